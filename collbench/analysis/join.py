@@ -6,6 +6,8 @@ not name its knobs: then rows match by the workload, and of several rows of one 
 of each backend represents them.
 """
 
+import math
+import re
 from collections import Counter
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
@@ -14,13 +16,15 @@ from typing import Literal
 import numpy as np
 import pandas as pd
 
-from collbench.analysis.noise import Array, Sides, median_variance
+from collbench.analysis.gate import Loss, losses
+from collbench.analysis.noise import Array, Places, Side, median_variance, medians
 from collbench.analysis.rows import DISTURBED
 from collbench.results.frame import texts_of
 from collbench.results.record import ACROSS, CONDITIONS, KEY
 from collbench.spec.collectives import collective
 from collbench.util.errors import CollbenchError, UsageError
 
+RUNS = "|"  # between the times of two runs
 MatchMode = Literal["knobs", "workload", "knobs but ranks"]
 _WORKLOAD = ["op", "dtype", "redop", "root", "placement", "ranks", "size_bytes"]
 _OF_RANKS = {"ranks", "hosts", "count", "group"}
@@ -35,9 +39,10 @@ class Joined:
     """
 
     compared: pd.DataFrame
-    sides: Sides
+    new: Side
+    base: Side
     counts: dict[str, int]
-    new_failures: int
+    losses: tuple[Loss, ...]
     remarks: tuple[str, ...]
 
 
@@ -64,21 +69,19 @@ def _unknown_columns(frame: pd.DataFrame) -> set[str]:
     }
 
 
-def join(new: pd.DataFrame, base: pd.DataFrame, across: Collection[str] = ()) -> Joined:
-    """Match rows; everything that is not compared is counted. across: columns of ACROSS that may
-    differ between the files.
+def join(new: pd.DataFrame, bases: Sequence[pd.DataFrame], across: Collection[str] = ()) -> Joined:
+    """Match the rows of a file with those of its base, which may be several files; everything that
+    is not compared is counted. across: columns of ACROSS that may differ between the sides.
 
-    Raises UsageError if a file has several values there for the same point.
+    Raises UsageError if a side has several values there for the same point.
     """
+    base = pd.concat(bases, ignore_index=True) if len(bases) > 1 else bases[0]
     way = match_mode(new, base)
     names = names_to_match(new, base, way, across)
     remarks: list[str] = []
     sides = []
-    for frame, title in ((new, "new"), (base, "base")):
-        keyed = _keyed(frame, way)
-        if way != "workload":
-            _refuse_several(keyed, names, across, title)
-        rows, remarks_of_side = _one_a_key(keyed, names, way, title)
+    for frames, title in (((new,), "new"), (bases, "base")):
+        rows, remarks_of_side = _side(frames, names, way, across, title)
         sides.append(rows)
         remarks += remarks_of_side
     if way == "workload":
@@ -94,15 +97,36 @@ def join(new: pd.DataFrame, base: pd.DataFrame, across: Collection[str] = ()) ->
     both = both.sort_values("_place", kind="stable", ignore_index=True).drop(columns="_place")
     outcome = _outcomes(both)
     counted = Counter(outcome[outcome != "compared"])
-    failed = int((both["status"].isin(["wrong", "error"]) & (both["status_base"] == "ok")).sum())
     compared = both[(outcome == "compared").to_numpy()].reset_index(drop=True)
     return Joined(
         compared=compared,
-        sides=_numbers(compared),
+        new=_numbers(compared["_times"]),
+        base=_numbers(compared["_times_base"]),
         counts=dict(sorted(counted.items())),
-        new_failures=failed,
+        losses=losses(both, names),
         remarks=tuple(remarks),
     )
+
+
+def _side(
+    frames: Sequence[pd.DataFrame],
+    names: Sequence[str],
+    way: MatchMode,
+    across: Collection[str],
+    title: str,
+) -> tuple[pd.DataFrame, list[str]]:
+    """One row for every key of all files of a side, with the times of all runs in `_times`."""
+    parts, remarks = [], []
+    for frame in frames:
+        keyed = _keyed(frame, way)
+        if way != "workload":
+            _refuse_several(keyed, names, across, title)
+        rows, more = _one_a_key(keyed, names, way, title)
+        parts.append(rows)
+        remarks += [remark for remark in more if remark not in remarks]
+    if len(parts) == 1:
+        return parts[0], remarks
+    return _with_all_runs(pd.concat(parts, ignore_index=True), list(names)), remarks
 
 
 def _refuse_several(
@@ -182,28 +206,45 @@ def _one_a_key(
     again = frame.duplicated(list(names), keep=False)
     if not again.any():
         return frame, []
-    rows = frame[again & (frame["_times"] != "")]
+    kept = _with_all_runs(_with_all_repeats(frame, [*names, "run"]), list(names))
+    left = len(frame) - len(kept)
+    return kept, [
+        f"{title}: {left} rows are of something that is in the file again: they are more runs"
+        " of it, or more repeats of a run; whether it is right is what the last one says"
+    ]
+
+
+def _with_all_repeats(frame: pd.DataFrame, names: list[str]) -> pd.DataFrame:
+    """Rows of the same run as one row with the repeats of all."""
+    again = frame.duplicated(names, keep=False)
+    return _merged(frame, names, ";") if again.any() else frame
+
+
+def _with_all_runs(frame: pd.DataFrame, names: list[str]) -> pd.DataFrame:
+    """Rows of several runs as one row, the last one that was measured, with the times of all runs;
+    its time is their median.
+    """
+    return _merged(frame, names, RUNS)
+
+
+def _merged(frame: pd.DataFrame, names: list[str], separator: str) -> pd.DataFrame:
+    is_timed = frame["_times"] != ""
+    again = frame.duplicated(names, keep=False) & is_timed
+    rows = frame[again]
     if len(rows):
-        together = rows.groupby(list(names), sort=False)["_times"].transform(";".join)
+        together = rows.groupby(names, sort=False)["_times"].transform(separator.join)
         frame = frame.copy()
         frame.loc[rows.index, "_times"] = together
-        frame.loc[rows.index, "time_us"] = together.map(
-            lambda text: float(np.median([float(part) for part in text.split(";")]))
-        )
+        frame.loc[rows.index, "time_us"] = np.exp(medians(_numbers(together).runs))
     # the last row that was measured counts, and else the last one
     is_measured = frame["status"].isin(["wrong", "ok"])
-    kept = (
+    return (
         frame.assign(_is_measured=is_measured)
         .sort_values("_is_measured", kind="stable")
-        .drop_duplicates(list(names), keep="last")
+        .drop_duplicates(names, keep="last")
         .sort_index()
         .drop(columns="_is_measured")
     )
-    left = len(frame) - len(kept)
-    return kept, [
-        f"{title}: {left} rows are of something that is in the file again; repeats are taken"
-        " together, and whether it is right is what the last one says"
-    ]
 
 
 def together(frame: pd.DataFrame) -> tuple[pd.DataFrame, int]:
@@ -214,7 +255,8 @@ def together(frame: pd.DataFrame) -> tuple[pd.DataFrame, int]:
     before = frame["time_us"].to_numpy()[kept.index]
     slower = kept["time_us"] / before
     rates = {name: kept[name] / slower for name in ("algbw_gbs", "busbw_gbs", "percent")}
-    times = kept["_times"].where(kept["status"] == "ok", kept["repeat_times_us"])
+    all_times = kept["_times"].str.replace(RUNS, ";")
+    times = all_times.where(kept["status"] == "ok", kept["repeat_times_us"])
     merged = (
         kept.assign(**rates, repeat_times_us=times)
         .drop(columns=["conditions", "_times"])
@@ -247,27 +289,34 @@ def _outcomes(both: pd.DataFrame) -> pd.Series:
     return outcome
 
 
-def _numbers(compared: pd.DataFrame) -> Sides:
-    """Changes of the medians, and the spread of the repeats of both sides together."""
-    count, median, square = _moments(compared["_times"])
-    count_base, median_base, square_base = _moments(compared["_times_base"])
-    freedom = count + count_base - 2
-    return Sides(
-        change=median - median_base,
-        freedom=freedom,
-        variance=(square + square_base) / np.maximum(freedom, 1.0),
-        share=median_variance(count) + median_variance(count_base),
+def _numbers(texts: "pd.Series[str]") -> Side:
+    """The times of rows as numbers: repeats with a semicolon, runs with RUNS between them."""
+    runs = texts.str.count(re.escape(RUNS)).to_numpy(dtype=np.int64) + 1
+    count, median, square = _moments(";".join(texts), _repeats(texts))
+    row = np.repeat(np.arange(len(texts)), runs)
+    place = np.arange(len(row)) - np.repeat(np.cumsum(runs) - runs, runs)
+    table = np.full((len(texts), int(runs.max(initial=1))), math.nan)
+    table[row, place] = median
+    return Side(
+        runs=table,
+        squares=np.bincount(row, square, len(texts)).astype(np.float64),
+        freedom=np.bincount(row, count - 1, len(texts)).astype(np.float64),
+        share=np.bincount(row, median_variance(count), len(texts)) / runs,
     )
 
 
-def _moments(texts: "pd.Series[str]") -> tuple[Array, Array, Array]:
-    """The number of repeats, the median of their logarithms, and their squared deviations."""
-    count = texts.str.count(";").to_numpy(dtype=np.int64) + 1
-    times = (
-        np.log(np.array(";".join(texts).split(";"), dtype=np.float64))
-        if len(texts)
-        else np.zeros(0)
-    )
+def _repeats(texts: "pd.Series[str]") -> Places:
+    """How many repeats each run has, of all rows one after the other."""
+    counts = [text.count(";") + 1 for text in RUNS.join(texts).split(RUNS)] if len(texts) else []
+    return np.array(counts, dtype=np.intp)
+
+
+def _moments(text: str, count: Places) -> tuple[Array, Array, Array]:
+    """Of each run the number of repeats, the median of their logarithms, and their squared
+    deviations.
+    """
+    flat = text.replace(RUNS, ";").split(";") if len(count) else []
+    times = np.log(np.array(flat, dtype=np.float64))
     begin = np.cumsum(count) - count
     median, square = np.zeros(len(count)), np.zeros(len(count))
     for size in np.unique(count):

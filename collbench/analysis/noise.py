@@ -1,75 +1,96 @@
-"""How far two runs of one thing may differ by chance, row by row: the statistics below `changes`.
+"""How far two measurements of one thing may differ by chance, row by row: the statistics below
+`changes`.
 
-A row has three repeats or so, too few to know its spread; so rows share theirs. The spread
-of a row is drawn towards that of rows of like size and the same backend (moderated variance,
-Smyth 2004, "Linear models and empirical Bayes methods", section 4). What repeats within one run
-cannot show, the difference between two runs of the same thing, is taken from how far the rows'
-ratios scatter around their neighbours', on the assumption that most rows did not change. Rows are
-judged together by the step-up rule of Benjamini and Hochberg (1995). Logarithms of times
-throughout: 0.01 is one percent.
+A run is a session: what it measured shares clocks, placement of buffers and temperature, so repeats
+within it agree better than runs do. Where a side has several runs, their scatter shows how far runs
+differ: the variance of a row is drawn towards that of rows of similar size and the same backend
+(moderated variance, Smyth 2004, "Linear models and empirical Bayes methods", section 4), and how
+rare large deviations are is read from the runs themselves, each held against the others. With one
+run a side, both come from a prior: what was seen between runs of machines of this kind. Logarithms
+of times throughout: 0.01 is one percent.
 """
 
 import math
-from dataclasses import dataclass
-from statistics import NormalDist
+from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-from collbench.results.statistics import COVERAGE
+from collbench.analysis.priors import Prior
 
 Array: TypeAlias = NDArray[np.float64]
 Places: TypeAlias = NDArray[np.intp]
 Names: TypeAlias = NDArray[np.str_]
 
 MAD_TO_SD = 1.4826  # of a normal distribution
-# rows of like size that a spread or a drift is taken from: a median absolute deviation of fewer is
-# off by a third
-WINDOW_ROWS = 24
-# of the rows called better or worse, how many may be so by chance (Benjamini and Hochberg's q)
-FALSE_SHARE = 0.05
-# that all rows of like size may share between two runs without anything having changed, where
-# repeats spread less than this
-DRIFT = 0.015
-MOST_DRIFT = 0.25
-# between runs, where rows cannot show it because they are not of the same thing
-UNSEEN_SPREAD = 0.01
-ONE_SHOT_SPREAD = 0.03  # the same where there are no repeats either
-# times the repeats' spread: rows that scatter more than this between two runs changed, each in its
-# own way
-MOST_BETWEEN = 3.0
-MOST_INFLATION = 3.0
-SINGLE_Z = NormalDist().inv_cdf(1 - (1 - COVERAGE) / 2)  # of one interval by itself
-MOST_DF, LEAST_DF = 200.0, 2.0
+# rows of like size that a spread is taken from: a median of fewer is off by a fifth
+WINDOW_ROWS = 48
+# degrees of freedom that the neighbours' variance counts for beside a row's own runs
+NEIGHBOUR_FREEDOM = 16.0
+# Deviations between runs have tails like Student's t of so many degrees of freedom, or heavier.
+TAIL_FREEDOM = 3.0
+# Beyond a share of the largest deviations that were seen, chances fall by a power of the deviation:
+# shares, powers. The rarer a share, the more of the tail is behind it.
+_TAILS = ((0.1, 3.0), (0.03, 3.5), (0.01, 4.0), (0.005, 4.0))
+_LEAST_BEYOND = 2  # deviations beyond a share's quantile, to extrapolate from it
+_MANY = 100  # deviations that show the tail by themselves, without Student's t
+_SINGLE_T = 3.182  # covers 95 of 100 values of Student's t of TAIL_FREEDOM
 _TINY = 1e-5  # spread of times that are equal in the six digits of a CSV file
 # of the median of n normal values, in variances
 _MEDIAN_VARIANCE = (math.nan, 1.0, 0.5, 0.4487, 0.2982, 0.2868, 0.2147, 0.2104)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Sides:
-    """Joined rows as numbers: change = ln(new/base); spread = of one repeat, NaN without repeats,
-    with `freedom` degrees; share = of a spread's variance.
+class Side:
+    """Rows of one side as numbers. runs: rows x runs, the logarithm of the median of a run's
+    repeats, NaN where a run lacks the row; squares: squared deviations of all repeats from their
+    run's mean, with `freedom` degrees; share: the variance of a run's median over that of a repeat.
     """
 
-    change: Array
-    variance: Array
+    runs: Array
+    squares: Array
     freedom: Array
     share: Array
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Noise:
-    """Of every row: the standard error of its change, degrees of freedom, and the drift it shares
-    with its neighbours; and the typical repeat's spread.
+    """Of every row: its change, and the scale of what chance does to it.
+
+    held_out: rows x runs, the change of each run against the other runs of its side, NaN where
+    there is none; spread: the scale of one run; share: the variance of the change over that of one
+    run; tail: what is held out, in its scales. assumed: rows whose spread comes from the prior.
     """
 
-    error: Array
-    freedom: Array
-    drift: Array
+    change: Array
+    scale: Array
+    spread: Array
+    share: Array
+    held_out: Array
+    tail: Array
+    assumed: NDArray[np.bool_]
+    prior: Prior
     repeat_spread: float
-    between_spread: float
+
+    def chance(self) -> Array:
+        """How likely such changes are where nothing changed."""
+        known = tail_chance(np.abs(self.change) / self.scale, self.tail)
+        return np.where(self.assumed, np.maximum(known, self.prior.rare(self.change)), known)
+
+    def half_interval(self) -> Array:
+        """Half of the interval that covers 95 of 100 changes, of each row by itself."""
+        is_shown = len(self.tail) >= _MANY
+        return (np.quantile(self.tail, 0.95) if is_shown else _SINGLE_T) * self.scale
+
+    def least_change(self, chance: float) -> Array:
+        """The change of each row from which on it is less likely than `chance`."""
+        low, high = np.full(len(self.scale), _TINY), np.full(len(self.scale), 5.0)
+        for _ in range(30):
+            middle = np.sqrt(low * high)
+            is_rarer = replace(self, change=middle).chance() <= chance
+            low, high = np.where(is_rarer, low, middle), np.where(is_rarer, middle, high)
+        return high
 
 
 def median_variance(counts: Array) -> Array:
@@ -83,99 +104,166 @@ def median_variance(counts: Array) -> Array:
     return np.where(counts < len(known), known[places], math.pi / 2 / np.maximum(counts, 1.0))
 
 
-def z_of_t(t: Array, freedom: Array) -> Array:
-    """The normal deviate as unlikely as Student's t (Wallace 1959); its inverse is t_of_z.
+def tail_chance(deviates: Array, seen: Array) -> Array:
+    """How likely deviates so large are, judged by those that were seen, of which there are many, or
+    else also by Student's t of TAIL_FREEDOM.
 
-    >>> round(float(z_of_t(np.array([2.776]), np.array([4.0]))[0]), 2)
-    1.95
+    >>> tail_chance(np.array([3.182]), np.zeros(0)).round(3).tolist()
+    [0.05]
+    >>> tail_chance(np.array([5.0, 10.0, 20.0]), np.full(100, 10.0)).round(4).tolist()
+    [0.8, 0.1, 0.0125]
     """
-    return np.sqrt(freedom * np.log1p(t * t / freedom)) * (8 * freedom + 1) / (8 * freedom + 3)
+    chance = np.zeros(len(deviates))
+    if len(seen) < _MANY:
+        x = deviates / math.sqrt(TAIL_FREEDOM)
+        chance = np.clip(1 - 2 / math.pi * (x / (1 + x * x) + np.arctan(x)), 0.0, 1.0)
+    ordered = np.sort(seen)[::-1]
+    for share, power in _TAILS:
+        place = int(share * len(ordered))
+        if place >= _LEAST_BEYOND:
+            ratio = np.maximum(deviates, _TINY) / max(float(ordered[place]), _TINY)
+            chance = np.maximum(chance, np.minimum(share * ratio**-power, 1.0))
+    return chance
 
 
-def t_of_z(z: float, freedom: Array) -> Array:
-    """Student's t as unlikely as a normal deviate.
+def are_sure(chances: Array, level: float) -> NDArray[np.bool_]:
+    """Which chances count, of so many tested together: a call anywhere by chance in `level` of all
+    comparisons (Holm 1979).
 
-    >>> round(float(t_of_z(1.96, np.array([4.0]))[0]), 1)
-    2.8
+    >>> are_sure(np.array([0.001, 0.02, 0.5]), 0.05).tolist()
+    [True, True, False]
+    >>> are_sure(np.array([0.03, 0.5]), 0.05).tolist()
+    [False, False]
     """
-    scaled = z * (8 * freedom + 3) / (8 * freedom + 1)
-    return np.sqrt(freedom * np.expm1(np.minimum(scaled * scaled / freedom, 50.0)))
+    order = np.argsort(chances, kind="stable")
+    passed = chances[order] * np.arange(len(chances), 0, -1) <= level
+    first = int(np.argmin(passed)) if not passed.all() else len(passed)
+    sure = np.zeros(len(chances), dtype=np.bool_)
+    sure[order[:first]] = True
+    return sure
 
 
-def is_sure(z: Array) -> NDArray[np.bool_]:
-    """Which deviates count, of so many tested together (Benjamini and Hochberg).
-
-    >>> (
-    ...     is_sure(np.array([2.0])).tolist(),
-    ...     is_sure(np.array([2.0, 0.1, 0.1])).tolist(),
-    ...     is_sure(np.array([2.5, 2.5, 0.1])).tolist(),
-    ... )
-    ([True], [False, False, False], [True, True, False])
+def row_noise(
+    new: Side, base: Side, sizes: Array, backends: Names, prior: Prior, *, is_another_day: bool
+) -> Noise:
+    """What chance does to every row. is_another_day: the runs of a side were measured together, and
+    those of the other at another time, so that they do not show how far days differ.
     """
-    chance = np.array([math.erfc(value / math.sqrt(2)) for value in z])
-    ordered = np.sort(chance)
-    passed = np.flatnonzero(ordered <= FALSE_SHARE * np.arange(1, len(z) + 1) / max(len(z), 1))
-    return chance <= ordered[passed[-1]] if len(passed) else np.zeros(len(z), dtype=np.bool_)
-
-
-def noise(sides: Sides, sizes: Array, backends: Names, groups: Places, *, is_alike: bool) -> Noise:
-    """What chance does to every row. is_alike: both sides measured the same things, so that most
-    rows should agree.
-
-    groups: a number for rows that may have changed together, whose common change is no scatter.
-    """
-    rows = len(sides.change)
     windows, places = _windows(sizes, backends)
-    spread2, freedom = _moderated(sides, windows, places)
-    has_repeats = bool(np.isfinite(spread2).any())
-    within2 = np.where(np.isfinite(spread2), spread2, 0.0) * sides.share
-    repeat_spread = float(np.sqrt(np.nanmedian(spread2))) if has_repeats else math.nan
-    if not is_alike:
-        between = UNSEEN_SPREAD if has_repeats else ONE_SHOT_SPREAD
-        error = np.sqrt(within2 + between**2)
-        return Noise(
-            error=error,
-            freedom=freedom,
-            drift=np.zeros(rows),
-            repeat_spread=repeat_spread,
-            between_spread=between,
-        )
-    allowed = min(max(DRIFT, repeat_spread), MOST_DRIFT) if has_repeats else ONE_SHOT_SPREAD
-    centre = np.array([np.median(sides.change[window]) for window in windows])[places]
-    rest = _without_groups(sides.change - centre, groups)
-    between2 = np.empty(len(windows))
-    for number, window in enumerate(windows):
-        scatter2 = (
-            MAD_TO_SD * float(np.median(np.abs(rest[window] - np.median(rest[window]))))
-        ) ** 2
-        own = (
-            float(np.sqrt(np.nanmedian(spread2[window])))
-            if np.isfinite(spread2[window]).any()
-            else 0.0
-        )
-        most = max(DRIFT, MOST_BETWEEN * own) if own else max(ONE_SHOT_SPREAD, allowed)
-        between2[number] = min(max(scatter2 - float(np.median(within2[window])), 0.0), most**2)
-    error = np.sqrt(within2 + between2[places] + _TINY**2)
-    freedom = np.minimum(freedom, max(LEAST_DF, rows - 1.0)) if not has_repeats else freedom
-    wide = float(np.quantile(z_of_t(rest / error, freedom), 0.8)) / NormalDist().inv_cdf(0.9)
-    error = error * min(max(wide, 1.0), MOST_INFLATION)
+    change = medians(new.runs) - medians(base.runs)
+    counts, counts_base = (_counts(side.runs) for side in (new, base))
+    share = median_variance(counts) + median_variance(counts_base)
+    repeat2 = _repeat_variance(new, base, prior, windows, places)
+    freedom = counts + counts_base - 2
+    squares = _squares(new.runs) + _squares(base.runs)
+    has_runs = freedom > 0
+    typical2 = _typical(squares, freedom, windows, places)
+    run2 = (NEIGHBOUR_FREEDOM * typical2 + squares) / (NEIGHBOUR_FREEDOM + freedom)
+    # where the new side's medians are of fewer repeats than those which show the spread
+    run2 += repeat2 * np.maximum(new.share - base.share, 0.0)
+    day2 = prior.row**2 if is_another_day else 0.0 * prior.row
+    scatter2 = _scatter(change, windows, places) ** 2 / share
+    one_run2 = prior.row**2 + repeat2 * (new.share + base.share) / 2
+    spread2 = np.where(has_runs, run2 + day2, np.maximum(one_run2, scatter2))
+    held_out, tail = _held_out((new, base), typical2)
     return Noise(
-        error=error,
-        freedom=freedom,
-        drift=np.clip(centre, -allowed, allowed),
-        repeat_spread=repeat_spread,
-        between_spread=float(np.sqrt(np.median(between2[places]))),
+        change=change,
+        scale=np.sqrt(spread2 * share + _TINY**2),
+        spread=np.sqrt(spread2),
+        share=share,
+        held_out=held_out,
+        tail=tail,
+        assumed=~has_runs | is_another_day,
+        prior=prior,
+        repeat_spread=float(np.sqrt(np.median(repeat2))),
     )
 
 
-def _without_groups(rest: Array, groups: Places) -> Array:
-    """What is left when every group of some size is moved to its median."""
-    order = np.argsort(groups, kind="stable")
-    moved = rest.copy()
-    for part in np.split(order, np.flatnonzero(np.diff(groups[order])) + 1):
-        if len(part) >= 8:  # of fewer, the median would take their own scatter away
-            moved[part] -= np.median(rest[part])
-    return moved
+def medians(runs: Array) -> Array:
+    """The median of each row's values, those that are not NaN.
+
+    >>> medians(np.array([[3.0, 1.0, math.nan], [1.0, 5.0, 2.0]])).tolist()
+    [2.0, 2.0]
+    """
+    ordered, counts = np.sort(runs, axis=1), _counts(runs).astype(int)
+    rows = np.arange(len(runs))
+    upper = np.clip(counts // 2, 0, runs.shape[1] - 1)
+    lower = np.maximum(counts - 1, 0) // 2
+    middle: Array = (ordered[rows, lower] + ordered[rows, upper]) / 2
+    return middle
+
+
+def _counts(runs: Array) -> Array:
+    counts: Array = np.isfinite(runs).sum(axis=1).astype(np.float64)
+    return counts
+
+
+def _squares(runs: Array) -> Array:
+    """Squared deviations of each row's runs from their mean."""
+    is_there = np.isfinite(runs)
+    counts = np.maximum(is_there.sum(axis=1), 1)
+    mean = np.where(is_there, runs, 0.0).sum(axis=1) / counts
+    deviations = np.where(is_there, runs - mean[:, None], 0.0)
+    squares: Array = (deviations**2).sum(axis=1)
+    return squares
+
+
+def _held_out(sides: tuple[Side, ...], typical2: Array) -> tuple[Array, Array]:
+    """Each run against the other runs of its side: the changes, and all of them in scales."""
+    columns, deviates = [], []
+    for side in sides:
+        for place in range(side.runs.shape[1] if side.runs.shape[1] > 1 else 0):
+            others = np.delete(side.runs, place, axis=1)
+            counts = _counts(others)
+            change = side.runs[:, place] - medians(others)
+            freedom = np.maximum(counts - 1, 0.0)
+            run2 = (NEIGHBOUR_FREEDOM * typical2 + _squares(others)) / (NEIGHBOUR_FREEDOM + freedom)
+            columns.append(change)
+            # of two runs each says the same of the other
+            if not (side.runs.shape[1] == 2 and place):
+                scale = np.sqrt(run2 * (1 + median_variance(counts)) + _TINY**2)
+                deviates.append((np.abs(change) / scale)[np.isfinite(change)])
+    if not columns:
+        return np.full((len(typical2), 0), math.nan), np.zeros(0)
+    return np.stack(columns, axis=1), np.concatenate(deviates)
+
+
+def _scatter(change: Array, windows: list[Places], places: Places) -> Array:
+    """How far rows' changes scatter around their neighbours': a robust standard deviation."""
+    scatter = [
+        MAD_TO_SD * np.median(np.abs(change[window] - np.median(change[window])))
+        for window in windows
+    ]
+    return np.array(scatter)[places]
+
+
+def _typical(squares: Array, freedom: Array, windows: list[Places], places: Places) -> Array:
+    """The variance that is typical of each row's neighbours, of those with degrees of freedom."""
+    has_freedom = freedom > 0
+    if not has_freedom.any():
+        return np.zeros(len(squares))
+    # the median of chi square over its mean (Wilson and Hilferty 1931)
+    safe = np.maximum(freedom, 1.0)
+    unbiased = squares / safe / np.maximum(1 - 2 / (9 * safe), 0.1) ** 3
+    everyone = float(np.median(unbiased[has_freedom]))
+    typical = [
+        np.median(unbiased[window][has_freedom[window]]) if has_freedom[window].any() else everyone
+        for window in windows
+    ]
+    return np.array(typical)[places]
+
+
+def _repeat_variance(
+    new: Side, base: Side, prior: Prior, windows: list[Places], places: Places
+) -> Array:
+    """The variance of one repeat within a run, drawn towards its neighbours'; the prior's where no
+    row has two repeats.
+    """
+    squares, freedom = new.squares + base.squares, new.freedom + base.freedom
+    if not (freedom > 0).any():
+        return prior.repeat**2
+    typical = _typical(squares, freedom, windows, places)
+    return (NEIGHBOUR_FREEDOM * typical + squares) / (NEIGHBOUR_FREEDOM + freedom)
 
 
 def _windows(sizes: Array, backends: Names) -> tuple[list[Places], Places]:
@@ -201,57 +289,3 @@ def _windows(sizes: Array, backends: Names) -> tuple[list[Places], Places]:
             places[mine[sizes[mine] == size]] = len(windows)
             windows.append(pool[low:high])
     return windows, places
-
-
-def _moderated(sides: Sides, windows: list[Places], places: Places) -> tuple[Array, Array]:
-    """The variance of a repeat, drawn towards its window's, and its degrees of freedom."""
-    has_repeats = sides.freedom > 0
-    floored = np.maximum(sides.variance, _TINY**2)
-    # the median of chi square over its mean (Wilson and Hilferty 1931)
-    unbiased = floored / (1 - 2 / (9 * np.maximum(sides.freedom, 1.0))) ** 3
-    everyone = float(np.median(unbiased[has_repeats])) if has_repeats.any() else math.nan
-    typical = np.array(
-        [
-            (
-                np.median(unbiased[window[has_repeats[window]]])
-                if has_repeats[window].any()
-                else everyone
-            )
-            for window in windows
-        ]
-    )[places]
-    if not has_repeats.any():
-        return typical, np.full(len(places), MOST_DF)
-    prior = _prior_freedom((floored / typical)[has_repeats], sides.freedom[has_repeats])
-    total = sides.freedom + prior
-    return (prior * typical + np.where(has_repeats, sides.freedom * floored, 0.0)) / total, np.clip(
-        total, LEAST_DF, MOST_DF
-    )
-
-
-def _prior_freedom(ratio: Array, freedom: Array) -> float:
-    """The weight of the neighbours' spread, in degrees of freedom."""
-    kinds, counts = np.unique(freedom, return_counts=True)
-    expected = sum(
-        _trigamma(float(kind) / 2) * int(count) for kind, count in zip(kinds, counts, strict=True)
-    ) / max(len(ratio), 1)
-    excess = float(np.var(np.log(ratio))) - expected
-    if excess <= _trigamma(MOST_DF / 2):
-        return MOST_DF
-    low, high = 0.5, MOST_DF
-    for _ in range(60):  # trigamma falls
-        middle = (low + high) / 2
-        low, high = (middle, high) if _trigamma(middle / 2) > excess else (low, middle)
-    return low
-
-
-def _trigamma(x: float) -> float:
-    """The second derivative of ln gamma, to six digits (Abramowitz and Stegun 6.4.6 and 6.4.12).
-
-    >>> round(_trigamma(1.0), 5)
-    1.64493
-    """
-    total = 0.0
-    while x < 6:
-        total, x = total + 1 / x**2, x + 1
-    return total + 1 / x + 1 / (2 * x**2) + 1 / (6 * x**3) - 1 / (30 * x**5)

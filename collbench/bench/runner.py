@@ -80,6 +80,10 @@ class SweepPoint:
     elapsed_s: float = 0.0
     foreign_s: float = 0.0
 
+    def anew(self) -> "SweepPoint":
+        """The same point, not yet measured."""
+        return SweepPoint(self.case, self.plan, self.waived, self.is_choice)
+
     @property
     def job(self) -> Job:
         return self.plan if self.plan is not None else self.case
@@ -462,6 +466,23 @@ def timed_row(row: Record, times: Sequence[float], iterations: int) -> Record:
         busbw_gbs=algbw * collective(row.op).factor(row.ranks),
         wrong=0,
     )
+
+
+def row_of_runs(rows: Sequence[Record]) -> Record:
+    """The row of several runs of a point, which has the repeats of all; where one of them has no
+    time, that one.
+    """
+    *_, last = rows
+    without = [row for row in rows if row.status != "ok"]
+    if without or len(rows) == 1:
+        return without[0] if without else last
+    times = [time * 1e-6 for row in rows for time in row.repeat_times_us]
+    row = timed_row(last, times, last.iters)
+    percent = None
+    if last.ceiling_gbs and row.busbw_gbs is not None:
+        percent = 100 * row.busbw_gbs / last.ceiling_gbs
+    notes = dict.fromkeys(note for row in rows for note in row.notes.split())
+    return replace(row, wrong=last.wrong, percent=percent, notes=" ".join(notes))
 
 
 def wrong_row(row: Record, wrong: Sequence[Wrong], plan: Plan | None, repeats: int) -> Record:

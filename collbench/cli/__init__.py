@@ -170,7 +170,7 @@ def run(args: list[str]) -> int:
     # the reader has gone, which click turns into an exit: nothing more to say
     except (BrokenPipeError, SystemExit):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
+        return exit_code_of(signal.SIGPIPE)
     except (Exception, KeyboardInterrupt) as error:
         return complain(_hangup_behind(error))
 

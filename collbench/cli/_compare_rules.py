@@ -6,7 +6,7 @@ _OF_ONE_FILE = ("against", "bands", "env", "tuner", "nccl_rows")
 
 
 def _is_one_file(options: Options) -> bool:
-    return len(options["files"]) == 1
+    return len(options["files"]) == 1 and not options["bases"]
 
 
 def _shares_stdout(options: Options) -> bool:
@@ -17,13 +17,31 @@ def _shares_stdout(options: Options) -> bool:
 
 COMPARE_RULES = (
     Rule(
+        options=("bases",),
+        when=lambda options: len(options["files"]) > 1,
+        message="the files after the first are bases too, each by itself",
+        hint="name the new file, then all runs of its base behind --base",
+    ),
+    Rule(
+        options=("html", "plot"),
+        when=lambda options: len(options["bases"]) > 1,
+        message="a drawing shows one base",
+        hint="give one file with --base",
+    ),
+    Rule(
+        options=("allow",),
+        when=lambda options: options["fail_below"] is None,
+        message="nothing fails without --fail-below",
+        hint="give both, or neither",
+    ),
+    Rule(
         options=_OF_ONE_FILE,
         when=lambda options: options["plot"] is not None,
         message="--plot draws the answers, which these replace",
         hint="give --plot alone",
     ),
     Rule(
-        options=("fail_below", *_OF_ONE_FILE, "plot", "show_all", "across"),
+        options=("fail_below", "allow", *_OF_ONE_FILE, "plot", "show_all", "across"),
         when=lambda options: options["html"] is not None,
         message="--html stands alone",
         hint="run compare again for the other options",

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import IO
 
 from collbench.backends.model import host_of
-from collbench.bench.runner import Measurement, SweepPoint, plan_points
+from collbench.bench.runner import Measurement, SweepPoint, plan_points, row_of_runs
 from collbench.bench.sweep import Sweep, cases, sizes_between
 from collbench.cli import _options as defaults
 from collbench.cli._declared import settings_of
@@ -145,14 +145,13 @@ def _drive(
         from collbench.cli._soak import run_stress
 
         return run_stress(points, group, settings, options["soak"], options.get("seed", 0))
-    measurement = Measurement(points, group, settings)
-    measurement.ceilings = links.ceilings
+    runs = [_measurement(points, group, settings, links) for _ in range(settings.runs)]
     if options.get("dry_run"):
         if options.get("resume") and isinstance(csv, Path) and csv.exists():
-            _leave_known_out(measurement, read(csv), csv)
+            _leave_known_out(runs, read(csv), csv)
         if csv is not None:
             remark(f"A dry run writes no rows to {'stdout' if csv == '-' else csv}.")
-        show_points(points, measurement.points, measurement.estimate_s())
+        show_points(points, runs[-1].points, sum(run.estimate_s() for run in runs))
         return 0
     out = sys.stderr if csv == "-" else sys.stdout
     table = table_of(
@@ -168,24 +167,35 @@ def _drive(
     )
     with (
         closing(opened) if opened is not None else nullcontext() as writer,
-        saved(measurement, requested, recordings or [record()]) as run,
+        saved(runs, requested, recordings or [record()]) as kept,
     ):
         last_rows: Mapping[tuple[object, ...], Record] = {}
         if options.get("resume") and isinstance(csv, Path) and writer is not None and writer.rows:
-            last_rows = _leave_known_out(measurement, writer.rows, csv)
+            last_rows = _leave_known_out(runs, writer.rows, csv)
+
+        left = [run for run in runs if run.points] or runs[:1]
 
         def keep(record: Record) -> None:
             if writer is not None and not record.repeats_refusal(last_rows.get(record.point)):
                 writer.write([record])
-            run.keep(record)
+            kept.keep(record)
 
         try:
-            records = _measure(measurement, keep, table, out, options["color"], run)
+            records = _measure(left, keep, table, out, options["color"], kept)
         except KeyboardInterrupt:
             if isinstance(csv, Path):
                 remark(f"The rows that were measured are in {csv}: --resume goes on from there.")
             raise
-        return _exit_code(records, is_part=len(measurement.points) < len(points))
+        return _exit_code(records, is_part=len(runs[-1].points) < len(points))
+
+
+def _measurement(
+    points: Sequence[SweepPoint], group: Group, settings: Settings, links: RankLinks
+) -> Measurement:
+    """One run of the points."""
+    measurement = Measurement([point.anew() for point in points], group, settings)
+    measurement.ceilings = links.ceilings
+    return measurement
 
 
 def _planned(
@@ -218,47 +228,72 @@ def _planned(
 
 
 def _leave_known_out(
-    measurement: Measurement, rows: Sequence[Record], csv: Path
+    runs: Sequence[Measurement], rows: Sequence[Record], csv: Path
 ) -> Mapping[tuple[object, ...], Record]:
-    """Drop the points whose last rows in the file are right; says how many. What was waived is
-    asked again, which takes no time. Returns the last row of every point.
+    """Drop the points whose last rows in the file are right from as many runs as the file has of
+    them; says how many are complete. What was waived is asked again, which takes no time. Returns
+    the last row of every point.
     """
-    points, host = measurement.points, host_of(measurement.settings.machine)
-    last = {
-        row.point: row
-        for row in rows
-        if row.backend != MODEL or row.status == "waived" or row.host == host
-    }
-    known = {point for point, row in last.items() if row.status == "ok"}
-    measurement.points = [point for point in points if measurement.key_of(point) not in known]
-    remark(f"{len(points) - len(measurement.points)} of {len(points)} points are in {csv} already")
+    first = runs[0]
+    host = host_of(first.settings.machine)
+    rows = [
+        row for row in rows if row.backend != MODEL or row.status == "waived" or row.host == host
+    ]
+    last = {row.point: row for row in rows}
+    known: dict[tuple[object, ...], set[str]] = {}
+    for row in rows:
+        if row.status == "ok" and last[row.point].status == "ok":
+            known.setdefault(row.point, set()).add(row.run)
+    counts = [len(known.get(first.key_of(point), ())) for point in first.points]
+    for number, run in enumerate(runs):
+        run.points = [
+            point for point, count in zip(run.points, counts, strict=True) if count <= number
+        ]
+    done = sum(min(count, len(runs)) for count in counts)
+    what = "points" if len(runs) == 1 else f"points of {len(runs)} runs"
+    remark(f"{done} of {len(runs) * len(counts)} {what} are in {csv} already")
     return last
 
 
 def _measure(
-    measurement: Measurement,
+    runs: Sequence[Measurement],
     keep: Callable[[Record], None],
     table: SweepTable,
     out: IO[str],
     color: str,
-    run: SavedSweep,
+    kept: SavedSweep,
 ) -> list[Record]:
-    """Measure the points, keep and show their rows, and show what was measured and what is best."""
-    try:
-        _remark_on_time(measurement)
-        measurement.open()
-        for line in head_lines(_run_of(measurement), width(out)):
-            say(line, file=out)
-        headlines = dict.fromkeys(session.headline for session in measurement.sessions.values())
-        for headline in filter(None, headlines):
-            remark(headline)
-        start_s = time.monotonic()
-        records = show_rows(measurement, keep, table, out, color)
-    finally:
-        measurement.close()
-    if run.problem:
-        remark(f"The run is not saved: {run.problem}.")
-    saved_as = NEWEST if run.is_saved else ""
+    """Measure the points in every run, keep all rows, show those of all runs together, what was
+    measured and what is best.
+    """
+    _remark_on_time(runs)
+    start_s = time.monotonic()
+    rows: dict[tuple[object, ...], list[Record]] = {}
+    records: list[Record] = []
+    for number, run in enumerate(runs):
+        is_last = number == len(runs) - 1
+
+        def shown(record: Record, is_last: bool = is_last) -> Record | None:
+            rows.setdefault(record.point, []).append(record)
+            return row_of_runs(rows[record.point]) if is_last else None
+
+        try:
+            run.open()
+            if not number:
+                for line in head_lines(_run_of(run), width(out)):
+                    say(line, file=out)
+                names = dict.fromkeys(session.headline for session in run.sessions.values())
+                for headline in filter(None, names):
+                    remark(headline)
+                start_s = time.monotonic()
+            if len(runs) > 1:
+                remark(f"Run {number + 1} of {len(runs)}.")
+            records = show_rows(run, keep, table, out, color, shown)
+        finally:
+            run.close()
+    if kept.problem:
+        remark(f"The run is not saved: {kept.problem}.")
+    saved_as = NEWEST if kept.is_saved else ""
     tail = tail_lines(records, time.monotonic() - start_s, saved_as, width(out))
     for lines in (best_lines(records, table, width(out)), ceiling_lines(records), tail):
         if lines:
@@ -304,15 +339,16 @@ def _links(measurement: Measurement) -> list[str]:
     return found
 
 
-def _remark_on_time(measurement: Measurement) -> None:
+def _remark_on_time(runs: Sequence[Measurement]) -> None:
     """Say how long the sweep should take, if that is long, and what would shorten it."""
-    estimate_s = measurement.estimate_s()
+    estimate_s = sum(run.estimate_s() for run in runs)
     if estimate_s < _LONG_S:
         return
-    live = [point.case for point in measurement.points if not point.waived]
+    live = [point.case for point in runs[-1].points if not point.waived]
+    more = f" in {len(runs)} runs" if len(runs) > 1 else ""
     remark(
         f"{len(live)} point{'s' * (len(live) != 1)} with up to {max(case.ranks for case in live)}"
-        f" ranks: about {format_duration(estimate_s)}."
+        f" ranks{more}: about {format_duration(estimate_s)}."
         + (_SHORTER if estimate_s > _HOPELESS_S else "")
     )
 

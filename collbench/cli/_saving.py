@@ -22,19 +22,19 @@ _MOST_CHARS = 2000  # of a command line
 
 
 class SavedSweep:
-    """Saves the rows of a measurement as they come."""
+    """Saves the rows of all runs of a sweep as they come."""
 
     def __init__(
-        self, measurement: Measurement, cases: Sequence[Case], recordings: Sequence[Recording]
+        self, runs: Sequence[Measurement], cases: Sequence[Case], recordings: Sequence[Recording]
     ) -> None:
         facts = RunFacts(
             command=command_line(),
             started=datetime.now(UTC).isoformat(timespec="microseconds"),
             title=title_of(cases),
-            points=len(measurement.points),
+            points=sum(len(run.points) for run in runs),
         )
         machine = dumps(recordings) if recordings else ""
-        self._keeper = Keeper(measurement.run_id, facts, machine)
+        self._keeper = Keeper(runs[0].run_id, facts, machine)
         self._start_s = time.monotonic()
         self._rows = self._wrong = 0
 
@@ -74,10 +74,10 @@ class SavedSweep:
 
 @contextmanager
 def saved(
-    measurement: Measurement, cases: Sequence[Case], recordings: Sequence[Recording]
+    runs: Sequence[Measurement], cases: Sequence[Case], recordings: Sequence[Recording]
 ) -> Iterator[SavedSweep]:
     """Save a sweep; it counts as wrong, interrupted or failed by how the body ends."""
-    sweep = SavedSweep(measurement, cases, recordings)
+    sweep = SavedSweep(runs, cases, recordings)
     try:
         yield sweep
     except Interrupted as error:

@@ -41,25 +41,36 @@ def show_rows(
     table: SweepTable,
     out: IO[str],
     color: str,
+    shown: Callable[[Record], Record | None],
 ) -> list[Record]:
-    """Take the rows as they come: first to `keep`, then to the screen. Waived ones, which come
-    first or are refused later, share lines there.
+    """Take the rows as they come: first to `keep`, then, as `shown` makes of them, to the screen.
+    Waived ones, which come first or are refused later, share lines there. Returns what was shown.
     """
     records: list[Record] = []
     waived: list[Record] = []
     is_begun = False
     with _screen(out, measurement.estimate_s(), color) as (show, advance):
         measurement.progress = advance
-        show(table.heading(), {"bold": True})
+        is_headed = False
+
+        def show_row(line: str, style: Style) -> None:
+            nonlocal is_headed
+            if not is_headed:
+                show(table.heading(), {"bold": True})
+            is_headed = True
+            show(line, style)
 
         def show_waived() -> None:
             for line in table.waived(waived):
-                show(line, _STYLES["waived"])
+                show_row(line, _STYLES["waived"])
             waived.clear()
 
         try:
-            for record in measurement.records():
-                keep(record)
+            for measured in measurement.records():
+                keep(measured)
+                record = shown(measured)
+                if record is None:
+                    continue
                 records.append(record)
                 if record.status == "waived":
                     waived.append(record)
@@ -68,7 +79,9 @@ def show_rows(
                     show_waived()
                 is_begun = True
                 is_noisy = "noisy" in record.notes
-                show(table.line(record), {"fg": "yellow"} if is_noisy else _STYLES[record.status])
+                show_row(
+                    table.line(record), {"fg": "yellow"} if is_noisy else _STYLES[record.status]
+                )
         finally:
             show_waived()
     return records
@@ -136,9 +149,9 @@ def show_points(
     points: Sequence[SweepPoint], missing: Sequence[SweepPoint], estimate: float
 ) -> None:
     """Print the points of a dry run, those in the file marked, and an estimate of the time."""
-    wanted = set(map(id, missing))
+    wanted = {(point.case, point.waived) for point in missing}
     for point in points:
-        mark = "" if id(point) in wanted else "; in the file already"
+        mark = "" if (point.case, point.waived) in wanted else "; in the file already"
         say(_line_of(point) + mark)
     known, waived = len(points) - len(missing), sum(bool(point.waived) for point in points)
     say(

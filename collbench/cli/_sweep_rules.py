@@ -53,7 +53,7 @@ SWEEP_RULES = (
         hint="give --soak SECONDS too, or leave it out",
     ),
     Rule(
-        options=("csv", "repeats", "iters", "warmup", "check", "agg_iters", "isolate"),
+        options=("csv", "repeats", "runs", "iters", "warmup", "check", "agg_iters", "isolate"),
         when=lambda options: "soak" in options,
         message="--soak measures no times and writes no rows",
         hint="leave out one or the other",

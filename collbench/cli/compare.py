@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from collbench.analysis.gate import LOSS_KINDS
 from collbench.cli._command import StrictCommand, explicit_options
 from collbench.cli._files import named_in_errors, write_document
 from collbench.cli._options import (
@@ -56,8 +57,34 @@ class Percent(click.ParamType):  # type: ignore[type-arg]
         return number
 
 
-@click.command(name="compare", cls=StrictCommand)
+class _CompareCommand(StrictCommand):
+    """A command whose --base takes all files up to the next option."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        spread: list[str] = []
+        is_base = False
+        for arg in args:
+            is_file = arg == "-" or not arg.startswith("-")
+            if is_base and is_file and spread[-1] != "--base":
+                spread.append("--base")
+            is_base = arg == "--base" or (is_base and is_file)
+            spread.append(arg)
+        return super().parse_args(ctx, spread)
+
+
+@click.command(name="compare", cls=_CompareCommand)
 @click.argument("files", nargs=-1, required=True, type=FileName())
+@click.option(
+    "--base",
+    "bases",
+    metavar="FILE...",
+    type=FileName(),
+    multiple=True,
+    help=(
+        "Of one file: the runs that it is compared with together, for example --base mon.csv"
+        " tue.csv wed.csv; how far runs differ is estimated from them."
+    ),
+)
 @click.option(
     "--across",
     type=ListOf("column", str, ACROSS),
@@ -78,7 +105,17 @@ class Percent(click.ParamType):  # type: ignore[type-arg]
     metavar="PERCENT",
     help=(
         "Exit with code 1 if something is surely slower than in the base by more than this"
-        " percentage of its time, for example 5%, or became wrong. Default: no limit."
+        " percentage of its time, for example 5%, or if the base has rows that the new file lacks"
+        " (see --allow). Default: no limit."
+    ),
+)
+@click.option(
+    "--allow",
+    type=ListOf("loss", str, LOSS_KINDS),
+    default=(),
+    help=(
+        "What --fail-below lets pass: rows of the base that are missing, or waived; rows that are"
+        f" unchecked, or failed; peers that are gone: {', '.join(LOSS_KINDS)}. Default: none."
     ),
 )
 @click.option("--all", "show_all", is_flag=True, help="Show every row, not only the first ones.")
@@ -144,7 +181,7 @@ class Percent(click.ParamType):  # type: ignore[type-arg]
 @click.pass_context
 def command(context: click.Context, /, **_: object) -> int:
     """One file: what is best at every size. Two or more: what changed, the first against each of
-    the others.
+    the others, or against several runs together (--base).
 
     Reads our CSV, saved runs (@1 is the newest, see collbench runs), and the results of nccl-tests
     and of the OSU micro-benchmarks; - is stdin. Exit code 1: nothing to compare, or --fail-below.
@@ -155,6 +192,7 @@ def command(context: click.Context, /, **_: object) -> int:
       collbench compare @1
       collbench compare new.csv base.csv
       collbench compare @1 @2
+      collbench compare new.csv --base mon.csv tue.csv wed.csv
       collbench compare local.csv mpirun.csv --across group
       collbench compare tonight.csv reference.csv --fail-below 5%
       collbench compare results.csv --against h200x4
@@ -169,7 +207,7 @@ def command(context: click.Context, /, **_: object) -> int:
     refuse(COMPARE_RULES, explicit_options(context), options)
     if options["plot"] is not None:
         options["plot"] = Path(options["plot"])
-    files = [Path(file) for file in options["files"]]
+    files = [Path(file) for file in (*options["files"], *options["bases"])]
     if options["plot"] is not None:
         check_plot(options["plot"], files)
     if options["html"] is not None:
@@ -177,7 +215,14 @@ def command(context: click.Context, /, **_: object) -> int:
     if len(files) == 1:
         return _show_one(_loaded(files)[0], options)
     new, *bases = _loaded(files)
-    return max([_compare(new, base, place, options) for place, base in enumerate(bases)])
+    if options["bases"]:
+        return _compare(new, bases, options)
+    codes = []
+    for place, base in enumerate(bases):
+        if place:
+            say()
+        codes.append(_compare(new, [base], options))
+    return max(codes)
 
 
 def _show_one(loaded: "ResultFile", options: Options) -> int:
@@ -317,20 +362,26 @@ def _write(text: str, target: str, option: str) -> None:
     write_document(text, target, option)
 
 
-def _compare(new: "ResultFile", base: "ResultFile", place: int, options: Options) -> int:
-    """The new file against one base; returns the exit code."""
-    from collbench.analysis.changes import compare
+def _compare(new: "ResultFile", bases: Sequence["ResultFile"], options: Options) -> int:
+    """The new file against the runs of its base; returns the exit code."""
+    from collbench.analysis.changes import SAME, compare
     from collbench.cli._draw_results import plot
     from collbench.report.tables.changes import lines
 
-    changes = compare(new.frame, base.frame, is_forced=options["force"], across=options["across"])
+    limit = options["fail_below"]
+    changes = compare(
+        new.frame,
+        *[base.frame for base in bases],
+        is_forced=options["force"],
+        across=options["across"],
+        same=SAME if not limit else limit / 100,
+    )
     has_colours = is_coloured(options["color"], sys.stdout)
-    if place:
-        say()
-    noisy = [one.name for one in (new, base) if _print_doubt(one)]
+    noisy = [one.name for one in (new, *bases) if _print_doubt(one)]
+    names = ", ".join(base.name for base in bases)
     for line in lines(
         changes,
-        (new.name, base.name),
+        (new.name, names),
         width(sys.stdout),
         show_all=options["show_all"],
         is_colored=has_colours,
@@ -339,25 +390,23 @@ def _compare(new: "ResultFile", base: "ResultFile", place: int, options: Options
     if not len(changes.rows):
         return CHANGED_CODE
     if options["plot"] is not None:
-        plot(options["plot"], [new, base])
-    limit = options["fail_below"]
-    code = 0 if limit is None else _gate(changes, new.name, base.name, limit)
+        plot(options["plot"], [new, *bases])
+    code = 0 if limit is None else _gate(changes, names, limit, options["allow"])
     return max(code, _gate_on_noise(noisy, limit))
 
 
-def _gate(changes: "Changes", new: str, base: str, percent: float) -> int:
+def _gate(changes: "Changes", base: str, percent: float, allowed: Sequence[str]) -> int:
     """The exit code of --fail-below, with what a reader must know of it on stderr."""
-    from collbench.analysis.changes import SAME
-
-    if percent < 100 * changes.resolution and changes.resolution > 1.001 * SAME:
+    if 100 * (changes.least_row - 1) > percent:
         say(
-            f"{base}: single rows show a slowdown of {percent:g}% only where their"
-            " intervals are narrower: more --repeats",
+            f"a row alone is called from {100 * (changes.least_row - 1):.0f}% on: more runs of the"
+            " base (--base) show less",
             err=True,
         )
-    if missing := changes.not_compared.get("only in base", 0):
-        say(f"{new} lacks {missing} rows of {base}: they are not judged", err=True)
-    if not changes.is_worse_by(percent):
-        return 0
-    say(f"slower than {base} by more than {percent:g}%, or wrong where it was right", err=True)
-    return CHANGED_CODE
+    lost = [loss for loss in changes.losses if loss.kind not in allowed]
+    for loss in lost:
+        say(f"{loss.text}: --allow {loss.kind} lets that pass", err=True)
+    is_slower = changes.is_worse_by(percent)
+    if is_slower:
+        say(f"slower than {base} by more than {percent:g}%", err=True)
+    return CHANGED_CODE if lost or is_slower else 0

@@ -14,6 +14,7 @@ DEFAULT_MACHINE = "cpu-2"
 DEFAULT_MEMORY = 256 << 20  # of FIFOs, flags and scratch memory, a GPU
 MAX_S = 1_000_000  # of a timeout or a stress test, eleven days; and a factor between sizes
 MAX_REPEATS = 10_000
+MAX_RUNS = 100
 MAX_COUNT = 1_000_000_000  # of iterations and launches; fits 32 bits
 MIN_GEMM = 4096  # smaller ones end faster than one process can queue them for eight GPUs
 
@@ -118,6 +119,18 @@ class Settings:
             high=MAX_REPEATS,
         ),
     ] = 3
+    runs: Annotated[
+        int,
+        Option(
+            flags=("--runs",),
+            low=1,
+            help=(
+                "Runs of the whole sweep, each with new processes or buffers, for example 3: each"
+                " has rows of its own, and they show how far runs differ. Default: 1."
+            ),
+            high=MAX_RUNS,
+        ),
+    ] = 1
     hot: Annotated[
         bool,
         Option(

@@ -211,7 +211,9 @@ def test_every_knob_is_told_everywhere(knob: str) -> None:
     [told] = heat_maps(given)
     assert (told.knob, sorted(told.share)) == (name, [(0.5,), (1.0,)])
     # two files: a row joins its own value only
-    assert {key[-1] for key in join(given, given[1:]).compared[[knob]].itertuples()} == {values[1]}
+    assert {key[-1] for key in join(given, [given[1:]]).compared[[knob]].itertuples()} == {
+        values[1]
+    }
 
 
 def test_a_road_is_told_before_the_knobs_that_are_chosen_by_it() -> None:

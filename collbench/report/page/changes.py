@@ -2,7 +2,8 @@
 
 import pandas as pd
 
-from collbench.analysis.changes import VERDICTS, Changes
+from collbench.analysis.changes import Changes
+from collbench.analysis.groups import VERDICTS
 from collbench.report.page.html import HtmlCell, element, section, table
 from collbench.report.tables.changes import (
     NAME_COLUMNS,

@@ -3,17 +3,21 @@ differs around the numbers, then the rows.
 """
 
 import math
+from collections.abc import Sequence
 
 import numpy as np
 import pandas as pd
 
-from collbench.analysis.changes import MINOR, VERDICTS, Change, Changes
+from collbench.analysis.changes import Changes
+from collbench.analysis.groups import MINOR, VERDICTS, Change
 from collbench.report.tables.text import NARROW_COLUMNS, named_lines, wrapped
 from collbench.spec.knobs import BY_STAGE, KNOB
 from collbench.util.units import format_size, format_time_us
 
 WORST = 5  # rows named among the verdicts
 ROWS_OF_A_VERDICT = 20  # in the table, unless all are asked for
+_PURE = 0.9  # of the rows of a group, how many must have changed for it to say what did
+_NEARLY = 0.8  # of the sureness of the surest group
 _FIXED = 54  # columns of the table beside the configuration
 _COLORS = {"better": "\033[32m", "worse": "\033[31m", "cannot tell": "\033[33m"}
 _OFF = "\033[0m"
@@ -34,11 +38,12 @@ def lines(
 ) -> list[str]:
     """The whole report of two files, named new and base by titles."""
     summary = summary_lines(changes, titles, columns, is_colored=is_colored)
-    if len(changes.rows):
-        return summary + _table(
-            changes.rows, varying(changes.rows), columns, show_all=show_all, is_colored=is_colored
-        )
-    return summary
+    seen = wrapped(seen_line(changes), columns)
+    if not len(changes.rows):
+        return [*summary, *seen]
+    knobs = varying(changes.rows)
+    table = _table(changes.rows, knobs, columns, show_all=show_all, is_colored=is_colored)
+    return [*summary, *table, *seen]
 
 
 def summary_lines(
@@ -54,14 +59,11 @@ def summary_lines(
         return [
             *report,
             "nothing to compare: no row of both files measured the same thing",
-            *_not_compared(changes, columns),
+            *_losses(changes, columns),
             *_remarks(changes, columns),
         ]
-    report += wrapped(
-        f"{len(rows)} rows compared: "
-        + ", ".join(f"{changes.count(verdict)} {verdict}" for verdict in VERDICTS),
-        columns,
-    )
+    counts = ", ".join(f"{changes.count(verdict)} {verdict}" for verdict in VERDICTS)
+    report += wrapped(f"{len(rows)} rows compared: {counts}", columns)
     report += _groups(changes, is_colored=is_colored)
     knobs = varying(rows)
     for verdict, title in (("worse", "worst"), ("better", "best")):
@@ -73,7 +75,7 @@ def summary_lines(
         ]
     return [
         *report,
-        *_not_compared(changes, columns),
+        *_losses(changes, columns),
         *_precision(changes, columns),
         *_remarks(changes, columns),
         *_differences(changes, columns),
@@ -81,23 +83,45 @@ def summary_lines(
 
 
 def _groups(changes: Changes, *, is_colored: bool) -> list[str]:
-    """Algorithms that changed as a whole; a part only if it changed otherwise."""
-    changed = [one for one in changes.groups if one.verdict in _WORDS]
-    report = []
-    for one in changed:
-        above = [
-            other for other in changed if other is not one and set(other.names) < set(one.names)
-        ]
-        if not any(
-            other.verdict == one.verdict and one.low - MINOR <= other.ratio <= one.high + MINOR
-            for other in above
-        ):
-            text = (
-                f"{' '.join(one.names)}: {_WORDS[one.verdict]} as a whole, {percent(one.ratio)}"
-                f" ({_range(one)}, {one.rows} rows)"
-            )
-            report.append(_paint(text, one.verdict, is_colored=is_colored))
-    return report
+    """Groups that changed as a whole."""
+    return [
+        _paint(
+            f"{one.title}: {_WORDS[one.verdict]} as a whole, {percent(one.ratio)}"
+            f" ({_range(one)}, {one.rows} rows)",
+            one.verdict,
+            is_colored=is_colored,
+        )
+        for one in telling(changes.groups)
+    ]
+
+
+def telling(groups: Sequence[Change]) -> list[Change]:
+    """Of the groups that changed the fewest that say what did: the largest of those that are nearly
+    as sure as the surest, groups first whose rows all changed, and none that shares most rows with
+    one before it, unless it changed otherwise.
+    """
+    left = [one for one in groups if one.verdict in _WORDS]
+    said: list[Change] = []
+    while left:
+        pure = [one for one in left if one.purity >= _PURE] or left
+        surest = max(one.sureness for one in pure)
+        next_one = max(
+            (one for one in pure if one.sureness >= _NEARLY * surest), key=lambda one: one.rows
+        )
+        said.append(next_one)
+        left = [one for one in left if not _is_said(one, next_one)]
+    return said
+
+
+def _is_said(one: Change, other: Change) -> bool:
+    """Whether a group says nothing that another one has not said."""
+    is_like = other.low - MINOR <= one.ratio <= other.high + MINOR
+    return one is other or (one.verdict == other.verdict and is_like and _overlap(one, other) > 0.5)
+
+
+def _overlap(one: Change, other: Change) -> float:
+    """Which share of the rows of the smaller group is in both."""
+    return len(np.intersect1d(one.places, other.places)) / min(one.rows, other.rows)
 
 
 def _range(one: Change) -> str:
@@ -156,28 +180,35 @@ def by_change(rows: pd.DataFrame) -> pd.DataFrame:
     return rows.iloc[np.argsort(-change, kind="stable")]
 
 
-def _not_compared(changes: Changes, columns: int) -> list[str]:
-    if not changes.not_compared:
-        return []
-    counts = ", ".join(f"{count} {why}" for why, count in changes.not_compared.items())
-    text = f"not compared: {counts}"
-    if changes.new_failures:
-        text += f"; {changes.new_failures} that were right in base are wrong or failed"
-    return wrapped(text, columns)
+def _losses(changes: Changes, columns: int) -> list[str]:
+    return [line for loss in changes.losses for line in wrapped(f"lost: {loss.text}", columns)]
 
 
 def _precision(changes: Changes, columns: int) -> list[str]:
-    """How fine the comparison sees, and what it attributes to drift."""
-    spread = f"repeats spread {100 * changes.repeat_spread:.1f}%"
-    if math.isnan(changes.repeat_spread):
-        spread = "no repeats: spread taken from other rows"
-    shift, drift = percent(math.exp(changes.shift)), 100 * abs(changes.drift)
+    """How fine the comparison sees, and from where it knows how far runs differ."""
+    new, base = changes.runs
+    if new == base == 1:
+        source = "as seen on machines of this kind: --base A B C estimates it"
+    else:
+        source = f"as {new} of the new file and {base} of the base show"
+    spread = f", repeats by {100 * changes.repeat_spread:.1f}%"
     text = (
-        f"`same` means within {100 * changes.resolution:.0f}%; {spread};"
-        f" {100 * changes.between_spread:.1f}% more between runs; the middle row changed by"
-        f" {shift}, of which {drift:.1f}% may be drift"
+        f"`same` means within {100 * changes.same:.3g}%; runs differ by"
+        f" {100 * changes.run_spread:.1f}%{spread * math.isfinite(changes.repeat_spread)},"
+        f" {source}; the middle row changed by {percent(math.exp(changes.shift))}; a row alone is"
+        f" called from {percent(changes.least_row)} on"
     )
     return wrapped(text, columns)
+
+
+def seen_line(changes: Changes) -> str:
+    """What the comparison looked at, and what it left out and why."""
+    left = ", ".join(f"{count} {why}" for why, count in changes.not_compared.items())
+    bands = sum(one.sizes != "" for one in changes.groups)
+    return (
+        f"looked at {len(changes.rows)} rows, {len(changes.groups) - bands} algorithms and"
+        f" collectives, {bands} bands of sizes; left out: {left or 'nothing'}"
+    )
 
 
 def _remarks(changes: Changes, columns: int) -> list[str]:

@@ -116,6 +116,7 @@ def _how(run: RunOf) -> list[str]:
     launches = f"{settings.iterations} launches" if settings.iterations else "automatic launches"
     together = f" of {settings.aggregate}" if settings.aggregate > 1 else ""
     repeats = f"{settings.repeats} repeat{'s' * (settings.repeats > 1)} of {launches}{together}"
+    repeats = f"{settings.runs} runs of {repeats}" if settings.runs > 1 else repeats
     buffers = "the same buffers again (hot)" if settings.hot else "sets of buffers in turn"
     checked = "every element compared" if settings.is_checked else "no result compared"
     return [
