@@ -37,8 +37,9 @@ _BANDED = ((), ("backend",))  # levels that are also judged by sizes
 _FALSE_CALLS = 0.01
 _SINGLE_Z = 1.96  # of one interval by itself, which covers 95 of 100
 # degrees of freedom that the prior's knowledge of what rows share counts for
-_PRIOR_FREEDOM, _DAY_FREEDOM = 10.0, 6.0
+_PRIOR_FREEDOM, _DAY_FREEDOM = 10.0, 4.0
 _LEAST_SHARING = 8  # rows that show what they share
+_LEAST_SHARED = 0.3  # of the spread of a row, what rows share, where the files do not show it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,8 +112,11 @@ def changes_of_groups(
         scatter = MAD_TO_SD * float(np.median(np.abs(change - middles[k])))
         own = max(scatter, float(np.median(noise.scale[places])))
         shared2 = float(np.median(together2[places] * noise.share[places]))
-        errors[k] = math.sqrt(own**2 * math.pi / 2 / len(places) + shared2)
-        freedom[k] = min(len(places) + 2.0, float(np.median(freedom_of_row[places])))
+        own2 = own**2 * math.pi / 2 / len(places)
+        errors[k] = math.sqrt(own2 + shared2)
+        # of a sum of two variances (Satterthwaite 1946)
+        own_freedom, shared_freedom = len(places) + 2.0, float(np.median(freedom_of_row[places]))
+        freedom[k] = (own2 + shared2) ** 2 / (own2**2 / own_freedom + shared2**2 / shared_freedom)
     sureness = z_of_t(np.abs(middles) / errors, freedom)
     chances = np.array([math.erfc(z / math.sqrt(2)) for z in sureness])
     half = t_of_z(_SINGLE_Z, freedom) * errors
@@ -191,13 +195,13 @@ def _parts(rows: pd.DataFrame, level: Sequence[str]) -> Iterator[tuple[tuple[str
 
 
 def _by_size(sizes: Array, places: Places) -> Iterator[tuple[str, Places]]:
-    """The bands of sizes, and all from each size on and up to it."""
+    """The bands of sizes, and all from each power of two on and below it."""
     mine = sizes[places]
     below = 0
     for last, name in BANDS:
         yield name, places[(mine > below) & (mine <= last)]
         below = last
-    for size in np.unique(mine)[1:]:
+    for size in np.unique(2.0 ** np.floor(np.log2(np.maximum(mine, 1.0))))[1:]:
         yield f"from {format_size(int(size))} on", places[mine >= size]
         yield f"below {format_size(int(size))}", places[mine < size]
 
@@ -217,8 +221,10 @@ def _together(rows: pd.DataFrame, noise: Noise) -> tuple[Array, Array]:
             count = _PRIOR_FREEDOM + len(squares)
             soon2[here] = (_PRIOR_FREEDOM * soon2[here] + max(sum(squares), 0.0)) / count
             freedom[here] = count
+    # a machine on which rows scatter more than the prior says drifts more, too
+    assumed2 = np.maximum(day2, (_LEAST_SHARED * noise.spread) ** 2) + soon2
     return (
-        np.where(noise.assumed, day2 + soon2, soon2),
+        np.where(noise.assumed, assumed2, soon2),
         np.where(noise.assumed, _DAY_FREEDOM, freedom),
     )
 

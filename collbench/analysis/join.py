@@ -228,23 +228,24 @@ def _with_all_runs(frame: pd.DataFrame, names: list[str]) -> pd.DataFrame:
 
 
 def _merged(frame: pd.DataFrame, names: list[str], separator: str) -> pd.DataFrame:
-    is_timed = frame["_times"] != ""
-    again = frame.duplicated(names, keep=False) & is_timed
-    rows = frame[again]
-    if len(rows):
-        together = rows.groupby(names, sort=False)["_times"].transform(separator.join)
-        frame = frame.copy()
-        frame.loc[rows.index, "_times"] = together
-        frame.loc[rows.index, "time_us"] = np.exp(medians(_numbers(together).runs))
-    # the last row that was measured counts, and else the last one
-    is_measured = frame["status"].isin(["wrong", "ok"])
-    return (
-        frame.assign(_is_measured=is_measured)
-        .sort_values("_is_measured", kind="stable")
-        .drop_duplicates(names, keep="last")
-        .sort_index()
-        .drop(columns="_is_measured")
-    )
+    """The last row of every key that was measured, or else the last one, with all its times."""
+    codes = frame.groupby(names, sort=False).ngroup().to_numpy(dtype=np.intp)
+    is_measured = frame["status"].isin(["wrong", "ok"]).to_numpy()
+    places = np.arange(len(frame))
+    order = np.lexsort((places, is_measured, codes))
+    kept = np.sort(order[np.append(np.diff(codes[order]) > 0, True)])
+    texts = frame["_times"].to_numpy(dtype=object)
+    timed = places[texts != ""]
+    timed = timed[np.argsort(codes[timed], kind="stable")]
+    parts = np.split(timed, np.flatnonzero(np.diff(codes[timed])) + 1) if len(timed) else []
+    together = {codes[part[0]]: separator.join(texts[part]) for part in parts if len(part) > 1}
+    merged = frame.iloc[kept].copy()
+    is_merged = np.array([code in together for code in codes[kept]], dtype=np.bool_)
+    if is_merged.any():
+        times = pd.Series([together[code] for code in codes[kept[is_merged]]])
+        merged.loc[is_merged, "_times"] = times.to_numpy(dtype=object)
+        merged.loc[is_merged, "time_us"] = np.exp(medians(_numbers(times).runs))
+    return merged
 
 
 def together(frame: pd.DataFrame) -> tuple[pd.DataFrame, int]:

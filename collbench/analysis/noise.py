@@ -229,9 +229,18 @@ def _held_out(sides: tuple[Side, ...], typical2: Array) -> tuple[Array, Array]:
 
 
 def _scatter(change: Array, windows: list[Places], places: Places) -> Array:
-    """How far rows' changes scatter around their neighbours': a robust standard deviation."""
+    """How far rows' changes scatter around their neighbours': a robust standard deviation, around
+    the median or from each size to the next, whichever is less. A part of the rows that changed,
+    such as all large ones, is no scatter.
+    """
     scatter = [
-        MAD_TO_SD * np.median(np.abs(change[window] - np.median(change[window])))
+        MAD_TO_SD
+        * min(
+            float(np.median(np.abs(change[window] - np.median(change[window])))),
+            float(np.median(np.abs(np.diff(change[window])))) / math.sqrt(2)
+            if len(window) > 1
+            else 0.0,
+        )
         for window in windows
     ]
     return np.array(scatter)[places]

@@ -6,7 +6,7 @@ from collbench.machine.formats import described
 from collbench.spec.collectives import collective
 
 ON_GPUS = ("cuda", "nccl")  # the backends that a sweep compares where there are GPUs
-_TIMING = ("iters", "warmup", "check", "agg_iters", "blocking", "hot", "timeout")
+_TIMING = ("runs", "iters", "warmup", "check", "agg_iters", "blocking", "hot", "timeout")
 
 
 def on_gpus(options: Options) -> bool:

@@ -69,7 +69,7 @@ class Noise:
     repeats: int = 3
     within: float = 0.003
     between: float = 0.003
-    drift: float = 0.004
+    drift: float = 0.001
     is_heavy: bool = False
 
 
@@ -77,7 +77,7 @@ NOISES = [
     Noise(),
     Noise(is_heavy=True),
     Noise(repeats=5, within=0.01, between=0.005),
-    Noise(within=0.05, between=0.03, drift=0.02, is_heavy=True),
+    Noise(within=0.05, between=0.03, drift=0.01, is_heavy=True),
     Noise(repeats=4, within=0.002, between=0.004),
     Noise(within=0.001, between=0.0, drift=0.0),
 ]

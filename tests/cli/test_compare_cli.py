@@ -171,8 +171,10 @@ def test_what_the_new_file_lacks_is_said(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     half = written(tmp_path, [LINES[0], *OK[:300]])
-    assert run(["compare", str(half), str(SWEEP), "--fail-below", "5%"]) == 0
-    assert f"lacks {len(OK) - 300} rows of" in capsys.readouterr().err
+    gate = ["compare", str(half), str(SWEEP), "--fail-below", "5%"]
+    assert run(gate) == 1
+    assert f"{len(OK) - 300} rows of the base are missing: --allow" in capsys.readouterr().err
+    assert run([*gate, "--allow", "missing"]) == 0
 
 
 def test_an_unknown_number_of_ranks_is_unknown(

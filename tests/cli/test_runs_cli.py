@@ -4,6 +4,7 @@ import json
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import click
 import pytest
@@ -47,7 +48,8 @@ def test_a_run_with_wrong_data_says_so() -> None:
     assert sweep() == 0
     record = replace(read(saved_runs()[0].rows)[0], status="wrong", wrong=1)
     measured = SimpleNamespace(points=[], run_id="another")
-    with click.Context(cli, obj=("sweep",)), saved(measured, [], []) as one:  # type: ignore[arg-type]
+    runs: Any = [measured]
+    with click.Context(cli, obj=("sweep",)), saved(runs, [], []) as one:
         one.keep(record)
     facts = saved_runs()[-1].facts
     assert (facts.rows, facts.wrong, facts.exit_code) == (1, 1, 1)

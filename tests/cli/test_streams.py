@@ -61,6 +61,25 @@ def test_stderr_that_takes_nothing_changes_no_exit_code(
     assert not file.exists() or len(read(file)) == 1
 
 
+def test_a_closed_pipe_is_no_success(tmp_path: Path) -> None:
+    """A gate whose reader has gone has not passed; shells show the signal of such an end."""
+    done = subprocess.run(
+        [
+            "bash",
+            "-c",
+            f"(sleep 1; exec {sys.executable} -m collbench compare {ROWS}) | true;"
+            " echo ${PIPESTATUS[0]}",
+        ],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(Path(__file__).parent.parent.parent)},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert (done.stdout.strip(), done.stderr) == ("141", "")
+
+
 @pytest.mark.parametrize(
     ("words", "before"),
     tiered(

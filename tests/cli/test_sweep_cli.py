@@ -136,6 +136,28 @@ def test_resume_measures_only_what_is_missing(
     assert len({row.key for row in after}) == len(after)
 
 
+def test_several_runs_have_rows_of_their_own(
+    capfd: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    """And one row together on the screen; --resume completes the runs."""
+    file = tmp_path / "out.csv"
+    words = ["sweep", "--backend", "cpu", "--ranks", "2", "--sizes", "64,128", "--algo", "oneshot"]
+    words += ["--repeats", "2", "-n", "1", "--csv", str(file), "--runs"]
+    code, out, err = invoke(capfd, *words, "2")
+    rows = read(file)
+    assert (code, len(rows), len({row.run for row in rows})) == (0, 4, 2)
+    assert "2 runs of 2 repeats" in " ".join(out.split())
+    assert "2 rows, every element compared, 0 wrong" in out
+    assert "# Run 2 of 2." in err
+    code, _, err = invoke(capfd, *words, "3", "--resume")
+    rows = read(file)
+    assert (code, len(rows), len({row.run for row in rows})) == (0, 6, 3)
+    assert f"4 of 6 points of 3 runs are in {file} already" in err
+    assert invoke(capfd, *words, "3", "--resume")[0] == 0
+    assert len(read(file)) == 6
+    assert "2 rows: 2 ok" in invoke(capfd, "compare", str(file))[1]
+
+
 def test_resume_with_nothing_left_is_fine(
     capfd: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
