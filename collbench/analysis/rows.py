@@ -16,6 +16,7 @@ from operator import attrgetter
 from statistics import median
 from typing import TYPE_CHECKING, NamedTuple
 
+from collbench.results.distribution import histogram_text
 from collbench.results.record import CONDITIONS, Record
 from collbench.results.statistics import NOISY_SPREAD, Interval, interval, is_noisy
 from collbench.spec.knobs import BY_STAGE, KNOB, UNASKED
@@ -54,7 +55,8 @@ class Workload(NamedTuple):
 
 class Row(NamedTuple):
     """A row of a frame, with the columns that comparisons need; times_us are its repeats,
-    chosen_by_us the median of the even ones.
+    chosen_by_us the median of the even ones. Percentiles of single launches are NaN where none were
+    timed, and the histogram is its cell of the file.
 
     Not a Record, which takes ten times as long to make: a tuple, whose columns must be spelled out
     to have types.
@@ -86,6 +88,11 @@ class Row(NamedTuple):
     hosts: int
     size_bytes: int
     time_us: float
+    p50_us: float
+    p99_us: float
+    p999_us: float
+    max_us: float
+    histogram: str
     algbw_gbs: float
     busbw_gbs: float
     ceiling_gbs: float
@@ -195,8 +202,9 @@ def rows_of(frame: "pd.DataFrame") -> list[Row]:
 
 def row_of(record: Record) -> Row:
     """A record as a row; times have the six digits of the CSV, so that both give one answer."""
-    values = [getattr(record, name) for name in _COLUMN_FIELDS]
-    known = [math.nan if value is None else value for value in values]
+    cells = {name: getattr(record, name) for name in _COLUMN_FIELDS}
+    cells["histogram"] = histogram_text(record.histogram)
+    known = [math.nan if value is None else value for value in cells.values()]
     times = tuple(float(f"{time:.6g}") for time in record.repeat_times_us)
     return Row._make([*known, times, _choosing_time(times)])
 

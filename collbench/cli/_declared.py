@@ -61,6 +61,7 @@ def setting_option(option: Option) -> Callable[[F], F]:
         option.key,
         type=None if is_flag else _type_of(option),
         is_flag=is_flag,
+        flag_value=None if option.bare is None else str(option.bare),
         default=None,
         help=option.help,
         hidden=option.is_hidden,

@@ -160,6 +160,7 @@ def _drive(
         [point.case for point in points if not point.waived],
         width(out),
         has_ceilings=links.are_known,
+        has_launch_times=settings.distribution is not None,
     )
     from collbench.machine.discovery import record
 
@@ -220,8 +221,8 @@ def _planned(
 def _leave_known_out(
     measurement: Measurement, rows: Sequence[Record], csv: Path
 ) -> Mapping[tuple[object, ...], Record]:
-    """Drop the points whose last rows in the file are right; says how many. What was waived is
-    asked again, which takes no time. Returns the last row of every point.
+    """Drop the points whose last rows in the file have what is asked for; says how many. What was
+    waived is asked again, which takes no time. Returns the last row of every point.
     """
     points, host = measurement.points, host_of(measurement.settings.machine)
     last = {
@@ -229,8 +230,11 @@ def _leave_known_out(
         for row in rows
         if row.backend != MODEL or row.status == "waived" or row.host == host
     }
-    known = {point for point, row in last.items() if row.status == "ok"}
-    measurement.points = [point for point in points if measurement.key_of(point) not in known]
+    measurement.points = [
+        point
+        for point in points
+        if not measurement.is_measured_by(point, last.get(measurement.key_of(point)))
+    ]
     remark(f"{len(points) - len(measurement.points)} of {len(points)} points are in {csv} already")
     return last
 

@@ -116,14 +116,22 @@ def test_idle_cpus_are_noticed(monkeypatch: pytest.MonkeyPatch, hot: bool) -> No
     monkeypatch.setattr(base, "MAX_ROTATIONS", 3)
     right = run_all(plans, hot)
     assert not [plan.problem for plan, wrong in zip(plans, right, strict=True) if wrong]
-    monkeypatch.setattr(cpu.CpuRank, "timed", corrupt.idle_on_cpu)
-    idle = run_all(plans, hot)
-    assert not [plan.problem for plan, wrong in zip(plans, idle, strict=True) if not wrong]
+    for method, idle_method in (
+        ("timed", corrupt.idle_on_cpu),
+        ("timed_singly", corrupt.idle_singly_on_cpu),
+    ):
+        with monkeypatch.context() as patch:
+            patch.setattr(cpu.CpuRank, method, idle_method)
+            idle = run_all(plans, hot)
+        assert not [plan.problem for plan, wrong in zip(plans, idle, strict=True) if not wrong]
 
 
 def run_all(plans: list[Plan], hot: bool) -> list[tuple[Wrong, ...]]:
     session = cpu.CpuSession(LocalGroup(), plans, hot=hot)
-    batches = (Batch(iterations=3), Batch(iterations=4, aggregate=2, blocking=True))
+    batches = (
+        Batch(iterations=3, single_launches=1),
+        Batch(iterations=4, aggregate=2, blocking=True, single_launches=5),
+    )
     try:
         return [session.run(plan, batches[number % 2]).wrong for number, plan in enumerate(plans)]
     finally:
@@ -319,6 +327,16 @@ def test_idle_gpus_are_noticed(
         assert corrupt.idle_on_gpu(real, batch, options, 0.0).wrong is not None
         unchecked = Batch(iterations=count, is_checked=False)
         assert corrupt.idle_on_gpu(real, unchecked, options, 0.0).wrong is None
+        singly = Batch(single_launches=count + 60)
+        gpu.prepare(problem, range(sets), stride_bytes(problem))
+        assert corrupt.idle_singly_on_gpu(real, singly, options, 0.0).wrong is not None
+        card.log.clear()
+        answer = timing.timed_singly(real, singly, options, 0.0)
+        assert answer.wrong is None
+        assert len(answer.launch_times_s) == count + 60
+        parts = -(-(count + 60) // timing.GRAPH_LAUNCHES)
+        # one launch between two events, behind a barrier
+        assert list(between_events(card.log)) == ["launch"] * (count + 60 + parts)
 
 
 def between_events(log: list[str]) -> Iterator[str]:

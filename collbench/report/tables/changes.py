@@ -8,6 +8,7 @@ import numpy as np
 import pandas as pd
 
 from collbench.analysis.changes import MINOR, VERDICTS, Change, Changes
+from collbench.report.tables.distribution import changed_launch_times
 from collbench.report.tables.text import NARROW_COLUMNS, named_lines, wrapped
 from collbench.spec.knobs import BY_STAGE, KNOB
 from collbench.util.units import format_size, format_time_us
@@ -73,6 +74,7 @@ def summary_lines(
         ]
     return [
         *report,
+        *changed_launch_times(rows, columns),
         *_not_compared(changes, columns),
         *_precision(changes, columns),
         *_remarks(changes, columns),
