@@ -1,5 +1,5 @@
 """The distribution of the times of single launches: percentiles, and a histogram of logarithmic
-bins. Nothing here measures; what one launch's time is, docs/explanation/distribution.md says.
+bins. Nothing here measures; what one launch's time is, docs/how-to/distribution.md says.
 """
 
 import math
