@@ -11,7 +11,7 @@ import math
 import time
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Literal, Protocol, TypeVar
 
@@ -393,19 +393,23 @@ def cyclic_gc_paused() -> Iterator[None]:
 
 
 def clocked(
-    launches: Iterable[Callable[[], object]], barrier: Callable[[], object]
+    launches: Iterable[Callable[[], object]],
+    barrier: Callable[[], object],
+    limit: Callable[[], AbstractContextManager[None]] = nullcontext,
 ) -> tuple[float, ...]:
     """Seconds of each launch on this rank, by the monotonic clock of its host: from where the
     rank leaves the barrier before it until its own launch returns. The first does not count:
-    it finds in the caches what was done before.
+    it finds in the caches what was done before. limit: gives each barrier and launch a deadline,
+    where they have none of their own.
     """
     times: list[float] = []
     with cyclic_gc_paused():
         for launch in launches:
-            barrier()
-            start = time.perf_counter()
-            launch()
-            times.append(time.perf_counter() - start)
+            with limit():
+                barrier()
+                start = time.perf_counter()
+                launch()
+                times.append(time.perf_counter() - start)
     return tuple(times[1:])
 
 
@@ -465,9 +469,7 @@ def repeat_on_cpus(
     if batch.single_launches:
         launch_s = max(timing.seconds for timing in timed)
         count = single_launches(batch, launch_s)
-        work_s = SLOWER_SINGLE * (1 + count) * launch_s
-        batch = replace(batch, single_launches=count, deadline_s=batch.deadline_s + work_s)
-        singly = workers.call(
-            CpuTimedRank.timed_singly, key, hot, batch, timeout_s=limit_s + work_s
-        )
+        limit_s += SLOWER_SINGLE * (1 + count) * launch_s
+        batch = replace(batch, single_launches=count)
+        singly = workers.call(CpuTimedRank.timed_singly, key, hot, batch, timeout_s=limit_s)
     return samples_of(prepared, timed, iterations, notes, singly)

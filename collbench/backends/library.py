@@ -160,12 +160,13 @@ class LibraryRank(CpuTimedRank[Problem]):
         busy, ready = time.process_time(), self.prepared
         of = problem, len(ready.calls), 1 + batch.single_launches
         checked = checked_sets(*of) if batch.is_checked else range(0)
-        with self._limit(problem, batch):
-            for number in checked:
-                poison_again(problem, self.rank, *ready.buffers()[number], number, is_warm=True)
-            calls = [ready.calls[number] for number in timed_sets(*of)]
-            order = [partial(function, *args) for function, args in calls]
-            times_s = clocked(order, self._meet)
+        for number in checked:
+            poison_again(problem, self.rank, *ready.buffers()[number], number, is_warm=True)
+        calls = (ready.calls[number] for number in timed_sets(*of))
+        order = (partial(function, *args) for function, args in calls)
+        limit = partial(self._limit, problem, batch)
+        times_s = clocked(order, self._meet, limit)
+        with limit():
             self._meet()
         return RankTiming(
             wrong=self._compare(ready, checked),

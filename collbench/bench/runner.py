@@ -353,7 +353,7 @@ class Measurement:
     def _repeat(self, point: SweepPoint) -> None:
         settings, session = self.settings, self.sessions[point.session]
         iterations = point.repeats[0].iterations if point.repeats else settings.iterations
-        expected_s = self._repeat_s(point)
+        expected_s = estimate_s(point, replace(settings, distribution=None), self.machine)
         batch = Batch(
             warmup=settings.warmup,
             iterations=iterations,

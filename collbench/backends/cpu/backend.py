@@ -407,10 +407,10 @@ class CpuRank(CpuTimedRank[str]):
         for rotation in checked:
             buffers = self._buffers(loaded, rotation)
             poison_again(loaded.plan.problem, self.rank, *buffers, rotation, is_warm=True)
-        order = [
+        order = (
             partial(loaded.runner.launch, loaded.programs[rotation], deadline_s)
             for rotation in timed_sets(*of)
-        ]
+        )
         times_s = clocked(order, partial(self._barrier, loaded, deadline_s))
         self._barrier(loaded, deadline_s)
         return RankTiming(
