@@ -11,7 +11,7 @@ import math
 import time
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Literal, Protocol, TypeVar
 
@@ -46,8 +46,8 @@ class Batch:
 
     An iteration is `aggregate` launches, followed by a barrier of all ranks if blocking.
     single_launches: after that batch, so many more at most are timed one by one, each behind a
-    barrier of its own; single_s: as many as fit into these seconds, but LEAST_SINGLE. deadline_s:
-    how long no rank may wait for another.
+    barrier of its own; single_s: seconds that they may take together, but LEAST_SINGLE may take
+    more. deadline_s: how long no rank may wait for another.
     """
 
     warmup: int = 1
@@ -393,23 +393,19 @@ def cyclic_gc_paused() -> Iterator[None]:
 
 
 def clocked(
-    launches: Iterable[Callable[[], object]],
-    barrier: Callable[[], object],
-    limit: Callable[[], AbstractContextManager[None]] = nullcontext,
+    launches: Iterable[Callable[[], object]], barrier: Callable[[], object]
 ) -> tuple[float, ...]:
     """Seconds of each launch on this rank, by the monotonic clock of its host: from where the
     rank leaves the barrier before it until its own launch returns. The first does not count:
-    it finds in the caches what was done before. limit: gives each barrier and launch a deadline,
-    where they have none of their own.
+    it finds in the caches what was done before.
     """
     times: list[float] = []
     with cyclic_gc_paused():
         for launch in launches:
-            with limit():
-                barrier()
-                start = time.perf_counter()
-                launch()
-                times.append(time.perf_counter() - start)
+            barrier()
+            start = time.perf_counter()
+            launch()
+            times.append(time.perf_counter() - start)
     return tuple(times[1:])
 
 
@@ -469,7 +465,9 @@ def repeat_on_cpus(
     if batch.single_launches:
         launch_s = max(timing.seconds for timing in timed)
         count = single_launches(batch, launch_s)
-        limit_s += SLOWER_SINGLE * (1 + count) * launch_s
-        batch = replace(batch, single_launches=count)
-        singly = workers.call(CpuTimedRank.timed_singly, key, hot, batch, timeout_s=limit_s)
+        work_s = SLOWER_SINGLE * (1 + count) * launch_s
+        batch = replace(batch, single_launches=count, single_s=work_s)
+        singly = workers.call(
+            CpuTimedRank.timed_singly, key, hot, batch, timeout_s=limit_s + work_s
+        )
     return samples_of(prepared, timed, iterations, notes, singly)

@@ -7,7 +7,7 @@ import time
 from abc import abstractmethod
 from collections.abc import Callable, Container
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from statistics import fmean
 from typing import TYPE_CHECKING
@@ -164,9 +164,10 @@ class LibraryRank(CpuTimedRank[Problem]):
             poison_again(problem, self.rank, *ready.buffers()[number], number, is_warm=True)
         calls = (ready.calls[number] for number in timed_sets(*of))
         order = (partial(function, *args) for function, args in calls)
-        limit = partial(self._limit, problem, batch)
-        times_s = clocked(order, self._meet, limit)
-        with limit():
+        # one limit for all: it costs more than a launch
+        limit_s = batch.deadline_s + batch.single_s
+        with self._limit(problem, replace(batch, deadline_s=limit_s)):
+            times_s = clocked(order, self._meet)
             self._meet()
         return RankTiming(
             wrong=self._compare(ready, checked),
