@@ -7,10 +7,8 @@ those knobs that took several values where the rest was the same. Knobs that fol
 such as the channels that the tool chose for a size, do not break a curve.
 """
 
-import gc
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from operator import attrgetter
 from statistics import median
@@ -21,6 +19,7 @@ from collbench.results.record import CONDITIONS, Record
 from collbench.results.statistics import NOISY_SPREAD, Interval, interval, is_noisy
 from collbench.spec.knobs import BY_STAGE, KNOB, UNASKED
 from collbench.spec.peers import OWN_CHOICE, is_peer
+from collbench.util.collector import cyclic_gc_disabled
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -164,20 +163,6 @@ _COLUMN_FIELDS = tuple(name for name in Row._fields if name not in ("times_us", 
 def conditions_of(notes: str) -> tuple[str, ...]:
     """The conditions in a row's notes; rows with others measured something else."""
     return tuple(sorted(word for word in notes.split() if word.startswith(_SEPARATE)))
-
-
-@contextmanager
-def cyclic_gc_disabled() -> Iterator[None]:
-    """Disable the cyclic GC while building rows, which hold no cycles (a third of the time for
-    100,000 rows).
-    """
-    was_on = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_on:
-            gc.enable()
 
 
 @cyclic_gc_disabled()

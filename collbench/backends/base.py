@@ -6,12 +6,10 @@ library whose jobs are cases. The process that drives a measurement has the sess
 do the work are Ranks of a worker group (see launch/group.py).
 """
 
-import gc
 import math
 import time
 from abc import abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Literal, Protocol, TypeVar
 
@@ -23,6 +21,7 @@ from collbench.spec.case import BUFFER_GRAIN_BYTES, Case, Problem
 from collbench.spec.collectives import collective
 from collbench.spec.options import DEFAULT_MACHINE, LaunchMode, NetMemory
 from collbench.spec.pattern import PERIOD, Wrong, compare, fill, first_changed, poison
+from collbench.util.collector import cyclic_gc_disabled
 
 if TYPE_CHECKING:
     from collbench.spec.dtypes import Array
@@ -207,7 +206,8 @@ GPU_BATCH = BatchLength(target_s=0.004, least=4, most=100)  # launches of one gr
 # 1,000 is longer, unless that takes longer than so many seconds of launches, in all repeats.
 DISTRIBUTION_LAUNCHES, DISTRIBUTION_S = 2000, 4.0
 LEAST_SINGLE = 3  # of them, in a repeat
-SLOWER_SINGLE = 4  # times as long as in a batch they may take, each with its barrier, on average
+# What they may take on average: so many times as long as in a batch, and a barrier on busy cores.
+SLOWER_SINGLE, SINGLE_BARRIER_S = 4, 2e-4
 REPLAYS = 3  # of a batch on GPUs that count, behind one that does not
 
 
@@ -380,18 +380,6 @@ class CpuTimedRank(Rank, Protocol[Key_contra]):
         """
 
 
-@contextmanager
-def cyclic_gc_paused() -> Iterator[None]:
-    """Keep Python's cyclic collector, which may take longer than many launches, out of a time."""
-    was_on = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_on:
-            gc.enable()
-
-
 def clocked(
     launches: Iterable[Callable[[], object]], barrier: Callable[[], object]
 ) -> tuple[float, ...]:
@@ -400,7 +388,7 @@ def clocked(
     it finds in the caches what was done before.
     """
     times: list[float] = []
-    with cyclic_gc_paused():
+    with cyclic_gc_disabled():
         for launch in launches:
             barrier()
             start = time.perf_counter()
@@ -465,7 +453,7 @@ def repeat_on_cpus(
     if batch.single_launches:
         launch_s = max(timing.seconds for timing in timed)
         count = single_launches(batch, launch_s)
-        work_s = SLOWER_SINGLE * (1 + count) * launch_s
+        work_s = (1 + count) * (SLOWER_SINGLE * launch_s + SINGLE_BARRIER_S)
         batch = replace(batch, single_launches=count, single_s=work_s)
         singly = workers.call(
             CpuTimedRank.timed_singly, key, hot, batch, timeout_s=limit_s + work_s

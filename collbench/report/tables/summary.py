@@ -20,7 +20,6 @@ from collbench.analysis.rows import (
     SIZES,
     Row,
     Workload,
-    cyclic_gc_disabled,
     label,
     median_time,
     titles,
@@ -34,6 +33,7 @@ from collbench.report.tables.distribution import (
 from collbench.report.tables.text import NARROW_COLUMNS, named_lines, table, wrapped
 from collbench.results.record import STATUSES
 from collbench.results.statistics import Interval
+from collbench.util.collector import cyclic_gc_disabled
 from collbench.util.units import format_rate, format_size, format_time_us
 
 if TYPE_CHECKING:
