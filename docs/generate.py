@@ -26,6 +26,7 @@ from collbench.cli import cli
 from collbench.cli._interrupt import exit_code_of
 from collbench.launch.launcher import INTERRUPTIONS
 from collbench.machine.topology import machines
+from collbench.results.distribution import Histogram
 from collbench.results.record import COLUMNS, KEY, SCHEMA, Record
 from collbench.util import catalog
 from collbench.util.errors import CollbenchError
@@ -58,6 +59,12 @@ MEANINGS = {
     "repeats": "how many repeats",
     "repeat_times_us": "the time of each repeat, with `;` between them",
     "iters": "timed iterations in each repeat",
+    "p50_us": "of single launches, the time that half of them do not pass; this and the next four"
+    " are empty without `--distribution` (see [how](../how-to/distribution.md))",
+    "p99_us": "the time that 99 % do not pass; empty for fewer than 100 launches",
+    "p999_us": "the time that 99.9 % do not pass; empty for fewer than 1000 launches",
+    "max_us": "the longest",
+    "histogram": "`bin:launches` with `;` between them; bin k begins at 2^(k/8) us",
     "algbw_gbs": "S / time in decimal GB/s",
     "busbw_gbs": "algbw times the factor of the collective",
     "ceiling_gbs": "the bus bandwidth that the links allow this schedule and protocol; empty if "
@@ -171,6 +178,8 @@ def _option_meanings() -> dict[str, str]:
 
 
 def _kind(annotation: object) -> str:
+    if annotation == Histogram:
+        return "text"
     kinds = {int: "whole number", float: "number", tuple: "numbers"}
     names = {typing.get_origin(annotation) or annotation, *typing.get_args(annotation)}
     return next((text for kind, text in kinds.items() if kind in names), "text")

@@ -23,7 +23,6 @@ from collbench.analysis.rows import (
     Workload,
     by_workload,
     configuration,
-    cyclic_gc_disabled,
     distinguishing_knobs,
     fastest,
     label,
@@ -33,6 +32,7 @@ from collbench.analysis.rows import (
 )
 from collbench.results.statistics import Interval, interval
 from collbench.spec.knobs import UNASKED
+from collbench.util.collector import cyclic_gc_disabled
 from collbench.util.units import format_size
 
 if TYPE_CHECKING:

@@ -18,7 +18,6 @@ from collbench.analysis.rows import (
     Row,
     Workload,
     by_workload,
-    cyclic_gc_disabled,
     distinguishing_knobs,
     fastest,
     label,
@@ -27,6 +26,7 @@ from collbench.analysis.rows import (
 )
 from collbench.results.statistics import interval
 from collbench.spec.knobs import UNASKED
+from collbench.util.collector import cyclic_gc_disabled
 from collbench.util.units import format_size
 
 if TYPE_CHECKING:

@@ -20,7 +20,7 @@ from collbench.analysis.gate import Loss, losses
 from collbench.analysis.noise import Array, Places, Side, median_variance, medians
 from collbench.analysis.rows import DISTURBED
 from collbench.results.frame import texts_of
-from collbench.results.record import ACROSS, CONDITIONS, KEY
+from collbench.results.record import ACROSS, CONDITIONS, KEY, LAUNCH_TIMES
 from collbench.spec.collectives import collective
 from collbench.util.errors import CollbenchError, UsageError
 
@@ -207,6 +207,7 @@ def _one_a_key(
     if not again.any():
         return frame, []
     kept = _with_all_runs(_with_all_repeats(frame, [*names, "run"]), list(names))
+    kept = _with_launch_times(kept, frame[again], names)
     left = len(frame) - len(kept)
     return kept, [
         f"{title}: {left} rows are of something that is in the file again: they are more runs"
@@ -264,6 +265,25 @@ def together(frame: pd.DataFrame) -> tuple[pd.DataFrame, int]:
         .reset_index(drop=True)
     )
     return merged, len(frame) - len(merged)
+
+
+def _with_launch_times(
+    kept: pd.DataFrame, again: pd.DataFrame, names: Sequence[str]
+) -> pd.DataFrame:
+    """Rows that are right, with the single launches of the last row before of the same key where
+    they have none.
+    """
+    cells = [*LAUNCH_TIMES, "histogram"]
+    known = again[again["max_us"].notna()].drop_duplicates(list(names), keep="last")
+    lacking = kept[kept["max_us"].isna() & (kept["status"] == "ok")]
+    if not len(known) or not len(lacking):
+        return kept
+    found = lacking[list(names)].merge(known[[*names, *cells]], how="left", on=list(names))
+    found = found.set_index(lacking.index)
+    found = found[found["max_us"].notna()]
+    kept = kept.copy()
+    kept.loc[found.index, cells] = found[cells]
+    return kept
 
 
 def _outcomes(both: pd.DataFrame) -> pd.Series:

@@ -7,19 +7,19 @@ those knobs that took several values where the rest was the same. Knobs that fol
 such as the channels that the tool chose for a size, do not break a curve.
 """
 
-import gc
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from operator import attrgetter
 from statistics import median
 from typing import TYPE_CHECKING, NamedTuple
 
+from collbench.results.distribution import histogram_text
 from collbench.results.record import CONDITIONS, Record
 from collbench.results.statistics import NOISY_SPREAD, Interval, interval, is_noisy
 from collbench.spec.knobs import BY_STAGE, KNOB, UNASKED
 from collbench.spec.peers import OWN_CHOICE, is_peer
+from collbench.util.collector import cyclic_gc_disabled
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -54,7 +54,8 @@ class Workload(NamedTuple):
 
 class Row(NamedTuple):
     """A row of a frame, with the columns that comparisons need; times_us are its repeats,
-    chosen_by_us the median of the even ones.
+    chosen_by_us the median of the even ones. Percentiles of single launches are NaN where none were
+    timed, and the histogram is its cell of the file.
 
     Not a Record, which takes ten times as long to make: a tuple, whose columns must be spelled out
     to have types.
@@ -86,6 +87,11 @@ class Row(NamedTuple):
     hosts: int
     size_bytes: int
     time_us: float
+    p50_us: float
+    p99_us: float
+    p999_us: float
+    max_us: float
+    histogram: str
     algbw_gbs: float
     busbw_gbs: float
     ceiling_gbs: float
@@ -159,20 +165,6 @@ def conditions_of(notes: str) -> tuple[str, ...]:
     return tuple(sorted(word for word in notes.split() if word.startswith(_SEPARATE)))
 
 
-@contextmanager
-def cyclic_gc_disabled() -> Iterator[None]:
-    """Disable the cyclic GC while building rows, which hold no cycles (a third of the time for
-    100,000 rows).
-    """
-    was_on = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_on:
-            gc.enable()
-
-
 @cyclic_gc_disabled()
 def rows_of(frame: "pd.DataFrame") -> list[Row]:
     """All rows. A row that is ok but has no repeats, as of a tool that prints only a mean, has its
@@ -195,8 +187,9 @@ def rows_of(frame: "pd.DataFrame") -> list[Row]:
 
 def row_of(record: Record) -> Row:
     """A record as a row; times have the six digits of the CSV, so that both give one answer."""
-    values = [getattr(record, name) for name in _COLUMN_FIELDS]
-    known = [math.nan if value is None else value for value in values]
+    cells = {name: getattr(record, name) for name in _COLUMN_FIELDS}
+    cells["histogram"] = histogram_text(record.histogram)
+    known = [math.nan if value is None else value for value in cells.values()]
     times = tuple(float(f"{time:.6g}") for time in record.repeat_times_us)
     return Row._make([*known, times, _choosing_time(times)])
 

@@ -6,8 +6,10 @@ library whose jobs are cases. The process that drives a measurement has the sess
 do the work are Ranks of a worker group (see launch/group.py).
 """
 
+import math
+import time
 from abc import abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Literal, Protocol, TypeVar
 
@@ -19,6 +21,7 @@ from collbench.spec.case import BUFFER_GRAIN_BYTES, Case, Problem
 from collbench.spec.collectives import collective
 from collbench.spec.options import DEFAULT_MACHINE, LaunchMode, NetMemory
 from collbench.spec.pattern import PERIOD, Wrong, compare, fill, first_changed, poison
+from collbench.util.collector import cyclic_gc_disabled
 
 if TYPE_CHECKING:
     from collbench.spec.dtypes import Array
@@ -41,7 +44,9 @@ class Batch:
     and whether results are compared.
 
     An iteration is `aggregate` launches, followed by a barrier of all ranks if blocking.
-    deadline_s: how long no rank may wait for another.
+    single_launches: after that batch, so many more at most are timed one by one, each behind a
+    barrier of its own; single_s: seconds that they may take together, but LEAST_SINGLE may take
+    more. deadline_s: how long no rank may wait for another.
     """
 
     warmup: int = 1
@@ -49,6 +54,8 @@ class Batch:
     is_checked: bool = True
     aggregate: int = 1
     blocking: bool = False
+    single_launches: int = 0
+    single_s: float = math.inf
     deadline_s: float = 10.0
 
 
@@ -57,12 +64,14 @@ class Samples:
     """One repeat: each rank's mean seconds a launch, iterations timed, wrong elements by rank,
     notes on the conditions.
 
-    busy_s: CPU time of all ranks together, 0 if unknown.
+    busy_s: CPU time of all ranks together, 0 if unknown. launch_times_s: of each launch that was
+    timed by itself, the time of the rank that it took longest.
     """
 
     seconds: tuple[float, ...]
     iterations: int = 1
     busy_s: float = 0.0
+    launch_times_s: tuple[float, ...] = ()
     wrong: tuple[Wrong, ...] = ()
     notes: tuple[str, ...] = ()
 
@@ -130,11 +139,13 @@ class SessionOpener(Protocol[Job_contra]):
     """What Backend and Peer have in common. name: the member of the family.
 
     is_gpu: its ranks are GPUs. wants_machine: it invents times for the machine of the options.
+    has_launch_times: its ranks time launches one by one where a batch asks for that.
     """
 
     name: str
     is_gpu: bool = False
     wants_machine: bool = False
+    has_launch_times: bool = True
 
     def why_not(self, group: Group) -> str:
         """Why this backend cannot run on that group, or an empty text."""
@@ -191,6 +202,12 @@ class BatchLength:
 # A sweep without options then takes half a minute.
 CPU_BATCH = BatchLength(target_s=0.04, least=3, most=1000)
 GPU_BATCH = BatchLength(target_s=0.004, least=4, most=100)  # launches of one graph
+# Launches that a distribution has where nobody gives their number: twice as many as show that 1 in
+# 1,000 is longer, unless that takes longer than so many seconds of launches, in all repeats.
+DISTRIBUTION_LAUNCHES, DISTRIBUTION_S = 2000, 4.0
+LEAST_SINGLE = 3  # of them, in a repeat
+# What they may take on average: so many times as long as in a batch, and a barrier on busy cores.
+SLOWER_SINGLE, SINGLE_BARRIER_S = 4, 2e-4
 REPLAYS = 3  # of a batch on GPUs that count, behind one that does not
 
 
@@ -204,6 +221,21 @@ def auto_iterations(seconds: float, length: BatchLength = CPU_BATCH) -> int:
     """
     wanted = round(length.target_s / max(seconds, 1e-9))
     return max(length.least, min(length.most, wanted))
+
+
+def single_launches(batch: Batch, seconds: float) -> int:
+    """Launches of a repeat that are timed one by one, if one takes that long.
+
+    >>> batch = Batch(single_launches=700, single_s=1.0)
+    >>> [single_launches(batch, seconds) for seconds in (1e-5, 0.01, 1.0)]
+    [700, 100, 3]
+    >>> single_launches(Batch(single_launches=700), 1.0)
+    700
+    """
+    if math.isinf(batch.single_s):
+        return batch.single_launches
+    fitting = int(batch.single_s / max(seconds, 1e-9))
+    return min(batch.single_launches, max(LEAST_SINGLE, fitting))
 
 
 def stride_bytes(problem: Problem, grain_bytes: int = BUFFER_GRAIN_BYTES) -> int:
@@ -319,12 +351,13 @@ def verify_in_process(
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankTiming:
     """What a rank returns of one call: its wrong elements, seconds a launch, CPU time of the whole
-    call.
+    call, and seconds of each launch where each was timed.
     """
 
     wrong: Wrong | None
     seconds: float
     busy_s: float = 0.0
+    launch_times_s: tuple[float, ...] = ()
 
 
 class CpuTimedRank(Rank, Protocol[Key_contra]):
@@ -340,21 +373,53 @@ class CpuTimedRank(Rank, Protocol[Key_contra]):
         what they left.
         """
 
+    @abstractmethod
+    def timed_singly(self, key: Key_contra, hot: bool, batch: Batch) -> RankTiming:
+        """Poison what was launched, time each of the batch's single launches behind a barrier of
+        its own, behind one that does not count, and compare what they left.
+        """
+
+
+def clocked(
+    launches: Iterable[Callable[[], object]], barrier: Callable[[], object]
+) -> tuple[float, ...]:
+    """Seconds of each launch on this rank, by the monotonic clock of its host: from where the
+    rank leaves the barrier before it until its own launch returns. The first does not count:
+    it finds in the caches what was done before.
+    """
+    times: list[float] = []
+    with cyclic_gc_disabled():
+        for launch in launches:
+            barrier()
+            start = time.perf_counter()
+            launch()
+            times.append(time.perf_counter() - start)
+    return tuple(times[1:])
+
 
 def samples_of(
     prepared: Sequence[RankTiming],
     timed: Sequence[RankTiming],
     iterations: int,
     notes: Sequence[str],
+    singly: Sequence[RankTiming] = (),
 ) -> Samples:
-    """The samples of a repeat whose ranks answered so before and after it was timed."""
-    wrong = [first.wrong or second.wrong for first, second in zip(prepared, timed, strict=True)]
+    """The samples of a repeat whose ranks answered so before it was timed, after that, and after
+    launches that were timed one by one, if there were any.
+    """
+    calls = [prepared, timed, *([singly] if singly else [])]
+    wrong = [
+        next((answer.wrong for answer in of_rank if answer.wrong is not None), None)
+        for of_rank in zip(*calls, strict=True)
+    ]
+    each = [answer.launch_times_s for answer in singly]
     return Samples(
         seconds=tuple(timing.seconds for timing in timed),
         iterations=iterations,
         wrong=tuple(one for one in wrong if one is not None),
-        busy_s=sum(timing.busy_s for timing in (*prepared, *timed)),
+        busy_s=sum(timing.busy_s for answers in calls for timing in answers),
         notes=tuple(notes),
+        launch_times_s=tuple(map(max, zip(*each, strict=True))),
     )
 
 
@@ -373,7 +438,8 @@ def repeat_on_cpus(
     sets: int,
 ) -> Samples:
     """One repeat of ranks that the CPU's clock times: run every set of buffers once and compare,
-    poison, warm up, time, compare again.
+    poison, warm up, time, compare again; and the same of launches that are timed one by one, where
+    the batch asks for them.
     """
     data_bytes = sets * stride_bytes(problem) * problem.n
     batch = replace(batch, deadline_s=batch.deadline_s + data_bytes / SLOWEST_FILL_BYTES_S)
@@ -383,4 +449,13 @@ def repeat_on_cpus(
     batch = replace(batch, iterations=iterations)
     timed = workers.call(CpuTimedRank.timed, key, hot, batch, timeout_s=limit_s)
     notes = cache_notes(data_bytes, last_level_cache_bytes(), hot=hot)
-    return samples_of(prepared, timed, iterations, notes)
+    singly: list[RankTiming] = []
+    if batch.single_launches:
+        launch_s = max(timing.seconds for timing in timed)
+        count = single_launches(batch, launch_s)
+        work_s = (1 + count) * (SLOWER_SINGLE * launch_s + SINGLE_BARRIER_S)
+        batch = replace(batch, single_launches=count, single_s=work_s)
+        singly = workers.call(
+            CpuTimedRank.timed_singly, key, hot, batch, timeout_s=limit_s + work_s
+        )
+    return samples_of(prepared, timed, iterations, notes, singly)

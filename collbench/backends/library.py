@@ -7,7 +7,9 @@ import time
 from abc import abstractmethod
 from collections.abc import Callable, Container
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
+from statistics import fmean
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -19,6 +21,7 @@ from collbench.backends.base import (
     Samples,
     Session,
     checked_sets,
+    clocked,
     compare_output,
     poison_again,
     prepare_buffers,
@@ -148,6 +151,30 @@ class LibraryRank(CpuTimedRank[Problem]):
             self._meet()
         wrong = self._compare(ready, checked)
         return RankTiming(wrong=wrong, seconds=seconds, busy_s=time.process_time() - busy)
+
+    def timed_singly(self, problem: Problem, hot: bool, batch: Batch) -> RankTiming:
+        """Poison what was launched, time each call behind a barrier of its own, behind one that
+        does not count, and compare what they left.
+        """
+        assert self.prepared is not None
+        busy, ready = time.process_time(), self.prepared
+        of = problem, len(ready.calls), 1 + batch.single_launches
+        checked = checked_sets(*of) if batch.is_checked else range(0)
+        for number in checked:
+            poison_again(problem, self.rank, *ready.buffers()[number], number, is_warm=True)
+        calls = (ready.calls[number] for number in timed_sets(*of))
+        order = (partial(function, *args) for function, args in calls)
+        # one limit for all: it costs more than a launch
+        limit_s = batch.deadline_s + batch.single_s
+        with self._limit(problem, replace(batch, deadline_s=limit_s)):
+            times_s = clocked(order, self._meet)
+            self._meet()
+        return RankTiming(
+            wrong=self._compare(ready, checked),
+            seconds=fmean(times_s),
+            busy_s=time.process_time() - busy,
+            launch_times_s=times_s,
+        )
 
     def _compare(self, ready: _Prepared, sets: range) -> Wrong | None:
         """The wrong elements of the first of some sets of buffers that has any."""

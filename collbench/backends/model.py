@@ -120,6 +120,7 @@ class ModelBackend(Backend):
 
     name = "model"
     wants_machine = True
+    has_launch_times = False
 
     def why_not(self, group: Group) -> str:
         return (

@@ -169,6 +169,7 @@ class ReferenceBackend(Backend):
     """What tests compare with."""
 
     name = "reference"
+    has_launch_times = False  # all ranks are one process: nothing of the machine is in its times
 
     def why_not(self, group: Group) -> str:
         return (

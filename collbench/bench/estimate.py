@@ -6,7 +6,14 @@ were fitted to default sweeps on 4 x H200. The model backend costs only the time
 """
 
 from collbench.backends import FAMILY
-from collbench.backends.base import GPU_BATCH, REPLAYS, auto_iterations, rotations
+from collbench.backends.base import (
+    DISTRIBUTION_LAUNCHES,
+    DISTRIBUTION_S,
+    GPU_BATCH,
+    REPLAYS,
+    auto_iterations,
+    rotations,
+)
 from collbench.backends.cpu.backend import sets_of
 from collbench.planning.cost import MachineCosts, price
 from collbench.planning.plan import Plan
@@ -23,6 +30,7 @@ _CALL_S = 0.008  # of a rank, to be told what to do and to answer
 # Until ranks have come that mpirun starts, those that load PyTorch, and others.
 _START_S = {"mpi": 2.0, "gloo": 2.0}
 _MESSAGES_START_S, _FORK_S = 2.0, 0.3
+_BARRIERS = 2  # times as long as a launch alone takes one with its barrier
 _BIND_S = 4e-5  # of a rank, to bind one operand of an action
 
 
@@ -51,16 +59,28 @@ def repeat_s(case: Case, plan: Plan | None, on: MachineCosts, settings: Settings
     if FAMILY.load(case.backend).wants_machine:
         return _MODEL_REPEAT_S
     once_s = launch_s(case, plan, on)
+    single_s = single_launches_s(case, once_s, settings)
     if is_gpu(case):
         launches = (REPLAYS + 1) * (iterations or auto_iterations(once_s, GPU_BATCH)) * aggregate
-        return _GPU_REPEAT_S + launches * once_s
+        return _GPU_REPEAT_S + launches * once_s + single_s
     launches = (iterations or auto_iterations(once_s)) * aggregate + settings.warmup
     sets, load_s = rotations(case.problem(), hot=settings.hot), 0.0
     if plan is not None:
         sets = sets_of(plan, hot=settings.hot)
         load_s = sets * plan.operand_count() * _BIND_S / settings.repeats
     data_s = sets * case.size_bytes * 4 / _FILL_BYTES_S if settings.is_checked else 0
-    return on.crowd(case.ranks) * (_CALL_S + load_s + data_s) + (launches + sets) * once_s
+    return (
+        on.crowd(case.ranks) * (_CALL_S + load_s + data_s) + (launches + sets) * once_s + single_s
+    )
+
+
+def single_launches_s(case: Case, once_s: float, settings: Settings) -> float:
+    """Seconds of the launches of a repeat that are timed one by one, each with its barrier."""
+    asked = settings.distribution
+    if asked is None or not FAMILY.load(case.backend).has_launch_times:
+        return 0.0
+    launches_s = _BARRIERS * (asked or DISTRIBUTION_LAUNCHES) * once_s
+    return (launches_s if asked else min(launches_s, _BARRIERS * DISTRIBUTION_S)) / settings.repeats
 
 
 def is_gpu(case: Case) -> bool:

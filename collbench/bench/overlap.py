@@ -31,7 +31,7 @@ from collbench.bench.runner import (
 )
 from collbench.bench.sweep import Sweep, cases
 from collbench.launch.group import Group
-from collbench.results.record import COLUMNS, Record, line_of
+from collbench.results.record import COLUMNS, Record, line_of, values_of
 from collbench.results.statistics import is_noisy
 from collbench.spec.case import Case
 from collbench.spec.collectives import OpName, collective
@@ -95,8 +95,7 @@ OVERLAP_COLUMNS = (*COLUMNS, *ADDED)
 
 def to_line(overlap: Overlap) -> str:
     """The row as a CSV line with its line end."""
-    of_sweep = [getattr(overlap.record, name) for name in COLUMNS]
-    return line_of([*of_sweep, *(getattr(overlap, name) for name in ADDED)])
+    return line_of([*values_of(overlap.record), *(getattr(overlap, name) for name in ADDED)])
 
 
 class OverlapSession(SessionFacts, Protocol):

@@ -7,6 +7,7 @@ only through their sessions.
 """
 
 import hashlib
+import math
 import os
 import platform
 import socket
@@ -19,6 +20,8 @@ from typing import cast
 from collbench import __version__
 from collbench.backends import FAMILY
 from collbench.backends.base import (
+    DISTRIBUTION_LAUNCHES,
+    DISTRIBUTION_S,
     Backend,
     Batch,
     GpuOptions,
@@ -40,6 +43,7 @@ from collbench.planning.limits import Limits
 from collbench.planning.lowering import writer_of
 from collbench.planning.plan import Plan
 from collbench.planning.planner import chosen, resolve
+from collbench.results.distribution import LEAST_US, PERCENTILES, histogram, percentile
 from collbench.results.record import Record
 from collbench.results.statistics import interval, is_noisy
 from collbench.spec.case import Case
@@ -211,6 +215,17 @@ class Measurement:
         self.sessions: dict[SessionKey, Session[Job]] = {}
         self.run_id = new_run()
 
+    def has_launch_times(self, point: SweepPoint) -> bool:
+        """Whether launches of a point are timed one by one."""
+        is_asked = self.settings.distribution is not None
+        return is_asked and FAMILY.load(point.case.backend).has_launch_times
+
+    def is_measured_by(self, point: SweepPoint, row: Record | None) -> bool:
+        """Whether a row, the last one of the point, has what would be measured."""
+        if row is None or row.status != "ok":
+            return False
+        return bool(row.histogram) or not self.has_launch_times(point)
+
     def key_of(self, point: SweepPoint) -> tuple[object, ...]:
         """Record.point of the row that the point will have."""
         return self._record(point, error=CollbenchError("")).point
@@ -342,7 +357,7 @@ class Measurement:
     def _repeat(self, point: SweepPoint) -> None:
         settings, session = self.settings, self.sessions[point.session]
         iterations = point.repeats[0].iterations if point.repeats else settings.iterations
-        expected_s = self._repeat_s(point)
+        expected_s = estimate_s(point, replace(settings, distribution=None), self.machine)
         batch = Batch(
             warmup=settings.warmup,
             iterations=iterations,
@@ -351,6 +366,8 @@ class Measurement:
             blocking=settings.blocking,
             deadline_s=self._patience(point.case) * settings.timeout_s + expected_s,
         )
+        if self.has_launch_times(point):
+            batch = with_single_launches(batch, settings, len(point.repeats))
         start, busy, own = time.monotonic(), busy_seconds(), time.process_time()
         samples = session.run(point.job, batch)
         elapsed = time.monotonic() - start
@@ -382,6 +399,7 @@ class Measurement:
             return replace(row, iters=iterations)
         times = [max(samples.seconds) for samples in point.repeats]
         row = timed_row(row, times, iterations)
+        row = with_distribution(row, [time for one in point.repeats for time in one.launch_times_s])
         if not self.settings.is_checked or is_modelled(point):
             row = replace(row, wrong=None)
         notes = self._notes(point, times)
@@ -483,6 +501,38 @@ def row_of_runs(rows: Sequence[Record]) -> Record:
         percent = 100 * row.busbw_gbs / last.ceiling_gbs
     notes = dict.fromkeys(note for row in rows for note in row.notes.split())
     return replace(row, wrong=last.wrong, percent=percent, notes=" ".join(notes))
+
+
+def with_single_launches(batch: Batch, settings: Settings, repeat: int) -> Batch:
+    """The batch of a repeat with its share of the launches that are timed one by one.
+
+    >>> settings = Settings(distribution=1000, repeats=3)
+    >>> [with_single_launches(Batch(), settings, k).single_launches for k in range(3)]
+    [334, 333, 333]
+    """
+    asked, repeats = settings.distribution, settings.repeats
+    launches = asked or DISTRIBUTION_LAUNCHES
+    return replace(
+        batch,
+        single_launches=launches // repeats + (repeat < launches % repeats),
+        single_s=math.inf if asked else DISTRIBUTION_S / repeats,
+    )
+
+
+def with_distribution(row: Record, seconds: Sequence[float]) -> Record:
+    """The row with the percentiles of single launches, as far as so many show them."""
+    if not seconds:
+        return row
+    times_us = sorted(max(LEAST_US, to_us(time)) for time in seconds)
+    p50, p99, p999 = (percentile(times_us, share) for share in PERCENTILES.values())
+    return replace(
+        row,
+        p50_us=p50,
+        p99_us=p99,
+        p999_us=p999,
+        max_us=times_us[-1],
+        histogram=histogram(times_us),
+    )
 
 
 def wrong_row(row: Record, wrong: Sequence[Wrong], plan: Plan | None, repeats: int) -> Record:

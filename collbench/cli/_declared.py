@@ -56,6 +56,8 @@ def knob_option(knob: Knob) -> Callable[[F], F]:
 def setting_option(option: Option) -> Callable[[F], F]:
     """The option of a field of Settings."""
     is_flag = option.type is bool and option.low is None
+    # an option with a value for its bare form, be it None, is one that needs no value
+    bare: dict[str, Any] = {} if option.bare is None else {"flag_value": str(option.bare)}
     return click.option(
         *option.flags,
         option.key,
@@ -64,6 +66,7 @@ def setting_option(option: Option) -> Callable[[F], F]:
         default=None,
         help=option.help,
         hidden=option.is_hidden,
+        **bare,
     )
 
 

@@ -159,6 +159,7 @@ def _drive(
         [point.case for point in points if not point.waived],
         width(out),
         has_ceilings=links.are_known,
+        has_launch_times=settings.distribution is not None,
     )
     from collbench.machine.discovery import record
 
@@ -230,21 +231,17 @@ def _planned(
 def _leave_known_out(
     runs: Sequence[Measurement], rows: Sequence[Record], csv: Path
 ) -> Mapping[tuple[object, ...], Record]:
-    """Drop the points whose last rows in the file are right from as many runs as the file has of
-    them; says how many are complete. What was waived is asked again, which takes no time. Returns
-    the last row of every point.
+    """Drop the points whose last rows in the file have what is asked for from as many runs as the
+    file has of them; says how many it has. What was waived is asked again, which takes no time.
+    Returns the last row of every point.
     """
     first = runs[0]
     host = host_of(first.settings.machine)
-    rows = [
-        row for row in rows if row.backend != MODEL or row.status == "waived" or row.host == host
-    ]
-    last = {row.point: row for row in rows}
-    known: dict[tuple[object, ...], set[str]] = {}
+    known: dict[tuple[object, ...], list[Record]] = {}
     for row in rows:
-        if row.status == "ok" and last[row.point].status == "ok":
-            known.setdefault(row.point, set()).add(row.run)
-    counts = [len(known.get(first.key_of(point), ())) for point in first.points]
+        if row.backend != MODEL or row.status == "waived" or row.host == host:
+            known.setdefault(row.point, []).append(row)
+    counts = [_runs_of(first, point, known.get(first.key_of(point), ())) for point in first.points]
     for number, run in enumerate(runs):
         run.points = [
             point for point, count in zip(run.points, counts, strict=True) if count <= number
@@ -252,7 +249,14 @@ def _leave_known_out(
     done = sum(min(count, len(runs)) for count in counts)
     what = "points" if len(runs) == 1 else f"points of {len(runs)} runs"
     remark(f"{done} of {len(runs) * len(counts)} {what} are in {csv} already")
-    return last
+    return {point: mine[-1] for point, mine in known.items()}
+
+
+def _runs_of(measurement: Measurement, point: SweepPoint, rows: Sequence[Record]) -> int:
+    """In how many runs the rows of a point have what is asked for, if the last one has it."""
+    if not rows or not measurement.is_measured_by(point, rows[-1]):
+        return 0
+    return len({row.run for row in rows if measurement.is_measured_by(point, row)})
 
 
 def _measure(

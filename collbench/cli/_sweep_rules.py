@@ -1,5 +1,6 @@
 """Which options of `sweep` have no effect, and beside which others."""
 
+from collbench.backends import FAMILY as BACKENDS
 from collbench.cli._links import MODEL
 from collbench.cli._rules import Options, Rule
 from collbench.machine.formats import described
@@ -20,6 +21,10 @@ def _has_cuda(options: Options) -> bool:
 
 def _has_model(options: Options) -> bool:
     return MODEL in options.get("backend", ())
+
+
+def _has_launch_times(options: Options) -> bool:
+    return any(BACKENDS.load(name).has_launch_times for name in options.get("backend", ()))
 
 
 def _has_messages(options: Options) -> bool:
@@ -53,7 +58,10 @@ SWEEP_RULES = (
         hint="give --soak SECONDS too, or leave it out",
     ),
     Rule(
-        options=("csv", "repeats", "runs", "iters", "warmup", "check", "agg_iters", "isolate"),
+        options=(
+            *("csv", "repeats", "runs", "iters", "warmup", "check", "agg_iters", "isolate"),
+            "distribution",
+        ),
         when=lambda options: "soak" in options,
         message="--soak measures no times and writes no rows",
         hint="leave out one or the other",
@@ -123,6 +131,19 @@ SWEEP_RULES = (
         when=lambda options: tuple(options.get("backend", ())) == (MODEL,),
         message="the model backend computes its times and measures nothing",
         hint="give a backend that measures, or leave it out",
+    ),
+    Rule(
+        options=("distribution",),
+        when=lambda options: not _has_launch_times(options),
+        message="no backend of this sweep times single launches: the model and the reference have"
+        " no ranks that run",
+        hint="give --backend cpu, mpi, gloo, cuda or nccl, or leave it out",
+    ),
+    Rule(
+        options=("distribution",),
+        when=lambda options: options.get("agg_iters", 1) > 1,
+        message="it times each launch by itself, -m {agg_iters} several as one",
+        hint="give one of them",
     ),
     Rule(
         options=("blocking",),

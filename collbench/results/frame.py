@@ -8,6 +8,7 @@ import warnings
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from collbench.results.distribution import histogram_text, parse_histogram
 from collbench.results.record import (
     COLUMNS,
     FLOATS,
@@ -21,7 +22,7 @@ from collbench.results.record import (
     Record,
     parse,
 )
-from collbench.spec.knobs import KNOB
+from collbench.spec.knobs import KNOB, Value
 from collbench.util.errors import UsageError
 
 if TYPE_CHECKING:
@@ -29,8 +30,8 @@ if TYPE_CHECKING:
 
 
 def frame_of(records: Sequence[Record]) -> "pd.DataFrame":
-    """The rows as a table of record.COLUMNS: int64, float64 with NaN for what is missing, text.
-    Raises OverflowError above 64 bits.
+    """The rows as a table of record.COLUMNS: int64, float64 with NaN for what is missing, text
+    (repeats and histograms as in a cell of the file). Raises OverflowError above 64 bits.
     """
     import pandas as pd
 
@@ -47,6 +48,8 @@ def frame_of(records: Sequence[Record]) -> "pd.DataFrame":
             columns[name] = pd.Series(
                 [";".join(f"{item:.6g}" for item in value) for value in values], dtype=str
             )
+        elif KINDS[name] == "histogram":
+            columns[name] = pd.Series([histogram_text(value) for value in values], dtype=str)
         else:
             columns[name] = pd.Series(values, dtype=str)
     return pd.DataFrame(columns, columns=list(COLUMNS))
@@ -98,12 +101,20 @@ def _by_pandas(data: bytes) -> "pd.DataFrame":
     if not (frame["schema"] == schema).all():
         raise ValueError("another schema")
     if schema != SCHEMA:
-        later = {name: KNOB[name].default for name in COLUMNS if name not in frame}
+        later = {name: _value_of_older(name) for name in COLUMNS if name not in frame}
         frame = frame.assign(**later, schema=SCHEMA)[list(COLUMNS)]
     for name in COLUMNS:
         if not _is_sound(frame[name], name):
             raise ValueError(name)
     return frame
+
+
+def _value_of_older(name: str) -> Value | float:
+    """What a row of a schema before that column has there."""
+    if name in KNOB:
+        default: Value = KNOB[name].default
+        return default
+    return math.nan if name in FLOATS else ""
 
 
 def _is_sound(cells: "pd.Series", name: str) -> bool:
@@ -117,6 +128,8 @@ def _is_sound(cells: "pd.Series", name: str) -> bool:
         return bool((cells.isna() | (cells % 1 == 0)).all())
     if kind == "times":
         return _are_times(cells)
+    if kind == "histogram":
+        return all(parse_histogram(text) or not text for text in cells.unique())
     return kind not in LEAST_OF_KIND or bool(
         (cells.isna() | cells.between(LEAST_OF_KIND[kind], MOST)).all()
     )

@@ -2,9 +2,9 @@
 measured, and read back by the same module.
 
 KINDS says what each column holds: the reading of a line here and of a whole file in frame.py check
-by it. The schema counts changes of the columns. A file of an older schema lacks only the columns of
-knobs that came later: its rows get their defaults and are then rows of this schema. Any other file
-is refused, because its numbers may mean something else.
+by it. The schema counts changes of the columns. A file of an older schema lacks only columns that
+came later: those of knobs get their defaults, others stay empty, and its rows are then rows of this
+schema. Any other file is refused, because its numbers may mean something else.
 """
 
 import csv
@@ -19,13 +19,18 @@ from math import ulp
 from pathlib import Path
 from typing import IO, Literal, Protocol, get_args, get_type_hints
 
+from collbench.results.distribution import PERCENTILES, Histogram, histogram_text, parse_histogram
 from collbench.spec.collectives import OPS
 from collbench.spec.dtypes import DTYPES, REDOPS
 from collbench.spec.knobs import FIRST_SCHEMA, KNOBS, UNASKED, Knobs
 from collbench.util.errors import UnavailableError, UsageError
 from collbench.util.text import escaped
 
-SCHEMA = max(knob.since for knob in KNOBS)
+# The columns of single launches' times, which are empty where none were timed; and the first schema
+# of a column that is no knob's, where that is not the first of all.
+LAUNCH_TIMES = (*PERCENTILES, "max_us")
+SINCE = dict.fromkeys((*LAUNCH_TIMES, "histogram"), 6)
+SCHEMA = max(*(knob.since for knob in KNOBS), *SINCE.values())
 # Notes of rows that measured something else than rows without them.
 CONDITIONS = ("hot", "unchecked", "blocking", "aggregate-", "isolated", "stream", "net-")
 Status = Literal["ok", "wrong", "waived", "error"]
@@ -39,8 +44,9 @@ class Record(Knobs):
 
     ceiling_gbs is the bus bandwidth that the links allow its schedule and protocol, limit the hop
     that limits it, percent the part that was reached. time_us is the median over repeats of the
-    slowest rank's mean; time_low_us and time_high_us bound it (stats.interval). A row whose status
-    is not ok has no times, and a reason.
+    slowest rank's mean; time_low_us and time_high_us bound it (stats.interval). p50_us to max_us
+    and the histogram are of single launches (see results/distribution.py). A row whose status is
+    not ok has no times, and a reason.
     """
 
     op: str
@@ -61,6 +67,11 @@ class Record(Knobs):
     repeats: int = 0
     repeat_times_us: tuple[float, ...] = ()
     iters: int = 0
+    p50_us: float | None = None
+    p99_us: float | None = None
+    p999_us: float | None = None
+    max_us: float | None = None
+    histogram: Histogram = ()
     algbw_gbs: float | None = None
     busbw_gbs: float | None = None
     ceiling_gbs: float | None = None
@@ -102,7 +113,11 @@ class Record(Knobs):
 
 def columns_of(schema: int) -> tuple[str, ...]:
     """The columns of a file of a schema, in its order."""
-    op, backend, ctas, *rest = (of.name for of in fields(Record) if of.name not in UNASKED)
+    op, backend, ctas, *rest = (
+        of.name
+        for of in fields(Record)
+        if of.name not in UNASKED and SINCE.get(of.name, FIRST_SCHEMA) <= schema
+    )
     knobs = [knob.name for knob in KNOBS if knob.since <= schema]
     at = knobs.index("threads") + 1
     return (op, backend, *knobs[:at], ctas, *knobs[at:], *rest)
@@ -114,19 +129,20 @@ KEY = COLUMNS[: COLUMNS.index("count") + 1]
 ACROSS = ("group", "hosts", "backend", *KEY[KEY.index("algo") : KEY.index("dtype")])
 SCHEMAS = {columns_of(number): number for number in range(FIRST_SCHEMA, SCHEMA + 1)}
 _KEPT = "rows before this one are in the file"
-ColumnKind = Literal["text", "status", "integer", "count", "time", "times", "rate"]
+ColumnKind = Literal["text", "status", "integer", "count", "time", "times", "histogram", "rate"]
 _KIND_OF: dict[object, ColumnKind] = {
     int: "integer",
     int | None: "count",  # empty: not counted
     float | None: "rate",
     tuple[float, ...]: "times",
+    Histogram: "histogram",
     Status: "status",
 }
 # More than the 128 KiB of Python's default: variables of the environment stand in one cell.
 csv.field_size_limit(1 << 30)
 _HINTS = get_type_hints(Record)
 KINDS: dict[str, ColumnKind] = {name: _KIND_OF.get(_HINTS[name], "text") for name in COLUMNS}
-KINDS |= dict.fromkeys(("time_us", "time_low_us", "time_high_us"), "time")
+KINDS |= dict.fromkeys(("time_us", "time_low_us", "time_high_us", *LAUNCH_TIMES), "time")
 # The least value of what was measured; the most is the largest finite number.
 LEAST_OF_KIND: dict[ColumnKind, float] = {"time": ulp(0.0), "times": ulp(0.0), "rate": 0.0}
 MOST = sys.float_info.max
@@ -144,7 +160,15 @@ FLOATS = named("time", "rate", "count")  # in a frame; a count is NaN where noth
 
 def to_line(record: Record) -> str:
     """The row as a CSV line with its line end. Numbers keep six significant digits."""
-    return line_of([getattr(record, name) for name in COLUMNS])
+    return line_of(values_of(record))
+
+
+def values_of(record: Record) -> list[object]:
+    """What the row has in each of COLUMNS, as line_of() takes it."""
+    return [
+        histogram_text(record.histogram) if name == "histogram" else getattr(record, name)
+        for name in COLUMNS
+    ]
 
 
 def line_of(values: Iterable[object]) -> str:
@@ -187,6 +211,8 @@ def _value(name: str, text: str) -> object:
         return _measured(name, text) if text else None
     if kind == "times":
         return tuple(_measured(name, item) for item in text.split(";") if item)
+    if kind == "histogram":
+        return parse_histogram(text)
     if text not in _NAMES.get(name, (text,)):
         raise ValueError(f"there is no {name} '{text}'")
     return text

@@ -16,6 +16,7 @@ MAX_S = 1_000_000  # of a timeout or a stress test, eleven days; and a factor be
 MAX_REPEATS = 10_000
 MAX_RUNS = 100
 MAX_COUNT = 1_000_000_000  # of iterations and launches; fits 32 bits
+MAX_LAUNCH_TIMES = 1_000_000  # of a point; ranks keep all of a repeat's until it ends
 MIN_GEMM = 4096  # smaller ones end faster than one process can queue them for eight GPUs
 
 
@@ -24,14 +25,16 @@ class Option:
     """How one field of Settings is asked for.
 
     type: of the field. low and high: the bounds of a number; a truth with bounds is given as 0 or
-    1. choices: the names that can be given. unit: what a number counts. is_hidden: for tests only,
-    left out of the help.
+    1. bare: the number that the option without one means, where it can be given so. choices: the
+    names that can be given. unit: what a number counts. is_hidden: for tests only, left out of the
+    help.
     """
 
     flags: tuple[str, ...]
     help: str = ""
     low: float | None = None
     high: float | None = None
+    bare: int | None = None
     choices: tuple[str, ...] = ()
     unit: Literal["", "bytes", "GPU", "machine"] = ""
     is_hidden: bool = False
@@ -171,6 +174,20 @@ class Settings:
             ),
         ),
     ] = False
+    distribution: Annotated[
+        int | None,
+        Option(
+            flags=("--distribution",),
+            low=0,
+            high=MAX_LAUNCH_TIMES,
+            bare=0,
+            help=(
+                "Time launches one by one too, for the percentiles p50, p99 and p99.9, the longest"
+                " and a histogram: so many of each point, for example 10000; 0 or no number: 2000,"
+                " fewer where they take more than 4 s. Default: none."
+            ),
+        ),
+    ] = None
     net_memory: Annotated[
         NetMemory,
         Option(

@@ -20,6 +20,7 @@ from collbench.cli import run
 from collbench.report.tables.changes import lines, telling
 from collbench.results.record import COLUMNS
 from collbench.util.errors import UsageError
+from tests.support.frames import frame, row
 from tests.support.tiers import tiered
 
 ALGOS = ("ring", "tree", "star", "twoshot", "halving")
@@ -364,6 +365,21 @@ def test_rows_measured_twice_are_taken_together() -> None:
     assert any("50 rows" in remark for remark in found.remarks)
     assert found.runs == (2, 1)
     assert not compare(new, base).remarks
+
+
+def test_rows_measured_again_keep_single_launches_that_only_one_has() -> None:
+    times = {"p50_us": 1.0, "p99_us": 2.0, "max_us": 3.0, "histogram": "0:5;8:1"}
+    more = {"p50_us": 4.0, "max_us": 5.0, "histogram": "16:2"}
+    rows = [row((1.0, 1.1), **times), row((1.0, 1.2)), row((1.0, 1.1), size_bytes=8)]
+    for order in ((0, 1, 2), (1, 0, 2), (1, 2, 0)):
+        merged, count = together(frame(*[rows[k] for k in order]))
+        one = merged[merged["size_bytes"] == 1024].iloc[0]
+        assert (count, {name: one[name] for name in times}) == (1, times)
+        assert len(one["repeat_times_us"].split(";")) == 4
+        assert list(merged[merged["size_bytes"] == 8]["histogram"]) == [""]
+    one = together(frame(rows[0], row((1.0, 1.1), **more)))[0].iloc[0]
+    assert {name: one[name] for name in more} == more
+    assert one["p99_us"] != one["p99_us"], "percentiles of two rows are not mixed"
 
 
 @pytest.mark.parametrize(

@@ -2,15 +2,17 @@
 for ones that nobody registered.
 """
 
+import time
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from collbench.backends import model, reference
+from collbench.backends import base, model, reference
 from collbench.backends.base import Batch, rotations
 from collbench.backends.cpu import backend as cpu
 from collbench.launch.local import LocalGroup
@@ -202,13 +204,31 @@ def test_cpu_measures_and_verifies() -> None:
     plan = plan_of(problem("allreduce", 2, count=5000), "ring", chunk_bytes=4096)
     session = cpu.CpuSession(GROUP, [plan], hot=False)
     try:
-        samples = session.run(plan, Batch(iterations=7, aggregate=2, blocking=True))
+        batch = Batch(iterations=7, aggregate=2, blocking=True, single_launches=31)
+        samples = session.run(plan, batch)
     finally:
         session.close()
     assert samples.iterations == 7
     assert samples.wrong == ()
+    assert len(samples.launch_times_s) == 31
+    assert min(samples.launch_times_s) > 0
     assert len(samples.seconds) == 2
     assert all(seconds > 0 for seconds in samples.seconds)
+
+
+def test_the_clock_runs_from_the_barrier_to_the_end_of_a_launch(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    now_s = 0.0
+
+    def takes(seconds: float) -> None:
+        nonlocal now_s
+        now_s += seconds
+
+    monkeypatch.setattr(time, "perf_counter", lambda: now_s)
+
+    launches = [partial(takes, seconds) for seconds in (9.0, 1.0, 2.0, 3.0)]
+    assert base.clocked(launches, partial(takes, 50.0)) == (1.0, 2.0, 3.0)
 
 
 @pytest.mark.parametrize("hot", tiered([(True,), (False,)], [(True,)]))

@@ -32,9 +32,15 @@ class FakeWorkers(WorkerGroup[Any]):
     def __init__(self) -> None:
         self.asked: dict[str, tuple[tuple[Any, ...], float]] = {}
         self.timed: list[int] = []
+        self.calls: list[str] = []
 
     def _call(self, method: str, args: tuple[object, ...], timeout_s: float) -> list[Any]:
         self.asked[method] = args, timeout_s
+        self.calls.append(method)
+        if method == "timed_singly":
+            assert isinstance(args[1], Batch)
+            rank_s = ((1e-6, 9e-6), (3e-6, 2e-6))
+            return [RankTiming(wrong=None, seconds=2e-6, launch_times_s=one) for one in rank_s]
         if method == "timed":
             assert isinstance(args[1], Batch)
             self.timed.append(args[1].iterations)
@@ -110,6 +116,20 @@ def test_launches_are_as_many_as_their_own_time_wants() -> None:
         found = session.run("plan", Batch())
         assert found.iterations == 40
     assert workers.timed == [4, 40, 40]
+
+
+def test_single_launches_are_on_buffers_that_were_reset_and_the_slowest_rank_counts() -> None:
+    workers = FakeWorkers()
+    session = session_on(workers, cast(GpuHealth, Quiet()))
+    batch = Batch(iterations=4, single_launches=700, single_s=0.05)  # a launch takes 100 us
+    samples = session.run("plan", batch)
+    assert workers.calls == ["reset", "first", "timed", "reset", "timed_singly"]
+    (_, asked, work_s), timeout_s = workers.asked["timed_singly"]
+    assert asked.single_launches == 500
+    assert timeout_s > work_s > 500 * 1e-4
+    assert samples.launch_times_s == (3e-6, 9e-6)
+    assert samples.seconds == (1e-4, 1e-4)
+    assert session.run("plan", Batch(iterations=4)).launch_times_s == ()
 
 
 @pytest.mark.parametrize(

@@ -116,14 +116,22 @@ def test_idle_cpus_are_noticed(monkeypatch: pytest.MonkeyPatch, hot: bool) -> No
     monkeypatch.setattr(base, "MAX_ROTATIONS", 3)
     right = run_all(plans, hot)
     assert not [plan.problem for plan, wrong in zip(plans, right, strict=True) if wrong]
-    monkeypatch.setattr(cpu.CpuRank, "timed", corrupt.idle_on_cpu)
-    idle = run_all(plans, hot)
-    assert not [plan.problem for plan, wrong in zip(plans, idle, strict=True) if not wrong]
+    for method, idle_method in (
+        ("timed", corrupt.idle_on_cpu),
+        ("timed_singly", corrupt.idle_singly_on_cpu),
+    ):
+        with monkeypatch.context() as patch:
+            patch.setattr(cpu.CpuRank, method, idle_method)
+            idle = run_all(plans, hot)
+        assert not [plan.problem for plan, wrong in zip(plans, idle, strict=True) if not wrong]
 
 
 def run_all(plans: list[Plan], hot: bool) -> list[tuple[Wrong, ...]]:
     session = cpu.CpuSession(LocalGroup(), plans, hot=hot)
-    batches = (Batch(iterations=3), Batch(iterations=4, aggregate=2, blocking=True))
+    batches = (
+        Batch(iterations=3, single_launches=1),
+        Batch(iterations=4, aggregate=2, blocking=True, single_launches=5),
+    )
     try:
         return [session.run(plan, batches[number % 2]).wrong for number, plan in enumerate(plans)]
     finally:
@@ -151,12 +159,14 @@ def test_an_idle_reference_is_noticed(monkeypatch: pytest.MonkeyPatch, place: Pl
 
 class Card:
     """Memory, and a stream that does what it is asked to at once, or as often as a graph is
-    launched. log: what was done.
+    launched. log: what was done. Its first launch takes a microsecond, each one more than the one
+    before, an event nothing, and all else a millisecond.
     """
 
     def __init__(self) -> None:
         self.memory, self.end = np.zeros(1 << 26, np.uint8), 4096
         self.stream, self.log = 1, list[str]()
+        self.now_s, self.launched, self.recorded_s = 0.0, 0, list[float]()
         self._captured: list[tuple[str, Callable[[], None]]] | None = None
 
     def do(self, what: str, work: Callable[[], None]) -> None:
@@ -164,6 +174,9 @@ class Card:
             self._captured.append((what, work))
         else:
             self.log.append(what)
+            self.launched += what == "launch"
+            takes_s = {"launch": 1e-6 * self.launched, "record": 0.0}
+            self.now_s += takes_s.get(what, 1e-3)
             work()
 
     def view(self, address: int, size: int) -> np.ndarray:
@@ -194,7 +207,7 @@ class Card:
         self.do("clear", partial(self.view(address, size).fill, 0))
 
     def record(self, event: int) -> None:
-        self.do("record", lambda: None)
+        self.do("record", lambda: self.recorded_s.__setitem__(event, self.now_s))
 
     record_by_graph = record
 
@@ -204,10 +217,11 @@ class Card:
     def wait(self, deadline_s: float) -> None: ...
 
     def event(self) -> int:
-        return 0
+        self.recorded_s.append(0.0)
+        return len(self.recorded_s) - 1
 
     def elapsed_s(self, start: int, stop: int) -> float:
-        return 1e-6
+        return self.recorded_s[stop] - self.recorded_s[start]
 
 
 class Kernel:
@@ -319,6 +333,18 @@ def test_idle_gpus_are_noticed(
         assert corrupt.idle_on_gpu(real, batch, options, 0.0).wrong is not None
         unchecked = Batch(iterations=count, is_checked=False)
         assert corrupt.idle_on_gpu(real, unchecked, options, 0.0).wrong is None
+        singly = Batch(single_launches=count + 60)
+        gpu.prepare(problem, range(sets), stride_bytes(problem))
+        assert corrupt.idle_singly_on_gpu(real, singly, options, 0.0).wrong is not None
+        card.log.clear()
+        launched = card.launched
+        answer = timing.timed_singly(real, singly, options, 0.0)
+        assert answer.wrong is None
+        numbers = range(1, card.launched - launched + 1)
+        takes_s = [1e-6 * (launched + number) for number in numbers if number not in (1, 102)]
+        assert len(takes_s) == count + 60
+        assert answer.launch_times_s == pytest.approx(takes_s, abs=1e-9)
+        assert card.log.count("barrier") == len(numbers)
 
 
 def between_events(log: list[str]) -> Iterator[str]:

@@ -10,6 +10,7 @@ from collbench.backends.base import Batch, Samples, Session
 from collbench.bench.runner import STRIDE, Measurement, SweepPoint, estimate_s, order, plan_points
 from collbench.launch.local import LocalGroup
 from collbench.planning.planner import resolve
+from collbench.results.distribution import launches_of
 from collbench.results.record import Record
 from collbench.spec.case import Case
 from collbench.spec.options import Settings
@@ -85,6 +86,43 @@ def test_the_slowest_rank_counts_and_the_median_of_repeats() -> None:
     assert ring.notes == "noisy"
     assert twoshot.notes == ""
     assert [batch.iterations for batch in session.batches] == [0, 0, 5, 5, 5, 5]
+
+
+def test_single_launches_of_all_repeats_are_one_distribution() -> None:
+    """Each repeat has its share of them; what they are too few for stays empty."""
+    case = replace(CASES[0], backend="cpu")
+    times = [1e-6 * number for number in range(1, 1001)]
+    script = [samples(1e-6, 1e-6, launch_times_s=tuple(times[k::3])) for k in range(3)]
+    (row,), session = measured(script, [case], repeats=3, distribution=1000)
+    assert [batch.single_launches for batch in session.batches] == [334, 333, 333]
+    known = (row.p50_us, row.p99_us, row.p999_us, row.max_us)
+    assert known == pytest.approx((500, 990, 999, 1000))
+    assert launches_of(row.histogram) == 1000
+    script = [samples(1e-6, 1e-6, launch_times_s=tuple(times[:99]))]
+    (row,), _ = measured(script, [case], repeats=1, distribution=0)
+    assert (row.p99_us, row.p999_us) == (None, None)
+    assert (row.p50_us, row.max_us) == pytest.approx((50, 99))
+
+
+def test_nothing_is_timed_singly_that_was_not_asked_for_or_has_no_ranks() -> None:
+    for case, settings in ((CASES[0], {"distribution": 5}), (replace(CASES[0], backend="cpu"), {})):
+        (row,), session = measured([samples(1e-6, 1e-6)], [case], repeats=1, **settings)
+        assert [batch.single_launches for batch in session.batches] == [0]
+        assert (row.p50_us, row.max_us, row.histogram) == (None, None, ())
+
+
+def test_a_row_without_single_launches_is_measured_again_where_they_are_asked_for() -> None:
+    case = replace(CASES[0], backend="cpu")
+    point = SweepPoint(case)
+    (bare,), _ = measured([samples(1e-6, 1e-6)], [case], repeats=1)
+    whole = replace(bare, histogram=((0, 5),))
+    for distribution, is_enough in ((None, True), (0, False)):
+        measurement = Measurement([], LocalGroup(), Settings(distribution=distribution))
+        assert measurement.is_measured_by(point, bare) == is_enough
+        assert measurement.is_measured_by(point, whole)
+        assert not measurement.is_measured_by(point, replace(whole, status="wrong"))
+        assert not measurement.is_measured_by(point, None)
+        assert measurement.is_measured_by(SweepPoint(CASES[0]), bare)
 
 
 def test_wrong_data_has_no_time_and_says_where() -> None:

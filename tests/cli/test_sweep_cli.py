@@ -4,6 +4,7 @@ are exact.
 
 import re
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ import pytest
 from collbench.backends.cpu.interpreter import Runner
 from collbench.cli import run
 from collbench.machine.host import has_nvidia_gpus
+from collbench.results.distribution import launches_of
 from collbench.results.record import KEY, Record, Status, header, read, to_line
 from tests.support.commands import MODEL, invoke
 from tests.support.corrupt import late
@@ -97,6 +99,87 @@ def test_a_sweep_says_how_it_measures(
     assert "2 repeats of 3 launches, the median, of the slowest rank" in text
     assert "versions: collbench " in text
     assert f"1 row, {said}, " in text
+
+
+SINGLE = ("sweep", "--backend", "cpu", "--ranks", "2", "--algo", "ring", "--repeats", "1")
+
+
+@pytest.mark.parametrize("columns", ["80", "160"])
+def test_single_launches_have_columns_and_the_jitter_is_said(
+    capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path, columns: str
+) -> None:
+    monkeypatch.setenv("COLUMNS", columns)
+    file, few = tmp_path / "out.csv", ("--sizes", "1K,2K", "--distribution", "100")
+    code, out, _ = invoke(capfd, *SINGLE, *few, "--csv", str(file))
+    assert code == 0
+    heading, *lines = table_of(out)[:3]
+    assert " time us     p50     p99   p99.9     max  " in heading
+    assert ("busbw" in heading) == (columns == "160")
+    assert max(map(len, lines)) <= int(columns)
+    rows = read(file)
+    for row, line in zip(rows, lines, strict=True):
+        assert row.p50_us is not None
+        assert row.p99_us is not None
+        assert row.max_us is not None
+        assert row.p50_us <= row.p99_us <= row.max_us
+        assert row.p999_us is None
+        assert line.split()[5] == "-"
+        assert launches_of(row.histogram) == 100
+    text = " ".join(" ".join(line.lstrip("# ") for line in out.splitlines()).split())
+    assert "then 100 launches of each point one by one" in text
+    assert re.search(r"Jitter: 1 launch in 100 takes \S+ us more than the median launch", text)
+    assert "p99.9 is not known of 2 of 2 rows: it needs 1,000 launches of a row" in text
+    shown = invoke(capfd, "compare", str(file))[1]
+    assert len(re.findall(r"^ +[12]K  cpu ring simple +\S+ +\S+ +- +\S+$", shown, re.M)) == 2
+    pair = invoke(capfd, "compare", str(file), _slower(rows, tmp_path / "base.csv"))[1]
+    assert "p50 x 0.50, p99 x 0.50, max x 0.50 (medians of 2 rows" in " ".join(pair.split())
+
+
+def _slower(rows: list[Record], file: Path) -> str:
+    """The rows with single launches of twice the time, as a file."""
+    changed = [
+        replace(
+            row,
+            p50_us=2 * (row.p50_us or 0.0),
+            p99_us=2 * (row.p99_us or 0.0),
+            max_us=2 * (row.max_us or 0.0),
+        )
+        for row in rows
+    ]
+    file.write_text(header() + "".join(map(to_line, changed)))
+    return str(file)
+
+
+def test_resume_measures_single_launches_that_the_file_lacks(
+    capfd: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    file = tmp_path / "out.csv"
+    words = (*SINGLE, "--sizes", "1K", "--csv", str(file), "--resume")
+    for more, known in (((), 0), (("--distribution", "2"), 0), (("--distribution",), 1), ((), 1)):
+        code, _, err = invoke(capfd, *words, *more)
+        assert code == 0
+        assert not file.exists() or f"{known} of 1 points" in err or not known
+    assert [bool(row.histogram) for row in read(file)] == [False, True]
+    frame = invoke(capfd, "compare", str(file))[1]
+    assert "launches one by one" in frame
+
+
+@pytest.mark.parametrize(
+    ("more", "why"),
+    [
+        (("--backend", "model"), "times single launches"),
+        (("--backend", "reference,model"), "times single launches"),
+        (("--backend", "cpu", "-m", "2"), "-m 2 several as one"),
+        (("--backend", "cpu", "--soak", "5"), "--soak measures no times"),
+    ],
+)
+def test_single_launches_where_they_make_no_sense_are_refused(
+    capfd: pytest.CaptureFixture[str], more: tuple[str, ...], why: str
+) -> None:
+    code, out, err = invoke(capfd, "sweep", "--sizes", "8", "--ranks", "2", *more, "--distribution")
+    assert (code, out) == (2, "")
+    assert why in err
+    assert "--distribution" in err
 
 
 def test_a_price_is_not_the_best_of_what_was_measured(capfd: pytest.CaptureFixture[str]) -> None:

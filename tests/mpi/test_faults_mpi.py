@@ -281,18 +281,26 @@ def test_wrong_data_is_caught(tmp_path: Path, defect: str, backend: str, placeme
 
 
 @pytest.mark.parametrize(
-    "more",
+    ("defect", "more"),
     tiered(
-        [(("--backend", "cpu,mpi"),), ((*NET, "--hot", "--agg-iters", "2"),)],
-        [(("--backend", "cpu,mpi"),)],
+        [
+            ("idle", ("--backend", "cpu,mpi")),
+            ("idle", (*NET, "--hot", "--agg-iters", "2")),
+            ("idle-singly", ("--backend", "cpu,mpi", "--distribution", "3")),
+        ],
+        [
+            ("idle", ("--backend", "cpu,mpi")),
+            ("idle-singly", ("--backend", "cpu,mpi", "--distribution", "3")),
+        ],
     ),
-    ids=["both", "net"],
 )
-def test_timed_launches_that_do_nothing_are_wrong(tmp_path: Path, more: tuple[str, ...]) -> None:
+def test_timed_launches_that_do_nothing_are_wrong(
+    tmp_path: Path, defect: str, more: tuple[str, ...]
+) -> None:
     """Of every collective, although the first check has found every set of buffers right."""
     asked = "--op", "all", "--placement", "out,in", "--ranks", "2", "--algo", "auto"
     few = "--sizes", "8", "--repeats", "1", "--iters", "3", "--csv", str(tmp_path / "rows.csv")
-    with Run(tmp_path, under_mpirun(2, corrupt("idle", sweep(*asked, *few, *more)))) as run:
+    with Run(tmp_path, under_mpirun(2, corrupt(defect, sweep(*asked, *few, *more)))) as run:
         assert run.finish() == 1
         rows = [row for row in run.rows() if row.status != "waived"]
         assert {row.op for row in rows} == set(OPS)

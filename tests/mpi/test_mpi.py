@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from collbench.launch.launcher import OPEN_MPI_VARIABLES
+from collbench.results.distribution import launches_of
 from collbench.results.record import read
 from collbench.spec.collectives import OPS
 from tests.support.tiers import tiered
@@ -50,12 +51,15 @@ def test_every_collective_of_both_backends_under_mpirun(tmp_path: Path, ranks: i
         "2",
         "-n",
         "3",
+        "--distribution",
+        "5",
         "--csv",
         str(file),
         ranks=ranks,
     )
     assert done.returncode == 0, done.stderr
     rows = read(file)
+    assert {launches_of(row.histogram) for row in rows} == {5}
     assert {(row.op, row.backend) for row in rows} == {
         (op, backend) for op in OPS for backend in ("cpu", "mpi")
     }

@@ -64,6 +64,10 @@ ROW = Record(
     repeats=3,
     repeat_times_us=(12.0, 12.5, 13.0),
     iters=20,
+    p50_us=12.5,
+    p99_us=20.0,
+    max_us=31.5,
+    histogram=((29, 150), (34, 2), (39, 1)),
     algbw_gbs=0.32768,
     busbw_gbs=0.32768,
     ceiling_gbs=12.0,
@@ -92,6 +96,8 @@ def test_columns_are_the_documented_ones() -> None:
         " timestamp schema"
     )
     assert " ".join(columns_of(4)) == wanted
+    more = "iters p50_us p99_us p999_us max_us histogram"
+    assert " ".join(COLUMNS) == wanted.replace("dtype", "buffers dtype").replace("iters", more)
 
 
 def test_what_is_written_is_read_back(tmp_path: Path) -> None:
@@ -151,6 +157,7 @@ def test_rows_are_in_the_file_as_they_are_written(tmp_path: Path) -> None:
         (header() + to_line(ROW).replace("1024", "many", 1), "line 2"),
         (header() + to_line(ROW).replace(",ok,", ",fine,"), "status 'fine'"),
         (header() + "1,2\n", "line 2"),
+        (header() + to_line(ROW).replace("34:2", "34:0"), "line 2: '34:0' is not a bin"),
     ],
 )
 def test_other_files_are_refused(tmp_path: Path, text: str, match: str) -> None:

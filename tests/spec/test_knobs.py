@@ -22,6 +22,7 @@ from collbench.results.record import (
     KINDS,
     SCHEMA,
     SCHEMAS,
+    SINCE,
     Record,
     columns_of,
     header,
@@ -112,10 +113,11 @@ def test_a_knob_is_told_apart_after_those_that_it_follows_from() -> None:
     assert stages == sorted(stages)
 
 
-def test_schemas_differ_only_in_knobs() -> None:
+def test_schemas_differ_only_in_what_came_later() -> None:
     assert SCHEMAS[COLUMNS] == SCHEMA
     for schema in range(FIRST_SCHEMA, SCHEMA):
         later = {knob.name for knob in KNOBS if knob.since > schema}
+        later |= {name for name, since in SINCE.items() if since > schema}
         assert columns_of(schema) == tuple(name for name in COLUMNS if name not in later)
 
 

@@ -4,8 +4,9 @@ test; what the tests of wrong data run.
 element: rank 1 adds 1 to element 5 of its output in every launch. skip: rank 1 leaves out what it
 should do last; a library's collective does nothing. late: every rank's results are spoilt from the
 third launch on, after the first check. idle: timed launches do nothing, on CPUs, by libraries and
-on GPUs. load, timed: rank 1 stops itself with SIGSTOP when that is asked of it for the third time.
-start: rank 1 comes to MPI_Init a minute late.
+on GPUs. idle-singly: those that are timed one by one do nothing. load, timed: rank 1 stops itself
+with SIGSTOP when that is asked of it for the third time. start: rank 1 comes to MPI_Init a minute
+late.
 """
 
 import os
@@ -35,6 +36,8 @@ from collbench.spec.case import Problem
 
 _launch = interpreter.Runner.launch
 _timed_by_cpu, _timed_by_mpi, _timed_by_gpu = cpu.CpuRank.timed, mpi.MpiRank.timed, timing.timed
+_singly_by_cpu, _singly_by_mpi = cpu.CpuRank.timed_singly, mpi.MpiRank.timed_singly
+_singly_by_gpu = timing.timed_singly
 
 
 def _writes_output(action: Action) -> bool:
@@ -75,27 +78,46 @@ def nothing(*args: object) -> None:
     """A launch that does nothing."""
 
 
-@wraps(_timed_by_cpu)  # the driver calls it by its name
-def idle_on_cpu(rank: cpu.CpuRank, digest: str, hot: bool, batch: Batch) -> RankTiming:
-    loaded = rank.loaded[digest, hot]
-    with ExitStack() as stack:
-        stack.enter_context(patch.object(loaded.runner, "launch", nothing))
-        if loaded.proxy is not None:
-            stack.enter_context(patch.object(loaded.proxy, "expect", nothing))
-        return _timed_by_cpu(rank, digest, hot, batch)
+def idle_on_cpu_in(method: Callable[..., RankTiming]) -> Callable[..., RankTiming]:
+    """A method of our rank that times launches, which do nothing."""
+
+    @wraps(method)  # the driver calls it by its name
+    def idle(rank: cpu.CpuRank, digest: str, hot: bool, batch: Batch) -> RankTiming:
+        loaded = rank.loaded[digest, hot]
+        with ExitStack() as stack:
+            stack.enter_context(patch.object(loaded.runner, "launch", nothing))
+            if loaded.proxy is not None:
+                stack.enter_context(patch.object(loaded.proxy, "expect", nothing))
+            return method(rank, digest, hot, batch)
+
+    return idle
 
 
-@wraps(_timed_by_mpi)
-def idle_by_mpi(rank: mpi.MpiRank, problem: Problem, hot: bool, batch: Batch) -> RankTiming:
-    assert rank.prepared is not None
-    calls = [(nothing, ())] * len(rank.prepared.calls)
-    with patch.object(rank.prepared, "calls", calls):
-        return _timed_by_mpi(rank, problem, hot, batch)
+def idle_by_mpi_in(method: Callable[..., RankTiming]) -> Callable[..., RankTiming]:
+    """As idle_on_cpu_in, of a library's rank."""
+
+    @wraps(method)
+    def idle(rank: mpi.MpiRank, problem: Problem, hot: bool, batch: Batch) -> RankTiming:
+        assert rank.prepared is not None
+        calls = [(nothing, ())] * len(rank.prepared.calls)
+        with patch.object(rank.prepared, "calls", calls):
+            return method(rank, problem, hot, batch)
+
+    return idle
 
 
-def idle_on_gpu(launches: Launches, batch: Batch, options: GpuOptions, work_s: float) -> RankTiming:
-    idle = replace(launches, queue=nothing, graphs={})
-    return _timed_by_gpu(idle, batch, options, work_s)
+def idle_on_gpu_in(method: Callable[..., RankTiming]) -> Callable[..., RankTiming]:
+    """As idle_on_cpu_in, of what times launches on GPUs."""
+
+    def idle(launches: Launches, batch: Batch, options: GpuOptions, work_s: float) -> RankTiming:
+        return method(replace(launches, queue=nothing, graphs={}), batch, options, work_s)
+
+    return idle
+
+
+idle_on_cpu, idle_singly_on_cpu = map(idle_on_cpu_in, (_timed_by_cpu, _singly_by_cpu))
+idle_by_mpi, idle_singly_by_mpi = map(idle_by_mpi_in, (_timed_by_mpi, _singly_by_mpi))
+idle_on_gpu, idle_singly_on_gpu = map(idle_on_gpu_in, (_timed_by_gpu, _singly_by_gpu))
 
 
 def stops(method: Callable[..., Any]) -> Callable[..., Any]:
@@ -171,9 +193,13 @@ if __name__ == "__main__":
     elif defect in ("before-mpi", "shared-memory", "leave", "after-mpi"):
         plant_stop(defect)
     elif defect == "idle":
-        cpu.CpuRank.timed = idle_on_cpu  # type: ignore[method-assign,assignment]
-        mpi.MpiRank.timed = idle_by_mpi  # type: ignore[method-assign,assignment]
+        cpu.CpuRank.timed = idle_on_cpu  # type: ignore[method-assign]
+        mpi.MpiRank.timed = idle_by_mpi  # type: ignore[method-assign]
         timing.timed = idle_on_gpu
+    elif defect == "idle-singly":
+        cpu.CpuRank.timed_singly = idle_singly_on_cpu  # type: ignore[method-assign]
+        mpi.MpiRank.timed_singly = idle_singly_by_mpi  # type: ignore[method-assign]
+        timing.timed_singly = idle_singly_on_gpu
     elif defect == "late":
         interpreter.Runner.launch = late  # type: ignore[method-assign,assignment]
     else:

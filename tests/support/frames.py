@@ -6,6 +6,7 @@ from typing import Any
 import pandas as pd
 
 from collbench.results import record
+from collbench.results.distribution import histogram_text
 from collbench.spec.collectives import collective
 from collbench.spec.knobs import KNOBS
 
@@ -21,6 +22,7 @@ _TEXT = {
     "placement": "out",
     "group": "mpi",
     "repeat_times_us": "",
+    "histogram": "",
     "limit": "",
     "status": "ok",
     "reason": "",
@@ -72,6 +74,8 @@ def read(file: Path) -> pd.DataFrame:
             for name in record.FLOATS
         }
         rows.append(
-            cells | {"repeat_times_us": ";".join(f"{time:.6g}" for time in one.repeat_times_us)}
+            cells
+            | {"repeat_times_us": ";".join(f"{time:.6g}" for time in one.repeat_times_us)}
+            | {"histogram": histogram_text(one.histogram)}
         )
     return frame(*rows)

@@ -16,6 +16,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from importlib.util import find_spec
+from statistics import fmean
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -34,6 +35,7 @@ from collbench.backends.base import (
     SessionOptions,
     accumulates,
     checked_sets,
+    clocked,
     compare_output,
     poison_again,
     prepare_buffers,
@@ -392,6 +394,32 @@ class CpuRank(CpuTimedRank[str]):
         wrong = self._compare(loaded, checked)
         return RankTiming(wrong=wrong, seconds=seconds, busy_s=time.process_time() - busy)
 
+    def timed_singly(self, digest: str, hot: bool, batch: Batch) -> RankTiming:
+        """Clear the FIFOs, poison what was launched, time each launch behind a barrier of its own,
+        behind one that does not count, and compare what they left.
+        """
+        busy = time.process_time()
+        loaded, deadline_s = self.loaded[digest, hot], batch.deadline_s
+        launches = 1 + batch.single_launches
+        of = loaded.plan.problem, loaded.layout.rotations, launches
+        checked = checked_sets(*of) if batch.is_checked else range(0)
+        self._clear(loaded, launches, deadline_s)
+        for rotation in checked:
+            buffers = self._buffers(loaded, rotation)
+            poison_again(loaded.plan.problem, self.rank, *buffers, rotation, is_warm=True)
+        order = (
+            partial(loaded.runner.launch, loaded.programs[rotation], deadline_s)
+            for rotation in timed_sets(*of)
+        )
+        times_s = clocked(order, partial(self._barrier, loaded, deadline_s))
+        self._barrier(loaded, deadline_s)
+        return RankTiming(
+            wrong=self._compare(loaded, checked),
+            seconds=fmean(times_s),
+            busy_s=time.process_time() - busy,
+            launch_times_s=times_s,
+        )
+
     def stress(
         self, digest: str, hot: bool, launches: int, pause_s: float, seed: int, deadline_s: float
     ) -> Wrong | None:
@@ -519,11 +547,9 @@ class CpuSession(Session[Plan]):
         """
         sets = sets_of(plan, hot=self.hot)
         if has_lines(plan):
+            batched = (batch.iterations or CPU_BATCH.most) * batch.aggregate
             refuse_repeats(
-                plan,
-                sets
-                + max(batch.warmup, 1)
-                + (batch.iterations or CPU_BATCH.most) * batch.aggregate,
+                plan, max(sets + max(batch.warmup, 1) + batched, 1 + batch.single_launches)
             )
         self._load(plan, self.hot, batch.deadline_s)
         return repeat_on_cpus(

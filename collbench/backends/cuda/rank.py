@@ -281,6 +281,14 @@ class CudaRank(GpuRank[str]):
         self._refuse_uncounted(digest, (REPLAYS + 1) * batch.iterations * batch.aggregate)
         return super().timed(digest, batch, work_s)
 
+    def timed_singly(self, digest: str, batch: Batch, work_s: float) -> RankTiming:
+        """Time launches one by one and compare. Raises ScheduleError if there are more than kernels
+        can count.
+        """
+        # each may be the only one of its part, behind one that does not count
+        self._refuse_uncounted(digest, 2 * batch.single_launches, "--distribution")
+        return super().timed_singly(digest, batch, work_s)
+
     def run_concurrently(self, digest: str, work: Work) -> EventTimes:
         """Launches concurrent with matrix multiplications. Raises ScheduleError if there are more
         than kernels can count.
@@ -288,7 +296,7 @@ class CudaRank(GpuRank[str]):
         self._refuse_uncounted(digest, 2 * work.replays * work.launches)  # alone, and together
         return super().run_concurrently(digest, work)
 
-    def _refuse_uncounted(self, digest: str, launches: int) -> None:
+    def _refuse_uncounted(self, digest: str, launches: int, option: str = "--iters") -> None:
         """Raise ScheduleError for more launches, with those of first(), than kernels can count
         between two resets.
         """
@@ -297,7 +305,7 @@ class CudaRank(GpuRank[str]):
         if launches > most:
             raise ScheduleError(
                 f"{launches} launches in a repeat: kernels count the slices of {most}",
-                "use fewer --iters or a larger --chunk",
+                f"use fewer {option} or a larger --chunk",
             )
 
     def stress(

@@ -14,6 +14,7 @@ from collbench.backends.base import (
     ANSWER_S,
     GPU_BATCH,
     REPLAYS,
+    SLOWER_SINGLE,
     Batch,
     GpuOptions,
     Job_contra,
@@ -24,11 +25,19 @@ from collbench.backends.base import (
     auto_iterations,
     cache_notes,
     samples_of,
+    single_launches,
 )
 from collbench.backends.gpu import concurrent, timing
 from collbench.backends.gpu.child import ChildWorkerGroup
 from collbench.backends.gpu.concurrent import ConcurrentRepeat, EventTimes, Work, last_of, work_of
-from collbench.backends.gpu.rank import DeviceRank, ExportedMemory, Launches, sets_of, stride_bytes
+from collbench.backends.gpu.rank import (
+    HOLD_NS,
+    DeviceRank,
+    ExportedMemory,
+    Launches,
+    sets_of,
+    stride_bytes,
+)
 from collbench.device.card import Card, cuda_errors, device_count
 from collbench.device.gemm import Gemm
 from collbench.device.layout import ABORT_AT
@@ -200,6 +209,12 @@ class GpuRank(Rank, Generic[Key_contra]):
         """Time the batch's launches, which should take so long altogether, and compare."""
         return timing.timed(self._launches(key), batch, self.options, work_s)
 
+    def timed_singly(self, key: Key_contra, batch: Batch, work_s: float) -> RankTiming:
+        """Time each of the batch's single launches, which should take so long altogether, on
+        buffers that were reset, and compare.
+        """
+        return timing.timed_singly(self._launches(key), batch, self.options, work_s)
+
     def run_concurrently(self, key: Key_contra, work: Work) -> EventTimes:
         """Launches concurrent with matrix multiplications."""
         return concurrent.run(self._launches(key), work)
@@ -348,7 +363,7 @@ class GpuSession(Session[Job_contra], Generic[Job_contra, Key, GpuRankT]):
 
     def run(self, job: Job_contra, batch: Batch) -> Samples:
         """One repeat: clear and fill, run every set of buffers once and compare, time, compare
-        again.
+        again; and the same of launches that are timed one by one, where the batch asks for them.
         """
         key, problem, sets = self._loaded(job)
         workers = self._ranks()
@@ -375,14 +390,28 @@ class GpuSession(Session[Job_contra], Generic[Job_contra, Key, GpuRankT]):
             # graph
             self._iterations[key] = iterations = wanted
             workers.call(GpuRank.reset, key, timeout_s=limit_s)
+        singly = self._timed_singly(key, batch, max(rank.seconds for rank in timed), limit_s)
         notes = cache_notes(sets * stride_bytes(problem), self._cache_bytes, hot=self.hot)
         if self.options.isolated:
             notes.append("isolated")
         elif collective(problem.op).is_rooted:
             notes.append("pipelined")
-        return samples_of(
-            first, timed, iterations, [*notes, *self._watch.notes(), *self._notes_of(job)]
-        )
+        notes += [*self._watch.notes(), *self._notes_of(job)]
+        return samples_of(first, timed, iterations, notes, singly)
+
+    def _timed_singly(
+        self, key: Key, batch: Batch, launch_s: float, limit_s: float
+    ) -> list[RankTiming]:
+        """What the ranks return of launches that are timed one by one; nothing where the batch asks
+        for none. launch_s: of a launch in a batch.
+        """
+        if not batch.single_launches:
+            return []
+        count, workers = single_launches(batch, launch_s), self._ranks()
+        work_s = SLOWER * (1 + count) * (SLOWER_SINGLE * launch_s + HOLD_NS * 1e-9)
+        batch = replace(batch, single_launches=count)
+        workers.call(GpuRank.reset, key, timeout_s=limit_s)
+        return workers.call(GpuRank.timed_singly, key, batch, work_s, timeout_s=limit_s + work_s)
 
     def run_concurrently(
         self, job: Job_contra, size: int, repeats: int

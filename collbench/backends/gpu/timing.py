@@ -1,15 +1,18 @@
 """How launches on GPUs are timed: in a graph behind a barrier of all ranks, one by one on a stream,
-or each behind a barrier of its own.
+or each behind a barrier of its own, in a graph or on a stream.
 
 Whose launches they are, this module does not know; a DeviceRank queues, synchronises and waits.
 """
 
+from collections.abc import Sequence
 from functools import partial
+from statistics import fmean
 
 from collbench.backends.base import REPLAYS, Batch, GpuOptions, RankTiming
 from collbench.backends.gpu.rank import Launches
 from collbench.backends.net.gpu_proxy import BURST
 
+GRAPH_LAUNCHES = 100  # timed one by one in a graph, behind one that does not count
 _EVENTS_A_TIME = 2  # one before what is timed, and one behind it
 
 
@@ -41,14 +44,42 @@ def timed(launches: Launches, batch: Batch, options: GpuOptions, work_s: float) 
     return RankTiming(wrong=launches.compare(checked), seconds=seconds)
 
 
-def burst_sizes(launches: int) -> list[int]:
-    """So many launches in bursts of BURST.
+def timed_singly(
+    launches: Launches, batch: Batch, options: GpuOptions, work_s: float
+) -> RankTiming:
+    """Time each of the batch's single launches, which should take work_s seconds, on buffers that
+    were reset, and compare what they left.
+
+    A launch's time on this GPU is that between two CUDA events around it, behind a barrier of all
+    ranks. In a graph no host takes part in it.
+    """
+    gpu = launches.gpu
+    orders = single_orders(launches, batch.single_launches)
+    checked = launches.checked(max(map(len, orders))) if batch.is_checked else range(0)
+    is_in_graph = options.launch == "graph" and not options.isolated and gpu.outside is None
+    clock = _times_in_graph if is_in_graph else _times_on_stream
+    times_s = tuple(time for order in orders for time in clock(launches, order, work_s)[1:])
+    return RankTiming(
+        wrong=launches.compare(checked), seconds=fmean(times_s), launch_times_s=times_s
+    )
+
+
+def single_orders(launches: Launches, count: int) -> list[list[int]]:
+    """The sets of so many launches that are timed one by one, by the parts that are queued at
+    once; each part begins with one more, which finds what the host did before in the caches.
+    """
+    sizes = [1 + size for size in burst_sizes(count, GRAPH_LAUNCHES)]
+    return [*map(launches.in_turn, sizes[:-1]), launches.timed(sizes[-1])]
+
+
+def burst_sizes(launches: int, burst: int = BURST) -> list[int]:
+    """So many launches in bursts.
 
     >>> burst_sizes(130), burst_sizes(64)
     ([64, 64, 2], [64])
     """
-    full, rest = divmod(launches, BURST)
-    return [BURST] * full + [rest] * bool(rest)
+    full, rest = divmod(launches, burst)
+    return [burst] * full + [rest] * bool(rest)
 
 
 def _time_together(
@@ -124,11 +155,38 @@ def _time_bursts(
 
 def _time_isolated(launches: Launches, count: int, checked: range, work_s: float) -> float:
     """Mean seconds of a launch on this rank, each behind a barrier of its own."""
-    gpu = launches.gpu
-    events = gpu.events(_EVENTS_A_TIME * count)
-    pairs = list(zip(events[::2], events[1::2], strict=True))
     launches.poison(checked)
-    for number, (start, stop) in zip(launches.timed(count), pairs, strict=True):
+    return fmean(_times_on_stream(launches, launches.timed(count), work_s))
+
+
+def _pairs(launches: Launches, count: int) -> list[tuple[int, int]]:
+    """The events before and behind each of so many launches."""
+    events = launches.gpu.events(_EVENTS_A_TIME * count)
+    return list(zip(events[::2], events[1::2], strict=True))
+
+
+def _times_in_graph(launches: Launches, order: Sequence[int], work_s: float) -> list[float]:
+    """Seconds of each launch on this rank, in a graph that has the barriers, too."""
+    gpu, pairs = launches.gpu, _pairs(launches, len(order))
+
+    def body(stream: int) -> None:
+        for number, (start, stop) in zip(order, pairs, strict=True):
+            gpu.barrier(hold_ns=0)
+            gpu.card.record_by_graph(start)
+            launches.queue(number, stream)
+            gpu.card.record_by_graph(stop)
+
+    launches.captured(("singly", *order), body)()
+    launches.wait(work_s)
+    return [gpu.card.elapsed_s(*pair) for pair in pairs]
+
+
+def _times_on_stream(launches: Launches, order: Sequence[int], work_s: float) -> list[float]:
+    """Seconds of each launch on this rank. The barrier holds all ranks until their hosts have
+    queued the launch.
+    """
+    gpu, pairs = launches.gpu, _pairs(launches, len(order))
+    for number, (start, stop) in zip(order, pairs, strict=True):
         gpu.barrier()
         gpu.card.record(start)
         gpu.expect(1)
@@ -137,4 +195,4 @@ def _time_isolated(launches: Launches, count: int, checked: range, work_s: float
         if gpu.outside is not None:
             launches.wait(work_s)
     launches.wait(work_s)
-    return sum(gpu.card.elapsed_s(*pair) for pair in pairs) / count
+    return [gpu.card.elapsed_s(*pair) for pair in pairs]

@@ -24,6 +24,7 @@ from collbench.analysis.curves import Curve, curves, envelope, heat_maps
 from collbench.report.drawings.svg import clean
 from collbench.report.page import tables
 from collbench.report.page.changes import changed
+from collbench.report.page.histograms import single_launches
 from collbench.report.page.html import element, section
 from collbench.report.tables.summary import counts
 from collbench.results.frame import texts_of
@@ -93,6 +94,7 @@ def page(loaded: "ResultFile", base: "ResultFile | None" = None, *, is_forced: b
         lead += f"; against {base_name}, {len(base.frame)} rows. The tables are of the former."
     after = [
         tables.best_of_sizes(summary),
+        single_launches(summary),
         tables.knobs(heat_maps(frame)),
         tables.odd(summary),
         tables.links(loaded),

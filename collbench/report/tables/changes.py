@@ -10,6 +10,7 @@ import pandas as pd
 
 from collbench.analysis.changes import Changes
 from collbench.analysis.groups import MINOR, VERDICTS, Change
+from collbench.report.tables.distribution import changed_launch_times
 from collbench.report.tables.text import NARROW_COLUMNS, named_lines, wrapped
 from collbench.spec.knobs import BY_STAGE, KNOB
 from collbench.util.units import format_size, format_time_us
@@ -75,6 +76,7 @@ def summary_lines(
         ]
     return [
         *report,
+        *changed_launch_times(rows, columns),
         *_losses(changes, columns),
         *_precision(changes, columns),
         *_remarks(changes, columns),

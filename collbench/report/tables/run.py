@@ -11,6 +11,7 @@ from typing import TypeVar
 from collbench import __version__
 from collbench.analysis.best import summarise_rows
 from collbench.analysis.rows import row_of
+from collbench.report.tables.distribution import jitter_text, unknown_text
 from collbench.report.tables.summary import rival_name
 from collbench.results.record import Record
 from collbench.spec.case import Case
@@ -119,8 +120,11 @@ def _how(run: RunOf) -> list[str]:
     repeats = f"{settings.runs} runs of {repeats}" if settings.runs > 1 else repeats
     buffers = "the same buffers again (hot)" if settings.hot else "sets of buffers in turn"
     checked = "every element compared" if settings.is_checked else "no result compared"
+    asked = settings.distribution
+    number = f"{asked} launches of each point" if asked else "automatic launches"
+    singly = "" if asked is None else f"; then {number} one by one (p50 to max)"
     return [
-        f"{repeats}, the median, of the slowest rank; {buffers}; {checked};"
+        f"{repeats}, the median, of the slowest rank{singly}; {buffers}; {checked};"
         " times in us, rates in GB/s"
     ]
 
@@ -133,8 +137,8 @@ def _versions(run: RunOf) -> str:
 
 def tail_lines(records: Sequence[Record], seconds: float, saved_as: str, columns: int) -> list[str]:
     """The lines below the rows and the tables: how many rows, what was wrong, the highest rate and
-    the lowest time of ours among those that are no noise, the speedup over the best library, and
-    where the rows are.
+    the lowest time of ours among those that are no noise, the speedup over the best library, the
+    jitter of launches that were timed one by one, and where the rows are.
     """
     measured = [row for row in records if row.status != "waived"]
     if not measured:
@@ -163,6 +167,11 @@ def tail_lines(records: Sequence[Record], seconds: float, saved_as: str, columns
         ]
     )
     lines += _speedup(records)
+    right = [row for row in measured if row.status == "ok"]
+    if jitter := jitter_text(right):
+        lines.append(f"Jitter: {jitter}.")
+    if unknown := unknown_text(right):
+        lines.append(f"{unknown}.")
     if saved_as:
         lines.append(f"Saved as {saved_as}: collbench compare {saved_as}")
     return [part for line in lines for part in wrap(line, columns, subsequent_indent="  ")]

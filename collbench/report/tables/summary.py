@@ -20,15 +20,20 @@ from collbench.analysis.rows import (
     SIZES,
     Row,
     Workload,
-    cyclic_gc_disabled,
     label,
     median_time,
     titles,
 )
 from collbench.report.plots.sparkline import sparkline
+from collbench.report.tables.distribution import (
+    jitter_text,
+    launch_time_table,
+    rows_with_launch_times,
+)
 from collbench.report.tables.text import NARROW_COLUMNS, named_lines, table, wrapped
 from collbench.results.record import STATUSES
 from collbench.results.statistics import Interval
+from collbench.util.collector import cyclic_gc_disabled
 from collbench.util.units import format_rate, format_size, format_time_us
 
 if TYPE_CHECKING:
@@ -63,6 +68,7 @@ def summary_lines(frame: "pd.DataFrame", columns: int, show_all: bool, bars: str
     lines += ["", *legend(summary)]
     for workload in summary.best:
         lines += ["", named[workload], *_table(summary, workload, columns)]
+        lines += launch_time_table(rows_with_launch_times(summary, workload), summary.knobs)
         if show_all:
             lines += _effect_table(summary, workload)
             lines += _every_row(summary, workload)
@@ -131,6 +137,8 @@ def facts(summary: Summary, workload: Workload, bars: str = "") -> dict[str, Seq
         if (largest := _largest_effect(summary, workload, knob)) is not None
         for size, effect in [largest]
     ]
+    if jitter := jitter_text(rows_with_launch_times(summary, workload)):
+        parts["jitter"] = jitter.split(" ")
     if effects:
         parts["effect"] = [text + "," for text in effects[:-1]] + effects[-1:]
     return parts

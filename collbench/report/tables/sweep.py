@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 
 from collbench.analysis.best import Best, best_text, summarise_rows
 from collbench.analysis.rows import Row, row_of
+from collbench.report.tables.distribution import LAUNCH_TIME_NAMES, launch_time_text
 from collbench.report.tables.summary import (
     auto_text,
     busbw_text,
@@ -28,6 +29,7 @@ from collbench.spec.knobs import AXES, KNOB, KNOBS, UNASKED, Knob
 from collbench.spec.peers import is_peer
 from collbench.util.units import format_rate, format_size, format_time_us
 
+_LAUNCH_TIME = 6  # columns of a percentile
 BOUNDS_COLUMNS = 120  # of a terminal, from which on times have their bounds
 # those that may have a column: the algorithm always has one
 _SHOWN = (*AXES, *KNOBS[1:])
@@ -36,12 +38,16 @@ _BEYOND = ", by copy engines: links are rated by what stores get"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SweepTable:
-    """The columns of one sweep. swept: the knobs for which several values were requested."""
+    """The columns of one sweep. swept: the knobs for which several values were requested.
+    has_launch_times: percentiles of single launches stand in the place of what there is no room for
+    beside them, the bus bandwidth or, if wide, the bounds of the time and algbw.
+    """
 
     knobs: tuple[Knob, ...]
     swept: frozenset[str]
     is_wide: bool
     has_ceilings: bool = False
+    has_launch_times: bool = False
     algo_width: int = 9
 
     def heading(self) -> str:
@@ -52,9 +58,12 @@ class SweepTable:
             *[f"{knob.short:<{knob.width}}" for knob in self.knobs],
             f"{'time us':>9}",
         ]
-        if self.is_wide:
+        if self.has_launch_times:
+            cells += [f"{name:>{_LAUNCH_TIME}}" for name in LAUNCH_TIME_NAMES.values()]
+        elif self.is_wide:
             cells += [f"{'low us':>9}", f"{'high us':>9}", f"{'algbw GB/s':>10}"]
-        cells += [f"{'busbw GB/s':>10}"]
+        if self.is_wide or not self.has_launch_times:
+            cells += [f"{'busbw GB/s':>10}"]
         if self.is_wide:
             cells += [f"{'of max':>6}"] if self.has_ceilings else []
             cells += [f"{'wrong':>6}", f"{'iters':>5}"]
@@ -70,13 +79,17 @@ class SweepTable:
         if record.time_us is None or record.algbw_gbs is None or record.busbw_gbs is None:
             return "  ".join([*cells, f"{record.status}: {record.reason}"])
         cells.append(f"{format_time_us(record.time_us):>9}")
-        if self.is_wide:
+        if self.has_launch_times:
+            times_us = [getattr(record, name) for name in LAUNCH_TIME_NAMES]
+            cells += [f"{launch_time_text(time):>{_LAUNCH_TIME}}" for time in times_us]
+        elif self.is_wide:
             cells += [
                 f"{format_time_us(time):>9}"
                 for time in (record.time_low_us or 0, record.time_high_us or 0)
             ]
             cells.append(f"{format_rate(record.algbw_gbs):>10}")
-        cells.append(f"{format_rate(record.busbw_gbs):>10}")
+        if self.is_wide or not self.has_launch_times:
+            cells.append(f"{format_rate(record.busbw_gbs):>10}")
         if self.is_wide:
             if self.has_ceilings:
                 cells.append(f"{'-' if record.percent is None else f'{record.percent:.0f}%':>6}")
@@ -109,7 +122,12 @@ class SweepTable:
 
 
 def table_of(
-    requested: Sequence[Case], resolved: Sequence[Case], columns: int, *, has_ceilings: bool = False
+    requested: Sequence[Case],
+    resolved: Sequence[Case],
+    columns: int,
+    *,
+    has_ceilings: bool = False,
+    has_launch_times: bool = False,
 ) -> SweepTable:
     """The columns of a sweep: the knobs that differ between its points, waived ones included."""
 
@@ -136,6 +154,7 @@ def table_of(
         swept=swept,
         is_wide=columns >= BOUNDS_COLUMNS,
         has_ceilings=has_ceilings,
+        has_launch_times=has_launch_times,
         algo_width=max([9, *(len(case.algo) for case in resolved)]),
     )
 
