@@ -31,7 +31,7 @@ from collbench.analysis.groups import (
     groups_of,
     verdicts_of,
 )
-from collbench.analysis.join import apart, differences, join
+from collbench.analysis.join import apart, differences, join, match_mode
 from collbench.analysis.noise import Array, Noise, Side, are_sure, row_noise
 from collbench.analysis.priors import kinds_of, prior
 from collbench.results.frame import texts_of
@@ -124,7 +124,13 @@ def compare(
         )
     is_another_day = _is_another_day(new, base)
     judged = judge(
-        rows, joined.new, joined.base, tuple(groups_of(rows)), same, is_another_day=is_another_day
+        rows,
+        joined.new,
+        joined.base,
+        tuple(groups_of(rows)),
+        same,
+        is_alike=not why and not across and match_mode(new, base) == "knobs",
+        is_another_day=is_another_day,
     )
     noise = judged.noise
     if is_another_day and joined.base.runs.shape[1] > 1:
@@ -175,13 +181,16 @@ def judge(
     groups: Sequence[Group],
     same: float,
     *,
+    is_alike: bool,
     is_another_day: bool,
 ) -> Judged:
-    """The verdicts of rows, of which both sides are known as numbers."""
+    """The verdicts of rows, of which both sides are known as numbers: see row_noise."""
     sizes = rows["size_bytes"].to_numpy(dtype=np.float64)
     backends = rows["backend"].to_numpy(dtype=object).astype(str)
     known = prior(kinds_of(rows), sizes)
-    noise = row_noise(new, base, sizes, backends, known, is_another_day=is_another_day)
+    noise = row_noise(
+        new, base, sizes, backends, known, is_alike=is_alike, is_another_day=is_another_day
+    )
     within = math.log1p(same)
     changes = changes_of_groups(groups, rows, noise, within)
     half = noise.half_interval()

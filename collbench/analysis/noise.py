@@ -144,10 +144,18 @@ def are_sure(chances: Array, level: float) -> NDArray[np.bool_]:
 
 
 def row_noise(
-    new: Side, base: Side, sizes: Array, backends: Names, prior: Prior, *, is_another_day: bool
+    new: Side,
+    base: Side,
+    sizes: Array,
+    backends: Names,
+    prior: Prior,
+    *,
+    is_alike: bool,
+    is_another_day: bool,
 ) -> Noise:
-    """What chance does to every row. is_another_day: the runs of a side were measured together, and
-    those of the other at another time, so that they do not show how far days differ.
+    """What chance does to every row. is_alike: both sides measured the same things, so that most
+    rows should agree. is_another_day: the runs of a side were measured together, and those of the
+    other at another time, so that they do not show how far days differ.
     """
     windows, places = _windows(sizes, backends)
     change = medians(new.runs) - medians(base.runs)
@@ -162,7 +170,7 @@ def row_noise(
     # where the new side's medians are of fewer repeats than those which show the spread
     run2 += repeat2 * np.maximum(new.share - base.share, 0.0)
     day2 = prior.row**2 if is_another_day else 0.0 * prior.row
-    scatter2 = _scatter(change, windows, places) ** 2 / share
+    scatter2 = _scatter(change, windows, places) ** 2 / share if is_alike else 0.0 * change
     one_run2 = prior.row**2 + repeat2 * (new.share + base.share) / 2
     spread2 = np.where(has_runs, run2 + day2, np.maximum(one_run2, scatter2))
     held_out, tail = _held_out((new, base), typical2)

@@ -219,7 +219,7 @@ def draw(seed: int, spread: Spread, bases: int, repeats: int, plant: Plant) -> D
     base = MACHINE.side(random, off, repeats, WITHIN)
     net = spread(random, len(rows)) + planted
     new = MACHINE.side(random, [net], repeats, WITHIN)
-    judged = judge(rows, new, base, MACHINE.groups, SAME, is_another_day=False)
+    judged = judge(rows, new, base, MACHINE.groups, SAME, is_alike=True, is_another_day=False)
     return Draw(judged=judged, planted=planted, net=net - np.median(off, axis=0))
 
 
@@ -242,10 +242,8 @@ def print_nulls(draws: int) -> None:
 
 def print_plants(draws: int, bases: Sequence[int] = (1, 3, 5)) -> None:
     """Comparisons that find what was planted, in percent."""
-    print(
-        f"\nplanted, {draws} draws, 3 repeats: comparisons in 100 that find it; of 30 % of the rows,"
-    )
-    print("how many that are slower all the same, with chance, are called the same")
+    print(f"\nplanted, {draws} draws, 3 repeats: comparisons in 100 that find it;")
+    print("of 30 % of the rows, how many that are slower, chance included, are called the same")
     for count in bases:
         print(f"{f'{count} bases':26}" + "".join(name.rjust(20) for name in PLANTS))
         for name, spread in SPREADS.items():

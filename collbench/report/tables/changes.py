@@ -208,8 +208,8 @@ def seen_line(changes: Changes) -> str:
     left = ", ".join(f"{count} {why}" for why, count in changes.not_compared.items())
     bands = sum(one.sizes != "" for one in changes.groups)
     return (
-        f"looked at {len(changes.rows)} rows, {len(changes.groups) - bands} algorithms and"
-        f" collectives, {bands} bands of sizes; left out: {left or 'nothing'}"
+        f"looked at {len(changes.rows)} rows, {len(changes.groups) - bands} groups of them and"
+        f" {bands} bands of sizes; left out: {left or 'nothing'}"
     )
 
 
