@@ -17,7 +17,7 @@ _KIND_NAMES = {"machines": "machine profile", "sweeps": "preset"}
 
 
 def names(kind: str) -> tuple[str, ...]:
-    """Names of the shipped profiles of a kind: "machines", "sweeps" or "tuning"."""
+    """Names of the shipped profiles of a kind: "machines", "spread", "sweeps" or "tuning"."""
     return tuple(sorted(file.stem for place in _PLACES for file in (place / kind).glob("*.toml")))
 
 
