@@ -111,7 +111,7 @@ def changes_of_groups(
         middles[k] = np.median(change)
         scatter = MAD_TO_SD * float(np.median(np.abs(change - middles[k])))
         own = max(scatter, float(np.median(noise.scale[places])))
-        shared2 = float(np.median(together2[places] * noise.share[places]))
+        shared2 = float(np.median(together2[places]))
         own2 = own**2 * math.pi / 2 / len(places)
         errors[k] = math.sqrt(own2 + shared2)
         # of a sum of two variances (Satterthwaite 1946)
@@ -207,7 +207,7 @@ def _by_size(sizes: Array, places: Places) -> Iterator[tuple[str, Places]]:
 
 
 def _together(rows: pd.DataFrame, noise: Noise) -> tuple[Array, Array]:
-    """Of each row, the variance of what it shares with its group in one run, and its degrees of
+    """Of the change of each row, the variance of what it shares with its group, and its degrees of
     freedom: the prior's, to which runs that are there add what their groups show.
     """
     prior = noise.prior
@@ -222,9 +222,9 @@ def _together(rows: pd.DataFrame, noise: Noise) -> tuple[Array, Array]:
             soon2[here] = (_PRIOR_FREEDOM * soon2[here] + max(sum(squares), 0.0)) / count
             freedom[here] = count
     # a machine on which rows scatter more than the prior says drifts more, too
-    assumed2 = np.maximum(day2, (_LEAST_SHARED * noise.spread) ** 2) + soon2
+    days2 = 2 * np.maximum(day2, (_LEAST_SHARED * noise.spread) ** 2)  # of both sides
     return (
-        np.where(noise.assumed, assumed2, soon2),
+        soon2 * noise.share + np.where(noise.assumed, days2, 0.0),
         np.where(noise.assumed, _DAY_FREEDOM, freedom),
     )
 

@@ -169,14 +169,14 @@ def row_noise(
     run2 = (NEIGHBOUR_FREEDOM * typical2 + squares) / (NEIGHBOUR_FREEDOM + freedom)
     # where the new side's medians are of fewer repeats than those which show the spread
     run2 += repeat2 * np.maximum(new.share - base.share, 0.0)
-    day2 = prior.row**2 if is_another_day else 0.0 * prior.row
+    days2 = 2 * prior.row**2 if is_another_day else 0.0  # of both sides
     scatter2 = _scatter(change, windows, places) ** 2 / share if is_alike else 0.0 * change
     one_run2 = prior.row**2 + repeat2 * (new.share + base.share) / 2
-    spread2 = np.where(has_runs, run2 + day2, np.maximum(one_run2, scatter2))
+    spread2 = np.where(has_runs, run2, np.maximum(one_run2, scatter2))
     held_out, tail = _held_out((new, base), typical2)
     return Noise(
         change=change,
-        scale=np.sqrt(spread2 * share + _TINY**2),
+        scale=np.sqrt(spread2 * share + np.where(has_runs, days2, 0.0) + _TINY**2),
         spread=np.sqrt(spread2),
         share=share,
         held_out=held_out,

@@ -1,10 +1,11 @@
 """How a sweep is saved while it runs: its rows, its command, the machine."""
 
+import json
 import shlex
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import asdict, replace
 from datetime import UTC, datetime
 
 import click
@@ -12,6 +13,7 @@ import click
 from collbench.bench.runner import Measurement
 from collbench.cli._interrupt import Interrupted, exit_code_of
 from collbench.machine.discovery.recording import Recording, dumps
+from collbench.machine.health import machine_state
 from collbench.results.record import Record
 from collbench.results.runs import Keeper, RunFacts
 from collbench.spec.case import Case
@@ -35,7 +37,7 @@ class SavedSweep:
         )
         machine = dumps(recordings) if recordings else ""
         self._keeper = Keeper(runs[0].run_id, facts, machine)
-        self._start_s = time.monotonic()
+        self._start_s, self._before = time.monotonic(), machine_state()
         self._rows = self._wrong = 0
 
     def keep(self, record: Record) -> None:
@@ -61,15 +63,15 @@ class SavedSweep:
 
     def finish(self, exit_code: int) -> None:
         """Save how it ended."""
-        self._keeper.finish(
-            replace(
-                self._keeper.facts,
-                rows=self._rows,
-                wrong=self._wrong,
-                seconds=round(time.monotonic() - self._start_s, 3),
-                exit_code=exit_code,
-            )
+        facts = replace(
+            self._keeper.facts,
+            rows=self._rows,
+            wrong=self._wrong,
+            seconds=round(time.monotonic() - self._start_s, 3),
+            exit_code=exit_code,
         )
+        health = {"before": asdict(self._before), "after": asdict(machine_state())}
+        self._keeper.finish(facts, json.dumps(health, indent=1) + "\n")
 
 
 @contextmanager

@@ -16,7 +16,7 @@ from collbench.util.files import write_whole
 from collbench.util.reading import parse_json, read_bytes
 
 NEWEST = "@1"
-_ROWS, _FACTS, _MACHINE = "rows.csv", "run.json", "machine.json"
+_ROWS, _FACTS, _MACHINE, _HEALTH = "rows.csv", "run.json", "machine.json", "health.json"
 _MOST_FACTS_BYTES = 1 << 20
 
 
@@ -53,6 +53,11 @@ class SavedRun:
     def machine(self) -> Path:
         """A recording of the machine, which may be missing."""
         return self.folder / _MACHINE
+
+    @property
+    def health(self) -> Path:
+        """How the machine was before and after, which may be missing."""
+        return self.folder / _HEALTH
 
 
 def folder_of_runs() -> Path:
@@ -102,14 +107,17 @@ class Keeper:
             write_whole(folder / _MACHINE, self._machine.encode())
         return Writer(folder / _ROWS)
 
-    def finish(self, facts: RunFacts) -> None:
-        """Close the rows and say how the run ended."""
+    def finish(self, facts: RunFacts, health: str = "") -> None:
+        """Close the rows and say how the run ended, and how the machine was."""
         if self._writer is None:
             return
         self._writer.close()
         if not self.problem:
             try:
-                _write(folder_of_runs() / self._name / _FACTS, facts)
+                folder = folder_of_runs() / self._name
+                _write(folder / _FACTS, facts)
+                if health:
+                    write_whole(folder / _HEALTH, health.encode())
             except (OSError, RuntimeError) as error:
                 self.problem = str(error)
 

@@ -41,6 +41,8 @@ def test_a_sweep_is_saved_with_its_command_and_its_machine(
     assert one.facts.title.startswith("allreduce; ")
     assert [row.size_bytes for row in read(one.rows)] == [1 << 10, 1 << 20]
     assert json.loads(one.machine.read_text())["format"] == "collbench-recording"
+    health = json.loads(one.health.read_text())
+    assert set(health) == {"before", "after"} and health["after"]["cores"] >= 1
     assert one.folder.stat().st_mode & 0o077 == 0
 
 

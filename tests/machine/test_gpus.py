@@ -13,7 +13,15 @@ from typing import Any
 import pynvml
 import pytest
 
-from collbench.machine.gpus import Conditions, Gpu, Reading, conditions, disturbances, visible
+from collbench.machine.gpus import (
+    Conditions,
+    Gpu,
+    Reading,
+    conditions,
+    disturbances,
+    states,
+    visible,
+)
 from collbench.util.errors import UnavailableError
 from tests.support.fake_nvml import forget, index_of, put
 
@@ -89,6 +97,15 @@ class Fake:
     def _nvmlDeviceGetCurrentClocksThrottleReasons(self, handle: Any, out: Any) -> None:
         out._obj.value = self.bits
 
+    def _nvmlDeviceGetPowerUsage(self, handle: Any, out: Any) -> None:
+        out._obj.value = 120_500
+
+    def _nvmlDeviceGetEnforcedPowerLimit(self, handle: Any, out: Any) -> None:
+        out._obj.value = 700_000
+
+    def _nvmlDeviceGetTemperature(self, handle: Any, sensor: Any, out: Any) -> None:
+        out._obj.value = 41
+
     def _nvmlDeviceGetComputeRunningProcesses_v3(
         self, handle: Any, count: Any, out: Array[Any] | None
     ) -> int:
@@ -108,6 +125,23 @@ def nvml(monkeypatch: pytest.MonkeyPatch) -> Iterator[Fake]:
     forget()
     yield fake
     forget()
+
+
+def test_states_are_in_units_for_people(nvml: Fake) -> None:
+    nvml.bits = 0x4
+    nvml.missing = {"nvmlDeviceGetEnforcedPowerLimit"}
+    state = states()[0]
+    assert (state.index, state.name, state.sm_mhz, state.sm_max_mhz) == (
+        0,
+        "NVIDIA H200",
+        1980,
+        1980,
+    )
+    assert (state.power_w, state.power_limit_w) == (120.5, None)
+    assert state.throttles == ("throttled:power-cap",)
+    nvml.init = pynvml.NVML_ERROR_UNKNOWN
+    forget()
+    assert states() == ()
 
 
 def indices() -> list[int]:
