@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 
 from collbench.analysis.load import load
-from collbench.analysis.readers.foreign import ranks_of
+from collbench.analysis.readers.proof import ranks_of
 from collbench.util.errors import UsageError
 from tests.support.results import DATA, REAL, SHARED, check_form, needs_shared, written
 
@@ -126,9 +126,11 @@ def test_rank_lines_lost_from_a_log_do_not_count(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("algbw", "n"), [(100.0, n) for n in (2, 3, 5, 8, 13, 16, 64)])
 def test_ranks_of_rounded_rates(algbw: float, n: int) -> None:
-    assert ranks_of("allreduce", [(algbw, round(algbw * 2 * (n - 1) / n, 2), 0.005)], 0) == n
-    assert ranks_of("allgather", [(algbw, round(algbw * (n - 1) / n, 2), 0.005)], 0) == n
-    assert ranks_of("allreduce", [(0.01, 0.02, 0.005)], 0) == 0
+    share = (n - 1) / n
+    assert ranks_of("allreduce", [(algbw, round(algbw * 2 * share, 2), 0.005)], 0) == (n, True)
+    assert ranks_of("allgather", [(algbw, round(algbw * share, 2), 0.005)], 0) == (n, True)
+    assert ranks_of("allreduce", [(0.01, 0.02, 0.005)], 0) == (0, True)
+    assert ranks_of("broadcast", [(algbw, round(algbw * 2 * share, 2), 0.005)], n)[1] is (n == 2)
 
 
 def test_two_runs_of_different_operations_are_two_groups(tmp_path: Path) -> None:
