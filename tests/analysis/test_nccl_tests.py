@@ -8,6 +8,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
+from collbench.analysis.join import is_foreign
 from collbench.analysis.load import load
 from collbench.analysis.readers.proof import ranks_of
 from collbench.util.errors import UsageError
@@ -111,7 +112,10 @@ def test_ranks_follow_from_the_bandwidths_where_none_is_listed() -> None:
     check_form(loaded.frame)
     assert set(loaded.frame["ranks"]) == {8}
     assert set(loaded.frame["notes"]) == {"unchecked"}
-    assert loaded.remarks == ("how many ranks: 8, by busbw / algbw (line 7)",)
+    assert loaded.remarks == (
+        "no result was checked (line 7: -c 0)",
+        "how many ranks: 8, by busbw / algbw (line 7)",
+    )
 
 
 def test_rank_lines_lost_from_a_log_do_not_count(tmp_path: Path) -> None:
@@ -121,7 +125,7 @@ def test_rank_lines_lost_from_a_log_do_not_count(tmp_path: Path) -> None:
     )
     loaded = load(written(tmp_path, text))
     assert set(loaded.frame["ranks"]) == {8}
-    assert "1 lines name a rank, but busbw / algbw is that of 8 ranks" in loaded.remarks[0]
+    assert "1 lines name a rank, but busbw / algbw is that of 8 ranks" in loaded.remarks[1]
 
 
 @pytest.mark.parametrize(("algbw", "n"), [(100.0, n) for n in (2, 3, 5, 8, 13, 16, 64)])
@@ -146,14 +150,39 @@ def test_two_runs_of_different_operations_are_two_groups(tmp_path: Path) -> None
         )
     )
     assert list(loaded.frame["op"]) == ["allreduce"] * 4 + ["reducescatter"] * 4
-    assert list(loaded.frame["run"]) == ["1"] * 4 + ["2"] * 4
+    assert is_foreign(loaded.frame)  # so that it is compared with files of ours
     assert set(loaded.frame["ranks"]) == {8}
 
 
-def test_two_runs_of_the_same_are_refused(tmp_path: Path) -> None:
+def test_a_second_run_of_the_same_is_a_repeat(tmp_path: Path) -> None:
     text = (DATA / "no-ranks.txt").read_text()
-    with pytest.raises(UsageError, match="lines 9 and 21: two runs in one file measured the same"):
-        load(written(tmp_path, text + text))
+    again = text.replace("500.00  134.22  234.88", "520.00  129.06  225.85")
+    frame = load(written(tmp_path, text + again)).frame
+    assert len(frame) == 4
+    assert (frame["repeats"][0], frame["repeat_times_us"][0], frame["time_us"][0]) == (
+        2,
+        "500;520",
+        510,
+    )
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (("$ ./build", "$ NCCL_ALGO=Tree ./build"), "command differs"),
+        (("$ ./build", "$ ssh node2 ./build"), "command differs"),
+        (("$ ./build/all_reduce_perf", "export NCCL_ALGO=Tree\n$ ./build/all_reduce_perf"), "set"),
+        (("graph: 0", "graph: 5"), "how it ran differs: none | graph: 5"),
+        (("validation: 0", "validation: 0 \n# Blocking Enabled: wait"), "blocking: wait"),
+    ],
+)
+def test_a_run_under_other_conditions_is_no_repeat(
+    change: tuple[str, str], said: str, tmp_path: Path
+) -> None:
+    text = (DATA / "no-ranks.txt").read_text()
+    with pytest.raises(UsageError, match="measured the same") as caught:
+        load(written(tmp_path, text + text.replace(*change)))
+    assert said in caught.value.message
 
 
 def test_ranks_that_each_print_a_table_are_refused(tmp_path: Path) -> None:
@@ -219,7 +248,8 @@ def test_sizes_of_nothing_are_left_out_and_rccl_names_itself(tmp_path: Path) -> 
         (" 1e+999  134.22  234.88       0", ["ok", "ok"]),
         ("-500.00  134.22  234.88       0", ["ok", "ok"]),
         (" 500.00  134.22  234.88   5e+09", ["wrong", "ok", "ok", "ok"]),
-        ("5.0e+07  134.22  234.88     N/A", ["ok"] * 4),
+        ("5.0e+02  134.22  234.88     N/A", ["ok"] * 4),
+        ("5.0e+07  134.22  234.88     N/A", ["ok"] * 3),  # that time has another rate
     ],
 )
 def test_numbers_that_c_prints(cells: str, statuses: list[str], tmp_path: Path) -> None:
@@ -233,7 +263,8 @@ def test_numbers_that_c_prints(cells: str, statuses: list[str], tmp_path: Path) 
 def test_a_size_measured_again_in_one_table_is_a_repeat(tmp_path: Path) -> None:
     text = (DATA / "no-ranks.txt").read_text()
     row = text.splitlines()[FIRST_ROW - 1]
-    loaded = load(written(tmp_path, text + row.replace("500.00", "520.00") + "\n"))
+    again = row.replace("500.00  134.22  234.88", "520.00  129.06  225.85")
+    loaded = load(written(tmp_path, text + again + "\n"))
     first = loaded.frame.iloc[0]
     assert (first["repeats"], first["repeat_times_us"], first["time_us"]) == (2, "500;520", 510)
     assert len(loaded.frame) == 4
@@ -243,13 +274,27 @@ def test_an_operation_that_we_have_not(tmp_path: Path) -> None:
     text = (DATA / "no-ranks.txt").read_text()
     with pytest.raises(UsageError, match=r"hypercube_perf .* is no collective of ours"):
         load(written(tmp_path, text.replace("all_reduce", "hypercube"), "allreduce.txt"))
-    with pytest.raises(UsageError, match="does not name the collective"):
-        load(written(tmp_path, text.replace("all_reduce_perf", "x"), "results.txt"))
+    gathered = text.replace("all_reduce_perf", "x").replace("  sum  ", " none  ")
+    blocks = re.sub(r"(\d+) +(\d+)( +float)", lambda row: _with_blocks(row, 8), gathered)
+    halved = re.sub(r"234.88|260.98|260.69", lambda rate: f"{float(rate[0]) / 2:.2f}", blocks)
+    with pytest.raises(UsageError, match="does not name the collective"):  # one of two
+        load(written(tmp_path, halved, "results.txt"))
     assert set(
         load(written(tmp_path, text.replace("all_reduce_perf", "x"), "dgx-AllReduce.log")).frame[
             "op"
         ]
     ) == {"allreduce"}
+
+
+def _with_blocks(row: re.Match[str], n: int) -> str:
+    return f"{row[1]} {int(row[2]) // n}{row[3]}"
+
+
+def test_a_collective_that_no_name_tells_is_known_by_its_rates(tmp_path: Path) -> None:
+    text = (DATA / "no-ranks.txt").read_text().replace("all_reduce_perf", "x")
+    loaded = load(written(tmp_path, text))
+    assert set(loaded.frame["op"]) == {"allreduce"}
+    assert "columns and rates are those of allreduce alone" in loaded.remarks[0]
 
 
 def test_times_of_the_cpu_are_refused(tmp_path: Path) -> None:

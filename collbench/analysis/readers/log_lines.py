@@ -30,7 +30,10 @@ _TIME = re.compile(
     r"|\b1\d{9,18}\b"  # seconds, or parts of them, since 1970
     r"|\b[IWEF]\d{4}\b"  # a level with month and day
 )
-_FEWEST_COUNTED = 3  # lines from which on numbers that only grow count the lines
+
+
+_MASK = "~"
+_MASKED = re.compile(r"\s*~+\s*")
 
 
 class Line(NamedTuple):
@@ -64,14 +67,14 @@ def lines_of(text: str) -> Iterator[tuple[int, str]]:
 def log_lines(text: str, heading: re.Pattern[str]) -> list[Line]:
     """The lines of a log. heading: what only the tool itself prints, at the start of a line.
 
-    >>> text = "[1,0]<stdout>:# size\\n[1,0]<stdout>: 8\\n[1,1]<stdout>:a warning\\nend\\n"
+    >>> text = "[1,0]<out>:# size\\n[1,1]<out>:a warning\\n[1,0]<out>: 8\\nend\\n"
     >>> [line[1:3] for line in log_lines(text, re.compile("# size"))]
-    [('[1,0]<stdout>:', '# size'), ('[1,0]<stdout>:', '8'), ('[1,1]<stdout>:', 'a warning'), ('', 'end')]
+    [('[1,0]<out>:', '# size'), ('[1,1]<out>:', 'a warning'), ('[1,0]<out>:', '8'), ('', 'end')]
     """
     numbered = list(lines_of(text))
     forms = _forms(numbered, heading)
     matched = [_matched(line, forms) for _, line in numbered]
-    counters = _counters(matched)
+    counters = _counters(numbered, matched, heading)
     return [
         _line(number, line, match, counters, heading)
         for (number, line), match in zip(numbered, matched, strict=True)
@@ -100,7 +103,7 @@ def _form_of(prefix: str) -> str:
     r"""A prefix as a regular expression: each number a group.
 
     >>> _form_of("Jan  2 03:04 node1: ")
-    '\\s*[A-Z][a-z]{2}\\s+(\\d+)\\s+(\\d+):\\s*(\\d+)\\s+node\\s*(\\d+):\\s*'
+    '\\s*[A-Z][a-z]{2}\\s*(\\d+)\\s+(\\d+):\\s*(\\d+)\\s+node\\s*(\\d+):\\s*'
     """
     parts, last = ["" if prefix[0].isspace() else r"\s*"], ""
     for match in _TOKEN.finditer(prefix):
@@ -110,8 +113,8 @@ def _form_of(prefix: str) -> str:
             parts.append(r"(\d+)" if not last or last.isspace() else r"\s*(\d+)")
         elif token.isspace():
             # nothing but a number needs a space: "0:" of an empty line has lost the one behind it
-            is_last = match.end() == len(prefix)
-            parts.append(r"\s*" if is_last and not last.isdigit() else r"\s+" if last else r"\s*")
+            is_between = bool(last) and prefix[match.end() :][:1].isalpha()
+            parts.append(r"\s+" if last.isdigit() or is_between else r"\s*")
         elif _CALENDAR.match(token):
             parts.append("[A-Z][a-z]{2}")
         elif _HALF_OF_DAY.match(token):
@@ -126,28 +129,31 @@ def _matched(line: str, forms: Sequence[_Form]) -> re.Match[str] | None:
     return next((match for form in forms if (match := form.match(line))), None)
 
 
-def _counters(matched: Sequence[re.Match[str] | None]) -> dict[re.Pattern[str], set[int]]:
-    """Of each form the groups whose number grows from each line to the next: they count lines."""
+def _counters(
+    lines: Sequence[tuple[int, str]],
+    matched: Sequence[re.Match[str] | None],
+    heading: re.Pattern[str],
+) -> dict[re.Pattern[str], set[int]]:
+    """Of each form the groups that count lines or seconds: their number never falls, and has values
+    without a heading. A number that tells programs apart has a heading for each.
+    """
     last: dict[re.Pattern[str], list[int]] = {}
-    counts: dict[re.Pattern[str], int] = {}
     growing: dict[re.Pattern[str], set[int]] = {}
-    for match in matched:
+    headed: dict[tuple[re.Pattern[str], int, int], bool] = {}
+    for (_, line), match in zip(lines, matched, strict=True):
         if match is None:
             continue
         numbers = [int(group[:18]) for group in match.groups()]
-        before = last.get(match.re)
-        if before is None:
-            growing[match.re] = set(range(len(numbers)))
-        else:
-            growing[match.re] -= {
-                place for place in growing[match.re] if numbers[place] <= before[place]
-            }
+        before = last.setdefault(match.re, numbers)
+        growing.setdefault(match.re, set(range(len(numbers))))
+        growing[match.re] -= {at for at in growing[match.re] if numbers[at] < before[at]}
         last[match.re] = numbers
-        counts[match.re] = counts.get(match.re, 0) + 1
-    return {
-        form: places if counts[form] >= _FEWEST_COUNTED else set()
-        for form, places in growing.items()
-    }
+        is_heading = heading.match(line, match.end()) is not None
+        for at in growing[match.re]:
+            key = (match.re, at, numbers[at])
+            headed[key] = headed.get(key, False) or is_heading
+    without = {(form, at) for (form, at, _), is_headed in headed.items() if not is_headed}
+    return {form: {at for at in places if (form, at) in without} for form, places in growing.items()}
 
 
 def _line(
@@ -166,7 +172,8 @@ def _line(
     # Open MPI writes the tag again where a line comes in parts.
     if len(prefix.strip()) >= _SHORTEST_REPEATED and prefix.strip() in text:
         text = text.replace(prefix.strip(), " ")
-    for place in sorted(counters[match.re], reverse=True):
-        start, end = match.span(place + 1)
-        prefix = f"{prefix[:start]}~{prefix[end:]}"
-    return Line(number, " ".join(_TIME.sub("~", prefix).split()), text.strip(), line)
+    spans = [one.span() for one in _TIME.finditer(prefix)]
+    spans += [match.span(place + 1) for place in counters[match.re]]
+    for start, end in spans:
+        prefix = prefix[:start] + _MASK * (end - start) + prefix[end:]
+    return Line(number, _MASKED.sub(_MASK, " ".join(prefix.split())), text.strip(), line)

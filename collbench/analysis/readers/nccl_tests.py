@@ -241,7 +241,7 @@ def _remarks(run: _Run) -> Iterator[str]:
         yield f"{len(run.broken)} cut lines left out (line {some_lines(run.broken)})"
     if run.nothing:
         yield f"{run.nothing} rows of 0 bytes left out"
-    if any(column in _NOT_COUNTED for column in run.columns):
+    if any(column in _NOT_COUNTED for column in run.columns) and _is_any_checked(run):
         yield (
             f"this version prints how far results are off, not how many are wrong ({run.place}):"
             " wrong is left empty"

@@ -117,7 +117,11 @@ def reading_of(
         is_block=convention == "size is a block",
         ranks=ranks,
         misfits=frozenset((row.line, row.placement) for row in misfits),
-        remarks=tuple(_remarks(unit, unit_found, convention, ranks, misfits, place)),
+        remarks=tuple(
+            _remarks(
+                unit, unit_found, convention, ranks, misfits, place, has_proof=bool(telling)
+            )
+        ),
     )
 
 
@@ -128,14 +132,13 @@ def _remarks(
     ranks: int,
     misfits: Sequence[Printed],
     place: str,
+    *,
+    has_proof: bool,
 ) -> Iterator[str]:
-    if unit_found != unit:
-        yield (
-            f"times are read as {_UNIT_NAMES[unit_found]}: the printed algbw fits those, not"
-            f" {_UNIT_NAMES[unit]} ({place})"
-        )
-    elif unit != "us":
-        yield f"times are read as {_UNIT_NAMES[unit]}, as this version prints them ({place})"
+    if unit_found != "us" or unit_found != unit:
+        why = "the printed algbw fits those" if has_proof else "this version prints those"
+        against = f", not {_UNIT_NAMES[unit]}" if unit_found != unit else ""
+        yield f"times are read as {_UNIT_NAMES[unit_found]}: {why}{against} ({place})"
     if convention == "algbw is busbw":
         yield (
             f"algbw is printed as busbw, as nccl-tests did before June 2020 ({place}): here algbw"
