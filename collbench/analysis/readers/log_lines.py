@@ -9,7 +9,7 @@ mixes, such as ranks.
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 # characters; the longest of nccl-tests has less than 300, NCCL's own are longer and of no use here
 LONGEST_LINE = 4000
@@ -34,6 +34,10 @@ _TIME = re.compile(
 
 _MASK = "~"
 _MASKED = re.compile(r"\s*~+\s*")
+
+
+_ROW = re.compile(r"\s*\d+\s+\d")  # of a table: a size, and a count or a time
+_Kinds: TypeAlias = tuple[bool, bool]  # whether there are headings, and rows
 
 
 class Line(NamedTuple):
@@ -134,12 +138,15 @@ def _counters(
     matched: Sequence[re.Match[str] | None],
     heading: re.Pattern[str],
 ) -> dict[re.Pattern[str], set[int]]:
-    """Of each form the groups that count lines or seconds: their number never falls, and has values
-    without a heading. A number that tells programs apart has a heading for each.
+    """Of each form the groups that count lines or seconds, and tell no programs apart: a number
+    that does has a heading for each of its values that has rows.
+
+    A number counts if a row stands under a value without a heading, or if it never falls and has
+    values without one.
     """
     last: dict[re.Pattern[str], list[int]] = {}
     growing: dict[re.Pattern[str], set[int]] = {}
-    headed: dict[tuple[re.Pattern[str], int, int], bool] = {}
+    seen: dict[tuple[re.Pattern[str], int], dict[int, _Kinds]] = {}
     for (_, line), match in zip(lines, matched, strict=True):
         if match is None:
             continue
@@ -149,11 +156,17 @@ def _counters(
         growing[match.re] -= {at for at in growing[match.re] if numbers[at] < before[at]}
         last[match.re] = numbers
         is_heading = heading.match(line, match.end()) is not None
-        for at in growing[match.re]:
-            key = (match.re, at, numbers[at])
-            headed[key] = headed.get(key, False) or is_heading
-    without = {(form, at) for (form, at, _), is_headed in headed.items() if not is_headed}
-    return {form: {at for at in places if (form, at) in without} for form, places in growing.items()}
+        is_row = not is_heading and _ROW.match(line, match.end()) is not None
+        for at, number in enumerate(numbers):
+            kinds = seen.setdefault((match.re, at), {})
+            had_heading, had_row = kinds.get(number, (False, False))
+            kinds[number] = had_heading or is_heading, had_row or is_row
+    counters: dict[re.Pattern[str], set[int]] = {form: set() for form in growing}
+    for (form, at), kinds in seen.items():
+        without = [has_row for has_heading, has_row in kinds.values() if not has_heading]
+        if any(without) or (without and at in growing[form]):
+            counters[form].add(at)
+    return counters
 
 
 def _line(

@@ -40,18 +40,26 @@ from collbench.spec.dtypes import DTYPES, dtype
 from collbench.util.errors import UsageError
 
 # What only nccl-tests prints, at the start of its lines.
-_HEADINGS = (
-    r"#?\s{0,3}nThread:?\s{1,3}\d{1,6}\s{1,3}nGpus:?\s"
+HEADING = re.compile(
+    r"(?:#\s{0,3})?(?:nThread:?\s{1,3}\d{1,6}\s{1,3}nGpus:?\s|Out of bounds values\s{0,5}:)"
     r"|#\s{1,40}(?:size\s{1,40}count|bytes\s{1,40}N)\s{1,40}type\b"
     r"|#\s{0,3}nccl-tests version\s"
     r"|#\s{1,5}Rank\s{1,7}\d{1,7}\s.{0,40}?\bon\s{1,80}\S{1,80}\s{1,5}device\s"
-    r"|#?\s{0,3}Out of bounds values\s{0,5}:"
 )
-HEADING = re.compile(_HEADINGS)
 _TABLE_HEADING = re.compile(r"#\s+(?:size|(bytes))\s+(?:count|N)\s+type\b(.*)")
 _UNITS_LINE = re.compile(r"#\s+\((?:B|bytes)\)\s.*")
 _TIME_UNIT = re.compile(r"\((us|ms|s|ns)\)")
-_TABLE_LINE = re.compile(r"(\d{1,18})\s+(\d{1,18})\s+([a-z]\w{1,20})\b(.*)")
+_RATE_UNIT = re.compile(r"\(([GMT]i?B/s|G(?:b/s|bps|bit/s))\)")
+_RATES_GBS = {
+    "GB/s": 1.0,
+    "MB/s": 1e-3,
+    "TB/s": 1e3,
+    "GiB/s": 2**30 / 1e9,
+    "MiB/s": 2**20 / 1e9,
+    "TiB/s": 2**40 / 1e9,
+}
+_BITS_GBS = 0.125  # of a Gb/s
+_TABLE_LINE = re.compile(r"(\d{1,18})\s+(\d{1,18})\s+([a-z]\w{1,20})\b(.*\d.*|)")
 _RANK = re.compile(
     r"#\s+Rank\s+(\d{1,7})\s.*?\bon\s+(\S+)\s+device\s+\d+\s+\[[^\]]*\]\s*(.*)"
 )
@@ -73,7 +81,7 @@ _RCCL = re.compile(r"rccl-tests: Version (\S{1,40})")
 _LIBRARY = re.compile(r"nccl-library=(\d{4,6})\b")
 _LIBRARY_NAMED = re.compile(r"\b[NR]CCL version (?::\s?)?(\d+\.\d+\.\d+)")
 _LIBRARY_LINE = re.compile(r"\bNCCL (?:INFO|WARN|TRACE|ERROR|ABORT|VERSION)\b|\b[NR]CCL version\b")
-_NRANKS = re.compile(r"\bnranks (\d{1,7})\b", re.IGNORECASE)
+_NRANKS = re.compile(r"\bn[Rr]anks (\d{1,7})\b")
 _SET = re.compile(r"\b(NCCL_[A-Z0-9_]{1,40}) set by environment to (\S{1,40}?)\.?\s*$")
 _NO_TIMES = ("nan", "-nan", "inf", "-inf")  # as C prints them
 _CHECKS = ("#wrong", "error", "res", "delta")
@@ -107,6 +115,7 @@ class _Run:
     columns_before: tuple[str, ...] = ()
     placements: tuple[str, ...] = ()
     unit: str = "us"
+    rate_gbs: float = 1.0
     heading_line: int = 0
     rows: list[tuple[int, "_TableRow"]] = field(default_factory=list)
     broken: list[int] = field(default_factory=list)
@@ -114,6 +123,7 @@ class _Run:
     has_end: bool = False
     nothing: int = 0
     doubled_line: int = 0
+    doubled: str = ""
     is_after_empty: bool = False
 
     @property
@@ -123,6 +133,11 @@ class _Run:
     @property
     def place(self) -> str:
         return f"line {self.heading_line}"
+
+    def note_doubled(self, line: int, what: str) -> None:
+        """Keep the first sign of a second program in the same lines."""
+        if not self.doubled_line:
+            self.doubled_line, self.doubled = line, what
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -170,6 +185,11 @@ def read(text: str, name: str) -> tuple[list[Record], tuple[str, ...]]:
             "the run failed: look at the end of the file",
         )
     remarks: list[str] = []
+    if parser.orphans:
+        remarks.append(
+            f"{len(parser.orphans)} lines that look like rows follow no heading: left out (line"
+            f" {some_lines(parser.orphans)})"
+        )
     rows: list[tuple[Table, int, Record]] = []
     for run in runs:
         _refuse_mixed(run, name)
@@ -219,14 +239,18 @@ def _refuse_mixed(run: _Run, name: str) -> None:
     """Raise UsageError for a table that several programs print at once, or whose times are of
     something else.
     """
-    doubled = run.doubled_line
+    doubled, what = run.doubled_line, run.doubled
     if not doubled and run.is_after_empty:
         keys = [(row.size_bytes, row.dtype, row.redop, row.root) for _, row in run.rows]
-        doubled = next((run.rows[at][0] for at in range(1, len(keys)) if keys[at] == keys[at - 1]), 0)
+        same = (run.rows[at][0] for at in range(1, len(keys)) if keys[at] == keys[at - 1])
+        doubled, what = next(same, 0), "a size is printed twice"
+    without = [line for line, row in run.rows if row.redop in ("", "none")]
+    if not doubled and 0 < len(without) < len(run.rows):
+        doubled, what = without[0], "rows with a reduction stand beside rows without one"
     if doubled:
         raise UsageError(
-            f"{name}, line {doubled}: a rank is named twice, or a size or an end printed twice:"
-            " several programs, that knew nothing of each other, print into one file",
+            f"{name}, line {doubled}: {what}: several programs, that knew nothing of each other,"
+            " print into one file",
             "build nccl-tests with MPI=1",
         )
     if "cputime" in run.columns:
@@ -297,6 +321,7 @@ class _RunParser:
     exported: dict[str, str] = field(default_factory=dict)
     of_command: dict[str, str] = field(default_factory=dict)
     told: dict[str, str] = field(default_factory=dict)
+    orphans: list[int] = field(default_factory=list)
 
     def take(self, line: Line) -> None:
         """The next line."""
@@ -311,11 +336,11 @@ class _RunParser:
             _add_comment(run, line.number, text)
             run.program = run.program or self.program
             run.command = run.command or self.command
-        elif (
-            (row := _TABLE_LINE.match(text))
-            and (table := self.current.get(line.stream)) is not None
-            and table.is_table
-        ):
+        elif row := _TABLE_LINE.match(text):
+            table = self.current.get(line.stream)
+            if table is None or not table.is_table:
+                self.orphans.append(line.number)
+                return
             _add_row(table, line.number, row)
             table.last = line.number
             table.nranks = table.nranks or self.nranks
@@ -385,6 +410,8 @@ def _add_comment(run: _Run, number: int, line: str) -> None:
             run.placements = ("out", "in")
     elif _UNITS_LINE.match(line) and (unit := _TIME_UNIT.search(line)):
         run.unit = unit[1]
+        if rate := _RATE_UNIT.search(line):
+            run.rate_gbs = _RATES_GBS.get(rate[1], _BITS_GBS)
     elif "of-place" in line or "in-place" in line:
         run.placements = tuple(
             "out" if word == "out-of-place" else "in"
@@ -392,10 +419,12 @@ def _add_comment(run: _Run, number: int, line: str) -> None:
             if word in ("out-of-place", "in-place")
         )
     elif rank := _RANK.match(line):
-        run.doubled_line = run.doubled_line or (number if int(rank[1]) in run.hosts else 0)
+        if int(rank[1]) in run.hosts:
+            run.note_doubled(number, "a rank is named twice")
         run.hosts[int(rank[1])], run.devices[int(rank[1])] = rank[2], rank[3].strip()
     elif failed := _OUT_OF_BOUNDS.match(line):
-        run.doubled_line = run.doubled_line or (number if run.has_end else 0)
+        if run.has_end:
+            run.note_doubled(number, "a table ends twice")
         run.has_end, run.failed = True, int(failed[1]) if failed[2] == "FAILED" else 0
     elif blocking := _BLOCKING.match(line):
         run.modes["blocking"] = blocking[1].strip()
@@ -500,10 +529,10 @@ def _reading(run: _Run, op: OpName, name: str) -> Reading:
             size_bytes=row.size_bytes,
             time=float(part.time),
             time_error=_half_unit(part.time),
-            algbw=float(part.algbw),
-            algbw_error=_half_unit(part.algbw),
-            busbw=float(part.busbw),
-            busbw_error=_half_unit(part.busbw),
+            algbw=float(part.algbw) * run.rate_gbs,
+            algbw_error=_half_unit(part.algbw) * run.rate_gbs,
+            busbw=float(part.busbw) * run.rate_gbs,
+            busbw_error=_half_unit(part.busbw) * run.rate_gbs,
         )
         for line, row in run.rows
         for part in row.parts

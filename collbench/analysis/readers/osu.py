@@ -31,11 +31,13 @@ from collbench.spec.dtypes import DtypeName, dtype
 from collbench.util.errors import UsageError
 
 # What only OSU micro-benchmarks print, at the start of their lines.
-HEADING = re.compile(r"#?\s{0,3}OSU\s[A-Z]\S{0,40}\s.{0,80}?\bTest\b|#\s{0,3}Datatype:\s*MPI_")
-_TITLE_LINE = re.compile(
-    r"#?\s{0,3}OSU (MPI|NCCL|RCCL)(-\w{1,12})?\s(.{1,80}?)\sTest\b(?:\s+v(\S{1,20}))?"
+HEADING = re.compile(
+    r"(?:#\s{0,3})?OSU\s[A-Z]\S{0,40}\s.{0,80}?\bTest\b|#\s{0,3}Datatype:\s*MPI_"
 )
-_ANY_TITLE = re.compile(r"#?\s{0,3}OSU\s(.{1,120}?)\sTest\b(?:\s+v(\S{1,20}))?")
+_TITLE_LINE = re.compile(
+    r"(?:#\s{0,3})?OSU (MPI|NCCL|RCCL)(-\w{1,12})?\s(.{1,80}?)\sTest\b(?:\s+v(\S{1,20}))?"
+)
+_ANY_TITLE = re.compile(r"(?:#\s{0,3})?OSU\s(.{1,120}?)\sTest\b(?:\s+v(\S{1,20}))?")
 _BACKENDS = {"MPI": "mpi", "NCCL": "nccl", "RCCL": "nccl"}
 _STATED_RANKS = re.compile(r"#\s*ranks:?\s+(\d{1,7})\b")
 _PROGRAM = re.compile(r"\bosu_\w{1,60}")
@@ -192,7 +194,7 @@ class _OsuParser:
             self._start(line, _TITLE_LINE.match(text), title)
         elif _OTHER_TOOL.match(text):
             self.current.pop(line.stream, None)
-        elif not text.startswith("# ") and (program := _PROGRAM.search(text)):
+        elif program := _PROGRAM.search(text):
             self.command = conditions_of_command(text, program[0])
             ranks = launched_ranks(text)
             if ranks is not None:
