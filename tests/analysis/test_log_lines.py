@@ -98,7 +98,7 @@ def test_programs_that_print_at_once_are_kept_apart_by_their_tags(tmp_path: Path
         for tag, line in zip(("ar", "bc"), pair, strict=True)
     ]
     text = "\n".join(lines).replace("ar: all_reduce_perf\nbc: broadcast_perf\n", "")
-    with pytest.raises(UsageError, match="does not name|two runs|is no row"):
+    with pytest.raises(UsageError, match=r"does not name|two runs|is no row"):
         load(written(tmp_path, text.replace("bc: ", "ar: ")))
     frame = load(written(tmp_path, text)).frame
     assert sorted(set(frame["op"])) == ["allreduce", "broadcast"]
@@ -117,7 +117,7 @@ def test_programs_whose_lines_nothing_tells_apart_are_refused(step: int, tmp_pat
     # a cut one of longer parts may be a run that stopped, and then another
     for cut in (len(lines), len(lines) - 4)[: 2 if step < 3 else 1]:
         text = "all_reduce_perf\n" + "\n".join(lines[:cut]) + "\n"
-        with pytest.raises(UsageError, match="several programs|at once"):
+        with pytest.raises(UsageError, match=r"several programs|at once"):
             load(written(tmp_path, text))
 
 

@@ -29,9 +29,7 @@ def test_every_version_of_every_collective(
     n = data.draw(st.integers(2, 16))
     times = data.draw(st.lists(st.floats(30.0, 40_000.0), min_size=1, max_size=4))
     has_ranks = data.draw(st.booleans())
-    text = f"$ ./build/{PROGRAMS[op]} -g {n}\n" + output(
-        version, op, n, times, has_ranks=has_ranks
-    )
+    text = f"$ ./build/{PROGRAMS[op]} -g {n}\n" + output(version, op, n, times, has_ranks=has_ranks)
     loaded = load(written(tmp_path, text))
     check_form(loaded.frame)
     out = loaded.frame[loaded.frame["placement"] == "out"]
@@ -79,7 +77,7 @@ def test_a_heading_that_names_the_wrong_unit(unit: str, scale: float, tmp_path: 
 def test_rates_that_fit_no_unit_are_refused(tmp_path: Path) -> None:
     # 17 and 3 of no unit: what the columns are is not known
     text = re.sub(r"(float.*?-1)", r"\1 17.00", _text()).replace(" time ", " what  time ", 1)
-    with pytest.raises(UsageError, match="no other unit or convention fits|no row"):
+    with pytest.raises(UsageError, match=r"no other unit or convention fits|no row"):
         load(written(tmp_path, text.replace("what", "root")))
 
 

@@ -42,6 +42,18 @@ def op_in(text: str) -> OpName | None:
     return collective(match[1]).name if match and not match[2] else None
 
 
+def op_named(program: str) -> OpName | None:
+    """The collective that a program measures, by the whole end of its name; None if we do not have
+    it.
+
+    >>> op_named("nccl_alltoall"), op_named("all_reduce_bias"), op_named("hypercube")
+    ('alltoall', None, None)
+    """
+    plain = program.lower().replace("-", "_")
+    match = _NAMED.search(plain)
+    return collective(match[1]).name if match and match.end(1) == len(plain) else None
+
+
 def dtype_of(text: str) -> str:
     """Our name of an element type; one that we do not have stays as it is.
 

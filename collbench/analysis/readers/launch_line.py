@@ -26,18 +26,17 @@ _LAUNCHERS: Mapping[str, Mapping[str, Sequence[str]]] = {
     "srun": _SLURM,
     "yhrun": _SLURM,
     "flux": {"total": ("-n", "--ntasks"), "each": ("--tasks-per-node",), "sets": _NODES},
-    "jsrun": {
-        "total": ("-p", "--np"),
-        "each": ("-a", "--tasks_per_rs"),
-        "sets": ("-n", "--nrs"),
-    },
+    "jsrun": {"total": ("-p", "--np"), "each": ("-a", "--tasks_per_rs"), "sets": ("-n", "--nrs")},
     "lrun": {"total": ("-n", "-p"), "each": ("-T",), "sets": ("-N",)},
 }
 _ONE_EACH = ("jsrun",)  # launchers that start one rank of a set unless they are told
 # what starts a program in its turn, with options of its own
 _WRAPPERS = frozenset(
-    "nice numactl taskset env bash sh time timeout singularity apptainer docker podman enroot"
-    " strace nsys ncu python python3 likwid-pin chrt ionice stdbuf".split()
+    (
+        *("nice", "numactl", "taskset", "env", "bash", "sh", "time", "timeout", "stdbuf", "chrt"),
+        *("singularity", "apptainer", "docker", "podman", "enroot", "strace", "nsys", "ncu"),
+        *("python", "python3", "likwid-pin", "ionice"),
+    )
 )
 _OPTION = re.compile(r"(--?[A-Za-z][\w-]*)(?:=(.*))?\Z")
 _ATTACHED = re.compile(r"(-[A-Za-z])=?(\d{1,7})\Z")

@@ -69,9 +69,9 @@ def lines_of(text: str) -> Iterator[tuple[int, str]]:
 
 
 def log_lines(text: str, heading: re.Pattern[str]) -> list[Line]:
-    """The lines of a log. heading: what only the tool itself prints, at the start of a line.
+    r"""The lines of a log. heading: what only the tool itself prints, at the start of a line.
 
-    >>> text = "[1,0]<out>:# size\\n[1,1]<out>:a warning\\n[1,0]<out>: 8\\nend\\n"
+    >>> text = "[1,0]<out>:# size\n[1,1]<out>:a warning\n[1,0]<out>: 8\nend\n"
     >>> [line[1:3] for line in log_lines(text, re.compile("# size"))]
     [('[1,0]<out>:', '# size'), ('[1,1]<out>:', 'a warning'), ('[1,0]<out>:', '8'), ('', 'end')]
     """

@@ -21,8 +21,9 @@ from collbench.analysis.readers.foreign import (
     hosts_line,
     merged,
     op_in,
+    op_named,
 )
-from collbench.analysis.readers.nccl_tests import nccl_version
+from collbench.analysis.readers.nccl_tests_table import nccl_version
 from collbench.analysis.readers.proof import MOST_RANKS, Printed, Reading, reading_of
 from collbench.results.record import Record
 from collbench.results.statistics import interval
@@ -93,9 +94,7 @@ def _claimed_ranks(config: Mapping[str, object]) -> int:
     return min(ranks, MOST_RANKS)
 
 
-def _reading(
-    op: OpName, config: Mapping[str, object], results: list[object], name: str
-) -> Reading:
+def _reading(op: OpName, config: Mapping[str, object], results: list[object], name: str) -> Reading:
     printed = []
     for place, item in enumerate(results, start=1):
         for placement, key in _PARTS:
@@ -125,7 +124,8 @@ def _reading(
 def _op(whole: Mapping[str, object], name: str) -> OpName:
     args = whole.get("args")
     program = args[0] if isinstance(args, list) and args and isinstance(args[0], str) else ""
-    op = op_in(program.rpartition("/")[2]) if program else op_in(name.rpartition("/")[2])
+    named = program.replace("\\", "/").rpartition("/")[2].partition("_perf")[0]
+    op = op_named(named) if program else op_in(name.rpartition("/")[2])
     if op is None:
         raise UsageError(
             f"{name}: {program or 'the file'} names no collective of ours",

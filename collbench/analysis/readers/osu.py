@@ -31,9 +31,7 @@ from collbench.spec.dtypes import DtypeName, dtype
 from collbench.util.errors import UsageError
 
 # What only OSU micro-benchmarks print, at the start of their lines.
-HEADING = re.compile(
-    r"(?:#\s{0,3})?OSU\s[A-Z]\S{0,40}\s.{0,80}?\bTest\b|#\s{0,3}Datatype:\s*MPI_"
-)
+HEADING = re.compile(r"(?:#\s{0,3})?OSU\s[A-Z]\S{0,40}\s.{0,80}?\bTest\b|#\s{0,3}Datatype:\s*MPI_")
 _TITLE_LINE = re.compile(
     r"(?:#\s{0,3})?OSU (MPI|NCCL|RCCL)(-\w{1,12})?\s(.{1,80}?)\sTest\b(?:\s+v(\S{1,20}))?"
 )

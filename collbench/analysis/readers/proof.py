@@ -118,9 +118,7 @@ def reading_of(
         ranks=ranks,
         misfits=frozenset((row.line, row.placement) for row in misfits),
         remarks=tuple(
-            _remarks(
-                unit, unit_found, convention, ranks, misfits, place, has_proof=bool(telling)
-            )
+            _remarks(unit, unit_found, convention, ranks, misfits, place, has_proof=bool(telling))
         ),
     )
 
@@ -211,7 +209,7 @@ def _has_equal_rates(row: Printed) -> bool:
 
 
 def _expected(convention: Convention, ranks: int) -> float:
-    """algbw / (S / t) as it is printed."""
+    """The printed algbw over S / t."""
     if convention == "algbw is busbw":
         return (ranks - 1) / ranks
     return float(ranks) if convention == "size is a block" else 1.0
