@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from collbench.analysis.readers import nccl_tests, nccl_tests_json, osu, own
+from collbench.analysis.readers import nccl_tests, nccl_tests_json, osu, own, rccl_tests
 from collbench.results.frame import frame_of
 from collbench.results.record import Record, named
 from collbench.util.catalog import results
@@ -187,6 +187,8 @@ def _rows_of(text: str, name: str) -> tuple[FileKind, list[Record], tuple[str, .
 
     Raises UsageError if none is known, or the only one has no row.
     """
+    if rccl_tests.is_mine(text):
+        return "nccl-tests", *rccl_tests.read(text, name)
     if text.lstrip().startswith("{"):
         return "nccl-tests", *nccl_tests_json.read(text, name)
     readers: dict[FileKind, Reader] = {}

@@ -103,7 +103,7 @@ def test_a_launchers_prefix_debug_lines_wrong_data_and_a_cut_line() -> None:
     assert set(frame["dtype"]) == {"float16"}
     assert loaded.remarks == (
         "1 cut lines left out (line 19)",
-        "7 values out of bounds: nccl-tests calls this run failed",
+        "7 values out of bounds: nccl-tests calls this run failed (line 13)",
     )
 
 

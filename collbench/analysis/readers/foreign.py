@@ -3,7 +3,7 @@
 import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from collbench.results.record import Record
 from collbench.results.statistics import interval
@@ -13,6 +13,7 @@ from collbench.spec.knobs import UNASKED
 from collbench.util.errors import UsageError
 from collbench.util.units import rate_gbs
 
+MOST_PLACES_NAMED = 5
 MOST_ROWS = 20_000  # of a table; a sweep of 8 to 16G by 2 has 32
 MOST_REPEATS = 1000  # the exact interval of more takes seconds a row
 NUMBER = re.compile(r"\d{1,15}(?:\.\d{1,9})?(?:e[+-]?\d\d)?")
@@ -157,6 +158,46 @@ def timed(
         algbw_gbs=algbw,
         busbw_gbs=algbw * factor(row.ranks or 2) if is_known else None,
     )
+
+
+@dataclass(slots=True)
+class Remarks:
+    """What a reader must know of a file, each once, with the places that it is said of.
+
+    word: of a place, such as line.
+
+    >>> remarks = Remarks("line")
+    >>> remarks.add("{count} rows are cut ({at})", 3)
+    >>> remarks.add("{count} rows are cut ({at})", 5, 7)
+    >>> remarks.texts()
+    ('3 rows are cut (line 3, 5, 7)',)
+    """
+
+    word: str
+    places: dict[str, list[int]] = field(default_factory=dict)
+
+    def add(self, text: str, *places: int) -> None:
+        """Keep a remark; {at} in its text are its places, {count} is their number."""
+        self.places.setdefault(text, []).extend(places)
+
+    def texts(self) -> tuple[str, ...]:
+        """The remarks in the order in which they were made."""
+        return tuple(
+            text.replace("{at}", f"{self.word} {_some(places)}").replace(
+                "{count}", str(len(places))
+            )
+            for text, places in self.places.items()
+        )
+
+
+def _some(places: Sequence[int]) -> str:
+    """Numbers of lines, not all of many.
+
+    >>> _some([3, 4]), _some(range(9))
+    ('3, 4', '0, 1, 2, 3, 4 ...')
+    """
+    more = " ..." if len(places) > MOST_PLACES_NAMED else ""
+    return ", ".join(map(str, places[:MOST_PLACES_NAMED])) + more
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,9 +5,10 @@ Its tables are nccl_tests_table's; the numbers themselves say how they are to be
 Its JSON is nccl_tests_json's.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from collbench.analysis.readers.foreign import (
+    Remarks,
     Table,
     devices_line,
     dtype_of,
@@ -29,7 +30,7 @@ from collbench.analysis.readers.nccl_tests_table import (
     TableRow,
     number,
 )
-from collbench.analysis.readers.proof import Printed, Reading, reading_of, some_lines
+from collbench.analysis.readers.proof import Printed, Reading, reading_of
 from collbench.results.record import Record
 from collbench.spec.collectives import OPS, OpName, collective
 from collbench.spec.dtypes import DTYPES, dtype
@@ -60,36 +61,38 @@ def read(text: str, name: str) -> tuple[list[Record], tuple[str, ...]]:
             f"{name}, line {text.count(chr(10)) + 1}: nccl-tests' output ends before its table",
             "the run failed: look at the end of the file",
         )
-    remarks: list[str] = []
+    remarks = Remarks("line")
     if parser.orphans:
-        remarks.append(
-            f"{len(parser.orphans)} lines that look like rows follow no heading: left out (line"
-            f" {some_lines(parser.orphans)})"
+        remarks.add(
+            "{count} lines that look like rows follow no heading: left out ({at})", *parser.orphans
         )
     rows: list[tuple[Table, int, Record]] = []
     for run in runs:
         _refuse_mixed(run, name)
         refuse_too_many(run.rows, name)
         op = _op_of(run, name)
-        remarks += _remarks(run, op)
+        for text, places in _remarks(run, op):
+            remarks.add(text, *places)
         if op is None or not run.rows:
             continue
         reading = _reading(run, op, name)
-        remarks += (*reading.remarks, *_ranks_remarks(run, reading.ranks))
+        for text, places in (*reading.remarks, *_ranks_remarks(run, reading.ranks)):
+            remarks.add(text, *places)
         table = Table(first=run.first, last=run.last, conditions=_conditions(run))
         rows += [
             (table, place, record)
             for place, row in run.rows
             for record in _records(run, place, row, op, reading)
         ]
+    said = remarks.texts()
     if not rows:
-        why = (
-            f": no row: {'; '.join(remarks)}"
-            if remarks
-            else f", {runs[-1].place}: no row follows the heading"
-        )
+        why = f": no row: {'; '.join(said)}" if said else f", {_no_row(runs[-1])}"
         raise UsageError(name + why, "the run failed: look at the end of the file")
-    return merged(rows, name), tuple(dict.fromkeys(remarks))
+    return merged(rows, name), said
+
+
+def _no_row(run: Run) -> str:
+    return f"line {run.heading_line}: no row follows the heading"
 
 
 def _op_of(run: Run, name: str) -> OpName | None:
@@ -101,7 +104,7 @@ def _op_of(run: Run, name: str) -> OpName | None:
     op = op_in(name.replace("\\", "/").rpartition("/")[2]) or _op_by_rows(run)
     if op is None:
         raise UsageError(
-            f"{name}, {run.place}: the file does not name the collective",
+            f"{name}, line {run.heading_line}: the file does not name the collective",
             "name the file after it, as in allreduce.txt",
         )
     run.is_op_by_rows = op_in(name.replace("\\", "/").rpartition("/")[2]) is None
@@ -128,53 +131,61 @@ def _refuse_mixed(run: Run, name: str) -> None:
         )
     if "cputime" in run.columns:
         raise UsageError(
-            f"{name}, {run.place}: these are times of the CPU (-C 1), not of the collective",
+            f"{name}, line {run.heading_line}: these are times of the CPU (-C 1), not of the"
+            " collective",
             "run nccl-tests without -C",
         )
 
 
-def _remarks(run: Run, op: OpName | None) -> Iterator[str]:
+def _remarks(run: Run, op: OpName | None) -> Iterator[tuple[str, Sequence[int]]]:
+    """Texts for Remarks, each with its places."""
+    here = (run.heading_line,)
     if op is None:
         yield (
-            f"{run.program}_perf ({run.place}) is no collective of ours: {len(run.rows)} lines left"
-            " out"
+            f"{run.program}_perf ({{at}}) is no collective of ours: {len(run.rows)} lines left out",
+            here,
         )
         return
     if run.is_op_by_rows:
         yield (
-            f"the file does not name the collective ({run.place}): columns and rates are those of"
-            f" {op} alone"
+            "the file does not name the collective ({at}): columns and rates are those of"
+            f" {op} alone",
+            here,
         )
     if run.broken:
-        yield f"{len(run.broken)} cut lines left out (line {some_lines(run.broken)})"
+        yield "{count} cut lines left out ({at})", run.broken
+    if run.halves:
+        yield "{count} rows have no time in place ({at})", run.halves
     if run.nothing:
-        yield f"{run.nothing} rows of 0 bytes left out"
+        yield "{count} rows of 0 bytes left out", run.nothing
     if any(column in _NOT_COUNTED for column in run.columns) and _is_any_checked(run):
         yield (
-            f"this version prints how far results are off, not how many are wrong ({run.place}):"
-            " wrong is left empty"
+            "this version prints how far results are off, not how many are wrong ({at}): wrong is"
+            " left empty",
+            here,
         )
     if not run.has_end:
-        yield f"the table of {run.place} has no end: the run stopped, or the file is cut"
+        yield "the table of {at} has no end: the run stopped, or the file is cut", here
     if run.failed:
-        yield f"{run.failed} values out of bounds: nccl-tests calls this run failed"
+        yield f"{run.failed} values out of bounds: nccl-tests calls this run failed ({{at}})", here
         if run.rows and not _shows_failures(run):
-            yield f"no row of the table ({run.place}) shows which: none counts as checked"
+            yield "no row of the table shows which failed ({at}): none counts as checked", here
     if run.rows and not _is_any_checked(run):
-        yield f"no result was checked ({run.place}: -c 0)"
+        yield "no result was checked ({at}: -c 0)", here
 
 
-def _ranks_remarks(run: Run, ranks: int) -> Iterator[str]:
-    known = len(run.hosts)
+def _ranks_remarks(run: Run, ranks: int) -> Iterator[tuple[str, Sequence[int]]]:
+    here, known = (run.heading_line,), len(run.hosts)
     if known and ranks != known:
         yield (
             f"{known} lines name a rank, but busbw / algbw is that of {ranks or 'no number of'}"
-            f" ranks ({run.place})"
+            " ranks ({at})",
+            here,
         )
     elif ranks and not known and ranks != run.nranks:
-        yield f"how many ranks: {ranks}, by busbw / algbw ({run.place})"
+        yield f"how many ranks: {ranks}, by busbw / algbw ({{at}})", here
     elif not ranks:
-        yield f"the number of ranks is not in the file ({run.place}): no bus bandwidth"
+        yield "the number of ranks is not in the file ({at}): no bus bandwidth", here
 
 
 def _conditions(run: Run) -> dict[str, str]:
@@ -220,7 +231,7 @@ def _reading(run: Run, op: OpName, name: str) -> Reading:
         counted=_counted_ranks(run, op),
         unit=run.unit,
         name=name,
-        place=run.place,
+        place=run.heading_line,
     )
 
 
@@ -302,7 +313,7 @@ def _shows_failures(run: Run) -> bool:
 
 def _records(run: Run, place: int, row: TableRow, op: OpName, reading: Reading) -> Iterator[Record]:
     settings = "".join(f" {name}={value}" for name, value in sorted(run.settings.items()))
-    versions = [run.version or "nccl-tests", f"nccl {run.library}" if run.library else ""]
+    versions = [run.version or "nccl-tests", run.library]
     library = "; ".join(filter(None, versions)) + (f" with{settings}" if settings else "")
     is_unclear = bool(run.failed) and not _shows_failures(run)
     for part in row.parts:

@@ -14,6 +14,7 @@ from typing import TypedDict
 
 from collbench.analysis.readers.foreign import (
     MOST_REPEATS,
+    Remarks,
     Table,
     devices_line,
     dtype_of,
@@ -52,12 +53,14 @@ def read(text: str, name: str) -> tuple[list[Record], tuple[str, ...]]:
     op = _op(whole, name)
     config = _mapping(whole.get("config"))
     reading = _reading(op, config, results, name)
-    remarks = list(reading.remarks)
+    remarks = Remarks("result")
+    for text, places in reading.remarks:
+        remarks.add(text, *places)
     run = _run(whole, reading.ranks)
     if not reading.ranks:
-        remarks.append("the number of ranks is not in the file: no bus bandwidth")
+        remarks.add("the number of ranks is not in the file: no bus bandwidth")
     elif reading.ranks != _claimed_ranks(config):
-        remarks.append(
+        remarks.add(
             f"the configuration names {_claimed_ranks(config)} ranks, but busbw / algbw is that of"
             f" {reading.ranks}"
         )
@@ -74,16 +77,16 @@ def read(text: str, name: str) -> tuple[list[Record], tuple[str, ...]]:
     if not rows:
         raise UsageError(f"{name}: no result has a time", "the run failed: look at its text output")
     if all("unchecked" in record.notes for _, _, record in rows):
-        remarks.append("no result was checked (-c 0)")
+        remarks.add("no result was checked (-c 0)")
     bounds = whole.get("out_of_bounds")
     if isinstance(bounds, dict) and bounds.get("okay") == "false":
-        remarks.append("nccl-tests calls this run failed: values out of bounds")
+        remarks.add("nccl-tests calls this run failed: values out of bounds")
         if not any(record.status == "wrong" for _, _, record in rows):
-            remarks.append("no result shows which: none counts as checked")
+            remarks.add("no result shows which: none counts as checked")
             rows = [
                 (table, place, replace(record, notes="unchecked")) for table, place, record in rows
             ]
-    return merged(rows, name), tuple(remarks)
+    return merged(rows, name), remarks.texts()
 
 
 def _claimed_ranks(config: Mapping[str, object]) -> int:
@@ -116,9 +119,7 @@ def _reading(op: OpName, config: Mapping[str, object], results: list[object], na
                     )
                 )
     claimed = _claimed_ranks(config)
-    return reading_of(
-        op, printed, claimed=claimed, counted=0, unit="us", name=name, place="results"
-    )
+    return reading_of(op, printed, claimed=claimed, counted=0, unit="us", name=name, place=1)
 
 
 def _op(whole: Mapping[str, object], name: str) -> OpName:

@@ -35,14 +35,17 @@ _RATES_GBS = {
 }
 _BITS_GBS = 0.125  # of a Gb/s
 _TABLE_LINE = re.compile(r"(\d{1,18})\s+(\d{1,18})\s+([a-z]\w{1,20})\b(.*)")
-_RANK = re.compile(r"#\s+Rank\s+(\d{1,7})\s.*?\bon\s+(\S+)\s+device\s+\d+\s+\[[^\]]*\]\s*(.*)")
+_RANK = re.compile(
+    r"#\s+Rank\s+(\d{1,7})\s(?:.*?\bon\s+(\S+)\s+|.*?)device\s+\d+\s+\[[^\]]*\]\s*(.*)"
+)
 _PROGRAM = re.compile(
     r"(?<!\w)(\w{0,20}?(?:reduce|gather|scatter|all_?to_?all|cast|recv|cube)\w{0,20}?)"
     r"_perf(?![A-Za-z])"
 )
 _START = re.compile(
-    r"#?\s*(?:nThread:?\s|nccl-tests version|Collective test starting|Using devices|NCCL Tests comp)"
+    r"#?\s*(?:nThread:?\s|nccl-tests version|Collective test starting|Using devices|NCCL Tests )"
 )
+_FIRST = re.compile(r"#?\s*(?:nThread:?\s|nccl-tests version|Collective test starting)")
 _VALIDATION = re.compile(r"\bvalidation:\s*(-?\d{1,9})")
 _ITERS = re.compile(r"\biters:?\s+(\d{1,9})\s+(?:agg|validation)")
 # other times come of them
@@ -52,7 +55,7 @@ _USUAL_MODES = {"agg iters": "1", "graph": "0", "unalign": "0", "side_work": "0"
 _VERSION = re.compile(r"nccl-tests version (\S{1,30})")
 _RCCL = re.compile(r"rccl-tests: Version (\S{1,40})")
 _LIBRARY = re.compile(r"nccl-library=(\d{4,6})\b")
-_LIBRARY_NAMED = re.compile(r"\b[NR]CCL version (?::\s?)?(\d+\.\d+\.\d+)")
+_LIBRARY_NAMED = re.compile(r"\b([NR]CCL) version (?::\s?)?(\d+\.\d+\.\d+)")
 _LIBRARY_LINE = re.compile(r"\bNCCL (?:INFO|WARN|TRACE|ERROR|ABORT|VERSION)\b|\b[NR]CCL version\b")
 _NRANKS = re.compile(r"\bn[Rr]anks (\d{1,7})\b")
 _SET = re.compile(r"\b(NCCL_[A-Z0-9_]{1,40}) set by environment to (\S{1,40}?)\.?\s*$")
@@ -91,9 +94,10 @@ class Run:
     heading_line: int = 0
     rows: list[tuple[int, "TableRow"]] = field(default_factory=list)
     broken: list[int] = field(default_factory=list)
+    halves: list[int] = field(default_factory=list)
     failed: int = 0
     has_end: bool = False
-    nothing: int = 0
+    nothing: list[int] = field(default_factory=list)
     doubled_line: int = 0
     doubled: str = ""
     is_after_empty: bool = False
@@ -102,10 +106,6 @@ class Run:
     @property
     def is_table(self) -> bool:
         return self.heading_line > 0
-
-    @property
-    def place(self) -> str:
-        return f"line {self.heading_line}"
 
     def note_doubled(self, line: int, what: str) -> None:
         """Keep the first sign of a second program in the same lines."""
@@ -204,7 +204,8 @@ class RunParser:
         """The run that a comment belongs to; a program that starts after a table is a new one."""
         run = self.current.get(line.stream)
         is_start = _START.match(line.text) or _TABLE_HEADING.match(line.text)
-        if run is None or (run.is_table and is_start):
+        is_again = run is not None and bool(run.hosts) and _FIRST.match(line.text)
+        if run is None or is_again or (run.is_table and is_start):
             is_after_empty = run is not None and not run.rows and not run.has_end
             if run is not None:
                 self.nranks, self.library, self.told = 0, "", {}
@@ -221,7 +222,7 @@ class RunParser:
         elif match := _SET.search(line):
             self.told[match[1]] = match[2]
         elif match := _LIBRARY_NAMED.search(line):
-            self.library = match[1]
+            self.library = f"{match[1].lower()} {match[2]}"
 
 
 def _is_comment(text: str) -> bool:
@@ -247,7 +248,7 @@ def _add_comment(run: Run, number: int, line: str) -> None:
     elif rank := _RANK.match(line):
         if int(rank[1]) in run.hosts:
             run.note_doubled(number, "a rank is named twice")
-        run.hosts[int(rank[1])], run.devices[int(rank[1])] = rank[2], rank[3].strip()
+        run.hosts[int(rank[1])], run.devices[int(rank[1])] = rank[2] or "", rank[3].strip()
     elif failed := _OUT_OF_BOUNDS.match(line):
         if run.has_end:
             run.note_doubled(number, "a table ends twice")
@@ -283,7 +284,7 @@ def _add_settings(run: Run, line: str) -> None:
     if match := _VERSION.search(line):
         run.version = f"nccl-tests {match[1]}"
     if match := _LIBRARY.search(line):
-        run.library = nccl_version(int(match[1]))
+        run.library = f"nccl {nccl_version(int(match[1]))}"
 
 
 def nccl_version(code: int) -> str:
@@ -299,7 +300,7 @@ def nccl_version(code: int) -> str:
 def _add_row(run: Run, number: int, match: re.Match[str]) -> None:
     """Keep a line of the table, or note that it is cut."""
     if not int(match[1]):
-        run.nothing += 1
+        run.nothing.append(number)
         return
     columns = run.columns
     cells = match[4].split()
@@ -308,10 +309,12 @@ def _add_row(run: Run, number: int, match: re.Match[str]) -> None:
     has_root = "root" in run.columns_before and cells and re.fullmatch(r"-?\d{1,9}", cells[0])
     root = cells.pop(0) if has_root else "0"
     starts = [place for place, column in enumerate(columns) if column in _TIMES]
+    ends = (*starts[1:], len(columns))
+    if len(starts) > 1 and len(cells) == starts[1]:  # only the first part was measured
+        run.halves.append(number)
+        starts = starts[:1]
     parts = []
-    for placement, start, end in zip(
-        run.placements, starts, (*starts[1:], len(columns)), strict=False
-    ):
+    for placement, start, end in zip(run.placements, starts, ends, strict=False):
         part = _part(placement, columns[start:end], cells[start:end])
         if part is None:
             run.broken.append(number)
@@ -335,7 +338,8 @@ def _add_row(run: Run, number: int, match: re.Match[str]) -> None:
 def _part(placement: str, columns: Sequence[str], cells: Sequence[str]) -> Part | None:
     """A time and what stands beside it; None if something of it is missing or no number."""
     named = dict(zip(columns, cells, strict=False))
-    check = next((named.get(column, "") for column in _CHECKS if column in columns), "")
+    # a table without such a column is of results that nobody checked
+    check = next((named.get(column, "") for column in _CHECKS if column in columns), "N/A")
     rates = [named.get(column, "") for column in (columns[0], "algbw", "busbw")]
     if any(number(cell) is None and cell not in NO_TIMES for cell in rates):
         return None

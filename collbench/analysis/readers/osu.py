@@ -9,12 +9,12 @@ collectives' own files).
 """
 
 import re
-from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import get_args
 
 from collbench.analysis.readers.foreign import (
     NUMBER,
+    Remarks,
     Table,
     dtype_of,
     foreign,
@@ -24,7 +24,7 @@ from collbench.analysis.readers.foreign import (
 )
 from collbench.analysis.readers.launch_line import conditions_of_command, launched_ranks
 from collbench.analysis.readers.log_lines import Line, log_lines
-from collbench.analysis.readers.proof import MOST_RANKS, some_lines
+from collbench.analysis.readers.proof import MOST_RANKS
 from collbench.results.record import Record
 from collbench.spec.collectives import OpName, collective
 from collbench.spec.dtypes import DtypeName, dtype
@@ -90,13 +90,14 @@ def read(text: str, name: str) -> tuple[list[Record], tuple[str, ...]]:
     for line in log_lines(text, HEADING):
         parser.take(line)
     tables = parser.tables
-    remarks = ["OSU's time is the mean over ranks, not the slowest rank's"]
+    remarks = Remarks("line")
     rows: list[tuple[Table, int, Record]] = []
     for table in tables:
         if table.op is None:
-            remarks.append(
-                f"'{table.title}' (line {table.line}) is no collective of ours: {len(table.rows)}"
-                " lines left out"
+            remarks.add(
+                f"'{table.title}' ({{at}}) is no collective of ours: {len(table.rows)} lines left"
+                " out",
+                table.line,
             )
             continue
         if table.columns and not table.time_column:
@@ -112,37 +113,30 @@ def read(text: str, name: str) -> tuple[list[Record], tuple[str, ...]]:
                 " of ranks is not in the file",
                 "put the launch line above it, or a line such as: # ranks: 8",
             )
-        remarks += _remarks(table)
+        _add_remarks(remarks, table)
         span = Table(first=table.line, last=table.last, conditions=_conditions(table))
         rows += [(span, line, _record(table, cells, table.op)) for line, cells in table.rows]
-    unchecked = [
-        table.line
-        for table in tables
-        if table.op and table.rows and "validation" not in table.columns
-    ]
-    if unchecked:
-        remarks.append(f"no result was checked (line {some_lines(unchecked)}: no -c)")
+    said = remarks.texts()
     if not rows:
         where = tables[-1].line if tables else 1
         raise UsageError(
-            f"{name}, line {where}: no row:"
-            f" {'; '.join(remarks[1:]) or 'nothing follows the title'}",
+            f"{name}, line {where}: no row: {'; '.join(said) or 'nothing follows the title'}",
             "the run failed, or is no collective's",
         )
-    return merged(rows, name), tuple(dict.fromkeys(remarks))
+    return merged(rows, name), ("OSU's time is the mean over ranks, not the slowest rank's", *said)
 
 
-def _remarks(table: _OsuTable) -> Iterator[str]:
+def _add_remarks(remarks: Remarks, table: _OsuTable) -> None:
     if table.broken:
-        yield (
-            f"{len(table.broken)} lines cut or mixed with others left out (line"
-            f" {some_lines(table.broken)})"
-        )
+        remarks.add("{count} lines cut or mixed with others left out ({at})", *table.broken)
     if not table.ranks and table.rows:
-        yield (
-            f"the number of ranks is not in the file (line {table.line}): put a line such as '#"
-            " ranks: 8' above it"
+        remarks.add(
+            "the number of ranks is not in the file ({at}): put a line such as '# ranks: 8' above"
+            " it",
+            table.line,
         )
+    if table.rows and "validation" not in table.columns:
+        remarks.add("no result was checked ({at}: no -c)", table.line)
 
 
 def _conditions(table: _OsuTable) -> dict[str, str]:

@@ -18,7 +18,6 @@ from collbench.spec.collectives import OpName, collective
 from collbench.util.errors import UsageError
 
 MOST_RANKS = 1 << 20
-MOST_LINES_NAMED = 5
 UNITS = {"us": 1.0, "ms": 1e3, "s": 1e6, "ns": 1e-3}  # in microseconds
 _UNIT_NAMES = {"us": "microseconds", "ms": "milliseconds", "s": "seconds", "ns": "nanoseconds"}
 # of a rate: what a program computed from more digits than it prints, or from rounded ones
@@ -76,7 +75,7 @@ class Reading:
     is_block: bool = False
     ranks: int = 0
     misfits: frozenset[tuple[int, str]] = frozenset()
-    remarks: tuple[str, ...] = ()
+    remarks: tuple[tuple[str, tuple[int, ...]], ...] = ()
 
 
 def reading_of(
@@ -87,18 +86,18 @@ def reading_of(
     counted: int,
     unit: str,
     name: str,
-    place: str,
+    place: int,
 ) -> Reading:
     """How the rows of one table are to be read.
 
     claimed: the number of ranks that the text names; counted: the one by which size and count
     differ; 0 if unknown. unit: the unit that the heading names, or that its version had. name: of
-    the file; place: of the table. Raises UsageError where no reading fits.
+    the file; place: the line of the table. Raises UsageError where no reading fits.
     """
     telling = [row for row in rows if row.is_telling]
     found = _convention(op, telling, claimed or counted, unit)
     if found is None:
-        raise _unreadable(telling[0], unit, f"{name}, {place}")
+        raise _unreadable(telling[0], unit, f"{name}, line {place}")
     unit_found, convention, ranks = found
     to_us = UNITS[unit_found]
     expected = _expected(convention, ranks)
@@ -110,7 +109,9 @@ def reading_of(
             ranks = _ranks_of_most(op, [row for row in fitting if row.is_telling], claimed, counted)
             odd = [row for row in fitting if ranks_of(op, [row.rates], ranks) != (ranks, True)]
             if not ranks or 2 * len(odd) >= len(fitting):
-                raise _impossible(op, max(fitting, key=lambda row: row.algbw), f"{name}, {place}")
+                raise _impossible(
+                    op, max(fitting, key=lambda row: row.algbw), f"{name}, line {place}"
+                )
             misfits += odd
     return Reading(
         to_us=to_us,
@@ -129,39 +130,32 @@ def _remarks(
     convention: Convention,
     ranks: int,
     misfits: Sequence[Printed],
-    place: str,
+    place: int,
     *,
     has_proof: bool,
-) -> Iterator[str]:
+) -> Iterator[tuple[str, tuple[int, ...]]]:
+    """Texts for Remarks, each with its places."""
     if unit_found != "us" or unit_found != unit:
         why = "the printed algbw fits those" if has_proof else "this version prints those"
         against = f", not {_UNIT_NAMES[unit]}" if unit_found != unit else ""
-        yield f"times are read as {_UNIT_NAMES[unit_found]}: {why}{against} ({place})"
+        yield f"times are read as {_UNIT_NAMES[unit_found]}: {why}{against} ({{at}})", (place,)
     if convention == "algbw is busbw":
         yield (
-            f"algbw is printed as busbw, as nccl-tests did before June 2020 ({place}): here algbw"
-            " is size / time"
+            "algbw is printed as busbw, as nccl-tests did before June 2020 ({at}): here algbw is"
+            " size / time",
+            (place,),
         )
     if convention == "size is a block":
         yield (
             f"sizes are read as those of one rank's block: the printed algbw fits {ranks} of them"
-            f" ({place})"
+            " ({at})",
+            (place,),
         )
     if misfits:
         yield (
-            f"{len(misfits)} times left out whose rates are not those of size and time (line"
-            f" {some_lines(sorted({row.line for row in misfits}))})"
+            "{count} times left out whose rates are not those of size and time ({at})",
+            tuple(row.line for row in misfits),
         )
-
-
-def some_lines(lines: Sequence[int]) -> str:
-    """Numbers of lines, not all of many.
-
-    >>> some_lines([3, 4]), some_lines(range(9))
-    ('3, 4', '0, 1, 2, 3, 4 ...')
-    """
-    more = " ..." if len(lines) > MOST_LINES_NAMED else ""
-    return ", ".join(map(str, lines[:MOST_LINES_NAMED])) + more
 
 
 def _unreadable(row: Printed, unit: str, place: str) -> UsageError:
