@@ -1,5 +1,5 @@
-"""Files of results as one table with record.COLUMNS: our CSV, nccl-tests' text and JSON, OSU
-micro-benchmarks' text; recognised by the content.
+"""Files of results as one table with record.COLUMNS: our CSV, nccl-tests' text and JSON,
+rccl-tests' files, OSU micro-benchmarks' text; recognised by the content.
 
 Not what the numbers mean side by side. A file comes from anyone: it becomes a table, or one
 UsageError with the place.
@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from collbench.analysis.readers import nccl_tests, nccl_tests_json, osu, own, rccl_tests
+from collbench.analysis.readers import own
 from collbench.results.frame import frame_of
 from collbench.results.record import Record, named
 from collbench.util.catalog import results
@@ -33,8 +33,8 @@ MOST_OWN_BYTES = 1 << 30  # of our CSV: two million rows
 MOST_FOREIGN_BYTES = 32 << 20
 _RUN = re.compile(r"@\d{1,6}")  # the name of a saved run
 _FORMATS = (
-    "compare reads collbench's CSV, the text and JSON of nccl-tests, and the text of OSU"
-    " micro-benchmarks"
+    "compare reads collbench's CSV, the text and JSON of nccl-tests and rccl-tests, and the text"
+    " of OSU micro-benchmarks"
 )
 # but tab, line ends, form feed, and escape, which colours a log
 _CONTROL = bytes([*range(9), *range(14, 27), *range(28, 32)])
@@ -187,6 +187,8 @@ def _rows_of(text: str, name: str) -> tuple[FileKind, list[Record], tuple[str, .
 
     Raises UsageError if none is known, or the only one has no row.
     """
+    from collbench.analysis.readers import nccl_tests, nccl_tests_json, osu, rccl_tests
+
     if rccl_tests.is_mine(text):
         return "nccl-tests", *rccl_tests.read(text, name)
     if text.lstrip().startswith("{"):
