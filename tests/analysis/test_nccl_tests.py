@@ -12,6 +12,7 @@ from collbench.analysis.join import is_foreign
 from collbench.analysis.load import load
 from collbench.analysis.readers.proof import ranks_of
 from collbench.util.errors import UsageError
+from tests.support.nccl_tests_text import VERSIONS, output
 from tests.support.results import DATA, REAL, SHARED, check_form, needs_shared, written
 
 FIRST_ROW = 9  # of no-ranks.txt
@@ -334,3 +335,54 @@ def test_stamps_of_a_container_log(tmp_path: Path) -> None:
         )
     )
     pd.testing.assert_frame_equal(loaded.frame, load(DATA / "no-ranks.txt").frame)
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "$ NCCL_ALGO=Ring NCCL_DEBUG=INFO mpirun -np 8 ./all_reduce_perf -b 64M",
+        "root@node1:/work# NCCL_ALGO=Ring NCCL_DEBUG=INFO ./all_reduce_perf_mpi -b 64M",
+        "# NCCL_ALGO=Ring NCCL_DEBUG=INFO ./all_reduce_perf -b 64M",
+        "mpirun -np 8 -x NCCL_ALGO=Ring \\\n  -x NCCL_DEBUG=INFO \\\n  /opt/all_reduce_perf -b 64M",
+        "export NCCL_ALGO=Ring NCCL_DEBUG=INFO\n./all_reduce_perf -b 64M",
+    ],
+)
+def test_lines_with_settings_tell_the_program(command: str, tmp_path: Path) -> None:
+    text = (DATA / "no-ranks.txt").read_text().partition("\n")[2]
+    frame = load(written(tmp_path, f"{command}\n{text}", "broadcast.txt")).frame
+    assert set(frame["op"]) == {"allreduce"}
+    assert set(frame["versions"]) == {"nccl-tests with NCCL_ALGO=Ring NCCL_DEBUG=INFO"}
+
+
+def test_groups_of_ranks_have_collectives_of_their_own(tmp_path: Path) -> None:
+    text = output(VERSIONS[-1], "broadcast", 8, [100.0])
+    split = re.sub(r"Rank +(\d+)", lambda rank: f"{rank[0]} Group {int(rank[1]) % 4:2}", text)
+    loaded = load(written(tmp_path, split, "broadcast.txt"))
+    assert set(loaded.frame["ranks"]) == {2}
+    assert "8 lines name a rank, in groups of 2 (line 12)" in loaded.remarks
+
+
+def test_rows_that_a_script_keeps_as_comments(tmp_path: Path) -> None:
+    text = output(VERSIONS[0], "allreduce", 2, [1000.0, 2000.0])
+    commented = re.sub(r"(?m)^ +(\d)", r"#  \1", text)
+    plain = load(written(tmp_path, text, "all_reduce.txt")).frame
+    pd.testing.assert_frame_equal(load(written(tmp_path, commented, "all_reduce.txt")).frame, plain)
+
+
+def test_a_run_that_died_before_its_table_is_not_of_the_next(tmp_path: Path) -> None:
+    text = output(VERSIONS[-1], "allreduce", 4, [100.0])
+    died = "".join(text.splitlines(keepends=True)[:6]) + "mpirun noticed that it was killed\n"
+    loaded = load(written(tmp_path, "all_reduce_perf\n" + died + text))
+    assert (len(loaded.frame), set(loaded.frame["ranks"])) == (2, {4})
+
+
+def test_a_table_without_times_in_place_and_without_checks(tmp_path: Path) -> None:
+    text = output(VERSIONS[-1], "allreduce", 4, [100.0, 200.0])
+    halves = re.sub(r"(?m)^( +\d.*-1(?: +\S+){4}).*", r"\1", text)
+    loaded = load(written(tmp_path, "all_reduce_perf\n" + halves))
+    assert list(loaded.frame["placement"]) == ["out", "out"]
+    assert any("2 rows have no time in place" in text for text in loaded.remarks)
+    unchecked = re.sub(r"(?m)^( +\d.*-1(?: +\S+){3}).*", r"\1", text)
+    heading = re.sub(r"(busbw) +#wrong.*", r"\1", unchecked)
+    frame = load(written(tmp_path, "all_reduce_perf\n" + heading)).frame
+    assert (len(frame), set(frame["notes"])) == (2, {"unchecked"})

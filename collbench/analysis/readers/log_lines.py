@@ -7,7 +7,7 @@ mixes, such as ranks.
 """
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, TypeAlias
 
@@ -79,10 +79,24 @@ def log_lines(text: str, heading: re.Pattern[str]) -> list[Line]:
     forms = _forms(numbered, heading)
     matched = [_matched(line, forms) for _, line in numbered]
     counters = _counters(numbered, matched, heading)
-    return [
+    lines = [
         _line(number, line, match, counters, heading)
         for (number, line), match in zip(numbered, matched, strict=True)
     ]
+    return list(_with_continued(lines, heading))
+
+
+def _with_continued(lines: Iterable[Line], heading: re.Pattern[str]) -> Iterator[Line]:
+    """The lines, those that a backslash continues in one with what follows in their stream."""
+    begun: dict[str, str] = {}
+    for line in lines:
+        before = begun.pop(line.stream, "")
+        if line.text.endswith("\\") and len(before) < LONGEST_LINE:
+            begun[line.stream] = f"{before}{line.text[:-1]} "
+        elif before and not heading.match(line.text):
+            yield line._replace(text=before + line.text)
+        else:
+            yield line
 
 
 def _forms(lines: Sequence[tuple[int, str]], heading: re.Pattern[str]) -> list[_Form]:

@@ -176,7 +176,9 @@ def _remarks(run: Run, op: OpName | None) -> Iterator[tuple[str, Sequence[int]]]
 
 def _ranks_remarks(run: Run, ranks: int) -> Iterator[tuple[str, Sequence[int]]]:
     here, known = (run.heading_line,), len(run.hosts)
-    if known and ranks != known:
+    if known and ranks == run.claimed_ranks < known:
+        yield f"{known} lines name a rank, in groups of {ranks} ({{at}})", here
+    elif known and ranks != known:
         yield (
             f"{known} lines name a rank, but busbw / algbw is that of {ranks or 'no number of'}"
             " ranks ({at})",
@@ -227,7 +229,7 @@ def _reading(run: Run, op: OpName, name: str) -> Reading:
     return reading_of(
         op,
         printed,
-        claimed=max(run.hosts, default=-1) + 1 or run.nranks,
+        claimed=run.claimed_ranks,
         counted=_counted_ranks(run, op),
         unit=run.unit,
         name=name,
@@ -296,7 +298,7 @@ def _failure(run: Run, row: TableRow, part: Part) -> str:
     match = DEVIATION.fullmatch(part.check)
     if not match or "#wrong" in run.columns or not _is_checked(run, part):
         return ""
-    n = max(max(run.hosts, default=-1) + 1 or run.nranks, 2)
+    n = max(run.claimed_ranks, 2)
     is_over = float(match[1]) > _TOLERANCES.get(dtype_of(row.dtype), 0.0) * (n - 1)
     is_known_right = run.has_end and not run.failed
     return f"off by {match[1]}" if match[2] or (is_over and not is_known_right) else ""

@@ -7,6 +7,7 @@ nccl-tests 1.0 to 2.19.6, rccl-tests to 2024, and outputs of both.
 """
 
 import re
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -36,11 +37,12 @@ _RATES_GBS = {
 _BITS_GBS = 0.125  # of a Gb/s
 _TABLE_LINE = re.compile(r"(\d{1,18})\s+(\d{1,18})\s+([a-z]\w{1,20})\b(.*)")
 _RANK = re.compile(
-    r"#\s+Rank\s+(\d{1,7})\s(?:.*?\bon\s+(\S+)\s+|.*?)device\s+\d+\s+\[[^\]]*\]\s*(.*)"
+    r"#\s+(?:Rank|Device)\s+(\d{1,7})\s(?:\s*Group\s+(\d{1,7})\s)?"
+    r"(?:.*?\bon\s+(\S+)\s+device|.*?device|\s*->)\s+\d+\s+\[[^\]]*\]\s*(.*)"
 )
 _PROGRAM = re.compile(
     r"(?<!\w)(\w{0,20}?(?:reduce|gather|scatter|all_?to_?all|cast|recv|cube)\w{0,20}?)"
-    r"_perf(?![A-Za-z])"
+    r"_(?:perf|test)(?![A-Za-z])"
 )
 _START = re.compile(
     r"#?\s*(?:nThread:?\s|nccl-tests version|Collective test starting|Using devices|NCCL Tests )"
@@ -79,6 +81,7 @@ class Run:
     command: str = ""
     hosts: dict[int, str] = field(default_factory=dict)
     devices: dict[int, str] = field(default_factory=dict)
+    groups: dict[int, int] = field(default_factory=dict)
     iters: int = 0
     validation: int = 1
     modes: dict[str, str] = field(default_factory=dict)
@@ -106,6 +109,17 @@ class Run:
     @property
     def is_table(self) -> bool:
         return self.heading_line > 0
+
+    @property
+    def claimed_ranks(self) -> int:
+        """How many ranks a collective of the run has by the text; 0 if it does not tell.
+
+        With NCCL_TESTS_SPLIT the ranks are in groups, which have collectives of their own.
+        """
+        sizes = set(Counter(self.groups.values()).values())
+        if len(set(self.groups.values())) > 1:
+            return sizes.pop() if len(sizes) == 1 else 0
+        return max(self.hosts, default=-1) + 1 or self.nranks
 
     def note_doubled(self, line: int, what: str) -> None:
         """Keep the first sign of a second program in the same lines."""
@@ -162,26 +176,39 @@ class RunParser:
             return
         if text.startswith("# OSU "):  # another tool's table follows
             self.current.pop(line.stream, None)
+        elif self._is_commented_row(line):
+            self._add_row(line, text.lstrip("# "))
         elif _is_comment(text):
             run = self._run(line)
             _add_comment(run, line.number, text)
             run.program = run.program or self.program
             run.command = run.command or self.command
-        elif row := _TABLE_LINE.match(text):
-            table = self.current.get(line.stream)
-            if table is None or not table.is_table:
-                if len(_DIGITS.findall(row[4])) >= _FEWEST_CELLS:
-                    self.orphans.append(line.number)
-                return
-            _add_row(table, line.number, row)
-            table.last = line.number
-            table.nranks = table.nranks or self.nranks
-            table.library = table.library or self.library
-            table.settings = self.exported | self.of_command | self.told
+        elif _TABLE_LINE.match(text):
+            self._add_row(line, text)
         elif (ours := _RCCL.match(text)) and self.runs:
             self.runs[-1].version = f"rccl-tests {ours[1]}"
         else:
             self._add_command(line)
+
+    def _is_commented_row(self, line: Line) -> bool:
+        """Whether a row was made a comment, as in a script that keeps what it printed."""
+        run = self.current.get(line.stream)
+        is_comment = line.text.startswith("#") and run is not None and run.is_table
+        return is_comment and _TABLE_LINE.match(line.text.lstrip("# ")) is not None
+
+    def _add_row(self, line: Line, text: str) -> None:
+        row, table = _TABLE_LINE.match(text), self.current.get(line.stream)
+        if row is None:
+            return
+        if table is None or not table.is_table:
+            if len(_DIGITS.findall(row[4])) >= _FEWEST_CELLS:
+                self.orphans.append(line.number)
+            return
+        _add_row(table, line.number, row)
+        table.last = line.number
+        table.nranks = table.nranks or self.nranks
+        table.library = table.library or self.library
+        table.settings = self.exported | self.of_command | self.told
 
     def _add_command(self, line: Line) -> None:
         """A line of a shell, which names the program of the next table and what is set for it."""
@@ -248,7 +275,8 @@ def _add_comment(run: Run, number: int, line: str) -> None:
     elif rank := _RANK.match(line):
         if int(rank[1]) in run.hosts:
             run.note_doubled(number, "a rank is named twice")
-        run.hosts[int(rank[1])], run.devices[int(rank[1])] = rank[2] or "", rank[3].strip()
+        run.hosts[int(rank[1])], run.devices[int(rank[1])] = rank[3] or "", rank[4].strip()
+        run.groups[int(rank[1])] = int(rank[2] or 0)
     elif failed := _OUT_OF_BOUNDS.match(line):
         if run.has_end:
             run.note_doubled(number, "a table ends twice")
