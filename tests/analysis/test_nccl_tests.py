@@ -386,3 +386,16 @@ def test_a_table_without_times_in_place_and_without_checks(tmp_path: Path) -> No
     heading = re.sub(r"(busbw) +#wrong.*", r"\1", unchecked)
     frame = load(written(tmp_path, "all_reduce_perf\n" + heading)).frame
     assert (len(frame), set(frame["notes"])) == (2, {"unchecked"})
+
+
+@pytest.mark.parametrize("place", ["-1", "300.0", "0"])
+def test_a_row_that_a_warning_breaks_in_two(place: str, tmp_path: Path) -> None:
+    text = "all_reduce_perf\n" + output(VERSIONS[-1], "allreduce", 4, [100.0, 300.0, 500.0])
+    row = next(line for line in text.splitlines() if " 8388608 " in line)
+    at = row.index(f" {place} ") + 1 + len(place)
+    warning = "node1:42:43 [0] NCCL WARN slow\nnode1:42:43 [1] NCCL INFO again\n"
+    for broken in (f"{row[:at]}{warning}{row[at:]}", f"{row[:at]}\n{warning}{row[at:]}"):
+        loaded = load(written(tmp_path, text.replace(row, broken)))
+        plain = load(written(tmp_path, text))
+        pd.testing.assert_frame_equal(loaded.frame, plain.frame)
+        assert loaded.remarks == plain.remarks

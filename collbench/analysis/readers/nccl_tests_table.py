@@ -67,6 +67,10 @@ DEVIATION = re.compile(r"(-?\d{1,15}(?:\.\d{1,9})?(?:e[+-]?\d{1,3})?)(\*?)")
 _OUT_OF_BOUNDS = re.compile(r"#?\s*Out of bounds values\s*:\s*(\d{1,18})\s+(FAILED|OK)")
 _TIMES = ("time", "cputime")
 _DIGITS = re.compile(r"(?<!\S)\d\S*")
+# of a row that another program's line breaks off: the cells before, and those on a later line
+_CELL = r"(?:\d[\d.]*(?:e[+-]?\d+)?|N/A)"
+_CELLS = re.compile(rf"\s*(?:[a-z]{{3,8}}(?=\s))?(?:\s+-?{_CELL}(?=\W|[A-Za-z]|\Z))*")
+_REST = re.compile(rf"{_CELL}(?:\s+{_CELL})*")
 _FEWEST_CELLS = 3  # numbers of a row: a time and two rates
 
 
@@ -101,6 +105,7 @@ class Run:
     failed: int = 0
     has_end: bool = False
     nothing: list[int] = field(default_factory=list)
+    begun: tuple[int, re.Match[str], str] | None = None
     doubled_line: int = 0
     doubled: str = ""
     is_after_empty: bool = False
@@ -185,6 +190,9 @@ class RunParser:
             run.command = run.command or self.command
         elif _TABLE_LINE.match(text):
             self._add_row(line, text)
+        elif _REST.fullmatch(text):
+            if line.stream in self.current:
+                _add_rest(self.current[line.stream], text)
         elif (ours := _RCCL.match(text)) and self.runs:
             self.runs[-1].version = f"rccl-tests {ours[1]}"
         else:
@@ -327,11 +335,43 @@ def nccl_version(code: int) -> str:
 
 def _add_row(run: Run, number: int, match: re.Match[str]) -> None:
     """Keep a line of the table, or note that it is cut."""
+    run.begun = None
     if not int(match[1]):
         run.nothing.append(number)
         return
-    columns = run.columns
-    cells = match[4].split()
+    # What another program wrote into the line may have put the rest of it on a later one.
+    cells = _CELLS.match(match[4])
+    run.begun = (number, match, cells[0] if cells else "")
+    _keep(run, number, _row_of(run, match, match[4]))
+
+
+def _add_rest(run: Run, text: str) -> None:
+    """Keep a row whose end is on a line of its own; its rates prove that the two are one."""
+    if run.begun is None or run.begun[0] not in (*run.broken[-1:], *run.halves[-1:]):
+        return
+    number, match, begun = run.begun
+    if (row := _row_of(run, match, f"{begun} {text}")) is None:
+        return
+    if run.broken[-1:] == [number]:
+        run.broken.pop()
+    else:
+        run.halves.pop()
+        run.rows.pop()
+    _keep(run, number, row)
+
+
+def _keep(run: Run, number: int, row: TableRow | None) -> None:
+    if row is None:
+        run.broken.append(number)
+        return
+    if len(row.parts) < sum(column in _TIMES for column in run.columns):
+        run.halves.append(number)
+    run.rows.append((number, row))
+
+
+def _row_of(run: Run, match: re.Match[str], text: str) -> TableRow | None:
+    """The row of a size, a count and a type, and the text behind them; None if it is cut."""
+    columns, cells = run.columns, text.split()
     # Versions before 2.11 leave the reduction blank where there is none.
     redop = cells.pop(0) if cells and cells[0].isalpha() and cells[0] not in ("nan", "inf") else ""
     has_root = "root" in run.columns_before and cells and re.fullmatch(r"-?\d{1,9}", cells[0])
@@ -339,27 +379,20 @@ def _add_row(run: Run, number: int, match: re.Match[str]) -> None:
     starts = [place for place, column in enumerate(columns) if column in _TIMES]
     ends = (*starts[1:], len(columns))
     if len(starts) > 1 and len(cells) == starts[1]:  # only the first part was measured
-        run.halves.append(number)
         starts = starts[:1]
     parts = []
     for placement, start, end in zip(run.placements, starts, ends, strict=False):
         part = _part(placement, columns[start:end], cells[start:end])
         if part is None:
-            run.broken.append(number)
-            return
+            return None
         parts.append(part)
-    run.rows.append(
-        (
-            number,
-            TableRow(
-                size_bytes=int(match[1]),
-                count=int(match[2]),
-                dtype=match[3],
-                redop=redop,
-                root=int(root),
-                parts=tuple(parts),
-            ),
-        )
+    return TableRow(
+        size_bytes=int(match[1]),
+        count=int(match[2]),
+        dtype=match[3],
+        redop=redop,
+        root=int(root),
+        parts=tuple(parts),
     )
 
 

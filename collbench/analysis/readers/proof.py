@@ -103,7 +103,8 @@ def reading_of(
     expected = _expected(convention, ranks)
     misfits = [row for row in telling if not _fits(row, to_us, expected)]
     if convention == "today":
-        fitting = [row for row in rows if row.time > 0 and row not in misfits]
+        strange = {id(row) for row in misfits}
+        fitting = [row for row in rows if row.time > 0 and id(row) not in strange]
         ranks, is_possible = ranks_of(op, [row.rates for row in fitting], claimed, counted)
         if not is_possible:
             ranks = _ranks_of_most(op, [row for row in fitting if row.is_telling], claimed, counted)
