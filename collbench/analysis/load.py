@@ -5,6 +5,7 @@ Not what the numbers mean side by side. A file comes from anyone: it becomes a t
 UsageError with the place.
 """
 
+import codecs
 import json
 import re
 from collections.abc import Callable, Sequence
@@ -40,7 +41,7 @@ _FORMATS = (
 _CONTROL = bytes([*range(9), *range(14, 27), *range(28, 32)])
 _OBEYED = b"\x0b\x0c\x1b\x7f"  # of the others, by terminals
 # colours of a log, and what else a terminal obeys
-_TERMINAL = re.compile(rb"\x1b(?:\[[0-9;?]*[A-Za-z]|[()][0-9A-B])?|\xc2[\x80-\x9f]")
+_TERMINAL = re.compile(rb"\x1b(?:\[[0-9;?]*[A-Za-z]|[()][0-9A-B])?|\xc2[\x80-\x9f]|\^\[\[[0-9;]*m")
 # what log drivers that write a JSON object a line call the text of the line
 _LOG_KEYS = ("log", "message", "msg", "line", "MESSAGE")
 
@@ -154,6 +155,8 @@ def _bytes_of(file: Path, name: str) -> bytes:
         ) from None
     if len(data) > MOST_OWN_BYTES:
         raise UsageError(f"{name} has more than {MOST_OWN_BYTES} bytes", "give a part of it")
+    if data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):  # as PowerShell redirects
+        data = data.decode("utf-16", errors="replace").encode()
     if not data.strip():
         raise UsageError(f"{name} is empty", "the run that wrote it may have failed")
     if len(data.translate(None, _CONTROL)) < len(data):

@@ -9,7 +9,7 @@ import pytest
 
 from collbench.analysis.load import load
 from collbench.util.errors import UsageError
-from tests.support.nccl_tests_text import VERSIONS, output
+from tests.support.nccl_tests_text import PROGRAMS, VERSIONS, output
 from tests.support.results import DATA, written
 
 Prefix = Callable[[int], str]
@@ -119,6 +119,32 @@ def test_programs_whose_lines_nothing_tells_apart_are_refused(step: int, tmp_pat
         text = "all_reduce_perf\n" + "\n".join(lines[:cut]) + "\n"
         with pytest.raises(UsageError, match=r"several programs|at once"):
             load(written(tmp_path, text))
+
+
+@pytest.mark.parametrize("encoding", ["utf-16", "utf-8-sig"])
+def test_a_log_that_windows_wrote(encoding: str, tmp_path: Path) -> None:
+    text = (DATA / "no-ranks.txt").read_text().replace("\n", "\r\n")
+    pd.testing.assert_frame_equal(
+        load(written(tmp_path, text.encode(encoding))).frame, load(DATA / "no-ranks.txt").frame
+    )
+
+
+def test_each_stream_has_the_program_of_its_own_command(tmp_path: Path) -> None:
+    names = ("allreduce", "broadcast")
+    outputs = [
+        [f"+ ./{PROGRAMS[op]} -g 4", *_output(op, 100.0 * place)]
+        for place, op in enumerate(names, start=1)
+    ]
+    text = "".join(
+        f"{tag}| {line}\n"
+        for lines in zip(*outputs, strict=True)
+        for tag, line in zip("ab", lines, strict=True)
+    )
+    frame = load(written(tmp_path, text)).frame
+    assert [set(frame["op"][frame["time_us"] == time]) for time in (75.0, 400.0)] == [
+        {"allreduce"},
+        {"broadcast"},
+    ]
 
 
 def test_tables_of_both_tools_in_one_log(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ nccl-tests 1.0 to 2.19.6, rccl-tests to 2024, and outputs of both.
 
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from collbench.analysis.readers.foreign import NUMBER
@@ -156,6 +156,15 @@ class TableRow:
     parts: tuple[Part, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class _Command:
+    """A line that started a program: which, under what conditions, and what NCCL was told."""
+
+    program: str = ""
+    conditions: str = ""
+    settings: Mapping[str, str] = field(default_factory=dict)
+
+
 @dataclass(slots=True, kw_only=True)
 class RunParser:
     """The runs in a text, from its lines one by one. Each stream of lines has a run of its own;
@@ -164,12 +173,11 @@ class RunParser:
 
     runs: list[Run] = field(default_factory=list)
     current: dict[str, Run] = field(default_factory=dict)
-    program: str = ""
-    command: str = ""
+    commands: dict[str, _Command] = field(default_factory=dict)
+    last_command: _Command = field(default_factory=_Command)
     nranks: int = 0
     library: str = ""
     exported: dict[str, str] = field(default_factory=dict)
-    of_command: dict[str, str] = field(default_factory=dict)
     told: dict[str, str] = field(default_factory=dict)
     orphans: list[int] = field(default_factory=list)
 
@@ -186,8 +194,9 @@ class RunParser:
         elif _is_comment(text):
             run = self._run(line)
             _add_comment(run, line.number, text)
-            run.program = run.program or self.program
-            run.command = run.command or self.command
+            command = self._command_of(line.stream)
+            run.program = run.program or command.program
+            run.command = run.command or command.conditions
         elif _TABLE_LINE.match(text):
             self._add_row(line, text)
         elif _REST.fullmatch(text):
@@ -216,24 +225,27 @@ class RunParser:
         table.last = line.number
         table.nranks = table.nranks or self.nranks
         table.library = table.library or self.library
-        table.settings = self.exported | self.of_command | self.told
+        table.settings = self.exported | {**self._command_of(line.stream).settings} | self.told
 
     def _add_command(self, line: Line) -> None:
         """A line of a shell, which names the program of the next table and what is set for it."""
         programs = set(_PROGRAM.findall(line.text))
+        settings = settings_in(line.text)
         if is_export(line.text):
-            self.exported |= settings_in(line.text)
-        elif programs:
-            self.of_command = settings_in(line.text)
+            self.exported |= settings
         if not programs:
             return
-        self.program = programs.pop() if len(programs) == 1 else ""
-        self.command = (
-            conditions_of_command(line.text, f"{self.program}_perf") if self.program else ""
-        )
+        program = programs.pop() if len(programs) == 1 else ""
+        conditions = conditions_of_command(line.text, program) if program else ""
+        command = _Command(program, conditions, {} if is_export(line.text) else settings)
+        self.commands[line.stream] = self.last_command = command
         run = self.current.get(line.stream)
         if run is not None and not run.is_table:
-            run.program, run.command = self.program, self.command
+            run.program, run.command = command.program, command.conditions
+
+    def _command_of(self, stream: str) -> _Command:
+        """The last command of a stream, or of the whole log where the stream has none."""
+        return self.commands.get(stream, self.last_command)
 
     def _run(self, line: Line) -> Run:
         """The run that a comment belongs to; a program that starts after a table is a new one."""
