@@ -298,6 +298,17 @@ def test_a_collective_that_no_name_tells_is_known_by_its_rates(tmp_path: Path) -
     assert "columns and rates are those of allreduce alone" in loaded.remarks[0]
 
 
+def test_a_files_name_counts_only_where_the_rows_may_be_of_it(tmp_path: Path) -> None:
+    text = "".join(
+        output(VERSIONS[-1], op, 8, [100.0, 300.0]) for op in ("allreduce", "broadcast", "reduce")
+    )
+    frame = load(written(tmp_path, text, "allreduce.txt")).frame
+    assert list(dict.fromkeys(frame["op"])) == ["allreduce", "broadcast", "reduce"]
+    both = output(VERSIONS[-1], "allgather", 8, [100.0]).replace("N/A", "0")
+    named = load(written(tmp_path, both, "alltoall.txt")).frame
+    assert set(named["op"]) == {"alltoall"}  # before September 2022 they were checked in place
+
+
 def test_times_of_the_cpu_are_refused(tmp_path: Path) -> None:
     text = (DATA / "no-ranks.txt").read_text().replace("    time ", " cputime ")
     with pytest.raises(UsageError, match="line 7: these are times of the CPU"):

@@ -152,3 +152,21 @@ def test_no_check_is_said_whatever_the_column_holds(tmp_path: Path) -> None:
     assert set(loaded.frame["notes"]) == {"unchecked"}
     assert loaded.frame["wrong"].isna().all()
     assert any(text.startswith("no result was checked") for text in loaded.remarks)
+
+
+@pytest.mark.parametrize(
+    ("version", "op"), KINDS, ids=[f"{version.name}-{op}" for version, op in KINDS]
+)
+@pytest.mark.parametrize("n", [1, 2, 8])
+def test_a_table_whose_collective_nothing_names_is_right_or_refused(
+    version: Version, op: str, n: int, tmp_path: Path
+) -> None:
+    text = output(version, op, n, [100.0, 3000.0])
+    named = load(written(tmp_path, text, f"{op}.txt")).frame
+    assert (set(named["op"]), set(named["ranks"])) == ({op}, {n})
+    try:
+        frame = load(written(tmp_path, text, "x.txt")).frame
+    except UsageError as error:
+        assert "does not name the collective" in error.message
+    else:
+        assert (set(frame["op"]), set(frame["ranks"])) == ({op}, {n})

@@ -96,19 +96,23 @@ def _no_row(run: Run) -> str:
 
 
 def _op_of(run: Run, name: str) -> OpName | None:
-    """The collective of a table: by its program, else by the file's name, else by its rows; None
-    for a program that is no collective of ours. Raises UsageError if nothing tells it.
+    """The collective of a table: by its program, else by the file's name if the rows may be of it,
+    else by the rows; None for a program that is no collective of ours. Raises UsageError if nothing
+    tells it.
     """
     if run.program:
         return op_named(run.program)
-    op = op_in(name.replace("\\", "/").rpartition("/")[2]) or _op_by_rows(run)
-    if op is None:
+    named = op_in(name.replace("\\", "/").rpartition("/")[2])
+    if named is not None and _may_be(named, run):
+        return named
+    by_rows = _op_by_rows(run)
+    run.is_op_by_rows = by_rows is not None
+    if by_rows is None and named is None:
         raise UsageError(
             f"{name}, line {run.heading_line}: the file does not name the collective",
             "name the file after it, as in allreduce.txt",
         )
-    run.is_op_by_rows = op_in(name.replace("\\", "/").rpartition("/")[2]) is None
-    return op
+    return by_rows or named
 
 
 def _refuse_mixed(run: Run, name: str) -> None:
@@ -148,8 +152,8 @@ def _remarks(run: Run, op: OpName | None) -> Iterator[tuple[str, Sequence[int]]]
         return
     if run.is_op_by_rows:
         yield (
-            "the file does not name the collective ({at}): columns and rates are those of"
-            f" {op} alone",
+            "neither program nor name of the file tell the collective ({at}): columns and rates are"
+            f" those of {op} alone",
             here,
         )
     if run.broken:
@@ -239,11 +243,12 @@ def _reading(run: Run, op: OpName, name: str) -> Reading:
 
 def _op_by_rows(run: Run) -> OpName | None:
     """The only collective that the columns and the rates of a table may be of; None if several."""
-    fitting = [op for op in OPS if run.rows and _may_be(op, run)]
+    fitting = [op for op in OPS if run.rows and _may_be(op, run) and _is_checked_as(op, run)]
     return fitting[0] if len(fitting) == 1 else None
 
 
 def _may_be(op: OpName, run: Run) -> bool:
+    """Whether columns, counts and rates are those of a collective."""
     known = collective(op)
     has_redop = any(row.redop not in ("", "none") for _, row in run.rows)
     is_rooted = "root" in run.columns_before and all(row.root >= 0 for _, row in run.rows)
@@ -251,17 +256,23 @@ def _may_be(op: OpName, run: Run) -> bool:
     has_any_redop = op == "sendrecv" and {"redop", "root"} <= set(run.columns_before)
     if known.is_rooted != is_rooted or (known.is_reduction != has_redop and not has_any_redop):
         return False
-    in_place = {part.check for _, row in run.rows for part in row.parts if part.placement == "in"}
-    if run.validation and not known.has_in_place and in_place - {"N/A"}:
-        return False
-    if run.validation and known.has_in_place and in_place == {"N/A"} and _is_any_checked(run):
-        return False
-    if known.size_in_blocks != (_size_over_count(run) > 1):
+    # a single rank has one block
+    if run.claimed_ranks != 1 and known.size_in_blocks != (_size_over_count(run) > 1):
         return False
     try:
         return not _reading(run, op, "").misfits
     except UsageError:
         return False
+
+
+def _is_checked_as(op: OpName, run: Run) -> bool:
+    """Whether results in place are checked or not as those of a collective are: since September
+    2022 they are not where in place has no meaning.
+    """
+    if not _is_any_checked(run) or "#wrong" not in run.columns:
+        return True
+    in_place = {part.check for _, row in run.rows for part in row.parts if part.placement == "in"}
+    return not in_place or (in_place == {"N/A"}) is not collective(op).has_in_place
 
 
 def _is_any_checked(run: Run) -> bool:
