@@ -1,17 +1,19 @@
-"""Files of results as one table with record.COLUMNS: our CSV, nccl-tests' text and JSON, OSU
-micro-benchmarks' text; recognised by the content.
+"""Files of results as one table with record.COLUMNS: our CSV, nccl-tests' text and JSON,
+rccl-tests' files, OSU micro-benchmarks' text; recognised by the content.
 
 Not what the numbers mean side by side. A file comes from anyone: it becomes a table, or one
 UsageError with the place.
 """
 
+import codecs
+import json
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from collbench.analysis.readers import nccl_tests, nccl_tests_json, osu, own
+from collbench.analysis.readers import own
 from collbench.results.frame import frame_of
 from collbench.results.record import Record, named
 from collbench.util.catalog import results
@@ -32,14 +34,16 @@ MOST_OWN_BYTES = 1 << 30  # of our CSV: two million rows
 MOST_FOREIGN_BYTES = 32 << 20
 _RUN = re.compile(r"@\d{1,6}")  # the name of a saved run
 _FORMATS = (
-    "compare reads collbench's CSV, the text and JSON of nccl-tests, and the text of OSU"
-    " micro-benchmarks"
+    "compare reads collbench's CSV, the text and JSON of nccl-tests and rccl-tests, and the text"
+    " of OSU micro-benchmarks"
 )
 # but tab, line ends, form feed, and escape, which colours a log
 _CONTROL = bytes([*range(9), *range(14, 27), *range(28, 32)])
 _OBEYED = b"\x0b\x0c\x1b\x7f"  # of the others, by terminals
 # colours of a log, and what else a terminal obeys
-_TERMINAL = re.compile(rb"\x1b(?:\[[0-9;]*[A-Za-z])?|\xc2[\x80-\x9f]")
+_TERMINAL = re.compile(rb"\x1b(?:\[[0-9;?]*[A-Za-z]|[()][0-9A-B])?|\xc2[\x80-\x9f]|\^\[\[[0-9;]*m")
+# what log drivers that write a JSON object a line call the text of the line
+_LOG_KEYS = ("log", "message", "msg", "line", "MESSAGE")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,8 +104,8 @@ def _load(file: Path) -> ResultFile:
     text = (
         _TERMINAL.sub(b"", data).decode(errors="replace").replace("\r\n", "\n").replace("\r", "\n")
     )
-    kind, reader = _reader(text, name)
-    rows, remarks = reader(text, name)
+    text = _out_of_json(text)
+    kind, rows, remarks = _rows_of(text, name)
     if not data.endswith(b"\n") and not text.lstrip().startswith("{"):
         remarks = (*remarks, "the last line has no end: the output may be cut")
     try:
@@ -151,6 +155,8 @@ def _bytes_of(file: Path, name: str) -> bytes:
         ) from None
     if len(data) > MOST_OWN_BYTES:
         raise UsageError(f"{name} has more than {MOST_OWN_BYTES} bytes", "give a part of it")
+    if data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):  # as PowerShell redirects
+        data = data.decode("utf-16", errors="replace").encode()
     if not data.strip():
         raise UsageError(f"{name} is empty", "the run that wrote it may have failed")
     if len(data.translate(None, _CONTROL)) < len(data):
@@ -159,12 +165,57 @@ def _bytes_of(file: Path, name: str) -> bytes:
     return data
 
 
-def _reader(text: str, name: str) -> tuple[FileKind, Reader]:
+def _out_of_json(text: str) -> str:
+    """The lines of a log whose driver wrote each as a JSON object; any other text as it is."""
+    lines = text.strip().split("\n")
+    if not lines[0].startswith("{"):
+        return text
+    parts = []
+    for line in lines:
+        try:
+            entry = json.loads(line)
+        except (ValueError, RecursionError):
+            return text
+        values = [entry.get(key) for key in _LOG_KEYS] if isinstance(entry, dict) else []
+        part = next((value for value in values if isinstance(value, str)), None)
+        if part is None:
+            return text
+        parts.append(part)
+    has_ends = any(part.endswith("\n") for part in parts)  # an entry may be part of a line
+    return "".join(parts) if has_ends else "\n".join(parts) + "\n"
+
+
+def _rows_of(text: str, name: str) -> tuple[FileKind, list[Record], tuple[str, ...]]:
+    """The rows of other tools, and remarks; a log may hold tables of more than one.
+
+    Raises UsageError if none is known, or the only one has no row.
+    """
+    from collbench.analysis.readers import nccl_tests, nccl_tests_json, osu, rccl_tests
+
+    if rccl_tests.is_mine(text):
+        return "nccl-tests", *rccl_tests.read(text, name)
     if text.lstrip().startswith("{"):
-        return "nccl-tests", nccl_tests_json.read
+        return "nccl-tests", *nccl_tests_json.read(text, name)
+    readers: dict[FileKind, Reader] = {}
     if osu.is_mine(text):
-        return "osu", osu.read
+        readers["osu"] = osu.read
     if nccl_tests.is_mine(text):
-        return "nccl-tests", nccl_tests.read
-    first = text.lstrip().partition("\n")[0][:60]
-    raise UsageError(f"{name} holds no results that we know; it begins with: {first}", _FORMATS)
+        readers["nccl-tests"] = nccl_tests.read
+    rows: list[Record] = []
+    remarks: list[str] = []
+    errors: list[UsageError] = []
+    for reader in readers.values():
+        try:
+            read, said = reader(text, name)
+        except UsageError as error:
+            errors.append(error)
+        else:
+            rows += read
+            remarks += said
+    if errors and not rows:
+        raise errors[0]
+    if not readers:
+        first = text.lstrip().partition("\n")[0][:60]
+        raise UsageError(f"{name} holds no results that we know; it begins with: {first}", _FORMATS)
+    remarks += [error.message.removeprefix(name).lstrip(":, ") for error in errors]
+    return next(iter(readers)), rows, tuple(remarks)

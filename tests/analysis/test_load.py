@@ -146,7 +146,7 @@ def test_several_files(tmp_path: Path) -> None:
         (b" \n\n", "is empty"),
         (b"\x7fELF\x02\x01\x01\x00", "no text: byte 0x02 at offset 4"),
         (b"hello\n", "no results that we know"),
-        ("op;size\n".encode("utf-16"), "is no text"),
+        ("op;size\n".encode("utf-16"), "begins with: op;size"),
         (b'{"version": 3,\n "results": [', "line 2, column 14"),
         (b"{}", "not nccl-tests'"),
         (b'{"results":' + b"[" * 100_000, "results"),

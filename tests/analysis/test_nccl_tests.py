@@ -8,9 +8,11 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
+from collbench.analysis.join import is_foreign
 from collbench.analysis.load import load
-from collbench.analysis.readers.foreign import ranks_of
+from collbench.analysis.readers.proof import ranks_of
 from collbench.util.errors import UsageError
+from tests.support.nccl_tests_text import VERSIONS, output
 from tests.support.results import DATA, REAL, SHARED, check_form, needs_shared, written
 
 FIRST_ROW = 9  # of no-ranks.txt
@@ -102,7 +104,7 @@ def test_a_launchers_prefix_debug_lines_wrong_data_and_a_cut_line() -> None:
     assert set(frame["dtype"]) == {"float16"}
     assert loaded.remarks == (
         "1 cut lines left out (line 19)",
-        "7 values out of bounds: nccl-tests calls this run failed",
+        "7 values out of bounds: nccl-tests calls this run failed (line 13)",
     )
 
 
@@ -111,7 +113,10 @@ def test_ranks_follow_from_the_bandwidths_where_none_is_listed() -> None:
     check_form(loaded.frame)
     assert set(loaded.frame["ranks"]) == {8}
     assert set(loaded.frame["notes"]) == {"unchecked"}
-    assert loaded.remarks == ("how many ranks: 8, by busbw / algbw (line 7)",)
+    assert loaded.remarks == (
+        "no result was checked (line 7: -c 0)",
+        "how many ranks: 8, by busbw / algbw (line 7)",
+    )
 
 
 def test_rank_lines_lost_from_a_log_do_not_count(tmp_path: Path) -> None:
@@ -121,14 +126,16 @@ def test_rank_lines_lost_from_a_log_do_not_count(tmp_path: Path) -> None:
     )
     loaded = load(written(tmp_path, text))
     assert set(loaded.frame["ranks"]) == {8}
-    assert "1 lines name a rank, but busbw / algbw is that of 8 ranks" in loaded.remarks[0]
+    assert "1 lines name a rank, but busbw / algbw is that of 8 ranks" in loaded.remarks[1]
 
 
 @pytest.mark.parametrize(("algbw", "n"), [(100.0, n) for n in (2, 3, 5, 8, 13, 16, 64)])
 def test_ranks_of_rounded_rates(algbw: float, n: int) -> None:
-    assert ranks_of("allreduce", [(algbw, round(algbw * 2 * (n - 1) / n, 2), 0.005)], 0) == n
-    assert ranks_of("allgather", [(algbw, round(algbw * (n - 1) / n, 2), 0.005)], 0) == n
-    assert ranks_of("allreduce", [(0.01, 0.02, 0.005)], 0) == 0
+    share = (n - 1) / n
+    assert ranks_of("allreduce", [(algbw, round(algbw * 2 * share, 2), 0.005)], 0) == (n, True)
+    assert ranks_of("allgather", [(algbw, round(algbw * share, 2), 0.005)], 0) == (n, True)
+    assert ranks_of("allreduce", [(0.01, 0.02, 0.005)], 0) == (0, True)
+    assert ranks_of("broadcast", [(algbw, round(algbw * 2 * share, 2), 0.005)], n)[1] is (n == 2)
 
 
 def test_two_runs_of_different_operations_are_two_groups(tmp_path: Path) -> None:
@@ -144,14 +151,39 @@ def test_two_runs_of_different_operations_are_two_groups(tmp_path: Path) -> None
         )
     )
     assert list(loaded.frame["op"]) == ["allreduce"] * 4 + ["reducescatter"] * 4
-    assert list(loaded.frame["run"]) == ["1"] * 4 + ["2"] * 4
+    assert is_foreign(loaded.frame)  # so that it is compared with files of ours
     assert set(loaded.frame["ranks"]) == {8}
 
 
-def test_two_runs_of_the_same_are_refused(tmp_path: Path) -> None:
+def test_a_second_run_of_the_same_is_a_repeat(tmp_path: Path) -> None:
     text = (DATA / "no-ranks.txt").read_text()
-    with pytest.raises(UsageError, match="lines 9 and 21: two runs in one file measured the same"):
-        load(written(tmp_path, text + text))
+    again = text.replace("500.00  134.22  234.88", "520.00  129.06  225.85")
+    frame = load(written(tmp_path, text + again)).frame
+    assert len(frame) == 4
+    assert (frame["repeats"][0], frame["repeat_times_us"][0], frame["time_us"][0]) == (
+        2,
+        "500;520",
+        510,
+    )
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (("$ ./build", "$ NCCL_ALGO=Tree ./build"), "command differs"),
+        (("$ ./build", "$ ssh node2 ./build"), "command differs"),
+        (("$ ./build/all_reduce_perf", "export NCCL_ALGO=Tree\n$ ./build/all_reduce_perf"), "set"),
+        (("graph: 0", "graph: 5"), "how it ran differs: none | graph: 5"),
+        (("validation: 0", "validation: 0 \n# Blocking Enabled: wait"), "blocking: wait"),
+    ],
+)
+def test_a_run_under_other_conditions_is_no_repeat(
+    change: tuple[str, str], said: str, tmp_path: Path
+) -> None:
+    text = (DATA / "no-ranks.txt").read_text()
+    with pytest.raises(UsageError, match="measured the same") as caught:
+        load(written(tmp_path, text + text.replace(*change)))
+    assert said in caught.value.message
 
 
 def test_ranks_that_each_print_a_table_are_refused(tmp_path: Path) -> None:
@@ -217,7 +249,8 @@ def test_sizes_of_nothing_are_left_out_and_rccl_names_itself(tmp_path: Path) -> 
         (" 1e+999  134.22  234.88       0", ["ok", "ok"]),
         ("-500.00  134.22  234.88       0", ["ok", "ok"]),
         (" 500.00  134.22  234.88   5e+09", ["wrong", "ok", "ok", "ok"]),
-        ("5.0e+07  134.22  234.88     N/A", ["ok"] * 4),
+        ("5.0e+02  134.22  234.88     N/A", ["ok"] * 4),
+        ("5.0e+07  134.22  234.88     N/A", ["ok"] * 3),  # that time has another rate
     ],
 )
 def test_numbers_that_c_prints(cells: str, statuses: list[str], tmp_path: Path) -> None:
@@ -231,7 +264,8 @@ def test_numbers_that_c_prints(cells: str, statuses: list[str], tmp_path: Path) 
 def test_a_size_measured_again_in_one_table_is_a_repeat(tmp_path: Path) -> None:
     text = (DATA / "no-ranks.txt").read_text()
     row = text.splitlines()[FIRST_ROW - 1]
-    loaded = load(written(tmp_path, text + row.replace("500.00", "520.00") + "\n"))
+    again = row.replace("500.00  134.22  234.88", "520.00  129.06  225.85")
+    loaded = load(written(tmp_path, text + again + "\n"))
     first = loaded.frame.iloc[0]
     assert (first["repeats"], first["repeat_times_us"], first["time_us"]) == (2, "500;520", 510)
     assert len(loaded.frame) == 4
@@ -241,13 +275,38 @@ def test_an_operation_that_we_have_not(tmp_path: Path) -> None:
     text = (DATA / "no-ranks.txt").read_text()
     with pytest.raises(UsageError, match=r"hypercube_perf .* is no collective of ours"):
         load(written(tmp_path, text.replace("all_reduce", "hypercube"), "allreduce.txt"))
-    with pytest.raises(UsageError, match="does not name the collective"):
-        load(written(tmp_path, text.replace("all_reduce_perf", "x"), "results.txt"))
+    gathered = text.replace("all_reduce_perf", "x").replace("  sum  ", " none  ")
+    blocks = re.sub(r"(\d+) +(\d+)( +float)", lambda row: _with_blocks(row, 8), gathered)
+    halved = re.sub(r"234.88|260.98|260.69", lambda rate: f"{float(rate[0]) / 2:.2f}", blocks)
+    with pytest.raises(UsageError, match="does not name the collective"):  # one of two
+        load(written(tmp_path, halved, "results.txt"))
     assert set(
         load(written(tmp_path, text.replace("all_reduce_perf", "x"), "dgx-AllReduce.log")).frame[
             "op"
         ]
     ) == {"allreduce"}
+
+
+def _with_blocks(row: re.Match[str], n: int) -> str:
+    return f"{row[1]} {int(row[2]) // n}{row[3]}"
+
+
+def test_a_collective_that_no_name_tells_is_known_by_its_rates(tmp_path: Path) -> None:
+    text = (DATA / "no-ranks.txt").read_text().replace("all_reduce_perf", "x")
+    loaded = load(written(tmp_path, text))
+    assert set(loaded.frame["op"]) == {"allreduce"}
+    assert "columns and rates are those of allreduce alone" in loaded.remarks[0]
+
+
+def test_a_files_name_counts_only_where_the_rows_may_be_of_it(tmp_path: Path) -> None:
+    text = "".join(
+        output(VERSIONS[-1], op, 8, [100.0, 300.0]) for op in ("allreduce", "broadcast", "reduce")
+    )
+    frame = load(written(tmp_path, text, "allreduce.txt")).frame
+    assert list(dict.fromkeys(frame["op"])) == ["allreduce", "broadcast", "reduce"]
+    both = output(VERSIONS[-1], "allgather", 8, [100.0]).replace("N/A", "0")
+    named = load(written(tmp_path, both, "alltoall.txt")).frame
+    assert set(named["op"]) == {"alltoall"}  # before September 2022 they were checked in place
 
 
 def test_times_of_the_cpu_are_refused(tmp_path: Path) -> None:
@@ -287,3 +346,67 @@ def test_stamps_of_a_container_log(tmp_path: Path) -> None:
         )
     )
     pd.testing.assert_frame_equal(loaded.frame, load(DATA / "no-ranks.txt").frame)
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "$ NCCL_ALGO=Ring NCCL_DEBUG=INFO mpirun -np 8 ./all_reduce_perf -b 64M",
+        "root@node1:/work# NCCL_ALGO=Ring NCCL_DEBUG=INFO ./all_reduce_perf_mpi -b 64M",
+        "# NCCL_ALGO=Ring NCCL_DEBUG=INFO ./all_reduce_perf -b 64M",
+        "mpirun -np 8 -x NCCL_ALGO=Ring \\\n  -x NCCL_DEBUG=INFO \\\n  /opt/all_reduce_perf -b 64M",
+        "export NCCL_ALGO=Ring NCCL_DEBUG=INFO\n./all_reduce_perf -b 64M",
+    ],
+)
+def test_lines_with_settings_tell_the_program(command: str, tmp_path: Path) -> None:
+    text = (DATA / "no-ranks.txt").read_text().partition("\n")[2]
+    frame = load(written(tmp_path, f"{command}\n{text}", "broadcast.txt")).frame
+    assert set(frame["op"]) == {"allreduce"}
+    assert set(frame["versions"]) == {"nccl-tests with NCCL_ALGO=Ring NCCL_DEBUG=INFO"}
+
+
+def test_groups_of_ranks_have_collectives_of_their_own(tmp_path: Path) -> None:
+    text = output(VERSIONS[-1], "broadcast", 8, [100.0])
+    split = re.sub(r"Rank +(\d+)", lambda rank: f"{rank[0]} Group {int(rank[1]) % 4:2}", text)
+    loaded = load(written(tmp_path, split, "broadcast.txt"))
+    assert set(loaded.frame["ranks"]) == {2}
+    assert "8 lines name a rank, in groups of 2 (line 12)" in loaded.remarks
+
+
+def test_rows_that_a_script_keeps_as_comments(tmp_path: Path) -> None:
+    text = output(VERSIONS[0], "allreduce", 2, [1000.0, 2000.0])
+    commented = re.sub(r"(?m)^ +(\d)", r"#  \1", text)
+    plain = load(written(tmp_path, text, "all_reduce.txt")).frame
+    pd.testing.assert_frame_equal(load(written(tmp_path, commented, "all_reduce.txt")).frame, plain)
+
+
+def test_a_run_that_died_before_its_table_is_not_of_the_next(tmp_path: Path) -> None:
+    text = output(VERSIONS[-1], "allreduce", 4, [100.0])
+    died = "".join(text.splitlines(keepends=True)[:6]) + "mpirun noticed that it was killed\n"
+    loaded = load(written(tmp_path, "all_reduce_perf\n" + died + text))
+    assert (len(loaded.frame), set(loaded.frame["ranks"])) == (2, {4})
+
+
+def test_a_table_without_times_in_place_and_without_checks(tmp_path: Path) -> None:
+    text = output(VERSIONS[-1], "allreduce", 4, [100.0, 200.0])
+    halves = re.sub(r"(?m)^( +\d.*-1(?: +\S+){4}).*", r"\1", text)
+    loaded = load(written(tmp_path, "all_reduce_perf\n" + halves))
+    assert list(loaded.frame["placement"]) == ["out", "out"]
+    assert any("2 rows have no time in place" in text for text in loaded.remarks)
+    unchecked = re.sub(r"(?m)^( +\d.*-1(?: +\S+){3}).*", r"\1", text)
+    heading = re.sub(r"(busbw) +#wrong.*", r"\1", unchecked)
+    frame = load(written(tmp_path, "all_reduce_perf\n" + heading)).frame
+    assert (len(frame), set(frame["notes"])) == (2, {"unchecked"})
+
+
+@pytest.mark.parametrize("place", ["-1", "300.0", "0"])
+def test_a_row_that_a_warning_breaks_in_two(place: str, tmp_path: Path) -> None:
+    text = "all_reduce_perf\n" + output(VERSIONS[-1], "allreduce", 4, [100.0, 300.0, 500.0])
+    row = next(line for line in text.splitlines() if " 8388608 " in line)
+    at = row.index(f" {place} ") + 1 + len(place)
+    warning = "node1:42:43 [0] NCCL WARN slow\nnode1:42:43 [1] NCCL INFO again\n"
+    for broken in (f"{row[:at]}{warning}{row[at:]}", f"{row[:at]}\n{warning}{row[at:]}"):
+        loaded = load(written(tmp_path, text.replace(row, broken)))
+        plain = load(written(tmp_path, text))
+        pd.testing.assert_frame_equal(loaded.frame, plain.frame)
+        assert loaded.remarks == plain.remarks

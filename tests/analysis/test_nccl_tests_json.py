@@ -29,11 +29,8 @@ def test_json_of_several_processes_counts_ranks(tmp_path: Path) -> None:
         "ngpus": 4,
         "devices": [device, device | {"rank": 4, "hostname": "node2"}],
     }
-    row = load(
-        written(
-            tmp_path, json.dumps(sample_json() | {"config": config, "args": ["broadcast_perf"]})
-        )
-    ).frame.iloc[0]
+    whole = json.dumps(sample_json() | {"config": config, "args": ["broadcast_perf"]})
+    row = load(written(tmp_path, whole.replace("73.40032", "41.94304"))).frame.iloc[0]
     assert (row["op"], row["ranks"], row["hosts"]) == ("broadcast", 8, 2)
 
 
@@ -46,7 +43,7 @@ def test_json_without_check_with_nan_and_wrong(tmp_path: Path) -> None:
             "type": "float",
             "redop": "sum",
             "root": "-1",
-            "out_of_place": part | change,
+            "out_of_place": part | {"time": size / 41943.04} | change,
         }
         for size, change in (
             (1 << 20, {}),

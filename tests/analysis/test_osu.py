@@ -71,3 +71,79 @@ def test_a_second_heading_in_a_table_is_no_heading(tmp_path: Path) -> None:
     )
     loaded = load(written(tmp_path, text))
     assert loaded.frame["size_bytes"].tolist() == [4, 8]
+
+
+def test_types_of_one_title_are_tables_of_their_own(tmp_path: Path) -> None:
+    text = "# ranks: 4\n# OSU MPI Allreduce Latency Test v7.3\n"
+    for number, name in enumerate(("MPI_CHAR", "MPI_INT", "MPI_FLOAT")):
+        text += f"# Datatype: {name}.\n# Size       Avg Latency(us)\n1024     3.{number}0\n"
+    frame = load(written(tmp_path, text)).frame
+    assert list(frame["dtype"]) == ["int8", "int32", "float32"]
+    assert list(frame["time_us"]) == [3.0, 3.1, 3.2]
+    assert list(frame["count"]) == [1024, 256, 256]
+
+
+@pytest.mark.parametrize(
+    "title",
+    [
+        "MPI_Accumulate latency Test v5.6.3",
+        "MPI Non-blocking Allreduce Latency Test v7.4",
+        "OpenSHMEM Broadcast Latency Test v7.4",
+        "UPC++ Reduce Latency Test",
+        "MPI-CUDA Bi-Directional Bandwidth Test v7.4",
+        "MPI Something New Test v9",
+    ],
+)
+def test_a_title_that_is_not_known_ends_the_table(title: str, tmp_path: Path) -> None:
+    text = (
+        "# ranks: 2\n# OSU MPI Reduce Latency Test v5.6\n# Size       Avg Latency(us)\n4  2.50\n"
+        f"# OSU {title}\n# Size          Latency (us)\n8   9.00\n"
+    )
+    loaded = load(written(tmp_path, text))
+    assert loaded.frame["size_bytes"].tolist() == [4]
+    assert any("is no collective of ours: 1 lines left out" in text for text in loaded.remarks)
+
+
+def test_percentiles_and_a_full_table(tmp_path: Path) -> None:
+    text = (
+        "mpirun -np 4 osu_bcast -f -z -c\n# OSU MPI-ROCM Broadcast Latency Test v7.5\n"
+        "# Size       Avg Latency(us)   Min Latency(us)   Max Latency(us)  Iterations"
+        "          Validation     P50 Tail Lat(us)     P90 Tail Lat(us)     P99 Tail Lat(us)\n"
+        "1024     3.50   3.00    4.25   1000    Pass   3.40  4.00   9.00\n"
+        "2048     4.50   4.00    5.25   1000    Fail   4.40  5.00   9.00\n"
+    )
+    frame = load(written(tmp_path, text)).frame
+    row = frame.iloc[0]
+    assert (row["time_us"], row["time_low_us"], row["time_high_us"], row["iters"]) == (
+        3.5,
+        3.0,
+        4.25,
+        1000,
+    )
+    assert (row["wrong"], row["notes"], row["device"], row["ranks"]) == (0, "", "ROCM", 4)
+    assert list(frame["status"]) == ["ok", "wrong"]
+
+
+def test_nccl_through_osu_is_nccl(tmp_path: Path) -> None:
+    text = "# OSU NCCL-CUDA Allreduce Latency Test v7.4\n# Size       Avg Latency(us)\n4  25.0\n"
+    assert set(load(written(tmp_path, text)).frame["backend"]) == {"nccl"}
+
+
+def test_ranks_are_those_of_the_last_launch(tmp_path: Path) -> None:
+    table = "# OSU MPI Allgather Latency Test v7.4\n# Size       Avg Latency(us)\n{}  2.50\n"
+    text = "mpirun -np 4 osu_allgather\n" + table.format(1) + "mpirun osu_allgather\n"
+    with pytest.raises(UsageError, match="line 6: allgather's size is one rank's block"):
+        load(written(tmp_path, text + table.format(2)))
+    stated = "# ranks: 8\n" + text + "# ranks: 3\n" + table.format(2)
+    assert list(load(written(tmp_path, stated)).frame["ranks"]) == [4, 3]
+
+
+def test_runs_of_one_command_are_repeats_and_of_two_are_refused(tmp_path: Path) -> None:
+    table = "# OSU MPI Allreduce Latency Test v7.4\n# Size       Avg Latency(us)\n4  {}\n"
+    command = "$ mpirun -np 4 {} ./osu_allreduce -m 4:64\n"
+    text = command.format("") + table.format(2.5) + command.format("") + table.format(3.5)
+    frame = load(written(tmp_path, text)).frame
+    assert list(frame["repeat_times_us"]) == ["2.5;3.5"]
+    other = text + command.format("--mca coll tuned") + table.format(4.5)
+    with pytest.raises(UsageError, match="the command differs"):
+        load(written(tmp_path, other))

@@ -254,7 +254,8 @@ def print_plants(draws: int, bases: Sequence[int] = (1, 3, 5)) -> None:
                     drawn = draw(seed, spread, count, 3, plant)
                     found += drawn.has_found
                     same += drawn.false_sames
-                cells.append(f"{100 * found / draws:.0f}" + f" ({same} same)" * (same > 0))
+                share = f"{100 * found / draws:.0f}"
+                cells.append(f"{same} same" if plant is share_of_rows else share)
             print(f"{name:26}" + "".join(cell.rjust(20) for cell in cells), flush=True)
 
 

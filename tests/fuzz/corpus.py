@@ -51,13 +51,14 @@ def rows() -> tuple[Sample, ...]:
 
 @cache
 def foreign_results() -> tuple[Sample, ...]:
-    """Results of nccl-tests and of the OSU micro-benchmarks."""
+    """Results of nccl-tests, rccl-tests and the OSU micro-benchmarks."""
     texts = tuple(
         Sample(text=file.read_text(), ending=".txt", change=mutate.data)
         for file in _files(DATA / "results", (".txt",))
     )
-    written = Sample(text=json.dumps(sample_json()), ending=".json", change=mutate.document)
-    return (*texts, written, written)
+    documents = (json.dumps(sample_json()), (DATA / "results" / "rccl_tests.json").read_text())
+    written = tuple(Sample(text=text, ending=".json", change=mutate.document) for text in documents)
+    return (*texts, *written, *written)
 
 
 @cache

@@ -2,8 +2,8 @@
 
 import math
 import re
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 from collbench.results.record import Record
 from collbench.results.statistics import interval
@@ -13,31 +13,14 @@ from collbench.spec.knobs import UNASKED
 from collbench.util.errors import UsageError
 from collbench.util.units import rate_gbs
 
-# characters; the longest of nccl-tests has less than 300, NCCL's own are longer and of no use here
-LONGEST_LINE = 4000
+MOST_PLACES_NAMED = 5
 MOST_ROWS = 20_000  # of a table; a sweep of 8 to 16G by 2 has 32
-MOST_RANKS = 1 << 20
 MOST_REPEATS = 1000  # the exact interval of more takes seconds a row
-# What launchers put before a line: mpirun --tag-output (Open MPI 4 and 5), mpirun -l (Intel,
-# MPICH), srun -l, pdsh, container logs.
-LAUNCH_PREFIX = re.compile(
-    r"\s{0,9}(?:\d{4}-\d\d-\d\d[T ]\S{8,30}\s{1,2})?"
-    r"(\[[^\]\s]{1,99},\d{1,9}\]<std\w{1,5}>:|\[\d{1,6}\]\s|\d{1,6}:\s|(?!#)[\w.-]{1,64}:\s)?\s*"
-)
 NUMBER = re.compile(r"\d{1,15}(?:\.\d{1,9})?(?:e[+-]?\d\d)?")
 # Longest first: allreduce holds reduce, allgather holds gather.
 _NAMED = re.compile(
     r"(all_?reduce|reduce_?scatter|all_?gather|all_?to_?all|broadcast|bcast|send_?recv|gather|scatter|reduce)(v?)(?![a-z])"
 )
-
-
-def lines_of(text: str) -> Iterator[tuple[int, str]]:
-    """Lines with their numbers, from 1 on; neither empty nor so long that they can be no row."""
-    return (
-        (number, line)
-        for number, line in enumerate(text.split("\n"), start=1)
-        if line and len(line) <= LONGEST_LINE
-    )
 
 
 def refuse_too_many(rows: Sequence[tuple[int, object]], name: str) -> None:
@@ -58,6 +41,18 @@ def op_in(text: str) -> OpName | None:
     """
     match = _NAMED.search(text.lower().replace("-", "_"))
     return collective(match[1]).name if match and not match[2] else None
+
+
+def op_named(program: str) -> OpName | None:
+    """The collective that a program measures, by the whole end of its name; None if we do not have
+    it.
+
+    >>> op_named("nccl_alltoall"), op_named("all_reduce_bias"), op_named("hypercube")
+    ('alltoall', None, None)
+    """
+    plain = program.lower().replace("-", "_")
+    match = _NAMED.search(plain)
+    return collective(match[1]).name if match and match.end(1) == len(plain) else None
 
 
 def dtype_of(text: str) -> str:
@@ -84,37 +79,6 @@ def devices_line(names: Sequence[str]) -> str:
     return ", ".join(f"{names.count(name)} x {name}" for name in dict.fromkeys(names))
 
 
-def ranks_of(op: OpName, rates: Iterable[tuple[float, float, float]], claimed: int) -> int:
-    """How many ranks make busbw of algbw in every one of (algbw, busbw, half a unit of their last
-    digit): `claimed` if it may be; 0 if unknown.
-
-    busbw / algbw is k (n-1)/n; where the factor is 1 for every n the rates show nothing, and
-    `claimed` stands.
-
-    >>> (
-    ...     ranks_of("allreduce", [(237.31, 355.96, 0.005)], 0),
-    ...     ranks_of("allreduce", [(237.31, 355.96, 0.005)], 8),
-    ...     ranks_of("broadcast", [], 8),
-    ... )
-    (4, 4, 8)
-    """
-    factor = collective(op).factor
-    if factor(2) == factor(3):
-        return claimed
-    whole, low, high = 2 * factor(2), 0.0, math.inf
-    for algbw, busbw, error in rates:
-        if algbw > error:
-            low = max(low, (busbw - error) / (algbw + error))
-            high = min(high, (busbw + error) / (algbw - error))
-    if claimed and low <= factor(claimed) <= high:
-        return claimed
-    if not 0 < low <= high < whole:
-        return claimed if high == math.inf else 0
-    fewest = math.ceil(whole / (whole - low) - 1e-9)
-    most = math.floor(whole / (whole - high) + 1e-9)
-    return fewest if fewest == most and 2 <= fewest <= MOST_RANKS else 0
-
-
 def foreign(
     *,
     op: OpName,
@@ -131,7 +95,6 @@ def foreign(
     iters: int,
     wrong: int | None,
     is_checked: bool,
-    run: str = "",
     host: str = "",
     device: str,
     versions: str,
@@ -167,7 +130,6 @@ def foreign(
         status="wrong" if failure or wrong else "error" if reason else "ok",
         reason=reason,
         notes="" if is_checked else "unchecked",
-        run=run,
         host=host,
         device=device,
         versions=versions,
@@ -182,6 +144,7 @@ def timed(
     """The row with these repeats, in place of those that it has."""
     factor, bounds = collective(row.op).factor, interval(times_us)
     low, high = bounds_us or (bounds.low, bounds.high)
+    low, high = min(low, bounds.median), max(high, bounds.median)
     algbw = rate_gbs(row.size_bytes, bounds.median / 1e6)
     # The bus bandwidth of some collectives does not depend on the number of ranks.
     is_known = row.ranks or factor(2) == factor(3)
@@ -197,35 +160,99 @@ def timed(
     )
 
 
-def merged(rows: Sequence[tuple[int, int, Record]], name: str) -> list[Record]:
-    """Rows of (table, line, row): one measured several times in one table becomes one row with
-    repeats.
+@dataclass(slots=True)
+class Remarks:
+    """What a reader must know of a file, each once, with the places that it is said of.
 
-    Raises UsageError if two tables measured the same (nothing in the file shows which is meant, or
-    what differs), or for too many repeats.
+    word: of a place, such as line.
+
+    >>> remarks = Remarks("line")
+    >>> remarks.add("{count} rows are cut ({at})", 3)
+    >>> remarks.add("{count} rows are cut ({at})", 5, 7)
+    >>> remarks.texts()
+    ('3 rows are cut (line 3, 5, 7)',)
     """
-    groups: dict[tuple[object, ...], tuple[int, int, list[Record]]] = {}
-    for table, line, row in rows:
-        first = groups.setdefault(row.key, (table, line, []))
-        if first[0] != table:
-            raise UsageError(
-                f"{name}, lines {first[1]} and {line}: two runs in one file measured the same"
-                f" ({row.op}, {row.size_bytes} bytes, {row.placement} of place)",
-                "give each run a file of its own: what differs between them is not in the file",
+
+    word: str
+    places: dict[str, list[int]] = field(default_factory=dict)
+
+    def add(self, text: str, *places: int) -> None:
+        """Keep a remark; {at} in its text are its places, {count} is their number."""
+        self.places.setdefault(text, []).extend(places)
+
+    def texts(self) -> tuple[str, ...]:
+        """The remarks in the order in which they were made."""
+        return tuple(
+            text.replace("{at}", f"{self.word} {_some(places)}").replace(
+                "{count}", str(len(places))
             )
-        first[2].append(row)
-    for _, line, same in groups.values():
-        if len(same) > MOST_REPEATS:
+            for text, places in self.places.items()
+        )
+
+
+def _some(places: Sequence[int]) -> str:
+    """Numbers of lines, not all of many.
+
+    >>> _some([3, 4]), _some(range(9))
+    ('3, 4', '0, 1, 2, 3, 4 ...')
+    """
+    more = " ..." if len(places) > MOST_PLACES_NAMED else ""
+    return ", ".join(map(str, places[:MOST_PLACES_NAMED])) + more
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Table:
+    """A table of one file. first, last: its lines. conditions: what is known of how it was
+    measured, by its name; tables that differ there measured something else.
+    """
+
+    first: int
+    last: int
+    conditions: Mapping[str, str]
+
+
+def merged(rows: Sequence[tuple[Table, int, Record]], name: str) -> list[Record]:
+    """Rows of (table, line, row): one measured several times, in one table or in several that
+    differ in nothing, becomes one row with repeats.
+
+    Raises UsageError if tables that were printed at once, or under other conditions, measured the
+    same, or for too many repeats.
+    """
+    groups: dict[tuple[object, ...], list[tuple[Table, int, Record]]] = {}
+    for one in rows:
+        groups.setdefault(one[2].key, []).append(one)
+    for group in groups.values():
+        first_table, first_line, row = group[0]
+        for table, line, _ in group[1:]:
+            if table is not first_table and (why := _difference(first_table, table)):
+                raise UsageError(
+                    f"{name}, lines {first_line} and {line}: two runs in one file measured the same"
+                    f" ({row.op}, {row.size_bytes} bytes, {row.placement} of place){why}",
+                    "give each run a file of its own",
+                )
+        if len(group) > MOST_REPEATS:
             raise UsageError(
-                f"{name}, line {line}: {len(same)} repeats of one size; at most {MOST_REPEATS} are"
-                " read",
+                f"{name}, line {group[-1][1]}: {len(group)} repeats of one size; at most"
+                f" {MOST_REPEATS} are read",
                 "give a part of the file",
             )
-    return [_joined(same) for _, _, same in groups.values()]
+    return [_joined([row for _, _, row in group]) for group in groups.values()]
+
+
+def _difference(a: Table, b: Table) -> str:
+    """Why a second run is no repeat of the first; empty if it is."""
+    if a.first <= b.last and b.first <= a.last:
+        return ": they print at once, so neither ran alone"
+    for title in dict.fromkeys((*a.conditions, *b.conditions)):
+        one, other = a.conditions.get(title, ""), b.conditions.get(title, "")
+        if one != other:
+            return f": {title} differs: {one or 'none'} | {other or 'none'}"
+    return ""
 
 
 def _joined(same: Sequence[Record]) -> Record:
     bad = next((row for row in same if row.status != "ok"), None)
     if bad is not None or len(same) == 1:
         return bad or same[0]
-    return timed(same[0], [time for row in same for time in row.repeat_times_us])
+    least_checked = max(same, key=lambda row: len(row.notes))
+    return timed(least_checked, [time for row in same for time in row.repeat_times_us])

@@ -1,94 +1,44 @@
 """The text that nccl-tests prints, of any version, as it comes out of launchers and with NCCL's own
 lines in between.
 
-The columns are those that the heading names: versions differ in root, redop, `#wrong` and its older
-form `error`, and in columns at the end. Source: nccl-tests 2.19.6 (util.cu, common.cu) and outputs
-of 2.0 to 2.19. Its JSON is nccl_tests_json's.
+Its tables are nccl_tests_table's; the numbers themselves say how they are to be read (proof.py).
+Its JSON is nccl_tests_json's.
 """
 
-import re
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Sequence
 
 from collbench.analysis.readers.foreign import (
-    LAUNCH_PREFIX,
-    NUMBER,
+    Remarks,
+    Table,
     devices_line,
     dtype_of,
     foreign,
     hosts_line,
-    lines_of,
     merged,
     op_in,
-    ranks_of,
+    op_named,
     refuse_too_many,
 )
+from collbench.analysis.readers.log_lines import log_lines
+from collbench.analysis.readers.nccl_tests_table import (
+    DEVIATION,
+    HEADING,
+    NO_TIMES,
+    Part,
+    Run,
+    RunParser,
+    TableRow,
+    number,
+)
+from collbench.analysis.readers.proof import Printed, Reading, reading_of
 from collbench.results.record import Record
-from collbench.spec.collectives import OpName
+from collbench.spec.collectives import OPS, OpName, collective
+from collbench.spec.dtypes import DTYPES, dtype
 from collbench.util.errors import UsageError
 
-MOST_LINES_NAMED = 5
-_TABLE_HEADING = re.compile(r"#\s+(?:size|bytes)\s+(?:count|N)\s+type\b(.*)")
-_TABLE_LINE = re.compile(r"(\d{1,18})\s+(\d{1,18})\s+([a-z]\w{1,20})(.*)")
-_RANK = re.compile(
-    r"#\s+Rank\s+(\d{1,7})\s.*?Pid\s+\d+\s+on\s+(\S+)\s+device\s+\d+\s+\[[^\]]*\]\s*(.*)"
-)
-_PROGRAM_ENDING = "_perf"
-_PROGRAM = re.compile(r"\b(\w{3,40})_perf\b")
-_START = re.compile(r"#\s*(?:nThread\s|nccl-tests version|Collective test starting|Using devices)")
-_MINE = re.compile(
-    r"#\s{1,3}nThread\s{1,3}\d|#\s{1,20}(?:size\s{1,20}count|bytes\s{1,20}N)\s{1,20}type|#"
-    r" nccl-tests version"
-)
-_ITERS = re.compile(r"\biters:?\s+(\d{1,9})\s+(?:agg|validation)")
-_VERSION = re.compile(r"nccl-tests version (\S{1,30})")
-_RCCL = re.compile(r"rccl-tests: Version (\S{1,40})")
-_LIBRARY = re.compile(r"nccl-library=(\d{4,6})\b")
-_LIBRARY_NAMED = re.compile(r"NCCL version (\d+\.\d+\.\d+)")
-_NRANKS = re.compile(r"\bnranks (\d{1,7})\b", re.IGNORECASE)
-_SET = re.compile(r"\b(NCCL_[A-Z0-9_]{1,40}) set by environment to (\S{1,40}?)\.?\s*$")
-_NO_TIMES = ("nan", "-nan", "inf", "-inf")  # as C prints them
-_NOT_COUNTED = ("error", "res", "delta")
-_OUT_OF_BOUNDS = re.compile(r"#\s*Out of bounds values\s*:\s*(\d{1,18})\s+(FAILED|OK)")
-
-
-@dataclass(slots=True, kw_only=True)
-class _Run:
-    """The contents of the lines above a table, and the rows of the table."""
-
-    program: str = ""
-    hosts: dict[int, str] = field(default_factory=dict)
-    devices: dict[int, str] = field(default_factory=dict)
-    iters: int = 0
-    version: str = ""
-    library: str = ""
-    nranks: int = 0
-    settings: dict[str, str] = field(default_factory=dict)
-    columns: tuple[str, ...] = ()
-    placements: tuple[str, ...] = ()
-    heading_line: int = 0
-    rows: list[tuple[int, "_TableRow"]] = field(default_factory=list)
-    broken: list[int] = field(default_factory=list)
-    failed: int = 0
-    has_end: bool = False
-    nothing: int = 0
-    doubled_line: int = 0
-
-    @property
-    def is_table(self) -> bool:
-        return bool(self.columns)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _TableRow:
-    """A line of the table; parts: placement, time, algbw, busbw, wrong."""
-
-    size_bytes: int
-    count: int
-    dtype: str
-    redop: str
-    root: int
-    parts: tuple[tuple[str, str, str, str, str], ...]
+_NOT_COUNTED = ("error", "res", "delta")  # the largest deviation
+# of a result of n ranks, over n - 1, by nccl-tests before 2.13 (common.cu); other types: 0
+_TOLERANCES = {"float16": 1e-2, "bfloat16": 1e-2, "float32": 1e-5, "float64": 1e-12}
 
 
 def is_mine(text: str) -> bool:
@@ -97,297 +47,313 @@ def is_mine(text: str) -> bool:
     >>> is_mine("# nThread 1 nGpus 8 minBytes 8\n"), is_mine("# OSU MPI Allreduce Latency Test\n")
     (True, False)
     """
-    return _MINE.search(text) is not None
+    return HEADING.search(text) is not None
 
 
 def read(text: str, name: str) -> tuple[list[Record], tuple[str, ...]]:
     """All rows, and remarks for the reader. Raises UsageError with the place."""
-    parser = _RunParser()
-    for number, line in lines_of(text):
-        parser.take(number, line)
+    parser = RunParser()
+    for line in log_lines(text, HEADING):
+        parser.take(line)
     runs = [run for run in parser.runs if run.is_table]
     if not runs:
         raise UsageError(
             f"{name}, line {text.count(chr(10)) + 1}: nccl-tests' output ends before its table",
             "the run failed: look at the end of the file",
         )
-    remarks: list[str] = []
-    rows: list[tuple[int, int, Record]] = []
-    for number, run in enumerate(runs, start=1):
-        if run.doubled_line:
-            raise UsageError(
-                f"{name}, line {run.doubled_line}: a rank is named twice: several programs, that"
-                " knew nothing of each other, print into one file",
-                "build nccl-tests with MPI=1",
-            )
+    remarks = Remarks("line")
+    if parser.orphans:
+        remarks.add(
+            "{count} lines that look like rows follow no heading: left out ({at})", *parser.orphans
+        )
+    rows: list[tuple[Table, int, Record]] = []
+    for run in runs:
+        _refuse_mixed(run, name)
         refuse_too_many(run.rows, name)
-        if "cputime" in run.columns:
-            raise UsageError(
-                f"{name}, line {run.heading_line}: these are times of the CPU (-C 1), not of the"
-                " collective",
-                "run nccl-tests without -C",
-            )
-        op = op_in(run.program or _stem(name))
-        if op is None and run.program:
-            remarks.append(
-                f"{run.program}_perf (line {run.heading_line}) is no collective of ours:"
-                f" {len(run.rows)} lines left out"
-            )
+        op = _op_of(run, name)
+        for text, places in _remarks(run, op):
+            remarks.add(text, *places)
+        if op is None or not run.rows:
             continue
-        if op is None:
-            raise UsageError(
-                f"{name}, line {run.heading_line}: the file does not name the collective",
-                "name the file after it, as in allreduce.txt",
-            )
-        remarks += _remarks(run)
-        ranks = _ranks(run, op)
-        known = len(run.hosts)
-        if known and ranks != known and run.rows:
-            remarks.append(
-                f"{known} lines name a rank, but busbw / algbw is that of {ranks or 'no number of'}"
-                f" ranks (line {run.heading_line})"
-            )
-        elif ranks and not known and ranks != run.nranks:
-            remarks.append(f"how many ranks: {ranks}, by busbw / algbw (line {run.heading_line})")
-        elif not ranks and run.rows:
-            remarks.append(
-                f"the number of ranks is not in the file (line {run.heading_line}): no bus"
-                " bandwidth"
-            )
-        name_of_run = str(number) if len(runs) > 1 else ""
+        reading = _reading(run, op, name)
+        for text, places in (*reading.remarks, *_ranks_remarks(run, reading.ranks)):
+            remarks.add(text, *places)
+        table = Table(first=run.first, last=run.last, conditions=_conditions(run))
         rows += [
-            (number, place, record)
+            (table, place, record)
             for place, row in run.rows
-            for record in _records(run, row, op, ranks, name_of_run)
+            for record in _records(run, place, row, op, reading)
         ]
+    said = remarks.texts()
     if not rows:
-        why = (
-            f": no row: {'; '.join(remarks)}"
-            if remarks
-            else f", line {runs[-1].heading_line}: no row follows the heading"
-        )
+        why = f": no row: {'; '.join(said)}" if said else f", {_no_row(runs[-1])}"
         raise UsageError(name + why, "the run failed: look at the end of the file")
-    return merged(rows, name), tuple(remarks)
+    return merged(rows, name), said
 
 
-def _stem(name: str) -> str:
-    return name.replace("\\", "/").rpartition("/")[2]
+def _no_row(run: Run) -> str:
+    return f"line {run.heading_line}: no row follows the heading"
 
 
-def _remarks(run: _Run) -> Iterator[str]:
-    if run.broken:
-        some = ", ".join(map(str, run.broken[:MOST_LINES_NAMED])) + (
-            " ..." if len(run.broken) > MOST_LINES_NAMED else ""
+def _op_of(run: Run, name: str) -> OpName | None:
+    """The collective of a table: by its program, else by the file's name if the rows may be of it,
+    else by the rows; None for a program that is no collective of ours. Raises UsageError if nothing
+    tells it.
+    """
+    if run.program:
+        return op_named(run.program)
+    named = op_in(name.replace("\\", "/").rpartition("/")[2])
+    if named is not None and _may_be(named, run):
+        return named
+    by_rows = _op_by_rows(run)
+    run.is_op_by_rows = by_rows is not None
+    if by_rows is None and named is None:
+        raise UsageError(
+            f"{name}, line {run.heading_line}: the file does not name the collective",
+            "name the file after it, as in allreduce.txt",
         )
-        yield f"{len(run.broken)} cut lines left out (line {some})"
-    if run.nothing:
-        yield f"{run.nothing} rows of 0 bytes left out"
-    if any(column in _NOT_COUNTED for column in run.columns):
+    return by_rows or named
+
+
+def _refuse_mixed(run: Run, name: str) -> None:
+    """Raise UsageError for a table that several programs print at once, or whose times are of
+    something else.
+    """
+    doubled, what = run.doubled_line, run.doubled
+    if not doubled and run.is_after_empty:
+        keys = [(row.size_bytes, row.dtype, row.redop, row.root) for _, row in run.rows]
+        same = (run.rows[at][0] for at in range(1, len(keys)) if keys[at] == keys[at - 1])
+        doubled, what = next(same, 0), "a size is printed twice"
+    without = [line for line, row in run.rows if row.redop in ("", "none")]
+    if not doubled and 0 < len(without) < len(run.rows):
+        doubled, what = without[0], "rows with a reduction stand beside rows without one"
+    if doubled:
+        raise UsageError(
+            f"{name}, line {doubled}: {what}: several programs, that knew nothing of each other,"
+            " print into one file",
+            "build nccl-tests with MPI=1",
+        )
+    if "cputime" in run.columns:
+        raise UsageError(
+            f"{name}, line {run.heading_line}: these are times of the CPU (-C 1), not of the"
+            " collective",
+            "run nccl-tests without -C",
+        )
+
+
+def _remarks(run: Run, op: OpName | None) -> Iterator[tuple[str, Sequence[int]]]:
+    """Texts for Remarks, each with its places."""
+    here = (run.heading_line,)
+    if op is None:
         yield (
-            "this version prints how far results are off, not how many are wrong (line"
-            f" {run.heading_line}): wrong is left empty"
+            f"{run.program}_perf ({{at}}) is no collective of ours: {len(run.rows)} lines left out",
+            here,
+        )
+        return
+    if run.is_op_by_rows:
+        yield (
+            "neither program nor name of the file tell the collective ({at}): columns and rates are"
+            f" those of {op} alone",
+            here,
+        )
+    if run.broken:
+        yield "{count} cut lines left out ({at})", run.broken
+    if run.halves:
+        yield "{count} rows have no time in place ({at})", run.halves
+    if run.nothing:
+        yield "{count} rows of 0 bytes left out", run.nothing
+    if any(column in _NOT_COUNTED for column in run.columns) and _is_any_checked(run):
+        yield (
+            "this version prints how far results are off, not how many are wrong ({at}): wrong is"
+            " left empty",
+            here,
         )
     if not run.has_end:
-        yield (
-            f"the table of line {run.heading_line} has no end: the run stopped, or the file is cut"
-        )
+        yield "the table of {at} has no end: the run stopped, or the file is cut", here
     if run.failed:
-        yield f"{run.failed} values out of bounds: nccl-tests calls this run failed"
+        yield f"{run.failed} values out of bounds: nccl-tests calls this run failed ({{at}})", here
+        if run.rows and not _shows_failures(run):
+            yield "no row of the table shows which failed ({at}): none counts as checked", here
+    if run.rows and not _is_any_checked(run):
+        yield "no result was checked ({at}: -c 0)", here
 
 
-@dataclass(slots=True, kw_only=True)
-class _RunParser:
-    """The runs in a text, from its lines one by one. Each launcher's prefix has a run of its own;
-    NCCL's own lines come from every rank and belong to the run of that time.
-    """
-
-    runs: list[_Run] = field(default_factory=list)
-    current: dict[str, _Run] = field(default_factory=dict)
-    program: str = ""
-    nranks: int = 0
-    library: str = ""
-    settings: dict[str, str] = field(default_factory=dict)
-
-    def take(self, number: int, whole: str) -> None:
-        """The next line."""
-        prefix = LAUNCH_PREFIX.match(whole)
-        tag, line = (
-            (prefix[1] or "", whole[prefix.end() :].rstrip()) if prefix else ("", whole.rstrip())
+def _ranks_remarks(run: Run, ranks: int) -> Iterator[tuple[str, Sequence[int]]]:
+    here, known = (run.heading_line,), len(run.hosts)
+    if known and ranks == run.claimed_ranks < known:
+        yield f"{known} lines name a rank, in groups of {ranks} ({{at}})", here
+    elif known and ranks != known:
+        yield (
+            f"{known} lines name a rank, but busbw / algbw is that of {ranks or 'no number of'}"
+            " ranks ({at})",
+            here,
         )
-        if (
-            _PROGRAM_ENDING in line
-            and "NCCL" not in line
-            and "concluded" not in line
-            and (named := _PROGRAM.search(line))
-        ):
-            self.program = named[1]
-            if tag in self.current and not self.current[tag].is_table:
-                self.current[tag].program = named[1]
-        if line.startswith("#"):
-            run = self._run(tag.strip(), line)
-            _add_comment(run, number, line)
-            run.program = run.program or self.program
-        elif (
-            (row := _TABLE_LINE.match(line))
-            and (table := self.current.get(tag.strip())) is not None
-            and table.is_table
-        ):
-            _add_row(table, number, row)
-            table.nranks = table.nranks or self.nranks
-            table.library = table.library or self.library
-            table.settings = self.settings
-        elif (ours := _RCCL.match(whole.strip())) and self.runs:
-            self.runs[-1].version = f"rccl-tests {ours[1]}"
-        elif "NCCL" in line:
-            self._add_library_line(line)
-
-    def _run(self, tag: str, line: str) -> _Run:
-        """The run that a comment belongs to; a program that starts after a table is a new one."""
-        run = self.current.get(tag)
-        if run is None or (run.is_table and (_START.match(line) or _TABLE_HEADING.match(line))):
-            if run is not None:
-                self.nranks, self.library, self.settings = 0, "", {}
-            run = self.current[tag] = _Run()
-            self.runs.append(run)
-        return run
-
-    def _add_library_line(self, line: str) -> None:
-        if match := _NRANKS.search(line):
-            self.nranks = int(match[1])
-        elif match := _SET.search(line):
-            self.settings[match[1]] = match[2]
-        elif match := _LIBRARY_NAMED.search(line):
-            self.library = match[1]
+    elif ranks and not known and ranks != run.nranks:
+        yield f"how many ranks: {ranks}, by busbw / algbw ({{at}})", here
+    elif not ranks:
+        yield "the number of ranks is not in the file ({at}): no bus bandwidth", here
 
 
-def _add_comment(run: _Run, number: int, line: str) -> None:
-    if heading := _TABLE_HEADING.match(line):
-        run.columns, run.heading_line = tuple(heading[1].split()), number
-        if len(run.placements) != sum(column in ("time", "cputime") for column in run.columns):
-            run.placements = ("out", "in")
-    elif "of-place" in line or "in-place" in line:
-        run.placements = tuple(
-            "out" if word == "out-of-place" else "in"
-            for word in line.split()
-            if word in ("out-of-place", "in-place")
+def _conditions(run: Run) -> dict[str, str]:
+    """What two runs of one log must share to be repeats of one measurement."""
+    return {
+        "the stream of lines": run.stream,
+        "the command": run.command,
+        "what is set": " ".join(f"{name}={value}" for name, value in sorted(run.settings.items())),
+        "how it ran": " ".join(f"{name}: {value}" for name, value in sorted(run.modes.items())),
+        "the host": hosts_line(run.hosts.values()),
+        "the device": devices_line(list(run.devices.values())),
+        "the version": f"{run.version} {run.library}".strip(),
+    }
+
+
+def _half_unit(text: str) -> float:
+    """Half a unit of the last digit."""
+    digits, _, power = text.partition("e")
+    return 10.0 ** (int(power or 0) - len(digits.partition(".")[2])) / 2
+
+
+def _reading(run: Run, op: OpName, name: str) -> Reading:
+    printed = [
+        Printed(
+            line=line,
+            placement=part.placement,
+            size_bytes=row.size_bytes,
+            time=float(part.time),
+            time_error=_half_unit(part.time),
+            algbw=float(part.algbw) * run.rate_gbs,
+            algbw_error=_half_unit(part.algbw) * run.rate_gbs,
+            busbw=float(part.busbw) * run.rate_gbs,
+            busbw_error=_half_unit(part.busbw) * run.rate_gbs,
         )
-    elif rank := _RANK.match(line):
-        run.doubled_line = run.doubled_line or (number if int(rank[1]) in run.hosts else 0)
-        run.hosts[int(rank[1])], run.devices[int(rank[1])] = rank[2], rank[3].strip()
-    elif failed := _OUT_OF_BOUNDS.match(line):
-        run.has_end, run.failed = True, int(failed[1]) if failed[2] == "FAILED" else 0
-    if match := _ITERS.search(line):
-        run.iters = int(match[1])
-    if match := _VERSION.search(line):
-        run.version = f"nccl-tests {match[1]}"
-    if match := _LIBRARY.search(line):
-        run.library = nccl_version(int(match[1]))
-
-
-def nccl_version(code: int) -> str:
-    """NCCL_VERSION_CODE in words: major x 10000 + minor x 100 + patch, before 2.9 major x 1000.
-
-    >>> nccl_version(22809), nccl_version(2708)
-    ('2.28.9', '2.7.8')
-    """
-    unit = 10000 if code >= 10000 else 1000
-    return f"{code // unit}.{code % unit // 100}.{code % 100}"
-
-
-def _add_row(run: _Run, number: int, match: re.Match[str]) -> None:
-    """Keep a line of the table, or note that it is cut."""
-    if not int(match[1]):
-        run.nothing += 1
-        return
-    columns = run.columns
-    starts = [place for place, column in enumerate(columns) if column in ("time", "cputime")]
-    cells = match[4].split()
-    # Versions before 2.11 leave the reduction blank where there is none.
-    redop = cells.pop(0) if cells and cells[0].isalpha() and cells[0] not in ("nan", "inf") else ""
-    has_root = "root" in columns and cells and re.fullmatch(r"-?\d{1,9}", cells[0])
-    root = cells.pop(0) if has_root else "0"
-    parts = []
-    for placement, start in zip(run.placements, starts, strict=False):
-        part = cells[start - starts[0] : start - starts[0] + 4]
-        if _is_cut(part):
-            run.broken.append(number)
-            return
-        is_counted = columns[start + 3 : start + 4] and columns[start + 3] not in _NOT_COUNTED
-        wrong = part[3] if is_counted or part[3] == "N/A" else ""
-        parts.append((placement, part[0], part[1], part[2], wrong))
-    run.rows.append(
-        (
-            number,
-            _TableRow(
-                size_bytes=int(match[1]),
-                count=int(match[2]),
-                dtype=match[3],
-                redop=redop,
-                root=int(root),
-                parts=tuple(parts),
-            ),
-        )
-    )
-
-
-def _number(text: str) -> float | None:
-    return float(text) if NUMBER.fullmatch(text) else None
-
-
-def _is_cut(cells: list[str]) -> bool:
-    """Whether these are not time, algbw, busbw and wrong."""
-    return (
-        len(cells) < 4
-        or any(_number(cell) is None and cell not in _NO_TIMES for cell in cells[:3])
-        or (_number(cells[3]) is None and cells[3] != "N/A")
-    )
-
-
-def _ranks(run: _Run, op: OpName) -> int:
-    claimed = max(run.hosts, default=-1) + 1 or run.nranks
-    rates = [part[2:4] for _, row in run.rows for part in row.parts]
-    return ranks_of(
+        for line, row in run.rows
+        for part in row.parts
+        if not {part.time, part.algbw, part.busbw} & set(NO_TIMES)
+    ]
+    return reading_of(
         op,
-        [
-            (float(algbw), float(busbw), _half_unit(algbw, busbw))
-            for algbw, busbw in rates
-            if not {algbw, busbw} & set(_NO_TIMES)
-        ],
-        claimed,
+        printed,
+        claimed=run.claimed_ranks,
+        counted=_counted_ranks(run, op),
+        unit=run.unit,
+        name=name,
+        place=run.heading_line,
     )
 
 
-def _half_unit(*texts: str) -> float:
-    """Half a unit of the last digit of the number written least exactly."""
-    units = []
-    for text in texts:
-        digits, _, power = text.partition("e")
-        units.append(10.0 ** (int(power or 0) - len(digits.partition(".")[2])))
-    return max(units) / 2
+def _op_by_rows(run: Run) -> OpName | None:
+    """The only collective that the columns and the rates of a table may be of; None if several."""
+    fitting = [op for op in OPS if run.rows and _may_be(op, run) and _is_checked_as(op, run)]
+    return fitting[0] if len(fitting) == 1 else None
 
 
-def _records(run: _Run, row: _TableRow, op: OpName, ranks: int, number: str) -> Iterator[Record]:
+def _may_be(op: OpName, run: Run) -> bool:
+    """Whether columns, counts and rates are those of a collective."""
+    known = collective(op)
+    has_redop = any(row.redop not in ("", "none") for _, row in run.rows)
+    is_rooted = "root" in run.columns_before and all(row.root >= 0 for _, row in run.rows)
+    # versions with all columns in every table print the operation of sendrecv, too
+    has_any_redop = op == "sendrecv" and {"redop", "root"} <= set(run.columns_before)
+    if known.is_rooted != is_rooted or (known.is_reduction != has_redop and not has_any_redop):
+        return False
+    # a single rank has one block
+    if run.claimed_ranks != 1 and known.size_in_blocks != (_size_over_count(run) > 1):
+        return False
+    try:
+        return not _reading(run, op, "").misfits
+    except UsageError:
+        return False
+
+
+def _is_checked_as(op: OpName, run: Run) -> bool:
+    """Whether results in place are checked or not as those of a collective are: since September
+    2022 they are not where in place has no meaning.
+    """
+    if not _is_any_checked(run) or "#wrong" not in run.columns:
+        return True
+    in_place = {part.check for _, row in run.rows for part in row.parts if part.placement == "in"}
+    return not in_place or (in_place == {"N/A"}) is not collective(op).has_in_place
+
+
+def _is_any_checked(run: Run) -> bool:
+    return any(_is_checked(run, part) for _, row in run.rows for part in row.parts)
+
+
+def _size_over_count(run: Run) -> int:
+    """Size over the bytes of `count` elements, of all rows; 0 if it is no one whole number."""
+    numbers = set()
+    for _, row in run.rows:
+        name = dtype_of(row.dtype)
+        known = next((one for one in DTYPES if one == name), None)
+        block = row.count * dtype(known).item_bytes if known else 0
+        numbers.add(row.size_bytes // block if block and not row.size_bytes % block else 0)
+    return numbers.pop() if len(numbers) == 1 else 0
+
+
+def _counted_ranks(run: Run, op: OpName) -> int:
+    """The number of ranks by which size and count of every row differ; 0 if there is none."""
+    ratio = _size_over_count(run) if collective(op).size_in_blocks else 0
+    return ratio if ratio > 1 else 0
+
+
+def _is_checked(run: Run, part: Part) -> bool:
+    # the oldest versions print -1 where nothing is checked
+    if part.check == "N/A" or part.check.startswith("-"):
+        return False
+    # what counts wrong elements has checked them
+    return run.validation != 0 or ("#wrong" in run.columns and bool(number(part.check)))
+
+
+def _failure(run: Run, row: TableRow, part: Part) -> str:
+    """Why a result of a version that counts no wrong elements is wrong; empty if it is not."""
+    match = DEVIATION.fullmatch(part.check)
+    if not match or "#wrong" in run.columns or not _is_checked(run, part):
+        return ""
+    n = max(run.claimed_ranks, 2)
+    is_over = float(match[1]) > _TOLERANCES.get(dtype_of(row.dtype), 0.0) * (n - 1)
+    is_known_right = run.has_end and not run.failed
+    return f"off by {match[1]}" if match[2] or (is_over and not is_known_right) else ""
+
+
+def _shows_failures(run: Run) -> bool:
+    """Whether a row, whole or cut, may be the one that failed."""
+    return bool(run.broken) or any(
+        _failure(run, row, part) or ("#wrong" in run.columns and number(part.check))
+        for _, row in run.rows
+        for part in row.parts
+    )
+
+
+def _records(run: Run, place: int, row: TableRow, op: OpName, reading: Reading) -> Iterator[Record]:
     settings = "".join(f" {name}={value}" for name, value in sorted(run.settings.items()))
-    versions = [run.version or "nccl-tests", f"nccl {run.library}" if run.library else ""]
+    versions = [run.version or "nccl-tests", run.library]
     library = "; ".join(filter(None, versions)) + (f" with{settings}" if settings else "")
-    for placement, time, _, _, wrong in row.parts:
-        count = _number(wrong)
+    is_unclear = bool(run.failed) and not _shows_failures(run)
+    for part in row.parts:
+        if (place, part.placement) in reading.misfits:
+            continue
+        is_counted = "#wrong" in run.columns and _is_checked(run, part)
+        count = number(part.check) if is_counted else None
+        low, high = part.bounds or ("", "")
         yield foreign(
             op=op,
             backend="nccl",
             dtype=dtype_of(row.dtype),
             redop=row.redop,
             root=row.root,
-            placement=placement,
-            ranks=ranks,
+            placement=part.placement,
+            ranks=reading.ranks,
             hosts=len(set(run.hosts.values())),
-            size_bytes=row.size_bytes,
+            size_bytes=row.size_bytes * (reading.ranks if reading.is_block else 1),
             count=row.count,
-            times_us=[float(time)],
+            times_us=[float(part.time) * reading.to_us],
+            bounds_us=(
+                (float(low) * reading.to_us, float(high) * reading.to_us) if part.bounds else None
+            ),
             iters=run.iters,
             wrong=None if count is None else int(count),
-            is_checked=wrong != "N/A",
-            run=number,
+            is_checked=_is_checked(run, part) and not is_unclear,
+            failure=_failure(run, row, part),
             host=hosts_line(run.hosts.values()),
             device=devices_line(list(run.devices.values())),
             versions=library,

@@ -9,25 +9,31 @@ environment of the run, of which only NCCL_* is kept: the rest may be secret. So
 
 import math
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import TypedDict
 
 from collbench.analysis.readers.foreign import (
+    MOST_REPEATS,
+    Remarks,
+    Table,
     devices_line,
     dtype_of,
     foreign,
     hosts_line,
     merged,
     op_in,
-    ranks_of,
+    op_named,
 )
-from collbench.analysis.readers.nccl_tests import nccl_version
+from collbench.analysis.readers.nccl_tests_table import nccl_version
+from collbench.analysis.readers.proof import MOST_RANKS, Printed, Reading, reading_of
 from collbench.results.record import Record
+from collbench.results.statistics import interval
 from collbench.spec.collectives import OpName
 from collbench.util.errors import UsageError
 from collbench.util.reading import parse_json
 
-# algbw and busbw have six digits after the point; each is rounded once more on its way
-HALF_UNIT = 1e-6
+# times and rates have six digits after the point; each is rounded once more on its way
+_HALF_UNIT = 1e-6
 MOST_INTEGER = 2**63 - 1
 _MOST_CHARS = 32 << 20
 _PARTS = (("out", "out_of_place"), ("in", "in_place"))
@@ -45,28 +51,82 @@ def read(text: str, name: str) -> tuple[list[Record], tuple[str, ...]]:
     if not results:
         raise UsageError(f"{name}: 'results' is empty", "the run failed: look at its text output")
     op = _op(whole, name)
-    remarks: list[str] = []
-    run = _run(whole, op, results)
-    iters = _whole(_mapping(whole.get("config")), "iterations", 0)
-    if not run["ranks"]:
-        remarks.append("the number of ranks is not in the file: no bus bandwidth")
+    config = _mapping(whole.get("config"))
+    reading = _reading(op, config, results, name)
+    remarks = Remarks("result")
+    for text, places in reading.remarks:
+        remarks.add(text, *places)
+    run = _run(whole, reading.ranks)
+    if not reading.ranks:
+        remarks.add("the number of ranks is not in the file: no bus bandwidth")
+    elif reading.ranks != _claimed_ranks(config):
+        remarks.add(
+            f"the configuration names {_claimed_ranks(config)} ranks, but busbw / algbw is that of"
+            f" {reading.ranks}"
+        )
+    has_checks = _whole(config, "validation", 1) != 0
+    iters = _whole(config, "iterations", 0)
+    table = Table(first=1, last=len(results), conditions={})
     rows = [
-        (1, place, record)
+        (table, place, record)
         for place, item in enumerate(results, start=1)
-        for record in _records(item, op, run, iters, f"{name}, result {place}")
+        for record in _records(
+            item, op, run, reading, iters, f"{name}, result {place}", place, has_checks=has_checks
+        )
     ]
     if not rows:
         raise UsageError(f"{name}: no result has a time", "the run failed: look at its text output")
+    if all("unchecked" in record.notes for _, _, record in rows):
+        remarks.add("no result was checked (-c 0)")
     bounds = whole.get("out_of_bounds")
     if isinstance(bounds, dict) and bounds.get("okay") == "false":
-        remarks.append("nccl-tests calls this run failed: values out of bounds")
-    return merged(rows, name), tuple(remarks)
+        remarks.add("nccl-tests calls this run failed: values out of bounds")
+        if not any(record.status == "wrong" for _, _, record in rows):
+            remarks.add("no result shows which: none counts as checked")
+            rows = [
+                (table, place, replace(record, notes="unchecked")) for table, place, record in rows
+            ]
+    return merged(rows, name), remarks.texts()
+
+
+def _claimed_ranks(config: Mapping[str, object]) -> int:
+    """How many ranks the configuration names: a device listed is the first of a process."""
+    listed = config.get("devices")
+    devices = max(len(listed) if isinstance(listed, list) else 0, 1)
+    ranks = devices * _whole(config, "nthreads", 1) * _whole(config, "ngpus", 1)
+    return min(ranks, MOST_RANKS)
+
+
+def _reading(op: OpName, config: Mapping[str, object], results: list[object], name: str) -> Reading:
+    printed = []
+    for place, item in enumerate(results, start=1):
+        for placement, key in _PARTS:
+            part = _mapping(_mapping(item).get(key))
+            size = _number(_mapping(item).get("size"))
+            time, algbw, busbw = (_number(part.get(key)) for key in ("time", "alg_bw", "bus_bw"))
+            if None not in (size, time, algbw, busbw):
+                printed.append(
+                    Printed(
+                        line=place,
+                        placement=placement,
+                        size_bytes=int(size or 0),
+                        time=time or 0.0,
+                        time_error=_HALF_UNIT,
+                        algbw=algbw or 0.0,
+                        algbw_error=_HALF_UNIT,
+                        busbw=busbw or 0.0,
+                        busbw_error=_HALF_UNIT,
+                    )
+                )
+    claimed = _claimed_ranks(config)
+    return reading_of(op, printed, claimed=claimed, counted=0, unit="us", name=name, place=1)
 
 
 def _op(whole: Mapping[str, object], name: str) -> OpName:
     args = whole.get("args")
     program = args[0] if isinstance(args, list) and args and isinstance(args[0], str) else ""
-    op = op_in(program.rpartition("/")[2]) if program else op_in(name.rpartition("/")[2])
+    named = program.replace("\\", "/").rpartition("/")[2].partition("_perf")[0]
+    op = op_named(named) if program else op_in(name.rpartition("/")[2])
     if op is None:
         raise UsageError(
             f"{name}: {program or 'the file'} names no collective of ours",
@@ -86,21 +146,10 @@ class _RunColumns(TypedDict):
     timestamp: str
 
 
-def _run(whole: Mapping[str, object], op: OpName, results: list[object]) -> _RunColumns:
+def _run(whole: Mapping[str, object], ranks: int) -> _RunColumns:
     """The columns that all rows of a run share."""
-    config = _mapping(whole.get("config"))
-    listed = config.get("devices")
+    listed = _mapping(whole.get("config")).get("devices")
     devices = [_mapping(device) for device in listed] if isinstance(listed, list) else []
-    # a device listed is the first of a process
-    claimed = max(len(devices), 1) * _whole(config, "nthreads", 1) * _whole(config, "ngpus", 1)
-    rates = []
-    for item in results:
-        for _, key in _PARTS:
-            part = _mapping(_mapping(item).get(key))
-            algbw, busbw = _number(part.get("alg_bw")), _number(part.get("bus_bw"))
-            if algbw is not None and busbw is not None:
-                rates.append((algbw, busbw, HALF_UNIT))
-    ranks = ranks_of(op, rates, min(claimed, 1 << 20))
     env = whole.get("env")
     settings = (
         sorted(item for item in env if isinstance(item, str) and item.startswith("NCCL_"))
@@ -125,7 +174,17 @@ def _run(whole: Mapping[str, object], op: OpName, results: list[object]) -> _Run
     }
 
 
-def _records(item: object, op: OpName, run: _RunColumns, iters: int, place: str) -> list[Record]:
+def _records(
+    item: object,
+    op: OpName,
+    run: _RunColumns,
+    reading: Reading,
+    iters: int,
+    place: str,
+    number: int,
+    *,
+    has_checks: bool,
+) -> list[Record]:
     row = _mapping(item)
     size, count, kind = _number(row.get("size")), _number(row.get("count")), row.get("type")
     if size == 0:
@@ -161,6 +220,8 @@ def _records(item: object, op: OpName, run: _RunColumns, iters: int, place: str)
                 f"{place}, {key}: time is missing or no number",
                 "the file is not as nccl-tests wrote it",
             )
+        if (number, placement) in reading.misfits:
+            continue
         records.append(
             foreign(
                 op=op,
@@ -169,16 +230,34 @@ def _records(item: object, op: OpName, run: _RunColumns, iters: int, place: str)
                 redop=str(row.get("redop", "")),
                 root=root if abs(root) < MOST_INTEGER else 0,
                 placement=placement,
-                size_bytes=int(size),
+                size_bytes=int(size) * (reading.ranks if reading.is_block else 1),
                 count=int(count),
-                times_us=[math.nan if time is None else time],
+                times_us=[math.nan if time is None else time * reading.to_us],
+                bounds_us=_bounds(row.get(f"{key}_per_iter"), reading.to_us),
                 iters=_whole(row, "actual_iterations", 0) or iters,
-                wrong=None if wrong is None else int(wrong),
-                is_checked=wrong is not None,
+                wrong=None if wrong is None or not has_checks else int(wrong),
+                is_checked=wrong is not None and has_checks,
                 **run,
             )
         )
     return records
+
+
+def _bounds(value: object, to_us: float) -> tuple[float, float] | None:
+    """Bounds of the time by the times of the iterations; None where there are none.
+
+    The iterations of one run are no repeats of it: they share its drift.
+    """
+    per_iteration = _mapping(value)
+    listed = per_iteration.get("times_us")
+    times = [_number(time) for time in listed] if isinstance(listed, list) else []
+    skipped = _whole(per_iteration, "skipped_iterations", 0)
+    known = [time for time in times[skipped:] if time is not None and time > 0]
+    if not known or len(known) > MOST_REPEATS:
+        low, high = _number(per_iteration.get("min_us")), _number(per_iteration.get("max_us"))
+        return (low * to_us, high * to_us) if low and high and 0 < low <= high else None
+    bounds = interval(known)
+    return bounds.low * to_us, bounds.high * to_us
 
 
 def _mapping(value: object) -> Mapping[str, object]:

@@ -1,57 +1,78 @@
 """The text of OSU micro-benchmarks' collectives: a size and an average latency a line, with -f also
-the least, the most and the iterations.
+the least, the most and the iterations, with -z percentiles, with -c whether the result was right.
 
 The time is the mean over ranks of each rank's mean, where nccl-tests and we give the slowest
 rank's. The size is one rank's block for allgather, alltoall, gather and scatter, which S is n of;
-the number of ranks is never in the text, but a launch line above it may show it. Source: OSU
-micro-benchmarks 5.6 to 7.5 (osu_util_mpi.c, and the collectives' own files).
+the number of ranks is never in the text, but a launch line above it may show it. With -T all one
+title has a table for each type. Source: OSU micro-benchmarks 5.6 to 7.5 (osu_util_mpi.c, and the
+collectives' own files).
 """
 
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import get_args
 
 from collbench.analysis.readers.foreign import (
-    LAUNCH_PREFIX,
-    MOST_RANKS,
     NUMBER,
+    Remarks,
+    Table,
     dtype_of,
     foreign,
-    lines_of,
     merged,
     op_in,
     refuse_too_many,
 )
+from collbench.analysis.readers.launch_line import conditions_of_command, launched_ranks
+from collbench.analysis.readers.log_lines import Line, log_lines
+from collbench.analysis.readers.proof import MOST_RANKS
 from collbench.results.record import Record
 from collbench.spec.collectives import OpName, collective
 from collbench.spec.dtypes import DtypeName, dtype
 from collbench.util.errors import UsageError
 
-_TITLE_LINE = re.compile(r"#?\s{0,3}OSU MPI(-\w{1,12})?\s(.{1,80}?)\sTest\b(?:\s+v(\S{1,20}))?")
-_LAUNCH = re.compile(
-    r"\s(?:-n|-np|--np|--ntasks)[ =]?(\d{1,7})\s.*\bosu_\w+|#\s*ranks:?\s+(\d{1,7})\b"
+# What only OSU micro-benchmarks print, at the start of their lines.
+HEADING = re.compile(r"(?:#\s{0,3})?OSU\s[A-Z]\S{0,40}\s.{0,80}?\bTest\b|#\s{0,3}Datatype:\s*MPI_")
+_TITLE_LINE = re.compile(
+    r"(?:#\s{0,3})?OSU (MPI|NCCL|RCCL)(-\w{1,12})?\s(.{1,80}?)\sTest\b(?:\s+v(\S{1,20}))?"
 )
+_ANY_TITLE = re.compile(r"(?:#\s{0,3})?OSU\s(.{1,120}?)\sTest\b(?:\s+v(\S{1,20}))?")
+_BACKENDS = {"MPI": "mpi", "NCCL": "nccl", "RCCL": "nccl"}
+_STATED_RANKS = re.compile(r"#\s*ranks:?\s+(\d{1,7})\b")
+_PROGRAM = re.compile(r"\bosu_\w{1,60}")
 _DATATYPE = re.compile(r"#\s*Datatype:\s*(\w{1,30}?)\.?\s*$")
 _SIZE_HEADING = re.compile(r"#\s*Size\b(.*)")
 _SIZE_LINE = re.compile(r"(\d{1,18})\s+(\d.*|nan.*)")
-# overlap with computing, or other operations
+_OTHER_TOOL = re.compile(r"#\s{0,3}(?:nThread:?\s\d|nccl-tests version)")
+# overlap with computing, or other operations; its size is not said alike by all versions
 _NO_COLLECTIVES = ("non-blocking", "persistent", "neighbor")
-_TIME = "avg latency(us)"
+_TIMES = ("avg latency(us)", "latency(us)")
+_VERDICTS = ("Pass", "Fail")
 
 
 @dataclass(slots=True, kw_only=True)
 class _OsuTable:
-    """One benchmark's output."""
+    """One table of one type of a benchmark's output."""
 
     title: str
+    op: OpName | None
     line: int
+    last: int
     version: str
     memory: str
+    backend: str
     ranks: int
+    command: str
+    stream: str
     dtype: str = ""
     columns: tuple[str, ...] = ()
     rows: list[tuple[int, tuple[str, ...]]] = field(default_factory=list)
     broken: list[int] = field(default_factory=list)
+
+    @property
+    def time_column(self) -> str:
+        """The column of the time; empty if there is none."""
+        columns = self.columns or _TIMES[:1]
+        return next((column for column in _TIMES if column in columns), "")
 
 
 def is_mine(text: str) -> bool:
@@ -60,55 +81,77 @@ def is_mine(text: str) -> bool:
     >>> is_mine("# OSU MPI-CUDA Allreduce Latency Test v7.4\n"), is_mine("# nThread 1 nGpus 8\n")
     (True, False)
     """
-    return _TITLE_LINE.search(text) is not None
+    return HEADING.search(text) is not None
 
 
 def read(text: str, name: str) -> tuple[list[Record], tuple[str, ...]]:
     """All rows, and remarks for the reader. Raises UsageError with the place."""
-    tables, remarks = _tables(text), ["OSU's time is the mean over ranks, not the slowest rank's"]
-    rows: list[tuple[int, int, Record]] = []
-    for number, table in enumerate(tables, start=1):
-        op = _op(table.title)
-        if op is None:
-            remarks.append(
-                f"'{table.title}' (line {table.line}) is no collective of ours: {len(table.rows)}"
-                " lines left out"
+    parser = _OsuParser()
+    for line in log_lines(text, HEADING):
+        parser.take(line)
+    tables = parser.tables
+    remarks = Remarks("line")
+    rows: list[tuple[Table, int, Record]] = []
+    for table in tables:
+        if table.op is None:
+            remarks.add(
+                f"'{table.title}' ({{at}}) is no collective of ours: {len(table.rows)} lines left"
+                " out",
+                table.line,
             )
             continue
-        if table.columns and _TIME not in table.columns:
+        if table.columns and not table.time_column:
             raise UsageError(
-                f"{name}, line {table.line}: no column '{_TIME}' among {', '.join(table.columns)}",
+                f"{name}, line {table.line}: no column '{_TIMES[0]}' among"
+                f" {', '.join(table.columns)}",
                 "give what a blocking collective prints",
             )
         refuse_too_many(table.rows, name)
-        if table.broken:
-            remarks.append(
-                f"{len(table.broken)} lines cut or mixed with others left out (line"
-                f" {table.broken[0]})"
-            )
-        if not table.ranks and collective(op).size_in_blocks and op != "reducescatter":
+        if not table.ranks and _is_block(table.op):
             raise UsageError(
-                f"{name}, line {table.line}: {op}'s size is one rank's block, and the number of"
-                " ranks is not in the file",
+                f"{name}, line {table.line}: {table.op}'s size is one rank's block, and the number"
+                " of ranks is not in the file",
                 "put the launch line above it, or a line such as: # ranks: 8",
             )
-        if not table.ranks and table.rows:
-            remarks.append(
-                f"the number of ranks is not in the file (line {table.line}): put a line such as '#"
-                " ranks: 8' above it"
-            )
-        rows += [
-            (number, line, _record(table, cells, op, str(number) if len(tables) > 1 else ""))
-            for line, cells in table.rows
-        ]
+        _add_remarks(remarks, table)
+        span = Table(first=table.line, last=table.last, conditions=_conditions(table))
+        rows += [(span, line, _record(table, cells, table.op)) for line, cells in table.rows]
+    said = remarks.texts()
     if not rows:
         where = tables[-1].line if tables else 1
         raise UsageError(
-            f"{name}, line {where}: no row:"
-            f" {'; '.join(remarks[1:]) or 'nothing follows the title'}",
+            f"{name}, line {where}: no row: {'; '.join(said) or 'nothing follows the title'}",
             "the run failed, or is no collective's",
         )
-    return merged(rows, name), tuple(remarks)
+    return merged(rows, name), ("OSU's time is the mean over ranks, not the slowest rank's", *said)
+
+
+def _add_remarks(remarks: Remarks, table: _OsuTable) -> None:
+    if table.broken:
+        remarks.add("{count} lines cut or mixed with others left out ({at})", *table.broken)
+    if not table.ranks and table.rows:
+        remarks.add(
+            "the number of ranks is not in the file ({at}): put a line such as '# ranks: 8' above"
+            " it",
+            table.line,
+        )
+    if table.rows and "validation" not in table.columns:
+        remarks.add("no result was checked ({at}: no -c)", table.line)
+
+
+def _conditions(table: _OsuTable) -> dict[str, str]:
+    """What two tables of one log must share to be repeats of one measurement."""
+    return {
+        "the stream of lines": table.stream,
+        "the command": table.command,
+        "the version": table.version,
+        "the memory": table.memory,
+    }
+
+
+def _is_block(op: OpName) -> bool:
+    """Whether the size that OSU prints is of one rank's block, and S is n of them."""
+    return collective(op).size_in_blocks and op != "reducescatter"
 
 
 def _op(title: str) -> OpName | None:
@@ -123,68 +166,97 @@ def _op(title: str) -> OpName | None:
     )
 
 
-def _tables(text: str) -> list[_OsuTable]:
-    tables: list[_OsuTable] = []
-    ranks = 0
-    for number, whole in lines_of(text):
-        tag = LAUNCH_PREFIX.match(whole)
-        line = whole[tag.end() :] if tag else whole
-        if match := _LAUNCH.search(whole):
-            ranks = int(match[1] or match[2])
-            if tables and not tables[-1].rows:
-                tables[-1].ranks = ranks
-        elif match := _TITLE_LINE.match(line):
-            tables.append(
-                _OsuTable(
-                    title=match[2],
-                    line=number,
-                    version=match[3] or "",
-                    memory=(match[1] or "").lstrip("-"),
-                    ranks=min(ranks, MOST_RANKS),
-                )
+@dataclass(slots=True, kw_only=True)
+class _OsuParser:
+    """The tables in a text, from its lines one by one; each stream of lines has one of its own."""
+
+    tables: list[_OsuTable] = field(default_factory=list)
+    current: dict[str, _OsuTable] = field(default_factory=dict)
+    stated: int = 0
+    launched: int = 0
+    command: str = ""
+
+    def take(self, line: Line) -> None:
+        """The next line."""
+        text = line.text
+        if stated := _STATED_RANKS.match(text):
+            self.stated, self.launched = min(int(stated[1]), MOST_RANKS), 0
+            self._tell_ranks(line.stream)
+        elif title := _ANY_TITLE.match(text):
+            self._start(line, _TITLE_LINE.match(text), title)
+        elif _OTHER_TOOL.match(text):
+            self.current.pop(line.stream, None)
+        elif program := _PROGRAM.search(text):
+            self.command = conditions_of_command(text, program[0])
+            ranks = launched_ranks(text)
+            if ranks is not None:
+                self.launched = min(ranks, MOST_RANKS)
+            self._tell_ranks(line.stream)
+        elif (table := self.current.get(line.stream)) is not None:
+            self._add(table, line)
+
+    def _tell_ranks(self, stream: str) -> None:
+        """A table that has no row yet is that of the line that was just read."""
+        table = self.current.get(stream)
+        if table is not None and not table.rows:
+            table.ranks, table.command = self.launched or self.stated, self.command
+
+    def _start(self, line: Line, title: re.Match[str] | None, any_title: re.Match[str]) -> None:
+        """A new title ends the table before it, whatever it is the title of."""
+        table = _OsuTable(
+            title=title[3] if title else any_title[1],
+            op=_op(title[3]) if title else None,
+            line=line.number,
+            last=line.number,
+            version=any_title[2] or "",
+            memory=((title[2] or "") if title else "").lstrip("-"),
+            backend=_BACKENDS[title[1]] if title else "mpi",
+            ranks=self.launched or self.stated,
+            command=self.command,
+            stream=line.stream,
+        )
+        self.tables.append(table)
+        self.current[line.stream] = table
+
+    def _add(self, table: _OsuTable, line: Line) -> None:
+        text = line.text
+        if match := _DATATYPE.match(text):
+            if table.rows or table.broken:  # -T all: a table for each type
+                table = replace(table, line=line.number, columns=(), rows=[], broken=[])
+                self.tables.append(table)
+                self.current[line.stream] = table
+            table.dtype = dtype_of(match[1])
+        elif match := _SIZE_HEADING.match(text):
+            if table.rows:  # a second heading in one table: whose rows follow is not known
+                table.broken.append(line.number)
+                return
+            table.columns = tuple(
+                re.sub(r"\s+\(", "(", column.strip().lower())
+                for column in re.split(r"\s{2,}|\t", match[1].strip())
             )
-        elif tables:
-            _add(tables[-1], number, line)
-    return tables
+        elif (match := _SIZE_LINE.match(text)) and int(match[1]):
+            cells = (match[1], *match[2].split())
+            wanted = len(table.columns) + 1 if table.columns else 2
+            is_whole = len(cells) == wanted and all(
+                NUMBER.fullmatch(cell) or cell in _VERDICTS for cell in cells
+            )
+            if is_whole:
+                table.rows.append((line.number, cells))
+            else:
+                table.broken.append(line.number)
+        table.last = line.number
 
 
-def _add(table: _OsuTable, number: int, line: str) -> None:
-    if match := _DATATYPE.match(line):
-        table.dtype = dtype_of(match[1])
-    elif match := _SIZE_HEADING.match(line):
-        if table.rows:  # a second heading in one table: whose rows follow is not known
-            table.broken.append(number)
-            return
-        table.columns = tuple(
-            column.strip().lower() for column in re.split(r"\s{2,}", match[1].strip())
-        )
-    elif (match := _SIZE_LINE.match(line)) and int(match[1]):
-        cells = (match[1], *match[2].split())
-        wanted = len(table.columns) + 1 if table.columns else 2
-        is_whole = len(cells) == wanted and all(
-            NUMBER.fullmatch(cell) or cell in ("Pass", "Fail") for cell in cells
-        )
-        if is_whole:
-            table.rows.append((number, cells))
-        else:
-            table.broken.append(number)
-
-
-def _record(table: _OsuTable, cells: tuple[str, ...], op: OpName, number: str) -> Record:
+def _record(table: _OsuTable, cells: tuple[str, ...], op: OpName) -> Record:
     known = collective(op)
-    named = dict(zip(table.columns or (_TIME,), cells[1:], strict=True))
-    size_bytes_printed = int(cells[0])
-    size_bytes = (
-        size_bytes_printed * table.ranks
-        if known.size_in_blocks and op != "reducescatter"
-        else size_bytes_printed
-    )
+    named = dict(zip(table.columns or (table.time_column,), cells[1:], strict=True))
+    size_bytes = int(cells[0]) * (table.ranks if _is_block(op) else 1)
     item = dtype(name).item_bytes if (name := _dtype_name(table.dtype)) else 0
     low, high = named.get("min latency(us)"), named.get("max latency(us)")
     verdict = named.get("validation", "")
     return foreign(
         op=op,
-        backend="mpi",
+        backend=table.backend,
         dtype=table.dtype,
         placement="out",
         ranks=table.ranks,
@@ -194,13 +266,12 @@ def _record(table: _OsuTable, cells: tuple[str, ...], op: OpName, number: str) -
             if item and (table.ranks or not known.size_in_blocks)
             else 0
         ),
-        times_us=[_float(named[_TIME])],
+        times_us=[_float(named[table.time_column])],
         bounds_us=(_float(low), _float(high)) if low and high else None,
         iters=int(_float(named.get("iterations", "0"))),
         wrong=0 if verdict == "Pass" else None,
         is_checked=bool(verdict),
         failure="OSU's validation failed" if verdict == "Fail" else "",
-        run=number,
         device=table.memory,
         versions=f"osu-micro-benchmarks {table.version}".strip(),
     )

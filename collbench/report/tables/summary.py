@@ -206,7 +206,8 @@ def _suspicious(
     if not strange:
         has_repeats = any(len(row.times_us) > 1 for row in summary.rows)
         repeats = ", repeats agree" if has_repeats else "; no repeats to compare"
-        return ["", f"No row looks wrong: data right, times on smooth curves{repeats}."]
+        line = f"No row looks wrong: {_checks(summary.rows)}times on smooth curves{repeats}."
+        return ["", *wrapped(line, columns)]
     lines = ["", f"Look wrong: {kinds_text(strange)}"]
     shown = strange if show_all else strange[:_SUSPECTS_SHOWN]
     for one in shown:
@@ -218,6 +219,15 @@ def _suspicious(
     if len(strange) > len(shown):
         lines.append(f"  and {len(strange) - len(shown)} more: --all shows them")
     return lines
+
+
+def _checks(rows: Sequence[Row]) -> str:
+    """What is known of the data of rows that are not wrong: nothing without a check."""
+    timed = [row for row in rows if row.status == "ok"]
+    unchecked = sum("unchecked" in row.notes.split() for row in timed)
+    if unchecked == len(timed):
+        return "no data was checked, "
+    return f"data right, but unchecked in {unchecked} rows, " if unchecked else "data right, "
 
 
 def legend(summary: Summary) -> list[str]:
