@@ -231,7 +231,7 @@ def _deviate(row: Row, own: Row) -> float:
 
 
 def _beyond_chance(measured: Gains) -> Gains:
-    """The gains, marked where chance does not explain them; whatever the file has counts as tried."""
+    """The gains, marked where chance does not explain them; all that the file has was tried."""
     curves = [
         (match, setting)
         for match, sizes in measured.items()
@@ -310,9 +310,9 @@ def _doubts(measured: Gains) -> list[str]:
         return []
     tried = sum(map(len, cells))
     return [
-        f"At {len(lucky)} of {len(cells)} sizes a setting was faster by up to {max(lucky):.2f}x, which"
-        f" chance explains where {tried} were tried and rows differ by {100 * RUN_SPREAD:g}% from run"
-        " to run: more neighbouring sizes (-f 2) can show more"
+        f"At {len(lucky)} of {len(cells)} sizes a setting was faster by up to {max(lucky):.2f}x,"
+        f" which chance explains where {tried} were tried and rows differ by"
+        f" {100 * RUN_SPREAD:g}% from run to run: more neighbouring sizes (-f 2) can show more"
     ]
 
 
