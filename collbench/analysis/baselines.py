@@ -46,6 +46,7 @@ RateVerdict = Literal["behind", "faster", "cannot tell", "normal"]
 RATE_VERDICTS: tuple[RateVerdict, ...] = get_args(RateVerdict)
 _ANY_DEVICE = GpuKind("", "")
 _PEER_MEMORY = ("p2p", "ce")  # transports that move the data over the same links
+_WITH_NVLS = ("H", "B", "GB", "GH")  # models of GPUs, from Hopper on
 _UNKNOWN = "not known"
 _NCCL_VERSION = re.compile(r"\bnccl ([\d.]+)")
 _NCCL_VARIABLE = re.compile(r"\b(NCCL_\w+)=(\S+)")
@@ -441,7 +442,6 @@ def _key(row: Row, left_out: Collection[str] = ()) -> CurveKey:
         if one != "unchecked"
     )
     is_own_kernel = not row.is_library
-    transport = row.transport if is_own_kernel and row.transport not in _PEER_MEMORY else ""
     key = CurveKey(
         op=row.op,
         backend=row.backend,
@@ -453,7 +453,7 @@ def _key(row: Row, left_out: Collection[str] = ()) -> CurveKey:
         ranks=row.ranks,
         hosts=row.hosts,
         group=row.group,
-        transport="" if transport == "auto" else transport,
+        transport=_path(row.transport) if is_own_kernel else "",
         device=kind_of(row.device) if row.device else _ANY_DEVICE,
         conditions=conditions if is_own_kernel or row.is_own_choice else ("forced", *conditions),
     )
@@ -461,6 +461,12 @@ def _key(row: Row, left_out: Collection[str] = ()) -> CurveKey:
         _ANY_VALUE[name] if name in left_out else value
         for name, value in zip(key._fields, key, strict=True)
     )
+
+
+def _path(transport: str) -> str:
+    """The transport of a row without those that serve the memory of peers alike."""
+    parts = [part for part in transport.split("+") if part not in (*_PEER_MEMORY, "auto")]
+    return "+".join(parts)
 
 
 def _is_rooted(op: str) -> bool:
@@ -482,23 +488,32 @@ def _rate(rows: list[Row]) -> Rate:
 
 def _apart(alone: Iterable[CurveKey], theirs: Mapping[CurveKey, Curve]) -> Iterator[Apart]:
     """What is not in the reference, by what sets it apart from the nearest of its curves."""
-    groups: dict[tuple[tuple[str, str, str], ...], list[CurveKey]] = {}
+    groups: dict[tuple[str, ...], list[tuple[CurveKey, CurveKey]]] = {}
     for key in alone:
         near = [one for one in theirs if (one.op, one.backend) == (key.op, key.backend)]
-        best = min(near, key=lambda one: len(key.apart(one)), default=None)
-        names = key.apart(best) if best is not None else ()
-        fields = tuple(
-            (name, _text(getattr(key, name)), _text(getattr(best, name))) for name in names
-        )
-        groups.setdefault(fields, []).append(key)
-    for fields, keys in groups.items():
-        yield Apart(tuple(keys), fields)
+        best = min(near, key=lambda one: len(key.apart(one)), default=key)
+        groups.setdefault(key.apart(best), []).append((key, best))
+    for names, pairs in groups.items():
+        fields = [
+            (
+                name,
+                _texts(getattr(ours, name) for ours, _ in pairs),
+                _texts(getattr(nearest, name) for _, nearest in pairs),
+            )
+            for name in names
+        ]
+        yield Apart(tuple(ours for ours, _ in pairs), tuple(fields))
 
 
-def _text(value: object) -> str:
-    if isinstance(value, tuple) and not isinstance(value, GpuKind):
-        return " ".join(map(str, value)) or "-"
-    return str(value) or "-"
+def _texts(values: Iterable[object]) -> str:
+    """Different values of a field in words, in their order."""
+    texts = [
+        " ".join(map(str, value))
+        if isinstance(value, tuple) and not isinstance(value, GpuKind)
+        else str(value)
+        for value in values
+    ]
+    return ", ".join(dict.fromkeys(text or "-" for text in texts))
 
 
 def _differences(
@@ -530,7 +545,8 @@ def _surroundings(curve: Curve, key: CurveKey) -> Iterator[tuple[str, str]]:
         if key.backend == "nccl":
             version = _NCCL_VERSION.search(text)
             yield "NCCL", version[1] if version is not None else _UNKNOWN
-            yield "NVLS", _nvls(text)
+            if key.device.model.startswith(_WITH_NVLS) or not key.device.model:
+                yield "NVLS", _nvls(text)
             yield "measured by", "collbench" if _is_ours(text) else "another tool"
             for variable, value in _NCCL_VARIABLE.findall(text):
                 if variable not in _NAMED_ELSEWHERE:

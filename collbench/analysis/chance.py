@@ -7,8 +7,10 @@ times: 0.01 is one percent.
 
 One size among many that were tried is easily the luckiest. Neighbouring sizes are not lucky
 together: their normal deviates are added (Stouffer 1949, over the root of their number), for every
-run of 1, 2, 4, 8, ... neighbours of every curve, and the level is divided by the number of runs
-that were tested (Bonferroni), whatever they have in common.
+run of 1, 2, 4 and 8 neighbours of every curve. The level of each length is half of FALSE_CLAIM,
+because runs of different lengths share their sizes (all of it where there is one length), and is
+divided by the number of its runs (Bonferroni). What comes of it in simulated files is in
+docs/explanation/statistics.md.
 """
 
 import math
@@ -19,6 +21,8 @@ from statistics import NormalDist, stdev
 FALSE_CLAIM = 0.05
 # of Student's t with 3 degrees of freedom: 95 of 100 values lie within so many scales of 0
 SURE_SCALES = 3.1824
+# neighbours that are judged together; longer runs would find what a whole process has in common
+_LENGTHS = (1, 2, 4, 8)
 # what one in six shows by chance is no claim, however unlikely its neighbours are
 _LEAST_DEVIATE = 1.0
 # of t with 3 degrees of freedom: of its scale in its standard deviation; and of the scale of a
@@ -69,17 +73,18 @@ def beyond_chance(curves: Sequence[Sequence[float]]) -> list[list[bool]]:
 
     curves: the normal deviates of neighbouring sizes; NaN where nothing is known ends a run.
 
-    >>> beyond_chance([[2.0, math.nan, 3.5, 0.1], [0.1, 0.1, 1.9, 1.9]])
+    >>> beyond_chance([[2.0, math.nan, 3.5, 0.1], [0.1, 0.1, 1.5, 1.5]])
     [[False, False, True, False], [False, False, False, False]]
     >>> beyond_chance([[0.1, 0.1, 1.9, 1.9, 0.1, 1.9, 1.9, 1.9]])
     [[False, False, True, True, False, True, True, True]]
     """
     longest = max(map(len, curves), default=0)
-    lengths = [1 << k for k in range(longest.bit_length())]
     sure = [[False] * len(curve) for curve in curves]
+    lengths = [length for length in _LENGTHS if length <= longest]
+    level = FALSE_CLAIM / min(2, max(1, len(lengths)))
     for length in lengths:
         tested = sum(max(0, len(curve) - length + 1) for curve in curves)
-        least = -_NORMAL.inv_cdf(FALSE_CLAIM / len(lengths) / tested) * math.sqrt(length)
+        least = -_NORMAL.inv_cdf(level / tested) * math.sqrt(length)
         for curve, marks in zip(curves, sure, strict=True):
             for first in range(len(curve) - length + 1):
                 # a sum with NaN is no more than anything

@@ -311,7 +311,7 @@ def _doubts(measured: Gains) -> list[str]:
     tried = sum(map(len, cells))
     return [
         f"At {len(lucky)} of {len(cells)} sizes a setting was faster by up to {max(lucky):.2f}x,"
-        f" which chance explains where {tried} were tried and rows differ by"
+        f" which proves nothing where {tried} were tried and rows differ by"
         f" {100 * RUN_SPREAD:g}% from run to run: more neighbouring sizes (-f 2) can show more"
     ]
 
@@ -394,7 +394,8 @@ def tuner_lines(frame: "pd.DataFrame") -> list[str]:
         ):
             setting = one.setting
             assert setting is not None
-            remark = "" if one.is_gain else ", no gain: what comes closest to its own choice"
+            closest = ", no gain beyond chance: what comes closest to its own choice"
+            remark = "" if one.is_gain else closest
             lines.append(f"# {match.op} {_between(one)}: {_gain_text(one)}{remark}")
             algo = _TUNER_ALGORITHMS[setting.algo]
             where = match.hosts or _ANY_VALUE, match.ranks or _ANY_VALUE, _ANY_VALUE, _ANY_VALUE

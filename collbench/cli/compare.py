@@ -279,7 +279,7 @@ def _judge(frame: "pd.DataFrame", options: Options) -> int:
     if not is_judged:
         say(f"cannot judge: no interval is narrow enough for {fail_below:g}%", err=True)
     elif unsure:
-        say(f"{unsure} sizes are not judged: their intervals are too wide", err=True)
+        say(f"not judged, because their intervals are too wide: {unsure} sizes", err=True)
     return CHANGED_CODE if is_late or failed or not is_judged else 0
 
 

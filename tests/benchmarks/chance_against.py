@@ -95,7 +95,8 @@ def main() -> None:
                 )
             found.append(behind / len(late) / max(1, count // 10))
         texts = " | ".join(f"{one:.0%}" for one in found)
-        print(f"| {share:.0%} at {sizes} sizes | {texts} |", flush=True)
+        where = f"{share:.0%} at {sizes} size{'s' * (sizes > 1)}"
+        print(f"| {where} | {texts} |", flush=True)
 
 
 if __name__ == "__main__":

@@ -31,6 +31,7 @@ _PHRASES = {
     "cannot tell": "cannot tell",
     "normal": "normal",
 }
+_USUAL_TRANSPORTS = (("cpu", "shm"),)
 _WHY_FASTER = ": other hardware or other settings?"
 
 
@@ -148,7 +149,8 @@ def _how(key: CurveKey) -> str:
     """A backend and how it was measured, in words."""
     placement = ["in place"] if key.placement == "in" else []
     buffers = [key.buffers] if key.buffers not in (UNASKED["buffers"], "") else []
-    transport = [f"over {key.transport}"] if key.transport else []
+    is_usual = (key.backend, key.transport) in _USUAL_TRANSPORTS
+    transport = [] if is_usual or not key.transport else [f"over {key.transport}"]
     backend = key.backend or "any backend"
     return " ".join([backend, *buffers, *transport, *placement, *key.conditions])
 
