@@ -39,8 +39,8 @@ if TYPE_CHECKING:
 BEHIND_SHARE = 0.9
 # of the time of one row from one run to the next (standard deviation, of logarithms), where the
 # row has repeats and where it has one: see docs/explanation/statistics.md
-RUN_SPREAD = 0.015
-ONE_SHOT_SPREAD = 0.02
+BETWEEN_RUNS = 0.015
+BETWEEN_SINGLE_RUNS = 0.02
 
 RateVerdict = Literal["behind", "faster", "cannot tell", "normal"]
 RATE_VERDICTS: tuple[RateVerdict, ...] = get_args(RateVerdict)
@@ -104,18 +104,18 @@ def _may_agree(name: str, ours: object, theirs: object) -> bool:
     return name in ("hosts", "group") and not (ours and theirs)
 
 
-class Rate(NamedTuple):
+class MeasuredRate(NamedTuple):
     """A bus bandwidth, and the repeats that show how far its time spreads."""
 
     busbw_gbs: float
     times_us: tuple[float, ...]
 
 
-RateCurve = dict[int, Rate]  # by size in bytes
+RateCurve = dict[int, MeasuredRate]  # by size in bytes
 
 
 @dataclass(slots=True)
-class Curve:
+class MeasuredCurve:
     """Rates, and what stands beside them in their rows."""
 
     rates: RateCurve = field(default_factory=dict)
@@ -250,7 +250,7 @@ def judged(
             f"with --against these may differ: {', '.join(ACROSS_CURVES)}",
         )
     left_out = {*across, *(("device",) if is_forced else ())}
-    ours, theirs = curves(frame, left_out), curves(against, left_out)
+    ours, theirs = rate_curves(frame, left_out), rate_curves(against, left_out)
     pairs: list[tuple[CurveKey, CurveKey]] = []
     shares: list[dict[int, _Share]] = []
     alone: list[CurveKey] = []
@@ -306,7 +306,7 @@ def _shares(ours: RateCurve, theirs: RateCurve) -> dict[int, _Share]:
         if (known := rates_at(theirs, size)) is not None:
             least, most = known
             is_single = min(len(one.times_us) for one in (rate, least, most)) < 2
-            between = ONE_SHOT_SPREAD if is_single else RUN_SPREAD
+            between = BETWEEN_SINGLE_RUNS if is_single else BETWEEN_RUNS
             scale = max(scale_of(between, rate.times_us, one.times_us) for one in known)
             shares[size] = _Share(
                 rate.busbw_gbs / least.busbw_gbs, rate.busbw_gbs / most.busbw_gbs, scale
@@ -362,16 +362,18 @@ def _spans(
         )
 
 
-def rates_at(curve: Mapping[int, Rate], size: int) -> tuple[Rate, Rate] | None:
+def rates_at(
+    curve: Mapping[int, MeasuredRate], size: int
+) -> tuple[MeasuredRate, MeasuredRate] | None:
     """The least and the most that the curve's rate may be at a size; None outside of its sizes.
 
     Between its own sizes the least is the lower of its neighbours, or that in the time of the
     larger, and the most is the higher of them.
 
-    >>> curve = {1024: Rate(1.0, ()), 4096: Rate(4.0, ())}
+    >>> curve = {1024: MeasuredRate(1.0, ()), 4096: MeasuredRate(4.0, ())}
     >>> [rate.busbw_gbs for rate in rates_at(curve, 2048) or ()]
     [2.0, 4.0]
-    >>> [rate.busbw_gbs for rate in rates_at({**curve, 1024: Rate(3.0, ())}, 2048) or ()]
+    >>> [rate.busbw_gbs for rate in rates_at({**curve, 1024: MeasuredRate(3.0, ())}, 2048) or ()]
     [3.0, 4.0]
     >>> rates_at(curve, 8192) is None, rates_at(curve, 1024) == (curve[1024],) * 2
     (True, True)
@@ -389,7 +391,7 @@ def rates_at(curve: Mapping[int, Rate], size: int) -> tuple[Rate, Rate] | None:
 
 def reference_curves(frame: "pd.DataFrame") -> dict[CurveKey, RateCurve]:
     """The curves of a reference for rows measured with a launcher or without."""
-    return {key: curve.rates for key, curve in curves(frame, {"group"}).items()}
+    return {key: curve.rates for key, curve in rate_curves(frame, {"group"}).items()}
 
 
 def known_rate(curves_of: Mapping[CurveKey, RateCurve], row: Row) -> float | None:
@@ -403,7 +405,9 @@ def known_rate(curves_of: Mapping[CurveKey, RateCurve], row: Row) -> float | Non
     return known[0] if known else None
 
 
-def curves(frame: "pd.DataFrame", left_out: Collection[str] = ()) -> dict[CurveKey, Curve]:
+def rate_curves(
+    frame: "pd.DataFrame", left_out: Collection[str] = ()
+) -> dict[CurveKey, MeasuredCurve]:
     """The best rate of every backend at each size; libraries count with their own choice where that
     was measured, and else as forced. left_out: fields that the keys leave open.
 
@@ -423,7 +427,7 @@ def curves(frame: "pd.DataFrame", left_out: Collection[str] = ()) -> dict[CurveK
         ):
             continue
         rows = [row for here in sizes.values() for row in here]
-        found[key] = Curve(
+        found[key] = MeasuredCurve(
             rates={size: _rate(here) for size, here in sizes.items()},
             versions={row.versions for row in rows},
             devices={row.device for row in rows if row.device},
@@ -477,16 +481,16 @@ def _is_rooted(op: str) -> bool:
         return True
 
 
-def _rate(rows: list[Row]) -> Rate:
+def _rate(rows: list[Row]) -> MeasuredRate:
     """The best rate of several rows."""
     best = fastest(rows)
     times = best.times_us[1::2] if len(rows) > 1 and len(best.times_us) > 2 else best.times_us
     # the rate in the row is that of its median
     busbw_gbs = best.busbw_gbs * median(best.times_us) / median(times)
-    return Rate(busbw_gbs=busbw_gbs, times_us=best.times_us)
+    return MeasuredRate(busbw_gbs=busbw_gbs, times_us=best.times_us)
 
 
-def _apart(alone: Iterable[CurveKey], theirs: Mapping[CurveKey, Curve]) -> Iterator[Apart]:
+def _apart(alone: Iterable[CurveKey], theirs: Mapping[CurveKey, MeasuredCurve]) -> Iterator[Apart]:
     """What is not in the reference, by what sets it apart from the nearest of its curves."""
     groups: dict[tuple[str, ...], list[tuple[CurveKey, CurveKey]]] = {}
     for key in alone:
@@ -517,7 +521,8 @@ def _texts(values: Iterable[object]) -> str:
 
 
 def _differences(
-    compared: Iterable[tuple[Curve, Curve]], keys: Iterable[tuple[CurveKey, CurveKey]]
+    compared: Iterable[tuple[MeasuredCurve, MeasuredCurve]],
+    keys: Iterable[tuple[CurveKey, CurveKey]],
 ) -> Iterator[tuple[str, str, str]]:
     """What differs between the rows that were compared, beside their rates."""
     sides: tuple[dict[str, set[str]], dict[str, set[str]]] = ({}, {})
@@ -532,7 +537,7 @@ def _differences(
             yield name, ", ".join(sorted(here[0])), ", ".join(sorted(here[1]))
 
 
-def _surroundings(curve: Curve, key: CurveKey) -> Iterator[tuple[str, str]]:
+def _surroundings(curve: MeasuredCurve, key: CurveKey) -> Iterator[tuple[str, str]]:
     """What the rates of a curve may depend on, by name."""
     for name, values in (
         ("device", curve.devices),

@@ -56,7 +56,12 @@ def kind_of(name: str) -> GpuKind:
     ('H200 SXM', 'GB200', 'H100')
     >>> kind_of("AMD EPYC 9V74 (2 cores)")
     GpuKind(model='AMD EPYC 9V74 (2 cores)', form='')
+    >>> str(kind_of("4 x NVIDIA H200, 4 x NVIDIA H100 PCIe"))
+    'H100 PCIe, H200 SXM'
     """
+    several = sorted(map(str, kinds_of([name]))) if ", " in name else []
+    if len(several) > 1:
+        return GpuKind(", ".join(several), "")
     model = model_of(name)
     if not model:
         return GpuKind(_COUNT.sub("", name), "")

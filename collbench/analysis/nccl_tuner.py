@@ -51,7 +51,7 @@ TUNED_OPS = ("broadcast", "reduce", "allgather", "reducescatter", "allreduce")
 LARGEST_SIZE = 4294967295
 # of the time of one row from one run to the next (standard deviation, of logarithms): the largest
 # that was seen of NCCL, see docs/explanation/statistics.md. A file shows only its own run.
-RUN_SPREAD = 0.03
+SETTING_SPREAD = 0.03
 # inside a host NCCL's Tree is a chain, and so is called ours
 _TUNER_ALGORITHMS = {"ring": "ring", "chain": "tree", "tree": "tree"}
 _TUNER_PROTOCOLS = ("ll", "ll128", "simple")
@@ -227,7 +227,7 @@ def _deviate(row: Row, own: Row) -> float:
     as a normal deviate: each of them differs from run to run.
     """
     change = log(median_time(own.times_us) / median_time(row.times_us) / LEAST_GAIN)
-    return deviate(change, scale_of(RUN_SPREAD, own.times_us, row.times_us))
+    return deviate(change, scale_of(SETTING_SPREAD, own.times_us, row.times_us))
 
 
 def _beyond_chance(measured: Gains) -> Gains:
@@ -312,7 +312,7 @@ def _doubts(measured: Gains) -> list[str]:
     return [
         f"At {len(lucky)} of {len(cells)} sizes a setting was faster by up to {max(lucky):.2f}x,"
         f" which proves nothing where {tried} were tried and rows differ by"
-        f" {100 * RUN_SPREAD:g}% from run to run: more neighbouring sizes (-f 2) can show more"
+        f" {100 * SETTING_SPREAD:g}% from run to run: more neighbouring sizes (-f 2) can show more"
     ]
 
 

@@ -13,7 +13,7 @@ from collbench.analysis.baselines import (
     CurveVerdict,
     Judgement,
     RateSpan,
-    curves,
+    rate_curves,
 )
 from collbench.report.tables.text import NARROW_COLUMNS, wrapped
 from collbench.results.frame import texts_of
@@ -85,7 +85,7 @@ def _curve(verdict: CurveVerdict) -> str:
 
 def _nothing(frame: "pd.DataFrame", against: "pd.DataFrame") -> list[str]:
     """What both files have, where nothing is comparable."""
-    theirs, ours = curves(against), _listed(curves(frame)) or "no row with a rate"
+    theirs, ours = rate_curves(against), _listed(rate_curves(frame)) or "no row with a rate"
     sizes = sorted({size for curve in theirs.values() for size in curve.rates})
     known = f"{_listed(theirs)} at {_range(sizes[0], sizes[-1])}" if sizes else "no row with a rate"
     devices = texts_of(frame, "device")
