@@ -350,20 +350,46 @@ def _moments(text: str, count: Places) -> tuple[Array, Array, Array]:
 
 def apart(new: pd.DataFrame, base: pd.DataFrame, across: Collection[str] = ()) -> tuple[str, ...]:
     """The columns to match by in which two files have no value in common: why nothing could be
-    compared, and the option that compares them still.
+    compared, and the option that compares them still, where one does.
     """
     reasons = []
     differing = []
-    for name in names_to_match(new, base, match_mode(new, base), across):
+    names = names_to_match(new, base, match_mode(new, base), across)
+    for name in names:
         if name not in ("conditions", "count"):  # in no frame, and from the others
             ours, theirs = (sorted(frame[name].unique()) for frame in (new, base))
             if not set(ours) & set(theirs):
                 reasons.append(f"nothing has the same {name}: {_few(ours)} | {_few(theirs)}")
                 differing.append(name)
-    if differing and set(differing) <= set(ACROSS):
-        columns = [name for name in ACROSS if name in {*across, *differing}]
-        reasons.append(f"to compare them still: --across {','.join(columns)}")
+    if set(differing) <= set(ACROSS):
+        more = next(
+            (
+                extra
+                for extra in ((), *((name,) for name in ACROSS if name in names))
+                if _share_a_point(
+                    new, base, [name for name in names if name not in {*differing, *extra}]
+                )
+            ),
+            None,
+        )
+        reasons += [f"nothing that else is the same has the same {name}" for name in more or ()]
+        if more is not None:
+            columns = [name for name in ACROSS if name in {*across, *differing, *more}]
+            reasons.append(f"to compare them still: --across {','.join(columns)}")
     return tuple(reasons)
+
+
+def _share_a_point(new: pd.DataFrame, base: pd.DataFrame, names: Sequence[str]) -> bool:
+    """Whether some row of both has the same values in all of these columns."""
+    points = [
+        set(
+            frame.assign(conditions=_conditions(frame["notes"]))[list(names)].itertuples(
+                index=False, name=None
+            )
+        )
+        for frame in (new, base)
+    ]
+    return bool(points[0] & points[1])
 
 
 def _few(values: Sequence[object]) -> str:

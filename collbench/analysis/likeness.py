@@ -5,7 +5,7 @@ their links.
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from collbench.analysis.baselines import model_of, models
+from collbench.analysis.gpu_kinds import kind_of, kinds_of
 from collbench.machine.topology.machines import machine_topology
 from collbench.machine.topology.model import Topology
 from collbench.results.frame import texts_of
@@ -26,12 +26,12 @@ class Likeness:
 
 def likeness(frame: "pd.DataFrame") -> Likeness | None:
     """The machine from profiles/machines with the GPUs of a file: by name and number, or else the
-    smallest of that model that has room for its ranks.
+    smallest of that model and form that has room for its ranks.
 
     None where the file names no GPU, several machines, or one that nobody described.
     """
     devices = texts_of(frame, "device")
-    wanted, ranks = models(frame), max(frame["ranks"], default=0)
+    wanted, ranks = kinds_of(devices), max(frame["ranks"], default=0)
     if len(devices) != 1 or not wanted:
         return None
     near: list[tuple[int, str, Topology]] = []
@@ -42,8 +42,10 @@ def likeness(frame: "pd.DataFrame") -> Likeness | None:
         gpus = topology.gpus
         if gpus and f"{len(gpus)} x {gpus[0].name}" in devices:
             return Likeness(name=name, topology=topology, is_same=True)
-        if gpus and model_of(gpus[0].name) in wanted and len(gpus) >= ranks:
-            near.append((len(gpus), name, topology))
+        if gpus and len(gpus) >= ranks:
+            kind = kind_of(gpus[0].name)
+            if any(kind.agrees(one) for one in wanted):
+                near.append((len(gpus), name, topology))
     if not near:
         return None
     _, name, topology = min(near, key=lambda one: one[:2])

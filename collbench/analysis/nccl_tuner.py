@@ -13,12 +13,13 @@ whether they are or not, so lines match any.
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
-from math import isqrt, log
+from math import isqrt, log, nan
 from textwrap import wrap
 from typing import TYPE_CHECKING, NamedTuple
 
+from collbench.analysis.chance import beyond_chance, deviate, scale_of
 from collbench.analysis.rows import (
     LEAST_GAIN,
     Row,
@@ -48,6 +49,9 @@ NCCL_ROWS_COLUMNS = (
 )
 TUNED_OPS = ("broadcast", "reduce", "allgather", "reducescatter", "allreduce")
 LARGEST_SIZE = 4294967295
+# of the time of one row from one run to the next (standard deviation, of logarithms): the largest
+# that was seen of NCCL, see docs/explanation/statistics.md. A file shows only its own run.
+SETTING_SPREAD = 0.03
 # inside a host NCCL's Tree is a chain, and so is called ours
 _TUNER_ALGORITHMS = {"ring": "ring", "chain": "tree", "tree": "tree"}
 _TUNER_PROTOCOLS = ("ll", "ll128", "simple")
@@ -96,15 +100,19 @@ class Gain:
     placements) that were measured.
 
     chosen_by is of the even repeats, ratio of the odd ones, so that the best is not merely the
-    luckiest (of all, if there is one repeat). is_better, is_worse: shown by the repeats of
-    every workload, or of some workload, and by LEAST_GAIN or more.
+    luckiest (of all, if there is one repeat). is_faster, is_worse: shown by the repeats of
+    every workload, or of some workload, and by LEAST_GAIN or more. deviate: how unlikely a gain
+    beyond LEAST_GAIN is by chance, as a normal deviate. is_better: is_faster, and chance does not
+    explain it, however many settings and sizes were tried.
     """
 
     setting: Setting
     chosen_by: float
     ratio: Interval
-    is_better: bool
+    deviate: float
+    is_faster: bool
     is_worse: bool
+    is_better: bool = False
 
 
 Gains = Mapping[TunerMatch, Mapping[int, Sequence[Gain]]]
@@ -121,8 +129,9 @@ def setting_of(row: Row) -> Setting:
 
 
 def gains(rows: Iterable[Row]) -> Gains:
-    """Every forced setting against NCCL's own choice. Disturbed rows take no part. Raises
-    UsageError if nothing was forced, or nothing can be compared.
+    """Every forced setting against NCCL's own choice, with the gains that chance does not explain.
+    Disturbed rows take no part. Raises UsageError if nothing was forced, or nothing can be
+    compared.
     """
     theirs = [row for row in rows if row.backend == "nccl" and not row.is_disturbed]
     # forced and not, on the same user buffers
@@ -159,7 +168,7 @@ def gains(rows: Iterable[Row]) -> Gains:
             "no size has both a forced row of NCCL and NCCL's own choice: no gain is known",
             "measure both in one sweep; " + _HINT,
         )
-    return gains_of
+    return _beyond_chance(gains_of)
 
 
 def _by_match(known: Mapping[Workload, object]) -> dict[TunerMatch, list[Workload]]:
@@ -201,12 +210,66 @@ def _gain(setting: Setting, pairs: Sequence[tuple[Row, Row]]) -> Gain:
         setting=setting,
         chosen_by=min(one.median for one in halves[0]),
         ratio=held_out,
-        is_better=held_out.median >= LEAST_GAIN and all(_is_better(row, own) for own, row in pairs),
-        is_worse=any(_is_better(own, row) for own, row in pairs),
+        deviate=min(_deviate(row, own) for own, row in pairs),
+        is_faster=held_out.median >= LEAST_GAIN and all(_is_faster(row, own) for own, row in pairs),
+        is_worse=any(_is_faster(own, row) or _may_lose(own, row) for own, row in pairs),
     )
 
 
-def _is_better(row: Row, other: Row) -> bool:
+def _may_lose(own: Row, row: Row) -> bool:
+    """Whether a loss has no second repeat to show that it is none."""
+    is_single = min(len(own.times_us), len(row.times_us)) < 2
+    return is_single and median_time(row.times_us) >= LEAST_GAIN * median_time(own.times_us)
+
+
+def _deviate(row: Row, own: Row) -> float:
+    """How unlikely it is that a row that gains LEAST_GAIN is so much faster than NCCL's own choice,
+    as a normal deviate: each of them differs from run to run.
+    """
+    change = log(median_time(own.times_us) / median_time(row.times_us) / LEAST_GAIN)
+    return deviate(change, scale_of(SETTING_SPREAD, own.times_us, row.times_us))
+
+
+def _beyond_chance(measured: Gains) -> Gains:
+    """The gains, marked where chance does not explain them; all that the file has was tried."""
+    curves = [
+        (match, setting)
+        for match, sizes in measured.items()
+        for setting in dict.fromkeys(one.setting for here in sizes.values() for one in here)
+    ]
+    gain_at = {
+        (match, one.setting, size): one
+        for match, sizes in measured.items()
+        for size, here in sizes.items()
+        for one in here
+    }
+    sure = beyond_chance(
+        [
+            [
+                one.deviate if (one := gain_at.get((match, setting, size))) is not None else nan
+                for size in measured[match]
+            ]
+            for match, setting in curves
+        ]
+    )
+    is_sure = {
+        (match, setting, size): mark
+        for (match, setting), marks in zip(curves, sure, strict=True)
+        for size, mark in zip(measured[match], marks, strict=True)
+    }
+    return {
+        match: {
+            size: [
+                replace(one, is_better=one.is_faster and is_sure[match, one.setting, size])
+                for one in here
+            ]
+            for size, here in sizes.items()
+        }
+        for match, sizes in measured.items()
+    }
+
+
+def _is_faster(row: Row, other: Row) -> bool:
     return is_separated(row.times_us, other.times_us) and median_time(
         other.times_us
     ) >= LEAST_GAIN * median_time(row.times_us)
@@ -233,6 +296,24 @@ class Range:
     def is_gain(self) -> bool:
         """Whether it gains at any of its sizes."""
         return any(gain.is_better for _, gain in self.gains)
+
+
+def _doubts(measured: Gains) -> list[str]:
+    """What was faster in its repeats and may be so by chance."""
+    cells = [here for sizes in measured.values() for here in sizes.values()]
+    lucky = [
+        max(one.ratio.median for one in here if one.is_faster)
+        for here in cells
+        if any(one.is_faster for one in here) and not any(one.is_better for one in here)
+    ]
+    if not lucky:
+        return []
+    tried = sum(map(len, cells))
+    return [
+        f"At {len(lucky)} of {len(cells)} sizes a setting was faster by up to {max(lucky):.2f}x,"
+        f" which proves nothing where {tried} were tried and rows differ by"
+        f" {100 * SETTING_SPREAD:g}% from run to run: more neighbouring sizes (-f 2) can show more"
+    ]
 
 
 def ranges(sizes: Mapping[int, Sequence[Gain]], *, is_for_tuner: bool) -> list[Range]:
@@ -279,10 +360,9 @@ def tuner_lines(frame: "pd.DataFrame") -> list[str]:
     Sizes of NCCL are total bytes, as ours. Without any gain there is no line.
     """
     rows = rows_of(frame)
+    gains_of = {match: sizes for match, sizes in gains(rows).items() if match.op in TUNED_OPS}
     ranges_of = {
-        match: ranges(sizes, is_for_tuner=True)
-        for match, sizes in sorted(gains(rows).items())
-        if match.op in TUNED_OPS
+        match: ranges(sizes, is_for_tuner=True) for match, sizes in sorted(gains_of.items())
     }
     chosen = [
         one
@@ -298,6 +378,7 @@ def tuner_lines(frame: "pd.DataFrame") -> list[str]:
         )
     remarks = [
         *_measured(rows),
+        *_doubts(gains_of),
         *(_plugin(ranges_of) if any(one.is_gain for one in chosen) else ()),
     ]
     lines = [
@@ -305,7 +386,7 @@ def tuner_lines(frame: "pd.DataFrame") -> list[str]:
         f"# {TUNER_COLUMNS}",
     ]
     if not any(one.is_gain for one in chosen):
-        remark = "nothing gained more than the noise over NCCL's own choice; do not load the plugin"
+        remark = "nothing gains more than chance explains; do not load the plugin"
         return [*lines, f"# no change: {remark}"]
     for match, ranges_of_match in ranges_of.items():
         for one, first, last in _limits(
@@ -313,7 +394,8 @@ def tuner_lines(frame: "pd.DataFrame") -> list[str]:
         ):
             setting = one.setting
             assert setting is not None
-            remark = "" if one.is_gain else ", no gain: what comes closest to its own choice"
+            closest = ", no gain beyond chance: what comes closest to its own choice"
+            remark = "" if one.is_gain else closest
             lines.append(f"# {match.op} {_between(one)}: {_gain_text(one)}{remark}")
             algo = _TUNER_ALGORITHMS[setting.algo]
             where = match.hosts or _ANY_VALUE, match.ranks or _ANY_VALUE, _ANY_VALUE, _ANY_VALUE
@@ -397,13 +479,13 @@ def _measured(rows: Iterable[Row]) -> list[str]:
 
 def env_lines(frame: "pd.DataFrame") -> list[str]:
     """The NCCL_* settings that come closest to the best of each size, with their gains; no change
-    where none is above the noise.
+    where chance explains what was measured.
 
     Raises UsageError if there is nothing to go by.
     """
     rows = rows_of(frame)
     gains_of = gains(rows)
-    lines = [*_measured(rows), "", *_everywhere(gains_of)]
+    lines = [*_measured(rows), *_doubts(gains_of), "", *_everywhere(gains_of)]
     for match, sizes in sorted(gains_of.items()):
         hosts = f" on {match.hosts} hosts" if match.hosts > 1 else ""
         lines += ["", f"{match.op}, {match.ranks} ranks{hosts}, by size"]
@@ -437,7 +519,7 @@ def _everywhere(measured: Gains) -> list[str]:
         why = (
             "what gains at some sizes loses, or was not measured, at others"
             if somewhere
-            else "nothing gains more than the noise"
+            else "nothing gains more than chance explains"
         )
         return [*lines, f"For all that was measured: no change ({why})."]
     setting = max(kept, key=lambda pair: (pair[0], -sum(map(bool, pair[1]))))[1]

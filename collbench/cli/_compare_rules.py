@@ -54,9 +54,9 @@ COMPARE_RULES = (
     ),
     Rule(
         options=("force", "across"),
-        when=_is_one_file,
+        when=lambda options: _is_one_file(options) and options["against"] is None,
         message="there is no base to compare with",
-        hint="give a second file",
+        hint="give a second file, or --against",
     ),
     Rule(
         options=("across",),

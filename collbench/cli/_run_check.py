@@ -8,7 +8,13 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import IO
 
-from collbench.analysis.baselines import CurveKey, RateCurve, best_rates, rate_at, reference
+from collbench.analysis.baselines import (
+    CurveKey,
+    RateCurve,
+    known_rate,
+    reference,
+    reference_curves,
+)
 from collbench.analysis.rows import row_of
 from collbench.analysis.verdicts import CheckUnit, Expectation, Finding, Measured, judge
 from collbench.backends.gpu.session import why_no_gpus
@@ -277,7 +283,7 @@ def _reference(record: Record) -> tuple[str, dict[CurveKey, RateCurve]]:
         found = reference("", frame_of([record]))
     except UsageError:
         return "", {}
-    return found.name, best_rates(found.frame)
+    return found.name, reference_curves(found.frame)
 
 
 def _judge_record(
@@ -304,11 +310,8 @@ def _judge_record(
         """A rate as the line shows it."""
         return time_us * rate / gbs if is_time else gbs
 
-    key = CurveKey(
-        record.op, record.backend, record.buffers, record.ranks, record.placement, conditions=()
-    )
     expectations = []
-    if key in known and (gbs := rate_at(known[key], record.size_bytes)):
+    if (gbs := known_rate(known, row_of(record))) is not None:
         expectations.append(Expectation(value=shown(gbs), source=name_of_known))
     if record.ceiling_gbs and record.size_bytes == largest:
         expectations.append(

@@ -90,14 +90,17 @@ class _CompareCommand(StrictCommand):
     type=ListOf("column", str, ACROSS),
     default=(),
     help=(
-        "Of two files: columns that rows to compare may differ in, for example group (ranks with"
-        f" and without a launcher): {', '.join(ACROSS)}. Default: none."
+        "Of two files, or with --against: columns that rows to compare may differ in, for example"
+        f" group (ranks with and without a launcher): {', '.join(ACROSS)}. Default: none."
     ),
 )
 @click.option(
     "--force",
     is_flag=True,
-    help="Of two files: compare unlike machines too, with other devices or numbers of ranks.",
+    help=(
+        "Compare unlike machines too: of two files, with other devices or numbers of ranks; with"
+        " --against, with other devices."
+    ),
 )
 @click.option(
     "--fail-below",
@@ -233,7 +236,7 @@ def _show_one(loaded: "ResultFile", options: Options) -> int:
         _derive(loaded.frame, options)
     if options["against"] is not None:
         is_noise = _print_doubt(loaded)
-        code = _judge(loaded.frame, options["against"], options["fail_below"])
+        code = _judge(loaded.frame, options)
         return max(code, _gate_on_noise([loaded.name] * is_noise, options["fail_below"]))
     return 0 if has_derived else _summarise(loaded, options)
 
@@ -294,23 +297,35 @@ def _gate_on_noise(noisy: Sequence[str], fail_below: float | None) -> int:
     return CHANGED_CODE
 
 
-def _judge(frame: "pd.DataFrame", against: str, fail_below: float | None) -> int:
-    """Compare one file with a reference; exit code 1 with fail_below if it is behind or wrong."""
-    from collbench.analysis.baselines import BEHIND_SHARE, curve_verdicts, reference
+def _judge(frame: "pd.DataFrame", options: Options) -> int:
+    """Compare one file with a reference; exit code 1 where nothing is comparable, and with
+    fail_below if it is behind or wrong, or if no size can be judged.
+    """
+    from collbench.analysis.baselines import BEHIND_SHARE, judged, reference
     from collbench.report.tables.baselines import verdict_lines
 
-    base = reference("" if against == _NEAREST else against, frame)
+    against, fail_below = options["against"], options["fail_below"]
+    name = "" if against == _NEAREST else against
+    base = reference(name, frame, is_forced=options["force"])
     behind = BEHIND_SHARE if fail_below is None else 1 / (1 + fail_below / 100)
-    verdicts = curve_verdicts(frame, base.frame, behind)
-    say("\n".join(verdict_lines(verdicts, frame, base, behind)))
-    if fail_below is None or not verdicts:
-        return 0 if verdicts else CHANGED_CODE
+    judgement = judged(
+        frame, base.frame, behind, across=options["across"], is_forced=options["force"]
+    )
+    say("\n".join(verdict_lines(judgement, frame, base, behind)))
+    if fail_below is None or not judgement.verdicts:
+        return 0 if judgement.verdicts else CHANGED_CODE
     failed = int(frame["status"].isin(["wrong", "error"]).sum())
     if failed:
         say(f"{failed} rows are wrong or failed", err=True)
-    if is_late := any(verdict.is_behind for verdict in verdicts):
+    if is_late := any(verdict.has("behind") for verdict in judgement.verdicts):
         say(f"slower than {base.name} by more than {fail_below:g}%", err=True)
-    return CHANGED_CODE if is_late or failed else 0
+    unsure = sum(verdict.sizes("cannot tell") for verdict in judgement.verdicts)
+    is_judged = any(verdict.has("behind", "faster", "normal") for verdict in judgement.verdicts)
+    if not is_judged:
+        say(f"cannot judge: no interval is narrow enough for {fail_below:g}%", err=True)
+    elif unsure:
+        say(f"not judged, because their intervals are too wide: {unsure} sizes", err=True)
+    return CHANGED_CODE if is_late or failed or not is_judged else 0
 
 
 def _derive(frame: "pd.DataFrame", options: Options) -> None:

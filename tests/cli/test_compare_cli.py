@@ -233,3 +233,32 @@ def test_the_option_that_compares_other_groups_is_named(
     out = " ".join(capsys.readouterr().out.split())
     assert "to compare them still: --across group,channels" in out
     assert run(["compare", *map(str, files), "--across", "channels,group"]) == 0
+
+
+def test_a_default_sweep_beside_the_shipped_one_names_the_way(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Without a launcher nothing is of the group of the shipped rows: no pass, and a hint."""
+    examples = Path(__file__).parent.parent.parent / "docs" / "examples"
+    mine = str(examples / "first-run.csv")
+    for base in ([str(SWEEP)], ["--against", "h200x4"], ["--against", "--fail-below", "5%"]):
+        assert run(["compare", mine, *base]) == 1
+        assert "to compare them still: --across group" in capsys.readouterr().out
+        assert run(["compare", mine, *base, "--across", "group"]) == 0
+        assert "group: local | mpi" in capsys.readouterr().out
+
+
+def test_the_hint_names_columns_that_do_make_rows_comparable(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """No column is different in all rows, and still no row has its like."""
+    new, base = (tmp_path / name for name in ("new.csv", "base.csv"))
+    frame(row((9.0, 9.1)), row((5.0, 5.1), group="local", algo="tree")).to_csv(new, index=False)
+    frame(row((9.0, 9.1), group="local"), row((5.0, 5.1), algo="tree")).to_csv(base, index=False)
+    assert run(["compare", str(new), str(base)]) == 1
+    assert "to compare them still: --across group" in capsys.readouterr().out
+    assert run(["compare", str(new), str(base), "--across", "group"]) == 0
+    frame(row((9.0, 9.1), group="local", dtype="int8")).to_csv(base, index=False)
+    capsys.readouterr()
+    assert run(["compare", str(new), str(base)]) == 1
+    assert "--across" not in capsys.readouterr().out, "no option compares other types"

@@ -257,7 +257,8 @@ def test_the_links_are_those_of_the_nearest_described_machine_or_unknown(h200: s
     near = likeness(given.assign(device="6 x NVIDIA H200", ranks=6))
     assert near is not None
     assert (near.name, near.is_same) == ("hgx-h200", False)
-    assert likeness(given.assign(device="4 x NVIDIA Something")) is None
+    for unlike in ("4 x NVIDIA Something", "4 x NVIDIA H200 NVL", "4 x NVIDIA H100 PCIe"):
+        assert likeness(given.assign(device=unlike)) is None, "a card has other links than a board"
     assert likeness(given.assign(device="")) is None
     assert "no described machine has its GPUs" in of_frame(given.assign(device="cores"))
 

@@ -1,15 +1,23 @@
-"""The verdicts of `compare --against` in words: what the reference is and is not, and one line a
-curve, with the size ranges that fall behind.
+"""The verdicts of `compare --against` in words: what the reference is, what differs beside the
+rates, one line a curve with the size ranges of each verdict, and what could not be compared.
 """
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from collbench.analysis.baselines import CurveKey, CurveVerdict, RateSpan, best_rates
+from collbench.analysis.baselines import (
+    BEHIND_SHARE,
+    RATE_VERDICTS,
+    CurveKey,
+    CurveVerdict,
+    Judgement,
+    RateSpan,
+    rate_curves,
+)
 from collbench.report.tables.text import NARROW_COLUMNS, wrapped
 from collbench.results.frame import texts_of
-from collbench.spec.knobs import UNASKED
+from collbench.spec.knobs import KNOB, UNASKED
 from collbench.util.units import format_size
 
 if TYPE_CHECKING:
@@ -17,44 +25,93 @@ if TYPE_CHECKING:
 
     from collbench.analysis.load import ResultFile
 
+_PHRASES = {
+    "behind": "falls behind",
+    "faster": "faster than the reference",
+    "cannot tell": "cannot tell",
+    "normal": "normal",
+}
+_USUAL_TRANSPORTS = (("cpu", "shm"),)
+_WHY_FASTER = ": other hardware or other settings?"
+
 
 def verdict_lines(
-    verdicts: Sequence[CurveVerdict], frame: "pd.DataFrame", against: "ResultFile", behind: float
+    judgement: Judgement, frame: "pd.DataFrame", against: "ResultFile", behind: float
 ) -> list[str]:
-    """What is normal, what falls behind the reference, and what the reference does not have."""
-    lines = wrapped(
-        f"against {against.name}: {_origin(against.frame)}{_unlike(frame, against.frame)}",
+    """What is normal, what is behind or faster than the reference, what differs beside the rates,
+    and what was not compared.
+    """
+    lines = wrapped(f"against {against.name}: {_origin(against.frame)}", NARROW_COLUMNS)
+    if not judgement.verdicts:
+        return [*lines, *_nothing(frame, against.frame), *_apart_lines(judgement)]
+    if judgement.differences:
+        lines.append("differs (file | reference; - is not set or not known):")
+        for name, ours, theirs in judgement.differences:
+            lines += wrapped(f"  {name}: {ours} | {theirs}", NARROW_COLUMNS, "    ")
+    lines += wrapped(
+        f"behind is surely below {100 * behind:.3g}% of its bus bandwidth, faster surely above"
+        f" {100 / BEHIND_SHARE:.0f}%; in brackets 95% intervals",
         NARROW_COLUMNS,
     )
-    covered = {verdict.key for verdict in verdicts}
-    left = [key for key in best_rates(frame) if key not in covered]
-    if not verdicts:
-        theirs, ours = best_rates(against.frame), _listed(left) or "no row with a rate"
-        sizes = sorted({size for curve in theirs.values() for size in curve})
-        known = (
-            f"{_listed(theirs)} at {_range(sizes[0], sizes[-1])}" if sizes else "no row with a rate"
-        )
-        return [
-            *lines,
-            *wrapped(f"nothing is comparable: it has {known}; the file has {ours}", NARROW_COLUMNS),
-        ]
-    lines.append(f"behind is below {100 * behind:.3g}% of its bus bandwidth")
-    for verdict in verdicts:
-        key = verdict.key
-        curve = f"  {key.op}, {_how(key)}, {key.ranks} ranks"
-        late = [span for span in verdict.spans if span.is_behind]
-        if not late:
-            least = min(span.least for span in verdict.spans)
-            text = (
-                f"{curve}: normal at {_range(verdict.spans[0].first, verdict.spans[-1].last)} (at"
-                f" least {_percent(least)})"
+    for verdict in judgement.verdicts:
+        lines += wrapped(_curve(verdict), NARROW_COLUMNS, "    ")
+    return [*lines, *_apart_lines(judgement)]
+
+
+def _curve(verdict: CurveVerdict) -> str:
+    """A curve and its size ranges, the gravest first."""
+    key = verdict.key
+    title = f"  {key.op}, {_how(key)}, {key.ranks} ranks{_workload(key)}"
+    parts = []
+    for kind in RATE_VERDICTS:
+        spans = [span for span in verdict.spans if span.verdict == kind]
+        if not spans:
+            continue
+        if kind == "normal":
+            least = _percent(min(span.least for span in spans))
+            where = (
+                f"at {_range(spans[0].first, spans[-1].last)}"
+                if len(verdict.spans) == 1
+                else "elsewhere"
             )
+            parts.append(f"{_PHRASES[kind]} {where} (at least {least})")
         else:
-            where = [f"{_range(span.first, span.last)} at {_share(span)}" for span in late]
-            text = f"{curve}: falls behind at {'; '.join(where)}"
-        lines += wrapped(text, NARROW_COLUMNS, "    ")
-    if left:
-        lines += wrapped(f"not in it, or only at other sizes: {_listed(left)}", NARROW_COLUMNS)
+            where = "; ".join(
+                f"{_range(span.first, span.last)} at {_share(span)}" for span in spans
+            )
+            parts.append(f"{_PHRASES[kind]} at {where}{_WHY_FASTER * (kind == 'faster')}")
+    return f"{title}: {'; '.join(parts)}"
+
+
+def _nothing(frame: "pd.DataFrame", against: "pd.DataFrame") -> list[str]:
+    """What both files have, where nothing is comparable."""
+    theirs, ours = rate_curves(against), _listed(rate_curves(frame)) or "no row with a rate"
+    sizes = sorted({size for curve in theirs.values() for size in curve.rates})
+    known = f"{_listed(theirs)} at {_range(sizes[0], sizes[-1])}" if sizes else "no row with a rate"
+    devices = texts_of(frame, "device")
+    is_other = devices and not set(devices) & set(texts_of(against, "device"))
+    return [
+        *(wrapped(f"the file is of {', '.join(devices)}", NARROW_COLUMNS) if is_other else ()),
+        *wrapped(f"nothing is comparable: it has {known}; the file has {ours}", NARROW_COLUMNS),
+    ]
+
+
+def _apart_lines(judgement: Judgement) -> list[str]:
+    """What was not compared, and how it still can be."""
+    lines: list[str] = []
+    for apart in judgement.apart:
+        listed = _listed(apart.keys)
+        if apart.fields:
+            fields = ", ".join(
+                f"{KNOB[name].label if name in KNOB else name} {ours} | {theirs}"
+                for name, ours, theirs in apart.fields
+            )
+            text = f"not compared: {listed}; differs (file | reference) in {fields}"
+            lines += wrapped(text, NARROW_COLUMNS)
+            if apart.remedy:
+                lines.append(f"  to compare them still: {apart.remedy}")
+        elif judgement.verdicts:
+            lines += wrapped(f"not in it, or only at other sizes: {listed}", NARROW_COLUMNS)
     return lines
 
 
@@ -69,35 +126,42 @@ def _origin(frame: "pd.DataFrame") -> str:
     return f"{devices}; {when}" + (f"; {versions}" if versions else "")
 
 
-def _unlike(frame: "pd.DataFrame", against: "pd.DataFrame") -> str:
-    """The file's machine, where it is called otherwise."""
-    ours, theirs = (texts_of(one, "device") for one in (frame, against))
-    is_other = ours and not set(ours) & set(theirs)
-    return f"; the file is of {', '.join(ours)}" if is_other else ""
-
-
 def _listed(keys: Iterable[CurveKey]) -> str:
     """Operations by backend and ranks: allreduce by cuda and nccl on 4, 8 ranks."""
     ranks: dict[tuple[str, str], list[int]] = {}
     for key in keys:
-        ranks.setdefault((key.op, _how(key)), []).append(key.ranks)
+        here = ranks.setdefault((key.op, f"{_how(key)}{_workload(key)}"), [])
+        if key.ranks not in here:
+            here.append(key.ranks)
     ops: dict[tuple[str, tuple[int, ...]], list[str]] = {}
-    for (op, backend), here in ranks.items():
-        ops.setdefault((backend, tuple(sorted(here))), []).append(op)
+    for (op, backend), numbers in ranks.items():
+        ops.setdefault((backend, tuple(sorted(numbers))), []).append(op)
     backends: dict[tuple[str, str], list[str]] = {}
-    for (backend, numbers), names in ops.items():
-        backends.setdefault((", ".join(names), ", ".join(map(str, numbers))), []).append(backend)
+    for (backend, several), names in ops.items():
+        backends.setdefault((", ".join(names), ", ".join(map(str, several))), []).append(backend)
     return "; ".join(
-        f"{names} by {' and '.join(who)} on {numbers} ranks"
-        for (names, numbers), who in backends.items()
+        f"{names} by {' and '.join(who)} on {several} ranks"
+        for (names, several), who in backends.items()
     )
 
 
 def _how(key: CurveKey) -> str:
     """A backend and how it was measured, in words."""
     placement = ["in place"] if key.placement == "in" else []
-    buffers = [key.buffers] if key.buffers != UNASKED["buffers"] else []
-    return " ".join([key.backend, *buffers, *placement, *key.conditions])
+    buffers = [key.buffers] if key.buffers not in (UNASKED["buffers"], "") else []
+    is_usual = (key.backend, key.transport) in _USUAL_TRANSPORTS
+    transport = [] if is_usual or not key.transport else [f"over {key.transport}"]
+    backend = key.backend or "any backend"
+    return " ".join([backend, *buffers, *transport, *placement, *key.conditions])
+
+
+def _workload(key: CurveKey) -> str:
+    """What else is not as it is without options."""
+    parts = [key.dtype] if key.dtype != KNOB["dtype"].default else []
+    parts += [key.redop] if key.redop not in (KNOB["redop"].default, "") else []
+    parts += [f"root {key.root}"] if key.root else []
+    parts += [f"{key.hosts} hosts"] if key.hosts > 1 else []
+    return "".join(f", {part}" for part in parts)
 
 
 def _range(first: int, last: int) -> str:
@@ -106,7 +170,8 @@ def _range(first: int, last: int) -> str:
 
 def _share(span: RateSpan) -> str:
     least, most = _percent(span.least), _percent(span.most)
-    return least if least == most else f"{least} to {most}"
+    bounds = f"({_percent(span.low)} to {_percent(span.high)})"
+    return f"{least} {bounds}" if least == most else f"{least} to {most} {bounds}"
 
 
 def _percent(share: float) -> str:
