@@ -11,6 +11,7 @@ import io
 import os
 import re
 import shlex
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -27,6 +28,7 @@ LIMIT_S = 120
 # times of the tool itself, others on each machine
 _OWN_TIME = re.compile(r"(?:; about \d.*|(?<=predicted), \d+ s\.)$", re.MULTILINE)
 _FENCE = re.compile(r"^```(\w+)([^\n]*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+_READER_GONE = 128 + signal.SIGPIPE
 _SHELL = set("|&;<>$`*")
 _SEPARATORS = {"|", "&&", "||", ";", ">", ">>"}
 
@@ -155,6 +157,7 @@ def _output(block: Block, place: Path, environment: dict[str, str]) -> str:
     shown = []
     for command in block.commands:
         code, out, err = run(command, place, environment)
+        code = 0 if code == _READER_GONE else code  # of `| head`, by chance
         if block.language == "sh" and code:
             raise RuntimeError(f"{command} ends with {code}: {err or out}")
         lines = "".join(f"{line.rstrip()}\n" for line in out.rstrip().splitlines())

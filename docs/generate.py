@@ -8,6 +8,7 @@ current.
 import ast
 import inspect
 import os
+import signal
 import subprocess
 import sys
 import tempfile
@@ -244,13 +245,14 @@ def _codes() -> list[tuple[str, str, str]]:
         (str(error.exit_code), f"`{error.__name__}`", (error.__doc__ or "").split("\n\n")[0])
         for error in _errors()
     )
-    return [
-        *rows,
+    ended = [
         *(
             (str(exit_code_of(number)), "", f"Ended by {number.name}, in order.")
             for number in sorted(INTERRUPTIONS)
         ),
+        (str(exit_code_of(signal.SIGPIPE)), "", "Whoever read the output has gone."),
     ]
+    return [*rows, *sorted(ended)]
 
 
 def exit_code_page() -> str:

@@ -30,6 +30,12 @@ COMPARE_RULES = (
     ),
     Rule(
         options=("allow",),
+        when=_is_one_file,
+        message="a reference is no base: nothing of it can be missing",
+        hint="give it with --base, or a second file",
+    ),
+    Rule(
+        options=("allow",),
         when=lambda options: options["fail_below"] is None,
         message="nothing fails without --fail-below",
         hint="give both, or neither",
