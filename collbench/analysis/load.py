@@ -37,6 +37,7 @@ _FORMATS = (
 )
 # but tab, line ends, form feed, and escape, which colours a log
 _CONTROL = bytes([*range(9), *range(14, 27), *range(28, 32)])
+_BYTES_AT_ONCE = 1 << 20  # so that a large file is not in memory twice
 _OBEYED = b"\x0b\x0c\x1b\x7f"  # of the others, by terminals
 # colours of a log, and what else a terminal obeys
 _TERMINAL = re.compile(rb"\x1b(?:\[[0-9;]*[A-Za-z])?|\xc2[\x80-\x9f]")
@@ -88,7 +89,7 @@ def _load(file: Path) -> ResultFile:
         data = data[3:]
     if own.is_mine(data):
         frame, remarks = own.read(data, name)
-        if not data.isascii() or len(data.translate(None, _OBEYED)) < len(data):
+        if not data.isascii() or _place_of(_OBEYED, data) is not None:
             frame = _printable(frame)
         return ResultFile(frame=frame, name=name, kind="collbench", remarks=remarks)
     if len(data) > MOST_FOREIGN_BYTES:
@@ -151,12 +152,21 @@ def _bytes_of(file: Path, name: str) -> bytes:
         ) from None
     if len(data) > MOST_OWN_BYTES:
         raise UsageError(f"{name} has more than {MOST_OWN_BYTES} bytes", "give a part of it")
-    if not data.strip():
+    if not data or data.isspace():
         raise UsageError(f"{name} is empty", "the run that wrote it may have failed")
-    if len(data.translate(None, _CONTROL)) < len(data):
-        place, byte = next((place, byte) for place, byte in enumerate(data) if byte in _CONTROL)
-        raise UsageError(f"{name} is no text: byte {byte:#04x} at offset {place}", _FORMATS)
+    place = _place_of(_CONTROL, data)
+    if place is not None:
+        raise UsageError(f"{name} is no text: byte {data[place]:#04x} at offset {place}", _FORMATS)
     return data
+
+
+def _place_of(bytes_: bytes, data: bytes) -> int | None:
+    """The offset of the first of some bytes; None where there is none of them."""
+    for first in range(0, len(data), _BYTES_AT_ONCE):
+        here = data[first : first + _BYTES_AT_ONCE]
+        if len(here.translate(None, bytes_)) < len(here):
+            return first + next(place for place, byte in enumerate(here) if byte in bytes_)
+    return None
 
 
 def _reader(text: str, name: str) -> tuple[FileKind, Reader]:

@@ -217,16 +217,18 @@ def _loaded(files: Sequence[Path]) -> Sequence["ResultFile"]:
 
 
 def _summarise(loaded: "ResultFile", options: Options) -> int:
+    from collbench.analysis.rows import rows_of
     from collbench.cli._draw_results import plot
-    from collbench.report.tables.summary import summary_lines
+    from collbench.report.tables.summary import lines_of_rows
 
-    out = sys.stdout
+    out, target = sys.stdout, options["plot"]
     characters = bars(out) if is_terminal(out) else ""
-    for line in summary_lines(loaded.frame, width(out), options["show_all"], characters):
-        say(line)
-    if options["plot"] is not None:
-        plot(options["plot"], [loaded])
-    return 0 if (loaded.frame["status"] == "ok").any() else CHANGED_CODE
+    code = 0 if (loaded.frame["status"] == "ok").any() else CHANGED_CODE
+    rows = rows_of(loaded.frame, is_last_use=target is None)
+    say("\n".join(lines_of_rows(rows, width(out), options["show_all"], characters)))
+    if target is not None:
+        plot(target, [loaded])
+    return code
 
 
 def _print_doubt(loaded: "ResultFile") -> bool:

@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from collbench.analysis.best import Best, Summary, best_label, span_text, spans, summarise
+from collbench.analysis.best import Best, Summary, best_label, span_text, spans, summarise_rows
 from collbench.analysis.doubt import Doubt, doubt
 from collbench.analysis.effects import KNOBS_WITH_EFFECT, Effect, effect_of
 from collbench.analysis.outliers import KIND_NAMES, Suspect, suspects
@@ -23,6 +23,7 @@ from collbench.analysis.rows import (
     cyclic_gc_disabled,
     label,
     median_time,
+    rows_of,
     titles,
 )
 from collbench.report.plots.sparkline import sparkline
@@ -42,15 +43,20 @@ _TITLE_WIDTH = 14
 _BUFFERS_WIDTH = 10
 
 
-@cyclic_gc_disabled()
 def summary_lines(frame: "pd.DataFrame", columns: int, show_all: bool, bars: str = "") -> list[str]:
-    """The whole report of one file; show_all: the effect of each knob at each size, every row, and
-    all that looks wrong.
+    """The whole report of one file, see `lines_of_rows`."""
+    return lines_of_rows(rows_of(frame), columns, show_all, bars)
+
+
+@cyclic_gc_disabled()
+def lines_of_rows(rows: Sequence[Row], columns: int, show_all: bool, bars: str = "") -> list[str]:
+    """The whole report of the rows of one file; show_all: the effect of each knob at each size,
+    every row, and all that looks wrong.
 
     bars: characters of growing height, to draw the best bandwidth over the sizes with; none: it is
     not drawn.
     """
-    summary = summarise(frame)
+    summary = summarise_rows(rows)
     if not summary.best:
         return [counts(summary.rows), "No row has a time: there is nothing to compare."]
     named = titles(summary.best)
@@ -170,6 +176,8 @@ def _speedup(ratios: Mapping[int, Interval], unclear: int) -> list[str]:
 
 def _largest_effect(summary: Summary, workload: Workload, knob: str) -> tuple[int, Effect] | None:
     """The size at which a knob has its largest effect, of those at which the repeats show one."""
+    if not any(knob in ("algo", "proto", *asked) for asked in summary.knobs.values()):
+        return None
     known = [
         (size, effect)
         for size, best in summary.best[workload].items()
@@ -297,8 +305,7 @@ def _peer_heading(summary: Summary, peer: str, *, is_wide: bool) -> str:
 
 def has_forms(summary: Summary, peer: str) -> bool:
     """Whether a library's own choice was measured on several kinds of user buffers."""
-    kinds = {row.buffers for row in summary.rows if row.backend == peer and row.is_own_choice}
-    return len(kinds) > 1
+    return len(summary.forms.get(peer, ())) > 1
 
 
 def rival_text(best: Best, peer: str) -> str:
