@@ -33,6 +33,7 @@ from collbench.analysis.rows import (
 )
 from collbench.results.statistics import Interval, bounds
 from collbench.spec.knobs import UNASKED
+from collbench.spec.peers import is_peer
 from collbench.util.units import format_size
 
 if TYPE_CHECKING:
@@ -178,7 +179,7 @@ def fastest_own_choices(rows: Iterable[Row]) -> dict[str, Row]:
 
 def candidates(rows: Sequence[Row]) -> list[Row]:
     """Ours, or the library's rows where there are none of ours."""
-    return [row for row in rows if not row.is_library] or list(rows)
+    return [row for row in rows if not is_peer(row.method.backend)] or list(rows)
 
 
 def best_of(rows: Sequence[Row], knobs: Mapping[str, Sequence[str]]) -> Best:

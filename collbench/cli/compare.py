@@ -295,11 +295,13 @@ def _derive(frame: "pd.DataFrame", options: Options) -> None:
 
 def _write_page(files: Sequence[Path], target: str, *, is_forced: bool) -> int:
     """The page of one file, or of two with what changed."""
+    from collbench.cli._history import history_of
     from collbench.report.page import page
 
     if len(files) > 2:
         raise UsageError("--html shows one file, or a file and its base", "give two files at most")
-    text = page(*_loaded(files), is_forced=is_forced)
+    loaded = _loaded(files)
+    text = page(*loaded, is_forced=is_forced, known=history_of(loaded[0]))
     _write(text, target, "--html")
     remark(f"{len(text.encode()) / 1e6:.2g} MB")
     return 0

@@ -17,6 +17,7 @@ from collbench.analysis.likeness import likeness
 from collbench.analysis.load import ResultFile, load
 from collbench.cli import run
 from collbench.report.page import page
+from collbench.results.statistics import interval
 from collbench.util import catalog
 from tests.support.frames import frame, row
 
@@ -58,6 +59,24 @@ class Parsed(HTMLParser):
         return [text for tag, text in self.texts if tag == tags[place] and text.strip()][nth - 1]
 
 
+def unpacked(data: dict[str, Any]) -> dict[str, Any]:
+    """The data with points as size, time, low, high, bus and algorithm bandwidth, ceiling, and the
+    place of the note, as the script makes them.
+    """
+    for curve in data["curves"]:
+        points = []
+        for size, ceiling, note, _, _, rates, *repeats in curve["p"]:
+            size_bytes, bounds = data["sizes"][size], interval(repeats)
+            time, alg = bounds.median, size_bytes / bounds.median / 1e3
+            bus = alg * curve["f"]
+            if rates:
+                time, alg, bus = rates
+            limit = data["ceilings"][ceiling] if ceiling >= 0 else None
+            points.append([size_bytes, time, bounds.low, bounds.high, bus, alg, limit, note])
+        curve["p"] = points
+    return data
+
+
 def of_frame(given: pd.DataFrame, name: str = "given.csv") -> str:
     return page(ResultFile(frame=given, name=name, kind="collbench"))
 
@@ -89,7 +108,7 @@ def h200() -> str:
 def test_every_point_of_the_file_is_in_the_page_as_the_file_has_it(h200: str) -> None:
     given = load(H200).frame
     right = given[given["status"] == "ok"]
-    data = Parsed(h200).data
+    data = unpacked(Parsed(h200).data)
     places = {dim["key"]: (k, dim["values"]) for k, dim in enumerate(data["dims"])}
 
     def value(curve: dict[str, Any], key: str) -> str:
@@ -128,7 +147,10 @@ def test_every_point_of_the_file_is_in_the_page_as_the_file_has_it(h200: str) ->
     for entry in right[columns].itertuples(index=False):
         cells = [None if cell != cell else cell for cell in entry]
         wanted[tuple(cells[:5])] = tuple(cells[5:])
-    assert told == wanted
+    assert told.keys() == wanted.keys()
+    for key, (*numbers, note) in told.items():
+        assert numbers == pytest.approx(list(wanted[key][:-1]), rel=2e-5), key
+        assert note == wanted[key][-1]
     assert len(told) == 1399
 
 
@@ -167,7 +189,7 @@ def test_nothing_in_the_page_leaves_it(h200: str) -> None:
             for name in ("src", "href", "action", "data", "poster", "srcset", "style")
             if name in given
         ]
-        assert links == ["data:,"]
+        assert [one for one in links if not (one or "").startswith("#op=")] == ["data:,"]
         assert "http" not in re.sub(r"http-equiv", "", text)
         assert not re.search(
             r"\b(fetch|XMLHttpRequest|WebSocket|EventSource|sendBeacon|import|eval|innerHTML|outerHTML|insertAdjacentHTML)\b",
@@ -232,7 +254,7 @@ def test_what_is_not_known_is_not_told() -> None:
     text = of_frame(frame(row((10.0,), ceiling_gbs=float("nan"))))
     seen = re.sub(r"<(style|script)>.*?</\1>", "", text, flags=re.DOTALL)
     assert "nan" not in seen.lower()
-    assert [point[6] for curve in Parsed(text).data["curves"] for point in curve["p"]] == [None]
+    assert [point[1] for curve in Parsed(text).data["curves"] for point in curve["p"]] == [-1]
     assert '"curves":[]' in of_frame(frame(row(status="waived", reason="too small")))
 
 
@@ -251,7 +273,8 @@ def test_two_files_show_what_changed(tmp_path: Path, capsys: pytest.CaptureFixtu
     assert said.out == ""
     assert f"# wrote {target}" in said.err
     parsed = Parsed(target.read_text())
-    assert target.read_text().count('<th class="good" scope="row">better</th>') == int(slow.sum())
+    better = '<th class="tight better" scope="row">better</th>'
+    assert target.read_text().count(better) == int(slow.sum())
     (files,) = [dim["values"] for dim in parsed.data["dims"] if dim["key"] == "file"]
     assert files == ["new", "base"]
     assert "allreduce cuda ring: faster as a whole" in target.read_text()

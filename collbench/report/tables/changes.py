@@ -8,6 +8,7 @@ import numpy as np
 import pandas as pd
 
 from collbench.analysis.changes import MINOR, VERDICTS, Change, Changes
+from collbench.report.colors import painted
 from collbench.report.tables.text import NARROW_COLUMNS, named_lines, wrapped
 from collbench.spec.knobs import BY_STAGE, KNOB
 from collbench.util.units import format_size, format_time_us
@@ -15,8 +16,6 @@ from collbench.util.units import format_size, format_time_us
 WORST = 5  # rows named among the verdicts
 ROWS_OF_A_VERDICT = 20  # in the table, unless all are asked for
 _FIXED = 54  # columns of the table beside the configuration
-_COLORS = {"better": "\033[32m", "worse": "\033[31m", "cannot tell": "\033[33m"}
-_OFF = "\033[0m"
 _WORDS = {"better": "faster", "worse": "slower"}
 NAME_COLUMNS = ("op", "backend", "algo", "proto")
 _KNOBS = (*(knob.name for knob in BY_STAGE if knob.name not in NAME_COLUMNS), "ctas")
@@ -253,4 +252,4 @@ def _cut(name: str, width: int) -> str:
 
 
 def _paint(text: str, verdict: str, *, is_colored: bool) -> str:
-    return f"{_COLORS[verdict]}{text}{_OFF}" if is_colored and verdict in _COLORS else text
+    return painted(text, verdict) if is_colored else text
