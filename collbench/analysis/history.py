@@ -26,7 +26,7 @@ from collbench.results.record import KEY
 
 FAR = 3.0  # scales of noise: from here on a value costs no more
 PENALTY = 18.0  # of a change: what two outliers cost
-LEAST_SEGMENT = 2  # runs between two changes
+LEAST_SEGMENT = 3  # runs of one level
 LEAST_RUNS = 4  # that make a history
 LEAST_SCALE = 0.005  # of noise: clocks and graphs repeat no better between runs
 _MAD_TO_SD = 1.4826

@@ -44,20 +44,20 @@ def suspects(summary: Summary) -> list[Suspect]:
     strange = [
         Suspect(row=row, kind="wrong", why=row.reason or f"status {row.status}")
         for row in summary.rows
-        if row.status in ("wrong", "error")
+        if row.method.status in ("wrong", "error")
     ]
     for line in configurations(summary).values():
         strange += [
             Suspect(row=line[place], kind="curve", why=why) for place, why in _off_curve(line)
         ]
     for row in summary.rows:
-        if row.status != "ok" or not row.times_us:
+        if not row.times_us or row.method.status != "ok":
             continue
         if row.percent > MOST_PERCENT:
             strange.append(
                 Suspect(row=row, kind="ceiling", why=f"{row.percent:.0f}% of what the links allow")
             )
-        if row.is_disturbed or row.is_noise:
+        if row.is_noise or row.is_disturbed:
             strange.append(Suspect(row=row, kind="spread", why=_spread(row)))
     order = list(KIND_NAMES)
     return sorted(strange, key=lambda one: order.index(one.kind))

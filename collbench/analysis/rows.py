@@ -198,8 +198,7 @@ class Row(_OwnColumns):
     @property
     def is_disturbed(self) -> bool:
         """Whether the notes name something that slowed the machine down."""
-        notes = self.method.notes
-        return notes != "" and any(word.startswith(DISTURBED) for word in notes.split())
+        return names_disturbance(self.method.notes)
 
     @property
     def is_price(self) -> bool:
@@ -229,6 +228,12 @@ _NUMBERS = ("size_bytes", "time_us", "algbw_gbs", "busbw_gbs", "ceiling_gbs", "p
 def conditions_of(notes: str) -> tuple[str, ...]:
     """The conditions in a row's notes; rows with others measured something else."""
     return tuple(sorted(word for word in notes.split() if word.startswith(_SEPARATE)))
+
+
+@cache
+def names_disturbance(notes: str) -> bool:
+    """Whether notes name something that slowed the machine down."""
+    return any(word.startswith(DISTURBED) for word in notes.split())
 
 
 @contextmanager
@@ -321,6 +326,8 @@ def _is_noise(method: Method, times: Sequence[float]) -> bool:
 
 def _choosing_time(times: Sequence[float]) -> float:
     """The median of the even repeats."""
+    if 2 < len(times) < 5:
+        return (times[0] + times[2]) / 2
     return _median(times[0::2]) if len(times) > 2 else times[0] if times else math.nan
 
 
