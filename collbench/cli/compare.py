@@ -127,7 +127,7 @@ class Percent(click.ParamType):  # type: ignore[type-arg]
     metavar="FILE",
     type=FileName(),
     help=(
-        "Draw one file or two against size, with the knobs or the ratio, for example to"
+        "Draw one file or two for a slide: one collective, or six at most; for example to"
         " results.svg (.png or .svg)."
     ),
 )
@@ -136,8 +136,8 @@ class Percent(click.ParamType):  # type: ignore[type-arg]
     metavar="FILE",
     type=FileName(),
     help=(
-        "Write one page about one file or two, for example to page.html: curves to filter, tables,"
-        " heat maps, links; - is stdout."
+        "Write one page about one file or two, for example to page.html: how far NCCL's best and"
+        " the ceiling are, what changed, curves to filter, the machine's saved runs; - is stdout."
     ),
 )
 @color_option("Colours by verdict")

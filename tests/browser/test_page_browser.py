@@ -271,6 +271,44 @@ def test_pointer_and_keyboard_tell_a_points_numbers(
     assert "nccl, 1G" in browser.run(TIP)
 
 
+def test_a_page_opens_on_what_matters_and_links_lead_to_curves(
+    browser: Browser, pages: dict[str, str]
+) -> None:
+    browser.look(pages["slower"])
+    axis = "document.getElementById('f-axis').value"
+    value = "document.getElementById('f-y').value"
+    assert browser.run(f"[{axis}, {value}]") == ["change", "log"]
+    assert "Base" in browser.run(TIP)
+    dots = "document.querySelectorAll('#repeats circle').length"
+    assert browser.run(dots) == 6  # three repeats of each file
+    browser.look(pages["h200"])
+    assert browser.run(f"[{axis}, {value}]") == ["peer", "log"]
+    links = "[...document.querySelectorAll('#answers table a')]"
+    for place in (0, -1):
+        said = browser.run(
+            f"new Promise(done => {{ {links}.at({place}).click();"
+            f" setTimeout(() => done([{axis}, {TIP}]), 100); }})"
+        )
+        row = f"{links}.at({place}).closest('tr').cells[0].textContent"
+        size = f"{links}.at({place}).textContent.split('at ')[1]"
+        assert said[0] == ("wire" if place else "peer")
+        assert browser.run(size) in said[1]
+        assert browser.run(row) in said[1]
+    assert browser.complaints() == []
+
+
+def test_what_is_wider_than_a_phone_says_so(browser: Browser, pages: dict[str, str]) -> None:
+    boxes = "[...document.querySelectorAll('.scroll')]"
+    wide = f"{boxes}.filter(one => one.scrollWidth > one.clientWidth + 2)"
+    for width in (390, 1280):
+        browser.look(pages["slower"], width=width, height=844, phone=width < 600)
+        hints = f"{wide}.map(one => one.nextElementSibling?.textContent ?? '')"
+        told = browser.run(hints)
+        assert all("scroll the table" in one for one in told)
+        assert len(told) == browser.run("document.querySelectorAll('.more').length")
+        assert bool(told) is (width < 600)
+
+
 def test_the_best_table_sorts(browser: Browser, pages: dict[str, str]) -> None:
     browser.look(pages["h200"] + "#op=*")
     sort = (

@@ -60,14 +60,16 @@ def answers(summary: Summary, places: Places) -> Answers:
         gaps = peer_gaps(summary, peer)
         found = widest(gaps)
         if found is not None:
-            parts += _of_peer(gaps, *found, summary, places)
+            parts.append(_of_peer(gaps, *found, summary, places))
             openings.append(_opening("peer", found[1], places))
     gaps = wire_gaps(summary)
     found = widest(gaps, LINKS_BOUND_BYTES)
     if found is not None:
-        parts += _of_wire(gaps, *found, summary, places)
+        parts.append(_of_wire(gaps, *found, summary, places))
         openings.append(_opening("wire", found[1], places))
-    text = section("answers", "How far from the best", *parts)
+    inner = "\n".join(f"<div>{part}</div>" for part in parts)
+    pair = f'<div class="pair">{inner}</div>' if parts else ""
+    text = section("answers", "How far from the best", pair)
     return Answers(text, openings[0] if openings else None)
 
 
@@ -75,9 +77,7 @@ def _opening(axis: str, gap: Gap, places: Places) -> Opening:
     return {"axis": axis, "curve": places.of(gap.row), "size": gap.size_bytes}
 
 
-def _of_peer(
-    gaps: Bands, workload: Workload, gap: Gap, summary: Summary, places: Places
-) -> list[str]:
+def _of_peer(gaps: Bands, workload: Workload, gap: Gap, summary: Summary, places: Places) -> str:
     """How far from a library's best."""
     name = peer_name(gap.peer)
     every = [one for here in gaps.values() for one in here.values()]
@@ -87,7 +87,7 @@ def _of_peer(
     words = f"faster or level at {ahead}, slower at {behind}, cannot tell at {unclear} of {sizes}"
     where = _where(workload, gap, summary)
     verb = "slowest" if gap.value < 1 else "least ahead"
-    return [
+    parts = [
         element("h3", f"From {name}'s best"),
         f"<p>{element('strong', _times(gap.value))} {verb}, "
         + link(where, address(workload.op, "peer", places.of(gap.row), gap.size_bytes))
@@ -101,11 +101,10 @@ def _of_peer(
         ),
         _grid(gaps, "peer", _peer_cell, f"From {name}'s best", places),
     ]
+    return "\n".join(parts)
 
 
-def _of_wire(
-    gaps: Bands, workload: Workload, gap: Gap, summary: Summary, places: Places
-) -> list[str]:
+def _of_wire(gaps: Bands, workload: Workload, gap: Gap, summary: Summary, places: Places) -> str:
     """How far from what the links allow."""
     where = _where(workload, gap, summary)
     above = (
@@ -113,7 +112,7 @@ def _of_wire(
         if gap.size_bytes > LINKS_BOUND_BYTES
         else ""
     )
-    return [
+    parts = [
         element("h3", "From the wire"),
         f"<p>{element('strong', f'{100 * gap.value:.0f}% of the ceiling')} at least{above}, "
         + link(where, address(workload.op, "wire", places.of(gap.row), gap.size_bytes))
@@ -126,6 +125,7 @@ def _of_wire(
         ),
         _grid(gaps, "wire", _wire_cell, "From the wire", places),
     ]
+    return "\n".join(parts)
 
 
 def _where(workload: Workload, gap: Gap, summary: Summary) -> str:
@@ -170,15 +170,18 @@ def _grid(gaps: Bands, axis: str, words: _Words, name: str, places: Places) -> s
 
 
 def _peer_cell(gap: Gap) -> HtmlCell:
-    if math.isnan(gap.low) or gap.low <= 1 <= gap.high or gap.not_clear == gap.sizes:
-        verdict = "same" if abs(math.log(gap.value)) < math.log(LEAST_GAIN) else "cannot-tell"
+    is_clear = gap.low > 1 or gap.high < 1
+    if abs(math.log(gap.value)) < math.log(LEAST_GAIN):
+        verdict = "same"
+    elif not is_clear or gap.not_clear == gap.sizes:
+        verdict = "cannot-tell"
     else:
         verdict = "better" if gap.value > 1 else "worse"
-    return HtmlCell(f"{_times(gap.value)} at {format_size(gap.size_bytes)}", kind=f"num {verdict}")
+    return HtmlCell(f"{_times(gap.value)}\nat {format_size(gap.size_bytes)}", kind=f"num {verdict}")
 
 
 def _wire_cell(gap: Gap) -> HtmlCell:
-    return HtmlCell(f"{100 * gap.value:.0f}% at {format_size(gap.size_bytes)}", kind="num")
+    return HtmlCell(f"{100 * gap.value:.0f}%\nat {format_size(gap.size_bytes)}", kind="num")
 
 
 def _times(ratio: float) -> str:

@@ -173,7 +173,7 @@ def _band_cell(rows: pd.DataFrame) -> HtmlCell:
         (verdict for verdict in ("worse", "better") if count[verdict]),
         "same" if count["same"] else "cannot-tell",
     )
-    words = f": {', '.join(told)} of {len(rows)}" if told else ""
+    words = f"\n{', '.join(told)} of {len(rows)}" if told else ""
     return HtmlCell(f"{middle}{words}", kind=f"num {kind}")
 
 

@@ -296,7 +296,7 @@
 
   // The drawing
   function ticks(low, high, isLog, most) {
-    if (!isLog || high / low < 4) {
+    if (!isLog || high / low < 8) {
       const rough = (high - low) / most,
         power = 10 ** Math.floor(Math.log10(rough)),
         step = [1, 2, 5, 10].map((k) => k * power).find((k) => k >= rough);
@@ -321,7 +321,10 @@
   }
   function colourOf(curve) {
     const place = data.dims.findIndex((dim) => dim.key === state.color);
-    return curve.k[place] < 0 ? GREY : data.dims[place].colors[curve.k[place]];
+    if (curve.k[place] >= 0) return data.dims[place].colors[curve.k[place]];
+    if (!curve.peer) return GREY;
+    const backend = data.dims.findIndex((dim) => dim.key === "backend");
+    return data.dims[backend].colors[curve.k[backend]];
   }
   function render() {
     const axis = AXES[state.axis], isLog = isLogY(), isLogX = state.x === "log";
@@ -474,7 +477,7 @@
     const rest = shown.filter((curve) => curve.k[place] < 0);
     if (rest.length)
       add(
-        `l-${GREY}${rest.every((curve) => curve.peer) ? " peer" : ""}`,
+        `l-${colourOf(rest[0])}${rest.every((curve) => curve.peer) ? " peer" : ""}`,
         rest.every((curve) => curve.peer)
           ? `${[...new Set(rest.map((curve) => curve.name))].join(", ")} (library, dashed)`
           : "others"
@@ -523,6 +526,7 @@
       );
     }
     draw(view.marks, "circle", { class: "here", r: 5, cx: px, cy: py });
+    tip.classList.toggle("below", isQuiet); // where it hides no curve
     describe(curve, p);
     drawRepeats(curve, p);
     if (getComputedStyle(tip).position === "absolute") {
@@ -725,6 +729,7 @@
     here = null;
     tip.replaceChildren();
     render();
+    mark();
   };
   new ResizeObserver(onResize).observe($("plot"));
   document.documentElement.dataset.ready = "yes";
