@@ -172,7 +172,7 @@ def fastest_own_choices(rows: Iterable[Row]) -> dict[str, Row]:
     """
     own: dict[str, list[Row]] = {}
     for row in rows:
-        if row.is_own_choice:
+        if row.method.is_own_choice:
             own.setdefault(row.backend, []).append(row)
     return {peer: fastest(of_peer) for peer, of_peer in own.items()}
 
@@ -198,8 +198,14 @@ def best_of(rows: Sequence[Row], knobs: Mapping[str, Sequence[str]]) -> Best:
         if row.busbw_gbs == row.busbw_gbs
         else None
     )
+    backend = row.method.backend
     choice = next(
-        (other for other in able if other.backend == row.backend and other.has_note("auto")), None
+        (
+            other
+            for other in able
+            if other.method.has_note("auto") and other.method.backend == backend
+        ),
+        None,
     )
 
     def slowdown(other: Row | None) -> Interval | None:
@@ -259,10 +265,12 @@ def _unbeaten(rows: Sequence[Row], first: Row) -> list[Row]:
     What a beaten row beats, the row that beats it beats too. So only those that the first, which is
     the fastest, leaves over are compared with each other.
     """
-    left = [(row, *bounds(row.times_us)) for row in rows]
     if len(first.times_us) > 1 or first.is_price:
-        high, least = next(_rival(middle, top) for row, middle, _, top in left if row is first)
-        left = [one for one in left if high >= one[2] or least > one[1]]
+        middle, _, top = bounds(first.times_us)
+        beaten_from = max(_rival(middle, top))
+        # most rows: every repeat lies above what the first needs to beat it
+        rows = [row for row in rows if row is first or min(row.times_us) <= beaten_from]
+    left = [(row, *bounds(row.times_us)) for row in rows]
     rivals: list[tuple[float, float]] = []
     for high, least in sorted(
         _rival(middle, top) for row, middle, _, top in left if len(row.times_us) > 1 or row.is_price

@@ -30,6 +30,7 @@ STDIN = Path("/dev/stdin")
 MOST_OWN_BYTES = 1 << 30  # of our CSV: two million rows
 # of other tools' output, which is some KiB; more is NCCL's debug lines of a large cluster
 MOST_FOREIGN_BYTES = 32 << 20
+_TELLING = ("op", "backend", "algo", "proto", "channels", "ranks", "root", "size_bytes")
 _RUN = re.compile(r"@\d{1,6}")  # the name of a saved run
 _FORMATS = (
     "compare reads collbench's CSV, the text and JSON of nccl-tests, and the text of OSU"
@@ -119,6 +120,13 @@ def _printable(frame: "pd.DataFrame") -> "pd.DataFrame":
         if any(text != other for text, other in spelled.items()):
             frame = frame.assign(**{column: frame[column].map(spelled)})
     return frame
+
+
+def may_repeat(frame: "pd.DataFrame") -> bool:
+    """Whether two rows may have measured the same thing: whether they agree in what differs most,
+    which takes a third of the time of comparing everything.
+    """
+    return bool(frame.duplicated(list(_TELLING)).any())
 
 
 def holds_results(file: Path) -> bool:

@@ -104,6 +104,8 @@ def _is_near(x: Sequence[float], y: Sequence[float], place: int) -> bool:
     """
     if not 2 <= place < len(x) - 2:
         return False
+    if y[place] - min(y[place - 1], y[place + 1], y[place - 2], y[place + 2]) <= _FAR_LOG:
+        return True
     near = _line(x, y, place, place - 1, place + 1)
     wide = _line(x, y, place, place - 2, place + 2)
     return y[place] - min(near, wide) <= _FAR_LOG

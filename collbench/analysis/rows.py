@@ -12,6 +12,7 @@ import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cache
+from itertools import islice
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
@@ -107,7 +108,7 @@ class Method(NamedTuple):
         )
 
     def has_note(self, word: str) -> bool:
-        return self.notes != "" and word in self.notes.split()
+        return word in _words_of(self.notes)
 
 
 Shared = TypeVar("Shared", Task, Method)
@@ -231,6 +232,11 @@ def conditions_of(notes: str) -> tuple[str, ...]:
 
 
 @cache
+def _words_of(notes: str) -> frozenset[str]:
+    return frozenset(notes.split())
+
+
+@cache
 def names_disturbance(notes: str) -> bool:
     """Whether notes name something that slowed the machine down."""
     return any(word.startswith(DISTURBED) for word in notes.split())
@@ -299,12 +305,14 @@ def _shared(frame: "pd.DataFrame", kind: type[Shared], *, is_last_use: bool) -> 
     return shared
 
 
-def _times_of(repeats: Iterable[str], times: Iterable[float]) -> list[tuple[float, ...]]:
+def _times_of(repeats: Sequence[str], times: Iterable[float]) -> list[tuple[float, ...]]:
     """The repeats of each row, or else its time."""
+    counts = [text.count(";") + 1 if text else 0 for text in repeats]
+    every = iter(map(float, ";".join(filter(None, repeats)).split(";")) if any(counts) else ())
     return [
         # NaN differs from itself
-        tuple(map(float, text.split(";"))) if text else (time,) if time == time else ()
-        for text, time in zip(repeats, times, strict=True)
+        tuple(islice(every, count)) if count else (time,) if time == time else ()
+        for count, time in zip(counts, times, strict=True)
     ]
 
 

@@ -204,9 +204,10 @@ def _loaded(files: Sequence[Path]) -> Sequence["ResultFile"]:
     if len(loaded) > 1:
         return loaded
     from collbench.analysis.join import together
+    from collbench.analysis.load import may_repeat
 
     (one,) = loaded
-    frame, again = together(one.frame)
+    frame, again = together(one.frame) if may_repeat(one.frame) else (one.frame, 0)
     if again:
         say(
             f"{one.name}: {again} rows measure what a row before them does: their repeats are"
@@ -217,15 +218,21 @@ def _loaded(files: Sequence[Path]) -> Sequence["ResultFile"]:
 
 
 def _summarise(loaded: "ResultFile", options: Options) -> int:
-    from collbench.analysis.rows import rows_of
+    from collbench.analysis.rows import cyclic_gc_disabled, rows_of
     from collbench.cli._draw_results import plot
     from collbench.report.tables.summary import lines_of_rows
 
     out, target = sys.stdout, options["plot"]
     characters = bars(out) if is_terminal(out) else ""
     code = 0 if (loaded.frame["status"] == "ok").any() else CHANGED_CODE
-    rows = rows_of(loaded.frame, is_last_use=target is None)
-    say("\n".join(lines_of_rows(rows, width(out), options["show_all"], characters)))
+    with cyclic_gc_disabled():  # the rows are gone before it would look at them
+        lines = lines_of_rows(
+            rows_of(loaded.frame, is_last_use=target is None),
+            width(out),
+            options["show_all"],
+            characters,
+        )
+    say("\n".join(lines))
     if target is not None:
         plot(target, [loaded])
     return code

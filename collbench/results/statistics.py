@@ -37,7 +37,7 @@ def interval(values: Sequence[float]) -> Interval:
 def bounds(values: Sequence[float]) -> tuple[float, float, float]:
     """Median, low and high of an interval, which takes longer to make."""
     ordered, n = sorted(values), len(values)
-    drop, half = _dropped(n), n // 2
+    drop, half = _dropped(n) if n > 5 else 0, n // 2
     middle = ordered[half] if n % 2 else (ordered[half - 1] + ordered[half]) / 2
     return middle, ordered[drop], ordered[n - 1 - drop]
 

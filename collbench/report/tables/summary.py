@@ -10,7 +10,15 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from collbench.analysis.best import Best, Summary, best_label, span_text, spans, summarise_rows
+from collbench.analysis.best import (
+    Best,
+    Summary,
+    best_label,
+    candidates,
+    span_text,
+    spans,
+    summarise_rows,
+)
 from collbench.analysis.doubt import Doubt, doubt
 from collbench.analysis.effects import KNOBS_WITH_EFFECT, Effect, effect_of
 from collbench.analysis.outliers import KIND_NAMES, Suspect, suspects
@@ -131,10 +139,11 @@ def facts(summary: Summary, workload: Workload, bars: str = "") -> dict[str, Seq
     for knob in ("proto", "algo"):
         if where := spans(sizes, rows, knob):
             parts[KNOB_NAMES[knob]] = span_text(where).replace(", ", ",\n").split("\n")
+    spreads = _spreads(summary, workload)
     effects = [
         f"{KNOB_NAMES.get(knob, knob)} up to {effect.factor:.2f}x at {format_size(size)}"
         for knob in KNOBS_WITH_EFFECT
-        if (largest := _largest_effect(summary, workload, knob)) is not None
+        if (largest := _largest_effect(summary, workload, knob, spreads)) is not None
         for size, effect in [largest]
     ]
     if effects:
@@ -174,18 +183,38 @@ def _speedup(ratios: Mapping[int, Interval], unclear: int) -> list[str]:
     return [f"speedup {' to '.join(ends)}:", f"{', '.join(parts)} of {len(ratios) + unclear} sizes"]
 
 
-def _largest_effect(summary: Summary, workload: Workload, knob: str) -> tuple[int, Effect] | None:
+def _largest_effect(
+    summary: Summary, workload: Workload, knob: str, spreads: Sequence[tuple[int, float]]
+) -> tuple[int, Effect] | None:
     """The size at which a knob has its largest effect, of those at which the repeats show one."""
     if not any(knob in ("algo", "proto", *asked) for asked in summary.knobs.values()):
         return None
-    known = [
-        (size, effect)
-        for size, best in summary.best[workload].items()
-        if best.is_certain
-        and (effect := _effect(summary, workload, size, knob)) is not None
-        and effect.is_clear
-    ]
-    return max(known, key=lambda pair: pair[1].factor) if known else None
+    found: tuple[int, Effect] | None = None
+    for size, most in spreads:
+        if found is not None and most < found[1].factor:
+            break
+        rows = summary.workloads[workload][size]
+        if len({getattr(row.method, knob) for row in rows}) < 2:
+            continue
+        effect = _effect(summary, workload, size, knob)
+        if effect is None or not effect.is_clear:
+            continue
+        if found is None or (effect.factor, -size) > (found[1].factor, -found[0]):
+            found = size, effect
+    return found
+
+
+def _spreads(summary: Summary, workload: Workload) -> list[tuple[int, float]]:
+    """The sizes with an answer, and the slowest of our repeats over the fastest, which no effect
+    exceeds; the largest first.
+    """
+    known = []
+    for size, best in summary.best[workload].items():
+        if best.is_certain:
+            able = candidates(summary.workloads[workload][size])
+            slowest = max(max(row.times_us) for row in able)
+            known.append((size, slowest / min(min(row.times_us) for row in able)))
+    return sorted(known, key=lambda pair: -pair[1])
 
 
 def _effect(summary: Summary, workload: Workload, size: int, knob: str) -> Effect | None:
