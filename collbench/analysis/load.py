@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from collbench.analysis.readers import nccl_tests, nccl_tests_json, osu, own
-from collbench.results.frame import frame_of
+from collbench.results.frame import frame_of, is_plain
 from collbench.results.record import Record, named
 from collbench.util.catalog import results
 from collbench.util.errors import UsageError
@@ -30,7 +30,6 @@ STDIN = Path("/dev/stdin")
 MOST_OWN_BYTES = 1 << 30  # of our CSV: two million rows
 # of other tools' output, which is some KiB; more is NCCL's debug lines of a large cluster
 MOST_FOREIGN_BYTES = 32 << 20
-_TELLING = ("op", "backend", "algo", "proto", "channels", "ranks", "root", "size_bytes")
 _RUN = re.compile(r"@\d{1,6}")  # the name of a saved run
 _FORMATS = (
     "compare reads collbench's CSV, the text and JSON of nccl-tests, and the text of OSU"
@@ -39,6 +38,7 @@ _FORMATS = (
 # but tab, line ends, form feed, and escape, which colours a log
 _CONTROL = bytes([*range(9), *range(14, 27), *range(28, 32)])
 _BYTES_AT_ONCE = 1 << 20  # so that a large file is not in memory twice
+_MARK = b"\xef\xbb\xbf"  # of UTF-8, which some editors write first
 _OBEYED = b"\x0b\x0c\x1b\x7f"  # of the others, by terminals
 # colours of a log, and what else a terminal obeys
 _TERMINAL = re.compile(rb"\x1b(?:\[[0-9;]*[A-Za-z])?|\xc2[\x80-\x9f]")
@@ -84,13 +84,17 @@ def _topology_of(recording: Path) -> "Topology | None":
 
 
 def _load(file: Path) -> ResultFile:
-    name, place = ("stdin", STDIN) if str(file) == "-" else (str(file), file)
-    data = _bytes_of(place, name)
-    if data.startswith(b"\xef\xbb\xbf"):
-        data = data[3:]
+    name, opened = ("stdin", STDIN) if str(file) == "-" else (str(file), file)
+    data = _bytes_of(opened, name)
+    has_plain_cells = is_plain(data)
+    place = None if has_plain_cells else _place_of(_CONTROL, data)
+    if place is not None:
+        raise UsageError(f"{name} is no text: byte {data[place]:#04x} at offset {place}", _FORMATS)
+    if data.startswith(_MARK):
+        data = data[len(_MARK) :]
     if own.is_mine(data):
         frame, remarks = own.read(data, name)
-        if not data.isascii() or _place_of(_OBEYED, data) is not None:
+        if not has_plain_cells and (not data.isascii() or _place_of(_OBEYED, data) is not None):
             frame = _printable(frame)
         return ResultFile(frame=frame, name=name, kind="collbench", remarks=remarks)
     if len(data) > MOST_FOREIGN_BYTES:
@@ -120,13 +124,6 @@ def _printable(frame: "pd.DataFrame") -> "pd.DataFrame":
         if any(text != other for text, other in spelled.items()):
             frame = frame.assign(**{column: frame[column].map(spelled)})
     return frame
-
-
-def may_repeat(frame: "pd.DataFrame") -> bool:
-    """Whether two rows may have measured the same thing: whether they agree in what differs most,
-    which takes a third of the time of comparing everything.
-    """
-    return bool(frame.duplicated(list(_TELLING)).any())
 
 
 def holds_results(file: Path) -> bool:
@@ -162,9 +159,6 @@ def _bytes_of(file: Path, name: str) -> bytes:
         raise UsageError(f"{name} has more than {MOST_OWN_BYTES} bytes", "give a part of it")
     if not data or data.isspace():
         raise UsageError(f"{name} is empty", "the run that wrote it may have failed")
-    place = _place_of(_CONTROL, data)
-    if place is not None:
-        raise UsageError(f"{name} is no text: byte {data[place]:#04x} at offset {place}", _FORMATS)
     return data
 
 

@@ -204,7 +204,7 @@ def _loaded(files: Sequence[Path]) -> Sequence["ResultFile"]:
     if len(loaded) > 1:
         return loaded
     from collbench.analysis.join import together
-    from collbench.analysis.load import may_repeat
+    from collbench.results.frame import may_repeat
 
     (one,) = loaded
     frame, again = together(one.frame) if may_repeat(one.frame) else (one.frame, 0)

@@ -28,6 +28,8 @@ from collbench.util.errors import UsageError
 if TYPE_CHECKING:
     import pandas as pd
 
+# Columns in which rows of a sweep differ most.
+_TELLING = ("op", "backend", "algo", "proto", "channels", "ranks", "root", "size_bytes")
 _ROWS_AT_ONCE = 20_000
 _BYTES_AT_ONCE = 1 << 20
 _NOT_PRINTED = bytes([*range(10), *range(11, 32), 127])  # of ASCII, but line ends
@@ -60,9 +62,24 @@ def frame_of(records: Sequence[Record]) -> "pd.DataFrame":
     return pd.DataFrame(columns, columns=list(COLUMNS))
 
 
+def may_repeat(frame: "pd.DataFrame") -> bool:
+    """Whether two rows may have measured the same thing: whether they agree in what differs most,
+    which takes a third of the time of comparing everything.
+    """
+    return bool(frame.duplicated(list(_TELLING)).any())
+
+
 def texts_of(frame: "pd.DataFrame", name: str) -> list[str]:
     """The values of a column in order, as texts, without those that stand for nothing."""
     return [str(value) for value in sorted(frame[name].unique()) if value not in ("", 0)]
+
+
+def is_plain(data: bytes) -> bool:
+    """Whether data is ASCII that can be printed, but for line ends."""
+    if not data.isascii():
+        return False
+    parts = (data[at : at + _BYTES_AT_ONCE] for at in range(0, len(data), _BYTES_AT_ONCE))
+    return all(len(part.translate(None, _NOT_PRINTED)) == len(part) for part in parts)
 
 
 def read_frame(name: str, data: bytes) -> "pd.DataFrame":
@@ -91,8 +108,7 @@ def _by_pandas(data: bytes) -> "pd.DataFrame":
     if schema is None:
         raise ValueError("other columns")
     # the columns are filled part by part: pandas itself would take twice their memory
-    room = data.count(b"\n")
-    is_plain = _is_plain(data)
+    room, has_plain_cells = data.count(b"\n"), is_plain(data)
     arrays: dict[str, np.ndarray[Any, Any]] = {
         name: np.empty(room, dtype=_TYPES[name]) for name in columns_of(schema)
     }
@@ -110,11 +126,13 @@ def _by_pandas(data: bytes) -> "pd.DataFrame":
             dtype={name: str if kind is object else kind for name, kind in _TYPES.items()},
         ):
             for name, array in arrays.items():
-                if not (is_plain and KINDS[name] == "text") and not _is_sound(part[name], name):
+                if not (has_plain_cells and KINDS[name] == "text") and not _is_sound(
+                    part[name], name
+                ):
                     raise ValueError(name)
                 array[rows : rows + len(part)] = part[name].to_numpy()
             rows += len(part)
-    if is_plain and rows != room - 1:
+    if has_plain_cells and rows != room - 1:
         raise ValueError("a line end in a cell, or an empty line")
     columns = {
         name: pd.Series(array[:rows], dtype=str if _TYPES[name] is object else None, copy=False)
@@ -127,14 +145,6 @@ def _by_pandas(data: bytes) -> "pd.DataFrame":
         return frame
     later = {name: KNOB[name].default for name in COLUMNS if name not in frame}
     return frame.assign(**later, schema=SCHEMA)[list(COLUMNS)]
-
-
-def _is_plain(data: bytes) -> bool:
-    """Whether all cells of a CSV file can be printed, unless a line end is in one."""
-    if not data.isascii():
-        return False
-    parts = (data[at : at + _BYTES_AT_ONCE] for at in range(0, len(data), _BYTES_AT_ONCE))
-    return all(len(part.translate(None, _NOT_PRINTED)) == len(part) for part in parts)
 
 
 def _is_sound(cells: "pd.Series", name: str) -> bool:

@@ -193,15 +193,26 @@ def _largest_effect(
     for size, most in spreads:
         if found is not None and most < found[1].factor:
             break
-        rows = summary.workloads[workload][size]
-        if len({getattr(row.method, knob) for row in rows}) < 2:
-            continue
-        effect = _effect(summary, workload, size, knob)
+        best = summary.best[workload][size]
+        rows = _beside(best.row, summary.workloads[workload][size], knob)
+        effect = effect_of(rows, best.row, summary.knobs, knob) if len(rows) > 1 else None
         if effect is None or not effect.is_clear:
             continue
         if found is None or (effect.factor, -size) > (found[1].factor, -found[0]):
             found = size, effect
     return found
+
+
+def _beside(best: Row, rows: Sequence[Row], knob: str) -> list[Row]:
+    """The rows that may differ from the best in a knob only, for most knobs few of many."""
+    method = best.method
+    return [
+        row
+        for row in rows
+        if row.method.backend == method.backend
+        and (knob == "algo" or row.method.algo == method.algo)
+        and (knob == "proto" or row.method.proto == method.proto)
+    ]
 
 
 def _spreads(summary: Summary, workload: Workload) -> list[tuple[int, float]]:
