@@ -20,6 +20,18 @@ BANDS = (
 )
 
 
+BEYOND = "above 1G"
+
+
+def band_of(size_bytes: int) -> str:
+    """The name of the band of a size.
+
+    >>> band_of(8), band_of(65 << 10), band_of(2 << 30)
+    ('up to 64K', '128K-1M', 'above 1G')
+    """
+    return next((name for last, name in BANDS if size_bytes <= last), BEYOND)
+
+
 class Lowest(NamedTuple):
     """The lowest ratio of a band: at which size, and on which user buffers of the library's."""
 

@@ -30,8 +30,9 @@ from collbench.analysis.rows import (
     ratio,
     rows_of,
 )
-from collbench.results.statistics import Interval, interval
+from collbench.results.statistics import Interval, bounds
 from collbench.spec.knobs import UNASKED
+from collbench.spec.peers import is_peer
 from collbench.util.collector import cyclic_gc_disabled
 from collbench.util.units import format_size
 
@@ -121,6 +122,7 @@ class KnobSpan:
 class Summary:
     """Everything that one set of rows shows; by workload, then size, ascending. asked: of each
     backend, the knobs that tell its rows apart. peers: libraries that ours are compared with.
+    forms: of each library, the user buffers that its own choice was measured on.
     """
 
     rows: Sequence[Row]
@@ -128,6 +130,7 @@ class Summary:
     workloads: Mapping[Workload, Mapping[int, Sequence[Row]]]
     best: Mapping[Workload, Mapping[int, Best]]
     peers: tuple[str, ...]
+    forms: Mapping[str, frozenset[str]]
 
     @property
     def every_best(self) -> list[Best]:
@@ -149,8 +152,17 @@ def summarise_rows(rows: Sequence[Row]) -> Summary:
         for workload, sizes in workloads.items()
     }
     peers = {peer for sizes in best.values() for one in sizes.values() for peer in one.peers}
+    forms: dict[str, set[str]] = {}
+    for method in {id(row.method): row.method for row in rows}.values():
+        if method.is_own_choice:
+            forms.setdefault(method.backend, set()).add(method.buffers)
     return Summary(
-        rows=rows, knobs=knobs, workloads=workloads, best=best, peers=tuple(sorted(peers))
+        rows=rows,
+        knobs=knobs,
+        workloads=workloads,
+        best=best,
+        peers=tuple(sorted(peers)),
+        forms={peer: frozenset(kinds) for peer, kinds in forms.items()},
     )
 
 
@@ -160,14 +172,14 @@ def fastest_own_choices(rows: Iterable[Row]) -> dict[str, Row]:
     """
     own: dict[str, list[Row]] = {}
     for row in rows:
-        if row.is_own_choice:
+        if row.method.is_own_choice:
             own.setdefault(row.backend, []).append(row)
     return {peer: fastest(of_peer) for peer, of_peer in own.items()}
 
 
 def candidates(rows: Sequence[Row]) -> list[Row]:
     """Ours, or the library's rows where there are none of ours."""
-    return [row for row in rows if not row.is_library] or list(rows)
+    return [row for row in rows if not is_peer(row.method.backend)] or list(rows)
 
 
 def best_of(rows: Sequence[Row], knobs: Mapping[str, Sequence[str]]) -> Best:
@@ -186,8 +198,14 @@ def best_of(rows: Sequence[Row], knobs: Mapping[str, Sequence[str]]) -> Best:
         if row.busbw_gbs == row.busbw_gbs
         else None
     )
+    backend = row.method.backend
     choice = next(
-        (other for other in able if other.backend == row.backend and other.has_note("auto")), None
+        (
+            other
+            for other in able
+            if other.method.has_note("auto") and other.method.backend == backend
+        ),
+        None,
     )
 
     def slowdown(other: Row | None) -> Interval | None:
@@ -235,28 +253,40 @@ def _decision(
         return "only", (first,)
     if len(first.times_us) < 2 and not first.is_price:
         return "cannot tell", (first,)
-    tied = _unbeaten(able)
+    tied = _unbeaten(able, first)
     if len(tied) == 1:
         return "winner", tuple(tied)
     return "tie", tuple(sorted(tied, key=lambda row: simplicity(row, knobs)))
 
 
-def _unbeaten(rows: Sequence[Row]) -> list[Row]:
-    """The rows that no other row beats. A single repeat beats nothing, unless it is a price."""
-    bounds = [interval(row.times_us) for row in rows]
+def _unbeaten(rows: Sequence[Row], first: Row) -> list[Row]:
+    """The rows that no other row beats. A single repeat beats nothing, unless it is a price.
+
+    What a beaten row beats, the row that beats it beats too. So only those that the first, which is
+    the fastest, leaves over are compared with each other.
+    """
+    if len(first.times_us) > 1 or first.is_price:
+        middle, _, top = bounds(first.times_us)
+        beaten_from = max(_rival(middle, top))
+        # most rows: every repeat lies above what the first needs to beat it
+        rows = [row for row in rows if row is first or min(row.times_us) <= beaten_from]
+    left = [(row, *bounds(row.times_us)) for row in rows]
     rivals: list[tuple[float, float]] = []
     for high, least in sorted(
-        (interval_of.high, LEAST_GAIN * interval_of.median)
-        for row, interval_of in zip(rows, bounds, strict=True)
-        if len(row.times_us) > 1 or row.is_price
+        _rival(middle, top) for row, middle, _, top in left if len(row.times_us) > 1 or row.is_price
     ):
         if not rivals or least < rivals[-1][1]:  # the others beat nothing that these do not
             rivals.append((high, least))
     return [
         row
-        for row, interval_of in zip(rows, bounds, strict=True)
-        if not any(high < interval_of.low and least <= interval_of.median for high, least in rivals)
+        for row, middle, low, _ in left
+        if not any(high < low and least <= middle for high, least in rivals)
     ]
+
+
+def _rival(middle: float, high: float) -> tuple[float, float]:
+    """What a row must lie above to be beaten: the slowest time, and the least median."""
+    return high, LEAST_GAIN * middle
 
 
 def simplicity(row: Row, knobs: Mapping[str, Sequence[str]]) -> tuple[object, ...]:
@@ -376,8 +406,17 @@ def span_text(spans_of_knob: Sequence[KnobSpan]) -> str:
 def configurations(summary: Summary) -> dict[tuple[object, ...], list[Row]]:
     """The rows of every workload and configuration by size: the curves of time against size."""
     curves: dict[tuple[object, ...], list[Row]] = {}
+    configuration_of: dict[int, tuple[object, ...]] = {}  # by the identity of a method
     for workload, sizes in summary.workloads.items():
+        curve_of: dict[int, list[Row]] = {}
         for rows in sizes.values():
             for row in rows:
-                curves.setdefault((workload, configuration(row, summary.knobs)), []).append(row)
+                name = id(row.method)
+                curve = curve_of.get(name)
+                if curve is None:
+                    known = configuration_of.get(name)
+                    if known is None:
+                        known = configuration_of[name] = configuration(row, summary.knobs)
+                    curve = curve_of[name] = curves.setdefault((workload, known), [])
+                curve.append(row)
     return curves

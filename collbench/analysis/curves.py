@@ -6,8 +6,9 @@ only rows that are ok and have a time count.
 """
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple
 
 from collbench.analysis.best import Best, Summary, best_text, candidates, configurations, summarise
@@ -15,6 +16,7 @@ from collbench.analysis.rows import (
     KNOB_FIELDS,
     KNOB_NAMES,
     SIZES,
+    Method,
     Row,
     Workload,
     by_workload,
@@ -24,7 +26,7 @@ from collbench.analysis.rows import (
     median_time,
     titles,
 )
-from collbench.results.statistics import interval
+from collbench.results.statistics import bounds
 from collbench.spec.knobs import UNASKED
 from collbench.util.collector import cyclic_gc_disabled
 from collbench.util.units import format_size
@@ -51,7 +53,7 @@ class CurvePoint:
     note: the notes of the row; on an envelope the answer, on an automatic choice the name of the
     configuration. used: the knobs as they were at this size, also those that the tool chose.
     answer: where it leads or is tied, all configurations that lead, in words; is_certain: whether
-    that is decided.
+    that is decided. times_us: the repeats.
     """
 
     bytes: int
@@ -65,14 +67,16 @@ class CurvePoint:
     used: str = ""
     answer: str = ""
     is_certain: bool = True
+    times_us: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Curve:
     """One configuration, that is every knob but the size, of one group; sizes ascend.
 
-    is_peer: a library with its own algorithms did it. best: the sizes at which it leads, as in the
-    tables. knobs: names and values that make the configuration, to filter by.
+    is_peer: a library with its own algorithms did it; is_own_choice: as it does by itself. best:
+    the sizes at which it leads, as in the tables. knobs: names and values that make the
+    configuration, to filter by.
     """
 
     group: CurveGroup
@@ -82,6 +86,7 @@ class Curve:
     best: tuple[int, ...]
     points: tuple[CurvePoint, ...]
     knobs: tuple[tuple[str, str], ...] = ()
+    is_own_choice: bool = False
 
     @property
     def sizes(self) -> set[int]:
@@ -114,7 +119,7 @@ class CurvePair:
 @cyclic_gc_disabled()
 def curves(frame: "pd.DataFrame") -> tuple[Curve, ...]:
     """Every configuration's curve; groups and configurations in the order of the file."""
-    return _curves(summarise(frame))
+    return curves_of(summarise(frame))
 
 
 @cyclic_gc_disabled()
@@ -129,7 +134,7 @@ def pairs(new: "pd.DataFrame", base: "pd.DataFrame") -> tuple[CurvePair, ...]:
     summaries = [summarise(frame) for frame in (new, base)]
     # of both, so that a configuration has one name
     knobs = distinguishing_knobs(by_workload([row for one in summaries for row in one.rows]))
-    sides = [_curves(replace(one, knobs=knobs)) for one in summaries]
+    sides = [curves_of(replace(one, knobs=knobs)) for one in summaries]
 
     def key(curve: Curve, *, is_envelope: bool) -> tuple[object, ...]:
         what = curve.group.workload
@@ -150,7 +155,9 @@ def pairs(new: "pd.DataFrame", base: "pd.DataFrame") -> tuple[CurvePair, ...]:
     return tuple(pair for group in pairs_of.values() for pair in group)
 
 
-def _curves(summary: Summary) -> tuple[Curve, ...]:
+@cyclic_gc_disabled()
+def curves_of(summary: Summary) -> tuple[Curve, ...]:
+    """The curves of a summary."""
     groups = _groups(summary)
     has_backends = {workload: _has_backends(summary, workload) for workload in groups}
     answers = {
@@ -169,6 +176,7 @@ def _curves(summary: Summary) -> tuple[Curve, ...]:
                 name=_name(first, summary, has_backend=has_backend),
                 backend=first.backend,
                 is_peer=first.is_library,
+                is_own_choice=first.is_own_choice,
                 best=tuple(
                     size
                     for size, here in sizes.items()
@@ -210,10 +218,10 @@ def _answer(best: Best, summary: Summary, *, has_backend: bool) -> _Answer:
 
 def _with_answer(rows: Sequence[Row], answer: _Answer) -> CurvePoint:
     """The point of a configuration at one size; where it leads or is tied, with the answer."""
-    point = _point(fastest(rows))
+    row = rows[0] if len(rows) == 1 else fastest(rows)
     if answer.leaders.isdisjoint(map(id, rows)):
-        return point
-    return replace(point, answer=answer.text, is_certain=answer.is_certain)
+        return _point(row)
+    return _point(row, answer.text, is_certain=answer.is_certain)
 
 
 def envelope(curves: Iterable[Curve]) -> tuple[Curve, ...]:
@@ -246,13 +254,18 @@ def automatic(curves: Iterable[Curve]) -> tuple[Curve, ...]:
 
 def heat_maps(frame: "pd.DataFrame") -> tuple[HeatMap, ...]:
     """A map for every knob of each group that took two values or more."""
-    summary = summarise(frame)
+    return heat_maps_of(summarise(frame))
+
+
+def heat_maps_of(summary: Summary) -> tuple[HeatMap, ...]:
+    """The maps of a summary."""
     groups = _groups(summary)
-    maps = [
-        _heat_map(summary, workload, groups[workload], knob)
-        for workload in summary.workloads
-        for knob in ("algo", "proto", *KNOB_FIELDS)
-    ]
+    asked = {name for names in summary.knobs.values() for name in names}
+    knobs = ("algo", "proto", *(name for name in KNOB_FIELDS if name in asked))
+    maps: list[HeatMap | None] = []
+    for workload, sizes in summary.workloads.items():
+        able = {size: candidates(rows) for size, rows in sizes.items()}
+        maps += [_heat_map(able, summary.knobs, groups[workload], knob) for knob in knobs]
     return tuple(one for one in maps if one is not None)
 
 
@@ -283,24 +296,29 @@ def _by_size(rows: Iterable[Row]) -> dict[int, list[Row]]:
     return rows_of_size
 
 
-def _point(row: Row) -> CurvePoint:
-    bounds = interval(row.times_us) if len(row.times_us) > 1 else None
+def _point(row: Row, answer: str = "", *, is_certain: bool = True) -> CurvePoint:
+    times = row.times_us
+    middle, low, high = bounds(times)
     return CurvePoint(
         bytes=row.size_bytes,
         busbw_gbs=row.busbw_gbs,
         algbw_gbs=row.algbw_gbs,
-        time_us=median_time(row.times_us),
-        note=row.notes,
-        time_low_us=bounds.low if bounds else math.nan,
-        time_high_us=bounds.high if bounds else math.nan,
+        time_us=middle,
+        note=row.method.notes,
+        time_low_us=low if len(times) > 1 else math.nan,
+        time_high_us=high if len(times) > 1 else math.nan,
         ceiling_gbs=row.ceiling_gbs if row.ceiling_gbs > 0 else math.nan,
-        used=_used(row),
+        used=_used(row.method),
+        answer=answer,
+        is_certain=is_certain,
+        times_us=times,
     )
 
 
-def _used(row: Row) -> str:
+@lru_cache(maxsize=4096)
+def _used(method: Method) -> str:
     """The knobs of a row that have a value, in words."""
-    knobs = [(name, getattr(row, name)) for name in KNOB_FIELDS]
+    knobs = [(name, getattr(method, name)) for name in KNOB_FIELDS]
     return ", ".join(
         f"{KNOB_NAMES.get(name, name)} {_value(name, value)}"
         for name, value in knobs
@@ -335,23 +353,26 @@ def _combined(
     )
 
 
-def _heat_map(summary: Summary, workload: Workload, group: CurveGroup, knob: str) -> HeatMap | None:
+def _heat_map(
+    able: Mapping[int, Sequence[Row]],
+    knobs: Mapping[str, Sequence[str]],
+    group: CurveGroup,
+    knob: str,
+) -> HeatMap | None:
     """The map of a knob that took two values or more and does not follow from others, or None."""
     times: dict[object, dict[int, float]] = {}
-    for size, rows in summary.workloads[workload].items():
-        for row in candidates(rows):
-            value = getattr(row, knob)
+    for size, rows in able.items():
+        for row in rows:
+            value = getattr(row.method, knob)
             if value != UNASKED[knob] and (
-                knob in ("algo", "proto") or knob in summary.knobs.get(row.backend, ())
+                knob in ("algo", "proto") or knob in knobs.get(row.method.backend, ())
             ):
                 here = times.setdefault(value, {})
                 here[size] = min(here.get(size, math.inf), median_time(row.times_us))
     if len(times) < 2:
         return None
     values = sorted(times, key=lambda value: (isinstance(value, str), value))
-    sizes = tuple(
-        size for size in summary.workloads[workload] if any(size in here for here in times.values())
-    )
+    sizes = tuple(size for size in able if any(size in here for here in times.values()))
     least = {size: min(here[size] for here in times.values() if size in here) for size in sizes}
     return HeatMap(
         group=group,

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from collbench.analysis.readers import own
-from collbench.results.frame import frame_of
+from collbench.results.frame import frame_of, is_plain
 from collbench.results.record import Record, named
 from collbench.util.catalog import results
 from collbench.util.errors import UsageError
@@ -39,6 +39,8 @@ _FORMATS = (
 )
 # but tab, line ends, form feed, and escape, which colours a log
 _CONTROL = bytes([*range(9), *range(14, 27), *range(28, 32)])
+_BYTES_AT_ONCE = 1 << 20  # so that a large file is not in memory twice
+_MARK = b"\xef\xbb\xbf"  # of UTF-8, which some editors write first
 _OBEYED = b"\x0b\x0c\x1b\x7f"  # of the others, by terminals
 # colours of a log, and what else a terminal obeys
 _TERMINAL = re.compile(rb"\x1b(?:\[[0-9;?]*[A-Za-z]|[()][0-9A-B])?|\xc2[\x80-\x9f]|\^\[\[[0-9;]*m")
@@ -86,13 +88,17 @@ def _topology_of(recording: Path) -> "Topology | None":
 
 
 def _load(file: Path) -> ResultFile:
-    name, place = ("stdin", STDIN) if str(file) == "-" else (str(file), file)
-    data = _bytes_of(place, name)
-    if data.startswith(b"\xef\xbb\xbf"):
-        data = data[3:]
+    name, opened = ("stdin", STDIN) if str(file) == "-" else (str(file), file)
+    data = _bytes_of(opened, name)
+    has_plain_cells = is_plain(data)
+    place = None if has_plain_cells else _place_of(_CONTROL, data)
+    if place is not None:
+        raise UsageError(f"{name} is no text: byte {data[place]:#04x} at offset {place}", _FORMATS)
+    if data.startswith(_MARK):
+        data = data[len(_MARK) :]
     if own.is_mine(data):
         frame, remarks = own.read(data, name)
-        if not data.isascii() or len(data.translate(None, _OBEYED)) < len(data):
+        if not has_plain_cells and (not data.isascii() or _place_of(_OBEYED, data) is not None):
             frame = _printable(frame)
         return ResultFile(frame=frame, name=name, kind="collbench", remarks=remarks)
     if len(data) > MOST_FOREIGN_BYTES:
@@ -157,12 +163,18 @@ def _bytes_of(file: Path, name: str) -> bytes:
         raise UsageError(f"{name} has more than {MOST_OWN_BYTES} bytes", "give a part of it")
     if data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):  # as PowerShell redirects
         data = data.decode("utf-16", errors="replace").encode()
-    if not data.strip():
+    if not data or data.isspace():
         raise UsageError(f"{name} is empty", "the run that wrote it may have failed")
-    if len(data.translate(None, _CONTROL)) < len(data):
-        place, byte = next((place, byte) for place, byte in enumerate(data) if byte in _CONTROL)
-        raise UsageError(f"{name} is no text: byte {byte:#04x} at offset {place}", _FORMATS)
     return data
+
+
+def _place_of(bytes_: bytes, data: bytes) -> int | None:
+    """The offset of the first of some bytes; None where there is none of them."""
+    for first in range(0, len(data), _BYTES_AT_ONCE):
+        here = data[first : first + _BYTES_AT_ONCE]
+        if len(here.translate(None, bytes_)) < len(here):
+            return first + next(place for place, byte in enumerate(here) if byte in bytes_)
+    return None
 
 
 def _out_of_json(text: str) -> str:

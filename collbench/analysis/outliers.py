@@ -44,20 +44,20 @@ def suspects(summary: Summary) -> list[Suspect]:
     strange = [
         Suspect(row=row, kind="wrong", why=row.reason or f"status {row.status}")
         for row in summary.rows
-        if row.status in ("wrong", "error")
+        if row.method.status in ("wrong", "error")
     ]
     for line in configurations(summary).values():
         strange += [
             Suspect(row=line[place], kind="curve", why=why) for place, why in _off_curve(line)
         ]
     for row in summary.rows:
-        if row.status != "ok" or not row.times_us:
+        if not row.times_us or row.method.status != "ok":
             continue
         if row.percent > MOST_PERCENT:
             strange.append(
                 Suspect(row=row, kind="ceiling", why=f"{row.percent:.0f}% of what the links allow")
             )
-        if row.is_disturbed or row.is_noise:
+        if row.is_noise or row.is_disturbed:
             strange.append(Suspect(row=row, kind="spread", why=_spread(row)))
     order = list(KIND_NAMES)
     return sorted(strange, key=lambda one: order.index(one.kind))
@@ -79,7 +79,7 @@ def _off_curve(line: Sequence[Row]) -> list[tuple[int, str]]:
     x, y = [math.log(size) for size in sizes], [math.log(time) for time in times]
     places: list[tuple[int, str]] = []
     for place in range(len(line)):
-        excess = y[place] - _expected(x, y, place)
+        excess = 0.0 if _is_near(x, y, place) else y[place] - _expected(x, y, place)
         if excess > _FAR_LOG:
             factor = math.exp(excess)
             places.append((place, f"{factor:.1f} times the time expected from its neighbours"))
@@ -93,6 +93,24 @@ def _off_curve(line: Sequence[Row]) -> list[tuple[int, str]]:
     return places
 
 
+def _line(x: Sequence[float], y: Sequence[float], place: int, a: int, b: int) -> float:
+    """The time at a place on the line through two others."""
+    return y[a] + (y[b] - y[a]) * (x[place] - x[a]) / (x[b] - x[a])
+
+
+def _is_near(x: Sequence[float], y: Sequence[float], place: int) -> bool:
+    """Whether a point is surely not far off: two of its four lines are no further below it, so the
+    second highest is not. Most points are settled by this.
+    """
+    if not 2 <= place < len(x) - 2:
+        return False
+    if y[place] - min(y[place - 1], y[place + 1], y[place - 2], y[place + 2]) <= _FAR_LOG:
+        return True
+    near = _line(x, y, place, place - 1, place + 1)
+    wide = _line(x, y, place, place - 2, place + 2)
+    return y[place] - min(near, wide) <= _FAR_LOG
+
+
 def _expected(x: Sequence[float], y: Sequence[float], place: int) -> float:
     """The longest time expected from the neighbours of a point, all logarithms; two on each side,
     so that one of them may itself be wrong.
@@ -103,8 +121,6 @@ def _expected(x: Sequence[float], y: Sequence[float], place: int) -> float:
     if not after:
         # nor more than in proportion to the bytes
         return max(y[k] + x[place] - x[k] for k in before)
-    lines = sorted(
-        [y[a] + (y[b] - y[a]) * (x[place] - x[a]) / (x[b] - x[a]) for a in before for b in after]
-    )
+    lines = sorted([_line(x, y, place, a, b) for a in before for b in after])
     # of four, two miss a neighbour that is wrong; the widest cuts bends off
     return lines[-2] if len(lines) == 4 else lines[-1]

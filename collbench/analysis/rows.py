@@ -10,9 +10,9 @@ such as the channels that the tool chose for a size, do not break a curve.
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
+from itertools import islice
 from operator import attrgetter
-from statistics import median
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from collbench.results.distribution import histogram_text
 from collbench.results.record import CONDITIONS, Record
@@ -34,6 +34,7 @@ SIZES = {knob.name for knob in BY_STAGE if knob.unit == "bytes"}
 _AGREEMENT = 1 + NOISY_SPREAD  # the slowest over the fastest: up to here repeats cannot be noisy
 KNOB_NAMES = {knob.name: knob.label for knob in BY_STAGE}
 _OWN = UNASKED["algo"]
+_ROWS_AT_ONCE = 50_000  # so that the columns of a large file are not in memory twice
 # A modelled time is no measurement, so it does not compete with one.
 _SEPARATE = (*CONDITIONS, "modelled")
 
@@ -52,16 +53,24 @@ class Workload(NamedTuple):
     conditions: tuple[str, ...]
 
 
-class Row(NamedTuple):
-    """A row of a frame, with the columns that comparisons need; times_us are its repeats,
-    chosen_by_us the median of the even ones. Percentiles of single launches are NaN where none were
-    timed, and the histogram is its cell of the file.
-
-    Not a Record, which takes ten times as long to make: a tuple, whose columns must be spelled out
-    to have types.
-    """
+class Task(NamedTuple):
+    """The columns that say what was to be done, and where."""
 
     op: str
+    dtype: str
+    redop: str
+    root: int
+    placement: str
+    ranks: int
+    hosts: int
+    device: str
+    versions: str
+    group: str
+
+
+class Method(NamedTuple):
+    """The columns that say how it was done, and how that ended."""
+
     backend: str
     algo: str
     proto: str
@@ -79,46 +88,10 @@ class Row(NamedTuple):
     reload: str
     specialize: str
     buffers: str
-    dtype: str
-    redop: str
-    root: int
-    placement: str
-    ranks: int
-    hosts: int
-    size_bytes: int
-    time_us: float
-    p50_us: float
-    p99_us: float
-    p999_us: float
-    max_us: float
-    histogram: str
-    algbw_gbs: float
-    busbw_gbs: float
-    ceiling_gbs: float
-    percent: float
     limit: str
     status: str
     reason: str
     notes: str
-    device: str
-    versions: str
-    group: str
-    times_us: tuple[float, ...]
-    chosen_by_us: float
-
-    @property
-    def workload(self) -> Workload:
-        return Workload(
-            self.op,
-            self.ranks,
-            self.hosts,
-            self.dtype,
-            self.redop,
-            self.root,
-            self.placement,
-            self.group,
-            conditions_of(self.notes),
-        )
 
     @property
     def is_library(self) -> bool:
@@ -130,22 +103,122 @@ class Row(NamedTuple):
         """Whether a library did it as it does by itself."""
         return (
             self.algo == _OWN
-            and self.is_library
+            and is_peer(self.backend)
             and all(getattr(self, name) == value for name, value in OWN_CHOICE.items())
         )
+
+    def has_note(self, word: str) -> bool:
+        return word in _words_of(self.notes)
+
+
+class Launches(NamedTuple):
+    """The columns of launches that were timed one by one: percentiles, NaN where they are not
+    known, and the cell of the histogram.
+    """
+
+    p50_us: float
+    p99_us: float
+    p999_us: float
+    max_us: float
+    histogram: str
+
+
+_NO_LAUNCHES = Launches(math.nan, math.nan, math.nan, math.nan, "")
+Shared = TypeVar("Shared", Task, Method)
+
+
+class _OwnColumns(NamedTuple):
+    """What a row has for itself; what many rows have in common they share, so that a million rows
+    are small. times_us are its repeats, chosen_by_us the median of the even ones. is_noise: the
+    repeats disagree too much to compare them.
+    """
+
+    task: Task
+    method: Method
+    size_bytes: int
+    time_us: float
+    algbw_gbs: float
+    busbw_gbs: float
+    ceiling_gbs: float
+    percent: float
+    launches: Launches
+    times_us: tuple[float, ...]
+    chosen_by_us: float
+    is_noise: bool
+
+
+class Row(_OwnColumns):
+    """A row of a frame, with the columns that comparisons need; those of its task and its method
+    by their names. Not a Record, which takes ten times as long to make.
+    """
+
+    __slots__ = ()
+    op: str
+    dtype: str
+    redop: str
+    root: int
+    placement: str
+    ranks: int
+    hosts: int
+    device: str
+    versions: str
+    group: str
+    backend: str
+    algo: str
+    proto: str
+    transport: str
+    direct: str
+    p2p: str
+    channels: int
+    threads: int
+    buffsize: int
+    slots: int
+    chunk: int
+    slices: int
+    unroll: int
+    cluster: int
+    reload: str
+    specialize: str
+    buffers: str
+    limit: str
+    status: str
+    reason: str
+    notes: str
+    p50_us: float
+    p99_us: float
+    p999_us: float
+    max_us: float
+    histogram: str
+
+    @property
+    def workload(self) -> Workload:
+        task = self.task
+        return Workload(
+            task.op,
+            task.ranks,
+            task.hosts,
+            task.dtype,
+            task.redop,
+            task.root,
+            task.placement,
+            task.group,
+            conditions_of(self.method.notes),
+        )
+
+    @property
+    def is_library(self) -> bool:
+        """Whether a library with its own algorithms did it."""
+        return self.method.is_library
+
+    @property
+    def is_own_choice(self) -> bool:
+        """Whether a library did it as it does by itself."""
+        return self.method.is_own_choice
 
     @property
     def is_disturbed(self) -> bool:
         """Whether the notes name something that slowed the machine down."""
-        return self.notes != "" and any(word.startswith(DISTURBED) for word in self.notes.split())
-
-    @property
-    def is_noise(self) -> bool:
-        """Whether the repeats disagree too much to compare them."""
-        times = self.times_us
-        return self.has_note("noisy") or (
-            len(times) > 1 and max(times) > _AGREEMENT * min(times) and is_noisy(times)
-        )
+        return names_disturbance(self.method.notes)
 
     @property
     def is_price(self) -> bool:
@@ -153,10 +226,22 @@ class Row(NamedTuple):
         return self.has_note("modelled")
 
     def has_note(self, word: str) -> bool:
-        return self.notes != "" and word in self.notes.split()
+        return self.method.has_note(word)
+
+    def _replace(self, **values: Any) -> "Row":
+        """The row with other values of columns."""
+        task = {name: value for name, value in values.items() if name in Task._fields}
+        method = {name: value for name, value in values.items() if name in Method._fields}
+        own = {name: value for name, value in values.items() if name in _OwnColumns._fields}
+        own |= {"task": self.task._replace(**task), "method": self.method._replace(**method)}
+        return Row._make(_OwnColumns(*self)._replace(**own))
 
 
-_COLUMN_FIELDS = tuple(name for name in Row._fields if name not in ("times_us", "chosen_by_us"))
+for _part, _kind in (("task", Task), ("method", Method), ("launches", Launches)):
+    for _name in _kind._fields:
+        setattr(Row, _name, property(attrgetter(f"{_part}.{_name}")))
+_RECURRING = ("size_bytes", "ceiling_gbs")  # numbers that many rows have, which share them
+_NUMBERS = ("size_bytes", "time_us", "algbw_gbs", "busbw_gbs", "ceiling_gbs", "percent")
 
 
 @cache
@@ -165,38 +250,116 @@ def conditions_of(notes: str) -> tuple[str, ...]:
     return tuple(sorted(word for word in notes.split() if word.startswith(_SEPARATE)))
 
 
+@cache
+def _words_of(notes: str) -> frozenset[str]:
+    return frozenset(notes.split())
+
+
+@cache
+def names_disturbance(notes: str) -> bool:
+    """Whether notes name something that slowed the machine down."""
+    return any(word.startswith(DISTURBED) for word in notes.split())
+
+
 @cyclic_gc_disabled()
-def rows_of(frame: "pd.DataFrame") -> list[Row]:
+def rows_of(frame: "pd.DataFrame", *, is_last_use: bool = False) -> list[Row]:
     """All rows. A row that is ok but has no repeats, as of a tool that prints only a mean, has its
-    time as the only repeat.
+    time as the only repeat. is_last_use: the frame is left without columns, so that a large file
+    is not in memory twice.
     """
-    columns = [frame[name].tolist() for name in _COLUMN_FIELDS]
-    parsed = [
-        tuple(map(float, text.split(";"))) if text else ()
-        for text in frame["repeat_times_us"].tolist()
+    tasks = _shared(frame, Task, is_last_use=is_last_use)
+    methods = _shared(frame, Method, is_last_use=is_last_use)
+    rows: list[Row] = []
+    for first in range(0, len(tasks), _ROWS_AT_ONCE):
+        here = slice(first, first + _ROWS_AT_ONCE)
+        sizes, time_us, *rates, repeats = (
+            _values(frame[name].iloc[here], is_shared=name in _RECURRING)
+            for name in (*_NUMBERS, "repeat_times_us")
+        )
+        times = _times_of(repeats, time_us)
+        chosen_by, is_noise = map(_choosing_time, times), map(_is_noise, methods[here], times)
+        rates.append(_launches_of(frame, here))
+        columns = (tasks[here], methods[here], sizes, time_us, *rates, times, chosen_by, is_noise)
+        rows += map(Row._make, zip(*columns, strict=True))
+    for name in frame.columns.tolist() if is_last_use else ():
+        frame.pop(name)
+    return rows
+
+
+def _values(column: "pd.Series[Any]", *, is_shared: bool = False) -> list[Any]:
+    """A column as Python's own numbers and texts. is_shared: equal ones are one object."""
+    if not is_shared:
+        return list(column.to_numpy().tolist())
+    places, values = column.factorize()
+    known = [*values.tolist(), math.nan]  # what is unknown has place -1
+    return [known[place] for place in places.tolist()]
+
+
+def _shared(frame: "pd.DataFrame", kind: type[Shared], *, is_last_use: bool) -> list[Shared]:
+    """Of each row its task or its method; equal ones are one object."""
+    columns = [frame.pop(name) if is_last_use else frame[name] for name in kind._fields]
+    known: dict[tuple[object, ...], Shared] = {}
+    shared: list[Shared] = []
+    for first in range(0, len(frame), _ROWS_AT_ONCE):
+        here = [_values(one.iloc[first : first + _ROWS_AT_ONCE]) for one in columns]
+        for values in zip(*here, strict=True):
+            one = known.get(values)
+            if one is None:
+                one = kind._make(values)
+                known[one] = one
+            shared.append(one)
+    return shared
+
+
+def _launches_of(frame: "pd.DataFrame", here: slice) -> list[Launches]:
+    """Of each row its single launches; those of rows that have none are one object."""
+    part = frame[list(Launches._fields)].iloc[here]
+    has_launches = part["max_us"].notna()
+    if not has_launches.any():
+        return [_NO_LAUNCHES] * len(part)
+    columns = [part[name].tolist() for name in Launches._fields]
+    return [
+        Launches._make(values) if is_there else _NO_LAUNCHES
+        for is_there, values in zip(has_launches, zip(*columns, strict=True), strict=True)
     ]
-    place = _COLUMN_FIELDS.index("time_us")
-    # NaN differs from itself
-    times = [
-        repeats or ((time,) if time == time else ())
-        for repeats, time in zip(parsed, columns[place], strict=True)
+
+
+def _times_of(repeats: Sequence[str], times: Iterable[float]) -> list[tuple[float, ...]]:
+    """The repeats of each row, or else its time."""
+    counts = [text.count(";") + 1 if text else 0 for text in repeats]
+    every = iter(map(float, ";".join(filter(None, repeats)).split(";")) if any(counts) else ())
+    return [
+        # NaN differs from itself
+        tuple(islice(every, count)) if count else (time,) if time == time else ()
+        for count, time in zip(counts, times, strict=True)
     ]
-    chosen_by = [_choosing_time(repeats) for repeats in times]
-    return [Row(*values) for values in zip(*columns, times, chosen_by, strict=True)]
 
 
 def row_of(record: Record) -> Row:
     """A record as a row; times have the six digits of the CSV, so that both give one answer."""
-    cells = {name: getattr(record, name) for name in _COLUMN_FIELDS}
-    cells["histogram"] = histogram_text(record.histogram)
-    known = [math.nan if value is None else value for value in cells.values()]
     times = tuple(float(f"{time:.6g}") for time in record.repeat_times_us)
-    return Row._make([*known, times, _choosing_time(times)])
+    numbers = [getattr(record, name) for name in _NUMBERS]
+    task = Task._make(getattr(record, name) for name in Task._fields)
+    method = Method._make(getattr(record, name) for name in Method._fields)
+    known = [math.nan if value is None else value for value in numbers]
+    times_of_one = (record.p50_us, record.p99_us, record.p999_us, record.max_us)
+    cells = [math.nan if value is None else value for value in times_of_one]
+    launches = Launches._make([*cells, histogram_text(record.histogram)])
+    choosing, is_noise = _choosing_time(times), _is_noise(method, times)
+    return Row._make((task, method, *known, launches, times, choosing, is_noise))
+
+
+def _is_noise(method: Method, times: Sequence[float]) -> bool:
+    return method.has_note("noisy") or (
+        len(times) > 1 and max(times) > _AGREEMENT * min(times) and is_noisy(times)
+    )
 
 
 def _choosing_time(times: Sequence[float]) -> float:
     """The median of the even repeats."""
-    return median(times[0::2]) if len(times) > 2 else times[0] if times else math.nan
+    if 2 < len(times) < 5:
+        return (times[0] + times[2]) / 2
+    return _median(times[0::2]) if len(times) > 2 else times[0] if times else math.nan
 
 
 def is_separated(faster: Sequence[float], slower: Sequence[float]) -> bool:
@@ -237,9 +400,20 @@ def ratio(
 def by_workload(rows: Iterable[Row]) -> dict[Workload, dict[int, list[Row]]]:
     """Rows with times by workload, in the order of the file, and by size, ascending."""
     workloads: dict[Workload, dict[int, list[Row]]] = {}
+    sizes_of: dict[tuple[int, str], dict[int, list[Row]]] = {}  # by the identity of a task
     for row in rows:
-        if row.status == "ok" and row.times_us:
-            workloads.setdefault(row.workload, {}).setdefault(row.size_bytes, []).append(row)
+        task, method = row.task, row.method
+        if not row.times_us or method.status != "ok":
+            continue
+        sizes = sizes_of.get((id(task), method.notes))
+        if sizes is None:
+            sizes = workloads.setdefault(row.workload, {})
+            sizes_of[id(task), method.notes] = sizes
+        here = sizes.get(row.size_bytes)
+        if here is None:
+            sizes[row.size_bytes] = [row]
+        else:
+            here.append(row)
     return {workload: dict(sorted(sizes.items())) for workload, sizes in workloads.items()}
 
 
@@ -247,28 +421,29 @@ def distinguishing_knobs(
     workloads: Mapping[Workload, Mapping[int, Sequence[Row]]],
 ) -> dict[str, tuple[str, ...]]:
     """The fewest knobs of each backend that distinguish its rows of one size and algorithm."""
-    cells: dict[str, list[list[Row]]] = {}
+    cells: dict[str, dict[tuple[int, ...], list[Method]]] = {}
     for sizes in workloads.values():
         for rows in sizes.values():
-            groups: dict[tuple[str, str, str], list[Row]] = {}
+            groups: dict[tuple[str, str, str], list[Method]] = {}
             for row in rows:
-                groups.setdefault((row.backend, row.algo, row.proto), []).append(row)
+                method = row.method
+                groups.setdefault((method.backend, method.algo, method.proto), []).append(method)
             for (backend, _, _), group in groups.items():
-                here = cells.setdefault(backend, [])
-                if len(group) > 1:
-                    here.append(group)
-    return {backend: _fewest_knobs(groups) for backend, groups in cells.items()}
+                here = cells.setdefault(backend, {})
+                if len(group) > 1:  # the same methods need no second look
+                    here.setdefault(tuple(map(id, group)), group)
+    return {backend: _fewest_knobs(list(groups.values())) for backend, groups in cells.items()}
 
 
-def _fewest_knobs(groups: list[list[Row]]) -> tuple[str, ...]:
+def _fewest_knobs(groups: list[list[Method]]) -> tuple[str, ...]:
     knobs: list[str] = []
     for name in KNOB_FIELDS:
-        split: list[list[Row]] = []
+        split: list[list[Method]] = []
         is_needed = False
         for group in groups:
-            parts: dict[object, list[Row]] = {}
-            for row in group:
-                parts.setdefault(getattr(row, name), []).append(row)
+            parts: dict[object, list[Method]] = {}
+            for method in group:
+                parts.setdefault(getattr(method, name), []).append(method)
             is_needed = is_needed or len(parts) > 1
             split += [part for part in parts.values() if len(part) > 1]
         if is_needed:
@@ -279,11 +454,12 @@ def _fewest_knobs(groups: list[list[Row]]) -> tuple[str, ...]:
 
 def configuration(row: Row, knobs: Mapping[str, Sequence[str]]) -> tuple[object, ...]:
     """What makes two rows of different sizes the same configuration."""
+    method = row.method
     return (
-        row.backend,
-        row.algo,
-        row.proto,
-        *(getattr(row, name) for name in knobs.get(row.backend, ())),
+        method.backend,
+        method.algo,
+        method.proto,
+        *(getattr(method, name) for name in knobs.get(method.backend, ())),
     )
 
 
@@ -338,4 +514,10 @@ _CHOOSING_TIME = attrgetter("chosen_by_us")
 
 def median_time(times: Sequence[float], repeats: Iterable[int] | None = None) -> float:
     """The median of some repeats, of all if none are named."""
-    return median(times if repeats is None else [times[k] for k in repeats])
+    return _median(times if repeats is None else [times[k] for k in repeats])
+
+
+def _median(values: Sequence[float]) -> float:
+    """The median of numbers that are there, in a third of the time of `statistics`."""
+    ordered, half = sorted(values), len(values) // 2
+    return ordered[half] if len(ordered) % 2 else (ordered[half - 1] + ordered[half]) / 2

@@ -40,7 +40,7 @@ def plot(target: Path, sides: Sequence["ResultFile"]) -> None:
     """One file's curves, or two files' with their ratio. Raises UsageError if they hold nothing to
     draw, UnavailableError if it cannot be written.
     """
-    from collbench.analysis.curves import curves, heat_maps, pairs
+    from collbench.analysis.curves import curves, pairs
     from collbench.report.plots.draw import MOST_GROUPS, draw, draw_pairs
     from collbench.results.frame import texts_of
 
@@ -50,7 +50,7 @@ def plot(target: Path, sides: Sequence["ResultFile"]) -> None:
     if len(sides) == 1:
         known = curves(sides[0].frame)
         groups = len({curve.group for curve in known})
-        data = draw(known, heat_maps(sides[0].frame), heading, _ending(target)) if known else b""
+        data = draw(known, heading, _ending(target)) if known else b""
     else:
         both = pairs(sides[0].frame, sides[1].frame)
         groups = len({pair.new.group for pair in both})
@@ -65,7 +65,8 @@ def plot(target: Path, sides: Sequence["ResultFile"]) -> None:
     with named_in_errors(target, "--plot"):
         write_whole(target, data)
     is_cut = groups > MOST_GROUPS
-    remark(f"wrote {target}" + f": the first {MOST_GROUPS} of {groups} problems" * is_cut)
+    cut = f": the first {MOST_GROUPS} of {groups} problems; give a file of some to draw others"
+    remark(f"wrote {target}" + cut * is_cut)
 
 
 def _ending(target: Path) -> str:

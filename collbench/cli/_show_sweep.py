@@ -11,6 +11,7 @@ from collbench.bench.runner import Measurement, SweepPoint
 from collbench.cli._options import is_coloured, is_terminal, remark
 from collbench.cli._progress import Remarks
 from collbench.cli._screen import say
+from collbench.report.colors import TERMINAL
 from collbench.report.tables.sweep import SweepTable
 from collbench.results.record import Record
 from collbench.spec.collectives import collective
@@ -30,8 +31,8 @@ class Style(TypedDict, total=False):
 _STYLES: dict[str, Style] = {
     "ok": {},
     "waived": {"dim": True},
-    "wrong": {"fg": "red", "bold": True},
-    "error": {"fg": "red", "bold": True},
+    "wrong": {"fg": TERMINAL["worse"], "bold": True},
+    "error": {"fg": TERMINAL["worse"], "bold": True},
 }
 
 
@@ -80,7 +81,8 @@ def show_rows(
                 is_begun = True
                 is_noisy = "noisy" in record.notes
                 show_row(
-                    table.line(record), {"fg": "yellow"} if is_noisy else _STYLES[record.status]
+                    table.line(record),
+                    {"fg": TERMINAL["cannot tell"]} if is_noisy else _STYLES[record.status],
                 )
         finally:
             show_waived()

@@ -167,7 +167,7 @@ class _CompareCommand(StrictCommand):
     metavar="FILE",
     type=FileName(),
     help=(
-        "Draw one file or two against size, with the knobs or the ratio, for example to"
+        "Draw one file or two for a slide: one collective, or six at most; for example to"
         " results.svg (.png or .svg)."
     ),
 )
@@ -176,8 +176,8 @@ class _CompareCommand(StrictCommand):
     metavar="FILE",
     type=FileName(),
     help=(
-        "Write one page about one file or two, for example to page.html: curves to filter, tables,"
-        " heat maps, links; - is stdout."
+        "Write one page about one file or two, for example to page.html: how far NCCL's best and"
+        " the ceiling are, what changed, curves to filter, the machine's saved runs; - is stdout."
     ),
 )
 @color_option("Colours by verdict")
@@ -252,9 +252,10 @@ def _loaded(files: Sequence[Path]) -> Sequence["ResultFile"]:
     if len(loaded) > 1:
         return loaded
     from collbench.analysis.join import together
+    from collbench.results.frame import may_repeat
 
     (one,) = loaded
-    frame, again = together(one.frame)
+    frame, again = together(one.frame) if may_repeat(one.frame) else (one.frame, 0)
     if again:
         say(
             f"{one.name}: {again} rows measure what a row before them does: their repeats are"
@@ -265,16 +266,25 @@ def _loaded(files: Sequence[Path]) -> Sequence["ResultFile"]:
 
 
 def _summarise(loaded: "ResultFile", options: Options) -> int:
+    from collbench.analysis.rows import rows_of
     from collbench.cli._draw_results import plot
-    from collbench.report.tables.summary import summary_lines
+    from collbench.report.tables.summary import lines_of_rows
+    from collbench.util.collector import cyclic_gc_disabled
 
-    out = sys.stdout
+    out, target = sys.stdout, options["plot"]
     characters = bars(out) if is_terminal(out) else ""
-    for line in summary_lines(loaded.frame, width(out), options["show_all"], characters):
-        say(line)
-    if options["plot"] is not None:
-        plot(options["plot"], [loaded])
-    return 0 if (loaded.frame["status"] == "ok").any() else CHANGED_CODE
+    code = 0 if (loaded.frame["status"] == "ok").any() else CHANGED_CODE
+    with cyclic_gc_disabled():  # the rows are gone before it would look at them
+        lines = lines_of_rows(
+            rows_of(loaded.frame, is_last_use=target is None),
+            width(out),
+            options["show_all"],
+            characters,
+        )
+    say("\n".join(lines))
+    if target is not None:
+        plot(target, [loaded])
+    return code
 
 
 def _print_doubt(loaded: "ResultFile") -> bool:
@@ -353,11 +363,13 @@ def _derive(frame: "pd.DataFrame", options: Options) -> None:
 
 def _write_page(files: Sequence[Path], target: str, *, is_forced: bool) -> int:
     """The page of one file, or of two with what changed."""
+    from collbench.cli._history import history_of
     from collbench.report.page import page
 
     if len(files) > 2:
         raise UsageError("--html shows one file, or a file and its base", "give two files at most")
-    text = page(*_loaded(files), is_forced=is_forced)
+    loaded = _loaded(files)
+    text = page(*loaded, is_forced=is_forced, known=history_of(loaded[0]))
     _write(text, target, "--html")
     remark(f"{len(text.encode()) / 1e6:.2g} MB")
     return 0

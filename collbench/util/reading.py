@@ -2,6 +2,7 @@
 file.
 """
 
+import io
 import json
 import re
 import tomllib
@@ -19,12 +20,12 @@ def read_bytes(file: Path, most_bytes: int) -> bytes:
     """The whole of a file or of a pipe; or more than `most_bytes` where it has more, as a device
     without an end has. Raises OSError or ValueError (a NUL in its name) if it cannot be read.
     """
-    data = bytearray()
+    data = io.BytesIO()  # whose value is not copied
     with file.open("rb") as opened:
         # in pieces: read(n) takes memory for n bytes first
-        while len(data) <= most_bytes and (piece := opened.read(_PIECE_BYTES)):
-            data += piece
-    return bytes(data)
+        while data.tell() <= most_bytes and (piece := opened.read(_PIECE_BYTES)):
+            data.write(piece)
+    return data.getvalue()
 
 
 def parse_json(text: str, name: str, most_chars: int) -> object:

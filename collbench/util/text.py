@@ -20,7 +20,7 @@ def printable(text: str, *, has_colours: bool = False) -> str:
     if has_colours and "\x1b" in text:
         parts = _COLOURS.split(text)
         return "".join(part if place % 2 else printable(part) for place, part in enumerate(parts))
-    return escaped(text, kept="\n\t")
+    return "\n".join(escaped(line, kept="\t") for line in text.split("\n"))
 
 
 def escaped(text: str, kept: str = "") -> str:

@@ -581,8 +581,8 @@ def test_exit_codes(invoke: Invoke, line: str) -> None:
 
 def test_one_file_gets_answers(invoke: Invoke, monkeypatch: pytest.MonkeyPatch) -> None:
     module = ModuleType("collbench.report.tables.summary")
-    module.summary_lines = lambda frame, columns, show_all, bars: [  # type: ignore[attr-defined]
-        f"{len(frame)} rows in {columns} columns, {show_all}{bars}"
+    module.lines_of_rows = lambda rows, columns, show_all, bars: [  # type: ignore[attr-defined]
+        f"{len(rows)} rows in {columns} columns, {show_all}{bars}"
     ]
     monkeypatch.setitem(sys.modules, "collbench.report.tables.summary", module)
     monkeypatch.setenv("COLUMNS", "90")

@@ -13,7 +13,7 @@ from collbench.report.plots.lines import (
     MOST_CHANGED,
     MOST_COLORED,
     Line,
-    ceiling,
+    kinds,
     lines,
     ratios,
     shown,
@@ -75,7 +75,7 @@ def test_one_repeat_has_no_bounds_and_no_ceiling_is_unknown() -> None:
     [curve] = curves(frame(row((10.0,))))
     assert math.isnan(curve.points[0].time_low_us)
     assert math.isnan(curve.points[0].ceiling_gbs)
-    assert ceiling([curve]) == []
+    assert kinds([curve]) == ["busbw", "time"]
 
 
 def test_envelope_and_automatic_choice_name_their_configurations() -> None:

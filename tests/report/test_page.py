@@ -6,9 +6,12 @@ import base64
 import hashlib
 import json
 import re
+import zlib
+from dataclasses import asdict
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote
 
 import pandas as pd
 import pytest
@@ -16,11 +19,18 @@ import pytest
 from collbench.analysis.likeness import likeness
 from collbench.analysis.load import ResultFile, load
 from collbench.cli import run
+from collbench.cli._history import history_of
+from collbench.report.colors import FAMILIES, JUDGEMENTS, STEPS
 from collbench.report.page import page
 from collbench.report.page.histograms import WIDTH
+from collbench.results.runs import RunFacts
+from collbench.results.statistics import interval
+from collbench.schedules.algorithms import FAMILY as ALGORITHMS
+from collbench.spec.peers import PEERS
 from collbench.util import catalog
 from tests.support.frames import frame, row
 
+EXAMPLES = Path(__file__).parent.parent.parent / "docs/examples"
 H200 = catalog.results()["h200x4"]
 HOSTILE = (
     "</script><script>document.title = 'taken'</script>",
@@ -57,6 +67,24 @@ class Parsed(HTMLParser):
         tags = [tag for tag, _ in self.elements]
         nth = tags[: place + 1].count(tags[place])
         return [text for tag, text in self.texts if tag == tags[place] and text.strip()][nth - 1]
+
+
+def unpacked(data: dict[str, Any]) -> dict[str, Any]:
+    """The data with points as size, time, low, high, bus and algorithm bandwidth, ceiling, and the
+    place of the note, as the script makes them.
+    """
+    for curve in data["curves"]:
+        points = []
+        for size, ceiling, note, _, _, rates, *repeats in curve["p"]:
+            size_bytes, bounds = data["sizes"][size], interval(repeats)
+            time, alg = bounds.median, size_bytes / bounds.median / 1e3
+            bus = alg * curve["f"]
+            if rates:
+                time, alg, bus = rates
+            limit = data["ceilings"][ceiling] if ceiling >= 0 else None
+            points.append([size_bytes, time, bounds.low, bounds.high, bus, alg, limit, note])
+        curve["p"] = points
+    return data
 
 
 def of_frame(given: pd.DataFrame, name: str = "given.csv") -> str:
@@ -123,7 +151,7 @@ def test_any_histogram_is_drawn_within_its_room(histogram: str) -> None:
 def test_every_point_of_the_file_is_in_the_page_as_the_file_has_it(h200: str) -> None:
     given = load(H200).frame
     right = given[given["status"] == "ok"]
-    data = Parsed(h200).data
+    data = unpacked(Parsed(h200).data)
     places = {dim["key"]: (k, dim["values"]) for k, dim in enumerate(data["dims"])}
 
     def value(curve: dict[str, Any], key: str) -> str:
@@ -162,7 +190,10 @@ def test_every_point_of_the_file_is_in_the_page_as_the_file_has_it(h200: str) ->
     for entry in right[columns].itertuples(index=False):
         cells = [None if cell != cell else cell for cell in entry]
         wanted[tuple(cells[:5])] = tuple(cells[5:])
-    assert told == wanted
+    assert told.keys() == wanted.keys()
+    for key, (*numbers, note) in told.items():
+        assert numbers == pytest.approx(list(wanted[key][:-1]), rel=2e-5), key
+        assert note == wanted[key][-1]
     assert len(told) == 1399
 
 
@@ -201,7 +232,7 @@ def test_nothing_in_the_page_leaves_it(h200: str) -> None:
             for name in ("src", "href", "action", "data", "poster", "srcset", "style")
             if name in given
         ]
-        assert links == ["data:,"]
+        assert [one for one in links if not (one or "").startswith("#op=")] == ["data:,"]
         assert "http" not in re.sub(r"http-equiv", "", text)
         assert not re.search(
             r"\b(fetch|XMLHttpRequest|WebSocket|EventSource|sendBeacon|import|eval|innerHTML|outerHTML|insertAdjacentHTML)\b",
@@ -267,7 +298,7 @@ def test_what_is_not_known_is_not_told() -> None:
     text = of_frame(frame(row((10.0,), ceiling_gbs=float("nan"))))
     seen = re.sub(r"<(style|script)>.*?</\1>", "", text, flags=re.DOTALL)
     assert "nan" not in seen.lower()
-    assert [point[6] for curve in Parsed(text).data["curves"] for point in curve["p"]] == [None]
+    assert [point[1] for curve in Parsed(text).data["curves"] for point in curve["p"]] == [-1]
     assert '"curves":[]' in of_frame(frame(row(status="waived", reason="too small")))
 
 
@@ -286,10 +317,98 @@ def test_two_files_show_what_changed(tmp_path: Path, capsys: pytest.CaptureFixtu
     assert said.out == ""
     assert f"# wrote {target}" in said.err
     parsed = Parsed(target.read_text())
-    assert target.read_text().count('<th class="good" scope="row">better</th>') == int(slow.sum())
+    better = '<th class="tight better" scope="row">better</th>'
+    assert target.read_text().count(better) == int(slow.sum())
     (files,) = [dim["values"] for dim in parsed.data["dims"] if dim["key"] == "file"]
     assert files == ["new", "base"]
     assert "allreduce cuda ring: faster as a whole" in target.read_text()
+
+
+def links_of(text: str) -> list[tuple[str, str, int, int]]:
+    """Operation, axis, curve and size of every link of a page."""
+    found = []
+    for _, given in Parsed(text).elements:
+        if given.get("href", "").startswith("#op="):  # type: ignore[union-attr]
+            parts = dict(part.split("=") for part in str(given["href"])[1:].split("&"))
+            curve, size = parts["at"].split(".")
+            found.append((unquote(parts["op"]), parts["axis"], int(curve), int(size)))
+    return found
+
+
+@pytest.mark.parametrize("base", [None, "slower-run.csv"])
+def test_every_link_leads_to_a_point_of_its_curve(base: str | None) -> None:
+    sides = [load(EXAMPLES / name) for name in ("first-run.csv", base) if name]
+    text = page(*sides)
+    data, found = Parsed(text).data, links_of(text)
+    ops = next(dim["values"] for dim in data["dims"] if dim["key"] == "op")
+    place = [dim["key"] for dim in data["dims"]].index("op")
+    assert {axis for _, axis, _, _ in found} == {"peer", "wire"} | ({"change"} if base else set())
+    for op, _, curve, size in found:
+        entry = data["curves"][curve]
+        assert ops[entry["k"][place]] == op
+        assert data["sizes"].index(size) in [point[0] for point in entry["p"]]
+    names = {
+        cell for tag, cell in Parsed(text).texts if tag == "a" and cell.startswith("allreduce cuda")
+    }
+    assert bool(names) is (base is not None)
+
+
+def test_a_page_opens_on_the_worst_change_or_the_widest_gap() -> None:
+    one = Parsed(page(load(EXAMPLES / "first-run.csv"))).data
+    two = Parsed(page(*map(load, [EXAMPLES / "slower-run.csv", EXAMPLES / "first-run.csv"]))).data
+    assert one["open"]["axis"] == "peer"
+    curve = two["curves"][two["open"]["curve"]]
+    assert (two["open"]["axis"], two["open"]["size"], curve["name"]) == (
+        "change",
+        32 << 20,
+        "ring simple",
+    )
+
+
+def test_long_data_is_packed_and_the_same(monkeypatch: pytest.MonkeyPatch, h200: str) -> None:
+    plain = Parsed(h200).data
+    monkeypatch.setattr("collbench.report.page.data.MOST_PLAIN_CHARS", 0)
+    text = page(load(H200))
+    [packed] = re.findall(r'id="data" data-packed="deflate">([^<]*)<', text)
+    assert json.loads(zlib.decompress(base64.b64decode(packed))) == plain
+    assert len(text) < len(h200) - 50_000
+
+
+def test_the_runs_of_the_machine_are_a_history(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    given = (EXAMPLES / "first-run.csv").read_text()
+    slower = (EXAMPLES / "slower-run.csv").read_text()
+    for number, text in enumerate([given] * 4 + [slower] * 3):
+        folder = tmp_path / "collbench" / "runs" / f"{number}"
+        folder.mkdir(parents=True)
+        (folder / "rows.csv").write_text(text)
+        facts = RunFacts(
+            command="",
+            started=f"2026-01-{number + 1:02}T00:00:00",
+            title="",
+            points=56,
+            exit_code=0,
+        )
+        (folder / "run.json").write_text(json.dumps(asdict(facts)))
+    known = history_of(load(EXAMPLES / "slower-run.csv"))
+    assert known is not None
+    assert known.names == ("@7", "@6", "@5", "@4", "@3", "@2", "@1")
+    assert [event[:3] for event in known.events] == [(4, 6, 0)]
+    text = page(load(EXAMPLES / "slower-run.csv"), known=known)
+    assert "6 changed for good" in text
+    assert text.count('<svg class="runs"') == 6
+    assert history_of(load(H200)) is None  # none has its points
+
+
+def test_no_line_has_the_colour_of_a_judgement() -> None:
+    judged = {color for pair in JUDGEMENTS.values() for color in pair}
+    drawn = [color for pair in (*FAMILIES.values(), *STEPS) for color in pair]
+    assert not judged & set(drawn)
+    for scheme in (0, 1):
+        assert len({pair[scheme] for pair in FAMILIES.values()}) == len(FAMILIES)
+    assert set(FAMILIES) >= {*ALGORITHMS.names(), *PEERS}
 
 
 def test_the_same_file_gives_the_same_page(h200: str) -> None:

@@ -9,7 +9,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from collbench.analysis.curves import curves, heat_maps, pairs
+from collbench.analysis.curves import curves, pairs
 from collbench.cli import run
 from collbench.report.plots.sparkline import ASCII, BLOCKS
 from collbench.report.tables.summary import summary_lines
@@ -40,7 +40,7 @@ def pixels(png: bytes) -> tuple[int, int]:
 def test_the_shipped_sweep_as_svg_is_well_formed_and_the_same_each_time() -> None:
     given = frames.read(frames.H200)
     given = given[given["op"].isin(["allreduce", "alltoall"])]
-    once, again = (draw(curves(given), heat_maps(given), "h200x4.csv", "svg") for _ in range(2))
+    once, again = (draw(curves(given), "h200x4.csv", "svg") for _ in range(2))
     assert once == again
     assert ElementTree.fromstring(once).tag.endswith("svg")
     assert b"<dc:date>" not in once
@@ -66,10 +66,10 @@ def test_any_file_name_is_a_heading(name: str, tmp_path: Path, capfd: Capture) -
 
 def test_settings_of_matplotlib_neither_change_a_picture_nor_are_changed() -> None:
     given = frame(row((10.0, 11.0)))
-    plain = draw(curves(given), (), "x", "svg")
+    plain = draw(curves(given), "x", "svg")
     with matplotlib.rc_context({"font.size": 30.0, "lines.linewidth": 9.0}):
         before = dict(matplotlib.rcParams)
-        assert draw(curves(given), (), "x", "svg") == plain
+        assert draw(curves(given), "x", "svg") == plain
         assert dict(matplotlib.rcParams) == before
 
 
@@ -102,16 +102,16 @@ def test_settings_of_matplotlib_neither_change_a_picture_nor_are_changed() -> No
 )
 def test_anything_can_be_drawn(rows: list[dict[str, object]]) -> None:
     given = frame(*rows)
-    assert pixels(draw(curves(given), heat_maps(given), "a heading", "png"))[0] == 1440
+    assert pixels(draw(curves(given), "a heading", "png"))[0] == 1600
     both = pairs(given, given)
-    assert pixels(draw_pairs(both, ("new.csv", "base.csv"), "a heading", "png"))[0] == 1440
+    assert pixels(draw_pairs(both, ("new.csv", "base.csv"), "a heading", "png"))[0] == 1600
 
 
 def test_more_problems_than_a_viewer_shows_are_cut(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("collbench.report.plots.draw.MOST_GROUPS", 3)
     given = frame(*[row((10.0,), root=root) for root in range(5)])
     some = frame(*[row((10.0,), root=root) for root in range(3)])
-    assert pixels(draw(curves(given), (), "x", "png")) == pixels(draw(curves(some), (), "x", "png"))
+    assert pixels(draw(curves(given), "x", "png")) == pixels(draw(curves(some), "x", "png"))
 
 
 def test_one_file_and_two_on_the_command_line(capfd: Capture, tmp_path: Path) -> None:
@@ -130,7 +130,7 @@ def test_one_file_and_two_on_the_command_line(capfd: Capture, tmp_path: Path) ->
     assert one.read_bytes().startswith(b"<?xml")
     code, out, err = invoke(capfd, H200, str(alone), "--plot", str(two))
     assert (code, err) == (0, f"# wrote {two}\n")
-    assert pixels(two.read_bytes())[0] == 1440
+    assert pixels(two.read_bytes())[0] == 1600
 
 
 @pytest.mark.parametrize("name", ["results.pdf", "results", "png", ".svg"])

@@ -127,7 +127,9 @@ class Browser:
             self._until(lambda told: told.get("method") == "Page.loadEventFired")
         if script:
             self.run(
-                "new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)))"
+                "new Promise(done => { const look = () => document.documentElement.dataset.ready"
+                " ? requestAnimationFrame(() => requestAnimationFrame(done)) : setTimeout(look, 5);"
+                " look(); })"
             )
 
     def run(self, code: str) -> Any:

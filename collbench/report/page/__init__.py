@@ -8,99 +8,85 @@ data as JSON without any character that could end its element.
 
 import base64
 import hashlib
-import json
-import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from importlib import resources
-from operator import attrgetter
 from pathlib import Path
 from string import Template
-from typing import TYPE_CHECKING, TypedDict
+from typing import TYPE_CHECKING
 
 from collbench import __version__
-from collbench.analysis.best import summarise
+from collbench.analysis.best import Summary, configurations, summarise
 from collbench.analysis.changes import compare
-from collbench.analysis.curves import Curve, curves, envelope, heat_maps
+from collbench.analysis.curves import curves_of, heat_maps_of
+from collbench.report.colors import css_classes, css_variables
 from collbench.report.drawings.svg import clean
 from collbench.report.page import tables
-from collbench.report.page.changes import changed
+from collbench.report.page.answers import Places, answers
+from collbench.report.page.changes import changed, changed_rows, opening
+from collbench.report.page.data import Opening, PageData, data_element, page_data
 from collbench.report.page.histograms import single_launches
+from collbench.report.page.history import over_runs
 from collbench.report.page.html import element, section
 from collbench.report.tables.summary import counts
 from collbench.results.frame import texts_of
-from collbench.spec.knobs import UNASKED
+from collbench.util.collector import cyclic_gc_disabled
 
 if TYPE_CHECKING:
+    from collbench.analysis.history import History
     from collbench.analysis.load import ResultFile
 
-_FILTERS = {
-    "op": "Operation",
-    "ranks": "Ranks",
-    "hosts": "Hosts",
-    "dtype": "Element type",
-    "redop": "Reduction",
-    "root": "Root",
-    "placement": "Placement",
-    "group": "Processes",
-    "conditions": "Conditions",
-}
-_PLACEMENT_NAMES = {"in": "in place", "out": "out of place"}
-_NUMBERS = attrgetter(
-    *("bytes", "time_us", "time_low_us", "time_high_us", "busbw_gbs", "algbw_gbs", "ceiling_gbs")
-)
-_UNSET = {str(value) for value in UNASKED.values()}
+_NO_POINT: Opening = {"axis": "", "curve": -1, "size": 0}
 
 
-class CurveEntry(TypedDict):
-    """A curve as the script reads it. k: the place of its value in each dimension (-1: it has
-    none). p: its points as size, time, low, high, bus bandwidth, algorithm bandwidth, ceiling and
-    the places of its note, its knobs, and the answer where it leads or is tied.
+@cyclic_gc_disabled()
+def page(
+    loaded: "ResultFile",
+    base: "ResultFile | None" = None,
+    *,
+    is_forced: bool = False,
+    known: "History | None" = None,
+) -> str:
+    """The page of one file, or of one and its base. known: the history of its machine. Raises
+    UsageError as compare does.
     """
-
-    name: str
-    title: str
-    peer: bool
-    k: list[int]
-    p: list[list[float | None]]
-
-
-class PageData(TypedDict):
-    """The data of the script. dims: the filters. color: the filter that has colours at first."""
-
-    dims: list[dict[str, str | list[str]]]
-    color: str
-    notes: list[str]
-    used: list[str]
-    answers: list[str]
-    curves: list[CurveEntry]
-    best: list[CurveEntry]
-
-
-def page(loaded: "ResultFile", base: "ResultFile | None" = None, *, is_forced: bool = False) -> str:
-    """The page of one file, or of one and its base. Raises UsageError as compare does."""
     frame, summary = loaded.frame, summarise(loaded.frame)
-    before = [tables.doubts(summary), tables.glance(summary)]
+    places = _places(summary)
+    answered = answers(summary, places)
+    before = [answered.text, tables.doubts(summary)]
+    opened, rows = answered.opening or _NO_POINT, ""
     parts = [tables.origin(loaded, summary)]
-    files = {"new": curves(frame)}
+    files = {"new": curves_of(summary)}
     name = Path(loaded.name).name
     lead = f"{name}: {counts(summary.rows).partition(';')[0]}"
     if base is not None:
         base_name = Path(base.name).name
         changes = compare(frame, base.frame, is_forced=is_forced)
-        before.insert(0, changed(changes, (name, base_name)))
+        base_summary = summarise(base.frame)
+        before.insert(0, changed(changes, (name, base_name), places))
+        rows = changed_rows(changes, places)
+        opened = opening(changes, places) or opened
         parts = [element("h3", "new"), *parts, element("h3", "base")]
-        parts.append(tables.origin(base, summarise(base.frame)))
-        files["base"] = curves(base.frame)
+        parts.append(tables.origin(base, base_summary))
+        files["base"] = curves_of(base_summary)
         lead += f"; against {base_name}, {len(base.frame)} rows. The tables are of the former."
     after = [
+        rows,
+        over_runs(known),
+        tables.glance(summary),
         tables.best_of_sizes(summary),
         single_launches(summary),
-        tables.knobs(heat_maps(frame)),
+        tables.knobs(heat_maps_of(summary)),
         tables.odd(summary),
         tables.links(loaded),
         section("origin", "Where the numbers come from", *parts),
     ]
-    return _filled(_title(loaded), lead, before, after, curve_data(files))
+    rival = summary.peers[0] if summary.peers else ""
+    return _filled(_title(loaded), lead, before, after, page_data(files, rival, opened))
+
+
+def _places(summary: Summary) -> Places:
+    """Where the curves of the first file are: in the order of its configurations."""
+    return Places(summary, {key: place for place, key in enumerate(configurations(summary))})
 
 
 def _title(loaded: "ResultFile") -> str:
@@ -114,7 +100,10 @@ def _title(loaded: "ResultFile") -> str:
 def _filled(
     title: str, lead: str, before: Sequence[str], after: Sequence[str], data: PageData
 ) -> str:
-    style, script = _part("page.css"), _part("page.js")
+    style = Template(_part("page.css")).substitute(
+        light=css_variables(is_dark=False), dark=css_variables(is_dark=True), classes=css_classes()
+    )
+    script = _part("page.js")
     without = (
         "The curves need JavaScript, which is off here. Everything else is on this page as tables."
     )
@@ -139,7 +128,7 @@ def _filled(
         script=script,
         style_hash=_hash(style),
         script_hash=_hash(script),
-        data=embedded(data),
+        data=data_element(data),
     )
     return text.encode("utf-8", "replace").decode()  # a file's name may hold what is no text
 
@@ -151,93 +140,3 @@ def _part(name: str) -> str:
 def _hash(text: str) -> str:
     """A text as a policy names it."""
     return base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
-
-
-def embedded(data: object) -> str:
-    r"""Data as JSON that no text in it can break out of.
-
-    >>> embedded({"a": "</script>\u2028"})
-    '{"a":"\\u003c/script\\u003e\\u2028"}'
-    """
-    text = json.dumps(data, separators=(",", ":"), allow_nan=False)
-    return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
-
-
-def curve_data(files: Mapping[str, Sequence[Curve]]) -> PageData:
-    """The curves of one file or several."""
-    every = [
-        (curve, {"file": name} | _values(curve)) for name, here in files.items() for curve in here
-    ]
-    best = [
-        (curve, {"file": name} | _of_group(curve))
-        for name, here in files.items()
-        for curve in envelope(here)
-    ]
-    dims: dict[str, list[str]] = {}
-    for name in dict.fromkeys(name for _, values in every for name in values):
-        texts = list(dict.fromkeys(values[name] for _, values in every if name in values))
-        if len(texts) > 1 or name in ("op", "backend"):
-            is_numeric = all(text.isdecimal() for text in texts)
-            dims[name] = sorted(texts, key=int) if is_numeric else texts
-    points = [point for curve, _ in every for point in curve.points]
-    notes = list(dict.fromkeys(point.note for point in points))
-    used = list(dict.fromkeys(point.used for point in points))
-    answers = list(dict.fromkeys(point.answer for point in points))
-    note_at, used_at, answer_at = (
-        {text: place for place, text in enumerate(texts)} for texts in (notes, used, answers)
-    )
-    places = {name: {value: k for k, value in enumerate(values)} for name, values in dims.items()}
-
-    def entry(curve: Curve, values: Mapping[str, str]) -> CurveEntry:
-        return {
-            "name": curve.name,
-            "title": curve.group.title,
-            "peer": curve.is_peer,
-            "k": [places[name].get(values.get(name, ""), -1) for name in dims],
-            "p": [
-                [
-                    *[_number(value) for value in _NUMBERS(point)],
-                    note_at.get(point.note, -1),
-                    used_at[point.used],
-                    answer_at[point.answer],
-                ]
-                for point in curve.points
-            ],
-        }
-
-    several = [name for name in ("file", "algorithm", *dims) if len(dims.get(name, ())) > 1]
-    return {
-        "dims": [
-            {"key": name, "label": _FILTERS.get(name, name.capitalize()), "values": values}
-            for name, values in dims.items()
-        ],
-        "color": next((name for name in several if name != "op"), "backend"),
-        "notes": notes,
-        "used": used,
-        "answers": answers,
-        "curves": [entry(curve, values) for curve, values in every],
-        "best": [entry(curve, values) for curve, values in best],
-    }
-
-
-def _of_group(curve: Curve) -> dict[str, str]:
-    """What was to be done, by the names of filters."""
-    what = curve.group.workload
-    values = {name: str(getattr(what, name)) for name in _FILTERS if name != "conditions"}
-    return values | {
-        "placement": _PLACEMENT_NAMES.get(what.placement, what.placement),
-        "conditions": " ".join(what.conditions) or "none",
-    }
-
-
-def _values(curve: Curve) -> dict[str, str]:
-    """All that a curve can be filtered by."""
-    knobs = {name: value for name, value in curve.knobs if value not in _UNSET}
-    return _of_group(curve) | {"backend": curve.backend} | knobs
-
-
-def _number(value: float) -> float | None:
-    """A number as the file has it, six significant digits; what is not known is nothing."""
-    if isinstance(value, int):
-        return value
-    return float(f"{value:.6g}") if math.isfinite(value) else None

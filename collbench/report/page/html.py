@@ -4,19 +4,20 @@ escaped here.
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import KW_ONLY, dataclass
+from typing import NamedTuple
 
 from collbench.report.drawings.svg import clean
 
 
-@dataclass(frozen=True, slots=True)
-class HtmlCell:
-    """A cell of a table. sort: what it is sorted by, if not by its text. kind: its class."""
+class HtmlCell(NamedTuple):
+    """A cell of a table. sort: what it is sorted by, if not by its text. kind: its classes. href:
+    a place on the page that its text leads to.
+    """
 
     text: str
-    _: KW_ONLY
     sort: float | None = None
     kind: str = ""
+    href: str = ""
 
 
 def attributes(**values: str) -> str:
@@ -39,6 +40,15 @@ def element(name: str, text: str, **values: str) -> str:
     '<p class="note">a &lt; b</p>'
     """
     return f"<{name}{attributes(**values)}>{clean(text)}</{name}>"
+
+
+def link(text: str, href: str) -> str:
+    """A link to a place on this page.
+
+    >>> link("a", "#at=1&op=b")
+    '<a href="#at=1&amp;op=b">a</a>'
+    """
+    return element("a", text, href=href)
 
 
 def section(name: str, title: str, *parts: str) -> str:
@@ -91,7 +101,8 @@ def _cell(name: str, cell: HtmlCell, **values: str) -> str:
     sort_key = ""
     if cell.sort is not None:
         sort_key = ' data-v=""' if math.isnan(cell.sort) else f' data-v="{cell.sort:.6g}"'
-    return f"<{name}{attributes(class_=cell.kind, **values)}{sort_key}>{clean(cell.text)}</{name}>"
+    text = link(cell.text, cell.href) if cell.href else clean(cell.text)
+    return f"<{name}{attributes(class_=cell.kind, **values)}{sort_key}>{text}</{name}>"
 
 
 def facts_list(facts: Iterable[tuple[str, str]]) -> str:

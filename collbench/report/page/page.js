@@ -1,20 +1,39 @@
 "use strict";
 // The curves of the page: filters, hover, keyboard. Reads the data beside it, asks nobody, and
 // writes texts only as text.
-(() => {
-  const data = JSON.parse(document.getElementById("data").textContent);
-  if (!data.curves.length) return;
+(async () => {
   const $ = (id) => document.getElementById(id);
+  const data = JSON.parse(
+    $("data").dataset.packed ? await unpacked($("data").textContent) : $("data").textContent
+  );
+  hintAtMore();
+  if (!data.curves.length) { document.documentElement.dataset.ready = "yes"; return; }
   const chart = $("chart"), tip = $("tip");
   const SIZE = 0, TIME = 1, LOW = 2, HIGH = 3, BUS = 4, ALG = 5; // places in a point
-  const CEILING = 6, NOTE = 7, USED = 8, ANSWER = 9;
+  const CEILING = 6, NOTE = 7, USED = 8, ANSWER = 9, REPEATS = 10, RIVAL = 11, BASE = 12;
   // circles that a browser draws at ease; pixels from a point that still count
   const MOST_DOTS = 1500, REACH = 40;
-  const COLOURS = [0, 1, 2, 3, 4, 5, 6, 7, 9], GREY = 8; // classes of the style
+  const GREY = "f-other"; // a class of the style
   // with more nobody tells them apart: then the fastest are shown unless all are asked for
   const MOST_LINES = 40;
   const PAPER = 720; // pixels of a sheet's width, so that letters keep their size there
+  const RIVAL_NAME = data.rival.toUpperCase();
   const AXES = {
+    change: {
+      name: "Time, new / base", unit: "above 1 is slower", one: 1, of: (p) => p[TIME] / p[BASE]
+    },
+    peer: {
+      name: `Speed, times ${RIVAL_NAME}'s best`,
+      unit: "above 1 is faster",
+      one: 1,
+      of: (p) => p[RIVAL] / p[TIME]
+    },
+    wire: {
+      name: "Percent of the ceiling",
+      unit: "of what the links allow",
+      one: 100,
+      of: (p) => (100 * p[BUS]) / p[CEILING]
+    },
     busbw: { name: "Bus bandwidth", unit: "GB/s", of: (p) => p[BUS], ceiling: (p) => p[CEILING] },
     algbw: {
       name: "Algorithm bandwidth",
@@ -26,10 +45,18 @@
       name: "Time", unit: "us", of: (p) => p[TIME], ceiling: (p) => (p[TIME] * p[BUS]) / p[CEILING]
     },
   };
+  const LINEAR = ["busbw", "algbw"]; // at first; ratios, shares and times are logarithmic
+  const isGood = (value) => typeof value === "number" && Number.isFinite(value) && value > 0;
+  decode();
+  const KNOWN = Object.keys(AXES).filter(
+    (key) => data.curves.some((curve) => curve.p.some((p) => isGood(AXES[key].of(p))))
+  );
   const OP = data.dims.findIndex((dim) => dim.key === "op");
+  const opened = data.curves[data.open.curve];
   const start = () => ({
-    op: data.dims[OP].values[0], axis: "busbw", y: "", x: "log", lines: "",
-    color: data.color, only: {},
+    op: data.dims[OP].values[opened ? opened.k[OP] : 0],
+    axis: data.open.axis || KNOWN[0] || "time",
+    y: "", x: "log", lines: "", color: data.color, only: {}, at: "",
   });
   let state = start(), view = null, here = null, isPaper = false;
 
@@ -58,12 +85,65 @@
       ? value.toFixed(0)
       : String(Number(value.toPrecision(Math.abs(value) >= 100 ? 4 : 3)));
   };
-  const isGood = (value) => typeof value === "number" && Number.isFinite(value) && value > 0;
-  const isLogY = () => (state.y || (state.axis === "time" ? "log" : "linear")) === "log";
+  const isLogY = () => (state.y || (LINEAR.includes(state.axis) ? "linear" : "log")) === "log";
   const value = (curve, key) => {
     const place = data.dims.findIndex((dim) => dim.key === key);
     return place < 0 || curve.k[place] < 0 ? "" : data.dims[place].values[curve.k[place]];
   };
+
+  // A point as the rest of the script reads it, from its repeats: see data.py
+  function decode() {
+    const dropped = (n) => { // of each side of an interval: see statistics.py
+      let drop = 0, ways = n, missed = (2 * (1 + n)) / 2 ** n;
+      while (missed <= 0.05) {
+        drop += 1;
+        ways = (ways * (n - drop)) / (drop + 1);
+        missed += (2 * ways) / 2 ** n;
+      }
+      return drop;
+    };
+    const file = data.dims.findIndex((dim) => dim.key === "file");
+    const isNew = (curve) => file < 0 || data.dims[file].values[curve.k[file]] === "new";
+    const rivals = new Map(), bases = new Map();
+    const rest = (curve) => curve.k.filter((_, place) => place !== file).join(",");
+    for (const curve of data.curves) {
+      curve.p = curve.p.map(([size, ceiling, note, used, answer, rates, ...repeats]) => {
+        const bytes = data.sizes[size], ordered = [...repeats].sort((a, b) => a - b);
+        const n = ordered.length, half = Math.floor(n / 2), drop = dropped(n);
+        const time = rates ? rates[0] : n % 2 ? ordered[half] : (ordered[half - 1] + ordered[half]) / 2;
+        const alg = rates ? rates[1] : bytes / time / 1e3;
+        return [
+          bytes,
+          time,
+          n > 1 ? ordered[drop] : null,
+          n > 1 ? ordered[n - 1 - drop] : null,
+          rates ? rates[2] : curve.f === null ? null : alg * curve.f,
+          alg,
+          ceiling < 0 ? null : data.ceilings[ceiling],
+          note, used, answer, repeats, null, null
+        ];
+      });
+      for (const p of curve.p) {
+        const key = `${file < 0 ? 0 : curve.k[file]} ${p[SIZE]} ${curve.title}`;
+        if (curve.own && backendOf(curve) === data.rival)
+          if (!rivals.has(key) || p[TIME] < rivals.get(key)[0]) rivals.set(key, [p[TIME], curve, p]);
+        if (!isNew(curve)) bases.set(`${p[SIZE]} ${rest(curve)}`, [p[TIME], curve, p]);
+      }
+    }
+    for (const curve of data.curves) for (const p of curve.p) {
+      const rival = rivals.get(`${file < 0 ? 0 : curve.k[file]} ${p[SIZE]} ${curve.title}`);
+      const base = isNew(curve) ? bases.get(`${p[SIZE]} ${rest(curve)}`) : undefined;
+      if (rival) { p[RIVAL] = rival[0]; p.rival = rival; }
+      if (base) { p[BASE] = base[0]; p.base = base; }
+      curve.isBase = !isNew(curve);
+    }
+    for (const best of data.best)
+      best.p = best.at.map(([curve, point]) => data.curves[curve].p[point]);
+  }
+  function backendOf(curve) {
+    const place = data.dims.findIndex((dim) => dim.key === "backend");
+    return data.dims[place].values[curve.k[place]];
+  }
 
   // The address keeps the filters
   function readAddress() {
@@ -80,7 +160,8 @@
       if (key === "op") {
         if (words[0] === "*" || dim.values.includes(words[0])) state.op = words[0];
       }
-      else if (key === "axis") { if (Object.hasOwn(AXES, words[0])) state.axis = words[0]; }
+      else if (key === "axis") { if (KNOWN.includes(words[0])) state.axis = words[0]; }
+      else if (key === "at") { if (/^\d+\.\d+$/.test(words[0])) state.at = words[0]; }
       else if (key === "x" || key === "y") {
         if (["log", "linear"].includes(words[0])) state[key] = words[0];
       }
@@ -98,7 +179,7 @@
   }
   function writeAddress() {
     const plain = start(), parts = [];
-    for (const key of ["op", "axis", "x", "y", "lines", "color"])
+    for (const key of ["op", "axis", "x", "y", "lines", "color", "at"])
       if (state[key] !== plain[key]) parts.push(`${key}=${encodeURIComponent(state[key])}`);
     for (const [key, words] of Object.entries(state.only))
       if (words.length)
@@ -127,7 +208,7 @@
   // those that match the filters; on demand only those that are the fastest of them at some size,
   // and libraries
   function lines() {
-    const able = matching();
+    const able = matching().filter((curve) => curve.p.some((p) => isGood(AXES[state.axis].of(p))));
     if (!isFastest()) return able;
     const least = new Map(), file = data.dims.findIndex((dim) => dim.key === "file");
     for (const curve of able) for (const p of curve.peer ? [] : curve.p) {
@@ -135,8 +216,10 @@
       if (!least.has(key) || p[TIME] < least.get(key)[0]) least.set(key, [p[TIME], curve]);
     }
     const fast = new Set([...least.values()].map(([, curve]) => curve));
-    return able.filter((curve) => curve.peer || fast.has(curve));
+    return able.filter((curve) => curve.peer || fast.has(curve) || curve === asked());
   }
+  // the curve that a link leads to, and at first that of the widest gap
+  const asked = () => data.curves[state.at ? Number(state.at.split(".")[0]) : data.open.curve];
   function selection(key, title, options) {
     const field = make("label", undefined, { class: "field" }),
       list = make("select", undefined, { id: `f-${key}` });
@@ -147,7 +230,13 @@
       ? (isFastest() ? "fastest" : "all")
       : state[key];
     list.addEventListener(
-      "change", () => { state[key] = list.value; if (key === "axis") state.y = ""; show(key); }
+      "change",
+      () => {
+        state[key] = list.value;
+        if (key === "axis") state.y = "";
+        if (key === "op") state.at = "";
+        show(key);
+      }
     );
     field.append(make("span", title), list);
     return field;
@@ -161,7 +250,7 @@
         selection("op", "Operation", [...ops.map((op) => [op, op]), ["*", "all operations"]])
       );
     form.append(
-      selection("axis", "Show", Object.entries(AXES).map(([key, axis]) => [key, axis.name]))
+      selection("axis", "Show", KNOWN.map((key) => [key, AXES[key].name]))
     );
     form.append(selection("y", "Value axis", [["linear", "linear"], ["log", "logarithmic"]]));
     form.append(selection("x", "Size axis", [["log", "logarithmic"], ["linear", "linear"]]));
@@ -207,7 +296,7 @@
 
   // The drawing
   function ticks(low, high, isLog, most) {
-    if (!isLog) {
+    if (!isLog || high / low < 8) {
       const rough = (high - low) / most,
         power = 10 ** Math.floor(Math.log10(rough)),
         step = [1, 2, 5, 10].map((k) => k * power).find((k) => k >= rough);
@@ -232,13 +321,15 @@
   }
   function colourOf(curve) {
     const place = data.dims.findIndex((dim) => dim.key === state.color);
-    // the same whatever the filters
-    return curve.k[place] < 0 ? GREY : COLOURS[curve.k[place] % COLOURS.length];
+    if (curve.k[place] >= 0) return data.dims[place].colors[curve.k[place]];
+    if (!curve.peer) return GREY;
+    const backend = data.dims.findIndex((dim) => dim.key === "backend");
+    return data.dims[backend].colors[curve.k[backend]];
   }
   function render() {
     const axis = AXES[state.axis], isLog = isLogY(), isLogX = state.x === "log";
     const shown = lines(), place = data.dims.findIndex((dim) => dim.key === state.color);
-    const envelopes = data.best.filter(isShown);
+    const envelopes = state.axis === "change" ? [] : data.best.filter(isShown);
     view = {
       shown: [],
       used: [
@@ -252,7 +343,7 @@
     const able = (curve) => curve.p.filter((p) => isGood(axis.of(p)) && (p[SIZE] > 0 || !isLogX));
     const all = shown.flatMap(able), ceiling = new Map();
     for (const p of all) {
-      const limit = p[CEILING] ? axis.ceiling(p) : NaN;
+      const limit = p[CEILING] && axis.ceiling ? axis.ceiling(p) : NaN;
       if (isGood(limit))
         ceiling.set(
           p[SIZE],
@@ -276,7 +367,11 @@
     let low = Infinity, high = 0;
     for (const p of all) { low = Math.min(low, axis.of(p)); high = Math.max(high, axis.of(p)); }
     for (const limit of ceiling.values()) if (state.axis !== "time") high = Math.max(high, limit);
-    if (isLog) { low /= 1.15; high *= 1.15; } else { low = 0; high *= 1.04; }
+    if (axis.one) { low = Math.min(low, axis.one); high = Math.max(high, axis.one); }
+    if (isLog) {
+      const spare = Math.max(1.08, Math.sqrt(Math.max(1, 1.25 / (high / low))));
+      low /= spare; high *= spare;
+    } else { low = 0; high *= 1.04; }
     const left = 54, right = width - 14, top = 26, bottom = height - 42;
     const x = scale(sizes[0], sizes.at(-1), left + 4, right, isLogX),
       y = scale(low, high, bottom, top, isLog);
@@ -298,6 +393,8 @@
       free = x(size) + 4 * sizeText(size).length + 14;
     }
     draw(chart, "text", { x: left, y: 13 }, `${axis.name}, ${axis.unit}`);
+    if (axis.one && axis.one >= low && axis.one <= high)
+      draw(chart, "path", { class: "one", d: `M${left},${y(axis.one)}L${right},${y(axis.one)}` });
     draw(
       chart, "text", { x: right, y: height - 6, "text-anchor": "end" }, "Size of the message, bytes"
     );
@@ -331,7 +428,10 @@
         path = draw(
           chart,
           "path",
-          { class: `s${colour}${curve.peer ? " peer" : ""}`, d: line(points, axis.of) }
+          {
+            class: `l-${colour}${curve.peer ? " peer" : ""}${curve.isBase ? " base" : ""}`,
+            d: line(points, axis.of)
+          }
         );
       const circles = dots || points.length === 1
         ? points.map(
@@ -340,7 +440,7 @@
               chart,
               "circle",
               {
-                class: `f${colour}`, r: 2.4, cx: x(p[SIZE]).toFixed(1), cy: y(axis.of(p)).toFixed(1)
+                class: `m-${colour}`, r: 2.4, cx: x(p[SIZE]).toFixed(1), cy: y(axis.of(p)).toFixed(1)
               }
             )
         )
@@ -370,35 +470,42 @@
     for (const k of view.used) {
       const those = shown.filter((curve) => curve.k[place] === k);
       add(
-        `s${colourOf(those[0])}${those.every((curve) => curve.peer) ? " peer" : ""}`,
+        `l-${colourOf(those[0])}${those.every((curve) => curve.peer) ? " peer" : ""}`,
         data.dims[place].values[k]
       );
     }
     const rest = shown.filter((curve) => curve.k[place] < 0);
     if (rest.length)
       add(
-        `s${GREY}${rest.every((curve) => curve.peer) ? " peer" : ""}`,
+        `l-${colourOf(rest[0])}${rest.every((curve) => curve.peer) ? " peer" : ""}`,
         rest.every((curve) => curve.peer)
           ? `${[...new Set(rest.map((curve) => curve.name))].join(", ")} (library, dashed)`
           : "others"
       );
     else if (shown.some((curve) => curve.peer) && !shown.every((curve) => curve.peer))
-      add(`s${GREY} peer`, "libraries are dashed");
+      add(`l-${GREY} peer`, "libraries are dashed");
+    if (shown.some((curve) => curve.isBase)) add(`l-${GREY} base`, "base, dotted");
     if (envelopes.length)
       add("envelope", [...new Set(envelopes.map((curve) => curve.name))].join(", "));
     if (hasCeiling) add("ceiling", "what the links allow, highest of the curves shown");
+    const one = AXES[state.axis].one;
+    if (one)
+      add("one", {
+        change: "1: as the base", peer: `1: as fast as ${RIVAL_NAME}`, wire: "all that the links allow"
+      }[state.axis]);
   }
 
   // Hover, tap and keyboard
-  function point(at) {
+  function point(at, isQuiet = false) {
     here = at;
-    chart.classList.toggle("dim", at !== null);
+    chart.classList.toggle("dim", at !== null && !isQuiet);
     for (const { path, circles } of view.shown) {
       path.classList.remove("on");
       for (const one of circles) one.classList.remove("on");
     }
     if (view.marks) view.marks.replaceChildren();
     tip.replaceChildren();
+    $("repeats").hidden = at === null;
     if (at === null) return;
     const { curve, points, path, circles } = view.shown[at[0]],
       p = points[at[1]],
@@ -408,7 +515,9 @@
     for (const one of circles) one.classList.add("on");
     if (isGood(p[LOW]) && isGood(p[HIGH])) {
       const ends = [p[LOW], p[HIGH]].map(
-        (time) => (state.axis === "time" ? time : (view.of(p) * p[TIME]) / time)
+        (time) => ["time", "change"].includes(state.axis)
+          ? (view.of(p) * time) / p[TIME]
+          : (view.of(p) * p[TIME]) / time
       );
       draw(
         view.marks,
@@ -417,7 +526,9 @@
       );
     }
     draw(view.marks, "circle", { class: "here", r: 5, cx: px, cy: py });
+    tip.classList.toggle("below", isQuiet); // where it hides no curve
     describe(curve, p);
+    drawRepeats(curve, p);
     if (getComputedStyle(tip).position === "absolute") {
       const room = $("plot").clientWidth,
         beside = px + 16 + tip.offsetWidth > room ? px - 16 - tip.offsetWidth : px + 16;
@@ -442,6 +553,10 @@
         ? `${numberText(p[CEILING])} GB/s, ${numberText((100 * p[BUS]) / p[CEILING])}% reached`
         : "not known"
     );
+    if (p.rival && p.rival[2] !== p)
+      add(`${RIVAL_NAME}'s best`, `${numberText(p[RIVAL])} us: ${numberText(p[RIVAL] / p[TIME])}x`);
+    if (p.base)
+      add("Base", `${numberText(p[BASE])} us: ${numberText(100 * (p[TIME] / p[BASE] - 1))}%`);
     for (
       const [name, text] of [
         ["Knobs", data.used[p[USED]]],
@@ -451,6 +566,39 @@
     )
       if (text) { add(name, text); list.lastChild.className = "wrap"; }
     tip.append(list);
+  }
+  // The repeats of a point beside those that it is held against, on one axis
+  function drawRepeats(curve, p) {
+    const held = [[curve.isBase ? `base: ${curve.name}` : curve.name, p[REPEATS]]];
+    if (p.base) held.push([`base: ${p.base[1].name}`, p.base[2][REPEATS]]);
+    if (p.rival && p.rival[2] !== p) held.push([p.rival[1].name, p.rival[2][REPEATS]]);
+    const times = held.flatMap(([, repeats]) => repeats), box = $("repeats");
+    box.replaceChildren();
+    if (times.length < 2) { box.hidden = true; return; }
+    box.hidden = false;
+    box.append(make("span", `Repeats at ${sizeText(p[SIZE])}, us, each a dot (logarithmic)`));
+    const width = isPaper ? PAPER : Math.max(280, $("plot").clientWidth),
+      height = 26 * held.length + 22,
+      left = Math.min(260, width * 0.42),
+      picture = draw(box, "svg", { viewBox: `0 0 ${width} ${height}`, height });
+    let low = Math.min(...times), high = Math.max(...times);
+    const spare = Math.max(1.01, Math.sqrt(Math.max(1, 1.1 / (high / low))));
+    low /= spare; high *= spare;
+    const x = scale(low, high, left + 8, width - 20, true);
+    for (const tick of ticks(low, high, true, Math.max(2, Math.floor((width - left) / 90)))) {
+      draw(picture, "line", { x1: x(tick), x2: x(tick), y1: 4, y2: height - 20 });
+      draw(picture, "text", { x: x(tick), y: height - 5, "text-anchor": "middle" }, numberText(tick));
+    }
+    held.forEach(([name, repeats], row) => {
+      const y = 18 + 26 * row, room = Math.floor(left / 7);
+      draw(
+        picture,
+        "text",
+        { class: "name", x: left, y: y + 4, "text-anchor": "end" },
+        name.length > room ? `${name.slice(0, room - 1)}\u2026` : name
+      );
+      for (const time of repeats) draw(picture, "circle", { r: 4, cx: x(time).toFixed(1), cy: y });
+    });
   }
   function nearest(event) {
     const box = chart.getBoundingClientRect(),
@@ -554,11 +702,24 @@
     render();
     filterTables();
     writeAddress();
+    mark();
+  }
+  // The point that a link leads to, or that matters most
+  function mark() {
+    const size = state.at ? Number(state.at.split(".")[1]) : data.open.size;
+    if (!state.at && state.axis !== data.open.axis) return;
+    const c = view.shown.findIndex(({ curve }) => curve === asked());
+    const k = c < 0 ? -1 : view.shown[c].points.findIndex((p) => p[SIZE] === size);
+    if (k >= 0) point([c, k], true);
   }
   $("live").hidden = false;
   readAddress();
   show();
-  addEventListener("hashchange", () => { readAddress(); show(); });
+  addEventListener("hashchange", () => {
+    readAddress();
+    show();
+    if (state.at) $("curves").scrollIntoView();
+  });
   for (const [name, isIt] of [["beforeprint", true], ["afterprint", false]])
     addEventListener(name, () => { isPaper = isIt; point(null); render(); });
   let wide = $("plot").clientWidth;
@@ -568,6 +729,32 @@
     here = null;
     tip.replaceChildren();
     render();
+    mark();
   };
   new ResizeObserver(onResize).observe($("plot"));
+  document.documentElement.dataset.ready = "yes";
+
+  async function unpacked(text) {
+    const bytes = Uint8Array.from(atob(text), (one) => one.charCodeAt(0));
+    const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("deflate"));
+    return new Response(stream).text();
+  }
+  // A table that is wider than its place says so in words, too
+  function hintAtMore() {
+    const boxes = [...document.querySelectorAll(".scroll")];
+    const look = () => {
+      for (const box of boxes) {
+        const isWide = box.scrollWidth > box.clientWidth + 2, next = box.nextElementSibling;
+        const hint = next && next.classList.contains("more") ? next : null;
+        if (isWide && !hint) {
+          const made = document.createElement("span");
+          made.className = "more";
+          made.textContent = "There is more to the right: scroll the table sideways \u2192";
+          box.after(made);
+        } else if (!isWide && hint) hint.remove();
+      }
+    };
+    look();
+    addEventListener("resize", look);
+  }
 })();

@@ -41,7 +41,12 @@ from collbench.util.units import format_size
 if TYPE_CHECKING:
     from collbench.analysis.load import ResultFile
 
-SUSPECTS_ON_PAGE = 200  # a page is to be read
+# A page is to be read: what is more is in the terminal's tables.
+SUSPECTS_ON_PAGE = 200
+ROWS_ON_PAGE = 1000
+WORKLOADS_ON_PAGE = 60
+MAPS_ON_PAGE = 60
+SIZES_OF_MAP = 64
 STEPS = 8  # of the heat maps' colours in the style
 _FACT_NAMES = {
     "peak busbw": "peak bus bandwidth",
@@ -69,7 +74,8 @@ def doubts(summary: Summary) -> str:
 def glance(summary: Summary) -> str:
     """The facts of every workload, in the words of the terminal."""
     named = titles(summary.best)
-    known = {workload: facts(summary, workload) for workload in summary.best}
+    shown = list(summary.best)[:WORKLOADS_ON_PAGE]
+    known = {workload: facts(summary, workload) for workload in shown}
     names = list(dict.fromkeys(name for one in known.values() for name in one))
     order = sorted(names, key=lambda name: name not in _FACT_NAMES)  # those of all workloads first
     rows = [
@@ -88,12 +94,18 @@ def glance(summary: Summary) -> str:
     if not rows:
         return ""
     hint = element("p", "; ".join(meaning) + ".", class_="hint") if meaning else ""
+    cut = cut_hint(len(shown), len(summary.best), "workloads")
     heads = [HtmlCell("what"), *[HtmlCell(_FACT_NAMES.get(name, name)) for name in order]]
-    if rows:
-        return section(
-            "glance", "At a glance", hint, table(heads, rows, kind="cards", label="At a glance")
-        )
-    return ""
+    grid = table(heads, rows, kind="cards", label="At a glance")
+    return section("glance", "At a glance", hint, cut, grid)
+
+
+def cut_hint(shown: int, every: int, what: str) -> str:
+    """That the page shows the first of something only; nothing where it shows all."""
+    if shown >= every:
+        return ""
+    text = f"The first {shown} of {every} {what} are shown; collbench compare --all lists them all."
+    return element("p", text, class_="hint")
 
 
 def best_of_sizes(summary: Summary) -> str:
@@ -102,6 +114,11 @@ def best_of_sizes(summary: Summary) -> str:
     if not every:
         return ""
     named = titles(summary.best)
+    shown = [
+        (workload, size, best)
+        for workload, sizes in summary.best.items()
+        for size, best in sizes.items()
+    ][:ROWS_ON_PAGE]
     columns: dict[str, Callable[[Best], HtmlCell]] = {
         "time us": lambda best: _cell(time_text(best), best.time_us),
         "busbw GB/s": lambda best: _cell(busbw_text(best), best.busbw_gbs),
@@ -131,14 +148,14 @@ def best_of_sizes(summary: Summary) -> str:
                 *[cell(best) for cell in columns.values()],
             ],
         )
-        for workload, sizes in summary.best.items()
-        for size, best in sizes.items()
+        for workload, size, best in shown
     ]
     return section(
         "best",
         "Best of each size",
         FOLLOWS,
         element("p", " ".join(legend(summary)), class_="hint"),
+        cut_hint(len(shown), len(every), "rows"),
         table(heads, rows, kind="sortable", label="Best of each size"),
     )
 
@@ -167,13 +184,15 @@ def _rival_cell(peer: str, best: Best) -> HtmlCell:
 def knobs(maps: Sequence[HeatMap]) -> str:
     """Heat maps as tables: how much of the best speed each value of a knob reaches."""
     figures = []
-    for one in maps:
-        heads = [HtmlCell(one.knob), *[HtmlCell(format_size(size)) for size in one.sizes]]
+    for one in maps[:MAPS_ON_PAGE]:
+        step = math.ceil(len(one.sizes) / SIZES_OF_MAP)
+        heads = [HtmlCell(one.knob), *[HtmlCell(format_size(size)) for size in one.sizes[::step]]]
         rows = [
-            ("", [HtmlCell(value), *map(_share, shares)])
+            ("", [HtmlCell(value), *map(_share, shares[::step])])
             for value, shares in zip(one.values, one.share, strict=True)
         ]
-        label = f"{one.group.title}: {one.knob}"
+        every = f", {len(heads) - 1} of {len(one.sizes)} sizes" if step > 1 else ""
+        label = f"{one.group.title}: {one.knob}{every}"
         caption = element("figcaption", label)
         start = f"<figure{attributes(data_op=one.group.workload.op)}>"
         figures.append(f"{start}{caption}{table(heads, rows, kind='heat', label=label)}</figure>")
@@ -189,6 +208,7 @@ def knobs(maps: Sequence[HeatMap]) -> str:
             "The effect of each choice",
             FOLLOWS,
             hint,
+            cut_hint(len(figures), len(maps), "maps"),
             f'<div class="maps">{"".join(figures)}</div>',
         )
     return ""

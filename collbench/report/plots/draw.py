@@ -1,52 +1,57 @@
-"""Pictures of curves: bandwidth and time against size, knobs beneath; of two files their ratio. The
-only module that imports matplotlib.
+"""Pictures of curves for a slide of 16:9: one collective, or a grid of at most six. The only module
+that imports matplotlib.
 
-One block a group, one under the other, laid out in inches. Hues are Okabe and Ito's ("Color
-Universal Design", 2008), which colour-blind readers can tell apart; markers and dashes tell lines
-apart on paper without colours.
+A picture answers how far NCCL's best and the ceiling are, on logarithmic axes; what a file does not
+know is replaced by bandwidth or time. A colour is an algorithm or a library, as on the page (see
+colors.py); a mark is a protocol, dashes are a library, so that paper without colours shows the
+same.
 """
 
 import io
 import math
 import textwrap
 import warnings
-from collections.abc import Callable, Sequence
-from typing import Any, TypeAlias, TypeVar
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 import matplotlib
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
-from matplotlib.ticker import LogLocator, NullFormatter
+from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter, NullLocator
 
-from collbench.analysis.curves import Curve, CurveGroup, CurvePair, HeatMap
-from collbench.report.plots.lines import Line, ceiling, lines, ratios, shown
+from collbench.analysis.curves import Curve, CurveGroup, CurvePair
+from collbench.report.colors import FAMILIES, JUDGEMENTS, OTHER
+from collbench.report.plots.lines import Kind, Line, kinds, lines, ratios, rivals, shown, values
 from collbench.util.units import format_size
 
-MOST_GROUPS = 40  # blocks of a picture: more make it taller than viewers show
-_HUES = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00")
-_PEER_HUES = ("#000000", "#7A5195", "#8C6D31")
-_MARKS = ("o", "s", "^", "D", "v", "P")
-_GREY, _DARK = "#BBBBBB", "#555555"
-_PAGE_W, _LEFT, _AXES, _AXES_GAP, _LEGEND = 12.0, 0.9, 3.95, 0.85, 2.2  # inches
-_TITLE_H = 0.42
-_CURVES = 3.0
-_TICKS = 0.5
-_CAPTION = 0.22
-_FOOT = 0.32
-_RATIO = 1.3
-_ROW = 0.24
-_SPACE = 0.2
-_HEADING_HEIGHT = 0.45
-_COLUMN = 33  # characters that fit into the legend's column
+MOST_GROUPS = 6
+_WIDTH, _HEIGHT, _DPI = 16.0, 9.0, 100  # inches; 1600 x 900 pixels
+_MARKS = {"simple": "o", "ll": "^", "ll128": "s"}
+_OTHER_MARKS = ("D", "v", "P", "X")
+_STYLES = ("-", "-.", (0, (5, 1)), (0, (3, 1, 1, 1, 1, 1)))  # of curves of one colour and mark
+_PEER_STYLES = ((0, (4, 1.5)), (0, (1, 1)), (0, (6, 1.5, 1, 1.5)))
+_INK = FAMILIES["nccl"].light
 _MOST_TICKS = 8
-_MOST_CELLS = 18  # sizes of a heat map whose numbers can be read
+_MOST_TICKS_OF_THREE = 5  # where axes stand three in a row
+_COLUMN = 30  # characters of a name in the legend
+_TITLES: Mapping[Kind, str] = {
+    "peer": "speed, times {rival}'s best",
+    "wire": "percent of the ceiling",
+    "busbw": "bus bandwidth, GB/s",
+    "algbw": "algorithm bandwidth, GB/s",
+    "time": "time, us",
+}
+_ONE: Mapping[Kind, float] = {"peer": 1.0, "wire": 100.0}  # where a line is drawn across
 Plotted = TypeVar("Plotted")
 # Any: the arguments and settings of matplotlib have many types.
 LineStyle: TypeAlias = dict[str, Any]
 _STYLE: dict[Any, Any] = {
-    "font.size": 8.5,
-    "axes.titlesize": 9.5,
+    "font.size": 17,
+    "axes.titlesize": 18,
+    "axes.labelsize": 17,
+    "xtick.labelsize": 15,
+    "ytick.labelsize": 15,
     "axes.spines.top": False,
     "axes.spines.right": False,
     "svg.hashsalt": "collbench",
@@ -54,99 +59,120 @@ _STYLE: dict[Any, Any] = {
 }
 
 
-class _Page:
-    """A figure that is filled from the top, in inches."""
+class _Panel(NamedTuple):
+    """What one axis shows of a group."""
 
-    def __init__(self, heading: str, height: float) -> None:
-        self.height = height + _HEADING_HEIGHT
-        self.figure = Figure(figsize=(_PAGE_W, self.height), facecolor="white")
-        self.top = 0.0
-        self.figure.text(_LEFT / _PAGE_W, 1 - 0.28 / self.height, heading, fontsize=11, va="center")
-        self.skip(_HEADING_HEIGHT)
-
-    def skip(self, inches: float) -> None:
-        self.top += inches
-
-    def axes(self, left: float, width: float, height: float, below: float = 0.0) -> Axes:
-        return self.figure.add_axes(
-            (
-                left / _PAGE_W,
-                1 - (self.top + below + height) / self.height,
-                width / _PAGE_W,
-                height / self.height,
-            )
-        )
-
-    def title(self, text: str) -> None:
-        self.figure.text(
-            _LEFT / _PAGE_W,
-            1 - (self.top + 0.2) / self.height,
-            text,
-            fontsize=10.5,
-            fontweight="bold",
-            va="center",
-        )
-        self.skip(_TITLE_H)
-
-    def bytes_as(self, ending: str) -> bytes:
-        out = io.BytesIO()
-        with warnings.catch_warnings():
-            # a name in letters that the font has not: boxes replace them
-            warnings.filterwarnings("ignore", "Glyph")
-            self.figure.savefig(
-                out, format=ending, dpi=120, metadata={"Date": None} if ending == "svg" else None
-            )
-        return out.getvalue()
+    title: str
+    kind: Kind
 
 
-def draw(curves: Sequence[Curve], maps: Sequence[HeatMap], heading: str, ending: str) -> bytes:
+def draw(curves: Sequence[Curve], heading: str, ending: str) -> bytes:
     """The picture of one file, as png or svg. The same curves give the same bytes."""
-    blocks = _grouped(curves, lambda curve: curve.group)
-    maps_of = {group: [one for one in maps if one.group == group] for group in blocks}
-    height = sum(_CURVES + _TICKS + _maps_height(maps_of[group]) for group in blocks)
-
-    def fill(page: _Page, group: CurveGroup) -> None:
-        _curves(page, blocks[group])
-        _heat_maps(page, maps_of[group])
-
-    return _filled(heading, list(blocks), height, fill, ending)
+    groups = _grouped(curves, lambda curve: curve.group)
+    with _settings():
+        figure = _figure(heading)
+        entries: dict[str, Line2D] = {}
+        if len(groups) == 1:
+            [here] = groups.values()
+            for axes, kind in zip(_axes(figure, 2), kinds(here)[:2], strict=True):
+                _one_group(axes, here, kind, entries)
+            figure.text(0.02, 0.895, here[0].group.title, fontsize=18, va="center")
+        else:
+            [kind] = kinds(curves)[:1]
+            for axes, (group, here) in zip(
+                _axes(figure, len(groups)), groups.items(), strict=False
+            ):
+                _summary(axes, here, kind, entries)
+                axes.set_title(textwrap.shorten(group.title, 36), loc="left")
+            _label_edges(figure)
+        _legend(figure, entries)
+        return _bytes(figure, ending)
 
 
 def draw_pairs(
     pairs: Sequence[CurvePair], names: tuple[str, str], heading: str, ending: str
 ) -> bytes:
-    """The picture of two files, new and base: both curves, and the ratio of their times."""
-    blocks = _grouped(pairs, lambda pair: pair.new.group)
-    height = len(blocks) * (_CURVES + _TICKS + _RATIO + _TICKS)
-
-    def fill(page: _Page, group: CurveGroup) -> None:
-        _both(page, blocks[group], names)
-
-    return _filled(heading, list(blocks), height, fill, ending)
-
-
-def _filled(
-    heading: str,
-    groups: Sequence[CurveGroup],
-    height: float,
-    fill: Callable[[_Page, CurveGroup], None],
-    ending: str,
-) -> bytes:
-    """The picture: a block a group, under its title. height: of all blocks without titles."""
-    with matplotlib.rc_context():
-        matplotlib.rcdefaults()
-        matplotlib.rcParams.update(_STYLE)
-        page = _Page(heading, height + len(groups) * (_TITLE_H + _SPACE))
-        for group in groups:
-            page.title(group.title)
-            fill(page, group)
-            page.skip(_SPACE)
-        return page.bytes_as(ending)
+    """The picture of two files, new and base: both curves, and the ratio of their times; of several
+    groups the ratios.
+    """
+    groups = _grouped(pairs, lambda pair: pair.new.group)
+    with _settings():
+        figure = _figure(heading)
+        entries: dict[str, Line2D] = {}
+        if len(groups) == 1:
+            [here] = groups.values()
+            left, right = _axes(figure, 2)
+            _both(left, here, names, entries)
+            _ratios(right, here, entries)
+            figure.text(0.02, 0.895, here[0].new.group.title, fontsize=18, va="center")
+        else:
+            for axes, (group, here) in zip(
+                _axes(figure, len(groups)), groups.items(), strict=False
+            ):
+                _ratios(axes, here, entries)
+                axes.set_title(textwrap.shorten(group.title, 36), loc="left")
+            _label_edges(figure)
+        _legend(figure, entries)
+        return _bytes(figure, ending)
 
 
-def _grouped(
-    items: Sequence[Plotted], group_of: Callable[[Plotted], CurveGroup]
-) -> dict[CurveGroup, list[Plotted]]:
+def _settings() -> Any:
+    """Settings of matplotlib for the time of a picture, whatever those of its user are."""
+    context = matplotlib.rc_context()
+
+    class Settings:
+        def __enter__(self) -> None:
+            context.__enter__()
+            matplotlib.rcdefaults()
+            matplotlib.rcParams.update(_STYLE)
+
+        def __exit__(self, *error: Any) -> None:
+            context.__exit__(*error)
+
+    return Settings()
+
+
+def _figure(heading: str) -> Figure:
+    figure = Figure(figsize=(_WIDTH, _HEIGHT), facecolor="white")
+    figure.text(0.02, 0.955, textwrap.shorten(heading, 110), fontsize=21, va="center")
+    return figure
+
+
+def _axes(figure: Figure, count: int) -> list[Axes]:
+    """Axes in a grid of three columns at most, above the legend."""
+    columns = 2 if count in (2, 4) else min(count, 3)
+    rows = math.ceil(count / columns)
+    grid = figure.subplots(rows, columns, squeeze=False)
+    top = 0.84 if rows == 1 else 0.87
+    gap = 0.26 if columns == 2 else 0.3
+    figure.subplots_adjust(0.07, 0.24, 0.985, top, wspace=gap, hspace=0.42)
+    every = [axes for row in grid for axes in row]
+    for axes in every[count:]:
+        axes.set_visible(False)
+    return every[:count]
+
+
+def _label_edges(figure: Figure) -> None:
+    """Names of axes at the left and at the bottom of a grid only: all are the same."""
+    for axes in figure.axes:
+        place = axes.get_subplotspec()
+        if place is not None and not place.is_first_col():
+            axes.set_ylabel("")
+        if place is not None and not place.is_last_row():
+            axes.set_xlabel("")
+
+
+def _bytes(figure: Figure, ending: str) -> bytes:
+    out = io.BytesIO()
+    with warnings.catch_warnings():
+        # a name in letters that the font has not: boxes replace them
+        warnings.filterwarnings("ignore", "Glyph")
+        metadata = {"Date": None} if ending == "svg" else None
+        figure.savefig(out, format=ending, dpi=_DPI, metadata=metadata)
+    return out.getvalue()
+
+
+def _grouped(items: Sequence[Plotted], group_of: Any) -> dict[CurveGroup, list[Plotted]]:
     """The items of each group, of as many groups as a picture shows."""
     groups: dict[CurveGroup, list[Plotted]] = {}
     for item in items:
@@ -154,39 +180,30 @@ def _grouped(
     return dict(list(groups.items())[:MOST_GROUPS])
 
 
-def _pair_of_axes(page: _Page, sizes: Sequence[int], rate_title: str) -> tuple[Axes, Axes]:
-    """Bandwidth on the left, time on the right."""
-    rate = page.axes(_LEFT, _AXES, _CURVES)
-    time = page.axes(_LEFT + _AXES + _AXES_GAP, _AXES, _CURVES)
-    rate.set_ylabel(rate_title)
-    time.set_ylabel("time, us")
-    # before there are points: without any the limits of a linear axis would stay, below zero
-    time.set_yscale("log")
-    for axes in (rate, time):
-        _size_axis(axes, sizes)
-        axes.set_xlabel("size", labelpad=1)
-    return rate, time
+def _plain(value: float, _: object = None) -> str:
+    return f"{value:,.6g}"
 
 
-def _plain(value: float, _: object) -> str:
-    return f"{value:,g}"
-
-
-def _rates_from_zero(axes: Axes) -> None:
-    """From zero on, and a little below it, so that marks on it are whole."""
-    top = 1.04 * axes.get_ylim()[1]
-    axes.set_ylim(-0.02 * top, top)
-
-
-def _logarithmic(axes: Axes) -> None:
-    """A logarithmic axis over a factor of ten at least, so that noise does not look large."""
+def _value_axis(axes: Axes, kind: Kind) -> None:
+    """Logarithmic, but for bandwidths, with ticks also where the range is small."""
+    if kind in ("busbw", "algbw"):
+        top = 1.04 * axes.get_ylim()[1]
+        axes.set_ylim(-0.02 * top, top)  # a little below zero, so that marks on it are whole
+        return
+    if not any(len(line.get_xdata()) for line in axes.lines):  # type: ignore[arg-type]
+        return  # matplotlib warns of a logarithmic axis without values
     axes.set_yscale("log")
     low, high = axes.get_ylim()
-    if high / low < 10:
-        low, high = math.sqrt(low * high / 10), math.sqrt(low * high * 10)
-        axes.set_ylim(low, high)
-    axes.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0) if high / low < 200 else (1.0,)))
-    axes.yaxis.set_major_formatter(_plain)
+    if high / low < 1.5:
+        low, high = math.sqrt(low * high / 1.5), math.sqrt(low * high * 1.5)
+    axes.set_ylim(low, high)
+    axes.yaxis.set_major_locator(
+        MaxNLocator(6, steps=[1, 2, 5, 10])
+        if high / low < 6
+        else LogLocator(subs=(1.0, 2.0, 5.0) if high / low < 200 else (1.0,), numticks=8)
+    )
+    axes.yaxis.set_major_formatter(FuncFormatter(_plain))
+    axes.yaxis.set_minor_locator(NullLocator())
     axes.yaxis.set_minor_formatter(NullFormatter())
 
 
@@ -195,7 +212,8 @@ def _size_axis(axes: Axes, sizes: Sequence[int]) -> None:
     axes.set_xscale("log", base=2)
     known = sorted({size for size in sizes if size > 0}) or [1]
     low, high = math.log2(known[0]), math.log2(known[-1])
-    step = max(1, math.ceil((high - low) / _MOST_TICKS))
+    columns = axes.get_subplotspec().get_gridspec().ncols  # type: ignore[union-attr]
+    step = max(1, math.ceil((high - low) / (_MOST_TICKS if columns < 3 else _MOST_TICKS_OF_THREE)))
     ticks = (
         [2**power for power in range(math.ceil(low), math.floor(high) + 1, step)]
         if high - low >= 1
@@ -205,7 +223,7 @@ def _size_axis(axes: Axes, sizes: Sequence[int]) -> None:
     axes.set_xticks([], minor=True)
     margin = max(0.3, 0.03 * (high - low))
     axes.set_xlim(2 ** (low - margin), 2 ** (high + margin))
-    axes.grid(visible=True, color="#E4E4E4", linewidth=0.6)
+    axes.grid(visible=True, color="#E4E4E4", linewidth=0.8)
     axes.set_axisbelow(True)
 
 
@@ -213,235 +231,226 @@ def _sizes(curves: Sequence[Curve]) -> list[int]:
     return [point.bytes for curve in curves for point in curve.points]
 
 
-def _is_bus(curves: Sequence[Curve]) -> bool:
-    """Whether bus bandwidths are known; algorithm bandwidths are always known."""
-    return any(not math.isnan(point.busbw_gbs) for curve in curves for point in curve.points)
+def _color(curve: Curve) -> str:
+    """The colour of a curve: of its library, or of its algorithm."""
+    name = curve.backend if curve.is_peer else dict(curve.knobs).get("algorithm", "")
+    return FAMILIES.get(name, OTHER).light
+
+
+def _mark(curve: Curve) -> str:
+    protocol = dict(curve.knobs).get("protocol", "")
+    return _MARKS.get(protocol, _OTHER_MARKS[len(protocol) % len(_OTHER_MARKS)])
+
+
+def _style(line: Line, used: dict[tuple[str, str], int]) -> LineStyle:
+    """How a line is drawn. used: how many of a colour and a mark there are so far."""
+    if line.role == "other":
+        return {
+            "color": "#CCCCCC",
+            "linewidth": 0.8,
+            "linestyle": "--" if line.curve.is_peer else "-",
+        }
+    if line.role == "best":
+        return {"color": _INK, "linewidth": 9.0, "alpha": 0.15, "solid_capstyle": "round"}
+    if line.role == "auto":
+        return {
+            "color": _INK,
+            "linestyle": "none",
+            "marker": "o",
+            "markersize": 12,
+            "markerfacecolor": "none",
+            "markeredgewidth": 1.0,
+        }
+    color, mark = _color(line.curve), _mark(line.curve)
+    if line.role == "peer":
+        return {
+            "color": color,
+            "linestyle": _PEER_STYLES[line.color % len(_PEER_STYLES)],
+            "linewidth": 2.4,
+        }
+    place = used.get((color, mark), 0)
+    used[color, mark] = place + 1
+    return {
+        "color": color,
+        "linewidth": 2.2,
+        "linestyle": _STYLES[place % len(_STYLES)],
+        "marker": mark,
+        "markersize": 6.5,
+    }
 
 
 def _plot(
-    rate: Axes, time: Axes, curve: Curve, *, is_bus: bool, has_band: bool, **style: Any
+    axes: Axes,
+    curve: Curve,
+    kind: Kind,
+    known: Mapping[int, float],
+    style: LineStyle,
+    *,
+    has_band: bool,
 ) -> None:
-    """A curve into both axes, with the bounds of its times where they are known."""
-    points = [point for point in curve.points if point.bytes > 0]
-    sizes = [point.bytes for point in points]
-    rates = [point.busbw_gbs if is_bus else point.algbw_gbs for point in points]
-    times = [point.time_us for point in points]
-    rate.plot(sizes, rates, **style)
-    time.plot(sizes, times, **style)
-    if not has_band:
+    """A curve, with the bounds of its times where they are known."""
+    points = values(curve, kind, known)
+    if not points:
         return
-    low, high = [point.time_low_us for point in points], [point.time_high_us for point in points]
-    slow, fast = (
-        [value * at / bound for value, at, bound in zip(rates, times, bounds, strict=True)]
-        for bounds in (high, low)
-    )
-    for axes, bottom, top in ((rate, slow, fast), (time, low, high)):
+    sizes = [point[0] for point in points]
+    axes.plot(sizes, [point[1] for point in points], **style)
+    if has_band:
+        low, high = [point[2] for point in points], [point[3] for point in points]
         if len(points) == 1:
-            axes.vlines(sizes, bottom, top, color=str(style["color"]), alpha=0.4, linewidth=4)
+            axes.vlines(sizes, low, high, color=style["color"], alpha=0.4, linewidth=5)
         else:
-            axes.fill_between(
-                sizes, bottom, top, color=str(style["color"]), alpha=0.18, linewidth=0
-            )
+            axes.fill_between(sizes, low, high, color=style["color"], alpha=0.15, linewidth=0)
 
 
-def _style(line: Line) -> LineStyle:
-    if line.role == "other":
-        return {"color": _GREY, "linewidth": 0.7, "linestyle": "--" if line.curve.is_peer else "-"}
-    if line.role == "best":
-        return {"color": "#F0E442", "linewidth": 6.0, "solid_capstyle": "round"}
-    if line.role == "auto":
-        return {
-            "color": "black",
-            "linestyle": "none",
-            "marker": "o",
-            "markersize": 7.5,
-            "markerfacecolor": "none",
-            "markeredgewidth": 0.7,
-        }
-    if line.role == "peer":
-        return {
-            "color": _PEER_HUES[line.color],
-            "linestyle": "--",
-            "linewidth": 1.4,
-            "marker": "x",
-            "markersize": 4.5,
-        }
-    return {
-        "color": _HUES[line.color],
-        "linewidth": 1.5,
-        "marker": _MARKS[line.color],
-        "markersize": 4,
-    }
-
-
-def _curves(page: _Page, here: Sequence[Curve]) -> None:
-    """The curves of one group, and their legend."""
-    is_bus = _is_bus(here)
-    rate, time = _pair_of_axes(
-        page, _sizes(here), f"{'bus' if is_bus else 'algorithm'} bandwidth, GB/s"
-    )
-    known, entries = lines(here), []
-    for line in known:
-        style = _style(line)
-        _plot(rate, time, line.curve, is_bus=is_bus, has_band=line.role in ("one", "peer"), **style)
+def _one_group(axes: Axes, here: Sequence[Curve], kind: Kind, entries: dict[str, Line2D]) -> None:
+    """The curves of one group."""
+    known = rivals(here)
+    axes.set_ylabel(_title(kind, here))
+    used: dict[tuple[str, str], int] = {}
+    others = 0
+    for line in lines(here):
+        style = _style(line, used)
+        has_band = line.role in ("one", "peer")
+        _plot(axes, line.curve, kind, known, style, has_band=has_band)
+        others += line.role == "other"
         if line.role != "other":
-            entries.append(_entry(line.curve.name, style))
-    others = [line for line in known if line.role == "other"]
+            _add(entries, line.curve.name, style)
     if others:
-        entries.append(_entry(_count(others), _style(others[0])))
-    limits = ceiling(here) if is_bus else []
-    if limits:
-        style = {
-            "color": _DARK,
-            "linestyle": ":",
-            "linewidth": 1.6,
-            **({"marker": "_", "markersize": 14} if len(limits) == 1 else {}),
-        }
-        rate.plot([size for size, _ in limits], [most for _, most in limits], **style)
-        entries.append(_entry("ceiling: what the links allow", style))
-    _rates_from_zero(rate)
-    _logarithmic(time)
-    _legend(time, entries)
-    page.skip(_CURVES + _TICKS)
+        name = f"{others} other{'s' * (others > 1)}"
+        _add(entries, name, {"color": "#CCCCCC", "linewidth": 1.5})
+    _finish(axes, here, kind, entries)
 
 
-def _entry(name: str, style: LineStyle) -> Line2D:
-    return Line2D([], [], label=textwrap.fill(name, _COLUMN), **style)
+def _summary(axes: Axes, here: Sequence[Curve], kind: Kind, entries: dict[str, Line2D]) -> None:
+    """The best of ours, each point in the colour of its algorithm, and the libraries."""
+    known = rivals(here)
+    axes.set_ylabel(_title(kind, here))
+    for line in lines(here):
+        if line.role == "best" or line.role == "peer" or (line.role == "one" and len(here) == 1):
+            style = _style(line, {})
+            _plot(axes, line.curve, kind, known, style, has_band=line.role == "peer")
+            _add(entries, line.curve.name, style)
+    for curve in here:
+        points = [] if curve.is_peer else values(curve, kind, known)
+        lead = [point for point in points if point[0] in curve.best]
+        name = dict(curve.knobs).get("algorithm", curve.name)
+        style = {"color": _color(curve), "linestyle": "none", "marker": "o", "markersize": 8}
+        if lead:
+            axes.plot([point[0] for point in lead], [point[1] for point in lead], **style)
+            _add(entries, name, style)
+    _finish(axes, here, kind, entries)
 
 
-def _count(others: Sequence[object]) -> str:
-    return f"{len(others)} other{'s' if len(others) > 1 else ''}"
+def _title(kind: Kind, here: Sequence[Curve]) -> str:
+    rival = next((curve.backend.upper() for curve in here if curve.is_own_choice), "")
+    return _TITLES[kind].format(rival=rival)
 
 
-def _legend(axes: Axes, entries: Sequence[Line2D]) -> None:
-    axes.legend(
-        handles=list(entries),
-        loc="upper left",
-        bbox_to_anchor=(1.02, 1.0),
+def _finish(axes: Axes, here: Sequence[Curve], kind: Kind, entries: dict[str, Line2D]) -> None:
+    one = _ONE.get(kind)
+    if one is not None:
+        style: LineStyle = {"color": _INK, "linewidth": 1.0}
+        axes.axhline(one, **style)
+        if kind == "wire":
+            _add(entries, "100: all that the links allow", style)
+    _size_axis(axes, _sizes(here))
+    axes.set_xlabel("size", labelpad=2)
+    _value_axis(axes, kind)
+
+
+def _add(entries: dict[str, Line2D], name: str, style: LineStyle) -> None:
+    """Name a style in the legend, once."""
+    label = textwrap.fill(textwrap.shorten(name, 2 * _COLUMN), _COLUMN)
+    entries.setdefault(label, Line2D([], [], label=label, **style))
+
+
+def _legend(figure: Figure, entries: Mapping[str, Line2D]) -> None:
+    """What colours, marks and dashes mean, below the curves."""
+    if not entries:
+        return
+    columns = min(len(entries), 4)
+    figure.legend(
+        handles=list(entries.values()),
+        loc="lower center",
+        bbox_to_anchor=(0.5, 0.005),
+        ncols=columns,
         frameon=False,
-        fontsize=7.5,
-        borderaxespad=0.0,
-        labelspacing=0.6,
+        columnspacing=1.6,
+        handlelength=2.6,
+        labelspacing=0.35,
+        fontsize=15 if len(entries) <= 12 else 13,
     )
 
 
-def _maps_height(maps: Sequence[HeatMap]) -> float:
-    return sum(_row_height(maps[place : place + 2]) for place in range(0, len(maps), 2))
+def _both(
+    axes: Axes, here: Sequence[CurvePair], names: tuple[str, str], entries: dict[str, Line2D]
+) -> None:
+    """Two files' curves of one group: the new one's solid, the base's dotted."""
+    curves = [curve for pair in here for curve in (pair.new, pair.base)]
+    kind: Kind = "busbw" if "busbw" in kinds(curves) else "algbw"
+    axes.set_ylabel(_TITLES[kind])
+    used: dict[tuple[str, str], int] = {}
+    _add(entries, f"new: {names[0]}", {"color": _INK, "linewidth": 2.2})
+    _add(entries, f"base: {names[1]}", {"color": _INK, "linewidth": 2.2, "linestyle": ":"})
+    for pair in shown(here):
+        style = _pair_style(pair, used)
+        base = {**style, "linestyle": ":", "markerfacecolor": "none"}
+        _plot(axes, pair.base, kind, {}, base, has_band=False)
+        _plot(axes, pair.new, kind, {}, style, has_band=True)
+    _size_axis(axes, _sizes(curves))
+    axes.set_xlabel("size", labelpad=2)
+    _value_axis(axes, kind)
 
 
-def _row_height(row: Sequence[HeatMap]) -> float:
-    return _CAPTION + _FOOT + _ROW * max(len(one.values) for one in row)
+def _pair_style(pair: CurvePair, used: dict[tuple[str, str], int]) -> LineStyle:
+    is_envelope = not pair.new.knobs
+    if is_envelope:
+        return {"color": _INK, "linewidth": 3.0, "alpha": 0.55}
+    style = _style(Line(curve=pair.new, role="one"), used)
+    return {**style, "linestyle": "--"} if pair.new.is_peer else style
 
 
-def _heat_maps(page: _Page, maps: Sequence[HeatMap]) -> None:
-    """Heat maps, two in a row; with a scale where the cells have no room for numbers."""
-    for place in range(0, len(maps), 2):
-        row = maps[place : place + 2]
-        for column, one in enumerate(row):
-            _heat_map(page, one, _LEFT + column * (_AXES + _AXES_GAP))
-        if any(len(one.sizes) > _MOST_CELLS for one in row):
-            _scale(page)
-        page.skip(_row_height(row))
+def _drawable(pair: CurvePair) -> list[tuple[int, float, float, float]]:
+    """The ratios of a pair at sizes that a logarithmic axis has."""
+    return [one for one in ratios(pair) if one[0] > 0]
 
 
-def _heat_map(page: _Page, one: HeatMap, left: float) -> None:
-    axes = page.axes(left, _AXES, _ROW * len(one.values), below=_CAPTION)
-    axes.set_title(f"{one.knob}: percent of the fastest", loc="left", fontsize=8.5)
-    percent = [[100 * share for share in shares] for shares in one.share]
-    _image(axes, percent)
-    step = max(1, math.ceil(len(one.sizes) / (2 * _MOST_TICKS)))
-    axes.set_xticks(
-        range(0, len(one.sizes), step),
-        [format_size(size) for size in one.sizes[::step]],
-        fontsize=6.5,
-    )
-    axes.set_yticks(range(len(one.values)), one.values, fontsize=7.5)
-    for y, shares in enumerate(percent):
-        for x, share in enumerate(shares):
-            if len(one.sizes) <= _MOST_CELLS and not math.isnan(share):
-                axes.text(
-                    x,
-                    y,
-                    f"{share:.0f}",
-                    ha="center",
-                    va="center",
-                    fontsize=6.5,
-                    color="black" if share > 50 else "white",
-                )
-
-
-def _image(axes: Axes, percent: Sequence[Sequence[float]]) -> None:
-    axes.imshow(percent, cmap="cividis", vmin=0, vmax=100, aspect="auto", interpolation="nearest")
-    axes.tick_params(length=0)
-    axes.spines[:].set_visible(False)
-
-
-def _scale(page: _Page) -> None:
-    axes = page.axes(
-        _LEFT + 2 * (_AXES + _AXES_GAP) - _AXES_GAP + 0.2, _LEGEND - 0.6, 0.14, below=_CAPTION
-    )
-    _image(axes, [list(range(101))])
-    axes.set_xticks([0, 50, 100], ["0", "50", "100 %"], fontsize=6.5)
-    axes.set_yticks([])
-
-
-def _ratio_axis(axes: Axes) -> None:
-    """Around 1, over 10 % at least; logarithmic where ratios are large."""
-    low, high = axes.get_ylim()
-    if low <= 0 or high > 2 or low < 0.5:
-        _logarithmic(axes)
-    else:
-        axes.set_ylim(min(low, 0.95), max(high, 1.05))
-
-
-def _base(hue: str) -> LineStyle:
-    """How a base is drawn: dashes, and marks that stay visible around those of the new file."""
-    return {
-        "color": hue,
-        "linestyle": "--",
-        "linewidth": 1.2,
-        "markersize": 7,
-        "markerfacecolor": "none",
-        "markeredgewidth": 0.8,
-    }
-
-
-def _both(page: _Page, here: Sequence[CurvePair], names: tuple[str, str]) -> None:
-    """Two files' curves of one group: the new one's solid, the base's dashed; the ratios of all
-    pairs beneath, the shown ones in colour.
-    """
+def _ratios(axes: Axes, here: Sequence[CurvePair], entries: dict[str, Line2D]) -> None:
+    """The ratios of the times of all pairs, those that changed most in colour."""
     picked = shown(here)
-    curves = [curve for pair in picked for curve in (pair.new, pair.base)]
-    is_bus = _is_bus(curves)
-    rate, time = _pair_of_axes(
-        page, _sizes(curves), f"{'bus' if is_bus else 'algorithm'} bandwidth, GB/s"
-    )
-    entries = [
-        _entry(f"new: {names[0]}", {"color": _DARK, "marker": "o", "markersize": 4}),
-        _entry(f"base: {names[1]}", {**_base(_DARK), "marker": "o"}),
-    ]
-    below = page.axes(_LEFT, 2 * _AXES + _AXES_GAP, _RATIO, below=_CURVES + _TICKS)
-    _size_axis(below, _sizes(curves))
-    below.axhline(1, color="black", linewidth=0.8)
+    used: dict[tuple[str, str], int] = {}
+    axes.set_ylabel("time, new / base")
+    axes.axhline(1, color=_INK, linewidth=1.0)
     others = [pair for pair in here[1:] if pair not in picked]  # the first is that of the envelopes
     for pair in others:
-        sizes, values, _, _ = zip(*ratios(pair), strict=True)
-        below.plot(sizes, values, color=_GREY, linewidth=0.6)
-    for place, pair in enumerate(picked):
-        hue, mark = _HUES[place % len(_HUES)], _MARKS[place % len(_MARKS)]
-        _plot(rate, time, pair.base, is_bus=is_bus, has_band=False, **_base(hue), marker=mark)
-        style: LineStyle = {"color": hue, "linewidth": 1.5, "marker": mark, "markersize": 4}
-        _plot(rate, time, pair.new, is_bus=is_bus, has_band=True, **style)
-        sizes, values, low, high = zip(*ratios(pair), strict=True)
-        below.plot(sizes, values, **style)
-        below.vlines(sizes, low, high, color=hue, alpha=0.45, linewidth=2.5)
-        name = " | ".join(dict.fromkeys((pair.new.name, pair.base.name)))
-        entries.append(_entry(name, {"color": hue, "marker": mark}))
+        known = _drawable(pair)
+        axes.plot(
+            [one[0] for one in known], [one[1] for one in known], color="#CCCCCC", linewidth=0.8
+        )
+    for pair in picked:
+        style, known = _pair_style(pair, used), _drawable(pair)
+        sizes = [one[0] for one in known]
+        axes.plot(sizes, [one[1] for one in known], **style)
+        low, high = [one[2] for one in known], [one[3] for one in known]
+        axes.vlines(sizes, low, high, color=style["color"], alpha=0.4, linewidth=3.5)
+        _add(entries, " | ".join(dict.fromkeys((pair.new.name, pair.base.name))), style)
     if others:
-        entries.append(_entry(_count(others), {"color": _GREY, "linewidth": 0.7}))
-    _ratio_axis(below)
-    below.set_ylabel("time, new / base\nabove 1: slower")
-    _rates_from_zero(rate)
-    _logarithmic(time)
-    _legend(time, entries)
-    page.skip(_CURVES + _TICKS + _RATIO + _TICKS)
+        name = f"{len(others)} other{'s' * (len(others) > 1)}"
+        _add(entries, name, {"color": "#CCCCCC", "linewidth": 1.5})
+    _size_axis(axes, _sizes([pair.new for pair in here]))
+    axes.set_xlabel("size", labelpad=2)
+    _value_axis(axes, "time")
+    bottom, top = axes.get_ylim()
+    axes.axhspan(1, top, color=JUDGEMENTS["worse"].light, alpha=0.06, linewidth=0)
+    axes.axhspan(bottom, 1, color=JUDGEMENTS["better"].light, alpha=0.06, linewidth=0)
+    axes.set_ylim(bottom, top)
+    for height, name, judgement in ((0.97, "slower", "worse"), (0.03, "faster", "better")):
+        axes.text(
+            0.99,
+            height,
+            name,
+            transform=axes.transAxes,
+            ha="right",
+            va="top" if height > 0.5 else "bottom",
+            color=JUDGEMENTS[judgement].light,  # type: ignore[index]
+        )

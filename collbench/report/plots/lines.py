@@ -3,7 +3,7 @@ nothing.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
 from typing import Literal
@@ -15,6 +15,8 @@ from collbench.analysis.rows import LEAST_GAIN
 MOST_COLORED = 6
 MOST_PEERS = 3
 MOST_CHANGED = 3  # configurations beside the envelopes of two files
+# The speed over a library's best, the percent of the ceiling, bandwidths, the time.
+Kind = Literal["peer", "wire", "busbw", "algbw", "time"]
 Role = Literal["other", "best", "one", "peer", "auto"]
 
 
@@ -52,14 +54,49 @@ def lines(curves: Sequence[Curve]) -> list[Line]:
     return drawn + [Line(curve=curve, role="auto") for curve in automatic(ours)]
 
 
-def ceiling(curves: Sequence[Curve]) -> list[tuple[int, float]]:
-    """The highest ceiling at each size, where one is known: (bytes, GB/s of bus bandwidth)."""
-    most: dict[int, float] = {}
+def rivals(curves: Sequence[Curve]) -> dict[int, float]:
+    """The least time of a library's own choice at each size, in microseconds."""
+    least: dict[int, float] = {}
     for curve in curves:
-        for point in curve.points:
-            if not math.isnan(point.ceiling_gbs):
-                most[point.bytes] = max(most.get(point.bytes, 0.0), point.ceiling_gbs)
-    return sorted(most.items())
+        for point in curve.points if curve.is_own_choice else ():
+            least[point.bytes] = min(least.get(point.bytes, math.inf), point.time_us)
+    return least
+
+
+def kinds(curves: Sequence[Curve]) -> list[Kind]:
+    """What can be drawn of curves: the distance from a library's best, if there is anything else,
+    and from the ceiling first; always two or more.
+    """
+    points = [point for curve in curves for point in curve.points]
+    has_rival = any(curve.is_own_choice for curve in curves) and not all(
+        curve.is_peer for curve in curves
+    )
+    found: list[Kind] = ["peer"] if has_rival else []
+    found += ["wire"] if any(point.busbw_gbs / point.ceiling_gbs > 0 for point in points) else []
+    found += ["busbw"] if any(point.busbw_gbs > 0 for point in points) else ["algbw"]
+    return [*found, "time"]
+
+
+def values(
+    curve: Curve, kind: Kind, rival_us: Mapping[int, float]
+) -> list[tuple[int, float, float, float]]:
+    """(bytes, value, low, high) of the points that have one; bounds are NaN without repeats."""
+    found = []
+    for point in curve.points:
+        of_time: dict[Kind, float] = {
+            "peer": rival_us.get(point.bytes, math.nan),
+            "wire": 100 * point.busbw_gbs / point.ceiling_gbs * point.time_us,
+            "busbw": point.busbw_gbs * point.time_us,
+            "algbw": point.algbw_gbs * point.time_us,
+        }
+        times = (point.time_us, point.time_high_us, point.time_low_us)
+        if kind == "time":
+            value, low, high = point.time_us, point.time_low_us, point.time_high_us
+        else:
+            value, low, high = (of_time[kind] / time for time in times)
+        if point.bytes > 0 and value > 0:
+            found.append((point.bytes, value, low, high))
+    return found
 
 
 def ratios(pair: CurvePair) -> list[tuple[int, float, float, float]]:

@@ -10,6 +10,7 @@ import pandas as pd
 
 from collbench.analysis.changes import Changes
 from collbench.analysis.groups import MINOR, VERDICTS, Change
+from collbench.report.colors import painted
 from collbench.report.tables.distribution import changed_launch_times
 from collbench.report.tables.text import NARROW_COLUMNS, named_lines, wrapped
 from collbench.spec.knobs import BY_STAGE, KNOB
@@ -20,8 +21,6 @@ ROWS_OF_A_VERDICT = 20  # in the table, unless all are asked for
 _PURE = 0.9  # of the rows of a group, how many must have changed for it to say what did
 _NEARLY = 0.8  # of the sureness of the surest group
 _FIXED = 54  # columns of the table beside the configuration
-_COLORS = {"better": "\033[32m", "worse": "\033[31m", "cannot tell": "\033[33m"}
-_OFF = "\033[0m"
 _WORDS = {"better": "faster", "worse": "slower"}
 NAME_COLUMNS = ("op", "backend", "algo", "proto")
 _KNOBS = (*(knob.name for knob in BY_STAGE if knob.name not in NAME_COLUMNS), "ctas")
@@ -286,4 +285,4 @@ def _cut(name: str, width: int) -> str:
 
 
 def _paint(text: str, verdict: str, *, is_colored: bool) -> str:
-    return f"{_COLORS[verdict]}{text}{_OFF}" if is_colored and verdict in _COLORS else text
+    return painted(text, verdict) if is_colored else text

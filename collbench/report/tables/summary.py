@@ -10,7 +10,15 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from collbench.analysis.best import Best, Summary, best_label, span_text, spans, summarise
+from collbench.analysis.best import (
+    Best,
+    Summary,
+    best_label,
+    candidates,
+    span_text,
+    spans,
+    summarise_rows,
+)
 from collbench.analysis.doubt import Doubt, doubt
 from collbench.analysis.effects import KNOBS_WITH_EFFECT, Effect, effect_of
 from collbench.analysis.outliers import KIND_NAMES, Suspect, suspects
@@ -22,6 +30,7 @@ from collbench.analysis.rows import (
     Workload,
     label,
     median_time,
+    rows_of,
     titles,
 )
 from collbench.report.plots.sparkline import sparkline
@@ -47,15 +56,20 @@ _TITLE_WIDTH = 14
 _BUFFERS_WIDTH = 10
 
 
-@cyclic_gc_disabled()
 def summary_lines(frame: "pd.DataFrame", columns: int, show_all: bool, bars: str = "") -> list[str]:
-    """The whole report of one file; show_all: the effect of each knob at each size, every row, and
-    all that looks wrong.
+    """The whole report of one file, see `lines_of_rows`."""
+    return lines_of_rows(rows_of(frame), columns, show_all, bars)
+
+
+@cyclic_gc_disabled()
+def lines_of_rows(rows: Sequence[Row], columns: int, show_all: bool, bars: str = "") -> list[str]:
+    """The whole report of the rows of one file; show_all: the effect of each knob at each size,
+    every row, and all that looks wrong.
 
     bars: characters of growing height, to draw the best bandwidth over the sizes with; none: it is
     not drawn.
     """
-    summary = summarise(frame)
+    summary = summarise_rows(rows)
     if not summary.best:
         return [counts(summary.rows), "No row has a time: there is nothing to compare."]
     named = titles(summary.best)
@@ -131,10 +145,11 @@ def facts(summary: Summary, workload: Workload, bars: str = "") -> dict[str, Seq
     for knob in ("proto", "algo"):
         if where := spans(sizes, rows, knob):
             parts[KNOB_NAMES[knob]] = span_text(where).replace(", ", ",\n").split("\n")
+    spreads = _spreads(summary, workload)
     effects = [
         f"{KNOB_NAMES.get(knob, knob)} up to {effect.factor:.2f}x at {format_size(size)}"
         for knob in KNOBS_WITH_EFFECT
-        if (largest := _largest_effect(summary, workload, knob)) is not None
+        if (largest := _largest_effect(summary, workload, knob, spreads)) is not None
         for size, effect in [largest]
     ]
     if jitter := jitter_text(rows_with_launch_times(summary, workload)):
@@ -176,16 +191,49 @@ def _speedup(ratios: Mapping[int, Interval], unclear: int) -> list[str]:
     return [f"speedup {' to '.join(ends)}:", f"{', '.join(parts)} of {len(ratios) + unclear} sizes"]
 
 
-def _largest_effect(summary: Summary, workload: Workload, knob: str) -> tuple[int, Effect] | None:
+def _largest_effect(
+    summary: Summary, workload: Workload, knob: str, spreads: Sequence[tuple[int, float]]
+) -> tuple[int, Effect] | None:
     """The size at which a knob has its largest effect, of those at which the repeats show one."""
-    known = [
-        (size, effect)
-        for size, best in summary.best[workload].items()
-        if best.is_certain
-        and (effect := _effect(summary, workload, size, knob)) is not None
-        and effect.is_clear
+    if not any(knob in ("algo", "proto", *asked) for asked in summary.knobs.values()):
+        return None
+    found: tuple[int, Effect] | None = None
+    for size, most in spreads:
+        if found is not None and most < found[1].factor:
+            break
+        best = summary.best[workload][size]
+        rows = _beside(best.row, summary.workloads[workload][size], knob)
+        effect = effect_of(rows, best.row, summary.knobs, knob) if len(rows) > 1 else None
+        if effect is None or not effect.is_clear:
+            continue
+        if found is None or (effect.factor, -size) > (found[1].factor, -found[0]):
+            found = size, effect
+    return found
+
+
+def _beside(best: Row, rows: Sequence[Row], knob: str) -> list[Row]:
+    """The rows that may differ from the best in a knob only, for most knobs few of many."""
+    method = best.method
+    return [
+        row
+        for row in rows
+        if row.method.backend == method.backend
+        and (knob == "algo" or row.method.algo == method.algo)
+        and (knob == "proto" or row.method.proto == method.proto)
     ]
-    return max(known, key=lambda pair: pair[1].factor) if known else None
+
+
+def _spreads(summary: Summary, workload: Workload) -> list[tuple[int, float]]:
+    """The sizes with an answer, and the slowest of our repeats over the fastest, which no effect
+    exceeds; the largest first.
+    """
+    known = []
+    for size, best in summary.best[workload].items():
+        if best.is_certain:
+            able = candidates(summary.workloads[workload][size])
+            slowest = max(max(row.times_us) for row in able)
+            known.append((size, slowest / min(min(row.times_us) for row in able)))
+    return sorted(known, key=lambda pair: -pair[1])
 
 
 def _effect(summary: Summary, workload: Workload, size: int, knob: str) -> Effect | None:
@@ -315,8 +363,7 @@ def _peer_heading(summary: Summary, peer: str, *, is_wide: bool) -> str:
 
 def has_forms(summary: Summary, peer: str) -> bool:
     """Whether a library's own choice was measured on several kinds of user buffers."""
-    kinds = {row.buffers for row in summary.rows if row.backend == peer and row.is_own_choice}
-    return len(kinds) > 1
+    return len(summary.forms.get(peer, ())) > 1
 
 
 def rival_text(best: Best, peer: str) -> str:

@@ -8,6 +8,8 @@ NARROW_COLUMNS = 80  # of a pipe, and of what is not made for wider terminals
 
 def wrapped(text: str, columns: int, indent: str = "  ") -> list[str]:
     """Lines of at most so many columns, unless a word is longer."""
+    if 0 < len(text) <= columns and text.isprintable() and not text.endswith(" "):
+        return [text]  # most texts, in a twentieth of the time
     return textwrap.wrap(
         text, columns, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False
     )
