@@ -216,6 +216,11 @@ class Row(_OwnColumns):
         return self.method.is_own_choice
 
     @property
+    def has_launches(self) -> bool:
+        """Whether launches were timed one by one."""
+        return self.launches.max_us == self.launches.max_us  # NaN differs from itself
+
+    @property
     def is_disturbed(self) -> bool:
         """Whether the notes name something that slowed the machine down."""
         return names_disturbance(self.method.notes)
@@ -267,6 +272,9 @@ def rows_of(frame: "pd.DataFrame", *, is_last_use: bool = False) -> list[Row]:
     time as the only repeat. is_last_use: the frame is left without columns, so that a large file
     is not in memory twice.
     """
+    has_launches = bool(frame["max_us"].notna().any())
+    for name in () if has_launches or not is_last_use else Launches._fields:
+        frame.pop(name)
     tasks = _shared(frame, Task, is_last_use=is_last_use)
     methods = _shared(frame, Method, is_last_use=is_last_use)
     rows: list[Row] = []
@@ -278,7 +286,7 @@ def rows_of(frame: "pd.DataFrame", *, is_last_use: bool = False) -> list[Row]:
         )
         times = _times_of(repeats, time_us)
         chosen_by, is_noise = map(_choosing_time, times), map(_is_noise, methods[here], times)
-        rates.append(_launches_of(frame, here))
+        rates.append(_launches_of(frame, here) if has_launches else [_NO_LAUNCHES] * len(times))
         columns = (tasks[here], methods[here], sizes, time_us, *rates, times, chosen_by, is_noise)
         rows += map(Row._make, zip(*columns, strict=True))
     for name in frame.columns.tolist() if is_last_use else ():
@@ -314,13 +322,10 @@ def _shared(frame: "pd.DataFrame", kind: type[Shared], *, is_last_use: bool) -> 
 def _launches_of(frame: "pd.DataFrame", here: slice) -> list[Launches]:
     """Of each row its single launches; those of rows that have none are one object."""
     part = frame[list(Launches._fields)].iloc[here]
-    has_launches = part["max_us"].notna()
-    if not has_launches.any():
-        return [_NO_LAUNCHES] * len(part)
     columns = [part[name].tolist() for name in Launches._fields]
     return [
         Launches._make(values) if is_there else _NO_LAUNCHES
-        for is_there, values in zip(has_launches, zip(*columns, strict=True), strict=True)
+        for is_there, values in zip(part["max_us"].notna(), zip(*columns, strict=True), strict=True)
     ]
 
 

@@ -137,17 +137,19 @@ def _by_pandas(data: bytes) -> "pd.DataFrame":
             rows += len(part)
     if has_plain_cells and rows != room - 1:
         raise ValueError("a line end in a cell, or an empty line")
-    columns = {
-        name: pd.Series(array[:rows], dtype=str if _TYPES[name] is object else None, copy=False)
-        for name, array in arrays.items()
-    }
-    if not (columns["schema"] == schema).all():
+    if not (arrays["schema"][:rows] == schema).all():
         raise ValueError("another schema")
-    frame = pd.DataFrame(columns, copy=False)
-    if schema == SCHEMA:
-        return frame
-    later = {name: _value_of_older(name) for name in COLUMNS if name not in frame}
-    return frame.assign(**later, schema=SCHEMA)[list(COLUMNS)]
+    arrays["schema"][:] = SCHEMA
+    for name in set(COLUMNS) - set(arrays):
+        value: np.ndarray[Any, Any] = np.array(_value_of_older(name), dtype=_TYPES[name])
+        arrays[name] = np.broadcast_to(value, rows)  # takes no memory
+    columns = {
+        name: pd.Series(
+            arrays[name][:rows], dtype=str if _TYPES[name] is object else None, copy=False
+        )
+        for name in COLUMNS
+    }
+    return pd.DataFrame(columns, copy=False)
 
 
 def _value_of_older(name: str) -> Value | float:

@@ -101,9 +101,9 @@ def rows_with_launch_times(summary: Summary, workload: Workload) -> list[Row]:
     """
     sizes = summary.best[workload]
     shown = [row for best in sizes.values() for row in (best.row, *best.rivals.values())]
-    every = [row for rows in summary.workloads[workload].values() for row in rows]
-    known = [row for row in shown if launch_times(row)]
-    return known or [row for row in every if launch_times(row)]
+    known = [row for row in shown if row.has_launches]
+    every = (row for rows in summary.workloads[workload].values() for row in rows)
+    return known or [row for row in every if row.has_launches]
 
 
 def launch_time_table(rows: Sequence[Row], knobs: Mapping[str, Sequence[str]]) -> list[str]:
