@@ -24,6 +24,7 @@ from collbench.util.text import printable
 if TYPE_CHECKING:
     import pandas as pd
 
+    from collbench.machine.health import MachineState
     from collbench.machine.topology.model import Topology
 
 FileKind = Literal["collbench", "nccl-tests", "osu"]
@@ -54,7 +55,8 @@ class ResultFile:
     where missing).
 
     name: the file as it was given. remarks: what a reader must know, such as lines left out.
-    topology: of the machine that it was measured on, where that was saved beside it.
+    topology and health: of the machine that it was measured on, before and after, where that was
+    saved beside it.
     """
 
     frame: "pd.DataFrame"
@@ -62,6 +64,7 @@ class ResultFile:
     kind: FileKind
     remarks: tuple[str, ...] = ()
     topology: "Topology | None" = None
+    health: "tuple[MachineState, MachineState] | None" = None
 
 
 def load(file: Path) -> ResultFile:
@@ -73,8 +76,23 @@ def load(file: Path) -> ResultFile:
         from collbench.results.runs import saved_run
 
         run = saved_run(str(file))
-        return replace(_load(run.rows), name=str(file), topology=_topology_of(run.machine))
+        return replace(
+            _load(run.rows),
+            name=str(file),
+            topology=_topology_of(run.machine),
+            health=_health_of(run.health),
+        )
     return _load(file)
+
+
+def _health_of(file: Path) -> "tuple[MachineState, MachineState] | None":
+    """How the machine was before and after; None where that is missing or broken."""
+    from collbench.machine.health import loads
+
+    try:
+        return loads(file.read_text(), file.name)
+    except (OSError, ValueError, UsageError):
+        return None
 
 
 def _topology_of(recording: Path) -> "Topology | None":

@@ -1,19 +1,18 @@
 """How a sweep is saved while it runs: its rows, its command, the machine."""
 
-import json
 import shlex
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, replace
+from dataclasses import replace
 from datetime import UTC, datetime
 
 import click
 
 from collbench.bench.runner import Measurement
 from collbench.cli._interrupt import Interrupted, exit_code_of
+from collbench.machine import health
 from collbench.machine.discovery.recording import Recording, dumps
-from collbench.machine.health import machine_state
 from collbench.results.record import Record
 from collbench.results.runs import Keeper, RunFacts
 from collbench.spec.case import Case
@@ -37,7 +36,7 @@ class SavedSweep:
         )
         machine = dumps(recordings) if recordings else ""
         self._keeper = Keeper(runs[0].run_id, facts, machine)
-        self._start_s, self._before = time.monotonic(), machine_state()
+        self._start_s, self._before = time.monotonic(), health.machine_state()
         self._rows = self._wrong = 0
 
     def keep(self, record: Record) -> None:
@@ -70,8 +69,7 @@ class SavedSweep:
             seconds=round(time.monotonic() - self._start_s, 3),
             exit_code=exit_code,
         )
-        health = {"before": asdict(self._before), "after": asdict(machine_state())}
-        self._keeper.finish(facts, json.dumps(health, indent=1) + "\n")
+        self._keeper.finish(facts, health.dumps(self._before, health.machine_state()))
 
 
 @contextmanager

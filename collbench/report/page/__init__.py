@@ -24,6 +24,7 @@ from collbench.report.page import tables
 from collbench.report.page.answers import Places, answers
 from collbench.report.page.changes import changed, changed_rows, opening
 from collbench.report.page.data import Opening, PageData, data_element, page_data
+from collbench.report.page.health import health
 from collbench.report.page.histograms import single_launches
 from collbench.report.page.history import over_runs
 from collbench.report.page.html import element, section
@@ -78,6 +79,7 @@ def page(
         tables.knobs(heat_maps_of(summary)),
         tables.odd(summary),
         tables.links(loaded),
+        health(loaded),
         section("origin", "Where the numbers come from", *parts),
     ]
     rival = summary.peers[0] if summary.peers else ""

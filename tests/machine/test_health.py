@@ -1,0 +1,62 @@
+"""The state of a machine before and after a sweep, as it is saved and shown."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from collbench.analysis.load import load
+from collbench.machine.gpus import GpuState
+from collbench.machine.health import MachineState, dumps, loads, machine_state
+from collbench.report.page import page
+from collbench.util.errors import UsageError
+
+GPU = GpuState(
+    index=0,
+    name="NVIDIA <H200>",
+    sm_mhz=1980,
+    sm_max_mhz=1980,
+    temperature_c=41,
+    power_w=120.5,
+    power_limit_w=None,
+    throttles=("throttled:power-cap",),
+)
+STATE = MachineState(load=0.5, cores=2, gpus=(GPU,))
+FILE = Path(__file__).parent.parent.parent / "docs" / "examples" / "first-run.csv"
+
+
+def test_states_are_read_as_they_were_saved() -> None:
+    idle = replace(STATE, load=None, gpus=(replace(GPU, sm_mhz=None, throttles=()),))
+    assert loads(dumps(STATE, idle), "health.json") == (STATE, idle)
+    now = machine_state()
+    assert loads(dumps(now, now), "health.json") == (now, now)
+
+
+@pytest.mark.parametrize("name", ["before", "after"])
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"load": "high"},
+        {"cores": True},
+        {"gpus": {}},
+        {"gpus": [1]},
+        {"gpus": [{"index": 0}]},
+        {"gpus": [{"index": 0, "name": "", "throttles": [], "colour": 1}]},
+    ],
+)
+def test_other_texts_are_refused(name: str, change: dict[str, object]) -> None:
+    data = json.loads(dumps(STATE, STATE))
+    data[name] |= change
+    with pytest.raises(UsageError, match=r"health.json holds no states"):
+        loads(json.dumps(data), "health.json")
+    for text in ("", "[]", "{}", "null", '{"before": 1, "after": 2}'):
+        with pytest.raises(UsageError):
+            loads(text, "health.json")
+
+
+def test_the_page_shows_them() -> None:
+    shown = page(replace(load(FILE), health=(STATE, STATE)))
+    assert "Load before 0.5, after 0.5, on 2 cores." in shown
+    assert "NVIDIA &lt;H200&gt;" in shown and "power-cap" in shown and "1980 of 1980" in shown
+    assert "The machine" not in page(load(FILE))
