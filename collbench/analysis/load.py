@@ -139,11 +139,21 @@ def holds_results(file: Path) -> bool:
 
 
 def load_all(files: Sequence[Path]) -> tuple[ResultFile, ...]:
-    """The rows of each file. Raises UsageError if one cannot be read or is given twice."""
+    """The rows of each file. Raises UsageError if one cannot be read, or is given twice, be it as a
+    copy of our own rows, which name their run and the time of each.
+    """
     for place, file in enumerate(files):
         if file.resolve() in {other.resolve() for other in files[:place]}:
             raise UsageError(f"{file} is given twice: nothing can differ", "give each file once")
-    return tuple(load(file) for file in files)
+    loaded = tuple(load(file) for file in files)
+    for place, one in enumerate(loaded):
+        for other in loaded[:place]:
+            if one.kind == "collbench" and one.frame.equals(other.frame):
+                raise UsageError(
+                    f"{one.name} holds the same rows as {other.name}: nothing can differ",
+                    "give files of different runs",
+                )
+    return loaded
 
 
 def _bytes_of(file: Path, name: str) -> bytes:
