@@ -76,7 +76,8 @@ def test_a_copy_is_no_base_and_no_second_run(
 ) -> None:
     file, copy = (written(tmp_path, LINES[:200], name) for name in ("new.csv", "copy.csv"))
     other = written(tmp_path, LINES[:199], "other.csv")
-    for files in ([file, copy], [other, "--base", file, copy]):
+    turned = written(tmp_path, [LINES[0], *LINES[199:0:-1]], "turned.csv")
+    for files in ([file, copy], [turned, file], [other, "--base", file, copy]):
         assert run(["compare", *map(str, files)]) == 2
         assert "holds the same rows as" in capsys.readouterr().err
 
