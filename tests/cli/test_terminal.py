@@ -114,7 +114,7 @@ def test_cells_of_our_csv(shown: Shown) -> None:
         shown(*words, "--resume")
         for more in ([], ["--bands"], ["--env"], ["--all"], ["--against", "h200x4"]):
             shown("compare", "rows.csv", *more)
-    Path("other.csv").write_text(file.read_text())
+    Path("other.csv").write_text(file.read_text() + to_line(row))
     for base in ([], ["other.csv"]):
         assert "x1b" in shown("compare", "rows.csv", *base, "--all")
         shown("compare", "rows.csv", *base, "--html", "page.html")
