@@ -70,6 +70,13 @@ class Changes:
         """How many rows have a verdict."""
         return int((self.rows["verdict"] == verdict).sum())
 
+    @property
+    def is_judged(self) -> bool:
+        """Whether a verdict on any row or group is more than that it cannot be told."""
+        return any(one.verdict != "cannot tell" for one in self.groups) or bool(
+            (self.rows["verdict"] != "cannot tell").any()
+        )
+
     def is_worse_by(self, percent: float) -> bool:
         """Whether a row or a group is slower by more than so many percent."""
         least = 1 + percent / 100

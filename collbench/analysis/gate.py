@@ -25,7 +25,7 @@ class Loss:
 
 def losses(both: "pd.DataFrame", names: Collection[str]) -> tuple[Loss, ...]:
     """What was lost. both: the outer join of the new file with its base, by the columns `names`;
-    the base's as name_base, `side` as pandas' indicator.
+    the base's as name_base, `side` as pandas' indicator, the times of the new file in `_times`.
     """
     new, base = both["status"].fillna(""), both["status_base"].fillna("")
     only_new, only_base = both["side"] == "left_only", both["side"] == "right_only"
@@ -46,8 +46,10 @@ def losses(both: "pd.DataFrame", names: Collection[str]) -> tuple[Loss, ...]:
         gone = gone[~gone["backend"].isin(peers)]
     waived = int(((new == "waived") & was_right & (both["side"] == "both")).sum())
     failed = int((new.isin(["wrong", "error"]) & (new != base)).sum())
+    timeless = int(((new == "ok") & was_right & (both["_times"] == "")).sum())
     found: tuple[tuple[LossKind, int, str], ...] = (
         ("missing", len(gone), "rows of the base are missing"),
+        ("missing", timeless, "rows that were right in the base have no time"),
         ("waived", waived, "rows that were right in the base are waived"),
         ("unchecked", len(unchecked), "rows were not checked"),
         ("failed", failed, "rows are wrong or failed"),

@@ -206,12 +206,13 @@ def _one_a_key(
     again = frame.duplicated(list(names), keep=False)
     if not again.any():
         return frame, []
-    kept = _with_all_runs(_with_all_repeats(frame, [*names, "run"]), list(names))
+    of_runs = _with_wrong_runs(_with_all_repeats(frame, [*names, "run"]), list(names))
+    kept = _with_all_runs(of_runs, list(names))
     kept = _with_launch_times(kept, frame[again], names)
     left = len(frame) - len(kept)
     return kept, [
         f"{title}: {left} rows are of something that is in the file again: they are more runs"
-        " of it, or more repeats of a run; whether it is right is what the last one says"
+        " of it, or more repeats of a run; it is right if all runs of the last sweep of it are"
     ]
 
 
@@ -226,6 +227,24 @@ def _with_all_runs(frame: pd.DataFrame, names: list[str]) -> pd.DataFrame:
     its time is their median.
     """
     return _merged(frame, names, RUNS)
+
+
+def _with_wrong_runs(frame: pd.DataFrame, names: list[str]) -> pd.DataFrame:
+    """Rows as wrong as any other run of the same sweep found them: data that is wrong in one of
+    three runs is not right. A sweep that was resumed measures anew, under another time.
+    """
+    is_wrong = frame["status"] == "wrong"
+    if not is_wrong.any():
+        return frame
+    sweep = frame["run"].str.partition("-")[0]
+    number = frame.groupby([*(frame[name] for name in names), sweep], sort=False).ngroup()
+    found = frame[is_wrong].set_index(number[is_wrong])
+    found = found[~found.index.duplicated()]
+    is_hidden = number.isin(found.index) & (frame["status"] == "ok")
+    frame = frame.copy()
+    for name in ("status", "wrong", "reason"):
+        frame.loc[is_hidden, name] = number[is_hidden].map(found[name])
+    return frame
 
 
 def _merged(frame: pd.DataFrame, names: list[str], separator: str) -> pd.DataFrame:

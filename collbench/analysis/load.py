@@ -157,11 +157,32 @@ def holds_results(file: Path) -> bool:
 
 
 def load_all(files: Sequence[Path]) -> tuple[ResultFile, ...]:
-    """The rows of each file. Raises UsageError if one cannot be read or is given twice."""
+    """The rows of each file. Raises UsageError if one cannot be read, or is given twice, be it as a
+    copy of our own rows, which name their run and the time of each.
+    """
     for place, file in enumerate(files):
         if file.resolve() in {other.resolve() for other in files[:place]}:
             raise UsageError(f"{file} is given twice: nothing can differ", "give each file once")
-    return tuple(load(file) for file in files)
+    loaded = tuple(load(file) for file in files)
+    for place, one in enumerate(loaded):
+        for other in loaded[:place]:
+            if one.kind == "collbench" and _is_copy(one.frame, other.frame):
+                raise UsageError(
+                    f"{one.name} holds the same rows as {other.name}: nothing can differ",
+                    "give files of different runs",
+                )
+    return loaded
+
+
+def _is_copy(one: "pd.DataFrame", other: "pd.DataFrame") -> bool:
+    """Whether two tables have the same rows, in any order."""
+    if len(one) != len(other) or set(one["run"].unique()) != set(other["run"].unique()):
+        return False
+    if one.equals(other):
+        return True
+    names = list(one.columns)
+    ordered = [frame.sort_values(names, ignore_index=True) for frame in (one, other)]
+    return ordered[0].equals(ordered[1])
 
 
 def _bytes_of(file: Path, name: str) -> bytes:

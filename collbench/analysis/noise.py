@@ -118,11 +118,16 @@ def tail_chance(deviates: Array, seen: Array) -> Array:
         x = deviates / math.sqrt(TAIL_FREEDOM)
         chance = np.clip(1 - 2 / math.pi * (x / (1 + x * x) + np.arctan(x)), 0.0, 1.0)
     ordered = np.sort(seen)[::-1]
+    is_outlier_shown = False
     for share, power in _TAILS:
         place = int(share * len(ordered))
-        if place >= _LEAST_BEYOND:
+        is_outlier_shown = place >= _LEAST_BEYOND
+        if is_outlier_shown:
             ratio = np.maximum(deviates, _TINY) / max(float(ordered[place]), _TINY)
             chance = np.maximum(chance, np.minimum(share * ratio**-power, 1.0))
+    if len(ordered) and not is_outlier_shown:  # so few that one outlier is in no share above
+        ratio = np.maximum(deviates, _TINY) / max(float(ordered[0]), _TINY)
+        chance = np.maximum(chance, np.minimum(ratio ** -_TAILS[-1][1] / len(ordered), 1.0))
     return chance
 
 

@@ -188,13 +188,14 @@ def color_option(purpose: str) -> Callable[[F], F]:
         type=OneOf(["auto", "always", "never"]),
         default="auto",
         show_default=True,
-        help=f"{purpose}; auto: in a terminal.",
+        help=f"{purpose}; auto: in a terminal, unless NO_COLOR is set.",
     )
 
 
 def is_coloured(color: str, stream: IO[str]) -> bool:
-    """Whether a stream gets colours by the value of --color."""
-    return color == "always" or (color == "auto" and is_terminal(stream))
+    """Whether a stream gets colours by the value of --color, and by NO_COLOR (no-color.org)."""
+    is_wanted = is_terminal(stream) and not os.environ.get("NO_COLOR")
+    return color == "always" or (color == "auto" and is_wanted)
 
 
 def flag(param: click.Parameter) -> str:

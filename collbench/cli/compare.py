@@ -430,10 +430,20 @@ def _gate(changes: "Changes", base: str, percent: float, allowed: Sequence[str])
             " base (--base) show less",
             err=True,
         )
+    unsure = changes.rows[changes.rows["verdict"] == "cannot tell"]
+    if len(unsure):
+        longer = int((unsure["ratio"] > 1 + percent / 100).sum())
+        say(
+            f"not judged: {len(unsure)} row{'s' * (len(unsure) > 1)}, of which {longer} took over"
+            f" {percent:g}% longer than in the base",
+            err=True,
+        )
     lost = [loss for loss in changes.losses if loss.kind not in allowed]
     for loss in lost:
         say(f"{loss.text}: --allow {loss.kind} lets that pass", err=True)
     is_slower = changes.is_worse_by(percent)
     if is_slower:
         say(f"slower than {base} by more than {percent:g}%", err=True)
-    return CHANGED_CODE if lost or is_slower else 0
+    if not changes.is_judged:
+        say(f"cannot judge: no interval is narrow enough for {percent:g}%", err=True)
+    return CHANGED_CODE if lost or is_slower or not changes.is_judged else 0

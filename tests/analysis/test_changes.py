@@ -401,6 +401,54 @@ def test_the_last_row_that_was_measured_says_whether_it_is_right(
     assert (list(frame["status"]), again) == ([kept], 1)
 
 
+@pytest.mark.parametrize(
+    ("runs", "statuses", "kept"),
+    [
+        (("5-a", "5-b", "5-c"), ("wrong", "ok", "ok"), "wrong"),
+        (("5-a", "5-b", "5-c"), ("ok", "wrong", "waived"), "wrong"),
+        (("5-a", "6-b", "6-c"), ("wrong", "ok", "ok"), "ok"),
+        (("5-a", "5-b", "6-c"), ("ok", "wrong", "ok"), "ok"),
+        (("5-a", "6-b", "6-c"), ("ok", "wrong", "ok"), "wrong"),
+        (("5-a", "5-b", "5-c"), ("error", "ok", "ok"), "ok"),
+    ],
+)
+def test_what_one_run_of_a_sweep_found_wrong_is_wrong(
+    runs: tuple[str, ...], statuses: tuple[str, ...], kept: str
+) -> None:
+    """The other runs of `sweep --runs 3` do not mend it; only a sweep that is resumed does."""
+    one = sweep(Noise(), 1)[:1]
+    frame = pd.concat(
+        [
+            one.assign(run=run, status=status, wrong=7.0 if status == "wrong" else 0.0)
+            for run, status in zip(runs, statuses, strict=True)
+        ],
+        ignore_index=True,
+    )
+    merged, _ = together(frame)
+    assert (list(merged["status"]), list(merged["wrong"])) == ([kept], [7.0 * (kept == "wrong")])
+    lost = [loss.kind for loss in compare(frame, sweep(Noise(), 2)[:1]).losses]
+    assert lost == (["failed"] if kept == "wrong" else [])
+
+
+def test_a_row_without_a_time_is_lost() -> None:
+    new, base = sweep(Noise(), 1), sweep(Noise(), 2)
+    new.loc[3, "repeat_times_us"], new.loc[3, "time_us"] = "", np.nan
+    assert [(loss.kind, loss.text.split()[0]) for loss in compare(new, base).losses] == [
+        ("missing", "1")
+    ]
+    assert compare(base, new).losses == ()
+
+
+def test_one_outlier_in_the_base_makes_another_no_news() -> None:
+    """Of 50 rows and three runs one that is 10 % off lies beyond each share of the tail."""
+    bases = [sweep(Noise(), seed) for seed in (1, 2)]
+    new = sweep(Noise(), 4, slower={7: 0.1})
+    for outlier, verdict in ({}, "worse"), ({30: 0.1}, "cannot tell"):
+        found = compare(new, *bases, sweep(Noise(), 3, slower=outlier))
+        assert found.rows["verdict"][7] == verdict
+        assert (found.rows["verdict"].drop(7) != "worse").all()
+
+
 def test_what_differs_stands_beside() -> None:
     new, base = sweep(Noise(), 1), sweep(Noise(), 2)
     base = base.assign(host="b", versions="collbench 1; nccl 2.27")
@@ -516,6 +564,10 @@ def invoke(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -
         "slow": sweep(Noise(), 3, slower={5: 0.9}),
         "other": sweep(Noise(), 4).assign(device="b"),
         "base2": sweep(Noise(), 12),
+        "late": sweep(Noise(), 18, slower={5: 0.2}),
+        "half": sweep(Noise(), 15, slower=dict.fromkeys(range(50), -0.5)),
+        "twice": sweep(Noise(), 16, slower=dict.fromkeys(range(50), 1.0)),
+        "thrice": sweep(Noise(), 17, slower=dict.fromkeys(range(50), 2.0)),
         "base3": sweep(Noise(), 13),
         "short": sweep(Noise(), 14)[5:],
         "empty": sweep(Noise(), 5)[:0],
@@ -547,6 +599,8 @@ CODES = {
     "slow --base base base2 base3 --fail-below 50%": 1,
     "new --base base base2 base3 --fail-below 5%": 0,
     "new --base base": 0,
+    "thrice --base base half twice": 0,
+    "thrice --base base half twice --fail-below 5%": 1,
     "short base": 0,
     "short base --fail-below 5%": 1,
     "short base --fail-below 5% --allow missing": 0,
@@ -579,6 +633,13 @@ def test_exit_codes(invoke: Invoke, line: str) -> None:
     assert invoke(*line.split())[0] == CODES[line]
 
 
+def test_a_gate_says_what_it_cannot_tell(invoke: Invoke) -> None:
+    """With one base a single row that is 30 % slower fails nothing, but it is named."""
+    code, _, err = invoke("late", "base", "--fail-below", "5%")
+    assert code == 0
+    assert "not judged: 1 row, of which 1 took over 5% longer than in the base" in err
+
+
 def test_one_file_gets_answers(invoke: Invoke, monkeypatch: pytest.MonkeyPatch) -> None:
     module = ModuleType("collbench.report.tables.summary")
     module.lines_of_rows = lambda rows, columns, show_all, bars: [  # type: ignore[attr-defined]
@@ -594,6 +655,7 @@ def test_talk_goes_to_stderr(invoke: Invoke) -> None:
     assert code == 1
     assert "slow.csv: one line left out" in err
     assert "slower than base.csv by more than 5%" in err
+    assert "not judged" not in err
     assert out.startswith("new slow.csv, base base.csv")
     assert "\033" not in out
     assert "\033[31m" in invoke("slow.csv", "base.csv", "--color", "always")[1]

@@ -71,6 +71,17 @@ def test_the_same_file_is_no_base(tmp_path: Path, capsys: pytest.CaptureFixture[
     assert "is given twice: nothing can differ" in capsys.readouterr().err
 
 
+def test_a_copy_is_no_base_and_no_second_run(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file, copy = (written(tmp_path, LINES[:200], name) for name in ("new.csv", "copy.csv"))
+    other = written(tmp_path, LINES[:199], "other.csv")
+    turned = written(tmp_path, [LINES[0], *LINES[199:0:-1]], "turned.csv")
+    for files in ([file, copy], [turned, file], [other, "--base", file, copy]):
+        assert run(["compare", *map(str, files)]) == 2
+        assert "holds the same rows as" in capsys.readouterr().err
+
+
 def test_what_a_file_repeats_is_taken_together(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -5,6 +5,7 @@ terminal would obey is put into every reader and every option, and no command ma
 import json
 import re
 import socket
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from xml.etree import ElementTree
@@ -13,6 +14,7 @@ import click
 import pytest
 
 from collbench.cli import cli, run
+from collbench.cli._options import is_coloured
 from collbench.cli._screen import document_on_stdout, say
 from collbench.machine.formats import topology_json
 from collbench.results.record import COLUMNS, header, named, read, to_line
@@ -112,7 +114,7 @@ def test_cells_of_our_csv(shown: Shown) -> None:
         shown(*words, "--resume")
         for more in ([], ["--bands"], ["--env"], ["--all"], ["--against", "h200x4"]):
             shown("compare", "rows.csv", *more)
-    Path("other.csv").write_text(file.read_text())
+    Path("other.csv").write_text(file.read_text() + to_line(row))
     for base in ([], ["other.csv"]):
         assert "x1b" in shown("compare", "rows.csv", *base, "--all")
         shown("compare", "rows.csv", *base, "--html", "page.html")
@@ -230,3 +232,16 @@ def test_our_colours_stay(capsys: pytest.CaptureFixture[str]) -> None:
     assert "\x1b[92mNV1 \x1b[0m" in capsys.readouterr().out
     say(click.style("a\x1b[2J\x1b[8mb", fg="red", bold=True), color=True)
     assert capsys.readouterr().out == "\x1b[31m\x1b[1ma\\x1b[2J\\x1b[8mb\x1b[0m\n"
+
+
+@pytest.mark.parametrize(
+    ("color", "variable", "has_colours"),
+    [("auto", "", True), ("auto", "1", False), ("always", "1", True), ("never", "", False)],
+)
+def test_no_color_is_heard(
+    color: str, variable: str, has_colours: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An empty NO_COLOR counts as none (no-color.org)."""
+    monkeypatch.setenv("NO_COLOR", variable)
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    assert is_coloured(color, sys.stdout) == has_colours

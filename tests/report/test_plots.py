@@ -52,8 +52,8 @@ def test_the_shipped_sweep_as_svg_is_well_formed_and_the_same_each_time() -> Non
 )
 def test_any_file_name_is_a_heading(name: str, tmp_path: Path, capfd: Capture) -> None:
     files = [str(tmp_path / one) for one in (name, f"new {name}")]
-    for file in files:
-        frame(row((10.0, 11.0))).to_csv(file, index=False)
+    for file, time in zip(files, (11.0, 12.0), strict=True):
+        frame(row((10.0, time))).to_csv(file, index=False)
     for given, ending in product((files, files[:1]), ("png", "svg")):
         picture = tmp_path / f"picture.{ending}"
         assert invoke(capfd, *given, "--plot", str(picture))[0] == 0
