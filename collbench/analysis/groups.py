@@ -7,7 +7,7 @@ session, is estimated from the runs where there are several, and else from the p
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, get_args
 
 import numpy as np
@@ -38,6 +38,9 @@ _FALSE_CALLS = 0.01
 _SINGLE_Z = 1.96  # of one interval by itself, which covers 95 of 100
 # degrees of freedom that the prior's knowledge of what rows share counts for
 _PRIOR_FREEDOM, _DAY_FREEDOM = 10.0, 4.0
+# how rare a change is that counts among single rows, and how many times as many such rows as that
+# says may be chance
+_SINGLE_LEVELS, _MOST_EXPECTED = (0.001, 0.01), 4.0
 _LEAST_SHARING = 8  # rows that show what they share
 _LEAST_SHARED = 0.3  # of the spread of a row, what rows share, where the files do not show it
 
@@ -121,7 +124,7 @@ def changes_of_groups(
     chances = np.array([math.erfc(z / math.sqrt(2)) for z in sureness])
     half = t_of_z(_SINGLE_Z, freedom) * errors
     verdicts = verdicts_of(middles, half, are_sure(chances, _FALSE_CALLS), same)
-    return tuple(
+    together = tuple(
         Change(
             names=group.names,
             sizes=group.sizes,
@@ -135,6 +138,42 @@ def changes_of_groups(
         )
         for k, group in enumerate(groups)
     )
+    return (*together, *_single_rows(rows, noise))
+
+
+def _single_rows(rows: pd.DataFrame, noise: Noise) -> Iterator[Change]:
+    """Rows that nothing joins but that too many of them changed: none of them is sure, and all of
+    them cannot be chance. What the rows of a backend share counts for nothing here.
+    """
+    is_latency = rows["size_bytes"] <= LATENCY_UP_TO
+    shared = pd.Series(noise.change).groupby([rows["backend"].to_numpy(), is_latency.to_numpy()])
+    own = noise.change - shared.transform("median").to_numpy()
+    chances = replace(noise, change=own).chance()
+    signs: tuple[tuple[int, Verdict], ...] = ((1, "worse"), (-1, "better"))
+    for sign, verdict in signs:
+        for level in _SINGLE_LEVELS:
+            places = np.flatnonzero((chances <= level) & (sign * own > 0))
+            expected = _MOST_EXPECTED * level * len(rows)
+            if len(places) < LEAST_GROUP or len(places) <= expected:
+                continue
+            # of a sum of rare events (Chernoff 1952)
+            log_chance = len(places) - expected + len(places) * math.log(expected / len(places))
+            if log_chance > math.log(_FALSE_CALLS / 4):
+                continue
+            change = noise.change[places]
+            low, middle, high = np.exp(np.quantile(change, (0.25, 0.5, 0.75)))
+            yield Change(
+                names=(f"{len(places)} single rows",),
+                sizes="",
+                places=places,
+                ratio=float(middle),
+                low=float(low),
+                high=float(high),
+                verdict=verdict if abs(math.log(middle)) >= MINOR else "same",
+                sureness=math.sqrt(-2 * log_chance),
+                purity=1.0,
+            )
+            break
 
 
 def _purity(change: Array, middle: float) -> float:

@@ -107,8 +107,8 @@ class _CompareCommand(StrictCommand):
     type=Percent(),
     metavar="PERCENT",
     help=(
-        "Exit with code 1 if something is surely slower than in the base by more than this"
-        " percentage of its time, for example 5%, or if the base has rows that the new file lacks"
+        "Exit with code 1 if something is surely slower than in the base, and by more than this"
+        " percentage as measured, for example 5%, or if the base has rows that the new file lacks"
         " (see --allow). Default: no limit."
     ),
 )
@@ -415,6 +415,8 @@ def _compare(new: "ResultFile", bases: Sequence["ResultFile"], options: Options)
     ):
         say(line, color=has_colours)
     if not len(changes.rows):
+        if limit is not None:
+            say("cannot judge: nothing was compared", err=True)
         return CHANGED_CODE
     if options["plot"] is not None:
         plot(options["plot"], [new, *bases])

@@ -247,6 +247,18 @@ def test_a_third_of_the_rows_slower_is_never_the_same() -> None:
             assert "same" not in set(found.rows.loc[slow, "verdict"])
 
 
+def test_many_rows_that_nothing_joins_are_called_together() -> None:
+    """With one base none of them would be sure alone."""
+    slow = dict.fromkeys(range(0, 50, 3), 0.3)
+    found = compare(sweep(Noise(), 1, slower=slow), sweep(Noise(), 2))
+    (told,) = telling(found.groups)
+    assert (told.title, told.verdict) == ("17 single rows", "worse")
+    assert found.is_worse_by(5)
+    assert set(found.rows.index[found.rows["verdict"] == "worse"]) == set(slow)
+    few = compare(sweep(Noise(), 1, slower=dict.fromkeys((5, 22), 0.3)), sweep(Noise(), 2))
+    assert not few.is_worse_by(5)
+
+
 def test_a_slowdown_of_everything_is_no_drift() -> None:
     slow = dict.fromkeys(range(50), 0.06)
     found = compare(sweep(Noise(), 1, slower=slow), *runs(Noise(), 2))
@@ -332,10 +344,10 @@ def test_rows_that_are_not_compared_are_counted() -> None:
     assert len(found.rows) == 50 - 9
     assert [(loss.kind, loss.text.split()[0]) for loss in found.losses] == [
         ("missing", "2"),
-        ("failed", "2"),
+        ("failed", "3"),
     ]
     text = " ".join(" ".join(lines(found, ("new", "base"))).split())
-    assert "lost: 2 rows are wrong or failed" in text
+    assert "lost: 3 rows are wrong or failed" in text
     assert "looked at 41 rows" in text
     assert "1 wrong in new" in text
 

@@ -189,15 +189,15 @@ def _precision(changes: Changes, columns: int) -> list[str]:
     """How fine the comparison sees, and from where it knows how far runs differ."""
     new, base = changes.runs
     if new == base == 1:
-        source = "as seen on machines of this kind: --base A B C estimates it"
+        source = "as seen on machines of this kind (--base A B C estimates it)"
     else:
-        source = f"as {new} of the new file and {base} of the base show"
+        source = f"estimated from {new} + {base} runs"
     spread = f", repeats by {100 * changes.repeat_spread:.1f}%"
     text = (
         f"`same` means within {100 * changes.same:.3g}%; runs differ by"
         f" {100 * changes.run_spread:.1f}%{spread * math.isfinite(changes.repeat_spread)},"
-        f" {source}; the middle row changed by {percent(math.exp(changes.shift))}; a row alone is"
-        f" called from {percent(changes.least_row)} on"
+        f" {source}; the median change is {percent(math.exp(changes.shift))}; a row alone is called"
+        f" only from {percent(changes.least_row)} on, because a few rows differ far more by chance"
     )
     return wrapped(text, columns)
 
@@ -207,8 +207,8 @@ def seen_line(changes: Changes) -> str:
     left = ", ".join(f"{count} {why}" for why, count in changes.not_compared.items())
     bands = sum(one.sizes != "" for one in changes.groups)
     return (
-        f"looked at {len(changes.rows)} rows, {len(changes.groups) - bands} groups of them and"
-        f" {bands} bands of sizes; left out: {left or 'nothing'}"
+        f"looked at {len(changes.rows)} rows, {len(changes.groups) - bands} groups, {bands} bands;"
+        f" left out: {left or 'nothing'}"
     )
 
 
