@@ -49,7 +49,8 @@ _LEAST_SHARED = 0.3  # of the spread of a row, what rows share, where the files 
 class Change:
     """Rows taken together: what names them, and which sizes, "" for all; ratio: of times, new over
     base; places: which rows; sureness: the normal deviate that is as unlikely as the change;
-    purity: the share of the rows whose change is nearer to the group's than to none.
+    purity: the share of the rows whose change is nearer to the group's than to none. is_named:
+    whether its rows have something in common but that they changed.
     """
 
     names: tuple[str, ...]
@@ -61,6 +62,7 @@ class Change:
     verdict: Verdict
     sureness: float
     purity: float
+    is_named: bool = True
 
     @property
     def rows(self) -> int:
@@ -172,6 +174,7 @@ def _single_rows(rows: pd.DataFrame, noise: Noise) -> Iterator[Change]:
                 verdict=verdict if abs(math.log(middle)) >= MINOR else "same",
                 sureness=math.sqrt(-2 * log_chance),
                 purity=1.0,
+                is_named=False,
             )
             break
 

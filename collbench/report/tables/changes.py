@@ -98,13 +98,14 @@ def _groups(changes: Changes, *, is_colored: bool) -> list[str]:
 
 def telling(groups: Sequence[Change]) -> list[Change]:
     """Of the groups that changed the fewest that say what did: the largest of those that are nearly
-    as sure as the surest, groups first whose rows all changed, and none that shares most rows with
-    one before it, unless it changed otherwise.
+    as sure as the surest, groups first whose rows have something in common and all changed, and
+    none that shares most rows with one before it, unless it changed otherwise.
     """
     left = [one for one in groups if one.verdict in _WORDS]
     said: list[Change] = []
     while left:
-        pure = [one for one in left if one.purity >= _PURE] or left
+        named = [one for one in left if one.is_named] or left
+        pure = [one for one in named if one.purity >= _PURE] or named
         surest = max(one.sureness for one in pure)
         next_one = max(
             (one for one in pure if one.sureness >= _NEARLY * surest), key=lambda one: one.rows
