@@ -6,12 +6,12 @@ What is assumed, because the files cannot show it:
   machine, or how far rows' ratios scatter around their neighbours', where that is more.
 - Where all runs of the base are of one day and the new file is of another, the prior of days is
   added to what the runs show.
-- Deviations between runs have tails like Student's t with three degrees of freedom, or heavier
-  where the runs show that.
+- Deviations between runs have the tails that the runs show, carried on as powers; with few runs,
+  also those of Student's t with three degrees of freedom.
 Intervals cover 95 of 100 true ratios, each by itself. Better and worse take the number of rows and
-of groups into account: where nothing changed, one comparison in twenty calls any. Changes under
-MINOR are called same even where they are certain. `same` means that the whole interval lies within
-the threshold.
+of groups into account: where nothing changed, at most one comparison in twenty calls any (see
+docs/results/comparisons.md). Changes under MINOR are called same even where they are certain.
+`same` means that the whole interval lies within the threshold.
 """
 
 import math
@@ -33,7 +33,7 @@ from collbench.analysis.groups import (
 )
 from collbench.analysis.join import apart, differences, join, match_mode
 from collbench.analysis.noise import Array, Noise, Side, are_sure, row_noise
-from collbench.analysis.priors import kinds_of, prior
+from collbench.analysis.priors import machine_kinds, prior
 from collbench.results.frame import texts_of
 from collbench.util.errors import UsageError
 
@@ -48,9 +48,9 @@ class Changes:
     """The outcome. rows: what was compared, with ratio, low, high (of times, new over base) and
     verdict beside the columns of both files (base's as name_base). not_compared: how many rows, by
     why; losses: what the base has and the new file lacks. differences: name, new, base. same: what
-    `same` means, as a share. Spreads are of
-    logarithms, of one repeat and of one run; shift is the median of all changes; least_row: from
-    which ratio on a typical row alone is called. runs: how many the new side and the base have.
+    `same` means, as a share. Spreads are of logarithms, of one repeat and of one run; shift is the
+    median of all changes; least_row: from which ratio on a typical row alone is called. runs: how
+    many the new side and the base have.
     """
 
     rows: pd.DataFrame
@@ -194,7 +194,7 @@ def judge(
     """The verdicts of rows, of which both sides are known as numbers: see row_noise."""
     sizes = rows["size_bytes"].to_numpy(dtype=np.float64)
     backends = rows["backend"].to_numpy(dtype=object).astype(str)
-    known = prior(kinds_of(rows), sizes)
+    known = prior(machine_kinds(rows), sizes)
     noise = row_noise(
         new, base, sizes, backends, known, is_alike=is_alike, is_another_day=is_another_day
     )

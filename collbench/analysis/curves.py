@@ -252,13 +252,8 @@ def automatic(curves: Iterable[Curve]) -> tuple[Curve, ...]:
     )
 
 
-def heat_maps(frame: "pd.DataFrame") -> tuple[HeatMap, ...]:
+def heat_maps(summary: Summary) -> tuple[HeatMap, ...]:
     """A map for every knob of each group that took two values or more."""
-    return heat_maps_of(summarise(frame))
-
-
-def heat_maps_of(summary: Summary) -> tuple[HeatMap, ...]:
-    """The maps of a summary."""
     groups = _groups(summary)
     asked = {name for names in summary.knobs.values() for name in names}
     knobs = ("algo", "proto", *(name for name in KNOB_FIELDS if name in asked))

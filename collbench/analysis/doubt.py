@@ -1,18 +1,16 @@
 """Why a set of rows cannot show which configuration is best, and what to do about it. Pure."""
 
-import re
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import median
 
 from collbench.analysis.best import Summary
-from collbench.analysis.rows import DISTURBED, Row
+from collbench.analysis.rows import CORES, DISTURBED, Row
 from collbench.results.statistics import is_noisy
 
 MOSTLY = 0.5  # share of rows that are noise: from here on the report says so first
 LEAST_REPEATS = 9  # that are advised: from 6 on an interval leaves the slowest and fastest out
-_CORES = re.compile(r"\((\d+) cores\)")  # in `device` of rows that CPUs measured
 _DISTURBANCES = {
     "other-processes": "other processes were busy",
     "throttled": "clocks were throttled",
@@ -107,7 +105,7 @@ def _crowded(rows: Sequence[Row]) -> tuple[int, int] | None:
     counts = [
         (row.ranks // max(1, row.hosts), int(cores[1]))
         for row in rows
-        if (cores := _CORES.search(row.device)) is not None
+        if (cores := CORES.search(row.device)) is not None
     ]
     return max((one for one in counts if one[0] >= one[1]), default=None)
 

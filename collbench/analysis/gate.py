@@ -37,12 +37,10 @@ def losses(both: "pd.DataFrame", names: Collection[str]) -> tuple[Loss, ...]:
     if len(unchecked):  # there, but without the check
         seen = gone[point].merge(unchecked, how="left", on=point, indicator="again")["again"]
         gone = gone[(seen == "left_only").to_numpy()]
-    backends = set(both["backend"][new == "ok"]) if "backend" in both else set()
-    backends_base = both["backend_base"] if "backend_base" in both else both["backend"]
-    peers = sorted({name for name in backends_base[was_right] if is_peer(name)} - backends)
-    if "backend_base" in both:  # matched by the workload: one file has the peer alone
-        peers = []
-    else:
+    peers: list[str] = []
+    if "backend" in names:  # else one file may have the peer alone
+        here, there = (set(both["backend"][side == "ok"]) for side in (new, base))
+        peers = sorted(name for name in there - here if is_peer(name))
         gone = gone[~gone["backend"].isin(peers)]
     waived = int(((new == "waived") & was_right & (both["side"] == "both")).sum())
     failed = int(new.isin(["wrong", "error"]).sum())

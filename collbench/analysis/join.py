@@ -28,6 +28,8 @@ RUNS = "|"  # between the times of two runs
 MatchMode = Literal["knobs", "workload", "knobs but ranks"]
 _WORKLOAD = ["op", "dtype", "redop", "root", "placement", "ranks", "size_bytes"]
 _OF_RANKS = {"ranks", "hosts", "count", "group"}
+# columns in which rows of a sweep differ most
+_TELLING = ("op", "backend", "algo", "proto", "channels", "ranks", "root", "size_bytes")
 _EMPTY_VALUES = {"", "0", "auto", "none"}
 _COUNTED_NOTES = (*DISTURBED, "noisy", "in-cache", "far-below-ceiling")
 
@@ -268,9 +270,19 @@ def _merged(frame: pd.DataFrame, names: list[str], separator: str) -> pd.DataFra
     return merged
 
 
+def _has_repeats(frame: pd.DataFrame) -> bool:
+    """Whether two rows measured the same thing. Only those that agree in what differs most are
+    compared in every column, which takes three times as long.
+    """
+    may_repeat = frame.duplicated(list(_TELLING), keep=False)
+    if may_repeat.all():
+        return bool(frame.duplicated(list(KEY)).any())
+    return bool(frame.loc[may_repeat, list(KEY)].duplicated().any())
+
+
 def together(frame: pd.DataFrame) -> tuple[pd.DataFrame, int]:
     """A frame in which repeated rows are one row with all repeats, and how many were merged."""
-    if is_foreign(frame) or not frame.duplicated(list(KEY)).any():
+    if is_foreign(frame) or not _has_repeats(frame):
         return frame, 0
     kept, _ = _one_a_key(_keyed(frame, "knobs"), [*KEY, "conditions"], "knobs", "")
     before = frame["time_us"].to_numpy()[kept.index]

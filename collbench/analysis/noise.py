@@ -28,7 +28,7 @@ MAD_TO_SD = 1.4826  # of a normal distribution
 WINDOW_ROWS = 48
 # degrees of freedom that the neighbours' variance counts for beside a row's own runs
 NEIGHBOUR_FREEDOM = 16.0
-# Deviations between runs have tails like Student's t of so many degrees of freedom, or heavier.
+# Few deviations are taken to have tails like Student's t of so many degrees of freedom.
 TAIL_FREEDOM = 3.0
 # Beyond a share of the largest deviations that were seen, chances fall by a power of the deviation:
 # shares, powers. The rarer a share, the more of the tail is behind it.

@@ -2,7 +2,6 @@
 it: the shipped `profiles/spread`, each made of pairs of runs between which nothing had changed.
 """
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -12,13 +11,13 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from collbench.analysis.rows import CORES
 from collbench.util.catalog import load
 
 Array: TypeAlias = NDArray[np.float64]
 # the largest size at which latency and not the links' rate sets the time
 LATENCY_UP_TO = 1 << 20
 _ON_CPUS = ("cpu", "reference")
-_CORES = re.compile(r"\(\d+ cores\)")  # in `device` of rows that CPUs measured
 # beyond the largest deviation that was seen, chances fall by this power of it
 _RARE_POWER = 6.0
 
@@ -84,12 +83,12 @@ def prior(kinds: Sequence[str], sizes: Array) -> Prior:
     )
 
 
-def kinds_of(rows: pd.DataFrame) -> list[str]:
+def machine_kinds(rows: pd.DataFrame) -> list[str]:
     """What measured each row: "gpu", "cpu", or "model"."""
     kinds: dict[tuple[str, str, str], str] = {}
     values = list(zip(rows["backend"], rows["device"], rows["notes"], strict=True))
     for backend, device, notes in set(values):
-        is_cpu = backend in _ON_CPUS or _CORES.search(device) is not None
+        is_cpu = backend in _ON_CPUS or CORES.search(device) is not None
         kind = "cpu" if is_cpu else "gpu"
         kinds[backend, device, notes] = "model" if "modelled" in notes.split() else kind
     return [kinds[value] for value in values]

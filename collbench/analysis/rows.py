@@ -8,6 +8,7 @@ such as the channels that the tool chose for a size, do not break a curve.
 """
 
 import math
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from itertools import islice
@@ -31,6 +32,7 @@ KNOB_FIELDS = tuple(knob.name for knob in BY_STAGE if knob.name not in ("algo", 
 LEAST_GAIN = 1.02
 DISTURBED = ("throttled", "clocks-low", "other-processes")
 SIZES = {knob.name for knob in BY_STAGE if knob.unit == "bytes"}
+CORES = re.compile(r"\((\d+) cores\)")  # in `device` of rows that CPUs measured
 _AGREEMENT = 1 + NOISY_SPREAD  # the slowest over the fastest: up to here repeats cannot be noisy
 KNOB_NAMES = {knob.name: knob.label for knob in BY_STAGE}
 _OWN = UNASKED["algo"]

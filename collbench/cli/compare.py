@@ -252,10 +252,9 @@ def _loaded(files: Sequence[Path]) -> Sequence["ResultFile"]:
     if len(loaded) > 1:
         return loaded
     from collbench.analysis.join import together
-    from collbench.results.frame import may_repeat
 
     (one,) = loaded
-    frame, again = together(one.frame) if may_repeat(one.frame) else (one.frame, 0)
+    frame, again = together(one.frame)
     if again:
         say(
             f"{one.name}: {again} rows measure what a row before them does: their repeats are"

@@ -29,8 +29,6 @@ from collbench.util.errors import UsageError
 if TYPE_CHECKING:
     import pandas as pd
 
-# Columns in which rows of a sweep differ most.
-_TELLING = ("op", "backend", "algo", "proto", "channels", "ranks", "root", "size_bytes")
 _ROWS_AT_ONCE = 20_000
 _BYTES_AT_ONCE = 1 << 20
 _NOT_PRINTED = bytes([*range(10), *range(11, 32), 127])  # of ASCII, but line ends
@@ -63,13 +61,6 @@ def frame_of(records: Sequence[Record]) -> "pd.DataFrame":
         else:
             columns[name] = pd.Series(values, dtype=str)
     return pd.DataFrame(columns, columns=list(COLUMNS))
-
-
-def may_repeat(frame: "pd.DataFrame") -> bool:
-    """Whether two rows may have measured the same thing: whether they agree in what differs most,
-    which takes a third of the time of comparing everything.
-    """
-    return bool(frame.duplicated(list(_TELLING)).any())
 
 
 def texts_of(frame: "pd.DataFrame", name: str) -> list[str]:

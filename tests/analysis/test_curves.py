@@ -8,6 +8,7 @@ from itertools import product
 
 import pytest
 
+from collbench.analysis.best import summarise
 from collbench.analysis.curves import Curve, automatic, curves, envelope, heat_maps, pairs
 from collbench.report.plots.lines import (
     MOST_CHANGED,
@@ -105,11 +106,13 @@ def test_envelope_and_automatic_choice_name_their_configurations() -> None:
 
 def test_only_rows_that_are_right_count() -> None:
     assert curves(frame(row(status="waived"), row((10.0,), status="wrong"))) == ()
-    assert heat_maps(frame(row(status="waived"))) == ()
+    assert heat_maps(summarise(frame(row(status="waived")))) == ()
 
 
 def test_heat_maps_tell_the_share_of_the_best_of_each_value() -> None:
-    channels, algorithm = sorted(heat_maps(frame(*sweep())), key=lambda one: one.knob, reverse=True)
+    channels, algorithm = sorted(
+        heat_maps(summarise(frame(*sweep()))), key=lambda one: one.knob, reverse=True
+    )
     assert (algorithm.knob, algorithm.values, algorithm.sizes) == (
         "algorithm",
         ("ring", "tree"),
@@ -121,16 +124,16 @@ def test_heat_maps_tell_the_share_of_the_best_of_each_value() -> None:
 
 
 def test_a_value_that_was_not_measured_at_a_size_is_unknown_there() -> None:
-    [one] = heat_maps(frame(row((10.0,)), row((20.0,), algo="tree"), row((20.0,), size_bytes=2048)))
+    given = frame(row((10.0,)), row((20.0,), algo="tree"), row((20.0,), size_bytes=2048))
+    [one] = heat_maps(summarise(given))
     assert one.share[0] == (1.0, 1.0)
     assert one.share[1][0] == 0.5
     assert math.isnan(one.share[1][1])
 
 
 def test_knobs_in_bytes_are_told_as_sizes_and_in_their_order() -> None:
-    [one] = heat_maps(
-        frame(*[row((10.0,), buffsize=size) for size in (4 << 20, 64 << 10, 512 << 10)])
-    )
+    given = frame(*[row((10.0,), buffsize=size) for size in (4 << 20, 64 << 10, 512 << 10)])
+    [one] = heat_maps(summarise(given))
     assert (one.knob, one.values) == ("buffer", ("64K", "512K", "4M"))
 
 

@@ -4,7 +4,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from collbench.analysis.priors import kinds_of, prior
+from collbench.analysis.priors import machine_kinds, prior
 from collbench.util import catalog
 
 SIZES = np.array([64.0, 1 << 20, 1 << 21, 1 << 30])
@@ -44,4 +44,4 @@ def test_kinds() -> None:
         ],
         columns=["backend", "device", "notes"],
     )
-    assert kinds_of(rows) == ["gpu", "gpu", "cpu", "gpu", "cpu", "model"]
+    assert machine_kinds(rows) == ["gpu", "gpu", "cpu", "gpu", "cpu", "model"]

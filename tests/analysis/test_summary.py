@@ -208,7 +208,7 @@ def test_every_knob_is_told_everywhere(knob: str) -> None:
     assert {
         tuple(value for key, value in curve.knobs if key == name) for curve in curves(given)
     } == {(str(value),) for value in values}
-    [told] = heat_maps(given)
+    [told] = heat_maps(summarise(given))
     assert (told.knob, sorted(told.share)) == (name, [(0.5,), (1.0,)])
     # two files: a row joins its own value only
     assert {key[-1] for key in join(given, [given[1:]]).compared[[knob]].itertuples()} == {

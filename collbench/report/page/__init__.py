@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from collbench import __version__
 from collbench.analysis.best import Summary, configurations, summarise
 from collbench.analysis.changes import compare
-from collbench.analysis.curves import curves_of, heat_maps_of
+from collbench.analysis.curves import curves_of, heat_maps
 from collbench.report.colors import css_classes, css_variables
 from collbench.report.drawings.svg import clean
 from collbench.report.page import tables
@@ -76,7 +76,7 @@ def page(
         tables.glance(summary),
         tables.best_of_sizes(summary),
         single_launches(summary),
-        tables.knobs(heat_maps_of(summary)),
+        tables.knobs(heat_maps(summary)),
         tables.odd(summary),
         tables.links(loaded),
         health(loaded),
