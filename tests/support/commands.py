@@ -5,6 +5,7 @@ import pytest
 from collbench.cli import run
 
 MODEL = ["sweep", "--backend", "model", "--ranks", "4", "--repeats", "1"]
+ONE_REPEAT = ("sweep", "--backend", "cpu", "--ranks", "2", "--algo", "ring", "--repeats", "1")
 
 
 def invoke(capfd: pytest.CaptureFixture[str], *args: str) -> tuple[int, str, str]:

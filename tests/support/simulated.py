@@ -1,0 +1,132 @@
+"""Sweeps that are made up, of which it is known how far their runs differ."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from collbench.results.record import COLUMNS
+
+ALGOS = ("ring", "tree", "star", "twoshot", "halving")
+TEXT = {
+    "op",
+    "backend",
+    "algo",
+    "proto",
+    "transport",
+    "direct",
+    "p2p",
+    "reload",
+    "specialize",
+    "dtype",
+    "redop",
+    "placement",
+    "group",
+    "repeat_times_us",
+    "limit",
+    "status",
+    "reason",
+    "notes",
+    "run",
+    "host",
+    "device",
+    "versions",
+    "timestamp",
+}
+REAL = {
+    "time_us",
+    "time_low_us",
+    "time_high_us",
+    "algbw_gbs",
+    "busbw_gbs",
+    "ceiling_gbs",
+    "percent",
+    "wrong",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Noise:
+    """Of times, as logarithms: of repeats, of a row between runs, of all rows between runs; heavy:
+    rows' spreads differ by a factor of two.
+    """
+
+    repeats: int = 3
+    within: float = 0.003
+    between: float = 0.003
+    drift: float = 0.001
+    is_heavy: bool = False
+
+
+NOISES = [
+    Noise(),
+    Noise(is_heavy=True),
+    Noise(repeats=5, within=0.01, between=0.005),
+    Noise(within=0.05, between=0.03, drift=0.01, is_heavy=True),
+    Noise(repeats=4, within=0.002, between=0.004),
+    Noise(within=0.001, between=0.0, drift=0.0),
+]
+
+
+def sweep(
+    noise: Noise,
+    seed: int,
+    algos: tuple[str, ...] = ALGOS,
+    sizes: int = 10,
+    knobs: int = 1,
+    slower: Mapping[int, float] | None = None,
+) -> pd.DataFrame:
+    """Rows of every algorithm, size and number of channels, as a sweep would have them; slower: by
+    row, how much.
+    """
+    random = np.random.default_rng(seed)
+    rows = [
+        {
+            "algo": algo,
+            "channels": channels,
+            "size_bytes": 4096 * 4**size,
+            "count": 1024 * 4**size,
+            "time": 5 + 0.0001 * 4096 * 4**size,
+        }
+        for algo in algos
+        for channels in range(1, knobs + 1)
+        for size in range(sizes)
+    ]
+    frame = pd.DataFrame(rows)
+    spread = noise.within * np.exp(random.normal(0, 0.6 if noise.is_heavy else 0, len(frame)))
+    middle = (
+        np.log(frame["time"])
+        + random.normal(0, noise.drift)
+        + random.normal(0, noise.between, len(frame))
+    )
+    middle += np.log1p(pd.Series(slower or {}, dtype="float64").reindex(frame.index).fillna(0.0))
+    times = np.exp(
+        middle.to_numpy()[:, None]
+        + spread[:, None] * random.normal(size=(len(frame), noise.repeats))
+    )
+    frame["repeat_times_us"] = [";".join(f"{time:.6g}" for time in row) for row in times]
+    frame["time_us"] = np.median(times, axis=1)
+    fixed: dict[str, Any] = {
+        "op": "allreduce",
+        "backend": "cuda",
+        "proto": "simple",
+        "dtype": "float32",
+        "redop": "sum",
+        "placement": "out",
+        "group": "local",
+        "ranks": 4,
+        "hosts": 1,
+        "repeats": noise.repeats,
+        "status": "ok",
+        "run": f"run{seed}",
+        "host": "a",
+        "device": "4 x GPU",
+        "versions": "collbench 1; nccl 2.28 with NCCL_ALGO=Ring",
+    }
+    frame = frame.assign(**fixed)
+    for name in COLUMNS:
+        if name not in frame:
+            frame[name] = "" if name in TEXT else float("nan") if name in REAL else 0
+    return frame[list(COLUMNS)]
