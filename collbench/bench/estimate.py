@@ -14,7 +14,7 @@ from collbench.backends.base import (
     auto_iterations,
     rotations,
 )
-from collbench.backends.cpu.backend import sets_of
+from collbench.backends.cpu.layout import sets_of
 from collbench.planning.cost import MachineCosts, price
 from collbench.planning.plan import Plan
 from collbench.spec.case import Case

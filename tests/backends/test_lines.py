@@ -12,6 +12,7 @@ import pytest
 from collbench.backends.base import Batch
 from collbench.backends.cpu import backend as cpu
 from collbench.backends.cpu import lines
+from collbench.backends.cpu.layout import layout
 from collbench.backends.cpu.lines import LineFlags, fifo_wire_bytes, refuse_repeats
 from collbench.bench.runner import plan_points
 from collbench.cli import run
@@ -35,7 +36,7 @@ class Pair:
     """Two ranks in this process, which take turns: rank 0 sends, then rank 1 receives."""
 
     def __init__(self, plan: Plan) -> None:
-        self.plan, self.at = plan, cpu.layout(plan, 1)
+        self.plan, self.at = plan, layout(plan, 1)
         self.memory = np.zeros(self.at.total, np.uint8)
         self.ranks = [
             cpu.CpuRank(RankContext(rank=rank, n=2, arena=self.memory.data)) for rank in range(2)

@@ -12,6 +12,7 @@ import pytest
 
 from collbench.backends.base import Batch
 from collbench.backends.cpu import backend as cpu
+from collbench.backends.cpu.layout import own_bytes
 from collbench.backends.net.proxy import DataComm
 from collbench.launch.group import RankContext, WorkerGroup
 from collbench.launch.local import LocalGroup
@@ -148,7 +149,7 @@ def run(
     def serve(number: int) -> None:
         rank = cpu.CpuRank(RankContext(rank=number, n=plan.n))
         rank.data_comm = DataComm(FakeComm(world, number), OSError)
-        rank.reserve(cpu.own_bytes(plan, hot=True))
+        rank.reserve(own_bytes(plan, hot=True))
         rank.load(plan, True, 1, False)
         try:
             for answer in (
@@ -235,7 +236,7 @@ def test_a_rank_whose_own_messages_do_not_leave_says_so() -> None:
         DataComm,
         SimpleNamespace(comm=None, fault=OSError, barrier=lambda *args: [1], calm=lambda: None),
     )
-    rank.reserve(cpu.own_bytes(plan, hot=True))
+    rank.reserve(own_bytes(plan, hot=True))
     rank.load(plan, True, 1, False)
     with pytest.raises(HangError, match="the messages of rank 1 do not leave"):
         rank.prepare(plan.digest, True, Batch(deadline_s=1.0))

@@ -14,7 +14,7 @@ import random
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache, partial
+from functools import partial
 from importlib.util import find_spec
 from statistics import fmean
 from typing import TYPE_CHECKING
@@ -33,21 +33,29 @@ from collbench.backends.base import (
     Samples,
     Session,
     SessionOptions,
-    accumulates,
     checked_sets,
     clocked,
     compare_output,
     poison_again,
     prepare_buffers,
     repeat_on_cpus,
-    rotations,
     sets_in_turn,
     stride_bytes,
     timed_sets,
 )
-from collbench.backends.cpu.flags import LINE_WORDS, YIELDS_A_LOOK, crowd, flag_words, patience
+from collbench.backends.cpu.flags import LINE_WORDS, YIELDS_A_LOOK, flag_words, patience
 from collbench.backends.cpu.interpreter import Bound, Runner, bind
-from collbench.backends.cpu.lines import Binder, fifo_wire_bytes, refuse_repeats
+from collbench.backends.cpu.layout import (
+    CpuLayout,
+    aligned,
+    has_lines,
+    is_all_net,
+    layout,
+    own_bytes,
+    sets_of,
+    shared_bytes,
+)
+from collbench.backends.cpu.lines import Binder, refuse_repeats
 from collbench.backends.net.proxy import Proxy, data_comm_of, ends
 from collbench.launch.group import Group, RankContext, WorkerGroup
 from collbench.launch.launcher import INSTALL_HINT, described_library, find_mpirun
@@ -55,7 +63,7 @@ from collbench.launch.local import MAP_NORESERVE
 from collbench.machine.host import cpu_name, own_pages
 from collbench.planning.lowering import Region, actors
 from collbench.planning.plan import Plan
-from collbench.planning.transports.net import label, seats
+from collbench.planning.transports.net import seats
 from collbench.spec.dtypes import dtype
 from collbench.spec.pattern import Wrong, compute
 from collbench.util.errors import CollbenchError, HangError, UnavailableError
@@ -63,10 +71,6 @@ from collbench.util.errors import CollbenchError, HangError, UnavailableError
 if TYPE_CHECKING:
     from collbench.spec.dtypes import Array
 
-LINE_BYTES = LINE_WORDS * 8
-# operands bound for all sets of buffers of a plan, by all ranks of a core together: a few seconds
-# of work
-MAX_BOUND = 50_000
 # of Python and the kernel, which a rank does not share: to begin with, for each operand bound, and
 # for each connection whose entry in the tables of all ranks it looks at
 _RANK_BYTES, _OPERAND_BYTES, _CONNECTION_BYTES = 8 << 20, 6000, 18_000
@@ -81,73 +85,6 @@ _TRANSPORTS = {
 _ORDERED = ("x86_64", "amd64")
 # Plans by their hash that ranks are about to be forked with: none of them travels to any rank.
 _INHERITED: dict[str, Plan] = {}
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CpuLayout:
-    """Where a plan's parts lie in the memory of a shared-memory domain, in bytes; `rotations` sets
-    of user buffers, each as many ranks of `stride` as a domain has.
-
-    net: the rank's ends of its connections to other domains, behind all that, or in memory of the
-    rank's own if the domain's is shared.
-    """
-
-    flags: int
-    fifos: int
-    tmp: int
-    user: int
-    stride: int
-    rotations: int
-    total: int
-    net: int
-
-
-def sets_of(plan: Plan, *, hot: bool) -> int:
-    """Sets of user buffers that launches take in turn: enough to pass the cache, but no more than
-    the ranks of a core can bind. The driver decides it for all ranks, which may see other cores.
-    """
-    bound = crowd(plan) * plan.operand_count()
-    least = 1 + accumulates(plan.problem)
-    return min(rotations(plan.problem, hot=hot), max(least, MAX_BOUND // bound))
-
-
-@lru_cache(maxsize=256)
-def layout(plan: Plan, sets: int) -> CpuLayout:
-    """Control words, flags, FIFOs, scratch memory, user buffers, each from a cache line of its
-    own.
-    """
-    ranks, stride = max(seats(plan.domains, plan.n)) + 1, stride_bytes(plan.problem)
-    flags = (plan.n + 1) * LINE_BYTES
-    fifos = _aligned(flags + flag_words(plan) * 8)
-    tmp = _aligned(
-        fifos
-        + (fifo_wire_bytes(plan) if has_lines(plan) else 0 if is_all_net(plan) else plan.fifo_bytes)
-    )
-    user = _aligned(tmp + ranks * _aligned(plan.tmp_bytes), 4096)
-    return CpuLayout(
-        flags=flags,
-        fifos=fifos,
-        tmp=tmp,
-        user=user,
-        stride=stride,
-        rotations=sets,
-        total=user + sets * ranks * stride,
-        net=max(len(ends(plan, rank)) for rank in range(plan.n)) * plan.slots * plan.slot_bytes,
-    )
-
-
-def is_all_net(plan: Plan) -> bool:
-    """Whether no two ranks share memory."""
-    return label(plan.domains) == "net"
-
-
-def has_lines(plan: Plan) -> bool:
-    """Whether the plan's data carries its own flags."""
-    return plan.proto != "simple"
-
-
-def _aligned(offset: int, to: int = LINE_BYTES) -> int:
-    return -(-offset // to) * to
 
 
 @dataclass(slots=True)
@@ -219,7 +156,7 @@ class CpuRank(CpuTimedRank[str]):
         mine = actors(plan, self.rank)
         flags = memory[where.flags : where.flags + flag_words(plan) * 8].data.cast("q")
         fifo_bytes = plan.slots * plan.slot_bytes
-        first = _aligned(where.total, 4096) if is_own else 0
+        first = aligned(where.total, 4096) if is_own else 0
         fifos = {
             edge: self.own[first + k * fifo_bytes : first + (k + 1) * fifo_bytes]
             for k, edge in enumerate(ends(plan, self.rank))
@@ -266,7 +203,7 @@ class CpuRank(CpuTimedRank[str]):
                     at.in_offset if region.space == "in" else at.out_offset
                 )
             elif region.space == "tmp":
-                base = where.tmp + loaded.seats[region.owner] * _aligned(plan.tmp_bytes)
+                base = where.tmp + loaded.seats[region.owner] * aligned(plan.tmp_bytes)
             elif region.owner in fifos:
                 memory, base = fifos[region.owner], 0
             else:
@@ -449,17 +386,6 @@ class CpuRank(CpuTimedRank[str]):
         loaded.runner.launch(loaded.programs[0], deadline_s)
         self._barrier(loaded, deadline_s)
         return self._buffer(loaded, 0, "out").copy()
-
-
-def shared_bytes(plan: Plan, *, hot: bool) -> int:
-    """Shared memory that a plan needs on each host."""
-    return 0 if is_all_net(plan) else layout(plan, sets_of(plan, hot=hot)).total
-
-
-def own_bytes(plan: Plan, *, hot: bool) -> int:
-    """Memory of its own that a rank needs for a plan."""
-    where = layout(plan, sets_of(plan, hot=hot))
-    return where.net + (_aligned(where.total, mmap.PAGESIZE) if is_all_net(plan) else 0)
 
 
 class CpuSession(Session[Plan]):
