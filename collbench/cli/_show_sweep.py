@@ -99,34 +99,30 @@ def _screen(
     def styled(line: str, style: Style) -> str:
         return click.style(printable(line), **style) if has_colours else printable(line)
 
+    remarks, done_s, start = Remarks(), 0.0, time.monotonic()
+
+    def left() -> str:
+        return format_duration(_left_s(total_s, done_s, time.monotonic() - start))
+
     if not is_terminal(out):
-        remarks, done_s, start = Remarks(), 0.0, time.monotonic()
 
         def count(seconds: float) -> None:
             nonlocal done_s
             done_s += seconds
             if remarks.due():
-                left_s = (total_s / max(done_s, 1e-9) - 1) * (time.monotonic() - start)
-                remark(f"Measured {done_s / total_s:.0%}; about {format_duration(left_s)} left.")
+                remark(f"Measured {done_s / total_s:.0%}; about {left()} left.")
 
         yield (lambda line, style: say(styled(line, style), file=out, color=has_colours), count)
         return
     from rich.console import Console
-    from rich.progress import (
-        BarColumn,
-        Progress,
-        TaskProgressColumn,
-        TextColumn,
-        TimeRemainingColumn,
-    )
+    from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn
     from rich.text import Text
 
     columns = (
         TextColumn("measuring"),
         BarColumn(),
         TaskProgressColumn(),
-        TimeRemainingColumn(),
-        TextColumn("left"),
+        TextColumn("{task.description} left"),
     )
     with Progress(
         *columns,
@@ -134,17 +130,32 @@ def _screen(
         transient=True,
         auto_refresh=False,
     ) as progress:
-        task = progress.add_task("sweep", total=max(total_s, 1e-9))
+        task = progress.add_task(left(), total=max(total_s, 1e-9))
 
         def show(line: str, style: Style) -> None:
             progress.console.print(Text.from_ansi(styled(line, style)), soft_wrap=True)
             progress.refresh()
 
         def advance(seconds: float) -> None:
-            progress.advance(task, seconds)
+            nonlocal done_s
+            done_s += seconds
+            progress.update(task, completed=done_s, description=left())
             progress.refresh()
 
         yield show, advance
+
+
+def _left_s(total_s: float, done_s: float, elapsed_s: float) -> float:
+    """Seconds left: at first by the estimate, more and more by what was measured.
+
+    The first rows may take long for what is not repeated, as compiling.
+
+    >>> round(_left_s(total_s=60, done_s=1, elapsed_s=12)), _left_s(60, 60, 90)
+    (70, 0.0)
+    """
+    share = min(1.0, done_s / max(total_s, 1e-9))
+    pace = elapsed_s / done_s if done_s else 1.0
+    return max(0.0, total_s - done_s) * (share * pace + 1 - share)
 
 
 def show_points(
