@@ -1,9 +1,9 @@
-"""Duplex: direct, with what a rank sends and what it receives on tracks of their own, so that both
-directions of its links are used at once.
+"""Duplex: direct, with what a rank sends and what it receives or keeps on tracks of their own, so
+that both directions of its links are used at once.
 
-The same messages in one hop; a CTA that sends never waits for what others send. It takes twice the
-CTAs a channel, and pays where a slot is long on its way and what goes in both directions at once
-costs little: through host memory, and over messages.
+The same messages in one hop; a CTA that sends never waits for what others send, nor copies within
+its rank. It takes twice the CTAs a channel, and pays where a slot is long on its way and what goes
+in both directions at once costs little: through host memory, and over messages.
 """
 
 from collbench.schedules.algorithms import direct
@@ -16,11 +16,11 @@ def _apart(program_of: ProgramOf) -> ProgramOf:
     """The direct program, its only round cut in two."""
 
     def program(world: World, rank: int) -> Program:
-        """Sends and own copies, and what is received."""
+        """What is sent, and what the rank keeps or receives."""
         ((steps,),) = (track.rounds for track in program_of(world, rank))
-        received = tuple(step for step in steps if step.recv)
-        sent = tuple(step for step in steps if not step.recv)
-        return Track(name="out", rounds=(sent,)), Track(name="in", rounds=(received,))
+        sent = tuple(step for step in steps if step.send)
+        kept = tuple(step for step in steps if not step.send)
+        return Track(name="out", rounds=(sent,)), Track(name="in", rounds=(kept,))
 
     return program
 
