@@ -90,6 +90,7 @@ class Method(NamedTuple):
     reload: str
     specialize: str
     buffers: str
+    pdl: str
     limit: str
     status: str
     reason: str
@@ -182,6 +183,7 @@ class Row(_OwnColumns):
     reload: str
     specialize: str
     buffers: str
+    pdl: str
     limit: str
     status: str
     reason: str

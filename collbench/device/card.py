@@ -109,7 +109,8 @@ def _uuid(raw: bytes) -> str:
 
 class Launch:
     """A kernel with its grid and arguments, ready to be queued any number of times. cluster: CTAs
-    of a thread block cluster, a divisor of the grid.
+    of a thread block cluster, a divisor of the grid. is_dependent: it takes its place on the GPU
+    before the launch in front of it has ended; the kernel itself waits for that.
     """
 
     def __init__(
@@ -121,18 +122,23 @@ class Launch:
         args: Sequence[bytes],
         *,
         cluster: int = 1,
+        is_dependent: bool = False,
     ) -> None:
         self._launch = card.cupy.cuda.driver.launchKernel
         self._buffers = [ctypes.create_string_buffer(arg, len(arg)) for arg in args]
         self._pointers = (ctypes.c_void_p * len(args))(*map(ctypes.addressof, self._buffers))
         self._shape = (function, *grid, 1, block, 1, 1, 0)
-        self._clustered = (
-            driver_calls.ClusterLaunch(function, grid, block, cluster) if cluster > 1 else None
+        self._attributed = (
+            driver_calls.AttributedLaunch(
+                function, grid, block, cluster=cluster, is_dependent=is_dependent
+            )
+            if cluster > 1 or is_dependent
+            else None
         )
 
     def __call__(self, stream: int) -> None:
-        if self._clustered:
-            self._clustered.queue(stream, ctypes.addressof(self._pointers))
+        if self._attributed:
+            self._attributed.queue(stream, ctypes.addressof(self._pointers))
         else:
             self._launch(*self._shape, stream, ctypes.addressof(self._pointers), 0)
 
@@ -300,8 +306,8 @@ class Card:
     def resident_ctas(self, function: int, threads: int, cluster: int = 1) -> int:
         """CTAs of a kernel that can be resident at once."""
         if cluster > 1:
-            return driver_calls.ClusterLaunch(
-                function, (cluster, 1), threads, cluster
+            return driver_calls.AttributedLaunch(
+                function, (cluster, 1), threads, cluster=cluster
             ).resident_ctas()
         return (
             int(self.driver.occupancyMaxActiveBlocksPerMultiprocessor(function, threads, 0))

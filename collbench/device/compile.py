@@ -46,6 +46,7 @@ DTYPE_NUMBER = {
     "float8_e4m3fn": 8,
     "float8_e5m2": 9,
 }
+PDL_NUMBER = {"off": 0, "early": 1, "late": 2}  # as in program.cuh
 # the most sources plus targets for which the code of a step is unrolled: the rank's own data, that
 # of seven peers, and the result
 MAX_UNROLLED = 9
@@ -86,9 +87,12 @@ def kernel_source(
         "THREADS": kernel.threads,
         "SLOTS": plan.slots,
         "SLICED": int(plan.slices > 1),
+        "PDL": PDL_NUMBER[kernel.pdl],
         "NARROW": int(is_narrow(plan)),
         "PARTS": plan.parts if plan.is_interleaved else 0,
     }
+    unit = 8 if kernel.proto == "ll" else 16
+    values |= {"ALIGNED": int(not any_size and is_aligned(plan, unit))}
     if drop_after is not None:
         values["INJECT_DROP"] = drop_after
     if kernel.proto == "simple":
@@ -99,8 +103,6 @@ def kernel_source(
             "SHAPES": " ".join(f"SHAPE({sources},{targets})" for sources, targets in small),
         }
         return Source(file="simple.cu", macros=_sorted(values))
-    unit = 16 if kernel.proto == "ll128" else 8
-    values |= {"ALIGNED": int(not any_size and is_aligned(plan, unit))}
     values |= {
         "SINGLE": int(fits_one_loop(plan)),
         "UNCREDITED": int(not any_size and needs_no_credits(plan)),

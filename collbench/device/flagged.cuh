@@ -84,6 +84,11 @@ static __device__ __forceinline__ bool keep_waiting(const Args& a, const Walk& w
 
 extern "C" __global__ void __launch_bounds__(THREADS, 1)
         collbench_run(const __grid_constant__ Args a) {
+#ifndef COMPILED_PROGRAM
+    __shared__ Program program;
+    load_program(a.program, program);
+#endif
+    wait_for_launch_in_front();
     const State state = a.state[blockIdx.x];
     // waits that last check the abort word; a check here would delay every launch
     bool given_up = false;
@@ -96,9 +101,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
     for (int e = 0; e < SENDING; ++e) seen[e] = load_relaxed(local_flag(w, a.sending[e]));
 #endif
 #else
-    __shared__ Program program;
     __shared__ u64 seen[SENDING + !SENDING];
-    load_program(a.program, program);
     for (int e = threadIdx.x; e < SENDING; e += THREADS)
         seen[e] = load_relaxed(local_flag(w, a.sending[e]));
     __syncthreads();
@@ -154,6 +157,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
 #if SINGLE
         advance(a, w);
 #endif
+        allow_launch_behind();
         __syncthreads();  // all threads have read the state and their lines
 #if !UNCREDITED
         EACH(k, track.first_head, track.heads, {

@@ -28,6 +28,11 @@ struct Words {
     uint4 v[4];
 };
 
+static __device__ __forceinline__ uint4 shuffled(uint4 v, u32 from) {
+    return make_uint4(__shfl_sync(~0u, v.x, from), __shfl_sync(~0u, v.y, from),
+        __shfl_sync(~0u, v.z, from), __shfl_sync(~0u, v.w, from));
+}
+
 // The 16-byte unit of payload that vector g of a lane holds; -1 for an odd vector of a lane that
 // ends a line.
 static __device__ __forceinline__ int unit_of(int g, u32 lane) {
@@ -37,22 +42,19 @@ static __device__ __forceinline__ int unit_of(int g, u32 lane) {
 
 static __device__ __forceinline__ void load_user(Words& words, const char* from, int bytes,
         u32 lane, int pairs) {
-    const bool is_aligned = (u64)from % 16 == 0;
+    const u32 skip = ALIGNED ? 0 : (u64)from % 16;
+    uint4 next[4];
 #pragma unroll
     for (int g = 0; g < 4; ++g) {
-        words.v[g] = make_uint4(0, 0, 0, 0);
-        const int unit = unit_of(g, lane);
-        const int left = bytes - unit * 16;
-        if (g >= pairs * 2 || unit < 0 || left <= 0) continue;
-        if (ALIGNED || (is_aligned && left >= 16)) {
-            words.v[g] = load16(from + unit * 16);
-        } else {
-            const bool by_eight = (u64)from % 8 == 0;
-            const uint2 x = load8(from + unit * 16, left, by_eight);
-            const uint2 y =
-                left > 8 ? load8(from + unit * 16 + 8, left - 8, by_eight) : make_uint2(0, 0);
-            words.v[g] = make_uint4(x.x, x.y, y.x, y.y);
-        }
+        words.v[g] = next[g] = make_uint4(0, 0, 0, 0);
+        const int first = unit_of(g, lane) * 16, last = (first + 16 < bytes ? first + 16 : bytes) - 1;
+        if (g >= pairs * 2 || first < 0 || first >= bytes) continue;
+        words.v[g] = load16(from + first - skip);
+        if (skip) next[g] = load16(vector_of<16>(from + last));
+    }
+    if (skip) {
+#pragma unroll
+        for (int g = 0; g < 4; ++g) words.v[g] = joined(words.v[g], next[g], skip);
     }
     if (lane % 8 == 7) {
 #pragma unroll
@@ -63,9 +65,41 @@ static __device__ __forceinline__ void load_user(Words& words, const char* from,
     }
 }
 
+// Store the bytes [first, first + 16) of a tile's payload, as far as they exist, in elements.
+static __device__ __noinline__ void store_part(char* to, int first, uint4 v, int bytes) {
+    const u64 halves[2] = {(u64)v.y << 32 | v.x, (u64)v.w << 32 | v.z};
+#pragma unroll 1
+    for (int at = 0; at < 16; at += ITEM)
+        if (first + at >= 0 && first + at < bytes)
+            store_item(to + first + at, (at < 8 ? halves[0] : halves[1]) >> at % 8 * 8);
+}
+
+// Where `to` is not aligned: a lane joins the end of the unit before its own with the beginning of
+// its own, and stores the aligned vector. Elements fill the first and the last vector. Not inlined:
+// long code comes too late.
+static __device__ __noinline__ void store_shifted(char* to, const Words words, int bytes, u32 lane,
+        int pairs) {
+    const u32 skip = (u64)to % 16;
+#pragma unroll
+    for (int g = 0; g < 4; ++g) {
+        if (g >= pairs * 2) break;
+        // the unit before is the previous lane's, passing over a lane that ends a line
+        const u32 previous = lane - (g % 2 && lane % 8 == 0 ? 2 : 1);
+        const int unit = unit_of(g, lane), first = unit * 16 - (int)skip;
+        const uint4 own = words.v[g], carried = words.v[g > 0 ? g - 1 : 0];
+        uint4 before = shuffled(own, previous);
+        const uint4 last = shuffled(carried, g % 2 ? 31 : 30);
+        if (lane == 0) before = last;
+        if (unit < 0 || unit * 16 >= bytes) continue;
+        const uint4 v = joined(before, own, 16 - skip);
+        if (first >= 0 && first + 16 <= bytes) store16(to + first, v);
+        else store_part(to, first, v, bytes);
+        if (unit * 16 + 16 >= bytes) store_part(to, first + 16, joined(own, own, 16 - skip), bytes);
+    }
+}
+
 static __device__ __forceinline__ void store_user(char* to, Words words, int bytes, u32 lane,
         int pairs) {
-    const bool is_aligned = (u64)to % 16 == 0;
     if (lane % 8 == 7) {
 #pragma unroll
         for (int g = 1; g < 4; g += 2) {
@@ -73,20 +107,16 @@ static __device__ __forceinline__ void store_user(char* to, Words words, int byt
             words.v[g - 1].w = words.v[g].y;
         }
     }
+    if (!ALIGNED && (u64)to % 16) {
+        store_shifted(to, words, bytes, lane, pairs);
+        return;
+    }
 #pragma unroll
     for (int g = 0; g < 4; ++g) {
-        const int unit = unit_of(g, lane);
-        const int left = bytes - unit * 16;
-        if (g >= pairs * 2 || unit < 0 || left <= 0) continue;
-        if (ALIGNED || (is_aligned && left >= 16)) {
-            store16(to + unit * 16, words.v[g]);
-        } else {
-            const bool by_eight = (u64)to % 8 == 0;
-            store8(to + unit * 16, make_uint2(words.v[g].x, words.v[g].y), left, by_eight);
-            if (left > 8)
-                store8(to + unit * 16 + 8, make_uint2(words.v[g].z, words.v[g].w), left - 8,
-                    by_eight);
-        }
+        const int first = unit_of(g, lane) * 16;
+        if (g >= pairs * 2 || first < 0 || first >= bytes) continue;
+        if (ALIGNED || first + 16 <= bytes) store16(to + first, words.v[g]);
+        else store_part(to, first, words.v[g], bytes);
     }
 }
 

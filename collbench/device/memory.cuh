@@ -15,6 +15,13 @@ typedef unsigned short u16;
 typedef unsigned int u32;
 typedef unsigned long long u64;
 
+[[maybe_unused]] static __device__ __forceinline__ uint2 low(uint4 v) {
+    return make_uint2(v.x, v.y);
+}
+[[maybe_unused]] static __device__ __forceinline__ uint2 high(uint4 v) {
+    return make_uint2(v.z, v.w);
+}
+
 // A number that is a type, so that code which depends on it is resolved at compile time.
 template <u32 K>
 struct Index {
@@ -74,6 +81,29 @@ static __device__ __forceinline__ void store16(char* at, uint4 v) {
                  : "memory");
 }
 
+// The address of the aligned vector, of WIDTH bytes, that holds the byte at `at`. What lies outside of
+// an allocation is never read with it, because the byte lies inside.
+template <u32 WIDTH>
+static __device__ __forceinline__ const char* vector_of(const char* at) {
+    return (const char*)((u64)at / WIDTH * WIDTH);
+}
+
+// Sixteen bytes that begin at `skip` of the first of two neighbouring vectors.
+static __device__ __forceinline__ uint4 joined(uint4 a, uint4 b, u32 skip) {
+    if (skip & 8) {
+        a = make_uint4(a.z, a.w, b.x, b.y);
+        b.x = b.z;
+        b.y = b.w;
+    }
+    if (skip & 4) {
+        a = make_uint4(a.y, a.z, a.w, b.x);
+        b.x = b.y;
+    }
+    const u32 bits = skip % 4 * 8;
+    return make_uint4(__funnelshift_r(a.x, a.y, bits), __funnelshift_r(a.y, a.z, bits),
+        __funnelshift_r(a.z, a.w, bits), __funnelshift_r(a.w, b.x, bits));
+}
+
 // A whole line with its flags. It never comes from a cache that the peer's store does not reach.
 static __device__ __forceinline__ uint4 load_line(const char* at) {
     uint4 v;
@@ -115,22 +145,22 @@ static __device__ __forceinline__ void store_item(char* at, u64 bits) {
 #endif
 }
 
-// Eight bytes of user memory, of which `bytes` exist, aligned to the element. With ALIGNED all of
-// them exist and are aligned to eight bytes.
+static __device__ __forceinline__ uint2 load_pair(const char* at) {
+    uint2 v;
+    asm volatile("ld.global.v2.u32 {%0, %1}, [%2];"
+                 : "=r"(v.x), "=r"(v.y)
+                 : "l"(at)
+                 : "memory");
+    return v;
+}
+
+// Eight bytes of user memory, of which `bytes` exist: what stands in the place of the others is of no
+// use. With ALIGNED all of them exist and are aligned to eight bytes.
 static __device__ __forceinline__ uint2 load8(const char* at, int bytes, bool is_aligned) {
-    uint2 v = make_uint2(0, 0);
-    if (ALIGNED || (is_aligned && bytes >= 8)) {
-        asm volatile("ld.global.v2.u32 {%0, %1}, [%2];"
-                     : "=r"(v.x), "=r"(v.y)
-                     : "l"(at)
-                     : "memory");
-        return v;
-    }
-    u64 word = 0;
-#pragma unroll
-    for (int i = 0; i < 8 / ITEM; ++i)
-        if (i * ITEM < bytes) word |= load_item(at + i * ITEM) << (i * ITEM * 8 % 64);
-    return make_uint2((u32)word, (u32)(word >> 32));
+    if (ALIGNED || is_aligned) return load_pair(at);
+    const uint2 a = load_pair(vector_of<8>(at));
+    const uint2 b = load_pair(vector_of<8>(at + (bytes < 8 ? bytes : 8) - 1));
+    return low(joined(make_uint4(a.x, a.y, b.x, b.y), make_uint4(0, 0, 0, 0), (u64)at % 8));
 }
 
 static __device__ __forceinline__ void store8(char* at, uint2 v, int bytes, bool is_aligned) {

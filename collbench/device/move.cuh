@@ -2,84 +2,111 @@
 // time, at any alignment.
 //
 // WORKERS, the number of threads that do it, is a constant of the file that includes this one.
-// UNROLL: 16-byte accesses that a thread has in flight for one operand.
+// UNROLL: 16-byte accesses that a thread has in flight for one operand. ALIGNED: all operands and
+// sizes are multiples of 16 bytes.
 #pragma once
 #include "reduce.cuh"
 
 [[maybe_unused]] constexpr u32 WARPS = WORKERS / 32;
+constexpr u32 LINE = 128;  // a link carries whole lines of this size best
 
-[[maybe_unused]] static __device__ __forceinline__ uint2 low(uint4 v) {
-    return make_uint2(v.x, v.y);
-}
-[[maybe_unused]] static __device__ __forceinline__ uint2 high(uint4 v) {
-    return make_uint2(v.z, v.w);
+// The part of an operand in [begin, end), 16 bytes a thread and access, DEPTH accesses of each
+// operand in flight. Targets are aligned to 16 bytes; sources too, unless ANYWHERE.
+template <int DEPTH, bool ANYWHERE, int SOURCES, int TARGETS>
+static __device__ __forceinline__ void move_vectors(char* const (&source)[SOURCES],
+        char* const (&target)[TARGETS], u32 begin, u32 end, bool divide, u32 ranks) {
+    constexpr u32 HUNK = DEPTH * 512;
+    const u32 lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+    for (u32 hunk = begin + warp * HUNK; hunk < end; hunk += WARPS * HUNK) {
+        const u32 mine = hunk + lane * 16;
+        uint4 v[SOURCES][DEPTH], next[SOURCES][DEPTH];
+#pragma unroll
+        for (int s = 0; s < SOURCES; ++s)
+#pragma unroll
+            for (int u = 0; u < DEPTH; ++u) {
+                if (DEPTH == 1 && mine >= end) continue;
+                const char* from = source[s] + mine + u * 512;
+                v[s][u] = load16(ANYWHERE ? vector_of<16>(from) : from);
+                if (ANYWHERE) next[s][u] = load16(vector_of<16>(from + 15));
+            }
+#pragma unroll
+        for (int u = 0; u < DEPTH; ++u) {
+            if (ANYWHERE)
+#pragma unroll
+                for (int s = 0; s < SOURCES; ++s)
+                    v[s][u] = joined(v[s][u], next[s][u], (u64)(source[s] + begin) % 16);
+            uint4 result = v[0][u];
+            if constexpr (SOURCES > 1) {
+                Sum a, b;
+                a.start(low(v[0][u]));
+                b.start(high(v[0][u]));
+#pragma unroll
+                for (int s = 1; s < SOURCES; ++s) {
+                    a.add(low(v[s][u]));
+                    b.add(high(v[s][u]));
+                }
+                const uint2 x = a.finish(divide, ranks), y = b.finish(divide, ranks);
+                result = make_uint4(x.x, x.y, y.x, y.y);
+            }
+#pragma unroll
+            for (int t = 0; t < TARGETS; ++t)
+                if (DEPTH > 1 || mine < end) store16(target[t] + mine + u * 512, result);
+        }
+    }
 }
 
-// Reduce sources to targets: 16 bytes a thread and access where all are aligned, element by element
-// where they are not.
+// One element.
+template <int SOURCES, int TARGETS>
+static __device__ __forceinline__ void move_item(char* const (&source)[SOURCES],
+        char* const (&target)[TARGETS], u32 at, bool divide, u32 ranks) {
+    u64 word = load_item(source[0] + at);
+    if constexpr (SOURCES > 1) {
+        Sum sum;
+        sum.start(make_uint2((u32)word, (u32)(word >> 32)));
+#pragma unroll
+        for (int s = 1; s < SOURCES; ++s) {
+            word = load_item(source[s] + at);
+            sum.add(make_uint2((u32)word, (u32)(word >> 32)));
+        }
+        const uint2 v = sum.finish(divide, ranks);
+        word = (u64)v.y << 32 | v.x;
+    }
+#pragma unroll
+    for (int t = 0; t < TARGETS; ++t) store_item(target[t] + at, word);
+}
+
+// Whether operands lie at the same place of their vectors.
+template <int COUNT>
+static __device__ __forceinline__ bool are_alike(char* const (&operand)[COUNT], const char* other) {
+    u64 apart = 0;
+#pragma unroll
+    for (int k = 0; k < COUNT; ++k) apart |= (u64)operand[k] - (u64)other;
+    return apart % 16 == 0;
+}
+
+// Reduce sources to targets, which lie at the same place of their vectors: whole lines of the first
+// target by vectors, the bytes before and after them by elements.
 template <int SOURCES, int TARGETS>
 static __device__ __forceinline__ void move(char* const (&source)[SOURCES],
         char* const (&target)[TARGETS], u32 bytes, bool divide, u32 ranks) {
     constexpr int DEEP = SOURCES <= 2 ? UNROLL : SOURCES <= 4 ? (UNROLL + 1) / 2 : (UNROLL + 3) / 4;
-    const u32 lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-    u64 bits = 0;
-#pragma unroll
-    for (int s = 0; s < SOURCES; ++s) bits |= (u64)source[s];
-#pragma unroll
-    for (int t = 0; t < TARGETS; ++t) bits |= (u64)target[t];
-    u32 at = 0;
-    if (bits % 16 == 0) {
-        auto pass = [&](auto depth, u32 begin, u32 end) {
-            constexpr int U = decltype(depth)::value;
-            constexpr u32 HUNK = U * 512;
-            for (u32 hunk = begin + warp * HUNK; hunk < end; hunk += WARPS * HUNK) {
-                const u32 mine = hunk + lane * 16;
-                uint4 v[SOURCES][U];
-#pragma unroll
-                for (int s = 0; s < SOURCES; ++s)
-#pragma unroll
-                    for (int u = 0; u < U; ++u)
-                        if (U > 1 || mine < end) v[s][u] = load16(source[s] + mine + u * 512);
-#pragma unroll
-                for (int u = 0; u < U; ++u) {
-                    uint4 result = v[0][u];
-                    if constexpr (SOURCES > 1) {
-                        Sum a, b;
-                        a.start(low(v[0][u]));
-                        b.start(high(v[0][u]));
-#pragma unroll
-                        for (int s = 1; s < SOURCES; ++s) {
-                            a.add(low(v[s][u]));
-                            b.add(high(v[s][u]));
-                        }
-                        const uint2 x = a.finish(divide, ranks), y = b.finish(divide, ranks);
-                        result = make_uint4(x.x, x.y, y.x, y.y);
-                    }
-#pragma unroll
-                    for (int t = 0; t < TARGETS; ++t)
-                        if (U > 1 || mine < end) store16(target[t] + mine + u * 512, result);
-                }
-            }
-        };
-        const u32 deep = bytes / (DEEP * 512) * (DEEP * 512);
-        if constexpr (DEEP > 1) pass(Index<DEEP>{}, 0, deep);
-        at = bytes / 16 * 16;
-        pass(Index<1>{}, DEEP > 1 ? deep : 0, at);
-    }
-    for (at += threadIdx.x * ITEM; at < bytes; at += WORKERS * ITEM) {
-        u64 word = load_item(source[0] + at);
-        if constexpr (SOURCES > 1) {
-            Sum sum;
-            sum.start(make_uint2((u32)word, (u32)(word >> 32)));
-#pragma unroll
-            for (int s = 1; s < SOURCES; ++s) {
-                word = load_item(source[s] + at);
-                sum.add(make_uint2((u32)word, (u32)(word >> 32)));
-            }
-            const uint2 v = sum.finish(divide, ranks);
-            word = (u64)v.y << 32 | v.x;
-        }
-#pragma unroll
-        for (int t = 0; t < TARGETS; ++t) store_item(target[t] + at, word);
-    }
+    auto vectors = [&](auto depth, auto anywhere, u32 begin, u32 end) {
+        constexpr int U = decltype(depth)::value;
+        constexpr bool ANYWHERE = decltype(anywhere)::value;
+        const u32 deep = begin + (end - begin) / (U * 512) * (U * 512);
+        if constexpr (U > 1)
+            move_vectors<U, ANYWHERE>(source, target, begin, deep, divide, ranks);
+        move_vectors<1, ANYWHERE>(source, target, U > 1 ? deep : begin, end, divide, ranks);
+    };
+#if ALIGNED
+    vectors(Index<DEEP>{}, Index<0>{}, 0, bytes);
+#else
+    const u32 before = -(u32)(u64)target[0] % LINE;
+    const u32 begin = before < bytes ? before : bytes;
+    const u32 end = begin + (bytes - begin) / 16 * 16;
+    if (are_alike(source, target[0])) vectors(Index<DEEP>{}, Index<0>{}, begin, end);
+    else vectors(Index<SOURCES == 1 ? DEEP : (DEEP + 1) / 2>{}, Index<1>{}, begin, end);
+    for (u32 at = threadIdx.x * ITEM; at < begin + bytes - end; at += WORKERS * ITEM)
+        move_item(source, target, at < begin ? at : at - begin + end, divide, ranks);
+#endif
 }

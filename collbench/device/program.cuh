@@ -36,6 +36,22 @@ static __device__ __forceinline__ void unrolled(Body&& body) {
 #define OPERANDS _Pragma("unroll 1")
 #endif
 
+// Programmatic dependent launch: PDL says when the launch behind this one may take its place on the
+// GPU, which it does once every CTA has allowed it.
+enum Pdl { PDL_OFF = 0, PDL_EARLY = 1, PDL_LATE = 2 };
+
+// Wait until the launch in front has ended and all that it wrote is visible. Nothing that a launch
+// writes may be read before.
+static __device__ __forceinline__ void wait_for_launch_in_front() {
+    if (PDL == PDL_EARLY) asm volatile("griddepcontrol.launch_dependents;");
+    if (PDL != PDL_OFF) asm volatile("griddepcontrol.wait;" ::: "memory");
+}
+
+// The work of this CTA is nearly done.
+static __device__ __forceinline__ void allow_launch_behind() {
+    if (PDL == PDL_LATE) asm volatile("griddepcontrol.launch_dependents;");
+}
+
 // Copy the program to shared memory, by all threads together. A barrier must follow.
 static __device__ __forceinline__ void load_program(const Program* from, Program& to) {
     static_assert(sizeof(Program) % 4 == 0, "copied by words");

@@ -256,7 +256,7 @@ class _ProgramBuilder:
             and self._same(step.src[0], target, problem.in_place)
         ):
             target = None
-        targets = [] if target is None else [OperandRef(_KIND[target.buffer], chunk=target.chunk)]
+        targets = []  # those of peers first: they are waited for
         for edge in step.send:
             end, number = self.sending[edge], self.messages_sent.get(edge, 0)
             message = self.plan.messages_of_port[self.rank, edge.peer, edge.port][number]
@@ -266,6 +266,8 @@ class _ProgramBuilder:
                 targets.append(
                     OperandRef(PEER_OUT, end, chunk=message.places[sent_index[s, edge]].chunk)
                 )
+        if target is not None:
+            targets.append(OperandRef(_KIND[target.buffer], chunk=target.chunk))
         if targets:
             divides = DIVIDE if place in self.plan.proof.complete and problem.redop == "avg" else 0
             self.steps.append(
@@ -350,7 +352,7 @@ def is_narrow(plan: Plan) -> bool:
 
 def is_aligned(plan: Plan, unit: int) -> bool:
     """Whether the offsets and sizes of all pieces of all chunks are multiples of `unit` bytes."""
-    if plan.problem.block_bytes % unit or plan.piece_bytes % unit:
+    if any(size % unit for size in (plan.problem.block_bytes, plan.chunk_bytes, plan.piece_bytes)):
         return False
     return all(
         (loop.offset | loop.size | loop.chunk) % unit == 0

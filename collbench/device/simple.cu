@@ -9,7 +9,7 @@
 // by the workers. Counters of slices read need no fence, because the loads have completed.
 //
 // Macros besides those of types.cuh: THREADS; UNROLL, 16-byte accesses that a thread has in flight
-// for one operand; SHAPES, a list of SHAPE(sources, targets) that the program uses; WIDE if some of
+// for one operand; ALIGNED if all pieces begin and end at multiples of 16 bytes; SHAPES, a list of SHAPE(sources, targets) that the program uses; WIDE if some of
 // its steps have more operands than are unrolled, and loop over them.
 #include "program.cuh"
 #include "walk.cuh"
@@ -87,6 +87,18 @@ struct Cta {
             source[s] = address(w, step.source[s], a.receiving, piece);
 #pragma unroll
         for (int t = 0; t < TARGETS; ++t) target[t] = address(w, step.target[t], a.sending, piece);
+        if constexpr (TARGETS > 1 && !ALIGNED) {
+            if (!are_alike(target, target[0])) {
+                // each target by itself; the rank's own, which may be a source too, is the last
+#pragma unroll 1
+                for (int t = 0; t < TARGETS; ++t) {
+                    char* one[1] = {address(w, step.target[t], a.sending, piece)};
+                    move<SOURCES, 1>(source, one, piece.size, step.flags & DIVIDE, a.ranks);
+                    barrier_of_workers();
+                }
+                return;
+            }
+        }
         move<SOURCES, TARGETS>(source, target, piece.size, step.flags & DIVIDE, a.ranks);
     }
 
@@ -141,6 +153,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
     __shared__ u32 given_up;
     load_program(a.program, program);
     for (u32 i = threadIdx.x; i < RECEIVING + SENDING; i += THREADS) seen[i] = 0;
+    wait_for_launch_in_front();
     if (threadIdx.x == 0) given_up = load_relaxed(a.abort);
     const State state = a.state[blockIdx.x];
     if (a.delay_ns) delay(a, state.launch);
@@ -184,6 +197,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
             w.slice = 0;
         }
     }
+    allow_launch_behind();
     // wait until the peers have read what they pull zero-copy, before the next launch overwrites it
     if (threadIdx.x < 32 && !given_up)
         for (u32 k = lane; k < track.backs; k += 32)

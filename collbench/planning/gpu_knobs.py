@@ -3,6 +3,7 @@
 The numbers are those of profiles/tuning; here are the rules that pick a table, and the formulas.
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -13,6 +14,7 @@ from collbench.planning.protocols.ll import LL_LINE_PAYLOAD
 from collbench.planning.protocols.ll128 import WARP_PAYLOAD
 from collbench.planning.tuning import (
     ANY_SIZE,
+    ChannelRow,
     ClusterTuning,
     GpuTuning,
     Ll128Channels,
@@ -23,6 +25,7 @@ from collbench.planning.tuning import (
     ShmTuning,
     SimpleChannels,
     row_for,
+    rows_of,
 )
 from collbench.schedules.ir import Schedule
 from collbench.schedules.passes import direct_count, widest_message
@@ -38,6 +41,7 @@ LEAST_CHUNK_BYTES = 16  # a vector of one access
 CHUNK_GRAIN_BYTES = 64  # chunks that the planner chooses are multiples of a cache line
 # FIFOs and scratch memory take 7/8 of what is allowed; the rest is for flags and alignment.
 BUDGET_PARTS, BUDGET_OF = 7, 8
+SLACK_OF = 16  # chunks may exceed the largest of the table by this part of it, together
 SHORT_RING_HOPS = 2  # hops that a ring of two ranks has at most
 
 
@@ -125,10 +129,13 @@ def launch_knobs(
     own = -(-facts.share // channels)  # bytes of a chunk on one channel, if one loop does it all
     allowed = limits.memory_bytes * BUDGET_PARTS // BUDGET_OF // channels
     largest = _largest_chunk(case, proto, facts, tuning, channels, slices)
-    whole = -(-own // CHUNK_GRAIN_BYTES) * CHUNK_GRAIN_BYTES
+    # no loop for a small rest, which would cost a hand-over
+    loops = max(1, -((largest // SLACK_OF - own) // largest))
+    largest = max(largest, -(-own // loops))
+    whole = -(-min(own, largest) // CHUNK_GRAIN_BYTES) * CHUNK_GRAIN_BYTES
     roomy = _roomy_chunk(proto, facts, allowed, slots, slices)
     roomy = roomy // CHUNK_GRAIN_BYTES * CHUNK_GRAIN_BYTES
-    chunk = case.chunk or max(LEAST_CHUNK_BYTES, min(whole, largest, roomy))
+    chunk = case.chunk or max(LEAST_CHUNK_BYTES, min(whole, roomy))
     threads = case.threads or _threads(case, proto, facts, tuning, min(own, chunk))
     if threads % WARP or not MIN_THREADS <= threads <= MAX_THREADS:
         raise ScheduleError(f"{threads} threads of a CTA", "use a multiple of 32 from 64 to 1024")
@@ -302,23 +309,28 @@ def _slices(case: Case, proto: str, facts: _Facts, tuning: GpuTuning) -> int:
 
 def _channels(case: Case, proto: str, facts: _Facts, tuning: GpuTuning) -> int:
     """Channels, as far as each of them has something to do."""
-    p2p = tuning.p2p
+    p2p, share = tuning.p2p, facts.share
+
+    def channels_for(size: int, rows: Iterable[ChannelRow]) -> int:
+        return row_for(size, rows_of(case.ranks, rows)).channels
+
     if facts.by_transport or proto == "simple":
         rows = p2p.simple.channels[_simple_channels(facts)]
-        by_size = facts.by_transport or row_for(case.size_bytes, rows)
-        return min(by_size.channels, max(1, facts.share // p2p.simple.least_share))
+        by_transport = facts.by_transport
+        by_size = by_transport.channels if by_transport else channels_for(case.size_bytes, rows)
+        return min(by_size, max(1, share // p2p.simple.least_share))
     if proto == "ll":
         several: LlChannels = "reduction" if collective(case.op).is_reduction else "several_peers"
-        return row_for(
-            facts.share, p2p.ll.channels["one_peer" if facts.fifos == 1 else several]
-        ).channels
+        return channels_for(share, p2p.ll.channels["one_peer" if facts.fifos == 1 else several])
     one: Ll128Channels = "pipelined" if facts.shape.is_pipelined else "one_peer"
     rows = p2p.ll128.channels["several_peers" if facts.fifos > 1 else one]
-    return min(row_for(facts.share, rows).channels, max(1, facts.share // WARP_PAYLOAD))
+    return min(channels_for(share, rows), max(1, share // WARP_PAYLOAD))
 
 
 def _simple_channels(facts: _Facts) -> SimpleChannels:
     """The table that says how many channels protocol simple uses in memory of peers."""
+    if facts.shape.tracks > 1 and facts.shape.hops == 1:
+        return "duplex"
     if not facts.widest:
         return "zero_copy"
     if not facts.is_clustered:

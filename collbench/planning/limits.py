@@ -24,7 +24,8 @@ MAX_ENDS = 70
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
     """What a GPU has for one launch: CTAs that can be resident, bytes that FIFOs may take,
-    clusters, and whether all GPUs reach their peers' memory.
+    clusters and with them dependent launches (both from sm_90 on), and whether all GPUs reach their
+    peers' memory.
 
     orders: rank orders that use the links best. hosts: of the ranks, where there are several
     (world.host_numbers).

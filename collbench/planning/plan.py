@@ -36,7 +36,7 @@ from collbench.schedules.verify.check import Proof, check
 from collbench.schedules.zero_copy import push_zero_copy
 from collbench.spec.case import Problem
 from collbench.spec.collectives import OpName, collective
-from collbench.spec.knobs import P2p
+from collbench.spec.knobs import LaunchMode, P2p
 from collbench.spec.world import World
 from collbench.util.errors import ScheduleError
 from collbench.util.units import format_size
@@ -67,7 +67,8 @@ class Kernel:
     reload: read a line again once its flag was seen (ll128). cluster: neighbouring CTAs that the
     GPU places together (thread block clusters, from sm_90 on); 1: no clusters. ctas: of the kernel
     that reduces, or copies within its GPU, beside the copy engine; 0 where nothing needs one, and
-    where every channel and track has a CTA.
+    where every channel and track has a CTA. pdl: when the launch behind may take its place on the
+    GPU (programmatic dependent launch, from sm_90 on).
     """
 
     proto: str
@@ -77,6 +78,7 @@ class Kernel:
     reload: bool = True
     specialized: bool = False
     ctas: int = 0
+    pdl: LaunchMode = "off"
 
     def credit_batch(self, slots: int) -> int:
         """How many slots the kernel gives back at a time: see device/flagged.cuh."""

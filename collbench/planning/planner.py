@@ -38,12 +38,12 @@ from collbench.planning.lowering import refuse_too_many
 from collbench.planning.plan import Kernel, Plan, along, lay_out, made_direct, proved
 from collbench.planning.protocols import FAMILY as PROTOCOLS
 from collbench.planning.transports import ce, net
-from collbench.planning.tuning import CopyEngineTuning, cpu_tuning, gpu_tuning
+from collbench.planning.tuning import CopyEngineTuning, GpuTuning, cpu_tuning, gpu_tuning, row_for
 from collbench.schedules.ir import Schedule
 from collbench.schedules.passes import cell, direct_count, rounds_of, widest_message
 from collbench.spec.case import Case
 from collbench.spec.collectives import collective
-from collbench.spec.knobs import AUTO, P2p, unheeded
+from collbench.spec.knobs import AUTO, LaunchMode, P2p, unheeded
 from collbench.util.errors import ScheduleError
 from collbench.util.units import format_size
 
@@ -271,6 +271,7 @@ def _plan_kernels(case: Case, limits: Limits, orders: Orders, hosts: tuple[int, 
         cluster=knobs.cluster,
         reload=case.reload != "off",
         specialized=_is_specialized(case, schedule, proto),
+        pdl=_launch_mode(case, transport, tuning, limits),
     )
 
     plan = lay_out(
@@ -302,6 +303,7 @@ def _plan_kernels(case: Case, limits: Limits, orders: Orders, hosts: tuple[int, 
         buffsize=plan.slots * slot_wire_bytes(plan),
         reload="auto" if proto != "ll128" else "on" if kernel.reload else "off",
         specialize="on" if kernel.specialized else "off",
+        pdl=kernel.pdl,
     )
     return _choice(done, schedule, plan)
 
@@ -371,6 +373,16 @@ def _is_specialized(case: Case, schedule: Schedule, proto: str) -> bool:
     )
     is_short = case.specialize == "auto" and longest <= MAX_PROGRAM_STEPS
     return proto != "simple" and (case.specialize == "on" or is_short)
+
+
+def _launch_mode(case: Case, transport: str, tuning: GpuTuning, limits: Limits) -> LaunchMode:
+    """When a launch allows the one behind it to take its place. Raises ScheduleError."""
+    if case.pdl == "auto":
+        is_measured = limits.has_clusters and transport == "p2p"
+        return row_for(case.size_bytes, tuning.p2p.pdl.rows).pdl if is_measured else "off"
+    if case.pdl != "off" and not limits.has_clusters:
+        raise ScheduleError("GPUs before sm_90 have no dependent launches", "use --pdl off")
+    return case.pdl
 
 
 def _fit_buffer(
@@ -469,6 +481,7 @@ def _plan_copies(case: Case, limits: Limits, orders: Orders, hosts: tuple[int, .
         buffsize=plan.slots * slot_wire_bytes(plan),
         reload="auto",
         specialize="off",
+        pdl="off",
     )
     return _choice(done, schedule, plan)
 
@@ -484,9 +497,9 @@ def _refuse_copies(case: Case, limits: Limits, tuning: CopyEngineTuning) -> None
         raise ScheduleError(
             "the sender's copy engine writes to the receiver: nothing is pulled", "use --p2p push"
         )
-    if case.cluster > 1 or case.reload != "auto":
+    if case.cluster > 1 or case.reload != "auto" or case.pdl not in ("auto", "off"):
         raise ScheduleError(
-            "--cluster and --ll128-reload are knobs of kernels that store over the link",
+            "--cluster, --ll128-reload and --pdl are knobs of kernels that store over the link",
             "leave those out, or use --transport p2p",
         )
     if why := ce.why_not(limits.hosts):

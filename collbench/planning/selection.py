@@ -19,6 +19,7 @@ from collbench.planning.tuning import (
     GpuTuning,
     HostsTuning,
     row_for,
+    rows_of,
 )
 from collbench.schedules.algorithms import FAMILY, needs_hosts
 from collbench.spec.case import Case
@@ -165,9 +166,7 @@ def _rows(
     """
     for table in tables:
         if case.op in table:
-            rows = tuple(
-                row for row in table[case.op].rows if not row.ranks or case.ranks in row.ranks
-            )
+            rows = rows_of(case.ranks, table[case.op].rows)
             if rows:
                 return rows
     what, served = collective(case.op), algorithms_of(case.op, has_hosts=False)

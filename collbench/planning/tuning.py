@@ -16,6 +16,7 @@ from typing import Literal, NamedTuple, NewType, TypeVar, get_args, get_origin, 
 from collbench.planning.protocols import FAMILY as PROTOCOLS
 from collbench.schedules.algorithms import FAMILY as ALGORITHMS
 from collbench.spec.collectives import collective
+from collbench.spec.knobs import LaunchMode
 from collbench.util import catalog
 from collbench.util.errors import UsageError
 from collbench.util.registry import Family
@@ -26,11 +27,11 @@ Algorithm = NewType("Algorithm", str)
 ProtocolName = NewType("ProtocolName", str)
 ANY_SIZE = Bytes(1 << 62)
 NOTE = "note"  # a key that every table may have, for readers of the file
-# The tables of a protocol's channels. Simple: no message needs a FIFO (zero_copy), some (mixed)
-# or all (fifo).
+# The tables of a protocol's channels. Simple: tracks exchange blocks in one hop (duplex); no message
+# needs a FIFO (zero_copy), some (mixed) or all (fifo).
 LlChannels = Literal["one_peer", "reduction", "several_peers"]
 Ll128Channels = Literal["one_peer", "pipelined", "several_peers"]
-SimpleChannels = Literal["zero_copy", "unclustered", "pipelined", "mixed", "fifo"]
+SimpleChannels = Literal["duplex", "zero_copy", "unclustered", "pipelined", "mixed", "fifo"]
 # The tables of a schedule's shape.
 ShmShape = Literal[
     "ring",
@@ -81,6 +82,14 @@ class BestRow(SizedRow):
     proto: ProtocolName = ProtocolName("simple")
 
 
+_RankedT = TypeVar("_RankedT", "BestRow", "ChannelRow")
+
+
+def rows_of(ranks: int, rows: Iterable[_RankedT]) -> tuple[_RankedT, ...]:
+    """The rows that hold for a number of ranks."""
+    return tuple(row for row in rows if not row.ranks or ranks in row.ranks)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProtocolRow(SizedRow):
     proto: ProtocolName
@@ -88,6 +97,9 @@ class ProtocolRow(SizedRow):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChannelRow(SizedRow):
+    """ranks: as in BestRow."""
+
+    ranks: tuple[int, ...] = ()
     channels: int
 
 
@@ -192,6 +204,18 @@ class ClusterTuning:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PdlRow(SizedRow):
+    pdl: LaunchMode
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PdlTable:
+    """When a launch of a size allows the one behind it to take its place."""
+
+    rows: tuple[PdlRow, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class P2pTuning:
     source: str
     protocol: tuple[ProtocolRow, ...]
@@ -200,6 +224,7 @@ class P2pTuning:
     ll128: Ll128Tuning
     simple: SimpleTuning
     cluster: ClusterTuning
+    pdl: PdlTable
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -384,6 +409,10 @@ def _value(hint: object, value: object, place: _Place) -> object:
         if is_dataclass(inner[0]):
             _check_sizes([row.up_to for row in items if isinstance(row, SizedRow)], place)
         return items
+    if get_origin(hint) is Literal:
+        if value not in get_args(hint):
+            raise place.error(f"{value!r} is none of {', '.join(get_args(hint))}")
+        return value
     return _plain(hint, value, place)
 
 

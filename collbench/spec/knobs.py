@@ -23,6 +23,9 @@ Switch = Literal["auto", "on", "off"]
 # NCCL's three ways with user buffers: of cudaMalloc; of ncclMemAlloc and registered by
 # ncclCommRegister; of ncclMemAlloc and in a symmetric window
 UserBuffers = Literal["plain", "registered", "window"]
+# When a launch allows the one behind it to take its place on the GPU
+LaunchMode = Literal["off", "early", "late"]
+Pdl = Literal["auto", "off", "early", "late"]
 Placement = Literal["out", "in"]
 SWITCHES: tuple[Switch, ...] = get_args(Switch)
 PLACEMENTS: tuple[Placement, ...] = get_args(Placement)
@@ -299,6 +302,22 @@ class Knobs:
             since=5,
         ),
     ] = "plain"
+    pdl: Annotated[
+        Pdl,
+        Knob(
+            flags=("--pdl",),
+            help=(
+                "Programmatic dependent launch: when the next launch may take its place on the GPU:"
+                " {choices} (off: when this one has ended; early: when it begins; late: when its"
+                " work is nearly done). Default: by size; off before sm_90."
+            ),
+            choices=get_args(Pdl),
+            width=5,
+            stage=4,
+            backends=("cuda",),
+            since=7,
+        ),
+    ] = "auto"
 
 
 KNOBS = tuple(

@@ -20,6 +20,7 @@ from collbench.device.compile import (
     pattern_source,
 )
 from collbench.device.program import SLOT, Program, lower
+from collbench.planning.limits import Limits
 from collbench.planning.planner import resolve
 from collbench.planning.protocols import FAMILY as PROTOCOLS
 from collbench.schedules.algorithms import FAMILY as ALGORITHMS
@@ -195,6 +196,11 @@ SHAPES: dict[str, Case] = {
 }
 
 
+def limits_of(arch: int) -> Limits:
+    """What GPUs of an architecture have."""
+    return Limits(has_clusters=arch >= 90)
+
+
 def compiled(source: Source, arch: int) -> bytes:
     """The machine code of a source. Asserts that NVRTC reports nothing."""
     made, log = compile_source(source, arch, nvrtc=nvrtc_for(arch))
@@ -233,7 +239,7 @@ def test_types_and_reductions_compile(
         ranks=3,
         size_bytes=4096,
     )
-    compiled(kernel_source(resolve(case).plan, 0), arch)
+    compiled(kernel_source(resolve(case, limits_of(arch)).plan, 0), arch)
 
 
 @pytest.mark.parametrize(
@@ -242,7 +248,7 @@ def test_types_and_reductions_compile(
 )
 def test_every_kind_of_kernel_compiles(shape: str, arch: int) -> None:
     """What the host packs has the size that the kernels assert."""
-    plan = resolve(SHAPES[shape]).plan
+    plan = resolve(SHAPES[shape], limits_of(arch)).plan
     for source in {kernel_source(plan, rank) for rank in (0, plan.n - 1)}:
         compiled(source, arch)
 

@@ -67,7 +67,9 @@ class Shape:
 
 FORMS: dict[str, tuple[Form, ...]] = {
     "simple": (
-        Form(kernel=Kernel(proto="simple", threads=96, unroll=4), direct=True, shapes=4),
+        Form(
+            kernel=Kernel(proto="simple", threads=96, unroll=4, pdl="early"), direct=True, shapes=4
+        ),
         Form(kernel=Kernel(proto="simple", threads=96, unroll=4), shapes=4),
         Form(
             kernel=Kernel(proto="simple", threads=64, unroll=2), direct=True, p2p="pull", shapes=4
@@ -88,13 +90,13 @@ FORMS: dict[str, tuple[Form, ...]] = {
         Form(kernel=Kernel(proto="simple", threads=64, unroll=2, ctas=1), transport="ce", shapes=3),
     ),
     "ll": (
-        Form(kernel=Kernel(proto="ll", threads=64, specialized=True)),
+        Form(kernel=Kernel(proto="ll", threads=64, specialized=True, pdl="early")),
         Form(kernel=Kernel(proto="ll", threads=96, unroll=2)),
         Form(kernel=Kernel(proto="ll", threads=96, unroll=2), transport="shm", each=2),
     ),
     "ll128": (
         Form(kernel=Kernel(proto="ll128", threads=64, specialized=True), shapes=1),
-        Form(kernel=Kernel(proto="ll128", threads=96)),
+        Form(kernel=Kernel(proto="ll128", threads=96, pdl="late")),
         Form(kernel=Kernel(proto="ll128", threads=64, reload=False), shapes=1, each=3),
         Form(
             kernel=Kernel(proto="ll128", threads=64, reload=False, specialized=True),

@@ -220,6 +220,7 @@ class CudaRank(GpuRank[str]):
             plan.kernel.threads,
             [args],
             cluster=plan.kernel.cluster,
+            is_dependent=plan.kernel.pdl != "off",
         )
 
     def _queue(self, loaded: LoadedGpuPlan, number: int, stream: int) -> None:
