@@ -93,6 +93,7 @@ def kernel_source(
     }
     unit = 8 if kernel.proto == "ll" else 16
     values |= {"ALIGNED": int(not any_size and is_aligned(plan, unit))}
+    values |= {"WHOLE": int(plan.problem.block_bytes % unit == 0 and values["ALIGNED"] == 1)}
     if drop_after is not None:
         values["INJECT_DROP"] = drop_after
     if kernel.proto == "simple":

@@ -115,7 +115,7 @@ static __device__ __forceinline__ void store_user(char* to, Words words, int byt
     for (int g = 0; g < 4; ++g) {
         const int first = unit_of(g, lane) * 16;
         if (g >= pairs * 2 || first < 0 || first >= bytes) continue;
-        if (ALIGNED || first + 16 <= bytes) store16(to + first, words.v[g]);
+        if (WHOLE || first + 16 <= bytes) store16(to + first, words.v[g]);
         else store_part(to, first, words.v[g], bytes);
     }
 }

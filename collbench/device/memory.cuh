@@ -6,8 +6,11 @@
 // barrier, by another thread of the CTA. ITEM is the width of an element in bytes.
 #pragma once
 
+// ALIGNED: all pieces of user memory begin at multiples of the vectors that are used. WHOLE: they end
+// there, too.
 #ifndef ALIGNED
 #define ALIGNED 0
+#define WHOLE 0
 #endif
 
 typedef unsigned char u8;
@@ -155,7 +158,7 @@ static __device__ __forceinline__ uint2 load_pair(const char* at) {
 }
 
 // Eight bytes of user memory, of which `bytes` exist: what stands in the place of the others is of no
-// use. With ALIGNED all of them exist and are aligned to eight bytes.
+// use.
 static __device__ __forceinline__ uint2 load8(const char* at, int bytes, bool is_aligned) {
     if (ALIGNED || is_aligned) return load_pair(at);
     const uint2 a = load_pair(vector_of<8>(at));
@@ -164,7 +167,7 @@ static __device__ __forceinline__ uint2 load8(const char* at, int bytes, bool is
 }
 
 static __device__ __forceinline__ void store8(char* at, uint2 v, int bytes, bool is_aligned) {
-    if (ALIGNED || (is_aligned && bytes >= 8)) {
+    if ((ALIGNED || is_aligned) && (WHOLE || bytes >= 8)) {
         asm volatile("st.global.v2.u32 [%0], {%1, %2};" ::"l"(at), "r"(v.x), "r"(v.y) : "memory");
         return;
     }

@@ -2,8 +2,7 @@
 // time, at any alignment.
 //
 // WORKERS, the number of threads that do it, is a constant of the file that includes this one.
-// UNROLL: 16-byte accesses that a thread has in flight for one operand. ALIGNED: all operands and
-// sizes are multiples of 16 bytes.
+// UNROLL: 16-byte accesses that a thread has in flight for one operand.
 #pragma once
 #include "reduce.cuh"
 
@@ -98,15 +97,11 @@ static __device__ __forceinline__ void move(char* const (&source)[SOURCES],
             move_vectors<U, ANYWHERE>(source, target, begin, deep, divide, ranks);
         move_vectors<1, ANYWHERE>(source, target, U > 1 ? deep : begin, end, divide, ranks);
     };
-#if ALIGNED
-    vectors(Index<DEEP>{}, Index<0>{}, 0, bytes);
-#else
-    const u32 before = -(u32)(u64)target[0] % LINE;
+    const u32 before = ALIGNED ? 0 : -(u32)(u64)target[0] % LINE;
     const u32 begin = before < bytes ? before : bytes;
-    const u32 end = begin + (bytes - begin) / 16 * 16;
-    if (are_alike(source, target[0])) vectors(Index<DEEP>{}, Index<0>{}, begin, end);
+    const u32 end = WHOLE ? bytes : begin + (bytes - begin) / 16 * 16;
+    if (ALIGNED || are_alike(source, target[0])) vectors(Index<DEEP>{}, Index<0>{}, begin, end);
     else vectors(Index<SOURCES == 1 ? DEEP : (DEEP + 1) / 2>{}, Index<1>{}, begin, end);
     for (u32 at = threadIdx.x * ITEM; at < begin + bytes - end; at += WORKERS * ITEM)
         move_item(source, target, at < begin ? at : at - begin + end, divide, ranks);
-#endif
 }

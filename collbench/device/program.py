@@ -173,7 +173,7 @@ class _ProgramBuilder:
                 self._step(place, steps, shape.received_index, shape.sent_index)
                 for edge in step.recv:
                     to_receive[edge] -= 1
-                    if not to_receive[edge]:
+                    if not to_receive[edge] and self._are_reads_awaited(edge):
                         self.signals.append(
                             Flag(HEAD, self.receiving[edge], self.messages_received.get(edge, 0))
                         )
@@ -193,6 +193,13 @@ class _ProgramBuilder:
         ):
             for edge in edges:
                 counts[edge] = counts.get(edge, 0) + 1
+
+    def _are_reads_awaited(self, edge: Edge) -> bool:
+        """Whether the sender ever waits until what comes along this edge was read: to reuse a slot,
+        or its own buffer.
+        """
+        messages = self.plan.messages_of_port[edge.peer, self.rank, edge.port]
+        return self.plan.p2p == "pull" or not all(message.is_direct for message in messages)
 
     def _waits(
         self,
@@ -351,11 +358,15 @@ def is_narrow(plan: Plan) -> bool:
 
 
 def is_aligned(plan: Plan, unit: int) -> bool:
-    """Whether the offsets and sizes of all pieces of all chunks are multiples of `unit` bytes."""
-    if any(size % unit for size in (plan.problem.block_bytes, plan.chunk_bytes, plan.piece_bytes)):
+    """Whether all pieces of all chunks begin at multiples of `unit` bytes. They end there, too, if
+    the size of a block is such a multiple.
+    """
+    if (plan.chunk_bytes | plan.piece_bytes) % unit:
+        return False
+    if not plan.is_interleaved and plan.problem.block_bytes % unit:
         return False
     return all(
-        (loop.offset | loop.size | loop.chunk) % unit == 0
+        (loop.offset | loop.chunk) % unit == 0
         for channel in range(plan.channels)
         for loop in plan.loops(channel)
     )

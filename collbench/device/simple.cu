@@ -9,7 +9,7 @@
 // by the workers. Counters of slices read need no fence, because the loads have completed.
 //
 // Macros besides those of types.cuh: THREADS; UNROLL, 16-byte accesses that a thread has in flight
-// for one operand; ALIGNED if all pieces begin and end at multiples of 16 bytes; SHAPES, a list of SHAPE(sources, targets) that the program uses; WIDE if some of
+// for one operand; SHAPES, a list of SHAPE(sources, targets) that the program uses; WIDE if some of
 // its steps have more operands than are unrolled, and loop over them.
 #include "program.cuh"
 #include "walk.cuh"

@@ -27,8 +27,8 @@ Algorithm = NewType("Algorithm", str)
 ProtocolName = NewType("ProtocolName", str)
 ANY_SIZE = Bytes(1 << 62)
 NOTE = "note"  # a key that every table may have, for readers of the file
-# The tables of a protocol's channels. Simple: tracks exchange blocks in one hop (duplex); no message
-# needs a FIFO (zero_copy), some (mixed) or all (fifo).
+# The tables of a protocol's channels. Simple: tracks exchange blocks in one hop (duplex); no
+# message needs a FIFO (zero_copy), some (mixed) or all (fifo).
 LlChannels = Literal["one_peer", "reduction", "several_peers"]
 Ll128Channels = Literal["one_peer", "pipelined", "several_peers"]
 SimpleChannels = Literal["duplex", "zero_copy", "unclustered", "pipelined", "mixed", "fifo"]

@@ -246,7 +246,7 @@ def test_one_hop_is_one_copy_a_peer(op: Any) -> None:
     assert (
         sum(isinstance(command, WaitCommand) for command in commands),
         sum(isinstance(command, SignalCommand) for command in commands),
-    ) == (2, 2)
+    ) == (2, 1)
 
 
 def test_what_needs_no_kernel_has_none() -> None:

@@ -122,12 +122,10 @@ class Gpus:
         else:
             first = offset - cta.a.set
             assert 0 <= first <= first + size <= _user_bytes(cta.problem, owner)
-        unit = self.sizes[cta.rank].get("ALIGNED", 0) * (
-            16 if self.plan.kernel and self.plan.kernel.proto == "ll128" else 8
-        )
-        assert not unit or (address % unit == 0 and size % unit == 0), (
-            f"{size} bytes at {address:#x} where all is a multiple of {unit}"
-        )
+        unit = 8 if self.plan.kernel and self.plan.kernel.proto == "ll" else 16
+        known = self.sizes[cta.rank]
+        assert not (size and known.get("ALIGNED") and address % unit), f"{address:#x}"
+        assert not (known.get("WHOLE") and size % unit), f"{size} bytes"
         return self.at(cta.rank, address, size)
 
     def word(self, viewer: int, address: int) -> int:
