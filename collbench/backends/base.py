@@ -428,27 +428,31 @@ def cache_notes(data_bytes: int, cache_bytes: int, *, hot: bool) -> list[str]:
     return ["hot"] if hot else ["in-cache"] if data_bytes < cache_bytes else []
 
 
+def host_data(problem: Problem, sets: int, *, hot: bool) -> tuple[int, list[str]]:
+    """Bytes of so many sets of user buffers of all ranks in host memory, and notes on them."""
+    data_bytes = sets * stride_bytes(problem) * problem.n
+    return data_bytes, cache_notes(data_bytes, last_level_cache_bytes(), hot=hot)
+
+
 def repeat_on_cpus(
     workers: WorkerGroup[CpuTimedRank[Key_contra]],
     key: Key_contra,
-    problem: Problem,
     batch: Batch,
     *,
     hot: bool,
-    sets: int,
+    data_bytes: int,
+    notes: Sequence[str],
 ) -> Samples:
     """One repeat of ranks that the CPU's clock times: run every set of buffers once and compare,
     poison, warm up, time, compare again; and the same of launches that are timed one by one, where
-    the batch asks for them.
+    the batch asks for them. data_bytes: of the user buffers of all ranks.
     """
-    data_bytes = sets * stride_bytes(problem) * problem.n
     batch = replace(batch, deadline_s=batch.deadline_s + data_bytes / SLOWEST_FILL_BYTES_S)
     limit_s = batch.deadline_s + ANSWER_S
     prepared = workers.call(CpuTimedRank.prepare, key, hot, batch, timeout_s=limit_s)
     iterations = batch.iterations or auto_iterations(max(timing.seconds for timing in prepared))
     batch = replace(batch, iterations=iterations)
     timed = workers.call(CpuTimedRank.timed, key, hot, batch, timeout_s=limit_s)
-    notes = cache_notes(data_bytes, last_level_cache_bytes(), hot=hot)
     singly: list[RankTiming] = []
     if batch.single_launches:
         launch_s = max(timing.seconds for timing in timed)
