@@ -138,8 +138,8 @@ class Session(SessionFacts, Protocol[Job_contra]):
 class SessionOpener(Protocol[Job_contra]):
     """What Backend and Peer have in common. name: the member of the family.
 
-    is_gpu: its ranks are GPUs. wants_machine: it invents times for the machine of the options.
-    has_launch_times: its ranks time launches one by one where a batch asks for that.
+    is_gpu: its launches are queued on GPUs. wants_machine: it invents times for the machine of the
+    options. has_launch_times: its ranks time launches one by one where a batch asks for that.
     """
 
     name: str
@@ -150,6 +150,12 @@ class SessionOpener(Protocol[Job_contra]):
     def why_not(self, group: Group) -> str:
         """Why this backend cannot run on that group, or an empty text."""
         return ""
+
+    def is_apart(self, job: Job_contra) -> bool:
+        """Whether a job's ranks are processes of their own on GPUs, which must not be there while
+        other ranks are measured.
+        """
+        return False
 
     def shared_bytes(self, job: Job_contra, *, hot: bool) -> int:
         """Shared memory that a job needs on each host."""

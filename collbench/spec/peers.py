@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import get_args
 
 from collbench.spec.case import Case
-from collbench.spec.knobs import KNOBS, UNASKED, Knob, UserBuffers
+from collbench.spec.knobs import KNOBS, UNASKED, Knob, NcclBuffers
 
 Variables = tuple[tuple[str, str], ...]  # of the environment, in a fixed order
 
@@ -30,9 +30,11 @@ PEERS: dict[str, dict[str, tuple[str, ...]]] = {
         "proto": tuple(NCCL_PROTOS),
         "channels": (),
         "buffsize": (),
-        "buffers": get_args(UserBuffers),
+        "buffers": get_args(NcclBuffers),
     },
 }
+# Libraries whose user buffers are in GPU memory where another backend of the sweep runs on GPUs.
+BESIDE_GPUS = ("mpi",)
 
 
 def is_of_libraries(knob: Knob) -> bool:

@@ -40,7 +40,7 @@ from collbench.planning.plan import Plan
 from collbench.spec.case import Case, Problem
 from collbench.spec.collectives import OPS, collective
 from collbench.spec.dtypes import DTYPES, REDOPS, dtype
-from collbench.spec.knobs import UserBuffers
+from collbench.spec.knobs import NcclBuffers, UserBuffers
 from collbench.util.errors import CollbenchError, HangError, RankLostError, ScheduleError
 from tests.gpu._plans import (
     PROTOS,
@@ -299,7 +299,7 @@ def run_nccl(group: Group, n: int) -> int:
     if why:
         say(f"SKIP {why}")
         return 0
-    kinds: tuple[UserBuffers, ...] = get_args(UserBuffers)
+    kinds: tuple[NcclBuffers, ...] = get_args(NcclBuffers)
     cases = [_case_of(_aligned(what, buffers), buffers) for buffers in kinds for what in problems]
     # the second as if on several hosts: NCCL itself brings the ranks together
     for options in (GpuOptions(), GpuOptions(is_spread=True)):
