@@ -107,7 +107,7 @@ SWEEP_RULES = (
         options=("gpus", "isolate", "launch"),
         when=lambda options: not on_gpus(options),
         message="no backend of this sweep runs on GPUs",
-        hint="give --backend cuda or nccl, or leave it out",
+        hint="give --backend cuda, nccl or torch, or leave it out",
     ),
     Rule(
         options=("buffers",),
@@ -144,7 +144,7 @@ SWEEP_RULES = (
         when=lambda options: not _has_launch_times(options),
         message="no backend of this sweep times single launches: the model and the reference have"
         " no ranks that run",
-        hint="give --backend cpu, mpi, gloo, cuda or nccl, or leave it out",
+        hint="give --backend cpu, mpi, gloo, cuda, nccl or torch, or leave it out",
     ),
     Rule(
         options=("distribution",),
