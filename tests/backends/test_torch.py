@@ -153,12 +153,12 @@ def test_ours_are_compared_with_the_fastest_of_them(
 ) -> None:
     monkeypatch.setattr(torch, "TorchSession", StandIn)
     monkeypatch.setattr(torch.BACKEND, "why_not", lambda group: "")
-    command = ["sweep", "--backend", "model,torch", "--ranks", "2", "--sizes", "1M", "--repeats"]
+    command = ["sweep", "--backend", "torch,model", "--ranks", "2", "--sizes", "1M", "--repeats"]
     csv = tmp_path / "rows.csv"
     assert run([*command, "2", "--algo", "ring", "--csv", str(csv)]) == 0
     out = capfd.readouterr().out
-    rows = [line.split()[1] for line in out.splitlines() if "torch" in line.split()[2:3]]
-    assert rows == ["library", "oneshot", "twoshot"]
+    rows = [line.split()[1] for line in out.splitlines() if line.endswith("modelled")]
+    assert rows == ["ring", "library", "oneshot", "twoshot"]  # new processes come last
     assert "by the algorithm that it is fastest with" in out
     assert "Speedup over the fastest library: " in out and "(torch twoshot at 1M)" in out
     heads, best = out[out.index("  size  best") :].splitlines()[:2]
