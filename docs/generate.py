@@ -38,7 +38,11 @@ NOTICE = "<!-- Made by `python -m docs.generate`; edit the source that it reads.
 SHELLS = {"bash": "collbench", "zsh": "_collbench", "fish": "collbench.fish"}
 # Meanings of the columns that are no options of `sweep`.
 MEANINGS = {
-    "algo": "the algorithm; `library` for a library's own choice",
+    "algo": "the algorithm; `library` for a library's own choice; of `torch` also `oneshot` and "
+    "`twoshot`, its own in symmetric memory",
+    "buffers": "the user buffers that NCCL worked on: `plain` (cudaMalloc), `registered` "
+    "(ncclMemAlloc, ncclCommRegister) or `window` (ncclMemAlloc, symmetric window); of MPI `gpu` "
+    "where they were in GPU memory; else `plain`",
     "proto": "the protocol; empty for a library's own choice",
     "transport": "what carried the data: p2p, shm, net, ce, or two of them (`shm+net`)",
     "channels": "channels as used; 0 where a library chose",
@@ -110,7 +114,10 @@ NOTES = {
     "blocking": "`-z 1`: a barrier followed every iteration",
     "aggregate-M": "`-m M`: M launches counted as one iteration",
     "maybe-registered": "NCCL may have registered `plain` buffers while it captured a graph",
-    "processes": "measured in processes of their own, because NCCL reads its settings once",
+    "processes": "measured in processes of their own: NCCL reads its settings once, and ranks of "
+    "PyTorch cannot be threads",
+    "copied": "the library works in place: the time includes a copy to the output before it",
+    "host-clock": "calls on GPU memory that block, timed by the clock of the host",
     "noisy": "repeats disagree by more than 30 %, or other processes took over a quarter of a core",
     "far-below-ceiling": "under 60 % of the ceiling, at a size where latency does not explain it",
     "modelled": "not measured: priced on a described machine",

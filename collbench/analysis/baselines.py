@@ -52,7 +52,7 @@ _NCCL_VERSION = re.compile(r"\bnccl ([\d.]+)")
 _NCCL_VARIABLE = re.compile(r"\b(NCCL_\w+)=(\S+)")
 # what is installed, which is the version; and what has a line of its own
 _NAMED_ELSEWHERE = ("NCCL_VERSION", "NCCL_NVLS_ENABLE")
-_OWN_LIBRARIES = re.compile(r"\b(collbench|cuda|driver) ([\w.]+)")
+_OWN_LIBRARIES = re.compile(r"\b(collbench|cuda|driver|torch) ([\w.]+)")
 
 
 class CurveKey(NamedTuple):
@@ -449,7 +449,7 @@ def _key(row: Row, left_out: Collection[str] = ()) -> CurveKey:
     key = CurveKey(
         op=row.op,
         backend=row.backend,
-        buffers=row.buffers,
+        buffers=row.method.form,
         dtype=row.dtype,
         redop=row.redop if is_reduction(row.op) else "",
         root=row.root if _is_rooted(row.op) else 0,

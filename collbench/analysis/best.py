@@ -69,9 +69,8 @@ class Best:
     row where it is "cannot tell". rows: how many competed. time_us, busbw_gbs, percent, gain,
     peers and excess are those of the first leader, on repeats that had no part in choosing it if
     is_held_out. busbw_gbs is None where the file has none. gain: the time of the runner-up, tied
-    or not, over its time. peers: the same of the own choice of each library, on the user buffers
-    that it is fastest with: its row in `rivals`. excess: the same of the tool's own choice, which
-    is `choice`.
+    or not, over its time. peers: the same of the fastest of each library's own choices: its row in
+    `rivals`. excess: the same of the tool's own choice, which is `choice`.
     """
 
     certainty: Certainty
@@ -122,7 +121,7 @@ class KnobSpan:
 class Summary:
     """Everything that one set of rows shows; by workload, then size, ascending. asked: of each
     backend, the knobs that tell its rows apart. peers: libraries that ours are compared with.
-    forms: of each library, the user buffers that its own choice was measured on.
+    forms: of each library, the user buffers or algorithms of its own choices.
     """
 
     rows: Sequence[Row]
@@ -155,7 +154,7 @@ def summarise_rows(rows: Sequence[Row]) -> Summary:
     forms: dict[str, set[str]] = {}
     for method in {id(row.method): row.method for row in rows}.values():
         if method.is_own_choice:
-            forms.setdefault(method.backend, set()).add(method.buffers)
+            forms.setdefault(method.backend, set()).add(method.form)
     return Summary(
         rows=rows,
         knobs=knobs,
@@ -167,9 +166,7 @@ def summarise_rows(rows: Sequence[Row]) -> Summary:
 
 
 def fastest_own_choices(rows: Iterable[Row]) -> dict[str, Row]:
-    """Of each library the own choice on the user buffers that it is fastest with, by the even
-    repeats.
-    """
+    """Of each library the fastest of its own choices, by the even repeats."""
     own: dict[str, list[Row]] = {}
     for row in rows:
         if row.method.is_own_choice:

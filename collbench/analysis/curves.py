@@ -274,8 +274,8 @@ def _groups(summary: Summary) -> dict[Workload, CurveGroup]:
 def _name(row: Row, summary: Summary, *, has_backend: bool) -> str:
     """The short label of a configuration, as in the tables; libraries stand first by their name."""
     if row.is_own_choice:
-        is_told_apart = "buffers" in summary.knobs.get(row.backend, ())
-        return f"{row.backend} {row.buffers}" if is_told_apart else row.backend
+        is_told_apart = len(summary.forms.get(row.backend, ())) > 1
+        return f"{row.backend} {row.method.form}" if is_told_apart else row.backend
     return label(row, summary.knobs, has_backend=has_backend or row.is_library)
 
 

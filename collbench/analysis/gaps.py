@@ -40,7 +40,7 @@ Bands = Mapping[Workload, Mapping[str, Gap]]
 
 
 def peer_gaps(summary: Summary, peer: str) -> Bands:
-    """The lowest speedup over a library's own choice, on the buffers that it is fastest with."""
+    """The lowest speedup over the fastest of a library's own choices."""
     return _gaps(summary, peer)
 
 

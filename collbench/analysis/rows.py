@@ -19,7 +19,7 @@ from collbench.results.distribution import histogram_text
 from collbench.results.record import CONDITIONS, Record
 from collbench.results.statistics import NOISY_SPREAD, Interval, interval, is_noisy
 from collbench.spec.knobs import BY_STAGE, KNOB, UNASKED
-from collbench.spec.peers import OWN_CHOICE, is_peer
+from collbench.spec.peers import OWN_CHOICE, form_of, is_own_algo, is_peer
 from collbench.util.collector import cyclic_gc_disabled
 
 if TYPE_CHECKING:
@@ -35,7 +35,6 @@ SIZES = {knob.name for knob in BY_STAGE if knob.unit == "bytes"}
 CORES = re.compile(r"\((\d+) cores\)")  # in `device` of rows that CPUs measured
 _AGREEMENT = 1 + NOISY_SPREAD  # the slowest over the fastest: up to here repeats cannot be noisy
 KNOB_NAMES = {knob.name: knob.label for knob in BY_STAGE}
-_OWN = UNASKED["algo"]
 _ROWS_AT_ONCE = 50_000  # so that the columns of a large file are not in memory twice
 # A modelled time is no measurement, so it does not compete with one.
 _SEPARATE = (*CONDITIONS, "modelled")
@@ -105,10 +104,15 @@ class Method(NamedTuple):
     def is_own_choice(self) -> bool:
         """Whether a library did it as it does by itself."""
         return (
-            self.algo == _OWN
-            and is_peer(self.backend)
+            is_peer(self.backend)
+            and is_own_algo(self.backend, self.algo)
             and all(getattr(self, name) == value for name, value in OWN_CHOICE.items())
         )
+
+    @property
+    def form(self) -> str:
+        """What tells the own choices of a library apart."""
+        return form_of(self.backend, self.algo, self.buffers)
 
     def has_note(self, word: str) -> bool:
         return word in _words_of(self.notes)

@@ -138,8 +138,8 @@ class Session(SessionFacts, Protocol[Job_contra]):
 class SessionOpener(Protocol[Job_contra]):
     """What Backend and Peer have in common. name: the member of the family.
 
-    is_gpu: its ranks are GPUs. wants_machine: it invents times for the machine of the options.
-    has_launch_times: its ranks time launches one by one where a batch asks for that.
+    is_gpu: its launches are queued on GPUs. wants_machine: it invents times for the machine of the
+    options. has_launch_times: its ranks time launches one by one where a batch asks for that.
     """
 
     name: str
@@ -150,6 +150,12 @@ class SessionOpener(Protocol[Job_contra]):
     def why_not(self, group: Group) -> str:
         """Why this backend cannot run on that group, or an empty text."""
         return ""
+
+    def is_apart(self, job: Job_contra) -> bool:
+        """Whether a job's ranks are processes of their own on GPUs, which must not be there while
+        other ranks are measured.
+        """
+        return False
 
     def shared_bytes(self, job: Job_contra, *, hot: bool) -> int:
         """Shared memory that a job needs on each host."""
@@ -428,27 +434,31 @@ def cache_notes(data_bytes: int, cache_bytes: int, *, hot: bool) -> list[str]:
     return ["hot"] if hot else ["in-cache"] if data_bytes < cache_bytes else []
 
 
+def host_data(problem: Problem, sets: int, *, hot: bool) -> tuple[int, list[str]]:
+    """Bytes of so many sets of user buffers of all ranks in host memory, and notes on them."""
+    data_bytes = sets * stride_bytes(problem) * problem.n
+    return data_bytes, cache_notes(data_bytes, last_level_cache_bytes(), hot=hot)
+
+
 def repeat_on_cpus(
     workers: WorkerGroup[CpuTimedRank[Key_contra]],
     key: Key_contra,
-    problem: Problem,
     batch: Batch,
     *,
     hot: bool,
-    sets: int,
+    data_bytes: int,
+    notes: Sequence[str],
 ) -> Samples:
     """One repeat of ranks that the CPU's clock times: run every set of buffers once and compare,
     poison, warm up, time, compare again; and the same of launches that are timed one by one, where
-    the batch asks for them.
+    the batch asks for them. data_bytes: of the user buffers of all ranks.
     """
-    data_bytes = sets * stride_bytes(problem) * problem.n
     batch = replace(batch, deadline_s=batch.deadline_s + data_bytes / SLOWEST_FILL_BYTES_S)
     limit_s = batch.deadline_s + ANSWER_S
     prepared = workers.call(CpuTimedRank.prepare, key, hot, batch, timeout_s=limit_s)
     iterations = batch.iterations or auto_iterations(max(timing.seconds for timing in prepared))
     batch = replace(batch, iterations=iterations)
     timed = workers.call(CpuTimedRank.timed, key, hot, batch, timeout_s=limit_s)
-    notes = cache_notes(data_bytes, last_level_cache_bytes(), hot=hot)
     singly: list[RankTiming] = []
     if batch.single_launches:
         launch_s = max(timing.seconds for timing in timed)

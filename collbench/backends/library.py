@@ -1,16 +1,16 @@
-"""What backends of CPU libraries share: a rank whose private buffers rotate and are checked like
-ours, while the library's own blocking calls are timed. Blocking calls are the library's, so what
-watches over the rank ends the process if one does not return.
+"""What backends of libraries share whose calls block: a rank whose private buffers rotate and are
+checked like ours, while the library's own calls are timed. Blocking calls are the library's, so
+what watches over the rank ends the process if one does not return.
 """
 
 import time
 from abc import abstractmethod
-from collections.abc import Callable, Container
+from collections.abc import Callable, Container, Iterable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 from statistics import fmean
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
@@ -23,6 +23,7 @@ from collbench.backends.base import (
     checked_sets,
     clocked,
     compare_output,
+    host_data,
     poison_again,
     prepare_buffers,
     repeat_on_cpus,
@@ -48,18 +49,72 @@ COLLECTIVES = (
 Call = tuple[Callable[..., object], tuple[object, ...]]
 
 
-@dataclass(slots=True)
-class _Prepared:
-    """Sets of buffers of one problem, and the library's call on each."""
+class UserBuffers(Protocol):
+    """A rank's sets of user buffers for one problem."""
 
     problem: Problem
-    inputs: list["Array"]
-    outputs: list["Array"]
-    calls: list[Call]
+    sets: int
 
-    def buffers(self) -> list[tuple["Array", "Array"]]:
-        """Input and output of each set."""
-        return list(zip(self.inputs, self.outputs, strict=True))
+    @abstractmethod
+    def memory(self, number: int) -> tuple[Any, Any]:
+        """The bytes of a set's input and output, as the library takes them."""
+
+    @abstractmethod
+    def prepare(self) -> None:
+        """Write the inputs of all sets and poison their outputs."""
+
+    @abstractmethod
+    def poison(self, numbers: Iterable[int], *, is_warm: bool) -> None:
+        """Poison the outputs of sets that launches have written (see base.poison_again)."""
+
+    @abstractmethod
+    def compare(self, numbers: range) -> Wrong | None:
+        """The wrong elements of the first of some sets that has any."""
+
+
+class HostBuffers(UserBuffers):
+    """User buffers in the memory of the host."""
+
+    def __init__(self, problem: Problem, rank: int, *, hot: bool) -> None:
+        self.problem, self._rank = problem, rank
+        self.sets = rotations(problem, hot=hot)
+        at, stride = problem.buffers(rank), stride_bytes(problem)
+        memory, element = np.zeros(self.sets * stride + 4096, np.uint8), dtype(problem.dtype)
+        memory = memory[-memory.__array_interface__["data"][0] % 4096 :]
+        self._inputs, self._outputs = (
+            [
+                memory[base + first : base + first + size].view(element.numpy())
+                for base in range(0, self.sets * stride, stride)
+            ]
+            for first, size in ((at.in_offset, at.in_bytes), (at.out_offset, at.out_bytes))
+        )
+
+    def memory(self, number: int) -> tuple["Array", "Array"]:
+        return self._inputs[number].view(np.uint8), self._outputs[number].view(np.uint8)
+
+    def prepare(self) -> None:
+        for number, buffers in enumerate(zip(self._inputs, self._outputs, strict=True)):
+            prepare_buffers(self.problem, self._rank, *buffers, number)
+
+    def poison(self, numbers: Iterable[int], *, is_warm: bool) -> None:
+        for number in numbers:
+            source, target = self._inputs[number], self._outputs[number]
+            poison_again(self.problem, self._rank, source, target, number, is_warm=is_warm)
+
+    def compare(self, numbers: range) -> Wrong | None:
+        wrong = (
+            compare_output(self.problem, self._rank, self._outputs[number], number)
+            for number in numbers
+        )
+        return next((one for one in wrong if one is not None), None)
+
+
+@dataclass(slots=True)
+class _Prepared:
+    """User buffers, and the library's call on each set."""
+
+    buffers: UserBuffers
+    calls: list[Call]
 
 
 class LibraryRank(CpuTimedRank[Problem]):
@@ -74,8 +129,11 @@ class LibraryRank(CpuTimedRank[Problem]):
         """The library, its version and its switches."""
 
     @abstractmethod
-    def _call(self, problem: Problem, source: "Array", target: "Array") -> Call:
-        """The library's function for a problem and its arguments."""
+    def _call(self, problem: Problem, source: Any, target: Any) -> Call:
+        """The library's function for a problem and its arguments: the bytes of input and output."""
+
+    def _buffers(self, problem: Problem, *, hot: bool) -> UserBuffers:
+        return HostBuffers(problem, self.rank, hot=hot)
 
     @abstractmethod
     def _meet(self) -> None:
@@ -86,42 +144,27 @@ class LibraryRank(CpuTimedRank[Problem]):
             return nullcontext()
         return self.watchdog.limit(f"the library's {problem.op}", batch.deadline_s)
 
-    def _prepared(self, problem: Problem, hot: bool) -> _Prepared:
-        at, stride = problem.buffers(self.rank), stride_bytes(problem)
-        sets = rotations(problem, hot=hot)
-        memory, element = np.zeros(sets * stride + 4096, np.uint8), dtype(problem.dtype).numpy()
-        memory = memory[-memory.__array_interface__["data"][0] % 4096 :]
-        inputs, outputs = (
-            [
-                memory[base + first : base + first + size].view(element)
-                for base in range(0, sets * stride, stride)
-            ]
-            for first, size in ((at.in_offset, at.in_bytes), (at.out_offset, at.out_bytes))
-        )
-        calls = [self._call(problem, a, b) for a, b in zip(inputs, outputs, strict=True)]
-        return _Prepared(problem, inputs, outputs, calls)
-
     def prepare(self, problem: Problem, hot: bool, batch: Batch) -> RankTiming:
         """Write inputs and poison, run every set of buffers once, compare, poison, warm up."""
         busy = time.process_time()
-        if self.prepared is None or self.prepared.problem != problem:
+        if self.prepared is None or self.prepared.buffers.problem != problem:
             self.prepared = None  # the old buffers go before the new ones come
-            self.prepared = self._prepared(problem, hot)
-        ready, sets, wrong = self.prepared, len(self.prepared.calls), None
+            buffers = self._buffers(problem, hot=hot)
+            memory = map(buffers.memory, range(buffers.sets))
+            self.prepared = _Prepared(buffers, [self._call(problem, *pair) for pair in memory])
+        buffers, calls, wrong = self.prepared.buffers, self.prepared.calls, None
         with self._limit(problem, batch):
-            for number, (source, target) in enumerate(ready.buffers()):
-                prepare_buffers(problem, self.rank, source, target, number)
+            buffers.prepare()
             self._meet()
-            for function, args in ready.calls:
+            for function, args in calls:
                 function(*args)
             if batch.is_checked:
-                wrong = self._compare(ready, range(sets))
-                for number, (source, target) in enumerate(ready.buffers()):
-                    poison_again(problem, self.rank, source, target, number)
+                wrong = buffers.compare(range(buffers.sets))
+                buffers.poison(range(buffers.sets), is_warm=False)
             self._meet()
             start = time.perf_counter()
-            for number in sets_in_turn(problem, sets, max(batch.warmup, 1)):
-                function, args = ready.calls[number]
+            for number in sets_in_turn(problem, buffers.sets, max(batch.warmup, 1)):
+                function, args = calls[number]
                 function(*args)
             seconds = (time.perf_counter() - start) / max(batch.warmup, 1)
         return RankTiming(wrong=wrong, seconds=seconds, busy_s=time.process_time() - busy)
@@ -129,18 +172,13 @@ class LibraryRank(CpuTimedRank[Problem]):
     def timed(self, problem: Problem, hot: bool, batch: Batch) -> RankTiming:
         """Poison what the warm-up wrote, time calls behind a barrier, compare what they left."""
         assert self.prepared is not None
-        busy, ready, launches = (
-            time.process_time(),
-            self.prepared,
-            batch.iterations * batch.aggregate,
-        )
-        of = problem, len(ready.calls), launches
-        calls = [ready.calls[number] for number in timed_sets(*of)]
+        busy, buffers = time.process_time(), self.prepared.buffers
+        of = problem, buffers.sets, batch.iterations * batch.aggregate
+        calls = [self.prepared.calls[number] for number in timed_sets(*of)]
         checked = checked_sets(*of) if batch.is_checked else range(0)
+        warm = set(checked).intersection(sets_in_turn(*of[:2], max(batch.warmup, 1)))
         with self._limit(problem, batch):
-            for number in set(checked).intersection(sets_in_turn(*of[:2], max(batch.warmup, 1))):
-                source, target = ready.buffers()[number]
-                poison_again(problem, self.rank, source, target, number, is_warm=True)
+            buffers.poison(sorted(warm), is_warm=True)
             self._meet()
             start = time.perf_counter()
             for number, (function, args) in enumerate(calls, start=1):
@@ -149,7 +187,7 @@ class LibraryRank(CpuTimedRank[Problem]):
                     self._meet()
             seconds = (time.perf_counter() - start) / len(calls)
             self._meet()
-        wrong = self._compare(ready, checked)
+        wrong = buffers.compare(checked)
         return RankTiming(wrong=wrong, seconds=seconds, busy_s=time.process_time() - busy)
 
     def timed_singly(self, problem: Problem, hot: bool, batch: Batch) -> RankTiming:
@@ -158,10 +196,9 @@ class LibraryRank(CpuTimedRank[Problem]):
         """
         assert self.prepared is not None
         busy, ready = time.process_time(), self.prepared
-        of = problem, len(ready.calls), 1 + batch.single_launches
+        of = problem, ready.buffers.sets, 1 + batch.single_launches
         checked = checked_sets(*of) if batch.is_checked else range(0)
-        for number in checked:
-            poison_again(problem, self.rank, *ready.buffers()[number], number, is_warm=True)
+        ready.buffers.poison(checked, is_warm=True)
         calls = (ready.calls[number] for number in timed_sets(*of))
         order = (partial(function, *args) for function, args in calls)
         # one limit for all: it costs more than a launch
@@ -170,19 +207,11 @@ class LibraryRank(CpuTimedRank[Problem]):
             times_s = clocked(order, self._meet)
             self._meet()
         return RankTiming(
-            wrong=self._compare(ready, checked),
+            wrong=ready.buffers.compare(checked),
             seconds=fmean(times_s),
             busy_s=time.process_time() - busy,
             launch_times_s=times_s,
         )
-
-    def _compare(self, ready: _Prepared, sets: range) -> Wrong | None:
-        """The wrong elements of the first of some sets of buffers that has any."""
-        wrong = (
-            compare_output(ready.problem, self.rank, ready.outputs[number], number)
-            for number in sets
-        )
-        return next((one for one in wrong if one is not None), None)
 
 
 class LibrarySession(Session[Case]):
@@ -199,8 +228,14 @@ class LibrarySession(Session[Case]):
     def run(self, case: Case, batch: Batch) -> Samples:
         """One repeat: prepare, check, time."""
         problem = case.problem()
-        sets = rotations(problem, hot=self.hot)
-        return repeat_on_cpus(self._workers, problem, problem, batch, hot=self.hot, sets=sets)
+        data_bytes, notes = self._data(problem)
+        return repeat_on_cpus(
+            self._workers, problem, batch, hot=self.hot, data_bytes=data_bytes, notes=notes
+        )
+
+    def _data(self, problem: Problem) -> tuple[int, list[str]]:
+        """Bytes of all user buffers, and notes on them."""
+        return host_data(problem, rotations(problem, hot=self.hot), hot=self.hot)
 
     def close(self) -> None:
         self._workers.close()

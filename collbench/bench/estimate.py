@@ -28,7 +28,7 @@ _MODEL_REPEAT_S = 0.004
 _FILL_BYTES_S = 5e9  # of user data that a rank writes and compares
 _CALL_S = 0.008  # of a rank, to be told what to do and to answer
 # Until ranks have come that mpirun starts, those that load PyTorch, and others.
-_START_S = {"mpi": 2.0, "gloo": 2.0}
+_START_S = {"mpi": 2.0, "gloo": 2.0, "torch": 3.0}
 _MESSAGES_START_S, _FORK_S = 2.0, 0.3
 _BARRIERS = 2  # times as long as a launch alone takes one with its barrier
 _BIND_S = 4e-5  # of a rank, to bind one operand of an action

@@ -201,8 +201,8 @@ class Measurement:
     """Measures points and yields records in the order in which they finish.
 
     A library that is forced to something needs processes of its own, started with environment
-    variables. Its points come after all others, one set of processes at a time, so that no more
-    than one set waits on the GPUs.
+    variables, and some need them anyway. Its points come after all others, one set of processes at
+    a time, so that no more than one set waits on the GPUs.
 
     progress is called after every repeat with the estimated seconds of work that are done.
     """
@@ -261,7 +261,7 @@ class Measurement:
         opened are waived.
         """
         for key, points in self._by_session().items():
-            if not is_forced(key):
+            if not is_apart(key, points):
                 self._open(key, points)
 
     def estimate_s(self) -> float:
@@ -321,7 +321,7 @@ class Measurement:
         for point in self.points:
             if point.waived:
                 yield self._record(point)
-        later = {key: points for key, points in self._by_session().items() if is_forced(key)}
+        later = {key: points for key, points in self._by_session().items() if is_apart(key, points)}
         yield from self._measured(
             [point for point in self.points if not point.waived and point.session not in later]
         )
@@ -549,9 +549,12 @@ def wrong_row(row: Record, wrong: Sequence[Wrong], plan: Plan | None, repeats: i
     return replace(row, status="wrong", wrong=count, repeats=repeats, reason=reason)
 
 
-def is_forced(key: SessionKey) -> bool:
-    """Whether a session forces a library to something."""
-    return len(key) > 2
+def is_apart(key: SessionKey, points: Sequence[SweepPoint]) -> bool:
+    """Whether the ranks of a session with these points are processes that must not be on the GPUs
+    while others are measured: those of a library that is forced to something are.
+    """
+    is_forced = len(key) > 2
+    return is_forced or opener(str(key[0])).is_apart(points[0].job)
 
 
 def ctas_of(point: SweepPoint) -> int:

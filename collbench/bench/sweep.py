@@ -9,7 +9,7 @@ from collbench.spec.case import Case
 from collbench.spec.collectives import OpName, collective
 from collbench.spec.dtypes import DtypeName, RedopName
 from collbench.spec.knobs import KNOB, KNOBS, UNASKED, Knob, Placement, Value
-from collbench.spec.peers import is_of_libraries
+from collbench.spec.peers import BESIDE_GPUS, OWN_ALGOS, is_of_libraries
 from collbench.util.errors import UsageError
 from collbench.util.units import format_size
 
@@ -43,6 +43,13 @@ class Sweep:
     def own_values(self, knob: Knob) -> tuple[Value, ...]:
         """The values of a knob for what is no library."""
         return (knob.default,) if is_of_libraries(knob) else self.values(knob.name)
+
+    @property
+    def has_gpus(self) -> bool:
+        """Whether a backend runs on GPUs."""
+        from collbench.backends import FAMILY
+
+        return any(FAMILY.load(name).is_gpu for name in self.backend)
 
 
 def sizes_between(first: int, last: int, *, factor: float = 0, step: int = 0) -> tuple[int, ...]:
@@ -121,7 +128,7 @@ def _count(sweep: Sweep, peers: Mapping[str, Forcible], has_hosts: bool) -> int:
         problems *= len(sweep.root) if what.is_rooted else 1
         for backend in sweep.backend:
             number += problems * (
-                sum(1 for _ in _of_library(sweep, peers[backend]))
+                sum(1 for _ in _of_library(sweep, backend, op, peers[backend]))
                 if backend in peers
                 else others * len(_algorithms(sweep, op, has_hosts))
             )
@@ -145,7 +152,9 @@ def _cases(sweep: Sweep, peers: Mapping[str, Forcible], has_hosts: bool) -> Iter
             ours = product(
                 *(algos if one.name == "algo" else sweep.own_values(one) for one in KNOBS)
             )
-            for chosen in _of_library(sweep, peers[backend]) if backend in peers else ours:
+            for chosen in (
+                _of_library(sweep, backend, op, peers[backend]) if backend in peers else ours
+            ):
                 knobs = {one.name: value for one, value in zip(KNOBS, chosen, strict=True)}
                 yield Case(
                     op=op,
@@ -160,14 +169,24 @@ def _cases(sweep: Sweep, peers: Mapping[str, Forcible], has_hosts: bool) -> Iter
                 ).rounded()
 
 
-def _of_library(sweep: Sweep, forcible: Forcible) -> Iterator[tuple[Value, ...]]:
+def _of_library(
+    sweep: Sweep, backend: str, op: OpName, forcible: Forcible
+) -> Iterator[tuple[Value, ...]]:
     """The values of all knobs for a library: first its own choice on each kind of user buffers that
-    it tells apart, then every combination of the values that it was asked for and has.
+    it tells apart, or by each algorithm of its own, where none of them is named; then every
+    combination of the values that it was asked for and has.
     """
-    for buffers in sweep.values("buffers") if "buffers" in forcible else ("plain",):
-        yield tuple({**UNASKED, "buffers": buffers}.values())
+    least = dict(UNASKED)
+    if backend in BESIDE_GPUS and sweep.has_gpus:
+        least["buffers"] = "gpu"
+    for buffers in sweep.values("buffers") if "buffers" in forcible else (least["buffers"],):
+        yield tuple({**least, "buffers": buffers}.values())
+    own = OWN_ALGOS.get(backend, {})
+    if not own.keys() & set(sweep.values("algo")):
+        for algo in (algo for algo, ops in own.items() if op in ops):
+            yield tuple({**least, "algo": algo}.values())
     values: list[list[Value]] = []
-    for name, unasked in UNASKED.items():
+    for name, unasked in least.items():
         is_asked = name in forcible and name in sweep.asked
         known = ("auto", *forcible.get(name, ()))
         values.append(

@@ -22,7 +22,7 @@ from collbench.cli._rules import Options, refuse
 from collbench.cli._saving import SavedSweep, command_line, saved
 from collbench.cli._screen import document_on_stdout, say
 from collbench.cli._show_sweep import show_points, show_rows
-from collbench.cli._sweep_rules import ON_GPUS, SWEEP_RULES, on_gpus
+from collbench.cli._sweep_rules import SWEEP_RULES, on_gpus, only_on_gpus
 from collbench.device.card import device_count
 from collbench.launch.group import Group
 from collbench.launch.launcher import find_mpirun, is_only_rank, launcher
@@ -46,6 +46,7 @@ _MODELLED_RANKS = 16  # GPUs of a described machine, unless more are asked for
 _NEW_PROCESSES_S = 3  # until new processes have their GPUs and NCCL, roughly
 _LONG_S, _HOPELESS_S = 10, 3600  # a sweep that takes longer is told so first, and how to shorten it
 _SHORTER = " Fewer --ranks, --sizes, --algo or --repeats make it shorter; Ctrl-C ends it."
+_BY_DEFAULT_ON_GPUS = ("cuda", "nccl")  # the backends of a sweep where there are GPUs
 _ON_CPUS = ("cpu", "mpi", "gloo")  # backends whose ranks each want a core
 
 
@@ -55,7 +56,10 @@ def run_sweep(options: Options, csv: Path | str | None) -> int:
     under, is_default = launcher(), "backend" not in options
     if is_default:
         has_gpus = has_nvidia_gpus() or "gpus" in options
-        options = {**options, "backend": ON_GPUS if has_gpus else _on_cpus(under is not None)}
+        options = {
+            **options,
+            "backend": _BY_DEFAULT_ON_GPUS if has_gpus else _on_cpus(under is not None),
+        }
     refuse(SWEEP_RULES, options, options)
     if under is None and on_gpus(options) and _has_one_gpu(options, is_asked=are_gpus_asked):
         return 0
@@ -437,10 +441,9 @@ def _sizes(options: Options) -> tuple[int, ...]:
     if "sizes" in options:
         sizes: tuple[int, ...] = options["sizes"]
     else:
-        is_gpu = all(name in ON_GPUS for name in options.get("backend", ("cpu",)))
         smallest, largest, factor = (
             (defaults.GPU_FIRST, defaults.GPU_LAST, defaults.GPU_FACTOR)
-            if is_gpu
+            if only_on_gpus(options)
             else (defaults.DEFAULT_FIRST, defaults.DEFAULT_LAST, defaults.DEFAULT_FACTOR)
         )
         first = options.get("minbytes", parse_size(smallest))

@@ -15,6 +15,7 @@ from collbench.report.colors import TERMINAL
 from collbench.report.tables.sweep import SweepTable
 from collbench.results.record import Record
 from collbench.spec.collectives import collective
+from collbench.spec.knobs import KNOB
 from collbench.spec.peers import forced_by
 from collbench.util.text import printable
 from collbench.util.units import format_duration, format_size
@@ -186,6 +187,7 @@ def _line_of(point: SweepPoint) -> str:
         )
     else:
         knobs = " ".join("=".join(variable) for variable in forced_by(case)) or "its own choice"
+    is_told = case.backend == "nccl" or case.buffers != KNOB["buffers"].default
     problem = [
         case.dtype,
         *([case.redop] if collective(case.op).is_reduction else []),
@@ -195,5 +197,5 @@ def _line_of(point: SweepPoint) -> str:
     return (
         f"{format_size(case.size_bytes):>6}  {case.op} {case.backend} {case.algo}"
         f"  {' '.join(problem)}, {case.ranks} ranks; {knobs}"
-        + (f", {case.buffers} buffers" if case.backend == "nccl" else "")
+        + (f", {case.buffers} buffers" if is_told else "")
     )

@@ -5,14 +5,21 @@ from collbench.cli._links import MODEL
 from collbench.cli._rules import Options, Rule
 from collbench.machine.formats import described
 from collbench.spec.collectives import collective
+from collbench.spec.peers import BESIDE_GPUS
 
-ON_GPUS = ("cuda", "nccl")  # the backends that a sweep compares where there are GPUs
 _TIMING = ("runs", "iters", "warmup", "check", "agg_iters", "blocking", "hot", "timeout")
 
 
 def on_gpus(options: Options) -> bool:
     """Whether a backend of the sweep runs on GPUs."""
-    return any(name in ON_GPUS for name in options.get("backend", ()))
+    return any(BACKENDS.load(name).is_gpu for name in options.get("backend", ()))
+
+
+def only_on_gpus(options: Options) -> bool:
+    """Whether all user buffers of the sweep are in GPU memory."""
+    return on_gpus(options) and all(
+        name in BESIDE_GPUS or BACKENDS.load(name).is_gpu for name in options["backend"]
+    )
 
 
 def _has_cuda(options: Options) -> bool:
@@ -100,7 +107,7 @@ SWEEP_RULES = (
         options=("gpus", "isolate", "launch"),
         when=lambda options: not on_gpus(options),
         message="no backend of this sweep runs on GPUs",
-        hint="give --backend cuda or nccl, or leave it out",
+        hint="give --backend cuda, nccl or torch, or leave it out",
     ),
     Rule(
         options=("buffers",),
@@ -137,7 +144,7 @@ SWEEP_RULES = (
         when=lambda options: not _has_launch_times(options),
         message="no backend of this sweep times single launches: the model and the reference have"
         " no ranks that run",
-        hint="give --backend cpu, mpi, gloo, cuda or nccl, or leave it out",
+        hint="give --backend cpu, mpi, gloo, cuda, nccl or torch, or leave it out",
     ),
     Rule(
         options=("distribution",),

@@ -32,7 +32,13 @@ def main(address: str, rank: str) -> None:
     comm = mpi.COMM_WORLD
     watchdog.join(comm)
     endpoint.send("")
-    context = RankContext(rank=comm.Get_rank(), n=comm.Get_size(), comm=comm, watchdog=watchdog)
+    context = RankContext(
+        rank=comm.Get_rank(),
+        n=comm.Get_size(),
+        local_rank=comm.Get_rank(),  # all are on this host
+        comm=comm,
+        watchdog=watchdog,
+    )
     with watchdog.guarded():
         serve(endpoint, rank_class(rank)(context), fatal=(mpi.Exception,))
         watchdog.stop_heartbeat()

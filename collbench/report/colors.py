@@ -50,6 +50,7 @@ FAMILIES: Mapping[str, Color] = {
     "nccl": Color("#1b1f24", "#e6e9ed"),
     "mpi": Color("#6b5b4b", "#c9b8a6"),
     "gloo": Color("#4b6b5b", "#a6c9b8"),
+    "torch": Color("#6b4b5f", "#c9a6bb"),
 }
 OTHER = Color("#8a929b", "#78828d")  # what has no colour of its own
 STEPS: Sequence[Color] = (  # of an ordered choice, from little to much

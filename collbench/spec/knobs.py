@@ -22,10 +22,16 @@ P2p = Literal["push", "pull"]
 Switch = Literal["auto", "on", "off"]
 # NCCL's three ways with user buffers: of cudaMalloc; of ncclMemAlloc and registered by
 # ncclCommRegister; of ncclMemAlloc and in a symmetric window
+<<<<<<< HEAD
 UserBuffers = Literal["plain", "registered", "window"]
 # When a launch allows the one behind it to take its place on the GPU
 LaunchMode = Literal["off", "early", "late"]
 Pdl = Literal["auto", "off", "early", "late"]
+=======
+NcclBuffers = Literal["plain", "registered", "window"]
+# and those of MPI beside backends of GPUs, in GPU memory: its plain ones are in host memory
+UserBuffers = Literal[NcclBuffers, "gpu"]
+>>>>>>> h-torch
 Placement = Literal["out", "in"]
 SWITCHES: tuple[Switch, ...] = get_args(Switch)
 PLACEMENTS: tuple[Placement, ...] = get_args(Placement)
@@ -295,10 +301,10 @@ class Knobs:
                 " ncclMemAlloc, with ncclCommRegister; window: of ncclMemAlloc, in a symmetric"
                 " window). Default: all."
             ),
-            choices=get_args(UserBuffers),
+            choices=get_args(NcclBuffers),
             label="buffers",
             width=10,
-            backends=("nccl",),
+            backends=("nccl", "mpi"),
             since=5,
         ),
     ] = "plain"
@@ -341,8 +347,9 @@ AXES = (
         default="cpu",
         flags=("--backend",),
         help=(
-            "What runs the collective: {choices}; for example cpu,mpi. Default: cuda,nccl where"
-            " there are GPUs, else cpu and, where it is installed, mpi."
+            "What runs the collective: {choices}; for example cpu,mpi. Beside those of GPUs mpi"
+            " works on GPU memory. Default: cuda,nccl where there are GPUs, else cpu and, where it"
+            " is installed, mpi."
         ),
         width=9,
     ),

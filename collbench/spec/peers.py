@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import get_args
 
 from collbench.spec.case import Case
-from collbench.spec.knobs import KNOBS, UNASKED, Knob, UserBuffers
+from collbench.spec.knobs import KNOBS, UNASKED, Knob, NcclBuffers
 
 Variables = tuple[tuple[str, str], ...]  # of the environment, in a fixed order
 
@@ -30,9 +30,17 @@ PEERS: dict[str, dict[str, tuple[str, ...]]] = {
         "proto": tuple(NCCL_PROTOS),
         "channels": (),
         "buffsize": (),
-        "buffers": get_args(UserBuffers),
+        "buffers": get_args(NcclBuffers),
     },
+    "torch": {"algo": ("oneshot", "twoshot")},
 }
+# Algorithms of a library's own that its users choose between, with the collectives that they serve.
+# They are its own choice too: a sweep measures all of them, unless --algo names one.
+OWN_ALGOS: dict[str, dict[str, tuple[str, ...]]] = {
+    "torch": dict.fromkeys(PEERS["torch"]["algo"], ("allreduce",))
+}
+# Libraries whose user buffers are in GPU memory where another backend of the sweep runs on GPUs.
+BESIDE_GPUS = ("mpi",)
 
 
 def is_of_libraries(knob: Knob) -> bool:
@@ -49,8 +57,30 @@ def is_peer(backend: str) -> bool:
     return backend in PEERS
 
 
-# What the row of a library has that was forced to nothing.
-OWN_CHOICE = {knob.name: UNASKED[knob.name] for knob in KNOBS if not is_of_libraries(knob)}
+# What the row of a library has that was forced to nothing, besides the algorithm.
+OWN_CHOICE = {
+    knob.name: UNASKED[knob.name]
+    for knob in KNOBS
+    if knob.name != "algo" and not is_of_libraries(knob)
+}
+
+
+def is_own_algo(backend: str, algo: str) -> bool:
+    """Whether a library has an algorithm without being forced to it.
+
+    >>> is_own_algo("torch", "twoshot"), is_own_algo("nccl", "library"), is_own_algo("nccl", "ring")
+    (True, True, False)
+    """
+    return algo == UNASKED["algo"] or algo in OWN_ALGOS.get(backend, ())
+
+
+def form_of(backend: str, algo: str, buffers: str) -> str:
+    """What tells the own choices of one library apart: the algorithm, or the user buffers.
+
+    >>> form_of("torch", "twoshot", "plain"), form_of("nccl", "library", "window")
+    ('twoshot', 'window')
+    """
+    return algo if backend in OWN_ALGOS else buffers
 
 
 def knobs_of(peer: str) -> Mapping[str, tuple[str, ...]]:

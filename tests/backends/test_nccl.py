@@ -398,7 +398,7 @@ def test_buffers_that_are_asked_for_are_those_of_what_is_forced_too() -> None:
         ("nccl", "library", "window"),
         ("nccl", "ring", "registered"),
         ("nccl", "ring", "window"),
-        ("mpi", "library", "plain"),
+        ("mpi", "library", "gpu"),
     ]
 
 

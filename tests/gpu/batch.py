@@ -14,16 +14,17 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, get_args
+from typing import TYPE_CHECKING
 
 from collbench.backends import reference
 from collbench.backends.base import Batch, GpuOptions, Samples
 from collbench.backends.cuda import backend as cuda
 from collbench.backends.gpu import session
 from collbench.backends.gpu.rank import DeviceRank
+from collbench.backends.mpi import gpu as mpi
 from collbench.backends.nccl import backend as nccl
+from collbench.backends.torch import backend as torch
 from collbench.device.card import device_count
 from collbench.device.compile import (
     barrier_source,
@@ -37,11 +38,24 @@ from collbench.launch.launcher import launcher
 from collbench.launch.local import LocalGroup
 from collbench.machine.host import usable_cores
 from collbench.planning.plan import Plan
-from collbench.spec.case import Case, Problem
-from collbench.spec.collectives import OPS, collective
-from collbench.spec.dtypes import DTYPES, REDOPS, dtype
-from collbench.spec.knobs import UserBuffers
-from collbench.util.errors import CollbenchError, HangError, RankLostError, ScheduleError
+from collbench.spec.case import Problem
+from collbench.spec.collectives import collective
+from collbench.spec.dtypes import dtype
+from collbench.util.errors import (
+    CollbenchError,
+    HangError,
+    RankLostError,
+    RefusedError,
+    ScheduleError,
+)
+from tests.gpu._peers import (
+    MappedMpiGpuRank,
+    described,
+    may_be_refused,
+    mpi_cases,
+    nccl_cases,
+    torch_cases,
+)
 from tests.gpu._plans import (
     PROTOS,
     describe,
@@ -53,7 +67,7 @@ from tests.gpu._plans import (
     relay_plans,
     through_fifos,
 )
-from tests.support.batteries import placements, problem, random_inputs
+from tests.support.batteries import random_inputs
 
 if TYPE_CHECKING:
     from collbench.spec.dtypes import Array
@@ -275,32 +289,11 @@ def run_nccl(group: Group, n: int) -> int:
     """NCCL's own collectives, every one with every type, and every type with every reduction, on
     each kind of user buffers, by the same checks.
     """
-    problems = [
-        problem(
-            op,
-            n,
-            root=n - 1 if collective(op).is_rooted else 0,
-            count=2999,
-            dtype=name,
-            in_place=in_place,
-        )
-        for op in OPS
-        for name in ("float32", "bfloat16")
-        for in_place in placements(op)
-    ]
-    problems += [
-        problem("allreduce", n, count=2999, dtype=name, redop=redop)
-        for name in DTYPES
-        for redop in REDOPS
-        # NCCL multiplies by 1/n, which rounds
-        if not (redop == "avg" and dtype(name).is_float and n & (n - 1))
-    ]
-    why, failures, version = nccl.BACKEND.why_not(group), 0, ""
-    if why:
+    failures, version = 0, ""
+    if why := nccl.BACKEND.why_not(group):
         say(f"SKIP {why}")
         return 0
-    kinds: tuple[UserBuffers, ...] = get_args(UserBuffers)
-    cases = [_case_of(_aligned(what, buffers), buffers) for buffers in kinds for what in problems]
+    cases = nccl_cases(n)
     # the second as if on several hosts: NCCL itself brings the ranks together
     for options in (GpuOptions(), GpuOptions(is_spread=True)):
         session = nccl.NcclSession(group, cases, hot=True, options=options)
@@ -315,36 +308,65 @@ def run_nccl(group: Group, n: int) -> int:
     return 1 if failures else 0
 
 
-def _aligned(what: Problem, buffers: UserBuffers) -> Problem:
-    """The problem with blocks of whole words where NCCL is wrong with others (seen with 2.28.9:
-    allgather and reducescatter of bfloat16 in windows).
+def run_torch(group: Group, n: int) -> int:
+    """PyTorch's collectives as run_nccl() tries NCCL's, and its allreduces in symmetric memory; in
+    graphs, and without a launcher some isolated. What PyTorch refuses is printed, and a failure
+    where it need not be refused.
     """
-    least = max(1, 4 // what.item_bytes) if buffers == "window" else 1
-    return replace(what, block_count=-(-what.block_count // least) * least)
-
-
-def _case_of(what: Problem, buffers: UserBuffers) -> Case:
-    """The case of a library left to its own choice."""
-    size = collective(what.op).size_bytes(what.block_count, what.item_bytes, what.n)
-    return Case(
-        op=what.op,
-        backend="nccl",
-        algo="library",
-        proto="",
-        buffers=buffers,
-        dtype=what.dtype,
-        redop=what.redop,
-        root=what.root,
-        placement="in" if what.in_place else "out",
-        ranks=what.n,
-        size_bytes=size,
+    failures = refused = 0
+    if why := torch.BACKEND.why_not(group):
+        say(f"SKIP {why}")
+        return 0
+    cases, start = torch_cases(n), time.monotonic()
+    few = [case for case in cases if case.algo != "library"] + cases[:12]
+    ways = [(GpuOptions(timeout_s=TIMEOUT_S), cases)]
+    if group.kind == "local":
+        ways.append((GpuOptions(timeout_s=TIMEOUT_S, isolated=True), few))
+    for options, tried in ways:
+        session = torch.TorchSession(group, tried, hot=True, options=options)
+        say(f"open after {time.monotonic() - start:.1f} s: {session.version}")
+        for case in tried:
+            how = f"isolated {options.isolated}, {described(case)}"
+            try:
+                samples = session.run(case, Batch(iterations=4, single_launches=3))
+                failures += report(how, why_unsound(samples, n))
+            except RefusedError as error:
+                refused += 1
+                failures += report(how, "" if may_be_refused(case) else error.message)
+                say(f"refused: {error.message}")
+        session.close()
+    say(
+        f"SUMMARY {sum(len(tried) for _, tried in ways)} cases, PyTorch by {session.version},"
+        f" {group.kind} group of {n}: {failures} wrong, {refused} refused,"
+        f" {time.monotonic() - start:.1f} s"
     )
+    return 1 if failures else 0
+
+
+def run_mpi_on_gpus(group: Group, n: int) -> int:
+    """MPI's collectives with buffers for GPUs: in GPU memory, or, for an MPI that does not take it,
+    in host memory that GPUs map, so that all but MPI's own copies is as on GPU memory.
+    """
+    mpi.MpiGpuRank = MappedMpiGpuRank  # type: ignore[misc]
+    cases, failures, start = mpi_cases(n), 0, time.monotonic()
+    session = mpi.MpiGpuSession(group, cases, hot=False, options=GpuOptions(timeout_s=TIMEOUT_S))
+    for case in cases:
+        samples = session.run(case, Batch(iterations=4, single_launches=3))
+        failures += report(described(case), why_unsound(samples, n))
+    session.close()
+    say(
+        f"SUMMARY {len(cases)} cases, {session.device}, {session.version}, {group.kind} group of"
+        f" {n}: {failures} wrong, {time.monotonic() - start:.1f} s"
+    )
+    return 1 if failures else 0
 
 
 OTHER: dict[str, Callable[[Group, int], int]] = {
     "measured": run_measured,
     "spoiled": run_spoiled,
     "nccl": run_nccl,
+    "torch": run_torch,
+    "mpi": run_mpi_on_gpus,
     "net-measured": partial(run_measured, make=net_measured_plans),
     "net-hosts": run_pretended,
 }

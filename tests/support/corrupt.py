@@ -20,13 +20,13 @@ from functools import wraps
 from typing import Any
 from unittest.mock import patch
 
-from collbench.backends import mpi
 from collbench.backends.base import Batch, GpuOptions, RankTiming
 from collbench.backends.cpu import backend as cpu
 from collbench.backends.cpu import interpreter
 from collbench.backends.cpu.interpreter import arithmetic
 from collbench.backends.gpu import timing
 from collbench.backends.gpu.rank import Launches
+from collbench.backends.mpi.rank import MpiRank
 from collbench.cli import main
 from collbench.launch import mpi as mpi_group
 from collbench.launch.launcher import Launcher, load_mpi
@@ -35,8 +35,8 @@ from collbench.planning.plan import Plan
 from collbench.spec.case import Problem
 
 _launch = interpreter.Runner.launch
-_timed_by_cpu, _timed_by_mpi, _timed_by_gpu = cpu.CpuRank.timed, mpi.MpiRank.timed, timing.timed
-_singly_by_cpu, _singly_by_mpi = cpu.CpuRank.timed_singly, mpi.MpiRank.timed_singly
+_timed_by_cpu, _timed_by_mpi, _timed_by_gpu = cpu.CpuRank.timed, MpiRank.timed, timing.timed
+_singly_by_cpu, _singly_by_mpi = cpu.CpuRank.timed_singly, MpiRank.timed_singly
 _singly_by_gpu = timing.timed_singly
 
 
@@ -97,7 +97,7 @@ def idle_by_mpi_in(method: Callable[..., RankTiming]) -> Callable[..., RankTimin
     """As idle_on_cpu_in, of a library's rank."""
 
     @wraps(method)
-    def idle(rank: mpi.MpiRank, problem: Problem, hot: bool, batch: Batch) -> RankTiming:
+    def idle(rank: MpiRank, problem: Problem, hot: bool, batch: Batch) -> RankTiming:
         assert rank.prepared is not None
         calls = [(nothing, ())] * len(rank.prepared.calls)
         with patch.object(rank.prepared, "calls", calls):
@@ -194,15 +194,15 @@ if __name__ == "__main__":
         plant_stop(defect)
     elif defect == "idle":
         cpu.CpuRank.timed = idle_on_cpu  # type: ignore[method-assign]
-        mpi.MpiRank.timed = idle_by_mpi  # type: ignore[method-assign]
+        MpiRank.timed = idle_by_mpi  # type: ignore[method-assign]
         timing.timed = idle_on_gpu
     elif defect == "idle-singly":
         cpu.CpuRank.timed_singly = idle_singly_on_cpu  # type: ignore[method-assign]
-        mpi.MpiRank.timed_singly = idle_singly_by_mpi  # type: ignore[method-assign]
+        MpiRank.timed_singly = idle_singly_by_mpi  # type: ignore[method-assign]
         timing.timed_singly = idle_singly_on_gpu
     elif defect == "late":
         interpreter.Runner.launch = late  # type: ignore[method-assign,assignment]
     else:
         interpreter.arithmetic = {"element": element, "skip": skip}[defect]
-        mpi.MpiRank._call = lambda self, problem, source, target: (lambda: None, ())  # type: ignore[method-assign]
+        MpiRank._call = lambda self, problem, source, target: (lambda: None, ())  # type: ignore[method-assign]
     main()

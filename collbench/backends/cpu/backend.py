@@ -36,6 +36,7 @@ from collbench.backends.base import (
     checked_sets,
     clocked,
     compare_output,
+    host_data,
     poison_again,
     prepare_buffers,
     repeat_on_cpus,
@@ -478,8 +479,14 @@ class CpuSession(Session[Plan]):
                 plan, max(sets + max(batch.warmup, 1) + batched, 1 + batch.single_launches)
             )
         self._load(plan, self.hot, batch.deadline_s)
+        data_bytes, notes = host_data(plan.problem, sets, hot=self.hot)
         return repeat_on_cpus(
-            self._workers(plan), plan.digest, plan.problem, batch, hot=self.hot, sets=sets
+            self._workers(plan),
+            plan.digest,
+            batch,
+            hot=self.hot,
+            data_bytes=data_bytes,
+            notes=notes,
         )
 
     def stress(self, plan: Plan, counts: Sequence[int], delay_ns: int) -> tuple[Wrong, ...]:

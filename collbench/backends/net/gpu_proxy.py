@@ -284,7 +284,7 @@ class Outside:
         self.slots = address + slots_offset(words_bytes)
         self.words: memoryview[int] = _host_bytes(address, words_bytes).cast("Q")
         self._slots = _host_bytes(self.slots, slots_bytes)
-        self._gpu_slots = _gpu_bytes(gpu_slots, gpu_slots_bytes) if gpu_slots else None
+        self._gpu_slots = gpu_bytes(gpu_slots, gpu_slots_bytes) if gpu_slots else None
         self.proxy: GpuProxy | None = None
         self._near, self._receivers = near, receivers
         self.is_at_barrier = False
@@ -445,7 +445,7 @@ def _host_bytes(address: int, size: int) -> memoryview:
     return memoryview((ctypes.c_ubyte * max(1, size)).from_address(address)).cast("B")
 
 
-def _gpu_bytes(address: int, size: int) -> Buffer:
+def gpu_bytes(address: int, size: int) -> Buffer:
     """Memory of a GPU, as an MPI takes it that knows of GPUs."""
     from mpi4py import MPI
 

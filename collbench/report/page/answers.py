@@ -20,7 +20,7 @@ from collbench.analysis.gaps import (
 from collbench.analysis.rows import LEAST_GAIN, Row, Workload, configuration, label, titles
 from collbench.report.page.data import Opening
 from collbench.report.page.html import HtmlCell, element, link, section, table
-from collbench.report.tables.summary import peer_name
+from collbench.report.tables.summary import fastest_text, form_heading, peer_name
 from collbench.util.units import format_size
 
 WORKLOADS_SHOWN = 60  # a page is to be read
@@ -95,8 +95,8 @@ def _of_peer(gaps: Bands, workload: Workload, gap: Gap, summary: Summary, places
         + "</p>",
         element(
             "p",
-            f"The time of {name}'s own choice, on the buffers that it is fastest with, over that of"
-            " our best: the lowest of each band of sizes, and where; above 1 we are faster.",
+            f"The time of {name}'s own choice, {fastest_text(gap.peer)}, over that of our"
+            " best: the lowest of each band of sizes, and where; above 1 we are faster.",
             class_="hint",
         ),
         _grid(gaps, "peer", _peer_cell, f"From {name}'s best", places),
@@ -129,9 +129,15 @@ def _of_wire(gaps: Bands, workload: Workload, gap: Gap, summary: Summary, places
 
 
 def _where(workload: Workload, gap: Gap, summary: Summary) -> str:
-    against = f" against {gap.rival.buffers} buffers" if gap.rival is not None else ""
+    against = f" against {_form_of(gap.rival)}" if gap.rival is not None else ""
     title = titles(summary.best)[workload]
     return f"{title}, {format_size(gap.size_bytes)}, {label(gap.row, summary.knobs)}{against}"
+
+
+def _form_of(rival: Row) -> str:
+    """The form of a library's own choice."""
+    is_of_buffers = form_heading(rival.backend) == "buffers"
+    return f"{rival.method.form} buffers" if is_of_buffers else rival.method.form
 
 
 def _grid(gaps: Bands, axis: str, words: _Words, name: str, places: Places) -> str:

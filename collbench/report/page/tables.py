@@ -24,6 +24,7 @@ from collbench.report.tables.summary import (
     busbw_text,
     counts,
     facts,
+    form_heading,
     has_forms,
     kinds_text,
     legend,
@@ -132,7 +133,7 @@ def best_of_sizes(summary: Summary) -> str:
     for peer in summary.peers:
         columns[f"vs {peer}"] = partial(_speedup_cell, peer)
         if has_forms(summary, peer):
-            columns[f"buffers of {peer}"] = partial(_rival_cell, peer)
+            columns[f"{form_heading(peer)} of {peer}"] = partial(_rival_cell, peer)
     heads = [HtmlCell("what"), HtmlCell("size", kind="num"), HtmlCell("best")]
     heads += [HtmlCell(name, kind="num") for name in columns]
     has_backend = len({best.row.backend for best in every}) > 1

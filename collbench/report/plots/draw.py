@@ -23,6 +23,7 @@ from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormat
 from collbench.analysis.curves import Curve, CurveGroup, CurvePair
 from collbench.report.colors import FAMILIES, JUDGEMENTS, OTHER
 from collbench.report.plots.lines import Kind, Line, kinds, lines, ratios, rivals, shown, values
+from collbench.report.tables.summary import peer_name
 from collbench.util.units import format_size
 
 MOST_GROUPS = 6
@@ -342,8 +343,8 @@ def _summary(axes: Axes, here: Sequence[Curve], kind: Kind, entries: dict[str, L
 
 
 def _title(kind: Kind, here: Sequence[Curve]) -> str:
-    rival = next((curve.backend.upper() for curve in here if curve.is_own_choice), "")
-    return _TITLES[kind].format(rival=rival)
+    names = dict.fromkeys(peer_name(curve.backend) for curve in here if curve.is_own_choice)
+    return _TITLES[kind].format(rival=" and ".join(names))
 
 
 def _finish(axes: Axes, here: Sequence[Curve], kind: Kind, entries: dict[str, Line2D]) -> None:

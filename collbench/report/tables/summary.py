@@ -42,6 +42,7 @@ from collbench.report.tables.distribution import (
 from collbench.report.tables.text import NARROW_COLUMNS, named_lines, table, wrapped
 from collbench.results.record import STATUSES
 from collbench.results.statistics import Interval
+from collbench.spec.peers import OWN_ALGOS
 from collbench.util.collector import cyclic_gc_disabled
 from collbench.util.units import format_rate, format_size, format_time_us
 
@@ -53,7 +54,8 @@ _MOST_BARS = 50  # sizes that are drawn in a line of 80 columns
 _SUSPECTS_SHOWN = 5  # before "and more"
 _UNCLEAR = "~"  # before a number that the repeats do not separate from 1
 _TITLE_WIDTH = 14
-_BUFFERS_WIDTH = 10
+_FORM_WIDTH = 10
+_PEER_NAMES = {"gloo": "Gloo", "torch": "PyTorch"}
 
 
 def summary_lines(frame: "pd.DataFrame", columns: int, show_all: bool, bars: str = "") -> list[str]:
@@ -297,23 +299,33 @@ def legend(summary: Summary) -> list[str]:
 
 
 def rival_name(summary: Summary, best: Best, peer: str) -> str:
-    """A library, and the user buffers that it is fastest with where there are several kinds."""
+    """A library, and the form that it is fastest in where it has several."""
     return f"{peer} {rival_text(best, peer)}" if has_forms(summary, peer) else peer
 
 
 def peer_legend(summary: Summary, peer: str) -> str:
     """What the column of a library shows."""
-    which = ", on the buffers that it is fastest with" if has_forms(summary, peer) else ""
+    which = f", {fastest_text(peer)}" if has_forms(summary, peer) else ""
     return f"vs {peer}: speedup over {peer_name(peer)}'s own choice{which}."
+
+
+def fastest_text(peer: str) -> str:
+    """In which form a library is taken, in words."""
+    return f"{'by' if peer in OWN_ALGOS else 'on'} the {form_heading(peer)} that it is fastest with"
+
+
+def form_heading(peer: str) -> str:
+    """What tells the own choices of a library apart, in a word."""
+    return "algorithm" if peer in OWN_ALGOS else "buffers"
 
 
 def peer_name(backend: str) -> str:
     """The name of a library, as its makers write it.
 
-    >>> peer_name("nccl")
-    'NCCL'
+    >>> peer_name("nccl"), peer_name("torch")
+    ('NCCL', 'PyTorch')
     """
-    return backend.upper()
+    return _PEER_NAMES.get(backend, backend.upper())
 
 
 def _table(summary: Summary, workload: Workload, columns: int) -> list[str]:
@@ -345,7 +357,7 @@ def _table(summary: Summary, workload: Workload, columns: int) -> list[str]:
         cells += [f"{auto_text(best):>5}"] * has_auto
         cells += [
             speedup_text(best, peer, max(6, 3 + len(peer)), is_wide=is_wide)
-            + (f"  {rival_text(best, peer):<{_BUFFERS_WIDTH}}" if has_forms(summary, peer) else "")
+            + (f"  {rival_text(best, peer):<{_FORM_WIDTH}}" if has_forms(summary, peer) else "")
             for peer in peers
         ]
         numbers = "  ".join(cells).rstrip()
@@ -357,18 +369,18 @@ def _peer_heading(summary: Summary, peer: str, *, is_wide: bool) -> str:
     return (
         f"{'vs ' + peer:>6}"
         + (f" {'interval':>11}" if is_wide else "")
-        + (f"  {'buffers':<{_BUFFERS_WIDTH}}" if has_forms(summary, peer) else "")
+        + (f"  {form_heading(peer):<{_FORM_WIDTH}}" if has_forms(summary, peer) else "")
     )
 
 
 def has_forms(summary: Summary, peer: str) -> bool:
-    """Whether a library's own choice was measured on several kinds of user buffers."""
+    """Whether several own choices of a library were measured."""
     return len(summary.forms.get(peer, ())) > 1
 
 
 def rival_text(best: Best, peer: str) -> str:
-    """The user buffers that a library is fastest with."""
-    return best.rivals[peer].buffers if peer in best.rivals else "-"
+    """The form that a library is fastest in."""
+    return best.rivals[peer].method.form if peer in best.rivals else "-"
 
 
 def time_text(best: Best) -> str:

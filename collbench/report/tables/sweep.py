@@ -16,6 +16,7 @@ from collbench.report.tables.summary import (
     auto_text,
     busbw_text,
     doubt_lines,
+    form_heading,
     has_forms,
     peer_legend,
     rival_text,
@@ -211,7 +212,7 @@ def best_lines(
     is_wide = columns >= BOUNDS_COLUMNS or not any(has_forms(summary, peer) for peer in peers)
     for peer in peers:
         heads.append(f"{'vs ' + peer:>7}" + f" {'interval':>11}" * is_wide)
-        heads += ["buffers"] * has_forms(summary, peer)
+        heads += [form_heading(peer)] * has_forms(summary, peer)
     rows = []
     for workload, best in shown:
         names = [_configuration(row, knobs) for row in best.leaders]
@@ -232,7 +233,9 @@ def best_lines(
         )
     legend = _legend([best for _, best in shown], has_choice=has_choice)
     legend += [peer_legend(summary, peer) for peer in peers if has_forms(summary, peer)]
-    numbers = {k for k, head in enumerate(heads) if head not in (*outer, "best", "buffers")}
+    numbers = {
+        k for k, head in enumerate(heads) if head not in (*outer, "best", *map(form_heading, peers))
+    }
     return [*doubts, *legend, *columns_of(heads, rows, right=numbers)]
 
 

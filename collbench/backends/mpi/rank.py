@@ -1,23 +1,13 @@
-"""The mpi backend: the MPI library's own collective, timed by the same harness, as the peer of
-ours.
-"""
+"""One rank of the MPI library's own collectives, on user buffers in the memory of its host."""
 
-from collections.abc import Sequence
-from importlib.util import find_spec
-from typing import TYPE_CHECKING
+from typing import Any
 
-import numpy as np
+from collbench.backends.library import Call, LibraryRank
+from collbench.launch.group import RankContext
+from collbench.launch.launcher import described_library
+from collbench.spec.case import Problem
 
-from collbench.backends.base import Peer, SessionOptions
-from collbench.backends.library import Call, LibraryRank, LibrarySession, private_bytes, why_lacking
-from collbench.launch.group import Group, RankContext
-from collbench.launch.launcher import INSTALL_HINT, described_library
-from collbench.spec.case import Case, Problem
-
-if TYPE_CHECKING:
-    from collbench.spec.dtypes import Array
-
-_DESCRIBE_S = 10.0  # until all ranks have named their library
+DESCRIBE_S = 10.0  # until all ranks have named their library
 MPI_TYPES = {
     "int8": "INT8_T",
     "uint8": "UINT8_T",
@@ -46,18 +36,18 @@ class MpiRank(LibraryRank):
     def _meet(self) -> None:
         self.comm.Barrier()
 
-    def _call(self, problem: Problem, source: "Array", target: "Array") -> Call:
-        """The library's function for a problem and its arguments."""
+    def _call(self, problem: Problem, source: Any, target: Any) -> Call:
+        """The library's function for a problem and its arguments: the bytes of input and output."""
         comm, root = self.comm, problem.root
         kind = getattr(self.mpi, MPI_TYPES.get(problem.dtype, "BYTE"))
         width = 1 if problem.dtype in MPI_TYPES else problem.item_bytes
         is_root, block = self.rank == root, problem.block_count * width
 
-        def spec(buffer: "Array") -> list[object]:
-            return [buffer.view(np.uint8), len(buffer) * width, kind]
+        def spec(buffer: Any) -> list[object]:
+            return [buffer, len(buffer) // problem.item_bytes * width, kind]
 
         give, take = spec(source), spec(target)
-        give_each, take_each = ([buffer.view(np.uint8), block, kind] for buffer in (source, target))
+        give_each, take_each = ([buffer, block, kind] for buffer in (source, target))
         own = self.mpi.IN_PLACE if problem.in_place else give
         kept = self.mpi.IN_PLACE if problem.in_place else take
         op = getattr(self.mpi, MPI_REDOPS.get(problem.redop, "SUM"))
@@ -80,35 +70,10 @@ class MpiRank(LibraryRank):
         }
         return calls[problem.op]
 
-    def _broadcast_from(
-        self, source: "Array", target: "Array", spec: list[object], root: int
-    ) -> None:
+    def _broadcast_from(self, source: Any, target: Any, spec: list[object], root: int) -> None:
         """Out of place, the root's output is a copy that MPI_Bcast does not make."""
         self.comm.Bcast(spec, root)
+        self._copy(source, target)
+
+    def _copy(self, source: Any, target: Any) -> None:
         target[...] = source
-
-
-class MpiBackend(Peer):
-    """The MPI library that mpi4py finds."""
-
-    name = "mpi"
-
-    def why_not(self, group: Group) -> str:
-        return "" if find_spec("mpi4py") is not None else f"mpi4py is not installed; {INSTALL_HINT}"
-
-    def why_waived(self, case: Case, is_reduction: bool) -> str:
-        if why := why_lacking("MPI", case, MPI_REDOPS, MPI_TYPES, is_reduction=is_reduction):
-            return why
-        if case.op == "reducescatter" and case.in_place:
-            return "MPI's in-place reduce-scatter leaves the result elsewhere"
-        return ""
-
-    def private_bytes(self, case: Case, *, hot: bool) -> int:
-        return private_bytes(case, hot=hot)
-
-    def open(self, group: Group, cases: Sequence[Case], options: SessionOptions) -> LibrarySession:
-        workers = group.mpi_workers(MpiRank, cases[0].ranks)
-        return LibrarySession(workers, hot=options.hot, start_s=_DESCRIBE_S)
-
-
-BACKEND = MpiBackend()

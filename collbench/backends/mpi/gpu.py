@@ -1,0 +1,140 @@
+"""The MPI library's own collectives on user buffers in GPU memory, for an MPI that is CUDA-aware.
+
+MPI knows no streams: its calls block until the data is there, and the clock of the host times them.
+Inputs, poison and comparisons are kernels of ours, which end before a call begins and begin after
+it has returned.
+"""
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from collbench.backends.base import GpuOptions, cache_notes
+from collbench.backends.gpu.rank import DeviceRank, sets_of, stride_bytes
+from collbench.backends.gpu.session import (
+    START_S,
+    GpuFacts,
+    describe,
+    is_shared,
+    take_gpu,
+    why_no_gpus,
+)
+from collbench.backends.library import LibrarySession, UserBuffers
+from collbench.backends.mpi.rank import DESCRIBE_S, MpiRank
+from collbench.backends.net.gpu_proxy import gpu_bytes, why_not_cuda_aware
+from collbench.device.card import cuda_errors, device_count
+from collbench.launch.group import Group, RankContext
+from collbench.spec.case import Case, Problem
+from collbench.spec.pattern import Wrong
+from collbench.util.errors import UnavailableError
+
+_HINT = "use an MPI library that is built with CUDA, or leave mpi out beside backends of GPUs"
+
+
+class GpuBuffers(UserBuffers):
+    """User buffers in the memory of a GPU."""
+
+    def __init__(self, problem: Problem, gpu: DeviceRank, *, hot: bool) -> None:
+        self.problem, self._gpu = problem, gpu
+        self.sets = sets_of(problem, gpu.card.cache_bytes, hot=hot)
+
+    def memory(self, number: int) -> tuple[Any, Any]:
+        source, target = (
+            gpu_bytes(*self._gpu.buffer(self.problem, which, number)) for which in ("in", "out")
+        )
+        return source, target
+
+    def prepare(self) -> None:
+        self._write(range(self.sets), is_warm=False)
+
+    def poison(self, numbers: Iterable[int], *, is_warm: bool) -> None:
+        # in place what is poisoned is also input, which must be the pattern
+        self._write(numbers, is_warm=is_warm and not self.problem.in_place)
+
+    def _write(self, numbers: Iterable[int], *, is_warm: bool) -> None:
+        stride = stride_bytes(self.problem)
+        for number in numbers:
+            self._gpu.prepare(self.problem, range(number, number + 1), stride, is_warm=is_warm)
+        self._gpu.card.wait(self._gpu.timeout_s)
+
+    def compare(self, numbers: range) -> Wrong | None:
+        return self._gpu.compare(self.problem, numbers) if numbers else None
+
+
+class MpiGpuRank(MpiRank):
+    """One rank's part, with a GPU of its own."""
+
+    def __init__(self, context: RankContext) -> None:
+        super().__init__(context)
+        self.context = context
+        self._gpu: DeviceRank | None = None
+
+    @property
+    def gpu(self) -> DeviceRank:
+        """The rank's GPU, once it has taken it."""
+        assert self._gpu is not None
+        return self._gpu
+
+    def take(self, options: GpuOptions) -> GpuFacts:
+        """Take this rank's GPU; what the driver wants to know of it. Raises UnavailableError."""
+        if why := why_not_cuda_aware():
+            raise UnavailableError(why, _HINT)
+        self.faults = cuda_errors()
+        self._gpu, facts = take_gpu(self.context, options)
+        return facts
+
+    def allocate(self, user_bytes: int, timeout_s: float) -> None:
+        """Have the memory of user buffers, which other GPUs need not reach. Raises
+        UnavailableError.
+        """
+        self.gpu.connect([self.gpu.allocate(0, user_bytes)], timeout_s, is_peered=False)
+
+    def _buffers(self, problem: Problem, *, hot: bool) -> UserBuffers:
+        return GpuBuffers(problem, self.gpu, hot=hot)
+
+    def _copy(self, source: Any, target: Any) -> None:
+        card, runtime = self.gpu.card, self.gpu.card.runtime
+        addresses = target.address, source.address
+        runtime.memcpyAsync(*addresses, len(source), runtime.memcpyDefault, card.stream)
+        runtime.streamSynchronize(card.stream)
+
+    def close(self) -> None:
+        """Give memory back."""
+        if self._gpu is not None:
+            self._gpu.close()
+
+
+class MpiGpuSession(LibrarySession):
+    """Drives the ranks of the library's collectives on GPU memory."""
+
+    def __init__(
+        self, group: Group, cases: Sequence[Case], *, hot: bool, options: GpuOptions
+    ) -> None:
+        n = cases[0].ranks
+        if why := why_no_gpus():
+            raise UnavailableError(why)
+        count = len(options.gpus) or device_count()
+        if group.kind == "local" and n > count:
+            raise UnavailableError(f"{n} ranks, {count} GPUs", "use fewer --ranks")
+        workers = group.mpi_workers(MpiGpuRank, n)
+        super().__init__(workers, hot=hot, start_s=DESCRIBE_S)
+        try:
+            facts = workers.call(MpiGpuRank.take, options, timeout_s=START_S)
+            if is_shared(facts):
+                raise UnavailableError("two ranks share a GPU", "start one rank a GPU")
+            self._cache_bytes = facts[0].cache_bytes
+            size = max(self._bytes(case.problem()) for case in cases)
+            workers.call(MpiGpuRank.allocate, size, options.timeout_s, timeout_s=START_S)
+        except BaseException:
+            self.close()
+            raise
+        self.device, versions = describe(facts)
+        self.version = f"{self.version}; {versions}"
+
+    def _bytes(self, problem: Problem) -> int:
+        """Bytes of a rank's user buffers."""
+        return sets_of(problem, self._cache_bytes, hot=self.hot) * stride_bytes(problem)
+
+    def _data(self, problem: Problem) -> tuple[int, list[str]]:
+        size = self._bytes(problem)
+        notes = cache_notes(size, self._cache_bytes, hot=self.hot)
+        return size * problem.n, [*notes, "host-clock"]

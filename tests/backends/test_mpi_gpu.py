@@ -1,0 +1,110 @@
+"""MPI beside backends of GPUs: when its user buffers are in GPU memory, and every collective there,
+on GPUs whose memory is the host's.
+"""
+
+from typing import Any
+
+import pytest
+
+from collbench.backends.base import Batch, GpuOptions
+from collbench.backends.mpi import backend, gpu
+from collbench.bench.sweep import Sweep, cases
+from collbench.cli import run
+from collbench.launch.local import LocalGroup
+from collbench.spec.case import Case
+from collbench.spec.collectives import OPS, collective
+from collbench.spec.peers import PEERS
+from collbench.util.errors import UnavailableError
+from tests.support.batteries import placements
+from tests.support.host_gpu import HostMpiGpuRank, SilentMpiGpuRank
+from tests.support.runs import needs_mpi
+
+
+def case(op: str, n: int, size_bytes: int = 2996, **more: Any) -> Case:
+    return Case(
+        **{
+            **{"op": op, "backend": "mpi", "algo": "library", "proto": "", "buffers": "gpu"},
+            **{"ranks": n, "size_bytes": size_bytes, **more},
+        }
+    ).rounded()
+
+
+def session_of(
+    monkeypatch: pytest.MonkeyPatch, given: list[Case], kind: type[gpu.MpiGpuRank]
+) -> gpu.MpiGpuSession:
+    monkeypatch.setattr(gpu, "why_no_gpus", lambda: "")
+    monkeypatch.setattr(gpu, "device_count", lambda: 3)
+    monkeypatch.setattr(gpu, "MpiGpuRank", kind)
+    return gpu.MpiGpuSession(LocalGroup(), given, hot=False, options=GpuOptions())
+
+
+@needs_mpi
+def test_every_collective_is_right(monkeypatch: pytest.MonkeyPatch) -> None:
+    n = 3
+    given = [
+        case(op, n, placement="in" if in_place else "out", root=n - 1, dtype=dtype)
+        for op in OPS
+        for in_place in placements(op)
+        for dtype in (("float32",) if collective(op).is_reduction else ("bfloat16",))
+        if not (op == "reducescatter" and in_place)
+    ]
+    session = session_of(monkeypatch, given, HostMpiGpuRank)
+    batch = Batch(iterations=3, single_launches=2)
+    found = [(one, session.run(one, batch)) for one in given]
+    session.close()
+    assert [(one.op, one.placement) for one, samples in found if samples.wrong] == []
+    assert all(len(samples.launch_times_s) == 2 for _, samples in found)
+    assert {samples.notes for _, samples in found} == {("host-clock",)}
+    assert session.device == f"{n} x host memory"
+    assert "cuda 0" in session.version
+
+
+@needs_mpi
+def test_calls_that_do_nothing_are_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    given = [case("allreduce", 2), case("allreduce", 2, placement="in")]
+    session = session_of(monkeypatch, given, SilentMpiGpuRank)
+    wrong = [len(session.run(one, Batch(iterations=3)).wrong) for one in given]
+    session.close()
+    assert wrong == [2, 2]
+
+
+def buffers_of(*backends: str) -> dict[str, str]:
+    found = cases(Sweep(sizes=(1024,), backend=backends), PEERS)
+    return {one.backend: one.buffers for one in found if one.backend != "nccl"}
+
+
+def test_its_buffers_are_where_the_others_have_theirs() -> None:
+    assert buffers_of("cpu", "mpi") == {"cpu": "plain", "mpi": "plain"}
+    assert buffers_of("mpi", "nccl") == {"mpi": "gpu"}
+    assert buffers_of("cuda", "mpi", "gloo") == {"cuda": "plain", "mpi": "gpu", "gloo": "plain"}
+
+
+def test_in_gpu_memory_its_ranks_come_last_and_need_no_host_memory() -> None:
+    on_gpus, on_cpus = (case("allreduce", 2, 1 << 20, buffers=name) for name in ("gpu", "plain"))
+    mpi = backend.BACKEND
+    assert [mpi.is_apart(one) for one in (on_gpus, on_cpus)] == [True, False]
+    assert mpi.private_bytes(on_gpus, hot=True) == 0 < mpi.private_bytes(on_cpus, hot=True)
+
+
+def test_an_mpi_that_takes_no_gpu_memory_is_a_reason(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gpu, "why_not_cuda_aware", lambda: "Some MPI takes no GPU memory")
+    rank = gpu.MpiGpuRank.__new__(gpu.MpiGpuRank)
+    with pytest.raises(UnavailableError, match="Some MPI takes no GPU memory") as found:
+        rank.take(GpuOptions())
+    assert "built with CUDA" in found.value.hint
+
+
+def test_more_ranks_than_gpus_are_a_reason(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(UnavailableError, match="4 ranks, 3 GPUs"):
+        session_of(monkeypatch, [case("allreduce", 4)], HostMpiGpuRank)
+
+
+def test_without_gpus_it_is_waived_beside_them(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(gpu, "why_no_gpus", lambda: "this host has no NVIDIA GPU")
+    monkeypatch.setattr(backend, "find_spec", lambda name: name)
+    command = ["sweep", "--backend", "model,cuda,mpi", "--ranks", "2", "--sizes", "1K"]
+    assert run([*command, "--algo", "ring", "--repeats", "1"]) == 0
+    (row,) = (line for line in capfd.readouterr().out.splitlines() if " mpi " in line[:40])
+    assert row.endswith("waived: this host has no NVIDIA GPU")

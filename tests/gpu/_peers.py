@@ -1,0 +1,148 @@
+"""What is tried of libraries on GPUs: every collective, type and reduction that they have, on sizes
+that fit badly.
+"""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import get_args
+
+from collbench.backends.base import GpuOptions
+from collbench.backends.gpu.session import GpuFacts, take_gpu
+from collbench.backends.mpi.gpu import MpiGpuRank
+from collbench.backends.mpi.rank import MPI_REDOPS, MPI_TYPES
+from collbench.backends.net.gpu_proxy import why_not_cuda_aware
+from collbench.backends.torch.backend import BACKEND as TORCH
+from collbench.device.card import cuda_errors
+from collbench.device.host_memory import HostMemory
+from collbench.spec.case import Case, Problem
+from collbench.spec.collectives import OPS, collective
+from collbench.spec.dtypes import DTYPES, REDOPS, DtypeName, RedopName, dtype
+from collbench.spec.knobs import NcclBuffers, UserBuffers
+from tests.support.batteries import placements, problem
+
+COUNT = 2999
+SYMMETRIC_COUNTS = (2, 2998, 1 << 20)  # of symmetric memory: words of 4 bytes
+
+
+def _moved(n: int, *dtypes: DtypeName) -> Iterator[Problem]:
+    """Every collective with those types."""
+    for op in OPS:
+        for name in dtypes:
+            for in_place in placements(op):
+                root = n - 1 if collective(op).is_rooted else 0
+                yield problem(op, n, root=root, count=COUNT, dtype=name, in_place=in_place)
+
+
+def _reduced(n: int) -> Iterator[Problem]:
+    """Every type with every reduction."""
+    for name in DTYPES:
+        for redop in REDOPS:
+            # NCCL multiplies by 1/n, which rounds
+            if not (redop == "avg" and dtype(name).is_float and n & (n - 1)):
+                yield problem("allreduce", n, count=COUNT, dtype=name, redop=redop)
+
+
+def nccl_cases(n: int) -> list[Case]:
+    """NCCL's, on each kind of user buffers."""
+    kinds: tuple[NcclBuffers, ...] = get_args(NcclBuffers)
+    problems = [*_moved(n, "float32", "bfloat16"), *_reduced(n)]
+    return [
+        _case_of(_aligned(what, kind), "nccl", buffers=kind) for kind in kinds for what in problems
+    ]
+
+
+def torch_cases(n: int) -> list[Case]:
+    """PyTorch's, by its process group and in symmetric memory."""
+    problems = [*_moved(n, "float32", "bfloat16"), *_reduced(n)]
+    symmetric = [
+        problem("allreduce", n, count=count, dtype=name, in_place=in_place)
+        for count in SYMMETRIC_COUNTS
+        for name in ("float32", "bfloat16")
+        for in_place in (False, True)
+    ]
+    found = [
+        _case_of(what, "torch", algo=algo) for what in symmetric for algo in ("oneshot", "twoshot")
+    ]
+    return [
+        *(_case_of(what, "torch") for what in problems),
+        *(case for case in found if not TORCH.why_waived(case, is_reduction=True)),
+    ]
+
+
+def may_be_refused(case: Case) -> bool:
+    """Whether PyTorch may refuse it: sums of 8-bit floats need NCCL 2.24 and sm_90."""
+    return collective(case.op).is_reduction and case.dtype.startswith("float8")
+
+
+def mpi_cases(n: int) -> list[Case]:
+    """MPI's, with buffers for GPUs."""
+    types: tuple[DtypeName, ...] = tuple(name for name in DTYPES if name in MPI_TYPES)
+    redops: tuple[RedopName, ...] = tuple(name for name in REDOPS if name in MPI_REDOPS)
+    problems = [
+        *(what for what in _moved(n, "float32") if what.op != "reducescatter" or not what.in_place),
+        *(problem("allreduce", n, count=COUNT, dtype=name) for name in types),
+        *(problem("allreduce", n, count=1 << 20, redop=redop) for redop in redops),
+    ]
+    return [_case_of(what, "mpi", buffers="gpu") for what in problems]
+
+
+def described(case: Case) -> str:
+    """A case in a few words."""
+    return (
+        f"{case.backend} {case.algo} {case.op} {case.dtype} {case.redop} {case.placement}"
+        f" {case.size_bytes} bytes"
+    )
+
+
+def _aligned(what: Problem, buffers: UserBuffers) -> Problem:
+    """The problem with blocks of whole words where NCCL is wrong with others (seen with 2.28.9:
+    allgather and reducescatter of bfloat16 in windows).
+    """
+    least = max(1, 4 // what.item_bytes) if buffers == "window" else 1
+    return replace(what, block_count=-(-what.block_count // least) * least)
+
+
+def _case_of(
+    what: Problem, backend: str, *, algo: str = "library", buffers: UserBuffers = "plain"
+) -> Case:
+    """The case of a library's own choice."""
+    size = collective(what.op).size_bytes(what.block_count, what.item_bytes, what.n)
+    return Case(
+        op=what.op,
+        backend=backend,
+        algo=algo,
+        proto="",
+        buffers=buffers,
+        dtype=what.dtype,
+        redop=what.redop,
+        root=what.root,
+        placement="in" if what.in_place else "out",
+        ranks=what.n,
+        size_bytes=size,
+    )
+
+
+class MappedMpiGpuRank(MpiGpuRank):
+    """One whose user buffers are in host memory that its GPU maps, if MPI takes no GPU memory."""
+
+    mapped: HostMemory | None = None
+
+    def take(self, options: GpuOptions) -> GpuFacts:
+        why = why_not_cuda_aware()
+        if not why:
+            return super().take(options)
+        self.faults = cuda_errors()
+        self._gpu, facts = take_gpu(self.context, options)
+        return replace(facts, version=f"{facts.version}; {why}: mapped")
+
+    def allocate(self, user_bytes: int, timeout_s: float) -> None:
+        is_mapped = bool(why_not_cuda_aware())
+        super().allocate(1 if is_mapped else user_bytes, timeout_s)
+        if is_mapped:
+            self.mapped = self.gpu.card.own_host(user_bytes)
+            self.gpu.user = self.mapped.address
+
+    def close(self) -> None:
+        if self.mapped is not None:
+            self.mapped.close()
+        super().close()

@@ -1,0 +1,152 @@
+"""A GPU whose memory is the host's and whose queue runs at once, for ranks of libraries that take
+any memory; expected outputs and clocks as on CPUs.
+"""
+
+import ctypes
+import time
+from collections.abc import Callable, Sequence
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+
+from collbench.backends.base import (
+    GpuOptions,
+    RankTiming,
+    compare_output,
+    poison_again,
+    prepare_buffers,
+)
+from collbench.backends.gpu.rank import DeviceRank, ExportedMemory, stride_bytes
+from collbench.backends.gpu.session import GpuFacts
+from collbench.backends.mpi.gpu import MpiGpuRank
+from collbench.launch.group import RankContext
+from collbench.spec.case import Problem
+from collbench.spec.dtypes import dtype
+from collbench.spec.pattern import Wrong
+
+CACHE_BYTES = 1 << 16
+
+
+def facts_of(index: int) -> GpuFacts:
+    """What the driver is told of a GPU."""
+    return GpuFacts(
+        name="host memory",
+        uuid=f"GPU-{index}",
+        arch=90,
+        cache_bytes=CACHE_BYTES,
+        pids=(),
+        version="cuda 0",
+    )
+
+
+def array_at(address: int, size: int) -> Any:
+    """The bytes there."""
+    return np.ctypeslib.as_array((ctypes.c_ubyte * size).from_address(address))
+
+
+class HostCard:
+    """In the place of a Card."""
+
+    def __init__(self) -> None:
+        self.index = self.stream = 0
+        self.cache_bytes, self.events = CACHE_BYTES, [0.0]
+        self.runtime = SimpleNamespace(
+            memcpyAsync=lambda target, source, size, kind, stream: ctypes.memmove(
+                target, source, size
+            ),
+            memcpyDefault=4,
+            streamSynchronize=lambda stream: None,
+        )
+
+    def wait(self, deadline_s: float) -> None:
+        pass
+
+    def clear(self, pointer: int, size: int) -> None:
+        pass
+
+    def as_cupy(self, stream: int) -> int:
+        return stream
+
+    def capture(self, body: Callable[[int], None]) -> Any:
+        return SimpleNamespace(launch=body)
+
+    def event(self) -> int:
+        self.events.append(0.0)
+        return len(self.events) - 1
+
+    def record(self, event: int) -> None:
+        self.events[event] = time.perf_counter()
+
+    record_by_graph = record
+
+    def elapsed_s(self, start: int, stop: int) -> float:
+        return self.events[stop] - self.events[start]
+
+    def close(self) -> None:
+        pass
+
+
+class HostGpu(DeviceRank):
+    """One rank on it."""
+
+    control = 0
+
+    def __init__(self, context: RankContext) -> None:
+        super().__init__(context.rank, context.n, HostCard(), is_alone=True)  # type: ignore[arg-type]
+
+    def allocate(self, arena_bytes: int, user_bytes: int, host_bytes: int = 0) -> ExportedMemory:
+        self.memory = np.zeros(max(1, user_bytes), np.uint8)
+        self.user = self.memory.ctypes.data
+        return (0, 0, 0, b""), (0, 0, 0, b""), None
+
+    def connect(
+        self, exported: Sequence[ExportedMemory], timeout_s: float, *_: Any, **__: Any
+    ) -> None:
+        self.timeout_s = timeout_s
+
+    def barrier(self, hold_ns: int = 0) -> None:
+        pass
+
+    def wait(self, deadline_s: float) -> None:
+        pass
+
+    def arrays(self, problem: Problem, number: int) -> tuple[Any, Any]:
+        """Input and output of a set."""
+        kind = dtype(problem.dtype).numpy()
+        source, target = (
+            array_at(*self.buffer(problem, which, number)).view(kind) for which in ("in", "out")
+        )
+        return source, target
+
+    def prepare(self, problem: Problem, sets: range, stride: int, *, is_warm: bool = False) -> None:
+        assert stride == stride_bytes(problem)
+        for number in sets:
+            if is_warm:
+                poison_again(
+                    problem, self.rank, *self.arrays(problem, number), number, is_warm=True
+                )
+            else:
+                prepare_buffers(problem, self.rank, *self.arrays(problem, number), number)
+
+    def compare(self, problem: Problem, sets: range) -> Wrong | None:
+        outputs = ((number, self.arrays(problem, number)[1]) for number in sets)
+        wrong = (compare_output(problem, self.rank, output, number) for number, output in outputs)
+        return next((one for one in wrong if one is not None), None)
+
+
+class HostMpiGpuRank(MpiGpuRank):
+    """MPI on memory of which it does not know that it is not a GPU's."""
+
+    def take(self, options: GpuOptions) -> GpuFacts:
+        self._gpu = HostGpu(self.context)
+        return facts_of(self.context.local_rank)
+
+
+class SilentMpiGpuRank(HostMpiGpuRank):
+    """One whose calls do nothing once they are timed."""
+
+    def timed(self, problem: Problem, hot: bool, batch: Any) -> RankTiming:
+        assert self.prepared is not None
+        self.prepared.calls = [(int, ())] * len(self.prepared.calls)
+        return super().timed(problem, hot, batch)
