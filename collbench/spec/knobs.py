@@ -22,16 +22,12 @@ P2p = Literal["push", "pull"]
 Switch = Literal["auto", "on", "off"]
 # NCCL's three ways with user buffers: of cudaMalloc; of ncclMemAlloc and registered by
 # ncclCommRegister; of ncclMemAlloc and in a symmetric window
-<<<<<<< HEAD
-UserBuffers = Literal["plain", "registered", "window"]
-# When a launch allows the one behind it to take its place on the GPU
-LaunchMode = Literal["off", "early", "late"]
-Pdl = Literal["auto", "off", "early", "late"]
-=======
 NcclBuffers = Literal["plain", "registered", "window"]
 # and those of MPI beside backends of GPUs, in GPU memory: its plain ones are in host memory
 UserBuffers = Literal[NcclBuffers, "gpu"]
->>>>>>> h-torch
+# When a launch allows the one behind it to take its place on the GPU
+LaunchMode = Literal["off", "early", "late"]
+Pdl = Literal["auto", "off", "early", "late"]
 Placement = Literal["out", "in"]
 SWITCHES: tuple[Switch, ...] = get_args(Switch)
 PLACEMENTS: tuple[Placement, ...] = get_args(Placement)
