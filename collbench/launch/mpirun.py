@@ -40,7 +40,9 @@ _LOOK_S = 0.1
 _END_S = 4.0  # for mpirun to end with its ranks, and for its reaper to end them
 _CREDENTIALS = struct.Struct("3i")  # process id, user, group
 # Ranks of one host need no network: no socket of theirs listens on one.
-LOCAL_VARIABLES = {"OMPI_MCA_btl": "self,sm", "UCX_NET_DEVICES": "lo"}
+# Shared memory is "vader" in Open MPI before 5, which ends at the name "sm"; 5 knows both names.
+LOCAL_VARIABLES = {"OMPI_MCA_btl": "self,vader", "UCX_NET_DEVICES": "lo"}
+_ABOUT_HELP = ("base_help_aggregate", "sent help message")  # in lines that say nothing
 
 
 class MpirunWorkerGroup(WorkerGroup[RankT]):
@@ -182,7 +184,11 @@ def _reason(lines: Sequence[str]) -> str:
     >>> _reason(["Invalid character a in MPIR_CVAR_ENABLE_GPU", "(unknown)(): Other MPI error"])
     'Invalid character a in MPIR_CVAR_ENABLE_GPU'
     """
-    telling = [line.strip() for line in lines if "Other MPI error" not in line]
+    telling = [
+        line.strip()
+        for line in lines
+        if "Other MPI error" not in line and not any(word in line for word in _ABOUT_HELP)
+    ]
     named = [line for line in telling if "MPIR_CVAR_" in line]
     return (named or telling[::-1] or [*lines, "it says nothing"])[0]
 
