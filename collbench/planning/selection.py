@@ -116,9 +116,11 @@ def are_copies_best(case: Case, limits: Limits, tuning: GpuTuning) -> bool:
     ... )
     (True, False, False)
     """
+    chosen = tuning.ce.chosen.get(case.op)
     if (
-        case.op not in tuning.ce.chosen_for
-        or case.size_bytes < tuning.ce.chosen_from
+        chosen is None
+        or case.size_bytes < chosen.from_size
+        or (chosen.ranks and case.ranks not in chosen.ranks)
         or not limits.has_peers
         or ce.why_not(limits.hosts)
     ):

@@ -269,13 +269,20 @@ class NetTuning:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ChosenTable:
+    """The S from which on `auto` takes copies, and ranks as in BestRow."""
+
+    from_size: Bytes
+    ranks: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CopyEngineTuning:
-    """chosen_for, chosen_from: the collectives and the S from which on `auto` takes copies."""
+    """chosen: the collectives for which `auto` takes copies."""
 
     source: str
     best: dict[str, BestTable]
-    chosen_for: tuple[str, ...]
-    chosen_from: Bytes
+    chosen: dict[str, ChosenTable]
     slices: int
     sliced_from: Bytes
     pipelined_loops: int
