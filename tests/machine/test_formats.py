@@ -20,9 +20,6 @@ SAMPLES.append(topology_json.write(formats.read(OWN / "nvlink-pairs-nccl.xml")))
 
 # Forms that no reader knows yet: RCCL's version of the XML, and variants of nvidia-smi's text.
 UNREAD = {
-    "topo_16p1h.xml",
-    "topo_4p3l.xml",
-    "topo_8p_940.xml",
     "issue_club-3090-1229_m_and_p2p_rw.txt",
     "issue_nccl-1453_gpu_rows_only.txt",
     "issue_nccl-1646_wrapped_B200.txt",
@@ -117,16 +114,14 @@ BROKEN = {
     b'<system version="1">\n <cpu numaid="0">\n': "line 3, column 1: not XML",
     b"<system": "line 1, column 1: not XML",
     b'<system version="1"><cpu></system>': "mismatched tag",
-    b'<system version="2"/>': "version of <system> is '2'",
+    b'<system version="3"/>': "version of <system> is '3'",
     b'<system version="1"/>': "holds no <cpu>",
     b'\n\n<system>\n<cpu numaid="x"/></system>': "line 4: numaid of <cpu> is 'x'",
     b'<system><cpu numaid="0" affinity="0-3"/></system>': "no mask of CPUs",
     b'<system><cpu numaid="0"><pci busid="eth0"/></cpu></system>': "no PCI address",
-    b'<system><cpu numaid="0"><pci busid="0:0:0.0" link_width="-1"/></cpu></system>': (
-        "no number of lanes"
+    b'<system><cpu numaid="0"><pci busid="0:0:0.0" link_width="wide"/></cpu></system>': (
+        "no whole number"
     ),
-    b'<system><cpu numaid="0"><pci busid="0:0:0.0"><gpu><nvlink count="0"/></gpu></pci></cpu>'
-    b"</system>": "no number of links",
     b'<topology version="1.11"><object/></topology>': "not 2 or 3 of hwloc",
     b"<topology/>": "not 2 or 3 of hwloc",
     b'<topology version="2.0"/>': "holds no <object>",

@@ -69,7 +69,8 @@ def _values(matrix: _xml.Element) -> tuple[list[str], list[int]]:
 
 def _link(gpu: Node, a: str, b: str, mbs: int, total_mbs: int) -> Link:
     """A bundle; from the GPU's generation comes how many links it has."""
-    generation = rates.nvlink_generation(int(gpu.fact("sm") or 0))
+    arch = int(gpu.fact("sm") or 0)
+    generation = rates.nvlink_generation(arch)
     if not generation:
         return Link(
             a=a, b=b, kind="nvlink", count=0, raw_gbs=mbs / 1000, source="hwloc's NVLinkBandwidth"
@@ -78,4 +79,4 @@ def _link(gpu: Node, a: str, b: str, mbs: int, total_mbs: int) -> Link:
     # hwloc before 2.9.1 counted both directions of generations 3 and 4: more than the GPU has.
     if total_mbs > _LINKS[generation] * one_mbs:
         mbs //= 2
-    return rates.nvlink_link(a, b, generation, max(1, round(mbs / one_mbs)))
+    return rates.nvlink_link(a, b, generation, max(1, round(mbs / one_mbs)), arch=arch)

@@ -65,7 +65,7 @@ def _rings_of(links: list[list[int]], most: int) -> tuple[Order, ...]:
 
 def packed_chains(links: list[list[int]]) -> tuple[Order, ...]:
     """As many chains as links allow: rings through one more rank, wired to all the others, and cut
-    there.
+    there. Where the search ends before it has them all, zigzags.
 
     >>> packed_chains([[0, 1, 1], [1, 0, 0], [1, 0, 0]])
     ((1, 0, 2),)
@@ -89,7 +89,22 @@ def packed_chains(links: list[list[int]]) -> tuple[Order, ...]:
                 )
         if worth == most or not worth:
             break
-    return best
+    return best if worth == most else _zigzags(links) or best
+
+
+def _zigzags(links: list[list[int]]) -> tuple[Order, ...]:
+    """Chains that use every link where all ranks are linked alike and their number is even: of
+    rank k the order k, k+1, k-1, k+2, k-2 and so on (Walecki); nothing elsewhere.
+
+    >>> _zigzags([[0, 1, 1, 1], [1, 0, 1, 1], [1, 1, 0, 1], [1, 1, 1, 0]])
+    ((0, 1, 3, 2), (1, 2, 0, 3))
+    """
+    n = len(links)
+    kinds = {links[a][b] for a in range(n) for b in range(n) if a != b}
+    if n % 2 or len(kinds) != 1 or kinds == {0}:
+        return ()
+    steps = [(step + 1) // 2 * (1 if step % 2 else -1) for step in range(n)]
+    return tuple(tuple((first + step) % n for step in steps) for first in range(n // 2))
 
 
 def _shares(links: list[list[int]]) -> list[int]:

@@ -1,26 +1,32 @@
 """Ways between nodes: which links, of which class, and which hop limits them.
 
-Classes, near to far, as nvidia-smi and NCCL name them: NVL by NVLink (through a switch or not), NVB
-by NVLink through another GPU, C2C, PIX through one PCIe switch, PXB through several, PHB through a
-host bridge, NODE through host bridges of one NUMA node, SYS between NUMA nodes, NET between hosts.
-The best way is that of the nearest class, then the highest rate, then the fewest hops.
+Classes, near to far, as nvidia-smi, NCCL and RCCL name them: NVL by NVLink (through a switch or
+not), XGMI by AMD's, NVB by either through another GPU, C2C, PIX through one PCIe switch, PXB
+through several, PHB through a host bridge, NODE through host bridges of one NUMA node, SYS between
+NUMA nodes, NET between hosts. Functions of one device are PIX, whatever is above them. The best
+way is that of the nearest class, then the highest rate, then the fewest hops.
 """
 
 import heapq
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Literal, get_args
 
-from collbench.machine.topology.model import Link, Topology
+from collbench.machine.topology.model import GPU_LINKS, Link, Topology
+from collbench.machine.topology.unnamed import is_unnamed
 
-PathClass = Literal["LOC", "NVL", "NVB", "C2C", "PIX", "PXB", "PHB", "NODE", "SYS", "NET", "DIS"]
+PathClass = Literal[
+    "LOC", "NVL", "XGMI", "NVB", "C2C", "PIX", "PXB", "PHB", "NODE", "SYS", "NET", "DIS"
+]
+GPU_CLASSES = ("NVL", "XGMI", "NVB")  # over NVLinks or xGMI alone
 CLASS_ORDER: dict[str, int] = {name: place for place, name in enumerate(get_args(PathClass))}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Path:
     """A way from `a` to `b`: the nodes on it, the links between them, its class. links is empty if
-    there is none (DIS) or a is b (LOC).
+    there is none (DIS) or a is b (LOC). is_sure: no other links, which the source does not name,
+    may carry what goes from a to b.
     """
 
     a: str
@@ -28,11 +34,18 @@ class Path:
     nodes: tuple[str, ...]
     links: tuple[Link, ...]
     kind: PathClass
+    is_sure: bool = True
 
     @property
     def limit(self) -> Link | None:
-        """The slowest link with a known rate; None if a link has none, or there is no link."""
-        if not self.links or any(link.usable_gbs is None for link in self.links):
+        """The slowest link with a known rate; None if a link has none, if there is no link, or if
+        the way is not sure.
+        """
+        if (
+            not self.links
+            or not self.is_sure
+            or any(link.usable_gbs is None for link in self.links)
+        ):
             return None
         return min(self.links, key=lambda link: link.usable_gbs or 0.0)
 
@@ -46,7 +59,8 @@ class Path:
         """As nvidia-smi topo -m writes it."""
         if self.kind == "LOC":
             return "X"
-        return f"NV{min(link.count for link in self.links)}" if self.kind == "NVL" else self.kind
+        count = min((link.count for link in self.links), default=0)
+        return f"NV{count}" if self.kind == "NVL" and count else self.kind
 
 
 def path(topology: Topology, a: str, b: str) -> Path:
@@ -103,6 +117,9 @@ def _paths_from(topology: Topology, start: str) -> dict[str, Path]:
             if best[there].kind == "DIS" or _order(way) < _order(best[there]):
                 best[there] = way
                 heapq.heappush(queue, (*_order(way)[:3], way.nodes))
+    for there, way in best.items():
+        if way.kind not in ("LOC", *GPU_CLASSES) and is_unnamed(topology, start, there):
+            best[there] = replace(way, is_sure=False)
     return best
 
 
@@ -122,7 +139,7 @@ def _may_pass(topology: Topology, way: Path, link: Link) -> bool:
     if here.kind != "gpu":
         return True
     between = [topology.by_id[node].kind for node in way.nodes[1:]]
-    return link.kind == "nvlink" and between == ["gpu"] and way.links[-1].kind == "nvlink"
+    return link.kind in GPU_LINKS and between == ["gpu"] and way.links[-1].kind == link.kind
 
 
 def _class(topology: Topology, nodes: tuple[str, ...], links: tuple[Link, ...]) -> PathClass:
@@ -130,13 +147,28 @@ def _class(topology: Topology, nodes: tuple[str, ...], links: tuple[Link, ...]) 
     inner = [topology.by_id[node].kind for node in nodes[1:-1]]
     if "network" in kinds:
         return "NET"
-    if kinds == {"nvlink"} and "cpu" not in inner:  # POWER CPUs have NVLinks
-        return "NVB" if "gpu" in inner else "NVL"
+    if len(kinds) == 1 and kinds < set(GPU_LINKS) and "cpu" not in inner:  # POWER CPUs have NVLinks
+        if "gpu" in inner:
+            return "NVB"
+        return "NVL" if kinds == {"nvlink"} else "XGMI"
     if "socket" in kinds:
         return "SYS"
+    if kinds == {"pcie"} and _is_one_device(topology, nodes[0], nodes[-1]):
+        return "PIX"
     roots = sum(topology.by_id[node].kind == "root" for node in nodes)
     if "cpu" in inner:
         return "NODE" if roots > 1 else "PHB"
     if roots or topology.by_id[nodes[-1]].kind == "cpu" or topology.by_id[nodes[0]].kind == "cpu":
         return "C2C" if kinds == {"c2c"} else "PHB"
     return "PXB" if inner.count("pci") > 1 else "PIX"
+
+
+def _is_one_device(topology: Topology, a: str, b: str) -> bool:
+    """Whether two nodes are functions or ports of one PCI device: addresses alike to the dot."""
+    one, other = topology.by_id[a], topology.by_id[b]
+    device = one.address.lower().rpartition(".")[0]
+    return (
+        bool(device)
+        and one.host == other.host
+        and device == other.address.lower().rpartition(".")[0]
+    )

@@ -13,10 +13,12 @@ from collections import Counter
 from collections.abc import Sequence
 from itertools import combinations, pairwise
 
-from collbench.machine.topology.model import Topology
+from collbench.machine.topology.model import GPU_LINKS, Topology
 from collbench.machine.topology.packing import LOOKS, Budget, Order, packed_chains, packed_rings
 from collbench.machine.topology.paths import CLASS_ORDER, Path, path
 from collbench.util.errors import UsageError
+
+_DIRECT = ("NVL", "XGMI")  # classes of which rates differ by the number of links
 
 
 def rings(topology: Topology, gpus: Sequence[str] | None = None) -> tuple[Order, ...]:
@@ -102,18 +104,20 @@ def _names(topology: Topology, gpus: Sequence[str] | None) -> tuple[str, ...]:
 
 
 def _directed(way: Path) -> list[tuple[str, str, float | None]]:
-    """The links of a way as (from, to, GB/s)."""
+    """The links of a way as (from, to, GB/s); none if the way is not sure."""
+    if not way.is_sure:
+        return []
     return [
         (a, b, link.usable_gbs) for (a, b), link in zip(pairwise(way.nodes), way.links, strict=True)
     ]
 
 
 def _links_between(topology: Topology, names: Sequence[str]) -> list[list[int]]:
-    """NVLinks between every two ranks, those through a switch aside."""
+    """NVLinks or xGMI between every two ranks, those through a switch aside."""
     rank_of = {name: rank for rank, name in enumerate(names)}
     links = [[0] * len(names) for _ in names]
     for link in topology.links:
-        if link.kind == "nvlink" and link.a in rank_of and link.b in rank_of:
+        if link.kind in GPU_LINKS and link.a in rank_of and link.b in rank_of:
             a, b = rank_of[link.a], rank_of[link.b]
             links[a][b] += link.count
             links[b][a] += link.count
@@ -143,7 +147,7 @@ def _costs(topology: Topology, names: Sequence[str]) -> list[list[int]]:
     ways = [[path(topology, a, b) for b in names] for a in names]
     keys = [
         [
-            (CLASS_ORDER[way.kind], -(way.usable_gbs or 0.0) if way.kind == "NVL" else 0.0)
+            (CLASS_ORDER[way.kind], -(way.usable_gbs or 0.0) if way.kind in _DIRECT else 0.0)
             for way in row
         ]
         for row in ways

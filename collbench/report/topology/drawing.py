@@ -273,7 +273,7 @@ def _above_pairs(bars: Sequence[Bar]) -> Iterator[frozenset[str]]:
 
 def _legend_entries(panels: Sequence[_Panel]) -> list[tuple[Link, str]]:
     """One entry for each kind, generation, width and rate of link that is drawn, near to far."""
-    order = ("nvlink", "c2c", "pcie", "socket", "network")
+    order = ("nvlink", "xgmi", "c2c", "pcie", "socket", "network")
     entries: dict[str, Link] = {}
     drawn = [(link, panel.one) for panel in panels for link in panel.drawn]
     for link, one in sorted(

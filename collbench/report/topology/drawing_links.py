@@ -6,11 +6,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import pairwise
 
-from collbench.machine.topology.model import Link, Topology
+from collbench.machine.topology.model import GPU_LINKS, Link, Topology
 from collbench.report.drawings.svg import Rect, arc, line, text_at
 from collbench.report.topology.drawing_layout import Bar, HostLayout, arc_height
 
-NVLINK, C2C, SOCKET, NETWORK, UNKNOWN_COLOUR = "#2f9e44", "#0b9a9a", "#d9480f", "#862e9c", "#868e96"
+NVLINK, XGMI, C2C = "#2f9e44", "#e03131", "#0b9a9a"
+SOCKET, NETWORK, UNKNOWN_COLOUR = "#d9480f", "#862e9c", "#868e96"
+COLOURS = {"nvlink": NVLINK, "xgmi": XGMI, "c2c": C2C, "socket": SOCKET, "network": NETWORK}
 _PCIE_COLOURS = ("#1864ab", "#4dabf7", "#7048e8", "#a61e4d")  # the fastest first
 _DASHES = ("", "", "6 3", "6 3", "2 3")
 _FEW = 4  # NVLinks of a pair that are drawn one by one; more are a bundle with their number
@@ -46,7 +48,7 @@ class Colours:
         """Colour and dash."""
         if link.kind == "pcie":
             return self._pcie.get((link.generation, link.count), (UNKNOWN_COLOUR, "4 3"))
-        return {"nvlink": NVLINK, "c2c": C2C, "socket": SOCKET, "network": NETWORK}[link.kind], ""
+        return COLOURS[link.kind], ""
 
 
 def is_few(link: Link) -> bool:
@@ -55,8 +57,8 @@ def is_few(link: Link) -> bool:
 
 
 def is_between_gpus(one: Topology, link: Link) -> bool:
-    """Whether it is an NVLink from a GPU to a GPU."""
-    return link.kind == "nvlink" and all(one.by_id[end].kind == "gpu" for end in (link.a, link.b))
+    """Whether it is an NVLink or xGMI from a GPU to a GPU."""
+    return link.kind in GPU_LINKS and all(one.by_id[end].kind == "gpu" for end in (link.a, link.b))
 
 
 def from_above(layout: HostLayout, colours: Colours) -> Iterator[str]:
@@ -213,7 +215,7 @@ def switch_bundles(one: Topology) -> dict[str, Link]:
     bundles: dict[str, Link] = {}
     for link in one.links:
         kinds = {one.by_id[end].kind: end for end in (link.a, link.b)}
-        if link.kind == "nvlink" and "gpu" in kinds and "nvswitch" in kinds:
+        if link.kind in GPU_LINKS and "gpu" in kinds and "nvswitch" in kinds:
             known = bundles.get(kinds["gpu"])
             bundles[kinds["gpu"]] = link if known is None else _together(known, link)
     return bundles

@@ -22,6 +22,7 @@ UNKNOWN = "unknown"
 # Of classes of paths and kinds of links, as terminals name them: green is near, red is far.
 COLOURS = {
     "NVL": "bright_green",
+    "XGMI": "bright_green",
     "NVB": "green",
     "C2C": "bright_cyan",
     "PIX": "cyan",
@@ -31,6 +32,7 @@ COLOURS = {
     "SYS": "red",
     "NET": "magenta",
     "nvlink": "bright_green",
+    "xgmi": "bright_green",
     "c2c": "bright_cyan",
     "pcie": "cyan",
     "socket": "red",
@@ -41,7 +43,9 @@ COLOURS = {
 CLASSES = {
     "X": "the same device",
     "NV#": "# NVLinks bonded, directly or through NVSwitches",
-    "NVB": "NVLinks through another GPU",
+    "NVL": "NVLinks, their number unknown",
+    "XGMI": "AMD's links between GPUs (xGMI, Infinity Fabric)",
+    "NVB": "NVLinks or xGMI through another GPU",
     "C2C": "NVLink-C2C between a GPU and its CPU",
     "PIX": "PCIe, one switch at most",
     "PXB": "PCIe, several switches, no host bridge",
