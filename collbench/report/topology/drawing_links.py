@@ -8,7 +8,7 @@ from itertools import pairwise
 
 from collbench.machine.topology.model import GPU_LINKS, Link, Topology
 from collbench.report.drawings.svg import Rect, arc, line, text_at
-from collbench.report.topology.drawing_layout import Bar, HostLayout, arc_height
+from collbench.report.topology.drawing_layout import Bar, HostLayout, arc_height, further_links
 
 NVLINK, XGMI, C2C = "#2f9e44", "#e03131", "#0b9a9a"
 SOCKET, NETWORK, UNKNOWN_COLOUR = "#d9480f", "#862e9c", "#868e96"
@@ -107,7 +107,7 @@ def _between_bars(layout: HostLayout, bars: Sequence[Bar], colours: Colours) -> 
 
 
 def mesh(one: Topology, layout: HostLayout) -> Iterator[str]:
-    """NVLinks between GPUs, each bonded link a line."""
+    """NVLinks or xGMI between GPUs, each bonded link a line."""
     links = [link for link in one.links if is_between_gpus(one, link)]
     ports = _Ports(layout, links)
     marks: list[str] = []
@@ -116,7 +116,7 @@ def mesh(one: Topology, layout: HostLayout) -> Iterator[str]:
             (link.a, link.b), key=lambda end: (layout.places[end].x, layout.places[end].y)
         )
         (x1, y1), (x2, y2) = ports.of(a, link), ports.of(b, link)
-        count = link.count if is_few(link) else 3
+        count = (link.count or 1) if is_few(link) else 3
         if layout.rows[a] == layout.rows[b] and not ports.is_beside(a, b):
             columns = ports.columns_between(a, b)
             height = arc_height(columns) * (1 if layout.rows[a] == 0 else -1)
@@ -126,7 +126,7 @@ def mesh(one: Topology, layout: HostLayout) -> Iterator[str]:
                     (x1 - inward, y1),
                     (x2 + inward, y2),
                     height + (shift if height > 0 else -shift),
-                    NVLINK,
+                    COLOURS[link.kind],
                 )
             if not is_few(link):
                 marks.append(_count_mark((x1 + x2) / 2, y1 - height, link))
@@ -140,7 +140,7 @@ def mesh(one: Topology, layout: HostLayout) -> Iterator[str]:
         spread = min(needed, _MOST_SPREAD)
         for shift in _shifts(count):
             dx, dy = (0.0, shift) if is_level else (shift * spread, 0.0)
-            yield line([(x1 + dx, y1 + dy), (x2 + dx, y2 + dy)], NVLINK)
+            yield line([(x1 + dx, y1 + dy), (x2 + dx, y2 + dy)], COLOURS[link.kind])
         if not is_few(link) or (needed > _MOST_SPREAD and count > 1):
             share = 0.5 if y1 == y2 else 0.28
             marks.append(_count_mark(x1 + (x2 - x1) * share, y1 + (y2 - y1) * share, link))
@@ -149,7 +149,8 @@ def mesh(one: Topology, layout: HostLayout) -> Iterator[str]:
 
 def _count_mark(x: float, y: float, link: Link) -> str:
     """The number of bonded links, on their lines."""
-    return text_at(x, y + 4, f"x{link.count}", 11, has_halo=True, colour=NVLINK, is_bold=True)
+    count, colour = f"x{link.count or '?'}", COLOURS[link.kind]
+    return text_at(x, y + 4, count, 11, has_halo=True, colour=colour, is_bold=True)
 
 
 def _shifts(count: int) -> list[float]:
@@ -203,11 +204,44 @@ def to_switch(one: Topology, layout: HostLayout, bar: Rect) -> Iterator[str]:
     """The links of every GPU down to the bar of the NVSwitches, with their number."""
     for gpu, link in switch_bundles(one).items():
         rect, count = layout.places[gpu], link.count
-        for shift in _shifts(min(count, 3)):
+        for shift in _shifts(min(max(count, 1), 3)):
             x = rect.middle - 8 + shift
-            yield line([(x, rect.bottom), (x, bar.y)], NVLINK, 2.4)
+            yield line([(x, rect.bottom), (x, bar.y)], COLOURS[link.kind], 2.4)
         x, y = rect.middle + 4, (rect.bottom + bar.y) / 2 + 4
-        yield text_at(x, y, f"x{count}", 12, anchor="start", colour=NVLINK, is_bold=True)
+        yield text_at(
+            x, y, f"x{count or '?'}", 12, anchor="start", colour=COLOURS[link.kind], is_bold=True
+        )
+
+
+def to_cpus(one: Topology, layout: HostLayout, colours: Colours) -> Iterator[str]:
+    """Further links of GPUs to CPUs, such as NVLinks of POWER or C2C beside PCIe: down through the
+    lane at the right of the GPU.
+    """
+    for link in cpu_links(one, layout):
+        above, rect = _ends(one, layout, link)
+        x, y = rect.right + layout.tail / 2, rect.y + _TAP + 8
+        colour, dash = colours.of(link)
+        yield line([(x, above.bottom), (x, y), (rect.right, y)], colour, 2.4, dash)
+        if link.kind != "pcie" and link.count > 1:
+            yield _count_mark(x, rect.y - 8, link)
+
+
+def cpu_links(one: Topology, layout: HostLayout) -> list[Link]:
+    """Links between a GPU and the CPU above it that are not what the GPU hangs at."""
+    links = []
+    for link in further_links(one):
+        if {link.a, link.b} <= layout.places.keys():
+            above, rect = _ends(one, layout, link)
+            is_below = above.x <= rect.right + layout.tail / 2 <= above.right
+            if is_below and not any(link is feed for feed, _ in layout.feeds.values()):
+                links.append(link)
+    return links
+
+
+def _ends(one: Topology, layout: HostLayout, link: Link) -> tuple[Rect, Rect]:
+    """The places of a link's CPU and GPU."""
+    cpu, gpu = sorted((link.a, link.b), key=lambda end: one.by_id[end].kind)
+    return layout.places[cpu], layout.places[gpu]
 
 
 def switch_bundles(one: Topology) -> dict[str, Link]:
