@@ -17,7 +17,8 @@ _SOURCE_OPTIONS = (
         metavar="FILE",
         help=(
             "Read a file instead of this machine, for example machine.json: a recording, NCCL's"
-            " topology XML, nvidia-smi topo -m or -p2p, hwloc's XML, our JSON."
+            " or RCCL's topology XML, nvidia-smi topo -m or -p2p, rocm-smi --showtopo, hwloc's"
+            " XML, our JSON; - is stdin."
         ),
     ),
     click.option(

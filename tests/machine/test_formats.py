@@ -18,32 +18,8 @@ SAMPLES = [file.read_text() for file in sorted(OWN.iterdir())]
 SAMPLES.append(topology_json.write(formats.read(OWN / "nvlink-pairs-nccl.xml")))
 
 
-# Forms that no reader knows yet: RCCL's version of the XML, and variants of nvidia-smi's text.
-UNREAD = {
-    "issue_club-3090-1229_m_and_p2p_rw.txt",
-    "issue_nccl-1453_gpu_rows_only.txt",
-    "issue_nccl-1646_wrapped_B200.txt",
-    "var_p2p_p_with_command.txt",
-    "var_p2p_rw.txt",
-    "var_quoted.txt",
-    "var_tagged.txt",
-}
-
-
 @needs_real
-@pytest.mark.parametrize(
-    "file",
-    [
-        pytest.param(
-            file,
-            marks=pytest.mark.xfail(
-                file.name in UNREAD, raises=UsageError, reason="a form that no reader knows yet"
-            ),
-        )
-        for file in real_files()
-    ],
-    ids=lambda file: file.name,
-)
+@pytest.mark.parametrize("file", real_files(), ids=lambda file: file.name)
 def test_real_files_read_or_say_what_is_wanted_instead(file: Path) -> None:
     wanted = {"nccl-graph.xml": "NCCL_TOPO_DUMP_FILE", "nvidia-smi-nvlink-e.txt": "topo -m"}
     if file.name in wanted:
@@ -126,7 +102,7 @@ BROKEN = {
     b"<topology/>": "not 2 or 3 of hwloc",
     b'<topology version="2.0"/>': "holds no <object>",
     b'<topology version="2.0"><object type="Machine"/></topology>': "no NUMA node",
-    b"\tGPU0\tGPU1\nGPU0\t X \tNV1\n": "line 1: the row of GPU1 is missing",
+    b"\tGPU0\tGPU1\n\n": "line 1: the row of GPU0 is missing",
     b"\tGPU0\tGPU1\nGPU0\t X \n": "line 2: row GPU0 has 1 cells for 2 columns",
     b"\tGPU0\tGPU1\nGPU0\t X \tFOO\nGPU1\tFOO\t X ": "line 2: 'FOO' from GPU0 to GPU1",
     b"\tGPU0\tGPU1\nGPU0\t X \tNV1\nGPU1\tNV2\t X ": "GPU0 to GPU1 is NV1, but GPU1 to GPU0 NV2",

@@ -107,3 +107,24 @@ def has_links(name: str, arch: str, model: GpuModel | None) -> HasLinks:
     if arch in _ALWAYS or _OF_NAME.search(name):
         return "always"
     return "never" if arch in _NEVER else "maybe"
+
+
+def named_model(text: str) -> GpuModel | None:
+    """AMD's product that a text names, by its name or its architecture; None where it names none or
+    products of several architectures.
+
+    >>> named_model("Card Series: AMD Instinct MI300X OAM").arch, named_model("gfx90a").arch
+    ('gfx942', 'gfx90a')
+    """
+    words = {word.upper() for word in re.findall(r"\b(?:MI\d{2,3}[XA]?|gfx\w{3,4})\b", text)}
+    models = [
+        model
+        for (vendor, _), model in _MODELS.items()
+        if vendor == AMD and (model.name.split()[2] in words or model.arch.upper() in words)
+    ]
+    archs = {model.arch for model in models}
+    if len(archs) != 1:
+        return None
+    named = [model for model in models if model.name.split()[2] in words]
+    arch = models[0].arch
+    return named[0] if named else GpuModel(name=f"AMD {arch}", arch=arch, links="maybe")

@@ -37,7 +37,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from collbench.machine.topology import rates
-from collbench.machine.topology.model import P2P, Link, Node, NodeKind, Topology, facts_of
+from collbench.machine.topology.model import P2P_ACCESS, Link, Node, NodeKind, Topology, facts_of
 from collbench.machine.topology.profile_table import ProfileTable
 from collbench.util import catalog
 from collbench.util.errors import UsageError
@@ -93,7 +93,7 @@ def machine_topology(name: str) -> Topology:
     p2p.only("status", "source")
     gpus = [node.id for node in nodes if node.kind == "gpu"]
     status = p2p.text("status") if p2p.values else ""
-    statuses = {(a, b, what): status for a in gpus for b in gpus for what in P2P if a != b}
+    statuses = {(a, b, what): status for a in gpus for b in gpus for what in P2P_ACCESS if a != b}
     return Topology(
         name=title,
         nodes=tuple(nodes),

@@ -19,7 +19,10 @@ from collbench.util.errors import UsageError
 NodeKind = Literal["gpu", "nvswitch", "pci", "root", "cpu", "nic", "net"]
 LinkKind = Literal["nvlink", "xgmi", "c2c", "pcie", "socket", "network"]
 GPU_LINKS = ("nvlink", "xgmi")  # kinds of links from GPU to GPU: NVIDIA's, AMD's
-P2P = ("read", "write", "atomics", "nvlink")  # what statuses between two GPUs are about
+# What statuses between two GPUs are about. prop: the last of nvidia-smi topo -p2p, which NVML calls
+# PCI.
+P2P_ACCESS = ("read", "write", "atomics", "nvlink")
+P2P = (*P2P_ACCESS, "prop")
 # May a GPU reach a peer, as nvidia-smi topo -p2p spells it, in the order of NVML_P2P_STATUS_*.
 P2P_MEANINGS = {
     "OK": "allowed",

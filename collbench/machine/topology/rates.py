@@ -46,6 +46,9 @@ _NVLINK_SOURCE = "NVIDIA whitepapers; stores in packets of 128 bytes with 32 bes
 # Compute capability: generation of its NVLink, and the links that a GPU has at most.
 _NVLINK_OF_ARCH = {60: 1, 70: 2, 72: 2, 75: 2, 80: 3, 86: 3, 90: 4, 100: 5, 103: 5}
 _MOST_LINKS = {60: 4, 70: 6, 72: 1, 75: 2, 80: 12, 86: 4, 90: 18, 100: 18, 103: 18}
+# GB/s at most that nvidia-smi nvlink -s prints of a link, and the generation: 25.781 is of NVLink 2
+# and 3, which carry the same.
+_LINE_RATES = ((20.0, 1), (25.8, 3), (26.6, 4), (53.2, 5))
 # Compute capability: GB/s of one link where it is not that of its generation, raw and usable.
 # NVIDIA's Ampere GA102 whitepaper: 4 links, 56.25 GB/s together in each direction; NCCL's graph
 # counts 12 of a link (topo.h, SM86_NVLINK_BW).
@@ -138,6 +141,20 @@ def most_links(arch: int) -> int:
 def nvlink_generation(arch: int) -> int:
     """The generation of the NVLinks of a compute capability (90 for 9.0); 0 if unknown or none."""
     return _NVLINK_OF_ARCH.get(arch, 0)
+
+
+def nvlink_generation_of_speed(speed: str) -> int:
+    """The generation of NVLinks of which nvidia-smi prints that speed in GB/s: the line rate, which
+    is up to 7 % above what the links carry. 0 if it is that of none.
+
+    >>> [nvlink_generation_of_speed(text) for text in ("25.781", "26.562", "53.125", "")]
+    [3, 4, 5, 0]
+    """
+    try:
+        gbs = float(speed)
+    except ValueError:
+        return 0
+    return next((generation for most, generation in _LINE_RATES if 0.9 * most < gbs <= most), 0)
 
 
 def socket(vendor: str, family: int, model: int) -> tuple[float, str] | None:

@@ -9,7 +9,15 @@ from collections.abc import Sequence
 from itertools import combinations
 from typing import TYPE_CHECKING
 
-from collbench.machine.topology.model import P2P, P2P_MEANINGS, Link, LinkKind, Node, Topology
+from collbench.machine.topology.model import (
+    P2P,
+    P2P_ACCESS,
+    P2P_MEANINGS,
+    Link,
+    LinkKind,
+    Node,
+    Topology,
+)
 from collbench.machine.topology.paths import Path, path
 from collbench.machine.topology.rates import link_label
 from collbench.report.tables.text import table
@@ -135,7 +143,7 @@ def p2p(topology: Topology, paint: Paint = plain) -> list[str]:
         shown: set[str] = set()
         for what in kinds:
             lines += [*_p2p_matrix(one, what, shown, paint), ""]
-        lines += [f"{what}: unknown" for what in P2P if what not in kinds]
+        lines += [f"{what}: unknown" for what in P2P_ACCESS if what not in kinds]
         lines += [
             f"  {paint(f'{code:<4}', _p2p_colour(code))} {meaning}"
             for code, meaning in _MEANINGS.items()
