@@ -13,6 +13,7 @@ from collbench.machine.discovery import LinkRow
 from collbench.machine.topology.hosts import part
 from collbench.machine.topology.model import Link, Node, Topology
 from collbench.machine.topology.rates import nvlink_link, pcie_link
+from collbench.report.topology import matrix as matrix_module
 from collbench.report.topology import tables
 from collbench.report.topology.drawing import svg
 from collbench.report.topology.drawing_layout import BAR_H, GPU_H, NIC_H, lay_out
@@ -536,3 +537,12 @@ def test_what_a_text_only_implies_is_dashed() -> None:
 def test_xgmi_is_drawn_under_its_name() -> None:
     drawn = svg(formats.read(OWN / "mi300x-rccl.xml"))
     assert "one XGMI, 48.0 GB/s" in drawn and "NVLink" not in drawn
+
+
+def test_views_of_pairs_say_what_they_leave_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in (matrix_module, tables):
+        monkeypatch.setattr(module, "MOST_DEVICES", 4)
+    shown = "\n".join(matrix(dgx1v(), 200))
+    assert "GPU3" in shown and "GPU4" not in shown
+    assert "8 devices are left out: --json and --tree have all." in shown
+    assert tables.rates(dgx1v())[-1] == "8 devices are left out: --json and --tree have all."

@@ -15,8 +15,8 @@ ASSUMED = (
     "the file does not number its GPUs: numbers are assumed, by PCI address, as nvidia-smi and"
     " rocm-smi count them"
 )
-# Of one file. The largest machine that is one NVLink domain has 72 GPUs, 36 CPUs and 72 NICs.
-MAX_NODES = 4096
+# Of one file: 512 hosts of 8 GPUs and 8 NICs have 20,000.
+MAX_NODES = 1 << 15
 MAX_CPUS = 256
 _MAX_MASK_DIGITS = 4096
 # Parts of names that nvidia-smi and hwloc give GPUs: their compute capability (NVIDIA's table of

@@ -272,10 +272,10 @@ class _NcclReader:
         assumed = sorted(
             set(given) - set(numbers), key=lambda id_: (bus_key(by_id[id_].address), id_)
         )
-        for id_ in assumed:
-            host = by_id[id_].host
-            numbers[id_] = next(n for n in range(len(given) + 1) if (host, n) not in used)
-            used.add((host, numbers[id_]))
+        for host in range(len(self.hosts)):
+            free = (number for number in range(len(given)) if (host, number) not in used)
+            here = [id_ for id_ in assumed if by_id[id_].host == host]
+            numbers |= dict(zip(here, list(free), strict=False))
         ids: dict[str, str] = {}
         for id_, gpu in sorted(
             self.gpus, key=lambda entry: (entry[0] in assumed, numbers[entry[0]])

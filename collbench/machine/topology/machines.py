@@ -93,14 +93,15 @@ def machine_topology(name: str) -> Topology:
     p2p.only("status", "source")
     gpus = [node.id for node in nodes if node.kind == "gpu"]
     status = p2p.text("status") if p2p.values else ""
-    statuses = {(a, b, what): status for a in gpus for b in gpus for what in P2P_ACCESS if a != b}
+    pairs = [(a, b) for a in gpus for b in gpus if a != b] if status else []
+    statuses = {(a, b, what): status for a, b in pairs for what in P2P_ACCESS}
     return Topology(
         name=title,
         nodes=tuple(nodes),
         links=tuple(links),
         hosts=tuple(f"host{number}" for number in range(hosts)) if hosts > 1 else ("",),
         notes=notes,
-        p2p=statuses if status else {},
+        p2p=statuses,
     )
 
 

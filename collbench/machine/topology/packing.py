@@ -14,6 +14,8 @@ Order = tuple[int, ...]
 # What one search may cost: a step looks at up to n * n links. Rings of DGX-1V and of all its parts
 # are found in less than 0.05 s; the whole budget lasts about 0.3 s of one core.
 LOOKS = 4_000_000
+# The largest machines without a switch between their GPUs have 16; a cut takes the cube of it.
+_MOST_RANKS = 64
 
 
 @dataclass(slots=True)
@@ -36,8 +38,11 @@ def packed_rings(links: list[list[int]]) -> tuple[Order, ...]:
     ((0, 1, 2, 3), (0, 3, 2, 1))
     """
     best, worth = tuple[Order, ...](), 0
+    shares = _shares(links)
+    if not shares or len(links) > _MOST_RANKS:
+        return ()
     most = _cut(links)
-    for share in _shares(links):
+    for share in shares:
         thin = [[count // share for count in row] for row in links]
         rings = _rings_of(thin, most // share)
         if len(rings) * share > worth:
@@ -71,6 +76,8 @@ def packed_chains(links: list[list[int]]) -> tuple[Order, ...]:
     ((1, 0, 2),)
     """
     n, best, worth = len(links), tuple[Order, ...](), 0
+    if n > _MOST_RANKS:
+        return ()
     most = min(sum(map(sum, links)) // 2 // (n - 1), *(sum(row) for row in links))
     for share in _shares(links):
         thin = [[count // share for count in row] for row in links]

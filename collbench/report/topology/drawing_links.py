@@ -4,6 +4,7 @@ links between CPUs.
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from functools import lru_cache
 from itertools import pairwise
 
 from collbench.machine.topology.model import GPU_LINKS, Link, Topology
@@ -290,6 +291,7 @@ def sockets(one: Topology, layout: HostLayout) -> Iterator[str]:
             yield arc((left.right - 20, left.y), (right.x + 20, right.y), height, SOCKET, 2.4)
 
 
+@lru_cache(maxsize=64)
 def has_all_sockets(one: Topology) -> bool:
     """Whether there are more than two CPUs, and every two of them are linked alike."""
     sockets = [link for link in one.links if link.kind == "socket"]
@@ -306,10 +308,10 @@ def socket_room(one: Topology) -> float:
     """Pixels above the CPUs that their arcs take."""
     if has_all_sockets(one):
         return _BUS_H + 4
-    order = [node.id for node in one.of_kind("cpu")]
+    order = {node.id: place for place, node in enumerate(one.of_kind("cpu"))}
     far = [
-        abs(order.index(link.a) - order.index(link.b))
+        abs(order[link.a] - order[link.b])
         for link in one.links
-        if link.kind == "socket" and {link.a, link.b} <= set(order)
+        if link.kind == "socket" and {link.a, link.b} <= order.keys()
     ]
     return 8 + 7.0 * max(far) if far and max(far) > 1 else 0.0

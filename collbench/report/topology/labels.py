@@ -112,6 +112,21 @@ def _short(topology: Topology, node: Node) -> str:
     return f"{'PCIe switch' if node.kind == 'pci' else 'host bridge'} {node.address or node.id}"
 
 
+MOST_DEVICES = 256  # in views with a cell or a line for every pair
+
+
+def left_out(count: int, what: str) -> list[str]:
+    """What a view says of things that it does not show.
+
+    >>> left_out(0, "device"), left_out(744, "device")
+    ([], ['744 devices are left out: --json and --tree have all.'])
+    """
+    if not count:
+        return []
+    are = f"{what}s are" if count > 1 else f"{what} is"
+    return [f"{count} {are} left out: --json and --tree have all."]
+
+
 def ends(topology: Topology) -> tuple[Node, ...]:
     """What the matrix is about: GPUs, then NICs, by host and number."""
     nics = sorted(topology.of_kind("nic"), key=lambda node: (node.host, node.index))

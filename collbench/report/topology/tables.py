@@ -22,6 +22,7 @@ from collbench.machine.topology.paths import Path, path
 from collbench.machine.topology.rates import link_label
 from collbench.report.tables.text import table
 from collbench.report.topology.labels import (
+    MOST_DEVICES,
     UNKNOWN,
     Alike,
     Paint,
@@ -31,6 +32,7 @@ from collbench.report.topology.labels import (
     hop,
     label,
     labels,
+    left_out,
     plain,
     rate_text,
 )
@@ -66,17 +68,19 @@ def rates(topology: Topology, paint: Paint = plain) -> list[str]:
 
 def _rates_of(one: Topology, paint: Paint) -> list[str]:
     """Pairs of GPUs, in one line if many are alike; then every GPU with every NIC."""
-    nics = [node for node in ends(one) if node.kind == "nic"]
-    gpus = [path(one, a.id, b.id) for a, b in combinations(one.gpus, 2)]
-    if not gpus and not (one.gpus and nics):
+    shown = ends(one)[:MOST_DEVICES]
+    left = left_out(len(ends(one)) - len(shown), "device")
+    nodes = [node for node in shown if node.kind == "gpu"]
+    nics = [node for node in shown if node.kind == "nic"]
+    gpus = [path(one, a.id, b.id) for a, b in combinations(nodes, 2)]
+    if not gpus and not (nodes and nics):
         return ["There are no two devices of which one is a GPU."]
-    others = [path(one, gpu.id, nic.id) for gpu in one.gpus for nic in nics]
+    others = [path(one, gpu.id, nic.id) for gpu in nodes for nic in nics]
     alike_ways = {(way.label, way.usable_gbs, way.limit and link_label(way.limit)) for way in gpus}
     if len(gpus) <= _MANY or len(alike_ways) > 1:
-        return _rate_lines(one, [*gpus, *others], paint)
-    return _rate_lines(
-        one, [gpus[0], *others], paint, first=f"each of the {len(gpus)} pairs of GPUs is like"
-    )
+        return [*_rate_lines(one, [*gpus, *others], paint), *left]
+    first = f"each of the {len(gpus)} pairs of GPUs is like"
+    return [*_rate_lines(one, [gpus[0], *others], paint, first=first), *left]
 
 
 def _rates_between(topology: Topology, groups: Sequence[Alike], paint: Paint) -> list[str]:
