@@ -58,6 +58,19 @@ _VIEW_OPTIONS = (
         "--links", is_flag=True, help="Show links one by one: active, speed, error counters."
     ),
     click.option(
+        "--gdr",
+        is_flag=True,
+        help=(
+            "Show for every GPU and NIC whether RDMA can be direct, and whether NCCL will use it;"
+            " NCCL_NET_GDR_LEVEL is heeded."
+        ),
+    ),
+    click.option(
+        "--rails",
+        is_flag=True,
+        help="Show which NIC serves which GPU; of several hosts the rails and the bisection too.",
+    ),
+    click.option(
         "--measure",
         "is_measured",
         is_flag=True,
