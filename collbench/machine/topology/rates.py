@@ -160,7 +160,7 @@ def nvlink_generation_of_speed(speed: str) -> int:
 def socket(vendor: str, family: int, model: int) -> tuple[float, str] | None:
     """The rate that GPUs reach between two sockets of such CPUs, and its source, if known."""
     for name, of_family, least, cores, gbs in _SOCKETS:
-        if vendor == name and (not of_family or family == of_family) and model >= least:
+        if vendor == name and (not of_family or (family == of_family and model >= least)):
             return gbs, f"NCCL's figure for {cores}"
     return None
 

@@ -119,6 +119,8 @@ def _bar(
         for link in one.links_of[name]
         if link.kind == kind
     ]
+    if one.by_id[name].kind == "cpu":  # NVLinks of POWER, for GPUs that are nowhere on PCIe
+        below += [(link.other(name), link) for link in one.bundles(name)]
     for there, link in below:  # which grows where the drawing ends before the machine does
         kind = one.by_id[there].kind
         if there in seen or kind not in ("root", "pci", "gpu", "nic"):
