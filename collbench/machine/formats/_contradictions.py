@@ -9,7 +9,7 @@ from dataclasses import replace
 from collbench.machine.formats._nccl_attributes import bus_key
 from collbench.machine.topology.model import Node, Topology
 from collbench.machine.topology.rates import most_links
-from collbench.machine.topology.unnamed import is_amd
+from collbench.machine.topology.unnamed import is_amd, library
 
 _MOST_NAMES = 6
 
@@ -99,8 +99,9 @@ def _duplicates(topology: Topology) -> Iterator[str]:
         if key is not None and node.kind in ("gpu", "pci", "nic"):
             seen.setdefault((node.host, key), []).append(node.id)
     kinds = {node.id: node.kind for node in topology.nodes}
+    name = library(topology.gpus)
     for ids in seen.values():
         whole = [topology.by_id[id_] for id_ in ids if not topology.by_id[id_].fact("mlopart")]
         if len(whole) > 1 and any(kinds[node.id] != "nic" for node in whole):
             address = topology.by_id[ids[0]].address
-            yield f"{names(whole)} have one PCI address, {address}: NCCL finds only the first"
+            yield f"{names(whole)} have one PCI address, {address}: {name} finds only the first"

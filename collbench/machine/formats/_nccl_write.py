@@ -23,7 +23,7 @@ from collbench.machine.formats._nccl_attributes import (
 from collbench.machine.topology.gpu_models import AMD
 from collbench.machine.topology.model import Link, Node, NodeKind, Topology
 from collbench.machine.topology.rates import pcie_speed
-from collbench.machine.topology.unnamed import is_amd
+from collbench.machine.topology.unnamed import is_amd, library
 from collbench.util.errors import UsageError
 
 _PCI_CLASSES: dict[NodeKind, str] = {"gpu": "0x030200", "nic": "0x020000", "pci": "0x060400"}
@@ -67,7 +67,8 @@ class _NcclWriter:
         for gpu in topology.gpus:
             if bus_key(gpu.address) is None:
                 raise UsageError(
-                    f"{topology.name} tells no PCI address of {gpu.id}, by which NCCL would know"
+                    f"{topology.name} tells no PCI address of {gpu.id}, by which"
+                    f" {library(topology.gpus)} would know"
                     " it: no topology XML can be written"
                 )
         if len(topology.hosts) > 1 and not all(

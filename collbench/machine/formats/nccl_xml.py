@@ -440,21 +440,24 @@ class _NcclReader:
     def remarks(self) -> list[str]:
         ranked = [id_ for id_, gpu in self.gpus if gpu.get("rank")]
         by_id = {node.id: node for node in self.nodes}
+        name = unnamed.library(self.nodes)
         lost = [by_id[id_] for id_, _ in self.gpus if ranked and id_ not in ranked]
         nested = [by_id[id_] for id_ in self.nested]
         notes = {
             f"link_width is 0 or missing for {self.no_width} PCI devices: their rates are unknown"
-            " (NCCL counts 16 lanes)": self.no_width,
-            f"{self.no_class} PCI devices have no class, so what they are is unknown: NCCL asks the"
-            " machine that it runs on": self.no_class,
+            f" ({name} counts 16 lanes)": self.no_width,
+            f"{self.no_class} PCI devices have no class, so what they are is unknown: {name} asks"
+            " the machine that it runs on": self.no_class,
             f"{self.unknown_targets} NVLinks end at something that the file does not hold:"
             " left out": self.unknown_targets,
             f"{self.no_links} lists of links have a count that is none: left out": self.no_links,
             f"impossible speeds, taken as unknown: {', '.join(self.impossible[:4])}": len(
                 self.impossible
             ),
-            f"{names(nested)}: inside another GPU or NIC, where NCCL does not look": len(nested),
-            f"{names(lost)}: no rank, which the others have: NCCL leaves such GPUs out": len(lost),
+            f"{names(nested)}: inside another GPU or NIC, where {name} does not look": len(nested),
+            f"{names(lost)}: no rank, which the others have: {name} leaves such GPUs out": len(
+                lost
+            ),
         }
         return [note for note, count in notes.items() if count]
 

@@ -82,19 +82,16 @@ def rdma(topology: Topology, gpu: Node, nic: Node, level: str = DEFAULT_LEVEL) -
     is_told = (gpu.fact("gdr") == "1" and nic.fact("gdr") == "1") or _has_module(gpu)
     used = "yes" if is_told else "if supported"
     if _only_receives(topology, gpu):
-        used, place = (
-            f"{used}, to receive",
-            f"{place}; before Ampere no NIC reads from it without NVLinks",
-        )
+        used, place = (f"{used}, to receive", f"{place}; no sending before Ampere without NVLinks")
     return Rdma(gpu=gpu.id, nic=nic.id, way=way, direct=direct, used=used, why=place)
 
 
 def _obstacle(gpu: Node, nic: Node) -> str:
     """Why RDMA cannot be, as far as the source tells."""
     if gpu.fact("gdr") == "0":
-        return "NCCL's dump: the GPU has no GPUDirect"
+        return "the dump says that the GPU has no GPUDirect"
     if nic.fact("gdr") == "0":
-        return "NCCL's dump: the NIC has no GPUDirect"
+        return "the dump says that the NIC has no GPUDirect"
     if nic.fact("rdma") == "no":
         return "the NIC has no RDMA device"
     if gpu.fact("peermem") == "no" and gpu.fact("open_driver") == "no":

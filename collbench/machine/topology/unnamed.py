@@ -5,6 +5,7 @@ A GPU of which that is known (the product has always such links, or there is an 
 fact `unnamed_links` = always; one that may have some, `maybe`.
 """
 
+from collections.abc import Iterable
 from dataclasses import replace
 
 from collbench.machine.topology.gpu_models import AMD, NVIDIA, NVSWITCH_CLASS, gpu_model, has_links
@@ -16,6 +17,11 @@ FACT = "unnamed_links"
 def is_amd(gpu: Node) -> bool:
     """Whether a GPU is AMD's, by its vendor or by what RCCL writes of it."""
     return gpu.fact("vendor").lower() == AMD or bool(gpu.fact("gcn"))
+
+
+def library(gpus: Iterable[Node]) -> str:
+    """Whose these GPUs are, by the library for them."""
+    return "RCCL" if any(is_amd(gpu) for gpu in gpus) else "NCCL"
 
 
 def is_unnamed(topology: Topology, a: str, b: str) -> bool:

@@ -4,6 +4,7 @@ from collections import Counter
 
 from collbench.machine.topology.model import Topology
 from collbench.machine.topology.rdma import DEFAULT_LEVEL, bisection_gbs, nic_gbs, rails, rdma
+from collbench.machine.topology.unnamed import library
 from collbench.report.tables.text import table
 from collbench.report.topology.labels import (
     MOST_DEVICES,
@@ -24,7 +25,8 @@ _HOST_FACTS = (("peermem", "nvidia_peermem"), ("open_driver", "dma-buf"), ("iomm
 def gdr(topology: Topology, level: str = DEFAULT_LEVEL, paint: Paint = plain) -> list[str]:
     """Whether RDMA between each GPU and each NIC can be direct, and whether NCCL will use it."""
     unless = f"NCCL_NET_GDR_LEVEL; {DEFAULT_LEVEL} unless set"
-    lines = [f"NCCL uses GPUDirect RDMA up to {level} ({unless})"]
+    name = library(topology.gpus)
+    lines = [f"{name} uses GPUDirect RDMA up to {level} ({unless})"]
     groups = alike(topology)
     for group in groups:
         one = group.part
@@ -42,7 +44,7 @@ def gdr(topology: Topology, level: str = DEFAULT_LEVEL, paint: Paint = plain) ->
             (label(one, way.gpu), label(one, way.nic), way.way.label, way.direct, way.used, way.why)
             for way in found
         ]
-        head, *body = table(("GPU", "NIC", "class", "direct", "NCCL", "by what, or why not"), rows)
+        head, *body = table(("GPU", "NIC", "class", "direct", name, "by what, or why not"), rows)
         lines += [head]
         lines += [
             line.replace(f"  {way.way.label}  ", f"  {paint(way.way.label, way.way.kind)}  ", 1)
