@@ -201,6 +201,28 @@ def test_an_nvswitch_without_a_matrix_leaves_rates_unknown() -> None:
     assert path(machine("Graphics Device", ""), "gpu1", "gpu2").is_sure is False
 
 
+def test_xgmi_of_amd() -> None:
+    """One link between every two MI300X; of MI250X the matrix does not tell how many."""
+    text = (
+        '<topology version="2.9"><object type="Machine" cpuset="0x1" gp_index="1">'
+        '<object type="NUMANode" os_index="0" cpuset="0x1" gp_index="9"/>'
+        + "".join(
+            f'<object type="PCIDev" gp_index="{n}0" pci_busid="0000:0{n}:00.0" pci_type="1200'
+            f' [1002:74a1] [1002:74a1] 00" pci_link_speed="63.0"><object type="OSDev"'
+            f' gp_index="{n}1" name="rsmi{n}" osdev_type="5"/></object>'
+            for n in (1, 2)
+        )
+        + '</object><distances2 type="OSDev" nbobjs="2" name="XGMIBandwidth"><indexes>11 21'
+        "</indexes><u64values>0 100000 100000 0</u64values></distances2></topology>"
+    )
+    topology = hwloc_xml.read(text, "amd.xml")
+    assert labels(topology) == ["X XGMI", "XGMI X"]
+    assert path(topology, "gpu1", "gpu2").usable_gbs == pytest.approx(48.0)
+    older = hwloc_xml.read(text.replace("1002:74a1", "1002:740c"), "amd.xml")
+    assert labels(older) == ["X XGMI", "XGMI X"]
+    assert path(older, "gpu1", "gpu2").usable_gbs is None
+
+
 def test_kinds_of_devices_depend_on_the_version() -> None:
     """The number 2 is a network in hwloc 2 and memory in hwloc 3."""
     system = '<object type="OSDev" name="dax0" osdev_type="2"/>'

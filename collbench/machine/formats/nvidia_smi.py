@@ -12,7 +12,7 @@ from dataclasses import replace
 
 from collbench.machine.formats import _paste, rocm_smi
 from collbench.machine.formats._build import arch_of_name
-from collbench.machine.formats._contradictions import names
+from collbench.machine.formats._contradictions import checked, names
 from collbench.machine.formats._smi_matrix import OF_OPTION, Matrix, is_header, matrices
 from collbench.machine.formats._smi_tree import Device, machine
 from collbench.machine.topology import rates
@@ -53,6 +53,7 @@ def read(text: str, name: str) -> Topology:
         place = f"{name}, line {first.line}"
         devices = _devices(first, _nic_names(lines), name)
         topology = machine(devices, first.cells, place, short, first.lost)
+        topology = topology if first.lost else checked(topology)
         notes += [
             f"line {other.line}: a further matrix of connections,"
             f" {'which is the same' if other.cells == first.cells else 'another one: left out'}"

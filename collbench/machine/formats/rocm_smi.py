@@ -30,7 +30,6 @@ _LABEL = re.compile(
 )
 _NUMA = re.compile(r"\s*GPU\[(\d{1,4})\]\s*:.{0,40}Numa Node:\s*(-?\d{1,4})", re.IGNORECASE)
 _BANDWIDTH = re.compile(r"(?:\d{1,9}-)?(\d{1,9})")  # least and most MB/s in one direction
-_ONE_LINK = ("gfx942", "gfx950")  # architectures with one link between every two of eight
 _MAX_GPUS = 256
 _MAX_TEXT_CHARS = 4 << 20
 _MINE = re.compile(r"link type (?:between two GPUs|table)", re.IGNORECASE)
@@ -136,7 +135,7 @@ def _bundles(tables: Mapping[str, _Table], gfx: str) -> list[Link]:
         match = _BANDWIDTH.fullmatch(told)
         raw = int(match[1]) / 1000 if match and int(match[1]) else None
         one = rates.xgmi_link(f"gpu{a}", f"gpu{b}", gfx, 1)
-        count = 1 if gfx in _ONE_LINK and is_mesh else 0
+        count = 1 if gfx in rates.ONE_XGMI and is_mesh else 0
         if raw and one.raw_gbs:
             count = max(1, round(raw / one.raw_gbs))
         if count:

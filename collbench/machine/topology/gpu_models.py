@@ -77,8 +77,8 @@ _MODELS = {
     for vendor, table in ((NVIDIA, _NVIDIA), (AMD, _AMD))
     for device, arch, links, name in _ENTRY.findall(table)
 }
-# All products of these compute capabilities, where the device is unknown.
-_ALWAYS, _NEVER = {"100", "103"}, {"61", "62", "87", "89", "110", "120", "121"}
+# All products of these architectures, where the device is unknown.
+_ALWAYS, _NEVER = {"100", "103", "gfx942"}, {"61", "62", "87", "89", "110", "120", "121"}
 _OF_NAME = re.compile(
     r"SXM|\bHBM3\b|\b(H200|B[12]00|B300|GB[23]00|MI2[05]0X?|MI3\d\d[XA])\b(?! NVL)", re.IGNORECASE
 )

@@ -64,6 +64,7 @@ _XGMI = {
     "gfx942": (64.0, 48.0),
     "gfx950": (76.8, 57.6),
 }
+ONE_XGMI = ("gfx942", "gfx950")  # architectures with one link between every two of eight
 _XGMI_SOURCE = "AMD Instinct data sheet; RCCL's share of it"
 # (vendor, family, least model, cores' name, GB/s): what GPUs get through between two sockets, by
 # NCCL's graph (topo.h). Not the line rate.

@@ -10,6 +10,7 @@ from dataclasses import replace
 
 from collbench.machine.topology.gpu_models import AMD, NVIDIA, NVSWITCH_CLASS, gpu_model, has_links
 from collbench.machine.topology.model import Node, Topology
+from collbench.machine.topology.rates import gfx_name
 
 FACT = "unnamed_links"
 
@@ -50,7 +51,8 @@ def marked(topology: Topology, *, is_switched: bool = False) -> Topology:
     for node in topology.nodes:
         if node.kind == "gpu" and not topology.bundles(node.id) and hosts.count(node.host) > 1:
             product = gpu_model(node.fact("vendor"), node.fact("device"))
-            links = has_links(node.name, "" if is_amd(node) else node.fact("sm"), product)
+            arch = gfx_name(node.fact("gcn")) if is_amd(node) else node.fact("sm")
+            links = has_links(node.name, arch, product)
             if links == "maybe" and node.host in switched - named:
                 links = "always"
             if links == "always" or (links == "maybe" and node.host not in named):
