@@ -332,3 +332,21 @@ def test_speeds_give_bundles_their_rates() -> None:
     topology = nvidia_smi.read(f"{matrix(cells)}\n{speeds}", "x.txt")
     assert path(topology, "gpu0", "gpu1").usable_gbs == pytest.approx(364.5)
     assert "GPU1 has 17 active NVLinks, 18 in the matrix" in topology.notes
+
+
+def test_prose_about_gpus_is_no_table() -> None:
+    speeds = "GPU 0: NVIDIA A100 (UUID: GPU-0)\n\t Link 0: 25 GB/s\n"
+    listed = "GPU 0: NVIDIA A100 (UUID: GPU-0)\nGPU 1: NVIDIA A100 (UUID: GPU-1)\n"
+    text = f"{matrix('X NV1/NV1 X')}\n\nGPU0 and GPU1 are slow.\n{speeds}{listed}GPU 0: slow\n"
+    topology = nvidia_smi.read(text, "x.txt")
+    assert [gpu.name for gpu in topology.gpus] == ["NVIDIA A100"] * 2
+    assert topology.gpus[0].fact("nvlinks") == "1"
+
+
+def test_xml_in_the_middle_of_a_paste(tmp_path: Path) -> None:
+    """Tagged by a launcher, with text before and behind it: as the file alone."""
+    plain = formats.read(OWN / "switch-by-peers-nccl.xml")
+    text = (OWN / "switch-by-peers-nccl.xml").read_text()
+    file = tmp_path / "switch-by-peers-nccl.xml"
+    file.write_text(f"our file:\n{tagged(text, '[1,0]<stdout>:')}\nthank you\n")
+    assert formats.read(file).nodes == plain.nodes

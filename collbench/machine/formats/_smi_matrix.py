@@ -44,14 +44,14 @@ class Matrix:
 def is_header(line: str) -> bool:
     """Whether a line is the header of a matrix.
 
-    >>> is_header(" GPU0 GPU1 CPU Affinity"), is_header("GPU0 X NV4"), is_header("GPU 0: A100")
+    >>> is_header(" GPU0 GPU1 CPU Affinity"), is_header("GPU0 X NV4"), is_header("GPU0 is slow")
     (True, False, False)
     """
     cells = line.split(maxsplit=2)
     return (
         bool(cells)
         and re.fullmatch(r"GPU\d{1,4}", cells[0]) is not None
-        and (len(cells) == 1 or not _is_cell(_parted(cells[1], _CELLS)[0]))
+        and (len(cells) == 1 or _is_label(_parted(cells[1], _LABELS)[0]))
     )
 
 
@@ -134,7 +134,7 @@ class _Table:
             parts = [part for word in further.split() for part in _parted(word, _LABELS)]
             is_cut = any(head.startswith(parts[-1]) for head in (*_HEADS, "NIC"))
             whole = parts[:-1] if is_cut else parts
-            if is_row or not all(_DEVICE.fullmatch(part) or part in _HEADS for part in whole):
+            if is_row or not all(_is_label(part) for part in whole):
                 break
             text, number = further, number + 1
         words = re.split(r"\b(?:CPU|NUMA|GPU NUMA)\b", text, maxsplit=1)[0].split()
@@ -216,6 +216,10 @@ def _parted(word: str, parts: re.Pattern[str]) -> list[str]:
     """The parts of a word that is made of such parts alone, else the word."""
     found = parts.findall(word)
     return found if len(found) > 1 and "".join(found) == word else [word]
+
+
+def _is_label(text: str) -> bool:
+    return _DEVICE.fullmatch(text) is not None or text in _HEADS
 
 
 def _is_cell(text: str) -> bool:

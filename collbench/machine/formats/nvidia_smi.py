@@ -216,10 +216,11 @@ def _nvlink_speeds(
             id_ = f"gpu{int(gpu[1])}"
             generation = rates.nvlink_generation(arch_of_name(gpu[2]))
             facts = facts_of({"uuid": gpu[3], "nvlink_generation": generation or None})
-            gpus[id_] = Node(
-                id=id_, kind="gpu", index=int(gpu[1]), name=gpu[2].strip(), facts=facts
-            )
-            speeds[id_] = {}
+            if gpu[3] or id_ not in gpus:  # what has no UUID may be prose about a GPU
+                gpus[id_] = Node(
+                    id=id_, kind="gpu", index=int(gpu[1]), name=gpu[2].strip(), facts=facts
+                )
+            speeds.setdefault(id_, {})
         elif link and gpus:
             speeds[id_][int(link[1])] = link[2] or "inactive"
         elif gpus and is_alone and re.match(r"\s*Link \d", line):
