@@ -36,8 +36,9 @@ def likeness(frame: "pd.DataFrame") -> Likeness | None:
         return None
     near: list[tuple[int, str, Topology]] = []
     for name in catalog.names("machines"):
-        if "topology" not in catalog.load("machines", name):
-            continue  # it has costs, no links
+        table = catalog.load("machines", name).get("topology", {})
+        if not table or "board" in table:
+            continue  # it has costs, no links, or it is one cloud's of a machine that is there too
         topology = machine_topology(name)
         gpus = topology.gpus
         if gpus and f"{len(gpus)} x {gpus[0].name}" in devices:

@@ -16,7 +16,7 @@ from collbench.bench.runner import Measurement, plan_points
 from collbench.device.copies import copy_rate
 from collbench.launch.group import Group
 from collbench.machine.topology.model import Link, Topology
-from collbench.machine.topology.paths import path, path_to_cpu
+from collbench.machine.topology.paths import GPU_CLASSES, path, path_to_cpu
 from collbench.results.record import Record
 from collbench.spec.case import Case
 from collbench.spec.knobs import DirectMode
@@ -136,7 +136,7 @@ def _by_copies(
 def expected_gbs(topology: Topology, a: str, b: str, way: str) -> float | None:
     """The rate that a way between two GPUs should reach, or None if it is not known."""
     between = path(topology, a, b)
-    if way in ("stores", "loads") or (way == "copies" and between.kind not in ("NVL", "NVB")):
+    if way in ("stores", "loads") or (way == "copies" and between.kind not in GPU_CLASSES):
         return between.usable_gbs
     if way == "copies":
         raw = [link.raw_gbs for link in between.links if link.raw_gbs is not None]

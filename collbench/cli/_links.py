@@ -6,10 +6,12 @@ from collections.abc import Sequence
 
 from collbench.backends import FAMILY
 from collbench.bench.ceilings import Ceilings, Orders
+from collbench.cli._options import remark
 from collbench.cli._rules import Options
 from collbench.launch.group import Group
 from collbench.machine.discovery.recording import Recording
 from collbench.machine.formats import described
+from collbench.machine.topology import unnamed
 from collbench.machine.topology.model import Topology
 from collbench.spec.case import Case
 from collbench.spec.world import host_numbers
@@ -29,6 +31,8 @@ class RankLinks:
         recorded: Topology | None,
     ) -> None:
         topology_described = described(machine) if machine is not None else None
+        if topology_described is not None and (text := unnamed.remark(topology_described)):
+            remark(text)
         self._group = group
         self._ceilings: dict[str, Ceilings] = {}
         for backend in backends:

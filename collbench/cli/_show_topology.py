@@ -1,5 +1,6 @@
 """Carry out `collbench topo`: get the topology, then write documents, or show views of it."""
 
+import os
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -14,7 +15,7 @@ from collbench.cli._rules import Options
 from collbench.cli._screen import say
 from collbench.launch.launcher import Launcher, launcher
 from collbench.machine.topology.model import Topology
-from collbench.report.topology import tables
+from collbench.report.topology import rdma, tables
 from collbench.report.topology.labels import COLOURS, Paint, alike, heading, plain
 from collbench.report.topology.matrix import matrix
 from collbench.report.topology.tree import tree
@@ -23,7 +24,7 @@ from collbench.util.errors import UnavailableError, UsageError
 if TYPE_CHECKING:
     from collbench.machine.discovery import Recording
 
-_VIEWS = ("tree", "rates", "p2p", "links", "rings")
+_VIEWS = ("tree", "rates", "p2p", "links", "rings", "gdr", "rails")
 _ASCII = str.maketrans({"├": "|", "└": "`", "─": "-", "│": "|", "…": "."})
 
 
@@ -187,6 +188,8 @@ def _show_views(shown: ShownTopology, views: Sequence[str], color: str) -> None:
         "p2p": ("What GPUs may do with each other's memory", lambda: tables.p2p(topology, paint)),
         "links": ("Links", lambda: _links(shown, width(out), paint)),
         "rings": ("Rings", lambda: _rings(topology, width(out))),
+        "gdr": ("GPUDirect RDMA", lambda: _gdr(topology, paint)),
+        "rails": ("NICs of GPUs", lambda: rdma.rail_lines(topology)),
     }
     for place, view in enumerate(views):
         title, lines = kinds[view]
@@ -218,6 +221,12 @@ def _rings(topology: Topology, columns: int) -> list[str]:
 
     orders = rings(topology)
     return tables.rings(orders, trees(topology), ring_rate_gbs(topology, orders), columns)
+
+
+def _gdr(topology: Topology, paint: Paint) -> list[str]:
+    from collbench.machine.topology.rdma import level_of
+
+    return rdma.gdr(topology, level_of(os.environ.get("NCCL_NET_GDR_LEVEL", "")), paint)
 
 
 def _painted(text: str, kind: str) -> str:

@@ -17,7 +17,8 @@ _SOURCE_OPTIONS = (
         metavar="FILE",
         help=(
             "Read a file instead of this machine, for example machine.json: a recording, NCCL's"
-            " topology XML, nvidia-smi topo -m or -p2p, hwloc's XML, our JSON."
+            " or RCCL's topology XML, nvidia-smi topo -m or -p2p, rocm-smi --showtopo, hwloc's"
+            " XML, our JSON; - is stdin."
         ),
     ),
     click.option(
@@ -55,6 +56,19 @@ _VIEW_OPTIONS = (
     ),
     click.option(
         "--links", is_flag=True, help="Show links one by one: active, speed, error counters."
+    ),
+    click.option(
+        "--gdr",
+        is_flag=True,
+        help=(
+            "Show for every GPU and NIC whether RDMA can be direct, and whether NCCL will use it;"
+            " NCCL_NET_GDR_LEVEL is heeded."
+        ),
+    ),
+    click.option(
+        "--rails",
+        is_flag=True,
+        help="Show which NIC serves which GPU; of several hosts the rails and the bisection too.",
     ),
     click.option(
         "--measure",

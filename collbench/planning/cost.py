@@ -11,7 +11,7 @@ from functools import lru_cache
 
 from collbench.machine.topology.ceiling import ceiling
 from collbench.machine.topology.model import Topology
-from collbench.machine.topology.paths import path
+from collbench.machine.topology.paths import GPU_CLASSES, path
 from collbench.planning.plan import Plan
 from collbench.planning.tuning import LatencyTuning, gpu_tuning
 from collbench.schedules.ir import MAX_KEPT, Schedule
@@ -21,7 +21,7 @@ from collbench.spec.options import DEFAULT_MACHINE
 from collbench.util import catalog
 from collbench.util.errors import RefusedError, UsageError
 
-NVLINK_PATHS, NETWORK_PATHS = ("NVL", "NVB", "C2C"), ("NET",)  # all others are over PCIe
+NVLINK_PATHS, NETWORK_PATHS = (*GPU_CLASSES, "C2C"), ("NET",)  # all others are over PCIe
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -308,3 +308,18 @@ def test_under_a_launcher_one_rank_speaks(tmp_path: Path) -> None:
     )
     assert (done.returncode, alone.returncode) == (0, 0)
     assert done.stdout == alone.stdout
+
+
+def test_a_paste_from_stdin() -> None:
+    text = (ROOT / "tests" / "data" / "topologies" / "pcie-box-topo-m.txt").read_text()
+    done = subprocess.run(
+        [sys.executable, "-m", "collbench", "topo", "--from", "-"],
+        input="".join(f"> {line}\n" for line in text.splitlines()),
+        capture_output=True,
+        text=True,
+        timeout=90,
+        check=False,
+        env=environment(),
+    )
+    assert done.returncode == 0 and "GPU1  PIX    X    PXB   SYS   SYS   PIX" in done.stdout
+    assert done.stderr.startswith("# stdin: 5 x GPU of unknown model\n")

@@ -1,125 +1,67 @@
-"""collbench topo on the machine itself: the matrix equals nvidia-smi's, every pair is measured, and
-NCCL starts with our XML.
-"""
+"""`collbench topo` on this machine's GPUs: what it writes it reads again, and every view ends."""
 
+import json
 import shutil
 import subprocess
 import sys
-from itertools import combinations
 from pathlib import Path
-from xml.etree import ElementTree
 
 import pytest
 
-from collbench.machine import discovery
-from collbench.machine.formats import nccl_xml, nvidia_smi
-from collbench.machine.topology.paths import path
+from collbench.machine import discovery, formats
+from collbench.machine.formats import nvidia_smi
+from collbench.machine.topology import unnamed
+from collbench.machine.topology.rings import ring_rate_gbs, rings
 from tests.support.runs import ROOT, environment
+from tests.support.topologies import labels
 
-from ._running import run, started
-
-LIMIT_S = 120.0
+VIEWS = ("--tree", "--rates", "--rings", "--links", "--p2p", "--gdr", "--rails")
 
 
-def test_the_matrix_is_that_of_nvidia_smi(gpus: int) -> None:
-    if shutil.which("nvidia-smi") is None:
-        pytest.skip("needs nvidia-smi")
+def topo(*args: str) -> str:
+    done = subprocess.run(
+        [sys.executable, "-m", "collbench", "topo", *args],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+        cwd=ROOT,
+        env=environment(),
+    )
+    assert (done.returncode, "Traceback" in done.stderr) == (0, False), done.stderr
+    return done.stdout
+
+
+@pytest.mark.parametrize("view", VIEWS)
+def test_every_view_of_this_machine(view: str) -> None:
+    assert topo(view).strip()
+
+
+def test_documents_of_this_machine_are_read_again(tmp_path: Path) -> None:
+    topology = discovery.topology_of([discovery.record()])
+    for option, name in (("--json", "machine.json"), ("--xml", "machine.xml")):
+        file = tmp_path / name
+        file.write_text(topo(option))
+        again = formats.read(file)
+        assert [gpu.address.lower()[-7:] for gpu in again.gpus] == [
+            gpu.address.lower()[-7:] for gpu in topology.gpus
+        ]
+        assert labels(again) == labels(topology)
+    assert json.loads((tmp_path / "machine.json").read_text())["nodes"]
+
+
+@pytest.mark.skipif(shutil.which("nvidia-smi") is None, reason="there is no nvidia-smi here")
+def test_nvidia_smi_says_the_same_classes() -> None:
+    topology = discovery.topology_of([discovery.record()])
     text = subprocess.run(
-        ["nvidia-smi", "topo", "-m"], capture_output=True, text=True, check=True, timeout=60
+        ["nvidia-smi", "topo", "-m"], capture_output=True, text=True, timeout=60, check=False
     ).stdout
-    theirs, ours = (
-        nvidia_smi.read(text, "nvidia-smi topo -m"),
-        discovery.topology_of([discovery.record()]),
-    )
-    for a, b in combinations(range(gpus), 2):
-        assert path(ours, f"gpu{a}", f"gpu{b}").label == path(theirs, f"gpu{a}", f"gpu{b}").label
+    assert labels(nvidia_smi.read(text, "topo-m.txt")) == labels(topology)
 
 
-def test_every_pair_is_measured(gpus: int, tmp_path: Path) -> None:
-    ended = run(
-        [
-            sys.executable,
-            "-m",
-            "collbench",
-            "topo",
-            "--measure",
-            "--save",
-            str(tmp_path / "saved.json"),
-        ],
-        LIMIT_S,
-    )
-    print(ended.stdout)
-    assert ended.code == 0, ended.stderr
-    assert "- " not in [line[:2] for line in ended.stdout.splitlines()], "a pair has no value"
-    assert f"{gpus * (gpus - 1) // 2 * 13} measurements" in ended.stderr
-    again = run(
-        [
-            sys.executable,
-            "-m",
-            "collbench",
-            "topo",
-            "--machine",
-            str(tmp_path / "saved.json"),
-            "--rates",
-        ],
-        LIMIT_S,
-    )
-    assert again.code == 0, again.stderr
-
-
-def _fields(file: Path) -> list[tuple[str, tuple[tuple[str, str], ...]]]:
-    """What a dump says of each element, without what NCCL gets wrong or leaves out in virtual
-    machines: a width of 0, a NUMA node of -1.
-    """
-    dropped = {"link_width", "link_speed", "numaid", "affinity"}
-    return sorted(
-        (
-            element.tag,
-            tuple(
-                sorted((key, value) for key, value in element.attrib.items() if key not in dropped)
-            ),
-        )
-        for element in ElementTree.parse(file).iter()
-    )
-
-
-def test_nccl_takes_our_xml(gpus: int, tmp_path: Path) -> None:
-    """NCCL dumps the same topology and graphs with our file as without, and comes to the right
-    results.
-    """
-    ours = tmp_path / "ours.xml"
-    ours.write_text(nccl_xml.write(discovery.topology_of([discovery.record()])))
-    for name, more in (("without", {}), ("with", {"NCCL_TOPO_FILE": str(ours)})):
-        more |= {
-            "NCCL_TOPO_DUMP_FILE": str(tmp_path / f"{name}.xml"),
-            "NCCL_GRAPH_DUMP_FILE": str(tmp_path / f"{name}-graph.xml"),
-        }
-        command = started(
-            "mpi",
-            gpus,
-            [
-                "-m",
-                "collbench",
-                "sweep",
-                "--op",
-                "allreduce",
-                "--backend",
-                "nccl",
-                "--sizes",
-                "8,1M,256M",
-            ],
-        )
-        done = subprocess.run(
-            command,
-            cwd=ROOT,
-            env=environment(more),
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=LIMIT_S,
-        )
-        print(f"{name} our file:\n{done.stdout}")
-        assert done.returncode == 0, done.stderr[-2000:]
-    assert _fields(tmp_path / "with-graph.xml") == _fields(tmp_path / "without-graph.xml")
-    assert _fields(tmp_path / "with.xml") == _fields(tmp_path / "without.xml")
+def test_nothing_is_left_out_where_nvml_answers() -> None:
+    """Rates are known where all links are, and no link of the GPUs is unnamed."""
+    topology = discovery.topology_of([discovery.record()])
+    assert unnamed.remark(topology) == ""
+    if len(topology.gpus) > 1 and all(topology.bundles(gpu.id) for gpu in topology.gpus):
+        assert (ring_rate_gbs(topology, rings(topology)) or 0) > 0

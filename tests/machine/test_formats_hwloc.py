@@ -93,10 +93,12 @@ def test_virtual_machine_without_gpu_by_hand() -> None:
 
 
 def machine(model: str, matrix: str, version: str = "2.5", below: str = "") -> Topology:
+    device = "ffff" if model == "Graphics Device" else "20b0"
     gpus = "".join(
         f'<object type="PCIDev" gp_index="{n}0" pci_busid="0000:0{n}:00.0" pci_type="0302'
-        f' [10de:20b0] [10de:134f] a1" pci_link_speed="0.0"><object type="OSDev" gp_index="{n}1"'
-        f' name="nvml{n}" osdev_type="5"><info name="GPUModel" value="{model}"/></object></object>'
+        f' [10de:{device}] [10de:134f] a1" pci_link_speed="0.0"><object type="OSDev"'
+        f' gp_index="{n}1" name="nvml{n}" osdev_type="5"><info name="GPUModel" value="{model}"/>'
+        "</object></object>"
         for n in (1, 2)
     )
     switches = "".join(
@@ -176,6 +178,49 @@ def test_nvlinks_of_processors_and_of_unknown_gpus() -> None:
 def test_matrices_that_are_none(matrix: str) -> None:
     with pytest.raises(UsageError, match=r"made\.xml, line 1: "):
         machine("NVIDIA A100", matrix)
+
+
+def test_memory_without_cpus_of_its_own_is_no_processor() -> None:
+    memory = (
+        f'<object type="NUMANode" os_index="{n}" cpuset="0x1" gp_index="{60 + n}"/>' for n in (1, 2)
+    )
+    topology = machine("NVIDIA A100", "", below="".join(memory))
+    assert [cpu.index for cpu in topology.of_kind("cpu")] == [0]
+
+
+@pytest.mark.parametrize("speed", ["nan", "inf", "-1.0", "fast"])
+def test_impossible_speeds_are_unknown(speed: str) -> None:
+    text = (OWN / "pcie-box-hwloc.xml").read_text().replace('"15.753846"', f'"{speed}"')
+    topology = hwloc_xml.read(text, "x.xml")
+    remark = f"impossible speeds, taken as unknown: pci_link_speed {speed}"
+    assert any(remark in note for note in topology.notes)
+
+
+def test_an_nvswitch_without_a_matrix_leaves_rates_unknown() -> None:
+    """hwloc without NVML; an NVSwitch is one by its subtype too, whatever its class."""
+    assert path(machine("Graphics Device", ""), "gpu1", "gpu2").is_sure is False
+
+
+def test_xgmi_of_amd() -> None:
+    """One link between every two MI300X; of MI250X the matrix does not tell how many."""
+    text = (
+        '<topology version="2.9"><object type="Machine" cpuset="0x1" gp_index="1">'
+        '<object type="NUMANode" os_index="0" cpuset="0x1" gp_index="9"/>'
+        + "".join(
+            f'<object type="PCIDev" gp_index="{n}0" pci_busid="0000:0{n}:00.0" pci_type="1200'
+            f' [1002:74a1] [1002:74a1] 00" pci_link_speed="63.0"><object type="OSDev"'
+            f' gp_index="{n}1" name="rsmi{n}" osdev_type="5"/></object>'
+            for n in (1, 2)
+        )
+        + '</object><distances2 type="OSDev" nbobjs="2" name="XGMIBandwidth"><indexes>11 21'
+        "</indexes><u64values>0 100000 100000 0</u64values></distances2></topology>"
+    )
+    topology = hwloc_xml.read(text, "amd.xml")
+    assert labels(topology) == ["X XGMI", "XGMI X"]
+    assert path(topology, "gpu1", "gpu2").usable_gbs == pytest.approx(48.0)
+    older = hwloc_xml.read(text.replace("1002:74a1", "1002:740c"), "amd.xml")
+    assert labels(older) == ["X XGMI", "XGMI X"]
+    assert path(older, "gpu1", "gpu2").usable_gbs is None
 
 
 def test_kinds_of_devices_depend_on_the_version() -> None:

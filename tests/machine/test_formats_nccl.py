@@ -12,13 +12,14 @@ from collbench.machine.topology import rates
 from collbench.machine.topology.model import Link, Node, Topology
 from collbench.machine.topology.paths import path
 from collbench.machine.topology.rates import pcie_link
+from collbench.machine.topology.rings import ring_rate_gbs, rings, trees
 from collbench.util.errors import UsageError
 from tests.support.topologies import OWN, REAL, count, labels, needs_real, real_files
 
 DUMPS = [
     file
-    for file in (*sorted(OWN.glob("*nccl.xml")), *real_files())
-    if file.name.endswith("nccl.xml") or "-topo.xml" in file.name
+    for file in (*sorted(OWN.glob("*[nr]ccl.xml")), *real_files())
+    if file.name.endswith("ccl.xml") or "-topo.xml" in file.name or file.parent.name == "rccl"
 ]
 
 
@@ -59,11 +60,13 @@ def test_p4d_by_hand() -> None:
     assert labels(topology)[6] == "SYS SYS SYS SYS PHB PHB X PIX"
     assert labels(topology, "nic1", "gpu0", "gpu2", "gpu7")[0] == "X PHB PIX SYS"
     assert [cpu.affinity for cpu in topology.of_kind("cpu")] == ["0-23,48-71", "24-47,72-95"]
-    assert path(topology, "gpu0", "gpu1").usable_gbs == pytest.approx(rates.pcie(3, 16).usable_gbs)
-    across = path(topology, "gpu0", "gpu4")
+    assert path(topology, "gpu0", "nic0").usable_gbs == pytest.approx(rates.pcie(3, 16).usable_gbs)
+    across = path(topology, "gpu0", "nic2")
     assert (
         across.usable_gbs == 10.0 and across.limit is not None and "Skylake" in across.limit.source
     )
+    # A100-SXM4 have NVLinks, which this file leaves to NCCL.
+    assert path(topology, "gpu0", "gpu1").usable_gbs is None
 
 
 @needs_real
@@ -78,8 +81,8 @@ def test_ndv4_by_hand() -> None:
     assert count(topology, "pcie") == 20 and count(topology, "socket") == 6
     assert labels(topology)[2] == "SYS SYS X PIX SYS SYS SYS SYS"
     assert (
-        topology.by_id["gpu2"].address == "0001:00:00.0"
-        and topology.by_id["gpu2"].affinity == "24-47"
+        topology.by_id["gpu2"].address == "0003:00:00.0"
+        and topology.by_id["gpu2"].affinity == "0-23"
     )
     assert path(topology, "gpu0", "gpu7").usable_gbs == 16.0
 
@@ -197,8 +200,8 @@ def test_ends_that_differ_and_ends_that_are_not_there() -> None:
     )
     assert path(topology, "gpu0", "gpu1").label == "NV1"
     assert (
-        "different numbers" in topology.notes[0]
-        and "1 NVLinks end at something" in topology.notes[1]
+        "different numbers" in topology.notes[1]
+        and "1 NVLinks end at something" in topology.notes[2]
     )
 
 
@@ -280,7 +283,7 @@ def test_a_discovered_machine_is_written() -> None:
 
 def test_facts_that_are_no_attributes_are_not_written() -> None:
     facts = (
-        ("nvswitches", "x*y 0000:c0:00.0*2"),
+        ("gpu_links", "x*y 0000:c0:00.0*2*0x068000"),
         ("xml:a b", "1"),
         ("xml:kept", 'with "quotes" & <signs>'),
     )
@@ -294,7 +297,7 @@ def test_facts_that_are_no_attributes_are_not_written() -> None:
         nccl_xml.write(Topology(name="x", nodes=nodes, links=links)), "again.xml"
     ).gpus[0]
     assert (
-        again.fact("nvswitches") == "fffffff:ff:ff.0*4"
+        again.fact("gpu_links") == "fffffff:ff:ff.0*4*0x068000"
         and again.fact("xml:kept") == 'with "quotes" & <signs>'
         and not again.fact("xml:a b")
     )
@@ -334,3 +337,92 @@ def test_a_nic_without_a_known_link_hangs_at_the_processor() -> None:
     text = nccl_xml.write(Topology(name="vm", nodes=nodes, links=links))
     assert '    <nic>\n      <net name="eth0"/>\n    </nic>\n  </cpu>' in text
     assert text.count("<pci ") == 1
+
+
+def test_numbers_that_a_file_leaves_out_are_those_of_pci_addresses() -> None:
+    """Functions of a NIC are PIX below a CPU too; one NIC below two CPUs is one."""
+    topology = formats.read(OWN / "vendor-nccl.xml")
+    assert [gpu.address[:4] for gpu in topology.gpus] == ["0001", "0002", "0003"]
+    assert any("numbers are assumed" in note for note in topology.notes)
+    assert {gpu.name for gpu in topology.gpus} == {"NVIDIA A100-SXM4-40GB"}
+    nics = topology.of_kind("nic")
+    assert sorted((nic.index, nic.name) for nic in nics) == [(0, "eth0"), (1, ""), (2, "")]
+    assert labels(topology, "nic1", "nic2", "gpu0")[0] == "X PIX PHB"
+    assert labels(topology, "nic0", "gpu0", "gpu1")[0] == "X PHB PHB"
+
+
+def test_no_rate_where_a_file_leaves_nvlinks_to_nccl() -> None:
+    """The device id proves them; without an id they are possible. L40S have none."""
+    text = (OWN / "vendor-nccl.xml").read_text()
+    topology = nccl_xml.read(text, "v.xml")
+    assert path(topology, "gpu0", "gpu2").label == "PIX"
+    assert path(topology, "gpu0", "gpu2").usable_gbs is None
+    assert path(topology, "gpu0", "nic1").usable_gbs is not None
+    assert ring_rate_gbs(topology, rings(topology)) is None
+    assert "this file names no NVLinks of these GPUs" in topology.notes[-1]
+
+    for device, note in (
+        ("0xffff", "if the GPUs have some, rates are of PCIe alone"),
+        ("0x26b9", ""),
+    ):
+        other = nccl_xml.read(text.replace("0x20b0", device), "v.xml")
+        assert path(other, "gpu0", "gpu2").usable_gbs == rates.pcie(4, 16).usable_gbs
+        assert (note in other.notes[-1]) if note else "names no" not in " ".join(other.notes)
+
+
+@pytest.mark.parametrize("proof", ['sm="103"', 'sm="70" x="switch"'])
+def test_an_architecture_or_an_nvswitch_proves_nvlinks(proof: str) -> None:
+    one = gpu("01", "").replace('sm="70"', proof)
+    switch = '<pci busid="0000:09:00.0" class="0x068000" vendor="0x10de" device="0x1af1"/>'
+    topology = read(one + one.replace(":01:", ":02:") + (switch if "switch" in proof else ""))
+    assert path(topology, "gpu0", "gpu1").usable_gbs is None
+
+
+def test_links_listed_once_for_each_peer_are_one_bundle() -> None:
+    """A class of 0x068000 is an NVSwitch, even if the address is that of a GPU."""
+    topology = formats.read(OWN / "switch-by-peers-nccl.xml")
+    assert [link.count for link in topology.links if link.kind == "nvlink"] == [18] * 4
+    assert [nic.name for nic in topology.of_kind("nic")] == ["mlx5_0", "mlx5_1", "mlx5_2"]
+    assert ring_rate_gbs(topology, rings(topology)) == pytest.approx(720.0)
+
+
+@pytest.mark.parametrize(
+    "remark",
+    [
+        "GPU2 and GPU3 tell different numbers",
+        "only one of their ends lists: GPU0 to GPU2",
+        "links of GPU0 end at the GPU itself",
+        "link_speed nan GT/s PCIe, speed -inf",
+        "GPU5: inside another GPU or NIC",
+        "GPU6: no rank",
+        "GPU1: 7 NVLinks, more than the 6",
+        "GPU4, GPU5 and GPU6: no link to a peer",
+        "unequal numbers of links to peers: 7, but GPU0 3, GPU2 2, GPU3 6",
+        "GPU0 and GPU6 have one PCI address",
+    ],
+)
+def test_contradictions_are_remarked_on(remark: str) -> None:
+    topology = formats.read(OWN / "contradictions.xml")
+    assert [note for note in topology.notes if remark in note]
+    assert path(topology, "gpu0", "gpu1").usable_gbs is None  # of the GPU with 7 of 6 links
+
+
+def test_mi300x_by_hand() -> None:
+    """One link of 48 usable GB/s to each of 7 peers: 7 rings."""
+    topology = formats.read(OWN / "mi300x-rccl.xml")
+    assert labels(topology)[0] == "X" + 7 * " XGMI"
+    assert {gpu.name for gpu in topology.gpus} == {"AMD Instinct MI300X"}
+    orders = rings(topology)
+    assert len(orders) == 7 and ring_rate_gbs(topology, orders) == pytest.approx(336.0)
+    assert len(trees(topology)) == 4
+
+
+@pytest.mark.parametrize(
+    ("gcn", "gbs"), [("906", 24.0), ("908", 24.0), ("910", 36.0), ("gfx950", 57.6), ("gfx9", None)]
+)
+def test_rates_of_xgmi_are_those_of_the_generation(gcn: str, gbs: float | None) -> None:
+    text = (OWN / "mi300x-rccl.xml").read_text()
+    topology = nccl_xml.read(
+        text.replace('gcn="gfx942"', f'gcn="{gcn}"').replace("0x74a1", ""), "x"
+    )
+    assert path(topology, "gpu0", "gpu1").usable_gbs == gbs

@@ -205,8 +205,10 @@ def test_several_outputs_are_one_topology() -> None:
     assert (
         topology.gpus[0].name == "NVIDIA A100" and topology.gpus[0].fact("nvlinks_inactive") == "1"
     )
-    with pytest.raises(UsageError, match="a second matrix of connections"):
-        nvidia_smi.read(text + matrix("X NV4/NV4 X"), "pasted.txt")
+    # the generation is by the name
+    assert path(topology, "gpu0", "gpu1").usable_gbs == pytest.approx(80.0)
+    twice = nvidia_smi.read(text + matrix("X NV4/NV4 X"), "pasted.txt")
+    assert "a further matrix of connections, which is the same" in twice.notes[-1]
 
 
 @needs_real
@@ -242,3 +244,109 @@ def test_many_devices_in_bounded_time() -> None:
         path(topology, f"gpu{a}", f"gpu{b}").label == rows[a][b]
         for a, b in combinations(range(size), 2)
     )
+
+
+BOX = (OWN / "pcie-box-topo-m.txt").read_text()
+
+
+def wrapped(text: str, columns: int) -> str:
+    """Lines broken where a terminal of that width ends, without escapes, their tabs expanded."""
+    lines = [line.expandtabs() for line in re.sub(r"\x1b\[\d*m", "", text).splitlines()]
+    return "\n".join(
+        line[first : first + columns]
+        for line in lines
+        for first in range(0, max(len(line), 1), columns)
+    )
+
+
+def tagged(text: str, tag: str) -> str:
+    return "\n".join(tag + line for line in text.splitlines())
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        tagged(BOX, "> "),
+        tagged(BOX, ">> > "),
+        tagged(BOX, "[1,0]<stdout>:"),
+        tagged(BOX, "[1,0]<stdout>: > "),
+        tagged(BOX, "0: "),
+        tagged(BOX, "node-1.cluster: "),
+        tagged(BOX, "2025-07-01T12:34:56.789Z "),
+        f"what I see:\n```\n{BOX}```\nthanks",
+        *(wrapped(BOX, columns) for columns in (50, 60, 61, 62, 63, 70)),
+        BOX.replace("SYS\tSYS", "SYSSYS"),
+        BOX.replace("GPU1\tGPU2", "GPU1GPU2", 1),
+        BOX.replace("\t", " \xa0"),
+    ],
+    ids=range(17),
+)
+def test_what_pasting_does_to_a_matrix_is_undone(text: str) -> None:
+    plain = nvidia_smi.read(BOX, "m.txt")
+    read = nvidia_smi.read(text, "m.txt")
+    devices = [node.id for node in plain.nodes if node.kind in ("gpu", "nic")]
+    assert labels(read, *devices) == labels(plain, *devices)
+    assert [gpu.affinity for gpu in read.gpus] == [gpu.affinity for gpu in plain.gpus]
+
+
+def test_lost_rows_are_filled_from_columns() -> None:
+    """Rows of NICs are often cut off; what lies between two of them is inferred, and said."""
+    plain = nvidia_smi.read(BOX, "m.txt")
+    lines = [line for line in BOX.splitlines() if not line.startswith("NIC")]
+    read = nvidia_smi.read("\n".join(lines), "m.txt")
+    gpus = [gpu.id for gpu in plain.gpus]
+    assert labels(read, *gpus, "nic0") == labels(plain, *gpus, "nic0")
+    assert any("the rows of NIC0, NIC1, NIC2 are missing" in note for note in read.notes)
+
+
+def test_a_cut_matrix_tells_no_more_than_it_has() -> None:
+    """Two rows of four: the others are behind the switch, and nowhere on PCIe."""
+    head = "\tGPU0\tGPU1\tGPU2\tGPU3\tNIC0\tCPU Affinity\tNUMA Affinity"
+    rows = "GPU0\t X \tNV18\tNV18\tNV18\tPIX\t0-7\t0\nGPU1\tNV18\t X \tNV18\tNV18\tNODE\t0-7\t0"
+    topology = nvidia_smi.read(f"{head}\n{rows}\n", "m.txt")
+    assert labels(topology)[3] == "NV18 NV18 NV18 X"
+    assert labels(topology, "gpu0", "gpu1", "gpu3", "nic0")[3] == "PIX NODE DIS X"
+    assert any("where on PCIe GPU2, GPU3 are" in note for note in topology.notes)
+
+
+def test_p2p_of_several_options_and_of_none() -> None:
+    states = "\tGPU0\tGPU1\nGPU0\tX\tGNS\nGPU1\tGNS\tX\n"
+    both = nvidia_smi.read(f"(topo -p2p rw)\n{states}", "x.txt")
+    assert {what for _, _, what in both.p2p} == {"read", "write"}
+    assert {what for _, _, what in nvidia_smi.read(f"-p2p p\n{states}", "x.txt").p2p} == {"prop"}
+    assert nvidia_smi.read(states, "box-p2p-rw.txt").p2p == both.p2p
+    beside = nvidia_smi.read(f"{matrix('X NV4/NV4 X')}\n\n{states}", "x.txt")
+    assert not beside.p2p and "a P2P matrix that does not say" in beside.notes[-1]
+    with pytest.raises(UsageError, match="does not say"):
+        nvidia_smi.read(states, "x.txt")
+
+
+def test_speeds_give_bundles_their_rates() -> None:
+    """A model that nobody knows, by what nvidia-smi nvlink -s prints; one link is down."""
+    speeds = "".join(
+        f"GPU {n}: Graphics Device (UUID: GPU-{n})\n"
+        + "".join(f"\t Link {k}: 26.562 GB/s\n" for k in range(18 - n))
+        for n in range(3)
+    )
+    cells = "X NV18 NV18/NV18 X NV18/NV18 NV18 X"
+    topology = nvidia_smi.read(f"{matrix(cells)}\n{speeds}", "x.txt")
+    assert path(topology, "gpu0", "gpu1").usable_gbs == pytest.approx(364.5)
+    assert "GPU1 has 17 active NVLinks, 18 in the matrix" in topology.notes
+
+
+def test_prose_about_gpus_is_no_table() -> None:
+    speeds = "GPU 0: NVIDIA A100 (UUID: GPU-0)\n\t Link 0: 25 GB/s\n"
+    listed = "GPU 0: NVIDIA A100 (UUID: GPU-0)\nGPU 1: NVIDIA A100 (UUID: GPU-1)\n"
+    text = f"{matrix('X NV1/NV1 X')}\n\nGPU0 and GPU1 are slow.\n{speeds}{listed}GPU 0: slow\n"
+    topology = nvidia_smi.read(text, "x.txt")
+    assert [gpu.name for gpu in topology.gpus] == ["NVIDIA A100"] * 2
+    assert topology.gpus[0].fact("nvlinks") == "1"
+
+
+def test_xml_in_the_middle_of_a_paste(tmp_path: Path) -> None:
+    """Tagged by a launcher, with text before and behind it: as the file alone."""
+    plain = formats.read(OWN / "switch-by-peers-nccl.xml")
+    text = (OWN / "switch-by-peers-nccl.xml").read_text()
+    file = tmp_path / "switch-by-peers-nccl.xml"
+    file.write_text(f"our file:\n{tagged(text, '[1,0]<stdout>:')}\nthank you\n")
+    assert formats.read(file).nodes == plain.nodes

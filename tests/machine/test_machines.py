@@ -28,19 +28,33 @@ WIRED = tuple(
 # GPUs, NVLinks of each GPU, generation of NVLink, generation of PCIe, hosts, CPUs.
 FACTS = {
     "a100-pairs": (4, 12, 3, 4, 1, 1),
+    "a3-ultra": (8, 18, 4, 5, 1, 2),
     "dgx-1": (8, 4, 1, 3, 1, 2),
     "dgx-1v": (8, 6, 2, 3, 1, 2),
     "dgx-2": (16, 6, 2, 3, 1, 2),
     "dgx-a100": (8, 12, 3, 4, 1, 4),
     "gb200-nvl72": (72, 18, 5, 5, 18, 36),
+    "gb300-nvl72": (72, 18, 5, 6, 18, 36),
+    "gh200": (1, 0, 0, 5, 1, 1),
     "gn5-8xp100": (8, 0, 0, 3, 1, 2),
     "h200x4-vm": (4, 18, 4, 5, 1, 1),
     "hgx-b200": (8, 18, 5, 5, 1, 2),
     "hgx-h100": (8, 18, 4, 5, 1, 2),
     "hgx-h200": (8, 18, 4, 5, 1, 2),
     "k40x8": (8, 0, 0, 3, 1, 2),
+    "l40s-8": (8, 0, 0, 4, 1, 2),
+    "mi250x-8": (16, 7, 0, 4, 1, 4),
+    "mi300x-8": (8, 7, 0, 5, 1, 2),
+    "nd-h200-v5": (8, 18, 4, 5, 1, 2),
+    "p5en": (8, 18, 4, 5, 1, 2),
     "pcie-2x2": (4, 0, 0, 3, 1, 2),
+    "pcie-2x2-switches": (4, 0, 0, 3, 1, 1),
     "pcie-4": (4, 0, 0, 3, 1, 1),
+    "pcie-4-ib2": (8, 0, 0, 3, 2, 2),
+    "power8-s822lc": (4, 4, 1, 3, 1, 2),
+    "power9-ac922": (6, 6, 2, 4, 1, 2),
+    "rtx-pro-6000-8": (8, 0, 0, 5, 1, 2),
+    "rtx4090x4": (4, 0, 0, 4, 1, 1),
     "rtx4090x8": (8, 0, 0, 4, 1, 8),
 }
 # Rows of nvidia-smi topo -m: GPU by GPU, then NICs, as published (sources in the profiles); NVB is
@@ -69,7 +83,7 @@ ROWS = {
 
 
 def nvlinks(topology: Topology, gpu: str) -> int:
-    return sum(link.count for link in topology.links_of[gpu] if link.kind == "nvlink")
+    return sum(link.count for link in topology.bundles(gpu))
 
 
 def test_every_wired_profile_is_in_the_table() -> None:
@@ -85,7 +99,8 @@ def test_counts(name: str) -> None:
     assert {link.generation for link in topology.links if link.kind == "nvlink"} == (
         {nvlink} if nvlink else set()
     )
-    assert {link.generation for link in topology.links if link.kind == "pcie"} == {pcie}
+    generations = {link.generation for link in topology.links if link.kind == "pcie"}
+    assert pcie in generations <= {pcie, pcie + 1}  # NICs of some are newer
     assert (len(topology.hosts), len(topology.of_kind("cpu"))) == (hosts, cpus)
 
 
@@ -404,3 +419,35 @@ def test_what_a_profile_is_for_is_said() -> None:
     with pytest.raises(UsageError, match="there is no file or machine profile 'dgx-9'"):
         machine_topology("dgx-9")
     assert machine("cpu-2").cores == 2
+
+
+def test_amd_machines_by_hand() -> None:
+    """MI300X: one link to each of 7 peers; MI250X: 4 inside a card, 1 or 2 to others."""
+    mi300x = machine_topology("mi300x-8")
+    assert {path(mi300x, "gpu0", gpu.id).kind for gpu in mi300x.gpus[1:]} == {"XGMI"}
+    assert path(mi300x, "gpu0", "gpu7").usable_gbs == pytest.approx(48.0)
+    mi250x = machine_topology("mi250x-8")
+    rates = [path(mi250x, "gpu0", end).usable_gbs for end in ("gpu1", "gpu2", "gpu4")]
+    assert rates == pytest.approx([144.0, 36.0, 72.0])
+
+
+@pytest.mark.parametrize(
+    ("table", "message"),
+    [
+        ('xgmi]\npairs = ["0-1"]\nmesh = true', "either pairs or mesh"),
+        ('xgmi]\npairs = ["0-9"]', "does not join two of 2 GPUs"),
+        (
+            'nvlink]\ngeneration = 1\npairs = ["0-1"]\ncpu_pairs = ["gpu0-cpu7"]',
+            "does not join one",
+        ),
+    ],
+)
+def test_wrong_links_are_told(table: str, message: str, tmp_path: Path) -> None:
+    file = tmp_path / "m.toml"
+    file.write_text(
+        '[topology]\ntitle = "t"\nsource = "s"\n[topology.gpu]\ncount = 2\nname = "g"\n'
+        'gfx = "gfx942"\nsource = "s"\n[topology.pcie]\ngeneration = 5\n'
+        f'tree = ["cpu0 > gpu0 gpu1"]\nsource = "s"\n[topology.{table}\nsource = "s"\n'
+    )
+    with pytest.raises(UsageError, match=message):
+        machine_topology(str(file))

@@ -11,13 +11,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from collbench.machine.topology import rings as rings_module
 from collbench.machine.topology.machines import machine_topology
 from collbench.machine.topology.model import Link, Node, Topology
+from collbench.machine.topology.parts import by_parts
 from collbench.machine.topology.paths import path
 from collbench.machine.topology.rates import nvlink_link, pcie_link
 from collbench.machine.topology.rings import ring_rate_gbs, rings, trees
 from collbench.util import catalog
 from collbench.util.errors import UsageError
+from tests.support.machines import two_hosts
 
 WIRED = tuple(
     name for name in catalog.names("machines") if "topology" in catalog.load("machines", name)
@@ -337,3 +340,23 @@ def test_hard_and_large_machines_end() -> None:
     )
     assert rings(cluster) == trees(cluster) == (tuple(range(64)),)
     assert ring_rate_gbs(cluster, rings(cluster)) == pytest.approx(47.89, abs=0.01)
+
+
+def test_many_hosts_are_entered_once_each(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Beyond 256 ranks not every pair is looked at: host by host, which costs no far hop more."""
+    four = two_hosts(hosts=4)
+    exact = rings(four), trees(four), ring_rate_gbs(four, rings(four))
+    monkeypatch.setattr(rings_module, "_MOST_AT_ONCE", 1)
+    assert (rings(four), trees(four), ring_rate_gbs(four, rings(four))) == exact
+    many = two_hosts(hosts=140)
+    assert rings(many) == (tuple(range(280)),)
+    assert ring_rate_gbs(many, rings(many)) == pytest.approx(23.94, abs=0.01)
+
+
+@pytest.mark.parametrize("name", ["gb200-nvl72"])
+def test_ways_by_parts_are_those_of_the_whole(name: str) -> None:
+    topology = machine_topology(name)
+    way = by_parts(topology)
+    for gpu in topology.gpus[::7]:
+        for end in (*topology.gpus[::5], *topology.of_kind("nic")[::9]):
+            assert way(gpu.id, end.id).order()[:3] == path(topology, gpu.id, end.id).order()[:3]

@@ -8,10 +8,12 @@ from itertools import pairwise
 
 import pytest
 
+from collbench.machine import formats
 from collbench.machine.discovery import LinkRow
 from collbench.machine.topology.hosts import part
 from collbench.machine.topology.model import Link, Node, Topology
 from collbench.machine.topology.rates import nvlink_link, pcie_link
+from collbench.report.topology import matrix as matrix_module
 from collbench.report.topology import tables
 from collbench.report.topology.drawing import svg
 from collbench.report.topology.drawing_layout import BAR_H, GPU_H, NIC_H, lay_out
@@ -29,6 +31,7 @@ from tests.support.machines import (
     two_hosts,
     unknown_rates,
 )
+from tests.support.topologies import OWN
 
 ALL: list[Callable[[], Topology]] = [
     dgx1v,
@@ -507,3 +510,39 @@ def test_links_that_are_not_drawn_are_counted() -> None:
     )
     assert "1 further link is not drawn." in svg(more)
     assert "not drawn" not in svg(twice)
+
+
+def test_links_from_gpus_to_cpus_are_drawn_beside_pcie() -> None:
+    """NVLinks of POWER, C2C: one further line each, its count, and an entry of the legend."""
+    nodes = (
+        Node(id="cpu0", kind="cpu", index=0),
+        *(Node(id=f"gpu{k}", kind="gpu", index=k) for k in range(2)),
+    )
+    pcie = tuple(pcie_link("cpu0", f"gpu{k}", 3, 16) for k in range(2))
+    nvlinks = tuple(nvlink_link(f"gpu{k}", "cpu0", 1, 2) for k in range(2))
+    plain = svg(Topology(name="power8", nodes=nodes, links=pcie))
+    drawn = svg(Topology(name="power8", nodes=nodes, links=(*pcie, *nvlinks)))
+    # two lines more, and one of the legend
+    assert drawn.count("<polyline") == plain.count("<polyline") + 3
+    assert drawn.count(">x2<") == 2 and "NVLink 1 x2, 32.0 GB/s" in drawn
+    assert "not drawn" not in drawn
+
+
+def test_what_a_text_only_implies_is_dashed() -> None:
+    drawn = svg(formats.read(OWN / "dgx1v-topo-m.txt"))
+    assert drawn.count('stroke-dasharray="5 3"') == 6  # 2 CPUs, 4 switches
+    assert "Dashed: not in the source" in drawn
+
+
+def test_xgmi_is_drawn_under_its_name() -> None:
+    drawn = svg(formats.read(OWN / "mi300x-rccl.xml"))
+    assert "one XGMI, 48.0 GB/s" in drawn and "NVLink" not in drawn
+
+
+def test_views_of_pairs_say_what_they_leave_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in (matrix_module, tables):
+        monkeypatch.setattr(module, "MOST_DEVICES", 4)
+    shown = "\n".join(matrix(dgx1v(), 200))
+    assert "GPU3" in shown and "GPU4" not in shown
+    assert "8 devices are left out: --json and --tree have all." in shown
+    assert tables.rates(dgx1v())[-1] == "8 devices are left out: --json and --tree have all."

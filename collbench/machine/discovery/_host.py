@@ -163,6 +163,7 @@ def _cpu_facts(processor: CpuRecord) -> Facts:
 def _gpu_node(draft: Draft, tree: PcieTree, gpu: GpuRecord, number: int, first: int) -> Node:
     draft.gpu_ids[gpu.index] = f"gpu{first + number}"
     fabric = gpu.fabric.state if gpu.fabric is not None else None
+    rdma = draft.recording.rdma
     if gpu.has_mig:
         draft.note(f"GPU {number} is divided (MIG): no P2P from it or to it")
     facts = {
@@ -172,6 +173,9 @@ def _gpu_node(draft: Draft, tree: PcieTree, gpu: GpuRecord, number: int, first: 
         "driver": draft.recording.driver,
         "mig": "on" if gpu.has_mig else None,
         "memory_numa": None if gpu.numa_node is None or gpu.numa_node < 0 else gpu.numa_node,
+        "peermem": _yes_or_no(rdma.has_peermem),
+        "open_driver": _yes_or_no(rdma.has_open_driver),
+        "iommu": rdma.iommu,
         "fabric": {1: "not started", 2: "in progress", 3: "completed"}.get(fabric or 0),
     }
     return Node(
@@ -184,6 +188,10 @@ def _gpu_node(draft: Draft, tree: PcieTree, gpu: GpuRecord, number: int, first: 
         affinity=gpu.cpu_affinity or "",
         facts=(*_identity(tree, gpu.address or ""), *facts_of(facts)),
     )
+
+
+def _yes_or_no(value: bool | None) -> str:
+    return "" if value is None else "yes" if value else "no"
 
 
 def _nic_nodes(draft: Draft, tree: PcieTree, first: int) -> list[Node]:
@@ -205,6 +213,7 @@ def _nic_nodes(draft: Draft, tree: PcieTree, first: int) -> list[Node]:
         facts = {
             "interfaces": " ".join(nic.name for nic in parts if not nic.is_rdma),
             "layer": (active or ports)[0].link_layer if ports else "Ethernet",
+            "rdma": _yes_or_no(any(nic.is_rdma for nic in parts)),
             "up": "yes" if rates else "no",
             "gbps": f"{rate:g}" if rate else None,
         }

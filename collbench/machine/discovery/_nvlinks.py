@@ -118,7 +118,8 @@ def bundle_link(a: str, b: str, gpu: GpuRecord, links: Sequence[NvLink], note: s
     """A bundle as a link of the graph. Its rates are scaled where NVML reports another speed than
     the generation has.
     """
-    bundle = nvlink_link(a, b, generation(gpu, links[0] if links else None), len(links), note)
+    of_all = generation(gpu, links[0] if links else None)
+    bundle = nvlink_link(a, b, of_all, len(links), note, arch=gpu.arch or 0)
     speeds = [speed for speed in (speed_mbps(gpu, link) for link in links) if speed and speed > 0]
     if bundle.raw_gbs is None or not speeds:
         return bundle

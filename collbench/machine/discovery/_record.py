@@ -47,6 +47,7 @@ def record(root: Path = Path("/")) -> Recording:
         pci=_sysfs.pci_devices(root, ends),
         nics=adapters,
         switch_links=links,
+        rdma=_sysfs.rdma_support(root),
         visible_devices=os.environ.get("CUDA_VISIBLE_DEVICES"),
         **nvml_part,
         unknown=values.unknown,

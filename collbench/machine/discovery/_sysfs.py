@@ -17,6 +17,7 @@ from collbench.machine.discovery.recording import (
     NumaNode,
     PciDevice,
     Port,
+    RdmaSupport,
     SwitchLink,
 )
 
@@ -62,6 +63,34 @@ def processor(root: Path) -> CpuRecord:
         name=name,
         has_hypervisor="hypervisor" in facts["flags"].split() if "flags" in facts else None,
         unknown=values.unknown,
+    )
+
+
+def rdma_support(root: Path) -> RdmaSupport:
+    """Modules of NVIDIA's driver, and what the IOMMU does (iommu_groups/N/type: identity passes
+    addresses through).
+    """
+    values = _reader()
+    modules = root / "sys/module"
+    peers = (root / "sys/kernel/mm/memory_peers").glob("nv_mem*")
+    has_peermem = (
+        any((modules / name).is_dir() for name in ("nvidia_peermem", "nv_peer_mem")) or any(peers)
+        if modules.is_dir()
+        else None
+    )
+    version = values.read("version", text, root / "proc/driver/nvidia/version")
+    types = {
+        values.read("type", text, file)
+        for file in sorted((root / "sys/kernel/iommu_groups").glob("*/type"))
+    } - {None}
+    iommu = None
+    if (root / "sys/class/iommu").is_dir():
+        has_iommu = any((root / "sys/class/iommu").iterdir())
+        iommu = "off" if not has_iommu else "passthrough" if types == {"identity"} else "translated"
+    return RdmaSupport(
+        has_peermem=has_peermem,
+        has_open_driver=None if version is None else "Open Kernel Module" in version,
+        iommu=iommu if iommu != "translated" or types else None,
     )
 
 

@@ -12,7 +12,7 @@ from dataclasses import replace
 from collbench.machine.discovery import _host
 from collbench.machine.discovery.recording import Fabric, Recording
 from collbench.machine.topology.hosts import equal_hosts
-from collbench.machine.topology.model import P2P, P2P_MEANINGS, Link, Node, Topology
+from collbench.machine.topology.model import P2P_ACCESS, P2P_MEANINGS, Link, Node, Topology
 from collbench.util.errors import UsageError
 
 _P2P_STATUSES = tuple(P2P_MEANINGS)
@@ -107,7 +107,7 @@ def _p2p(recording: Recording, gpu_ids: dict[int, str]) -> dict[tuple[str, str, 
     statuses = {}
     for pair in recording.pairs:
         if pair.a in gpu_ids and pair.b in gpu_ids:
-            for what in P2P:
+            for what in P2P_ACCESS:
                 status: int | None = getattr(pair, what)
                 is_known = status is not None and 0 <= status < len(_P2P_STATUSES)
                 code = _P2P_STATUSES[status] if status is not None and is_known else "U"

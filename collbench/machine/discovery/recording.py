@@ -201,6 +201,18 @@ class PairRecord:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class RdmaSupport:
+    """What GPUDirect RDMA needs of the host. has_peermem: nvidia_peermem or nv_peer_mem is loaded.
+    has_open_driver: NVIDIA's open kernel modules, which export memory as dma-buf. iommu: off,
+    passthrough or translated.
+    """
+
+    has_peermem: bool | None = None
+    has_open_driver: bool | None = None
+    iommu: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Recording:
     """One host. cuda: NVML's numbers of the GPUs that CUDA shows, in CUDA's order. product: what
     the host is sold as (DMI).
@@ -217,6 +229,7 @@ class Recording:
     pci: tuple[PciDevice, ...] = ()
     nics: tuple[Nic, ...] = ()
     switch_links: tuple[SwitchLink, ...] = ()
+    rdma: RdmaSupport = field(default_factory=RdmaSupport)
     has_driver: bool = False
     driver: str | None = None
     visible_devices: str | None = None

@@ -9,7 +9,7 @@ memory.
 import re
 from pathlib import Path
 
-from collbench.machine.formats import _xml
+from collbench.machine.formats import _paste, _xml
 from collbench.machine.topology.machines import has_links, machine_topology
 from collbench.machine.topology.model import Topology
 from collbench.util.errors import UsageError
@@ -21,8 +21,8 @@ FAMILY = Family(__name__, __path__, "format")
 # MiB
 MAX_FILE_BYTES = 64 << 20
 _KNOWN_FORMATS = (
-    "known are NCCL's topology XML, nvidia-smi topo -m and -p2p, nvidia-smi nvlink -s, hwloc's XML,"
-    " and collbench's own JSON"
+    "known are NCCL's and RCCL's topology XML, nvidia-smi topo -m and -p2p, nvidia-smi nvlink -s,"
+    " rocm-smi --showtopo, amd-smi topology, hwloc's XML, and collbench's own JSON"
 )
 _OWN_JSON = re.compile(r'"format"\s{0,99}:\s{0,99}"(collbench-[a-z]{1,20})"')
 
@@ -36,11 +36,12 @@ class IsRecording(Exception):  # noqa: N818 - no error: the file is fine, but no
 
 
 def read(file: Path | str) -> Topology:
-    """The topology that a file describes. Raises UsageError with the place and what is wrong;
-    IsRecording for what discovery has to read.
+    """The topology that a file describes; - is stdin. Raises UsageError with the place and what is
+    wrong; IsRecording for what discovery has to read.
     """
-    text = _text_of(Path(file))
-    topology = FAMILY.load(detect(text, str(file))).read(text, str(file))
+    name = "stdin" if str(file) == "-" else str(file)
+    text = _paste.xml_document(_text_of(Path("/dev/stdin") if name == "stdin" else Path(file)))
+    topology = FAMILY.load(detect(text, name)).read(text, name)
     assert isinstance(topology, Topology)
     return topology
 

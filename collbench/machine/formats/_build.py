@@ -11,15 +11,21 @@ from collbench.machine.topology import rates
 from collbench.machine.topology.model import Link, Node, spans
 from collbench.util.errors import UsageError
 
-# Of one file. The largest machine that is one NVLink domain has 72 GPUs, 36 CPUs and 72 NICs.
-MAX_NODES = 4096
+ASSUMED = (
+    "the file does not number its GPUs: numbers are assumed, by PCI address, as nvidia-smi and"
+    " rocm-smi count them"
+)
+# Of one file: 512 hosts of 8 GPUs and 8 NICs have 20,000.
+MAX_NODES = 1 << 15
 MAX_CPUS = 256
 _MAX_MASK_DIGITS = 4096
 # Parts of names that nvidia-smi and hwloc give GPUs: their compute capability (NVIDIA's table of
 # CUDA GPUs).
 _ARCH_OF_PART = (
-    {"P100": 60, "V100": 70}
+    {"P100": 60, "V100": 70, "GV100": 70}
     | dict.fromkeys(("A100", "A800", "A30"), 80)
+    | dict.fromkeys(("A40", "A6000", "A5000", "3090"), 86)
+    | dict.fromkeys(("2080", "8000"), 75)
     | dict.fromkeys(("H100", "H200", "H800", "H20", "GH200"), 90)
     | dict.fromkeys(("B100", "B200", "GB200"), 100)
     | dict.fromkeys(("B300", "GB300"), 103)

@@ -1,15 +1,18 @@
-"""hwloc's matrix NVLinkBandwidth: MB/s between GPUs, ports of NVSwitches and packages, each value a
-whole bundle. Source: topology-nvml.c.
+"""hwloc's matrices NVLinkBandwidth, MB/s between GPUs, ports of NVSwitches and packages, each value
+a whole bundle, and XGMIBandwidth of AMD's GPUs. Source: topology-nvml.c, topology-rsmi.c.
 """
 
 from collections import Counter
 from collections.abc import Mapping
 
 from collbench.machine.formats import _xml
+from collbench.machine.formats._build import number_of
 from collbench.machine.topology import rates
 from collbench.machine.topology.model import Link, Node
 from collbench.util.errors import UsageError
 
+_XGMI = "XGMIBandwidth"
+_NAMES = ("NVLinkBandwidth", _XGMI)
 _MAX_OBJECTS = 1024
 _LINKS = {1: 4, 2: 6, 3: 12, 4: 18, 5: 18}  # of a GPU, by generation (NVIDIA's whitepapers)
 
@@ -23,7 +26,7 @@ def nvlinks(
     links: list[Link] = []
     unknown = 0
     for matrix in root.of("distances2", "distances2hetero"):
-        if matrix.get("name") != "NVLinkBandwidth":
+        if matrix.get("name") not in _NAMES:
             continue
         ends, values = _values(matrix)
         at = [by_object.get(end, "") for end in ends]
@@ -34,6 +37,13 @@ def nvlinks(
                 value = values[row * len(at) + column]
                 if value and a.startswith("gpu") and b and a != b:
                     megabytes[a, b] = megabytes.get((a, b), 0) + value
+        if matrix.get("name") == _XGMI:
+            links += [
+                _xgmi(nodes[a], a, b)
+                for a, b in megabytes
+                if (b, a) not in megabytes or number_of(a) < number_of(b)
+            ]
+            continue
         totals: Counter[str] = Counter()
         for (a, _), mbs in megabytes.items():
             totals[a] += mbs
@@ -43,9 +53,19 @@ def nvlinks(
     notes = []
     if unknown:
         notes.append(f"{unknown} ends of NVLinks are not among the file's objects: left out")
-    if any(not link.count for link in links):
+    if any(not link.count and link.kind == "nvlink" for link in links):
         notes.append("how many NVLinks a bundle has is unknown: the GPUs' names tell no generation")
     return links, notes
+
+
+def _xgmi(gpu: Node, a: str, b: str) -> Link:
+    """AMD's links of a pair. The matrix has one value for any number of them, so their number is
+    only known where the architecture has one.
+    """
+    gfx = rates.gfx_name(gpu.fact("gcn"))
+    if gfx in rates.ONE_XGMI:
+        return rates.xgmi_link(a, b, gfx, 1)
+    return Link(a=a, b=b, kind="xgmi", count=0)
 
 
 def _values(matrix: _xml.Element) -> tuple[list[str], list[int]]:
@@ -69,7 +89,8 @@ def _values(matrix: _xml.Element) -> tuple[list[str], list[int]]:
 
 def _link(gpu: Node, a: str, b: str, mbs: int, total_mbs: int) -> Link:
     """A bundle; from the GPU's generation comes how many links it has."""
-    generation = rates.nvlink_generation(int(gpu.fact("sm") or 0))
+    arch = int(gpu.fact("sm") or 0)
+    generation = rates.nvlink_generation(arch)
     if not generation:
         return Link(
             a=a, b=b, kind="nvlink", count=0, raw_gbs=mbs / 1000, source="hwloc's NVLinkBandwidth"
@@ -78,4 +99,4 @@ def _link(gpu: Node, a: str, b: str, mbs: int, total_mbs: int) -> Link:
     # hwloc before 2.9.1 counted both directions of generations 3 and 4: more than the GPU has.
     if total_mbs > _LINKS[generation] * one_mbs:
         mbs //= 2
-    return rates.nvlink_link(a, b, generation, max(1, round(mbs / one_mbs)))
+    return rates.nvlink_link(a, b, generation, max(1, round(mbs / one_mbs)), arch=arch)

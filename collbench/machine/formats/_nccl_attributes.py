@@ -13,7 +13,7 @@ PCI_ATTRIBUTES = (
     "link_speed",
     "link_width",
 )
-GPU_ATTRIBUTES = ("dev", "sm", "mlopart", "rank", "gdr")
+GPU_ATTRIBUTES = ("dev", "sm", "gcn", "arch", "cu", "mlopart", "rank", "gdr")
 NET_ATTRIBUTES = (
     "name",
     "dev",

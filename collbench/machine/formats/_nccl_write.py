@@ -1,5 +1,5 @@
-"""A topology as NCCL's topology XML, good enough for NCCL_TOPO_FILE. What is unknown is left out:
-NCCL asks the machine for it.
+"""A topology as NCCL's topology XML, or RCCL's of AMD's GPUs, good enough for NCCL_TOPO_FILE. What
+is unknown is left out: NCCL asks the machine for it.
 
 Only links that NCCL models are written; a host bridge (kind root) has no element: what hangs below
 it hangs below its CPU.
@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping
 from itertools import groupby
 from xml.sax.saxutils import quoteattr
 
+from collbench.machine.formats import _nccl_links
 from collbench.machine.formats._build import cpus_mask
 from collbench.machine.formats._nccl_attributes import (
     CPU_ATTRIBUTES,
@@ -19,8 +20,10 @@ from collbench.machine.formats._nccl_attributes import (
     PCI_ATTRIBUTES,
     bus_key,
 )
+from collbench.machine.topology.gpu_models import AMD
 from collbench.machine.topology.model import Link, Node, NodeKind, Topology
 from collbench.machine.topology.rates import pcie_speed
+from collbench.machine.topology.unnamed import is_amd, library
 from collbench.util.errors import UsageError
 
 _PCI_CLASSES: dict[NodeKind, str] = {"gpu": "0x030200", "nic": "0x020000", "pci": "0x060400"}
@@ -58,10 +61,14 @@ class _NcclWriter:
         self.order = {node.id: place for place, node in enumerate(topology.nodes)}
         self.seen = {node.id for node in topology.of_kind("cpu")}
         self.invented = 0
+        # where two have one address, the first
+        self.by_bus = {(gpu.host, bus_key(gpu.address)): gpu.id for gpu in topology.gpus[::-1]}
+        self.listed = {gpu.id: self.as_listed(gpu) for gpu in topology.gpus}
         for gpu in topology.gpus:
             if bus_key(gpu.address) is None:
                 raise UsageError(
-                    f"{topology.name} tells no PCI address of {gpu.id}, by which NCCL would know"
+                    f"{topology.name} tells no PCI address of {gpu.id}, by which"
+                    f" {library(topology.gpus)} would know"
                     " it: no topology XML can be written"
                 )
         if len(topology.hosts) > 1 and not all(
@@ -78,7 +85,8 @@ class _NcclWriter:
         if lost or not cpus:
             what = f"{', '.join(lost)} hang below no CPU" if lost else "there is no CPU"
             raise UsageError(f"{self.topology.name}: {what}: no topology XML can be written")
-        return _element("system", {"version": 1}, cpus)
+        version = 2 if any(is_amd(gpu) for gpu in self.topology.gpus) else 1
+        return _element("system", {"version": version}, cpus)
 
     def cpu(self, cpu: Node) -> list[str]:
         attributes = _attributes(cpu, CPU_ATTRIBUTES, "xml:")
@@ -88,13 +96,19 @@ class _NcclWriter:
     def below(self, node: Node) -> list[tuple[Node, Link]]:
         """Nodes one PCIe link below, host bridges passed over, in the topology's order."""
         children: list[tuple[Node, Link]] = []
+        again: list[str] = []
         for link in self.topology.links_of[node.id]:
             far = self.topology.by_id[link.other(node.id)]
-            if link.kind != "pcie" or link.note == "pcilink" or far.id in self.seen:
+            if link.kind != "pcie" or link.note == "pcilink":
                 continue
+            # A NIC may hang at several CPUs; all else has one place.
+            is_again = far.id in self.seen
+            if is_again and (far.kind != "nic" or node.kind != "cpu"):
+                continue
+            again += [far.id] if is_again else []
             self.seen.add(far.id)
             children += self.below(far) if far.kind == "root" else [(far, link)]
-        return sorted(children, key=lambda entry: self.order[entry[0].id])
+        return sorted(children, key=lambda one: (one[0].id in again, self.order[one[0].id]))
 
     def children(self, node: Node) -> list[str]:
         elements: list[str] = []
@@ -107,11 +121,10 @@ class _NcclWriter:
             first, link = entries[0]
             # NCCL refuses a PCI device without speed and width. It puts a NIC whose speed and width
             # it cannot find out itself, as in a VM, below the CPU.
-            is_bare = bus_key(first.address) is None or (
-                node.kind == "cpu" and not (link.generation or link.count)
-            )
+            is_unknown = not (link.generation or link.count or first.fact("class"))
+            is_bare = bus_key(first.address) is None or (node.kind == "cpu" and is_unknown)
             if first.kind == "nic" and is_bare:
-                elements += self.nets([first])
+                elements += self.nets([entry[0] for entry in entries])
             elif first.kind in _PCI_CLASSES:
                 elements += self.pci([entry[0] for entry in entries], link)
         return elements
@@ -126,13 +139,18 @@ class _NcclWriter:
             inner = [*self.children(first), *self.pcilinks(first)]
         # A device of unknown class stays a device: NCCL finds its class.
         derived = {
-            "class": "" if first.kind == "pci" and not inner else _PCI_CLASSES[first.kind],
+            "class": self.class_of(first) if inner or first.kind != "pci" else "",
             "link_speed": pcie_speed(link.generation),
             "link_width": link.count or "",
         }
         attributes = _attributes(first, PCI_ATTRIBUTES, "xml-pci:")
         missing = _missing(derived, attributes)
         return _element("pci", {"busid": self.address(first)} | attributes | missing, inner)
+
+    def class_of(self, node: Node) -> str:
+        is_accelerator = node.kind == "gpu" and node.fact("vendor") == AMD
+        implied = "0x120000" if is_accelerator else _PCI_CLASSES[node.kind]
+        return node.fact("class") or implied
 
     def address(self, node: Node) -> str:
         """A PCI address as the kernel writes it; one that no machine has for a switch that has
@@ -146,40 +164,78 @@ class _NcclWriter:
 
     def gpu(self, gpu: Node) -> list[str]:
         links = self.topology.links_of[gpu.id]
-        inner = [
-            line
-            for kind in ("nvlink", "c2c")
-            for link in links
-            if link.kind == kind
-            for line in self.link(gpu, link)
-        ]
+        inner = self.bundles(gpu)
+        inner += [line for link in links if link.kind == "c2c" for line in self.c2c(link)]
         if gpu.fact("numbered") and not inner:  # not by CUDA: better no number than a wrong one
             return []
         attributes = _attributes(gpu, GPU_ATTRIBUTES, "xml:")
         return _element("gpu", _missing({"dev": gpu.index}, attributes) | attributes, inner)
 
-    def link(self, gpu: Node, link: Link) -> list[str]:
-        far = self.topology.by_id[link.other(gpu.id)]
-        if link.kind == "c2c":
-            mbs = round(link.raw_gbs * 1000 / link.count) if link.raw_gbs and link.count else 0
-            return _element("c2c", {"bw": mbs, "count": link.count}) if mbs else []
-        if not link.count:
-            return []
-        ends = [(f"{NO_BUS}:ff.0", link.count)]
-        class_ = {"gpu": far.fact("class") or _PCI_CLASSES["gpu"], "cpu": "0x068001"}.get(
-            far.kind, "0x068000"
-        )
-        if far.kind == "gpu":
-            ends = [(self.address(far), link.count)]
-        elif far.kind == "nvswitch":
-            switches = re.findall(r"(\S{1,40})\*(\d{1,3})(?!\S)", gpu.fact("nvswitches"))
-            if sum(int(count) for _, count in switches) == link.count:
-                ends = [(target, int(count)) for target, count in switches]
+    def c2c(self, link: Link) -> list[str]:
+        mbs = round(link.raw_gbs * 1000 / link.count) if link.raw_gbs and link.count else 0
+        return _element("c2c", {"bw": mbs, "count": link.count}) if mbs else []
+
+    def bundles(self, gpu: Node) -> list[str]:
+        """Links to peers: as a file listed them, if the topology still has these, else one for each
+        bundle.
+        """
+        listed = self.listed[gpu.id]
+        if listed is None:
+            listed = tuple(
+                self.bundle(gpu, link) for link in self.topology.bundles(gpu.id) if link.count
+            )
         return [
             line
-            for target, count in ends
-            for line in _element("nvlink", {"target": target, "count": count, "tclass": class_})
+            for link in listed
+            for line in _element(
+                "xgmi" if link.is_xgmi else "nvlink",
+                {"target": link.target, "count": link.count, "tclass": link.class_},
+            )
         ]
+
+    def bundle(self, gpu: Node, link: Link) -> _nccl_links.Listed:
+        far = self.topology.by_id[link.other(gpu.id)]
+        target, class_ = f"{NO_BUS}:ff.0", "0x068000"
+        if far.kind == "gpu":
+            target, class_ = self.address(far), self.class_of(far)
+        elif far.kind == "cpu":
+            class_ = "0x068001"
+        return _nccl_links.Listed(
+            target=target, count=link.count, class_=class_, is_xgmi=link.kind == "xgmi"
+        )
+
+    def as_listed(self, gpu: Node) -> tuple[_nccl_links.Listed, ...] | None:
+        """The links of a GPU as its file listed them; None if it was no such file, or if the
+        topology has other links by now.
+        """
+        listed = _nccl_links.of_fact(gpu.fact(_nccl_links.FACT))
+        totals = _nccl_links.totals(
+            listed,
+            lambda link: self.far(gpu, link),
+            lambda target: (gpu.host, bus_key(target)) in self.by_bus,
+        )
+        totals.pop(gpu.id, None)
+        there: dict[str, int] = {}
+        for link in self.topology.bundles(gpu.id):
+            end = self.end(link.other(gpu.id))
+            there[end] = there.get(end, 0) + link.count
+        is_same = totals.keys() <= there.keys() and all(
+            there[end] == count if end == _nccl_links.SWITCH else there[end] <= count
+            for end, count in totals.items()
+        )
+        return listed if listed and is_same else None
+
+    def end(self, id_: str) -> str:
+        """The node, or what stands for any NVSwitch."""
+        return _nccl_links.SWITCH if self.topology.by_id[id_].kind == "nvswitch" else id_
+
+    def far(self, gpu: Node, link: _nccl_links.Listed) -> str | None:
+        if link.is_to_cpu:
+            ends = (one.other(gpu.id) for one in self.topology.bundles(gpu.id))
+            return next((end for end in ends if self.topology.by_id[end].kind == "cpu"), None)
+        if link.is_to_switch:
+            return _nccl_links.SWITCH
+        return self.by_bus.get((gpu.host, bus_key(link.target)))
 
     def nets(self, nics: list[Node]) -> list[str]:
         nets = []

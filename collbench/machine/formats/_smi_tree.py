@@ -32,9 +32,15 @@ class Device:
     gpu_numa: str = ""
 
 
-def machine(devices: Sequence[Device], cells: Cells, place: str, name: str) -> Topology:
-    """The machine of a matrix of NV#, PIX, PXB, PHB, NODE and SYS. place: for messages."""
-    tree = _ClassTree(devices, cells)
+def machine(
+    devices: Sequence[Device], cells: Cells, place: str, name: str, lost: Sequence[str] = ()
+) -> Topology:
+    """The machine of a matrix of NV#, PIX, PXB, PHB, NODE and SYS. place: for messages.
+
+    lost: labels of rows that the text lacks; a device of which no other row tells a class has no
+    link of PCIe.
+    """
+    tree = _ClassTree(devices, cells, lost)
     cpus = [node for node in tree.nodes if node.kind == "cpu"]
     limit_cpus(cpus, place)
     bundles, notes = _bundles(devices, cells)
@@ -49,6 +55,7 @@ def machine(devices: Sequence[Device], cells: Cells, place: str, name: str) -> T
         notes=(
             "nvidia-smi's matrix tells no widths and no speeds",
             *notes,
+            *_lost(lost, tree.unplaced),
             *_mismatches(plain, devices, cells),
         ),
     )
@@ -57,7 +64,7 @@ def machine(devices: Sequence[Device], cells: Cells, place: str, name: str) -> T
 class _ClassTree:
     """CPUs, roots, switches and devices with the PCIe links between them."""
 
-    def __init__(self, devices: Sequence[Device], cells: Cells) -> None:
+    def __init__(self, devices: Sequence[Device], cells: Cells, lost: Sequence[str]) -> None:
         self.cells = cells
         # The devices of which more than NVLink and SYS is known.
         self.placed = {
@@ -66,7 +73,12 @@ class _ClassTree:
         self.ids = Ids()
         self.nodes: list[Node] = []
         self.links: list[Link] = []
-        for cpu in self.sockets(devices):
+        known = self.placed | {label for (label, _), cell in cells.items() if cell == "SYS"}
+        self.unplaced = [label for label in lost if label not in known]
+        for device in devices:
+            if device.label in self.unplaced:
+                self.nodes.append(_node(device))
+        for cpu in self.sockets([one for one in devices if one.label not in self.unplaced]):
             numas = (device.numa for device in cpu)
             numa = next((int(one) for one in numas if one.isdecimal() and len(one) < 6), -1)
             node = Node(
@@ -83,7 +95,7 @@ class _ClassTree:
         self.nodes.sort(key=lambda node: place.get(node.id, -1))
 
     def groups(self, devices: Sequence[Device], classes: tuple[str, ...]) -> list[list[Device]]:
-        return _groups(devices, lambda a, b: self.cells[a.label, b.label] in classes)
+        return _groups(devices, lambda a, b: self.cells.get((a.label, b.label), "") in classes)
 
     def sockets(self, devices: Sequence[Device]) -> list[list[Device]]:
         """Devices by CPU: those that are not SYS, and where only NVLink is known, those with
@@ -97,7 +109,7 @@ class _ClassTree:
                 for other in by_cpu
                 if near is not None
                 and near == _affinity(other)
-                and all(self.cells[a.label, b.label] != "SYS" for a in group for b in other)
+                and all(self.cells.get((a.label, b.label)) != "SYS" for a in group for b in other)
             )
             shared = next(same, None)
             if shared is None:
@@ -164,13 +176,14 @@ def _bundles(devices: Sequence[Device], cells: Cells) -> tuple[list[Link], list[
     counts = {
         (a.id, b.id): int(cell[2:])
         for a, b in combinations(gpus, 2)
-        if (cell := cells[a.label, b.label]).startswith("NV")
+        if (cell := cells.get((a.label, b.label), "")).startswith("NV")
     }
+    unknown = sum((a.label, b.label) not in cells for a, b in combinations(gpus, 2))
     if not counts:
         return [], []
     notes = ["where NVLink joins two GPUs, their path over PCIe is not in the text"]
     first = next(iter(counts.values()))
-    is_complete = len(counts) == len(gpus) * (len(gpus) - 1) // 2
+    is_complete = len(counts) + unknown == len(gpus) * (len(gpus) - 1) // 2
     if len(gpus) > 2 and first > 4 and is_complete and set(counts.values()) == {first}:
         notes.append(
             f"all GPUs have {first} NVLinks to all others: taken as an NVSwitch, which the text"
@@ -180,12 +193,27 @@ def _bundles(devices: Sequence[Device], cells: Cells) -> tuple[list[Link], list[
     return [nvlink_link(a, b, 0, count) for (a, b), count in counts.items()], notes
 
 
+def _lost(lost: Sequence[str], unplaced: Sequence[str]) -> list[str]:
+    """Remarks on rows that the text lacks."""
+    if not lost:
+        return []
+    shown = ", ".join(lost[:4]) + (f" and {len(lost) - 4} more" if len(lost) > 4 else "")
+    notes = [
+        f"the rows of {shown} are missing: what other rows tell of them is taken, classes between"
+        " them follow from that"
+    ]
+    if unplaced:
+        shown = ", ".join(unplaced[:4]) + (" and more" if len(unplaced) > 4 else "")
+        notes.append(f"no row tells where on PCIe {shown} are")
+    return notes
+
+
 def _mismatches(plain: Topology, devices: Sequence[Device], cells: Cells) -> list[str]:
     """A remark if the machine has other classes than the matrix, which then fits no tree."""
     wrong = []
     for a, b in combinations(devices, 2):
-        cell, built = cells[a.label, b.label], path(plain, a.id, b.id).label
-        if not cell.startswith("NV") and cell != built:
+        cell, built = cells.get((a.label, b.label), ""), path(plain, a.id, b.id).label
+        if cell and not cell.startswith("NV") and cell != built:
             wrong.append(f"{a.label} to {b.label} is {cell}, here {built}")
     if not wrong:
         return []

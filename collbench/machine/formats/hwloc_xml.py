@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 
 from collbench.machine.formats import _xml
 from collbench.machine.formats._build import (
+    ASSUMED,
     Ids,
     arch_of_name,
     limit_cpus,
@@ -22,8 +23,12 @@ from collbench.machine.formats._build import (
     renamed,
     socket_links,
 )
+from collbench.machine.formats._contradictions import checked
 from collbench.machine.formats._hwloc_nvlinks import nvlinks
-from collbench.machine.topology import rates
+from collbench.machine.formats._nccl_attributes import bus_key
+from collbench.machine.formats._nccl_links import SWITCH
+from collbench.machine.topology import rates, unnamed
+from collbench.machine.topology.gpu_models import gpu_model
 from collbench.machine.topology.model import Facts, Link, Node, Topology, facts_of
 from collbench.util.errors import UsageError
 
@@ -31,7 +36,7 @@ _SOURCE = "hwloc's pci_link_speed"
 _EFFICIENCY = rates.pcie(3, 16).usable_gbs / rates.pcie(3, 16).raw_gbs  # one for all generations
 # osdev_type by the file's version: network and OpenFabrics, numbered in hwloc 2, bits in hwloc 3.
 _NETWORKS = {"2": (("2", "3"), ("3",)), "3": (("16", "32", "48"), ("32", "48"))}
-_NVIDIA_ID = "10de"
+_NVIDIA_ID, _AMD_ID = "10de", "1002"
 _CPU_FACTS = (
     ("vendor", "CPUVendor"),
     ("familyid", "CPUFamilyNumber"),
@@ -80,6 +85,10 @@ class _HwlocReader:
         self.relevant: set[int] = set()  # elements, by identity, with a GPU or a NIC in them
         self.left_out: list[str] = []
         self.unplaced = 0
+        self.is_switched = False
+        self.assumed = False  # the numbers of GPUs
+        self.memory: list[str] = []  # NUMA nodes without CPUs of their own
+        self.impossible: list[str] = []  # speeds, as the file has them
 
     def topology(self, root: _xml.Element) -> Topology:
         machine = next(root.of("object"), None)
@@ -96,25 +105,33 @@ class _HwlocReader:
                 self.io(element, near)
         self.number_gpus()
         links, notes = nvlinks(root, {node.id: node for node in self.nodes}, self.by_object)
-        if any("nvs0" in (link.a, link.b) for link in links):
-            self.nodes.append(Node(id="nvs0", kind="nvswitch", index=0))
+        if any(SWITCH in (link.a, link.b) for link in links):
+            self.nodes.append(Node(id=SWITCH, kind="nvswitch", index=0))
         cpus = [node for node in self.nodes if node.kind == "cpu"]
         host = _info(root, "HostName") or _info(machine, "HostName")
-        return Topology(
+        topology = Topology(
             name=self.name.rpartition("/")[2],
             nodes=tuple(self.nodes),
             links=(*self.links, *links, *socket_links(cpus)),
             hosts=(host,),
             notes=(*notes, *self.remarks()),
         )
+        return unnamed.marked(checked(topology), is_switched=self.is_switched)
 
     def find_cpus(self, objects: list[tuple[_xml.Element, _Near]], root: _xml.Element) -> None:
         """NUMA nodes that have CPUs; packages where there are none."""
         for kind in ("NUMANode", "Package"):
-            for element, near in objects:
+            own = [pair for pair in objects if pair[0].get("type") == kind]
+            covered = 0
+            for element, near in sorted(own, key=lambda pair: pair[0].number("os_index", 0)):
                 bits = mask_bits(element.get("cpuset"))
-                if element.get("type") != kind or element.get("subtype") == "GPUMemory" or not bits:
+                if element.get("subtype") == "GPUMemory" or not bits:
                     continue
+                if not bits & ~covered:
+                    # memory beside that of the CPUs: HBM, persistent memory, CXL
+                    self.memory.append(element.get("os_index"))
+                    continue
+                covered |= bits
                 number = element.number("os_index", -1)
                 package = near.package or element
                 arch = _info(root, "Architecture") or _info(objects[0][0], "Architecture")
@@ -148,7 +165,8 @@ class _HwlocReader:
             _kind(element, self.networks) if element.get("type") in ("PCIDev", "OSDev") else "other"
         )
         if kind == "nvswitch":
-            self.by_object[f"PCIDev:{element.get('gp_index')}"] = "nvs0"
+            self.by_object[f"PCIDev:{element.get('gp_index')}"] = SWITCH
+            self.is_switched = True
         elif kind == "other" and element.get("pci_type").startswith("03"):
             self.left_out.append(element.get("pci_busid"))
         below = (
@@ -205,14 +223,16 @@ class _HwlocReader:
                 facts=_ids(bridge),
             )
             self.nodes.append(node)
-            self.link(above, node.id, [_speed(bridge), 0.0 if port is None else _speed(port)])
+            self.link(
+                above, node.id, [self.speed(bridge), 0.0 if port is None else self.speed(port)]
+            )
             self.below(bridge, node.id)
             return
         for child in self.relevant_below(bridge):
             if child.get("type") == "Bridge":
                 self.bridge(child, above, bridge)
             else:
-                self.device(child, above, _speed(bridge))
+                self.device(child, above, self.speed(bridge))
 
     def device(self, device: _xml.Element, above: str, port_gbs: float) -> None:
         """A GPU or a NIC, and its link."""
@@ -221,21 +241,25 @@ class _HwlocReader:
         if _kind(device, self.networks) == "gpu":
             numbers = (
                 re.fullmatch(rf"{prefix}(\d{{1,4}})", name)
-                for prefix in ("nvml", "cuda")
+                for prefix in ("nvml", "rsmi", "cuda")
                 for name in names
             )
             model, uuid = (
                 next((value for system in systems if (value := _info(system, key))), "")
                 for key in ("GPUModel", "NVIDIAUUID")
             )
-            facts = facts_of({"uuid": uuid, "sm": arch_of_name(model) or None})
+            ids = _ids(device)
+            product = gpu_model(dict(ids).get("vendor", ""), dict(ids).get("device", ""))
+            arch = str(arch_of_name(model) or (product.arch if product is not None else ""))
+            key = "gcn" if arch.startswith("gfx") else "sm"
+            facts = facts_of({"uuid": uuid, key: arch})
             node = Node(
                 id=f"?{len(self.nodes)}",
                 kind="gpu",
-                name=model,
+                name=model or (product.name if product is not None else ""),
                 index=next((int(match[1]) for match in numbers if match), -1),
                 address=address,
-                facts=(*_ids(device), *facts),
+                facts=(*ids, *facts),
             )
         else:
             fabrics = [
@@ -257,7 +281,7 @@ class _HwlocReader:
         self.nodes.append(replace(node, affinity=affinity))
         for element in (device, *systems):
             self.by_object[f"{element.get('type')}:{element.get('gp_index')}"] = node.id
-        self.link(above, node.id, [_speed(device), port_gbs])
+        self.link(above, node.id, [self.speed(device), port_gbs])
 
     def cpu_above(self, node: str) -> str:
         parents = {link.b: link.a for link in self.links}
@@ -280,13 +304,23 @@ class _HwlocReader:
             )
         )
 
+    def speed(self, device: _xml.Element) -> float:
+        """GB/s that the file gives; 0, hwloc's unknown, for what is no speed."""
+        text = device.get("pci_link_speed").strip() or "0"
+        if not re.fullmatch(r"\d{1,5}(\.\d{1,9})?", text):
+            self.impossible.append(f"pci_link_speed {text[:20]}")
+            return 0.0
+        return float(text)
+
     def number_gpus(self) -> None:
-        """Give GPUs their ids: the number by which nvidia-smi, else CUDA, counts them; a free one
-        for those that neither lists.
+        """Give GPUs their ids: the number by which nvidia-smi, else CUDA, counts them; those that
+        neither lists are counted by PCI address, as both do.
         """
         gpus = sorted(
-            (node for node in self.nodes if node.kind == "gpu"), key=lambda node: node.index < 0
+            (node for node in self.nodes if node.kind == "gpu"),
+            key=lambda node: (node.index < 0, bus_key(node.address) or ()),
         )
+        self.assumed = any(gpu.index < 0 for gpu in gpus)
         ids = {node.id: self.ids.take("gpu", node.index) for node in gpus}
         self.nodes, self.links = renamed(self.nodes, self.links, ids)
         self.nodes = [
@@ -303,6 +337,12 @@ class _HwlocReader:
         ]
         if unknown:
             yield f"the speed of {len(unknown)} PCIe links is unknown, as under a hypervisor"
+        if self.assumed:
+            yield ASSUMED
+        if self.impossible:
+            yield f"impossible speeds, taken as unknown: {', '.join(self.impossible[:4])}"
+        if self.memory:
+            yield f"NUMA nodes that are memory alone are left out: {', '.join(self.memory[:8])}"
         if self.unplaced:
             yield (
                 f"{self.unplaced} host bridges are near to several NUMA nodes, or to none that the"
@@ -348,14 +388,16 @@ def _kind(device: _xml.Element, networks: tuple[str, ...]) -> str:
     systems = _systems(device)
     if (
         any(re.fullmatch(r"(nvml|cuda)\d+", system.get("name")) for system in systems)
+        or any(re.fullmatch(r"rsmi\d+", system.get("name")) for system in systems)
         or class_ == "0302"
         or (class_[:2] == "03" and vendor == _NVIDIA_ID)
+        or (class_ in ("0380", "1200") and vendor == _AMD_ID)
     ):
         return "gpu"
     if class_[:2] == "02" or any(system.get("osdev_type") in networks for system in systems):
         return "nic"
-    is_nvswitch = vendor == _NVIDIA_ID or device.get("subtype") == "NVSwitch"
-    return "nvswitch" if class_ == "0680" and is_nvswitch else "other"
+    is_nvswitch = device.get("subtype") == "NVSwitch" or (class_ == "0680" and vendor == _NVIDIA_ID)
+    return "nvswitch" if is_nvswitch else "other"
 
 
 def _systems(device: _xml.Element) -> list[_xml.Element]:
@@ -371,13 +413,6 @@ def _ids(device: _xml.Element) -> Facts:
     if match is None:
         return ()
     return ("class", f"0x{match[1]}00"), ("vendor", f"0x{match[2]}"), ("device", f"0x{match[3]}")
-
-
-def _speed(device: _xml.Element) -> float:
-    text = device.get("pci_link_speed") or "0"
-    if not re.fullmatch(r"\d{1,5}(\.\d{1,9})?", text):
-        raise device.wrong("pci_link_speed", "is no rate in GB/s")
-    return float(text)
 
 
 def _info(element: _xml.Element, name: str) -> str:

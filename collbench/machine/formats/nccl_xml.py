@@ -1,26 +1,27 @@
 """NCCL's topology XML (NCCL_TOPO_DUMP_FILE, NCCL_TOPO_FILE): system > cpu > pci ... > gpu > nvlink
-| c2c, and pci > nic > net.
+| c2c, and pci > nic > net. RCCL's is version 2: gpu > xgmi.
 
 An attribute becomes a fact of the node under the attribute's own name: class, link_speed,
 link_width and so on of the PCI device, dev, sm, rank and gdr of the GPU, dev, speed and so on of
 the NIC, arch, vendor, familyid and modelid of a CPU (_nccl_attributes has all). Unknown ones are
 kept as xml:NAME, those of a pci element as xml-pci:NAME. Writing is the opposite (_nccl_write).
-Source: NCCL's xml.cc and topo.cc, and dumps of 2.11 to 2.28.
+Source: NCCL's and RCCL's xml.cc and topo.cc, and dumps of NCCL 2.11 to 2.28.
 """
 
-from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
+from itertools import count
 
-from collbench.machine.formats import _xml
+from collbench.machine.formats import _nccl_links, _xml
 from collbench.machine.formats._build import (
+    ASSUMED,
     Ids,
     limit_cpus,
     mask_cpus,
-    number_of,
     renamed,
     socket_links,
 )
+from collbench.machine.formats._contradictions import checked, names
 from collbench.machine.formats._nccl_attributes import (
     CPU_ATTRIBUTES,
     GPU_ATTRIBUTES,
@@ -29,12 +30,16 @@ from collbench.machine.formats._nccl_attributes import (
     PCI_ATTRIBUTES,
     bus_key,
 )
+from collbench.machine.formats._nccl_links import SWITCH, Listed
 from collbench.machine.formats._nccl_write import write
-from collbench.machine.topology import rates
+from collbench.machine.topology import rates, unnamed
+from collbench.machine.topology.gpu_models import gpu_model
 from collbench.machine.topology.model import Facts, Link, Node, Topology
 from collbench.util.errors import UsageError
 
 __all__ = ["is_mine", "read", "write"]
+_VERSIONS = (1, 2)  # the latter: RCCL's
+_GPU_CLASSES = ("0x03", "0x12")  # display controllers; processing accelerators, as AMD's are
 
 
 def is_mine(text: str) -> bool:
@@ -53,8 +58,8 @@ def read(text: str, name: str) -> Topology:
     system = _xml.parse(text, name)
     if system.tag != "system":
         raise UsageError(f"{system.place}: the root is <{system.tag}>, not <system>")
-    if system.number("version", 1) != 1:
-        raise system.wrong("version", "is not 1, the only one that NCCL knows")
+    if system.number("version", 1) not in _VERSIONS:
+        raise system.wrong("version", "is neither NCCL's 1 nor RCCL's 2")
     return _NcclReader(name).topology(system)
 
 
@@ -69,26 +74,31 @@ class _NcclReader:
         self.hosts: list[str] = []
         self.gpus: list[tuple[str, _xml.Element]] = []  # node, its gpu element
         self.cpu_of: dict[str, str] = {}  # of GPUs
-        self.no_width = self.no_class = self.unknown_targets = 0
+        self.nics: dict[tuple[object, ...], str] = {}  # nodes, by what one NIC has alone
+        self.no_width = self.no_class = self.unknown_targets = self.no_links = 0
+        self.nested: list[str] = []  # GPUs, which NCCL does not see
+        self.impossible: list[str] = []  # speeds, as the file has them
 
     def topology(self, system: _xml.Element) -> Topology:
+        self.devs = {_whole(net, "dev", -1) for net in _below(system, "net")}
         for cpu in system.of("cpu"):
             self.cpu(cpu)
         if not self.nodes:
             raise UsageError(f"{system.place}: <system> holds no <cpu>")
-        self.number_gpus()
+        notes = self.number_gpus()
         cpus = [node for node in self.nodes if node.kind == "cpu"]
         limit_cpus(cpus, self.name)
-        notes = [*self.nvlinks(), *self.remarks()]
+        notes += [*self.bundles(), *self.remarks()]
         self.links += self.pcilinks(system)
         hosts = tuple(self.hosts) if len(self.hosts) > 1 else ("",)
-        return Topology(
+        topology = Topology(
             name=self.name.rpartition("/")[2],
             nodes=tuple(self.nodes),
             links=(*self.links, *socket_links(cpus)),
             hosts=hosts,
             notes=tuple(notes),
         )
+        return unnamed.marked(checked(topology))
 
     def cpu(self, cpu: _xml.Element) -> None:
         hash_ = cpu.get("host_hash")
@@ -120,15 +130,18 @@ class _NcclReader:
                 for net in child.of("net"):
                     self.nic(net, parent, Node(id="nic", kind="nic", host=parent.host), 0, 0)
 
+    def nested_in(self, device: _xml.Element, parent: Node) -> None:
+        """Devices inside a GPU or a NIC, beside it here."""
+        first = len(self.gpus)
+        for child in device.of("pci"):
+            self.pci(child, parent)
+        self.nested += [id_ for id_, _ in self.gpus[first:]]
+
     def pci(self, pci: _xml.Element, parent: Node) -> None:
         address = pci.get("busid")
         if bus_key(address) is None:
             raise pci.wrong("busid", "is no PCI address such as 0000:17:00.0")
-        generation = rates.pcie_generation(pci.get("link_speed"))
-        width = pci.number("link_width", 0)
-        if not 0 <= width <= 32:
-            raise pci.wrong("link_width", "is no number of lanes")
-        self.no_width += not width and "class" in pci.attributes
+        generation, width = self.speed(pci), self.width(pci)
         of_class = pci.get("class")
         gpus, nets = list(pci.of("gpu")), [net for nic in pci.of("nic") for net in nic.of("net")]
         common = Node(
@@ -139,45 +152,89 @@ class _NcclReader:
             affinity=self.above.affinity,
             facts=_facts(pci, PCI_ATTRIBUTES, "xml-pci:"),
         )
-        if not gpus and of_class.startswith("0x03"):
-            implied = {"numbered": "by order of appearance"}
-            gpus = [_xml.Element(tag="gpu", attributes=implied, file=pci.file, line=pci.line)]
+        if not gpus and of_class.startswith(_GPU_CLASSES):
+            gpus = [_xml.Element(tag="gpu", attributes={}, file=pci.file, line=pci.line)]
         for gpu in gpus:
-            # Numbered when all are known: those without a number get what is left.
-            id_ = f"?{len(self.gpus)}"
-            facts = (*common.facts, *_facts(gpu, (*GPU_ATTRIBUTES, "numbered"), "xml:"))
-            self.nodes.append(replace(common, id=id_, kind="gpu", facts=facts))
-            self.gpus.append((id_, gpu))
-            self.cpu_of[id_] = self.above.id
-            self.link(parent, id_, generation, width)
-            self.c2c(gpu)
+            self.gpu(gpu, parent, common, generation, width)
         for net in nets:
             self.nic(net, parent, replace(common, kind="nic"), generation, width)
-        if gpus or nets:
-            return
-        if of_class.startswith("0x02"):
-            id_ = self.ids.take("nic")
-            node = replace(common, id=id_, kind="nic", index=number_of(id_))
+        if not gpus and not nets and of_class.startswith("0x02"):
+            self.nic(pci, parent, replace(common, kind="nic"), generation, width)
+        if gpus or nets or of_class.startswith("0x02"):
+            self.nested_in(pci, parent)
         else:
             self.no_class += not of_class
             node = replace(common, id=self.ids.take("pci"), affinity="")
-        self.nodes.append(node)
-        self.link(parent, node.id, generation, width)
-        self.children(pci, node)
+            self.nodes.append(node)
+            self.link(parent, node.id, generation, width)
+            self.children(pci, node)
+
+    def speed(self, pci: _xml.Element) -> int:
+        """The generation of a device's link; 0 if its speed is unknown or impossible."""
+        text = pci.get("link_speed")
+        if text.lower().lstrip("+").startswith(("-", "nan", "inf")):
+            self.impossible.append(f"link_speed {text[:20]}")
+        return rates.pcie_generation(text)
+
+    def width(self, pci: _xml.Element) -> int:
+        """The lanes of a device's link; 0 if their number is unknown or impossible."""
+        width = pci.number("link_width", 0)
+        if not 0 <= width <= 32:
+            self.impossible.append(f"link_width {width}")
+            return 0
+        self.no_width += not width and "class" in pci.attributes
+        return width
+
+    def gpu(
+        self, gpu: _xml.Element, parent: Node, common: Node, generation: int, width: int
+    ) -> None:
+        # Numbered when all are known: those without a number get what is left.
+        id_ = f"?{len(self.gpus)}"
+        facts = (*common.facts, *_facts(gpu, GPU_ATTRIBUTES, "xml:"))
+        node = replace(common, id=id_, kind="gpu", facts=facts)
+        product = gpu_model(node.fact("vendor"), node.fact("device"))
+        gfx = rates.gfx_name(node.fact("gcn"))
+        name = product.name if product is not None else f"AMD {gfx}" if gfx else ""
+        self.nodes.append(replace(node, name=name))
+        self.gpus.append((id_, gpu))
+        self.cpu_of[id_] = self.above.id
+        self.link(parent, id_, generation, width)
+        self.c2c(gpu)
 
     def nic(self, net: _xml.Element, parent: Node, node: Node, generation: int, width: int) -> None:
-        dev = net.number("dev", -1)
-        facts = *node.facts, *_facts(net, NET_ATTRIBUTES, "xml:")
-        node = replace(
-            node,
-            id=self.ids.take("nic", dev),
-            name=net.get("name"),
-            index=dev,
-            affinity=self.above.affinity,
-            facts=facts,
+        """A port of a NIC, or the device itself where the file names no port. The same one below
+        another CPU is not another one.
+        """
+        is_port = net.tag == "net"
+        key = (
+            node.host,
+            bus_key(node.address),
+            *((net.get("name"), net.get("dev"), net.get("guid")) if is_port else ()),
         )
-        self.nodes.append(node)
+        if key in self.nics:
+            if not any({link.a, link.b} == {parent.id, self.nics[key]} for link in self.links):
+                self.link(parent, self.nics[key], generation, width)
+            return
+        if is_port:
+            self.net_speed(net)
+            dev = net.number("dev", -1)
+            facts = *node.facts, *_facts(net, NET_ATTRIBUTES, "xml:")
+            node = replace(
+                node, id=self.ids.take("nic", dev), name=net.get("name"), index=dev, facts=facts
+            )
+        else:
+            free = next(n for n in count() if n not in self.devs)
+            self.devs.add(free)
+            node = replace(node, id=self.ids.take("nic", free), index=free)
+        self.nics[key] = node.id
+        self.nodes.append(replace(node, affinity=self.above.affinity))
         self.link(parent, node.id, generation, width)
+
+    def net_speed(self, net: _xml.Element) -> None:
+        """Note a port's impossible speed; -1 is how some drivers say that they do not know it."""
+        text = net.get("speed").strip().lower()
+        if text != "-1" and text.startswith(("-", "nan", "inf", "+inf")):
+            self.impossible.append(f"speed {text[:20]}")
 
     def link(self, parent: Node, child: str, generation: int, width: int) -> None:
         self.links.append(rates.pcie_link(parent.id, child, generation, width))
@@ -185,9 +242,12 @@ class _NcclReader:
     def c2c(self, gpu: _xml.Element) -> None:
         """A link to the CPU above: bw is MB/s of each of its parts (topo.cc)."""
         for c2c in gpu.of("c2c"):
-            count, mbs = c2c.number("count", 1), c2c.number("bw", 0)
+            count, mbs = _whole(c2c, "count", 1), _whole(c2c, "bw", 0)
             if not 0 < count < 1000 or not 0 <= mbs < 10**9:
-                raise c2c.wrong("count" if 0 <= mbs < 10**9 else "bw", "is out of range")
+                self.impossible.append(
+                    f"c2c of count {c2c.get('count')[:20]}, bw {c2c.get('bw')[:20]}"
+                )
+                count, mbs = min(max(count, 1), 999), 0
             gbs = mbs * count / 1000
             self.links.append(
                 Link(
@@ -200,83 +260,157 @@ class _NcclReader:
                 )
             )
 
-    def number_gpus(self) -> None:
+    def number_gpus(self) -> list[str]:
         """Give GPUs their ids: the number by which CUDA counts them, the rank where two hosts use
-        the same numbers, or a free one.
+        the same numbers. Those without a number are counted by PCI address, as CUDA and nvidia-smi
+        count all. Returns remarks.
         """
-        numbers = {id_: gpu.number("dev", -1) for id_, gpu in self.gpus}
+        by_id = {node.id: node for node in self.nodes}
+        given = {id_: gpu.number("dev", -1) for id_, gpu in self.gpus}
+        numbers = {id_: number for id_, number in given.items() if number >= 0}
+        used = {(by_id[id_].host, number) for id_, number in numbers.items()}
+        assumed = sorted(
+            set(given) - set(numbers), key=lambda id_: (bus_key(by_id[id_].address), id_)
+        )
+        for host in range(len(self.hosts)):
+            free = (number for number in range(len(given)) if (host, number) not in used)
+            here = [id_ for id_ in assumed if by_id[id_].host == host]
+            numbers |= dict(zip(here, list(free), strict=False))
         ids: dict[str, str] = {}
-        for id_, gpu in sorted(self.gpus, key=lambda entry: numbers[entry[0]] < 0):
-            wanted = numbers[id_] if len(self.hosts) < 2 else gpu.number("rank", -1)
+        for id_, gpu in sorted(
+            self.gpus, key=lambda entry: (entry[0] in assumed, numbers[entry[0]])
+        ):
+            wanted = numbers[id_] if len(self.hosts) < 2 else _whole(gpu, "rank", -1)
             ids[id_] = self.ids.take("gpu", wanted)
-            if numbers[id_] < 0:
-                numbers[id_] = number_of(ids[id_])
+        self.nodes = [
+            replace(node, facts=(*node.facts, ("numbered", "by PCI address")))
+            if node.id in assumed
+            else node
+            for node in self.nodes
+        ]
         self.nodes = [replace(node, index=numbers.get(node.id, node.index)) for node in self.nodes]
         self.nodes, self.links = renamed(self.nodes, self.links, ids)
         self.cpu_of = {ids[id_]: cpu for id_, cpu in self.cpu_of.items()}
         self.gpus = [(ids[id_], gpu) for id_, gpu in self.gpus]
+        self.nested = [ids[id_] for id_ in self.nested]
+        return [ASSUMED] if assumed else []
 
-    def nvlinks(self) -> list[str]:
-        """Add bundles, which both GPUs list; NVSwitches are one, as for NCCL. Returns remarks."""
+    def bundles(self) -> list[str]:
+        """Add NVLinks and xGMI, which both GPUs list; NVSwitches are one, as for NCCL. Returns
+        remarks.
+        """
         by_id = {node.id: node for node in self.nodes}
-        by_bus = {
+        self.by_bus = {
             (node.host, bus_key(node.address)): node.id
             for node in reversed(self.nodes)
             if node.kind == "gpu"
         }
-        counts: Counter[tuple[str, str]] = Counter()
-        switched: dict[str, list[str]] = {}
+        counts: dict[tuple[str, str], int] = {}
+        listed: dict[str, list[Listed]] = {}
+        is_hidden, to_itself = False, []
         for id_, gpu in self.gpus:
-            for nvlink in gpu.of("nvlink"):
-                count, target = nvlink.number("count", 1), "".join(nvlink.get("target").split())
-                if not 0 < count < 1000:
-                    raise nvlink.wrong("count", "is no number of links")
-                far = by_bus.get((by_id[id_].host, bus_key(target))) or self.far(
-                    nvlink.get("tclass"), target, id_
-                )
-                if far is None:
-                    self.unknown_targets += 1
-                    continue
-                counts[id_, far] += count
-                if far == "nvs0":
-                    switched.setdefault(id_, []).append(f"{target}*{count}")
+            host = by_id[id_].host
+            own = list(self.listed(gpu))
+            ends = [self.far(link, id_, host) for link in own]
+            self.unknown_targets += ends.count(None)
+            to_itself += [id_] if id_ in ends else []
+            totals = _nccl_links.totals(
+                own,
+                lambda link, id_=id_, host=host: self.far(link, id_, host),  # type: ignore[misc]
+                lambda target, host=host: (host, bus_key(target)) in self.by_bus,  # type: ignore[misc]
+            )
+            totals.pop(id_, None)
+            counts |= {(id_, far): count for far, count in totals.items()}
+            is_hidden |= any(link.target.startswith(NO_BUS) for link in own if link.is_to_switch)
+            if own:
+                listed[id_] = own
         self.nodes = [
-            replace(node, facts=(*node.facts, ("nvswitches", " ".join(switched[node.id]))))
-            if node.id in switched
+            replace(
+                node, facts=(*node.facts, (_nccl_links.FACT, _nccl_links.as_fact(listed[node.id])))
+            )
+            if node.id in listed
             else node
             for node in self.nodes
         ]
-        if switched:
-            hosts = {by_id[id_].host for id_ in switched}
-            host = hosts.pop() if len(hosts) == 1 else -1
-            self.nodes.append(Node(id="nvs0", kind="nvswitch", index=0, host=host))
-        remarks = [
-            f"{a} and {b} tell different numbers of NVLinks between them: the smaller is taken"
-            for (a, b), count in counts.items()
-            if a < b and counts.get((b, a), count) != count
-        ]
-        # In the order of the file, so that it is written so.
-        for a, b in dict.fromkeys(
-            (b, a) if (b, a) in counts and b < a else (a, b) for a, b in counts
-        ):
-            fewer = min(counts[a, b], counts.get((b, a), counts[a, b]))
-            generation = rates.nvlink_generation(_arch(by_id[a]))
-            self.links.append(rates.nvlink_link(a, b, generation, fewer))
-        if any(NO_BUS in target for targets in switched.values() for target in targets):
+        self.add_switch({by_id[a].host for a, far in counts if far == SWITCH})
+        self.add_bundles(counts, listed, by_id)
+        remarks = self.one_sided(counts, by_id)
+        if to_itself:
+            whom = names([by_id[id_] for id_ in to_itself])
+            remarks.append(f"links of {whom} end at the GPU itself: left out")
+        if is_hidden:
             remarks.append(
                 "the far ends of the NVLinks are hidden, as under a hypervisor: taken as one"
                 " NVSwitch, as NCCL takes them"
             )
         return remarks
 
-    def far(self, class_: str, target: str, gpu: str) -> str | None:
-        """The far end of an NVLink that is no GPU of the file: the NVSwitch, the CPU of a POWER
-        machine, or None.
-        """
-        if class_.startswith("0x068001"):
+    def listed(self, gpu: _xml.Element) -> Iterator[Listed]:
+        """The link elements of a GPU that count."""
+        for element in gpu.of("nvlink", "xgmi"):
+            count = element.number("count", 1)
+            if not 0 < count < 1000:
+                self.no_links += 1
+                continue
+            yield Listed(
+                target="".join(element.get("target").lower().split()),
+                count=count,
+                class_=element.get("tclass").strip().lower(),
+                is_xgmi=element.tag == "xgmi",
+            )
+
+    def far(self, link: Listed, gpu: str, host: int) -> str | None:
+        """The far end of a link: another GPU, the NVSwitch, the CPU of a POWER machine, or None."""
+        if link.is_to_cpu:
             return self.cpu_of[gpu]
-        is_hidden = not class_ and target.lower().startswith(NO_BUS)
-        return "nvs0" if class_.startswith("0x0680") or is_hidden else None
+        return SWITCH if link.is_to_switch else self.by_bus.get((host, bus_key(link.target)))
+
+    def add_switch(self, hosts: set[int]) -> None:
+        if hosts:
+            host = hosts.pop() if len(hosts) == 1 else -1
+            self.nodes.append(Node(id=SWITCH, kind="nvswitch", index=0, host=host))
+
+    def add_bundles(
+        self,
+        counts: dict[tuple[str, str], int],
+        listed: dict[str, list[Listed]],
+        by_id: dict[str, Node],
+    ) -> None:
+        # In the order of the file, so that it is written so.
+        for a, b in dict.fromkeys(
+            (b, a) if (b, a) in counts and b < a else (a, b) for a, b in counts
+        ):
+            fewer = min(counts[a, b], counts.get((b, a), counts[a, b]))
+            own = listed.get(a) or listed[b]
+            if any(link.is_xgmi for link in own):
+                gfx = rates.gfx_name(by_id[a].fact("gcn")) or _arch_of_product(by_id[a])
+                self.links.append(rates.xgmi_link(a, b, gfx, fewer))
+            else:
+                arch = _arch(by_id[a])
+                generation = rates.nvlink_generation(arch)
+                self.links.append(rates.nvlink_link(a, b, generation, fewer, arch=arch))
+
+    def one_sided(self, counts: dict[tuple[str, str], int], by_id: dict[str, Node]) -> list[str]:
+        pairs = {
+            (a, b): count
+            for (a, b), count in counts.items()
+            if b in by_id and by_id[b].kind == "gpu"
+        }
+        remarks = [
+            f"{names([by_id[a], by_id[b]])} tell different numbers of links between them: the"
+            " smaller is taken"
+            for (a, b), count in pairs.items()
+            if a < b and counts.get((b, a), count) != count
+        ]
+        lonely = [
+            f"{names([by_id[a]])} to {names([by_id[b]])}" for a, b in pairs if (b, a) not in counts
+        ]
+        if lonely:
+            remarks.append(
+                f"links that only one of their ends lists: {', '.join(lonely[:4])}"
+                f"{f' and {len(lonely) - 4} more' if len(lonely) > 4 else ''}"
+            )
+        return remarks
 
     def pcilinks(self, system: _xml.Element) -> list[Link]:
         """Links between PCIe switches beside the tree, which both Broadcom switches list."""
@@ -304,13 +438,26 @@ class _NcclReader:
         ]
 
     def remarks(self) -> list[str]:
+        ranked = [id_ for id_, gpu in self.gpus if gpu.get("rank")]
+        by_id = {node.id: node for node in self.nodes}
+        name = unnamed.library(self.nodes)
+        lost = [by_id[id_] for id_, _ in self.gpus if ranked and id_ not in ranked]
+        nested = [by_id[id_] for id_ in self.nested]
         notes = {
             f"link_width is 0 or missing for {self.no_width} PCI devices: their rates are unknown"
-            " (NCCL counts 16 lanes)": self.no_width,
-            f"{self.no_class} PCI devices have no class, so what they are is unknown: NCCL asks the"
-            " machine that it runs on": self.no_class,
+            f" ({name} counts 16 lanes)": self.no_width,
+            f"{self.no_class} PCI devices have no class, so what they are is unknown: {name} asks"
+            " the machine that it runs on": self.no_class,
             f"{self.unknown_targets} NVLinks end at something that the file does not hold:"
             " left out": self.unknown_targets,
+            f"{self.no_links} lists of links have a count that is none: left out": self.no_links,
+            f"impossible speeds, taken as unknown: {', '.join(self.impossible[:4])}": len(
+                self.impossible
+            ),
+            f"{names(nested)}: inside another GPU or NIC, where {name} does not look": len(nested),
+            f"{names(lost)}: no rank, which the others have: {name} leaves such GPUs out": len(
+                lost
+            ),
         }
         return [note for note, count in notes.items() if count]
 
@@ -324,8 +471,21 @@ def _facts(element: _xml.Element, known: tuple[str, ...], prefix: str) -> Facts:
 
 
 def _arch(node: Node) -> int:
-    text = node.fact("sm")
+    text = node.fact("sm") or _arch_of_product(node)
     return int(text) if text.isdecimal() and len(text) < 4 else 0
+
+
+def _arch_of_product(node: Node) -> str:
+    product = gpu_model(node.fact("vendor"), node.fact("device"))
+    return product.arch if product is not None else ""
+
+
+def _whole(element: _xml.Element, key: str, default: int) -> int:
+    """An attribute that is a whole number; -1 for one that is none."""
+    try:
+        return element.number(key, default)
+    except UsageError:
+        return -1
 
 
 def _below(element: _xml.Element, tag: str) -> Iterator[_xml.Element]:

@@ -17,8 +17,8 @@ from collbench.util.reading import parse_json
 
 FORMAT, VERSION = "collbench-topology", 1
 _FORMAT_KEY = re.compile(rf'"format"\s{{0,99}}:\s{{0,99}}"{FORMAT}"')
-_MAX_LINKS = 1 << 16
-_MAX_JSON_CHARS = 24 << 20  # of as many nodes and links as are allowed
+_MAX_LINKS = 1 << 18
+_MAX_JSON_CHARS = 48 << 20  # of as many nodes and links as are allowed
 # Types of the model's fields that are others in JSON.
 _JSON_TYPES: dict[object, type] = {NodeKind: str, LinkKind: str, float | None: float, Facts: dict}
 _NODE_FIELDS = {key: _JSON_TYPES.get(hint, hint) for key, hint in get_type_hints(Node).items()}

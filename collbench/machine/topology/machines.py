@@ -7,8 +7,10 @@ profile holds what collectives reach there: that is what the links are compared 
 needs a `source`; keys other than these are refused:
 
     [topology]          title (required); hosts = 1 (that many, all alike);
-                        notes = ["what a reader must know", ...]
-    [topology.gpu]      count (of a host); name; sm = 70 (compute capability)
+                        notes = ["what a reader must know", ...];
+                        board = "hgx-h200" (the machine of which this is one maker's or cloud's)
+    [topology.gpu]      count (of a host); name; sm = 70 (compute capability), or of AMD
+                        gfx = "gfx942"
     [topology.cpu]      name; vendor, family, model (as CPUID says; vendor is ARM or IBM
                         elsewhere); affinity = {cpu0 = "0-19,40-59"}
     [topology.nic]      name; gbits (of a port)
@@ -19,7 +21,10 @@ needs a `source`; keys other than these are refused:
                         a CPU has several.
     [topology.nvlink]   generation; pairs = ["0-1 0-3x2", ...] (GPU numbers, and how many links), or
                         switch_links = 18 (of each GPU to NVSwitches, drawn as one),
-                        switch_name, joins_hosts = false (true: one domain)
+                        switch_name, joins_hosts = false (true: one domain);
+                        cpu_pairs = ["gpu0-cpu0x2", ...] (POWER)
+    [topology.xgmi]     AMD's links: pairs = ["0-1x4 0-2", ...], or mesh = true (one between every
+                        two); rates are by gfx
     [topology.c2c]      pairs = ["gpu0-cpu0", ...]; raw_gbs, usable_gbs (per direction)
     [topology.socket]   pairs = ["cpu0-cpu1", ...], or mesh = true (every two); raw_gbs,
                         usable_gbs (otherwise by the CPU's vendor, family and model)
@@ -37,15 +42,17 @@ from pathlib import Path
 from typing import NamedTuple
 
 from collbench.machine.topology import rates
-from collbench.machine.topology.model import P2P, Link, Node, NodeKind, Topology, facts_of
+from collbench.machine.topology.gpu_models import AMD
+from collbench.machine.topology.model import P2P_ACCESS, Link, Node, NodeKind, Topology, facts_of
 from collbench.machine.topology.profile_table import ProfileTable
 from collbench.util import catalog
 from collbench.util.errors import UsageError
 
-_TABLES = ("gpu", "cpu", "nic", "pcie", "nvlink", "c2c", "socket", "p2p")
+_TABLES = ("gpu", "cpu", "nic", "pcie", "nvlink", "xgmi", "c2c", "socket", "p2p")
 _PLACE = re.compile(r"(cpu|root|pci|gpu|nic)(\d{1,4})(?::([1-6])x(1|2|4|8|12|16|32))?")
 _PAIR = re.compile(r"(\d{1,4})-(\d{1,4})(?:x([1-9]\d?))?")
 _ENDS = re.compile(r"((?:cpu|gpu)\d{1,4})-((?:cpu|gpu)\d{1,4})")
+_CPU_PAIR = re.compile(r"(gpu\d{1,4})-(cpu\d{1,4})(?:x([1-9]\d?))?")
 _MAY_HOLD = {
     "cpu": ("root", "pci", "gpu", "nic"),
     "root": ("pci", "gpu", "nic"),
@@ -77,12 +84,13 @@ def machine_topology(name: str) -> Topology:
     if not isinstance(table, dict):
         raise UsageError(f"machine profile {label}: topology = {table!r} is not a table")
     top = ProfileTable(where=f"machine profile {label}: [topology]", values=table)
-    top.only("title", "hosts", "notes", "source", *_TABLES)
+    top.only("title", "hosts", "notes", "board", "source", *_TABLES)
     tables = {key: top.table(key) for key in _TABLES}
     host = _host(tables)
     hosts = top.whole("hosts", 1, _MOST_GPUS, 1)
     if hosts * len(host.of_kind("gpu")) > _MOST_GPUS:
         raise UsageError(f"{top.where} hosts = {hosts}: that makes more than {_MOST_GPUS} GPUs")
+    top.text("board", "")
     title, notes = top.text("title"), top.texts("notes", ())
     copies = [_copy(host, number) for number in range(hosts)]
     nodes = [node for copy in copies for node in copy.nodes]
@@ -93,23 +101,27 @@ def machine_topology(name: str) -> Topology:
     p2p.only("status", "source")
     gpus = [node.id for node in nodes if node.kind == "gpu"]
     status = p2p.text("status") if p2p.values else ""
-    statuses = {(a, b, what): status for a in gpus for b in gpus for what in P2P if a != b}
+    pairs = [(a, b) for a in gpus for b in gpus if a != b] if status else []
+    statuses = {(a, b, what): status for a, b in pairs for what in P2P_ACCESS}
     return Topology(
         name=title,
         nodes=tuple(nodes),
         links=tuple(links),
         hosts=tuple(f"host{number}" for number in range(hosts)) if hosts > 1 else ("",),
         notes=notes,
-        p2p=statuses if status else {},
+        p2p=statuses,
     )
 
 
 def _host(tables: dict[str, ProfileTable]) -> Topology:
     """One host: its nodes and the links inside it, NVSwitches and the network aside."""
     gpu, nvlink = tables["gpu"], tables["nvlink"]
-    gpu.only("count", "name", "sm", "source")
+    gpu.only("count", "name", "sm", "gfx", "source")
     count = gpu.whole("count", 1, 256)
-    facts = (("sm", str(gpu.whole("sm", 10, 999))),)
+    is_amd = "gfx" in gpu.values
+    facts = facts_of(
+        {"vendor": AMD, "gcn": gpu.text("gfx")} if is_amd else {"sm": gpu.whole("sm", 10, 999)}
+    )
     nodes = {
         f"gpu{number}": Node(
             id=f"gpu{number}", kind="gpu", name=gpu.text("name"), index=number, facts=facts
@@ -118,7 +130,13 @@ def _host(tables: dict[str, ProfileTable]) -> Topology:
     }
     tree = list(_tree(tables["pcie"], count))
     cpus = sorted({link.b for link in tree if link.b.startswith("cpu")}, key=_parts)
-    links = [*tree, *_direct(nvlink, count), *_stated(tables, count, cpus)]
+    links = [
+        *tree,
+        *_direct(nvlink, count),
+        *_to_cpus(nvlink, count, cpus),
+        *_xgmi(tables["xgmi"], count, gpu.text("gfx") if is_amd else ""),
+        *_stated(tables, count, cpus),
+    ]
     templates = {"cpu": _cpu_template(tables["cpu"]), "nic": _nic_template(tables["nic"])}
     linked = dict.fromkeys(end for link in links for end in (link.a, link.b))
     for end in linked:
@@ -141,12 +159,17 @@ def _host(tables: dict[str, ProfileTable]) -> Topology:
 
 
 def _cpu_of(links: list[Link], name: str) -> str:
-    """The CPU above a node of the PCIe tree, or at the other end of its C2C; nothing if there is
-    none. Links of a tree run from child to parent.
+    """The CPU above a node of the PCIe tree, or at the other end of its C2C or NVLinks; nothing if
+    there is none. Links of a tree run from child to parent.
     """
     while name and not name.startswith("cpu"):
         name = next(
-            (link.b for link in links if link.a == name and link.kind in ("pcie", "c2c")), ""
+            (
+                link.b
+                for link in links
+                if link.a == name and (link.kind in ("pcie", "c2c") or link.b.startswith("cpu"))
+            ),
+            "",
         )
     return name
 
@@ -242,12 +265,49 @@ def _tree(table: ProfileTable, gpus: int) -> Iterator[Link]:
 
 def _direct(table: ProfileTable, gpus: int) -> Iterator[Link]:
     """NVLinks from GPU to GPU."""
-    table.only("generation", "pairs", "switch_links", "switch_name", "joins_hosts", "source")
+    table.only(
+        "generation", "pairs", "switch_links", "switch_name", "joins_hosts", "cpu_pairs", "source"
+    )
     if not table.values:
         return
-    generation, seen = table.whole("generation", 1, 5), set()
+    generation = table.whole("generation", 1, 5)
     if ("pairs" in table.values) == ("switch_links" in table.values):
         raise UsageError(f"{table.where} must have either pairs or switch_links")
+    for a, b, links in _pairs(table, gpus):
+        yield rates.nvlink_link(a, b, generation, links)
+
+
+def _to_cpus(table: ProfileTable, gpus: int, cpus: list[str]) -> Iterator[Link]:
+    """NVLinks from GPUs to CPUs."""
+    for text in " ".join(table.texts("cpu_pairs", ())).split():
+        match = _CPU_PAIR.fullmatch(text)
+        if match is None or _parts(match[1])[1] >= gpus or match[2] not in cpus:
+            raise UsageError(
+                f"{table.where} cpu_pairs: '{text}' does not join one of {gpus} GPUs and a CPU of"
+                " the tree",
+                "write gpu0-cpu0, or gpu0-cpu0x2 for two links",
+            )
+        generation = table.whole("generation", 1, 5)
+        yield rates.nvlink_link(match[1], match[2], generation, int(match[3] or 1))
+
+
+def _xgmi(table: ProfileTable, gpus: int, gfx: str) -> Iterator[Link]:
+    """AMD's links from GPU to GPU."""
+    table.only("pairs", "mesh", "source")
+    if not table.values:
+        return
+    if not gfx or ("pairs" in table.values) == table.truth("mesh"):
+        raise UsageError(f"{table.where} must have either pairs or mesh = true, and the GPUs a gfx")
+    if table.truth("mesh"):
+        for a, b in combinations(range(gpus), 2):
+            yield rates.xgmi_link(f"gpu{a}", f"gpu{b}", gfx, 1)
+    for one, other, links in _pairs(table, gpus):
+        yield rates.xgmi_link(one, other, gfx, links)
+
+
+def _pairs(table: ProfileTable, gpus: int) -> Iterator[tuple[str, str, int]]:
+    """Pairs of GPUs, and how many links they have."""
+    seen = set()
     for text in " ".join(table.texts("pairs", ())).split():
         match = _PAIR.fullmatch(text)
         if match is None:
@@ -262,7 +322,7 @@ def _direct(table: ProfileTable, gpus: int) -> Iterator[Link]:
                 + ("comes twice" if pair in seen else f"does not join two of {gpus} GPUs")
             )
         seen.add(pair)
-        yield rates.nvlink_link(f"gpu{pair[0]}", f"gpu{pair[1]}", generation, int(match[3] or 1))
+        yield f"gpu{pair[0]}", f"gpu{pair[1]}", int(match[3] or 1)
 
 
 def _stated(tables: dict[str, ProfileTable], gpus: int, cpus: list[str]) -> Iterator[Link]:

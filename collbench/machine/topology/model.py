@@ -17,8 +17,12 @@ from collbench.util.errors import UsageError
 # root: a PCIe host bridge; cpu: a NUMA node with its cores; pci: a PCIe switch; net: what NICs of
 # several hosts are plugged into.
 NodeKind = Literal["gpu", "nvswitch", "pci", "root", "cpu", "nic", "net"]
-LinkKind = Literal["nvlink", "c2c", "pcie", "socket", "network"]
-P2P = ("read", "write", "atomics", "nvlink")  # what statuses between two GPUs are about
+LinkKind = Literal["nvlink", "xgmi", "c2c", "pcie", "socket", "network"]
+GPU_LINKS = ("nvlink", "xgmi")  # kinds of links from GPU to GPU: NVIDIA's, AMD's
+# What statuses between two GPUs are about. prop: the last of nvidia-smi topo -p2p, which NVML calls
+# PCI.
+P2P_ACCESS = ("read", "write", "atomics", "nvlink")
+P2P = (*P2P_ACCESS, "prop")
 # May a GPU reach a peer, as nvidia-smi topo -p2p spells it, in the order of NVML_P2P_STATUS_*.
 P2P_MEANINGS = {
     "OK": "allowed",
@@ -136,6 +140,10 @@ class Topology:
             for end in dict.fromkeys((link.a, link.b)):
                 by_node[end].append(link)
         return {name: tuple(links) for name, links in by_node.items()}
+
+    def bundles(self, gpu: str) -> tuple[Link, ...]:
+        """The NVLinks or xGMI of a GPU."""
+        return tuple(link for link in self.links_of[gpu] if link.kind in GPU_LINKS)
 
     def of_kind(self, *kinds: NodeKind) -> tuple[Node, ...]:
         """Nodes of some kinds, in the order in which they stand."""

@@ -14,6 +14,8 @@ Order = tuple[int, ...]
 # What one search may cost: a step looks at up to n * n links. Rings of DGX-1V and of all its parts
 # are found in less than 0.05 s; the whole budget lasts about 0.3 s of one core.
 LOOKS = 4_000_000
+# The largest machines without a switch between their GPUs have 16; a cut takes the cube of it.
+_MOST_RANKS = 64
 
 
 @dataclass(slots=True)
@@ -36,8 +38,11 @@ def packed_rings(links: list[list[int]]) -> tuple[Order, ...]:
     ((0, 1, 2, 3), (0, 3, 2, 1))
     """
     best, worth = tuple[Order, ...](), 0
+    shares = _shares(links)
+    if not shares or len(links) > _MOST_RANKS:
+        return ()
     most = _cut(links)
-    for share in _shares(links):
+    for share in shares:
         thin = [[count // share for count in row] for row in links]
         rings = _rings_of(thin, most // share)
         if len(rings) * share > worth:
@@ -65,12 +70,14 @@ def _rings_of(links: list[list[int]], most: int) -> tuple[Order, ...]:
 
 def packed_chains(links: list[list[int]]) -> tuple[Order, ...]:
     """As many chains as links allow: rings through one more rank, wired to all the others, and cut
-    there.
+    there. Where the search ends before it has them all, zigzags.
 
     >>> packed_chains([[0, 1, 1], [1, 0, 0], [1, 0, 0]])
     ((1, 0, 2),)
     """
     n, best, worth = len(links), tuple[Order, ...](), 0
+    if n > _MOST_RANKS:
+        return ()
     most = min(sum(map(sum, links)) // 2 // (n - 1), *(sum(row) for row in links))
     for share in _shares(links):
         thin = [[count // share for count in row] for row in links]
@@ -89,7 +96,22 @@ def packed_chains(links: list[list[int]]) -> tuple[Order, ...]:
                 )
         if worth == most or not worth:
             break
-    return best
+    return best if worth == most else _zigzags(links) or best
+
+
+def _zigzags(links: list[list[int]]) -> tuple[Order, ...]:
+    """Chains that use every link where all ranks are linked alike and their number is even: of
+    rank k the order k, k+1, k-1, k+2, k-2 and so on (Walecki); nothing elsewhere.
+
+    >>> _zigzags([[0, 1, 1, 1], [1, 0, 1, 1], [1, 1, 0, 1], [1, 1, 1, 0]])
+    ((0, 1, 3, 2), (1, 2, 0, 3))
+    """
+    n = len(links)
+    kinds = {links[a][b] for a in range(n) for b in range(n) if a != b}
+    if n % 2 or len(kinds) != 1 or kinds == {0}:
+        return ()
+    steps = [(step + 1) // 2 * (1 if step % 2 else -1) for step in range(n)]
+    return tuple(tuple((first + step) % n for step in steps) for first in range(n // 2))
 
 
 def _shares(links: list[list[int]]) -> list[int]:

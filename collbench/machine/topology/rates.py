@@ -1,4 +1,5 @@
-"""How fast links are: PCIe from transfer rate, line code and width; NVLink and sockets from tables.
+"""How fast links are: PCIe from transfer rate, line code and width; NVLink, xGMI and sockets from
+tables.
 GB/s are decimal and per direction.
 
 raw is what the link carries after its line code. usable is what kernels can move that store to a
@@ -42,8 +43,29 @@ _NVLINK = {1: 20.0, 2: 25.0, 3: 25.0, 4: 25.0, 5: 50.0}
 # send 256 bytes a packet and reach 0.87.
 _NVLINK_EFFICIENCY = {1: 0.80, 2: 0.80, 3: 0.80, 4: 0.81, 5: 0.80}
 _NVLINK_SOURCE = "NVIDIA whitepapers; stores in packets of 128 bytes with 32 beside them"
-# Compute capability: generation of its NVLink.
-_NVLINK_OF_ARCH = {60: 1, 70: 2, 72: 2, 80: 3, 86: 3, 87: 3, 90: 4, 100: 5, 103: 5}
+# Compute capability: generation of its NVLink, and the links that a GPU has at most.
+_NVLINK_OF_ARCH = {60: 1, 70: 2, 72: 2, 75: 2, 80: 3, 86: 3, 90: 4, 100: 5, 103: 5}
+_MOST_LINKS = {60: 4, 70: 6, 72: 1, 75: 2, 80: 12, 86: 4, 90: 18, 100: 18, 103: 18}
+# GB/s at most that nvidia-smi nvlink -s prints of a link, and the generation: 25.781 is of NVLink 2
+# and 3, which carry the same.
+_LINE_RATES = ((20.0, 1), (25.8, 3), (26.6, 4), (53.2, 5))
+# Compute capability: GB/s of one link where it is not that of its generation, raw and usable.
+# NVIDIA's Ampere GA102 whitepaper: 4 links, 56.25 GB/s together in each direction; NCCL's graph
+# counts 12 of a link (topo.h, SM86_NVLINK_BW).
+_NVLINK_EXCEPTIONS = {86: (14.0625, 12.0)}
+# gfx name: GB/s of one xGMI link, raw and usable. Raw: data sheets of the AMD Instinct MI100 (276
+# GB/s both ways over 3 links), MI250X (800 over 8), MI300X (896 over 7) and MI350X (1075 over 7).
+# Usable: what RCCL's graph counts (topo.h, XGMI_WIDTH), which of gfx950 is that of gfx942: here as
+# much of its higher line rate.
+_XGMI = {
+    "gfx906": (46.0, 24.0),
+    "gfx908": (46.0, 24.0),
+    "gfx90a": (50.0, 36.0),
+    "gfx942": (64.0, 48.0),
+    "gfx950": (76.8, 57.6),
+}
+ONE_XGMI = ("gfx942", "gfx950")  # architectures with one link between every two of eight
+_XGMI_SOURCE = "AMD Instinct data sheet; RCCL's share of it"
 # (vendor, family, least model, cores' name, GB/s): what GPUs get through between two sockets, by
 # NCCL's graph (topo.h). Not the line rate.
 _SOCKETS = (
@@ -108,15 +130,38 @@ def nvlink(generation: int, links: int) -> Rate:
     return Rate(raw_gbs=raw, usable_gbs=raw * _NVLINK_EFFICIENCY[generation], source=source)
 
 
+def most_links(arch: int) -> int:
+    """How many NVLinks a GPU of a compute capability has at most; 0 if unknown or none.
+
+    >>> most_links(90), most_links(89)
+    (18, 0)
+    """
+    return _MOST_LINKS.get(arch, 0)
+
+
 def nvlink_generation(arch: int) -> int:
     """The generation of the NVLinks of a compute capability (90 for 9.0); 0 if unknown or none."""
     return _NVLINK_OF_ARCH.get(arch, 0)
 
 
+def nvlink_generation_of_speed(speed: str) -> int:
+    """The generation of NVLinks of which nvidia-smi prints that speed in GB/s: the line rate, which
+    is up to 7 % above what the links carry. 0 if it is that of none.
+
+    >>> [nvlink_generation_of_speed(text) for text in ("25.781", "26.562", "53.125", "")]
+    [3, 4, 5, 0]
+    """
+    try:
+        gbs = float(speed)
+    except ValueError:
+        return 0
+    return next((generation for most, generation in _LINE_RATES if 0.9 * most < gbs <= most), 0)
+
+
 def socket(vendor: str, family: int, model: int) -> tuple[float, str] | None:
     """The rate that GPUs reach between two sockets of such CPUs, and its source, if known."""
     for name, of_family, least, cores, gbs in _SOCKETS:
-        if vendor == name and (not of_family or family == of_family) and model >= least:
+        if vendor == name and (not of_family or (family == of_family and model >= least)):
             return gbs, f"NCCL's figure for {cores}"
     return None
 
@@ -129,12 +174,47 @@ def pcie_link(a: str, b: str, generation: int, lanes: int, note: str = "") -> Li
     return _with_rate(link, pcie(generation, lanes))
 
 
-def nvlink_link(a: str, b: str, generation: int, links: int, note: str = "") -> Link:
-    """A bundle of NVLinks between two nodes; without rates if the generation is unknown."""
+def nvlink_link(a: str, b: str, generation: int, links: int, note: str = "", arch: int = 0) -> Link:
+    """A bundle of NVLinks between two nodes; without rates if the generation is unknown. arch: the
+    compute capability, whose links may be slower than others of the generation.
+
+    >>> nvlink_link("a", "b", 3, 4, arch=86).raw_gbs, nvlink_link("a", "b", 3, 4).raw_gbs
+    (56.25, 100.0)
+    """
     link = Link(a=a, b=b, kind="nvlink", count=links, note=note)
     if generation not in _NVLINK:
         return link
-    return _with_rate(replace(link, generation=generation), nvlink(generation, links))
+    link = replace(link, generation=generation)
+    if arch in _NVLINK_EXCEPTIONS:
+        raw, usable = _NVLINK_EXCEPTIONS[arch]
+        source = f"NVLink {generation} of compute capability {arch / 10}, {raw:g} GB/s a link"
+        return replace(link, raw_gbs=raw * links, usable_gbs=usable * links, source=source)
+    return _with_rate(link, nvlink(generation, links))
+
+
+def xgmi_link(a: str, b: str, gfx: str, links: int) -> Link:
+    """A bundle of AMD's links between two GPUs; without rates if their architecture is unknown.
+
+    >>> xgmi_link("a", "b", "gfx942", 1).usable_gbs, xgmi_link("a", "b", "", 1).usable_gbs
+    (48.0, None)
+    """
+    link = Link(a=a, b=b, kind="xgmi", count=links)
+    if gfx not in _XGMI:
+        return link
+    raw, usable = _XGMI[gfx]
+    source = f"{gfx}, {raw:g} GB/s a link; {_XGMI_SOURCE}"
+    return replace(link, raw_gbs=raw * links, usable_gbs=usable * links, source=source)
+
+
+def gfx_name(text: str) -> str:
+    """AMD's architecture as RCCL writes it, whose older releases wrote numbers (910 is gfx90a).
+
+    >>> gfx_name("910"), gfx_name("gfx942:sramecc+:xnack-"), gfx_name("908"), gfx_name("940")
+    ('gfx90a', 'gfx942', 'gfx908', 'gfx942')
+    """
+    name = text.strip().lower().partition(":")[0].removeprefix("gfx")
+    name = {"910": "90a", "940": "942", "941": "942"}.get(name, name)
+    return f"gfx{name}" if name else ""
 
 
 def _with_rate(link: Link, rate: Rate) -> Link:
@@ -151,5 +231,7 @@ def link_label(link: Link) -> str:
         generation = f"{link.generation}.0" if link.generation else "?"
         return f"PCIe {generation} x{link.count or '?'}"
     if link.kind == "nvlink":
-        return f"NVLink {link.generation or '?'} x{link.count}"
+        return f"NVLink {link.generation or '?'} x{link.count or '?'}"
+    if link.kind == "xgmi":
+        return f"XGMI x{link.count or '?'}"
     return {"c2c": "NVLink-C2C", "socket": "socket link", "network": "network"}[link.kind]

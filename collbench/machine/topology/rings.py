@@ -11,12 +11,18 @@ that enter each by another NIC.
 
 from collections import Counter
 from collections.abc import Sequence
-from itertools import combinations, pairwise
+from functools import partial
+from itertools import combinations, pairwise, product
 
-from collbench.machine.topology.model import Topology
+from collbench.machine.topology.hosts import equal_hosts, nodes_of, part
+from collbench.machine.topology.model import GPU_LINKS, Topology
 from collbench.machine.topology.packing import LOOKS, Budget, Order, packed_chains, packed_rings
-from collbench.machine.topology.paths import CLASS_ORDER, Path, path
+from collbench.machine.topology.parts import by_parts
+from collbench.machine.topology.paths import CLASS_ORDER, Path, like, path
 from collbench.util.errors import UsageError
+
+_MOST_AT_ONCE = 256  # ranks of which every pair is looked at, where they are on several hosts
+_DIRECT = ("NVL", "XGMI")  # classes of which rates differ by the number of links
 
 
 def rings(topology: Topology, gpus: Sequence[str] | None = None) -> tuple[Order, ...]:
@@ -67,9 +73,10 @@ def ring_rate_gbs(topology: Topology, orders: Sequence[Order]) -> float | None:
     [64, 120, 12, 6]
     """
     names = [gpu.id for gpu in topology.gpus]
+    way = by_parts(topology) if len(names) > _MOST_AT_ONCE else partial(path, topology)
     hops = [
         [
-            _directed(path(topology, names[a], names[b]))
+            _directed(way(names[a], names[b]))
             for a, b in zip(order, order[1:] + order[:1], strict=True)
         ]
         for order in orders
@@ -102,18 +109,20 @@ def _names(topology: Topology, gpus: Sequence[str] | None) -> tuple[str, ...]:
 
 
 def _directed(way: Path) -> list[tuple[str, str, float | None]]:
-    """The links of a way as (from, to, GB/s)."""
+    """The links of a way as (from, to, GB/s); none if the way is not sure."""
+    if not way.is_sure:
+        return []
     return [
         (a, b, link.usable_gbs) for (a, b), link in zip(pairwise(way.nodes), way.links, strict=True)
     ]
 
 
 def _links_between(topology: Topology, names: Sequence[str]) -> list[list[int]]:
-    """NVLinks between every two ranks, those through a switch aside."""
+    """NVLinks or xGMI between every two ranks, those through a switch aside."""
     rank_of = {name: rank for rank, name in enumerate(names)}
     links = [[0] * len(names) for _ in names]
     for link in topology.links:
-        if link.kind == "nvlink" and link.a in rank_of and link.b in rank_of:
+        if link.kind in GPU_LINKS and link.a in rank_of and link.b in rank_of:
             a, b = rank_of[link.a], rank_of[link.b]
             links[a][b] += link.count
             links[b][a] += link.count
@@ -123,6 +132,9 @@ def _links_between(topology: Topology, names: Sequence[str]) -> list[list[int]]:
 def _tour(topology: Topology, names: Sequence[str], *, is_closed: bool) -> Order:
     """The order with the fewest far hops: fewest of the farthest kind first, then of the next."""
     n = len(names)
+    hosts = [topology.by_id[name].host for name in names]
+    if n > _MOST_AT_ONCE and len(set(hosts)) > 1:
+        return _tour_by_host(topology, names, hosts)
     costs = _costs(topology, names)
     if len({costs[a][b] for a, b in combinations(range(n), 2)}) == 1:
         return tuple(range(n))
@@ -133,6 +145,35 @@ def _tour(topology: Topology, names: Sequence[str], *, is_closed: bool) -> Order
     return exact or _branch(costs, cost, Budget(steps), is_closed=is_closed) or order
 
 
+def _tour_by_host(topology: Topology, names: Sequence[str], hosts: Sequence[int]) -> Order:
+    """Host by host, each in the order of the chain with the fewest far hops; hosts that an NVSwitch
+    joins follow each other. A hop between hosts is of the farthest class: no order has fewer.
+    """
+    same = {host: group[0] for group in equal_hosts(topology) for host in group}
+    inner: dict[object, Order] = {}
+    domains: dict[object, list[int]] = {}
+    for host in dict.fromkeys(hosts):
+        domains.setdefault(_domain(topology, host), []).append(host)
+    ranks: dict[int, list[int]] = {}
+    for rank, host in enumerate(hosts):
+        ranks.setdefault(host, []).append(rank)
+    order: list[int] = []
+    for host in (host for domain in domains.values() for host in domain):
+        own = [names[rank] for rank in ranks[host]]
+        key = same[host], tuple(topology.by_id[name].index for name in own)
+        if key not in inner:
+            inner[key] = _tour(part(topology, host), own, is_closed=False)
+        order += [ranks[host][place] for place in inner[key]]
+    return tuple(order)
+
+
+def _domain(topology: Topology, host: int) -> object:
+    """What joins the GPUs of a host to those of others: an NVSwitch, else the host alone."""
+    gpus = (node for node in nodes_of(topology, host) if node.kind == "gpu")
+    ends = (link.other(gpu.id) for gpu in gpus for link in topology.bundles(gpu.id))
+    return next((end for end in ends if topology.by_id[end].host < 0), host)
+
+
 def _costs(topology: Topology, names: Sequence[str]) -> list[list[int]]:
     """What a hop between two ranks costs: by class of way, NVLinks by rate too; one hop of a level
     costs more than a ring full of the level below.
@@ -140,18 +181,20 @@ def _costs(topology: Topology, names: Sequence[str]) -> list[list[int]]:
     A GPU in a narrower slot is as slow wherever it stands in a ring: widths of PCIe do not count.
     """
     n = len(names)
-    ways = [[path(topology, a, b) for b in names] for a in names]
-    keys = [
-        [
-            (CLASS_ORDER[way.kind], -(way.usable_gbs or 0.0) if way.kind == "NVL" else 0.0)
-            for way in row
-        ]
-        for row in ways
-    ]
-    levels = sorted({keys[a][b] for a in range(n) for b in range(n) if a != b})
+    stands = [like(topology, name) for name in names]
+    pairs: dict[tuple[str, str], tuple[int, float]] = {}
+    for a, b in product(range(n), repeat=2):
+        pair = stands[a], stands[b]
+        if a != b and pair not in pairs:
+            way = path(topology, names[a], names[b])
+            rate = -(way.usable_gbs or 0.0) if way.kind in _DIRECT else 0.0
+            pairs[pair] = CLASS_ORDER[way.kind], rate
+    levels = sorted(set(pairs.values()))
     price = {level: (n + 1) ** place for place, level in enumerate(levels)}
+    both = {(a, b): price[min(key, pairs[b, a])] for (a, b), key in pairs.items()}
     return [
-        [0 if a == b else price[min(keys[a][b], keys[b][a])] for b in range(n)] for a in range(n)
+        [0 if a == b else both[one, other] for b, other in enumerate(stands)]
+        for a, one in enumerate(stands)
     ]
 
 

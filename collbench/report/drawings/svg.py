@@ -98,13 +98,16 @@ def text_at(
     )
 
 
-def box(rect: Rect, fill: str, edge: str, radius: float = 5) -> str:
+def box(rect: Rect, fill: str, edge: str, radius: float = 5, dash: str = "") -> str:
     """A filled box with an edge."""
     place = (
         f'x="{number(rect.x)}" y="{number(rect.y)}" width="{number(rect.w)}"'
         f' height="{number(rect.h)}"'
     )
-    return f'<rect {place} rx="{number(radius)}" fill="{fill}" stroke="{edge}" stroke-width="1.4"/>'
+    return (
+        f'<rect {place} rx="{number(radius)}" fill="{fill}" stroke="{edge}"'
+        f' stroke-width="1.4"{_dashed(dash)}/>'
+    )
 
 
 def line(

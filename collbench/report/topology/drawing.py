@@ -96,6 +96,8 @@ def svg(topology: Topology) -> str:
     left_out = _left_out(
         sum(panel.links_left for panel in panels), sum(panel.switches_left for panel in panels)
     )
+    if any(node.fact("hidden") for node in topology.nodes):
+        left_out.append("Dashed: not in the source, made up from the classes that it tells.")
     below, height = _legend(
         legend, drawing_links.Colours(links), y, wide, [*left_out, *topology.notes]
     )
@@ -155,6 +157,7 @@ class _Panel:
         """The links that the legend explains: those with a line, and those to the network."""
         yield from (link for link, bar in self._layout.feeds.values() if bar)
         yield from _above_links(self._layout.bars)
+        yield from drawing_links.cpu_links(self.one, self._layout)
         yield from drawing_links.switch_bundles(self.one).values()
         yield from (
             link
@@ -173,6 +176,8 @@ class _Panel:
         drawn = {frozenset((name, bar)) for name, (_, bar) in self._layout.feeds.items()} | set(
             _above_pairs(self._layout.bars)
         )
+        further = drawing_links.cpu_links(self.one, self._layout)
+        pcie = [link for link in pcie if not any(link is one for one in further)]
         return sum(frozenset((link.a, link.b)) not in drawn for link in pcie)
 
     def shapes(self, colours: drawing_links.Colours) -> Iterator[str]:
@@ -180,11 +185,13 @@ class _Panel:
         yield f'<g transform="translate(0 {number(self._above)})">'
         yield from drawing_links.sockets(self.one, self._layout)
         yield from drawing_links.from_above(self._layout, colours)
+        yield from drawing_links.to_cpus(self.one, self._layout, colours)
         yield from drawing_links.mesh(self.one, self._layout)
         if self._has_switch:
             bar = Rect(x=0, y=self._layout.height + _SWITCH_H, w=self._layout.width, h=BAR_H)
             yield from drawing_links.to_switch(self.one, self._layout, bar)
-            yield from self._bar(bar, "nvswitch", self._switch_text(), "")
+            is_made_up = any(node.fact("hidden") for node in self.one.of_kind("nvswitch"))
+            yield from self._bar(bar, "nvswitch", self._switch_text(), "", is_made_up)
         for name, rect in self._layout.places.items():
             yield from self._box(self.one.by_id[name], rect)
         yield "</g>"
@@ -217,10 +224,11 @@ class _Panel:
             parts = [node.name, f"CPUs {node.affinity}" if node.affinity else ""]
             text = ", ".join(part for part in parts if part)
             is_fitting = width_of(text, _SMALL) <= rect.w - 16 or not node.name
-            yield from self._bar(rect, "cpu", label, text if is_fitting else node.name)
+            shown = text if is_fitting else node.name
+            yield from self._bar(rect, "cpu", label, shown, bool(node.fact("hidden")))
         else:
             name = "PCIe switch" if node.kind == "pci" else "host bridge"
-            yield from self._bar(rect, node.kind, name, node.address)
+            yield from self._bar(rect, node.kind, name, node.address, bool(node.fact("hidden")))
 
     def _gpu_text(self, node: Node) -> str:
         """Under a GPU's number: its model if the host has several, else where it is."""
@@ -229,9 +237,13 @@ class _Panel:
             return node.address.removeprefix("0000:")
         return node.name.removeprefix("NVIDIA ")
 
-    def _bar(self, rect: Rect, kind: str, label: str, description: str) -> Iterator[str]:
-        """A wide box: its name, and beside it or below it what it is, as far as there is room."""
-        yield box(rect, *_FILL[kind])
+    def _bar(
+        self, rect: Rect, kind: str, label: str, description: str, is_made_up: bool
+    ) -> Iterator[str]:
+        """A wide box: its name, and beside it or below it what it is, as far as there is room. What
+        no source names, but what its classes imply, is dashed.
+        """
+        yield box(rect, *_FILL[kind], dash="5 3" if is_made_up else "")
         room = rect.w - 16
         beside = room - width_of(f"{label}  ", _NAME_SIZE, is_bold=True)
         if description and width_of(description, _SMALL + 1) > beside:
@@ -273,7 +285,7 @@ def _above_pairs(bars: Sequence[Bar]) -> Iterator[frozenset[str]]:
 
 def _legend_entries(panels: Sequence[_Panel]) -> list[tuple[Link, str]]:
     """One entry for each kind, generation, width and rate of link that is drawn, near to far."""
-    order = ("nvlink", "c2c", "pcie", "socket", "network")
+    order = ("nvlink", "xgmi", "c2c", "pcie", "socket", "network")
     entries: dict[str, Link] = {}
     drawn = [(link, panel.one) for panel in panels for link in panel.drawn]
     for link, one in sorted(
@@ -286,9 +298,10 @@ def _legend_entries(panels: Sequence[_Panel]) -> list[tuple[Link, str]]:
 def _meaning(topology: Topology, link: Link) -> str:
     if drawing_links.is_between_gpus(topology, link) and drawing_links.is_few(link):
         one = rate_text(None if link.usable_gbs is None else link.usable_gbs / max(link.count, 1))
+        name = "XGMI" if link.kind == "xgmi" else f"NVLink {link.generation or '?'}"
         if one[0].isdigit():
-            return f"one NVLink {link.generation or '?'}, {one} GB/s"
-        return "one NVLink, rate unknown"
+            return f"one {name}, {one} GB/s"
+        return f"one {name.removesuffix(' ?')}, rate unknown"
     if link.kind == "socket" and drawing_links.has_all_sockets(topology):
         return f"{link_text(link)}, every two CPUs"
     return link_text(link).replace("network,", "NIC to the network,")

@@ -66,6 +66,17 @@ class HostLayout:
     width: float
     height: float
     lanes: Mapping[str, float] = field(default_factory=dict)
+    tail: float = 0.0  # the lane at the right of GPUs, for further links to their CPUs
+
+
+def further_links(one: Topology) -> list[Link]:
+    """Links between a GPU and a CPU beside those of PCIe."""
+    ends = {"gpu", "cpu"}
+    return [
+        link
+        for link in one.links
+        if link.kind != "pcie" and {one.by_id[link.a].kind, one.by_id[link.b].kind} == ends
+    ]
 
 
 def forest(one: Topology) -> tuple[tuple[Bar, ...], dict[str, tuple[Link, str]]]:
@@ -101,7 +112,15 @@ def _bar(
 ) -> Bar:
     bars: list[Bar] = []
     ends: list[str] = []
-    below = [(link.other(name), link) for link in one.links_of[name] if link.kind in _DOWN]
+    # PCIe first: what has a second link to its CPU gets a second line
+    below = [
+        (link.other(name), link)
+        for kind in _DOWN
+        for link in one.links_of[name]
+        if link.kind == kind
+    ]
+    if one.by_id[name].kind == "cpu":  # NVLinks of POWER, for GPUs that are nowhere on PCIe
+        below += [(link.other(name), link) for link in one.bundles(name)]
     for there, link in below:  # which grows where the drawing ends before the machine does
         kind = one.by_id[there].kind
         if there in seen or kind not in ("root", "pci", "gpu", "nic"):
@@ -276,6 +295,11 @@ class _Placing:
         self._pairs = pairs
         self._is_mesh = is_mesh = bool(pairs)
         self._gap, self._lane = (_MESH_GAP, _LANE) if is_mesh else (_COLUMN_GAP, 0.0)
+        feeds_of = [link for link, _ in feeds.values()]
+        is_fed_twice = any(
+            not any(link is feed for feed in feeds_of) for link in further_links(one)
+        )
+        self._tail = _LANE if is_fed_twice else 0.0
         self._places: dict[str, Rect] = {}
         self._row_of: dict[str, int] = {}
         self._lanes: dict[str, float] = {}
@@ -306,6 +330,7 @@ class _Placing:
             width=max(x - _CPU_GAP, 0.0),
             height=self._height,
             lanes=self._lanes,
+            tail=self._tail,
         )
 
     def _depth(self, bar: Bar) -> int:
@@ -338,7 +363,7 @@ class _Placing:
     def _wide(self, item: Column | Bar) -> float:
         if isinstance(item, Bar):
             return self._width(item)
-        return item.width + (self._lane if any(item.gpus) else 0)
+        return item.width + (self._lane + self._tail if any(item.gpus) else 0)
 
     def _between(self, a: Column | Bar, b: Column | Bar) -> float:
         return max(self._gap, _BAR_GAP) if isinstance(a, Bar) or isinstance(b, Bar) else self._gap

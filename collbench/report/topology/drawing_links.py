@@ -4,13 +4,16 @@ links between CPUs.
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from functools import lru_cache
 from itertools import pairwise
 
-from collbench.machine.topology.model import Link, Topology
+from collbench.machine.topology.model import GPU_LINKS, Link, Topology
 from collbench.report.drawings.svg import Rect, arc, line, text_at
-from collbench.report.topology.drawing_layout import Bar, HostLayout, arc_height
+from collbench.report.topology.drawing_layout import Bar, HostLayout, arc_height, further_links
 
-NVLINK, C2C, SOCKET, NETWORK, UNKNOWN_COLOUR = "#2f9e44", "#0b9a9a", "#d9480f", "#862e9c", "#868e96"
+NVLINK, XGMI, C2C = "#2f9e44", "#e03131", "#0b9a9a"
+SOCKET, NETWORK, UNKNOWN_COLOUR = "#d9480f", "#862e9c", "#868e96"
+COLOURS = {"nvlink": NVLINK, "xgmi": XGMI, "c2c": C2C, "socket": SOCKET, "network": NETWORK}
 _PCIE_COLOURS = ("#1864ab", "#4dabf7", "#7048e8", "#a61e4d")  # the fastest first
 _DASHES = ("", "", "6 3", "6 3", "2 3")
 _FEW = 4  # NVLinks of a pair that are drawn one by one; more are a bundle with their number
@@ -46,7 +49,7 @@ class Colours:
         """Colour and dash."""
         if link.kind == "pcie":
             return self._pcie.get((link.generation, link.count), (UNKNOWN_COLOUR, "4 3"))
-        return {"nvlink": NVLINK, "c2c": C2C, "socket": SOCKET, "network": NETWORK}[link.kind], ""
+        return COLOURS[link.kind], ""
 
 
 def is_few(link: Link) -> bool:
@@ -55,8 +58,8 @@ def is_few(link: Link) -> bool:
 
 
 def is_between_gpus(one: Topology, link: Link) -> bool:
-    """Whether it is an NVLink from a GPU to a GPU."""
-    return link.kind == "nvlink" and all(one.by_id[end].kind == "gpu" for end in (link.a, link.b))
+    """Whether it is an NVLink or xGMI from a GPU to a GPU."""
+    return link.kind in GPU_LINKS and all(one.by_id[end].kind == "gpu" for end in (link.a, link.b))
 
 
 def from_above(layout: HostLayout, colours: Colours) -> Iterator[str]:
@@ -105,7 +108,7 @@ def _between_bars(layout: HostLayout, bars: Sequence[Bar], colours: Colours) -> 
 
 
 def mesh(one: Topology, layout: HostLayout) -> Iterator[str]:
-    """NVLinks between GPUs, each bonded link a line."""
+    """NVLinks or xGMI between GPUs, each bonded link a line."""
     links = [link for link in one.links if is_between_gpus(one, link)]
     ports = _Ports(layout, links)
     marks: list[str] = []
@@ -114,7 +117,7 @@ def mesh(one: Topology, layout: HostLayout) -> Iterator[str]:
             (link.a, link.b), key=lambda end: (layout.places[end].x, layout.places[end].y)
         )
         (x1, y1), (x2, y2) = ports.of(a, link), ports.of(b, link)
-        count = link.count if is_few(link) else 3
+        count = (link.count or 1) if is_few(link) else 3
         if layout.rows[a] == layout.rows[b] and not ports.is_beside(a, b):
             columns = ports.columns_between(a, b)
             height = arc_height(columns) * (1 if layout.rows[a] == 0 else -1)
@@ -124,7 +127,7 @@ def mesh(one: Topology, layout: HostLayout) -> Iterator[str]:
                     (x1 - inward, y1),
                     (x2 + inward, y2),
                     height + (shift if height > 0 else -shift),
-                    NVLINK,
+                    COLOURS[link.kind],
                 )
             if not is_few(link):
                 marks.append(_count_mark((x1 + x2) / 2, y1 - height, link))
@@ -138,7 +141,7 @@ def mesh(one: Topology, layout: HostLayout) -> Iterator[str]:
         spread = min(needed, _MOST_SPREAD)
         for shift in _shifts(count):
             dx, dy = (0.0, shift) if is_level else (shift * spread, 0.0)
-            yield line([(x1 + dx, y1 + dy), (x2 + dx, y2 + dy)], NVLINK)
+            yield line([(x1 + dx, y1 + dy), (x2 + dx, y2 + dy)], COLOURS[link.kind])
         if not is_few(link) or (needed > _MOST_SPREAD and count > 1):
             share = 0.5 if y1 == y2 else 0.28
             marks.append(_count_mark(x1 + (x2 - x1) * share, y1 + (y2 - y1) * share, link))
@@ -147,7 +150,8 @@ def mesh(one: Topology, layout: HostLayout) -> Iterator[str]:
 
 def _count_mark(x: float, y: float, link: Link) -> str:
     """The number of bonded links, on their lines."""
-    return text_at(x, y + 4, f"x{link.count}", 11, has_halo=True, colour=NVLINK, is_bold=True)
+    count, colour = f"x{link.count or '?'}", COLOURS[link.kind]
+    return text_at(x, y + 4, count, 11, has_halo=True, colour=colour, is_bold=True)
 
 
 def _shifts(count: int) -> list[float]:
@@ -201,11 +205,44 @@ def to_switch(one: Topology, layout: HostLayout, bar: Rect) -> Iterator[str]:
     """The links of every GPU down to the bar of the NVSwitches, with their number."""
     for gpu, link in switch_bundles(one).items():
         rect, count = layout.places[gpu], link.count
-        for shift in _shifts(min(count, 3)):
+        for shift in _shifts(min(max(count, 1), 3)):
             x = rect.middle - 8 + shift
-            yield line([(x, rect.bottom), (x, bar.y)], NVLINK, 2.4)
+            yield line([(x, rect.bottom), (x, bar.y)], COLOURS[link.kind], 2.4)
         x, y = rect.middle + 4, (rect.bottom + bar.y) / 2 + 4
-        yield text_at(x, y, f"x{count}", 12, anchor="start", colour=NVLINK, is_bold=True)
+        yield text_at(
+            x, y, f"x{count or '?'}", 12, anchor="start", colour=COLOURS[link.kind], is_bold=True
+        )
+
+
+def to_cpus(one: Topology, layout: HostLayout, colours: Colours) -> Iterator[str]:
+    """Further links of GPUs to CPUs, such as NVLinks of POWER or C2C beside PCIe: down through the
+    lane at the right of the GPU.
+    """
+    for link in cpu_links(one, layout):
+        above, rect = _ends(one, layout, link)
+        x, y = rect.right + layout.tail / 2, rect.y + _TAP + 8
+        colour, dash = colours.of(link)
+        yield line([(x, above.bottom), (x, y), (rect.right, y)], colour, 2.4, dash)
+        if link.kind != "pcie" and link.count > 1:
+            yield _count_mark(x, rect.y - 8, link)
+
+
+def cpu_links(one: Topology, layout: HostLayout) -> list[Link]:
+    """Links between a GPU and the CPU above it that are not what the GPU hangs at."""
+    links = []
+    for link in further_links(one):
+        if {link.a, link.b} <= layout.places.keys():
+            above, rect = _ends(one, layout, link)
+            is_below = above.x <= rect.right + layout.tail / 2 <= above.right
+            if is_below and not any(link is feed for feed, _ in layout.feeds.values()):
+                links.append(link)
+    return links
+
+
+def _ends(one: Topology, layout: HostLayout, link: Link) -> tuple[Rect, Rect]:
+    """The places of a link's CPU and GPU."""
+    cpu, gpu = sorted((link.a, link.b), key=lambda end: one.by_id[end].kind)
+    return layout.places[cpu], layout.places[gpu]
 
 
 def switch_bundles(one: Topology) -> dict[str, Link]:
@@ -213,7 +250,7 @@ def switch_bundles(one: Topology) -> dict[str, Link]:
     bundles: dict[str, Link] = {}
     for link in one.links:
         kinds = {one.by_id[end].kind: end for end in (link.a, link.b)}
-        if link.kind == "nvlink" and "gpu" in kinds and "nvswitch" in kinds:
+        if link.kind in GPU_LINKS and "gpu" in kinds and "nvswitch" in kinds:
             known = bundles.get(kinds["gpu"])
             bundles[kinds["gpu"]] = link if known is None else _together(known, link)
     return bundles
@@ -254,6 +291,7 @@ def sockets(one: Topology, layout: HostLayout) -> Iterator[str]:
             yield arc((left.right - 20, left.y), (right.x + 20, right.y), height, SOCKET, 2.4)
 
 
+@lru_cache(maxsize=64)
 def has_all_sockets(one: Topology) -> bool:
     """Whether there are more than two CPUs, and every two of them are linked alike."""
     sockets = [link for link in one.links if link.kind == "socket"]
@@ -270,10 +308,10 @@ def socket_room(one: Topology) -> float:
     """Pixels above the CPUs that their arcs take."""
     if has_all_sockets(one):
         return _BUS_H + 4
-    order = [node.id for node in one.of_kind("cpu")]
+    order = {node.id: place for place, node in enumerate(one.of_kind("cpu"))}
     far = [
-        abs(order.index(link.a) - order.index(link.b))
+        abs(order[link.a] - order[link.b])
         for link in one.links
-        if link.kind == "socket" and {link.a, link.b} <= set(order)
+        if link.kind == "socket" and {link.a, link.b} <= order.keys()
     ]
     return 8 + 7.0 * max(far) if far and max(far) > 1 else 0.0

@@ -22,6 +22,7 @@ UNKNOWN = "unknown"
 # Of classes of paths and kinds of links, as terminals name them: green is near, red is far.
 COLOURS = {
     "NVL": "bright_green",
+    "XGMI": "bright_green",
     "NVB": "green",
     "C2C": "bright_cyan",
     "PIX": "cyan",
@@ -31,6 +32,7 @@ COLOURS = {
     "SYS": "red",
     "NET": "magenta",
     "nvlink": "bright_green",
+    "xgmi": "bright_green",
     "c2c": "bright_cyan",
     "pcie": "cyan",
     "socket": "red",
@@ -41,7 +43,9 @@ COLOURS = {
 CLASSES = {
     "X": "the same device",
     "NV#": "# NVLinks bonded, directly or through NVSwitches",
-    "NVB": "NVLinks through another GPU",
+    "NVL": "NVLinks, their number unknown",
+    "XGMI": "AMD's links between GPUs (xGMI, Infinity Fabric)",
+    "NVB": "NVLinks or xGMI through another GPU",
     "C2C": "NVLink-C2C between a GPU and its CPU",
     "PIX": "PCIe, one switch at most",
     "PXB": "PCIe, several switches, no host bridge",
@@ -106,6 +110,21 @@ def _short(topology: Topology, node: Node) -> str:
     if node.kind == "net":
         return node.name or "network"
     return f"{'PCIe switch' if node.kind == 'pci' else 'host bridge'} {node.address or node.id}"
+
+
+MOST_DEVICES = 256  # in views with a cell or a line for every pair
+
+
+def left_out(count: int, what: str) -> list[str]:
+    """What a view says of things that it does not show.
+
+    >>> left_out(0, "device"), left_out(744, "device")
+    ([], ['744 devices are left out: --json and --tree have all.'])
+    """
+    if not count:
+        return []
+    are = f"{what}s are" if count > 1 else f"{what} is"
+    return [f"{count} {are} left out: --json and --tree have all."]
 
 
 def ends(topology: Topology) -> tuple[Node, ...]:

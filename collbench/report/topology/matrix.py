@@ -13,6 +13,7 @@ from collbench.machine.topology.paths import path
 from collbench.report.tables.text import table
 from collbench.report.topology.labels import (
     CLASSES,
+    MOST_DEVICES,
     UNKNOWN,
     Alike,
     Paint,
@@ -21,6 +22,7 @@ from collbench.report.topology.labels import (
     ends,
     heading,
     labels,
+    left_out,
     near_cpus,
     plain,
 )
@@ -62,7 +64,8 @@ def _block(one: Topology, columns: int, paint: Paint, shown: set[str]) -> list[s
 
 def _ends(one: Topology, columns: int, paint: Paint, shown: set[str]) -> list[str]:
     """The matrix of GPUs and NICs."""
-    nodes = ends(one)
+    every = ends(one)
+    nodes = every[:MOST_DEVICES]
     names = [labels(one)[node.id] for node in nodes]
     cells = [[_cell(path(one, row.id, column.id).label) for column in nodes] for row in nodes]
     kinds = [[_kind(cell) for cell in row] for row in cells]
@@ -88,8 +91,9 @@ def _ends(one: Topology, columns: int, paint: Paint, shown: set[str]) -> list[st
             )
         return head_lines
 
+    left = left_out(len(every) - len(nodes), "device")
     if whole + len(_GAP) + max(map(len, tails)) <= columns:
-        return rows(range(len(nodes)), tails)
+        return [*rows(range(len(nodes)), tails), *left]
     lines: list[str] = []
     first = 0
     while first < len(nodes):
@@ -99,7 +103,7 @@ def _ends(one: Topology, columns: int, paint: Paint, shown: set[str]) -> list[st
             last += 1
         lines += [*rows(range(first, last), ()), ""]
         first = last
-    return lines + _affinities(names, affinity, columns)
+    return lines + _affinities(names, affinity, columns) + left
 
 
 def _cell(text: str) -> str:

@@ -9,11 +9,20 @@ from collections.abc import Sequence
 from itertools import combinations
 from typing import TYPE_CHECKING
 
-from collbench.machine.topology.model import P2P, P2P_MEANINGS, Link, LinkKind, Node, Topology
+from collbench.machine.topology.model import (
+    P2P,
+    P2P_ACCESS,
+    P2P_MEANINGS,
+    Link,
+    LinkKind,
+    Node,
+    Topology,
+)
 from collbench.machine.topology.paths import Path, path
 from collbench.machine.topology.rates import link_label
 from collbench.report.tables.text import table
 from collbench.report.topology.labels import (
+    MOST_DEVICES,
     UNKNOWN,
     Alike,
     Paint,
@@ -23,6 +32,7 @@ from collbench.report.topology.labels import (
     hop,
     label,
     labels,
+    left_out,
     plain,
     rate_text,
 )
@@ -58,17 +68,19 @@ def rates(topology: Topology, paint: Paint = plain) -> list[str]:
 
 def _rates_of(one: Topology, paint: Paint) -> list[str]:
     """Pairs of GPUs, in one line if many are alike; then every GPU with every NIC."""
-    nics = [node for node in ends(one) if node.kind == "nic"]
-    gpus = [path(one, a.id, b.id) for a, b in combinations(one.gpus, 2)]
-    if not gpus and not (one.gpus and nics):
+    shown = ends(one)[:MOST_DEVICES]
+    left = left_out(len(ends(one)) - len(shown), "device")
+    nodes = [node for node in shown if node.kind == "gpu"]
+    nics = [node for node in shown if node.kind == "nic"]
+    gpus = [path(one, a.id, b.id) for a, b in combinations(nodes, 2)]
+    if not gpus and not (nodes and nics):
         return ["There are no two devices of which one is a GPU."]
-    others = [path(one, gpu.id, nic.id) for gpu in one.gpus for nic in nics]
+    others = [path(one, gpu.id, nic.id) for gpu in nodes for nic in nics]
     alike_ways = {(way.label, way.usable_gbs, way.limit and link_label(way.limit)) for way in gpus}
     if len(gpus) <= _MANY or len(alike_ways) > 1:
-        return _rate_lines(one, [*gpus, *others], paint)
-    return _rate_lines(
-        one, [gpus[0], *others], paint, first=f"each of the {len(gpus)} pairs of GPUs is like"
-    )
+        return [*_rate_lines(one, [*gpus, *others], paint), *left]
+    first = f"each of the {len(gpus)} pairs of GPUs is like"
+    return [*_rate_lines(one, [gpus[0], *others], paint, first=first), *left]
 
 
 def _rates_between(topology: Topology, groups: Sequence[Alike], paint: Paint) -> list[str]:
@@ -135,7 +147,7 @@ def p2p(topology: Topology, paint: Paint = plain) -> list[str]:
         shown: set[str] = set()
         for what in kinds:
             lines += [*_p2p_matrix(one, what, shown, paint), ""]
-        lines += [f"{what}: unknown" for what in P2P if what not in kinds]
+        lines += [f"{what}: unknown" for what in P2P_ACCESS if what not in kinds]
         lines += [
             f"  {paint(f'{code:<4}', _p2p_colour(code))} {meaning}"
             for code, meaning in _MEANINGS.items()

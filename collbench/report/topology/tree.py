@@ -19,7 +19,7 @@ from collbench.report.topology.labels import (
 )
 from collbench.report.topology.matrix import runs
 
-_ASIDE = ("nvlink", "socket", "network")  # kinds of links that lead across the tree
+_ASIDE = ("nvlink", "xgmi", "socket", "network")  # kinds of links that lead across the tree
 _KIND_ORDER = {"cpu": 0, "root": 1, "pci": 2, "gpu": 3, "nic": 4, "nvswitch": 5, "net": 6}
 
 

@@ -1,0 +1,107 @@
+"""What in a topology cannot be so, whatever file it is from: remarks, and no rate where it depends
+on it.
+"""
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+from collbench.machine.formats._nccl_attributes import bus_key
+from collbench.machine.topology.model import Node, Topology
+from collbench.machine.topology.rates import most_links
+from collbench.machine.topology.unnamed import is_amd, library
+
+_MOST_NAMES = 6
+
+
+def checked(topology: Topology) -> Topology:
+    """The topology with remarks on its contradictions. Links of a GPU that has more of them than
+    there are have no rate.
+    """
+    crowded = dict(_crowded(topology))
+    links = tuple(
+        replace(link, usable_gbs=None, raw_gbs=None, source="")
+        if link.kind == "nvlink" and {link.a, link.b} & crowded.keys()
+        else link
+        for link in topology.links
+    )
+    notes = [*_crowds(topology, crowded), *_unequal(topology), *_duplicates(topology)]
+    return replace(topology, links=links, notes=(*topology.notes, *notes))
+
+
+def names(nodes: Sequence[Node]) -> str:
+    """What nodes are called in a remark, the first of many.
+
+    >>> names([Node(id="gpu7", kind="gpu", index=3), Node(id="pci0", kind="pci")])
+    'GPU3 and PCI0'
+    """
+    shown = [
+        f"{node.kind.upper()}{node.index}" if node.index >= 0 else node.id.upper()
+        for node in nodes[:_MOST_NAMES]
+    ]
+    if len(nodes) > _MOST_NAMES:
+        return f"{', '.join(shown)} and {len(nodes) - _MOST_NAMES} more"
+    return " and ".join([", ".join(shown[:-1]), shown[-1]] if len(shown) > 1 else shown)
+
+
+def _crowded(topology: Topology) -> Iterator[tuple[str, tuple[int, int]]]:
+    """GPUs with more NVLinks than their generation has: how many, of how many."""
+    for gpu in topology.gpus:
+        arch = gpu.fact("sm")
+        most = most_links(int(arch)) if arch.isdecimal() and not is_amd(gpu) else 0
+        total = sum(link.count for link in topology.bundles(gpu.id))
+        if most and total > most:
+            yield gpu.id, (total, most)
+
+
+def _crowds(topology: Topology, crowded: dict[str, tuple[int, int]]) -> Iterator[str]:
+    for numbers in dict.fromkeys(crowded.values()):
+        gpus = [topology.by_id[id_] for id_, own in crowded.items() if own == numbers]
+        yield (
+            f"{names(gpus)}: {numbers[0]} NVLinks, more than the {numbers[1]} that a GPU of this"
+            " architecture has: their rate is unknown"
+        )
+
+
+def _unequal(topology: Topology) -> Iterator[str]:
+    """GPUs of a host without links among others that have them, and unequal numbers of links."""
+    for host, name in enumerate(topology.hosts):
+        gpus = [gpu for gpu in topology.gpus if gpu.host == host]
+        totals = {gpu.id: sum(link.count for link in topology.bundles(gpu.id)) for gpu in gpus}
+        linked = {id_: count for id_, count in totals.items() if topology.bundles(id_)}
+        lonely = [id_ for id_ in totals if id_ not in linked]
+        where = f" on {name}" if len(topology.hosts) > 1 and name else ""
+        if linked and lonely:
+            whom = names([topology.by_id[id_] for id_ in lonely])
+            yield f"{whom}{where}: no link to a peer, which the other GPUs have"
+        counts = Counter(linked.values())
+        if len(counts) > 1:
+            usual = max(counts, key=lambda count: (counts[count], count))
+            others = [
+                f"{names([topology.by_id[id_]])} {count}"
+                for id_, count in linked.items()
+                if count != usual
+            ]
+            more = f" and {len(others) - _MOST_NAMES} more" if len(others) > _MOST_NAMES else ""
+            yield (
+                f"unequal numbers of links to peers{where}: {usual}, but"
+                f" {', '.join(others[:_MOST_NAMES])}{more}"
+            )
+
+
+def _duplicates(topology: Topology) -> Iterator[str]:
+    """Addresses that several GPUs or switches have, or a GPU and another device. Ports of a NIC
+    share one.
+    """
+    seen: dict[tuple[object, ...], list[str]] = {}
+    for node in topology.nodes:
+        key = bus_key(node.address)
+        if key is not None and node.kind in ("gpu", "pci", "nic"):
+            seen.setdefault((node.host, key), []).append(node.id)
+    kinds = {node.id: node.kind for node in topology.nodes}
+    name = library(topology.gpus)
+    for ids in seen.values():
+        whole = [topology.by_id[id_] for id_ in ids if not topology.by_id[id_].fact("mlopart")]
+        if len(whole) > 1 and any(kinds[node.id] != "nic" for node in whole):
+            address = topology.by_id[ids[0]].address
+            yield f"{names(whole)} have one PCI address, {address}: {name} finds only the first"
