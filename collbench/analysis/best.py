@@ -9,7 +9,7 @@ plots and pages show its answer.
 3. A row is beaten if the repeats of another row separate the two and it takes LEAST_GAIN times as
    long. One row that is not beaten is the winner; several are tied, and the simplest leads.
 4. Where all rows are noise, or the fastest has one repeat only, nothing is decided. Noise has no
-   ratios either: the fastest row stands alone, with the median of all its repeats.
+   ratios either: the row with the least median of all repeats stands alone, with that median.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -243,9 +243,9 @@ def best_of(rows: Sequence[Row], knobs: Mapping[str, Sequence[str]]) -> Best:
 def _decision(
     able: Sequence[Row], knobs: Mapping[str, Sequence[str]]
 ) -> tuple[Certainty, tuple[Row, ...]]:
-    first = fastest(able)
     if all(row.is_noise for row in able):
-        return "cannot tell", (first,)
+        return "cannot tell", (min(able, key=lambda row: median_time(row.times_us)),)
+    first = fastest(able)
     if len(able) == 1:
         return "only", (first,)
     if len(first.times_us) < 2 and not first.is_price:

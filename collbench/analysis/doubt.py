@@ -37,6 +37,8 @@ def doubt(summary: Summary) -> Doubt | None:
     share = f"all {len(timed)}" if len(noise) == len(timed) else f"{len(noise)} of {len(timed)}"
     if has_answers:
         headline = f"Most rows are noise ({share}): few answers below are certain."
+    elif len(timed) == len(noise) == 1:
+        headline = "The time is noise: it is not certain."
     elif noise and all(best.rows == 1 for best in summary.every_best):
         headline = f"The times are noise ({share} rows): none of them is certain."
     else:
@@ -122,4 +124,8 @@ def _disturbances(rows: Sequence[Row]) -> list[str]:
     )
     if loaded := sum(row.has_note("noisy") and not is_noisy(row.times_us) for row in rows):
         count["other-processes"] = max(count["other-processes"], loaded)
-    return [f"{_DISTURBANCES[name]} in {count[name]} rows" for name in DISTURBED if count[name]]
+    return [
+        f"{_DISTURBANCES[name]} in {count[name]} row{'s' * (count[name] > 1)}"
+        for name in DISTURBED
+        if count[name]
+    ]

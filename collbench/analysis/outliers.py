@@ -35,7 +35,7 @@ KIND_NAMES = {
     "wrong": "wrong or failed",
     "curve": "far from a smooth curve",
     "ceiling": "above the ceiling",
-    "spread": "repeats spread too wide to compare",
+    "spread": "too noisy to compare",
 }
 
 
@@ -66,6 +66,8 @@ def suspects(summary: Summary) -> list[Suspect]:
 def _spread(row: Row) -> str:
     """Why the repeats of a row are hard to compare."""
     notes = [word for word in row.notes.split() if word.startswith(DISTURBED)]
+    if len(row.times_us) == 1:
+        return ", ".join([*notes, f"one repeat of {row.times_us[0]:.4g} us among other processes"])
     spread = f"repeats {min(row.times_us):.4g} to {max(row.times_us):.4g} us"
     return ", ".join([*notes, spread])
 

@@ -222,6 +222,20 @@ def test_noise_has_the_median_of_all_repeats_and_no_ratio() -> None:
     assert best.gain is best.excess is None and best.peers == {}
 
 
+def test_of_noise_the_row_with_the_least_median_is_named() -> None:
+    """The other one has the fastest even repeats, and a longer time in the rows above."""
+    lucky, fast = (1.0, 9.0, 1.2, 9.5, 8.5), (5.0, 2.0, 5.5, 2.1, 5.2)
+    best = decided(row(lucky, algo="tree"), row(fast))
+    assert (best.row.algo, best.time_us) == ("ring", 5.0)
+
+
+def test_a_single_row_that_is_noise_is_one() -> None:
+    said = text_of(frame(row((9.0,), notes="noisy")))
+    assert said.startswith("The time is noise: it is not certain.")
+    assert "other processes were busy in 1 row\n" in said
+    assert "one repeat of 9 us among other processes" in said
+
+
 def test_one_configuration_of_each_size_can_be_noise_too() -> None:
     given = frame(*[row(NOISE, size_bytes=size) for size in (1024, 4096)])
     assert text_of(given).startswith("The times are noise (all 2 rows): none of them is certain.")

@@ -88,8 +88,9 @@ def unknown_text(rows: Sequence[LaunchTimes]) -> str:
         lacking = sum(name not in times for times in known)
         if lacking:
             least = least_launches(PERCENTILES[name])
+            rows_text = f"{lacking} of {len(known)} rows" if len(known) > 1 else "the row"
             return (
-                f"{LAUNCH_TIME_NAMES[name]} is not known of {lacking} of {len(known)} rows: it"
+                f"{LAUNCH_TIME_NAMES[name]} is not known of {rows_text}: it"
                 f" needs {least:,} launches of a row (--distribution {least})"
             )
     return ""
