@@ -5,11 +5,12 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import product
 
+from collbench.machine.host import has_nvidia_gpus
 from collbench.spec.case import Case
 from collbench.spec.collectives import OpName, collective
 from collbench.spec.dtypes import DtypeName, RedopName
 from collbench.spec.knobs import KNOB, KNOBS, UNASKED, Knob, Placement, Value
-from collbench.spec.peers import BESIDE_GPUS, OWN_ALGOS, is_of_libraries
+from collbench.spec.peers import BESIDE_GPUS, ON_CPUS, OWN_ALGOS, is_of_libraries
 from collbench.util.errors import UsageError
 from collbench.util.units import format_size
 
@@ -45,11 +46,15 @@ class Sweep:
         return (knob.default,) if is_of_libraries(knob) else self.values(knob.name)
 
     @property
-    def has_gpus(self) -> bool:
-        """Whether a backend runs on GPUs."""
+    def is_on_gpus(self) -> bool:
+        """Whether the buffers of libraries that can have them in GPU memory are there: a backend
+        runs on GPUs, and where there are none, no other would measure the CPUs.
+        """
         from collbench.backends import FAMILY
 
-        return any(FAMILY.load(name).is_gpu for name in self.backend)
+        if not any(FAMILY.load(name).is_gpu for name in self.backend):
+            return False
+        return not set(ON_CPUS) & set(self.backend) or has_nvidia_gpus()
 
 
 def sizes_between(first: int, last: int, *, factor: float = 0, step: int = 0) -> tuple[int, ...]:
@@ -177,7 +182,7 @@ def _of_library(
     combination of the values that it was asked for and has.
     """
     least = dict(UNASKED)
-    if backend in BESIDE_GPUS and sweep.has_gpus:
+    if backend in BESIDE_GPUS and sweep.is_on_gpus:
         least["buffers"] = "gpu"
     for buffers in sweep.values("buffers") if "buffers" in forcible else (least["buffers"],):
         yield tuple({**least, "buffers": buffers}.values())

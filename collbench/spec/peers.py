@@ -41,6 +41,8 @@ OWN_ALGOS: dict[str, dict[str, tuple[str, ...]]] = {
 }
 # Libraries whose user buffers are in GPU memory where another backend of the sweep runs on GPUs.
 BESIDE_GPUS = ("mpi",)
+# Those whose user buffers are in host memory: beside them such a library is of use without GPUs.
+ON_CPUS = ("cpu", "gloo")
 
 
 def is_of_libraries(knob: Knob) -> bool:

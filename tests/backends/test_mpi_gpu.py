@@ -8,6 +8,7 @@ import pytest
 
 from collbench.backends.base import Batch, GpuOptions
 from collbench.backends.mpi import backend, gpu
+from collbench.bench import sweep
 from collbench.bench.sweep import Sweep, cases
 from collbench.cli import run
 from collbench.launch.local import LocalGroup
@@ -73,10 +74,18 @@ def buffers_of(*backends: str) -> dict[str, str]:
     return {one.backend: one.buffers for one in found if one.backend != "nccl"}
 
 
-def test_its_buffers_are_where_the_others_have_theirs() -> None:
+@pytest.mark.parametrize("has_gpus", [True, False])
+def test_its_buffers_are_where_the_others_have_theirs(
+    monkeypatch: pytest.MonkeyPatch, has_gpus: bool
+) -> None:
+    """On a host without GPUs that is the memory of the host if anything else can run there."""
+    monkeypatch.setattr(sweep, "has_nvidia_gpus", lambda: has_gpus)
     assert buffers_of("cpu", "mpi") == {"cpu": "plain", "mpi": "plain"}
     assert buffers_of("mpi", "nccl") == {"mpi": "gpu"}
-    assert buffers_of("cuda", "mpi", "gloo") == {"cuda": "plain", "mpi": "gpu", "gloo": "plain"}
+    assert buffers_of("cuda", "mpi", "gloo") == {
+        **{"cuda": "plain", "gloo": "plain"},
+        "mpi": "gpu" if has_gpus else "plain",
+    }
 
 
 def test_in_gpu_memory_its_ranks_come_last_and_need_no_host_memory() -> None:
