@@ -33,7 +33,6 @@ from collbench.planning.protocols import FAMILY as PROTOCOLS
 from collbench.report.tables.run import RunOf, head_lines, tail_lines
 from collbench.report.tables.sweep import SweepTable, best_lines, ceiling_lines, table_of
 from collbench.results.record import Record, Writer, read
-from collbench.results.runs import NEWEST
 from collbench.schedules.algorithms import FAMILY as ALGORITHMS
 from collbench.spec.case import Case
 from collbench.spec.knobs import AXES, KNOB, KNOBS
@@ -190,6 +189,8 @@ def _drive(
         except KeyboardInterrupt:
             if isinstance(csv, Path):
                 remark(f"The rows that were measured are in {csv}: --resume goes on from there.")
+            elif name := kept.saved_as():
+                remark(f"The rows that were measured are saved: collbench compare {name}")
             raise
         return _exit_code(records, is_part=len(runs[-1].points) < len(points))
 
@@ -301,8 +302,8 @@ def _measure(
             run.close()
     if kept.problem:
         remark(f"The run is not saved: {kept.problem}.")
-    saved_as = NEWEST if kept.is_saved else ""
-    tail = tail_lines(records, time.monotonic() - start_s, saved_as, width(out))
+    seconds = time.monotonic() - start_s
+    tail = tail_lines(records, len(runs), seconds, kept.saved_as(), width(out))
     for lines in (best_lines(records, table, width(out)), ceiling_lines(records), tail):
         if lines:
             say("\n" + "\n".join(lines), file=out)

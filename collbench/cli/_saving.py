@@ -50,10 +50,9 @@ class SavedSweep:
         """Whether any row was wrong."""
         return self._wrong > 0
 
-    @property
-    def is_saved(self) -> bool:
-        """Whether the rows can be read again."""
-        return self._keeper.is_saved
+    def saved_as(self) -> str:
+        """The name by which the rows can be read again, or an empty text."""
+        return self._keeper.saved_as()
 
     @property
     def problem(self) -> str:

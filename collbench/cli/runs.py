@@ -16,6 +16,7 @@ from collbench.util.units import format_duration
 
 _MOST_SHOWN = 20
 _LEAST_TITLE = 20
+_SIGNALLED = 128  # exit codes beyond are of runs that a signal ended
 
 
 @click.command(name="runs", cls=StrictCommand)
@@ -74,15 +75,23 @@ def _cells(run: SavedRun) -> list[str]:
     started = facts.started
     with suppress(ValueError):
         started = f"{datetime.fromisoformat(facts.started).astimezone():%Y-%m-%d %H:%M}"
-    ended = "" if facts.exit_code >= 0 else "cut off: "
     return [
         f"@{run.number}",
         started,
         f"{facts.rows}" if facts.exit_code >= 0 else "?",
         f"{facts.wrong}" if facts.exit_code >= 0 else "?",
         format_duration(facts.seconds) if facts.seconds else "?",
-        ended + facts.title,
+        _ended(facts.exit_code) + facts.title,
     ]
+
+
+def _ended(exit_code: int) -> str:
+    """How a run ended, an empty text if it reached its end."""
+    if exit_code < 0:
+        return "cut off: "
+    if exit_code > _SIGNALLED:
+        return "interrupted: "
+    return "failed: " if exit_code > 1 else ""
 
 
 def _cut(text: str, room: int) -> str:

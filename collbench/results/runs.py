@@ -15,7 +15,6 @@ from collbench.util.errors import CollbenchError, UsageError
 from collbench.util.files import write_whole
 from collbench.util.reading import parse_json, read_bytes
 
-NEWEST = "@1"
 _ROWS, _FACTS, _MACHINE, _HEALTH = "rows.csv", "run.json", "machine.json", "health.json"
 _MOST_FACTS_BYTES = 1 << 20
 
@@ -79,10 +78,13 @@ class Keeper:
         self._writer: Writer | None = None
         self._waived: list[Record] = []
 
-    @property
-    def is_saved(self) -> bool:
-        """Whether there is anything to read again."""
-        return self._writer is not None and not self.problem
+    def saved_as(self) -> str:
+        """The name of the run as it is now, or an empty text if nothing can be read again. A sweep
+        that began later is newer, even if it has ended.
+        """
+        if self._writer is None or self.problem:
+            return ""
+        return next((f"@{run.number}" for run in saved_runs() if run.folder.name == self._name), "")
 
     def keep(self, record: Record) -> None:
         """Save a row."""
@@ -102,10 +104,14 @@ class Keeper:
     def _begin(self) -> Writer:
         folder = folder_of_runs() / self._name
         folder.mkdir(mode=0o700, parents=True)
-        _write(folder / _FACTS, self.facts)
-        if self._machine:
-            write_whole(folder / _MACHINE, self._machine.encode())
-        return Writer(folder / _ROWS)
+        try:
+            _write(folder / _FACTS, self.facts)
+            if self._machine:
+                write_whole(folder / _MACHINE, self._machine.encode())
+            return Writer(folder / _ROWS)
+        except (OSError, CollbenchError):
+            shutil.rmtree(folder, ignore_errors=True)
+            raise
 
     def finish(self, facts: RunFacts, health: str = "") -> None:
         """Close the rows and say how the run ended, and how the machine was."""

@@ -1,5 +1,6 @@
 """Sweeps are saved without being asked, listed, and read again by number."""
 
+import errno
 import json
 from dataclasses import replace
 from pathlib import Path
@@ -11,6 +12,7 @@ import pytest
 
 from collbench.cli import cli, run
 from collbench.cli._saving import saved
+from collbench.results import runs as runs_module
 from collbench.results.record import read
 from collbench.results.runs import saved_runs
 from tests.support.commands import MODEL
@@ -126,11 +128,40 @@ def test_what_is_no_run_is_left_out(state: Path) -> None:
     assert len(saved_runs()) == 1
 
 
-def test_a_run_that_was_cut_off_says_so(capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize(
+    ("exit_code", "said"), [(-1, "cut off: "), (130, "interrupted: "), (4, "failed: "), (1, "")]
+)
+def test_a_run_that_did_not_end_says_so(
+    exit_code: int, said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert sweep() == 0
     (one,) = saved_runs()
     facts = json.loads((one.folder / "run.json").read_text())
-    (one.folder / "run.json").write_text(json.dumps({**facts, "exit_code": -1, "rows": 0}))
+    (one.folder / "run.json").write_text(json.dumps({**facts, "exit_code": exit_code, "rows": 0}))
     capsys.readouterr()
     assert run(["runs"]) == 0
-    assert "cut off: allreduce" in capsys.readouterr().out
+    assert f" s  {said}allreduce" in capsys.readouterr().out
+
+
+def test_a_sweep_that_ends_after_a_newer_one_has_another_number() -> None:
+    assert sweep() == 0
+    record = read(saved_runs()[0].rows)[0]
+    runs: list[Any] = [SimpleNamespace(points=[], run_id=name) for name in ("older", "newer")]
+    with click.Context(cli, obj=("sweep",)), saved(runs[:1], [], []) as older:
+        older.keep(record)
+        assert older.saved_as() == "@1"
+        with saved(runs[1:], [], []) as newer:
+            newer.keep(record)
+        assert (newer.saved_as(), older.saved_as()) == ("@1", "@2")
+
+
+def test_a_run_whose_beginning_cannot_be_saved_leaves_no_folder(
+    state: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(runs_module, "write_whole", full)
+    assert sweep() == 0
+    assert "The run is not saved: " in capsys.readouterr().err
+    assert list((state / "collbench" / "runs").iterdir()) == []

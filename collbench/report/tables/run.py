@@ -135,10 +135,13 @@ def _versions(run: RunOf) -> str:
     return f"versions: {'; '.join([own, *texts])}" if run.is_timed else ""
 
 
-def tail_lines(records: Sequence[Record], seconds: float, saved_as: str, columns: int) -> list[str]:
-    """The lines below the rows and the tables: how many rows, what was wrong, the highest rate and
-    the lowest time of ours among those that are no noise, the speedup over the best library, the
-    jitter of launches that were timed one by one, and where the rows are.
+def tail_lines(
+    records: Sequence[Record], runs: int, seconds: float, saved_as: str, columns: int
+) -> list[str]:
+    """The lines below the rows and the tables: how many rows, each of how many runs, what was
+    wrong, the highest rate and the lowest time of ours among those that are no noise, the speedup
+    over the best library, the jitter of launches that were timed one by one, and where the rows
+    are.
     """
     measured = [row for row in records if row.status != "waived"]
     if not measured:
@@ -146,7 +149,9 @@ def tail_lines(records: Sequence[Record], seconds: float, saved_as: str, columns
     compared = [row for row in measured if row.wrong is not None]
     wrong = sum(int(row.wrong or 0) for row in compared)
     failed = sum(row.status == "error" for row in measured)
-    parts = [f"{len(measured)} row{'s' * (len(measured) != 1)}"]
+    is_predicted = all("modelled" in row.notes for row in measured)
+    of_runs = f" of {runs} runs" if runs > 1 else ""
+    parts = [f"{len(measured)} row{'s' * (len(measured) != 1)}{of_runs}"]
     if waived := len(records) - len(measured):
         parts.append(f"{waived} waived")
     if failed:
@@ -156,14 +161,17 @@ def tail_lines(records: Sequence[Record], seconds: float, saved_as: str, columns
     elif compared:
         parts += [f"every element of {len(compared)} compared", f"{wrong} wrong"]
     else:
-        is_predicted = all("modelled" in row.notes for row in measured)
         parts.append("all predicted" if is_predicted else "no element compared")
     lines = [f"{', '.join(parts)}, {format_duration(seconds)}."]
     lines += _extremes(
         [
             row
             for row in measured
-            if row.status == "ok" and not is_peer(row.backend) and "noisy" not in row.notes
+            if row.status == "ok"
+            and not is_peer(row.backend)
+            and "noisy" not in row.notes
+            # a prediction is no result beside what was measured
+            and ("modelled" not in row.notes or is_predicted)
         ]
     )
     lines += _speedup(records)
