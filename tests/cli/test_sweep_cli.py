@@ -12,6 +12,7 @@ import pytest
 from collbench.backends.cpu.interpreter import Runner
 from collbench.cli import run
 from collbench.machine.host import has_nvidia_gpus
+from collbench.report.tables.run import tail_lines
 from collbench.results.distribution import launches_of
 from collbench.results.record import Record, header, read, to_line
 from tests.support.commands import MODEL, ONE_REPEAT, invoke
@@ -79,6 +80,30 @@ def test_a_sweep_says_what_it_measures_and_what_came_of_it(
         "Lowest time: 51.4 us, ring at 1M.",
     ]
     assert saved_as == "Saved as @1: collbench compare @1"
+
+
+def test_a_prediction_is_no_result_beside_what_was_measured(
+    capfd: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    file = tmp_path / "out.csv"
+    code, *_ = invoke(capfd, *MODEL, "--algo", "ring", "--sizes", "1M", "--csv", str(file))
+    (predicted,) = read(file)
+    measured = replace(predicted, backend="cpu", notes="", wrong=0, busbw_gbs=1.0, time_us=1000.0)
+    lines = tail_lines([predicted, measured], 1, 2.0, "", 80)
+    assert code == 0
+    assert lines[0] == "2 rows, every element of 1 compared, 0 wrong, 2 s."
+    assert lines[1:] == [
+        "Highest bus bandwidth: 1.00 GB/s, ring at 1M.",
+        "Lowest time: 1000 us, ring at 1M.",
+    ]
+
+
+def test_columns_are_as_wide_as_their_values(capfd: pytest.CaptureFixture[str]) -> None:
+    given = ("--algo", "ring", "--sizes", "1K,1000003", "--dtype", "int8,float8_e4m3fn")
+    _, out, _ = invoke(capfd, "sweep", "--backend", "model", *given)
+    heads, *rows = [line for line in out.splitlines() if line[:1] == " "][:5]
+    assert {row.index("ring") for row in rows} == {heads.index("algo")}
+    assert {len(row) for row in rows} == {heads.index("notes") + len("modelled")}
 
 
 @pytest.mark.parametrize(

@@ -50,11 +50,12 @@ class SweepTable:
     has_ceilings: bool = False
     has_launch_times: bool = False
     algo_width: int = 9
+    size_width: int = 6
 
     def heading(self) -> str:
         """The line above the rows."""
         cells = [
-            f"{'size':>6}",
+            f"{'size':>{self.size_width}}",
             f"{'algo':<{self.algo_width}}",
             *[f"{knob.short:<{knob.width}}" for knob in self.knobs],
             f"{'time us':>9}",
@@ -73,7 +74,7 @@ class SweepTable:
     def line(self, record: Record) -> str:
         """One row; what was not measured has its reason."""
         cells = [
-            f"{format_size(record.size_bytes):>6}",
+            f"{format_size(record.size_bytes):>{self.size_width}}",
             f"{record.algo:<{self.algo_width}}",
             *[f"{self._knob(record, knob):<{knob.width}}" for knob in self.knobs],
         ]
@@ -110,7 +111,8 @@ class SweepTable:
     def _line_of(self, rows: Sequence[Record]) -> str:
         sizes = sorted({row.size_bytes for row in rows})
         algo = replace(KNOB["algo"], width=self.algo_width)
-        cells = [f"{'-'.join(map(format_size, dict.fromkeys((sizes[0], sizes[-1])))):>6}"]
+        span = "-".join(map(format_size, dict.fromkeys((sizes[0], sizes[-1]))))
+        cells = [f"{span:>{self.size_width}}"]
         for knob in (algo, *self.knobs):
             texts = {self._knob(row, knob) for row in rows}
             cells.append(f"{texts.pop() if len(texts) == 1 else '*':<{knob.width}}")
@@ -150,14 +152,22 @@ def table_of(
         for knob in _SHOWN
         if len({getattr(case, knob.name) for case in requested if not is_peer(case.backend)}) > 1
     )
+    knobs = [knob for knob in _SHOWN if knob.name in swept or varies(knob)]
     return SweepTable(
-        knobs=tuple(knob for knob in _SHOWN if knob.name in swept or varies(knob)),
+        knobs=tuple(replace(knob, width=_width_of(knob, requested)) for knob in knobs),
         swept=swept,
         is_wide=columns >= BOUNDS_COLUMNS,
         has_ceilings=has_ceilings,
         has_launch_times=has_launch_times,
         algo_width=max([9, *(len(case.algo) for case in resolved)]),
+        size_width=max([6, *(len(format_size(case.size_bytes)) for case in requested)]),
     )
+
+
+def _width_of(knob: Knob, cases: Sequence[Case]) -> int:
+    """The width of the column of a knob, as long as its longest text."""
+    values = {getattr(case, knob.name) for case in cases}
+    return max([knob.width, *(len(knob.text(value)) for value in values)])
 
 
 def ceiling_lines(records: Sequence[Record]) -> list[str]:
