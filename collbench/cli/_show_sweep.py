@@ -147,16 +147,16 @@ def _screen(
 
 
 def _left_s(total_s: float, done_s: float, elapsed_s: float) -> float:
-    """Seconds left: at first by the estimate, more and more by what was measured.
+    """Seconds left: at first by the estimate, from a third on by what was measured.
 
     The first rows may take long for what is not repeated, as compiling.
 
-    >>> round(_left_s(total_s=60, done_s=1, elapsed_s=12)), _left_s(60, 60, 90)
-    (70, 0.0)
+    >>> round(_left_s(total_s=60, done_s=1, elapsed_s=12)), _left_s(60, 30, 90), _left_s(60, 60, 90)
+    (91, 90.0, 0.0)
     """
-    share = min(1.0, done_s / max(total_s, 1e-9))
+    weight = min(1.0, 3 * done_s / max(total_s, 1e-9))
     pace = elapsed_s / done_s if done_s else 1.0
-    return max(0.0, total_s - done_s) * (share * pace + 1 - share)
+    return max(0.0, total_s - done_s) * (weight * pace + 1 - weight)
 
 
 def show_points(
