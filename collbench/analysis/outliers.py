@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 from collbench.analysis.best import Summary, configurations
 from collbench.analysis.rows import DISTURBED, Row
+from collbench.results.statistics import is_noisy
 
 # Times the time expected from the neighbours of a point: a choice, not a measurement.
 FAR_FROM_CURVE = 1.5
@@ -66,8 +67,10 @@ def suspects(summary: Summary) -> list[Suspect]:
 def _spread(row: Row) -> str:
     """Why the repeats of a row are hard to compare."""
     notes = [word for word in row.notes.split() if word.startswith(DISTURBED)]
+    if not notes and not is_noisy(row.times_us):
+        notes = ["other processes were busy"]
     if len(row.times_us) == 1:
-        return ", ".join([*notes, f"one repeat of {row.times_us[0]:.4g} us among other processes"])
+        return ", ".join([*notes, f"one repeat of {row.times_us[0]:.4g} us"])
     spread = f"repeats {min(row.times_us):.4g} to {max(row.times_us):.4g} us"
     return ", ".join([*notes, spread])
 

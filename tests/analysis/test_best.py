@@ -233,7 +233,7 @@ def test_a_single_row_that_is_noise_is_one() -> None:
     said = text_of(frame(row((9.0,), notes="noisy")))
     assert said.startswith("The time is noise: it is not certain.")
     assert "other processes were busy in 1 row\n" in said
-    assert "one repeat of 9 us among other processes" in said
+    assert "other processes were busy, one repeat of 9 us" in said
 
 
 def test_one_configuration_of_each_size_can_be_noise_too() -> None:
