@@ -68,9 +68,8 @@ def judge(number: Measured, expectations: Sequence[Expectation]) -> Finding:
     value, unit = number.value, number.unit
     graded = [(_verdict(number, one), _share(value, unit, one.value), one) for one in expectations]
     if not graded:
-        return Finding(
-            name=number.name, verdict="PASS", unit=unit, value=value, detail="no reference yet"
-        )
+        detail = "no reference yet" + ", noise" * number.is_noisy
+        return Finding(name=number.name, verdict="PASS", unit=unit, value=value, detail=detail)
     verdict, share, worst = min(graded, key=lambda grade: (SEVERITY.index(grade[0]), grade[1]))
     if verdict == "FAIL" and number.is_noisy:
         verdict = "WARN"

@@ -53,8 +53,11 @@ def test_repeats_that_disagree_and_noise_do_not_fail(
     assert (found.verdict, found.detail) == (verdict, "~60%" if is_noisy else "60%")
 
 
-def test_without_expectation_it_passes_and_says_so() -> None:
-    found = judge(Measured(name="x", value=1.0, unit="us"), [])
+@pytest.mark.parametrize(
+    ("is_noisy", "detail"), [(False, "no reference yet"), (True, "no reference yet, noise")]
+)
+def test_without_expectation_it_passes_and_says_so(is_noisy: bool, detail: str) -> None:
+    found = judge(Measured(name="x", value=1.0, unit="us", is_noisy=is_noisy), [])
     assert (found.verdict, found.expected) == ("PASS", None)
-    assert found.detail == "no reference yet"
+    assert found.detail == detail
     assert counts_text([found]) == "1 passed, 0 warnings, 0 failed"
