@@ -118,6 +118,8 @@ class SweepTable:
 
     def _knob(self, record: Record, knob: Knob) -> str:
         value = getattr(record, knob.name)
+        if knob.backends:  # of a library, too, what it heeds
+            return knob.text(value) if record.backend in knob.backends else ""
         is_unasked = is_peer(record.backend) and value == UNASKED.get(knob.name)
         return "" if is_unasked and knob.name != "algo" else knob.text(value)
 
