@@ -5,7 +5,7 @@ are record.KINDS.
 import io
 import math
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from collbench.results.distribution import histogram_text, parse_histogram
@@ -27,7 +27,9 @@ from collbench.spec.knobs import KNOB, Value
 from collbench.util.errors import UsageError
 
 if TYPE_CHECKING:
+    import numpy as np
     import pandas as pd
+    from numpy.typing import NDArray
 
 _ROWS_AT_ONCE = 20_000
 _BYTES_AT_ONCE = 1 << 20
@@ -61,6 +63,21 @@ def frame_of(records: Sequence[Record]) -> "pd.DataFrame":
         else:
             columns[name] = pd.Series(values, dtype=str)
     return pd.DataFrame(columns, columns=list(COLUMNS))
+
+
+def numbers_of(frame: "pd.DataFrame", names: Iterable[str]) -> "NDArray[np.int64]":
+    """Of each row the number of what it has in some columns, counted from 0 in the order of the
+    rows: rows that agree there have the same number.
+    """
+    import numpy as np
+    import pandas as pd
+
+    numbers = np.zeros(len(frame), dtype=np.int64)
+    for name in names:
+        codes, values = frame[name].factorize()
+        if len(values) > 1:
+            numbers = pd.factorize(numbers * len(values) + codes)[0].astype(np.int64, copy=False)
+    return numbers
 
 
 def texts_of(frame: "pd.DataFrame", name: str) -> list[str]:
