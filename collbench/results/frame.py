@@ -21,6 +21,7 @@ from collbench.results.record import (
     STATUSES,
     Record,
     columns_of,
+    named,
     parse,
 )
 from collbench.spec.knobs import KNOB, Value
@@ -37,11 +38,13 @@ _NOT_PRINTED = bytes([*range(10), *range(11, 32), 127])  # of ASCII, but line en
 _TYPES: dict[str, type] = {
     name: int if name in INTEGERS else float if name in FLOATS else object for name in COLUMNS
 }
+_REPEATING = named("text", "status")  # columns in which many rows have the same text
 
 
 def frame_of(records: Sequence[Record]) -> "pd.DataFrame":
-    """The rows as a table of record.COLUMNS: int64, float64 with NaN for what is missing, text
-    (repeats and histograms as in a cell of the file). Raises OverflowError above 64 bits.
+    """The rows as a table of record.COLUMNS: int64, float64 with NaN for what is missing, texts as
+    categories, and repeats and histograms as in a cell of the file. Raises OverflowError above 64
+    bits.
     """
     import pandas as pd
 
@@ -61,8 +64,13 @@ def frame_of(records: Sequence[Record]) -> "pd.DataFrame":
         elif KINDS[name] == "histogram":
             columns[name] = pd.Series([histogram_text(value) for value in values], dtype=str)
         else:
-            columns[name] = pd.Series(values, dtype=str)
+            columns[name] = pd.Series(values, dtype=str).astype("category")
     return pd.DataFrame(columns, columns=list(COLUMNS))
+
+
+def with_strings(frame: "pd.DataFrame") -> "pd.DataFrame":
+    """The rows with categories as texts, which can be changed, and combined with other files'."""
+    return frame.astype(dict.fromkeys(frame.select_dtypes("category").columns, str))
 
 
 def numbers_of(frame: "pd.DataFrame", names: Iterable[str]) -> "NDArray[np.int64]":
@@ -93,12 +101,14 @@ def is_plain(data: bytes) -> bool:
     return all(len(part.translate(None, _NOT_PRINTED)) == len(part) for part in parts)
 
 
-def read_frame(name: str, data: bytes) -> "pd.DataFrame":
-    """The rows of our CSV, which ends with a line end. Raises UsageError with the place."""
+def read_frame(name: str, data: bytes, *, has_plain_cells: bool = False) -> "pd.DataFrame":
+    """The rows of our CSV, which ends with a line end. has_plain_cells: its data is_plain. Raises
+    UsageError with the place.
+    """
     import pandas as pd
 
     try:
-        return _by_pandas(data)
+        return _by_pandas(data, has_plain_cells=has_plain_cells)
     # ParserError and UnicodeDecodeError are ValueErrors
     except (ValueError, OverflowError, RuntimeWarning, pd.errors.ParserWarning):
         pass
@@ -108,7 +118,7 @@ def read_frame(name: str, data: bytes) -> "pd.DataFrame":
         raise UsageError(f"{name}: {error}", "mend or delete that line") from None
 
 
-def _by_pandas(data: bytes) -> "pd.DataFrame":
+def _by_pandas(data: bytes, *, has_plain_cells: bool) -> "pd.DataFrame":
     """The table by pandas' own parser, which is fast. Raises ValueError, OverflowError or
     a warning if a cell is not what its column holds.
     """
@@ -119,9 +129,11 @@ def _by_pandas(data: bytes) -> "pd.DataFrame":
     if schema is None:
         raise ValueError("other columns")
     # the columns are filled part by part: pandas itself would take twice their memory
-    room, has_plain_cells = data.count(b"\n"), is_plain(data)
+    room = data.count(b"\n")
+    names = columns_of(schema)
+    texts: dict[str, list[pd.Categorical]] = {name: [] for name in names if name in _REPEATING}
     arrays: dict[str, np.ndarray[Any, Any]] = {
-        name: np.empty(room, dtype=_TYPES[name]) for name in columns_of(schema)
+        name: np.empty(room, dtype=_TYPES[name]) for name in names if name not in texts
     }
     rows = 0
     with warnings.catch_warnings():
@@ -134,12 +146,15 @@ def _by_pandas(data: bytes) -> "pd.DataFrame":
             index_col=False,
             keep_default_na=False,
             na_values={name: [""] for name in FLOATS},
-            dtype={name: str if kind is object else kind for name, kind in _TYPES.items()},
+            dtype={
+                name: "category" if name in _REPEATING else str if kind is object else kind
+                for name, kind in _TYPES.items()
+            },
         ):
+            for name, parts in texts.items():
+                parts.append(part[name].array)
             for name, array in arrays.items():
-                if not (has_plain_cells and KINDS[name] == "text") and not _is_sound(
-                    part[name], name
-                ):
+                if not _is_sound(part[name], name):
                     raise ValueError(name)
                 array[rows : rows + len(part)] = part[name].to_numpy()
             rows += len(part)
@@ -148,33 +163,55 @@ def _by_pandas(data: bytes) -> "pd.DataFrame":
     if not (arrays["schema"][:rows] == schema).all():
         raise ValueError("another schema")
     arrays["schema"][:] = SCHEMA
-    for name in set(COLUMNS) - set(arrays):
-        value: np.ndarray[Any, Any] = np.array(_value_of_older(name), dtype=_TYPES[name])
-        arrays[name] = np.broadcast_to(value, rows)  # takes no memory
-    columns = {
-        name: pd.Series(
-            arrays[name][:rows], dtype=str if _TYPES[name] is object else None, copy=False
-        )
-        for name in COLUMNS
-    }
+    columns: dict[str, pd.Series[Any]] = {}
+    for name in COLUMNS:
+        if name in texts:
+            columns[name] = _category(data, name, texts.pop(name))
+        elif name in arrays:
+            columns[name] = pd.Series(
+                arrays[name][:rows], dtype=str if _TYPES[name] is object else None, copy=False
+            )
+        else:
+            columns[name] = _column_of_older(name, rows)
     return pd.DataFrame(columns, copy=False)
 
 
-def _value_of_older(name: str) -> Value | float:
-    """What a row of a schema before that column has there."""
+def _category(data: bytes, name: str, parts: "list[pd.Categorical]") -> "pd.Series[Any]":
+    """A column from its parts, with each text once. Raises ValueError if one may not be there."""
+    import pandas as pd
+
+    if all(part.categories.dtype.kind == "O" for part in parts):
+        joined = pd.api.types.union_categoricals(parts, sort_categories=True)
+        column = pd.Series(joined, copy=False)
+    else:  # as of version 3.1 pandas takes a part for numbers where all texts of it look like some
+        file = io.BytesIO(data)
+        frame = pd.read_csv(file, usecols=[name], index_col=False, keep_default_na=False, dtype=str)
+        column = frame[name].astype("category")
+    is_status = KINDS[name] == "status"  # other texts are read as Record shows them
+    for text in column.cat.categories:
+        if text not in STATUSES if is_status else not text.isprintable():
+            raise ValueError(name)
+    return column
+
+
+def _column_of_older(name: str, rows: int) -> "pd.Series[Any]":
+    """What rows of a schema before that column have there, in next to no memory."""
+    import numpy as np
+    import pandas as pd
+
+    value: Value | float = math.nan if name in FLOATS else ""
     if name in KNOB:
-        default: Value = KNOB[name].default
-        return default
-    return math.nan if name in FLOATS else ""
+        value = KNOB[name].default
+    if name in _REPEATING:
+        codes = np.zeros(rows, dtype=np.int8)
+        return pd.Series(pd.Categorical.from_codes(codes, pd.Index([str(value)])), copy=False)
+    array: np.ndarray[Any, Any] = np.broadcast_to(np.array(value, dtype=_TYPES[name]), rows)
+    return pd.Series(array, dtype=str if _TYPES[name] is object else None, copy=False)
 
 
 def _is_sound(cells: "pd.Series", name: str) -> bool:
     """Whether all cells are empty, where they may be, or what the column holds."""
     kind = KINDS[name]
-    if kind == "text":  # others are read as Record shows them
-        return all(text.isprintable() for text in cells.unique())
-    if kind == "status":
-        return bool(cells.isin(STATUSES).all())
     if kind == "count":
         return bool((cells.isna() | (cells % 1 == 0)).all())
     if kind == "times":

@@ -17,7 +17,9 @@ def is_mine(data: bytes) -> bool:
     return data.startswith(BEGINNING)
 
 
-def read(data: bytes, name: str) -> tuple["pd.DataFrame", tuple[str, ...]]:
+def read(
+    data: bytes, name: str, *, has_plain_cells: bool
+) -> tuple["pd.DataFrame", tuple[str, ...]]:
     """All rows, and remarks for the reader. Raises UsageError with the place."""
     if b"\n" not in data:  # ends of lines of an old Mac
         data = data.replace(b"\r", b"\n")
@@ -27,7 +29,7 @@ def read(data: bytes, name: str) -> tuple["pd.DataFrame", tuple[str, ...]]:
         if len(whole) == len(data)
         else (f"the last line (line {data.count(bytes([10])) + 1}) is cut and left out",)
     )
-    frame = read_frame(name, whole)
+    frame = read_frame(name, whole, has_plain_cells=has_plain_cells)
     if frame.empty:
         raise UsageError(f"{name} has no rows", "the sweep that wrote it may have failed")
     devices = sorted(
