@@ -16,6 +16,7 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from collbench.results.distribution import histogram_text
+from collbench.results.frame import distinct_values
 from collbench.results.record import CONDITIONS, Record
 from collbench.results.statistics import NOISY_SPREAD, Interval, interval, is_noisy
 from collbench.spec.knobs import BY_STAGE, KNOB, UNASKED
@@ -277,8 +278,9 @@ def rows_of(frame: "pd.DataFrame", *, is_last_use: bool = False) -> list[Row]:
     has_launches = bool(frame["max_us"].notna().any())
     for name in () if has_launches or not is_last_use else Launches._fields:
         frame.pop(name)
-    tasks = _shared(frame, Task, is_last_use=is_last_use)
-    methods = _shared(frame, Method, is_last_use=is_last_use)
+    tasks, methods = _shared(frame, Task), _shared(frame, Method)
+    for name in (*Task._fields, *Method._fields) if is_last_use else ():
+        frame.pop(name)
     rows: list[Row] = []
     for first in range(0, len(tasks), _ROWS_AT_ONCE):
         here = slice(first, first + _ROWS_AT_ONCE)
@@ -286,8 +288,9 @@ def rows_of(frame: "pd.DataFrame", *, is_last_use: bool = False) -> list[Row]:
             _values(frame[name].iloc[here], is_shared=name in _RECURRING)
             for name in (*_NUMBERS, "repeat_times_us")
         )
-        times = _times_of(repeats, time_us)
-        chosen_by, is_noise = map(_choosing_time, times), map(_is_noise, methods[here], times)
+        times, may_disagree = _times_of(repeats, time_us)
+        chosen_by = map(_choosing_time, times)
+        is_noise = map(_is_noise, methods[here], times, may_disagree)
         rates.append(_launches_of(frame, here) if has_launches else [_NO_LAUNCHES] * len(times))
         columns = (tasks[here], methods[here], sizes, time_us, *rates, times, chosen_by, is_noise)
         rows += map(Row._make, zip(*columns, strict=True))
@@ -305,20 +308,11 @@ def _values(column: "pd.Series[Any]", *, is_shared: bool = False) -> list[Any]:
     return [known[place] for place in places.tolist()]
 
 
-def _shared(frame: "pd.DataFrame", kind: type[Shared], *, is_last_use: bool) -> list[Shared]:
+def _shared(frame: "pd.DataFrame", kind: type[Shared]) -> list[Shared]:
     """Of each row its task or its method; equal ones are one object."""
-    columns = [frame.pop(name) if is_last_use else frame[name] for name in kind._fields]
-    known: dict[tuple[object, ...], Shared] = {}
-    shared: list[Shared] = []
-    for first in range(0, len(frame), _ROWS_AT_ONCE):
-        here = [_values(one.iloc[first : first + _ROWS_AT_ONCE]) for one in columns]
-        for values in zip(*here, strict=True):
-            one = known.get(values)
-            if one is None:
-                one = kind._make(values)
-                known[one] = one
-            shared.append(one)
-    return shared
+    values, numbers = distinct_values(frame, kind._fields)
+    known = list(map(kind._make, values))
+    return [known[number] for number in numbers]
 
 
 def _launches_of(frame: "pd.DataFrame", here: slice) -> list[Launches]:
@@ -331,15 +325,29 @@ def _launches_of(frame: "pd.DataFrame", here: slice) -> list[Launches]:
     ]
 
 
-def _times_of(repeats: Sequence[str], times: Iterable[float]) -> list[tuple[float, ...]]:
-    """The repeats of each row, or else its time."""
-    counts = [text.count(";") + 1 if text else 0 for text in repeats]
-    every = iter(map(float, ";".join(filter(None, repeats)).split(";")) if any(counts) else ())
-    return [
+def _times_of(
+    repeats: Sequence[str], times: Sequence[float]
+) -> tuple[list[tuple[float, ...]], list[bool]]:
+    """The repeats of each row, or else its time; and whether they differ by so much that they may
+    be noisy.
+    """
+    import numpy as np
+
+    counts = np.array([text.count(";") + 1 if text else 0 for text in repeats], dtype=np.intp)
+    numbers = np.fromstring(";".join(filter(None, repeats)), sep=";")
+    first = np.cumsum(counts) - counts
+    may_disagree = np.zeros(len(counts), dtype=np.bool_)
+    timed = np.flatnonzero(counts)
+    if len(timed):
+        fastest, slowest = (of.reduceat(numbers, first[timed]) for of in (np.minimum, np.maximum))
+        may_disagree[timed] = slowest > _AGREEMENT * fastest
+    every = iter(numbers.tolist())
+    every_time = [
         # NaN differs from itself
         tuple(islice(every, count)) if count else (time,) if time == time else ()
-        for count, time in zip(counts, times, strict=True)
+        for count, time in zip(counts.tolist(), times, strict=True)
     ]
+    return every_time, may_disagree.tolist()
 
 
 def row_of(record: Record) -> Row:
@@ -356,10 +364,8 @@ def row_of(record: Record) -> Row:
     return Row._make((task, method, *known, launches, times, choosing, is_noise))
 
 
-def _is_noise(method: Method, times: Sequence[float]) -> bool:
-    return method.has_note("noisy") or (
-        len(times) > 1 and max(times) > _AGREEMENT * min(times) and is_noisy(times)
-    )
+def _is_noise(method: Method, times: Sequence[float], may_disagree: bool = True) -> bool:
+    return method.has_note("noisy") or (may_disagree and len(times) > 1 and is_noisy(times))
 
 
 def _choosing_time(times: Sequence[float]) -> float:

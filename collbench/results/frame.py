@@ -88,6 +88,21 @@ def numbers_of(frame: "pd.DataFrame", names: Iterable[str]) -> "NDArray[np.int64
     return numbers
 
 
+def distinct_values(
+    frame: "pd.DataFrame", names: Sequence[str]
+) -> tuple[list[tuple[Any, ...]], list[int]]:
+    """What there is in some columns, each once, in the order of the rows; and of each row which of
+    these it has.
+    """
+    import numpy as np
+    import pandas as pd
+
+    numbers = numbers_of(frame, names)
+    first = np.flatnonzero(~pd.Series(numbers).duplicated().to_numpy())
+    columns = [frame[name].iloc[first].to_numpy().tolist() for name in names]
+    return list(zip(*columns, strict=True)), numbers.tolist()
+
+
 def texts_of(frame: "pd.DataFrame", name: str) -> list[str]:
     """The values of a column in order, as texts, without those that stand for nothing."""
     return [str(value) for value in sorted(frame[name].unique()) if value not in ("", 0)]
