@@ -9,7 +9,7 @@ such as the channels that the tool chose for a size, do not break a curve.
 
 import math
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import cache
 from itertools import islice
 from operator import attrgetter
@@ -276,11 +276,12 @@ def rows_of(frame: "pd.DataFrame", *, is_last_use: bool = False) -> list[Row]:
     is not in memory twice.
     """
     has_launches = bool(frame["max_us"].notna().any())
-    for name in () if has_launches or not is_last_use else Launches._fields:
-        frame.pop(name)
+    own = [*_NUMBERS, "repeat_times_us", *(Launches._fields if has_launches else ())]
+    if is_last_use:
+        _keep(frame, {*own, *Task._fields, *Method._fields})
     tasks, methods = _shared(frame, Task), _shared(frame, Method)
-    for name in (*Task._fields, *Method._fields) if is_last_use else ():
-        frame.pop(name)
+    if is_last_use:
+        _keep(frame, own)
     rows: list[Row] = []
     for first in range(0, len(tasks), _ROWS_AT_ONCE):
         here = slice(first, first + _ROWS_AT_ONCE)
@@ -294,9 +295,16 @@ def rows_of(frame: "pd.DataFrame", *, is_last_use: bool = False) -> list[Row]:
         rates.append(_launches_of(frame, here) if has_launches else [_NO_LAUNCHES] * len(times))
         columns = (tasks[here], methods[here], sizes, time_us, *rates, times, chosen_by, is_noise)
         rows += map(Row._make, zip(*columns, strict=True))
-    for name in frame.columns.tolist() if is_last_use else ():
-        frame.pop(name)
+    if is_last_use:
+        _keep(frame, ())
     return rows
+
+
+def _keep(frame: "pd.DataFrame", names: Collection[str]) -> None:
+    """Leave a frame with these columns only."""
+    for name in frame.columns.tolist():
+        if name not in names:
+            frame.pop(name)
 
 
 def _values(column: "pd.Series[Any]", *, is_shared: bool = False) -> list[Any]:
