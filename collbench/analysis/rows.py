@@ -412,10 +412,7 @@ def ratio(
     ]
     if not shared:
         return None
-    bounds = interval(shared)
-    return (
-        bounds if len(shared) > 1 else Interval(median=bounds.median, low=math.nan, high=math.nan)
-    )
+    return interval(shared) if len(shared) > 1 else Interval(shared[0], math.nan, math.nan)
 
 
 def by_workload(rows: Iterable[Row]) -> dict[Workload, dict[int, list[Row]]]:
@@ -486,10 +483,11 @@ def configuration(row: Row, knobs: Mapping[str, Sequence[str]]) -> tuple[object,
 
 def label(row: Row, knobs: Mapping[str, Sequence[str]], *, has_backend: bool = False) -> str:
     """A configuration in words: algorithm, protocol, and the knobs that were asked for."""
-    parts = [row.backend] if has_backend else []
-    parts += [row.algo, row.proto]
-    for name in knobs.get(row.backend, ()):
-        value = getattr(row, name)
+    method = row.method
+    parts = [method.backend] if has_backend else []
+    parts += [method.algo, method.proto]
+    for name in knobs.get(method.backend, ()):
+        value = getattr(method, name)
         if value != UNASKED[name]:
             parts.append(f"{KNOB[name].short} {KNOB[name].text(value)}")
     return " ".join(part for part in parts if part)
