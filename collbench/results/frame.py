@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 _ROWS_AT_ONCE = 20_000
 _BYTES_AT_ONCE = 1 << 20
-_NOT_PRINTED = bytes([*range(10), *range(11, 32), 127])  # of ASCII, but line ends
+_PRINTED = bytes(range(32, 127))  # of ASCII
 _TYPES: dict[str, type] = {
     name: int if name in INTEGERS else float if name in FLOATS else object for name in COLUMNS
 }
@@ -108,22 +108,25 @@ def texts_of(frame: "pd.DataFrame", name: str) -> list[str]:
     return [str(value) for value in sorted(frame[name].unique()) if value not in ("", 0)]
 
 
-def is_plain(data: bytes) -> bool:
-    """Whether data is ASCII that can be printed, but for line ends."""
-    if not data.isascii():
-        return False
-    parts = (data[at : at + _BYTES_AT_ONCE] for at in range(0, len(data), _BYTES_AT_ONCE))
-    return all(len(part.translate(None, _NOT_PRINTED)) == len(part) for part in parts)
+def plain_lines(data: bytes) -> int | None:
+    """How many line ends data has that is ASCII that can be printed else; None of other data."""
+    lines = 0
+    for at in range(0, len(data), _BYTES_AT_ONCE):
+        left = data[at : at + _BYTES_AT_ONCE].translate(None, _PRINTED)
+        if left.strip(b"\n"):
+            return None
+        lines += len(left)
+    return lines
 
 
-def read_frame(name: str, data: bytes, *, has_plain_cells: bool = False) -> "pd.DataFrame":
-    """The rows of our CSV, which ends with a line end. has_plain_cells: its data is_plain. Raises
-    UsageError with the place.
+def read_frame(name: str, data: bytes, lines: int | None = None) -> "pd.DataFrame":
+    """The rows of our CSV, which ends with a line end. lines: its plain_lines. Raises UsageError
+    with the place.
     """
     import pandas as pd
 
     try:
-        return _by_pandas(data, has_plain_cells=has_plain_cells)
+        return _by_pandas(data, lines)
     # ParserError and UnicodeDecodeError are ValueErrors
     except (ValueError, OverflowError, RuntimeWarning, pd.errors.ParserWarning):
         pass
@@ -133,7 +136,7 @@ def read_frame(name: str, data: bytes, *, has_plain_cells: bool = False) -> "pd.
         raise UsageError(f"{name}: {error}", "mend or delete that line") from None
 
 
-def _by_pandas(data: bytes, *, has_plain_cells: bool) -> "pd.DataFrame":
+def _by_pandas(data: bytes, lines: int | None) -> "pd.DataFrame":
     """The table by pandas' own parser, which is fast. Raises ValueError, OverflowError or
     a warning if a cell is not what its column holds.
     """
@@ -144,7 +147,7 @@ def _by_pandas(data: bytes, *, has_plain_cells: bool) -> "pd.DataFrame":
     if schema is None:
         raise ValueError("other columns")
     # the columns are filled part by part: pandas itself would take twice their memory
-    room = data.count(b"\n")
+    room = data.count(b"\n") if lines is None else lines
     names = columns_of(schema)
     texts: dict[str, list[pd.Categorical]] = {name: [] for name in names if name in _REPEATING}
     arrays: dict[str, np.ndarray[Any, Any]] = {
@@ -173,7 +176,7 @@ def _by_pandas(data: bytes, *, has_plain_cells: bool) -> "pd.DataFrame":
                     raise ValueError(name)
                 array[rows : rows + len(part)] = part[name].to_numpy()
             rows += len(part)
-    if has_plain_cells and rows != room - 1:
+    if lines is not None and rows != lines - 1:
         raise ValueError("a line end in a cell, or an empty line")
     if not (arrays["schema"][:rows] == schema).all():
         raise ValueError("another schema")
