@@ -15,7 +15,7 @@ plots and pages show its answer.
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from collbench.analysis.rows import (
     LEAST_GAIN,
@@ -61,8 +61,7 @@ SIMPLE_ALGORITHMS = (
 SIMPLE_PROTOCOLS = ("", "simple", "ll", "ll128")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Best:
+class Best(NamedTuple):
     """The best configuration of a workload at one size.
 
     leaders: the tied rows, the simplest first; one row unless certainty is "tie", and the fastest
@@ -299,16 +298,15 @@ def simplicity(row: Row, knobs: Mapping[str, Sequence[str]]) -> tuple[object, ..
     """The order in which tied rows lead: those that are not noise; the fewest knobs set; then
     SIMPLE_ALGORITHMS, SIMPLE_PROTOCOLS, and the smallest values of the knobs.
     """
-    values = [getattr(row, name) for name in knobs.get(row.backend, ())]
+    method = row.method
+    names = knobs.get(method.backend, ())
+    values = [getattr(method, name) for name in names]
     return (
         row.is_noise,
-        sum(
-            value != UNASKED[name]
-            for name, value in zip(knobs.get(row.backend, ()), values, strict=True)
-        ),
-        _rank(SIMPLE_ALGORITHMS, row.algo),
-        _rank(SIMPLE_PROTOCOLS, row.proto),
-        row.backend,
+        sum(value != UNASKED[name] for name, value in zip(names, values, strict=True)),
+        _rank(SIMPLE_ALGORITHMS, method.algo),
+        _rank(SIMPLE_PROTOCOLS, method.proto),
+        method.backend,
         values,
     )
 

@@ -1,8 +1,8 @@
 """The effect of each knob on the time, the rest as in the best configuration. Pure."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from operator import attrgetter, itemgetter
+from typing import NamedTuple
 
 from collbench.analysis.best import Best
 from collbench.analysis.rows import KNOB_FIELDS, LEAST_GAIN, Row, is_separated, median_time
@@ -10,8 +10,7 @@ from collbench.analysis.rows import KNOB_FIELDS, LEAST_GAIN, Row, is_separated, 
 KNOBS_WITH_EFFECT = ("algo", "proto", *KNOB_FIELDS)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Effect:
+class Effect(NamedTuple):
     """The effect of a knob at one size: the time of its slowest value over that of its fastest, the
     rest as in the best configuration. is_clear: whether the repeats show it, and it is LEAST_GAIN
     or more.
@@ -26,17 +25,18 @@ class Effect:
 
 def effect_of(best: Best, knobs: Mapping[str, Sequence[str]], name: str) -> Effect | None:
     """The effect of a knob beside the best row; None if the knob took one value there."""
-    method = best.row.method
-    names = ("algo", "proto", *knobs.get(method.backend, ()))
+    chosen = best.row.method
+    names = ("algo", "proto", *knobs.get(chosen.backend, ()))
     if name not in names:
         return None
     others = attrgetter("backend", *[other for other in names if other != name])
-    rest = others(method)
+    rest = others(chosen)
     # of each value the fastest row: what no knob tells apart is no effect of this one
     least: dict[object, tuple[float, Row]] = {}
     for row in best.rows:
-        if others(row.method) == rest and not row.is_own_choice:
-            value, time_us = getattr(row.method, name), median_time(row.times_us)
+        method = row.method
+        if others(method) == rest and not method.is_own_choice:
+            value, time_us = getattr(method, name), median_time(row.times_us)
             if value not in least or time_us < least[value][0]:
                 least[value] = time_us, row
     if len(least) < 2:

@@ -11,7 +11,7 @@ import math
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import cache
-from itertools import islice
+from itertools import chain, islice
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
@@ -36,7 +36,7 @@ SIZES = {knob.name for knob in BY_STAGE if knob.unit == "bytes"}
 CORES = re.compile(r"\((\d+) cores\)")  # in `device` of rows that CPUs measured
 _AGREEMENT = 1 + NOISY_SPREAD  # the slowest over the fastest: up to here repeats cannot be noisy
 KNOB_NAMES = {knob.name: knob.label for knob in BY_STAGE}
-_OWN = UNASKED["algo"]
+_own_knobs, _OWN_KNOBS = attrgetter(*OWN_CHOICE), tuple(OWN_CHOICE.values())
 _ROWS_AT_ONCE = 50_000  # so that the columns of a large file are not in memory twice
 # A modelled time is no measurement, so it does not compete with one.
 _SEPARATE = (*CONDITIONS, "modelled")
@@ -104,11 +104,7 @@ class Method(NamedTuple):
     @property
     def is_own_choice(self) -> bool:
         """Whether a library did it as it does by itself."""
-        return (
-            self.algo == _OWN
-            and is_peer(self.backend)
-            and all(getattr(self, name) == value for name, value in OWN_CHOICE.items())
-        )
+        return is_peer(self.backend) and _own_knobs(self) == _OWN_KNOBS
 
     def has_note(self, word: str) -> bool:
         return word in _words_of(self.notes)
@@ -439,18 +435,21 @@ def distinguishing_knobs(
     workloads: Mapping[Workload, Mapping[int, Sequence[Row]]],
 ) -> dict[str, tuple[str, ...]]:
     """The fewest knobs of each backend that distinguish its rows of one size and algorithm."""
-    cells: dict[str, dict[tuple[int, ...], list[Method]]] = {}
-    for sizes in workloads.values():
-        for rows in sizes.values():
-            groups: dict[tuple[str, str, str], list[Method]] = {}
-            for row in rows:
-                method = row.method
-                groups.setdefault((method.backend, method.algo, method.proto), []).append(method)
-            for (backend, _, _), group in groups.items():
-                here = cells.setdefault(backend, {})
-                if len(group) > 1:  # the same methods need no second look
-                    here.setdefault(tuple(map(id, group)), group)
-    return {backend: _fewest_knobs(list(groups.values())) for backend, groups in cells.items()}
+    groups_of: dict[str, dict[tuple[int, ...], list[Method]]] = {}
+    known: set[tuple[int, ...]] = set()
+    for rows in chain.from_iterable(sizes.values() for sizes in workloads.values()):
+        methods = [row.method for row in rows]
+        if (place := tuple(map(id, methods))) in known:  # the same methods need no second look
+            continue
+        known.add(place)
+        groups: dict[tuple[str, str, str], list[Method]] = {}
+        for method in methods:
+            groups.setdefault((method.backend, method.algo, method.proto), []).append(method)
+        for (backend, _, _), group in groups.items():
+            here = groups_of.setdefault(backend, {})
+            if len(group) > 1:
+                here.setdefault(tuple(map(id, group)), group)
+    return {backend: _fewest_knobs(list(groups.values())) for backend, groups in groups_of.items()}
 
 
 def _fewest_knobs(groups: list[list[Method]]) -> tuple[str, ...]:
