@@ -209,7 +209,7 @@ def best_lines(
         and (knob.name in UNASKED or knob.name == "backend")
         and len({getattr(row, knob.name) for row in ours}) > 1
     ]
-    has_choice = any(best.choice is not None and best.rows > 1 for _, best in shown)
+    has_choice = any(best.choice is not None and len(best.rows) > 1 for _, best in shown)
     heads = ["  size", *outer, "best", " time us", "busbw GB/s", *["  auto"] * has_choice]
     is_wide = columns >= BOUNDS_COLUMNS or not any(has_forms(summary, peer) for peer in peers)
     for peer in peers:
