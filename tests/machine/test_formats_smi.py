@@ -400,3 +400,12 @@ def test_a_terminal_may_be_narrower_than_the_text_around_the_matrix() -> None:
     wrapped = "a long line of prose, which no terminal broke\n\tGPU0\tGPU1\tCPU Affi\nnity"
     topology = nvidia_smi.read(f"{wrapped}\nGPU0\t X \tSYS\t0-3\nGPU1\tSYS\t X \t4-7", "a")
     assert labels(topology, "gpu0", "gpu1") == ["X SYS", "SYS X"]
+
+
+@pytest.mark.parametrize(("name", "links"), [("GeForce RTX 3090", 18), ("H100 PCIe", 36)])
+def test_more_links_than_the_named_gpu_has_come_to_no_rate(name: str, links: int) -> None:
+    named = "".join(f"GPU {gpu}: NVIDIA {name} (UUID: GPU-{gpu})\n" for gpu in range(2))
+    text = f"{named}\tGPU0\tGPU1\nGPU0\t X \tNV{links}\nGPU1\tNV{links}\t X \n"
+    topology = nvidia_smi.read(text, "a")
+    assert path(topology, "gpu0", "gpu1").usable_gbs is None
+    assert any(f"{links} NVLinks, more than the" in note for note in topology.notes)

@@ -24,13 +24,13 @@ _TAGS = re.compile(
 _MOST_TAGS = 4
 # What some log or list puts before a header or a row of a matrix, where nothing else is behind.
 _LABEL = r"(?:GPU|NIC)\d{1,4}|mlx\d_\w{1,9}"
-_CELL = r"(?:X|PIX|PXB|PHB|NODE|SYS|SOC|NV\d{1,2}|OK|CNS|GNS|TNS|NS|U|DR)"
+_CELL = r"(?:X|PIX|PXB|PHB|NODE|SYS|SOC|NV\d{1,2}|OK|CNS|GNS|TNS|NS|U|DR|XGMI|PCIE|\d{1,3})"
 _PREFIX = re.compile(
     r"\s{0,9}\S.{0,120}?(?<=[\s\]:+])(?="
     rf"GPU\d{{1,4}}(?: +(?:{_LABEL}))*(?: +(?:CPU|GPU|NUMA|Affinity|ID))+ *$"
     rf"|GPU\d{{1,4}}(?: +(?:{_LABEL}))+ *$"
     rf"|(?:{_LABEL})(?: +{_CELL})+(?: +(?:[\d,-]{{1,400}}|N/A))* *$"
-    r"|NIC\d{1,4}: \w+ *$)"
+    r"|NIC\d{1,4}: \w+ *$|={5,} .*={3})"
 )
 _STARTS_WITH_LABEL = re.compile(rf"\s*(?:{_LABEL})[\s:]")
 _MOST_PREFIXED_CHARS = 4096
