@@ -163,7 +163,7 @@ def arch_of_name(name: str) -> int:
 
 
 def limit_cpus(cpus: Iterable[Node], name: str) -> None:
-    """Raises UsageError for more CPUs of one host than links between all of them are sensible for."""
+    """Raises UsageError where a host has more CPUs than links between all of them allow for."""
     hosts = Counter(cpu.host for cpu in cpus if cpu.kind == "cpu")
     if max(hosts.values(), default=0) > MAX_CPUS:
         raise UsageError(f"{name}: more than {MAX_CPUS} CPUs: no such machine is known")

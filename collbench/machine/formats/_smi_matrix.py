@@ -190,7 +190,7 @@ class _Table:
 
     def _is_cut(self, text: str, number: int) -> bool:
         """Whether the text ends in a cell of a row, which may then lack its last letters."""
-        last = text.split()[-1]
+        last = text.rsplit(maxsplit=1)[-1]
         is_end = text[-1] != " " and not any(line.strip() for line in self._lines[number:])
         return is_end and _CUT_LAST.fullmatch(last) is not None
 
