@@ -25,13 +25,14 @@ _MOST_TAGS = 4
 # What some log or list puts before a header or a row of a matrix, where nothing else is behind.
 _LABEL = r"(?:GPU|NIC)\d{1,4}|mlx\d_\w{1,9}"
 _CELL = r"(?:X|PIX|PXB|PHB|NODE|SYS|SOC|NV\d{1,2}|OK|CNS|GNS|TNS|NS|U|DR|XGMI|PCIE|\d{1,3})"
-_PREFIX = re.compile(
-    r"\s{0,9}\S.{0,120}?(?<=[\s\]:+])(?="
+_LABEL_BEHIND = re.compile(rf"(?<=[\s\]:+])(?:{_LABEL})(?=[ :])|(?<=\s)={{5,}} ")
+_HEADER_OR_ROW = re.compile(
     rf"GPU\d{{1,4}}(?: +(?:{_LABEL}))*(?: +(?:CPU|GPU|NUMA|Affinity|ID))+ *$"
     rf"|GPU\d{{1,4}}(?: +(?:{_LABEL}))+ *$"
     rf"|(?:{_LABEL})(?: +{_CELL})+(?: +(?:[\d,-]{{1,400}}|N/A))* *$"
-    r"|NIC\d{1,4}: \w+ *$|={5,} .*={3})"
+    r"|NIC\d{1,4}: \w+ *$|={5,} .*={3}"
 )
+_MOST_PREFIX_CHARS = 120
 _STARTS_WITH_LABEL = re.compile(rf"\s*(?:{_LABEL})[\s:]")
 _MOST_PREFIXED_CHARS = 4096
 _COLUMN_MARKS = str.maketrans("|│┃║\t\xa0", " " * 6)
@@ -63,8 +64,13 @@ def lines(text: str) -> Iterator[str]:
                 break
             line = line[tag.end() :]
         if len(line) < _MOST_PREFIXED_CHARS and not _STARTS_WITH_LABEL.match(line):
-            prefix = _PREFIX.match(line)
-            line = line[prefix.end() :] if prefix else line
+            first = _LABEL_BEHIND.search(line, 1, _MOST_PREFIX_CHARS)
+            if (
+                first
+                and line[: first.start()].strip()
+                and _HEADER_OR_ROW.match(line, first.start())
+            ):
+                line = line[first.start() :]
         yield "" if _RULED_LINE.fullmatch(line) else line
 
 
