@@ -32,6 +32,8 @@ _OF_RANKS = {"ranks", "hosts", "count", "group"}
 # columns in which rows of a sweep differ most
 _TELLING = ("op", "backend", "algo", "proto", "channels", "ranks", "root", "size_bytes")
 _EMPTY_VALUES = {"", "0", "auto", "none"}
+# columns that may change where rows are taken together
+_MERGED = ("status", "wrong", "reason", "time_us", "_times", *LAUNCH_TIMES, "histogram")
 _COUNTED_NOTES = (*DISTURBED, "noisy", "in-cache", "far-below-ceiling")
 
 
@@ -210,9 +212,12 @@ def _one_a_key(
     again = frame.duplicated("_key", keep=False)
     if not again.any():
         return frame.drop(columns="_key"), []
-    of_runs = _with_wrong_runs(_with_all_repeats(frame))
-    kept = _with_launch_times(_with_all_runs(of_runs, ["_key"]), frame[again])
-    kept = kept.drop(columns="_key")
+    several = frame.loc[again, ["_key", "run", *_MERGED]]
+    of_runs = _with_wrong_runs(_with_all_repeats(several))
+    merged = _with_launch_times(_with_all_runs(of_runs, ["_key"]), several)
+    kept = frame.drop(columns="_key")[~again | frame.index.isin(merged.index)]
+    for name in _MERGED:
+        kept.loc[merged.index, name] = merged[name]
     left = len(frame) - len(kept)
     return kept, [
         f"{title}: {left} rows are of something that is in the file again: they are more runs"
@@ -269,7 +274,7 @@ def _merged(frame: pd.DataFrame, names: Sequence[str], separator: str) -> pd.Dat
         for code, (begin, end) in zip(codes[timed[last]].tolist(), pairwise(ends), strict=True)
         if end - begin > 1
     }
-    merged = frame.iloc[kept].copy()
+    merged = frame.take(kept)
     codes_kept = codes[kept].tolist()
     is_merged = np.array([code in together for code in codes_kept], dtype=np.bool_)
     if is_merged.any():
