@@ -15,7 +15,7 @@ plots and pages show its answer.
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from collbench.analysis.rows import (
     LEAST_GAIN,
@@ -32,7 +32,7 @@ from collbench.analysis.rows import (
 )
 from collbench.results.statistics import Interval, bounds
 from collbench.spec.knobs import UNASKED
-from collbench.spec.peers import is_peer
+from collbench.spec.peers import PEERS
 from collbench.util.collector import cyclic_gc_disabled
 from collbench.util.units import format_size
 
@@ -61,12 +61,11 @@ SIMPLE_ALGORITHMS = (
 SIMPLE_PROTOCOLS = ("", "simple", "ll", "ll128")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Best:
+class Best(NamedTuple):
     """The best configuration of a workload at one size.
 
     leaders: the tied rows, the simplest first; one row unless certainty is "tie", and the fastest
-    row where it is "cannot tell". rows: how many competed. time_us, busbw_gbs, percent, gain,
+    row where it is "cannot tell". rows: those that competed. time_us, busbw_gbs, percent, gain,
     peers and excess are those of the first leader, on repeats that had no part in choosing it if
     is_held_out. busbw_gbs is None where the file has none. gain: the time of the runner-up, tied
     or not, over its time. peers: the same of the fastest of each library's own choices: its row in
@@ -75,7 +74,7 @@ class Best:
 
     certainty: Certainty
     leaders: tuple[Row, ...]
-    rows: int
+    rows: Sequence[Row]
     time_us: float
     busbw_gbs: float | None
     percent: float | None
@@ -94,7 +93,7 @@ class Best:
     @property
     def is_flattered(self) -> bool:
         """Whether the repeat that chose the row is the only one that gives its time."""
-        return self.rows > 1 and len(self.row.times_us) == 1
+        return len(self.rows) > 1 and len(self.row.times_us) == 1
 
     @property
     def is_certain(self) -> bool:
@@ -121,7 +120,8 @@ class KnobSpan:
 class Summary:
     """Everything that one set of rows shows; by workload, then size, ascending. asked: of each
     backend, the knobs that tell its rows apart. peers: libraries that ours are compared with.
-    forms: of each library, the user buffers or algorithms of its own choices.
+    has_launches: whether launches of any row were timed one by one. forms: of each library, the
+    user buffers or algorithms of its own choices.
     """
 
     rows: Sequence[Row]
@@ -129,6 +129,7 @@ class Summary:
     workloads: Mapping[Workload, Mapping[int, Sequence[Row]]]
     best: Mapping[Workload, Mapping[int, Best]]
     peers: tuple[str, ...]
+    has_launches: bool
     forms: Mapping[str, frozenset[str]]
 
     @property
@@ -161,6 +162,7 @@ def summarise_rows(rows: Sequence[Row]) -> Summary:
         workloads=workloads,
         best=best,
         peers=tuple(sorted(peers)),
+        has_launches=any(row.has_launches for row in rows),
         forms={peer: frozenset(kinds) for peer, kinds in forms.items()},
     )
 
@@ -169,24 +171,25 @@ def fastest_own_choices(rows: Iterable[Row]) -> dict[str, Row]:
     """Of each library the fastest of its own choices, by the even repeats."""
     own: dict[str, list[Row]] = {}
     for row in rows:
-        if row.method.is_own_choice:
-            own.setdefault(row.backend, []).append(row)
+        method = row.method
+        if method.backend in PEERS and method.is_own_choice:
+            own.setdefault(method.backend, []).append(row)
     return {peer: fastest(of_peer) for peer, of_peer in own.items()}
 
 
 def candidates(rows: Sequence[Row]) -> list[Row]:
     """Ours, or the library's rows where there are none of ours."""
-    return [row for row in rows if not is_peer(row.method.backend)] or list(rows)
+    return [row for row in rows if row.method.backend not in PEERS] or list(rows)
 
 
 def best_of(rows: Sequence[Row], knobs: Mapping[str, Sequence[str]]) -> Best:
     """The best of the rows of one workload and size."""
     able = candidates(rows)
-    certainty, leaders = _decision(able, knobs)
+    is_noise = all(row.is_noise for row in able)
+    certainty, leaders = _decision(able, knobs, is_noise=is_noise)
     row = leaders[0]
     others = [other for other in able if other is not row]
     runner_up = fastest(others) if others else None
-    is_noise = all(row.is_noise for row in able)
     is_held_out = len(able) > 1 and len(row.times_us) > 1 and not is_noise
     repeats = range(1 if is_held_out else 0, len(row.times_us), 2 if is_held_out else 1)
     time_us = median_time(row.times_us, repeats)
@@ -200,7 +203,9 @@ def best_of(rows: Sequence[Row], knobs: Mapping[str, Sequence[str]]) -> Best:
         (
             other
             for other in able
-            if other.method.has_note("auto") and other.method.backend == backend
+            if "auto" in other.method.notes
+            and other.method.has_note("auto")
+            and other.method.backend == backend
         ),
         None,
     )
@@ -224,7 +229,7 @@ def best_of(rows: Sequence[Row], knobs: Mapping[str, Sequence[str]]) -> Best:
     return Best(
         certainty=certainty,
         leaders=leaders,
-        rows=len(able),
+        rows=able,
         time_us=time_us,
         busbw_gbs=busbw,
         percent=(
@@ -241,9 +246,9 @@ def best_of(rows: Sequence[Row], knobs: Mapping[str, Sequence[str]]) -> Best:
 
 
 def _decision(
-    able: Sequence[Row], knobs: Mapping[str, Sequence[str]]
+    able: Sequence[Row], knobs: Mapping[str, Sequence[str]], *, is_noise: bool
 ) -> tuple[Certainty, tuple[Row, ...]]:
-    if all(row.is_noise for row in able):
+    if is_noise:
         return "cannot tell", (min(able, key=lambda row: median_time(row.times_us)),)
     first = fastest(able)
     if len(able) == 1:
@@ -290,16 +295,15 @@ def simplicity(row: Row, knobs: Mapping[str, Sequence[str]]) -> tuple[object, ..
     """The order in which tied rows lead: those that are not noise; the fewest knobs set; then
     SIMPLE_ALGORITHMS, SIMPLE_PROTOCOLS, and the smallest values of the knobs.
     """
-    values = [getattr(row, name) for name in knobs.get(row.backend, ())]
+    method = row.method
+    names = knobs.get(method.backend, ())
+    values = [getattr(method, name) for name in names]
     return (
         row.is_noise,
-        sum(
-            value != UNASKED[name]
-            for name, value in zip(knobs.get(row.backend, ()), values, strict=True)
-        ),
-        _rank(SIMPLE_ALGORITHMS, row.algo),
-        _rank(SIMPLE_PROTOCOLS, row.proto),
-        row.backend,
+        sum(value != UNASKED[name] for name, value in zip(names, values, strict=True)),
+        _rank(SIMPLE_ALGORITHMS, method.algo),
+        _rank(SIMPLE_PROTOCOLS, method.proto),
+        method.backend,
         values,
     )
 
@@ -310,7 +314,7 @@ def _rank(order: Sequence[str], name: str) -> tuple[int, str]:
 
 def _common(other: Row, row: Row, repeats: Sequence[int]) -> Sequence[int]:
     """The repeats to compare on: those held out, or all if the other row has none of them."""
-    if any(k < len(other.times_us) for k in repeats):
+    if repeats and repeats[0] < len(other.times_us):
         return repeats
     return range(min(len(other.times_us), len(row.times_us)))
 
@@ -328,6 +332,8 @@ def best_text(names: Sequence[str], certainty: Certainty, most: int = LEADERS_SH
     """
     if certainty == UNCERTAIN:
         return names[0] + UNCERTAIN_MARK
+    if len(names) == 1:
+        return names[0]
     parts = [name.split(" ") for name in dict.fromkeys(names)]
     columns = list(zip(*parts, strict=False))
     differing = [k for k, column in enumerate(columns) if len(set(column)) > 1]
@@ -351,18 +357,18 @@ def best_label(best: Best, knobs: Mapping[str, Sequence[str]], *, has_backend: b
     return best_text(names, best.certainty)
 
 
-def spans(
-    sizes: Mapping[int, Best], rows: Mapping[int, Sequence[Row]], name: str
-) -> list[KnobSpan]:
+def spans(sizes: Mapping[int, Best], name: str) -> list[KnobSpan]:
     """Where the leader's value of a knob changes with the size; empty if no size had a choice of
     that knob, or none is decided.
     """
     has_choice = any(
-        best.is_certain and len({getattr(row, name) for row in candidates(rows[size])} - {""}) > 1
-        for size, best in sizes.items()
+        best.is_certain and len({getattr(row.method, name) for row in best.rows} - {""}) > 1
+        for best in sizes.values()
     )
     values = {
-        size: _alternatives([str(getattr(row, name)) or UNASKED["algo"] for row in best.leaders])
+        size: _alternatives(
+            [str(getattr(row.method, name)) or UNASKED["algo"] for row in best.leaders]
+        )
         if best.is_certain
         else None
         for size, best in (sizes.items() if has_choice else ())

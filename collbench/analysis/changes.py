@@ -34,7 +34,7 @@ from collbench.analysis.groups import (
 from collbench.analysis.join import apart, differences, join, match_mode
 from collbench.analysis.noise import Array, Noise, Side, are_sure, row_noise
 from collbench.analysis.priors import machine_kinds, prior
-from collbench.results.frame import texts_of
+from collbench.results.frame import texts_of, with_strings
 from collbench.util.errors import UsageError
 
 SAME = 0.05  # `same` is a ratio within this of 1, where no other threshold is asked for
@@ -111,6 +111,7 @@ def compare(
     Raises UsageError for unlike machines. Memory and time grow with the rows; 100,000 take about
     two seconds.
     """
+    new, bases = with_strings(new), tuple(map(with_strings, bases))
     base = pd.concat(bases, ignore_index=True) if len(bases) > 1 else bases[0]
     why = unlike(new, base)
     if why and not is_forced:

@@ -29,7 +29,7 @@ class Doubt:
 
 def doubt(summary: Summary) -> Doubt | None:
     """The doubt about a summary; None if some size is decided and most rows are not noise."""
-    timed = [row for row in summary.rows if row.status == "ok" and row.times_us]
+    timed = [row for row in summary.rows if row.method.status == "ok" and row.times_us]
     noise = [row for row in timed if row.is_noise]
     has_answers = any(best.is_certain for best in summary.every_best)
     if not timed or (has_answers and len(noise) <= MOSTLY * len(timed)):
@@ -39,7 +39,7 @@ def doubt(summary: Summary) -> Doubt | None:
         headline = f"Most rows are noise ({share}): few answers below are certain."
     elif len(timed) == len(noise) == 1:
         headline = "The time is noise: it is not certain."
-    elif noise and all(best.rows == 1 for best in summary.every_best):
+    elif noise and all(len(best.rows) == 1 for best in summary.every_best):
         headline = f"The times are noise ({share} rows): none of them is certain."
     else:
         why = f"{share} rows are noise" if noise else "there is one repeat of each row"
@@ -52,7 +52,7 @@ def doubt(summary: Summary) -> Doubt | None:
 
 def doubt_of_changes(rows: Sequence[Row], name: str) -> Doubt | None:
     """The doubt about a file that is compared with another; None if most rows are not noise."""
-    timed = [row for row in rows if row.status == "ok" and row.times_us]
+    timed = [row for row in rows if row.method.status == "ok" and row.times_us]
     noise = [row for row in timed if row.is_noise]
     if len(noise) <= MOSTLY * len(timed):
         return None

@@ -1,17 +1,16 @@
 """The effect of each knob on the time, the rest as in the best configuration. Pure."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from operator import attrgetter
+from operator import attrgetter, itemgetter
+from typing import NamedTuple
 
-from collbench.analysis.best import candidates
+from collbench.analysis.best import Best
 from collbench.analysis.rows import KNOB_FIELDS, LEAST_GAIN, Row, is_separated, median_time
 
 KNOBS_WITH_EFFECT = ("algo", "proto", *KNOB_FIELDS)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Effect:
+class Effect(NamedTuple):
     """The effect of a knob at one size: the time of its slowest value over that of its fastest, the
     rest as in the best configuration. is_clear: whether the repeats show it, and it is LEAST_GAIN
     or more.
@@ -24,27 +23,27 @@ class Effect:
     is_clear: bool
 
 
-def effect_of(
-    rows: Sequence[Row], best: Row, knobs: Mapping[str, Sequence[str]], name: str
-) -> Effect | None:
+def effect_of(best: Best, knobs: Mapping[str, Sequence[str]], name: str) -> Effect | None:
     """The effect of a knob beside the best row; None if the knob took one value there."""
-    names = ("algo", "proto", *knobs.get(best.backend, ()))
+    chosen = best.row.method
+    names = ("algo", "proto", *knobs.get(chosen.backend, ()))
     if name not in names:
         return None
     others = attrgetter("backend", *[other for other in names if other != name])
-    rest = others(best)
+    rest = others(chosen)
     # of each value the fastest row: what no knob tells apart is no effect of this one
-    least: dict[object, Row] = {}
-    for row in candidates(rows):
-        if others(row) == rest and not row.is_own_choice:
-            value = getattr(row, name)
-            if value not in least or median_time(row.times_us) < median_time(least[value].times_us):
-                least[value] = row
+    least: dict[object, tuple[float, Row]] = {}
+    for row in best.rows:
+        method = row.method
+        if others(method) == rest and not method.is_own_choice:
+            value, time_us = getattr(method, name), median_time(row.times_us)
+            if value not in least or time_us < least[value][0]:
+                least[value] = time_us, row
     if len(least) < 2:
         return None
-    ordered = sorted(least.values(), key=lambda row: median_time(row.times_us))
-    fast, slow = ordered[0], ordered[-1]
-    factor = median_time(slow.times_us) / median_time(fast.times_us)
+    ordered = sorted(least.values(), key=itemgetter(0))
+    (least_us, fast), (most_us, slow) = ordered[0], ordered[-1]
+    factor = most_us / least_us
     return Effect(
         factor=factor,
         best=getattr(fast, name),

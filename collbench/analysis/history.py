@@ -22,6 +22,7 @@ import pandas as pd
 
 from collbench.analysis.noise import Array
 from collbench.analysis.rows import LEAST_GAIN, conditions_of
+from collbench.results.frame import with_strings
 from collbench.results.record import KEY
 
 FAR = 3.0  # scales of noise: from here on a value costs no more
@@ -162,7 +163,7 @@ def _times(runs: Sequence[Run], frame: pd.DataFrame) -> pd.DataFrame:
 
 def _keyed(frame: pd.DataFrame) -> pd.DataFrame:
     """The rows that are right and have a time, with the conditions in their notes."""
-    right = frame[(frame["status"] == "ok") & (frame["time_us"] > 0)]
+    right = with_strings(frame[(frame["status"] == "ok") & (frame["time_us"] > 0)])
     known = {text: " ".join(conditions_of(text)) for text in right["notes"].unique()}
     return right.assign(conditions=right["notes"].map(known))
 

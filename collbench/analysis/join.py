@@ -11,6 +11,7 @@ import re
 from collections import Counter
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Literal
 
 import numpy as np
@@ -19,7 +20,7 @@ import pandas as pd
 from collbench.analysis.gate import Loss, losses
 from collbench.analysis.noise import Array, Places, Side, median_variance, medians
 from collbench.analysis.rows import DISTURBED
-from collbench.results.frame import texts_of
+from collbench.results.frame import numbers_of, texts_of
 from collbench.results.record import ACROSS, CONDITIONS, KEY, LAUNCH_TIMES
 from collbench.spec.collectives import collective
 from collbench.util.errors import CollbenchError, UsageError
@@ -31,6 +32,8 @@ _OF_RANKS = {"ranks", "hosts", "count", "group"}
 # columns in which rows of a sweep differ most
 _TELLING = ("op", "backend", "algo", "proto", "channels", "ranks", "root", "size_bytes")
 _EMPTY_VALUES = {"", "0", "auto", "none"}
+# columns that may change where rows are taken together
+_MERGED = ("status", "wrong", "reason", "time_us", "_times", *LAUNCH_TIMES, "histogram")
 _COUNTED_NOTES = (*DISTURBED, "noisy", "in-cache", "far-below-ceiling")
 
 
@@ -128,7 +131,7 @@ def _side(
         remarks += [remark for remark in more if remark not in remarks]
     if len(parts) == 1:
         return parts[0], remarks
-    return _with_all_runs(pd.concat(parts, ignore_index=True), list(names)), remarks
+    return _with_all_runs(pd.concat(parts, ignore_index=True), names), remarks
 
 
 def _refuse_several(
@@ -205,12 +208,16 @@ def _one_a_key(
             " ones are not compared"
         )
         return kept, [remark] if left else []
-    again = frame.duplicated(list(names), keep=False)
+    frame = frame.assign(_key=numbers_of(frame, names))
+    again = frame.duplicated("_key", keep=False)
     if not again.any():
-        return frame, []
-    of_runs = _with_wrong_runs(_with_all_repeats(frame, [*names, "run"]), list(names))
-    kept = _with_all_runs(of_runs, list(names))
-    kept = _with_launch_times(kept, frame[again], names)
+        return frame.drop(columns="_key"), []
+    several = frame.loc[again, ["_key", "run", *_MERGED]]
+    of_runs = _with_wrong_runs(_with_all_repeats(several))
+    merged = _with_launch_times(_with_all_runs(of_runs, ["_key"]), several)
+    kept = frame.drop(columns="_key")[~again | frame.index.isin(merged.index)]
+    for name in _MERGED:
+        kept.loc[merged.index, name] = merged[name]
     left = len(frame) - len(kept)
     return kept, [
         f"{title}: {left} rows are of something that is in the file again: they are more runs"
@@ -218,20 +225,20 @@ def _one_a_key(
     ]
 
 
-def _with_all_repeats(frame: pd.DataFrame, names: list[str]) -> pd.DataFrame:
+def _with_all_repeats(frame: pd.DataFrame) -> pd.DataFrame:
     """Rows of the same run as one row with the repeats of all."""
-    again = frame.duplicated(names, keep=False)
-    return _merged(frame, names, ";") if again.any() else frame
+    again = frame.duplicated(["_key", "run"], keep=False)
+    return _merged(frame, ["_key", "run"], ";") if again.any() else frame
 
 
-def _with_all_runs(frame: pd.DataFrame, names: list[str]) -> pd.DataFrame:
+def _with_all_runs(frame: pd.DataFrame, names: Sequence[str]) -> pd.DataFrame:
     """Rows of several runs as one row, the last one that was measured, with the times of all runs;
     its time is their median.
     """
     return _merged(frame, names, RUNS)
 
 
-def _with_wrong_runs(frame: pd.DataFrame, names: list[str]) -> pd.DataFrame:
+def _with_wrong_runs(frame: pd.DataFrame) -> pd.DataFrame:
     """Rows as wrong as any other run of the same sweep found them: data that is wrong in one of
     three runs is not right. A sweep that was resumed measures anew, under another time.
     """
@@ -239,7 +246,7 @@ def _with_wrong_runs(frame: pd.DataFrame, names: list[str]) -> pd.DataFrame:
     if not is_wrong.any():
         return frame
     sweep = frame["run"].str.partition("-")[0]
-    number = frame.groupby([*(frame[name] for name in names), sweep], sort=False).ngroup()
+    number = pd.Series(numbers_of(frame.assign(_sweep=sweep), ["_key", "_sweep"]), frame.index)
     found = frame[is_wrong].set_index(number[is_wrong])
     found = found[~found.index.duplicated()]
     is_hidden = number.isin(found.index) & (frame["status"] == "ok")
@@ -249,9 +256,9 @@ def _with_wrong_runs(frame: pd.DataFrame, names: list[str]) -> pd.DataFrame:
     return frame
 
 
-def _merged(frame: pd.DataFrame, names: list[str], separator: str) -> pd.DataFrame:
+def _merged(frame: pd.DataFrame, names: Sequence[str], separator: str) -> pd.DataFrame:
     """The last row of every key that was measured, or else the last one, with all its times."""
-    codes = frame.groupby(names, sort=False).ngroup().to_numpy(dtype=np.intp)
+    codes = numbers_of(frame, names)
     is_measured = frame["status"].isin(["wrong", "ok"]).to_numpy()
     places = np.arange(len(frame))
     order = np.lexsort((places, is_measured, codes))
@@ -259,12 +266,19 @@ def _merged(frame: pd.DataFrame, names: list[str], separator: str) -> pd.DataFra
     texts = frame["_times"].to_numpy(dtype=object)
     timed = places[texts != ""]
     timed = timed[np.argsort(codes[timed], kind="stable")]
-    parts = np.split(timed, np.flatnonzero(np.diff(codes[timed])) + 1) if len(timed) else []
-    together = {codes[part[0]]: separator.join(texts[part]) for part in parts if len(part) > 1}
-    merged = frame.iloc[kept].copy()
-    is_merged = np.array([code in together for code in codes[kept]], dtype=np.bool_)
+    ordered = texts[timed].tolist()
+    last = np.flatnonzero(np.append(np.diff(codes[timed]) > 0, True)[: len(timed)])
+    ends = [0, *(last + 1).tolist()]
+    together = {
+        code: separator.join(ordered[begin:end])
+        for code, (begin, end) in zip(codes[timed[last]].tolist(), pairwise(ends), strict=True)
+        if end - begin > 1
+    }
+    merged = frame.take(kept)
+    codes_kept = codes[kept].tolist()
+    is_merged = np.array([code in together for code in codes_kept], dtype=np.bool_)
     if is_merged.any():
-        times = pd.Series([together[code] for code in codes[kept[is_merged]]])
+        times = pd.Series([together[code] for code in codes_kept if code in together])
         merged.loc[is_merged, "_times"] = times.to_numpy(dtype=object)
         merged.loc[is_merged, "time_us"] = np.exp(medians(_numbers(times).runs))
     return merged
@@ -298,18 +312,16 @@ def together(frame: pd.DataFrame) -> tuple[pd.DataFrame, int]:
     return merged, len(frame) - len(merged)
 
 
-def _with_launch_times(
-    kept: pd.DataFrame, again: pd.DataFrame, names: Sequence[str]
-) -> pd.DataFrame:
+def _with_launch_times(kept: pd.DataFrame, again: pd.DataFrame) -> pd.DataFrame:
     """Rows that are right, with the single launches of the last row before of the same key where
     they have none.
     """
     cells = [*LAUNCH_TIMES, "histogram"]
-    known = again[again["max_us"].notna()].drop_duplicates(list(names), keep="last")
+    known = again[again["max_us"].notna()].drop_duplicates("_key", keep="last")
     lacking = kept[kept["max_us"].isna() & (kept["status"] == "ok")]
     if not len(known) or not len(lacking):
         return kept
-    found = lacking[list(names)].merge(known[[*names, *cells]], how="left", on=list(names))
+    found = lacking[["_key"]].merge(known[["_key", *cells]], how="left", on="_key")
     found = found.set_index(lacking.index)
     found = found[found["max_us"].notna()]
     kept = kept.copy()

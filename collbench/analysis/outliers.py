@@ -10,14 +10,21 @@ any other.
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import chain
+
+import numpy as np
 
 from collbench.analysis.best import Summary, configurations
-from collbench.analysis.rows import DISTURBED, Row
+from collbench.analysis.noise import Array, Places
+from collbench.analysis.rows import DISTURBED, Row, names_disturbance
 from collbench.results.statistics import is_noisy
 
 # Times the time expected from the neighbours of a point: a choice, not a measurement.
 FAR_FROM_CURVE = 1.5
 _FAR_LOG = math.log(FAR_FROM_CURVE)
+_NEAR = 2  # neighbours on each side that a point is held against
+_LEAST_POINTS = 4  # of a line, to judge any of them
+_LINES_AT_ONCE = 10_000  # so that little memory is taken
 # of the ceiling: its rates are what kernels usually get, and rows a little above are known
 MOST_PERCENT = 110.0
 
@@ -47,18 +54,22 @@ def suspects(summary: Summary) -> list[Suspect]:
         for row in summary.rows
         if row.method.status in ("wrong", "error")
     ]
-    for line in configurations(summary).values():
+    lines = [line for line in configurations(summary).values() if len(line) >= _LEAST_POINTS]
+    for first in range(0, len(lines), _LINES_AT_ONCE):
         strange += [
-            Suspect(row=line[place], kind="curve", why=why) for place, why in _off_curve(line)
+            Suspect(row=row, kind="curve", why=why)
+            for row, why in _off_curve(lines[first : first + _LINES_AT_ONCE])
         ]
     for row in summary.rows:
-        if not row.times_us or row.method.status != "ok":
+        is_doubtful = row.is_noise or names_disturbance(row.method.notes)
+        is_too_fast = row.percent > MOST_PERCENT
+        if not (is_doubtful or is_too_fast) or not row.times_us or row.method.status != "ok":
             continue
-        if row.percent > MOST_PERCENT:
+        if is_too_fast:
             strange.append(
                 Suspect(row=row, kind="ceiling", why=f"{row.percent:.0f}% of what the links allow")
             )
-        if row.is_noise or row.is_disturbed:
+        if is_doubtful:
             strange.append(Suspect(row=row, kind="spread", why=_spread(row)))
     order = list(KIND_NAMES)
     return sorted(strange, key=lambda one: order.index(one.kind))
@@ -75,57 +86,57 @@ def _spread(row: Row) -> str:
     return ", ".join([*notes, spread])
 
 
-def _off_curve(line: Sequence[Row]) -> list[tuple[int, str]]:
-    """The places of rows far off the curve of the others; none if a size occurs twice."""
-    sizes = [row.size_bytes for row in line]
-    if len(line) < 4 or len(set(sizes)) < len(sizes) or sizes[0] <= 0:
-        return []
-    times = [row.time_us if row.time_us == row.time_us else row.times_us[0] for row in line]
-    x, y = [math.log(size) for size in sizes], [math.log(time) for time in times]
-    places: list[tuple[int, str]] = []
-    for place in range(len(line)):
-        excess = 0.0 if _is_near(x, y, place) else y[place] - _expected(x, y, place)
-        if excess > _FAR_LOG:
-            factor = math.exp(excess)
-            places.append((place, f"{factor:.1f} times the time expected from its neighbours"))
-        elif (
-            place > 0
-            and y[place - 1] - y[place] > _FAR_LOG
-            and (not places or places[-1][0] != place - 1)
-        ):
+def _off_curve(lines: Sequence[Sequence[Row]]) -> list[tuple[Row, str]]:
+    """The rows far off the curve of the others of their line, and why; none of a line in which a
+    size occurs twice. In a line sizes ascend.
+    """
+    rows = list(chain.from_iterable(lines))
+    line = np.repeat(np.arange(len(lines)), [len(one) for one in lines])
+    sizes = np.array([row.size_bytes for row in rows], dtype=np.float64)
+    times = np.array([row.time_us for row in rows], dtype=np.float64)
+    for place in np.flatnonzero(np.isnan(times)).tolist():
+        times[place] = rows[place].times_us[0]
+    is_curve = ~np.isin(line, line[(sizes <= 0) | (sizes == _beside(line, sizes, 1))])
+    x, y = (np.log(np.where(is_curve, values, math.nan)) for values in (sizes, times))
+    excess = y - _expected(line, x, y)
+    is_far, is_drop = excess > _FAR_LOG, _beside(line, y, -1) - y > _FAR_LOG
+    off: list[tuple[Row, str]] = []
+    last = -1
+    for place in np.flatnonzero(is_far | is_drop).tolist():
+        if is_far[place]:
+            factor = math.exp(excess[place])
+            why = f"{factor:.1f} times the time expected from its neighbours"
+        elif last != place - 1:  # else the size before it is off
             factor = times[place - 1] / times[place]
-            places.append((place, f"{factor:.1f} times as fast as the smaller size before it"))
-    return places
+            why = f"{factor:.1f} times as fast as the smaller size before it"
+        else:
+            continue
+        off.append((rows[place], why))
+        last = place
+    return off
 
 
-def _line(x: Sequence[float], y: Sequence[float], place: int, a: int, b: int) -> float:
-    """The time at a place on the line through two others."""
-    return y[a] + (y[b] - y[a]) * (x[place] - x[a]) / (x[b] - x[a])
+def _beside(line: Places, values: Array, steps: int) -> Array:
+    """Of each point what the point so many places on in its line has; NaN where there is none."""
+    here = slice(_NEAR + steps, _NEAR + steps + len(values))
+    is_there = np.pad(line, _NEAR, constant_values=-1)[here] == line
+    return np.where(is_there, np.pad(values, _NEAR)[here], math.nan)
 
 
-def _is_near(x: Sequence[float], y: Sequence[float], place: int) -> bool:
-    """Whether a point is surely not far off: two of its four lines are no further below it, so the
-    second highest is not. Most points are settled by this.
+def _expected(line: Places, x: Array, y: Array) -> Array:
+    """The longest time expected from the neighbours of each point, all logarithms; two on each
+    side, so that one of them may itself be wrong.
     """
-    if not 2 <= place < len(x) - 2:
-        return False
-    if y[place] - min(y[place - 1], y[place + 1], y[place - 2], y[place + 2]) <= _FAR_LOG:
-        return True
-    near = _line(x, y, place, place - 1, place + 1)
-    wide = _line(x, y, place, place - 2, place + 2)
-    return y[place] - min(near, wide) <= _FAR_LOG
-
-
-def _expected(x: Sequence[float], y: Sequence[float], place: int) -> float:
-    """The longest time expected from the neighbours of a point, all logarithms; two on each side,
-    so that one of them may itself be wrong.
-    """
-    before, after = range(max(0, place - 2), place), range(place + 1, min(len(x), place + 3))
-    if not before:
-        return max(y[k] for k in after)  # no size takes longer than a larger one
-    if not after:
-        # nor more than in proportion to the bytes
-        return max(y[k] + x[place] - x[k] for k in before)
-    lines = sorted([_line(x, y, place, a, b) for a in before for b in after])
+    before, after = (
+        [(_beside(line, x, steps), _beside(line, y, steps)) for steps in side]
+        for side in ((-1, -2), (1, 2))
+    )
+    lines = np.sort(
+        [ya + (yb - ya) * (x - xa) / (xb - xa) for xa, ya in before for xb, yb in after], axis=0
+    )
     # of four, two miss a neighbour that is wrong; the widest cuts bends off
-    return lines[-2] if len(lines) == 4 else lines[-1]
+    between = np.where(np.isnan(lines[-1]), np.fmax.reduce(lines), lines[-2])
+    # no size takes longer than a larger one, nor more than in proportion to the bytes
+    first = np.fmax(*(yb for _, yb in after))
+    last = np.fmax(*(ya + x - xa for xa, ya in before))
+    return np.where(np.isnan(before[0][1]), first, np.where(np.isnan(after[0][1]), last, between))

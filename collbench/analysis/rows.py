@@ -9,13 +9,14 @@ such as the channels that the tool chose for a size, do not break a curve.
 
 import math
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import cache
-from itertools import islice
+from itertools import chain, islice
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from collbench.results.distribution import histogram_text
+from collbench.results.frame import distinct_values
 from collbench.results.record import CONDITIONS, Record
 from collbench.results.statistics import NOISY_SPREAD, Interval, interval, is_noisy
 from collbench.spec.knobs import BY_STAGE, KNOB, UNASKED
@@ -35,6 +36,7 @@ SIZES = {knob.name for knob in BY_STAGE if knob.unit == "bytes"}
 CORES = re.compile(r"\((\d+) cores\)")  # in `device` of rows that CPUs measured
 _AGREEMENT = 1 + NOISY_SPREAD  # the slowest over the fastest: up to here repeats cannot be noisy
 KNOB_NAMES = {knob.name: knob.label for knob in BY_STAGE}
+_own_knobs, _OWN_KNOBS = attrgetter(*OWN_CHOICE), tuple(OWN_CHOICE.values())
 _ROWS_AT_ONCE = 50_000  # so that the columns of a large file are not in memory twice
 # A modelled time is no measurement, so it does not compete with one.
 _SEPARATE = (*CONDITIONS, "modelled")
@@ -106,7 +108,7 @@ class Method(NamedTuple):
         return (
             is_peer(self.backend)
             and is_own_algo(self.backend, self.algo)
-            and all(getattr(self, name) == value for name, value in OWN_CHOICE.items())
+            and _own_knobs(self) == _OWN_KNOBS
         )
 
     @property
@@ -281,10 +283,12 @@ def rows_of(frame: "pd.DataFrame", *, is_last_use: bool = False) -> list[Row]:
     is not in memory twice.
     """
     has_launches = bool(frame["max_us"].notna().any())
-    for name in () if has_launches or not is_last_use else Launches._fields:
-        frame.pop(name)
-    tasks = _shared(frame, Task, is_last_use=is_last_use)
-    methods = _shared(frame, Method, is_last_use=is_last_use)
+    own = [*_NUMBERS, "repeat_times_us", *(Launches._fields if has_launches else ())]
+    if is_last_use:
+        _keep(frame, {*own, *Task._fields, *Method._fields})
+    tasks, methods = _shared(frame, Task), _shared(frame, Method)
+    if is_last_use:
+        _keep(frame, own)
     rows: list[Row] = []
     for first in range(0, len(tasks), _ROWS_AT_ONCE):
         here = slice(first, first + _ROWS_AT_ONCE)
@@ -292,14 +296,22 @@ def rows_of(frame: "pd.DataFrame", *, is_last_use: bool = False) -> list[Row]:
             _values(frame[name].iloc[here], is_shared=name in _RECURRING)
             for name in (*_NUMBERS, "repeat_times_us")
         )
-        times = _times_of(repeats, time_us)
-        chosen_by, is_noise = map(_choosing_time, times), map(_is_noise, methods[here], times)
+        times, may_disagree = _times_of(repeats, time_us)
+        chosen_by = map(_choosing_time, times)
+        is_noise = map(_is_noise, methods[here], times, may_disagree)
         rates.append(_launches_of(frame, here) if has_launches else [_NO_LAUNCHES] * len(times))
         columns = (tasks[here], methods[here], sizes, time_us, *rates, times, chosen_by, is_noise)
         rows += map(Row._make, zip(*columns, strict=True))
-    for name in frame.columns.tolist() if is_last_use else ():
-        frame.pop(name)
+    if is_last_use:
+        _keep(frame, ())
     return rows
+
+
+def _keep(frame: "pd.DataFrame", names: Collection[str]) -> None:
+    """Leave a frame with these columns only."""
+    for name in frame.columns.tolist():
+        if name not in names:
+            frame.pop(name)
 
 
 def _values(column: "pd.Series[Any]", *, is_shared: bool = False) -> list[Any]:
@@ -311,20 +323,11 @@ def _values(column: "pd.Series[Any]", *, is_shared: bool = False) -> list[Any]:
     return [known[place] for place in places.tolist()]
 
 
-def _shared(frame: "pd.DataFrame", kind: type[Shared], *, is_last_use: bool) -> list[Shared]:
+def _shared(frame: "pd.DataFrame", kind: type[Shared]) -> list[Shared]:
     """Of each row its task or its method; equal ones are one object."""
-    columns = [frame.pop(name) if is_last_use else frame[name] for name in kind._fields]
-    known: dict[tuple[object, ...], Shared] = {}
-    shared: list[Shared] = []
-    for first in range(0, len(frame), _ROWS_AT_ONCE):
-        here = [_values(one.iloc[first : first + _ROWS_AT_ONCE]) for one in columns]
-        for values in zip(*here, strict=True):
-            one = known.get(values)
-            if one is None:
-                one = kind._make(values)
-                known[one] = one
-            shared.append(one)
-    return shared
+    values, numbers = distinct_values(frame, kind._fields)
+    known = list(map(kind._make, values))
+    return [known[number] for number in numbers]
 
 
 def _launches_of(frame: "pd.DataFrame", here: slice) -> list[Launches]:
@@ -337,15 +340,29 @@ def _launches_of(frame: "pd.DataFrame", here: slice) -> list[Launches]:
     ]
 
 
-def _times_of(repeats: Sequence[str], times: Iterable[float]) -> list[tuple[float, ...]]:
-    """The repeats of each row, or else its time."""
-    counts = [text.count(";") + 1 if text else 0 for text in repeats]
-    every = iter(map(float, ";".join(filter(None, repeats)).split(";")) if any(counts) else ())
-    return [
+def _times_of(
+    repeats: Sequence[str], times: Sequence[float]
+) -> tuple[list[tuple[float, ...]], list[bool]]:
+    """The repeats of each row, or else its time; and whether they differ by so much that they may
+    be noisy.
+    """
+    import numpy as np
+
+    counts = np.array([text.count(";") + 1 if text else 0 for text in repeats], dtype=np.intp)
+    numbers = np.fromstring(";".join(filter(None, repeats)), sep=";")
+    first = np.cumsum(counts) - counts
+    may_disagree = np.zeros(len(counts), dtype=np.bool_)
+    timed = np.flatnonzero(counts)
+    if len(timed):
+        fastest, slowest = (of.reduceat(numbers, first[timed]) for of in (np.minimum, np.maximum))
+        may_disagree[timed] = slowest > _AGREEMENT * fastest
+    every = iter(numbers.tolist())
+    every_time = [
         # NaN differs from itself
         tuple(islice(every, count)) if count else (time,) if time == time else ()
-        for count, time in zip(counts, times, strict=True)
+        for count, time in zip(counts.tolist(), times, strict=True)
     ]
+    return every_time, may_disagree.tolist()
 
 
 def row_of(record: Record) -> Row:
@@ -362,10 +379,8 @@ def row_of(record: Record) -> Row:
     return Row._make((task, method, *known, launches, times, choosing, is_noise))
 
 
-def _is_noise(method: Method, times: Sequence[float]) -> bool:
-    return method.has_note("noisy") or (
-        len(times) > 1 and max(times) > _AGREEMENT * min(times) and is_noisy(times)
-    )
+def _is_noise(method: Method, times: Sequence[float], may_disagree: bool = True) -> bool:
+    return method.has_note("noisy") or (may_disagree and len(times) > 1 and is_noisy(times))
 
 
 def _choosing_time(times: Sequence[float]) -> float:
@@ -404,10 +419,7 @@ def ratio(
     ]
     if not shared:
         return None
-    bounds = interval(shared)
-    return (
-        bounds if len(shared) > 1 else Interval(median=bounds.median, low=math.nan, high=math.nan)
-    )
+    return interval(shared) if len(shared) > 1 else Interval(shared[0], math.nan, math.nan)
 
 
 def by_workload(rows: Iterable[Row]) -> dict[Workload, dict[int, list[Row]]]:
@@ -434,18 +446,21 @@ def distinguishing_knobs(
     workloads: Mapping[Workload, Mapping[int, Sequence[Row]]],
 ) -> dict[str, tuple[str, ...]]:
     """The fewest knobs of each backend that distinguish its rows of one size and algorithm."""
-    cells: dict[str, dict[tuple[int, ...], list[Method]]] = {}
-    for sizes in workloads.values():
-        for rows in sizes.values():
-            groups: dict[tuple[str, str, str], list[Method]] = {}
-            for row in rows:
-                method = row.method
-                groups.setdefault((method.backend, method.algo, method.proto), []).append(method)
-            for (backend, _, _), group in groups.items():
-                here = cells.setdefault(backend, {})
-                if len(group) > 1:  # the same methods need no second look
-                    here.setdefault(tuple(map(id, group)), group)
-    return {backend: _fewest_knobs(list(groups.values())) for backend, groups in cells.items()}
+    groups_of: dict[str, dict[tuple[int, ...], list[Method]]] = {}
+    known: set[tuple[int, ...]] = set()
+    for rows in chain.from_iterable(sizes.values() for sizes in workloads.values()):
+        methods = [row.method for row in rows]
+        if (place := tuple(map(id, methods))) in known:  # the same methods need no second look
+            continue
+        known.add(place)
+        groups: dict[tuple[str, str, str], list[Method]] = {}
+        for method in methods:
+            groups.setdefault((method.backend, method.algo, method.proto), []).append(method)
+        for (backend, _, _), group in groups.items():
+            here = groups_of.setdefault(backend, {})
+            if len(group) > 1:
+                here.setdefault(tuple(map(id, group)), group)
+    return {backend: _fewest_knobs(list(groups.values())) for backend, groups in groups_of.items()}
 
 
 def _fewest_knobs(groups: list[list[Method]]) -> tuple[str, ...]:
@@ -478,10 +493,11 @@ def configuration(row: Row, knobs: Mapping[str, Sequence[str]]) -> tuple[object,
 
 def label(row: Row, knobs: Mapping[str, Sequence[str]], *, has_backend: bool = False) -> str:
     """A configuration in words: algorithm, protocol, and the knobs that were asked for."""
-    parts = [row.backend] if has_backend else []
-    parts += [row.algo, row.proto]
-    for name in knobs.get(row.backend, ()):
-        value = getattr(row, name)
+    method = row.method
+    parts = [method.backend] if has_backend else []
+    parts += [method.algo, method.proto]
+    for name in knobs.get(method.backend, ()):
+        value = getattr(method, name)
         if value != UNASKED[name]:
             parts.append(f"{KNOB[name].short} {KNOB[name].text(value)}")
     return " ".join(part for part in parts if part)

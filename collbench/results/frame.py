@@ -5,7 +5,7 @@ are record.KINDS.
 import io
 import math
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from collbench.results.distribution import histogram_text, parse_histogram
@@ -21,25 +21,30 @@ from collbench.results.record import (
     STATUSES,
     Record,
     columns_of,
+    named,
     parse,
 )
 from collbench.spec.knobs import KNOB, Value
 from collbench.util.errors import UsageError
 
 if TYPE_CHECKING:
+    import numpy as np
     import pandas as pd
+    from numpy.typing import NDArray
 
 _ROWS_AT_ONCE = 20_000
 _BYTES_AT_ONCE = 1 << 20
-_NOT_PRINTED = bytes([*range(10), *range(11, 32), 127])  # of ASCII, but line ends
+_PRINTED = bytes(range(32, 127))  # of ASCII
 _TYPES: dict[str, type] = {
     name: int if name in INTEGERS else float if name in FLOATS else object for name in COLUMNS
 }
+_REPEATING = named("text", "status")  # columns in which many rows have the same text
 
 
 def frame_of(records: Sequence[Record]) -> "pd.DataFrame":
-    """The rows as a table of record.COLUMNS: int64, float64 with NaN for what is missing, text
-    (repeats and histograms as in a cell of the file). Raises OverflowError above 64 bits.
+    """The rows as a table of record.COLUMNS: int64, float64 with NaN for what is missing, texts as
+    categories, and repeats and histograms as in a cell of the file. Raises OverflowError above 64
+    bits.
     """
     import pandas as pd
 
@@ -59,8 +64,43 @@ def frame_of(records: Sequence[Record]) -> "pd.DataFrame":
         elif KINDS[name] == "histogram":
             columns[name] = pd.Series([histogram_text(value) for value in values], dtype=str)
         else:
-            columns[name] = pd.Series(values, dtype=str)
+            columns[name] = pd.Series(values, dtype=str).astype("category")
     return pd.DataFrame(columns, columns=list(COLUMNS))
+
+
+def with_strings(frame: "pd.DataFrame") -> "pd.DataFrame":
+    """The rows with categories as texts, which can be changed, and combined with other files'."""
+    return frame.astype(dict.fromkeys(frame.select_dtypes("category").columns, str))
+
+
+def numbers_of(frame: "pd.DataFrame", names: Iterable[str]) -> "NDArray[np.int64]":
+    """Of each row the number of what it has in some columns, counted from 0 in the order of the
+    rows: rows that agree there have the same number.
+    """
+    import numpy as np
+    import pandas as pd
+
+    numbers = np.zeros(len(frame), dtype=np.int64)
+    for name in names:
+        codes, values = frame[name].factorize()
+        if len(values) > 1:
+            numbers = pd.factorize(numbers * len(values) + codes)[0].astype(np.int64, copy=False)
+    return numbers
+
+
+def distinct_values(
+    frame: "pd.DataFrame", names: Sequence[str]
+) -> tuple[list[tuple[Any, ...]], list[int]]:
+    """What there is in some columns, each once, in the order of the rows; and of each row which of
+    these it has.
+    """
+    import numpy as np
+    import pandas as pd
+
+    numbers = numbers_of(frame, names)
+    first = np.flatnonzero(~pd.Series(numbers).duplicated().to_numpy())
+    columns = [frame[name].iloc[first].to_numpy().tolist() for name in names]
+    return list(zip(*columns, strict=True)), numbers.tolist()
 
 
 def texts_of(frame: "pd.DataFrame", name: str) -> list[str]:
@@ -68,20 +108,25 @@ def texts_of(frame: "pd.DataFrame", name: str) -> list[str]:
     return [str(value) for value in sorted(frame[name].unique()) if value not in ("", 0)]
 
 
-def is_plain(data: bytes) -> bool:
-    """Whether data is ASCII that can be printed, but for line ends."""
-    if not data.isascii():
-        return False
-    parts = (data[at : at + _BYTES_AT_ONCE] for at in range(0, len(data), _BYTES_AT_ONCE))
-    return all(len(part.translate(None, _NOT_PRINTED)) == len(part) for part in parts)
+def plain_lines(data: bytes) -> int | None:
+    """How many line ends data has that is ASCII that can be printed else; None of other data."""
+    lines = 0
+    for at in range(0, len(data), _BYTES_AT_ONCE):
+        left = data[at : at + _BYTES_AT_ONCE].translate(None, _PRINTED)
+        if left.strip(b"\n"):
+            return None
+        lines += len(left)
+    return lines
 
 
-def read_frame(name: str, data: bytes) -> "pd.DataFrame":
-    """The rows of our CSV, which ends with a line end. Raises UsageError with the place."""
+def read_frame(name: str, data: bytes, lines: int | None = None) -> "pd.DataFrame":
+    """The rows of our CSV, which ends with a line end. lines: its plain_lines. Raises UsageError
+    with the place.
+    """
     import pandas as pd
 
     try:
-        return _by_pandas(data)
+        return _by_pandas(data, lines)
     # ParserError and UnicodeDecodeError are ValueErrors
     except (ValueError, OverflowError, RuntimeWarning, pd.errors.ParserWarning):
         pass
@@ -91,7 +136,7 @@ def read_frame(name: str, data: bytes) -> "pd.DataFrame":
         raise UsageError(f"{name}: {error}", "mend or delete that line") from None
 
 
-def _by_pandas(data: bytes) -> "pd.DataFrame":
+def _by_pandas(data: bytes, lines: int | None) -> "pd.DataFrame":
     """The table by pandas' own parser, which is fast. Raises ValueError, OverflowError or
     a warning if a cell is not what its column holds.
     """
@@ -102,9 +147,11 @@ def _by_pandas(data: bytes) -> "pd.DataFrame":
     if schema is None:
         raise ValueError("other columns")
     # the columns are filled part by part: pandas itself would take twice their memory
-    room, has_plain_cells = data.count(b"\n"), is_plain(data)
+    room = data.count(b"\n") if lines is None else lines
+    names = columns_of(schema)
+    texts: dict[str, list[pd.Categorical]] = {name: [] for name in names if name in _REPEATING}
     arrays: dict[str, np.ndarray[Any, Any]] = {
-        name: np.empty(room, dtype=_TYPES[name]) for name in columns_of(schema)
+        name: np.empty(room, dtype=_TYPES[name]) for name in names if name not in texts
     }
     rows = 0
     with warnings.catch_warnings():
@@ -117,47 +164,72 @@ def _by_pandas(data: bytes) -> "pd.DataFrame":
             index_col=False,
             keep_default_na=False,
             na_values={name: [""] for name in FLOATS},
-            dtype={name: str if kind is object else kind for name, kind in _TYPES.items()},
+            dtype={
+                name: "category" if name in _REPEATING else str if kind is object else kind
+                for name, kind in _TYPES.items()
+            },
         ):
+            for name, parts in texts.items():
+                parts.append(part[name].array)
             for name, array in arrays.items():
-                if not (has_plain_cells and KINDS[name] == "text") and not _is_sound(
-                    part[name], name
-                ):
+                if not _is_sound(part[name], name):
                     raise ValueError(name)
                 array[rows : rows + len(part)] = part[name].to_numpy()
             rows += len(part)
-    if has_plain_cells and rows != room - 1:
+    if lines is not None and rows != lines - 1:
         raise ValueError("a line end in a cell, or an empty line")
     if not (arrays["schema"][:rows] == schema).all():
         raise ValueError("another schema")
     arrays["schema"][:] = SCHEMA
-    for name in set(COLUMNS) - set(arrays):
-        value: np.ndarray[Any, Any] = np.array(_value_of_older(name), dtype=_TYPES[name])
-        arrays[name] = np.broadcast_to(value, rows)  # takes no memory
-    columns = {
-        name: pd.Series(
-            arrays[name][:rows], dtype=str if _TYPES[name] is object else None, copy=False
-        )
-        for name in COLUMNS
-    }
+    columns: dict[str, pd.Series[Any]] = {}
+    for name in COLUMNS:
+        if name in texts:
+            columns[name] = _category(data, name, texts.pop(name))
+        elif name in arrays:
+            columns[name] = pd.Series(
+                arrays[name][:rows], dtype=str if _TYPES[name] is object else None, copy=False
+            )
+        else:
+            columns[name] = _column_of_older(name, rows)
     return pd.DataFrame(columns, copy=False)
 
 
-def _value_of_older(name: str) -> Value | float:
-    """What a row of a schema before that column has there."""
+def _category(data: bytes, name: str, parts: "list[pd.Categorical]") -> "pd.Series[Any]":
+    """A column from its parts, with each text once. Raises ValueError if one may not be there."""
+    import pandas as pd
+
+    if all(part.categories.dtype.kind == "O" for part in parts):
+        joined = pd.api.types.union_categoricals(parts, sort_categories=True)
+        column = pd.Series(joined, copy=False)
+    else:  # as of version 3.1 pandas takes a part for numbers where all texts of it look like some
+        file = io.BytesIO(data)
+        frame = pd.read_csv(file, usecols=[name], index_col=False, keep_default_na=False, dtype=str)
+        column = frame[name].astype("category")
+    is_status = KINDS[name] == "status"  # other texts are read as Record shows them
+    for text in column.cat.categories:
+        if text not in STATUSES if is_status else not text.isprintable():
+            raise ValueError(name)
+    return column
+
+
+def _column_of_older(name: str, rows: int) -> "pd.Series[Any]":
+    """What rows of a schema before that column have there, in next to no memory."""
+    import numpy as np
+    import pandas as pd
+
+    value: Value | float = math.nan if name in FLOATS else ""
     if name in KNOB:
-        default: Value = KNOB[name].default
-        return default
-    return math.nan if name in FLOATS else ""
+        value = KNOB[name].default
+    if name in _REPEATING:
+        codes = np.zeros(rows, dtype=np.int8)
+        return pd.Series(pd.Categorical.from_codes(codes, pd.Index([str(value)])), copy=False)
+    array: np.ndarray[Any, Any] = np.broadcast_to(np.array(value, dtype=_TYPES[name]), rows)
+    return pd.Series(array, dtype=str if _TYPES[name] is object else None, copy=False)
 
 
 def _is_sound(cells: "pd.Series", name: str) -> bool:
     """Whether all cells are empty, where they may be, or what the column holds."""
     kind = KINDS[name]
-    if kind == "text":  # others are read as Record shows them
-        return all(text.isprintable() for text in cells.unique())
-    if kind == "status":
-        return bool(cells.isin(STATUSES).all())
     if kind == "count":
         return bool((cells.isna() | (cells % 1 == 0)).all())
     if kind == "times":

@@ -2,9 +2,9 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import cache
 from statistics import median
+from typing import NamedTuple
 
 COVERAGE = 0.95
 # The spread of the repeats over their median, above which they are noisy: a choice, not a
@@ -12,8 +12,7 @@ COVERAGE = 0.95
 NOISY_SPREAD = 0.3
 
 
-@dataclass(frozen=True, slots=True)
-class Interval:
+class Interval(NamedTuple):
     """A value with the bounds between which the true median lies."""
 
     median: float

@@ -4,6 +4,7 @@ file.
 
 import io
 import json
+import os
 import re
 import tomllib
 from pathlib import Path
@@ -20,8 +21,10 @@ def read_bytes(file: Path, most_bytes: int) -> bytes:
     """The whole of a file or of a pipe; or more than `most_bytes` where it has more, as a device
     without an end has. Raises OSError or ValueError (a NUL in its name) if it cannot be read.
     """
-    data = io.BytesIO()  # whose value is not copied
     with file.open("rb") as opened:
+        size = min(os.fstat(opened.fileno()).st_size, most_bytes)  # 0 of a pipe or a device
+        data = io.BytesIO(opened.read(size))  # whose value is not copied
+        data.seek(0, io.SEEK_END)
         # in pieces: read(n) takes memory for n bytes first
         while data.tell() <= most_bytes and (piece := opened.read(_PIECE_BYTES)):
             data.write(piece)

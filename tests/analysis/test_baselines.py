@@ -14,6 +14,7 @@ from collbench.analysis.baselines import CurveVerdict, judged, reference
 from collbench.analysis.gpu_kinds import kind_of
 from collbench.analysis.load import load
 from collbench.cli import run
+from collbench.results.frame import with_strings
 from collbench.util import catalog
 from collbench.util.errors import UsageError
 
@@ -99,7 +100,7 @@ def test_a_range_is_one_range_where_the_reference_has_fewer_sizes(
 def test_what_was_measured_otherwise_is_not_compared(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    frame = load(H200).frame
+    frame = with_strings(load(H200).frame)
     alone = frame[(frame["op"] == "allreduce") & (frame["backend"] == "cuda")].copy()
     alone["notes"] = alone["notes"] + " isolated"
     alone["busbw_gbs"] /= 4  # a launch is in the time

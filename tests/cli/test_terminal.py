@@ -145,13 +145,15 @@ def nasty_texts(text: str, count: int) -> Iterator[str]:
 
 @pytest.mark.parametrize("file", sorted(OWN.iterdir()), ids=lambda file: str(file.name))
 def test_topologies_of_other_tools(shown: Shown, file: Path) -> None:
-    """XML keeps out most of it; what it lets through is put into one value of each name."""
+    """XML keeps out most of it; what it lets through is put into the values of some names."""
     text = file.read_text()
     if file.suffix == ".xml":
         values = {match[1]: match.end(2) for match in re.finditer(r'([\w:]+)="([^"]*)"', text)}
-        texts = [text[:place] + IN_XML + text[place:] for place in values.values()]
+        ends = list(values.values())
+        ends = ends[:: max(1, len(ends) // 12)]
+        texts = [text[:place] + IN_XML + text[place:] for place in ends]
     else:
-        texts = list(nasty_texts(text, 12))
+        texts = list(nasty_texts(text, 6))
     for changed in texts:
         Path("machine").write_text(changed)
         shown("topo", "--from", "machine", *VIEWS)

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from collbench.backends.gpu.hang import REPORT
 from collbench.backends.gpu.rank import BARRIER, stride_bytes
 from collbench.device import program as programs
-from collbench.device.compile import DTYPE_NUMBER
+from collbench.device.compile import DTYPE_NUMBER, PDL_NUMBER
 from collbench.device.layout import (
     ABORT_AT,
     ARGS,
@@ -516,6 +516,10 @@ def test_numbers_have_the_same_names() -> None:
         name: value for value, name in enumerate(SIGNAL_NAMES)
     }
     assert [name.lower() for name in enumerators("Redop", "reduce.cuh")] == list(REDOPS)
+    assert {
+        name.lower().removeprefix("pdl_"): value
+        for name, value in enumerators("Pdl", "program.cuh").items()
+    } == PDL_NUMBER
     dtypes = {
         name.lower().replace("_", ""): value
         for name, value in enumerators("Dtype", "reduce.cuh").items()

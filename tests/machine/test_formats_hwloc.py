@@ -188,7 +188,7 @@ def test_memory_without_cpus_of_its_own_is_no_processor() -> None:
     assert [cpu.index for cpu in topology.of_kind("cpu")] == [0]
 
 
-@pytest.mark.parametrize("speed", ["nan", "inf", "-1.0", "fast"])
+@pytest.mark.parametrize("speed", ["nan", "inf", "-1.0", "fast", "99999"])
 def test_impossible_speeds_are_unknown(speed: str) -> None:
     text = (OWN / "pcie-box-hwloc.xml").read_text().replace('"15.753846"', f'"{speed}"')
     topology = hwloc_xml.read(text, "x.xml")

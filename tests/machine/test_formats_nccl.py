@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from collbench.machine import formats
-from collbench.machine.formats import _xml, nccl_xml
+from collbench.machine.formats import _xml, nccl_xml, topology_json
 from collbench.machine.topology import rates
 from collbench.machine.topology.model import Link, Node, Topology
 from collbench.machine.topology.paths import path
@@ -426,3 +426,43 @@ def test_rates_of_xgmi_are_those_of_the_generation(gcn: str, gbs: float | None) 
         text.replace('gcn="gfx942"', f'gcn="{gcn}"').replace("0x74a1", ""), "x"
     )
     assert path(topology, "gpu0", "gpu1").usable_gbs == gbs
+
+
+def test_a_gpu_that_an_nvswitch_has_lost_has_no_rate() -> None:
+    """Its peers have links to the switch, so it has some too: PCIe's rate would be wrong."""
+    nvlink = '<nvlink target="fffffff:ffff:ff" count="18" tclass="0x068000"/>'
+    topology = read("".join(gpu(f"{n}", nvlink if n < 3 else "") for n in (1, 2, 3)))
+    assert any("which has some by device, architecture or switch" in n for n in topology.notes)
+
+
+@pytest.mark.parametrize(
+    ("inner", "remark"),
+    [
+        (
+            '<pci busid="0000:01:00.0" class="0x030200" link_speed="x" link_width="16"/>',
+            "link_speed of 1 PCI devices is none of PCIe",
+        ),
+        (
+            '<pci busid="0000:01:00.0" class="0x030200"><gpu dev="0"/></pci>'
+            '<pci busid="0000:02:00.0" class="0x030200"><gpu dev="0"/></pci>',
+            "2 GPUs have the number 0: 0000:01:00.0 and 0000:02:00.0",
+        ),
+    ],
+)
+def test_unknown_speeds_and_shared_numbers_are_said(inner: str, remark: str) -> None:
+    assert any(note.startswith(remark) for note in read(inner).notes)
+
+
+def test_cpus_are_limited_on_each_host() -> None:
+    """512 hosts of two CPUs are one NVLink domain's dump, not too many CPUs of one host."""
+    cpus = "".join(
+        f'<cpu host_hash="0x{number // 2:x}" numaid="{number % 2}"/>' for number in range(1024)
+    )
+    topology = nccl_xml.read(f'<system version="1">{cpus}</system>', "a.xml")
+    assert len(topology.hosts) == 512 and count(topology, "socket") == 512
+
+
+def test_a_name_with_a_line_end_is_written_to_json_and_read() -> None:
+    net = '<nic><net name="a&#10;b" dev="0"/></nic>'
+    topology = read(net)
+    assert topology_json.read(topology_json.write(topology), "a.json").of_kind("nic")

@@ -350,3 +350,62 @@ def test_xml_in_the_middle_of_a_paste(tmp_path: Path) -> None:
     file = tmp_path / "switch-by-peers-nccl.xml"
     file.write_text(f"our file:\n{tagged(text, '[1,0]<stdout>:')}\nthank you\n")
     assert formats.read(file).nodes == plain.nodes
+
+
+_PASTED = (
+    "\tGPU0\tGPU1\tNIC0\tCPU Affinity",
+    "GPU0\t X \tNV18\tPIX\t0-3",
+    "GPU1\tNV18\t X \tSYS\t4-7",
+    "NIC0\tPIX\tSYS\t X \t\t",
+)
+
+
+@pytest.mark.parametrize(
+    "paste",
+    [
+        "\n".join((f"[4m{_PASTED[0][1:]}[0m", *_PASTED[1:])),
+        "\n".join((f"^[[4m{_PASTED[0][1:]}^[[0m", *_PASTED[1:])),
+        "\n".join(f"worker-1  | {line}" for line in _PASTED),
+        "\n".join(f"[pod/test-0/main] {line}" for line in _PASTED),
+        "\n".join(f"{number:4}\t{line}" for number, line in enumerate(_PASTED)),
+        "\n".join(f"INFO 05-12 10:11:12 env.py:100] {line}" for line in _PASTED),
+        "\n".join(f"+{line}" for line in _PASTED),
+        "\n".join(f"│ {line.expandtabs():99}│" for line in _PASTED),
+        "\n|---|---|---|---|\n".join(f"|{line}|".replace("\t", " | ") for line in _PASTED),
+        "<pre><code class='x'>" + "\n".join(_PASTED) + "</code></pre>",
+        "<br>".join(_PASTED),
+    ],
+)
+def test_a_matrix_is_read_whatever_shows_it(paste: str) -> None:
+    """Escapes shown as text or lost, logs of containers, line numbers, boxes, Markdown, HTML."""
+    topology = nvidia_smi.read(paste, "a")
+    assert labels(topology, "gpu0", "gpu1", "nic0") == ["X NV18 PIX", "NV18 X SYS", "PIX SYS X"]
+
+
+def test_a_text_that_ends_in_a_cell_is_cut_there() -> None:
+    """NV1 at the end of the text may be of NV18: it counts as not there."""
+    topology = nvidia_smi.read("\n".join(_PASTED)[: -len("\nNIC0\tPIX\tSYS\t X \t\t")], "a")
+    assert labels(topology, "gpu0", "gpu1", "nic0") == ["X NV18 PIX", "NV18 X SYS", "PIX SYS X"]
+    cut = nvidia_smi.read("\n".join((*_PASTED[:2], "GPU1\tNV1")), "a")
+    assert labels(cut, "gpu0", "gpu1") == ["X NV18", "NV18 X"]
+    assert any(note.startswith("the rows of GPU1, NIC0 are missing or cut") for note in cut.notes)
+
+
+def test_a_header_of_endless_lines_is_refused() -> None:
+    with pytest.raises(UsageError, match="more than 256 columns"):
+        nvidia_smi.read("\tGPU0\tGPU1\n" * 100_000, "a")
+
+
+def test_a_terminal_may_be_narrower_than_the_text_around_the_matrix() -> None:
+    wrapped = "a long line of prose, which no terminal broke\n\tGPU0\tGPU1\tCPU Affi\nnity"
+    topology = nvidia_smi.read(f"{wrapped}\nGPU0\t X \tSYS\t0-3\nGPU1\tSYS\t X \t4-7", "a")
+    assert labels(topology, "gpu0", "gpu1") == ["X SYS", "SYS X"]
+
+
+@pytest.mark.parametrize(("name", "links"), [("GeForce RTX 3090", 18), ("H100 PCIe", 36)])
+def test_more_links_than_the_named_gpu_has_come_to_no_rate(name: str, links: int) -> None:
+    named = "".join(f"GPU {gpu}: NVIDIA {name} (UUID: GPU-{gpu})\n" for gpu in range(2))
+    text = f"{named}\tGPU0\tGPU1\nGPU0\t X \tNV{links}\nGPU1\tNV{links}\t X \n"
+    topology = nvidia_smi.read(text, "a")
+    assert path(topology, "gpu0", "gpu1").usable_gbs is None
+    assert any(f"{links} NVLinks, more than the" in note for note in topology.notes)

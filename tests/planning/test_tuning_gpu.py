@@ -12,6 +12,7 @@ from _pytest.mark import ParameterSet
 
 from collbench.backends.cuda import backend as cuda
 from collbench.bench.runner import plan_points
+from collbench.device.compile import kernel_source
 from collbench.device.layout import ARGS, CONTROL_BYTES, END, Memory, layout, pack_args
 from collbench.device.program import ctas, launches_counted
 from collbench.launch.local import LocalGroup
@@ -240,6 +241,41 @@ def test_clusters_that_cannot_be_are_refused(knobs: dict[str, int], limits: Limi
             Case(op="allreduce", algo="ring", backend="cuda", ranks=4, size_bytes=1 << 24, **knobs),  # type: ignore[arg-type]
             limits,
         )
+
+
+def test_launches_follow_each_other_closely_where_that_was_measured() -> None:
+    case = Case(op="allreduce", backend="cuda", proto="auto", ranks=4, size_bytes=8)
+    sizes = [replace(case, size_bytes=size) for size in (8, 64 << 10, 2 << 20)]
+    assert [resolve(each).case.pdl for each in sizes] == ["late", "early", "late"]
+    older, alone = Limits(has_clusters=False), Limits(has_peers=False)
+    assert {resolve(case, limits).case.pdl for limits in (older, alone)} == {"off"}
+    assert resolve(replace(case, transport="net")).case.pdl == "off"
+    with pytest.raises(ScheduleError, match="before sm_90"):
+        resolve(replace(case, pdl="late"), older)
+    with pytest.raises(ScheduleError, match="--pdl"):
+        resolve(replace(case, size_bytes=1 << 20, transport="ce", pdl="early"))
+
+
+@pytest.mark.parametrize("op", ["allreduce", "allgather"])
+def test_a_small_rest_has_no_loop_of_its_own(op: OpName) -> None:
+    even, odd = (plan_of(op=op, ranks=2, size_bytes=(64 << 20) + more) for more in (0, 8))
+    assert len(list(odd.loops(0))) == len(list(even.loops(0)))
+
+
+def test_pieces_of_odd_vectors_begin_where_vectors_do() -> None:
+    """Those of odd blocks do not."""
+    whole, vector, blocks = (
+        dict(kernel_source(plan_of(op=op, ranks=2, size_bytes=(1 << 20) + more), 0).macros)
+        for op, more in (("allreduce", 0), ("allreduce", 4), ("allgather", 8))
+    )
+    known = [(macros["ALIGNED"], macros["WHOLE"]) for macros in (whole, vector, blocks)]
+    assert known == [("1", "1"), ("1", "0"), ("0", "0")]
+
+
+def test_copy_engines_are_chosen_by_the_number_of_gpus() -> None:
+    case = Case(op="broadcast", backend="cuda", ranks=2, size_bytes=256 << 20)
+    chosen = [resolve(replace(case, ranks=ranks)).case.transport for ranks in (2, 4)]
+    assert chosen == ["ce", "p2p"]
 
 
 def test_slices_of_a_repeat_have_numbers_of_32_bits() -> None:

@@ -316,11 +316,14 @@ FREE_TEXTS = ("group", "limit", "reason", "notes", "run", "host", "device", "ver
     text=st.one_of(
         st.text(st.characters(exclude_categories=())),
         st.sampled_from(["a\rb", "a\nb", "a\r\nb", "\udcff", "\0", "\x1b[31m", '"', "x" * 200_000]),
+        st.sampled_from(["007", "1e3", "0.10", "inf", "nan", "NA", "True", "false"]),
     ),
     name=st.sampled_from(FREE_TEXTS),
 )
 def test_any_text_in_any_column_is_read_back(text: str, name: str) -> None:
-    """By both readers: an environment variable may hold a line end, or megabytes."""
+    """By both readers: an environment variable may hold a line end, or megabytes, and a host may be
+    called like a number.
+    """
     row = replace(ROW, **{name: text})  # type: ignore[arg-type]
     data = header() + to_line(row)
     assert list(parse("a.csv", data)) == [row]

@@ -17,8 +17,10 @@ def is_mine(data: bytes) -> bool:
     return data.startswith(BEGINNING)
 
 
-def read(data: bytes, name: str) -> tuple["pd.DataFrame", tuple[str, ...]]:
-    """All rows, and remarks for the reader. Raises UsageError with the place."""
+def read(data: bytes, name: str, lines: int | None) -> tuple["pd.DataFrame", tuple[str, ...]]:
+    """All rows, and remarks for the reader. lines: the plain_lines of the data. Raises UsageError
+    with the place.
+    """
     if b"\n" not in data:  # ends of lines of an old Mac
         data = data.replace(b"\r", b"\n")
     whole = data[: data.rfind(b"\n") + 1]
@@ -27,7 +29,7 @@ def read(data: bytes, name: str) -> tuple["pd.DataFrame", tuple[str, ...]]:
         if len(whole) == len(data)
         else (f"the last line (line {data.count(bytes([10])) + 1}) is cut and left out",)
     )
-    frame = read_frame(name, whole)
+    frame = read_frame(name, whole, lines)
     if frame.empty:
         raise UsageError(f"{name} has no rows", "the sweep that wrote it may have failed")
     devices = sorted(

@@ -3,6 +3,7 @@ between sockets.
 """
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import combinations
@@ -123,8 +124,11 @@ def socket_links(cpus: Sequence[Node]) -> tuple[Link, ...]:
     modelid) identify them.
     """
     links = []
-    for a, b in combinations(cpus, 2):
-        if a.host == b.host:
+    hosts: dict[int, list[Node]] = {}
+    for cpu in cpus:
+        hosts.setdefault(cpu.host, []).append(cpu)
+    for here in hosts.values():
+        for a, b in combinations(here, 2):
             gbs, source = _socket_rate(a) or (None, "")
             links.append(Link(a=a.id, b=b.id, kind="socket", usable_gbs=gbs, source=source))
     return tuple(links)
@@ -159,6 +163,7 @@ def arch_of_name(name: str) -> int:
 
 
 def limit_cpus(cpus: Iterable[Node], name: str) -> None:
-    """Raises UsageError for more CPUs than links between all of them are sensible for."""
-    if len(tuple(cpus)) > MAX_CPUS:
+    """Raises UsageError where a host has more CPUs than links between all of them allow for."""
+    hosts = Counter(cpu.host for cpu in cpus if cpu.kind == "cpu")
+    if max(hosts.values(), default=0) > MAX_CPUS:
         raise UsageError(f"{name}: more than {MAX_CPUS} CPUs: no such machine is known")

@@ -6,7 +6,9 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
+from collbench.machine.formats._build import arch_of_name
 from collbench.machine.formats._nccl_attributes import bus_key
+from collbench.machine.topology.gpu_models import has_links
 from collbench.machine.topology.model import Node, Topology
 from collbench.machine.topology.rates import most_links
 from collbench.machine.topology.unnamed import is_amd, library
@@ -25,7 +27,12 @@ def checked(topology: Topology) -> Topology:
         else link
         for link in topology.links
     )
-    notes = [*_crowds(topology, crowded), *_unequal(topology), *_duplicates(topology)]
+    notes = [
+        *_crowds(topology, crowded),
+        *_unequal(topology),
+        *_duplicates(topology),
+        *_shared_numbers(topology),
+    ]
     return replace(topology, links=links, notes=(*topology.notes, *notes))
 
 
@@ -47,10 +54,12 @@ def names(nodes: Sequence[Node]) -> str:
 def _crowded(topology: Topology) -> Iterator[tuple[str, tuple[int, int]]]:
     """GPUs with more NVLinks than their generation has: how many, of how many."""
     for gpu in topology.gpus:
-        arch = gpu.fact("sm")
-        most = most_links(int(arch)) if arch.isdecimal() and not is_amd(gpu) else 0
+        text = gpu.fact("sm")
+        arch = int(text) if text.isdecimal() else arch_of_name(gpu.name)
         total = sum(link.count for link in topology.bundles(gpu.id))
-        if most and total > most:
+        most = most_links(arch)
+        is_known = most or has_links(gpu.name, text, None) == "never"
+        if is_known and total > most and not is_amd(gpu):
             yield gpu.id, (total, most)
 
 
@@ -105,3 +114,15 @@ def _duplicates(topology: Topology) -> Iterator[str]:
         if len(whole) > 1 and any(kinds[node.id] != "nic" for node in whole):
             address = topology.by_id[ids[0]].address
             yield f"{names(whole)} have one PCI address, {address}: {name} finds only the first"
+
+
+def _shared_numbers(topology: Topology) -> Iterator[str]:
+    """Numbers that several GPUs of a host have; parts of one GPU may share its number."""
+    seen: dict[tuple[int, int], list[Node]] = {}
+    for gpu in topology.gpus:
+        if not gpu.fact("mlopart") and gpu.index >= 0:
+            seen.setdefault((gpu.host, gpu.index), []).append(gpu)
+    for (_, number), gpus in seen.items():
+        if len(gpus) > 1:
+            whom = " and ".join(gpu.address or gpu.id for gpu in gpus[:4])
+            yield f"{len(gpus)} GPUs have the number {number}: {whom}"

@@ -1,13 +1,16 @@
 """Lines of text as people paste it: without escapes of terminals, marks of quotes, tags of
-launchers and time stamps.
+launchers and logs, time stamps, and without the markup of HTML and of Markdown's tables.
 """
 
 import re
 from collections.abc import Iterator
 
+from collbench.machine.formats import _xml
 from collbench.util.text import printable
 
 _ESCAPE = re.compile(
+    # colours of which the escape was shown as text, or was lost
+    r"(?:\^\[|\\(?:u001b|x1b|033|e))\[[\d;]{0,20}m|(?<!\x1b)\[\d{1,3}(?:;\d{1,3}){0,4}m|"
     r"\x1b(?:\[[0-9;?]{0,20}[ -/]{0,4}[@-~]|\][^\x07\x1b]{0,200}(?:\x07|\x1b\\)|[@-Z\\-_])"
 )
 # What a tag of a host may stand before; a legend has names before colons, too.
@@ -19,6 +22,28 @@ _TAGS = re.compile(
     rf"|\d{{1,5}}:{_KNOWN}|[\w.-]{{1,64}}:{_KNOWN}"  # srun -l, pdsh
 )
 _MOST_TAGS = 4
+# What some log or list puts before a header or a row of a matrix, where nothing else is behind.
+_LABEL = r"(?:GPU|NIC)\d{1,4}|mlx\d_\w{1,9}"
+_CELL = r"(?:X|PIX|PXB|PHB|NODE|SYS|SOC|NV\d{1,2}|OK|CNS|GNS|TNS|NS|U|DR|XGMI|PCIE|\d{1,3})"
+_LABEL_BEHIND = re.compile(rf"(?<=[\s\]:+])(?:{_LABEL})(?=[ :])|(?<=\s)={{5,}} ")
+_HEADER_OR_ROW = re.compile(
+    rf"GPU\d{{1,4}}(?: +(?:{_LABEL}))*(?: +(?:CPU|GPU|NUMA|Affinity|ID))+ *$"
+    rf"|GPU\d{{1,4}}(?: +(?:{_LABEL}))+ *$"
+    rf"|(?:{_LABEL})(?: +{_CELL})+(?: +(?:[\d,-]{{1,400}}|N/A))* *$"
+    r"|NIC\d{1,4}: \w+ *$|={5,} .*={3}"
+)
+_MOST_PREFIX_CHARS = 120
+_STARTS_WITH_LABEL = re.compile(rf"\s*(?:{_LABEL})[\s:]")
+_MOST_PREFIXED_CHARS = 4096
+_COLUMN_MARKS = str.maketrans("|│┃║\t\xa0", " " * 6)
+_RULED_LINE = re.compile(r"[\s:+─━┼├┤-]+")  # below the header of a Markdown table
+_LINE_END = re.compile(r"<(?:br\s?/?|/(?:tr|p|div|li))>", re.IGNORECASE)
+_MARKUP = re.compile(
+    r"</?(?:pre|code|span|div|p|td|th|tr|tbody|thead|table|b|html|body|details|summary)"
+    r"(?:\s[^<>]{0,200})?>|&nbsp;",
+    re.IGNORECASE,
+)
+_MAX_DOCUMENT_CHARS = 8 << 20  # of XML with something around it
 _DOCUMENT = re.compile(r"<(system|topology)[\s>]")
 
 
@@ -29,14 +54,24 @@ def lines(text: str) -> Iterator[str]:
     [' GPU0', 'GPU0 X', ' GPU1 X', ' Link 0: 25 GB/s']
     """
     plain = _ESCAPE.sub("", text).replace("\r", "")
+    if "<" in plain or "&" in plain:
+        plain = _MARKUP.sub(" ", _LINE_END.sub("\n", plain))
     for line in plain.split("\n"):
-        line = printable(line.replace("\t", " ").replace("\ufeff", "").replace("\xa0", " "))
+        line = printable(line.translate(_COLUMN_MARKS).replace("\ufeff", ""))
         for _ in range(_MOST_TAGS):
             tag = _TAGS.match(line)
             if tag is None:
                 break
             line = line[tag.end() :]
-        yield line
+        if len(line) < _MOST_PREFIXED_CHARS and not _STARTS_WITH_LABEL.match(line):
+            first = _LABEL_BEHIND.search(line, 1, _MOST_PREFIX_CHARS)
+            if (
+                first
+                and line[: first.start()].strip()
+                and _HEADER_OR_ROW.match(line, first.start())
+            ):
+                line = line[first.start() :]
+        yield "" if _RULED_LINE.fullmatch(line) else line
 
 
 def xml_document(text: str) -> str:
@@ -46,8 +81,12 @@ def xml_document(text: str) -> str:
     >>> xml_document("see:\n> <system version='1'>\n> </system>\nbye")
     "\n<system version='1'>\n </system>"
     """
-    opening = None if text.lstrip().startswith(("<", "{")) else _DOCUMENT.search(text)
-    if opening is None:
+    is_bare = text.lstrip().startswith("{") or (
+        # of another root, such as HTML's; none where the XML is not well-formed
+        text.lstrip().startswith("<") and _xml.root_tag(text) in ("", "system", "topology")
+    )
+    opening = None if is_bare else _DOCUMENT.search(text, 0, _MAX_DOCUMENT_CHARS)
+    if opening is None or len(text) > _MAX_DOCUMENT_CHARS:
         return text
     whole = list(lines(text))
     first = next((n for n, line in enumerate(whole) if _DOCUMENT.search(line)), 0)

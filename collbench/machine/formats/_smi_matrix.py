@@ -15,6 +15,8 @@ _CLASS = re.compile(r"X|PIX|PXB|PHB|NODE|SYS|SOC|PSB|NV[1-9]\d?")
 _STATUS = re.compile("|".join(("X", *P2P_MEANINGS)))
 # cells and labels that lost the space between them
 _CELLS = re.compile(r"PIX|PXB|PHB|NODE|SYS|SOC|PSB|NV[1-9]\d?|OK|CNS|GNS|TNS|X")
+# NV1 may be of NV18
+_CUT_LAST = re.compile(r"P|PI|PX|PH|N|NO|NOD|NV\d?|S|SY|SO|O|C|CN|G|GN|T|TN|D")
 _CUT_CELL = re.compile("[A-Z]{1,3}")
 _LABELS = re.compile(r"(?:GPU|NIC)\d{1,4}")
 _HEADS = ("CPU", "NUMA", "GPU", "Affinity", "ID")  # of the columns behind the matrix
@@ -24,6 +26,7 @@ _COMMAND = re.compile(r"-p2p\s{1,9}([rwanp]{1,5})\b|topo\s{1,9}(?:-m\b|--matrix)
 _P2P_FILE_NAME = re.compile(r"p2p[-_. ]{0,2}([rwanp]{1,5})(?![a-z])", re.IGNORECASE)
 _OLD = {"SOC": "SYS", "PSB": "PIX"}  # names of drivers before 384; PSB: both GPUs of one K80 board
 _MAX_DEVICES = 256
+_MAX_HEADER_CHARS = 8192  # of all lines that a terminal made of it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -128,13 +131,18 @@ class _Table:
     def _read_header(self) -> int:
         """Read the labels, also of lines that continue the header; returns the next line."""
         number, text = self._header + 1, self._lines[self._header]
-        while number < len(self._lines) and (words := self._lines[number].split()):
-            further = self._glued(text, number)
+        while (
+            number < len(self._lines)
+            and len(text) < _MAX_HEADER_CHARS
+            and (words := self._lines[number].split())
+        ):
             is_row = len(words) > 1 and _is_cell(_parted(words[1], _CELLS)[0])
-            parts = [part for word in further.split() for part in _parted(word, _LABELS)]
-            is_cut = any(head.startswith(parts[-1]) for head in (*_HEADS, "NIC"))
-            whole = parts[:-1] if is_cut else parts
-            if is_row or not all(_is_label(part) for part in whole):
+            further = self._glued(text, number)
+            if not _are_labels(further):
+                # another line of the text is wider than the terminal was
+                further = f"{text}{self._lines[number]}"
+                self._width = min(self._width, len(self._lines[number - 1]))
+            if is_row or not _are_labels(further):
                 break
             text, number = further, number + 1
         words = re.split(r"\b(?:CPU|NUMA|GPU NUMA)\b", text, maxsplit=1)[0].split()
@@ -160,6 +168,8 @@ class _Table:
             text = self._glued(text, number)
             number += 1
         row = self._split(text)
+        if len(row) <= len(self._labels) and self._is_cut(text, number):
+            row.pop()
         cells = row[: len(self._labels)]
         for column, cell in zip(self._labels, cells, strict=False):
             if not _is_cell(cell) or (cell == "X") != (column == label):
@@ -174,8 +184,15 @@ class _Table:
                 f"{place}: row {label} has {len(cells)} cells for {len(self._labels)} columns: is"
                 " the text cut off?"
             )
-        self._rest[label] = tuple(row[len(self._labels) :])
+        if not is_short:
+            self._rest[label] = tuple(row[len(self._labels) :])
         return number
+
+    def _is_cut(self, text: str, number: int) -> bool:
+        """Whether the text ends in a cell of a row, which may then lack its last letters."""
+        last = text.rsplit(maxsplit=1)[-1]
+        is_end = text[-1] != " " and not any(line.strip() for line in self._lines[number:])
+        return is_end and _CUT_LAST.fullmatch(last) is not None
 
     def _glued(self, text: str, number: int) -> str:
         """A text and the line that continues it: a terminal breaks full lines anywhere, and spaces
@@ -216,6 +233,13 @@ def _parted(word: str, parts: re.Pattern[str]) -> list[str]:
     """The parts of a word that is made of such parts alone, else the word."""
     found = parts.findall(word)
     return found if len(found) > 1 and "".join(found) == word else [word]
+
+
+def _are_labels(header: str) -> bool:
+    """Whether a header holds labels and heads alone; the last may be cut."""
+    parts = [part for word in header.split() for part in _parted(word, _LABELS)]
+    is_cut = any(head.startswith(parts[-1]) for head in (*_HEADS, "NIC"))
+    return all(_is_label(part) for part in (parts[:-1] if is_cut else parts))
 
 
 def _is_label(text: str) -> bool:

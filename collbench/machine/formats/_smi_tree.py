@@ -199,8 +199,8 @@ def _lost(lost: Sequence[str], unplaced: Sequence[str]) -> list[str]:
         return []
     shown = ", ".join(lost[:4]) + (f" and {len(lost) - 4} more" if len(lost) > 4 else "")
     notes = [
-        f"the rows of {shown} are missing: what other rows tell of them is taken, classes between"
-        " them follow from that"
+        f"the rows of {shown} are missing or cut: what other rows tell of them is taken, classes"
+        " between two of them are assumed"
     ]
     if unplaced:
         shown = ", ".join(unplaced[:4]) + (" and more" if len(unplaced) > 4 else "")

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from xml.parsers import expat
 
 from collbench.util.errors import UsageError
-from collbench.util.text import printable
+from collbench.util.text import escaped
 
 _MAX_DEPTH = 200  # the deepest real ones, hwloc's of nested PCIe switches, have less than 40
 _MAX_ELEMENTS = 500_000  # hwloc writes about 10 for a core
@@ -162,7 +162,7 @@ class _XmlBuilder:
             )
 
     def start(self, tag: str, attributes: dict[str, str]) -> None:
-        values = {key: printable(value) for key, value in attributes.items()}
+        values = {key: escaped(value) for key, value in attributes.items()}
         element = Element(tag=tag, attributes=values, file=self.name, line=self.line)
         self.count += 1
         if len(self.open) == _MAX_DEPTH:

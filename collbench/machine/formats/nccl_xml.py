@@ -75,7 +75,7 @@ class _NcclReader:
         self.gpus: list[tuple[str, _xml.Element]] = []  # node, its gpu element
         self.cpu_of: dict[str, str] = {}  # of GPUs
         self.nics: dict[tuple[object, ...], str] = {}  # nodes, by what one NIC has alone
-        self.no_width = self.no_class = self.unknown_targets = self.no_links = 0
+        self.no_width = self.no_speed = self.no_class = self.unknown_targets = self.no_links = 0
         self.nested: list[str] = []  # GPUs, which NCCL does not see
         self.impossible: list[str] = []  # speeds, as the file has them
 
@@ -174,7 +174,10 @@ class _NcclReader:
         text = pci.get("link_speed")
         if text.lower().lstrip("+").startswith(("-", "nan", "inf")):
             self.impossible.append(f"link_speed {text[:20]}")
-        return rates.pcie_generation(text)
+            return 0
+        generation = rates.pcie_generation(text)
+        self.no_speed += bool(text.strip() and not generation)
+        return generation
 
     def width(self, pci: _xml.Element) -> int:
         """The lanes of a device's link; 0 if their number is unknown or impossible."""
@@ -446,6 +449,8 @@ class _NcclReader:
         notes = {
             f"link_width is 0 or missing for {self.no_width} PCI devices: their rates are unknown"
             f" ({name} counts 16 lanes)": self.no_width,
+            f"link_speed of {self.no_speed} PCI devices is none of PCIe: their rates are"
+            " unknown": self.no_speed,
             f"{self.no_class} PCI devices have no class, so what they are is unknown: {name} asks"
             " the machine that it runs on": self.no_class,
             f"{self.unknown_targets} NVLinks end at something that the file does not hold:"

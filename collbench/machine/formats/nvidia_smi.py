@@ -53,7 +53,6 @@ def read(text: str, name: str) -> Topology:
         place = f"{name}, line {first.line}"
         devices = _devices(first, _nic_names(lines), name)
         topology = machine(devices, first.cells, place, short, first.lost)
-        topology = topology if first.lost else checked(topology)
         notes += [
             f"line {other.line}: a further matrix of connections,"
             f" {'which is the same' if other.cells == first.cells else 'another one: left out'}"
@@ -91,6 +90,7 @@ def read(text: str, name: str) -> Topology:
         for node in topology.nodes
     )
     topology = _rated(replace(topology, nodes=nodes, notes=(*topology.notes, *notes)))
+    topology = checked(topology) if connections and not connections[0].lost else topology
     return _with_p2p(topology, tables, name, is_alone=not connections)
 
 

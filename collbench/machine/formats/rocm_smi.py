@@ -75,7 +75,7 @@ def read(text: str, name: str) -> Topology:
     bundles = _bundles(tables, model.arch if model is not None else "")
     cpus, links = _cpus(lines, tables, len(nodes))
     limit_cpus(cpus, name)
-    notes = ["the text tells no widths and no speeds of PCIe"]
+    notes = ["the text tells no widths and no speeds of PCIe", *_lost(types)]
     if any(link.usable_gbs is None for link in bundles):
         notes.append(
             "the text does not tell the number or the generation of xGMI links: their rates are"
@@ -113,6 +113,16 @@ def _table(lines: Sequence[str], first: int, place: str) -> _Table:
             break
         cells |= {(labels.index(row[0]), column): cell for column, cell in enumerate(row[1:])}
     return _Table(labels=labels, cells=cells)
+
+
+def _lost(types: _Table) -> list[str]:
+    """A remark on rows that the table of link types lacks."""
+    rows = {row for row, _ in types.cells}
+    lost = [f"GPU{place}" for place in range(len(types.labels)) if place not in rows]
+    if not lost:
+        return []
+    shown = ", ".join(lost[:4]) + (f" and {len(lost) - 4} more" if len(lost) > 4 else "")
+    return [f"the rows of {shown} are missing or cut: links between two of them are not known"]
 
 
 def _bundles(tables: Mapping[str, _Table], gfx: str) -> list[Link]:

@@ -1,8 +1,9 @@
 """What a GPU is by its PCI ids: its name, its architecture, and whether it has links to its peers.
 
-Sources: the PCI ID repository (pci.ids), NVIDIA's list of product names (open-gpu-kernel-modules,
-g_nv_name_released.h), AMD's list (amdgpu_ids). Whether a product has NVLinks or xGMI: its data
-sheet. A board of the SXM form always has them; a card may have a bridge or not; others have none.
+Sources: the PCI ID repository (pci.ids of 2026-08-22); AMD's list (libdrm's amdgpu.ids) for 74a8,
+74b6, 75b0 and 75b3, which it lacks; NVIDIA's list of product names (open-gpu-kernel-modules,
+README.md). Whether a product has NVLinks or xGMI: its data sheet. A board of the SXM form always
+has them; a card may have a bridge or not; others have none.
 """
 
 import re
@@ -50,23 +51,28 @@ _NVIDIA = """
 2324 90 always NVIDIA H800          | 2329 90 always NVIDIA H20
 2330 90 always NVIDIA H100 80GB HBM3 | 2331 90 maybe NVIDIA H100 PCIe
 2335 90 always NVIDIA H200          | 233a 90 maybe NVIDIA H800 NVL
-233b 90 maybe NVIDIA H200 NVL       | 2342 90 maybe NVIDIA GH200 480GB
-2345 90 maybe NVIDIA GH200 120GB    | 2348 90 maybe NVIDIA GH200 144G HBM3e
+233b 90 maybe NVIDIA H200 NVL       | 2342 90 maybe NVIDIA GH200 120GB or 480GB
+2348 90 maybe NVIDIA GH200 144G HBM3e | 20f6 80 maybe NVIDIA A800 40GB PCIe
+232c 90 always NVIDIA H20-3e        | 2337 90 always NVIDIA H100 SXM5 64GB
+2338 90 always NVIDIA H100 SXM5 96GB | 2339 90 always NVIDIA H100 SXM5 94GB
 2684 89 never NVIDIA GeForce RTX 4090 | 26b1 89 never NVIDIA RTX 6000 Ada Generation
 26b5 89 never NVIDIA L40            | 26b9 89 never NVIDIA L40S
 27b8 89 never NVIDIA L4             | 2901 100 always NVIDIA B200
 2941 100 always NVIDIA GB200        | 3182 103 always NVIDIA B300
-31c2 103 always NVIDIA GB300        | 2b85 120 never NVIDIA GeForce RTX 5090
+31c2 103 always NVIDIA GB300        | 31c3 103 always NVIDIA GB300
+2909 100 always NVIDIA B200 168GB   | 29bc 100 always NVIDIA B100
+2b85 120 never NVIDIA GeForce RTX 5090
 2bb1 120 never NVIDIA RTX PRO 6000 Blackwell Workstation Edition
 2bb5 120 never NVIDIA RTX PRO 6000 Blackwell Server Edition
 """
 _AMD = """
 66a1 gfx906 maybe AMD Instinct MI50  | 738c gfx908 maybe AMD Instinct MI100
+738e gfx908 maybe AMD Instinct MI100 | 74b6 gfx942 always AMD Instinct MI308X
 7408 gfx90a always AMD Instinct MI250X | 740c gfx90a always AMD Instinct MI250X
 740f gfx90a maybe AMD Instinct MI210 | 74a0 gfx942 always AMD Instinct MI300A
 74a1 gfx942 always AMD Instinct MI300X | 74a9 gfx942 always AMD Instinct MI300X
-74b5 gfx942 always AMD Instinct MI300X VF | 74bd gfx942 always AMD Instinct MI300X VF
-74a2 gfx942 always AMD Instinct MI308X | 74a8 gfx942 always AMD Instinct MI308X
+74b5 gfx942 always AMD Instinct MI300X VF | 74bd gfx942 always AMD Instinct MI300X HF
+74a2 gfx942 always AMD Instinct MI308X | 74a8 gfx942 always AMD Instinct MI308X HF
 74a5 gfx942 always AMD Instinct MI325X | 74b9 gfx942 always AMD Instinct MI325X VF
 75a0 gfx950 always AMD Instinct MI350X | 75b0 gfx950 always AMD Instinct MI350X VF
 75a3 gfx950 always AMD Instinct MI355X | 75b3 gfx950 always AMD Instinct MI355X VF
@@ -78,7 +84,10 @@ _MODELS = {
     for device, arch, links, name in _ENTRY.findall(table)
 }
 # All products of these architectures, where the device is unknown.
-_ALWAYS, _NEVER = {"100", "103", "gfx942"}, {"61", "62", "87", "89", "110", "120", "121"}
+_ALWAYS, _NEVER = (
+    {"100", "103", "gfx942"},
+    {"35", "37", "50", "52", "53", "61", "62", "87", "89", "110", "120", "121"},
+)
 _OF_NAME = re.compile(
     r"SXM|\bHBM3\b|\b(H200|B[12]00|B300|GB[23]00|MI2[05]0X?|MI3\d\d[XA])\b(?! NVL)", re.IGNORECASE
 )

@@ -53,7 +53,7 @@ def marked(topology: Topology, *, is_switched: bool = False) -> Topology:
             product = gpu_model(node.fact("vendor"), node.fact("device"))
             arch = gfx_name(node.fact("gcn")) if is_amd(node) else node.fact("sm")
             links = has_links(node.name, arch, product)
-            if links == "maybe" and node.host in switched - named:
+            if links == "maybe" and node.host in switched:
                 links = "always"
             if links == "always" or (links == "maybe" and node.host not in named):
                 node = replace(node, facts=(*node.facts, (FACT, links)))

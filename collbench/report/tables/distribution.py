@@ -100,6 +100,8 @@ def rows_with_launch_times(summary: Summary, workload: Workload) -> list[Row]:
     """The best row of each size and the libraries' own choices beside it, of those whose launches
     were timed one by one; where none of these was, all that were.
     """
+    if not summary.has_launches:
+        return []
     sizes = summary.best[workload]
     shown = [row for best in sizes.values() for row in (best.row, *best.rivals.values())]
     known = [row for row in shown if row.has_launches]

@@ -8,17 +8,10 @@ tables are of repeats that did not choose.
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from itertools import chain
 from typing import TYPE_CHECKING
 
-from collbench.analysis.best import (
-    Best,
-    Summary,
-    best_label,
-    candidates,
-    span_text,
-    spans,
-    summarise_rows,
-)
+from collbench.analysis.best import Best, Summary, best_label, span_text, spans, summarise_rows
 from collbench.analysis.doubt import Doubt, doubt
 from collbench.analysis.effects import KNOBS_WITH_EFFECT, Effect, effect_of
 from collbench.analysis.outliers import KIND_NAMES, Suspect, suspects
@@ -111,9 +104,9 @@ def lines_of(known: Doubt | None, columns: int) -> list[str]:
 
 def counts(rows: Sequence[Row]) -> str:
     """How many rows there are, by status, and of what machine."""
-    count = Counter(row.status for row in rows)
+    count = Counter(row.method.status for row in rows)
     known = [f"{count[status]} {status}" for status in STATUSES if count[status]]
-    devices = ", ".join(sorted({row.device for row in rows if row.device}))
+    devices = ", ".join(sorted({row.task.device for row in rows} - {""}))
     return f"{len(rows)} rows: {', '.join(known) or 'none'}" + (f"; {devices}" if devices else "")
 
 
@@ -121,7 +114,7 @@ def facts(summary: Summary, workload: Workload, bars: str = "") -> dict[str, Seq
     """What the rows of one workload show, in words that stay together: peak bandwidth, lowest
     latency, peers, crossovers, effects of knobs; what is not known is left out.
     """
-    sizes, rows = summary.best[workload], summary.workloads[workload]
+    sizes = summary.best[workload]
     peak = max(sizes.values(), key=lambda best: best.busbw_gbs or 0.0)
     least = min(sizes.values(), key=lambda best: best.time_us)
     parts: dict[str, Sequence[str]] = {}
@@ -145,7 +138,7 @@ def facts(summary: Summary, workload: Workload, bars: str = "") -> dict[str, Seq
             unclear = sum(not best.is_certain for best in sizes.values())
             parts[f"vs {peer}"] = _speedup(ratios, unclear)
     for knob in ("proto", "algo"):
-        if where := spans(sizes, rows, knob):
+        if where := spans(sizes, knob):
             parts[KNOB_NAMES[knob]] = span_text(where).replace(", ", ",\n").split("\n")
     spreads = _spreads(summary, workload)
     effects = [
@@ -204,25 +197,12 @@ def _largest_effect(
         if found is not None and most < found[1].factor:
             break
         best = summary.best[workload][size]
-        rows = _beside(best.row, summary.workloads[workload][size], knob)
-        effect = effect_of(rows, best.row, summary.knobs, knob) if len(rows) > 1 else None
+        effect = effect_of(best, summary.knobs, knob)
         if effect is None or not effect.is_clear:
             continue
         if found is None or (effect.factor, -size) > (found[1].factor, -found[0]):
             found = size, effect
     return found
-
-
-def _beside(best: Row, rows: Sequence[Row], knob: str) -> list[Row]:
-    """The rows that may differ from the best in a knob only, for most knobs few of many."""
-    method = best.method
-    return [
-        row
-        for row in rows
-        if row.method.backend == method.backend
-        and (knob == "algo" or row.method.algo == method.algo)
-        and (knob == "proto" or row.method.proto == method.proto)
-    ]
 
 
 def _spreads(summary: Summary, workload: Workload) -> list[tuple[int, float]]:
@@ -232,15 +212,9 @@ def _spreads(summary: Summary, workload: Workload) -> list[tuple[int, float]]:
     known = []
     for size, best in summary.best[workload].items():
         if best.is_certain:
-            able = candidates(summary.workloads[workload][size])
-            slowest = max(max(row.times_us) for row in able)
-            known.append((size, slowest / min(min(row.times_us) for row in able)))
+            times = list(chain.from_iterable([row.times_us for row in best.rows]))
+            known.append((size, max(times) / min(times)))
     return sorted(known, key=lambda pair: -pair[1])
-
-
-def _effect(summary: Summary, workload: Workload, size: int, knob: str) -> Effect | None:
-    rows, best = summary.workloads[workload][size], summary.best[workload][size]
-    return effect_of(rows, best.row, summary.knobs, knob)
 
 
 def kinds_text(strange: Sequence[Suspect]) -> str:
@@ -439,9 +413,9 @@ def _effect_table(summary: Summary, workload: Workload) -> list[str]:
         size: {
             knob: effect
             for knob in KNOBS_WITH_EFFECT
-            if (effect := _effect(summary, workload, size, knob)) is not None
+            if (effect := effect_of(best, summary.knobs, knob)) is not None
         }
-        for size in sizes
+        for size, best in sizes.items()
     }
     knobs = [knob for knob in KNOBS_WITH_EFFECT if any(knob in one for one in effects.values())]
     if not knobs:

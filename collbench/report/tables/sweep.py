@@ -120,6 +120,8 @@ class SweepTable:
 
     def _knob(self, record: Record, knob: Knob) -> str:
         value = getattr(record, knob.name)
+        if knob.backends:  # of a library, too, what it heeds
+            return knob.text(value) if record.backend in knob.backends else ""
         is_unasked = is_peer(record.backend) and value == UNASKED.get(knob.name)
         return "" if is_unasked and knob.name != "algo" else knob.text(value)
 
@@ -217,7 +219,7 @@ def best_lines(
         and (knob.name in UNASKED or knob.name == "backend")
         and len({getattr(row, knob.name) for row in ours}) > 1
     ]
-    has_choice = any(best.choice is not None and best.rows > 1 for _, best in shown)
+    has_choice = any(best.choice is not None and len(best.rows) > 1 for _, best in shown)
     heads = ["  size", *outer, "best", " time us", "busbw GB/s", *["  auto"] * has_choice]
     is_wide = columns >= BOUNDS_COLUMNS or not any(has_forms(summary, peer) for peer in peers)
     for peer in peers:
