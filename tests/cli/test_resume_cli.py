@@ -48,7 +48,7 @@ def test_several_runs_have_rows_of_their_own(
     rows = read(file)
     assert (code, len(rows), len({row.run for row in rows})) == (0, 4, 2)
     assert "2 runs of 2 repeats" in " ".join(out.split())
-    assert "2 rows, every element compared, 0 wrong" in out
+    assert "2 rows of 2 runs, every element compared, 0 wrong" in out
     assert "# Run 2 of 2." in err
     code, _, err = invoke(capfd, *words, "3", "--resume")
     rows = read(file)
