@@ -261,7 +261,7 @@ def _decision(
     return "tie", tuple(sorted(tied, key=lambda row: simplicity(row, knobs)))
 
 
-def _unbeaten(rows: Sequence[Row], first: Row) -> list[Row]:
+def _unbeaten(rows: Sequence[Row], first: Row) -> Sequence[Row]:
     """The rows that no other row beats. A single repeat beats nothing, unless it is a price.
 
     What a beaten row beats, the row that beats it beats too. So only those that the first, which is
@@ -272,6 +272,8 @@ def _unbeaten(rows: Sequence[Row], first: Row) -> list[Row]:
         beaten_from = max(_rival(middle, top))
         # most rows: every repeat lies above what the first needs to beat it
         rows = [row for row in rows if row is first or min(row.times_us) <= beaten_from]
+        if len(rows) == 1:
+            return rows
     left = [(row, *bounds(row.times_us)) for row in rows]
     rivals: list[tuple[float, float]] = []
     for high, least in sorted(

@@ -46,8 +46,8 @@ def effect_of(best: Best, knobs: Mapping[str, Sequence[str]], name: str) -> Effe
     factor = most_us / least_us
     return Effect(
         factor=factor,
-        best=getattr(fast, name),
-        worst=getattr(slow, name),
+        best=getattr(fast.method, name),
+        worst=getattr(slow.method, name),
         values=len(least),
         is_clear=factor >= LEAST_GAIN and is_separated(fast.times_us, slow.times_us),
     )

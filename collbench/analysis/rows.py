@@ -482,13 +482,14 @@ def _fewest_knobs(groups: list[list[Method]]) -> tuple[str, ...]:
 
 def configuration(row: Row, knobs: Mapping[str, Sequence[str]]) -> tuple[object, ...]:
     """What makes two rows of different sizes the same configuration."""
-    method = row.method
-    return (
-        method.backend,
-        method.algo,
-        method.proto,
-        *(getattr(method, name) for name in knobs.get(method.backend, ())),
-    )
+    values: tuple[object, ...] = _columns(*knobs.get(row.method.backend, ()))(row.method)
+    return values
+
+
+@cache
+def _columns(*names: str) -> "attrgetter[tuple[object, ...]]":
+    """What takes the columns of a configuration from a method."""
+    return attrgetter("backend", "algo", "proto", *names)
 
 
 def label(row: Row, knobs: Mapping[str, Sequence[str]], *, has_backend: bool = False) -> str:

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     import pandas as pd
     from numpy.typing import NDArray
 
-_ROWS_AT_ONCE = 20_000
+_ROWS_AT_ONCE = 50_000
 _BYTES_AT_ONCE = 1 << 20
 _PRINTED = bytes(range(32, 127))  # of ASCII
 _TYPES: dict[str, type] = {

@@ -196,8 +196,7 @@ def _largest_effect(
     for size, most in spreads:
         if found is not None and most < found[1].factor:
             break
-        best = summary.best[workload][size]
-        effect = effect_of(best, summary.knobs, knob)
+        effect = effect_of(summary.best[workload][size], summary.knobs, knob)
         if effect is None or not effect.is_clear:
             continue
         if found is None or (effect.factor, -size) > (found[1].factor, -found[0]):
