@@ -49,7 +49,7 @@ COLLECTIVES = (
 Call = tuple[Callable[..., object], tuple[object, ...]]
 
 
-class UserBuffers(Protocol):
+class BufferSets(Protocol):
     """A rank's sets of user buffers for one problem."""
 
     problem: Problem
@@ -72,7 +72,7 @@ class UserBuffers(Protocol):
         """The wrong elements of the first of some sets that has any."""
 
 
-class HostBuffers(UserBuffers):
+class HostBuffers(BufferSets):
     """User buffers in the memory of the host."""
 
     def __init__(self, problem: Problem, rank: int, *, hot: bool) -> None:
@@ -113,7 +113,7 @@ class HostBuffers(UserBuffers):
 class _Prepared:
     """User buffers, and the library's call on each set."""
 
-    buffers: UserBuffers
+    buffers: BufferSets
     calls: list[Call]
 
 
@@ -132,7 +132,7 @@ class LibraryRank(CpuTimedRank[Problem]):
     def _call(self, problem: Problem, source: Any, target: Any) -> Call:
         """The library's function for a problem and its arguments: the bytes of input and output."""
 
-    def _buffers(self, problem: Problem, *, hot: bool) -> UserBuffers:
+    def _buffers(self, problem: Problem, *, hot: bool) -> BufferSets:
         return HostBuffers(problem, self.rank, hot=hot)
 
     @abstractmethod

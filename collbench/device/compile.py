@@ -92,8 +92,9 @@ def kernel_source(
         "PARTS": plan.parts if plan.is_interleaved else 0,
     }
     unit = 8 if kernel.proto == "ll" else 16
-    values |= {"ALIGNED": int(not any_size and is_aligned(plan, unit))}
-    values |= {"WHOLE": int(plan.problem.block_bytes % unit == 0 and values["ALIGNED"] == 1)}
+    aligned = not any_size and is_aligned(plan, unit)
+    is_whole = aligned and plan.problem.block_bytes % unit == 0
+    values |= {"ALIGNED": int(aligned), "WHOLE": int(is_whole)}
     if drop_after is not None:
         values["INJECT_DROP"] = drop_after
     if kernel.proto == "simple":

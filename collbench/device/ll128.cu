@@ -47,7 +47,8 @@ static __device__ __forceinline__ void load_user(Words& words, const char* from,
 #pragma unroll
     for (int g = 0; g < 4; ++g) {
         words.v[g] = next[g] = make_uint4(0, 0, 0, 0);
-        const int first = unit_of(g, lane) * 16, last = (first + 16 < bytes ? first + 16 : bytes) - 1;
+        const int first = unit_of(g, lane) * 16;
+        const int last = (first + 16 < bytes ? first + 16 : bytes) - 1;
         if (g >= pairs * 2 || first < 0 || first >= bytes) continue;
         words.v[g] = load16(from + first - skip);
         if (skip) next[g] = load16(vector_of<16>(from + last));

@@ -6,8 +6,8 @@
 // barrier, by another thread of the CTA. ITEM is the width of an element in bytes.
 #pragma once
 
-// ALIGNED: all pieces of user memory begin at multiples of the vectors that are used. WHOLE: they end
-// there, too.
+// ALIGNED: all pieces of user memory begin at multiples of the vectors that are used. WHOLE: they
+// end there, too.
 #ifndef ALIGNED
 #define ALIGNED 0
 #define WHOLE 0
@@ -84,8 +84,8 @@ static __device__ __forceinline__ void store16(char* at, uint4 v) {
                  : "memory");
 }
 
-// The address of the aligned vector, of WIDTH bytes, that holds the byte at `at`. What lies outside of
-// an allocation is never read with it, because the byte lies inside.
+// The address of the aligned vector, of WIDTH bytes, that holds the byte at `at`. What lies outside
+// of an allocation is never read with it, because the byte lies inside.
 template <u32 WIDTH>
 static __device__ __forceinline__ const char* vector_of(const char* at) {
     return (const char*)((u64)at / WIDTH * WIDTH);
@@ -157,8 +157,8 @@ static __device__ __forceinline__ uint2 load_pair(const char* at) {
     return v;
 }
 
-// Eight bytes of user memory, of which `bytes` exist: what stands in the place of the others is of no
-// use.
+// Eight bytes of user memory, of which `bytes` exist: what stands in the place of the others is of
+// no use.
 static __device__ __forceinline__ uint2 load8(const char* at, int bytes, bool is_aligned) {
     if (ALIGNED || is_aligned) return load_pair(at);
     const uint2 a = load_pair(vector_of<8>(at));

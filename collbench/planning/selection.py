@@ -116,11 +116,9 @@ def are_copies_best(case: Case, limits: Limits, tuning: GpuTuning) -> bool:
     ... )
     (True, False, False)
     """
-    chosen = tuning.ce.chosen.get(case.op)
+    chosen = rows_of(case.ranks, tuning.ce.chosen.get(case.op, ()))
     if (
-        chosen is None
-        or case.size_bytes < chosen.from_size
-        or (chosen.ranks and case.ranks not in chosen.ranks)
+        not any(case.size_bytes >= row.from_size for row in chosen)
         or not limits.has_peers
         or ce.why_not(limits.hosts)
     ):

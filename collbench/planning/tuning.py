@@ -82,7 +82,7 @@ class BestRow(SizedRow):
     proto: ProtocolName = ProtocolName("simple")
 
 
-_RankedT = TypeVar("_RankedT", "BestRow", "ChannelRow")
+_RankedT = TypeVar("_RankedT", "BestRow", "ChannelRow", "ChosenRow")
 
 
 def rows_of(ranks: int, rows: Iterable[_RankedT]) -> tuple[_RankedT, ...]:
@@ -269,7 +269,7 @@ class NetTuning:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ChosenTable:
+class ChosenRow:
     """The S from which on `auto` takes copies, and ranks as in BestRow."""
 
     from_size: Bytes
@@ -282,7 +282,7 @@ class CopyEngineTuning:
 
     source: str
     best: dict[str, BestTable]
-    chosen: dict[str, ChosenTable]
+    chosen: dict[str, tuple[ChosenRow, ...]]
     slices: int
     sliced_from: Bytes
     pipelined_loops: int
@@ -413,7 +413,7 @@ def _value(hint: object, value: object, place: _Place) -> object:
             _value(inner[0], item, place._replace(path=f"{place.path}[{number}]"))
             for number, item in enumerate(value)
         )
-        if is_dataclass(inner[0]):
+        if isinstance(inner[0], type) and issubclass(inner[0], SizedRow):
             _check_sizes([row.up_to for row in items if isinstance(row, SizedRow)], place)
         return items
     if get_origin(hint) is Literal:

@@ -99,7 +99,7 @@ def test_an_mpi_that_takes_no_gpu_memory_is_a_reason(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(gpu, "why_not_cuda_aware", lambda: "Some MPI takes no GPU memory")
     rank = gpu.MpiGpuRank.__new__(gpu.MpiGpuRank)
     with pytest.raises(UnavailableError, match="Some MPI takes no GPU memory") as found:
-        rank.take(GpuOptions())
+        rank.device(GpuOptions())
     assert "built with CUDA" in found.value.hint
 
 

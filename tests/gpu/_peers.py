@@ -7,12 +7,11 @@ from dataclasses import replace
 from typing import get_args
 
 from collbench.backends.base import GpuOptions
-from collbench.backends.gpu.session import GpuFacts, take_gpu
+from collbench.backends.gpu.session import GpuFacts, TakesGpu
 from collbench.backends.mpi.gpu import MpiGpuRank
 from collbench.backends.mpi.rank import MPI_REDOPS, MPI_TYPES
 from collbench.backends.net.gpu_proxy import why_not_cuda_aware
 from collbench.backends.torch.backend import BACKEND as TORCH
-from collbench.device.card import cuda_errors
 from collbench.device.host_memory import HostMemory
 from collbench.spec.case import Case, Problem
 from collbench.spec.collectives import OPS, collective
@@ -127,12 +126,11 @@ class MappedMpiGpuRank(MpiGpuRank):
 
     mapped: HostMemory | None = None
 
-    def take(self, options: GpuOptions) -> GpuFacts:
+    def device(self, options: GpuOptions) -> GpuFacts:
         why = why_not_cuda_aware()
         if not why:
-            return super().take(options)
-        self.faults = cuda_errors()
-        self._gpu, facts = take_gpu(self.context, options)
+            return super().device(options)
+        facts = TakesGpu.device(self, options)
         return replace(facts, version=f"{facts.version}; {why}: mapped")
 
     def allocate(self, user_bytes: int, timeout_s: float) -> None:

@@ -65,6 +65,7 @@ def test_every_collective_has_rows(section: str) -> None:
         ("hop_us = 2.4", 'hop_us = "2.4"', "[latency] hop_us: '2.4' is not a positive number"),
         ("[p2p.best.reduce]", "[p2p.best.redoce]", "[p2p.best] redoce: there is no collective"),
         ('algo = "oneshot", proto', 'algo = "two", proto', "algo: 'two' is none of chain, direct"),
+        ('pdl = "early"', 'pdl = "soon"', "pdl: 'soon' is none of off, early, late"),
         ('proto = "ll128" }', 'proto = "ll64" }', "proto: 'll64' is none of ll, ll128, simple"),
         (
             '{ up_to = "512K", algo = "twoshot"',

@@ -138,7 +138,7 @@ class HostGpu(DeviceRank):
 class HostMpiGpuRank(MpiGpuRank):
     """MPI on memory of which it does not know that it is not a GPU's."""
 
-    def take(self, options: GpuOptions) -> GpuFacts:
+    def device(self, options: GpuOptions) -> GpuFacts:
         self._gpu = HostGpu(self.context)
         return facts_of(self.context.local_rank)
 

@@ -138,12 +138,11 @@ def take_gpu(context: RankContext, options: GpuOptions) -> tuple[DeviceRank, Gpu
     )
 
 
-class GpuRank(Rank, Generic[Key_contra]):
-    """One rank's part, as far as all GPU backends have it alike; a key names what is launched."""
+class TakesGpu(Rank):
+    """A rank with a GPU of its own."""
 
-    def __init__(self, context: RankContext) -> None:
-        self.context = context
-        self._gpu: DeviceRank | None = None
+    context: RankContext
+    _gpu: DeviceRank | None = None
 
     @property
     def gpu(self) -> DeviceRank:
@@ -152,10 +151,22 @@ class GpuRank(Rank, Generic[Key_contra]):
         return self._gpu
 
     def device(self, options: GpuOptions) -> GpuFacts:
-        """Take this rank's GPU; what the driver wants to know of it."""
+        """Take this rank's GPU; what the driver wants to know of it. Raises UnavailableError."""
         self.faults, self.options = cuda_errors(), options
         self._gpu, facts = take_gpu(self.context, options)
         return facts
+
+    def close(self) -> None:
+        """Give memory back."""
+        if self._gpu is not None:
+            self._gpu.close()
+
+
+class GpuRank(TakesGpu, Generic[Key_contra]):
+    """One rank's part, as far as all GPU backends have it alike; a key names what is launched."""
+
+    def __init__(self, context: RankContext) -> None:
+        self.context = context
 
     def allocate(self, arena_bytes: int, user_bytes: int, host_bytes: int) -> ExportedMemory:
         """Make the memory that the others write to and read."""
@@ -218,11 +229,6 @@ class GpuRank(Rank, Generic[Key_contra]):
     def run_concurrently(self, key: Key_contra, work: Work) -> EventTimes:
         """Launches concurrent with matrix multiplications."""
         return concurrent.run(self._launches(key), work)
-
-    def close(self) -> None:
-        """Give memory back."""
-        if self._gpu is not None:
-            self._gpu.close()
 
 
 # any GpuRank, whatever names its launches

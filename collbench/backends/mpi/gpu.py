@@ -13,15 +13,15 @@ from collbench.backends.gpu.rank import DeviceRank, sets_of, stride_bytes
 from collbench.backends.gpu.session import (
     START_S,
     GpuFacts,
+    TakesGpu,
     describe,
     is_shared,
-    take_gpu,
     why_no_gpus,
 )
-from collbench.backends.library import LibrarySession, UserBuffers
+from collbench.backends.library import BufferSets, LibrarySession
 from collbench.backends.mpi.rank import DESCRIBE_S, MpiRank
 from collbench.backends.net.gpu_proxy import gpu_bytes, why_not_cuda_aware
-from collbench.device.card import cuda_errors, device_count
+from collbench.device.card import device_count
 from collbench.launch.group import Group, RankContext
 from collbench.spec.case import Case, Problem
 from collbench.spec.pattern import Wrong
@@ -30,7 +30,7 @@ from collbench.util.errors import UnavailableError
 _HINT = "use an MPI library that is built with CUDA, or leave mpi out beside backends of GPUs"
 
 
-class GpuBuffers(UserBuffers):
+class GpuBuffers(BufferSets):
     """User buffers in the memory of a GPU."""
 
     def __init__(self, problem: Problem, gpu: DeviceRank, *, hot: bool) -> None:
@@ -60,27 +60,18 @@ class GpuBuffers(UserBuffers):
         return self._gpu.compare(self.problem, numbers) if numbers else None
 
 
-class MpiGpuRank(MpiRank):
+class MpiGpuRank(TakesGpu, MpiRank):
     """One rank's part, with a GPU of its own."""
 
     def __init__(self, context: RankContext) -> None:
         super().__init__(context)
         self.context = context
-        self._gpu: DeviceRank | None = None
 
-    @property
-    def gpu(self) -> DeviceRank:
-        """The rank's GPU, once it has taken it."""
-        assert self._gpu is not None
-        return self._gpu
-
-    def take(self, options: GpuOptions) -> GpuFacts:
-        """Take this rank's GPU; what the driver wants to know of it. Raises UnavailableError."""
+    def device(self, options: GpuOptions) -> GpuFacts:
+        """As of other ranks; also raises UnavailableError where MPI takes no GPU memory."""
         if why := why_not_cuda_aware():
             raise UnavailableError(why, _HINT)
-        self.faults = cuda_errors()
-        self._gpu, facts = take_gpu(self.context, options)
-        return facts
+        return super().device(options)
 
     def allocate(self, user_bytes: int, timeout_s: float) -> None:
         """Have the memory of user buffers, which other GPUs need not reach. Raises
@@ -88,7 +79,7 @@ class MpiGpuRank(MpiRank):
         """
         self.gpu.connect([self.gpu.allocate(0, user_bytes)], timeout_s, is_peered=False)
 
-    def _buffers(self, problem: Problem, *, hot: bool) -> UserBuffers:
+    def _buffers(self, problem: Problem, *, hot: bool) -> BufferSets:
         return GpuBuffers(problem, self.gpu, hot=hot)
 
     def _copy(self, source: Any, target: Any) -> None:
@@ -96,11 +87,6 @@ class MpiGpuRank(MpiRank):
         addresses = target.address, source.address
         runtime.memcpyAsync(*addresses, len(source), runtime.memcpyDefault, card.stream)
         runtime.streamSynchronize(card.stream)
-
-    def close(self) -> None:
-        """Give memory back."""
-        if self._gpu is not None:
-            self._gpu.close()
 
 
 class MpiGpuSession(LibrarySession):
@@ -118,7 +104,7 @@ class MpiGpuSession(LibrarySession):
         workers = group.mpi_workers(MpiGpuRank, n)
         super().__init__(workers, hot=hot, start_s=DESCRIBE_S)
         try:
-            facts = workers.call(MpiGpuRank.take, options, timeout_s=START_S)
+            facts = workers.call(MpiGpuRank.device, options, timeout_s=START_S)
             if is_shared(facts):
                 raise UnavailableError("two ranks share a GPU", "start one rank a GPU")
             self._cache_bytes = facts[0].cache_bytes

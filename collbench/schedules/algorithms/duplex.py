@@ -3,7 +3,8 @@ that both directions of its links are used at once.
 
 The same messages in one hop; a CTA that sends never waits for what others send, nor copies within
 its rank. It takes twice the CTAs a channel, and pays where a slot is long on its way and what goes
-in both directions at once costs little: through host memory, and over messages.
+in both directions at once costs little: through host memory, over messages, and for large blocks
+between two GPUs.
 """
 
 from collbench.schedules.algorithms import direct
