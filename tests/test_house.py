@@ -23,6 +23,8 @@ FLOORS = (
     "backends",
     "bench",
     "analysis",
+    "doctor",
+    "checks",
     "report",
     "cli",
 )

@@ -354,6 +354,29 @@ class Measurement:
                 yield self._record(point)
                 point.plan = None  # its lowered actions take much memory
 
+    def once(self) -> list[float]:
+        """One more repeat of every point: seconds of the slowest rank's launch, in the order of the
+        points. Raises UnavailableError for a point that is waived or comes out wrong.
+        """
+        for key, points in self._by_session().items():
+            if key not in self.sessions:
+                self._open(key, points)
+        seconds = []
+        for point in self.points:
+            if not point.waived:
+                self._repeat(point)
+            row = self._record(point)
+            if row.status != "ok":
+                raise UnavailableError(f"{row.status}: {row.reason}")
+            seconds.append(max(point.repeats[-1].seconds))
+        return seconds
+
+    @property
+    def foreign_share(self) -> float:
+        """Cores' worth of time that other processes took while points were measured."""
+        elapsed_s = sum(point.elapsed_s for point in self.points)
+        return sum(point.foreign_s for point in self.points) / elapsed_s if elapsed_s else 0.0
+
     def _repeat(self, point: SweepPoint) -> None:
         settings, session = self.settings, self.sessions[point.session]
         iterations = point.repeats[0].iterations if point.repeats else settings.iterations

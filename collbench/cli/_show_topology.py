@@ -45,7 +45,7 @@ def show(options: Options) -> int:
         raise UsageError(
             f"--svg {options['svg']}: a drawing is SVG only", "give a name that ends in .svg"
         )
-    shown = _find(options["file"], options["machine"])
+    shown = _find(options["file"], options["machine"], is_full=options["record"] is not None)
     if shown is None:  # a rank other than 0, which has sent its recording
         return 0
     topology, save = shown.topology, options["save"]
@@ -114,8 +114,8 @@ def _measure(topology: Topology, save: str | None) -> None:
         write_document(topology_json.write(measured), save, "--save")
 
 
-def _find(file: str | None, machine: str | None) -> ShownTopology | None:
-    """The topology that is asked for; None on ranks other than 0."""
+def _find(file: str | None, machine: str | None, *, is_full: bool) -> ShownTopology | None:
+    """The topology that is asked for; None on ranks other than 0. is_full: of recordings."""
     under = launcher()
     if file is not None or machine is not None:
         if under is not None and under.rank != 0:
@@ -123,7 +123,9 @@ def _find(file: str | None, machine: str | None) -> ShownTopology | None:
         return _of_file(Path(file)) if file is not None else _of_machine(str(machine))
     from collbench.machine import discovery
 
-    recordings = [discovery.record()] if under is None else _gathered(under)
+    recordings = (
+        [discovery.record(is_full=is_full)] if under is None else _gathered(under, is_full=is_full)
+    )
     if recordings is None:
         return None
     return ShownTopology(topology=discovery.topology_of(recordings), recordings=recordings)
@@ -146,7 +148,7 @@ def _of_file(file: Path) -> ShownTopology:
     return ShownTopology(topology=discovery.topology_of(recordings), recordings=recordings)
 
 
-def _gathered(started: Launcher) -> "list[Recording] | None":
+def _gathered(started: Launcher, *, is_full: bool) -> "list[Recording] | None":
     """Recordings of all hosts of the launcher on rank 0; None on the other ranks."""
     from collbench.launch.launcher import leave_mpi, load_mpi
     from collbench.launch.watchdog import watchdog_of
@@ -157,7 +159,7 @@ def _gathered(started: Launcher) -> "list[Recording] | None":
     watchdog.join(mpi.COMM_WORLD)
     with watchdog.guarded():
         with watchdog.together("the recordings of all hosts"):
-            recordings = discovery.gather(mpi.COMM_WORLD)
+            recordings = discovery.gather(mpi.COMM_WORLD, is_full=is_full)
         watchdog.stop_heartbeat()
         with watchdog.together("all ranks to leave MPI"):
             leave_mpi(mpi)

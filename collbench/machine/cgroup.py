@@ -39,6 +39,24 @@ def cpus(root: Path = _ROOT, own: Path = Path("/proc/self/cgroup")) -> float | N
     return min(shares, default=None)
 
 
+def memory_limit_bytes(root: Path = _ROOT, own: Path = Path("/proc/self/cgroup")) -> int | None:
+    """The least limit of memory of any group; None without a limit."""
+    limits = [
+        limit
+        for folder, version in _folders("memory", root, own)
+        if (limit := _number(folder / ("memory.max" if version == 2 else "memory.limit_in_bytes")))
+        is not None
+    ]
+    least = min(limits, default=_NO_LIMIT)
+    return least if least < _NO_LIMIT else None
+
+
+def most_processes(root: Path = _ROOT, own: Path = Path("/proc/self/cgroup")) -> int | None:
+    """The least number of processes and threads that any group allows; None without a limit."""
+    numbers = (_number(folder / "pids.max") for folder, _ in _folders("pids", root, own))
+    return min((one for one in numbers if one is not None), default=None)
+
+
 def _folders(controller: str, root: Path, own: Path) -> Iterator[tuple[Path, int]]:
     """The folders of the groups that this process is in, from its own up to the root, and their
     version.

@@ -34,7 +34,7 @@ _THROTTLES = {
 _LOW_CLOCK = 0.75
 _NO_PIDS = frozenset({0, 0xFFFFFFFF})  # what NVML gives where it does not know a process id
 # The function's name, and the one that older drivers have.
-_THROTTLE_BITS = (
+THROTTLE_BITS = (
     "nvmlDeviceGetCurrentClocksEventReasons",
     "nvmlDeviceGetCurrentClocksThrottleReasons",
 )
@@ -346,7 +346,7 @@ def _reading(uuid: str, own_pids: frozenset[int]) -> Reading:
         uuid=uuid,
         sm_mhz=_number(handle, ["nvmlDeviceGetClockInfo"], pynvml.NVML_CLOCK_SM),
         sm_max_mhz=sm_max_mhz,
-        throttle_bits=_number(handle, _THROTTLE_BITS),
+        throttle_bits=_number(handle, THROTTLE_BITS),
         foreign_pids=_foreign_pids(handle, own_pids),
     )
 

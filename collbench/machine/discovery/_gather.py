@@ -2,19 +2,21 @@
 of them.
 """
 
+import os
 import socket
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
-from collbench.machine.discovery import _nvml
+from collbench.machine.discovery import _nvml, _system
 from collbench.machine.discovery._record import boot_id, record, shown_gpus
-from collbench.machine.discovery.recording import Recording
+from collbench.machine.discovery.recording import ProcessRecord, Recording
 
 
-def gather(comm: Any) -> list[Recording] | None:  # Any: mpi4py has no types
+def gather(comm: Any, *, is_full: bool = False) -> list[Recording] | None:  # Any: untyped mpi4py
     """Collective over an mpi4py communicator: on rank 0 one recording of each host, written by the
-    host's first rank; None on other ranks.
+    host's first rank; None on other ranks. is_full: as of record(), with every rank's process.
 
     Where a launcher shows each rank other GPUs, a recording has those of all ranks, in the order of
     ranks. Cost: one allgather, one gather.
@@ -22,17 +24,32 @@ def gather(comm: Any) -> list[Recording] | None:  # Any: mpi4py has no types
     values = _nvml.reader()
     values.errors += (OSError,)
     own_host = (values.read("boot_id", boot_id), socket.gethostname())
-    everyone: list[tuple[tuple[str | None, str], tuple[int, ...] | None]] = comm.allgather(
-        (own_host, values.read("cuda", shown_gpus))
+    cuda = values.read("cuda", shown_gpus)
+    process = own_process(comm, cuda) if is_full else None
+    everyone: list[tuple[tuple[str | None, str], tuple[int, ...] | None, ProcessRecord | None]] = (
+        comm.allgather((own_host, cuda, process))
     )
-    local_ranks = [rank for rank, (host, _) in enumerate(everyone) if host == own_host]
-    own = (
-        with_gpus_of(record(), [everyone[rank][1] for rank in local_ranks])
-        if local_ranks[0] == comm.Get_rank()
-        else None
-    )
+    local_ranks = [rank for rank, (host, *_) in enumerate(everyone) if host == own_host]
+    own = None
+    if local_ranks[0] == comm.Get_rank():
+        own = with_gpus_of(record(is_full=is_full), [everyone[rank][1] for rank in local_ranks])
+        processes = [process for rank in local_ranks if (process := everyone[rank][2])]
+        own = replace(own, processes=tuple(processes))
     recordings: list[Recording | None] | None = comm.gather(own, root=0)
     return None if recordings is None else [one for one in recordings if one is not None]
+
+
+def own_process(comm: Any, cuda: tuple[int, ...] | None) -> ProcessRecord:  # Any: untyped mpi4py
+    """The calling rank, with the MPI that joins it to others."""
+    from mpi4py import MPI
+
+    return replace(
+        _system.process(Path("/"), os.environ, cuda),
+        rank=comm.Get_rank(),
+        ranks=comm.Get_size(),
+        mpi_library=MPI.Get_library_version().splitlines()[0].strip(" \0"),
+        mpi_thread_level=MPI.Query_thread(),
+    )
 
 
 def with_gpus_of(recording: Recording, cuda: Sequence[tuple[int, ...] | None]) -> Recording:

@@ -10,9 +10,17 @@ from ctypes import byref
 from pathlib import Path
 from typing import Any
 
+from collbench.machine import gpus
 from collbench.machine.discovery import _sysfs
 from collbench.machine.discovery._reader import ValueReader
-from collbench.machine.discovery.recording import C2c, Fabric, GpuRecord, NvLink, PairRecord
+from collbench.machine.discovery.recording import (
+    C2c,
+    Fabric,
+    GpuCondition,
+    GpuRecord,
+    NvLink,
+    PairRecord,
+)
 from collbench.machine.gpus import as_sysfs
 from collbench.machine.topology.model import spans
 
@@ -33,6 +41,23 @@ _LINK_FIELD_IDS = {
     "field_version": 166,
 }
 _COMMON_SPEED, _LINK_COUNT = 90, 91
+_RECOVERY_ACTION = "GET_GPU_RECOVERY_ACTION"  # NVML_FI_DEV_...
+# NVML_FI_DEV_...: what rises when a PCIe link or the memory fails.
+_GPU_COUNTERS = (
+    "PCIE_REPLAY_COUNTER",
+    "PCIE_COUNT_CORRECTABLE_ERRORS",
+    "PCIE_COUNT_NAKS_RECEIVED",
+    "PCIE_COUNT_NAKS_SENT",
+    "PCIE_COUNT_RECEIVER_ERROR",
+    "PCIE_COUNT_BAD_TLP",
+    "PCIE_COUNT_BAD_DLLP",
+    "PCIE_COUNT_NON_FATAL_ERROR",
+    "PCIE_COUNT_FATAL_ERROR",
+    "PCIE_COUNT_LCRC_ERROR",
+    "PCIE_COUNT_LANE_ERROR",
+    "ECC_SBE_VOL_TOTAL",
+    "ECC_DBE_VOL_TOTAL",
+)
 _C2C_COUNT, _C2C_STATUS, _C2C_MAX_MBPS = 170, 171, 172
 # members of nvmlValue_t, by value type
 _VALUE_MEMBERS = ("dVal", "uiVal", "ulVal", "ullVal", "sllVal", "siVal", "usVal")
@@ -66,8 +91,10 @@ def handles() -> dict[int, object]:
     return by_number
 
 
-def gpu(index: int, handle: object, root: Path) -> GpuRecord:
-    """One GPU; handle: NVML's, or the reason why there is none."""
+def gpu(index: int, handle: object, root: Path, *, has_condition: bool = False) -> GpuRecord:
+    """One GPU; handle: NVML's, or the reason why there is none. has_condition: how it is
+    now, too.
+    """
     if isinstance(handle, str):
         return GpuRecord(index=index, unknown={"handle": handle})
     values = reader()
@@ -105,6 +132,75 @@ def gpu(index: int, handle: object, root: Path) -> GpuRecord:
         links=_links(handle, count, root, values),
         c2c=_c2c(handle, c2c or 0),
         fabric=values.read("fabric", _fabric, handle),
+        condition=condition(handle) if has_condition else None,
+        unknown=values.unknown,
+    )
+
+
+def condition(handle: object) -> GpuCondition:
+    """How a GPU is set up and what it does now."""
+    import pynvml
+
+    values = reader()
+
+    def value(name: str, function: str, *args: int) -> Any:  # Any: as call()
+        return values.read(name, call, function, handle, *args)
+
+    bits = next(
+        (one for name in gpus.THROTTLE_BITS if (one := value("throttle_bits", name)) is not None),
+        None,
+    )
+    ecc, rows = value("ecc", "nvmlDeviceGetEccMode"), value("remap", "nvmlDeviceGetRemappedRows")
+    memory = value("memory_bytes", "nvmlDeviceGetMemoryInfo")
+    bar1 = value("bar1_bytes", "nvmlDeviceGetBAR1MemoryInfo")
+    processes = value("pids", "nvmlDeviceGetComputeRunningProcesses")
+    ids = {
+        name: getattr(pynvml, f"NVML_FI_DEV_{name}", None)
+        for name in (*_GPU_COUNTERS, _RECOVERY_ACTION)
+    }
+    known = {name: id_ for name, id_ in ids.items() if isinstance(id_, int)}
+    numbers = dict(
+        zip(known, _fields(handle, [(id_, None) for id_ in known.values()]), strict=True)
+    )
+    recovery = numbers.pop(_RECOVERY_ACTION, "this nvidia-ml-py does not know it")
+    return GpuCondition(
+        persistence=value("persistence", "nvmlDeviceGetPersistenceMode"),
+        compute_mode=value("compute_mode", "nvmlDeviceGetComputeMode"),
+        performance_state=value("performance_state", "nvmlDeviceGetPerformanceState"),
+        throttle_bits=bits,
+        sm_mhz=value("sm_mhz", "nvmlDeviceGetClockInfo", pynvml.NVML_CLOCK_SM),
+        sm_max_mhz=value("sm_max_mhz", "nvmlDeviceGetMaxClockInfo", pynvml.NVML_CLOCK_SM),
+        app_sm_mhz=value("app_sm_mhz", "nvmlDeviceGetApplicationsClock", pynvml.NVML_CLOCK_SM),
+        app_default_sm_mhz=value(
+            "app_default_sm_mhz", "nvmlDeviceGetDefaultApplicationsClock", pynvml.NVML_CLOCK_SM
+        ),
+        memory_mhz=value("memory_mhz", "nvmlDeviceGetClockInfo", pynvml.NVML_CLOCK_MEM),
+        memory_max_mhz=value("memory_max_mhz", "nvmlDeviceGetMaxClockInfo", pynvml.NVML_CLOCK_MEM),
+        power_mw=value("power_mw", "nvmlDeviceGetPowerUsage"),
+        power_limit_mw=value("power_limit_mw", "nvmlDeviceGetEnforcedPowerLimit"),
+        power_default_mw=value("power_default_mw", "nvmlDeviceGetPowerManagementDefaultLimit"),
+        temperature_c=value(
+            "temperature_c", "nvmlDeviceGetTemperature", pynvml.NVML_TEMPERATURE_GPU
+        ),
+        slowdown_c=value(
+            "slowdown_c",
+            "nvmlDeviceGetTemperatureThreshold",
+            pynvml.NVML_TEMPERATURE_THRESHOLD_SLOWDOWN,
+        ),
+        ecc=None if ecc is None else ecc[0],
+        ecc_pending=None if ecc is None else ecc[1],
+        ecc_corrected=value("ecc_corrected", "nvmlDeviceGetTotalEccErrors", 0, 0),
+        ecc_uncorrected=value("ecc_uncorrected", "nvmlDeviceGetTotalEccErrors", 1, 0),
+        remap_pending=None if rows is None else rows[2],
+        remap_failed=None if rows is None else rows[3],
+        retired_pending=value("retired_pending", "nvmlDeviceGetRetiredPagesPendingStatus"),
+        recovery_action=_numbers(values, ("recovery_action",), [recovery])[0],
+        memory_bytes=None if memory is None else memory.total,
+        bar1_bytes=None if bar1 is None else bar1.bar1Total,
+        virtualization=value("virtualization", "nvmlDeviceGetVirtualizationMode"),
+        vbios=value("vbios", "nvmlDeviceGetVbiosVersion"),
+        pids=None if processes is None else tuple(one.pid for one in processes),
+        counters={name.lower(): one for name, one in numbers.items() if not isinstance(one, str)},
         unknown=values.unknown,
     )
 

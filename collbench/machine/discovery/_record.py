@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TypedDict
 
 from collbench.machine import gpus
-from collbench.machine.discovery import _nvml, _sysfs
+from collbench.machine.discovery import _nvml, _sysfs, _system
 from collbench.machine.discovery._reader import ValueReader, reason_of
 from collbench.machine.discovery.recording import GpuRecord, PairRecord, Recording
 from collbench.util.errors import UnavailableError
@@ -24,11 +24,13 @@ class _NvmlPart(TypedDict, total=False):
     pairs: tuple[PairRecord, ...]
 
 
-def record(root: Path = Path("/")) -> Recording:
-    """The recording of this host; root: the folder of its /sys and /proc."""
+def record(root: Path = Path("/"), *, is_full: bool = False) -> Recording:
+    """The recording of this host; root: the folder of its /sys and /proc. is_full: with what limits
+    its processes, this one among them, and with how its GPUs are now; a tenth of a second more.
+    """
     values = ValueReader(OSError, ValueError)
     adapters = _sysfs.nics(root)
-    nvml_part = _nvml_part(root, values)
+    nvml_part = _nvml_part(root, values, is_full=is_full)
     ends = (
         [one.address for one in nvml_part["gpus"] if one.address]
         + [nic.address for nic in adapters if not nic.is_virtual]
@@ -50,6 +52,8 @@ def record(root: Path = Path("/")) -> Recording:
         rdma=_sysfs.rdma_support(root),
         visible_devices=os.environ.get("CUDA_VISIBLE_DEVICES"),
         **nvml_part,
+        system=_system.system(root) if is_full else None,
+        processes=((_system.process(root, os.environ, nvml_part.get("cuda")),) if is_full else ()),
         unknown=values.unknown,
     )
 
@@ -66,7 +70,7 @@ def _hostname(root: Path) -> str:
         return socket.gethostname()
 
 
-def _nvml_part(root: Path, values: ValueReader) -> _NvmlPart:
+def _nvml_part(root: Path, values: ValueReader, *, is_full: bool) -> _NvmlPart:
     refusal = gpus.nvml_refusal()
     if refusal is not None:
         values.unknown["gpus"] = refusal
@@ -78,7 +82,10 @@ def _nvml_part(root: Path, values: ValueReader) -> _NvmlPart:
         "has_driver": True,
         "driver": nvml.read("driver", _nvml.call, "nvmlSystemGetDriverVersion"),
         "cuda": nvml.read("cuda", shown_gpus),
-        "gpus": tuple(_nvml.gpu(index, handle, root) for index, handle in handles.items()),
+        "gpus": tuple(
+            _nvml.gpu(index, handle, root, has_condition=is_full)
+            for index, handle in handles.items()
+        ),
         "pairs": tuple(
             _nvml.pair(a, b, usable[a], usable[b]) for a in usable for b in usable if a != b
         ),

@@ -6,7 +6,7 @@ stable/sysfs-devices-node).
 """
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -26,6 +26,29 @@ _NVIDIA, _DISPLAY = "0x10de", "0x03"  # vendor; what classes of GPUs begin with
 # The maker of an Arm core (/proc/cpuinfo, CPU implementer) does not matter here: all of them have
 # one name.
 _ARM, _IBM = "ARM", "IBM"
+# Counters that stand still on a network that is well. Source: the kernel's ABI/stable/
+# sysfs-class-infiniband, NVIDIA's documentation of hw_counters.
+_PORT_COUNTERS = {
+    "counters": (
+        "symbol_error",
+        "link_error_recovery",
+        "link_downed",
+        "port_rcv_errors",
+        "local_link_integrity_errors",
+        "excessive_buffer_overrun_errors",
+        "port_xmit_discards",
+    ),
+    "hw_counters": (
+        "packet_seq_err",
+        "out_of_sequence",
+        "local_ack_timeout_err",
+        "rnr_nak_retry_err",
+        "implied_nak_seq_err",
+        "rx_icrc_encapsulated",
+        "req_transport_retries_exceeded",
+    ),
+}
+_INTERFACE_COUNTERS = ("rx_errors", "tx_errors", "rx_crc_errors", "rx_missed_errors", "tx_dropped")
 
 
 def _reader() -> ValueReader:
@@ -137,7 +160,7 @@ def nvidia_gpus(root: Path) -> list[str]:
     values = _reader()
     return [
         folder.name
-        for folder in _entries(root / "sys/bus/pci/devices")
+        for folder in entries(root / "sys/bus/pci/devices")
         if values.read("vendor", text, folder / "vendor") == _NVIDIA
         and (values.read("class", text, folder / "class") or "").startswith(_DISPLAY)
     ]
@@ -183,7 +206,7 @@ def nics(root: Path) -> tuple[Nic, ...]:
     """RDMA devices and network interfaces that are PCI functions, or parts of one (virtio)."""
     records = []
     for kind in ("infiniband", "net"):
-        for folder in _entries(root / f"sys/class/{kind}"):
+        for folder in entries(root / f"sys/class/{kind}"):
             address = _address_of(root, folder)
             if address:
                 nic = Nic(
@@ -199,7 +222,7 @@ def nics(root: Path) -> tuple[Nic, ...]:
 
 
 def _with_ports(nic: Nic, folder: Path) -> Nic:
-    ports = [_port(port) for port in _entries(folder / "ports") if port.name.isdigit()]
+    ports = [_port(port) for port in entries(folder / "ports") if port.name.isdigit()]
     return replace(nic, ports=tuple(ports))
 
 
@@ -207,15 +230,22 @@ def _with_speed(nic: Nic, folder: Path) -> Nic:
     values = _reader()
     speed = values.read("speed_mbps", _speed, folder / "speed")
     state = values.read("operstate", text, folder / "operstate")
-    return replace(nic, speed_mbps=speed, operstate=state, unknown=values.unknown)
+    return replace(
+        nic,
+        speed_mbps=speed,
+        operstate=state,
+        mtu=values.read("mtu", number, folder / "mtu"),
+        counters=_counters(folder, {"statistics": _INTERFACE_COUNTERS}),
+        unknown=values.unknown,
+    )
 
 
 def switch_links(root: Path) -> tuple[SwitchLink, ...]:
     """Links inside split switches, each once, by the addresses that Broadcom's module reports."""
     links = {
         (min(folder.name, peer.name), max(folder.name, peer.name))
-        for folder in _entries(root / "sys/kernel/pci_switch_link/virtual_switch_links")
-        for peer in _entries(folder)
+        for folder in entries(root / "sys/kernel/pci_switch_link/virtual_switch_links")
+        for peer in entries(folder)
         if _ADDRESS.fullmatch(folder.name)
         and _ADDRESS.fullmatch(peer.name)
         and folder.name != peer.name
@@ -234,7 +264,19 @@ def _port(folder: Path) -> Port:
     texts = {
         name: values.read(name, text, folder / name) for name in ("rate", "state", "link_layer")
     }
-    return Port(number=int(folder.name), **texts, unknown=values.unknown)
+    counters = _counters(folder, _PORT_COUNTERS)
+    return Port(number=int(folder.name), **texts, counters=counters, unknown=values.unknown)
+
+
+def _counters(folder: Path, names: Mapping[str, Sequence[str]]) -> dict[str, int]:
+    """Counters by name, of those that are there."""
+    values = _reader()
+    numbers = {
+        name: values.read(name, number, folder / group / name)
+        for group, some in names.items()
+        for name in some
+    }
+    return {name: value for name, value in numbers.items() if value is not None}
 
 
 def _speed(file: Path) -> int:
@@ -245,7 +287,7 @@ def _speed(file: Path) -> int:
     return speed
 
 
-def _entries(folder: Path) -> Iterator[Path]:
+def entries(folder: Path) -> Iterator[Path]:
     """What a folder holds, mlx5_2 before mlx5_10; nothing if it is not there or closed."""
     try:
         entries = list(folder.iterdir())

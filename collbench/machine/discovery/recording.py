@@ -27,9 +27,11 @@ _MAX_COUNTS = {
     "pairs": 256 * 255,
     "links": 64,
     "c2c": 64,
+    "processes": 8192,
 }
 
 Reasons = Mapping[str, str]
+UNLIMITED = -1  # of a limit, as RLIM_INFINITY
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,19 +78,23 @@ class PciDevice:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Port:
-    """A port of an RDMA device, as texts of the kernel: 400 Gb/sec (4X NDR), 4: ACTIVE."""
+    """A port of an RDMA device, as texts of the kernel: 400 Gb/sec (4X NDR), 4: ACTIVE. counters:
+    of errors, by the kernel's names.
+    """
 
     number: int
     rate: str | None = None
     state: str | None = None
     link_layer: str | None = None
+    counters: Mapping[str, int] = field(default_factory=dict)
     unknown: Reasons = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Nic:
     """A network interface (speed in Mb/s) or an RDMA device (ports) of a PCI function. is_virtual:
-    a part (SR-IOV) of one that is listed too.
+    a part (SR-IOV) of one that is listed too. counters: of an interface's errors, by the kernel's
+    names.
     """
 
     name: str
@@ -97,6 +103,8 @@ class Nic:
     is_virtual: bool = False
     speed_mbps: int | None = None
     operstate: str | None = None
+    mtu: int | None = None
+    counters: Mapping[str, int] = field(default_factory=dict)
     ports: tuple[Port, ...] = ()
     unknown: Reasons = field(default_factory=dict)
 
@@ -158,9 +166,51 @@ class Fabric:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class GpuCondition:
+    """How a GPU is at a moment, and how it is set up. Clocks in MHz, power in mW, degrees Celsius.
+
+    throttle_bits: nvmlClocksEventReasons. app_*: application clocks, which a user may have set.
+    ecc_corrected, ecc_uncorrected: errors since the driver was loaded. remap_*: of rows of memory
+    that replace broken ones. recovery_action: 0 for none. pids: of compute processes. counters:
+    errors since the driver was loaded, by NVML's names of them.
+    """
+
+    persistence: int | None = None
+    compute_mode: int | None = None
+    performance_state: int | None = None
+    throttle_bits: int | None = None
+    sm_mhz: int | None = None
+    sm_max_mhz: int | None = None
+    app_sm_mhz: int | None = None
+    app_default_sm_mhz: int | None = None
+    memory_mhz: int | None = None
+    memory_max_mhz: int | None = None
+    power_mw: int | None = None
+    power_limit_mw: int | None = None
+    power_default_mw: int | None = None
+    temperature_c: int | None = None
+    slowdown_c: int | None = None
+    ecc: int | None = None
+    ecc_pending: int | None = None
+    ecc_corrected: int | None = None
+    ecc_uncorrected: int | None = None
+    remap_pending: int | None = None
+    remap_failed: int | None = None
+    retired_pending: int | None = None
+    recovery_action: int | None = None
+    memory_bytes: int | None = None
+    bar1_bytes: int | None = None
+    virtualization: int | None = None
+    vbios: str | None = None
+    pids: tuple[int, ...] | None = None
+    counters: Mapping[str, int] = field(default_factory=dict)
+    unknown: Reasons = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class GpuRecord:
     """A GPU as NVML reports it. arch: 90 for compute capability 9.0. numa_node: the one that the
-    GPU's own memory is, where it is one.
+    GPU's own memory is, where it is one. condition: None in recordings of earlier versions.
     """
 
     index: int
@@ -181,6 +231,7 @@ class GpuRecord:
     links: tuple[NvLink, ...] = ()
     c2c: tuple[C2c, ...] = ()
     fabric: Fabric | None = None
+    condition: GpuCondition | None = None
     unknown: Reasons = field(default_factory=dict)
 
 
@@ -213,9 +264,80 @@ class RdmaSupport:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SystemRecord:
+    """What the kernel and the control groups of a host allow, and how busy it is. Files of
+    /proc/sys by their names.
+
+    load: runnable tasks, mean of the last minute. cgroup_cpus: CPUs' worth of time. shm_huge: the
+    chosen word of transparent_hugepage/shmem_enabled. governors: of the cores' clocks. busy_cpus:
+    cores' worth of time that is used at the moment of the recording. interfaces: names of all
+    network interfaces, those of containers too. driver_parameters: of NVIDIA's kernel module.
+    """
+
+    memory_bytes: int | None = None
+    memory_available_bytes: int | None = None
+    shm_bytes: int | None = None
+    shm_free_bytes: int | None = None
+    load: float | None = None
+    busy_cpus: float | None = None
+    cgroup_cpus: float | None = None
+    cgroup_memory_bytes: int | None = None
+    pids_max: int | None = None
+    file_max: int | None = None
+    numa_balancing: int | None = None
+    ptrace_scope: int | None = None
+    shm_huge: str | None = None
+    governors: tuple[str, ...] = ()
+    is_wsl: bool | None = None
+    removes_ipc: bool | None = None
+    has_fabric_manager: bool | None = None
+    interfaces: tuple[str, ...] = ()
+    imex_channels: int | None = None
+    driver_parameters: Mapping[str, str] = field(default_factory=dict)
+    unknown: Reasons = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConfigFile:
+    """A configuration file that a library reads."""
+
+    path: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProcessRecord:
+    """A rank, or the recording process where there is no launcher (rank 0 of 1). Limits are soft
+    ones in bytes or numbers, UNLIMITED if there is none.
+
+    cpulist: the cores that it may run on. namespaces: what /proc/self/ns names, for those that
+    decide who can share memory. environment: variables that communication libraries read. cuda:
+    NVML's numbers of the GPUs that CUDA shows it. mpi_*: of an MPI that was initialised.
+    """
+
+    rank: int = 0
+    ranks: int = 1
+    cpulist: str | None = None
+    mems: str | None = None
+    memlock_bytes: int | None = None
+    open_files: int | None = None
+    processes: int | None = None
+    stack_bytes: int | None = None
+    can_trace: bool | None = None
+    seccomp: int | None = None
+    namespaces: Mapping[str, str] = field(default_factory=dict)
+    environment: Mapping[str, str] = field(default_factory=dict)
+    files: tuple[ConfigFile, ...] = ()
+    cuda: tuple[int, ...] | None = None
+    mpi_library: str | None = None
+    mpi_thread_level: int | None = None
+    unknown: Reasons = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Recording:
     """One host. cuda: NVML's numbers of the GPUs that CUDA shows, in CUDA's order. product: what
-    the host is sold as (DMI).
+    the host is sold as (DMI). system: None, and no processes, in recordings of earlier versions.
     """
 
     hostname: str | None = None
@@ -236,6 +358,8 @@ class Recording:
     cuda: tuple[int, ...] | None = None
     gpus: tuple[GpuRecord, ...] = ()
     pairs: tuple[PairRecord, ...] = ()
+    system: SystemRecord | None = None
+    processes: tuple[ProcessRecord, ...] = ()
     unknown: Reasons = field(default_factory=dict)
 
 

@@ -40,7 +40,7 @@ def read(file: Path | str) -> Topology:
     wrong; IsRecording for what discovery has to read.
     """
     name = "stdin" if str(file) == "-" else str(file)
-    text = _paste.xml_document(_text_of(Path("/dev/stdin") if name == "stdin" else Path(file)))
+    text = _paste.xml_document(text_of(Path("/dev/stdin") if name == "stdin" else Path(file)))
     topology = FAMILY.load(detect(text, name)).read(text, name)
     assert isinstance(topology, Topology)
     return topology
@@ -96,7 +96,7 @@ def detect(text: str, name: str) -> str:
     raise UsageError(f"{name}: no topology of a known format", _KNOWN_FORMATS)
 
 
-def _text_of(file: Path) -> str:
+def text_of(file: Path) -> str:
     """The whole text of a file. Raises UsageError if it cannot be one."""
     try:
         data = read_bytes(file, MAX_FILE_BYTES)

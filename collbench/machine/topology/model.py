@@ -155,6 +155,9 @@ class Topology:
         return tuple(sorted(self.of_kind("gpu"), key=lambda node: (node.host, node.index)))
 
 
+_MOST_CPUS = 1 << 16  # of a span: a file may say anything
+
+
 def spans(numbers: Iterable[int]) -> str:
     """CPUs as the kernel writes them.
 
@@ -168,3 +171,17 @@ def spans(numbers: Iterable[int]) -> str:
         else:
             runs.append([one, one])
     return ",".join(f"{first}-{last}" if last > first else str(first) for first, last in runs)
+
+
+def members(text: str) -> list[int]:
+    """CPUs of a list that the kernel wrote; what is no list has none.
+
+    >>> members("0-2,5,7-8"), members(""), members("a-b")
+    ([0, 1, 2, 5, 7, 8], [], [])
+    """
+    numbers: list[int] = []
+    for part in text.split(","):
+        first, _, last = part.strip().partition("-")
+        if first.isdecimal() and (not last or last.isdecimal()):
+            numbers += range(int(first), min(int(last or first), int(first) + _MOST_CPUS) + 1)
+    return numbers

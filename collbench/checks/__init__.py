@@ -1,0 +1,39 @@
+"""The checks of `collbench doctor`: one file each, with the members that doctor/check.py names.
+
+The name of a file, with hyphens, is the check's identifier on the command line.
+"""
+
+from collections.abc import Iterable, Sequence
+from typing import cast
+
+from collbench.doctor.check import Check
+from collbench.doctor.evidence import Evidence
+from collbench.doctor.finding import Finding
+from collbench.util.errors import unknown
+from collbench.util.registry import Family
+
+FAMILY = Family(__name__, list(__path__), "check")
+
+
+def identifiers() -> tuple[str, ...]:
+    """All checks as the command line names them, sorted."""
+    return tuple(name.replace("_", "-") for name in FAMILY)
+
+
+def check(identifier: str) -> Check:
+    """A check by its identifier. Raises UsageError if there is none of that name."""
+    if identifier not in identifiers():
+        raise unknown("check", identifier, identifiers())
+    return cast("Check", FAMILY.load(identifier.replace("-", "_")))
+
+
+def why_not_run(identifier: str, evidence: Evidence) -> str:
+    """Why a check cannot see anything; nothing if it can."""
+    return next(filter(None, map(evidence.why_not, check(identifier).NEEDS)), "")
+
+
+def find(evidence: Evidence, only: Sequence[str] = ()) -> Iterable[Finding]:
+    """The findings of all checks that can see anything, or of some of them."""
+    for identifier in only or identifiers():
+        if not why_not_run(identifier, evidence):
+            yield from check(identifier).find(evidence)

@@ -1,0 +1,96 @@
+"""Whether PCIe links of GPUs and NICs run at the generation and width that both ends can."""
+
+from collections.abc import Iterable
+
+from collbench.doctor.evidence import Evidence, Need
+from collbench.doctor.experiment import Experiment
+from collbench.doctor.finding import Finding
+
+TITLE = "Generation and width of PCIe links"
+NEEDS: tuple[Need, ...] = ()
+EXPLANATION = """
+A PCIe link is trained when the machine starts: both ends agree on a generation (the rate of a
+lane) and on a number of lanes. A riser, a cable, a dirty contact or a setting of the BIOS makes
+them agree on less than both can, and everything that goes through the link is slower by that
+factor: half the lanes are half the rate.
+
+The check reads the width of every GPU, NIC and bridge above them (`current_link_width` and
+`max_link_width` in sysfs, and NVML's for GPUs). The generation is read under the load of our own
+traffic, because links go down to the first generation at rest to save power. What both ends can is
+the lesser of the device's own maximum and that of the port above it.
+
+Reseat the card or the cable, try another slot, look for a setting of the slot's generation or
+bifurcation in the BIOS. `collbench topo --rates` shows what each link should carry.
+"""
+
+_WHY = "Everything that the device sends and receives goes through this link."
+_CHANGE = (
+    "reseat the card, riser or cable, or try another slot; look for the slot's generation and"
+    " bifurcation in the BIOS"
+)
+
+
+def find(evidence: Evidence) -> Iterable[Finding]:
+    yield from _widths(evidence)
+    yield from _generations(evidence)
+
+
+def _widths(evidence: Evidence) -> Iterable[Finding]:
+    for host in evidence.hosts:
+        gpus = {gpu.address: gpu for gpu in host.gpus}
+        nics = {nic.address: nic.name for nic in host.nics}
+        by_address = {device.address: device for device in host.pci}
+        for device in host.pci:
+            width, most = device.current_link_width, device.max_link_width
+            above = by_address.get(_parent(device.path))
+            if above is not None and above.max_link_width:
+                most = min(most or above.max_link_width, above.max_link_width)
+            gpu = gpus.get(device.address)
+            if gpu is not None and gpu.pcie_width:
+                width, most = gpu.pcie_width, gpu.pcie_max_width or most
+            if not width or not most or width >= most:
+                continue
+            what = (
+                f"GPU {gpu.index}"
+                if gpu is not None
+                else nics.get(device.address, f"bridge {device.address}")
+            )
+            if gpu is None and device.address not in nics:
+                below = [one for one in host.pci if f"/{device.address}/" in f"/{one.path}/"]
+                if (
+                    len(below) > 1
+                ):  # the link that it reports is the one below it, which reports too
+                    continue
+            yield Finding(
+                check="pcie-link",
+                subject=evidence.on(what, host),
+                seen=f"its PCIe link has {width} lanes of {most} ({device.address})",
+                why=f"{_WHY} {width} lanes of {most} carry {100 * width // most} % of its rate.",
+                change=_CHANGE,
+                severity="fault",
+            )
+
+
+def _generations(evidence: Evidence) -> Iterable[Finding]:
+    """Of GPUs under load: at rest a lower one saves power."""
+    for name, gpu in evidence.gpus(evidence.loaded):
+        generation, most = gpu.pcie_generation, gpu.pcie_max_generation
+        if generation and most and generation < most:
+            yield Finding(
+                check="pcie-link",
+                subject=name,
+                seen=f"its PCIe link runs at generation {generation} of {most} under load",
+                why=f"{_WHY} Each generation has twice the rate of the one before.",
+                change=_CHANGE,
+                severity="fault",
+            )
+
+
+def _parent(path: str) -> str:
+    """The address of the function above, of a path in sysfs."""
+    parts = path.split("/")
+    return parts[-2] if len(parts) > 1 else ""
+
+
+def experiment(finding: Finding, evidence: Evidence) -> Experiment | str:
+    return "the link cannot be trained again from here: its rate follows its width and generation"

@@ -1,0 +1,187 @@
+"""Carry out `doctor`: gather evidence, let the checks look, measure what their findings cost."""
+
+import re
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from collbench.checks import check, find, identifiers, why_not_run
+from collbench.cli._declared import settings_of
+from collbench.cli._files import check_writable, write_document
+from collbench.cli._options import remark, width
+from collbench.cli._rank0 import drive_on_rank0, group_here
+from collbench.cli._rules import Options
+from collbench.cli._screen import say
+from collbench.doctor.evidence import MEASURED, Evidence, Need
+from collbench.doctor.experiment import Experiment
+from collbench.doctor.finding import Cost, Finding, ranked
+from collbench.doctor.lab import measure
+from collbench.launch.group import Group
+from collbench.launch.launcher import launcher
+from collbench.machine.discovery import gather, loads, record
+from collbench.machine.discovery.recording import Recording
+from collbench.machine.formats import text_of
+from collbench.report.tables.doctor import CheckRun, as_json, finding_lines, runs_table, summary
+from collbench.report.tables.text import wrapped
+from collbench.util.errors import UnavailableError, UsageError
+from collbench.util.units import format_duration
+
+_BUDGET_S = {False: 40.0, True: 300.0}  # of all experiments; True: deep
+_EXPERIMENT_S = {False: 6.0, True: 20.0}
+_LEAST_S = 4.0  # that an experiment must have left
+_FAIL_ON = re.compile(r"cost(?::(\d+(?:\.\d+)?)%?)?|risk|never")
+
+
+def run_doctor(options: Options) -> int:
+    """The whole command, of the options that are given; returns the exit code."""
+    _refuse_what_does_not_fit(options)
+    if options.get("explain"):
+        return _explain(options["explain"])
+    fail_on = options.get("fail_on", "cost")
+    for name in ("json", "html"):
+        if options.get(name) not in (None, "-"):
+            check_writable(options[name], f"--{name}")
+    if options.get("recording"):
+        if _is_rank0():
+            return _drive(_recordings_in(options["recording"]), options, fail_on, None)
+        return 0
+    if launcher() is None:
+        return _drive((record(is_full=True),), options, fail_on, None)
+    settings = settings_of(options)
+    group = group_here(settings.timeout_s)
+    recordings = gather(group.comm, is_full=True)  # type: ignore[attr-defined]  # of MPI
+    return drive_on_rank0(group, lambda: _drive(tuple(recordings or ()), options, fail_on, group))
+
+
+def _refuse_what_does_not_fit(options: Options) -> None:
+    pairs = (
+        ("quick", "deep"),
+        ("recording", "deep"),
+        ("explain", "is_list"),
+        ("explain", "recording"),
+    )
+    flags = {"recording": "from", "is_list": "list"}
+    for one, other in pairs:
+        if options.get(one) and options.get(other):
+            names = [f"--{flags.get(name, name)}" for name in (one, other)]
+            raise UsageError(f"{' and '.join(names)} do not go together", "give one of them")
+    if options.get("json") == options.get("html") == "-":
+        raise UsageError("--json and --html cannot both be stdout", "write one to a file")
+    if not _FAIL_ON.fullmatch(options.get("fail_on", "cost")):
+        raise UsageError(
+            f"--fail-on is '{options['fail_on'][:40]}'", "it knows cost, cost:10%, risk and never"
+        )
+
+
+def _is_rank0() -> bool:
+    under = launcher()
+    return under is None or under.rank == 0
+
+
+def _explain(identifier: str) -> int:
+    asked = check(identifier)
+    if _is_rank0():
+        say(f"{identifier}: {asked.TITLE}\n")
+        for paragraph in asked.EXPLANATION.strip().split("\n\n"):
+            say("\n".join(wrapped(" ".join(paragraph.split()), min(width(sys.stdout), 100), "")))
+            say()
+    return 0
+
+
+def _recordings_in(file: str) -> tuple[Recording, ...]:
+    return tuple(loads(text_of(Path(file)), file))
+
+
+def _drive(hosts: Sequence[Recording], options: Options, fail_on: str, group: Group | None) -> int:
+    """Look, measure, show and write; returns the exit code."""
+    started = time.monotonic()
+    only = options.get("only") or identifiers()
+    is_static = bool(options.get("quick") or options.get("recording") or options.get("is_list"))
+    evidence = Evidence(hosts=tuple(hosts), missing=_missing(options))
+    runs = [
+        CheckRun(identifier=one, title=check(one).TITLE, reason=why_not_run(one, evidence))
+        for one in only
+    ]
+    out = sys.stderr if "-" in (options.get("json"), options.get("html")) else sys.stdout
+    columns = width(out)
+    if options.get("is_list"):
+        say("\n".join(runs_table(runs, columns)), file=out)
+        return 0
+    if all(run.reason for run in runs):
+        raise UnavailableError(f"no check can look: {runs[0].reason}", "collbench doctor --list")
+    findings = list(find(evidence, only))
+    if not is_static:
+        findings = _with_costs(findings, evidence, is_deep=bool(options.get("deep")))
+    else:
+        findings = [_unmeasured(one, evidence, options) for one in findings]
+    findings = ranked(findings)
+    for finding in findings:
+        say("\n".join(finding_lines(finding, columns)) + "\n", file=out)
+    seconds = time.monotonic() - started
+    say("\n".join(wrapped(summary(findings, runs, format_duration(seconds)), columns)), file=out)
+    if options.get("json"):
+        names = [evidence.name(host) for host in evidence.hosts]
+        write_document(as_json(findings, runs, names, seconds), options["json"], "--json")
+    return int(_fails(findings, fail_on))
+
+
+def _missing(options: Options) -> dict[Need, str]:
+    """What is not looked at, by what the options say."""
+    if options.get("recording"):
+        return dict.fromkeys(MEASURED, "a recording holds no measurements")
+    return dict.fromkeys(MEASURED, "--quick measures nothing") if options.get("quick") else {}
+
+
+def _unmeasured(finding: Finding, evidence: Evidence, options: Options) -> Finding:
+    """A finding with the reason why its cost is not known."""
+    wanted = check(finding.check).experiment(finding, evidence)
+    if isinstance(wanted, str):
+        return replace(finding, unmeasured=wanted)
+    where = "this is a recording" if options.get("recording") else "--quick measures nothing"
+    return replace(finding, unmeasured=where)
+
+
+def _with_costs(findings: Sequence[Finding], evidence: Evidence, *, is_deep: bool) -> list[Finding]:
+    """The findings with what their experiments show, as far as the time allows."""
+    deadline = time.monotonic() + _BUDGET_S[is_deep]
+    known: dict[str, tuple[Cost, ...] | str] = {}
+    with_costs = []
+    for finding in ranked(findings):
+        wanted = check(finding.check).experiment(finding, evidence)
+        key = repr(wanted)
+        if isinstance(wanted, Experiment) and key not in known:
+            left_s = deadline - time.monotonic()
+            known[key] = (
+                _measured(wanted, min(left_s, _EXPERIMENT_S[is_deep]), finding)
+                if left_s > _LEAST_S
+                else "there was no time left: collbench doctor --deep takes more"
+            )
+        result = known[key] if isinstance(wanted, Experiment) else wanted
+        with_costs.append(
+            replace(finding, unmeasured=result)
+            if isinstance(result, str)
+            else replace(finding, costs=result)
+        )
+    return with_costs
+
+
+def _measured(experiment: Experiment, budget_s: float, finding: Finding) -> tuple[Cost, ...] | str:
+    remark(f"measuring what {finding.check} of {finding.subject} costs")
+    try:
+        return measure(experiment, budget_s)
+    except UnavailableError as error:
+        return error.message
+
+
+def _fails(findings: Sequence[Finding], fail_on: str) -> bool:
+    if fail_on == "never":
+        return False
+    if fail_on == "risk":
+        return any(one.severity != "remark" and (one.is_cost or not one.costs) for one in findings)
+    least = float(fail_on.partition(":")[2].rstrip("%") or 0)
+    return any(
+        one.is_cost and (one.percent >= least or (one.severity == "fault" and not one.costs))
+        for one in findings
+    )

@@ -1,0 +1,95 @@
+"""`collbench doctor`: what is wrong here, the proof, and what to change."""
+
+import click
+
+from collbench.cli._command import StrictCommand, explicit_options
+from collbench.cli._declared import setting_option
+from collbench.cli._options import FileName, ListOf, Whole
+from collbench.spec.options import OPTIONS
+
+
+def _identifier(text: str) -> str:
+    from collbench.checks import check
+
+    check(text)
+    return text
+
+
+_OPTIONS = (
+    click.option("--quick", is_flag=True, help="Only read, in less than three seconds."),
+    click.option(
+        "--deep", is_flag=True, help="Take minutes: more experiments, narrower intervals."
+    ),
+    click.option(
+        "--only",
+        type=ListOf("checks", _identifier),
+        help="Run these checks alone, for example binding,shm-size.",
+    ),
+    click.option(
+        "-g",
+        "--ranks",
+        type=Whole(2, 1024),
+        default=None,
+        help="Number of ranks to measure with. Default: the GPUs, or the usable cores (2 to 8).",
+    ),
+    setting_option(OPTIONS["timeout_s"]),
+    click.option(
+        "--from",
+        "recording",
+        metavar="FILE",
+        type=FileName(),
+        help="Look at the recording of another machine, which collbench topo --record wrote.",
+    ),
+    click.option(
+        "--list", "is_list", is_flag=True, help="List every check, and why not if it cannot look."
+    ),
+    click.option("--explain", metavar="CHECK", help="Explain a check, for example binding."),
+    click.option(
+        "--fail-on",
+        metavar="WHAT",
+        default="cost",
+        help=(
+            "What makes the exit code 1: cost (the default), cost:10% (measured costs from 10 %,"
+            " and faults), risk (anything that may cost too), never."
+        ),
+    ),
+    click.option(
+        "--json",
+        metavar="FILE",
+        type=FileName(),
+        help="Write the findings as JSON, for example to doctor.json; - is stdout.",
+    ),
+    click.option(
+        "--html",
+        metavar="FILE",
+        type=FileName(),
+        help="Write the findings as a page, for example to doctor.html; - is stdout.",
+    ),
+)
+
+
+@click.command(name="doctor", cls=StrictCommand)
+@click.pass_context
+def command(context: click.Context, /, **_: object) -> int:
+    """Find what slows communication down here, prove it, and say what to change.
+
+    Checks read the hardware, the system, the processes and the settings of this machine, or of all
+    machines under a launcher. What may cost is measured: with and without, in turns, in processes
+    of their own. Nothing is ever changed. The exit code is 1 if something costs, and 3 if nothing
+    could be looked at.
+
+    \b
+    Examples:
+      collbench doctor
+      collbench doctor --quick --json doctor.json
+      mpirun -n 4 collbench doctor
+      collbench doctor --from machine.json
+      collbench doctor --explain binding
+    """
+    from collbench.cli._run_doctor import run_doctor
+
+    return run_doctor({name: context.params[name] for name in explicit_options(context)})
+
+
+for _option in _OPTIONS:
+    command = _option(command)

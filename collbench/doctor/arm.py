@@ -1,0 +1,67 @@
+"""One arm of an experiment as a process: it opens its ranks, and measures once for each line that
+it reads.
+
+    python -m collbench.doctor.arm JOB
+
+JOB is a JSON object: backend, ranks, op, sizes, knobs, cpulist. For each line of stdin it writes a
+line of JSON: {"seconds": [...], "foreign": ...}, the slowest rank's seconds of a launch at each
+size and the cores' worth of time that other processes had so far, or {"reason": "..."} and ends.
+Every element of the results is compared; what is wrong is a reason.
+"""
+
+import json
+import os
+import sys
+
+from collbench.util.errors import CollbenchError, UnavailableError
+
+
+def main(job: str) -> int:
+    """Measure until stdin ends; returns the exit code."""
+    asked = json.loads(job)
+    if asked["cpulist"]:
+        from collbench.machine.topology.model import members
+
+        os.sched_setaffinity(0, members(asked["cpulist"]))
+    try:
+        _measure(asked)
+    except CollbenchError as error:
+        print(json.dumps({"reason": error.message}), flush=True)
+        return error.exit_code
+    return 0
+
+
+def _measure(asked: dict[str, object]) -> None:
+    from collbench.bench.runner import Measurement, plan_points
+    from collbench.bench.sweep import Sweep, cases
+    from collbench.launch.local import LocalGroup
+    from collbench.spec.options import Settings
+    from collbench.spec.peers import is_peer, knobs_of
+
+    group = LocalGroup()
+    sweep = Sweep(
+        sizes=tuple(asked["sizes"]),  # type: ignore[arg-type]  # JSON of Experiment
+        op=(asked["op"],),  # type: ignore[arg-type]
+        backend=(str(asked["backend"]),),
+        ranks=(asked["ranks"],),  # type: ignore[arg-type]
+        knobs={name: (value,) for name, value in {"algo": "auto", **asked["knobs"]}.items()},  # type: ignore[dict-item]
+    )
+    peers = {name: knobs_of(name) for name in sweep.backend if is_peer(name)}
+    points = plan_points(cases(sweep, peers, has_hosts=False), group)
+    measurement = Measurement(points, group, Settings(repeats=1))
+    try:
+        measurement.open()
+        if waived := next((point.waived for point in points if point.waived), ""):
+            raise UnavailableError(waived)
+        print(json.dumps({"ready": True}), flush=True)
+        for _ in sys.stdin:
+            seconds = measurement.once()
+            print(
+                json.dumps({"seconds": seconds, "foreign": measurement.foreign_share}), flush=True
+            )
+    finally:
+        measurement.close()
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1]))

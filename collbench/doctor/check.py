@@ -1,0 +1,27 @@
+"""The contract of a check: a module of collbench/checks with these members."""
+
+from collections.abc import Iterable
+from typing import Protocol
+
+from collbench.doctor.evidence import Evidence, Need
+from collbench.doctor.experiment import Experiment
+from collbench.doctor.finding import Finding
+
+
+class Check(Protocol):
+    """TITLE: what it looks at, in a line. NEEDS: without which it sees nothing. EXPLANATION: for
+    people who do not know the thing: what it is, how it is read, what it does to communication, how
+    to change it and how to be sure; Markdown in paragraphs.
+    """
+
+    TITLE: str
+    NEEDS: tuple[Need, ...]
+    EXPLANATION: str
+
+    def find(self, evidence: Evidence) -> Iterable[Finding]:
+        """What is wrong. Pure; a value that is unknown is no finding."""
+        ...
+
+    def experiment(self, finding: Finding, evidence: Evidence) -> Experiment | str:
+        """What shows the cost of a finding on this machine, or why nothing can."""
+        ...

@@ -1,0 +1,114 @@
+"""What checks read: recordings of all hosts at rest, under load and after it, and measurements of
+ranks and pairs. Pure.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Literal
+
+from collbench.machine.discovery import topology_of
+from collbench.machine.discovery.recording import GpuRecord, ProcessRecord, Recording
+from collbench.machine.topology.model import Topology
+
+# What a check needs to see anything, besides a recording.
+Need = Literal["gpus", "two gpus", "condition", "nics", "system", "processes", "ranks", "hosts",
+               "load", "pairs", "left out"]  # fmt: skip
+MEASURED: tuple[Need, ...] = ("load", "pairs", "left out")  # what takes more than reading
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PairRate:
+    """What a pair of ranks reached alone, in one direction: GB/s, or microseconds of 8 bytes."""
+
+    a: int
+    b: int
+    gbs: float | None = None
+    latency_us: float | None = None
+    is_both: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LeftOut:
+    """A collective without one rank: seconds of each repeat. rank None: with all of them."""
+
+    rank: int | None
+    seconds: tuple[float, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Evidence:
+    """hosts: at rest. loaded, after: the same hosts under the load of our own traffic and after it;
+    empty where there was none. pairs: rates of pairs of ranks of the first host.
+    """
+
+    hosts: tuple[Recording, ...]
+    loaded: tuple[Recording, ...] = ()
+    after: tuple[Recording, ...] = ()
+    pairs: tuple[PairRate, ...] = ()
+    left_out: tuple[LeftOut, ...] = ()
+    missing: Mapping[Need, str] = field(default_factory=dict)
+
+    @cached_property
+    def topology(self) -> Topology:
+        """The graph of all hosts."""
+        return topology_of(self.hosts)
+
+    def why_not(self, need: Need) -> str:
+        """Why a need is not met; nothing if it is."""
+        if need in self.missing:
+            return self.missing[need]
+        gpus = max((len(host.gpus) for host in self.hosts), default=0)
+        ranks = [process for host in self.hosts for process in host.processes]
+        is_met, reason = {
+            "gpus": (gpus > 0, "NVML shows no GPU here"),
+            "two gpus": (gpus > 1, f"NVML shows {gpus} GPU{'s' * (gpus != 1)} here"),
+            "condition": (
+                any(gpu.condition is not None for _, gpu in self.gpus()),
+                "NVML shows no GPU here"
+                if gpus == 0
+                else "the recording has no states of GPUs: record it again",
+            ),
+            "nics": (any(host.nics for host in self.hosts), "no NIC is a PCI device here"),
+            "system": (
+                any(host.system is not None for host in self.hosts),
+                "the recording has nothing about the system: record it again",
+            ),
+            "processes": (
+                bool(ranks),
+                "the recording has nothing about processes: record it again",
+            ),
+            "ranks": (len(ranks) > 1, "no launcher started several ranks"),
+            "hosts": (len(self.hosts) > 1, "there is one host"),
+            "load": (bool(self.loaded), "nothing was measured"),
+            "pairs": (bool(self.pairs), "pairs were not measured"),
+            "left out": (bool(self.left_out), "no rank was left out"),
+        }[need]
+        return "" if is_met else reason
+
+    def gpus(self, hosts: Sequence[Recording] | None = None) -> Iterator[tuple[str, GpuRecord]]:
+        """All GPUs that NVML can ask, with what people call them."""
+        for host in self.hosts if hosts is None else hosts:
+            for gpu in host.gpus:
+                if "handle" not in gpu.unknown:
+                    yield self.on(f"GPU {gpu.index}", host), gpu
+
+    def processes(self) -> Iterator[tuple[str, Recording, ProcessRecord]]:
+        """All ranks with their hosts, and what people call them."""
+        for host in self.hosts:
+            for process in host.processes:
+                name = f"rank {process.rank}" if process.ranks > 1 else "this process"
+                yield self.on(name, host), host, process
+
+    def on(self, what: str, host: Recording) -> str:
+        """A part of a host by its name, with the host's where there are several."""
+        return f"{what} of {self.name(host)}" if len(self.hosts) > 1 else what
+
+    def name(self, host: Recording) -> str:
+        """What a host is called."""
+        if len(self.hosts) == 1:
+            return "this host"
+        place = next(number for number, one in enumerate(self.hosts) if one is host)
+        names = [one.hostname for one in self.hosts]
+        is_clear = host.hostname and names.count(host.hostname) == 1
+        return str(host.hostname) if is_clear else f"host {place}"

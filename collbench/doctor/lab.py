@@ -1,0 +1,138 @@
+"""Runs experiments: two processes with ranks of their own, measured in turns until the interval of
+their ratio is narrow or the time is over.
+"""
+
+import json
+import os
+import select
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from contextlib import ExitStack
+from types import TracebackType
+
+from collbench.bench.runner import FOREIGN_SHARE
+from collbench.doctor.experiment import Arm, Experiment, costs_of
+from collbench.doctor.finding import Cost
+from collbench.launch.launcher import without_launcher
+from collbench.util.errors import UnavailableError
+
+_START_S = 60.0  # for a process to open its ranks: a library of kernels may be compiled first
+_ROUND_S = 20.0
+_LEAST_ROUNDS, _MOST_ROUNDS = 6, 25  # six are the fewest that give an interval of 95 %
+_NARROW = 0.04  # of an interval in logarithms, that more rounds need not narrow
+_END_S = 5.0
+
+
+def measure(experiment: Experiment, budget_s: float) -> tuple[Cost, ...]:
+    """The cost at each size of an experiment, which takes about so long. Raises UnavailableError
+    with the reason if an arm cannot run.
+    """
+    deadline = time.monotonic() + budget_s
+    rounds: list[tuple[Sequence[float], Sequence[float]]] = []
+    with ExitStack() as stack:
+        found, changed = (
+            stack.enter_context(_Process(experiment, arm))
+            for arm in (experiment.found, experiment.changed)
+        )
+        for one in (found, changed):
+            one.wait_until_ready()
+        for one in (found, changed):  # what is slow the first time
+            one.once()
+        while len(rounds) < _MOST_ROUNDS:
+            # ABBA: drift falls on both alike
+            if len(rounds) % 2:
+                second = changed.once()
+                rounds.append((found.once(), second))
+            else:
+                first = found.once()
+                rounds.append((first, changed.once()))
+            if len(rounds) >= _LEAST_ROUNDS:
+                costs = costs_of(experiment, rounds)
+                if time.monotonic() > deadline or all(
+                    cost.ratio.high / cost.ratio.low < 1 + _NARROW for cost in costs
+                ):
+                    break
+        is_noisy = max(found.foreign, changed.foreign) > FOREIGN_SHARE
+    return costs_of(experiment, rounds, is_noisy=is_noisy)
+
+
+class _Process:
+    """One arm's process. foreign: cores' worth of time that other processes had meanwhile."""
+
+    def __init__(self, experiment: Experiment, arm: Arm) -> None:
+        job = {
+            "backend": experiment.backend,
+            "ranks": experiment.ranks,
+            "op": experiment.op,
+            "sizes": experiment.sizes,
+            "knobs": dict(experiment.knobs),
+            "cpulist": arm.cpulist,
+        }
+        self.foreign = 0.0
+        environment = without_launcher(os.environ)
+        for name, value in arm.environment.items():
+            if value is None:
+                environment.pop(name, None)
+            else:
+                environment[name] = value
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "collbench.doctor.arm", json.dumps(job)],
+            env=environment,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+        )
+
+    def __enter__(self) -> "_Process":
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """End the process: it leaves when its input ends, or is killed."""
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        try:
+            self._process.stdin.close()
+            self._process.wait(_END_S)
+        except (subprocess.TimeoutExpired, BrokenPipeError):
+            self._process.kill()
+            self._process.wait()
+        self._process.stdout.close()
+
+    def wait_until_ready(self) -> None:
+        """Until its ranks are open."""
+        self._answer(_START_S)
+
+    def once(self) -> list[float]:
+        """Seconds at each size."""
+        assert self._process.stdin is not None
+        try:
+            self._process.stdin.write(b"\n")
+            self._process.stdin.flush()
+        except BrokenPipeError:
+            raise UnavailableError("the process of an experiment ended") from None
+        answer = self._answer(_ROUND_S)
+        self.foreign = answer["foreign"]  # type: ignore[assignment]  # as arm.py writes it
+        seconds: list[float] = answer["seconds"]  # type: ignore[assignment]
+        return seconds
+
+    def _answer(self, patience_s: float) -> dict[str, object]:
+        """The next line that the process writes. It writes whole lines at once."""
+        assert self._process.stdout is not None
+        readable, _, _ = select.select([self._process.stdout], [], [], patience_s)
+        if not readable:
+            raise UnavailableError(f"an experiment did not answer in {patience_s:.0f} s")
+        line = self._process.stdout.readline()
+        if not line:
+            raise UnavailableError("the process of an experiment ended")
+        answer: dict[str, object] = json.loads(line)
+        if "reason" in answer:
+            raise UnavailableError(str(answer["reason"]))
+        return answer

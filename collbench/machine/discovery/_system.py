@@ -1,0 +1,207 @@
+"""What limits a host's processes: kernel settings, control groups, shared memory, and what the
+calling process may do. Only reads; a value that cannot be read is None with a reason.
+
+Source: the kernel's Documentation/admin-guide (sysctl, cgroup-v2, mm/transhuge), proc(5),
+getrlimit(2), namespaces(7), capabilities(7).
+"""
+
+import os
+import re
+import resource
+import time
+from collections.abc import Mapping
+from pathlib import Path
+
+from collbench.machine import cgroup
+from collbench.machine.discovery._reader import ValueReader
+from collbench.machine.discovery._sysfs import entries, number, text
+from collbench.machine.discovery.recording import UNLIMITED, ConfigFile, ProcessRecord, SystemRecord
+from collbench.machine.topology.model import spans
+
+# Variables that communication libraries read. What launchers set by themselves is left out: names,
+# addresses and keys of a job.
+_PREFIXES = (
+    "NCCL_",
+    "RCCL_",
+    "CUDA_",
+    "TORCH_NCCL_",
+    "OFI_NCCL_",
+    "UCX_",
+    "UCC_",
+    "FI_",
+    "OMPI_MCA_",
+    "PRTE_MCA_",
+    "PMIX_MCA_",
+    "MPICH_",
+    "MPIR_CVAR_",
+    "MPIR_PARAM_",
+    "I_MPI_",
+    "MPI4PY_RC_",
+    "GLOO_",
+    "NVSHMEM_",
+    "OMP_NUM_THREADS",
+)
+_LAUNCHERS_OWN = re.compile(
+    r"(OMPI|PMIX|PRTE)_MCA_(orte|ess|initial|shmem|gds|psec|mpi_yield|ptl|prte|plm|pmix)"
+)
+_SYS_PTRACE = 1 << 19  # CAP_SYS_PTRACE
+_NAMESPACES = ("ipc", "pid", "user", "net")
+_SAMPLE_S = 0.1  # of the host's busy cores
+_MOST_TEXT = 1 << 16  # of a configuration file
+_CHOSEN = re.compile(r"\[(\w+)\]")
+
+
+def system(root: Path) -> SystemRecord:
+    """The host. Takes a tenth of a second, of which it counts how busy the cores are."""
+    values = ValueReader(OSError, ValueError)
+    busy = values.read("busy_cpus", _busy_cpus, root)
+    kernel = root / "proc/sys/kernel"
+    memory = {
+        line.partition(":")[0]: int(line.split()[1]) << 10
+        for line in (values.read("memory_bytes", text, root / "proc/meminfo") or "").splitlines()
+        if line.endswith("kB")
+    }
+    shm = values.read("shm_bytes", os.statvfs, root / "dev/shm")
+    load = values.read("load", text, root / "proc/loadavg")
+    huge = values.read("shm_huge", text, root / "sys/kernel/mm/transparent_hugepage/shmem_enabled")
+    chosen = _CHOSEN.search(huge or "")
+    groups = root / "sys/fs/cgroup", root / "proc/self/cgroup"
+    version = values.read("is_wsl", text, root / "proc/version")
+    return SystemRecord(
+        memory_bytes=memory.get("MemTotal"),
+        memory_available_bytes=memory.get("MemAvailable"),
+        shm_bytes=None if shm is None else shm.f_frsize * shm.f_blocks,
+        shm_free_bytes=None if shm is None else shm.f_frsize * shm.f_bavail,
+        load=None if load is None else float(load.split()[0]),
+        busy_cpus=busy,
+        cgroup_cpus=cgroup.cpus(*groups),
+        cgroup_memory_bytes=cgroup.memory_limit_bytes(*groups),
+        pids_max=cgroup.most_processes(*groups),
+        file_max=values.read("file_max", number, root / "proc/sys/fs/file-max"),
+        numa_balancing=values.read("numa_balancing", number, kernel / "numa_balancing"),
+        ptrace_scope=values.read("ptrace_scope", number, kernel / "yama/ptrace_scope"),
+        shm_huge=chosen[1] if chosen else None,
+        governors=_governors(root),
+        is_wsl=None if version is None else "microsoft" in version.lower(),
+        removes_ipc=_removes_ipc(root),
+        has_fabric_manager=_has_fabric_manager(root),
+        interfaces=tuple(sorted(one.name for one in entries(root / "sys/class/net"))),
+        imex_channels=_imex_channels(root),
+        driver_parameters=_driver_parameters(root),
+        unknown=values.unknown,
+    )
+
+
+def process(
+    root: Path, environment: Mapping[str, str], cuda: tuple[int, ...] | None = None
+) -> ProcessRecord:
+    """The calling process. cuda: NVML's numbers of the GPUs that CUDA shows it."""
+    values = ValueReader(OSError, ValueError)
+    status = {
+        key: value.strip()
+        for key, _, value in (
+            line.partition(":")
+            for line in (values.read("status", text, root / "proc/self/status") or "").splitlines()
+        )
+    }
+    capabilities = status.get("CapEff")
+    seccomp = status.get("Seccomp")
+    return ProcessRecord(
+        cpulist=spans(sorted(os.sched_getaffinity(0))),
+        mems=status.get("Mems_allowed_list"),
+        memlock_bytes=_limit(resource.RLIMIT_MEMLOCK),
+        open_files=_limit(resource.RLIMIT_NOFILE),
+        processes=_limit(resource.RLIMIT_NPROC),
+        stack_bytes=_limit(resource.RLIMIT_STACK),
+        can_trace=None if capabilities is None else bool(int(capabilities, 16) & _SYS_PTRACE),
+        seccomp=int(seccomp) if seccomp and seccomp.isdecimal() else None,
+        namespaces={
+            name: str(link.readlink())
+            for name in _NAMESPACES
+            if (link := root / "proc/self/ns" / name).is_symlink()
+        },
+        environment={
+            name: value
+            for name, value in sorted(environment.items())
+            if name.startswith(_PREFIXES) and not _LAUNCHERS_OWN.match(name)
+        },
+        files=_config_files(root, environment, values),
+        cuda=cuda,
+        unknown=values.unknown,
+    )
+
+
+def _limit(kind: int) -> int:
+    soft, _ = resource.getrlimit(kind)
+    return UNLIMITED if soft == resource.RLIM_INFINITY else soft
+
+
+def _config_files(
+    root: Path, environment: Mapping[str, str], values: ValueReader
+) -> tuple[ConfigFile, ...]:
+    """NCCL's configuration files: the user's, or the one that NCCL_CONF_FILE names instead of it,
+    and the host's.
+    """
+    named, home = environment.get("NCCL_CONF_FILE"), environment.get("HOME")
+    own = Path(named) if named else Path(home) / ".nccl.conf" if home else None
+    files = []
+    for path in (own, root / "etc/nccl.conf"):
+        if path is not None and path.is_file():
+            content = values.read(str(path), text, path)
+            if content is not None:
+                files.append(ConfigFile(path=str(path), text=content[:_MOST_TEXT]))
+    return tuple(files)
+
+
+def _busy_cpus(root: Path) -> float:
+    """Cores' worth of time in use during a short while. Raises OSError or ValueError."""
+    file = root / "proc/stat"
+    start, first = time.monotonic(), _busy_ticks(file)
+    time.sleep(_SAMPLE_S)
+    ticks = _busy_ticks(file) - first
+    return max(0.0, ticks / os.sysconf("SC_CLK_TCK") / (time.monotonic() - start))
+
+
+def _busy_ticks(file: Path) -> int:
+    """All but the idle time and what waits for a disk."""
+    fields = [int(field) for field in text(file).splitlines()[0].split()[1:9]]
+    return sum(fields) - sum(fields[3:5])
+
+
+def _governors(root: Path) -> tuple[str, ...]:
+    values = ValueReader(OSError)
+    files = (root / "sys/devices/system/cpu").glob("cpu[0-9]*/cpufreq/scaling_governor")
+    return tuple(sorted({one for file in files if (one := values.read("governor", text, file))}))
+
+
+def _removes_ipc(root: Path) -> bool | None:
+    """RemoveIPC of systemd-logind, which is on where its file leaves it out."""
+    values = ValueReader(OSError)
+    if not (root / "run/systemd/system").is_dir():
+        return None
+    lines = (values.read("file", text, root / "etc/systemd/logind.conf") or "").splitlines()
+    set_to = [line.partition("=")[2].strip() for line in lines if line.startswith("RemoveIPC=")]
+    return not set_to or set_to[-1].lower() in ("yes", "true", "1", "on")
+
+
+def _has_fabric_manager(root: Path) -> bool | None:
+    """Whether its process runs; None where processes of others are hidden."""
+    values = ValueReader(OSError)
+    names = {
+        values.read("comm", text, folder / "comm") for folder in (root / "proc").glob("[0-9]*")
+    } - {None}
+    if any((name or "").startswith("nv-fabricmanage") for name in names):
+        return True
+    return False if any(name in ("systemd", "init", "kthreadd") for name in names) else None
+
+
+def _imex_channels(root: Path) -> int | None:
+    folder = root / "dev/nvidia-caps-imex-channels"
+    return len(list(folder.glob("channel*"))) if folder.is_dir() else None
+
+
+def _driver_parameters(root: Path) -> dict[str, str]:
+    values = ValueReader(OSError)
+    lines = (values.read("params", text, root / "proc/driver/nvidia/params") or "").splitlines()
+    pairs = (line.partition(":") for line in lines)
+    return {key.strip(): value.strip() for key, _, value in pairs if key}

@@ -1,0 +1,152 @@
+"""What the doctor found: findings as text and as documents, and the list of all checks."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from collbench import __version__
+from collbench.doctor.finding import Cost, Finding
+from collbench.report.tables.text import table, wrapped
+
+_JSON_VERSION = 1
+_LABEL = 8  # of the lines of a finding
+_FACTOR_FROM = 2.0  # costs from which on they are shown as factors
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckRun:
+    """A check of the list: whether it looked, and why not."""
+
+    identifier: str
+    title: str
+    reason: str = ""
+
+
+def mark(finding: Finding) -> str:
+    """COST, RISK or NOTE, as it stands before a finding."""
+    if finding.is_cost:
+        return "COST"
+    is_cleared = bool(finding.costs)  # measured, and no cost came out
+    return "NOTE" if finding.severity == "remark" or is_cleared else "RISK"
+
+
+def cost_text(cost: Cost) -> str:
+    """A cost in words, with its interval."""
+    ratio = cost.ratio
+    if cost.is_noisy:
+        return f"{cost.what}: {_times(*ratio)}, but other processes were busy: measure again"
+    if not cost.is_real:
+        return f"{cost.what}: no cost ({_times(*ratio)})"
+    return f"{cost.what}: {_times(*ratio)}"
+
+
+def _times(median: float, low: float, high: float) -> str:
+    """A ratio of times as people say it.
+
+    >>> _times(11.2, 10.9, 11.4), _times(1.12, 1.08, 1.15)
+    ('11.2 x (10.9 to 11.4)', '+12 % (+8 to +15)')
+    """
+    if median >= _FACTOR_FROM:
+        return f"{median:.3g} x ({low:.3g} to {high:.3g})"
+    return " ".join(
+        (f"{100 * (median - 1):+.0f} %", f"({100 * (low - 1):+.0f} to {100 * (high - 1):+.0f})")
+    )
+
+
+def finding_lines(finding: Finding, columns: int) -> list[str]:
+    """A finding as a block of lines."""
+    lines = wrapped(f"{mark(finding)}  {finding.check}: {finding.subject}", columns, " " * 6)
+    costs = [cost_text(cost) for cost in finding.costs] or [
+        f"not measured: {finding.unmeasured or 'no experiment was run'}"
+    ]
+    parts = [
+        ("seen", [finding.seen]),
+        ("why", [finding.why]),
+        ("costs", costs),
+        ("change", [finding.change]),
+        ("risk", [finding.risk]),
+        ("more", [f"collbench doctor --explain {finding.check}"]),
+    ]
+    for label, texts in parts:
+        for place, text in enumerate(filter(None, texts)):
+            start = f"{'':6}{label if place == 0 else '':<{_LABEL}}"
+            lines += wrapped(start + text, columns, " " * (6 + _LABEL))
+    return lines
+
+
+def summary(findings: Sequence[Finding], runs: Sequence[CheckRun], duration: str) -> str:
+    """The last line."""
+    looked = sum(not run.reason for run in runs)
+    marks = [mark(one) for one in findings]
+    numbers = {
+        "that cost": marks.count("COST"),
+        "that may cost": marks.count("RISK"),
+        "to know": marks.count("NOTE"),
+    }
+    parts = [f"{number} {what}" for what, number in numbers.items() if number]
+    found = (
+        f"{len(findings)} finding{'s' * (len(findings) != 1)}: {', '.join(parts)}"
+        if findings
+        else "Nothing was found"
+    )
+    could_not = len(runs) - looked
+    more = f", {could_not} could not (collbench doctor --list says why)" if could_not else ""
+    return f"{found}. {looked} checks looked{more}, {duration}."
+
+
+def runs_table(runs: Sequence[CheckRun], columns: int) -> list[str]:
+    """Every check: whether it looks here, and why not."""
+    rows = [(run.identifier, "no" if run.reason else "yes", run.title, run.reason) for run in runs]
+    heads = ("check", "looks", "at", "why not")
+    lines = table(heads, rows)
+    if max(map(len, lines)) <= columns:
+        return lines
+    lines = []
+    for identifier, looks, title, reason in rows:
+        lines += wrapped(f"{identifier}: {title}", columns)
+        lines += wrapped(f"  looks: {looks}" + (f", {reason}" if reason else ""), columns, " " * 4)
+    return lines
+
+
+def as_json(
+    findings: Sequence[Finding], runs: Sequence[CheckRun], hosts: Sequence[str], seconds: float
+) -> str:
+    """The findings and the checks as a JSON object."""
+    document = {
+        "format": "collbench-doctor",
+        "version": _JSON_VERSION,
+        "collbench": __version__,
+        "hosts": list(hosts),
+        "verdict": "costs" if any(one.is_cost for one in findings) else "clean",
+        "seconds": round(seconds, 3),
+        "findings": [
+            {
+                "check": one.check,
+                "mark": mark(one),
+                "severity": one.severity,
+                "subject": one.subject,
+                "seen": one.seen,
+                "why": one.why,
+                "change": one.change,
+                "risk": one.risk,
+                "costs": [
+                    {
+                        "what": cost.what,
+                        "ratio": round(cost.ratio.median, 4),
+                        "low": round(cost.ratio.low, 4),
+                        "high": round(cost.ratio.high, 4),
+                        "is_real": cost.is_real,
+                    }
+                    for cost in one.costs
+                ],
+                "unmeasured": one.unmeasured,
+            }
+            for one in findings
+        ],
+        "checks": [
+            {"id": run.identifier, "title": run.title, "looked": not run.reason,
+             "reason": run.reason}
+            for run in runs
+        ],
+    }  # fmt: skip
+    return json.dumps(document, indent=1, ensure_ascii=False) + "\n"

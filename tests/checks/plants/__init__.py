@@ -1,0 +1,1 @@
+"""Planted faults, a file for each check: PLANTS."""

@@ -1,0 +1,33 @@
+"""Small and full file systems for shared memory."""
+
+from tests.support.evidence import GIB, Plant, evidence, machine, with_ranks, with_system
+
+PLANTS = [
+    Plant(
+        name="Docker's default",
+        evidence=evidence(
+            with_system(machine("dgx1v"), shm_bytes=64 << 20, shm_free_bytes=60 << 20)
+        ),
+        subject="this host",
+        words="/dev/shm is small: 60M of 64M are free",
+        severity="fault",
+    ),
+    Plant(
+        name="full",
+        evidence=evidence(with_system(machine("dgx1v"), shm_free_bytes=1 * GIB)),
+        subject="this host",
+        words="/dev/shm is in use",
+        severity="risk",
+    ),
+    Plant(
+        name="small on one of two hosts",
+        evidence=evidence(
+            with_ranks(machine("hgx_h100", "node1"), 8, 0, 16),
+            with_ranks(
+                with_system(machine("hgx_h100", "node2"), shm_bytes=0, shm_free_bytes=0), 8, 8, 16
+            ),
+        ),
+        subject="node2",
+        words="0 of 0",
+    ),
+]

@@ -1,0 +1,194 @@
+"""Machines that are well, as evidence for checks, and ways to make one of them ill.
+
+The hardware is that of fake_hosts; the state of the system, the GPUs and the processes is written
+here, as a well kept machine reports it.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from collbench.doctor.evidence import Evidence
+from collbench.machine.discovery import Recording, record
+from collbench.machine.discovery.recording import (
+    UNLIMITED,
+    GpuCondition,
+    ProcessRecord,
+    SystemRecord,
+)
+from tests.support import fake_hosts
+from tests.support.fake_nvml import driver
+
+GIB = 1 << 30
+CONDITION = GpuCondition(
+    persistence=1,
+    compute_mode=0,
+    performance_state=0,
+    throttle_bits=0,
+    sm_mhz=1980,
+    sm_max_mhz=1980,
+    app_sm_mhz=1980,
+    app_default_sm_mhz=1980,
+    memory_mhz=3201,
+    memory_max_mhz=3201,
+    power_mw=300_000,
+    power_limit_mw=700_000,
+    power_default_mw=700_000,
+    temperature_c=40,
+    slowdown_c=89,
+    ecc=1,
+    ecc_pending=1,
+    ecc_corrected=0,
+    ecc_uncorrected=0,
+    remap_pending=0,
+    remap_failed=0,
+    retired_pending=0,
+    recovery_action=0,
+    memory_bytes=141 * GIB,
+    bar1_bytes=256 * GIB,
+    virtualization=0,
+    vbios="96.00.A5.00.1A",
+    pids=(),
+    counters={"pcie_replay_counter": 3, "pcie_count_receiver_error": 4},
+)
+SYSTEM = SystemRecord(
+    memory_bytes=512 * GIB,
+    memory_available_bytes=480 * GIB,
+    shm_bytes=256 * GIB,
+    shm_free_bytes=256 * GIB,
+    load=0.2,
+    busy_cpus=0.1,
+    file_max=9_000_000,
+    numa_balancing=0,
+    ptrace_scope=0,
+    shm_huge="advise",
+    governors=("performance",),
+    is_wsl=False,
+    removes_ipc=False,
+    has_fabric_manager=True,
+    interfaces=("eth0", "lo"),
+)
+PROCESS = ProcessRecord(
+    memlock_bytes=UNLIMITED,
+    open_files=1_048_576,
+    processes=UNLIMITED,
+    stack_bytes=8 << 20,
+    can_trace=False,
+    seccomp=0,
+    namespaces={name: f"{name}:[1]" for name in ("ipc", "net", "pid", "user")},
+)
+MACHINES = ("cpus", "dgx1v", "dgx_a100", "hgx_h100", "pcie_box", "h200_vm")
+
+
+@cache
+def machine(name: str, hostname: str = "") -> Recording:
+    """One of MACHINES, well kept; with a name of its own if that is given."""
+    with TemporaryDirectory() as folder:
+        root = Path(folder)
+        if name == "cpus":
+            host = fake_hosts.Host(root, "cpus")
+            host.cpu(fake_hosts.SAPPHIRE, {0: ("0-15", 0), 1: ("16-31", 1)})
+            with driver(None):
+                recording = record(root)
+        else:
+            with driver(getattr(fake_hosts, name)(root)):
+                recording = record(root)
+    gpus = tuple(replace(gpu, condition=CONDITION) for gpu in recording.gpus)
+    process = replace(PROCESS, cpulist=recording.cpus, cuda=recording.cuda)
+    if hostname:
+        recording = replace(recording, hostname=hostname, boot_id=f"boot-of-{hostname}")
+    return replace(recording, gpus=gpus, system=SYSTEM, processes=(process,))
+
+
+def with_gpu(recording: Recording, index: int, **values: Any) -> Recording:
+    """A recording with values of one GPU changed; those of GpuCondition in its condition."""
+    gpus = list(recording.gpus)
+    state = {name: values.pop(name) for name in tuple(values) if hasattr(CONDITION, name)}
+    condition = gpus[index].condition
+    assert condition is not None
+    gpus[index] = replace(gpus[index], condition=replace(condition, **state), **values)
+    return replace(recording, gpus=tuple(gpus))
+
+
+def with_system(recording: Recording, **values: Any) -> Recording:
+    """A recording with values of its system changed."""
+    assert recording.system is not None
+    return replace(recording, system=replace(recording.system, **values))
+
+
+def with_ranks(
+    recording: Recording, n: int, first: int = 0, ranks: int = 0, **values: Any
+) -> Recording:
+    """A recording with n ranks; a function of a rank's number here gives it a value of its own."""
+    (process, *_) = recording.processes
+
+    def value(one: Any, number: int) -> Any:
+        return one(number) if callable(one) else one
+
+    return replace(
+        recording,
+        processes=tuple(
+            replace(
+                process,
+                rank=first + number,
+                ranks=ranks or n,
+                **{name: value(one, number) for name, one in values.items()},
+            )
+            for number in range(n)
+        ),
+    )
+
+
+def evidence(*hosts: Recording, **values: Any) -> Evidence:
+    """Evidence of hosts, at rest alone unless more is given."""
+    return Evidence(hosts=hosts, **values)
+
+
+def awake(recording: Recording) -> Recording:
+    """A recording whose PCIe links are up, as under load."""
+    return replace(
+        recording,
+        gpus=tuple(replace(one, pcie_generation=one.pcie_max_generation) for one in recording.gpus),
+    )
+
+
+def under_load(recording: Recording, **changes: Callable[[Recording], Recording]) -> Evidence:
+    """Evidence at rest, under load and after it; changes: loaded and after, made of the first."""
+    loaded = changes.get("loaded", lambda one: one)(awake(recording))
+    after = changes.get("after", lambda one: one)(recording)
+    return Evidence(hosts=(recording,), loaded=(loaded,), after=(after,))
+
+
+def clean() -> list[Evidence]:
+    """Every machine at rest and under load, with one process and with a rank for every GPU; and two
+    equal hosts.
+    """
+    machines: list[Sequence[Recording]] = [(machine(name),) for name in MACHINES]
+    machines += [(with_ranks(machine(name), max(2, len(machine(name).gpus))),) for name in MACHINES]
+    pair = [machine("hgx_h100", name) for name in ("node1", "node2")]
+    machines.append([with_ranks(one, 8, 8 * place, 16) for place, one in enumerate(pair)])
+    return [
+        one
+        for hosts in machines
+        for one in (
+            Evidence(hosts=tuple(hosts)),
+            Evidence(
+                hosts=tuple(hosts), loaded=tuple(map(awake, hosts)), after=tuple(map(awake, hosts))
+            ),
+        )
+    ]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plant:
+    """A fault in an otherwise clean machine. subject: of the finding; words: that it must say."""
+
+    name: str
+    evidence: Evidence
+    subject: str
+    words: str
+    severity: str = ""
+    also: frozenset[str] = frozenset()  # other checks for which it is a fault, too
