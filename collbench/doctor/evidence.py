@@ -87,11 +87,11 @@ class Evidence:
         return "" if is_met else reason
 
     def gpus(self, hosts: Sequence[Recording] | None = None) -> Iterator[tuple[str, GpuRecord]]:
-        """All GPUs that NVML can ask, with what people call them."""
-        for host in self.hosts if hosts is None else hosts:
+        """All GPUs that NVML can ask, with what people call them; hosts: `loaded` or `after`."""
+        for place, host in enumerate(self.hosts if hosts is None else hosts):
             for gpu in host.gpus:
                 if "handle" not in gpu.unknown:
-                    yield self.on(f"GPU {gpu.index}", host), gpu
+                    yield self.on(f"GPU {gpu.index}", self.hosts[place]), gpu
 
     def processes(self) -> Iterator[tuple[str, Recording, ProcessRecord]]:
         """All ranks with their hosts, and what people call them."""

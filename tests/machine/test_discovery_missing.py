@@ -100,6 +100,7 @@ def test_every_missing_value_has_a_reason(tmp_path: Path) -> None:
     recording = asked(tmp_path, hosts.h200_vm)
     for gpu in recording.gpus:
         told = {name: getattr(gpu, name) for name in type(gpu).__dataclass_fields__}
+        told.pop("condition")  # which nobody asked for
         assert {name for name, value in told.items() if value is None} <= set(gpu.unknown)
     assert recording.nics[0].unknown == {"speed_mbps": "the kernel says -1"}
 

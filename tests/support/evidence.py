@@ -155,11 +155,18 @@ def awake(recording: Recording) -> Recording:
     )
 
 
-def under_load(recording: Recording, **changes: Callable[[Recording], Recording]) -> Evidence:
-    """Evidence at rest, under load and after it; changes: loaded and after, made of the first."""
-    loaded = changes.get("loaded", lambda one: one)(awake(recording))
-    after = changes.get("after", lambda one: one)(recording)
-    return Evidence(hosts=(recording,), loaded=(loaded,), after=(after,))
+Change = Callable[[Recording], Recording]
+
+
+def _same(recording: Recording) -> Recording:
+    return recording
+
+
+def under_load(recording: Recording, loaded: Change = _same, after: Change = _same) -> Evidence:
+    """Evidence at rest, under load and after it, which change the recording."""
+    return Evidence(
+        hosts=(recording,), loaded=(loaded(awake(recording)),), after=(after(recording),)
+    )
 
 
 def clean() -> list[Evidence]:
