@@ -97,10 +97,12 @@ def machine(name: str, hostname: str = "") -> Recording:
             with driver(getattr(fake_hosts, name)(root)):
                 recording = record(root)
     gpus = tuple(replace(gpu, condition=CONDITION) for gpu in recording.gpus)
+    # the NIC of pcie_box has half of its lanes
+    pci = tuple(replace(one, current_link_width=one.max_link_width) for one in recording.pci)
     process = replace(PROCESS, cpulist=recording.cpus, cuda=recording.cuda)
     if hostname:
         recording = replace(recording, hostname=hostname, boot_id=f"boot-of-{hostname}")
-    return replace(recording, gpus=gpus, system=SYSTEM, processes=(process,))
+    return replace(recording, gpus=gpus, pci=pci, system=SYSTEM, processes=(process,))
 
 
 def with_gpu(recording: Recording, index: int, **values: Any) -> Recording:

@@ -115,6 +115,7 @@ class Host:
         self._class(f"sys/class/net/{name}", path)
         self.put(f"sys/class/net/{name}/speed", speed)
         self.put(f"sys/class/net/{name}/operstate", state)
+        self.put(f"sys/class/net/{name}/mtu", 1500)
 
     def _class(self, folder: str, path: str) -> None:
         (self.root / folder).mkdir(parents=True)
