@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from collbench.bench.runner import Measurement, plan_points
 from collbench.checks import check, find, identifiers, why_not_run
 from collbench.cli._declared import settings_of
 from collbench.cli._files import check_writable, write_document
@@ -14,23 +15,30 @@ from collbench.cli._options import remark, width
 from collbench.cli._rank0 import drive_on_rank0, group_here
 from collbench.cli._rules import Options
 from collbench.cli._screen import say
+from collbench.device.card import device_count
 from collbench.doctor.evidence import MEASURED, Evidence, Need
 from collbench.doctor.experiment import Experiment
 from collbench.doctor.finding import Cost, Finding, ranked
 from collbench.doctor.lab import measure
+from collbench.doctor.load import LOAD_S, observe
 from collbench.launch.group import Group
 from collbench.launch.launcher import launcher
+from collbench.launch.local import LocalGroup
 from collbench.machine.discovery import gather, loads, record
 from collbench.machine.discovery.recording import Recording
 from collbench.machine.formats import text_of
+from collbench.machine.host import has_nvidia_gpus
 from collbench.report.tables.doctor import CheckRun, as_json, finding_lines, runs_table, summary
 from collbench.report.tables.text import wrapped
+from collbench.spec.case import Case
+from collbench.spec.options import Settings
 from collbench.util.errors import UnavailableError, UsageError
 from collbench.util.units import format_duration
 
 _BUDGET_S = {False: 40.0, True: 300.0}  # of all experiments; True: deep
 _EXPERIMENT_S = {False: 6.0, True: 20.0}
 _LEAST_S = 4.0  # that an experiment must have left
+_LOAD_BYTES = 64 << 20
 _FAIL_ON = re.compile(r"cost(?::(\d+(?:\.\d+)?)%?)?|risk|never")
 
 
@@ -45,13 +53,14 @@ def run_doctor(options: Options) -> int:
             check_writable(options[name], f"--{name}")
     if options.get("recording"):
         if _is_rank0():
-            return _drive(_recordings_in(options["recording"]), options, fail_on, None)
+            return _drive(_recordings_in(options["recording"]), options, fail_on, LocalGroup())
         return 0
-    if launcher() is None:
-        return _drive((record(is_full=True),), options, fail_on, None)
-    settings = settings_of(options)
-    group = group_here(settings.timeout_s)
-    recordings = gather(group.comm, is_full=True)  # type: ignore[attr-defined]  # of MPI
+    group = group_here(settings_of(options).timeout_s)
+    recordings = (
+        gather(group.comm, is_full=True)  # type: ignore[attr-defined]  # of MPI
+        if launcher() is not None
+        else [record(is_full=True)]
+    )
     return drive_on_rank0(group, lambda: _drive(tuple(recordings or ()), options, fail_on, group))
 
 
@@ -94,12 +103,14 @@ def _recordings_in(file: str) -> tuple[Recording, ...]:
     return tuple(loads(text_of(Path(file)), file))
 
 
-def _drive(hosts: Sequence[Recording], options: Options, fail_on: str, group: Group | None) -> int:
+def _drive(hosts: Sequence[Recording], options: Options, fail_on: str, group: Group) -> int:
     """Look, measure, show and write; returns the exit code."""
     started = time.monotonic()
     only = options.get("only") or identifiers()
     is_static = bool(options.get("quick") or options.get("recording") or options.get("is_list"))
     evidence = Evidence(hosts=tuple(hosts), missing=_missing(options))
+    if not is_static:
+        evidence = _under_load(evidence, group, settings_of(options), options)
     runs = [
         CheckRun(identifier=one, title=check(one).TITLE, reason=why_not_run(one, evidence))
         for one in only
@@ -125,6 +136,48 @@ def _drive(hosts: Sequence[Recording], options: Options, fail_on: str, group: Gr
         names = [evidence.name(host) for host in evidence.hosts]
         write_document(as_json(findings, runs, names, seconds), options["json"], "--json")
     return int(_fails(findings, fail_on))
+
+
+def _under_load(evidence: Evidence, group: Group, settings: Settings, options: Options) -> Evidence:
+    """The evidence with recordings under the load of our own traffic, where there are GPUs."""
+    count = device_count() if has_nvidia_gpus() else 0
+    if not count:
+        return replace(evidence, missing={"load": "there is no GPU to load"})
+    ranks = group.ranks or options.get("ranks") or count
+    remark(f"loading {count} GPU{'s' * (count > 1)} for {LOAD_S:.0f} s")
+    is_local = group.kind == "local"
+    try:
+        seen = observe(
+            group,
+            1 if is_local else ranks,
+            range(count) if is_local else (0,),
+            lambda seconds: _allreduce(group, ranks, settings, seconds),
+        )
+    except UnavailableError as error:
+        return replace(evidence, missing={"load": error.message})
+    cuda = evidence.hosts[0].cuda or ()
+    return replace(
+        evidence,
+        loaded=seen.loaded,
+        after=seen.after,
+        host_gbs={cuda[gpu]: gbs for gpu, gbs in seen.host_gbs.items() if gpu < len(cuda)},
+    )
+
+
+def _allreduce(group: Group, ranks: int, settings: Settings, seconds: float) -> None:
+    """Keep the links between GPUs busy for so long, if there are several GPUs."""
+    until = time.monotonic() + seconds
+    if ranks > 1:
+        case = Case(op="allreduce", backend="cuda", ranks=ranks, size_bytes=_LOAD_BYTES)
+        points = plan_points([case], group, settings.max_memory)
+        measurement = Measurement(points, group, replace(settings, repeats=1))
+        try:
+            measurement.open()
+            while time.monotonic() < until:
+                measurement.once()
+        finally:
+            measurement.close()
+    time.sleep(max(0.0, until - time.monotonic()))
 
 
 def _missing(options: Options) -> dict[Need, str]:

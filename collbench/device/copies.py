@@ -64,7 +64,7 @@ class _Direction:
 
     def __init__(self, runtime: Runtime, source: int, target: int, size: int) -> None:
         self.runtime, self.source, self.target, self.size = runtime, source, target, size
-        self.memory: dict[int, int] = {}  # by GPU
+        self.memory: list[int] = []  # of the source and of the target
         self.pinned: list[int] = []
         self.streams: list[int] = []
         self.events: list[int] = []
@@ -74,7 +74,7 @@ class _Direction:
         runtime = self.runtime
         for device in (self.source, self.target):
             runtime.setDevice(device)
-            self.memory[device] = int(runtime.malloc(self.size))
+            self.memory.append(int(runtime.malloc(self.size)))
             self.streams.append(int(runtime.streamCreateWithFlags(runtime.streamNonBlocking)))
             if through_host:
                 self.pinned.append(int(runtime.hostAlloc(_PIECE_BYTES, _PORTABLE)))
@@ -84,14 +84,15 @@ class _Direction:
 
     def fill(self, word: int) -> None:
         """Write a byte everywhere at the source, and another at the target."""
-        for device, value in ((self.source, word), (self.target, ~word & 0xFF)):
+        ends = zip((self.source, self.target), self.memory, strict=True)
+        for (device, pointer), value in zip(ends, (word, ~word & 0xFF), strict=True):
             self.runtime.setDevice(device)
-            self.runtime.memset(self.memory[device], value, self.size)
+            self.runtime.memset(pointer, value, self.size)
             self.runtime.deviceSynchronize()
 
     def by_engine(self) -> None:
         """Queue one copy by the copy engine of the source's GPU."""
-        target, source = self.memory[self.target], self.memory[self.source]
+        source, target = self.memory
         queue_copy(self.runtime, target, source, self.size, self.streams[0])
 
     def by_host(self) -> None:
@@ -99,6 +100,7 @@ class _Direction:
         written.
         """
         runtime, (out, into) = self.runtime, self.streams
+        source, target = self.memory
         for number, offset in enumerate(range(0, self.size, _PIECE_BYTES)):
             size, piece = min(_PIECE_BYTES, self.size - offset), number % 2
             filled, emptied = self.events[piece], self.events[2 + piece]
@@ -106,11 +108,11 @@ class _Direction:
             runtime.setDevice(self.source)
             # the piece that used this memory last has left it, also one of the previous copy
             runtime.streamWaitEvent(out, emptied)
-            queue_copy(runtime, pinned, self.memory[self.source] + offset, size, out)
+            queue_copy(runtime, pinned, source + offset, size, out)
             runtime.eventRecord(filled, out)
             runtime.setDevice(self.target)
             runtime.streamWaitEvent(into, filled)
-            queue_copy(runtime, self.memory[self.target] + offset, pinned, size, into)
+            queue_copy(runtime, target + offset, pinned, size, into)
             runtime.eventRecord(emptied, into)
 
     def is_done(self) -> bool:
@@ -126,7 +128,7 @@ class _Direction:
         needs memory.
         """
         with cupy.cuda.Device(self.target):
-            memory = cupy.cuda.UnownedMemory(self.memory[self.target], self.size, self)
+            memory = cupy.cuda.UnownedMemory(self.memory[1], self.size, self)
             bytes_there = cupy.ndarray(
                 (self.size,), dtype=cupy.uint8, memptr=cupy.cuda.MemoryPointer(memory, 0)
             )
@@ -140,7 +142,7 @@ class _Direction:
         """Free what was allocated. After an error of the GPU nothing can be freed any more."""
         runtime = self.runtime
         with suppress(runtime.CUDARuntimeError):
-            for device, pointer in self.memory.items():
+            for device, pointer in zip((self.source, self.target), self.memory, strict=False):
                 runtime.setDevice(device)
                 runtime.free(pointer)
             for pointer in self.pinned:
@@ -153,7 +155,7 @@ class _Direction:
 
 def copy_rate(a: int, b: int, size_bytes: int, *, is_both: bool, through_host: bool) -> CopyRate:
     """Copy from GPU a to GPU b, or both ways at once, several times; the median of the repeats.
-    GPUs are CUDA indices.
+    GPUs are CUDA indices; through the host they may be the same one.
 
     Raises UnavailableError if there is not enough memory, HangError if copies do not end.
     """

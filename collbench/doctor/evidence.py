@@ -39,12 +39,14 @@ class LeftOut:
 @dataclass(frozen=True, kw_only=True)
 class Evidence:
     """hosts: at rest. loaded, after: the same hosts under the load of our own traffic and after it;
-    empty where there was none. pairs: rates of pairs of ranks of the first host.
+    empty where there was none. host_gbs: what the GPUs of the first host reached through the host
+    while all of them copied, by NVML's numbers. pairs: rates of pairs of ranks of the first host.
     """
 
     hosts: tuple[Recording, ...]
     loaded: tuple[Recording, ...] = ()
     after: tuple[Recording, ...] = ()
+    host_gbs: Mapping[int, float] = field(default_factory=dict)
     pairs: tuple[PairRate, ...] = ()
     left_out: tuple[LeftOut, ...] = ()
     missing: Mapping[Need, str] = field(default_factory=dict)
