@@ -131,10 +131,17 @@ def _drive(hosts: Sequence[Recording], options: Options, fail_on: str, group: Gr
     for finding in findings:
         say("\n".join(finding_lines(finding, columns)) + "\n", file=out)
     seconds = time.monotonic() - started
-    say("\n".join(wrapped(summary(findings, runs, format_duration(seconds)), columns)), file=out)
+    last = summary(findings, runs, format_duration(seconds))
+    say("\n".join(wrapped(last, columns)), file=out)
+    names = [str(host.hostname or evidence.name(host)) for host in evidence.hosts]
     if options.get("json"):
-        names = [evidence.name(host) for host in evidence.hosts]
         write_document(as_json(findings, runs, names, seconds), options["json"], "--json")
+    if options.get("html"):
+        from collbench.report.page.doctor import page
+
+        explanations = {one.check: check(one.check).EXPLANATION for one in findings}
+        text = page(findings, runs, explanations, names, last)
+        write_document(text, options["html"], "--html")
     return int(_fails(findings, fail_on))
 
 

@@ -26,18 +26,24 @@ def mark(finding: Finding) -> str:
     """COST, RISK or NOTE, as it stands before a finding."""
     if finding.is_cost:
         return "COST"
-    is_cleared = bool(finding.costs)  # measured, and no cost came out
+    # measured, and no cost came out
+    is_cleared = bool(finding.costs) and not any(cost.is_noisy for cost in finding.costs)
     return "NOTE" if finding.severity == "remark" or is_cleared else "RISK"
 
 
-def cost_text(cost: Cost) -> str:
+def cost_texts(finding: Finding) -> list[str]:
+    """What a finding costs, a line for each size, or why that is not known."""
+    if not finding.costs:
+        return [f"not measured: {finding.unmeasured or 'no experiment was run'}"]
+    return [_cost_text(cost) for cost in finding.costs]
+
+
+def _cost_text(cost: Cost) -> str:
     """A cost in words, with its interval."""
     ratio = cost.ratio
     if cost.is_noisy:
         return f"{cost.what}: {_times(*ratio)}, but other processes were busy: measure again"
-    if not cost.is_real:
-        return f"{cost.what}: no cost ({_times(*ratio)})"
-    return f"{cost.what}: {_times(*ratio)}"
+    return f"{cost.what}: {'' if cost.is_real else 'no cost, '}{_times(*ratio)}"
 
 
 def _times(median: float, low: float, high: float) -> str:
@@ -56,13 +62,10 @@ def _times(median: float, low: float, high: float) -> str:
 def finding_lines(finding: Finding, columns: int) -> list[str]:
     """A finding as a block of lines."""
     lines = wrapped(f"{mark(finding)}  {finding.check}: {finding.subject}", columns, " " * 6)
-    costs = [cost_text(cost) for cost in finding.costs] or [
-        f"not measured: {finding.unmeasured or 'no experiment was run'}"
-    ]
     parts = [
         ("seen", [finding.seen]),
         ("why", [finding.why]),
-        ("costs", costs),
+        ("costs", cost_texts(finding)),
         ("change", [finding.change]),
         ("risk", [finding.risk]),
         ("more", [f"collbench doctor --explain {finding.check}"]),
