@@ -23,6 +23,7 @@ import click
 
 from collbench import __version__
 from collbench.bench import overlap
+from collbench.checks import check, identifiers
 from collbench.cli import cli
 from collbench.cli._interrupt import exit_code_of
 from collbench.launch.launcher import INTERRUPTIONS
@@ -502,6 +503,26 @@ def completion(shell: str) -> str:
     return done.stdout.strip() + "\n"
 
 
+def check_page(identifier: str) -> str:
+    """docs/reference/checks/NAME.md."""
+    one = check(identifier)
+    needs = ", ".join(one.NEEDS) or "nothing beyond a recording"
+    return (
+        f"{NOTICE}# {identifier}\n\n{one.TITLE}. It needs: {needs}.\n\n{one.EXPLANATION.strip()}"
+        "\n\n[All checks](index.md)\n"
+    )
+
+
+def check_index() -> str:
+    """docs/reference/checks/index.md."""
+    text = (
+        "`collbench doctor` looks by these checks. `collbench doctor --list` says which of them can"
+        " look on a\nmachine, and `collbench doctor --explain NAME` shows the same texts.\n\n"
+    )
+    rows = [(f"[{name}]({name}.md)", check(name).TITLE) for name in identifiers()]
+    return f"{NOTICE}# Checks of the doctor\n\n{text}" + _table(("check", "looks at"), rows)
+
+
 def generated() -> dict[Path, Callable[[], str]]:
     """Every generated text file, with what makes its text. A test holds these current."""
     reference = ROOT / "docs/reference"
@@ -513,6 +534,10 @@ def generated() -> dict[Path, Callable[[], str]]:
         reference / "presets.md": preset_page,
         ROOT / "docs/results/tuning.md": tuning_page,
         ROOT / "docs/explanation/architecture.md": architecture_page,
+        reference / "checks/index.md": check_index,
+        **{
+            reference / "checks" / f"{name}.md": partial(check_page, name) for name in identifiers()
+        },
         **{ROOT / "docs/man" / name: make for name, make in man_pages()},
     }
 
