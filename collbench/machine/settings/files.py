@@ -46,9 +46,9 @@ def paths(environment: Mapping[str, str]) -> tuple[str, ...]:
 
 
 def parse(text: str, file: str) -> Iterator[Setting]:
-    """The settings of a file's text, in the order of its lines.
+    r"""The settings of a file's text, in the order of its lines.
 
-    >>> list(parse("# site\\nNCCL_DEBUG=WARN\\n", "/etc/nccl.conf"))
+    >>> list(parse("# site\nNCCL_DEBUG=WARN\n", "/etc/nccl.conf"))
     [Setting(name='NCCL_DEBUG', value='WARN', source='/etc/nccl.conf line 2')]
     """
     for number, line in enumerate(text.split("\n"), 1):

@@ -1,5 +1,5 @@
-"""What is known of every variable: the tables of profiles/settings as values. Nothing here reads the
-environment.
+"""What is known of every variable: the tables of profiles/settings as values. Nothing here reads
+the environment.
 
     [variables.NCCL_X]      a name that ends with * stands for all that begin so
     kind                    flag (0 or 1), integer, size (bytes), switch (a word or 0 or 1), choice,
@@ -35,9 +35,10 @@ Fact = Literal["several hosts", "mixed GPUs"]
 Test = Literal["set", "unset", "is", "names", "begins", "above", "differs", "times"]
 
 _LEAST, _MOST = -(1 << 63), (1 << 63) - 1
-_KEYS = frozenset(
-    "kind values values_since special min max multiple case units separator default since until"
-    " reader may_cost costs_at deliberate leftover replaced_by use meaning hurts".split()
+_KEYS = (
+    *("kind", "values", "values_since", "special", "min", "max", "multiple", "case", "units"),
+    *("separator", "default", "since", "until", "reader", "replaced_by", "may_cost", "costs_at"),
+    *("deliberate", "leftover", "use", "meaning", "hurts"),
 )
 
 
@@ -86,7 +87,7 @@ class Condition:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Contradiction:
-    """Settings that do not go together: all conditions hold, and the fact is true of the machine."""
+    """Settings that do not go together: all conditions hold, and the fact is true."""
 
     when: tuple[Condition, ...]
     needs: Fact | None = None
@@ -145,7 +146,7 @@ def known() -> Known:
 def settings_file(name: str, data: Mapping[str, Any]) -> SettingsFile:  # Any: values of TOML
     """The table of a file's values. Raises UsageError, naming the key and the value."""
     head = ProfileTable(where=f"[{name}]", values=data)
-    _only(head, {"title", "sources", "reader", "variables", "contradictions"})
+    _only(head, ("title", "sources", "reader", "variables", "contradictions"))
     reader = head.text("reader")
     return SettingsFile(
         name=name,
@@ -197,11 +198,9 @@ def _variable(name: str, table: ProfileTable, reader: str) -> Variable:
 
 
 def _contradiction(table: ProfileTable) -> Contradiction:
-    _only(table, {"when", "needs", "severity", "text", "fix"})
+    _only(table, ("when", "needs", "severity", "text", "fix"))
     return Contradiction(
-        when=tuple(
-            _condition(table, name, text) for name, text in table.mapping("when").items()
-        ),
+        when=tuple(_condition(table, name, text) for name, text in table.mapping("when").items()),
         needs=_one_of(table, "needs", get_args(Fact)) if "needs" in table.values else None,
         severity=_one_of(table, "severity", get_args(Severity)),
         text=table.text("text"),
@@ -223,6 +222,6 @@ def _one_of(table: ProfileTable, key: str, allowed: Sequence[Any]) -> Any:  # An
     return value
 
 
-def _only(table: ProfileTable, keys: frozenset[str] | set[str]) -> None:
-    if unknown := sorted(set(table.values) - keys):
+def _only(table: ProfileTable, keys: Sequence[str]) -> None:
+    if unknown := sorted(set(table.values) - set(keys)):
         raise UsageError(f"{table.where} has {', '.join(unknown)}, which nobody reads")
