@@ -31,8 +31,8 @@ ProblemKind = Literal[
 ]
 _RANKS: dict[Severity, int] = {"error": 0, "cost": 1, "remark": 2}
 _OURS = "NCCL_"
-_NEAR = 0.85  # how similar names are of which one was meant
-_OTHERS = ("CUDA_",)
+# families with how similar two names are of which one was meant; CUDA_ is also others' prefix
+_NEAR = {_OURS: 0.8, "CUDA_": 0.9}
 _MOST_NAME = 80  # the longest known name has 62 characters
 
 
@@ -96,8 +96,14 @@ def _of_one(setting: Setting, tables: Known, version: str | None) -> Iterator[Se
             fix or _removal(setting),
             variable.may_cost and not variable.costs_at,
         )
-    elif setting.value:
+    elif setting.value and not _is_automatic(setting, variable):
         yield from _of_value(setting, variable)
+
+
+def _is_automatic(setting: Setting, variable: Variable) -> bool:
+    """Whether the value leaves the choice to the reader."""
+    value = setting.value.strip()
+    return value.startswith("-") and value in variable.special
 
 
 def _of_value(setting: Setting, variable: Variable) -> Iterator[SettingProblem]:
@@ -195,7 +201,7 @@ def _nearest(name: str, tables: Known) -> str:
         return ""
     family = name.partition("_")[0].upper()
     is_ours = name.startswith(_OURS) or ("_" in name and set(family) == set("NCL"))
-    prefix = _OURS if is_ours else next((one for one in _OTHERS if name.startswith(one)), "")
+    prefix = _OURS if is_ours else next((one for one in _NEAR if name.startswith(one)), "")
     if not prefix:
         return ""
     # without the prefix, which makes all names of a family alike
@@ -204,7 +210,7 @@ def _nearest(name: str, tables: Known) -> str:
         for known_name, variable in tables.by_name.items()
         if known_name.startswith(prefix) and variable.use != "paths"
     }
-    near = get_close_matches(name.partition("_")[2].upper(), rests, n=1, cutoff=_NEAR)
+    near = get_close_matches(name.partition("_")[2].upper(), rests, n=1, cutoff=_NEAR[prefix])
     return rests[near[0]] if near else ""
 
 

@@ -5,7 +5,7 @@ the environment.
     kind                    flag (0 or 1), integer, size (bytes), switch (a word or 0 or 1), choice,
                             list, tuning (lists by collective, as NCCL_ALGO), text or path
     values, values_since    of a choice, a list or tuning; the version that a value came with
-    special                 further values that are allowed
+    special                 further values; a negative one leaves the choice to the reader
     min, max, multiple      of a number
     case                    whether capitals matter
     units                   whether a size may have a unit, or be auto or inf
