@@ -312,7 +312,8 @@ class ProcessRecord:
 
     cpulist: the cores that it may run on. namespaces: what /proc/self/ns names, for those that
     decide who can share memory. environment: variables that communication libraries read. cuda:
-    NVML's numbers of the GPUs that CUDA shows it. mpi_*: of an MPI that was initialised.
+    NVML's numbers of the GPUs that CUDA shows it. nccl_version: of NCCL's package, if it is
+    installed. mpi_*: of an MPI that was initialised.
     """
 
     rank: int = 0
@@ -329,6 +330,7 @@ class ProcessRecord:
     environment: Mapping[str, str] = field(default_factory=dict)
     files: tuple[ConfigFile, ...] = ()
     cuda: tuple[int, ...] | None = None
+    nccl_version: str | None = None
     mpi_library: str | None = None
     mpi_thread_level: int | None = None
     unknown: Reasons = field(default_factory=dict)

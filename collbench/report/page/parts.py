@@ -1,4 +1,5 @@
 """What pages of HTML carry: the style, and the hashes by which a policy names what may run."""
+
 import base64
 import hashlib
 from importlib import resources
