@@ -16,11 +16,12 @@ from collbench.cli._rank0 import drive_on_rank0, group_here
 from collbench.cli._rules import Options
 from collbench.cli._screen import say
 from collbench.device.card import device_count
-from collbench.doctor.evidence import MEASURED, Evidence, Need
+from collbench.doctor.evidence import MEASURED, Evidence, LeftOut, Need
 from collbench.doctor.experiment import Experiment
 from collbench.doctor.finding import Cost, Finding, ranked
 from collbench.doctor.lab import measure
 from collbench.doctor.load import LOAD_S, observe
+from collbench.doctor.survey import leave_out
 from collbench.launch.group import Group
 from collbench.launch.launcher import launcher
 from collbench.launch.local import LocalGroup
@@ -38,6 +39,7 @@ from collbench.util.units import format_duration
 _BUDGET_S = {False: 40.0, True: 300.0}  # of all experiments; True: deep
 _EXPERIMENT_S = {False: 6.0, True: 20.0}
 _LEAST_S = 4.0  # that an experiment must have left
+_LEAST_GPUS = 3  # of which one can be left out
 _LOAD_BYTES = 64 << 20
 _FAIL_ON = re.compile(r"cost(?::(\d+(?:\.\d+)?)%?)?|risk|never")
 
@@ -165,10 +167,23 @@ def _under_load(evidence: Evidence, group: Group, settings: Settings, options: O
     cuda = evidence.hosts[0].cuda or ()
     return replace(
         evidence,
+        left_out=_left_out(group, settings, count),
         loaded=seen.loaded,
         after=seen.after,
         host_gbs={cuda[gpu]: gbs for gpu, gbs in seen.host_gbs.items() if gpu < len(cuda)},
     )
+
+
+def _left_out(group: Group, settings: Settings, count: int) -> tuple[LeftOut, ...]:
+    """A collective without each GPU in turn, where that can be told."""
+    if group.kind != "local" or count < _LEAST_GPUS:
+        return ()
+    remark(f"leaving out each of {count} GPUs")
+    try:
+        return leave_out(group, "cuda", range(count), settings)
+    except UnavailableError as error:
+        remark(f"No GPU was left out: {error.message}")
+        return ()
 
 
 def _allreduce(group: Group, ranks: int, settings: Settings, seconds: float) -> None:
@@ -211,6 +226,9 @@ def _with_costs(findings: Sequence[Finding], evidence: Evidence, *, is_deep: boo
     for finding in ranked(findings):
         wanted = check(finding.check).experiment(finding, evidence)
         key = repr(wanted)
+        if finding.costs:  # the check itself was the experiment
+            with_costs.append(finding)
+            continue
         if isinstance(wanted, Experiment) and key not in known:
             left_s = deadline - time.monotonic()
             known[key] = (

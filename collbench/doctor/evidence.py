@@ -30,10 +30,10 @@ class PairRate:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeftOut:
-    """A collective without one rank: seconds of each repeat. rank None: with all of them."""
+    """Bus bandwidths of a collective without one GPU, in rounds; gpu None: with all of them."""
 
-    rank: int | None
-    seconds: tuple[float, ...]
+    gpu: int | None
+    busbw_gbs: tuple[float, ...]
 
 
 @dataclass(frozen=True, kw_only=True)
