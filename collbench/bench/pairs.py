@@ -49,12 +49,17 @@ class RankPair:
 
 
 def measure(
-    group: Group, backend: str, ranks: Sequence[int], settings: Settings, ways: Sequence[str] = WAYS
+    group: Group,
+    backend: str,
+    ranks: Sequence[int],
+    settings: Settings,
+    ways: Sequence[str] = WAYS,
+    pairs: Sequence[tuple[int, int]] = (),
 ) -> Iterator[RankPair]:
     """Every pair of some GPUs (by their CUDA numbers), or of two ranks on CPUs, as each is
-    measured. ways: of GPUs; the latency is always measured.
+    measured. ways: of GPUs; the latency is always measured. pairs: these places of `ranks` alone.
     """
-    for a, b in combinations(range(len(ranks)), 2):
+    for a, b in pairs or combinations(range(len(ranks)), 2):
         yield from _by_schedules(
             group,
             backend,

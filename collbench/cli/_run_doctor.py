@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from collbench.bench.pairs import RankPair
+from collbench.bench.pairs import measure as measure_pairs
 from collbench.bench.runner import Measurement, plan_points
 from collbench.checks import check, find, identifiers, why_not_run
 from collbench.cli._declared import settings_of
@@ -39,6 +41,7 @@ from collbench.util.units import format_duration
 _BUDGET_S = {False: 40.0, True: 300.0}  # of all experiments; True: deep
 _EXPERIMENT_S = {False: 6.0, True: 20.0}
 _LEAST_S = 4.0  # that an experiment must have left
+_ALL_PAIRS = 4  # GPUs up to which all pairs are measured by default
 _LEAST_GPUS = 3  # of which one can be left out
 _LOAD_BYTES = 64 << 20
 _FAIL_ON = re.compile(r"cost(?::(\d+(?:\.\d+)?)%?)?|risk|never")
@@ -167,11 +170,28 @@ def _under_load(evidence: Evidence, group: Group, settings: Settings, options: O
     cuda = evidence.hosts[0].cuda or ()
     return replace(
         evidence,
+        pairs=_pairs(group, settings, count, is_deep=bool(options.get("deep"))),
         left_out=_left_out(group, settings, count),
         loaded=seen.loaded,
         after=seen.after,
         host_gbs={cuda[gpu]: gbs for gpu, gbs in seen.host_gbs.items() if gpu < len(cuda)},
     )
+
+
+def _pairs(group: Group, settings: Settings, count: int, *, is_deep: bool) -> tuple[RankPair, ...]:
+    """Rates of pairs of GPUs, by peer access and through the host: of all pairs where they are few,
+    else of neighbours in a circle.
+    """
+    if group.kind != "local" or count < 2:
+        return ()
+    remark(f"measuring pairs of {count} GPUs")
+    circle = [(gpu, (gpu + 1) % count) for gpu in range(count)]
+    some = circle if count > _ALL_PAIRS and not is_deep else ()
+    try:
+        return tuple(measure_pairs(group, "cuda", range(count), settings, ("stores", "host"), some))
+    except UnavailableError as error:
+        remark(f"No pair was measured: {error.message}")
+        return ()
 
 
 def _left_out(group: Group, settings: Settings, count: int) -> tuple[LeftOut, ...]:

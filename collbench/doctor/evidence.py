@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Literal
 
+from collbench.bench.pairs import RankPair
 from collbench.machine.discovery import topology_of
 from collbench.machine.discovery.recording import GpuRecord, ProcessRecord, Recording
 from collbench.machine.topology.model import Topology
@@ -15,17 +16,6 @@ from collbench.machine.topology.model import Topology
 Need = Literal["gpus", "two gpus", "condition", "nics", "system", "processes", "ranks", "hosts",
                "load", "pairs", "left out"]  # fmt: skip
 MEASURED: tuple[Need, ...] = ("load", "pairs", "left out")  # what takes more than reading
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PairRate:
-    """What a pair of ranks reached alone, in one direction: GB/s, or microseconds of 8 bytes."""
-
-    a: int
-    b: int
-    gbs: float | None = None
-    latency_us: float | None = None
-    is_both: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,14 +30,14 @@ class LeftOut:
 class Evidence:
     """hosts: at rest. loaded, after: the same hosts under the load of our own traffic and after it;
     empty where there was none. host_gbs: what the GPUs of the first host reached through the host
-    while all of them copied, by NVML's numbers. pairs: rates of pairs of ranks of the first host.
+    while all of them copied, by NVML's numbers. pairs: of its GPUs, by CUDA's numbers.
     """
 
     hosts: tuple[Recording, ...]
     loaded: tuple[Recording, ...] = ()
     after: tuple[Recording, ...] = ()
     host_gbs: Mapping[int, float] = field(default_factory=dict)
-    pairs: tuple[PairRate, ...] = ()
+    pairs: tuple[RankPair, ...] = ()
     left_out: tuple[LeftOut, ...] = ()
     missing: Mapping[Need, str] = field(default_factory=dict)
 
