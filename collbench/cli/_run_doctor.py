@@ -154,7 +154,7 @@ def _under_load(evidence: Evidence, group: Group, settings: Settings, options: O
     """The evidence with recordings under the load of our own traffic, where there are GPUs."""
     count = device_count() if has_nvidia_gpus() else 0
     if not count:
-        return replace(evidence, missing={"load": "there is no GPU to load"})
+        return replace(evidence, missing=dict.fromkeys(MEASURED, "there is no GPU to load"))
     ranks = group.ranks or options.get("ranks") or count
     remark(f"loading {count} GPU{'s' * (count > 1)} for {LOAD_S:.0f} s")
     is_local = group.kind == "local"
@@ -166,15 +166,15 @@ def _under_load(evidence: Evidence, group: Group, settings: Settings, options: O
             lambda seconds: _allreduce(group, ranks, settings, seconds),
         )
     except UnavailableError as error:
-        return replace(evidence, missing={"load": error.message})
-    cuda = evidence.hosts[0].cuda or ()
+        return replace(evidence, missing=dict.fromkeys(MEASURED, error.message))
     return replace(
         evidence,
         pairs=_pairs(group, settings, count, is_deep=bool(options.get("deep"))),
         left_out=_left_out(group, settings, count),
         loaded=seen.loaded,
         after=seen.after,
-        host_gbs={cuda[gpu]: gbs for gpu, gbs in seen.host_gbs.items() if gpu < len(cuda)},
+        alone=seen.alone,
+        together=seen.together,
     )
 
 

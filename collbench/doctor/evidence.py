@@ -14,8 +14,13 @@ from collbench.machine.topology.model import Topology
 
 # What a check needs to see anything, besides a recording.
 Need = Literal["gpus", "two gpus", "condition", "nics", "system", "processes", "ranks", "hosts",
-               "load", "pairs", "left out"]  # fmt: skip
-MEASURED: tuple[Need, ...] = ("load", "pairs", "left out")  # what takes more than reading
+               "load", "host copies", "pairs", "left out"]  # fmt: skip
+MEASURED: tuple[Need, ...] = (
+    "load",
+    "host copies",
+    "pairs",
+    "left out",
+)  # what takes more than reading
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,14 +34,15 @@ class LeftOut:
 @dataclass(frozen=True, kw_only=True)
 class Evidence:
     """hosts: at rest. loaded, after: the same hosts under the load of our own traffic and after it;
-    empty where there was none. host_gbs: what the GPUs of the first host reached through the host
-    while all of them copied, by NVML's numbers. pairs: of its GPUs, by CUDA's numbers.
+    empty where there was none. alone, together: GB/s of GPUs of the first host through the host,
+    one after the other and all at once, by CUDA's numbers, as those of `pairs`.
     """
 
     hosts: tuple[Recording, ...]
     loaded: tuple[Recording, ...] = ()
     after: tuple[Recording, ...] = ()
-    host_gbs: Mapping[int, float] = field(default_factory=dict)
+    alone: Mapping[int, float] = field(default_factory=dict)
+    together: Mapping[int, float] = field(default_factory=dict)
     pairs: tuple[RankPair, ...] = ()
     left_out: tuple[LeftOut, ...] = ()
     missing: Mapping[Need, str] = field(default_factory=dict)
@@ -73,6 +79,7 @@ class Evidence:
             "ranks": (len(ranks) > 1, "no launcher started several ranks"),
             "hosts": (len(self.hosts) > 1, "there is one host"),
             "load": (bool(self.loaded), "nothing was measured"),
+            "host copies": (bool(self.alone), "no copies through the host were measured"),
             "pairs": (bool(self.pairs), "pairs were not measured"),
             "left out": (bool(self.left_out), "no rank was left out"),
         }[need]

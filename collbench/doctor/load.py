@@ -8,6 +8,7 @@ caller runs collectives, which load the links between GPUs.
 import threading
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
 from collbench.device.copies import copy_rate
@@ -30,6 +31,15 @@ class Observer(Rank):
         self._threads: list[threading.Thread] = []
         self._recording: Recording | None = None
         self._rates: dict[int, float] = {}
+
+    def alone(self, gpus: Sequence[int]) -> dict[int, float]:
+        """GB/s of each GPU through the host, one after the other."""
+        rates = {}
+        for gpu in gpus:
+            with suppress(CollbenchError):  # no memory is left, for example
+                rate = copy_rate(gpu, gpu, _COPY_BYTES, is_both=False, through_host=True)
+                rates[gpu] = rate.gbs
+        return rates
 
     def begin(self, gpus: Sequence[int]) -> None:
         """Start to copy on GPUs of these CUDA numbers, and to record after a while."""
@@ -70,12 +80,14 @@ class Observer(Rank):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Observation:
     """Recordings of all hosts under load and after it, in the order of their first ranks.
-    host_gbs: what each GPU of the first host reached through the host, by CUDA's numbers.
+    alone, together: GB/s that GPUs of the first host reached through the host, one after the other
+    and all at once, by CUDA's numbers; empty under a launcher.
     """
 
     loaded: tuple[Recording, ...]
     after: tuple[Recording, ...]
-    host_gbs: dict[int, float]
+    alone: dict[int, float]
+    together: dict[int, float]
 
 
 def observe(
@@ -85,7 +97,11 @@ def observe(
     the caller's own load.
     """
     workers = group.gpu_workers(Observer, ranks)
+    is_local = group.kind == "local"
     try:
+        alone = (
+            workers.call(Observer.alone, tuple(gpus), timeout_s=_PATIENCE_S)[0] if is_local else {}
+        )
         workers.call(Observer.begin, tuple(gpus), timeout_s=_PATIENCE_S)
         work(LOAD_S)
         loaded = workers.call(Observer.loaded, timeout_s=2 * _PATIENCE_S)
@@ -95,7 +111,8 @@ def observe(
     return Observation(
         loaded=_recordings([text for text, _ in loaded]),
         after=_recordings(after),
-        host_gbs=loaded[0][1],
+        alone=alone,
+        together=loaded[0][1] if is_local else {},
     )
 
 
