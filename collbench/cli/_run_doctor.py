@@ -19,7 +19,7 @@ from collbench.cli._rules import Options
 from collbench.cli._screen import say
 from collbench.device.card import device_count
 from collbench.doctor.evidence import MEASURED, Evidence, LeftOut, Need
-from collbench.doctor.experiment import Experiment
+from collbench.doctor.experiment import Experiment, on_cores
 from collbench.doctor.finding import Cost, Finding, ranked
 from collbench.doctor.lab import measure
 from collbench.doctor.load import LOAD_S, observe
@@ -31,6 +31,7 @@ from collbench.machine.discovery import gather, loads, record
 from collbench.machine.discovery.recording import Recording
 from collbench.machine.formats import text_of
 from collbench.machine.host import has_nvidia_gpus
+from collbench.machine.topology.model import members, spans
 from collbench.report.tables.doctor import CheckRun, as_json, finding_lines, runs_table, summary
 from collbench.report.tables.text import wrapped
 from collbench.spec.case import Case
@@ -242,9 +243,15 @@ def _with_costs(findings: Sequence[Finding], evidence: Evidence, *, is_deep: boo
     """The findings with what their experiments show, as far as the time allows."""
     deadline = time.monotonic() + _BUDGET_S[is_deep]
     known: dict[str, tuple[Cost, ...] | str] = {}
+    # those of all ranks here: a launcher may have bound this one to a single core
+    cores = spans(
+        {core for one in evidence.hosts[0].processes for core in members(one.cpulist or "")}
+    )
     with_costs = []
     for finding in ranked(findings):
         wanted = check(finding.check).experiment(finding, evidence)
+        if isinstance(wanted, Experiment):
+            wanted = on_cores(wanted, cores)
         key = repr(wanted)
         if finding.costs:  # the check itself was the experiment
             with_costs.append(finding)

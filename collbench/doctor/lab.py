@@ -21,6 +21,7 @@ from collbench.util.errors import UnavailableError
 _START_S = 60.0  # for a process to open its ranks: a library of kernels may be compiled first
 _ROUND_S = 20.0
 _LEAST_ROUNDS, _MOST_ROUNDS = 6, 25  # six are the fewest that give an interval of 95 %
+_LONGEST = 2.0  # times the budget that an experiment may take once its ranks are open
 _NARROW = 0.04  # of an interval in logarithms, that more rounds need not narrow
 _END_S = 5.0
 
@@ -29,7 +30,8 @@ def measure(experiment: Experiment, budget_s: float) -> tuple[Cost, ...]:
     """The cost at each size of an experiment, which takes about so long. Raises UnavailableError
     with the reason if an arm cannot run.
     """
-    deadline = time.monotonic() + budget_s
+    start = time.monotonic()
+    deadline = start + budget_s
     rounds: list[tuple[Sequence[float], Sequence[float]]] = []
     with ExitStack() as stack:
         found, changed = (
@@ -48,12 +50,17 @@ def measure(experiment: Experiment, budget_s: float) -> tuple[Cost, ...]:
             else:
                 first = found.once()
                 rounds.append((first, changed.once()))
-            if len(rounds) >= _LEAST_ROUNDS:
-                costs = costs_of(experiment, rounds)
-                if time.monotonic() > deadline or all(
-                    cost.ratio.high / cost.ratio.low < 1 + _NARROW for cost in costs
-                ):
-                    break
+            is_late = time.monotonic() > deadline
+            if is_late and time.monotonic() > start + _LONGEST * budget_s:
+                break  # fewer rounds: the interval is all of them
+            if len(rounds) >= _LEAST_ROUNDS and (
+                is_late
+                or all(
+                    cost.ratio.high / cost.ratio.low < 1 + _NARROW
+                    for cost in costs_of(experiment, rounds)
+                )
+            ):
+                break
         is_noisy = max(found.foreign, changed.foreign) > FOREIGN_SHARE
     return costs_of(experiment, rounds, is_noisy=is_noisy)
 
