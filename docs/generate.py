@@ -17,6 +17,7 @@ import tomllib
 import typing
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -603,6 +604,31 @@ def check_index() -> str:
     return f"{NOTICE}# Checks of the doctor\n\n{text}" + _table(("check", "looks at"), rows)
 
 
+def catalogue_page() -> str:
+    """docs/results/doctor-catalogue.md."""
+    rows = []
+    for identifier in identifiers():
+        plants = import_module(f"tests.checks.plants.{identifier.replace('-', '_')}").PLANTS
+        for plant in plants:
+            named = next(
+                (
+                    one
+                    for one in check(identifier).find(plant.evidence)
+                    if one.subject == plant.subject and plant.words in one.seen
+                ),
+                None,
+            )
+            found = ("no", "", "") if named is None else (named.subject, named.seen, named.severity)
+            rows.append((identifier, plant.name, *found))
+    text = (
+        "Each row is a machine that is well but for one thing. The check must name what is affected"
+        " and say\nwhat it saw; on machines that are well it must say nothing. How the costs are"
+        " proved stands in\n[doctor](doctor.md).\n\n"
+    )
+    heads = ("check", "planted", "named", "what it says", "severity")
+    return f"{NOTICE}# Planted faults\n\n{len(rows)} faults. {text}" + _table(heads, rows)
+
+
 def generated() -> dict[Path, Callable[[], str]]:
     """Every generated text file, with what makes its text. A test holds these current."""
     reference = ROOT / "docs/reference"
@@ -614,6 +640,7 @@ def generated() -> dict[Path, Callable[[], str]]:
         reference / "presets.md": preset_page,
         reference / "settings.md": settings_page,
         ROOT / "docs/results/tuning.md": tuning_page,
+        ROOT / "docs/results/doctor-catalogue.md": catalogue_page,
         ROOT / "docs/explanation/architecture.md": architecture_page,
         reference / "checks/index.md": check_index,
         **{

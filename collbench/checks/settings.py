@@ -10,7 +10,7 @@ from collbench.doctor.finding import Finding, Severity
 from collbench.machine.discovery.recording import ProcessRecord
 from collbench.machine.settings.files import ENVIRONMENT, Setting, gather
 from collbench.machine.settings.judge import SettingProblem, judge
-from collbench.machine.settings.table import Fact
+from collbench.machine.settings.table import Fact, known
 from collbench.machine.topology.model import spans
 
 TITLE = "Variables of NCCL, CUDA, MPI and UCX, and nccl.conf"
@@ -27,7 +27,8 @@ version of NCCL does not have; settings that contradict each other; what is mean
 values of a file that the environment replaces. [The settings](../settings.md) lists them all.
 
 What may cost speed is measured: the same collective in two sets of processes, one with the variable
-and one without, in turns, at three sizes. Variables of NCCL need two GPUs for that.
+and one without, in turns, at three sizes. Variables of NCCL need two GPUs for that. What sites
+often set on purpose (`NCCL_NVLS_ENABLE=0`, for example) is a remark, and is left as it is.
 
 Unset what costs and what nobody needs: `unset NCCL_P2P_DISABLE`, or remove the line from the file.
 """
@@ -85,6 +86,11 @@ def experiment(finding: Finding, evidence: Evidence) -> Experiment | str:
     if problem.source != ENVIRONMENT:
         return f"it is set in {problem.source}, which no process can be started without"
     name = problem.names[0]
+    variable = known().find(name)
+    if variable is not None and variable.is_deliberate:
+        return "it is often set on purpose, so it is left as it is"
+    if variable is not None and variable.use == "network" and len(evidence.hosts) == 1:
+        return "it concerns the network between hosts, and there is one host"
     found = Arm(environment={name: problem.value})
     changed = Arm(environment={name: None})
     gpus = min(len(evidence.hosts[0].cuda or ()), _MOST_GPUS)
