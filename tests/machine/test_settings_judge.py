@@ -80,6 +80,19 @@ def test_a_misspelt_name_is_an_error_with_the_name_that_was_meant(setting: str, 
     assert f"did you mean {hint}?" in problem.text and hint in problem.fix
 
 
+@pytest.mark.parametrize(
+    ("setting", "advice"),
+    [
+        ("NCCL_TIMEOUT=1800", "PyTorch's limit is the argument timeout of init_process_group."),
+        ("NCCL_NVLS_DISABLE=1", "Write NCCL_NVLS_ENABLE=0."),
+    ],
+)
+def test_a_name_that_scripts_set_and_nobody_reads_has_advice(setting: str, advice: str) -> None:
+    (problem,) = problems_of(setting)
+    assert (problem.kind, problem.severity, problem.fix) == ("unknown", "error", advice)
+    assert problem.text == f"NCCL does not read {setting.partition('=')[0]}."
+
+
 @pytest.mark.parametrize("name", ["NCCL_FROBNICATE", "NCCL_", "NCCL_" + "X" * 500])
 def test_a_name_like_no_other_is_a_remark(name: str) -> None:
     (problem,) = judge([Setting(name, "1")])

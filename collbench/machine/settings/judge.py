@@ -183,6 +183,9 @@ def _unknown(setting: Setting, tables: Known) -> Iterator[SettingProblem]:
     if bare != name and tables.find(bare):
         what = f"{shown(name)!r} is not {bare}: blanks and words in front belong to the name"
         yield _misspelt(setting, f"{what}.", f"Write {bare}={shown(setting.value)}.")
+    elif bare in tables.unread:
+        what = f"NCCL does not read {bare}."
+        yield _misspelt(setting, what, tables.unread[bare])
     elif near := _nearest(bare, tables):
         what = f"{shown(name)}: did you mean {near}? No program is known to read the first."
         yield _misspelt(setting, what, f"Write {near} if it was meant, or else unset it.")
@@ -207,8 +210,8 @@ def _nearest(name: str, tables: Known) -> str:
     # without the prefix, which makes all names of a family alike
     rests = {
         known_name.removeprefix(prefix): known_name
-        for known_name, variable in tables.by_name.items()
-        if known_name.startswith(prefix) and variable.use != "paths"
+        for known_name in tables.suggestions
+        if known_name.startswith(prefix)
     }
     near = get_close_matches(name.partition("_")[2].upper(), rests, n=1, cutoff=_NEAR[prefix])
     return rests[near[0]] if near else ""
