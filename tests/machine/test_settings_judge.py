@@ -162,6 +162,8 @@ def test_a_bad_value_says_what_to_write() -> None:
         ("NCCL_SHM_USE_CUDA_MEMCPY=1", "2.30.4", ["costs"]),
         ("NCCL_SHM_USE_CUDA_MEMCPY=1", "2.30.7", ["not-in-this-version"]),
         ("NCCL_TREE_THRESHOLD=0", "no version", []),
+        ("NCCL_TREE_THRESHOLD=0", "2.4", []),
+        ("NCCL_CHECK_MODE=DEBUG_LOCAL", "2.29", ["leftover"]),
     ],
 )
 def test_a_setting_of_another_version_is_named(
@@ -241,7 +243,7 @@ def test_contradictions_name_all_who_take_part(settings: str, names: tuple[str, 
         "NCCL_PROTO=^LL128",
         "NCCL_SOCKET_IFNAME=lo",  # on one host
         "NCCL_IB_AR_THRESHOLD=-2",
-        "NCCL_MNNVL_ENABLE=1 NCCL_CUMEM_ENABLE=0 NCCL_MNNVL_ENABLE=1",
+        "NCCL_MNNVL_ENABLE=1 NCCL_CUMEM_ENABLE=0",  # of a later version
     ],
 )
 def test_what_goes_together_is_no_contradiction(settings: str) -> None:
@@ -274,6 +276,23 @@ def test_files_lose_against_the_environment_and_keep_blanks() -> None:
     )
     (costly,) = judge(gather({}, [("f", "NCCL_P2P_DISABLE=1\nNCCL_P2P_DISABLE=1")]))
     assert (costly.kind, costly.fix) == ("costs", "Remove it from f line 1.")
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "source", "fix"),
+    [
+        ("NCCL_SOCKET_IFNAME", '"eth0"', "environment", "Write eth0."),
+        ("NCCL_P2P_DISABLE", "'1'", "f line 1", "Write 1."),
+        ("NCCL_ALGO", "Ring ", "f line 1", "Write Ring."),
+        ("NCCL_P2P_LEVEL", " NVL", "f line 1", "Write NVL."),
+    ],
+)
+def test_quotation_marks_and_blanks_belong_to_a_value(
+    name: str, value: str, source: str, fix: str
+) -> None:
+    (problem,) = judge([Setting(name, value, source)])
+    assert (problem.kind, problem.fix) == ("bad-value", fix)
+    assert [one.kind for one in judge([Setting("NCCL_P2P_DISABLE", "0 ", "f line 1")])] == []
 
 
 def test_the_worst_comes_first() -> None:

@@ -32,6 +32,16 @@ def version_of(text: str) -> tuple[int, ...]:
     return tuple(int(part) for part in re.findall(r"[0-9]{1,6}", text)[:3])
 
 
+def is_before(version: str, other: str) -> bool:
+    """Whether a version is older than another; 2.28 stands for all of its versions.
+
+    >>> is_before("2.27.7", "2.28.3"), is_before("2.28", "2.28.3")
+    (True, False)
+    """
+    asked = version_of(version)
+    return bool(asked) and asked < version_of(other)[: len(asked)]
+
+
 def number(text: str) -> tuple[int, str] | None:
     """The number that strtoll reads, and what it leaves; None if there is none.
 
@@ -179,7 +189,7 @@ def _token_fault(variable: Variable, token: str, version: str | None) -> tuple[s
         hint = f"Did you mean {values[near[0]]}?" if near else ""
         return f"has {shown(token)!r}, which is none of {', '.join(variable.values)}", hint
     since = variable.values_since.get(values[token.lower()], "")
-    if version and since and version_of(version) < version_of(since):
+    if version and since and is_before(version, since):
         return f"has {token}, which NCCL knows from {since} on", "Leave it out."
     return None
 
@@ -203,7 +213,7 @@ def _list_fault(variable: Variable, value: str, version: str | None) -> tuple[st
 
 def _tuning_fault(variable: Variable, value: str, version: str | None) -> tuple[str, str] | None:
     """As NCCL's lists by collective: "ring;allreduce:^tree,nvls"."""
-    is_old = version is not None and version_of(version) < version_of(_LISTS_BY_COLLECTIVE)
+    is_old = version is not None and is_before(version, _LISTS_BY_COLLECTIVE)
     if is_old and re.search("[:;]", value):
         return f"has lists by collective, known from {_LISTS_BY_COLLECTIVE} on", "Write one list."
     for place, section in enumerate(value.split(";")):
