@@ -186,7 +186,7 @@ def _not_in(variable: Variable, version: str | None) -> str:
 
 def _unknown(setting: Setting, tables: Known) -> Iterator[SettingProblem]:
     name = setting.name
-    bare = name.strip().removeprefix("export ").strip()
+    bare = (name.split() or [""])[-1]  # of " NAME" or "export NAME"
     if bare != name and tables.find(bare):
         what = f"{shown(name)!r} is not {bare}: blanks and words in front belong to the name"
         yield _misspelt(setting, f"{what}.", f"Write {bare}={shown(setting.value)}.")

@@ -78,8 +78,7 @@ def is_same(variable: Variable, one: str, other: str) -> bool:
         case "list" | "tuning":
             is_plain = "^" not in one + other and ":" not in one + other
             first_tokens, second_tokens = (
-                {part.strip().lower() for part in text.split(variable.separator)}
-                for text in (one, other)
+                set(text.lower().split(variable.separator)) for text in (one, other)
             )
             return is_plain and first_tokens == second_tokens
         case _:
@@ -87,10 +86,16 @@ def is_same(variable: Variable, one: str, other: str) -> bool:
 
 
 def is_one_of(variable: Variable, value: str, among: tuple[str, ...]) -> bool:
-    """Whether a value is one of these; "*" is any but the default."""
+    """Whether a value is one of these, in any letters unless they matter; "*" is any but the
+    default.
+    """
     if among == ("*",):
         return variable.default is None or not is_same(variable, value, variable.default)
-    return any(is_same(variable, value, one) for one in among)
+    return any(
+        is_same(variable, value, one)
+        or (not variable.is_exact and value.strip().lower() == one.lower())
+        for one in among
+    )
 
 
 def chosen(variable: Variable, value: str) -> Iterator[str]:
@@ -104,8 +109,8 @@ def chosen(variable: Variable, value: str) -> Iterator[str]:
     for section in sections:
         _, colon, tokens = section.partition(":")
         listed = tokens if colon and variable.kind == "tuning" else section
-        if not listed.strip().startswith("^"):
-            yield from (part.strip().lower() for part in listed.split(variable.separator))
+        if not listed.startswith("^"):
+            yield from listed.lower().split(variable.separator)
 
 
 def fault(variable: Variable, value: str, version: str | None = None) -> tuple[str, str] | None:
@@ -202,13 +207,14 @@ def _blank(value: str) -> tuple[str, str] | None:
 
 
 def _list_fault(variable: Variable, value: str, version: str | None) -> tuple[str, str] | None:
-    tokens = value.strip().removeprefix("^").split(variable.separator)
-    for token in tokens:
+    if wrong := _blank(value):
+        return wrong
+    for token in value.removeprefix("^").split(variable.separator):
         if token.startswith("^"):
             return "has ^ inside, which counts at the beginning alone", "Write ^ once, in front."
-        if token.strip() and (wrong := _token_fault(variable, token.strip(), version)):
+        if token and (wrong := _token_fault(variable, token, version)):
             return wrong
-    return _blank(value)
+    return None
 
 
 def _tuning_fault(variable: Variable, value: str, version: str | None) -> tuple[str, str] | None:
