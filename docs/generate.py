@@ -377,6 +377,14 @@ def settings_page() -> str:
             rules = [_contradiction(rule) for rule in file.contradictions]
             parts.append("\nWhat contradicts what:\n\n")
             parts.append(_table(("settings", "what is wrong", "what to do"), rules))
+        if file.unread:
+            names = [(f"`{name}`", advice) for name, advice in file.unread.items()]
+            parts.append("\nNames that scripts set and NCCL does not read:\n\n")
+            parts.append(_table(("name", "what to do"), names))
+        for reader in dict.fromkeys(variable.reader for variable in file.others):
+            read = [f"`{one.name}`" for one in file.others if one.reader == reader]
+            parts.append(f"\nNames read by {reader} alone:\n\n")
+            parts.append(textwrap.fill(f"{', '.join(read)}.", 100, break_long_words=False) + "\n")
     return "".join(parts)
 
 

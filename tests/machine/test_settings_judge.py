@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from collbench.machine.settings.files import Setting, gather
 from collbench.machine.settings.judge import SettingProblem, judge
 from collbench.machine.settings.table import known
+from collbench.machine.settings.values import is_same
 
 LOGS = (
     Path(os.environ.get("COLLBENCH_SHARED", Path(__file__).parent.parent.parent.parent / "shared"))
@@ -80,6 +81,19 @@ def test_a_misspelt_name_is_an_error_with_the_name_that_was_meant(setting: str, 
     assert f"did you mean {hint}?" in problem.text and hint in problem.fix
 
 
+@pytest.mark.parametrize(
+    ("setting", "advice"),
+    [
+        ("NCCL_TIMEOUT=1800", "PyTorch's limit is the argument timeout of init_process_group."),
+        ("NCCL_NVLS_DISABLE=1", "Write NCCL_NVLS_ENABLE=0."),
+    ],
+)
+def test_a_name_that_scripts_set_and_nobody_reads_has_advice(setting: str, advice: str) -> None:
+    (problem,) = problems_of(setting)
+    assert (problem.kind, problem.severity, problem.fix) == ("unknown", "error", advice)
+    assert problem.text == f"NCCL does not read {setting.partition('=')[0]}."
+
+
 @pytest.mark.parametrize("name", ["NCCL_FROBNICATE", "NCCL_", "NCCL_" + "X" * 500])
 def test_a_name_like_no_other_is_a_remark(name: str) -> None:
     (problem,) = judge([Setting(name, "1")])
@@ -131,9 +145,24 @@ def test_a_bad_value_is_named(setting: str, version: str | None, text: str) -> N
     assert problem.value == setting.partition("=")[2] and problem.fix.endswith(("?", "."))
 
 
+def test_a_bad_value_may_cost_where_any_value_may() -> None:
+    texts = ("NCCL_P2P_DISABLE=yes", "NCCL_IB_RETRY_CNT=8", "NCCL_DEBUG=ERROR")
+    assert [problems_of(text)[0].may_cost for text in texts] == [True, False, False]
+
+
 def test_a_bad_value_says_what_to_write() -> None:
-    fixes = [problems_of(text)[0].fix for text in ("NCCL_BUFFSIZE=8M", "NCCL_ALGO=Rings")]
-    assert fixes == ["Write 8388608.", "Did you mean Ring?"]
+    fixes = {
+        "NCCL_BUFFSIZE=8M": "Write 8388608.",
+        "NCCL_BUFFSIZE=0": "Write bytes from 1 on.",
+        "NCCL_NTHREADS=100": "Write a number from 64 to 512 in steps of 32.",
+        "NCCL_MAX_CTAS=99": "Write a number from 1 to 64.",
+        "NCCL_IB_DISABLE=7": "Write 0 or 1.",
+        "NCCL_ALGO=Rings": "Did you mean Ring?",
+        "NCCL_ALGO=ALLREDUSE:Ring": "Did you mean allreduce?",
+        "NCCL_DEBUG=ERROR": "Unset NCCL_DEBUG.",
+        "NCCL_P2P_LEVEL=pix": "Write PIX.",
+    }
+    assert {text: problems_of(text)[0].fix for text in fixes} == fixes
     (blank,) = judge([Setting("NCCL_SOCKET_IFNAME", "eth0, eth1")])
     assert (blank.kind, blank.fix) == ("bad-value", "Write it without blanks.")
 
@@ -149,6 +178,8 @@ def test_a_bad_value_says_what_to_write() -> None:
         ("NCCL_SHM_USE_CUDA_MEMCPY=1", "2.30.4", ["costs"]),
         ("NCCL_SHM_USE_CUDA_MEMCPY=1", "2.30.7", ["not-in-this-version"]),
         ("NCCL_TREE_THRESHOLD=0", "no version", []),
+        ("NCCL_TREE_THRESHOLD=0", "2.4", []),
+        ("NCCL_CHECK_MODE=DEBUG_LOCAL", "2.29", ["leftover"]),
     ],
 )
 def test_a_setting_of_another_version_is_named(
@@ -180,7 +211,7 @@ def test_a_setting_of_another_version_is_named(
         ("NCCL_PROTO=^LL128", "costs", "cost", True),
         ("NCCL_MAX_NCHANNELS=2", "costs", "cost", True),
         ("NCCL_BUFFSIZE=1048576", "costs", "cost", True),
-        ("NCCL_NET=Socket", "costs", "cost", True),
+        ("NCCL_NET=socket", "costs", "cost", True),
         ("NCCL_NVLS_ENABLE=0", "costs", "remark", True),
         ("NCCL_SOCKET_IFNAME=eth0", "costs", "remark", True),
         ("CUDA_DEVICE_MAX_CONNECTIONS=1", "costs", "remark", True),
@@ -228,12 +259,21 @@ def test_contradictions_name_all_who_take_part(settings: str, names: tuple[str, 
         "NCCL_PROTO=^LL128",
         "NCCL_SOCKET_IFNAME=lo",  # on one host
         "NCCL_IB_AR_THRESHOLD=-2",
-        "NCCL_MNNVL_ENABLE=1 NCCL_CUMEM_ENABLE=0 NCCL_MNNVL_ENABLE=1",
+        "NCCL_MNNVL_ENABLE=1 NCCL_CUMEM_ENABLE=0",  # of a later version
     ],
 )
 def test_what_goes_together_is_no_contradiction(settings: str) -> None:
     kinds = [one.kind for one in problems_of(settings, "2.20.5")]
     assert "contradiction" not in kinds
+
+
+def test_a_contradiction_may_cost_or_not() -> None:
+    for text, may_cost in (
+        ("NCCL_P2P_DISABLE=1 NCCL_SHM_DISABLE=1", True),
+        ("NCCL_IB_DISABLE=1 NCCL_NET=ib", False),
+    ):
+        (problem,) = [one for one in problems_of(text) if one.kind == "contradiction"]
+        assert problem.may_cost is may_cost
 
 
 def test_facts_of_the_machine_decide() -> None:
@@ -246,11 +286,13 @@ def test_facts_of_the_machine_decide() -> None:
 
 
 def test_files_lose_against_the_environment_and_keep_blanks() -> None:
-    text = 'NCCL_DEBUG=INFO\n NCCL_ALGO=Ring\nexport NCCL_PROTO=LL\nNCCL_NET="IB"\nNCCL_DEBUG=INFO'
+    text = (
+        'NCCL_DEBUG=INFO\n NCCL_ALGO=Ring\ndeclare -x NCCL_PROTO=LL\nNCCL_NET="IB"\nNCCL_DEBUG=INFO'
+    )
     problems = judge(gather({"NCCL_DEBUG": "WARN"}, [("/etc/nccl.conf", text)]))
     assert [(one.kind, one.source, one.names[0]) for one in problems] == [
         ("unknown", "/etc/nccl.conf line 2", " NCCL_ALGO"),
-        ("unknown", "/etc/nccl.conf line 3", "export NCCL_PROTO"),
+        ("unknown", "/etc/nccl.conf line 3", "declare -x NCCL_PROTO"),
         ("bad-value", "/etc/nccl.conf line 4", "NCCL_NET"),
         ("overridden", "/etc/nccl.conf line 1", "NCCL_DEBUG"),
         ("overridden", "/etc/nccl.conf line 5", "NCCL_DEBUG"),
@@ -263,9 +305,73 @@ def test_files_lose_against_the_environment_and_keep_blanks() -> None:
     assert (costly.kind, costly.fix) == ("costs", "Remove it from f line 1.")
 
 
+@pytest.mark.parametrize(
+    ("name", "value", "source", "fix"),
+    [
+        ("NCCL_SOCKET_IFNAME", '"eth0"', "environment", "Write eth0."),
+        ("NCCL_P2P_DISABLE", "'1'", "f line 1", "Write 1."),
+        ("NCCL_ALGO", "Ring ", "f line 1", "Write Ring."),
+        ("NCCL_P2P_LEVEL", " NVL", "f line 1", "Write NVL."),
+        ("NCCL_PROTO", "LL, Simple", "environment", "Write it without blanks."),
+    ],
+)
+def test_quotation_marks_and_blanks_belong_to_a_value(
+    name: str, value: str, source: str, fix: str
+) -> None:
+    (problem,) = judge([Setting(name, value, source)])
+    assert (problem.kind, problem.fix) == ("bad-value", fix)
+    assert [one.kind for one in judge([Setting("NCCL_P2P_DISABLE", "0 ", "f line 1")])] == []
+
+
+def test_long_values_are_cut() -> None:
+    kept, cut = (judge([Setting("NCCL_HOSTID", "h" * count)])[0] for count in (60, 61))
+    assert f"={'h' * 60}. A" in kept.text and f"={'h' * 60}..." in cut.text
+    assert cut.value == "h" * 61
+
+
 def test_the_worst_comes_first() -> None:
     problems = problems_of("NCCL_NVLS_ENABLE=0 NCCL_P2P_DISABLE=1 NCCL_ALGO=x")
     assert [one.severity for one in problems] == ["error", "cost", "remark"]
+
+
+@pytest.mark.parametrize(
+    ("name", "one", "other", "expected"),
+    [
+        ("NCCL_BUFFSIZE", "4194304", " 0x400000 ", True),
+        ("NCCL_BUFFSIZE", "4", "4M", False),
+        ("NCCL_BUFFSIZE", "many", "more", False),
+        ("NCCL_LAUNCH_MODE", "Parallel", "PARALLEL", True),
+        ("NCCL_P2P_LEVEL", "nvl", "NVL", False),
+        ("TORCH_NCCL_BLOCKING_WAIT", " No ", "F", True),
+        ("TORCH_NCCL_BLOCKING_WAIT", "YES", "1", True),
+        ("TORCH_NCCL_BLOCKING_WAIT", "yes", "no", False),
+        ("TORCH_NCCL_BLOCKING_WAIT", "si", "si ", True),
+        ("NCCL_DEBUG_SUBSYS", "env,INIT", "INIT,ENV", True),
+        ("NCCL_DEBUG_SUBSYS", "^env,INIT", "INIT,^env", False),
+        ("NCCL_ALGO", "ring:tree,x", "x,ring:tree", False),
+        ("NCCL_CTA_POLICY", "zero|DEFAULT", "DEFAULT|ZERO", True),
+        ("NCCL_HOSTID", "a", "A", False),
+    ],
+)
+def test_values_that_mean_the_same(name: str, one: str, other: str, expected: bool) -> None:
+    variable = known().by_name[name]
+    assert is_same(variable, one, other) is is_same(variable, other, one) is expected
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("TORCH_NCCL_BLOCKING_WAIT", " OFF "),
+        ("UCX_RNDV_THRESH", " 8Kb "),
+        ("NCCL_ALGO", "AllReduce:^ring;broadcast:tree"),
+        ("NCCL_NVLS_ENABLE", " 0 "),
+        ("NCCL_IB_GID_INDEX", " -1 "),
+        ("NCCL_NET", " Socket "),
+    ],
+)
+def test_what_a_reader_takes_is_no_bad_value(name: str, value: str) -> None:
+    kinds = [one.kind for one in judge([Setting(name, value)], "2.28.9")]
+    assert set(kinds) <= {"costs"}
 
 
 VALUES = st.one_of(

@@ -18,7 +18,7 @@ from collbench.machine.settings.table import (
 from collbench.machine.settings.values import fault, number, version_of
 from collbench.util.errors import UsageError
 
-VARIABLES = [variable for file in settings_files() for variable in file.variables]
+VARIABLES = [variable for file in settings_files() for variable in (*file.variables, *file.others)]
 RULES = [rule for file in settings_files() for rule in file.contradictions]
 NUMBERS = ("flag", "integer", "size")
 
@@ -68,6 +68,8 @@ def test_names_are_unique_and_cover_the_four_families() -> None:
     assert len(set(names)) == len(names)
     assert [file.name for file in settings_files()] == ["cuda", "mpi", "nccl", "ucx"]
     assert sum(name.startswith("NCCL_") for name in names) > 280
+    assert {name for name in known().unread if known().find(name)} == set()
+    assert all(advice.endswith(".") for advice in known().unread.values())
 
 
 @pytest.mark.parametrize(
@@ -78,6 +80,7 @@ def test_names_are_unique_and_cover_the_four_families() -> None:
         ("NCCL_IBEXT_DISABLE", "NVIDIA's network plug-in"),
         ("NCCL_FASTRAK_NUM_FLOWS", "Google's plug-ins"),
         ("NCCL_BLOCKING_WAIT", "PyTorch"),
+        ("NCCL_CTRAN_BACKENDS", "Meta's NCCLX"),
         ("TORCH_NCCL_COORD_CHECK_MILSEC", "PyTorch"),
         ("OFI_NCCL_PROTOCOL", "aws-ofi-nccl"),
         ("OMPI_MCA_btl_tcp_links", "Open MPI"),
@@ -85,7 +88,7 @@ def test_names_are_unique_and_cover_the_four_families() -> None:
         ("PMIX_RANK", "PMIx"),
         ("UCX_DC_MLX5_NUM_DCI", "UCX"),
         ("FI_EFA_TX_SIZE", "libfabric"),
-        ("NCCL_VERSION", "container images"),
+        ("NCCL_VERSION", "the Dockerfiles of NVIDIA"),
     ],
 )
 def test_what_looks_like_nccls_has_its_reader(name: str, reader: str) -> None:

@@ -18,7 +18,15 @@ from collbench.machine.settings.table import (
     Variable,
     known,
 )
-from collbench.machine.settings.values import chosen, fault, is_one_of, number, shown, version_of
+from collbench.machine.settings.values import (
+    chosen,
+    fault,
+    is_before,
+    is_one_of,
+    number,
+    shown,
+    version_of,
+)
 
 ProblemKind = Literal[
     "unknown",
@@ -33,6 +41,7 @@ _RANKS: dict[Severity, int] = {"error": 0, "cost": 1, "remark": 2}
 _OURS = "NCCL_"
 # families with how similar two names are of which one was meant; CUDA_ is also others' prefix
 _NEAR = {_OURS: 0.8, "CUDA_": 0.9}
+_WORDS = ("choice", "list", "tuning", "path")  # of numbers and texts blanks do no harm
 _MOST_NAME = 80  # the longest known name has 62 characters
 
 
@@ -86,7 +95,7 @@ def _of_one(setting: Setting, tables: Known, version: str | None) -> Iterator[Se
         newer = variable.replaced_by
         fix = f"Use {newer} instead." if newer else _removal(setting)
         yield _problem("not-in-this-version", "remark", setting, missing, fix)
-    elif wrong := _quoted(setting) or fault(variable, setting.value, version):
+    elif wrong := _untrimmed(setting, variable) or fault(variable, setting.value, version):
         text, fix = wrong
         yield _problem(
             "bad-value",
@@ -154,35 +163,36 @@ def _overridden(setting: Setting, winner: Setting) -> SettingProblem:
     return _problem("overridden", "remark", setting, text, _removal(setting))
 
 
-def _quoted(setting: Setting) -> tuple[str, str] | None:
-    """A quotation mark or a blank at an end, which NCCL does not take off in a file."""
+def _untrimmed(setting: Setting, variable: Variable) -> tuple[str, str] | None:
+    """Quotation marks, which files of containers keep as well, or blanks at an end of a word."""
     value = setting.value
-    if setting.is_of_a_file and value.strip(" \t\"'") != value:
-        bare = value.strip(" \t\"'")
-        return "keeps its blanks and quotation marks, because NCCL trims nothing", f"Write {bare}."
+    if len(value) > 1 and value[0] == value[-1] and value[0] in "\"'":
+        return "keeps its quotation marks, which belong to the value", f"Write {value[1:-1]}."
+    if setting.is_of_a_file and variable.kind in _WORDS and value.strip() != value:
+        return "keeps its blanks, because NCCL trims nothing", f"Write {value.strip()}."
     return None
 
 
 def _not_in(variable: Variable, version: str | None) -> str:
     """That this version of NCCL does not read it; empty if it does, or if that is not known."""
-    if not version or not version_of(version):
-        return ""
-    asked = version_of(version)
-    if variable.since and asked < version_of(variable.since):
-        return f"NCCL {version} does not read {variable.name}, which came with {variable.since}."
-    if variable.until and asked > version_of(variable.until):
-        return (
-            f"NCCL {version} does not read {variable.name}; the last that did is {variable.until}."
-        )
+    name = variable.name
+    if version and variable.since and is_before(version, variable.since):
+        return f"NCCL {version} does not read {name}, which came with {variable.since}."
+    asked = version_of(version or "")
+    if variable.until and asked > version_of(variable.until)[: len(asked)]:
+        return f"NCCL {version} does not read {name}; the last that did is {variable.until}."
     return ""
 
 
 def _unknown(setting: Setting, tables: Known) -> Iterator[SettingProblem]:
     name = setting.name
-    bare = name.strip().removeprefix("export ").strip()
+    bare = (name.split() or [""])[-1]  # of " NAME" or "export NAME"
     if bare != name and tables.find(bare):
         what = f"{shown(name)!r} is not {bare}: blanks and words in front belong to the name"
         yield _misspelt(setting, f"{what}.", f"Write {bare}={shown(setting.value)}.")
+    elif bare in tables.unread:
+        what = f"NCCL does not read {bare}."
+        yield _misspelt(setting, what, tables.unread[bare])
     elif near := _nearest(bare, tables):
         what = f"{shown(name)}: did you mean {near}? No program is known to read the first."
         yield _misspelt(setting, what, f"Write {near} if it was meant, or else unset it.")
@@ -207,8 +217,8 @@ def _nearest(name: str, tables: Known) -> str:
     # without the prefix, which makes all names of a family alike
     rests = {
         known_name.removeprefix(prefix): known_name
-        for known_name, variable in tables.by_name.items()
-        if known_name.startswith(prefix) and variable.use != "paths"
+        for known_name in tables.suggestions
+        if known_name.startswith(prefix)
     }
     near = get_close_matches(name.partition("_")[2].upper(), rests, n=1, cutoff=_NEAR[prefix])
     return rests[near[0]] if near else ""

@@ -17,10 +17,14 @@ the environment.
                             than the default
     deliberate              whether such a value is often set on purpose
     leftover                values that are for debugging; "*" is any but the default
+
+    [[contradictions]]      settings that do not go together (see nccl.toml)
+    [unread]                names that nobody reads, and what to set instead
+    [others]                names by who alone reads them, of which no more is known
 """
 
 import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, cast, get_args
 
@@ -105,16 +109,20 @@ class SettingsFile:
     sources: tuple[str, ...]
     reader: str
     variables: tuple[Variable, ...]
+    others: tuple[Variable, ...] = ()
     contradictions: tuple[Contradiction, ...] = ()
+    unread: Mapping[str, str]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Known:
     """All tables together."""
 
     by_name: Mapping[str, Variable]
     prefixes: tuple[Variable, ...]
     contradictions: tuple[Contradiction, ...]
+    unread: Mapping[str, str]
+    suggestions: tuple[str, ...]  # names of which a misspelt one may be meant
 
     def find(self, name: str) -> Variable | None:
         """The variable of a name, or the longest prefix that it begins with."""
@@ -134,19 +142,24 @@ def settings_files() -> tuple[SettingsFile, ...]:
 @functools.cache
 def known() -> Known:
     """All that the shipped tables say."""
-    variables = [variable for file in settings_files() for variable in file.variables]
+    files = settings_files()
+    described = [variable for file in files for variable in file.variables]
+    variables = [*described, *(variable for file in files for variable in file.others)]
     prefixes = [variable for variable in variables if variable.is_prefix]
     return Known(
-        {variable.name: variable for variable in variables if not variable.is_prefix},
-        tuple(sorted(prefixes, key=lambda one: -len(one.name))),
-        tuple(rule for file in settings_files() for rule in file.contradictions),
+        by_name={variable.name: variable for variable in variables if not variable.is_prefix},
+        prefixes=tuple(sorted(prefixes, key=lambda one: -len(one.name))),
+        contradictions=tuple(rule for file in files for rule in file.contradictions),
+        unread={name: advice for file in files for name, advice in file.unread.items()},
+        suggestions=tuple(variable.name for variable in described if not variable.is_prefix),
     )
 
 
 def settings_file(name: str, data: Mapping[str, Any]) -> SettingsFile:  # Any: values of TOML
     """The table of a file's values. Raises UsageError, naming the key and the value."""
     head = ProfileTable(where=f"[{name}]", values=data)
-    _only(head, ("title", "sources", "reader", "variables", "contradictions"))
+    keys = ("title", "sources", "reader", "variables", "contradictions", "unread", "others")
+    _only(head, keys)
     reader = head.text("reader")
     return SettingsFile(
         name=name,
@@ -157,6 +170,8 @@ def settings_file(name: str, data: Mapping[str, Any]) -> SettingsFile:  # Any: v
             _variable(key, ProfileTable(where=f"[{name}.{key}]", values=table), reader)
             for key, table in head.table("variables").values.items()
         ),
+        others=tuple(_others(head.table("others"))),
+        unread=head.mapping("unread"),
         contradictions=tuple(
             _contradiction(ProfileTable(where=f"[{name}.contradictions]", values=table))
             for table in data.get("contradictions", [])
@@ -195,6 +210,19 @@ def _variable(name: str, table: ProfileTable, reader: str) -> Variable:
         meaning=table.text("meaning"),
         hurts=table.text("hurts", ""),
     )
+
+
+def _others(table: ProfileTable) -> Iterator[Variable]:
+    for reader in table.values:
+        for name in table.texts(reader):
+            yield Variable(
+                name=name,
+                reader=reader,
+                kind="text",
+                values_since={},
+                use="tuning",
+                meaning=f"A setting of {reader}.",
+            )
 
 
 def _contradiction(table: ProfileTable) -> Contradiction:

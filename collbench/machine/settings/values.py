@@ -32,6 +32,16 @@ def version_of(text: str) -> tuple[int, ...]:
     return tuple(int(part) for part in re.findall(r"[0-9]{1,6}", text)[:3])
 
 
+def is_before(version: str, other: str) -> bool:
+    """Whether a version is older than another; 2.28 stands for all of its versions.
+
+    >>> is_before("2.27.7", "2.28.3"), is_before("2.28", "2.28.3")
+    (True, False)
+    """
+    asked = version_of(version)
+    return bool(asked) and asked < version_of(other)[: len(asked)]
+
+
 def number(text: str) -> tuple[int, str] | None:
     """The number that strtoll reads, and what it leaves; None if there is none.
 
@@ -68,8 +78,7 @@ def is_same(variable: Variable, one: str, other: str) -> bool:
         case "list" | "tuning":
             is_plain = "^" not in one + other and ":" not in one + other
             first_tokens, second_tokens = (
-                {part.strip().lower() for part in text.split(variable.separator)}
-                for text in (one, other)
+                set(text.lower().split(variable.separator)) for text in (one, other)
             )
             return is_plain and first_tokens == second_tokens
         case _:
@@ -77,10 +86,16 @@ def is_same(variable: Variable, one: str, other: str) -> bool:
 
 
 def is_one_of(variable: Variable, value: str, among: tuple[str, ...]) -> bool:
-    """Whether a value is one of these; "*" is any but the default."""
+    """Whether a value is one of these, in any letters unless they matter; "*" is any but the
+    default.
+    """
     if among == ("*",):
         return variable.default is None or not is_same(variable, value, variable.default)
-    return any(is_same(variable, value, one) for one in among)
+    return any(
+        is_same(variable, value, one)
+        or (not variable.is_exact and value.strip().lower() == one.lower())
+        for one in among
+    )
 
 
 def chosen(variable: Variable, value: str) -> Iterator[str]:
@@ -94,8 +109,8 @@ def chosen(variable: Variable, value: str) -> Iterator[str]:
     for section in sections:
         _, colon, tokens = section.partition(":")
         listed = tokens if colon and variable.kind == "tuning" else section
-        if not listed.strip().startswith("^"):
-            yield from (part.strip().lower() for part in listed.split(variable.separator))
+        if not listed.startswith("^"):
+            yield from listed.lower().split(variable.separator)
 
 
 def fault(variable: Variable, value: str, version: str | None = None) -> tuple[str, str] | None:
@@ -179,7 +194,7 @@ def _token_fault(variable: Variable, token: str, version: str | None) -> tuple[s
         hint = f"Did you mean {values[near[0]]}?" if near else ""
         return f"has {shown(token)!r}, which is none of {', '.join(variable.values)}", hint
     since = variable.values_since.get(values[token.lower()], "")
-    if version and since and version_of(version) < version_of(since):
+    if version and since and is_before(version, since):
         return f"has {token}, which NCCL knows from {since} on", "Leave it out."
     return None
 
@@ -192,18 +207,19 @@ def _blank(value: str) -> tuple[str, str] | None:
 
 
 def _list_fault(variable: Variable, value: str, version: str | None) -> tuple[str, str] | None:
-    tokens = value.strip().removeprefix("^").split(variable.separator)
-    for token in tokens:
+    if wrong := _blank(value):
+        return wrong
+    for token in value.removeprefix("^").split(variable.separator):
         if token.startswith("^"):
             return "has ^ inside, which counts at the beginning alone", "Write ^ once, in front."
-        if token.strip() and (wrong := _token_fault(variable, token.strip(), version)):
+        if token and (wrong := _token_fault(variable, token, version)):
             return wrong
-    return _blank(value)
+    return None
 
 
 def _tuning_fault(variable: Variable, value: str, version: str | None) -> tuple[str, str] | None:
     """As NCCL's lists by collective: "ring;allreduce:^tree,nvls"."""
-    is_old = version is not None and version_of(version) < version_of(_LISTS_BY_COLLECTIVE)
+    is_old = version is not None and is_before(version, _LISTS_BY_COLLECTIVE)
     if is_old and re.search("[:;]", value):
         return f"has lists by collective, known from {_LISTS_BY_COLLECTIVE} on", "Write one list."
     for place, section in enumerate(value.split(";")):
