@@ -38,6 +38,13 @@ _CHANGE = (
     "reset the GPU (nvidia-smi --gpu-reset, as root); if the links stay down, reseat or replace the"
     " bridge or the board"
 )
+_ENABLE = (
+    "options nvidia NVreg_NvLinkDisable=0 in a file of /etc/modprobe.d, then load the module again"
+)
+_LOOK = (
+    "nvidia-smi nvlink --status; start the fabric manager where there are NVSwitches; ask the"
+    " provider of a virtual machine"
+)
 _NVLINK_OK = 0  # of the P2P status of a pair
 
 
@@ -78,10 +85,7 @@ def _all_down(evidence: Evidence, host: Recording) -> Iterable[Finding]:
             else ", which all boards of their kind have"
         ),
         why="All traffic between these GPUs goes over PCIe or through the host's memory.",
-        change="options nvidia NVreg_NvLinkDisable=0 in /etc/modprobe.d, then load the module again"
-        if is_disabled
-        else "nvidia-smi nvlink --status; start the fabric manager where there are NVSwitches; ask the"
-        " provider of a virtual machine",
+        change=_ENABLE if is_disabled else _LOOK,
         severity="fault",
     )
 
