@@ -3,7 +3,7 @@ call several of them.
 """
 
 from collections import Counter
-from collections.abc import Hashable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
@@ -46,6 +46,33 @@ def difference(values: Mapping[Part, Value | None]) -> Difference[Part, Value] |
         if value != usual:
             odd[value] = (*odd.get(value, ()), part)
     return Difference(usual=usual, same=same if usual is not None else 0, odd=odd)
+
+
+def odd_ones(
+    values: Mapping[Part, str | None], call: Callable[[Sequence[Part]], str]
+) -> Iterator[tuple[str, str]]:
+    """Who differs, and in what, for each value that is not usual; all in one where none is. call:
+    what people call some parts.
+
+    >>> list(odd_ones({"a": "5", "b": "6", "c": "6"}, named))
+    [('a', '5, where 2 others have 6')]
+    >>> list(odd_ones({"a": "5", "b": "6"}, named))
+    [('a and b', 'a: 5; b: 6')]
+    """
+    found = difference(values)
+    if found is None:
+        return
+    if found.usual is None:
+        parts = [part for odd in found.odd.values() for part in odd]
+        order = list(values)
+        yield (
+            call(sorted(parts, key=order.index)),
+            "; ".join(f"{call(odd)}: {value}" for value, odd in found.odd.items()),
+        )
+        return
+    others = f"{found.same} other{'s have' if found.same > 1 else ' has'}"
+    for value, odd in found.odd.items():
+        yield call(odd), f"{value}, where {others} {found.usual}"
 
 
 def numbered(what: str, numbers: Iterable[int]) -> str:
