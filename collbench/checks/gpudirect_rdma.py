@@ -6,9 +6,7 @@ from collbench.checks._siblings import numbered, usable
 from collbench.doctor.evidence import Evidence, Need
 from collbench.doctor.experiment import Experiment
 from collbench.doctor.finding import Finding
-from collbench.machine.discovery import topology_of
-from collbench.machine.discovery.recording import Recording
-from collbench.machine.topology.rdma import rails, rdma
+from collbench.machine.topology.rdma import rdma
 
 TITLE = "GPUDirect RDMA between GPUs and NICs"
 NEEDS: tuple[Need, ...] = ("gpus", "nics")
@@ -33,7 +31,7 @@ channels of the network; `collbench topo --rails` shows GPUs with their NICs.
 
 
 def find(evidence: Evidence) -> Iterable[Finding]:
-    for host in evidence.hosts:
+    for number, host in enumerate(evidence.hosts):
         gpus = [gpu for gpu in usable(host) if "GeForce" not in (gpu.name or "")]
         nics = [nic for nic in host.nics if nic.is_rdma]
         if not gpus or not nics:
@@ -50,16 +48,17 @@ def find(evidence: Evidence) -> Iterable[Finding]:
                 severity="fault" if len(evidence.hosts) > 1 else "risk",
             )
         else:
-            yield from _far(evidence, host)
+            yield from _far(evidence, number)
 
 
-def _far(evidence: Evidence, host: Recording) -> Iterable[Finding]:
+def _far(evidence: Evidence, number: int) -> Iterable[Finding]:
     """GPUs that reach their NIC through the processor only."""
-    topology = topology_of((host,))
+    host = evidence.hosts[number]
+    topology, served = evidence.rails[number]
     if host.processor.has_hypervisor is not False and not topology.of_kind("pci"):
         return
     by_way: dict[str, list[int]] = {}
-    for rail in rails(topology):
+    for rail in served:
         gpu, nic = topology.by_id[rail.gpu], topology.by_id[rail.nic]
         is_able = nic.fact("rdma") == "yes" and "GeForce" not in gpu.name
         if is_able and (found := rdma(topology, gpu, nic)).direct == "through the CPU":

@@ -7,9 +7,7 @@ from collbench.checks._siblings import numbered
 from collbench.doctor.evidence import Evidence, Need
 from collbench.doctor.experiment import Experiment
 from collbench.doctor.finding import Finding, Severity
-from collbench.machine.discovery import topology_of
 from collbench.machine.discovery.recording import Nic, Port, Recording
-from collbench.machine.topology.rdma import rails
 
 TITLE = "State, rate and place of NICs"
 NEEDS: tuple[Need, ...] = ("nics",)
@@ -43,7 +41,7 @@ _ONE_LANE = re.compile(r"\(1X \w+\)")
 
 
 def find(evidence: Evidence) -> Iterable[Finding]:
-    for host in evidence.hosts:
+    for number, host in enumerate(evidence.hosts):
         models = {one.address: (one.vendor, one.device, one.subsystem_device) for one in host.pci}
         groups: dict[object, list[Nic]] = {}
         for nic in host.nics:
@@ -54,7 +52,7 @@ def find(evidence: Evidence) -> Iterable[Finding]:
                 yield from _ports(evidence, host, nics)
             else:
                 yield from _interfaces(evidence, host, nics)
-        yield from _sockets(evidence, host)
+        yield from _sockets(evidence, number)
 
 
 def _finding(
@@ -171,13 +169,14 @@ def _slower(evidence: Evidence, host: Recording, gbps: Mapping[str, float]) -> I
             )
 
 
-def _sockets(evidence: Evidence, host: Recording) -> Iterable[Finding]:
+def _sockets(evidence: Evidence, number: int) -> Iterable[Finding]:
     """GPUs that a NIC of another NUMA node serves."""
+    host = evidence.hosts[number]
     if not any(nic.is_rdma for nic in host.nics) or not host.gpus:
         return
-    topology = topology_of((host,))
+    topology, served = evidence.rails[number]
     by_nic: dict[str, list[int]] = {}
-    for rail in rails(topology):
+    for rail in served:
         nic = topology.by_id[rail.nic]
         if rail.way.kind == "SYS" and nic.fact("rdma") == "yes":
             by_nic.setdefault(nic.name, []).append(int(topology.by_id[rail.gpu].fact("nvml")))
