@@ -476,3 +476,18 @@ def test_ranks_that_are_shown_other_gpus(
 ) -> None:
     recording = ask(hosts.h200_vm)
     assert with_gpus_of(recording, cuda).cuda == merged
+
+
+@pytest.mark.parametrize(
+    ("files", "channels"),
+    [((), None), (("nvidiactl",), 0), (("nvidiactl", "nvidia-caps-imex-channels/channel0"), 1)],
+)
+def test_imex_channels(tmp_path: Path, files: tuple[str, ...], channels: int | None) -> None:
+    """Where the driver has device files and none of channels, there is none."""
+    host = Host(tmp_path)
+    for file in files:
+        host.put(f"dev/{file}", "")
+    with driver(None):
+        system = record(tmp_path, is_full=True).system
+    assert system is not None
+    assert system.imex_channels == channels

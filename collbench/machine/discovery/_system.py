@@ -205,8 +205,11 @@ def _has_fabric_manager(root: Path) -> bool | None:
 
 
 def _imex_channels(root: Path) -> int | None:
+    """How many there are; None where the driver has no device file at all."""
     folder = root / "dev/nvidia-caps-imex-channels"
-    return len(list(folder.glob("channel*"))) if folder.is_dir() else None
+    if folder.is_dir():
+        return len(list(entries(folder)))
+    return 0 if (root / "dev/nvidiactl").exists() else None
 
 
 def _driver_parameters(root: Path) -> dict[str, str]:
