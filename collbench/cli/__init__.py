@@ -39,6 +39,10 @@ _COMMANDS = {
         "collbench.cli.check",
         "Say in less than a minute whether this machine is as fast as it should be.",
     ),
+    "hunt": (
+        "collbench.cli.hunt",
+        "Find which rank, host, rail or path is slow, from the rates of pairs.",
+    ),
     "overlap": (
         "collbench.cli.overlap",
         "Measure how much communication slows concurrent computation down, on GPUs.",
@@ -54,7 +58,7 @@ _COMMANDS = {
     ),
 }
 # Under a launcher every rank runs these; of all else, help included, only rank 0 does.
-_RUN_BY_ALL_RANKS = {"sweep", "topo", "overlap", "check"}
+_RUN_BY_ALL_RANKS = {"sweep", "topo", "overlap", "check", "hunt"}
 DEBUG_VARIABLE = "COLLBENCH_DEBUG"  # set to anything: errors show their traceback too
 _LEAST_MEMORY_BYTES = 256 << 20
 _HANGUP_S = 0.3

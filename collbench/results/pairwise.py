@@ -5,6 +5,7 @@ at once.
 """
 
 import csv
+import io
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -80,19 +81,26 @@ def world_of(hosts: Sequence[str]) -> PairWorld:
     )
 
 
-def csv_fields(sample: PairSample, world: PairWorld) -> list[str]:
-    """The fields of a sample's line, in the order of COLUMNS."""
+def csv_line(fields: Iterable[object]) -> str:
+    """A line of the file, for example the header of COLUMNS."""
+    line = io.StringIO()
+    csv.writer(line, lineterminator="\n").writerow(fields)
+    return line.getvalue()
+
+
+def sample_line(sample: PairSample, world: PairWorld) -> str:
+    r"""The line of a sample, in the order of COLUMNS.
+
+    >>> sample_line(PairSample(a=0, b=1, gbs=1.5), PairWorld(("a", "b"), (0, 0)))
+    'a,0,0,b,1,0,a->b,alone,1,0,1.5,ok,\n'
+    """
     a, b = sample.a, sample.b
-    rate = "" if sample.gbs is None else f"{sample.gbs:.6g}"
-    fields = (
-        *(world.hosts[a], a, world.local[a], world.hosts[b], b, world.local[b]),
-        "both" if sample.is_both else "a->b",
-        *(sample.mode, sample.sharing, sample.size_bytes, rate),
-        *("ok" if sample.gbs is not None else "error", sample.reason),
+    return csv_line(
+        (
+            *(world.hosts[a], a, world.local[a], world.hosts[b], b, world.local[b]),
+            "both" if sample.is_both else "a->b",
+            *(sample.mode, sample.sharing, sample.size_bytes),
+            "" if sample.gbs is None else f"{sample.gbs:.6g}",
+            *("ok" if sample.gbs is not None else "error", sample.reason),
+        )
     )
-    return [str(field) for field in fields]
-
-
-def write_csv(file: object, rows: Iterable[Sequence[str]]) -> None:
-    """Write lines of fields to an open file."""
-    csv.writer(file, lineterminator="\n").writerows(rows)  # type: ignore[arg-type]

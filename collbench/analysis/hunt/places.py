@@ -12,7 +12,7 @@ from collbench.results.pairwise import PairWorld
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
-PlaceKind = Literal["host", "rank", "rail", "path", "pair"]
+PlaceKind = Literal["host", "rank", "rail", "path", "pair", "load"]
 # of a host or a rank: what it sends, what it receives; of a path or a pair: from the first to the
 # second of its key
 Flow = Literal["both", "out", "in"]
@@ -20,7 +20,9 @@ Flow = Literal["both", "out", "in"]
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A possible cause. key: the number of the host, rank or rail, or the two of a path or pair."""
+    """A possible cause. key: the number of the host, rank or rail, the two of a path or a pair, or
+    nothing of the load of all pairs at once.
+    """
 
     kind: PlaceKind
     key: tuple[int, ...]

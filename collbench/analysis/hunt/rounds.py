@@ -4,7 +4,7 @@ All pairs of n ranks take n - 1 rounds if n is even and n rounds if it is odd. T
 every rank of the first half with one of the second, so its rates add up to the bisection bandwidth.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
 from collbench.results.pairwise import PairWorld
 
@@ -75,32 +75,41 @@ def square(pair: Pair, good: Pair) -> list[Round]:
     return [((a, b), (c, d)), ((a, c), (b, d))]
 
 
-def planned(
-    world: PairWorld, choice: str, *, rails: bool = False, suspects: Iterable[Pair] = ()
-) -> list[Round]:
-    """The rounds of a choice (quick, all or square) over the ranks of a world, host by host.
+def planned(world: PairWorld, choice: str, *, rails: bool = False) -> list[Round]:
+    """The rounds over the ranks of a world, host by host: of all pairs, or else the quick ones.
 
-    rails: only ranks of the same number on different hosts. suspects: what the squares are around;
-    with none, around the pairs of the two quick rounds.
+    rails: only ranks of the same number on different hosts.
     """
     if rails:
         return _of_rails(world, choice)
-    order = sorted(range(world.n), key=lambda rank: (world.host_numbers[rank], world.local[rank]))
-    width = max(1, world.n // len(world.host_names))
+    order = _host_by_host(world)
     if choice == "all":
         return _renamed(rounds(world.n), order)
-    plain = _renamed(quick(world.n, width), order)
-    if choice == "quick":
-        return plain
-    around = list(suspects) or [pair for turn in plain for pair in turn]
-    return packed(edge for pair in around for edge in _square_edges(pair, order))
+    return _renamed(quick(world.n, max(1, world.n // len(world.host_names))), order)
 
 
-def _square_edges(pair: Pair, order: Sequence[int]) -> list[Pair]:
-    others = [rank for rank in order if rank not in pair]
-    if len(others) < 2:
-        return [pair, *((min(end, rank), max(end, rank)) for end in pair for rank in others)]
-    return [edge for turn in square(pair, (others[0], others[-1])) for edge in turn]
+def squares(around: Iterable[Pair], world: PairWorld, bad: Collection[int] = ()) -> list[Pair]:
+    """The edges of a square around each pair, whose other corners are on other hosts, where there
+    are some, and are no bad ranks.
+
+    >>> squares([(0, 1)], PairWorld(("a", "b", "c", "d"), (0, 0, 0, 0)))
+    [(0, 1), (2, 3), (0, 2), (1, 3)]
+    """
+    edges: list[Pair] = []
+    order = _host_by_host(world)
+    for pair in around:
+        hosts = {world.hosts[rank] for rank in pair}
+        rest = [rank for rank in order if rank not in pair and rank not in bad]
+        others = [rank for rank in rest if world.hosts[rank] not in hosts] or rest
+        if len(others) > 1:
+            edges += [edge for turn in square(pair, (others[0], others[-1])) for edge in turn]
+        else:
+            edges += [pair, *((end, rank) for rank in others for end in pair)]
+    return list(dict.fromkeys((min(edge), max(edge)) for edge in edges))
+
+
+def _host_by_host(world: PairWorld) -> list[int]:
+    return sorted(range(world.n), key=lambda rank: (world.host_numbers[rank], world.local[rank]))
 
 
 def _of_rails(world: PairWorld, choice: str) -> list[Round]:

@@ -1,0 +1,111 @@
+"""The rates of pairs of ranks: the pairs of a round at once, or each alone, in each direction."""
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from collbench.bench.pair_links import arena_bytes
+from collbench.bench.pair_rank import PairJob, PairRank, PairTime
+from collbench.launch.group import Group, WorkerGroup
+from collbench.results.pairwise import Mode, PairSample, PairWorld, world_of
+from collbench.util.errors import UnavailableError
+from collbench.util.units import rate_gbs
+
+SIZES = {"cpu": 1 << 20, "cuda": 64 << 20}  # of a message, in bytes
+WINDOW_S = 0.02  # how long a pair repeats its message
+_START_S = 30.0  # for the first message of every pair of a round
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PairSettings:
+    """How pairs are measured. both: both directions at once, not one after the other."""
+
+    size_bytes: int
+    timeout_s: float
+    is_both: bool = False
+
+
+class Pairs:
+    """The ranks, ready to measure pairs. Use as a context."""
+
+    def __init__(self, group: Group, n: int, settings: PairSettings) -> None:
+        if group.ranks and n not in (0, group.ranks):
+            raise UnavailableError(
+                f"the launcher started {group.ranks} ranks, not {n}",
+                "start as many, or leave --ranks out",
+            )
+        n = group.ranks or n
+        self.settings = settings
+        self.world: PairWorld = world_of(
+            group.hosts if group.ranks else [group.hosts[0]] * n
+        )
+        self._workers: WorkerGroup[PairRank] = (
+            group.mpi_workers(PairRank, n)
+            if group.ranks
+            else group.shared_workers(PairRank, n, arena_bytes(n))
+        )
+
+    def __enter__(self) -> "Pairs":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._workers.close()
+
+    def measure(self, pairs: Sequence[tuple[int, int]], mode: Mode) -> Iterator[PairSample]:
+        """The pairs of a round in this mode, in one direction and then in the other."""
+        turns = [tuple(pairs)] if mode == "together" else [(pair,) for pair in pairs]
+        for turn in turns:
+            yield from self._run(turn, mode)
+            if not self.settings.is_both:
+                yield from self._run(tuple((b, a) for a, b in turn), mode)
+
+    def _run(self, pairs: tuple[tuple[int, int], ...], mode: Mode) -> list[PairSample]:
+        settings = self.settings
+        job = PairJob(
+            pairs=pairs,
+            size_bytes=settings.size_bytes,
+            window_s=WINDOW_S,
+            deadline_s=settings.timeout_s,
+            is_both=settings.is_both,
+        )
+        times = self._workers.call(PairRank.exchange, job, timeout_s=settings.timeout_s + _START_S)
+        load = loads(pairs, self.world)
+        return [self._sample(a, b, mode, load[a, b], times[a], times[b]) for a, b in pairs]
+
+    def _sample(
+        self,
+        a: int,
+        b: int,
+        mode: Mode,
+        sharing: int,
+        of_a: PairTime | None,
+        of_b: PairTime | None,
+    ) -> PairSample:
+        assert of_a is not None and of_b is not None
+        wrong = of_a.wrong + of_b.wrong
+        size_bytes = self.settings.size_bytes
+        return PairSample(
+            a=a,
+            b=b,
+            gbs=None if wrong else rate_gbs(size_bytes, max(of_a.seconds, of_b.seconds)),
+            is_both=self.settings.is_both,
+            mode=mode,
+            sharing=sharing,
+            size_bytes=size_bytes,
+            reason=f"{wrong} bytes came out wrong" if wrong else "",
+        )
+
+
+def loads(pairs: Sequence[tuple[int, int]], world: PairWorld) -> dict[tuple[int, int], int]:
+    """How many pairs between hosts the busier host of each pair has.
+
+    >>> loads([(0, 2), (1, 3)], PairWorld(("a", "a", "b", "c"), (0, 1, 0, 0)))
+    {(0, 2): 2, (1, 3): 2}
+    """
+    hosts = world.hosts
+    between = [(a, b) for a, b in pairs if hosts[a] != hosts[b]]
+    of_host = Counter(hosts[rank] for pair in between for rank in pair)
+    return {
+        (a, b): max(1, of_host[hosts[a]], of_host[hosts[b]]) if hosts[a] != hosts[b] else 1
+        for a, b in pairs
+    }
