@@ -57,10 +57,16 @@ class PairRank(Rank):
         self._out = self._into = np.empty(0, np.uint8)
 
     def exchange(self, job: PairJob) -> PairTime | None:
-        """Do this rank's share of a round; None if it has none."""
+        """Do this rank's share of a round; None if it has none.
+
+        Ranks without a share sleep at the second barrier, so that they are not in the way.
+        """
         pair = next((pair for pair in job.pairs if self.rank in pair), None)
+        # before each barrier a pair may wait that long for one or two messages
+        patience_s = 3 * job.deadline_s + job.window_s
         if pair is None:
-            self.link.barrier(job.deadline_s)
+            self.link.barrier(patience_s)
+            self.link.barrier(patience_s)
             return None
         first, second = pair
         peer = second if self.rank == first else first
@@ -74,7 +80,7 @@ class PairRank(Rank):
         if receives:
             wrong += self._wrong(expected, 0)
             self._into[:] = _POISON
-        self.link.barrier(job.deadline_s)
+        self.link.barrier(patience_s)
         number, is_last = 0, False
         start = time.perf_counter()
         while not is_last:
@@ -88,6 +94,7 @@ class PairRank(Rank):
                 wrong += int(seen != number)
                 is_last = bool(said) if not is_first else is_last
         seconds = (time.perf_counter() - start) / number
+        self.link.barrier(patience_s)
         if receives:
             wrong += self._wrong(expected, number)
         return PairTime(seconds=seconds, messages=number, wrong=wrong)

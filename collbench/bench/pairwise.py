@@ -13,7 +13,7 @@ from collbench.util.units import rate_gbs
 
 SIZES = {"cpu": 1 << 20, "cuda": 64 << 20}  # of a message, in bytes
 WINDOW_S = 0.02  # how long a pair repeats its message
-_START_S = 30.0  # for the first message of every pair of a round
+_CALL_TIMEOUTS = 8  # of a message, until the ranks must have answered: they notice by themselves
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,7 +68,7 @@ class Pairs:
             deadline_s=settings.timeout_s,
             is_both=settings.is_both,
         )
-        times = self._workers.call(PairRank.exchange, job, timeout_s=settings.timeout_s + _START_S)
+        times = self._workers.call(PairRank.exchange, job, timeout_s=_CALL_TIMEOUTS * settings.timeout_s)
         load = loads(pairs, self.world)
         return [self._sample(a, b, mode, load[a, b], times[a], times[b]) for a, b in pairs]
 

@@ -85,7 +85,7 @@ def run_hunt(options: Options) -> int:
     if options["size"] == 0:
         raise UsageError("--size: a message of 0 bytes", "give at least one byte")
     backend, ranks = _ranks(options)
-    group = group_here(options["timeout_s"] or 10.0)
+    group = group_here(options["timeout"] or 10.0)
     return drive_on_rank0(group, lambda: _drive(options, group, backend, ranks))
 
 
@@ -110,7 +110,7 @@ def _read_and_judge(options: Options) -> int:
 def _drive(options: Options, group: Group, backend: str, ranks: int) -> int:
     start = time.monotonic()
     settings = PairSettings(
-        size_bytes=options["size"] or SIZES[backend], timeout_s=options["timeout_s"] or 10.0
+        size_bytes=options["size"] or SIZES[backend], timeout_s=options["timeout"] or 10.0
     )
     with ExitStack() as stack:
         pairs = stack.enter_context(Pairs(group, ranks, settings))

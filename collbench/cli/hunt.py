@@ -101,7 +101,7 @@ def _reads(options: Options) -> bool:
 
 _HUNT_RULES = (
     Rule(
-        options=("pairs", "rails", "is_alone", "size", "budget", "backend", "ranks", "timeout_s"),
+        options=("pairs", "rails", "is_alone", "size", "budget", "backend", "ranks", "timeout"),
         when=_reads,
         message="nothing is measured with --from",
         hint="leave one of them out",
