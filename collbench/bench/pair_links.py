@@ -150,6 +150,4 @@ class ArenaLink(Link):
 
 def waited(rank: int, peer: int, deadline_s: float) -> HangError:
     """The error of a rank that gives up."""
-    return HangError(
-        f"rank {rank} waited {deadline_s:.0f} s for rank {peer}", suspect=((0,), peer)
-    )
+    return HangError(f"rank {rank} waited {deadline_s:.0f} s for rank {peer}", suspect=((0,), peer))

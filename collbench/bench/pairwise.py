@@ -36,9 +36,7 @@ class Pairs:
             )
         n = group.ranks or n
         self.settings = settings
-        self.world: PairWorld = world_of(
-            group.hosts if group.ranks else [group.hosts[0]] * n
-        )
+        self.world: PairWorld = world_of(group.hosts if group.ranks else [group.hosts[0]] * n)
         self._workers: WorkerGroup[PairRank] = (
             group.mpi_workers(PairRank, n)
             if group.ranks
@@ -68,18 +66,14 @@ class Pairs:
             deadline_s=settings.timeout_s,
             is_both=settings.is_both,
         )
-        times = self._workers.call(PairRank.exchange, job, timeout_s=_CALL_TIMEOUTS * settings.timeout_s)
+        times = self._workers.call(
+            PairRank.exchange, job, timeout_s=_CALL_TIMEOUTS * settings.timeout_s
+        )
         load = loads(pairs, self.world)
         return [self._sample(a, b, mode, load[a, b], times[a], times[b]) for a, b in pairs]
 
     def _sample(
-        self,
-        a: int,
-        b: int,
-        mode: Mode,
-        sharing: int,
-        of_a: PairTime | None,
-        of_b: PairTime | None,
+        self, a: int, b: int, mode: Mode, sharing: int, of_a: PairTime | None, of_b: PairTime | None
     ) -> PairSample:
         assert of_a is not None and of_b is not None
         wrong = of_a.wrong + of_b.wrong

@@ -216,7 +216,9 @@ def _show(
         remark(unmeasured)
     if wrong:
         one = wrong[0]
-        remark(f"{len(wrong)} measurements failed, the first of ranks {one.a} and {one.b}: {one.reason}")
+        remark(
+            f"{len(wrong)} measurements failed, the first of ranks {one.a} and {one.b}: {one.reason}"
+        )
     if not options["files"]:
         remark(
             f"{len(samples)} measurements of {world.n} ranks on {len(world.host_names)} hosts in"

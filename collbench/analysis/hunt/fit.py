@@ -6,8 +6,12 @@ median of its samples less the median of the others is the effect, and the sampl
 of the effect counts. Chance would let a sample count as often as it does among the others, with
 three added to their number (Hanley and Lippman-Hand 1983: none among m is at most 3/m); the tail of
 the binomial distribution (the bound of Chernoff) times the number of places tested (Bonferroni) is
-the probability that chance alone names one of them. Medians and counts need no form of the noise:
-30 of 100 samples may be wild.
+the probability that chance alone names one of them. Medians and counts need no form of the noise.
+
+Samples of one pair are not independent where pairs differ for reasons of their own (a connection, a
+route, the core that a process got). So a place must also be exceptional among pairs: at most one in
+20 of the other pairs is as slow, by its median, or the pairs of the place are all slow although few
+others are.
 """
 
 import math
@@ -25,6 +29,8 @@ _SHARE = 0.8  # of a place's samples that must exceed half of its effect
 _SUSPECT_SHARE = 0.6  # and of one that is measured again
 _SUSPICION = 0.5  # of a false alarm: what is more likely is not even measured again
 _LARGE = 0.05  # of all samples: the median of the others needs them without the place's own
+_RARE = 0.05  # of the other pairs may be as slow
+_UNLIKELY = 0.05  # that the pairs of a place are slow because so many are
 _MOST = 256  # places
 _INTERVAL_DEVIATES = 1.96  # 95 of 100
 
@@ -55,12 +61,14 @@ class Cause:
 @dataclass(frozen=True, slots=True)
 class Fit:
     """Causes, those that explain most first; suspects, which only more samples can clear; and what
-    is left of every sample: its slowness without the causes.
+    is left of every sample: its slowness without the causes. uneven: how many pairs are as slow as
+    the slowest place that is not exceptional among them.
     """
 
     causes: tuple[Cause, ...]
     suspects: tuple[Cause, ...]
     rest: Floats
+    uneven: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,22 +80,24 @@ class _Found:
     is_sure: bool
 
 
-def fit(slow: Floats, families: Sequence[Family], tested: int = 0) -> Fit:
-    """The slow places. tested: the places tested in all, where other samples are judged too.
+def fit(slow: Floats, families: Sequence[Family], pairs: Family, tested: int = 0) -> Fit:
+    """The slow places. pairs: the family of every pair and direction. tested: the places tested in
+    all, where other samples are judged too.
 
     Per cause it sorts the samples of every family once: O(families x samples log samples).
     """
     tested = tested or sum(len(family.starts) - 1 for family in families)
     rest, taken = slow.copy(), list[_Found]()
     effects: list[float] = []
-    suspects: list[_Found] = []
-    while len(taken) < _MOST:
+    while True:
         ready = [one for family in families for one in _candidates(rest, family, tested)]
-        sure = [one for one in ready if one.is_sure]
-        if not sure:
-            suspects = ready
+        sure = sorted((one for one in ready if one.is_sure), key=lambda one: -one.gain)
+        medians = _medians(rest[pairs.members], pairs) if sure else rest
+        best = next(
+            (one for one in sure if _is_exceptional(rest, medians, one, pairs, tested)), None
+        )
+        if best is None or len(taken) == _MOST:
             break
-        best = max(sure, key=lambda one: one.gain)
         inside = best.family.samples(best.group)
         effect = _effect(rest, inside)
         taken.append(best)
@@ -99,11 +109,46 @@ def fit(slow: Floats, families: Sequence[Family], tested: int = 0) -> Fit:
         rest[inside] += effect
         causes.append(_cause(rest, one, families))
         rest[inside] -= effect
+    suspects = [one for one in ready if not one.is_sure]
     return Fit(
         tuple(causes),
         tuple(_cause(rest, one, families) for one in sorted(suspects, key=lambda one: one.chance)),
         rest,
+        max((_as_slow(rest, medians, one, pairs) for one in sure), default=0),
     )
+
+
+def _is_exceptional(slow: Floats, medians: Floats, one: _Found, pairs: Family, tested: int) -> bool:
+    """Whether the pairs of a place are not just some of many slow ones."""
+    inside = one.family.samples(one.group)
+    own = np.zeros(len(medians), bool)
+    own[_group_of(pairs)[inside]] = True
+    is_slow = medians > _middle(slow, inside)
+    others = int((~own).sum())
+    if not others:
+        return True
+    share = int((is_slow & ~own).sum()) / others
+    if share <= _RARE:
+        return True
+    return tested * _tail(int((is_slow & own).sum()), int(own.sum()), share) < _UNLIKELY
+
+
+def _as_slow(slow: Floats, medians: Floats, one: _Found, pairs: Family) -> int:
+    """The pairs that are as slow as a place."""
+    return int((medians > _middle(slow, one.family.samples(one.group))).sum())
+
+
+def _middle(slow: Floats, inside: Ints) -> float:
+    """What a slow sample of a place exceeds."""
+    others = float(np.median(np.delete(slow, inside)))
+    return (others + float(np.median(slow[inside]))) / 2
+
+
+def _group_of(family: Family) -> Ints:
+    """The group of every sample, of a family to which each belongs once."""
+    groups = np.empty_like(family.groups)
+    groups[family.members] = family.groups
+    return groups
 
 
 def _effect(slow: Floats, inside: Ints) -> float:
@@ -122,7 +167,8 @@ def _candidates(slow: Floats, family: Family, tested: int) -> list[_Found]:
         others = np.delete(slow, family.samples(group))
         outside[group] = np.median(others) if len(others) else math.inf
     effects = inside - outside
-    limits = (outside + effects / 2)[family.groups]
+    with np.errstate(invalid="ignore"):  # of a place that has all samples
+        limits = (outside + effects / 2)[family.groups]
     counted = np.add.reduceat(values > limits, family.starts[:-1], dtype=np.int64)
     is_slow = (effects >= LEAST) & (counted >= _SUSPECT_SHARE * sizes)
     chosen = np.flatnonzero(is_slow)

@@ -1,5 +1,4 @@
-"""Where a slowness can be: hosts, ranks, rails, paths and pairs, and which samples each would slow.
-"""
+"""Where a slowness can be: hosts, ranks, rails, paths and pairs, and which samples each would slow."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -92,6 +91,13 @@ def families(table: Table, world: PairWorld) -> list[Family]:
     if not world.is_one_rank_a_host:
         found += _edges("pair", a, b, world.n, table.is_both)
     return found
+
+
+def directed_pairs(table: Table, n: int) -> Family:
+    """Every pair and direction of n ranks."""
+    return _family(
+        "pair", "out", np.arange(len(table)), table.a * n + table.b, lambda key: divmod(key, n)
+    )
 
 
 def _ends(kind: PlaceKind, a: Ints, b: Ints, *, is_directed: bool) -> Iterator[Family]:

@@ -61,15 +61,19 @@ def read(files: Sequence[Path]) -> tuple[PairWorld, list[PairSample]]:
         _refuse(str(files[0]), "no rate of any pair")
     ends = {end: None for line in lines for end in (line.a, line.b)}
     hosts = {end.host: None for end in ends}
-    in_order = [end for host in hosts for end in sorted(
-        (end for end in ends if end.host == host), key=lambda end: end.local
-    )] if len(hosts) < len(ends) else list(ends)
+    in_order = (
+        [
+            end
+            for host in hosts
+            for end in sorted((end for end in ends if end.host == host), key=lambda end: end.local)
+        ]
+        if len(hosts) < len(ends)
+        else list(ends)
+    )
     number = {end: place for place, end in enumerate(in_order)}
     if len(number) > _MOST_RANKS:
         _refuse(str(files[0]), f"more than {_MOST_RANKS} ranks")
-    world = PairWorld(
-        tuple(end.host for end in in_order), tuple(end.local for end in in_order)
-    )
+    world = PairWorld(tuple(end.host for end in in_order), tuple(end.local for end in in_order))
     return world, [_numbered(line, number) for line in lines]
 
 
@@ -128,7 +132,9 @@ def _of_csv(text: str, name: str) -> list[_Line]:
                 if len(row) != len(heads):
                     _refuse(where, f"{len(row)} fields for {len(heads)} columns")
                 lines.append(
-                    _of_fields({field: row[place].strip() for field, place in places.items()}, where)
+                    _of_fields(
+                        {field: row[place].strip() for field, place in places.items()}, where
+                    )
                 )
     except csv.Error as error:
         _refuse(name, f"not CSV: {error}")

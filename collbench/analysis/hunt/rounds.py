@@ -26,7 +26,10 @@ def rounds(n: int) -> list[Round]:
     rim = list(range(even - 1))
     turns = [
         [(rim[turn], even - 1)]
-        + [(rim[(turn + k) % (even - 1)], rim[(turn - k) % (even - 1)]) for k in range(1, even // 2)]
+        + [
+            (rim[(turn + k) % (even - 1)], rim[(turn - k) % (even - 1)])
+            for k in range(1, even // 2)
+        ]
         for turn in range(even - 1)
     ]
     # names that make the first turn the one across the halves; a rank too many sits out
@@ -146,4 +149,3 @@ def packed(pairs: Iterable[Pair]) -> list[Round]:
             turns.append(room := {})
         room |= {a: (a, b), b: (a, b)}
     return [tuple(dict.fromkeys(turn.values())) for turn in turns]
-

@@ -12,7 +12,7 @@ from statistics import median
 import numpy as np
 
 from collbench.analysis.hunt.fit import Cause, Fit, fit
-from collbench.analysis.hunt.places import Family, Place, Table, families
+from collbench.analysis.hunt.places import Family, Place, Table, directed_pairs, families
 from collbench.analysis.hunt.rounds import Pair
 from collbench.results.pairwise import MODES, Mode, PairSample, PairWorld
 
@@ -69,13 +69,15 @@ class Sharing:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Analysis:
     """Verdicts, worst first. suspects: pairs to measure again, as they may be slow. tested: the
-    places that were tested in all.
+    places that were tested in all. uneven: pairs (of one direction and mode) that are as slow as
+    one that might be named, if they were not so many.
     """
 
     verdicts: tuple[Verdict, ...] = ()
     sharing: tuple[Sharing, ...] = ()
     suspects: tuple[Pair, ...] = ()
     tested: int = 0
+    uneven: int = 0
 
     @property
     def is_clean(self) -> bool:
@@ -109,7 +111,10 @@ def analyse(samples: Iterable[PairSample], world: PairWorld) -> Analysis:
     >>> samples = [
     ...     PairSample(a=a, b=b, gbs=5.0 if a == 2 else 10.0) for a, b in pairs for _ in range(6)
     ... ]
-    >>> [(one.place.kind, one.place.key, one.place.flow) for one in analyse(samples, world).verdicts]
+    >>> [
+    ...     (one.place.kind, one.place.key, one.place.flow)
+    ...     for one in analyse(samples, world).verdicts
+    ... ]
     [('host', (2,), 'out')]
     """
     strata = _strata(samples, world)
@@ -117,7 +122,8 @@ def analyse(samples: Iterable[PairSample], world: PairWorld) -> Analysis:
     places = [families(table, world) for table in tables]
     tested = sum(len(one.starts) - 1 for found in places for one in found)
     fits = [
-        fit(table.slow, found, tested) for table, found in zip(tables, places, strict=True)
+        fit(table.slow, found, directed_pairs(table, world.n), tested)
+        for table, found in zip(tables, places, strict=True)
     ]
     verdicts = _merged(strata, tables, fits, world)
     sharing = _sharing(strata, world)
@@ -132,6 +138,7 @@ def analyse(samples: Iterable[PairSample], world: PairWorld) -> Analysis:
         sharing=tuple(sharing),
         suspects=tuple(dict.fromkeys(suspects)),
         tested=tested,
+        uneven=max((one.uneven for one in fits), default=0),
     )
 
 
@@ -197,7 +204,7 @@ def _effect(cause: Cause, table: Table, world: PairWorld) -> Effect:
             median(cause.residuals[place] for _, place in same)
             for _, same in groupby(sorted(partners), key=lambda item: item[0])
         ]
-        slow, of = sum(value > cause.effect / 2 for value in medians), len(medians)
+        slow, of = int(sum(value > cause.effect / 2 for value in medians)), len(medians)
     low, factor, high = (math.exp(value) for value in (cause.low, cause.effect, cause.high))
     return Effect(factor=factor, low=low, high=high, slow=slow, of=of)
 
@@ -207,9 +214,7 @@ def _partners(cause: Cause, table: Table, world: PairWorld) -> list[tuple[int, i
     group = world.host_numbers if cause.place.kind == "host" else range(world.n)
     own = cause.place.key[0]
     ends = zip(table.a[cause.samples], table.b[cause.samples], strict=True)
-    return [
-        (group[b] if group[a] == own else group[a], place) for place, (a, b) in enumerate(ends)
-    ]
+    return [(group[b] if group[a] == own else group[a], place) for place, (a, b) in enumerate(ends)]
 
 
 def _ranks(place: Place, world: PairWorld) -> list[int]:
@@ -282,9 +287,7 @@ def _loaded(alone: _Stratum, together: _Stratum) -> list[Sharing]:
     found = _of_load(base, seen)
     if found is None:
         return []
-    beyond = _of_load(
-        base, [value - share for value, share in zip(seen, explained, strict=True)]
-    )
+    beyond = _of_load(base, [value - share for value, share in zip(seen, explained, strict=True)])
     is_slow = beyond is not None and not together.is_inside
     return [
         Sharing(
@@ -307,7 +310,15 @@ def _of_load(alone: Sequence[float], together: Sequence[float]) -> Effect | None
     load = Family(
         "load", "both", numbers, np.zeros_like(numbers), np.array([0, len(numbers)]), lambda _: ()
     )
-    causes = fit(slow, [load]).causes
+    each = Family(
+        "pair",
+        "out",
+        np.arange(len(slow)),
+        np.arange(len(slow)),
+        np.arange(len(slow) + 1),
+        lambda _: (),
+    )
+    causes = fit(slow, [load], each).causes
     if not causes:
         return None
     cause = causes[0]

@@ -63,7 +63,13 @@ def verdict_lines(
             shown += _paragraph(text, more, columns, paint)
         else:
             shown += wrapped(f"{text}: {more[0]}", columns)
-    if analysis.is_clean:
+    if analysis.uneven:
+        shown += wrapped(
+            f"Uneven: {analysis.uneven} pairs are slow, which no host or rank explains, and too many"
+            " to name one. Repeat the hunt: what stays is a path.",
+            columns,
+        )
+    elif analysis.is_clean:
         shown += wrapped(f"Nothing is slow: {analysis.tested} places were tested.", columns)
     return shown
 
@@ -190,10 +196,7 @@ def _across(across: Bisection) -> str:
 
 
 def _heat(
-    samples: Sequence[PairSample],
-    world: PairWorld,
-    columns: int,
-    paint: Callable[[str, str], str],
+    samples: Sequence[PairSample], world: PairWorld, columns: int, paint: Callable[[str, str], str]
 ) -> list[str]:
     names, rates = matrix(samples, world)
     if not rates:
@@ -230,7 +233,8 @@ def _heat(
 
 
 def _short(name: str, width: int) -> str:
-    """The end of a name, which tells it from others."""
+    """The end of a name, which tells it from others; of `rank 3` the number."""
+    name = name.removeprefix("rank ")
     return name if len(name) <= width else name[-width:]
 
 
@@ -291,6 +295,7 @@ def as_json(
             }
             for one in analysis.verdicts
         ],
+        "uneven": analysis.uneven,
         "sharing": [asdict(one) for one in analysis.sharing],
         "suspects": analysis.suspects,
         "samples": [asdict(one) for one in samples],
