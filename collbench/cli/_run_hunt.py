@@ -2,7 +2,7 @@
 
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -68,7 +68,7 @@ class _Hunt:
                         left.discard((min(sample.a, sample.b), max(sample.a, sample.b)))
                 self.missed += len(left)
 
-    def _samples(self, turn: Round, mode: Mode, until: float) -> Iterator[PairSample]:
+    def _samples(self, turn: Round, mode: Mode, until: float) -> Generator[PairSample, None, None]:
         for part in [turn] if mode == "together" else [(pair,) for pair in turn]:
             if time.monotonic() >= until and self.samples:
                 return
@@ -115,7 +115,7 @@ def _drive(options: Options, group: Group, backend: str, ranks: int) -> int:
     with ExitStack() as stack:
         pairs = stack.enter_context(Pairs(group, ranks, settings))
         world = pairs.world
-        write = stack.enter_context(_writer(options["csv"], world))
+        write = stack.enter_context(_SampleWriter(options["csv"], world))
         is_small = world.n <= _SMALL
         modes = MODES if is_small else ("together",)
         if options["is_alone"] is not None:
@@ -167,7 +167,7 @@ def _wanted(analysis: Analysis, world: PairWorld) -> list[Pair]:
     return list(dict.fromkeys([*missing, *squares(analysis.suspects, world, bad)]))
 
 
-class _writer:
+class _SampleWriter:
     """Writes samples to a file or to stdout, a line each, as they are made."""
 
     def __init__(self, file: str | None, world: PairWorld) -> None:
@@ -217,7 +217,8 @@ def _show(
     if wrong:
         one = wrong[0]
         remark(
-            f"{len(wrong)} measurements failed, the first of ranks {one.a} and {one.b}: {one.reason}"
+            f"{len(wrong)} measurements failed, the first of ranks {one.a} and {one.b}:"
+            f" {one.reason}"
         )
     if not options["files"]:
         remark(

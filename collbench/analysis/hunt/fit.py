@@ -164,7 +164,7 @@ def _candidates(slow: Floats, family: Family, tested: int) -> list[_Found]:
     inside, outside = _medians(values, family), np.full(len(sizes), np.median(slow))
     large = np.flatnonzero(sizes > _LARGE * len(slow))
     for group in large:
-        others = np.delete(slow, family.samples(group))
+        others = np.delete(slow, family.samples(int(group)))
         outside[group] = np.median(others) if len(others) else math.inf
     effects = inside - outside
     with np.errstate(invalid="ignore"):  # of a place that has all samples

@@ -1,4 +1,4 @@
-"""Where a slowness can be: hosts, ranks, rails, paths and pairs, and which samples each would slow."""
+"""Where a slowness can be (hosts, ranks, rails, paths, pairs), and which samples it would slow."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass

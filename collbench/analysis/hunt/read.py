@@ -7,7 +7,7 @@ direction was measured in both at once, as an allreduce of two ranks is.
 import csv
 import math
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NoReturn

@@ -65,8 +65,8 @@ def verdict_lines(
             shown += wrapped(f"{text}: {more[0]}", columns)
     if analysis.uneven:
         shown += wrapped(
-            f"Uneven: {analysis.uneven} pairs are slow, which no host or rank explains, and too many"
-            " to name one. Repeat the hunt: what stays is a path.",
+            f"Uneven: {analysis.uneven} pairs are slow, which no host or rank explains, and too"
+            " many to name one. Repeat the hunt: what stays is a path.",
             columns,
         )
     elif analysis.is_clean:
@@ -204,7 +204,7 @@ def _heat(
     middle = median(rates.values())
     lead = max(map(len, names))
     cells = {key: format_rate(rate) for key, rate in rates.items()}
-    width = max(max(map(len, cells.values())), 4) + 1
+    width = max(4, *map(len, cells.values())) + 1
     what = "Rows send, columns receive"
     if lead + len(names) * width <= columns:
         shown = [f"{what}, GB/s (median {format_rate(middle)}):"]
