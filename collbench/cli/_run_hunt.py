@@ -35,8 +35,8 @@ from collbench.util.errors import UnavailableError, UsageError
 from collbench.util.units import format_duration
 
 _SMALL = 16  # ranks, up to which all pairs are measured, in both modes
-_FEW = 8  # ranks, whose pairs need more repeats to tell anything
-_REPEATS, _REPEATS_OF_FEW = 3, 5
+_REPEATS = 3
+_REPEATS_OF_FEW = ((3, 12), (8, 5))  # up to so many ranks, whose few pairs need more to tell
 _FIRST_SHARE = 0.75  # of the budget: the rest is for what the verdicts miss
 _TURNS_OF_MISSING = 3
 
@@ -125,7 +125,7 @@ def _drive(options: Options, group: Group, backend: str, ranks: int) -> int:
         turns = planned(world, choice, rails=options["rails"])
         if not any(turns):
             raise UnavailableError("no pair of ranks to measure", "start more ranks, or more hosts")
-        repeats = _REPEATS_OF_FEW if world.n <= _FEW else _REPEATS
+        repeats = next((of for most, of in _REPEATS_OF_FEW if world.n <= most), _REPEATS)
         for _ in range(repeats):
             hunt.measure(turns, modes, start + _FIRST_SHARE * options["budget"])
         analysis = analyse(hunt.samples, world)

@@ -92,7 +92,7 @@ def fit(slow: Floats, families: Sequence[Family], pairs: Family, tested: int = 0
     while True:
         ready = [one for family in families for one in _candidates(rest, family, tested)]
         sure = sorted((one for one in ready if one.is_sure), key=lambda one: -one.gain)
-        medians = _medians(rest[pairs.members], pairs) if sure else rest
+        medians = _medians(rest[pairs.members], pairs) if ready else rest
         best = next(
             (one for one in sure if _is_exceptional(rest, medians, one, pairs, tested)), None
         )
@@ -114,7 +114,7 @@ def fit(slow: Floats, families: Sequence[Family], pairs: Family, tested: int = 0
         tuple(causes),
         tuple(_cause(rest, one, families) for one in sorted(suspects, key=lambda one: one.chance)),
         rest,
-        max((_as_slow(rest, medians, one, pairs) for one in sure), default=0),
+        max((_as_slow(rest, medians, one, pairs) for one in ready), default=0),
     )
 
 

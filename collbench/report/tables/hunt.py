@@ -63,7 +63,7 @@ def verdict_lines(
             shown += _paragraph(text, more, columns, paint)
         else:
             shown += wrapped(f"{text}: {more[0]}", columns)
-    if analysis.uneven:
+    if analysis.uneven > 1:
         shown += wrapped(
             f"Uneven: {analysis.uneven} pairs are slow, which no host or rank explains, and too"
             " many to name one. Repeat the hunt: what stays is a path.",
