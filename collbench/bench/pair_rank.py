@@ -76,7 +76,7 @@ class PairRank(Rank):
         out, into = self._out if sends else None, self._into if receives else None
         wrong, expected = 0, content(peer, job.size_bytes)
         self._head(0, is_last=True)
-        self.link.exchange(peer, out, into, job.deadline_s)
+        self._exchange(peer, out, into, job.deadline_s)
         if receives:
             wrong += self._wrong(expected, 0)
             self._into[:] = _POISON
@@ -88,7 +88,7 @@ class PairRank(Rank):
             if is_first:
                 is_last = time.perf_counter() - start >= job.window_s and number > 1
             self._head(number, is_last=is_last)
-            self.link.exchange(peer, out, into, job.deadline_s)
+            self._exchange(peer, out, into, job.deadline_s)
             if receives:
                 seen, said = self._into[:HEADER_BYTES].view(np.int64)
                 wrong += int(seen != number)
@@ -98,6 +98,12 @@ class PairRank(Rank):
         if receives:
             wrong += self._wrong(expected, number)
         return PairTime(seconds=seconds, messages=number, wrong=wrong)
+
+    def _exchange(
+        self, peer: int, out: "Array | None", into: "Array | None", deadline_s: float
+    ) -> None:
+        """Send a message, receive one, or both."""
+        self.link.exchange(peer, out, into, deadline_s)
 
     def _fit(self, size_bytes: int) -> None:
         """Make the buffers of a size: a header, and as many bytes."""

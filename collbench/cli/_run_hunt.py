@@ -11,15 +11,17 @@ from typing import IO
 from collbench.analysis.hunt.read import read
 from collbench.analysis.hunt.rounds import Pair, Round, packed, planned, squares
 from collbench.analysis.hunt.verdicts import Analysis, analyse
+from collbench.backends.gpu.session import why_no_gpus
 from collbench.bench.pairwise import SIZES, Pairs, PairSettings
 from collbench.cli._files import check_writable, named_in_errors, write_document
 from collbench.cli._options import is_coloured, remark, width
 from collbench.cli._rank0 import drive_on_rank0, group_here
 from collbench.cli._rules import Options
 from collbench.cli._screen import document_on_stdout, say
+from collbench.device.card import device_count
 from collbench.launch.group import Group
 from collbench.launch.launcher import launcher
-from collbench.machine.host import usable_cores
+from collbench.machine.host import has_nvidia_gpus, usable_cores
 from collbench.report.colors import painted
 from collbench.report.tables.hunt import as_json, lines
 from collbench.results.pairwise import (
@@ -35,6 +37,7 @@ from collbench.util.errors import UnavailableError, UsageError
 from collbench.util.units import format_duration
 
 _SMALL = 16  # ranks, up to which all pairs are measured, in both modes
+_LEAST_CORES, _MOST_CORES = 3, 8  # ranks on CPUs without a launcher, by default
 _REPEATS = 3
 _REPEATS_OF_FEW = ((3, 12), (8, 5))  # up to so many ranks, whose few pairs need more to tell
 _FIRST_SHARE = 0.75  # of the budget: the rest is for what the verdicts miss
@@ -90,12 +93,23 @@ def run_hunt(options: Options) -> int:
 
 
 def _ranks(options: Options) -> tuple[str, int]:
-    """The backend, and the number of ranks without a launcher."""
-    backend = options["backend"] or "cpu"
-    under = launcher()
+    """The backend, and the number of ranks. Raises UnavailableError."""
+    wanted, ranks, under = options["backend"], options["ranks"], launcher()
+    gpus = device_count() if wanted != "cpu" and has_nvidia_gpus() else 0
+    if wanted == "cuda" and (why := why_no_gpus()):
+        raise UnavailableError(f"--backend cuda: {why}", "leave it out to measure CPUs")
     if under is not None:
-        return backend, options["ranks"] or under.size
-    return backend, options["ranks"] or min(max(usable_cores(), 3), 8)
+        backend = wanted or ("cuda" if gpus >= max(under.local_size, 1) else "cpu")
+        return backend, ranks or under.size
+    backend = wanted or ("cuda" if gpus > 1 else "cpu")
+    if backend == "cpu":
+        return backend, ranks or min(max(usable_cores(), _LEAST_CORES), _MOST_CORES)
+    if (ranks or gpus) > gpus or gpus < 2:
+        raise UnavailableError(
+            f"{ranks or 2} ranks need as many GPUs, and CUDA shows {gpus}",
+            "give fewer --ranks, or --backend cpu",
+        )
+    return backend, ranks or gpus
 
 
 def _read_and_judge(options: Options) -> int:
@@ -113,7 +127,7 @@ def _drive(options: Options, group: Group, backend: str, ranks: int) -> int:
         size_bytes=options["size"] or SIZES[backend], timeout_s=options["timeout"] or 10.0
     )
     with ExitStack() as stack:
-        pairs = stack.enter_context(Pairs(group, ranks, settings))
+        pairs = stack.enter_context(Pairs(group, ranks, backend, settings))
         world = pairs.world
         write = stack.enter_context(_SampleWriter(options["csv"], world))
         is_small = world.n <= _SMALL

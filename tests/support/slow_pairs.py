@@ -30,8 +30,8 @@ def draw(
         pairs = pairs[host[pairs[:, 0]] != host[pairs[:, 1]]]
     pairs = np.repeat(np.concatenate((pairs, pairs[:, ::-1])), repeats, axis=0)
     noise = rng.normal(0, spread, len(pairs))
-    noise += (rng.random(len(pairs)) < WILD) * math.log(WILD_FACTOR) * rng.choice(
-        [-1, 1], len(pairs)
+    noise += (
+        (rng.random(len(pairs)) < WILD) * math.log(WILD_FACTOR) * rng.choice([-1, 1], len(pairs))
     )
     return Table(pairs[:, 0].copy(), pairs[:, 1].copy(), noise)
 
