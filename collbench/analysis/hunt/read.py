@@ -22,6 +22,8 @@ from collbench.util.units import parse_whole
 NAMES: Mapping[str, tuple[str, ...]] = {
     "host_a": ("host_a", "node_a", "src", "source", "a"),
     "host_b": ("host_b", "node_b", "dst", "destination", "b"),
+    "rank_a": ("rank_a",),
+    "rank_b": ("rank_b",),
     "local_a": ("local_a", "gpu_a", "rail_a"),
     "local_b": ("local_b", "gpu_b", "rail_b"),
     "gbs": ("gbs", "busbw", "busbw_gbs", "bandwidth_gbs"),
@@ -52,6 +54,12 @@ class _Line:
     a: _End
     b: _End
     sample: PairSample  # of ranks that have no number yet
+    rank_a: int = 0  # their numbers in the file, if it has some
+    rank_b: int = 0
+
+    @property
+    def ranks(self) -> tuple[tuple[_End, int], tuple[_End, int]]:
+        return (self.a, self.rank_a), (self.b, self.rank_b)
 
 
 def read(files: Sequence[Path]) -> tuple[PairWorld, list[PairSample]]:
@@ -59,22 +67,23 @@ def read(files: Sequence[Path]) -> tuple[PairWorld, list[PairSample]]:
     lines = [line for file in files for line in _lines(file)]
     if not lines:
         _refuse(str(files[0]), "no rate of any pair")
-    ends = {end: None for line in lines for end in (line.a, line.b)}
-    hosts = {end.host: None for end in ends}
-    in_order = (
-        [
-            end
-            for host in hosts
-            for end in sorted((end for end in ends if end.host == host), key=lambda end: end.local)
-        ]
-        if len(hosts) < len(ends)
-        else list(ends)
-    )
-    number = {end: place for place, end in enumerate(in_order)}
-    if len(number) > _MOST_RANKS:
+    rank_of = {end: rank for line in lines for end, rank in line.ranks}
+    in_order = sorted(rank_of, key=lambda end: (rank_of[end], _natural(end.host), end.local))
+    if len(in_order) > _MOST_RANKS:
         _refuse(str(files[0]), f"more than {_MOST_RANKS} ranks")
+    number = {end: place for place, end in enumerate(in_order)}
     world = PairWorld(tuple(end.host for end in in_order), tuple(end.local for end in in_order))
     return world, [_numbered(line, number) for line in lines]
+
+
+def _natural(name: str) -> list[tuple[int, str]]:
+    """Sorts node2 before node10.
+
+    >>> sorted(["node10", "node2"], key=_natural)
+    ['node2', 'node10']
+    """
+    parts = re.split(r"([0-9]{1,18})", name)
+    return [(int(part) if place % 2 else 0, part) for place, part in enumerate(parts)]
 
 
 def _numbered(line: _Line, number: Mapping[_End, int]) -> PairSample:
@@ -167,7 +176,10 @@ def _of_fields(fields: Mapping[str, str], where: str) -> _Line:
         size_bytes=_whole(fields.get("size_bytes", ""), where, 0),
         reason=fields.get("reason", "") if status == "ok" else fields.get("reason") or status,
     )
-    return _Line(b, a, sample) if direction == "b->a" else _Line(a, b, sample)
+    ranks = [_whole(fields.get(f"rank_{end}", ""), where, 0) for end in "ab"]
+    if direction == "b->a":
+        return _Line(b, a, sample, *reversed(ranks))
+    return _Line(a, b, sample, *ranks)
 
 
 def _rate(text: str, where: str) -> float:
