@@ -72,7 +72,7 @@ def _again(group: Group, case: Case, plan: Plan, found: Blame) -> Confirmation:
         delays = [0.0 if rank == root.a else found.excess_s[root] for rank in range(ranks)]
         return Confirmation(
             changed=f"when the others enter as much later as rank {root.a} did",
-            seconds=_traced(group, plan, delays).seconds,
+            found=_traced(group, plan, delays),
         )
     order = _order_without(root, ranks) if root.kind == "link" else ()
     if not order:
@@ -85,7 +85,7 @@ def _again(group: Group, case: Case, plan: Plan, found: Blame) -> Confirmation:
     other = _plan(group, case, order)
     return Confirmation(
         changed=f"by a ring in the order {', '.join(map(str, order))}, which has no such link",
-        seconds=_traced(group, other, [0.0] * ranks).seconds,
+        found=_traced(group, other, [0.0] * ranks),
     )
 
 

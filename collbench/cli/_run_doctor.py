@@ -114,7 +114,11 @@ def _drive(hosts: Sequence[Recording], options: Options, fail_on: str, group: Gr
     started = time.monotonic()
     only = options.get("only") or identifiers()
     is_static = bool(options.get("quick") or options.get("recording") or options.get("is_list"))
-    evidence = Evidence(hosts=tuple(hosts), missing=_missing(options))
+    evidence = Evidence(
+        hosts=tuple(hosts),
+        missing=_missing(options),
+        will_measure=bool(options.get("is_list") and not options.get("quick")),
+    )
     if not is_static:
         evidence = _under_load(evidence, group, settings_of(options), options)
     runs = [

@@ -57,7 +57,7 @@ from collbench.backends.cpu.layout import (
     shared_bytes,
 )
 from collbench.backends.cpu.lines import Binder, refuse_repeats
-from collbench.backends.cpu.traced import traced_launch
+from collbench.backends.cpu.traced import clock_offset_s, traced_launch
 from collbench.backends.net.proxy import Proxy, data_comm_of, ends
 from collbench.launch.group import Group, RankContext, WorkerGroup
 from collbench.launch.launcher import INSTALL_HINT, described_library, find_mpirun
@@ -389,12 +389,17 @@ class CpuRank(CpuTimedRank[str]):
         loaded = self.loaded[digest, True]
         self._clear(loaded, launches, deadline_s)
         prepare_buffers(loaded.plan.problem, self.rank, *self._buffers(loaded, 0), 0)
+        offset_s = (
+            clock_offset_s(self.data_comm.comm, self.rank, self.n, deadline_s)
+            if self.data_comm is not None and loaded.plan.domains
+            else 0.0
+        )
         traces = []
         for _ in range(launches):
             self._barrier(loaded, deadline_s)
             if delays_s[self.rank]:
                 time.sleep(delays_s[self.rank])
-            traces.append(traced_launch(loaded.runner, loaded.programs[0], deadline_s))
+            traces.append(traced_launch(loaded.runner, loaded.programs[0], deadline_s, offset_s))
         self._barrier(loaded, deadline_s)
         return traces, self._compare(loaded, range(1))
 

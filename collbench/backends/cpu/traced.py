@@ -1,20 +1,32 @@
 """Launches whose every action is stamped. Those that are timed have no stamps, and are faster."""
 
+import struct
 import time
 from collections.abc import Sequence
 
 from collbench.backends.cpu.flags import LINE_WORDS, YIELDS_A_LOOK
 from collbench.backends.cpu.interpreter import Bound, FlagTarget, Runner
+from collbench.launch.mpi_types import Comm, Request
 from collbench.results.stamps import Hand, RankTrace, Stamp
 from collbench.util.errors import HangError
 
+_EXCHANGES = 16
+_WORD = 8
+_CLOCK_TAG = 32_000  # beyond those of messages of a plan, within what every MPI has
 
-def traced_launch(runner: Runner, programs: Sequence[Sequence[Bound]], limit_s: float) -> RankTrace:
+
+def traced_launch(
+    runner: Runner, programs: Sequence[Sequence[Bound]], limit_s: float, offset_s: float
+) -> RankTrace:
     """One launch as Runner.launch makes it, of a protocol whose flags are apart from the data.
-    Raises HangError.
+    offset_s: from this rank's clock to that of rank 0. Raises HangError.
     """
+
+    def now() -> float:
+        return time.monotonic() + offset_s
+
     flags, launches = runner.flags, runner.launches
-    entered = time.monotonic()
+    entered = now()
     began = [entered] * len(programs)
     missing: list[FlagTarget | None] = [None] * len(programs)
     positions = [0] * len(programs)
@@ -37,12 +49,12 @@ def traced_launch(runner: Runner, programs: Sequence[Sequence[Bound]], limit_s: 
                 if late is not None:
                     missing[index] = late
                     break
-                ready = time.monotonic()
+                ready = now()
                 for function, args in calls:
                     function(*args)
                 for word, per_launch, offset in posts:
                     flags[word] = per_launch * launches + offset
-                done = time.monotonic()
+                done = now()
                 stamps.append(
                     Stamp(
                         track=index,
@@ -61,10 +73,41 @@ def traced_launch(runner: Runner, programs: Sequence[Sequence[Bound]], limit_s: 
             runner.turn()
         if polls > runner.polls:
             runner.offer_core()
-            if polls % YIELDS_A_LOOK == 0 and (time.monotonic() > deadline or runner.is_aborted()):
+            if polls % YIELDS_A_LOOK == 0 and (now() > deadline or runner.is_aborted()):
                 raise HangError("a rank gave up waiting in a traced launch")
     runner.launches += 1
     return RankTrace(entered_s=entered, stamps=tuple(stamps))
+
+
+def clock_offset_s(comm: Comm, rank: int, n: int, limit_s: float) -> float:
+    """From this rank's clock to that of rank 0, by the fastest of some exchanges with it: right to
+    half of their time. All ranks call it. Raises HangError.
+    """
+    if rank == 0:
+        for peer in range(1, n):
+            for _ in range(_EXCHANGES):
+                _finish(comm.Irecv(bytearray(_WORD), peer, _CLOCK_TAG), peer, limit_s)
+                told = struct.pack("d", time.monotonic())
+                _finish(comm.Isend(told, peer, _CLOCK_TAG), peer, limit_s)
+        return 0.0
+    offsets: list[tuple[float, float]] = []
+    for _ in range(_EXCHANGES):
+        word = bytearray(_WORD)
+        start = time.monotonic()
+        _finish(comm.Isend(bytes(_WORD), 0, _CLOCK_TAG), 0, limit_s)
+        _finish(comm.Irecv(word, 0, _CLOCK_TAG), 0, limit_s)
+        end = time.monotonic()
+        (there,) = struct.unpack("d", word)
+        offsets.append((end - start, there - (start + end) / 2))
+    _, offset_s = min(offsets)
+    return offset_s
+
+
+def _finish(request: Request, peer: int, limit_s: float) -> None:
+    until = time.monotonic() + limit_s
+    while not request.Test():
+        if time.monotonic() > until:
+            raise HangError(f"rank {peer} did not tell its clock")
 
 
 def _hand(runner: Runner, target: FlagTarget | None) -> Hand | None:

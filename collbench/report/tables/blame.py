@@ -16,19 +16,46 @@ _MOST_RANKS = 16  # of the matrix
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Confirmation:
-    """A second run without the cause. changed: what was different, in words; seconds: of a launch
-    then; None if nothing could be changed, for the reason.
+    """A second run without the cause. changed: what was different, in words; found: what it shows,
+    None if nothing could be changed, for the reason.
     """
 
     changed: str
-    seconds: float | None = None
+    found: Blame | None = None
     reason: str = ""
 
-    def is_met(self, found: Blame) -> bool:
-        """Whether at least half of the excess went with the cause."""
-        if self.seconds is None or found.root is None:
+    def is_met(self, first: Blame) -> bool:
+        """Whether the cause is real: at least half of the excess went with it, or it stayed with
+        one of the two ranks of a link.
+        """
+        return self._has_healed(first) or bool(self._rank_that_kept_it(first))
+
+    def _has_healed(self, first: Blame) -> bool:
+        if self.found is None or first.root is None:
             return False
-        return found.seconds - self.seconds >= found.excess_s[found.root] / 2
+        return first.seconds - self.found.seconds >= first.excess_s[first.root] / 2
+
+    def _rank_that_kept_it(self, first: Blame) -> str:
+        """Who sends or receives slowly over another link, too."""
+        again = self.found.root if self.found is not None else None
+        if first.root is None or again is None or {first.root.kind, again.kind} != {"link"}:
+            return ""
+        if again.a == first.root.a:
+            return f"rank {again.a} sends slowly to rank {again.b}, too"
+        return f"rank {again.b} receives slowly from rank {again.a}, too" * (
+            again.b == first.root.b
+        )
+
+    def text(self, first: Blame) -> str:
+        """What the second run says."""
+        if self.found is None:
+            return f"Not confirmed: {self.reason or 'nothing was run again'}."
+        took = f"{self.changed}, a launch takes {_us(self.found.seconds)} us"
+        if self._has_healed(first):
+            return f"Confirmed: {took}."
+        if kept := self._rank_that_kept_it(first):
+            return f"Confirmed, and it is the rank: {took}, and {kept}."
+        return f"Not confirmed, so it is chance or the way that launches begin: {took}."
 
 
 def lines(found: Blame, ranks: int) -> list[str]:
@@ -65,14 +92,7 @@ def verdict(found: Blame, second: Confirmation | None) -> str:
         f"{str(found.root)[:1].upper()}{str(found.root)[1:]}: {_us(excess)} us more than others, of"
         f" a launch of {_us(found.seconds)} us."
     )
-    if second is None or second.seconds is None:
-        return f"{text} Not confirmed: {second.reason if second else 'nothing was run again'}."
-    if second.is_met(found):
-        return f"{text} Confirmed: {second.changed}, a launch takes {_us(second.seconds)} us."
-    return (
-        f"{text} Not confirmed, so it is chance or the way that launches begin: {second.changed}, a"
-        f" launch takes {_us(second.seconds)} us."
-    )
+    return f"{text} {second.text(found) if second is not None else ''}".rstrip()
 
 
 def as_json(found: Blame, second: Confirmation | None) -> str:
