@@ -12,6 +12,7 @@ from tests.checks.plants.error_counters import with_interface_errors, with_port_
 from tests.checks.plants.fabric import tray
 from tests.checks.plants.gpu_modes import with_all
 from tests.checks.plants.hosts_differ import hosts
+from tests.checks.plants.nic_state import swapped
 from tests.checks.plants.nvlinks import with_links, without_links
 from tests.support.evidence import (
     GIB,
@@ -25,6 +26,7 @@ from tests.support.evidence import (
 )
 
 HGX = machine("hgx_h100")
+NICS = {nic.address for nic in HGX.nics[:2]}
 
 
 def found(wanted: Evidence) -> list[str]:
@@ -112,7 +114,19 @@ def cards_of_twelve_links() -> Recording:
             "an idle GPU beside the load",
             under_load(HGX, loaded=lambda one: with_gpu(one, 3, throttle_bits=1, sm_mhz=345)),
         ),
-        ("low clocks at rest", evidence(with_all(HGX, sm_mhz=345, throttle_bits=0x1))),
+        (
+            "an H200 at rest",
+            evidence(
+                with_all(
+                    machine("h200_vm"),
+                    sm_mhz=345,
+                    throttle_bits=0x1,
+                    virtualization=1,
+                    power_mw=76_782,
+                    counters={"pcie_count_bad_tlp": 5, "pcie_count_naks_sent": 3},
+                )
+            ),
+        ),
         ("a rack without a fabric manager", evidence(tray("tray1"), tray("tray2"))),
         (
             "a virtual machine without one",
@@ -148,3 +162,12 @@ def cards_of_twelve_links() -> Recording:
 )
 def test_what_looks_odd_and_is_right(name: str, wanted: Evidence) -> None:
     assert not found(wanted)
+
+
+def test_a_numa_node_that_is_unknown_is_no_other_one() -> None:
+    """GPUs that no source places are drawn at the first node, and their NICs are at the second."""
+    pci = tuple(
+        one if one.address in NICS else replace(one, numa_node=-1) for one in swapped(HGX).pci
+    )
+    gpus = tuple(replace(one, cpu_affinity=None) for one in HGX.gpus)
+    assert not list(find(evidence(replace(swapped(HGX), pci=pci, gpus=gpus)), ["nic-state"]))
