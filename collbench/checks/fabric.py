@@ -104,17 +104,13 @@ def _faults(fabric: Fabric) -> Iterable[tuple[str, Severity]]:
 
 def _cliques(evidence: Evidence, host: Recording) -> Iterable[Finding]:
     """GPUs of one host that cannot reach each other."""
-    cliques = {
-        gpu.index: (gpu.fabric.cluster, gpu.fabric.clique)
-        for gpu in usable(host)
-        if gpu.fabric is not None and gpu.fabric.state == _COMPLETED
-    }
+    cliques = {gpu.index: _place(gpu.fabric) for gpu in usable(host)}
     found = difference(cliques)
     for (cluster, clique), gpus in found.odd.items() if found is not None else ():
         yield Finding(
             check="fabric",
             subject=evidence.on(numbered("GPU", gpus), host),
-            seen=f"in clique {clique} of cluster {(cluster or '')[:8]}, where other GPUs of this"
+            seen=f"in clique {clique} of cluster {cluster[:8]}, where other GPUs of this"
             " host are elsewhere",
             why="GPUs reach each other by NVLink within one cluster and clique alone.",
             change="nvidia-smi -q (Fabric); set up one partition for GPUs that work together",
@@ -187,15 +183,22 @@ def _hosts(evidence: Evidence) -> Iterable[Finding]:
             )
 
 
+def _place(fabric: Fabric | None) -> tuple[str, int] | None:
+    """Cluster and clique of a GPU that is registered, if both are known."""
+    if fabric is None or fabric.state != _COMPLETED:
+        return None
+    if fabric.cluster is None or fabric.clique is None:
+        return None
+    return fabric.cluster, fabric.clique
+
+
 def _key(host: Recording) -> tuple[str, int] | None:
-    """The cluster and the clique of all GPUs of a host, if they have one."""
-    keys = {
-        (gpu.fabric.cluster or "", gpu.fabric.clique or 0)
-        for gpu in usable(host)
-        if gpu.fabric is not None and gpu.fabric.state == _COMPLETED
-    }
-    key = keys.pop() if len(keys) == 1 else ("", 0)
-    return key if key[0].strip("0") else None
+    """The cluster and the clique that all GPUs of a host have; None if they differ, or without
+    a cluster.
+    """
+    places = {_place(gpu.fabric) for gpu in usable(host)}
+    place = places.pop() if len(places) == 1 else None
+    return place if place is not None and place[0].strip("0") else None
 
 
 def experiment(finding: Finding, evidence: Evidence) -> Experiment | str:

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from collbench.checks._siblings import numbered, usable
+from collbench.checks._siblings import bridges_above, numbered, usable
 from collbench.doctor.evidence import Evidence, Need
 from collbench.doctor.experiment import Experiment
 from collbench.doctor.finding import Finding
@@ -61,6 +61,8 @@ def _far(evidence: Evidence, number: int) -> Iterable[Finding]:
     for rail in served:
         gpu, nic = topology.by_id[rail.gpu], topology.by_id[rail.nic]
         is_able = nic.fact("rdma") == "yes" and "GeForce" not in gpu.name
+        if None in (bridges_above(host, gpu.address), bridges_above(host, nic.address)):
+            continue  # drawn somewhere, as their place is unknown
         if is_able and (found := rdma(topology, gpu, nic)).direct == "through the CPU":
             by_way.setdefault(found.why, []).append(int(gpu.fact("nvml")))
     for why, numbers in by_way.items():

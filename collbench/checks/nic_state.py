@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterable, Mapping
 
-from collbench.checks._siblings import numbered
+from collbench.checks._siblings import bridges_above, numbered
 from collbench.doctor.evidence import Evidence, Need
 from collbench.doctor.experiment import Experiment
 from collbench.doctor.finding import Finding, Severity
@@ -177,9 +177,11 @@ def _sockets(evidence: Evidence, number: int) -> Iterable[Finding]:
     topology, served = evidence.rails[number]
     by_nic: dict[str, list[int]] = {}
     for rail in served:
-        nic = topology.by_id[rail.nic]
+        gpu, nic = topology.by_id[rail.gpu], topology.by_id[rail.nic]
+        if None in (_numa(host, gpu.address), _numa(host, nic.address)):
+            continue  # drawn somewhere, as their place is unknown
         if rail.way.kind == "SYS" and nic.fact("rdma") == "yes":
-            by_nic.setdefault(nic.name, []).append(int(topology.by_id[rail.gpu].fact("nvml")))
+            by_nic.setdefault(nic.name, []).append(int(gpu.fact("nvml")))
     count = len({nic.address for nic in host.nics if nic.is_rdma and not nic.is_virtual})
     for name, gpus in by_nic.items():
         yield Finding(
@@ -191,6 +193,14 @@ def _sockets(evidence: Evidence, number: int) -> Iterable[Finding]:
             change="place a NIC on each socket, below the switches of its GPUs",
             severity="risk" if count > 1 else "remark",
         )
+
+
+def _numa(host: Recording, address: str) -> int | None:
+    """The NUMA node of a PCI function, or of the nearest bridge above it that has one."""
+    own = [one for one in host.pci if one.address == address]
+    above = own + (bridges_above(host, address) or [])[::-1]
+    nodes = (one.numa_node for one in above)
+    return next((node for node in nodes if node is not None and node >= 0), None)
 
 
 def experiment(finding: Finding, evidence: Evidence) -> Experiment | str:

@@ -138,10 +138,12 @@ def _codes(pairs: Iterable[PairRecord]) -> str:
 
 def _suspects(host: Recording, pairs: Mapping[tuple[int, int], PairRecord]) -> str:
     """What is known to be in the way."""
+    if any(_status(pair) == _REGISTRY for pair in pairs.values()):
+        return ""  # which says it all
     suspects = []
     if host.rdma.iommu == "translated":
         suspects.append("an IOMMU that translates")
-    if all(pair.ancestor == _SOCKETS for pair in pairs.values()):
+    if _are_sockets_between(pairs):
         suspects.append("the link between sockets")
     if host.processor.has_hypervisor:
         suspects.append("a virtual machine")
@@ -154,6 +156,10 @@ def _suspects(host: Recording, pairs: Mapping[tuple[int, int], PairRecord]) -> s
     return f"; in the way may be {named(suspects)}" if suspects else ""
 
 
+def _are_sockets_between(pairs: Mapping[tuple[int, int], PairRecord]) -> bool:
+    return all(pair.ancestor == _SOCKETS for pair in pairs.values())
+
+
 def _change(host: Recording, pairs: Mapping[tuple[int, int], PairRecord]) -> str:
     if any(_status(pair) == _REGISTRY for pair in pairs.values()):
         return "remove RegistryDwords from the options of the module nvidia (/etc/modprobe.d)"
@@ -161,7 +167,9 @@ def _change(host: Recording, pairs: Mapping[tuple[int, int], PairRecord]) -> str
         return "ask the provider of the virtual machine: its host decides"
     if host.rdma.iommu == "translated":
         return "iommu=pt in the kernel's command line, and ACS off in the bridges (BIOS, setpci)"
-    return "ACS off in the bridges (BIOS, setpci), or other slots: below one switch or socket"
+    if _are_sockets_between(pairs):
+        return "place GPUs that work together below one socket"
+    return "ACS off in the bridges (BIOS, setpci), or other slots: below one switch"
 
 
 def experiment(finding: Finding, evidence: Evidence) -> Experiment | str:

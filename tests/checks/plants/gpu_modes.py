@@ -4,7 +4,7 @@ from collbench.machine.discovery import Recording
 from tests.support.evidence import Plant, evidence, machine, with_gpu, with_ranks
 
 
-def with_all(recording: Recording, **values: int | str) -> Recording:
+def with_all(recording: Recording, **values: object) -> Recording:
     """A recording with values of all GPUs changed."""
     for index in range(len(recording.gpus)):
         recording = with_gpu(recording, index, **values)
