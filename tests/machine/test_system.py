@@ -16,7 +16,7 @@ def test_cores_that_are_used_are_named(tmp_path: Path, monkeypatch: pytest.Monke
     after = "cpu0 0 0 0 8 12 0 0 0 0 0\ncpu1 16 0 6 5 0 0 0 0 0 0\ncpu2 4 0 0 49 0 0 0 0 0 0\n"
     (tmp_path / "proc").mkdir()
     (tmp_path / "proc/stat").write_text(before)
-    monkeypatch.setattr(_system.time, "sleep", lambda _: (tmp_path / "proc/stat").write_text(after))
+    monkeypatch.setattr(time, "sleep", lambda _: (tmp_path / "proc/stat").write_text(after))
     times = itertools.count(step=0.1)
     monkeypatch.setattr(time, "monotonic", lambda: next(times))
     found = _system.system(tmp_path)
