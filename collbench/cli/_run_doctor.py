@@ -23,7 +23,14 @@ from collbench.launch.launcher import launcher
 from collbench.machine.discovery import gather, loads, record
 from collbench.machine.discovery.recording import Recording
 from collbench.machine.formats import text_of
-from collbench.report.tables.doctor import CheckRun, as_json, finding_lines, runs_table, summary
+from collbench.report.tables.doctor import (
+    CheckRun,
+    as_json,
+    finding_lines,
+    mark,
+    runs_table,
+    summary,
+)
 from collbench.report.tables.text import wrapped
 from collbench.util.errors import UnavailableError, UsageError
 from collbench.util.units import format_duration
@@ -179,7 +186,7 @@ def _fails(findings: Sequence[Finding], fail_on: str) -> bool:
     if fail_on == "never":
         return False
     if fail_on == "risk":
-        return any(one.severity != "remark" and (one.is_cost or not one.costs) for one in findings)
+        return any(one.is_cost or mark(one) == "RISK" for one in findings)
     least = float(fail_on.partition(":")[2].rstrip("%") or 0)
     return any(
         one.is_cost and (one.percent >= least or (one.severity == "fault" and not one.costs))

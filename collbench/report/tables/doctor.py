@@ -26,8 +26,7 @@ def mark(finding: Finding) -> str:
     """COST, RISK or NOTE, as it stands before a finding."""
     if finding.is_cost:
         return "COST"
-    is_cleared = bool(finding.costs)  # measured, and no cost came out
-    return "NOTE" if finding.severity == "remark" or is_cleared else "RISK"
+    return "NOTE" if finding.severity == "remark" or finding.is_cleared else "RISK"
 
 
 def cost_text(cost: Cost) -> str:
@@ -35,8 +34,10 @@ def cost_text(cost: Cost) -> str:
     ratio = cost.ratio
     if cost.is_noisy:
         return f"{cost.what}: {_times(*ratio)}, but other processes were busy: measure again"
-    if not cost.is_real:
+    if cost.is_none:
         return f"{cost.what}: no cost ({_times(*ratio)})"
+    if not cost.is_real:
+        return f"{cost.what}: uncertain ({_times(*ratio)}): measure again with --deep"
     return f"{cost.what}: {_times(*ratio)}"
 
 
@@ -136,6 +137,7 @@ def as_json(
                         "low": round(cost.ratio.low, 4),
                         "high": round(cost.ratio.high, 4),
                         "is_real": cost.is_real,
+                        "is_noisy": cost.is_noisy,
                     }
                     for cost in one.costs
                 ],
