@@ -32,7 +32,14 @@ from collbench.machine.discovery.recording import Recording
 from collbench.machine.formats import text_of
 from collbench.machine.host import has_nvidia_gpus
 from collbench.machine.topology.model import members, spans
-from collbench.report.tables.doctor import CheckRun, as_json, finding_lines, runs_table, summary
+from collbench.report.tables.doctor import (
+    CheckRun,
+    as_json,
+    finding_lines,
+    mark,
+    runs_table,
+    summary,
+)
 from collbench.report.tables.text import wrapped
 from collbench.spec.case import Case
 from collbench.spec.options import Settings
@@ -288,7 +295,7 @@ def _fails(findings: Sequence[Finding], fail_on: str) -> bool:
     if fail_on == "never":
         return False
     if fail_on == "risk":
-        return any(one.severity != "remark" and (one.is_cost or not one.costs) for one in findings)
+        return any(one.is_cost or mark(one) == "RISK" for one in findings)
     least = float(fail_on.partition(":")[2].rstrip("%") or 0)
     return any(
         one.is_cost and (one.percent >= least or (one.severity == "fault" and not one.costs))

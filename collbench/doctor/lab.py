@@ -15,7 +15,9 @@ from types import TracebackType
 from collbench.bench.runner import FOREIGN_SHARE
 from collbench.doctor.experiment import Arm, Experiment, costs_of
 from collbench.doctor.finding import Cost
+from collbench.launch.driver import fate
 from collbench.launch.launcher import without_launcher
+from collbench.machine.host import shortage
 from collbench.util.errors import UnavailableError
 
 _START_S = 60.0  # for a process to open its ranks: a library of kernels may be compiled first
@@ -38,8 +40,11 @@ def measure(experiment: Experiment, budget_s: float) -> tuple[Cost, ...]:
             stack.enter_context(_Process(experiment, arm))
             for arm in (experiment.found, experiment.changed)
         )
-        for one in (found, changed):
-            one.wait_until_ready()
+        changed.wait_until_ready()
+        try:
+            found.wait_until_ready()
+        except UnavailableError as error:
+            raise UnavailableError(f"it runs with the change alone: {error.message}") from None
         for one in (found, changed):  # what is slow the first time
             one.once()
         while len(rounds) < _MOST_ROUNDS:
@@ -84,14 +89,17 @@ class _Process:
                 environment.pop(name, None)
             else:
                 environment[name] = value
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", "collbench.doctor.arm", json.dumps(job)],
-            env=environment,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            start_new_session=True,
-        )
+        try:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "collbench.doctor.arm", json.dumps(job)],
+                env=environment,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.DEVNULL,
+                start_new_session=True,
+            )
+        except OSError as error:
+            raise UnavailableError(f"an experiment cannot start: {shortage(error)}") from None
 
     def __enter__(self) -> "_Process":
         return self
@@ -124,7 +132,7 @@ class _Process:
             self._process.stdin.write(b"\n")
             self._process.stdin.flush()
         except BrokenPipeError:
-            raise UnavailableError("the process of an experiment ended") from None
+            raise self._ended() from None
         answer = self._answer(_ROUND_S)
         self.foreign = answer["foreign"]  # type: ignore[assignment]  # as arm.py writes it
         seconds: list[float] = answer["seconds"]  # type: ignore[assignment]
@@ -138,8 +146,16 @@ class _Process:
             raise UnavailableError(f"an experiment did not answer in {patience_s:.0f} s")
         line = self._process.stdout.readline()
         if not line:
-            raise UnavailableError("the process of an experiment ended")
+            raise self._ended()
         answer: dict[str, object] = json.loads(line)
         if "reason" in answer:
             raise UnavailableError(str(answer["reason"]))
         return answer
+
+    def _ended(self) -> UnavailableError:
+        """Why a process that ended did."""
+        try:
+            code = self._process.wait(_END_S)
+        except subprocess.TimeoutExpired:
+            return UnavailableError("the process of an experiment does not answer any more")
+        return UnavailableError(f"the process of an experiment {fate(0, code)}")
