@@ -68,8 +68,8 @@ PLANTS = [
           with_system(NODE, memory_bytes=480 * GIB)),
     plant("setting", "numa_balancing 1, where 3 others have numa_balancing 0",
           with_system(NODE, numa_balancing=1)),
-    plant("limit", "memlock 65536, where 3 others have memlock unlimited",
-          with_process(NODE, memlock_bytes=65536)),
+    plant("limit", "524288, where 3 others have",
+          with_process(NODE, open_files=524_288)),
     plant("governor", "governor powersave of the cores' clocks",
           with_system(NODE, governors=("powersave",))),
     Plant(
