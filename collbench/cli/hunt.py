@@ -6,7 +6,6 @@ from collbench.cli._command import StrictCommand, explicit_options
 from collbench.cli._declared import setting_option
 from collbench.cli._options import FileName, Finite, OneOf, Size, Whole, color_option
 from collbench.cli._rules import Options, Rule, refuse
-from collbench.spec.collectives import OPS
 from collbench.spec.options import OPTIONS
 
 _OPTIONS = (
@@ -92,22 +91,6 @@ _OPTIONS = (
         type=FileName(),
         help="Write verdicts and samples as JSON, for example to hunt.json; - is stdout.",
     ),
-    click.option(
-        "--blame",
-        "is_blame",
-        is_flag=True,
-        help=(
-            "Trace launches of a collective of CPU ranks instead, and say whether a rank came late"
-            " or a link is slow."
-        ),
-    ),
-    click.option(
-        "--op",
-        type=OneOf(OPS),
-        default="allreduce",
-        show_default=True,
-        help="The collective of --blame, for example allgather.",
-    ),
     color_option("Colours of what is slow"),
 )
 
@@ -116,29 +99,7 @@ def _reads(options: Options) -> bool:
     return bool(options["files"])
 
 
-def _blames(options: Options) -> bool:
-    return bool(options["is_blame"])
-
-
 _HUNT_RULES = (
-    Rule(
-        options=("pairs", "rails", "is_alone", "budget", "files", "csv"),
-        when=_blames,
-        message="--blame traces a collective and measures no pairs",
-        hint="leave one of them out",
-    ),
-    Rule(
-        options=("backend",),
-        when=lambda options: _blames(options) and options["backend"] == "cuda",
-        message="--blame traces ranks on CPUs",
-        hint="leave it out",
-    ),
-    Rule(
-        options=("op",),
-        when=lambda options: not _blames(options),
-        message="pairs run no collective",
-        hint="add --blame",
-    ),
     Rule(
         options=("pairs", "rails", "is_alone", "size", "budget", "backend", "ranks", "timeout"),
         when=_reads,
@@ -172,7 +133,6 @@ def command(context: click.Context, /, **_: object) -> int:
       mpirun -n 64 collbench hunt --rails --budget 120 --csv pairs.csv
       collbench hunt -n 4 --backend cpu
       collbench hunt --from pairs.csv --json -
-      mpirun -n 4 collbench hunt --blame --op allreduce --size 1M
     """
     from collbench.cli._run_hunt import run_hunt
 
