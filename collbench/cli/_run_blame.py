@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from contextlib import closing
 from statistics import median
 
-from collbench.analysis.hunt.blame import Blame, blame
+from collbench.analysis.hunt.blame import Blame, blame, is_saved
 from collbench.backends.cpu.trace import TracedSession
 from collbench.bench.runner import plan_points
 from collbench.cli._files import check_writable, write_document
@@ -27,7 +27,6 @@ from collbench.util.errors import CollbenchError, UnavailableError
 _SIZE_BYTES = 1 << 20
 _LEAST_CORES, _MOST_CORES = 3, 8
 _LAUNCHES, _WARM_UP = 10, 2
-_CONFIRMED = 0.5  # of what should be saved
 
 
 class _Experiment:
@@ -95,7 +94,8 @@ def _drive(options: Options, group: Group, case: Case, timeout_s: float) -> int:
         document = as_json(found, names, text, is_confirmed=is_confirmed)
         write_document(document, options["json"], "--json")
     out = sys.stderr if options["json"] == "-" else sys.stdout
-    say("\n".join(lines(found, names, text, width(out))), file=out)
+    shown = lines(found, names, text, width(out), is_confirmed=is_confirmed)
+    say("\n".join(shown), file=out)
     remark(
         f"{case.op} by {case.algo} of {plan.n} ranks, {_LAUNCHES} launches, result compared; waits"
         " polled by the ranks themselves"
@@ -104,25 +104,25 @@ def _drive(options: Options, group: Group, case: Case, timeout_s: float) -> int:
 
 
 def _confirmed(experiment: _Experiment, found: Blame) -> tuple[bool, str]:
-    """Whether a run without the cause saves what it should, and what is said of it. The runs with
-    the cause are before and after it.
+    """Whether runs without the cause save what they should, and what is said of it. Runs with and
+    without it take turns.
     """
     assert found.part is not None
     kind, key = found.part
-    plan = experiment.plan
+    plan, delays, how = experiment.plan, [0.0] * experiment.plan.n, "with all others as late"
     if kind == "late":
         delays = [0.0 if rank in key else found.excess_s for rank in range(plan.n)]
-        without, how = experiment.blame(plan, delays), "with all others as late"
     elif kind == "link" and key in experiment.without:
-        without = experiment.blame(experiment.without[key])
-        how = "in an order without this link"
+        plan, how = experiment.without[key], "in an order without this link"
     else:
         return False, "Not confirmed: there is no run of this algorithm without it."
-    with_it_s = median([found.total_s, experiment.blame(plan).total_s])
-    is_confirmed = with_it_s - without.total_s > _CONFIRMED * found.excess_s
-    word = "Confirmed" if is_confirmed else "Not confirmed"
+    without = [*experiment.blame(plan, delays).totals_s]
+    with_it = [*found.totals_s, *experiment.blame(experiment.plan).totals_s]
+    without += experiment.blame(plan, delays).totals_s
+    is_confirmed = is_saved(with_it, without, found.excess_s)
     text = (
-        f"{word}: {how} a launch takes {without.total_s * 1e3:.3g} ms, not {with_it_s * 1e3:.3g}."
+        f"{'Confirmed' if is_confirmed else 'Not confirmed'}: {how} a launch takes"
+        f" {median(without) * 1e3:.3g} ms, not {median(with_it) * 1e3:.3g}."
     )
     if kind == "link" and not is_confirmed:
         text += " Perhaps the host is slow, not the link: hunt without --blame tells."

@@ -137,8 +137,8 @@ def stops(method: Callable[..., Any]) -> Callable[..., Any]:
     return call
 
 
-def behind(problem: Problem, rank: int, *more: Any) -> None:
-    prepare_buffers(problem, rank, *more)
+def behind(problem: Problem, rank: int, source: Any, target: Any, number: int = 0) -> None:
+    prepare_buffers(problem, rank, source, target, number)
     if rank == 1:
         time.sleep(0.02)
 

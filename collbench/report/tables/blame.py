@@ -17,24 +17,26 @@ _SHOWN_PARTS = 4
 _LEAST_SHARE = 0.05
 
 
-def lines(found: Blame, names: Sequence[str], confirmation: str, columns: int) -> list[str]:
+def lines(
+    found: Blame, names: Sequence[str], confirmation: str, columns: int, *, is_confirmed: bool
+) -> list[str]:
     """All that is shown. names: of the ranks. confirmation: what the second run says."""
     shown = _matrix(found, names)
     shown += ["", *wrapped(_spent(found, names), columns), ""]
     if found.part is None:
         return shown + wrapped("No rank comes late and no link is slower than the others.", columns)
-    shown += wrapped(headline(found, names), columns)
+    shown += wrapped(headline(found, names, is_confirmed=is_confirmed), columns)
     return shown + [f"  {line}" for line in wrapped(confirmation, columns - 2)]
 
 
-def headline(found: Blame, names: Sequence[str]) -> str:
+def headline(found: Blame, names: Sequence[str], *, is_confirmed: bool) -> str:
     """The verdict in a line."""
     assert found.part is not None
     kind, _ = found.part
     ratio = "" if math.isinf(found.ratio) else f", {found.ratio:.2g} times as long as its like"
-    word = "LATE" if kind == "late" else "SLOW"
+    word = ("LATE " if kind == "late" else "SLOW ") if is_confirmed else "Perhaps"
     return (
-        f"{word}  {part_name(found.part, names)}: {found.share:.0%} of the time{ratio}; without it"
+        f"{word} {part_name(found.part, names)}: {found.share:.0%} of the time{ratio}; without it"
         f" {_ms(found.total_s - found.excess_s)} instead of {_ms(found.total_s)}"
     )
 
