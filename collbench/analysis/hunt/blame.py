@@ -88,7 +88,9 @@ def blame(
         for link, seconds in _transits(launch).items():
             links[link].append(seconds)
         for rank, trace in enumerate(traces):
-            work[rank].append(sum(event.done - event.ready for event in trace.events))
+            # of an action: the schedule gives some ranks more of them
+            times = [event.done - event.ready for event in trace.events]
+            work[rank].append(sum(times) / len(times))
     n = len(launches)
     # of launches without the part its share is none
     typical = {
