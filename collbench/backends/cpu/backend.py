@@ -393,8 +393,10 @@ class CpuSession(Session[Plan]):
     """Drives the ranks: a plan is sent to all of them once, then each repeat is two calls.
 
     Under a launcher its ranks run all plans. Without one, those that need shared memory run in
-    forks, and those that need MPI under an mpirun.
+    forks, and those that need MPI under an mpirun. rank: the class of the ranks.
     """
+
+    rank: type[CpuRank] = CpuRank
 
     def __init__(self, group: Group, plans: Sequence[Plan], *, hot: bool) -> None:
         self.device, self.version = cpu_name(), f"numpy {np.__version__}"
@@ -416,7 +418,7 @@ class CpuSession(Session[Plan]):
                     compute(problem.dtype, problem.op, problem.redop, problem.n)
             self._inherited = frozenset(_INHERITED)
             try:
-                self._worker_groups[False] = group.shared_workers(CpuRank, n, arena_bytes)
+                self._worker_groups[False] = group.shared_workers(self.rank, n, arena_bytes)
             finally:
                 _INHERITED.clear()
         own = [own_bytes(plan, hot=hot) for plan in plans if plan.domains]
@@ -424,7 +426,7 @@ class CpuSession(Session[Plan]):
             self._worker_groups[True] = (
                 self._worker_groups[False]
                 if group.kind == "mpi" and arena_bytes
-                else group.mpi_workers(CpuRank, n)
+                else group.mpi_workers(self.rank, n)
             )
             self._worker_groups[True].call(CpuRank.reserve, max(own), timeout_s=ANSWER_S)
             library = self._worker_groups[True].call(CpuRank.describe, timeout_s=ANSWER_S)[0]
