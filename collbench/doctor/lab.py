@@ -23,6 +23,7 @@ from collbench.util.errors import UnavailableError
 _START_S = 60.0  # for a process to open its ranks: a library of kernels may be compiled first
 _ROUND_S = 20.0
 _LEAST_ROUNDS, _MOST_ROUNDS = 6, 25  # six are the fewest that give an interval of 95 %
+_PATIENCE = 3.0  # times the budget, in which the fewest rounds must be over
 _NARROW = 0.04  # of an interval in logarithms, that more rounds need not narrow
 _END_S = 5.0
 
@@ -31,7 +32,7 @@ def measure(experiment: Experiment, budget_s: float) -> tuple[Cost, ...]:
     """The cost at each size of an experiment, which takes about so long. Raises UnavailableError
     with the reason if an arm cannot run.
     """
-    deadline = time.monotonic() + budget_s
+    start = time.monotonic()
     rounds: list[tuple[Sequence[float], Sequence[float]]] = []
     with ExitStack() as stack:
         found, changed = (
@@ -55,10 +56,15 @@ def measure(experiment: Experiment, budget_s: float) -> tuple[Cost, ...]:
                 rounds.append((first, changed.once()))
             if len(rounds) >= _LEAST_ROUNDS:
                 costs = costs_of(experiment, rounds)
-                if time.monotonic() > deadline or all(
+                if time.monotonic() - start > budget_s or all(
                     cost.ratio.high / cost.ratio.low < 1 + _NARROW for cost in costs
                 ):
                     break
+            elif time.monotonic() - start > _PATIENCE * budget_s:
+                raise UnavailableError(
+                    f"{len(rounds)} of {_LEAST_ROUNDS} rounds took"
+                    f" {time.monotonic() - start:.0f} s: the machine is busy, or very slow"
+                )
         is_noisy = max(found.foreign, changed.foreign) > FOREIGN_SHARE
     return costs_of(experiment, rounds, is_noisy=is_noisy)
 
