@@ -12,10 +12,12 @@ import signal
 import subprocess
 import sys
 import tempfile
+import textwrap
 import tomllib
 import typing
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -23,9 +25,11 @@ import click
 
 from collbench import __version__
 from collbench.bench import overlap
+from collbench.checks import check, identifiers
 from collbench.cli import cli
 from collbench.cli._interrupt import exit_code_of
 from collbench.launch.launcher import INTERRUPTIONS
+from collbench.machine.settings.table import Contradiction, Variable, settings_files
 from collbench.machine.topology import machines
 from collbench.results.distribution import Histogram
 from collbench.results.record import COLUMNS, KEY, SCHEMA, Record
@@ -339,6 +343,92 @@ def _result(name: str) -> tuple[str, ...]:
     return f"`{name}`", rows[0].device, str(len(rows)), ops
 
 
+SETTINGS = """# Settings of NCCL, CUDA, MPI and UCX
+
+These are the variables that collbench knows, from `profiles/settings`: what they mean, which
+versions of NCCL read them, and when they cost speed. A version is the first that reads a variable
+("from") or the last ("to"); without one it is as old as the oldest source that was read, or its
+reader is not NCCL. Defaults are those of the newest version; where there is none, the reader
+chooses. A name that ends with `*` stands for all that begin so.
+
+What NCCL does with a value:
+
+- A number is read as C reads it. What follows it is ignored, what is no number is 0, and nobody is
+  told: `NCCL_BUFFSIZE=8M` is 8 bytes, `NCCL_P2P_DISABLE=true` is 0, and `010` is 8.
+- The environment wins over files. A file has lines of `NAME=VALUE`, from which nothing is trimmed;
+  the first line of a name wins. NCCL reads the file of `NCCL_CONF_FILE` (from 2.23 on) or else
+  `~/.nccl.conf`, and then `/etc/nccl.conf`.
+"""
+
+
+def settings_page() -> str:
+    """docs/reference/settings.md."""
+    parts = [NOTICE, SETTINGS]
+    for file in sorted(settings_files(), key=lambda file: file.name != "nccl"):
+        parts.append(f"\n## {file.title}\n\nSources:\n\n")
+        parts += [
+            textwrap.fill(f"- {source}.", 100, subsequent_indent="  ") + "\n"
+            for source in file.sources
+        ]
+        rows = [_setting(variable, file.reader) for variable in file.variables]
+        header = ("variable", "versions", "values", "default", "meaning", "when it costs")
+        parts += ["\n", _table(header, rows)]
+        if file.contradictions:
+            rules = [_contradiction(rule) for rule in file.contradictions]
+            parts.append("\nWhat contradicts what:\n\n")
+            parts.append(_table(("settings", "what is wrong", "what to do"), rules))
+        if file.unread:
+            names = [(f"`{name}`", advice) for name, advice in file.unread.items()]
+            parts.append("\nNames that scripts set and NCCL does not read:\n\n")
+            parts.append(_table(("name", "what to do"), names))
+        for reader in dict.fromkeys(variable.reader for variable in file.others):
+            read = [f"`{one.name}`" for one in file.others if one.reader == reader]
+            parts.append(f"\nNames read by {reader} alone:\n\n")
+            parts.append(textwrap.fill(f"{', '.join(read)}.", 100, break_long_words=False) + "\n")
+    return "".join(parts)
+
+
+def _setting(variable: Variable, reader: str) -> tuple[str, ...]:
+    since = f"from {variable.since}" * bool(variable.since)
+    until = f"to {variable.until}" * bool(variable.until)
+    other = f" Read by {variable.reader}." * (variable.reader != reader)
+    newer = f" Now `{variable.replaced_by}`." * bool(variable.replaced_by)
+    return (
+        f"`{variable.name}`",
+        " ".join(filter(None, (since, until))),
+        _values(variable),
+        f"`{variable.default}`" if variable.default else "",
+        f"{variable.meaning}{other}{newer}",
+        variable.hurts,
+    )
+
+
+def _values(variable: Variable) -> str:
+    """What a variable takes, in a few words."""
+    if variable.values:
+        listed = ", ".join(f"`{value}`" for value in variable.values)
+        return listed if variable.kind == "choice" else f"list of {listed}"
+    if variable.kind == "flag":
+        return "`0`, `1`"
+    limits = {
+        (False, False): "",
+        (True, False): f" from {variable.least} on",
+        (False, True): f" to {variable.most}",
+        (True, True): f" from {variable.least} to {variable.most}",
+    }[variable.least is not None, variable.most is not None]
+    words = {"integer": "number", "size": "bytes", "switch": "yes, no"}
+    return words.get(variable.kind, variable.kind) + limits
+
+
+def _contradiction(rule: Contradiction) -> tuple[str, ...]:
+    conditions = [
+        f"`{one.name}` {' '.join((one.test, *one.operands))}".removesuffix(" set")
+        for one in rule.when
+    ]
+    fact = f" ({rule.needs})" if rule.needs else ""
+    return ", ".join(conditions) + fact, rule.text, rule.fix
+
+
 def tuning_page() -> str:
     """docs/results/tuning.md."""
     parts = [
@@ -502,6 +592,51 @@ def completion(shell: str) -> str:
     return done.stdout.strip() + "\n"
 
 
+def check_page(identifier: str) -> str:
+    """docs/reference/checks/NAME.md."""
+    one = check(identifier)
+    needs = ", ".join(one.NEEDS) or "nothing beyond a recording"
+    return (
+        f"{NOTICE}# {identifier}\n\n{one.TITLE}. It needs: {needs}.\n\n{one.EXPLANATION.strip()}"
+        "\n\n[All checks](index.md)\n"
+    )
+
+
+def check_index() -> str:
+    """docs/reference/checks/index.md."""
+    text = (
+        "`collbench doctor` looks by these checks. `collbench doctor --list` says which of them can"
+        " look on a\nmachine, and `collbench doctor --explain NAME` shows the same texts.\n\n"
+    )
+    rows = [(f"[{name}]({name}.md)", check(name).TITLE) for name in identifiers()]
+    return f"{NOTICE}# Checks of the doctor\n\n{text}" + _table(("check", "looks at"), rows)
+
+
+def catalogue_page() -> str:
+    """docs/results/doctor-catalogue.md."""
+    rows = []
+    for identifier in identifiers():
+        plants = import_module(f"tests.checks.plants.{identifier.replace('-', '_')}").PLANTS
+        for plant in plants:
+            named = next(
+                (
+                    one
+                    for one in check(identifier).find(plant.evidence)
+                    if one.subject == plant.subject and plant.words in one.seen
+                ),
+                None,
+            )
+            found = ("no", "", "") if named is None else (named.subject, named.seen, named.severity)
+            rows.append((identifier, plant.name, *found))
+    text = (
+        "Each row is a machine that is well but for one thing. The check must name what is affected"
+        " and say\nwhat it saw; on machines that are well it must say nothing. How the costs are"
+        " proved stands in\n[doctor](doctor.md).\n\n"
+    )
+    heads = ("check", "planted", "named", "what it says", "severity")
+    return f"{NOTICE}# Planted faults\n\n{len(rows)} faults. {text}" + _table(heads, rows)
+
+
 def generated() -> dict[Path, Callable[[], str]]:
     """Every generated text file, with what makes its text. A test holds these current."""
     reference = ROOT / "docs/reference"
@@ -511,8 +646,14 @@ def generated() -> dict[Path, Callable[[], str]]:
         reference / "exit-codes.md": exit_code_page,
         reference / "machines.md": machine_page,
         reference / "presets.md": preset_page,
+        reference / "settings.md": settings_page,
         ROOT / "docs/results/tuning.md": tuning_page,
+        ROOT / "docs/results/doctor-catalogue.md": catalogue_page,
         ROOT / "docs/explanation/architecture.md": architecture_page,
+        reference / "checks/index.md": check_index,
+        **{
+            reference / "checks" / f"{name}.md": partial(check_page, name) for name in identifiers()
+        },
         **{ROOT / "docs/man" / name: make for name, make in man_pages()},
     }
 

@@ -9,10 +9,10 @@ from collbench.doctor.finding import Finding
 TITLE = "Generation and width of PCIe links"
 NEEDS: tuple[Need, ...] = ()
 EXPLANATION = """
-A PCIe link is trained when the machine starts: both ends agree on a generation (the rate of a
-lane) and on a number of lanes. A riser, a cable, a dirty contact or a setting of the BIOS makes
-them agree on less than both can, and everything that goes through the link is slower by that
-factor: half the lanes are half the rate.
+A PCIe link is trained when the machine starts: both ends agree on a generation (the rate of a lane)
+and on a number of lanes. A riser, a cable, a dirty contact or a setting of the BIOS makes them
+agree on less than both can, and everything that goes through the link is slower by that factor:
+half the lanes are half the rate.
 
 The check reads the width of every GPU, NIC and bridge above them (`current_link_width` and
 `max_link_width` in sysfs, and NVML's for GPUs). The generation is read under the load of our own

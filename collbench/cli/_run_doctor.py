@@ -7,6 +7,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from collbench.bench.pairs import RankPair
+from collbench.bench.pairs import measure as measure_pairs
+from collbench.bench.runner import Measurement, plan_points
 from collbench.checks import check, find, identifiers, why_not_run
 from collbench.cli._declared import settings_of
 from collbench.cli._files import check_writable, write_document
@@ -14,15 +17,21 @@ from collbench.cli._options import remark, width
 from collbench.cli._rank0 import drive_on_rank0, group_here
 from collbench.cli._rules import Options
 from collbench.cli._screen import say
-from collbench.doctor.evidence import MEASURED, Evidence, Need
-from collbench.doctor.experiment import Experiment
+from collbench.device.card import device_count
+from collbench.doctor.evidence import MEASURED, Evidence, LeftOut, Need
+from collbench.doctor.experiment import Experiment, on_cores
 from collbench.doctor.finding import Cost, Finding, ranked
 from collbench.doctor.lab import measure
+from collbench.doctor.load import LOAD_S, observe
+from collbench.doctor.survey import leave_out
 from collbench.launch.group import Group
 from collbench.launch.launcher import launcher
+from collbench.launch.local import LocalGroup
 from collbench.machine.discovery import gather, loads, record
 from collbench.machine.discovery.recording import Recording
 from collbench.machine.formats import text_of
+from collbench.machine.host import has_nvidia_gpus
+from collbench.machine.topology.model import members, spans
 from collbench.report.tables.doctor import (
     CheckRun,
     as_json,
@@ -32,12 +41,17 @@ from collbench.report.tables.doctor import (
     summary,
 )
 from collbench.report.tables.text import wrapped
+from collbench.spec.case import Case
+from collbench.spec.options import Settings
 from collbench.util.errors import UnavailableError, UsageError
 from collbench.util.units import format_duration
 
 _BUDGET_S = {False: 40.0, True: 300.0}  # of all experiments; True: deep
 _EXPERIMENT_S = {False: 6.0, True: 20.0}
 _LEAST_S = 4.0  # that an experiment must have left
+_ALL_PAIRS = 4  # GPUs up to which all pairs are measured by default
+_LEAST_GPUS = 3  # of which one can be left out
+_LOAD_BYTES = 64 << 20
 _FAIL_ON = re.compile(r"cost(?::(\d+(?:\.\d+)?)%?)?|risk|never")
 
 
@@ -52,13 +66,14 @@ def run_doctor(options: Options) -> int:
             check_writable(options[name], f"--{name}")
     if options.get("recording"):
         if _is_rank0():
-            return _drive(_recordings_in(options["recording"]), options, fail_on, None)
+            return _drive(_recordings_in(options["recording"]), options, fail_on, LocalGroup())
         return 0
-    if launcher() is None:
-        return _drive((record(is_full=True),), options, fail_on, None)
-    settings = settings_of(options)
-    group = group_here(settings.timeout_s)
-    recordings = gather(group.comm, is_full=True)  # type: ignore[attr-defined]  # of MPI
+    group = group_here(settings_of(options).timeout_s)
+    recordings = (
+        gather(group.comm, is_full=True)  # type: ignore[attr-defined]  # of MPI
+        if launcher() is not None
+        else [record(is_full=True)]
+    )
     return drive_on_rank0(group, lambda: _drive(tuple(recordings or ()), options, fail_on, group))
 
 
@@ -101,12 +116,18 @@ def _recordings_in(file: str) -> tuple[Recording, ...]:
     return tuple(loads(text_of(Path(file)), file))
 
 
-def _drive(hosts: Sequence[Recording], options: Options, fail_on: str, group: Group | None) -> int:
+def _drive(hosts: Sequence[Recording], options: Options, fail_on: str, group: Group) -> int:
     """Look, measure, show and write; returns the exit code."""
     started = time.monotonic()
     only = options.get("only") or identifiers()
     is_static = bool(options.get("quick") or options.get("recording") or options.get("is_list"))
-    evidence = Evidence(hosts=tuple(hosts), missing=_missing(options))
+    evidence = Evidence(
+        hosts=tuple(hosts),
+        missing=_missing(options),
+        will_measure=bool(options.get("is_list") and not options.get("quick")),
+    )
+    if not is_static:
+        evidence = _under_load(evidence, group, settings_of(options), options)
     runs = [
         CheckRun(identifier=one, title=check(one).TITLE, reason=why_not_run(one, evidence))
         for one in only
@@ -127,11 +148,90 @@ def _drive(hosts: Sequence[Recording], options: Options, fail_on: str, group: Gr
     for finding in findings:
         say("\n".join(finding_lines(finding, columns)) + "\n", file=out)
     seconds = time.monotonic() - started
-    say("\n".join(wrapped(summary(findings, runs, format_duration(seconds)), columns)), file=out)
+    last = summary(findings, runs, format_duration(seconds))
+    say("\n".join(wrapped(last, columns)), file=out)
+    names = [str(host.hostname or evidence.name(host)) for host in evidence.hosts]
     if options.get("json"):
-        names = [evidence.name(host) for host in evidence.hosts]
         write_document(as_json(findings, runs, names, seconds), options["json"], "--json")
+    if options.get("html"):
+        from collbench.report.page.doctor import page
+
+        explanations = {one.check: check(one.check).EXPLANATION for one in findings}
+        text = page(findings, runs, explanations, names, last)
+        write_document(text, options["html"], "--html")
     return int(_fails(findings, fail_on))
+
+
+def _under_load(evidence: Evidence, group: Group, settings: Settings, options: Options) -> Evidence:
+    """The evidence with recordings under the load of our own traffic, where there are GPUs."""
+    count = device_count() if has_nvidia_gpus() else 0
+    if not count:
+        return replace(evidence, missing=dict.fromkeys(MEASURED, "there is no GPU to load"))
+    ranks = group.ranks or options.get("ranks") or count
+    remark(f"loading {count} GPU{'s' * (count > 1)} for {LOAD_S:.0f} s")
+    is_local = group.kind == "local"
+    try:
+        seen = observe(
+            group,
+            1 if is_local else ranks,
+            range(count) if is_local else (0,),
+            lambda seconds: _allreduce(group, ranks, settings, seconds),
+        )
+    except UnavailableError as error:
+        return replace(evidence, missing=dict.fromkeys(MEASURED, error.message))
+    return replace(
+        evidence,
+        pairs=_pairs(group, settings, count, is_deep=bool(options.get("deep"))),
+        left_out=_left_out(group, settings, count),
+        loaded=seen.loaded,
+        after=seen.after,
+        alone=seen.alone,
+        together=seen.together,
+    )
+
+
+def _pairs(group: Group, settings: Settings, count: int, *, is_deep: bool) -> tuple[RankPair, ...]:
+    """Rates of pairs of GPUs, by peer access and through the host: of all pairs where they are few,
+    else of neighbours in a circle.
+    """
+    if group.kind != "local" or count < 2:
+        return ()
+    remark(f"measuring pairs of {count} GPUs")
+    circle = [(gpu, (gpu + 1) % count) for gpu in range(count)]
+    some = circle if count > _ALL_PAIRS and not is_deep else ()
+    try:
+        return tuple(measure_pairs(group, "cuda", range(count), settings, ("stores", "host"), some))
+    except UnavailableError as error:
+        remark(f"No pair was measured: {error.message}")
+        return ()
+
+
+def _left_out(group: Group, settings: Settings, count: int) -> tuple[LeftOut, ...]:
+    """A collective without each GPU in turn, where that can be told."""
+    if group.kind != "local" or count < _LEAST_GPUS:
+        return ()
+    remark(f"leaving out each of {count} GPUs")
+    try:
+        return leave_out(group, "cuda", range(count), settings)
+    except UnavailableError as error:
+        remark(f"No GPU was left out: {error.message}")
+        return ()
+
+
+def _allreduce(group: Group, ranks: int, settings: Settings, seconds: float) -> None:
+    """Keep the links between GPUs busy for so long, if there are several GPUs."""
+    until = time.monotonic() + seconds
+    if ranks > 1:
+        case = Case(op="allreduce", backend="cuda", ranks=ranks, size_bytes=_LOAD_BYTES)
+        points = plan_points([case], group, settings.max_memory)
+        measurement = Measurement(points, group, replace(settings, repeats=1))
+        try:
+            measurement.open()
+            while time.monotonic() < until:
+                measurement.once()
+        finally:
+            measurement.close()
+    time.sleep(max(0.0, until - time.monotonic()))
 
 
 def _missing(options: Options) -> dict[Need, str]:
@@ -154,10 +254,19 @@ def _with_costs(findings: Sequence[Finding], evidence: Evidence, *, is_deep: boo
     """The findings with what their experiments show, as far as the time allows."""
     deadline = time.monotonic() + _BUDGET_S[is_deep]
     known: dict[str, tuple[Cost, ...] | str] = {}
+    # those of all ranks here: a launcher may have bound this one to a single core
+    cores = spans(
+        {core for one in evidence.hosts[0].processes for core in members(one.cpulist or "")}
+    )
     with_costs = []
     for finding in ranked(findings):
         wanted = check(finding.check).experiment(finding, evidence)
+        if isinstance(wanted, Experiment):
+            wanted = on_cores(wanted, cores)
         key = repr(wanted)
+        if finding.costs:  # the check itself was the experiment
+            with_costs.append(finding)
+            continue
         if isinstance(wanted, Experiment) and key not in known:
             left_s = deadline - time.monotonic()
             known[key] = (

@@ -6,7 +6,7 @@ times copies as it times collectives is backends/gpu/copies.py.
 """
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from statistics import median
@@ -64,7 +64,7 @@ class _Direction:
 
     def __init__(self, runtime: Runtime, source: int, target: int, size: int) -> None:
         self.runtime, self.source, self.target, self.size = runtime, source, target, size
-        self.memory: dict[int, int] = {}  # by GPU
+        self.memory: list[int] = []  # of the source and of the target
         self.pinned: list[int] = []
         self.streams: list[int] = []
         self.events: list[int] = []
@@ -74,7 +74,7 @@ class _Direction:
         runtime = self.runtime
         for device in (self.source, self.target):
             runtime.setDevice(device)
-            self.memory[device] = int(runtime.malloc(self.size))
+            self.memory.append(int(runtime.malloc(self.size)))
             self.streams.append(int(runtime.streamCreateWithFlags(runtime.streamNonBlocking)))
             if through_host:
                 self.pinned.append(int(runtime.hostAlloc(_PIECE_BYTES, _PORTABLE)))
@@ -82,16 +82,26 @@ class _Direction:
                     int(runtime.eventCreateWithFlags(runtime.eventDisableTiming)) for _ in range(2)
                 ]
 
+    def enable_peers(self) -> None:
+        """Let both GPUs access each other's memory where they can; or else the driver stages."""
+        for device, peer in ((self.source, self.target), (self.target, self.source)):
+            if self.runtime.deviceCanAccessPeer(device, peer):
+                self.runtime.setDevice(device)
+                # it raises where it is enabled already
+                with suppress(self.runtime.CUDARuntimeError):
+                    self.runtime.deviceEnablePeerAccess(peer)
+
     def fill(self, word: int) -> None:
         """Write a byte everywhere at the source, and another at the target."""
-        for device, value in ((self.source, word), (self.target, ~word & 0xFF)):
+        ends = zip((self.source, self.target), self.memory, strict=True)
+        for (device, pointer), value in zip(ends, (word, ~word & 0xFF), strict=True):
             self.runtime.setDevice(device)
-            self.runtime.memset(self.memory[device], value, self.size)
+            self.runtime.memset(pointer, value, self.size)
             self.runtime.deviceSynchronize()
 
     def by_engine(self) -> None:
         """Queue one copy by the copy engine of the source's GPU."""
-        target, source = self.memory[self.target], self.memory[self.source]
+        source, target = self.memory
         queue_copy(self.runtime, target, source, self.size, self.streams[0])
 
     def by_host(self) -> None:
@@ -99,6 +109,7 @@ class _Direction:
         written.
         """
         runtime, (out, into) = self.runtime, self.streams
+        source, target = self.memory
         for number, offset in enumerate(range(0, self.size, _PIECE_BYTES)):
             size, piece = min(_PIECE_BYTES, self.size - offset), number % 2
             filled, emptied = self.events[piece], self.events[2 + piece]
@@ -106,11 +117,11 @@ class _Direction:
             runtime.setDevice(self.source)
             # the piece that used this memory last has left it, also one of the previous copy
             runtime.streamWaitEvent(out, emptied)
-            queue_copy(runtime, pinned, self.memory[self.source] + offset, size, out)
+            queue_copy(runtime, pinned, source + offset, size, out)
             runtime.eventRecord(filled, out)
             runtime.setDevice(self.target)
             runtime.streamWaitEvent(into, filled)
-            queue_copy(runtime, self.memory[self.target] + offset, pinned, size, into)
+            queue_copy(runtime, target + offset, pinned, size, into)
             runtime.eventRecord(emptied, into)
 
     def is_done(self) -> bool:
@@ -126,7 +137,7 @@ class _Direction:
         needs memory.
         """
         with cupy.cuda.Device(self.target):
-            memory = cupy.cuda.UnownedMemory(self.memory[self.target], self.size, self)
+            memory = cupy.cuda.UnownedMemory(self.memory[1], self.size, self)
             bytes_there = cupy.ndarray(
                 (self.size,), dtype=cupy.uint8, memptr=cupy.cuda.MemoryPointer(memory, 0)
             )
@@ -140,7 +151,7 @@ class _Direction:
         """Free what was allocated. After an error of the GPU nothing can be freed any more."""
         runtime = self.runtime
         with suppress(runtime.CUDARuntimeError):
-            for device, pointer in self.memory.items():
+            for device, pointer in zip((self.source, self.target), self.memory, strict=False):
                 runtime.setDevice(device)
                 runtime.free(pointer)
             for pointer in self.pinned:
@@ -153,7 +164,7 @@ class _Direction:
 
 def copy_rate(a: int, b: int, size_bytes: int, *, is_both: bool, through_host: bool) -> CopyRate:
     """Copy from GPU a to GPU b, or both ways at once, several times; the median of the repeats.
-    GPUs are CUDA indices.
+    GPUs are CUDA indices; through the host they may be the same one.
 
     Raises UnavailableError if there is not enough memory, HangError if copies do not end.
     """
@@ -187,6 +198,70 @@ def copy_rate(a: int, b: int, size_bytes: int, *, is_both: bool, through_host: b
         for direction in directions:
             direction.close()
         runtime.setDevice(before)
+
+
+def copy_rates(
+    pairs: Sequence[tuple[int, int]],
+    size_bytes: int,
+    window_s: float,
+    meet: Callable[[], None] = lambda: None,
+) -> list[CopyRate]:
+    """Copy from the first to the second GPU of every pair, all at once, each again and again for
+    window_s; the mean of each. meet: what others wait for too, before the first timed copy.
+
+    Raises UnavailableError if there is not enough memory, HangError if copies do not end.
+    """
+    cupy = load_cupy()
+    runtime = cupy.cuda.runtime
+    directions = [_Direction(runtime, a, b, size_bytes) for a, b in pairs]
+    before = runtime.getDevice()
+    try:
+        for direction in directions:
+            direction.open(through_host=False)
+            direction.enable_peers()
+        for word, seconds in ((_WARM_UP, 0.0), (_PATTERN, window_s)):
+            for direction in directions:
+                direction.fill(word)
+            if word == _PATTERN:
+                meet()
+            times = _repeated(directions, seconds)
+        return [
+            CopyRate(seconds=time, size_bytes=size_bytes, wrong=direction.wrong(cupy))
+            for direction, time in zip(directions, times, strict=True)
+        ]
+    # CuPy's own allocations raise a MemoryError
+    except (runtime.CUDARuntimeError, MemoryError) as error:
+        raise UnavailableError(
+            f"copies between GPUs {', '.join(f'{a} and {b}' for a, b in pairs)}: {error}",
+            "look at nvidia-smi for who uses the memory",
+        ) from None
+    except HangError:
+        directions = []  # freeing memory would wait for the copies; the end of the process frees it
+        raise
+    finally:
+        for direction in directions:
+            direction.close()
+        runtime.setDevice(before)
+
+
+def _repeated(directions: Sequence[_Direction], window_s: float) -> list[float]:
+    """Seconds of a copy of each direction, all of which repeat theirs for window_s."""
+    start = time.perf_counter()
+    copies, ends = [0] * len(directions), [0.0] * len(directions)
+    running = list(range(len(directions)))
+    while running:
+        for number in running:
+            if copies[number] == 0 or directions[number].is_done():
+                ends[number] = time.perf_counter() - start
+                if copies[number] and ends[number] >= window_s:
+                    running = [other for other in running if other != number]
+                    continue
+                directions[number].by_engine()
+                copies[number] += 1
+            elif time.perf_counter() - start > window_s + _DEADLINE_S:
+                raise HangError(f"copies have not ended after {_DEADLINE_S:.0f} s")
+        time.sleep(0)
+    return [end / number for end, number in zip(ends, copies, strict=True)]
 
 
 def _timed(directions: list[_Direction], queue: Callable[[_Direction], None]) -> float:

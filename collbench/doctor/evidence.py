@@ -7,58 +7,68 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Literal
 
+from collbench.bench.pairs import RankPair
 from collbench.machine.discovery import topology_of
 from collbench.machine.discovery.recording import GpuRecord, ProcessRecord, Recording
 from collbench.machine.topology.model import Topology
+from collbench.machine.topology.rdma import Rail, rails
 
 # What a check needs to see anything, besides a recording.
 Need = Literal["gpus", "two gpus", "condition", "nics", "system", "processes", "ranks", "hosts",
-               "load", "pairs", "left out"]  # fmt: skip
-MEASURED: tuple[Need, ...] = ("load", "pairs", "left out")  # what takes more than reading
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PairRate:
-    """What a pair of ranks reached alone, in one direction: GB/s, or microseconds of 8 bytes."""
-
-    a: int
-    b: int
-    gbs: float | None = None
-    latency_us: float | None = None
-    is_both: bool = False
+               "load", "host copies", "pairs", "left out"]  # fmt: skip
+MEASURED: tuple[Need, ...] = (
+    "load",
+    "host copies",
+    "pairs",
+    "left out",
+)  # what takes more than reading
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeftOut:
-    """A collective without one rank: seconds of each repeat. rank None: with all of them."""
+    """Bus bandwidths of a collective without one GPU, in rounds; gpu None: with all of them."""
 
-    rank: int | None
-    seconds: tuple[float, ...]
+    gpu: int | None
+    busbw_gbs: tuple[float, ...]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Evidence:
     """hosts: at rest. loaded, after: the same hosts under the load of our own traffic and after it;
-    empty where there was none. pairs: rates of pairs of ranks of the first host.
+    empty where there was none. alone, together: GB/s of GPUs of the first host through the host,
+    one after the other and all at once, by CUDA's numbers, as those of `pairs`. will_measure: what
+    takes more than reading comes later.
     """
 
     hosts: tuple[Recording, ...]
     loaded: tuple[Recording, ...] = ()
     after: tuple[Recording, ...] = ()
-    pairs: tuple[PairRate, ...] = ()
+    alone: Mapping[int, float] = field(default_factory=dict)
+    together: Mapping[int, float] = field(default_factory=dict)
+    pairs: tuple[RankPair, ...] = ()
     left_out: tuple[LeftOut, ...] = ()
     missing: Mapping[Need, str] = field(default_factory=dict)
+    will_measure: bool = False
 
     @cached_property
     def topology(self) -> Topology:
         """The graph of all hosts."""
         return topology_of(self.hosts)
 
+    @cached_property
+    def rails(self) -> tuple[tuple[Topology, tuple[Rail, ...]], ...]:
+        """The graph of each host alone, with the NICs that serve its GPUs."""
+        graphs = [topology_of((host,)) for host in self.hosts]
+        return tuple((graph, rails(graph)) for graph in graphs)
+
     def why_not(self, need: Need) -> str:
         """Why a need is not met; nothing if it is."""
         if need in self.missing:
             return self.missing[need]
         gpus = max((len(host.gpus) for host in self.hosts), default=0)
+        if self.will_measure and need in MEASURED:
+            least = {"pairs": 2, "left out": 3}.get(need, 1)
+            return "" if gpus >= least else f"NVML shows {gpus} GPU{'s' * (gpus != 1)} here"
         ranks = [process for host in self.hosts for process in host.processes]
         is_met, reason = {
             "gpus": (gpus > 0, "NVML shows no GPU here"),
@@ -81,6 +91,7 @@ class Evidence:
             "ranks": (len(ranks) > 1, "no launcher started several ranks"),
             "hosts": (len(self.hosts) > 1, "there is one host"),
             "load": (bool(self.loaded), "nothing was measured"),
+            "host copies": (bool(self.alone), "no copies through the host were measured"),
             "pairs": (bool(self.pairs), "pairs were not measured"),
             "left out": (bool(self.left_out), "no rank was left out"),
         }[need]

@@ -4,7 +4,7 @@ own, interleaved round by round.
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from collbench.doctor.finding import Cost
 from collbench.results.statistics import interval
@@ -32,6 +32,15 @@ class Experiment:
     changed: Arm
     op: str = "allreduce"
     knobs: Mapping[str, str] = field(default_factory=dict)
+
+
+def on_cores(experiment: Experiment, cpulist: str) -> Experiment:
+    """The experiment with those cores for arms that ask for none."""
+    found, changed = (
+        replace(arm, cpulist=arm.cpulist or cpulist)
+        for arm in (experiment.found, experiment.changed)
+    )
+    return replace(experiment, found=found, changed=changed)
 
 
 def costs_of(

@@ -23,7 +23,7 @@ from collbench.util.errors import UnavailableError
 _START_S = 60.0  # for a process to open its ranks: a library of kernels may be compiled first
 _ROUND_S = 20.0
 _LEAST_ROUNDS, _MOST_ROUNDS = 6, 25  # six are the fewest that give an interval of 95 %
-_PATIENCE = 3.0  # times the budget, in which the fewest rounds must be over
+_LONGEST = 2.0  # times the budget that an experiment may take once its ranks are open
 _NARROW = 0.04  # of an interval in logarithms, that more rounds need not narrow
 _END_S = 5.0
 
@@ -54,16 +54,17 @@ def measure(experiment: Experiment, budget_s: float) -> tuple[Cost, ...]:
             else:
                 first = found.once()
                 rounds.append((first, changed.once()))
+            elapsed_s = time.monotonic() - start
             if len(rounds) >= _LEAST_ROUNDS:
-                costs = costs_of(experiment, rounds)
-                if time.monotonic() - start > budget_s or all(
-                    cost.ratio.high / cost.ratio.low < 1 + _NARROW for cost in costs
+                if elapsed_s > budget_s or all(
+                    cost.ratio.high / cost.ratio.low < 1 + _NARROW
+                    for cost in costs_of(experiment, rounds)
                 ):
                     break
-            elif time.monotonic() - start > _PATIENCE * budget_s:
+            elif elapsed_s > _LONGEST * budget_s:
                 raise UnavailableError(
-                    f"{len(rounds)} of {_LEAST_ROUNDS} rounds took"
-                    f" {time.monotonic() - start:.0f} s: the machine is busy, or very slow"
+                    f"{len(rounds)} of {_LEAST_ROUNDS} rounds took {elapsed_s:.0f} s: the machine"
+                    " is busy, or very slow"
                 )
         is_noisy = max(found.foreign, changed.foreign) > FOREIGN_SHARE
     return costs_of(experiment, rounds, is_noisy=is_noisy)

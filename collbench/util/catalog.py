@@ -12,12 +12,14 @@ _PLACES = (
     Path(__file__).parent.parent / "profiles",
     Path(__file__).parent.parent.parent / "profiles",
 )
-_MOST_BYTES = 1 << 20  # of a profile; ours have less than 32 KiB
-_KIND_NAMES = {"machines": "machine profile", "sweeps": "preset"}
+_MOST_BYTES = 1 << 20  # of a profile; ours have less than 100 KiB
+_KIND_NAMES = {"machines": "machine profile", "settings": "table", "sweeps": "preset"}
 
 
 def names(kind: str) -> tuple[str, ...]:
-    """Names of the shipped profiles of a kind: "machines", "spread", "sweeps" or "tuning"."""
+    """Names of the shipped profiles of a kind: "machines", "settings", "spread", "sweeps" or
+    "tuning".
+    """
     return tuple(sorted(file.stem for place in _PLACES for file in (place / kind).glob("*.toml")))
 
 

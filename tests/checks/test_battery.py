@@ -8,7 +8,8 @@ import pytest
 
 from collbench.checks import check, find, identifiers, why_not_run
 from collbench.doctor.experiment import Experiment
-from tests.support.evidence import Plant, clean
+from tests.checks.plants.slow_gpu import measured
+from tests.support.evidence import Plant, clean, evidence
 
 PLANTS: dict[str, list[Plant]] = {
     identifier: import_module(f"tests.checks.plants.{identifier.replace('-', '_')}").PLANTS
@@ -58,6 +59,11 @@ def test_plants_are_named_by_their_own_check_alone() -> None:
                 if one.severity == "fault" and one.check != identifier
             }
             assert others <= plant.also, (plant.name, others)
+
+
+def test_noise_of_one_percent_makes_no_gpu_slow() -> None:
+    for seed in range(-200, 0):
+        assert not list(check("slow-gpu").find(evidence(left_out=measured(seed, 1.0))))
 
 
 def test_clean_machines_have_no_findings() -> None:

@@ -12,12 +12,15 @@ import re
 import resource
 import time
 from collections.abc import Mapping
+from contextlib import suppress
+from importlib import metadata
 from pathlib import Path
 
 from collbench.machine import cgroup
 from collbench.machine.discovery._reader import ValueReader
 from collbench.machine.discovery._sysfs import entries, number, text
 from collbench.machine.discovery.recording import UNLIMITED, ConfigFile, ProcessRecord, SystemRecord
+from collbench.machine.settings.files import paths
 from collbench.machine.topology.model import spans
 
 # Variables that communication libraries read. What launchers set by themselves is left out: names,
@@ -136,8 +139,17 @@ def process(
         },
         files=_config_files(root, environment, values),
         cuda=cuda,
+        nccl_version=_nccl_version(),
         unknown=values.unknown,
     )
+
+
+def _nccl_version() -> str | None:
+    """The version of the first package of NCCL that is installed."""
+    for name in ("nvidia-nccl-cu13", "nvidia-nccl-cu12", "nvidia-nccl-cu11"):
+        with suppress(metadata.PackageNotFoundError):
+            return metadata.version(name)
+    return None
 
 
 def _limit(kind: int) -> int:
@@ -165,17 +177,14 @@ def _can_copy() -> bool:
 def _config_files(
     root: Path, environment: Mapping[str, str], values: ValueReader
 ) -> tuple[ConfigFile, ...]:
-    """NCCL's configuration files: the user's, or the one that NCCL_CONF_FILE names instead of it,
-    and the host's.
-    """
-    named, home = environment.get("NCCL_CONF_FILE"), environment.get("HOME")
-    own = Path(named) if named else Path(home) / ".nccl.conf" if home else None
+    """NCCL's configuration files that are there, what wins first."""
     files = []
-    for path in (own, root / "etc/nccl.conf"):
-        if path is not None and path.is_file():
-            content = values.read(str(path), text, path)
+    for name in paths(environment):
+        path = root / name.lstrip("/")
+        if path.is_file():
+            content = values.read(name, text, path)
             if content is not None:
-                files.append(ConfigFile(path=str(path), text=content[:_MOST_TEXT]))
+                files.append(ConfigFile(path=name, text=content[:_MOST_TEXT]))
     return tuple(files)
 
 
@@ -245,8 +254,11 @@ def _has_fabric_manager(root: Path) -> bool | None:
 
 
 def _imex_channels(root: Path) -> int | None:
+    """How many there are; None where the driver has no device file at all."""
     folder = root / "dev/nvidia-caps-imex-channels"
-    return len(list(folder.glob("channel*"))) if folder.is_dir() else None
+    if folder.is_dir():
+        return len(list(entries(folder)))
+    return 0 if (root / "dev/nvidiactl").exists() else None
 
 
 def _driver_parameters(root: Path) -> dict[str, str]:

@@ -316,8 +316,9 @@ class ProcessRecord:
     cpulist: the cores that it may run on. namespaces: what /proc/self/ns names, for those that
     decide who can share memory. can_lock: CAP_IPC_LOCK, can_trace: CAP_SYS_PTRACE. can_copy:
     whether process_vm_readv works, tried on the process itself. environment: variables that
-    communication libraries read. cuda: NVML's numbers of the GPUs that CUDA shows it. mpi_*: of an
-    MPI that was initialised; mpi_has_cuda: whether it says that it takes memory of GPUs.
+    communication libraries read. cuda: NVML's numbers of the GPUs that CUDA shows it.
+    nccl_version: of NCCL's package, if it is installed. mpi_*: of an MPI that was initialised;
+    mpi_has_cuda: whether it says that it takes memory of GPUs.
     """
 
     rank: int = 0
@@ -336,6 +337,7 @@ class ProcessRecord:
     environment: Mapping[str, str] = field(default_factory=dict)
     files: tuple[ConfigFile, ...] = ()
     cuda: tuple[int, ...] | None = None
+    nccl_version: str | None = None
     mpi_library: str | None = None
     mpi_thread_level: int | None = None
     mpi_has_cuda: bool | None = None

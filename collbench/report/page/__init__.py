@@ -6,10 +6,7 @@ nothing else can run. Texts of a file stand in it as text only: escaped in the t
 data as JSON without any character that could end its element.
 """
 
-import base64
-import hashlib
 from collections.abc import Sequence
-from importlib import resources
 from pathlib import Path
 from string import Template
 from typing import TYPE_CHECKING
@@ -18,7 +15,6 @@ from collbench import __version__
 from collbench.analysis.best import Summary, configurations, summarise
 from collbench.analysis.changes import compare
 from collbench.analysis.curves import curves_of, heat_maps
-from collbench.report.colors import css_classes, css_variables
 from collbench.report.drawings.svg import clean
 from collbench.report.page import tables
 from collbench.report.page.answers import Places, answers
@@ -28,6 +24,7 @@ from collbench.report.page.health import health
 from collbench.report.page.histograms import single_launches
 from collbench.report.page.history import over_runs
 from collbench.report.page.html import element, section
+from collbench.report.page.parts import hash_of, part, style
 from collbench.report.tables.summary import counts
 from collbench.results.frame import texts_of
 from collbench.util.collector import cyclic_gc_disabled
@@ -102,10 +99,8 @@ def _title(loaded: "ResultFile") -> str:
 def _filled(
     title: str, lead: str, before: Sequence[str], after: Sequence[str], data: PageData
 ) -> str:
-    style = Template(_part("page.css")).substitute(
-        light=css_variables(is_dark=False), dark=css_variables(is_dark=True), classes=css_classes()
-    )
-    script = _part("page.js")
+    look = style()
+    script = part("page.js")
     without = (
         "The curves need JavaScript, which is off here. Everything else is on this page as tables."
     )
@@ -114,7 +109,7 @@ def _filled(
         if data["curves"]
         else element("p", "None: no row has a time.")
     )
-    text = Template(_part("page.html")).substitute(
+    text = Template(part("page.html")).substitute(
         title=clean(title),
         lead=clean(lead),
         version=clean(__version__),
@@ -126,19 +121,10 @@ def _filled(
             f"Made by collbench {__version__}. Bandwidths are decimal GB/s, sizes powers of 1024"
             " where they have a suffix.",
         ),
-        style=style,
+        style=look,
         script=script,
-        style_hash=_hash(style),
-        script_hash=_hash(script),
+        style_hash=hash_of(look),
+        script_hash=hash_of(script),
         data=data_element(data),
     )
     return text.encode("utf-8", "replace").decode()  # a file's name may hold what is no text
-
-
-def _part(name: str) -> str:
-    return resources.files("collbench.report.page").joinpath(name).read_text(encoding="utf-8")
-
-
-def _hash(text: str) -> str:
-    """A text as a policy names it."""
-    return base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()

@@ -29,6 +29,13 @@ def mark(finding: Finding) -> str:
     return "NOTE" if finding.severity == "remark" or finding.is_cleared else "RISK"
 
 
+def cost_texts(finding: Finding) -> list[str]:
+    """What a finding costs, a line for each size, or why that is not known."""
+    if not finding.costs:
+        return [f"not measured: {finding.unmeasured or 'no experiment was run'}"]
+    return [cost_text(cost) for cost in finding.costs]
+
+
 def cost_text(cost: Cost) -> str:
     """A cost in words, with its interval."""
     ratio = cost.ratio
@@ -57,13 +64,10 @@ def _times(median: float, low: float, high: float) -> str:
 def finding_lines(finding: Finding, columns: int) -> list[str]:
     """A finding as a block of lines."""
     lines = wrapped(f"{mark(finding)}  {finding.check}: {finding.subject}", columns, " " * 6)
-    costs = [cost_text(cost) for cost in finding.costs] or [
-        f"not measured: {finding.unmeasured or 'no experiment was run'}"
-    ]
     parts = [
         ("seen", [finding.seen]),
         ("why", [finding.why]),
-        ("costs", costs),
+        ("costs", cost_texts(finding)),
         ("change", [finding.change]),
         ("risk", [finding.risk]),
         ("more", [f"collbench doctor --explain {finding.check}"]),

@@ -1,0 +1,84 @@
+"""Whether a GPU reaches the host slower than its link carries, or shares its path to the host."""
+
+from collections.abc import Iterable
+from statistics import median
+
+from collbench.doctor.evidence import Evidence, Need
+from collbench.doctor.experiment import Experiment
+from collbench.doctor.finding import Finding
+from collbench.machine.topology.paths import path_to_cpu
+
+TITLE = "Copies between GPUs and the host, alone and all at once"
+NEEDS: tuple[Need, ...] = ("host copies",)
+EXPLANATION = """
+Data that no direct path carries goes through the memory of the host: to NICs without GPUDirect,
+between GPUs without peer access, and from storage. Each GPU has a PCIe link for that, but several
+of them may share the port above a switch, or the link between two sockets, and virtual machines
+hide which.
+
+The check copies 64 MiB from each GPU to pinned memory and back, both directions at once: one GPU
+after the other, then all at the same time. A GPU that is alone far below the others, or below what
+its link carries, has a bad link or is far from the memory (`collbench doctor --explain pcie-link`).
+Rates that fall when all copy show what they share; where `collbench topo` shows no common switch,
+the machine hides one.
+
+Move jobs that need the host's memory to GPUs that share nothing, bind ranks to the cores next to
+their GPU, or reseat the one that is slow alone.
+"""
+
+_SLOW = 0.7  # of the median of its siblings, or of its link
+_SHARED = 0.7  # of the rate alone
+
+
+def find(evidence: Evidence) -> Iterable[Finding]:
+    middle = median(evidence.alone.values())
+    links = _links(evidence)
+    for gpu, rate in evidence.alone.items():
+        link = links.get(gpu)
+        if rate < _SLOW * middle or (link is not None and rate < _SLOW * link):
+            against = (
+                f"its link carries {link:.1f}"
+                if link is not None and rate < _SLOW * link
+                else f"the others reach {middle:.1f}"
+            )
+            yield Finding(
+                check="host-copies",
+                subject=f"GPU {gpu}",
+                seen=f"{rate:.1f} GB/s to the host and back while nothing else runs; {against}",
+                why="What goes through the host's memory is as slow as this link.",
+                change="look at collbench doctor --explain pcie-link, reseat the card, and bind its"
+                " rank to the cores next to it",
+                severity="fault",
+            )
+    shared = {
+        gpu: rate
+        for gpu, rate in evidence.together.items()
+        if rate < _SHARED * evidence.alone.get(gpu, 0.0)
+    }
+    if shared:
+        gpus = ", ".join(map(str, shared))
+        alone = median(evidence.alone[gpu] for gpu in shared)
+        yield Finding(
+            check="host-copies",
+            subject=f"GPUs {gpus}",
+            seen=f"{alone:.1f} GB/s to the host and back alone, {median(shared.values()):.1f} when"
+            " all GPUs copy",
+            why="They share a path to the host: a switch's port, a socket, or the memory itself.",
+            change="spread jobs that need the host's memory over GPUs that share nothing"
+            " (collbench topo --tree)",
+            severity="remark",
+        )
+
+
+def _links(evidence: Evidence) -> dict[int, float]:
+    """GB/s that the path of each GPU to its CPU carries, by CUDA's numbers, where it is known."""
+    rates = {}
+    for gpu in evidence.topology.gpus:
+        near = path_to_cpu(evidence.topology, gpu.id) if gpu.host == 0 else None
+        if near is not None and near.usable_gbs is not None:
+            rates[gpu.index] = near.usable_gbs
+    return rates
+
+
+def experiment(finding: Finding, evidence: Evidence) -> Experiment | str:
+    return "the rates are the measurement"

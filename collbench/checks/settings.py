@@ -1,0 +1,114 @@
+"""Variables and configuration files of communication libraries: names, values, contradictions, what
+was left over, and what each costs.
+"""
+
+from collections.abc import Iterable, Sequence
+
+from collbench.doctor.evidence import Evidence, Need
+from collbench.doctor.experiment import Arm, Experiment
+from collbench.doctor.finding import Finding, Severity
+from collbench.machine.discovery.recording import ProcessRecord
+from collbench.machine.settings.files import ENVIRONMENT, Setting, gather
+from collbench.machine.settings.judge import SettingProblem, judge
+from collbench.machine.settings.table import Fact, known
+from collbench.machine.topology.model import spans
+
+TITLE = "Variables of NCCL, CUDA, MPI and UCX, and nccl.conf"
+NEEDS: tuple[Need, ...] = ("processes",)
+EXPLANATION = """
+NCCL, CUDA, MPI and UCX read some hundreds of variables of the environment, and NCCL reads them from
+`~/.nccl.conf` and `/etc/nccl.conf` as well. None of them complains about a name that it does not
+know, so a slip of the pen does nothing and nobody is told. Settings of a day of debugging stay in a
+start script for years, and what was right for one machine is copied to another.
+
+The check holds what every rank has set against a table of all variables: names that nobody reads,
+with the nearest one that exists; values that are refused or ignored in silence; variables that this
+version of NCCL does not have; settings that contradict each other; what is meant for debugging; and
+values of a file that the environment replaces. [The settings](../settings.md) lists them all.
+
+What may cost speed is measured: the same collective in two sets of processes, one with the variable
+and one without, in turns, at three sizes. Variables of NCCL need two GPUs for that. What sites
+often set on purpose (`NCCL_NVLS_ENABLE=0`, for example) is a remark, and is left as it is.
+
+Unset what costs and what nobody needs: `unset NCCL_P2P_DISABLE`, or remove the line from the file.
+"""
+
+_SEVERITY: dict[str, Severity] = {"error": "risk", "cost": "risk", "remark": "remark"}
+_GPU_SIZES = (8 << 10, 1 << 20, 16 << 20)
+_CPU_SIZES = (1 << 10, 64 << 10, 1 << 20)
+_MOST_GPUS = 8
+
+
+def find(evidence: Evidence) -> Iterable[Finding]:
+    ranks_of: dict[SettingProblem, list[int]] = {}
+    for _, _, process in evidence.processes():
+        for problem in judge(_settings(process), process.nccl_version, _facts(evidence)):
+            ranks_of.setdefault(problem, []).append(process.rank)
+    everyone = sum(len(host.processes) for host in evidence.hosts)
+    for problem, ranks in ranks_of.items():
+        where = "" if len(ranks) == everyone else f" (ranks {spans(ranks)} of {everyone})"
+        seen, _, why = problem.text.partition(". ")
+        if problem.kind == "unknown":
+            why = "A variable that nobody reads does nothing, and nobody is told."
+        yield Finding(
+            check="settings",
+            subject=" and ".join(problem.names) + where,
+            seen=seen.rstrip("."),
+            why=why or f"{problem.text.rstrip('.')}.",
+            change=problem.fix.rstrip("."),
+            severity=_SEVERITY[problem.severity],
+        )
+
+
+def _settings(process: ProcessRecord) -> Sequence[Setting]:
+    """What wins first: the environment, then the files in their order."""
+    return gather(process.environment, [(file.path, file.text) for file in process.files])
+
+
+def _facts(evidence: Evidence) -> list[Fact]:
+    facts: list[Fact] = ["several hosts"] if len(evidence.hosts) > 1 else []
+    return facts + (["mixed GPUs"] if len({gpu.name for _, gpu in evidence.gpus()}) > 1 else [])
+
+
+def experiment(finding: Finding, evidence: Evidence) -> Experiment | str:
+    names = finding.subject.partition(" (")[0].split(" and ")
+    problem = next(
+        (
+            one
+            for _, _, process in evidence.processes()
+            for one in judge(_settings(process), process.nccl_version, _facts(evidence))
+            if list(one.names) == names and one.may_cost and finding.seen in one.text
+        ),
+        None,
+    )
+    if problem is None:
+        return "it changes no speed by itself"
+    if problem.source != ENVIRONMENT:
+        return f"it is set in {problem.source}, which no process can be started without"
+    name = problem.names[0]
+    variable = known().find(name)
+    if variable is not None and variable.is_deliberate:
+        return "it is often set on purpose, so it is left as it is"
+    if variable is not None and variable.use == "network" and len(evidence.hosts) == 1:
+        return "it concerns the network between hosts, and there is one host"
+    found = Arm(environment={name: problem.value})
+    changed = Arm(environment={name: None})
+    gpus = min(len(evidence.hosts[0].cuda or ()), _MOST_GPUS)
+    if name.startswith(("NCCL_", "CUDA_")):
+        if gpus < 2:
+            return "it takes two GPUs to measure"
+        return Experiment(
+            backend="nccl",
+            ranks=gpus,
+            sizes=_GPU_SIZES,
+            found=found,
+            changed=changed,
+            knobs={"buffers": "plain"},
+        )
+    return Experiment(
+        backend="mpi",
+        ranks=max(2, min(len(evidence.hosts[0].processes), 8)),
+        sizes=_CPU_SIZES,
+        found=found,
+        changed=changed,
+    )

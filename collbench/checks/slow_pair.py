@@ -1,0 +1,98 @@
+"""Whether pairs of GPUs are slower than others like them, and whether that is a GPU or a link."""
+
+from collections import Counter
+from collections.abc import Iterable
+from statistics import median
+
+from collbench.bench.pairs import RankPair
+from collbench.doctor.evidence import Evidence, Need
+from collbench.doctor.experiment import Experiment
+from collbench.doctor.finding import Finding
+from collbench.machine.topology.paths import path
+
+TITLE = "Pairs of GPUs that are slower than others like them"
+NEEDS: tuple[Need, ...] = ("pairs",)
+EXPLANATION = """
+Pairs of GPUs that are joined alike should be equally fast. One that is slower points to its link,
+to one of its GPUs or to what the pair shares with others. Which of them it is follows from all
+pairs together: if every pair of a GPU is slow, it is that GPU (or its links to the switch); if one
+pair of it is slow and its others are not, it is the link between the two.
+
+The check measures pairs of GPUs, one at a time, in both directions: kernels that store into the
+other GPU's memory, verified. Pairs of the same kind of path (`collbench topo` shows the kinds) are
+compared with their median; a pair below 90 % of it is slow. Up to four GPUs all pairs are measured,
+beyond that each GPU with the next one, unless `--deep` is given.
+
+Look at the links of what is named with `collbench topo --links` and at its error counters. Reseat
+the GPU, bridge or cable; have it replaced if that does not help.
+"""
+
+_SLOW = 0.9  # of the median of its like
+_LEAST_LIKE = 3  # pairs of a kind, below which the median may be the slow one
+
+
+def find(evidence: Evidence) -> Iterable[Finding]:
+    rates = {
+        (pair.a, pair.b): pair
+        for pair in evidence.pairs
+        if pair.way == "stores" and not pair.is_both and pair.value
+    }
+    kinds: dict[str, list[RankPair]] = {}
+    for pair in rates.values():
+        kinds.setdefault(_kind(evidence, pair), []).append(pair)
+    for kind, pairs in kinds.items():
+        middle = median(pair.value or 0.0 for pair in pairs)
+        slow = [pair for pair in pairs if (pair.value or 0.0) < _SLOW * middle]
+        if len(pairs) >= _LEAST_LIKE and slow:
+            yield from _named(kind, middle, slow, pairs)
+
+
+def _kind(evidence: Evidence, pair: RankPair) -> str:
+    """The path between two GPUs, by CUDA's numbers."""
+    ids = {gpu.index: gpu.id for gpu in evidence.topology.gpus if gpu.host == 0}
+    if not {pair.a, pair.b} <= ids.keys():
+        return ""
+    return path(evidence.topology, ids[pair.a], ids[pair.b]).label
+
+
+def _named(
+    kind: str, middle: float, slow: list[RankPair], pairs: list[RankPair]
+) -> Iterable[Finding]:
+    """A GPU all of whose pairs are slow in a direction, and then what is left."""
+    left = list(slow)
+    for direction, end in (("sending", "a"), ("receiving", "b")):
+        slow_of = Counter(getattr(pair, end) for pair in slow)
+        all_of = Counter(getattr(pair, end) for pair in pairs)
+        for gpu, count in slow_of.most_common():
+            own = [pair for pair in left if getattr(pair, end) == gpu]
+            # with one partner a GPU cannot be told from the link
+            if count < all_of[gpu] or count < 2 or not own:
+                continue
+            left = [pair for pair in left if pair not in own]
+            rate = median(pair.value or 0.0 for pair in own)
+            yield _finding(
+                f"GPU {gpu}",
+                f"all its {count} pairs are slow, {direction}: {rate:.1f} GB/s where others like"
+                f" them ({kind}) reach {middle:.1f}",
+            )
+    for pair in left:
+        yield _finding(
+            f"GPU {pair.a} to GPU {pair.b}",
+            f"{pair.value:.1f} GB/s where other pairs like it ({kind}) reach {middle:.1f}",
+        )
+
+
+def _finding(subject: str, seen: str) -> Finding:
+    return Finding(
+        check="slow-pair",
+        subject=subject,
+        seen=seen,
+        why="A ring or a tree over all GPUs is as slow as its slowest link.",
+        change="look at its links and their errors with collbench topo --links; reseat the GPU,"
+        " bridge or cable",
+        severity="fault",
+    )
+
+
+def experiment(finding: Finding, evidence: Evidence) -> Experiment | str:
+    return "the rates of the pairs are the measurement"
