@@ -13,6 +13,7 @@ T = TypeVar("T")
 # Variables of MPI libraries and of what they are built on. A launcher's variables are not passed on
 # to the processes of an experiment, so that each arm sets all of them again.
 _MPI = ("OMPI_MCA_", "PRTE_MCA_", "PMIX_MCA_", "MPICH_", "MPIR_", "I_MPI_", "UCX_", "FI_")
+_OF_VENDOR = {"OMPI_": "Open MPI", "MPIR_": "MPICH", "I_MPI_": "Intel"}
 _SIZES = (1 << 10, 64 << 10, 1 << 20)
 _MOST_RANKS = 8
 
@@ -45,6 +46,14 @@ def cores_of(host: Recording) -> set[int]:
     """The cores that any rank of the host may run on; all of them where that is unknown."""
     lists = [one.cpulist for one in host.processes if one.cpulist]
     return {core for one in lists or [host.cpus or ""] for core in members(one)}
+
+
+def setting(process: ProcessRecord, name: str) -> str | None:
+    """The value of a variable, if it concerns the MPI library of the process."""
+    vendor = next((one for prefix, one in _OF_VENDOR.items() if name.startswith(prefix)), "")
+    if vendor and process.mpi_library and vendor not in process.mpi_library:
+        return None
+    return process.environment.get(name) or None
 
 
 def with_and_without(

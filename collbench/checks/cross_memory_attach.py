@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from collbench.checks._ranks import alike, with_and_without
+from collbench.checks._ranks import alike, setting, with_and_without
 from collbench.doctor.evidence import Evidence, Need
 from collbench.doctor.experiment import Experiment
 from collbench.doctor.finding import Finding
@@ -42,7 +42,7 @@ _SWITCHES: dict[str, tuple[str, ...]] = {
 def find(evidence: Evidence) -> Iterable[Finding]:
     yield from _refused(evidence)
     for name, values in _SWITCHES.items():
-        for subject, _, _, value in alike(evidence, lambda one, k=name: one.environment.get(k)):  # type: ignore[misc]
+        for subject, _, _, value in alike(evidence, lambda one, k=name: setting(one, k)):  # type: ignore[misc]
             if value.lower() in values:
                 yield Finding(
                     check="cross-memory-attach",

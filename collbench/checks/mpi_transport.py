@@ -2,11 +2,11 @@
 
 from collections.abc import Callable, Iterable, Mapping
 
-from collbench.checks._ranks import alike, with_and_without
+from collbench.checks._ranks import alike, setting, with_and_without
 from collbench.doctor.evidence import Evidence, Need
 from collbench.doctor.experiment import Experiment
 from collbench.doctor.finding import Finding
-from collbench.machine.discovery.recording import ProcessRecord, Recording
+from collbench.machine.discovery.recording import Recording
 
 TITLE = "Variables that choose MPI's transport"
 NEEDS: tuple[Need, ...] = ("processes",)
@@ -73,33 +73,24 @@ _LOCAL: Mapping[str, Callable[[str], str]] = {
     "MPIR_CVAR_NOLOCAL": _on("switches shared memory off"),
     "MPIR_CVAR_ODD_EVEN_CLIQUES": _on("treats every other rank as one of another host"),
 }
-_OF_VENDOR = {"OMPI_": "Open MPI", "MPIR_": "MPICH", "I_MPI_": "Intel"}
 
 
 def find(evidence: Evidence) -> Iterable[Finding]:
     for name, words_of in _LOCAL.items():
-        for subject, _, _, value in alike(evidence, lambda one, k=name: _value(one, k)):  # type: ignore[misc]
+        for subject, _, _, value in alike(evidence, lambda one, k=name: setting(one, k)):  # type: ignore[misc]
             if words := words_of(value):
                 yield _finding(subject, name, value, words, _WHY_LOCAL)
-    for subject, host, _, value in alike(evidence, lambda one: _value(one, "FI_PROVIDER")):
+    for subject, host, _, value in alike(evidence, lambda one: setting(one, "FI_PROVIDER")):
         if value in ("tcp", "sockets", "udp", "net"):
             is_costly = len(evidence.hosts) > 1 and _has_rdma(host)
             yield _finding(
                 subject, "FI_PROVIDER", value, "forces TCP", _WHY_TCP, is_remark=not is_costly
             )
     if len(evidence.hosts) > 1:
-        for subject, host, _, value in alike(evidence, lambda one: _value(one, "UCX_TLS")):
+        for subject, host, _, value in alike(evidence, lambda one: setting(one, "UCX_TLS")):
             names = {one.strip().lstrip("\\") for one in value.split(",")}
             if not value.startswith("^") and not names & _RDMA_OF_UCX and _has_rdma(host):
                 yield _finding(subject, "UCX_TLS", value, "leaves RDMA out", _WHY_TCP)
-
-
-def _value(process: ProcessRecord, name: str) -> str | None:
-    """A variable, if it concerns the library of the process."""
-    vendor = next((one for prefix, one in _OF_VENDOR.items() if name.startswith(prefix)), "")
-    if vendor and process.mpi_library and vendor not in process.mpi_library:
-        return None
-    return process.environment.get(name) or None
 
 
 def _has_rdma(host: Recording) -> bool:

@@ -35,7 +35,6 @@ def measure(experiment: Experiment, budget_s: float) -> tuple[Cost, ...]:
     with the reason if an arm cannot run.
     """
     start = time.monotonic()
-    deadline = start + budget_s
     rounds: list[tuple[Sequence[float], Sequence[float]]] = []
     with ExitStack() as stack:
         found, changed = (
@@ -57,17 +56,18 @@ def measure(experiment: Experiment, budget_s: float) -> tuple[Cost, ...]:
             else:
                 first = found.once()
                 rounds.append((first, changed.once()))
-            is_late = time.monotonic() > deadline
-            if is_late and time.monotonic() > start + _LONGEST * budget_s:
-                break  # fewer rounds: the interval is all of them
-            if len(rounds) >= _LEAST_ROUNDS and (
-                is_late
-                or all(
+            elapsed_s = time.monotonic() - start
+            if len(rounds) >= _LEAST_ROUNDS:
+                if elapsed_s > budget_s or all(
                     cost.ratio.high / cost.ratio.low < 1 + _NARROW
                     for cost in costs_of(experiment, rounds)
+                ):
+                    break
+            elif elapsed_s > _LONGEST * budget_s:
+                raise UnavailableError(
+                    f"{len(rounds)} of {_LEAST_ROUNDS} rounds took {elapsed_s:.0f} s: the machine"
+                    " is busy, or very slow"
                 )
-            ):
-                break
         is_noisy = max(found.foreign, changed.foreign) > FOREIGN_SHARE
     return costs_of(experiment, rounds, is_noisy=is_noisy)
 

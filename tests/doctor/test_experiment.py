@@ -100,6 +100,12 @@ def test_a_backend_that_is_not_there_is_a_reason() -> None:
 
 
 @pytest.mark.exhaustive
+def test_rounds_that_take_too_long_are_a_reason() -> None:
+    with pytest.raises(UnavailableError, match="1 of 6 rounds took"):
+        measure(ONE, 0.0)
+
+
+@pytest.mark.exhaustive
 def test_the_same_arm_twice_costs_nothing() -> None:
     """The null experiment: whatever else the machine does falls on both."""
     for cost in measure(ONE, 6.0):
