@@ -9,7 +9,8 @@ from typing import Generic, TypeVar
 
 from collbench.doctor.evidence import Evidence
 from collbench.machine.discovery.recording import GpuCondition, GpuRecord, PciDevice, Recording
-from collbench.machine.topology.model import spans
+from collbench.machine.topology.model import Node, Topology, spans
+from collbench.machine.topology.paths import CLASS_ORDER, Path, path
 
 Part = TypeVar("Part")
 Value = TypeVar("Value", bound=Hashable)
@@ -115,3 +116,18 @@ def bridges_above(host: Recording, address: str) -> list[PciDevice] | None:
     if device is None:
         return None
     return [by_address[part] for part in device.path.split("/")[:-1] if part in by_address]
+
+
+def nearest_nics(host: Recording, topology: Topology) -> Iterator[tuple[Node, list[Path]]]:
+    """Each GPU with its ways to all RDMA devices of the host, the nearest class first. Those
+    without a place in the PCIe tree are left out: in the graph they are drawn somewhere.
+    """
+    nics = [
+        nic
+        for nic in topology.of_kind("nic")
+        if nic.fact("rdma") == "yes" and bridges_above(host, nic.address) is not None
+    ]
+    for gpu in topology.gpus if nics else ():
+        if bridges_above(host, gpu.address) is not None:
+            ways = (path(topology, gpu.id, nic.id) for nic in nics)
+            yield gpu, sorted(ways, key=lambda way: CLASS_ORDER[way.kind])

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from collbench.checks._siblings import bridges_above, numbered, usable
+from collbench.checks._siblings import nearest_nics, numbered, usable
 from collbench.doctor.evidence import Evidence, Need
 from collbench.doctor.experiment import Experiment
 from collbench.doctor.finding import Finding
@@ -19,9 +19,9 @@ are below one PCIe switch; through the processor it is slower on most machines, 
 not use it unless `NCCL_NET_GDR_LEVEL` says so.
 
 The check looks for the module in `/sys/module` and `/sys/kernel/mm/memory_peers`, reads in
-`/proc/driver/nvidia/version` which driver is loaded, and finds for each GPU the NIC that serves it,
-as NCCL chooses it, in the tree of PCIe. In virtual machines with a flat tree the way is unknown,
-and nothing is said of it; GeForce cards have no GPUDirect RDMA.
+`/proc/driver/nvidia/version` which driver is loaded, and finds the nearest RDMA device of each GPU
+in the tree of PCIe. In virtual machines with a flat tree the way is unknown, and nothing is said of
+it; GeForce cards have no GPUDirect RDMA.
 
 Load the module (`modprobe nvidia_peermem`, as root, after the NIC's driver; a container must see
 it), or install the open kernel modules, which Turing and later GPUs can use. Place NICs below the
@@ -32,7 +32,7 @@ channels of the network; `collbench topo --rails` shows GPUs with their NICs.
 
 def find(evidence: Evidence) -> Iterable[Finding]:
     for number, host in enumerate(evidence.hosts):
-        gpus = [gpu for gpu in usable(host) if "GeForce" not in (gpu.name or "")]
+        gpus = [gpu for gpu in usable(host) if gpu.name and "GeForce" not in gpu.name]
         nics = [nic for nic in host.nics if nic.is_rdma]
         if not gpus or not nics:
             continue
@@ -52,18 +52,14 @@ def find(evidence: Evidence) -> Iterable[Finding]:
 
 
 def _far(evidence: Evidence, number: int) -> Iterable[Finding]:
-    """GPUs that reach their NIC through the processor only."""
-    host = evidence.hosts[number]
-    topology, served = evidence.rails[number]
+    """GPUs that reach the nearest NIC through the processor only, be it up or down."""
+    host, topology = evidence.hosts[number], evidence.topologies[number]
     if host.processor.has_hypervisor is not False and not topology.of_kind("pci"):
         return
     by_way: dict[str, list[int]] = {}
-    for rail in served:
-        gpu, nic = topology.by_id[rail.gpu], topology.by_id[rail.nic]
-        is_able = nic.fact("rdma") == "yes" and "GeForce" not in gpu.name
-        if None in (bridges_above(host, gpu.address), bridges_above(host, nic.address)):
-            continue  # drawn somewhere, as their place is unknown
-        if is_able and (found := rdma(topology, gpu, nic)).direct == "through the CPU":
+    for gpu, ways in nearest_nics(host, topology):
+        found = rdma(topology, gpu, topology.by_id[ways[0].b])
+        if gpu.name and "GeForce" not in gpu.name and found.direct == "through the CPU":
             by_way.setdefault(found.why, []).append(int(gpu.fact("nvml")))
     for why, numbers in by_way.items():
         yield Finding(

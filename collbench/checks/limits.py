@@ -50,8 +50,8 @@ def _files(evidence: Evidence) -> Iterable[Finding]:
             yield Finding(
                 check="limits",
                 subject=subject,
-                seen=f"may open {limit} files; {processes[0].ranks} ranks and"
-                f" {len(host.gpus)} GPUs may need {needed}",
+                seen=f"may open {limit} files; {_counted(processes[0].ranks, 'rank')} and"
+                f" {_counted(len(host.gpus), 'GPU')} may need {needed}",
                 why=why,
                 change="ulimit -n 131072, by nofile in /etc/security/limits.conf or docker run"
                 " --ulimit nofile=131072",
@@ -67,6 +67,10 @@ def _files(evidence: Evidence) -> Iterable[Finding]:
                 why=why,
                 change="sysctl fs.file-max=9223372036854775807, as root",
             )
+
+
+def _counted(number: int, what: str) -> str:
+    return f"{number} {what}{'s' * (number != 1)}"
 
 
 def _processes(evidence: Evidence) -> Iterable[Finding]:

@@ -1,13 +1,14 @@
-"""Whether NICs are up, as fast as their siblings, and on the socket of the GPUs they serve."""
+"""Whether NICs are up, as fast as their siblings, and on the sockets of the GPUs."""
 
 import re
 from collections.abc import Iterable, Mapping
 
-from collbench.checks._siblings import bridges_above, numbered
+from collbench.checks._siblings import bridges_above, nearest_nics, numbered
 from collbench.doctor.evidence import Evidence, Need
 from collbench.doctor.experiment import Experiment
 from collbench.doctor.finding import Finding, Severity
 from collbench.machine.discovery.recording import Nic, Port, Recording
+from collbench.machine.topology.model import Node
 
 TITLE = "State, rate and place of NICs"
 NEEDS: tuple[Need, ...] = ("nics",)
@@ -20,8 +21,8 @@ where ends disagree large packets are lost.
 
 The check reads `/sys/class/infiniband/NIC/ports/N` (`state`, `rate`, `link_layer`) and
 `/sys/class/net/NAME` (`operstate`, `speed`, `mtu`), and compares NICs of one model with each other:
-a port that is down is normal where all others of its model are too. NICs that serve GPUs are found
-in the tree of PCIe, as NCCL chooses them.
+a port that is down is normal where all others of its model are too. The nearest NIC of each GPU is
+found in the tree of PCIe, with the NUMA nodes that the kernel names.
 
 Look at cables and transceivers (`mlxlink -d NIC`, `ethtool NAME`, `ibstat`), and at the port of the
 switch. An InfiniBand port in the state INIT waits for a subnet manager. Set the MTU with
@@ -170,29 +171,33 @@ def _slower(evidence: Evidence, host: Recording, gbps: Mapping[str, float]) -> I
 
 
 def _sockets(evidence: Evidence, number: int) -> Iterable[Finding]:
-    """GPUs that a NIC of another NUMA node serves."""
-    host = evidence.hosts[number]
-    if not any(nic.is_rdma for nic in host.nics) or not host.gpus:
-        return
-    topology, served = evidence.rails[number]
-    by_nic: dict[str, list[int]] = {}
-    for rail in served:
-        gpu, nic = topology.by_id[rail.gpu], topology.by_id[rail.nic]
-        if None in (_numa(host, gpu.address), _numa(host, nic.address)):
-            continue  # drawn somewhere, as their place is unknown
-        if rail.way.kind == "SYS" and nic.fact("rdma") == "yes":
-            by_nic.setdefault(nic.name, []).append(int(gpu.fact("nvml")))
+    """GPUs whose nearest NIC that is up is at another NUMA node."""
+    host, topology = evidence.hosts[number], evidence.topologies[number]
     count = len({nic.address for nic in host.nics if nic.is_rdma and not nic.is_virtual})
-    for name, gpus in by_nic.items():
+    far = []
+    for gpu, ways in nearest_nics(host, topology):
+        nics = {way.b: topology.by_id[way.b] for way in ways}
+        up = [way for way in ways if _may_be_up(host, nics[way.b])]
+        places = [_numa(host, node.address) for node in (gpu, *nics.values())]
+        if up and up[0].kind == "SYS" and None not in places:
+            far.append(int(gpu.fact("nvml")))
+    if far:
         yield Finding(
             check="nic-state",
-            subject=evidence.on(name, host),
-            seen=f"it serves {numbered('GPU', gpus)}, on another NUMA node"
-            + (": it is the only RDMA device" if count == 1 else ""),
-            why="Their traffic crosses the link between NUMA nodes, which is slower and shared.",
+            subject=evidence.on(numbered("GPU", far), host),
+            seen="no RDMA device that is up is on the same NUMA node"
+            + (": the host has one only" if count == 1 else ""),
+            why="Traffic of the network crosses the link between NUMA nodes, which is slower and"
+            " shared.",
             change="place a NIC on each socket, below the switches of its GPUs",
             severity="risk" if count > 1 else "remark",
         )
+
+
+def _may_be_up(host: Recording, nic: Node) -> bool:
+    """Whether a port of a NIC is active, or in a state that is unknown."""
+    ports = [port for one in host.nics if one.address == nic.address for port in one.ports]
+    return any(port.state is None or _state(port) == _ACTIVE for port in ports)
 
 
 def _numa(host: Recording, address: str) -> int | None:

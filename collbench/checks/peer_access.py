@@ -67,8 +67,8 @@ def _all_denied(
     evidence: Evidence, host: Recording, denied: Mapping[tuple[int, int], PairRecord]
 ) -> Finding:
     gpus = sorted({end for ends in denied for end in ends})
-    names = [gpu.name or "" for gpu in usable(host) if gpu.index in gpus]
-    is_policy = all("GeForce" in name for name in names)
+    names = [gpu.name for gpu in usable(host) if gpu.index in gpus and gpu.name]
+    is_policy = bool(names) and all("GeForce" in name for name in names)
     return Finding(
         check="peer-access",
         subject=evidence.on(numbered("GPU", gpus), host),
@@ -78,7 +78,7 @@ def _all_denied(
         change="nothing: use what goes through the host's memory well (collbench sweep shows it)"
         if is_policy
         else _change(host, denied),
-        severity="remark" if is_policy else "risk",
+        severity="remark" if is_policy or not names else "risk",
     )
 
 

@@ -40,7 +40,6 @@ _SMALL = 16  # ranks, up to which all pairs are measured, in both modes
 _LEAST_CORES, _MOST_CORES = 3, 8  # ranks on CPUs without a launcher, by default
 _REPEATS = 3
 _REPEATS_OF_FEW = ((3, 12), (8, 5))  # up to so many ranks, whose few pairs need more to tell
-_BLAME_SIZE = 64 << 10
 _FIRST_SHARE = 0.75  # of the budget: the rest is for what the verdicts miss
 _TURNS_OF_MISSING = 3
 
@@ -88,17 +87,8 @@ def run_hunt(options: Options) -> int:
             check_writable(options[name], f"--{name}")
     if options["size"] == 0:
         raise UsageError("--size: a message of 0 bytes", "give at least one byte")
-    if options["is_blame"]:
-        options = {**options, "backend": "cpu"}
     backend, ranks = _ranks(options)
     group = group_here(options["timeout"] or 10.0)
-    if options["is_blame"]:
-        from collbench.cli._run_blame import run_blame
-
-        size = options["size"] or _BLAME_SIZE
-        return drive_on_rank0(
-            group, lambda: run_blame(group, ranks, options["op"], size, options["json"])
-        )
     return drive_on_rank0(group, lambda: _drive(options, group, backend, ranks))
 
 

@@ -6,7 +6,8 @@ from collbench.cli._command import StrictCommand, explicit_options
 from collbench.cli._declared import setting_option
 from collbench.cli._options import FileName, Finite, OneOf, Size, Whole, color_option
 from collbench.cli._rules import Options, Rule, refuse
-from collbench.spec.collectives import OPS
+from collbench.schedules.algorithms import FAMILY as ALGORITHMS
+from collbench.spec.collectives import OPS, collective
 from collbench.spec.options import OPTIONS
 
 _OPTIONS = (
@@ -67,6 +68,29 @@ _OPTIONS = (
     ),
     setting_option(OPTIONS["timeout_s"]),
     click.option(
+        "--blame",
+        is_flag=True,
+        help=(
+            "Trace a collective on CPUs instead, and say whether a rank comes late or a link is"
+            " slow."
+        ),
+    ),
+    click.option(
+        "--op",
+        default="allreduce",
+        show_default=True,
+        callback=lambda context, param, value: collective(value).name,
+        metavar="OP",
+        help=f"The collective of --blame, one of {', '.join(OPS)}.",
+    ),
+    click.option(
+        "--algo",
+        type=OneOf(ALGORITHMS.names()),
+        default="ring",
+        show_default=True,
+        help=f"The algorithm of --blame, one of {', '.join(ALGORITHMS.names())}.",
+    ),
+    click.option(
         "--from",
         "files",
         type=FileName(),
@@ -92,52 +116,30 @@ _OPTIONS = (
         type=FileName(),
         help="Write verdicts and samples as JSON, for example to hunt.json; - is stdout.",
     ),
-    click.option(
-        "--blame",
-        "is_blame",
-        is_flag=True,
-        help=(
-            "Trace launches of a collective of CPU ranks instead, and say whether a rank came late"
-            " or a link is slow."
-        ),
-    ),
-    click.option(
-        "--op",
-        type=OneOf(OPS),
-        default="allreduce",
-        show_default=True,
-        help="The collective of --blame, for example allgather.",
-    ),
     color_option("Colours of what is slow"),
 )
+
+
+def _blames(options: Options) -> bool:
+    return bool(options["blame"])
 
 
 def _reads(options: Options) -> bool:
     return bool(options["files"])
 
 
-def _blames(options: Options) -> bool:
-    return bool(options["is_blame"])
-
-
 _HUNT_RULES = (
     Rule(
-        options=("pairs", "rails", "is_alone", "budget", "files", "csv"),
+        options=("pairs", "rails", "is_alone", "budget", "backend", "files", "csv"),
         when=_blames,
-        message="--blame traces a collective and measures no pairs",
+        message="--blame traces one collective on CPUs",
         hint="leave one of them out",
     ),
     Rule(
-        options=("backend",),
-        when=lambda options: _blames(options) and options["backend"] == "cuda",
-        message="--blame traces ranks on CPUs",
-        hint="leave it out",
-    ),
-    Rule(
-        options=("op",),
-        when=lambda options: not _blames(options),
-        message="pairs run no collective",
-        hint="add --blame",
+        options=("op", "algo"),
+        when=lambda options: not options["blame"],
+        message="pairs exchange messages, and need no collective",
+        hint="give --blame too",
     ),
     Rule(
         options=("pairs", "rails", "is_alone", "size", "budget", "backend", "ranks", "timeout"),
@@ -172,11 +174,15 @@ def command(context: click.Context, /, **_: object) -> int:
       mpirun -n 64 collbench hunt --rails --budget 120 --csv pairs.csv
       collbench hunt -n 4 --backend cpu
       collbench hunt --from pairs.csv --json -
-      mpirun -n 4 collbench hunt --blame --op allreduce --size 1M
+      mpirun -n 8 collbench hunt --blame --op allreduce
     """
+    refuse(_HUNT_RULES, explicit_options(context), context.params)
+    if context.params["blame"]:
+        from collbench.cli._run_blame import run_blame
+
+        return run_blame(context.params)
     from collbench.cli._run_hunt import run_hunt
 
-    refuse(_HUNT_RULES, explicit_options(context), context.params)
     return run_hunt(context.params)
 
 

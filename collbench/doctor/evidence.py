@@ -11,7 +11,6 @@ from collbench.bench.pairs import RankPair
 from collbench.machine.discovery import topology_of
 from collbench.machine.discovery.recording import GpuRecord, ProcessRecord, Recording
 from collbench.machine.topology.model import Topology
-from collbench.machine.topology.rdma import Rail, rails
 
 # What a check needs to see anything, besides a recording.
 Need = Literal["gpus", "two gpus", "condition", "nics", "system", "processes", "ranks", "hosts",
@@ -56,10 +55,9 @@ class Evidence:
         return topology_of(self.hosts)
 
     @cached_property
-    def rails(self) -> tuple[tuple[Topology, tuple[Rail, ...]], ...]:
-        """The graph of each host alone, with the NICs that serve its GPUs."""
-        graphs = [topology_of((host,)) for host in self.hosts]
-        return tuple((graph, rails(graph)) for graph in graphs)
+    def topologies(self) -> tuple[Topology, ...]:
+        """The graph of each host alone."""
+        return tuple(topology_of((host,)) for host in self.hosts)
 
     def why_not(self, need: Need) -> str:
         """Why a need is not met; nothing if it is."""

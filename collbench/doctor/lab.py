@@ -16,7 +16,8 @@ from collbench.bench.runner import FOREIGN_SHARE
 from collbench.doctor.experiment import Arm, Experiment, costs_of
 from collbench.doctor.finding import Cost
 from collbench.launch.driver import fate
-from collbench.launch.launcher import without_launcher
+from collbench.launch.launcher import launcher, without_launcher
+from collbench.machine.discovery.variables import settings
 from collbench.machine.host import shortage
 from collbench.util.errors import UnavailableError
 
@@ -25,6 +26,7 @@ _ROUND_S = 20.0
 _LEAST_ROUNDS, _MOST_ROUNDS = 6, 25  # six are the fewest that give an interval of 95 %
 _LONGEST = 2.0  # times the budget that an experiment may take once its ranks are open
 _NARROW = 0.04  # of an interval in logarithms, that more rounds need not narrow
+_AS_ROOT = "OMPI_ALLOW_RUN_AS_ROOT"
 _END_S = 5.0
 
 
@@ -83,7 +85,10 @@ class _Process:
             "cpulist": arm.cpulist,
         }
         self.foreign = 0.0
-        environment = without_launcher(os.environ)
+        environment = dict(os.environ)
+        if launcher() is not None:  # no rank of its, but with the same settings of libraries
+            allowed = {name: one for name, one in environment.items() if name.startswith(_AS_ROOT)}
+            environment = without_launcher(environment) | settings(environment) | allowed
         for name, value in arm.environment.items():
             if value is None:
                 environment.pop(name, None)

@@ -1,6 +1,7 @@
 """What hardware checks must not call a fault: what is unknown, and what looks odd and is right."""
 
 from dataclasses import fields, is_dataclass, replace
+from random import Random
 from typing import Any
 
 import pytest
@@ -16,6 +17,7 @@ from tests.checks.plants.nic_state import swapped
 from tests.checks.plants.nvlinks import with_links, without_links
 from tests.support.evidence import (
     GIB,
+    MACHINES,
     awake,
     evidence,
     machine,
@@ -73,6 +75,33 @@ def test_what_is_unknown_is_no_finding() -> None:
         unknown = without(host, owner, name)
         loaded = (awake(unknown),)
         assert not found(Evidence(hosts=(unknown,), loaded=loaded, after=loaded)), (owner, name)
+
+
+def thinned(value: Any, share: float, draw: Random) -> Any:
+    """A copy of a part of a recording, in which a share of what may be unknown is."""
+    if isinstance(value, tuple):
+        return tuple(thinned(one, share, draw) for one in value)
+    if not is_dataclass(value) or isinstance(value, type):
+        return value
+    return replace(
+        value,
+        **{
+            one.name: None
+            if one.default is None and one.name != "cuda" and draw.random() < share
+            else thinned(getattr(value, one.name), share, draw)
+            for one in fields(value)
+        },
+    )
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("seed", range(20))
+def test_clean_machines_of_which_little_is_known(seed: int) -> None:
+    draw = Random(seed)
+    for _ in range(50):
+        host = thinned(machine(draw.choice(MACHINES)), draw.choice((0.01, 0.1, 0.4)), draw)
+        loaded = (awake(host),)
+        assert not found(Evidence(hosts=(host,), loaded=loaded, after=loaded))
 
 
 def cards_of_twelve_links() -> Recording:

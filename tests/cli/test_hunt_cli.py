@@ -165,28 +165,3 @@ def test_lines_fit_the_screen(columns: int, shape: tuple[int, int]) -> None:
     shown = lines(analyse(samples, ranks), ranks, samples, columns)
     assert max(map(len, shown)) <= columns
     assert any(line.startswith("SLOW  ") for line in shown)
-
-
-def test_blame_shows_the_chain_the_waits_and_a_verdict(capfd: Capture) -> None:
-    code, out, err = invoke(capfd, "--blame", "--op", "allgather", "-n", "2", "--size", "4K")
-    assert code in (0, 1), err
-    assert out.startswith("# allgather of 4K by ring, 2 ranks on CPUs, 30 traced launches\n")
-    assert "the chain to the last action" in out
-    assert "waits, us  for 0" in out
-    assert ("Confirmed" in out) == code
-
-
-@pytest.mark.parametrize(
-    ("args", "words"),
-    [
-        (("--blame", "--pairs", "all"), "--pairs: --blame traces a collective"),
-        (("--blame", "--backend", "cuda"), "--backend: --blame traces ranks on CPUs"),
-        (("--op", "allgather"), "--op: pairs run no collective"),
-    ],
-)
-def test_options_that_blame_has_nothing_to_do_with(
-    capfd: Capture, args: tuple[str, ...], words: str
-) -> None:
-    code, out, err = invoke(capfd, *args)
-    assert (code, out) == (2, "")
-    assert f"Error: {words}" in err

@@ -49,3 +49,40 @@ def test_equal_hosts_are_clean(tmp_path: Path) -> None:
         command = [sys.executable, "-m", "collbench", "hunt", "--size", "256K", "--alone"]
         with Run(tmp_path, hosts.command((1, 1, 1, 1), command)) as run:
             assert run.finish() == 0, run.stdout
+
+
+@pytest.mark.exhaustive
+def test_a_slow_path_acquits_its_ends(tmp_path: Path) -> None:
+    with two_hosts(tmp_path, 4) as hosts:
+        hosts.slow_path(1, 2, "200mbit", "1gbit")
+        for host in (0, 2, 3):
+            hosts.slow(host, "1gbit", is_sending=True)
+        command = [sys.executable, "-m", "collbench", "hunt", "--size", "256K", "--alone"]
+        with Run(tmp_path, hosts.command((1, 1, 1, 1), [*command, "--json", "-"])) as run:
+            assert run.finish() == 1, run.stderr
+            named = [
+                (one["kind"], one["key"], one["flow"]) for one in json.loads(run.stdout)["verdicts"]
+            ]
+            assert named == [("path", [1, 2], "out")]
+
+
+BLAME = [sys.executable, "-m", "collbench", "hunt", "--blame", "--size", "256K", "--json", "-"]
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("is_path", [True, False], ids=["path", "host"])
+def test_a_collective_blames_the_slow_link(tmp_path: Path, is_path: bool) -> None:
+    """Of a path an order without it is fast; of a host that sends slowly no order is."""
+    with two_hosts(tmp_path, 4) as hosts:
+        if is_path:
+            hosts.slow_path(1, 2, "100mbit", "1gbit")
+        else:
+            hosts.slow(1, "100mbit", is_sending=True)
+        for host in (0, 2, 3):
+            hosts.slow(host, "1gbit", is_sending=True)
+        with Run(tmp_path, hosts.command((1, 1, 1, 1), BLAME)) as run:
+            assert run.finish() == (1 if is_path else 0), run.stderr
+            result = json.loads(run.stdout)
+            assert result["part"] == ["link", [1, 2]], run.stderr
+            assert result["is_confirmed"] == is_path
+            assert ("Perhaps the host is slow" in result["confirmation"]) != is_path

@@ -2,6 +2,7 @@
 of them when a rank dies or stops, or somebody presses Ctrl-C.
 """
 
+import json
 import os
 import signal
 import sys
@@ -17,6 +18,7 @@ from tests.support.runs import (
     STUCK_LIMIT_S,
     STUCK_TIMEOUT_S,
     Run,
+    corrupt,
     kill,
     library,
     needs_mpi,
@@ -30,6 +32,14 @@ HUNT = [sys.executable, "-m", "collbench", "hunt", "--backend", "cpu"]
 
 def hunt(folder: Path, *more: str) -> list[str]:
     return [*HUNT, "--csv", str(folder / "rows.csv"), *more]
+
+
+def _local(command: list[str]) -> list[str]:
+    return [*command, "--ranks", "3"]
+
+
+def _by_launcher(command: list[str]) -> list[str]:
+    return under_mpirun(3, command)
 
 
 def test_every_pair_is_measured_and_read_again(tmp_path: Path) -> None:
@@ -62,12 +72,29 @@ def test_topo_measures_the_pairs_of_a_launcher(tmp_path: Path) -> None:
         assert "# 4 measurements in" in run.stderr
 
 
-def _local(command: list[str]) -> list[str]:
-    return [*command, "--ranks", "3"]
+@pytest.mark.exhaustive
+def test_a_late_rank_is_blamed_and_confirmed(tmp_path: Path) -> None:
+    command = corrupt("behind", [*HUNT[:4], "--blame", "--json", "-", "--ranks", "3"])
+    for started in (command, under_mpirun(3, command)):
+        with Run(tmp_path, started) as run:
+            assert run.finish() == 1, run.stderr
+            result = json.loads(run.stdout)
+            assert result["part"] == ["late", [1]], run.stderr
+            assert result["is_confirmed"], run.stderr
+            assert 15e3 < result["excess_us"] < 60e3
 
 
-def _by_launcher(command: list[str]) -> list[str]:
-    return under_mpirun(3, command)
+@pytest.mark.parametrize("started", tiered([(_local,), (_by_launcher,)], [(_local,)]), ids=str)
+def test_wrong_bytes_have_no_rate(
+    tmp_path: Path, started: Callable[[list[str]], list[str]]
+) -> None:
+    command = hunt(tmp_path, "--size", "1000", "--pairs", "quick", "--alone", "--budget", "1")
+    with Run(tmp_path, started(corrupt("byte", command))) as run:
+        assert run.finish() == 1
+        assert "2 bytes came out wrong" in run.stderr
+        _, samples = read([run.csv])
+        assert {one.a for one in samples if one.gbs is None} == {1}
+        assert {one.a for one in samples if one.gbs is not None} == {0, 2}
 
 
 @pytest.mark.parametrize(

@@ -69,10 +69,24 @@ class TwoHosts:
     def slow(self, host: int, rate: str, *, is_sending: bool, cable: str = "data0") -> None:
         """Slow what a host sends, or what the switch sends to it, to a rate such as 1gbit."""
         name, link = (self.names[host], cable) if is_sending else (self.switch, f"{cable}-{host}")
-        command = f"tc -n {name} qdisc add dev {link} root tbf rate {rate} burst 128k latency 50ms"
-        done = subprocess.run(command.split(), check=False, capture_output=True, text=True)
-        if done.returncode:
-            pytest.skip(f"needs tc and the kernel's qdisc tbf: {done.stderr.strip()}")
+        _tc(name, f"qdisc add dev {link} root tbf rate {rate} burst 128k latency 50ms")
+
+    def slow_path(self, host: int, to: int, rate: str, others: str) -> None:
+        """Slow what a host sends to another, and less what it sends to all others."""
+        name = self.names[host]
+        _tc(name, "qdisc add dev data0 root handle 1: htb default 1")
+        for number, limit in ((1, others), (3, rate)):
+            _tc(name, f"class add dev data0 parent 1: classid 1:{number} htb rate {limit}")
+        peer = f"match ip dst {_address(to, 0)}/32"
+        _tc(name, f"filter add dev data0 protocol ip parent 1: prio 1 u32 {peer} flowid 1:3")
+
+
+def _tc(name: str, command: str) -> None:
+    """A command of tc in a namespace; the test is skipped where tc or the kernel lacks it."""
+    words = ["tc", "-n", name, *command.split()]
+    done = subprocess.run(words, check=False, capture_output=True, text=True)
+    if done.returncode:
+        pytest.skip(f"needs tc and qdiscs of the kernel: {done.stderr.strip()}")
 
 
 def _address(host: int, cable: int) -> str:

@@ -20,35 +20,10 @@ from collbench.machine import cgroup
 from collbench.machine.discovery._reader import ValueReader
 from collbench.machine.discovery._sysfs import entries, number, text
 from collbench.machine.discovery.recording import UNLIMITED, ConfigFile, ProcessRecord, SystemRecord
+from collbench.machine.discovery.variables import settings
 from collbench.machine.settings.files import paths
 from collbench.machine.topology.model import spans
 
-# Variables that communication libraries read. What launchers set by themselves is left out: names,
-# addresses and keys of a job.
-_PREFIXES = (
-    "NCCL_",
-    "RCCL_",
-    "CUDA_",
-    "TORCH_NCCL_",
-    "OFI_NCCL_",
-    "UCX_",
-    "UCC_",
-    "FI_",
-    "OMPI_MCA_",
-    "PRTE_MCA_",
-    "PMIX_MCA_",
-    "MPICH_",
-    "MPIR_CVAR_",
-    "MPIR_PARAM_",
-    "I_MPI_",
-    "MPI4PY_RC_",
-    "GLOO_",
-    "NVSHMEM_",
-    "OMP_NUM_THREADS",
-)
-_LAUNCHERS_OWN = re.compile(
-    r"(OMPI|PMIX|PRTE)_MCA_(orte|ess|initial|shmem|gds|psec|mpi_yield|ptl|prte|plm|pmix)"
-)
 _IPC_LOCK, _SYS_PTRACE = 1 << 14, 1 << 19  # CAP_IPC_LOCK, CAP_SYS_PTRACE
 _FIRST_USER = 1000  # logind leaves shared memory of users below it alone
 _NAMESPACES = ("ipc", "pid", "user", "net")
@@ -132,11 +107,7 @@ def process(
             for name in _NAMESPACES
             if (link := root / "proc/self/ns" / name).is_symlink()
         },
-        environment={
-            name: value
-            for name, value in sorted(environment.items())
-            if name.startswith(_PREFIXES) and not _LAUNCHERS_OWN.match(name)
-        },
+        environment=settings(environment),
         files=_config_files(root, environment, values),
         cuda=cuda,
         nccl_version=_nccl_version(),

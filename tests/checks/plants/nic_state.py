@@ -125,15 +125,15 @@ PLANTS = [
     Plant(
         name="on the other socket",
         evidence=evidence(swapped(HGX)),
-        subject="mlx5_0",
-        words="on another NUMA node",
+        subject="GPUs 0-3",
+        words="no RDMA device that is up is on the same NUMA node",
         severity="risk",
     ),
     Plant(
         name="the only one, on the other socket",
         evidence=evidence(machine("pcie_box")),
-        subject="mlx5_0",
-        words="it serves GPUs 4-7, on another NUMA node: it is the only RDMA device",
+        subject="GPUs 4-7",
+        words="no RDMA device that is up is on the same NUMA node: the host has one only",
         severity="remark",
     ),
 ]
