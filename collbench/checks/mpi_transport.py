@@ -24,9 +24,9 @@ A variable that concerns shared memory is measured: MPI's own allreduce on this 
 without it, in turns. What goes between hosts cannot be measured from one of them.
 
 Unset the variable, or name what is there as well: `OMPI_MCA_btl=self,vader,tcp`,
-`UCX_TLS=self,sm,rc`, `I_MPI_FABRICS=shm:ofi`. Look for it in module files, `~/.bashrc`, `/etc/
-environment` and `openmpi-mca-params.conf`. To be sure, ask the library what it takes: `mpirun --mca
-btl_base_verbose 30`, `UCX_LOG_LEVEL=info`, `FI_LOG_LEVEL=info`, `I_MPI_DEBUG=5`.
+`UCX_TLS=self,sm,rc`, `I_MPI_FABRICS=shm:ofi`. Look for it in module files, `~/.bashrc`,
+`/etc/environment` and `openmpi-mca-params.conf`. To be sure, ask the library what it takes: `mpirun
+--mca btl_base_verbose 30`, `UCX_LOG_LEVEL=info`, `FI_LOG_LEVEL=info`, `I_MPI_DEBUG=5`.
 """
 
 _WHY_LOCAL = "Messages of the same host then go through the network's code instead of memory."

@@ -215,6 +215,21 @@ def test_a_container_for_each_rank(tmp_path: Path) -> None:
 
 @pytest.mark.exhaustive
 @needs_mpi
+@needs_mounts
+@pytest.mark.skipif(library() != "MPICH", reason="needs MPICH's variable of the rank")
+def test_containers_with_names_of_their_own(tmp_path: Path) -> None:
+    named_so = ["unshare", "--uts", *shell("hostname box$PMI_RANK")]
+    command = [*named_so, *DOCTOR, "--quick", "--only", "container-ipc", "--json", "-"]
+    with Run(tmp_path, under_mpirun(2, command)) as run:
+        code = run.finish()
+        finding = named(json.loads(run.stdout), "container-ipc")
+    assert finding["subject"] == "box0 and box1"
+    assert finding["seen"].startswith("are one machine under two names")
+    assert (code, finding["mark"]) == (0, "RISK")
+
+
+@pytest.mark.exhaustive
+@needs_mpi
 def test_copies_between_processes_switched_off(tmp_path: Path) -> None:
     """Measured with and without it; what comes out depends on the machine."""
     _, document = doctor(
