@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from collbench.doctor.evidence import Evidence
-from collbench.machine.discovery.recording import GpuCondition, GpuRecord, PciDevice, Recording
+from collbench.machine.discovery.recording import GpuCondition, GpuRecord, Nic, PciDevice, Recording
 from collbench.machine.topology.model import Node, Topology, spans
 from collbench.machine.topology.paths import CLASS_ORDER, Path, path
 
@@ -116,6 +116,18 @@ def bridges_above(host: Recording, address: str) -> list[PciDevice] | None:
     if device is None:
         return None
     return [by_address[part] for part in device.path.split("/")[:-1] if part in by_address]
+
+
+def are_all_beside(host: Recording, nics: Iterable[Nic]) -> bool:
+    """Whether each GPU shares a switch or a port with one of these NICs. It takes no graph, which
+    hundreds of hosts would make slow.
+    """
+    paths = {device.address: device.path for device in host.pci}
+    bridges = {part for nic in nics for part in paths.get(nic.address, "").split("/")[:-1]}
+    shared = bridges & paths.keys()
+    return all(
+        shared & set(paths.get(gpu.address or "", "").split("/")[:-1]) for gpu in usable(host)
+    )
 
 
 def nearest_nics(host: Recording, topology: Topology) -> Iterator[tuple[Node, list[Path]]]:

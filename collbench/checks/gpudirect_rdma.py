@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from collbench.checks._siblings import nearest_nics, numbered, usable
+from collbench.checks._siblings import are_all_beside, nearest_nics, numbered, usable
 from collbench.doctor.evidence import Evidence, Need
 from collbench.doctor.experiment import Experiment
 from collbench.doctor.finding import Finding
@@ -47,7 +47,7 @@ def find(evidence: Evidence) -> Iterable[Finding]:
                 change="modprobe nvidia_peermem, as root, or install the open kernel modules",
                 severity="fault" if len(evidence.hosts) > 1 else "risk",
             )
-        else:
+        elif not are_all_beside(host, nics):
             yield from _far(evidence, number)
 
 

@@ -3,12 +3,11 @@
 import re
 from collections.abc import Iterable, Mapping
 
-from collbench.checks._siblings import bridges_above, nearest_nics, numbered
+from collbench.checks._siblings import are_all_beside, bridges_above, nearest_nics, numbered
 from collbench.doctor.evidence import Evidence, Need
 from collbench.doctor.experiment import Experiment
 from collbench.doctor.finding import Finding, Severity
 from collbench.machine.discovery.recording import Nic, Port, Recording
-from collbench.machine.topology.model import Node
 
 TITLE = "State, rate and place of NICs"
 NEEDS: tuple[Need, ...] = ("nics",)
@@ -172,12 +171,16 @@ def _slower(evidence: Evidence, host: Recording, gbps: Mapping[str, float]) -> I
 
 def _sockets(evidence: Evidence, number: int) -> Iterable[Finding]:
     """GPUs whose nearest NIC that is up is at another NUMA node."""
-    host, topology = evidence.hosts[number], evidence.topologies[number]
+    host = evidence.hosts[number]
+    devices = [nic for nic in host.nics if nic.is_rdma and any(map(_may_be_up, nic.ports))]
+    if not devices or are_all_beside(host, devices):
+        return
+    topology, up_at = evidence.topologies[number], {nic.address for nic in devices}
     count = len({nic.address for nic in host.nics if nic.is_rdma and not nic.is_virtual})
     far = []
     for gpu, ways in nearest_nics(host, topology):
         nics = {way.b: topology.by_id[way.b] for way in ways}
-        up = [way for way in ways if _may_be_up(host, nics[way.b])]
+        up = [way for way in ways if nics[way.b].address in up_at]
         places = [_numa(host, node.address) for node in (gpu, *nics.values())]
         if up and up[0].kind == "SYS" and None not in places:
             far.append(int(gpu.fact("nvml")))
@@ -194,10 +197,8 @@ def _sockets(evidence: Evidence, number: int) -> Iterable[Finding]:
         )
 
 
-def _may_be_up(host: Recording, nic: Node) -> bool:
-    """Whether a port of a NIC is active, or in a state that is unknown."""
-    ports = [port for one in host.nics if one.address == nic.address for port in one.ports]
-    return any(port.state is None or _state(port) == _ACTIVE for port in ports)
+def _may_be_up(port: Port) -> bool:
+    return port.state is None or _state(port) == _ACTIVE
 
 
 def _numa(host: Recording, address: str) -> int | None:

@@ -9,6 +9,7 @@ import pytest
 from collbench.checks import find
 from collbench.doctor.evidence import Evidence
 from collbench.machine.discovery import Recording, recording
+from collbench.machine.discovery.recording import Port
 from tests.checks.plants.error_counters import with_interface_errors, with_port_errors
 from tests.checks.plants.fabric import tray
 from tests.checks.plants.gpu_modes import with_all
@@ -142,6 +143,32 @@ def cards_of_twelve_links() -> Recording:
         (
             "an idle GPU beside the load",
             under_load(HGX, loaded=lambda one: with_gpu(one, 3, throttle_bits=1, sm_mhz=345)),
+        ),
+        (
+            "a NIC beside GPUs in a flat virtual machine",
+            evidence(
+                replace(
+                    machine("h200_vm"),
+                    nics=(
+                        replace(
+                            machine("h200_vm").nics[0],
+                            is_rdma=True,
+                            ports=(Port(number=1, rate="400 Gb/sec (4X NDR)", state="4: ACTIVE"),),
+                        ),
+                    ),
+                )
+            ),
+        ),
+        (
+            "hosts with unequal numbers of ranks",
+            evidence(
+                *(
+                    with_ranks(
+                        host, 2 + place, environment=lambda rank: {"NCCL_IB_HCA": f"mlx5_{rank}"}
+                    )
+                    for place, host in enumerate(hosts(2))
+                )
+            ),
         ),
         (
             "an H200 at rest",

@@ -58,6 +58,13 @@ PLANTS = [
         severity="risk",
     ),
     Plant(
+        name="a virtual machine",
+        evidence=evidence(denied(machine("h200_vm"), lambda a, b: True, 5)),
+        subject="GPUs 0-3",
+        words="no pair has peer access (NS: not supported); in the way may be a virtual machine",
+        severity="risk",
+    ),
+    Plant(
         name="GeForce",
         evidence=evidence(machine("pcie_box")),
         subject="GPUs 0-7",
