@@ -42,9 +42,9 @@ def cost_text(cost: Cost) -> str:
     if cost.is_noisy:
         return f"{cost.what}: {_times(*ratio)}, but other processes were busy: measure again"
     if cost.is_none:
-        return f"{cost.what}: no cost ({_times(*ratio)})"
+        return f"{cost.what}: no cost, {_times(*ratio)}"
     if not cost.is_real:
-        return f"{cost.what}: uncertain ({_times(*ratio)}): measure again with --deep"
+        return f"{cost.what}: uncertain, {_times(*ratio)}: measure again with --deep"
     return f"{cost.what}: {_times(*ratio)}"
 
 
