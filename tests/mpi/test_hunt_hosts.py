@@ -20,9 +20,9 @@ from tests.support.two_hosts import two_hosts
             ((1, 1, 1, 1), True, ()),
             ((1, 1, 1, 1), False, ("--together",)),
             ((2, 2, 2, 2), True, ("--alone", "--rails")),
-            ((1, 1, 1), True, ("--alone",)),
+            ((1, 1, 1), True, ("--alone", "--budget", "1")),
         ],
-        [((1, 1, 1), True, ("--alone",))],
+        [((1, 1, 1), True, ("--alone", "--budget", "1"))],
     ),
 )
 def test_a_slow_link_names_its_host_and_direction(
