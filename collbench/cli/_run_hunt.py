@@ -28,6 +28,7 @@ from collbench.results.pairwise import COLUMNS, Mode, PairSample, PairWorld, csv
 from collbench.util.errors import UnavailableError, UsageError
 from collbench.util.units import format_duration
 
+_BUSY_SHOWN = 4
 _LEAST_CORES, _MOST_CORES = 3, 8  # ranks on CPUs without a launcher, by default
 _MODES_OF: Mapping[bool | None, Sequence[Mode] | None] = {
     None: None,
@@ -87,6 +88,13 @@ def _drive(options: Options, group: Group, backend: str, ranks: int) -> int:
     with ExitStack() as stack:
         pairs = stack.enter_context(Pairs(group, ranks, backend, settings))
         world = pairs.world
+        busy = pairs.busy_hosts() if backend == "cpu" else []
+        if busy:
+            more = f" and {len(busy) - _BUSY_SHOWN} more" if len(busy) > _BUSY_SHOWN else ""
+            remark(
+                f"other processes have the cores of {', '.join(busy[:_BUSY_SHOWN])}{more}: their"
+                " ranks may be slow for that alone"
+            )
         write = stack.enter_context(_SampleWriter(options["csv"], world))
 
         def measure(turn: Round, mode: Mode) -> Iterator[PairSample]:

@@ -90,7 +90,7 @@ def test_a_late_rank_is_blamed_and_confirmed(tmp_path: Path) -> None:
 def test_wrong_bytes_have_no_rate(
     tmp_path: Path, started: Callable[[list[str]], list[str]]
 ) -> None:
-    command = hunt(tmp_path, "--size", "1000", "--pairs", "quick", "--alone", "--budget", "0.5")
+    command = hunt(tmp_path, "--size", "1000", "--pairs", "quick", "--alone", "--budget", "0.4")
     with Run(tmp_path, started(corrupt("byte", command))) as run:
         assert run.finish() == 1
         assert "2 bytes came out wrong" in run.stderr

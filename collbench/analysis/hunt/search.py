@@ -12,7 +12,7 @@ from collbench.results.pairwise import MODES, Mode, PairSample, PairWorld
 
 SMALL = 16  # ranks, up to which all pairs are measured, in both modes
 _REPEATS = 3
-_REPEATS_OF_FEW = ((3, 12), (8, 5))  # up to so many ranks, whose few pairs need more to tell
+_REPEATS_OF_FEW = ((3, 10), (8, 5))  # up to so many ranks, whose few pairs need more to tell
 _FIRST_SHARE = 0.75  # of the budget: the rest is for what the verdicts miss
 _TURNS_OF_MISSING = 3
 _MEASUREMENTS = 6  # of a path or a pair that is named: fewer are repeated
