@@ -25,7 +25,7 @@ from collbench.machine.host import has_nvidia_gpus, usable_cores
 from collbench.report.colors import painted
 from collbench.report.tables.hunt import as_json, lines
 from collbench.results.pairwise import COLUMNS, Mode, PairSample, PairWorld, csv_line, sample_line
-from collbench.util.errors import UnavailableError, UsageError
+from collbench.util.errors import CollbenchError, UnavailableError, UsageError
 from collbench.util.units import format_duration
 
 _BUSY_SHOWN = 4
@@ -41,9 +41,6 @@ def run_hunt(options: Options) -> int:
     """The whole command; returns the exit code."""
     if options["files"]:
         return _read_and_judge(options)
-    for name in ("csv", "json"):
-        if options[name] not in (None, "-"):
-            check_writable(options[name], f"--{name}")
     if options["size"] == 0:
         raise UsageError("--size: a message of 0 bytes", "give at least one byte")
     backend, ranks = _ranks(options)
@@ -82,6 +79,9 @@ def _read_and_judge(options: Options) -> int:
 
 def _drive(options: Options, group: Group, backend: str, ranks: int) -> int:
     start = time.monotonic()
+    for name in ("csv", "json"):
+        if options[name] not in (None, "-"):
+            check_writable(options[name], f"--{name}")
     settings = PairSettings(
         size_bytes=options["size"] or SIZES[backend], timeout_s=options["timeout"] or 10.0
     )
@@ -91,10 +91,8 @@ def _drive(options: Options, group: Group, backend: str, ranks: int) -> int:
         busy = pairs.busy_hosts() if backend == "cpu" else []
         if busy:
             more = f" and {len(busy) - _BUSY_SHOWN} more" if len(busy) > _BUSY_SHOWN else ""
-            remark(
-                f"other processes have the cores of {', '.join(busy[:_BUSY_SHOWN])}{more}: their"
-                " ranks may be slow for that alone"
-            )
+            hosts = ", ".join(busy[:_BUSY_SHOWN]) + more
+            remark(f"busy in the last minute: {hosts}; ranks there may be slow for that alone")
         write = stack.enter_context(_SampleWriter(options["csv"], world))
 
         def measure(turn: Round, mode: Mode) -> Iterator[PairSample]:
@@ -113,7 +111,13 @@ def _drive(options: Options, group: Group, backend: str, ranks: int) -> int:
         )
         if not any(planned(world, search.choice, rails=search.rails)):
             raise UnavailableError("no pair of ranks to measure", "start more ranks, or more hosts")
-        analysis = search.run()
+        try:
+            analysis = search.run()
+        except (KeyboardInterrupt, CollbenchError):
+            if search.samples:
+                remark("ended early; this is what was measured until then:")
+                _show(options, analyse(search.samples, world), world, search.samples, "", start)
+            raise
     unmeasured = (
         f"{search.missed} measurements of pairs did not fit into the budget of"
         f" {format_duration(options['budget'])}: raise --budget"
