@@ -67,8 +67,6 @@ def _plan(group: Group, case: Case, order: tuple[int, ...] = ()) -> Plan:
 
 def run_blame(options: Options) -> int:
     """The whole command; returns the exit code."""
-    if options["json"] not in (None, "-"):
-        check_writable(options["json"], "--json")
     timeout_s = options["timeout"] or 10.0
     under = launcher()
     ranks = options["ranks"] or min(max(usable_cores(), _LEAST_CORES), _MOST_CORES)
@@ -85,6 +83,8 @@ def run_blame(options: Options) -> int:
 
 
 def _drive(options: Options, group: Group, case: Case, timeout_s: float) -> int:
+    if options["json"] not in (None, "-"):
+        check_writable(options["json"], "--json")
     with closing(_Experiment(group, case, timeout_s)) as experiment:
         plan = experiment.plan
         found = experiment.blame(plan)
