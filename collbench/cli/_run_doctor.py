@@ -174,7 +174,7 @@ def _under_load(evidence: Evidence, group: Group, settings: Settings, options: O
         seen = observe(
             group,
             1 if is_local else ranks,
-            range(count) if is_local else (0,),
+            range(count),
             lambda seconds: _allreduce(group, ranks, settings, seconds),
         )
     except UnavailableError as error:
@@ -229,6 +229,8 @@ def _allreduce(group: Group, ranks: int, settings: Settings, seconds: float) -> 
             measurement.open()
             while time.monotonic() < until:
                 measurement.once()
+        except UnavailableError as error:  # several ranks on one GPU, for example
+            remark(f"The links between GPUs are not loaded: {error.message}")
         finally:
             measurement.close()
     time.sleep(max(0.0, until - time.monotonic()))
