@@ -1,5 +1,5 @@
-"""`collbench doctor` on this machine's GPUs: it looks at all of them under load, names who else uses
-one, and ends.
+"""`collbench doctor` on the GPUs of this machine: it looks at all of them under load, and names who
+else uses one.
 """
 
 import json
