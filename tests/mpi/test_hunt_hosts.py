@@ -30,9 +30,9 @@ def _worst(verdicts: Sequence[Mapping[str, Any]]) -> float:
             ((1, 1, 1, 1), True, ()),
             ((1, 1, 1, 1), False, ("--together",)),
             ((2, 2, 2, 2), True, ("--alone", "--rails")),
-            ((1, 1, 1), True, ("--alone",)),
+            ((1, 1, 1), True, ("--alone", "--budget", "2")),
         ],
-        [((1, 1, 1), True, ("--alone",))],
+        [((1, 1, 1), True, ("--alone", "--budget", "2"))],
     ),
 )
 def test_a_slow_link_names_its_host_and_direction(
@@ -40,9 +40,9 @@ def test_a_slow_link_names_its_host_and_direction(
 ) -> None:
     with two_hosts(tmp_path, len(ranks)) as hosts:
         for host in range(len(ranks)):
-            rate = "300mbit" if host == 1 else "1gbit"
+            rate = "60mbit" if host == 1 else "200mbit"
             hosts.slow(host, rate, is_sending=is_sending)
-        command = [sys.executable, "-m", "collbench", "hunt", "--size", "256K", *more]
+        command = [sys.executable, "-m", "collbench", "hunt", "--size", "128K", *more]
         with Run(tmp_path, hosts.command(ranks, [*command, "--json", "-"])) as run:
             assert run.finish() == 1, run.stderr
             result = json.loads(run.stdout)
