@@ -57,10 +57,11 @@ _FAIL_ON = re.compile(r"cost(?::(\d+(?:\.\d+)?)%?)?|risk|never")
 
 def run_doctor(options: Options) -> int:
     """The whole command, of the options that are given; returns the exit code."""
-    _refuse_what_does_not_fit(options)
-    if options.get("explain"):
+    if options.get("explain") is not None:
         return _explain(options["explain"])
     fail_on = options.get("fail_on", "cost")
+    if not _FAIL_ON.fullmatch(fail_on):
+        raise UsageError(f"--fail-on is '{fail_on[:40]}'", "it knows cost, cost:10%, risk and never")
     for name in ("json", "html"):
         if options.get(name) not in (None, "-"):
             check_writable(options[name], f"--{name}")
@@ -75,26 +76,6 @@ def run_doctor(options: Options) -> int:
         else [record(is_full=True)]
     )
     return drive_on_rank0(group, lambda: _drive(tuple(recordings or ()), options, fail_on, group))
-
-
-def _refuse_what_does_not_fit(options: Options) -> None:
-    pairs = (
-        ("quick", "deep"),
-        ("recording", "deep"),
-        ("explain", "is_list"),
-        ("explain", "recording"),
-    )
-    flags = {"recording": "from", "is_list": "list"}
-    for one, other in pairs:
-        if options.get(one) and options.get(other):
-            names = [f"--{flags.get(name, name)}" for name in (one, other)]
-            raise UsageError(f"{' and '.join(names)} do not go together", "give one of them")
-    if options.get("json") == options.get("html") == "-":
-        raise UsageError("--json and --html cannot both be stdout", "write one to a file")
-    if not _FAIL_ON.fullmatch(options.get("fail_on", "cost")):
-        raise UsageError(
-            f"--fail-on is '{options['fail_on'][:40]}'", "it knows cost, cost:10%, risk and never"
-        )
 
 
 def _is_rank0() -> bool:
@@ -113,7 +94,10 @@ def _explain(identifier: str) -> int:
 
 
 def _recordings_in(file: str) -> tuple[Recording, ...]:
-    return tuple(loads(text_of(Path(file)), file))
+    text = text_of(Path(file))
+    if not text.lstrip().startswith("{"):
+        raise UsageError(f"{file}: not a recording", "collbench topo --record FILE writes one")
+    return tuple(loads(text, file))
 
 
 def _drive(hosts: Sequence[Recording], options: Options, fail_on: str, group: Group) -> int:

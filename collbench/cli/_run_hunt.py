@@ -33,7 +33,7 @@ from collbench.results.pairwise import (
     csv_line,
     sample_line,
 )
-from collbench.util.errors import UnavailableError, UsageError
+from collbench.util.errors import UnavailableError
 from collbench.util.units import format_duration
 
 _SMALL = 16  # ranks, up to which all pairs are measured, in both modes
@@ -85,8 +85,6 @@ def run_hunt(options: Options) -> int:
     for name in ("csv", "json"):
         if options[name] not in (None, "-"):
             check_writable(options[name], f"--{name}")
-    if options["size"] == 0:
-        raise UsageError("--size: a message of 0 bytes", "give at least one byte")
     backend, ranks = _ranks(options)
     group = group_here(options["timeout"] or 10.0)
     return drive_on_rank0(group, lambda: _drive(options, group, backend, ranks))
@@ -138,7 +136,10 @@ def _drive(options: Options, group: Group, backend: str, ranks: int) -> int:
         hunt = _Hunt(pairs, modes, write, start + options["budget"])
         turns = planned(world, choice, rails=options["rails"])
         if not any(turns):
-            raise UnavailableError("no pair of ranks to measure", "start more ranks, or more hosts")
+            raise UnavailableError(
+                "no pair of ranks to measure",
+                "--rails needs ranks on several hosts" if options["rails"] else "start more ranks",
+            )
         repeats = next((of for most, of in _REPEATS_OF_FEW if world.n <= most), _REPEATS)
         for _ in range(repeats):
             hunt.measure(turns, modes, start + _FIRST_SHARE * options["budget"])
@@ -235,8 +236,9 @@ def _show(
             f" {one.reason}"
         )
     if not options["files"]:
+        hosts = len(world.host_names)
         remark(
-            f"{len(samples)} measurements of {world.n} ranks on {len(world.host_names)} hosts in"
+            f"{len(samples)} measurements of {world.n} ranks on {hosts} host{'s' * (hosts != 1)} in"
             f" {format_duration(seconds)}, every result compared"
         )
     if len(wrong) == len(samples):

@@ -137,7 +137,7 @@ def test_broken_files_are_usage_errors(
         (["--from", "no.csv"], "cannot read no.csv"),
         (["--from", "a.csv", "--size", "1M"], "--size: nothing is measured with --from"),
         (["--from", "a.csv", "--csv", "b.csv"], "--csv: --from measures nothing"),
-        (["--csv", "-", "--json", "-"], "--csv: it would mix with --json"),
+        (["--csv", "-", "--json", "-"], "--csv: --json writes there"),
         (["--size", "0"], "--size: a message of 0 bytes"),
         (["--ranks", "1"], "--ranks: '1' is not a whole number from 2"),
     ],
