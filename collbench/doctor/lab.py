@@ -44,8 +44,10 @@ def measure(experiment: Experiment, budget_s: float) -> tuple[Cost, ...]:
         changed.wait_until_ready()
         try:
             found.wait_until_ready()
-        except UnavailableError as error:
-            raise UnavailableError(f"it runs with the change alone: {error.message}") from None
+        except UnavailableError:
+            changed.end()  # it may have what the other one needs
+            _prove_that_it_fails(experiment)
+            raise UnavailableError("two experiments at once do not fit on this machine") from None
         for one in (found, changed):  # what is slow the first time
             one.once()
         while len(rounds) < _MOST_ROUNDS:
@@ -64,12 +66,32 @@ def measure(experiment: Experiment, budget_s: float) -> tuple[Cost, ...]:
                 ):
                     break
             elif elapsed_s > _LONGEST * budget_s:
+                slowest = max(
+                    sum(before[place] for before, _ in rounds)
+                    / sum(after[place] for _, after in rounds)
+                    for place in range(len(experiment.sizes))
+                )
                 raise UnavailableError(
-                    f"{len(rounds)} of {_LEAST_ROUNDS} rounds took {elapsed_s:.0f} s: the machine"
-                    " is busy, or very slow"
+                    f"the machine is busy, or very slow: {len(rounds)} of {_LEAST_ROUNDS} rounds"
+                    f" took {elapsed_s:.0f} s, {slowest:.3g} x as long as with the change"
                 )
         is_noisy = max(found.foreign, changed.foreign) > FOREIGN_SHARE
     return costs_of(experiment, rounds, is_noisy=is_noisy)
+
+
+class FailsUnchangedError(UnavailableError):
+    """What was found keeps programs from starting, and they start with the change."""
+
+
+def _prove_that_it_fails(experiment: Experiment) -> None:
+    """Start what was found with nothing beside it. Raises FailsUnchangedError if that fails."""
+    with _Process(experiment, experiment.found) as found:
+        try:
+            found.wait_until_ready()
+        except UnavailableError as error:
+            raise FailsUnchangedError(
+                f"no program starts with it, and they start with the change: {error.message}"
+            ) from None
 
 
 class _Process:
@@ -115,6 +137,9 @@ class _Process:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
+        self.end()
+
+    def end(self) -> None:
         """End the process: it leaves when its input ends, or is killed."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None

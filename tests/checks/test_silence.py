@@ -227,3 +227,12 @@ def test_a_numa_node_that_is_unknown_is_no_other_one() -> None:
     )
     gpus = tuple(replace(one, cpu_affinity=None) for one in HGX.gpus)
     assert not list(find(evidence(replace(swapped(HGX), pci=pci, gpus=gpus)), ["nic-state"]))
+
+
+def test_a_port_of_unknown_rate_or_state_is_not_counted_as_absent() -> None:
+    first, second = hosts(2)
+    for values in ({"rate": None}, {"state": None}):
+        ports = tuple(replace(one, **values) for one in second.nics[0].ports)
+        nics = (replace(second.nics[0], ports=ports), *second.nics[1:])
+        assert ports
+        assert not list(find(evidence(first, replace(second, nics=nics)), ["hosts-differ"]))
