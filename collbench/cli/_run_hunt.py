@@ -232,8 +232,8 @@ def _show(
     if wrong:
         one = wrong[0]
         remark(
-            f"{len(wrong)} measurements failed, the first of ranks {one.a} and {one.b}:"
-            f" {one.reason}"
+            f"{len(wrong)} measurement{'s' * (len(wrong) != 1)} failed, the first of ranks"
+            f" {one.a} and {one.b}: {one.reason}"
         )
     if not options["files"]:
         hosts = len(world.host_names)
