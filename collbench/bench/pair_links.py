@@ -114,7 +114,7 @@ class ArenaLink(Link):
         while (late := np.flatnonzero(self._arrived < wanted)).size:
             now = time.monotonic()
             if now > start + deadline_s or self._arena[0]:
-                raise waited(self._rank, int(late[0]), deadline_s)
+                raise waited(self._rank, int(late[0]), deadline_s, now > start + deadline_s)
             if now - start < _AWAKE_S:
                 os.sched_yield()
             else:
@@ -147,10 +147,12 @@ class ArenaLink(Link):
             looks += 1
             if looks % _LOOKS == 0:
                 until = until or time.monotonic() + deadline_s
-                if time.monotonic() > until or self._arena[0]:
-                    raise waited(me, peer, deadline_s)
+                now = time.monotonic()
+                if now > until or self._arena[0]:
+                    raise waited(me, peer, deadline_s, now > until)
 
 
-def waited(rank: int, peer: int, deadline_s: float) -> HangError:
-    """The error of a rank that gives up."""
-    return HangError(f"rank {rank} waited {deadline_s:.3g} s for rank {peer}", suspect=((0,), peer))
+def waited(rank: int, peer: int, deadline_s: float, is_over: bool = True) -> HangError:
+    """The error of a rank that gives up: its time is over, or the others were told to end."""
+    what = f"waited {deadline_s:.3g} s" if is_over else "was waiting"
+    return HangError(f"rank {rank} {what} for rank {peer}", suspect=((0,), peer))

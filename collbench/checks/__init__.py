@@ -43,9 +43,9 @@ def find(evidence: Evidence, only: Sequence[str] = ()) -> list[Finding]:
         if not why_not_run(identifier, evidence)
         for finding in check(identifier).find(evidence)
     ]
-    said = [one.seen for one in findings if one.check != _OF_VARIABLES]
+    said = {one.seen.partition("=")[0] for one in findings if one.check != _OF_VARIABLES}
     return [
         one
         for one in findings
-        if one.check != _OF_VARIABLES or not any(text.startswith(one.seen) for text in said)
+        if one.check != _OF_VARIABLES or one.subject.partition(" (")[0] not in said
     ]

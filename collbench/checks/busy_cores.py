@@ -35,6 +35,7 @@ _SHARE = 0.1  # of the cores
 def find(evidence: Evidence) -> Iterable[Finding]:
     for host in evidence.hosts:
         system, cores = host.system, cores_of(host)
+        everywhere = members(host.cpus) if host.cpus else cores
         if system is None or system.busy_cpus is None or not cores:
             continue
         # while one rank records, the others wait for it, which takes a core each
@@ -44,7 +45,7 @@ def find(evidence: Evidence) -> Iterable[Finding]:
         needed = max(2, len(host.processes))
         if within >= _LEAST and len(cores) - within < min(needed, len(cores)):
             is_risk = True
-        elif foreign >= max(_LEAST, _SHARE * len(members(host.cpus or ""))):
+        elif foreign >= max(_LEAST, _SHARE * len(everywhere)):
             is_risk = False
         else:
             continue
@@ -52,8 +53,7 @@ def find(evidence: Evidence) -> Iterable[Finding]:
         yield Finding(
             check="busy-cores",
             subject=evidence.name(host),
-            seen=f"other processes use {foreign:.1f} of {len(members(host.cpus or ''))}"
-            f" cores{where}",
+            seen=f"other processes use {foreign:.1f} of {len(everywhere)} cores{where}",
             why="A rank that waits for its core keeps all others waiting.",
             change="end what is left over (top shows who it is), or ask for the whole host",
             severity="risk" if is_risk else "remark",

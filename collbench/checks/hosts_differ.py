@@ -62,12 +62,10 @@ def _cores(host: Recording) -> str | None:
 
 
 def _port_rates(host: Recording) -> str | None:
-    rates = sorted(
-        port.rate
-        for nic in host.nics
-        for port in nic.ports
-        if port.rate and not nic.is_virtual and (port.state or "").endswith("ACTIVE")
-    )
+    ports = [port for nic in host.nics for port in nic.ports if not nic.is_virtual]
+    if any(port.rate is None or port.state is None for port in ports):
+        return None
+    rates = sorted(str(port.rate) for port in ports if str(port.state).endswith("ACTIVE"))
     counts = {rate: rates.count(rate) for rate in rates}
     return named([f"{n} x {rate}" for rate, n in counts.items()]) if counts else None
 

@@ -132,7 +132,8 @@ def _call(pairs: Iterable[tuple[int, int]]) -> str:
 
 def _codes(pairs: Iterable[PairRecord]) -> str:
     """Statuses as nvidia-smi writes them, with their meaning."""
-    codes = dict.fromkeys(_CODES[min(_status(pair), len(_CODES) - 1)] for pair in pairs)
+    of_code = dict(enumerate(_CODES))
+    codes = dict.fromkeys(of_code.get(_status(pair), _CODES[-1]) for pair in pairs)
     return ", ".join(f"{code}: {P2P_MEANINGS[code]}" for code in codes)
 
 

@@ -46,7 +46,8 @@ def find(evidence: Evidence) -> Iterable[Finding]:
             ranks_of.setdefault(problem, []).append(process.rank)
     everyone = sum(len(host.processes) for host in evidence.hosts)
     for problem, ranks in ranks_of.items():
-        where = "" if len(ranks) == everyone else f" (ranks {spans(ranks)} of {everyone})"
+        some = f"rank{'s' * (len(ranks) > 1)} {spans(ranks)}"
+        where = "" if len(ranks) == everyone else f" ({some} of {everyone})"
         seen, _, why = problem.text.partition(". ")
         if problem.kind == "unknown":
             why = "A variable that nobody reads does nothing, and nobody is told."

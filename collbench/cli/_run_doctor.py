@@ -21,7 +21,7 @@ from collbench.device.card import device_count
 from collbench.doctor.evidence import MEASURED, Evidence, LeftOut, Need
 from collbench.doctor.experiment import Experiment, on_cores
 from collbench.doctor.finding import Cost, Finding, ranked
-from collbench.doctor.lab import measure
+from collbench.doctor.lab import FailsUnchangedError, measure
 from collbench.doctor.load import LOAD_S, observe
 from collbench.doctor.survey import leave_out
 from collbench.launch.group import Group
@@ -57,10 +57,13 @@ _FAIL_ON = re.compile(r"cost(?::(\d+(?:\.\d+)?)%?)?|risk|never")
 
 def run_doctor(options: Options) -> int:
     """The whole command, of the options that are given; returns the exit code."""
-    _refuse_what_does_not_fit(options)
-    if options.get("explain"):
+    if options.get("explain") is not None:
         return _explain(options["explain"])
     fail_on = options.get("fail_on", "cost")
+    if not _FAIL_ON.fullmatch(fail_on):
+        raise UsageError(
+            f"--fail-on is '{fail_on[:40]}'", "it knows cost, cost:10%, risk and never"
+        )
     for name in ("json", "html"):
         if options.get(name) not in (None, "-"):
             check_writable(options[name], f"--{name}")
@@ -75,26 +78,6 @@ def run_doctor(options: Options) -> int:
         else [record(is_full=True)]
     )
     return drive_on_rank0(group, lambda: _drive(tuple(recordings or ()), options, fail_on, group))
-
-
-def _refuse_what_does_not_fit(options: Options) -> None:
-    pairs = (
-        ("quick", "deep"),
-        ("recording", "deep"),
-        ("explain", "is_list"),
-        ("explain", "recording"),
-    )
-    flags = {"recording": "from", "is_list": "list"}
-    for one, other in pairs:
-        if options.get(one) and options.get(other):
-            names = [f"--{flags.get(name, name)}" for name in (one, other)]
-            raise UsageError(f"{' and '.join(names)} do not go together", "give one of them")
-    if options.get("json") == options.get("html") == "-":
-        raise UsageError("--json and --html cannot both be stdout", "write one to a file")
-    if not _FAIL_ON.fullmatch(options.get("fail_on", "cost")):
-        raise UsageError(
-            f"--fail-on is '{options['fail_on'][:40]}'", "it knows cost, cost:10%, risk and never"
-        )
 
 
 def _is_rank0() -> bool:
@@ -113,7 +96,10 @@ def _explain(identifier: str) -> int:
 
 
 def _recordings_in(file: str) -> tuple[Recording, ...]:
-    return tuple(loads(text_of(Path(file)), file))
+    text = text_of(Path(file))
+    if not text.lstrip().startswith("{"):
+        raise UsageError(f"{file}: not a recording", "collbench topo --record FILE writes one")
+    return tuple(loads(text, file))
 
 
 def _drive(hosts: Sequence[Recording], options: Options, fail_on: str, group: Group) -> int:
@@ -255,7 +241,7 @@ def _unmeasured(finding: Finding, evidence: Evidence, options: Options) -> Findi
 def _with_costs(findings: Sequence[Finding], evidence: Evidence, *, is_deep: bool) -> list[Finding]:
     """The findings with what their experiments show, as far as the time allows."""
     deadline = time.monotonic() + _BUDGET_S[is_deep]
-    known: dict[str, tuple[Cost, ...] | str] = {}
+    known: dict[str, tuple[Cost, ...] | UnavailableError] = {}
     # those of all ranks here: a launcher may have bound this one to a single core
     cores = spans(
         {core for one in evidence.hosts[0].processes for core in members(one.cpulist or "")}
@@ -274,23 +260,30 @@ def _with_costs(findings: Sequence[Finding], evidence: Evidence, *, is_deep: boo
             known[key] = (
                 _measured(wanted, min(left_s, _EXPERIMENT_S[is_deep]), finding)
                 if left_s > _LEAST_S
-                else "there was no time left: collbench doctor --deep takes more"
+                else UnavailableError("there was no time left: collbench doctor --deep takes more")
             )
-        result = known[key] if isinstance(wanted, Experiment) else wanted
-        with_costs.append(
-            replace(finding, unmeasured=result)
-            if isinstance(result, str)
-            else replace(finding, costs=result)
-        )
+        result = known[key] if isinstance(wanted, Experiment) else UnavailableError(wanted)
+        with_costs.append(_with_result(finding, result))
     return with_costs
 
 
-def _measured(experiment: Experiment, budget_s: float, finding: Finding) -> tuple[Cost, ...] | str:
+def _with_result(finding: Finding, result: tuple[Cost, ...] | UnavailableError) -> Finding:
+    if not isinstance(result, UnavailableError):
+        return replace(finding, costs=result)
+    is_fault = isinstance(result, FailsUnchangedError)
+    return replace(
+        finding, unmeasured=result.message, severity="fault" if is_fault else finding.severity
+    )
+
+
+def _measured(
+    experiment: Experiment, budget_s: float, finding: Finding
+) -> tuple[Cost, ...] | UnavailableError:
     remark(f"measuring what {finding.check} of {finding.subject} costs")
     try:
         return measure(experiment, budget_s)
     except UnavailableError as error:
-        return error.message
+        return error
 
 
 def _fails(findings: Sequence[Finding], fail_on: str) -> bool:

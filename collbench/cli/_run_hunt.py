@@ -25,7 +25,7 @@ from collbench.machine.host import has_nvidia_gpus, usable_cores
 from collbench.report.colors import painted
 from collbench.report.tables.hunt import as_json, lines
 from collbench.results.pairwise import COLUMNS, Mode, PairSample, PairWorld, csv_line, sample_line
-from collbench.util.errors import CollbenchError, UnavailableError, UsageError
+from collbench.util.errors import CollbenchError, UnavailableError
 from collbench.util.units import format_duration
 
 _BUSY_SHOWN = 4
@@ -41,8 +41,6 @@ def run_hunt(options: Options) -> int:
     """The whole command; returns the exit code."""
     if options["files"]:
         return _read_and_judge(options)
-    if options["size"] == 0:
-        raise UsageError("--size: a message of 0 bytes", "give at least one byte")
     backend, ranks = _ranks(options)
     group = group_here(options["timeout"] or 10.0)
     return drive_on_rank0(group, lambda: _drive(options, group, backend, ranks))
@@ -110,7 +108,10 @@ def _drive(options: Options, group: Group, backend: str, ranks: int) -> int:
             modes=_MODES_OF[options["is_alone"]],
         )
         if not any(planned(world, search.choice, rails=search.rails)):
-            raise UnavailableError("no pair of ranks to measure", "start more ranks, or more hosts")
+            raise UnavailableError(
+                "no pair of ranks to measure",
+                "--rails needs ranks on several hosts" if search.rails else "start more ranks",
+            )
         try:
             analysis = search.run()
         except (KeyboardInterrupt, CollbenchError):
@@ -177,12 +178,13 @@ def _show(
     if wrong:
         one = wrong[0]
         remark(
-            f"{len(wrong)} measurements failed, the first of ranks {one.a} and {one.b}:"
-            f" {one.reason}"
+            f"{len(wrong)} measurement{'s' * (len(wrong) != 1)} failed, the first of ranks"
+            f" {one.a} and {one.b}: {one.reason}"
         )
     if not options["files"]:
+        hosts = len(world.host_names)
         remark(
-            f"{len(samples)} measurements of {world.n} ranks on {len(world.host_names)} hosts in"
+            f"{len(samples)} measurements of {world.n} ranks on {hosts} host{'s' * (hosts != 1)} in"
             f" {format_duration(seconds)}, every result compared"
         )
     if len(wrong) == len(samples):

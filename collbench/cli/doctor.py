@@ -5,6 +5,7 @@ import click
 from collbench.cli._command import StrictCommand, explicit_options
 from collbench.cli._declared import setting_option
 from collbench.cli._options import FileName, ListOf, Whole
+from collbench.cli._rules import Rule, refuse
 from collbench.spec.options import OPTIONS
 
 
@@ -67,6 +68,50 @@ _OPTIONS = (
     ),
 )
 
+_OF_EXPERIMENTS = ("deep", "ranks", "timeout")
+_DOCTOR_RULES = (
+    Rule(
+        options=(*_OF_EXPERIMENTS, "quick", "only", "recording", "is_list", "fail_on", "json",
+                 "html"),
+        when=lambda options: options["explain"] is not None,
+        message="--explain only explains",
+        hint="leave one of them out",
+    ),
+    Rule(
+        options=(*_OF_EXPERIMENTS, "fail_on", "json", "html"),
+        when=lambda options: options["is_list"],
+        message="--list only lists",
+        hint="leave one of them out",
+    ),
+    Rule(
+        options=_OF_EXPERIMENTS,
+        when=lambda options: options["quick"],
+        message="--quick measures nothing",
+        hint="leave one of them out",
+    ),
+    Rule(
+        options=_OF_EXPERIMENTS,
+        when=lambda options: options["recording"] is not None,
+        message="nothing can be measured on the machine of a recording",
+        hint="leave one of them out",
+    ),
+    Rule(
+        options=("html",),
+        when=lambda options: options["html"] == options["json"],
+        message="--json writes there, too",
+        hint="give another file to one of them",
+    ),
+    Rule(
+        options=("json", "html"),
+        when=lambda options: (
+            options["recording"] is not None
+            and options["recording"] in (options["json"], options["html"])
+        ),
+        message="it would replace the recording of --from",
+        hint="give another file",
+    ),
+)  # fmt: skip
+
 
 @click.command(name="doctor", cls=StrictCommand)
 @click.pass_context
@@ -88,7 +133,9 @@ def command(context: click.Context, /, **_: object) -> int:
     """
     from collbench.cli._run_doctor import run_doctor
 
-    return run_doctor({name: context.params[name] for name in explicit_options(context)})
+    explicit = explicit_options(context)
+    refuse(_DOCTOR_RULES, explicit, context.params)
+    return run_doctor({name: context.params[name] for name in explicit})
 
 
 for _option in _OPTIONS:

@@ -149,10 +149,22 @@ _HUNT_RULES = (
     ),
     Rule(options=("csv",), when=_reads, message="--from measures nothing", hint="give --json"),
     Rule(
+        options=("size",),
+        when=lambda options: options["size"] == 0,
+        message="a message of 0 bytes",
+        hint="give at least one byte",
+    ),
+    Rule(
         options=("csv",),
-        when=lambda options: options["csv"] == options["json"] == "-",
-        message="it would mix with --json on stdout",
-        hint="give a file to one of them",
+        when=lambda options: options["csv"] == options["json"],
+        message="--json writes there, too",
+        hint="give another file to one of them",
+    ),
+    Rule(
+        options=("json",),
+        when=lambda options: options["json"] in options["files"],
+        message="it would replace a file of --from",
+        hint="give another file",
     ),
 )
 

@@ -59,8 +59,10 @@ def _take_turns(experiment: Experiment, rounds: Rounds, budget_s: float, starts:
         changed.wait_until_ready()
         try:
             found.wait_until_ready()
-        except UnavailableError as error:
-            raise UnavailableError(f"it runs with the change alone: {error.message}") from None
+        except UnavailableError:
+            changed.end()  # it may have what the other one needs
+            _prove_that_it_fails(experiment)
+            raise UnavailableError("two experiments at once do not fit on this machine") from None
         for one in (found, changed):  # what is slow the first time
             one.once()
         while (done := len(rounds) - before) < most:
@@ -79,11 +81,31 @@ def _take_turns(experiment: Experiment, rounds: Rounds, budget_s: float, starts:
                 ):
                     break
             elif elapsed_s > _LONGEST * budget_s:
+                slowest = max(
+                    sum(with_it[place] for with_it, _ in rounds)
+                    / sum(without[place] for _, without in rounds)
+                    for place in range(len(experiment.sizes))
+                )
                 raise UnavailableError(
-                    f"{done + 1} of {least} rounds took {elapsed_s:.0f} s: the machine is busy, or"
-                    " very slow"
+                    f"the machine is busy, or very slow: {done + 1} of {least} rounds"
+                    f" took {elapsed_s:.0f} s, {slowest:.3g} x as long as with the change"
                 )
         return max(found.foreign, changed.foreign) > FOREIGN_SHARE
+
+
+class FailsUnchangedError(UnavailableError):
+    """What was found keeps programs from starting, and they start with the change."""
+
+
+def _prove_that_it_fails(experiment: Experiment) -> None:
+    """Start what was found with nothing beside it. Raises FailsUnchangedError if that fails."""
+    with _Process(experiment, experiment.found) as found:
+        try:
+            found.wait_until_ready()
+        except UnavailableError as error:
+            raise FailsUnchangedError(
+                f"no program starts with it, and they start with the change: {error.message}"
+            ) from None
 
 
 class _Process:
@@ -129,6 +151,9 @@ class _Process:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
+        self.end()
+
+    def end(self) -> None:
         """End the process: it leaves when its input ends, or is killed."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None

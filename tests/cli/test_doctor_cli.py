@@ -85,7 +85,7 @@ def test_every_check_is_listed_and_explained(capfd: pytest.CaptureFixture[str], 
     [
         (["--only", "shm"], 2, "shm"),
         (["--explain", "nothing"], 2, "nothing"),
-        (["--quick", "--deep"], 2, "--quick and --deep do not go together"),
+        (["--quick", "--deep"], 2, "--deep: --quick measures nothing"),
         (["--fail-on", "cost:x"], 2, "--fail-on is 'cost:x'"),
         (["--fail-on", ""], 2, "--fail-on"),
         (["--from", "absent.json"], 2, "absent.json"),
@@ -94,7 +94,12 @@ def test_every_check_is_listed_and_explained(capfd: pytest.CaptureFixture[str], 
         (["--from", "WRONG"], 2, "hosts[0].processes[0].open_files"),
         (["--from", "OLD"], 3, "no check can look"),
         (["--json", "/nowhere/doctor.json"], 3, "/nowhere"),
-        (["--json", "-", "--html", "-"], 2, "cannot both be stdout"),
+        (["--json", "-", "--html", "-"], 2, "--html: --json writes there"),
+        (["--from", "WRONG", "--json", "WRONG"], 2, "would replace the recording"),
+        (["--from", "WRONG", "--ranks", "2"], 2, "--ranks: nothing can be measured"),
+        (["--from", "TEXT"], 2, "TEXT: not a recording"),
+        (["--list", "--json", "list.json"], 2, "--json: --list only lists"),
+        (["--explain", "binding", "--only", "binding"], 2, "--only: --explain only explains"),
         (["--ranks", "1"], 2, "1"),
         (["unasked"], 2, "unasked"),
     ],
@@ -111,6 +116,7 @@ def test_mistakes_are_errors(
     whole = dumps([machine("cpus")])
     (tmp_path / "BROKEN").write_text(whole[:-40])
     (tmp_path / "EMPTY").write_text("")
+    (tmp_path / "TEXT").write_text("<system/>")
     (tmp_path / "WRONG").write_text(whole.replace('"open_files": 1', '"open_files": -1.'))
     hosts = json.loads(whole)
     for host in hosts["hosts"]:

@@ -23,6 +23,7 @@ from collbench.spec.dtypes import ALIASES
 
 MODEL = ("sweep", "--backend", "model", "--sizes", "1K", "--ranks", "2", "--repeats", "1")
 CPU = ("sweep", "--backend", "cpu", "--sizes", "1K", "--algo", "ring", "--dry-run")
+PAIRS = Path(__file__).parent.parent.parent / "docs" / "examples" / "pairs.csv"
 RESULTS = Path(__file__).parent.parent.parent / "profiles" / "results" / "h100-pciex2-published.csv"
 Capture = pytest.CaptureFixture[str]
 
@@ -141,10 +142,26 @@ def test_no_value_ends_in_a_traceback(
     capfd: Capture, option: tuple[str, click.Option], value: str
 ) -> None:
     name, param = option
-    base = {"sweep": [*MODEL[1:3], "--dry-run"], "topo": ["--machine", "dgx-1v"]}.get(name, [])
+    base = {
+        "sweep": [*MODEL[1:3], "--dry-run"],
+        "topo": ["--machine", "dgx-1v"],
+        "hunt": ["--from", str(PAIRS)],
+        "doctor": ["--quick"],
+    }.get(name, [])
     if param.is_flag or param.opts[0] in base or isinstance(param.type, click.Path):
         return
-    of_files = ("record", "svg", "save", "plot", "html", "tuner", "nccl_rows", "json", "junit")
+    of_files = (
+        "record",
+        "svg",
+        "save",
+        "plot",
+        "html",
+        "tuner",
+        "nccl_rows",
+        "json",
+        "junit",
+        "csv",
+    )
     if param.name in of_files:
         value = "/no/such/folder/file.svg"
     files = [str(RESULTS)] if name == "compare" else []

@@ -104,6 +104,16 @@ def test_a_clean_file_says_so(capfd: Capture, tmp_path: Path) -> None:
     assert "Nothing is slow: " in out
 
 
+def test_what_is_too_little_to_name_is_not_called_clean(capfd: Capture, tmp_path: Path) -> None:
+    file = tmp_path / "few.csv"
+    rows = [f"n{a},n{b},{1 if (a, b) == (0, 2) else 10}" for a, b in _pairs(4)]
+    file.write_text("\n".join(["a,b,gbs", *rows]))
+    code, out, _ = invoke(capfd, "--from", str(file))
+    assert code == 0
+    assert "but 1 pair is below 80 % of the median, the slowest n0 - n2." in " ".join(out.split())
+    assert "Nothing is slow" not in out
+
+
 @pytest.mark.parametrize(
     ("text", "match"),
     [
@@ -118,6 +128,7 @@ def test_a_clean_file_says_so(capfd: Capture, tmp_path: Path) -> None:
         ("a,b,gbs,mode\nx,y,1,never\n", "mode 'never'"),
         ("a,b,gbs,gpu_a\nx,y,1,first\n", "'first' is no whole number"),
         (NCCL_TESTS.format(a="x", b="x", gbs=1), "a run of 1 ranks"),
+        ("a,b,gbs\nx,y,1e308\n", "'1e308' is no rate in GB/s"),
     ],
 )
 def test_broken_files_are_usage_errors(
@@ -137,7 +148,7 @@ def test_broken_files_are_usage_errors(
         (["--from", "no.csv"], "cannot read no.csv"),
         (["--from", "a.csv", "--size", "1M"], "--size: nothing is measured with --from"),
         (["--from", "a.csv", "--csv", "b.csv"], "--csv: --from measures nothing"),
-        (["--csv", "-", "--json", "-"], "--csv: it would mix with --json"),
+        (["--csv", "-", "--json", "-"], "--csv: --json writes there"),
         (["--size", "0"], "--size: a message of 0 bytes"),
         (["--blame", "--rails"], "--rails: --blame traces one collective on CPUs"),
         (["--op", "reduce"], "--op: pairs exchange messages"),

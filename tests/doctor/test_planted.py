@@ -160,8 +160,8 @@ def test_a_variable_with_which_mpi_does_not_start(tmp_path: Path) -> None:
     )
     finding = named(document, "mpi-transport")
     assert finding["seen"] == "UCX_TLS=tcp leaves shared memory out"
-    assert finding["unmeasured"].startswith("it runs with the change alone: ")
-    assert (code, finding["costs"], finding["mark"]) == (0, [], "RISK")
+    assert finding["unmeasured"].startswith("no program starts with it, and they start with the")
+    assert (code, finding["costs"], finding["mark"]) == (1, [], "COST")
 
 
 @pytest.mark.exhaustive

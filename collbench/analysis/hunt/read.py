@@ -37,6 +37,7 @@ NAMES: Mapping[str, tuple[str, ...]] = {
 _NEEDED = ("host_a", "host_b", "gbs")
 _MOST_BYTES = 256 << 20
 _MOST_RANKS = 65536
+_LEAST_GBS, _MOST_GBS = 1e-9, 1e9  # a byte a second, and a million NICs in one: what is a rate
 _RANK = re.compile(r"#\s+Rank\s+\d+ .*?\bon\s+(\S+) device\s+(\d+)", re.ASCII)
 _BUSBW = re.compile(r"#\s*Avg bus bandwidth\s*:\s*([0-9.]{1,20})", re.ASCII)
 
@@ -187,7 +188,7 @@ def _rate(text: str, where: str) -> float:
         rate = float(text)
     except ValueError:
         rate = math.nan
-    if not 0 < rate < math.inf:
+    if not _LEAST_GBS <= rate <= _MOST_GBS:
         _refuse(where, f"'{escaped(text)}' is no rate in GB/s")
     return rate
 

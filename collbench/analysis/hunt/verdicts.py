@@ -18,6 +18,7 @@ from collbench.results.pairwise import MODES, Mode, PairSample, PairWorld
 
 _PARTNERS = 3  # that acquit the partners of a slow host or rank
 _PAIRS = 6  # of a suspect, to measure again
+_FAR_BELOW = 0.8  # of the median of a pair's like: too slow to say that nothing is
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,7 +71,8 @@ class Sharing:
 class Analysis:
     """Verdicts, worst first. suspects: pairs to measure again, as they may be slow. tested: the
     places that were tested in all. uneven: pairs (of one direction and mode) that are as slow as
-    one that might be named, if they were not so many.
+    one that might be named, if they were not so many. below: pairs whose median is below 80 % of
+    that of their like, slowest first; without a verdict, they were too few or varied too much.
     """
 
     verdicts: tuple[Verdict, ...] = ()
@@ -78,6 +80,7 @@ class Analysis:
     suspects: tuple[Pair, ...] = ()
     tested: int = 0
     uneven: int = 0
+    below: tuple[Pair, ...] = ()
 
     @property
     def is_clean(self) -> bool:
@@ -139,7 +142,24 @@ def analyse(samples: Iterable[PairSample], world: PairWorld) -> Analysis:
         suspects=tuple(dict.fromkeys(suspects)),
         tested=tested,
         uneven=max((one.uneven for one in fits), default=0),
+        below=_below(strata),
     )
+
+
+def _below(strata: Sequence[_Stratum]) -> tuple[Pair, ...]:
+    """The pairs far below the median of their stratum, slowest first."""
+    shares: dict[Pair, float] = {}
+    for stratum in strata:
+        rates: dict[tuple[int, int], list[float]] = {}
+        for one in stratum.samples:
+            rates.setdefault((one.a, one.b), []).append(one.gbs or 0.0)
+        medians = {ends: median(some) for ends, some in rates.items()}
+        middle = median(medians.values())
+        for (a, b), rate in medians.items():
+            if rate < _FAR_BELOW * middle:
+                pair = min(a, b), max(a, b)
+                shares[pair] = min(shares.get(pair, 1.0), rate / middle)
+    return tuple(sorted(shares, key=lambda pair: shares[pair]))
 
 
 def _strata(samples: Iterable[PairSample], world: PairWorld) -> list[_Stratum]:

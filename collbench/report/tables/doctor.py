@@ -96,7 +96,7 @@ def summary(findings: Sequence[Finding], runs: Sequence[CheckRun], duration: str
     )
     could_not = len(runs) - looked
     more = f", {could_not} could not (collbench doctor --list says why)" if could_not else ""
-    return f"{found}. {looked} checks looked{more}, {duration}."
+    return f"{found}. {looked} check{'s' * (looked != 1)} looked{more}, {duration}."
 
 
 def runs_table(runs: Sequence[CheckRun], columns: int) -> list[str]:

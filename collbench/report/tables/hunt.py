@@ -69,7 +69,15 @@ def verdict_lines(
             " many to name one. Repeat the hunt: what stays is a path.",
             columns,
         )
-    elif analysis.is_clean:
+    elif analysis.is_clean and analysis.below:
+        count = len(analysis.below)
+        shown += wrapped(
+            f"Nothing can be named, but {count} pair{'s are' if count > 1 else ' is'} below 80 %"
+            f" of the median, the slowest {pair_names(analysis.below[:1], world)}. Measure each"
+            " pair several times, on hosts without other work.",
+            columns,
+        )
+    elif analysis.is_clean and analysis.tested:
         shown += wrapped(f"Nothing is slow: {analysis.tested} places were tested.", columns)
     return shown
 
@@ -296,6 +304,7 @@ def as_json(
             for one in analysis.verdicts
         ],
         "uneven": analysis.uneven,
+        "below": analysis.below,
         "sharing": [asdict(one) for one in analysis.sharing],
         "suspects": analysis.suspects,
         "samples": [asdict(one) for one in samples],

@@ -34,6 +34,12 @@ PLANTS = [
         severity="fault",
     ),
     Plant(
+        name="of a status that nobody knows",
+        evidence=evidence(denied(A_CARD, lambda a, b: {a, b} == {0, 1}, -7)),
+        subject="GPUs 0 and 1",
+        words="no peer access (U: ",
+    ),
+    Plant(
         name="one GPU",
         evidence=evidence(denied(machine("hgx_h100"), lambda a, b: 3 in (a, b), 4)),
         subject="GPU 3",

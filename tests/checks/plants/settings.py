@@ -65,7 +65,7 @@ PLANTS = [
                 environment=lambda rank: {"NCCL_SHM_DISABLE": "1"} if rank == 3 else {},
             )
         ),
-        subject="NCCL_SHM_DISABLE (ranks 3 of 4)",
+        subject="NCCL_SHM_DISABLE (rank 3 of 4)",
         words="NCCL_SHM_DISABLE=1",
     ),
 ]

@@ -20,6 +20,27 @@ PLANTS = [
         severity="risk",
     ),
     Plant(
+        name="full to the last",
+        evidence=evidence(with_system(machine("dgx1v"), shm_free_bytes=0)),
+        subject="this host",
+        words="/dev/shm is in use: 0 of 256G are free",
+        severity="fault",
+    ),
+    Plant(
+        name="none",
+        evidence=evidence(
+            with_system(
+                machine("cpus"),
+                shm_bytes=None,
+                shm_free_bytes=None,
+                unknown={"shm_bytes": "No such file or directory"},
+            )
+        ),
+        subject="this host",
+        words="there is no /dev/shm",
+        severity="fault",
+    ),
+    Plant(
         name="small on one of two hosts",
         evidence=evidence(
             with_ranks(machine("hgx_h100", "node1"), 8, 0, 16),
