@@ -1,0 +1,128 @@
+"""The header of a line of NCCL, wherever it stands in a line: host, process, thread, device, level.
+
+Launchers, containers and loggers put prefixes before it, and other ranks write into the middle of a
+line, so that the header is searched and one line may hold several.
+
+Source: ncclDebugLog of NCCL 2.10 to 2.30 (src/debug.cc).
+"""
+
+import re
+from collections.abc import Iterator
+from typing import NamedTuple
+
+_MARK = " NCCL "
+_HEADER = re.compile(
+    r"(?P<host>[^\s:\[\]()|\"]{1,255}):(?P<pid>\d{1,10}):(?P<tid>\d{1,20}) "
+    r"(?:\[(?P<device>-?\d{1,6})\] )?"
+    # of a warning: file:line and its function; of a trace: milliseconds, function:line
+    r"(?:(?P<where>[\w./+-]+\.(?:cc|cu|cpp|c|h|hpp|hip):\d+) (?:\([^()]{0,200}\) )?"
+    r"|\d+\.\d+ [\w:~<>]+:\d+ )?"
+    r"NCCL (?P<level>INFO|WARN|TRACE|CALL|VERSION|ABORT)(?: |$)"
+)
+_ESCAPE = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
+_OF_DOCKER = '{"log":"'
+_CUT_NUMBER = re.compile(r"[-\d.]+\Z")  # of a table that another thread was printing
+_MOST_HEADS = 4096  # kept; with timestamps every line has a head of its own
+
+
+class Source(NamedTuple):
+    """Who printed a line. device: as CUDA counts, -1 where it is not printed."""
+
+    host: str
+    pid: int
+    tid: int
+    device: int
+
+
+class Message(NamedTuple):
+    """What one rank printed. where: file and line of NCCL's source that a warning names. is_cut:
+    another message, or the end of the line, may have cut it.
+    """
+
+    source: Source
+    level: str
+    where: str
+    text: str
+
+
+class Headers:
+    """Splits lines into messages; keeps the hosts that it has seen."""
+
+    def __init__(self) -> None:
+        self.hosts: set[str] = set()
+        self._known: dict[str, tuple[Source, str, str]] = {}
+
+    def messages(self, line: str) -> Iterator[Message]:
+        """The messages of a line; none if it has no header.
+
+        >>> [one] = Headers().messages("[1,0]<stdout>:n1:7:9 [3] NCCL INFO Using network IB")
+        >>> one.source, one.text
+        (Source(host='n1', pid=7, tid=9, device=3), 'Using network IB')
+        >>> both = "n1:7:9 [3] NCCL INFO Usin1:7:8 [2] NCCL INFO Connected all rings"
+        >>> [one.text for one in Headers().messages(both)]
+        ['Usi', 'Connected all rings']
+        """
+        at = line.find(_MARK)
+        if at < 0:
+            return
+        # the commonest line: one header, which has been seen before
+        if line.find(_MARK, at + 1) < 0:
+            start = line.find(" ", at + len(_MARK))
+            head = line[:start] if start > 0 else line
+            known = self._known.get(head)
+            if known is not None:
+                yield Message(*known, line[len(head) + 1 :])
+                return
+        yield from self._searched(line)
+
+    def _searched(self, line: str) -> Iterator[Message]:
+        found = list(_HEADER.finditer(line))
+        for place, match in enumerate(found):
+            end = len(line) if place + 1 == len(found) else found[place + 1].start()
+            text = line[match.end() : end]
+            host = match["host"]
+            if host not in self.hosts:
+                own = self._known_end(host, is_behind=place > 0)
+                if own != host and place:  # the end of the message before
+                    pass
+                host = own
+                self.hosts.add(host)
+            if place + 1 < len(found):
+                following = found[place + 1]["host"]
+                text += following[: len(following) - len(self._known_end(following, is_behind=True))]
+            source = Source(
+                host, int(match["pid"]), int(match["tid"]), int(match["device"] or -1)
+            )
+            head = (source, match["level"], match["where"] or "")
+            if len(found) == 1 and match["level"] != "WARN":
+                if len(self._known) >= _MOST_HEADS:
+                    self._known.clear()
+                self._known[line[: match.end()].rstrip(" ")] = head
+            yield Message(*head, text)
+
+    def _known_end(self, host: str, *, is_behind: bool) -> str:
+        """The known host that a text ends with, if what is before it is of another message."""
+        if host in self.hosts:
+            return host
+        ends = [
+            known
+            for known in self.hosts
+            if host.endswith(known) and (is_behind or _CUT_NUMBER.match(host[: -len(known)]))
+        ]
+        return max(ends, key=len, default=host)
+
+
+def plain(line: str) -> str:
+    r"""A line without colours, line ends and the JSON that Docker writes around it.
+
+    >>> plain('{"log":"n1:7:7 [0] NCCL INFO x\\n","stream":"stderr","time":"2024"}\n')
+    'n1:7:7 [0] NCCL INFO x'
+    """
+    line = line.rstrip("\r\n")
+    if "\x1b" in line:
+        line = _ESCAPE.sub("", line)
+    if line.startswith(_OF_DOCKER):
+        end = line.rfind('","stream":')
+        line = line[len(_OF_DOCKER) : end if end > 0 else None].removesuffix("\\n")
+        line = line.replace('\\"', '"').replace("\\u003c", "<").replace("\\u003e", ">")
+    return line
