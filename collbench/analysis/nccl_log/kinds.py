@@ -38,7 +38,7 @@ _INIT = (
     r"(?: (?:splitCount|childCount) (?P<split>-?\d+))? color (?P<color>-?\d+) key -?\d+)?"
     r"(?: commId 0x(?P<id>[0-9a-fA-F]+))?(?: localSize .*?)? ?- "
 )
-_PAIR = r"(?P<src>\d+)\[(?P<src_dev>[0-9a-fA-F]+)\] -> (?P<dst>\d+)\[(?P<dst_dev>[0-9a-fA-F]+)\]"
+_PAIR = r"(?P<src>\d+)(?:\[[0-9a-fA-F]+\])? -> (?P<dst>\d+)(?:\[[0-9a-fA-F]+\])?"
 _OF_COMM = rf"(?: comm (?P<comm>{_PTR}) nRanks \d+)?"
 
 KINDS: tuple[Kind, ...] = (
@@ -60,7 +60,7 @@ KINDS: tuple[Kind, ...] = (
     _kind("channels", "0", r"(?P<coll>\d+) coll channels,(?: \d+ collnet channels,)?"
           r"(?: (?P<nvls>\d+) nvls channels,)? (?P<p2p>\d+) p2p channels", "how many channels"),
     # rings, trees, transports
-    _kind("transport", "Channel", rf"Channel (?P<channel>\d+)(?:/\d+)? : {_PAIR}"
+    _kind("transport", "Channel Ring", rf"(?:Channel|Ring) (?P<channel>\d+)(?:/\d+)? : {_PAIR}"
           r"(?: \[(?:send|receive)\])? via (?P<via>.+?)" + _OF_COMM + r"\s*$",
           "by which transport a channel goes from rank to rank"),
     _kind("channel_ring", "Channel", r"Channel (?P<channel>\d+)/(?P<of>\d+)\s*: +(?P<ring>[\d ]+)$",
@@ -120,13 +120,15 @@ KINDS: tuple[Kind, ...] = (
           r"(?: / HCA (?P<hca>\S+))?(?: \(distance (?P<distance>\S+) (?P<sign>[<>=]+)"
           r" (?P<level>[^)]+)\))?", "whether a NIC is near enough to a GPU"),
     _kind("ib_more", "NET", r"NET/IB", "details of InfiniBand and RoCE"),
+    _kind("ofi_provider", "NET", r"NET/OFI Selected [Pp]rovider is (?P<name>\S+)"
+          r"(?:.*?\(found (?P<nics>\d+) nics\))?", "the provider of libfabric"),
     _kind("ofi", "NET", r"NET/OFI ", "details of the plug-in for libfabric"),
-    _kind("net_more", "NET", r"NET/(?:Socket|MLX5|FastSocket|gIB|UCX|AWS|\w+) ?:",
+    _kind("net_more", "NET", r"NET/(?!Plugin)\w+ ?:",
           "details of a network"),
     # plug-ins
     _kind("plugin_missing", "NET TUNER PROFILER ENV GIN RMA", r"(?P<kind>[A-Z]+)/Plugin ?: ?(?:"
-          r"Could not find:? ?(?P<names>.*)|No plugin found.*|.*using internal.*|"
-          r".*(?:No such file or directory).*)", "a plug-in that is not there, which is normal"),
+          r"Could not find:? ?(?P<names>.*)|No plugin found.*|.*[Uu]sing internal.*|"
+          r".*lib[nr]ccl[\w.-]*: cannot open shared object file.*)", "a plug-in that is not there, which is normal"),
     _kind("plugin_symbol", "NET TUNER PROFILER ENV GIN RMA MSCCL", r"(?:[A-Z]+/Plugin|MSCCL) ?: ?"
           r"Failed to find \w+ symbol", "an older form of a plug-in was tried"),
     _kind("plugin_failed", "NET TUNER PROFILER ENV GIN RMA", r"(?P<kind>[A-Z]+)/Plugin ?: ?(?:"
@@ -211,8 +213,9 @@ KINDS: tuple[Kind, ...] = (
           r"(?: \[(?P<thread>[^\]]*)\])?", "the way of an error through the library"),
     _kind("closed", "", r".*(?:Connection closed by|Accept failed|[Cc]onnection refused|"
           r"Connection reset)", "that a peer is gone"),
-    _kind("amd", "MSCCL RCCL Disabling Setting Hardware Found rocm comm kernel", r"MSCCL|RCCL|Disabling"
-          r" clique|Setting cudaLimit|Hardware |rocm|kernel |comm .*", "about RCCL", "2.14"),
+    _kind("amd", "MSCCL RCCL Disabling Setting Hardware Found rocm comm kernel Kernel initialized ["
+          " Dmabuf Hostname Librccl rank", r"MSCCL|RCCL|Disabling clique|Setting cudaLimit|Hardware |rocm|"
+          r"[Kk]ernel |initialized internal|\[node_id|Dmabuf|Hostname|Librccl|comm .*", "about RCCL"),
 )  # fmt: skip
 
 

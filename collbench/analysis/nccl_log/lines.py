@@ -12,10 +12,11 @@ from typing import NamedTuple
 
 _MARK = " NCCL "
 _HEADER = re.compile(
-    r"(?P<host>[^\s:\[\]()|\"]{1,255}):(?P<pid>\d{1,10}):(?P<tid>\d{1,20}) "
-    r"(?:\[(?P<device>-?\d{1,6})\] )?"
+    r"(?:(?P<host>[^\s:\[\]()|\"]{1,255}):(?P<pid>\d{1,10}):(?P<tid>\d{1,20}) "
+    # people take the host out of what they show, and leave the device
+    r"(?:\[(?P<device>-?\d{1,6})\] )?|\[(?P<alone>-?\d{1,6})\] )"
     # of a warning: file:line and its function; of a trace: milliseconds, function:line
-    r"(?:(?P<where>[\w./+-]+\.(?:cc|cu|cpp|c|h|hpp|hip):\d+) (?:\([^()]{0,200}\) )?"
+    r"(?:(?P<where>[\w./+~-]+:\d+) (?:\([^()]{0,200}\) )?"
     r"|\d+\.\d+ [\w:~<>]+:\d+ )?"
     r"NCCL (?P<level>INFO|WARN|TRACE|CALL|VERSION|ABORT)(?: |$)"
 )
@@ -80,19 +81,14 @@ class Headers:
         for place, match in enumerate(found):
             end = len(line) if place + 1 == len(found) else found[place + 1].start()
             text = line[match.end() : end]
-            host = match["host"]
-            if host not in self.hosts:
-                own = self._known_end(host, is_behind=place > 0)
-                if own != host and place:  # the end of the message before
-                    pass
-                host = own
-                self.hosts.add(host)
-            if place + 1 < len(found):
-                following = found[place + 1]["host"]
-                text += following[: len(following) - len(self._known_end(following, is_behind=True))]
-            source = Source(
-                host, int(match["pid"]), int(match["tid"]), int(match["device"] or -1)
-            )
+            host = self._known_end(match["host"] or "", is_behind=place > 0)
+            self.hosts.add(host)
+            if place + 1 < len(found):  # the next host may have the end of this message before it
+                following = found[place + 1]["host"] or ""
+                own = self._known_end(following, is_behind=True)
+                text += following[: len(following) - len(own)]
+            device = match["device"] or match["alone"] or -1
+            source = Source(host, int(match["pid"] or 0), int(match["tid"] or 0), int(device))
             head = (source, match["level"], match["where"] or "")
             if len(found) == 1 and match["level"] != "WARN":
                 if len(self._known) >= _MOST_HEADS:
@@ -107,7 +103,7 @@ class Headers:
         ends = [
             known
             for known in self.hosts
-            if host.endswith(known) and (is_behind or _CUT_NUMBER.match(host[: -len(known)]))
+            if known and host.endswith(known) and (is_behind or _CUT_NUMBER.match(host[: -len(known)]))
         ]
         return max(ends, key=len, default=host)
 

@@ -171,6 +171,7 @@ class LogReport:
     signatures: list[Signature] = field(default_factory=list)
     warnings: dict[str, Warning_] = field(default_factory=dict)
     gone: dict[str, Seen] = field(default_factory=dict)  # connections that were closed
+    is_ended: bool = False  # whether a communicator was ended by its program
 
     @property
     def gpus(self) -> set[tuple[str, str]]:

@@ -28,10 +28,12 @@ _PROTOCOLS = ("LL", "LL128", "SIMPLE")
 _ONE_TREE = re.compile(r"\[(\d+)\] [-\d/]+->(-?\d+)->(-?\d+)")
 _CELL = re.compile(r"(-?[\d.]+)/ *(-?[\d.]+) \|")
 _HEX_OR_NUMBER = re.compile(r"0x[0-9a-fA-F]+|\b[0-9a-fA-F:.]*\d[0-9a-fA-F:.<>\[\]]*")
+# of a transfer that failed; warnings with another one are another warning
+_STATUS = re.compile(r"(?:error |status=\D{0,40}?)(\d{1,3})\b")
 _FOREIGN_VERSION = re.compile(r"\b([NR]CCL) version ?:? ?(\d[\w.+-]*)")
 # what programs that use NCCL say when it fails
 _FOREIGN_ERROR = re.compile(
-    r"NCCL error|ncclUnhandledCudaError|ncclSystemError|ncclInternalError|ncclInvalidUsage|"
+    r"NCCL WARN |NCCL error|ncclUnhandledCudaError|ncclSystemError|ncclInternalError|ncclInvalidUsage|"
     r"ncclInvalidArgument|ncclRemoteError|Watchdog caught collective operation timeout|"
     r"Test NCCL failure|NCCL communicator was aborted"
 )
@@ -116,9 +118,10 @@ class LogReader:
             return True
         found = match_of(message.text)
         if found is None:
-            is_empty = not message.text.strip()
-            self.report.counters.understood += is_empty
-            return is_empty
+            # at level TRACE there are formats of developers, which only they need
+            is_skipped = not message.text.strip() or message.level == "TRACE"
+            self.report.counters.understood += is_skipped
+            return is_skipped
         kind, match = found
         self.report.counters.understood += 1
         handler = self._handlers.get(kind.name)
@@ -146,7 +149,8 @@ class LogReader:
 
     def _add_warning(self, text: str, where: str, host: str) -> None:
         warnings = self.report.warnings
-        key = _without_numbers(text)
+        status = _STATUS.search(text)
+        key = _without_numbers(text) + (status[1] if status else "")
         if key in warnings or len(warnings) < _MOST:
             warning = warnings.setdefault(key, Warning_(text[:500], where))
             warning.seen.add(Place(self._file, self._line), host)
@@ -242,6 +246,7 @@ class LogReader:
 
     def _on_destroyed(self, message: Message, match: re.Match[str], place: Place) -> None:
         self._of_pointer.pop((message.source.host, message.source.pid, match["comm"]), None)
+        self.report.is_ended |= "Destroy" in message.text
 
     def _on_nodes(self, message: Message, match: re.Match[str], place: Place) -> None:
         key = (message.source.host, message.source.pid, match["comm"])
@@ -305,6 +310,10 @@ class LogReader:
     def _on_nics_socket(self, message: Message, match: re.Match[str], place: Place) -> None:
         names = " ".join(word.partition(":")[0] for word in match["nics"].split())
         self.report.nics.setdefault(("Socket", names), Seen()).add(place, message.source.host)
+
+    def _on_ofi_provider(self, message: Message, match: re.Match[str], place: Place) -> None:
+        key = ("Libfabric", match["name"] + (f", {match['nics']} NICs" if match["nics"] else ""))
+        self.report.nics.setdefault(key, Seen()).add(place, message.source.host)
 
     def _on_bootstrap(self, message: Message, match: re.Match[str], place: Place) -> None:
         name = match["interface"].rpartition("]")[2]
