@@ -43,10 +43,7 @@ _COMMANDS = {
         "collbench.cli.doctor",
         "Find what slows communication down here, prove it, and say what to change.",
     ),
-    "log": (
-        "collbench.cli.log",
-        "Explain the log of a job: what NCCL printed, and what is wrong.",
-    ),
+    "log": ("collbench.cli.log", "Explain the log of a job: what NCCL printed, and what is wrong."),
     "overlap": (
         "collbench.cli.overlap",
         "Measure how much communication slows concurrent computation down, on GPUs.",

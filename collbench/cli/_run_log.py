@@ -17,13 +17,7 @@ from collbench.cli._rules import Options
 from collbench.cli._screen import say
 from collbench.doctor.finding import Finding
 from collbench.doctor.log_findings import log_findings
-from collbench.report.tables.log import (
-    finding_block,
-    last_line,
-    log_json,
-    log_lines,
-    unread_lines,
-)
+from collbench.report.tables.log import finding_block, last_line, log_json, log_lines, unread_lines
 from collbench.report.tables.text import wrapped
 from collbench.util.errors import UsageError
 

@@ -49,9 +49,10 @@ def command(context: click.Context, /, **_: object) -> int:
     """
     from collbench.cli._run_log import run_log
 
-    return run_log({"files": context.params["files"]} | {
-        name: context.params[name] for name in explicit_options(context)
-    })
+    return run_log(
+        {"files": context.params["files"]}
+        | {name: context.params[name] for name in explicit_options(context)}
+    )
 
 
 for _option in _OPTIONS:

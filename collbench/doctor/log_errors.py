@@ -21,7 +21,9 @@ class KnownError:
     severity: Severity = "fault"
 
 
-def _error(name: str, pattern: str, why: str, change: str, severity: Severity = "fault") -> KnownError:
+def _error(
+    name: str, pattern: str, why: str, change: str, severity: Severity = "fault"
+) -> KnownError:
     return KnownError(name, re.compile(pattern, re.IGNORECASE), why, change, severity)
 
 

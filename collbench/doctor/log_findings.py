@@ -7,7 +7,14 @@ measured: what is slower wherever it happens is a fault, what depends is a risk.
 from collections.abc import Iterable, Iterator
 
 from collbench.analysis.nccl_log.model import LogReport, Seen, Warning_
-from collbench.analysis.nccl_log.summary import BETWEEN, WITHIN, crossings, joined, orders
+from collbench.analysis.nccl_log.summary import (
+    BETWEEN,
+    WITHIN,
+    crossings,
+    joined,
+    orders,
+    transport,
+)
 from collbench.doctor.finding import Finding, Severity, ranked
 from collbench.doctor.log_errors import IB_COMPLETION, IB_STATUS, known_error
 from collbench.machine.settings.files import Setting
@@ -114,7 +121,9 @@ def _completion(status: int, subject: str, seen: str) -> Finding:
         status, ("", "a transfer of InfiniBand or RoCE failed", "check the fabric and the adapters")
     )
     number = f"status {status}" + (f" = {title}" if title else "")
-    return _finding("ib-completion", f"{subject}, {number}", seen, f"{number}: {why}.", change, "fault")
+    return _finding(
+        "ib-completion", f"{subject}, {number}", seen, f"{number}: {why}.", change, "fault"
+    )
 
 
 def _versions(report: LogReport) -> Iterator[Finding]:
@@ -147,7 +156,7 @@ def _paths_in_hosts(report: LogReport) -> Iterator[Finding]:
         seen = Seen()
         for one in report.communicators:
             for via, places in one.link_places.items():
-                if via.startswith(row.transport[:8]):
+                if transport(via).name == row.transport:
                     seen.places += places.places
                     seen.count += places.count
         seen.places.sort()
@@ -184,11 +193,15 @@ def _networks(report: LogReport) -> Iterator[Finding]:
             f"Socket is used, {_places(seen)}; {next(iter(adapters))} is there,"
             f" {_places(next(iter(adapters.values())))}",
             "TCP sockets reach a tenth of what InfiniBand or RoCE does, and load the cores.",
-            "unset NCCL_NET, NCCL_IB_DISABLE and NCCL_IB_HCA; see that all hosts have the adapters",
+            f"unset {' '.join(forced)}"
+            if (forced := _set_of(report, ("NCCL_NET", "NCCL_IB_DISABLE", "NCCL_IB_HCA")))
+            else "see that all hosts have the adapters, and that their ports are up: ibv_devinfo",
             "fault",
         )
     elif sockets:
-        off = [name for name, value in report.settings if name == "NCCL_IB_DISABLE" and value == "1"]
+        off = [
+            name for name, value in report.settings if name == "NCCL_IB_DISABLE" and value == "1"
+        ]
         seen = report.networks.get("Socket") or Seen()
         yield _finding(
             "sockets",
@@ -201,6 +214,11 @@ def _networks(report: LogReport) -> Iterator[Finding]:
             else "if the hosts have such adapters: ibv_devinfo inside the container, --device"
             " /dev/infiniband, libibverbs; on AWS the plug-in aws-ofi-nccl",
         )
+
+
+def _set_of(report: LogReport, names: tuple[str, ...]) -> list[str]:
+    """Those of the variables that are set."""
+    return [name for name in names if any(name == one for one, _ in report.settings)]
 
 
 def _gpudirect(report: LogReport) -> Iterator[Finding]:
@@ -297,7 +315,7 @@ def _channels(report: LogReport) -> Iterator[Finding]:
             and known.channels < _FEW_CHANNELS
             and known.nranks > 1
             and report.links
-            and any(transport.startswith("P2P") for _, _, transport in known.links)
+            and any(via.startswith("P2P") for _, _, via in known.links)
         ):
             yield _finding(
                 "channels",
@@ -306,8 +324,9 @@ def _channels(report: LogReport) -> Iterator[Finding]:
                 + (f"; {', '.join(limited)}" if limited else ""),
                 "A channel is one thread block, and one block moves some 20 to 60 GB/s: NVLink needs"
                 " more.",
-                f"unset {limited[0].partition('=')[0]}" if limited else "NCCL_MIN_NCHANNELS=16, and see"
-                " whether it is faster",
+                f"unset {limited[0].partition('=')[0]}"
+                if limited
+                else "NCCL_MIN_NCHANNELS=16, and see whether it is faster",
             )
             return
 
@@ -346,6 +365,7 @@ def _settings(report: LogReport) -> Iterable[Finding]:
     ]
     covered = {"NCCL_P2P_DISABLE", "NCCL_SHM_DISABLE"} if any(_paths_in_hosts(report)) else set()
     covered |= {"NCCL_BUFFSIZE"} if any(_buffers(report)) else set()
+    covered |= {"NCCL_NET", "NCCL_IB_DISABLE"} if any(_networks(report)) else set()
     several = _host_count(report) > 1
     for problem in judge(settings, number or None, ["several hosts"] if several else []):
         if problem.kind == "unknown" or set(problem.names) <= covered:
@@ -373,4 +393,3 @@ def _gone(report: LogReport) -> Iterator[Finding]:
             " gone first.",
             "look at the end of the other ranks' logs, and at dmesg there",
         )
-

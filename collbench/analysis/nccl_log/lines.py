@@ -103,7 +103,9 @@ class Headers:
         ends = [
             known
             for known in self.hosts
-            if known and host.endswith(known) and (is_behind or _CUT_NUMBER.match(host[: -len(known)]))
+            if known
+            and host.endswith(known)
+            and (is_behind or _CUT_NUMBER.match(host[: -len(known)]))
         ]
         return max(ends, key=len, default=host)
 

@@ -176,9 +176,7 @@ class LogReport:
     @property
     def gpus(self) -> set[tuple[str, str]]:
         """GPUs of all communicators, as (host, bus id)."""
-        return {
-            (rank.host, rank.bus) for one in self.communicators for rank in one.ranks.values()
-        }
+        return {(rank.host, rank.bus) for one in self.communicators for rank in one.ranks.values()}
 
 
 def channels_of(mask: int) -> int:

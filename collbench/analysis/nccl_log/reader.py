@@ -76,7 +76,7 @@ class LogReader:
         counters = self.report.counters
         number = 0
         for number, raw in enumerate(lines, 1):
-            if "NCCL" not in raw and "nccl" not in raw:
+            if "CCL" not in raw and "nccl" not in raw:  # NCCL, RCCL
                 if self._cut is not None:
                     self._line = number
                     self._continue(plain(raw[:_LONGEST]))
@@ -163,7 +163,10 @@ class LogReader:
             self._add_warning(line[max(0, match.start() - 100) :].strip(), "", "")
 
     def _version(self, library: str, version: str, host: str) -> None:
-        seen = self.report.versions.setdefault(f"{library} {version}", Seen())
+        name = f"{library} {version.rstrip('.-+')}"
+        if not host:  # programs say it without what NCCL says of CUDA
+            name = next((one for one in self.report.versions if one.startswith(f"{name}+")), name)
+        seen = self.report.versions.setdefault(name, Seen())
         seen.add(Place(self._file, self._line), host)
 
     # which communicator a message is about
@@ -388,7 +391,9 @@ class LogReader:
         cells = [cell.strip() for cell in match["cells"].split("|") if cell.strip()]
         title = message.text.strip()
         if title.startswith("Latency"):
-            self._table[message.source] = [cell.replace("/ ", "/").replace(" ", "") for cell in cells]
+            self._table[message.source] = [
+                cell.replace("/ ", "/").replace(" ", "") for cell in cells
+            ]
         elif title.startswith("Algorithm"):
             self._table[message.source] = [
                 f"{algo}/{proto}" for algo in cells for proto in ("LL", "LL128", "Simple")

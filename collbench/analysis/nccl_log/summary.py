@@ -259,9 +259,9 @@ def chosen(report: LogReport) -> list[ChosenRange]:
     return rows
 
 
-def crossings(known: Communicator, order: Sequence[int], numa: dict[tuple[str, str], str]) -> (
-    tuple[int, int] | None
-):
+def crossings(
+    known: Communicator, order: Sequence[int], numa: dict[tuple[str, str], str]
+) -> tuple[int, int] | None:
     """How often a ring goes from one NUMA node of a host to another, and how often it must; None
     if the log does not say on which node a GPU is.
     """

@@ -32,9 +32,11 @@ def log_lines(report: LogReport, columns: int) -> list[str]:
         if body:
             lines += ["", title]
             for line in body:
-                lines += wrapped(f"  {line}", columns, " " * 6) if len(line) > columns - 2 else [
-                    f"  {line}"
-                ]
+                lines += (
+                    wrapped(f"  {line}", columns, " " * 6)
+                    if len(line) > columns - 2
+                    else [f"  {line}"]
+                )
     return lines
 
 
@@ -158,9 +160,10 @@ def _lead(report: LogReport) -> str:
             f"{_some(len(report.gpus), 'GPU')}, {_some(len(processes), 'process', 'es')},"
             f" {_some(len(hosts), 'host')} ({_list(sorted(hosts), 4)})"
         )
-    share = counters.understood / counters.nccl if counters.nccl else 0
+    share = counters.understood / counters.nccl if counters.nccl else 1
     parts.append(
-        f"{counters.lines} lines, {counters.nccl} of NCCL, {100 * share:.4g} % of these understood"
+        f"{_some(counters.lines, 'line')}, {counters.nccl} of NCCL"
+        + (f", {100 * share:.4g}% of these understood" if counters.nccl else "")
     )
     return ": ".join(parts[:2]) + (f"; {parts[2]}" if len(parts) > 2 else "")
 
@@ -322,13 +325,13 @@ def _large(size_bytes: float) -> str:
     return f"{size_bytes:.4g}"
 
 
-_MARKS = {"fault": "FAULT", "risk": "RISK", "remark": "NOTE"}
+MARKS = {"fault": "FAULT", "risk": "RISK", "remark": "NOTE"}
 _LABEL = 8
 
 
 def finding_block(finding: Finding, columns: int) -> list[str]:
     """A finding of a log as a block of lines."""
-    head = f"{_MARKS[finding.severity]}  {finding.check}: {finding.subject}"
+    head = f"{MARKS[finding.severity]}  {finding.check}: {finding.subject}"
     lines = wrapped(head, columns, " " * 7)
     for label, text in (("seen", finding.seen), ("why", finding.why), ("change", finding.change)):
         if text:

@@ -1,0 +1,70 @@
+"""`collbench log` from the command line."""
+
+import gzip
+import io
+import json
+from pathlib import Path
+
+import pytest
+
+from collbench.cli import run
+
+DATA = Path(__file__).parent.parent / "data" / "nccl-logs"
+HEALTHY = DATA / "rccl-2.21.txt"
+SLOW = DATA / "v2.28-srun-two-sockets.txt"
+FAILED = DATA / "v2.18-mpirun-ib-error.txt"
+
+
+@pytest.mark.parametrize(
+    ("args", "code"),
+    [
+        ((HEALTHY,), 0),
+        ((SLOW,), 0),
+        ((SLOW, "--fail-on", "risk"), 1),
+        ((HEALTHY, FAILED), 1),
+        ((FAILED, "--fail-on", "never"), 0),
+    ],
+)
+def test_exit_codes(args: tuple[object, ...], code: int) -> None:
+    assert run(["log", *map(str, args)]) == code
+
+
+def test_files_that_cannot_be_read_or_say_nothing(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    other = tmp_path / "other.log"
+    other.write_text("epoch 1\n")
+    broken = tmp_path / "broken.gz"
+    broken.write_bytes(b"\x1f\x8b nothing")
+    for file in (other, broken, tmp_path / "none.log"):
+        assert run(["log", str(file)]) == 2
+        assert file.name in capsys.readouterr().err
+
+
+def test_gzip_whole_and_cut(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    whole = tmp_path / "job.log.gz"
+    data = gzip.compress(FAILED.read_bytes())
+    whole.write_bytes(data)
+    assert run(["log", str(whole)]) == 1
+    assert "job.log.gz line 31" in capsys.readouterr().out
+    # bytes that do not compress, so that the cut one has many lines too
+    cut = tmp_path / "cut.gz"
+    cut.write_bytes(gzip.compress(FAILED.read_bytes() + bytes(range(256)) * 400)[:-40])
+    assert run(["log", str(cut), "--fail-on", "never"]) == 0
+
+
+def test_stdin(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(FAILED.read_bytes())))
+    assert run(["log", "-"]) == 1
+    assert "stdin line 31" in capsys.readouterr().out
+
+
+def test_documents(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    page = tmp_path / "log.html"
+    assert run(["log", str(FAILED), "--json", "-", "--html", str(page)]) == 1
+    document = json.loads(capsys.readouterr().out)
+    assert document["format"] == "collbench-log" and document["verdict"] == "costs"
+    assert [one["check"] for one in document["findings"]][:2] == ["ib-completion", "remote-exit"]
+    text = page.read_text()
+    assert "status 12 = RETRY_EXC_ERR" in text and "<script" not in text
+    assert run(["log", str(FAILED), "--json", "-", "--html", "-"]) == 2
