@@ -68,7 +68,8 @@ def _report(files: Sequence[str]) -> LogReport:
         if before == (reader.report.counters.nccl, len(reader.report.warnings)):
             raise UsageError(
                 f"{file}: there is no line of NCCL in it",
-                "run the job with NCCL_DEBUG=INFO and NCCL_DEBUG_SUBSYS=INIT,GRAPH,TUNING,ENV,NET,COLL",
+                "run the job with NCCL_DEBUG=INFO and"
+                " NCCL_DEBUG_SUBSYS=INIT,GRAPH,TUNING,ENV,NET,COLL",
             )
     return reader.report
 
@@ -77,22 +78,14 @@ def _report(files: Sequence[str]) -> LogReport:
 def _opened(file: str) -> Iterator[IO[str]]:
     """The text of a file, whatever its bytes; gzip is unpacked as it is read."""
     try:
-        binary = sys.stdin.buffer if file == "-" else Path(file).open("rb")
+        raw = io.FileIO(0 if file == "-" else file, closefd=file != "-")
     except (OSError, ValueError) as error:  # ValueError: a NUL in the name
         why = getattr(error, "strerror", None) or error
         raise UsageError(f"cannot read {file}: {why}", "give the log of a job") from None
-    buffered = io.BufferedReader(binary) if not hasattr(binary, "peek") else binary
-    is_gzip = buffered.peek(2)[:2] == _GZIP
-    raw = gzip.GzipFile(fileobj=buffered) if is_gzip else buffered
-    text = io.TextIOWrapper(raw, encoding="utf-8", errors="replace", newline="\n")
-    try:
-        yield text
-    finally:
-        if file == "-":
-            text.detach()
-        else:
-            text.close()
-            buffered.close()
+    with io.BufferedReader(raw) as buffered:
+        is_gzip = buffered.peek(2)[:2] == _GZIP
+        unpacked = gzip.GzipFile(fileobj=buffered) if is_gzip else buffered
+        yield io.TextIOWrapper(unpacked, encoding="utf-8", errors="replace", newline="\n")
 
 
 def _lines(text: IO[str]) -> Iterator[str]:

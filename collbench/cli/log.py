@@ -11,7 +11,8 @@ _OPTIONS = (
         type=click.Choice(("cost", "risk", "never")),
         default="cost",
         help=(
-            "What makes the exit code 1: cost (the default: errors, and what is slow anywhere), risk"
+            "What makes the exit code 1: cost (the default: errors, and what is slow anywhere),"
+            " risk"
             " (what may cost too), never."
         ),
     ),

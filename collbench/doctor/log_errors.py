@@ -31,7 +31,8 @@ def _error(
 IB_STATUS: dict[int, tuple[str, str, str]] = {
     1: ("LOC_LEN_ERR", "a message was longer than the buffer that was posted for it, as when ranks"
         " disagree on a count", "compare the counts of the ranks (collbench log --hang)"),
-    2: ("LOC_QP_OP_ERR", "the local adapter found its queue pair in a state that it should not have",
+    2: ("LOC_QP_OP_ERR", "the local adapter found its queue pair in a state that it should not"
+          " have",
         "update the firmware and driver of the adapter"),
     4: ("LOC_PROT_ERR", "the adapter was not allowed to read or write local memory: GPUDirect RDMA"
         " fails this way when ACS or an IOMMU redirects its traffic, or nvidia-peermem is another"
@@ -62,21 +63,25 @@ IB_COMPLETION = re.compile(
 )
 
 ERRORS: tuple[KnownError, ...] = (
-    _error("shm-full", r"shared memory (?:segment|file)|failed to extend /dev/shm|/dev/shm.*(?:No space"
+    _error("shm-full", r"shared memory (?:segment|file)|failed to extend /dev/shm|"
+          r"/dev/shm.*(?:No space"
            r"|Input/output|Invalid|failed)|No space left on device",
            "/dev/shm is too small: NCCL puts its buffers between processes there, and a container"
            " has 64 MiB unless told otherwise",
            "docker run --shm-size=1g (or --ipc=host); in Kubernetes an emptyDir with medium: Memory"
            " at /dev/shm"),
     _error("shm-removed", r"unlink shared memory|/dev/shm.*No such file",
-           "Something removed NCCL's files of /dev/shm while it ran: systemd does when a user is not"
+           "Something removed NCCL's files of /dev/shm while it ran: systemd does when a user is"
+           " not"
            " logged in", "RemoveIPC=no in /etc/systemd/logind.conf"),
     _error("duplicate-gpu", r"Duplicate GPU detected|Multiple Ranks are using the same GPU",
            "Two ranks have the same GPU: the launcher gives every rank the same local rank, or"
            " CUDA_VISIBLE_DEVICES is the same for all",
            "call cudaSetDevice (torch.cuda.set_device) with the local rank, before anything else"),
-    _error("version-mismatch", r"Mismatched NCCL version|version mismatch|library version is too old|too old"
-           r" version of NCCL", "The ranks, or the program and the library, have different versions of"
+    _error("version-mismatch", r"Mismatched NCCL version|version mismatch|library version is too"
+          r" old|too old"
+           r" version of NCCL", "The ranks, or the program and the library, have different"
+           " versions of"
            " NCCL, which cannot talk to each other",
            "use one container image; see which libnccl.so.2 each rank loads (LD_LIBRARY_PATH)"),
     _error("timeout", r"Watchdog caught collective operation timeout|NCCL.*timed out|ncclTimeout",
@@ -96,7 +101,8 @@ ERRORS: tuple[KnownError, ...] = (
            " disagree on how many they are",
            "see NCCL_SOCKET_IFNAME and NCCL_COMM_ID, and that every host has that interface:"
            " ip -brief address"),
-    _error("connect", r"connect(?: to \S+)? (?:returned|failed)|Connection refused|No route to host|"
+    _error("connect", r"connect(?: to \S+)? (?:returned|failed)|Connection refused|No route to"
+          r" host|"
            r"Connection timed out|Network is unreachable|PollConnect to|socketStartConnect|"
            r"exceeded error retry count",
            "A rank cannot open a connection to another: a firewall, an interface that the other"
@@ -109,16 +115,19 @@ ERRORS: tuple[KnownError, ...] = (
            " no right to pin memory, or a port that is down",
            "unset NCCL_IB_GID_INDEX (from 2.21 on it is found), set NCCL_IB_HCA to NICs of one"
            " network, ulimit -l unlimited; see ibv_devinfo and show_gids"),
-    _error("ib-event", r"NET/IB ?: ?\S+ (?:Got (?:non-fatal )?async event|async fatal event)|async fatal event|"
+    _error("ib-event", r"NET/IB ?: ?\S+ (?:Got (?:non-fatal )?async event|async fatal event)|"
+          r"async fatal event|"
            r"Got async event|GID table changed",
            "An adapter or its port changed its state while the job ran: the link went down, or its"
            " address changed", "look at the port's counter link_downed, the cable and the switch"),
-    _error("out-of-memory", r"out of memory|Failed to (?:CUDA )?(?:host )?(?:m|c)alloc|Cannot allocate"
+    _error("out-of-memory", r"out of memory|Failed to (?:CUDA )?(?:host )?(?:m|c)alloc|Cannot"
+          r" allocate"
            r" memory|malloc\(size", "Memory ran out: NCCL needs some 100 MiB and more for each"
            " communicator on each GPU",
            "leave memory free for NCCL, make fewer communicators, or lower NCCL_BUFFSIZE and"
            " NCCL_MAX_NCHANNELS; ulimit -l unlimited for pinned memory"),
-    _error("nvls-bind", r"NVLink SHARP|NVLS.*failed|multicast.*(?:CUDA error|fail)|nvls\.cc.*Cuda failure",
+    _error("nvls-bind", r"NVLink SHARP|NVLS.*failed|multicast.*(?:CUDA error|fail)|"
+          r"nvls\.cc.*Cuda failure",
            "Multicast of the NVLink switches cannot be set up: the fabric manager does not run, or"
            " its memory is full", "start or restart nvidia-fabricmanager (its version must be the"
            " driver's); until then NCCL_NVLS_ENABLE=0"),
@@ -135,33 +144,42 @@ ERRORS: tuple[KnownError, ...] = (
            "GPUs cannot reach each other directly: containers that see different GPUs or have"
            " another IPC namespace, or a link that is down",
            "docker run --ipc=host, all GPUs visible in every container; nvidia-smi topo -p2p r"),
-    _error("invalid-use", r"argument is NULL|is not a valid pointer|invalid (?:root|type|reduction|device|"
-           r"comm)|Invalid (?:rank|device|config)|improper usage|has already been destroyed|mismatchs with|"
-           r"corrupted comm|ncclInvalid(?:Usage|Argument)|invalid (?:usage|argument)|Message truncated|message"
-           r" truncated|not in a group call|previous operation returned|Trying to (?:recv|send) to self",
+    _error("invalid-use", r"argument is NULL|is not a valid pointer|invalid (?:root|type|"
+          r"reduction|device|"
+           r"comm)|Invalid (?:rank|device|config)|improper usage|has already been destroyed|"
+           r"mismatchs with|"
+           r"corrupted comm|ncclInvalid(?:Usage|Argument)|invalid (?:usage|argument)|Message"
+           r" truncated|message"
+           r" truncated|not in a group call|previous operation returned|Trying to (?:recv|send)"
+           r" to self",
            "The program calls NCCL wrongly, or ranks call with different sizes or in another order",
            "compare the calls of the ranks: NCCL_DEBUG_SUBSYS=COLL, then collbench log --hang"),
     _error("algorithm", r"No algorithm/protocol available|Unrecognized (?:element|prefix) token",
            "NCCL_ALGO or NCCL_PROTO leaves nothing that works for a collective",
            "unset NCCL_ALGO and NCCL_PROTO, or name a fallback: NCCL_ALGO='allreduce:tree;ring'"),
-    _error("topology-file", r"XML|topology file|graph file", "A topology or graph file cannot be used",
+    _error("topology-file", r"XML|topology file|graph file", "A topology or graph file cannot be"
+          " used",
            "unset NCCL_TOPO_FILE and NCCL_GRAPH_FILE, or take the file of this machine's provider"),
     _error("iommu", r"iommu=pt", "The IOMMU translates what GPUs send, which is slow and can hang",
            "boot with iommu=pt", "risk"),
-    _error("numa-balancing", r"NUMA auto balancing", "The kernel moves pages while GPUs use them, which"
+    _error("numa-balancing", r"NUMA auto balancing", "The kernel moves pages while GPUs use"
+          " them, which"
            " makes tails of milliseconds", "sysctl kernel.numa_balancing=0", "risk"),
     _error("collnet", r"Cannot initialize CollNet", "The network's own reduction cannot be used",
            "nothing, if it is not wanted: NCCL_COLLNET_ENABLE=0", "remark"),
-    _error("cuda-error", r"Cuda failure|ncclUnhandledCudaError|unhandled cuda error|HIP failure|Hip failure",
+    _error("cuda-error", r"Cuda failure|ncclUnhandledCudaError|unhandled cuda error|HIP failure|"
+          r"Hip failure",
            "A call of CUDA failed; NCCL gives CUDA's words", "see the text of the failure; look for"
            " Xid in dmesg, and for an earlier error of the program"),
     _error("system-error", r"unhandled system error|ncclSystemError|System call",
            "A call of the system, of the network or of a driver failed; the line before says which",
            "look at the warning before it; without one run again with NCCL_DEBUG=INFO"),
     _error("internal", r"ncclInternalError|internal error", "NCCL found itself in a state that it"
-           " cannot be in, most often after a failed setup", "look at the warnings before it; update"
+           " cannot be in, most often after a failed setup", "look at the warnings before it;"
+           " update"
            " NCCL"),
-    _error("aborted", r"NCCL communicator was aborted|in abort state|communicator encountered a fatal|was"
+    _error("aborted", r"NCCL communicator was aborted|in abort state|communicator encountered a"
+          r" fatal|was"
            r" revoked|commAlloc|NCCL error", "A communicator was ended after an error",
            "look at the first error of the log"),
 )  # fmt: skip

@@ -6,7 +6,7 @@ measured: what is slower wherever it happens is a fault, what depends is a risk.
 
 from collections.abc import Iterable, Iterator
 
-from collbench.analysis.nccl_log.model import LogReport, Seen, Warning_
+from collbench.analysis.nccl_log.model import LoggedWarning, LogReport, Seen
 from collbench.analysis.nccl_log.summary import (
     BETWEEN,
     WITHIN,
@@ -82,7 +82,7 @@ def _host_count(report: LogReport) -> int:
 
 def _errors(report: LogReport) -> Iterator[Finding]:
     every = _host_count(report)
-    groups: dict[str, list[Warning_]] = {}
+    groups: dict[str, list[LoggedWarning]] = {}
     for warning in report.warnings.values():
         completion = IB_COMPLETION.search(warning.text)
         if completion:
@@ -169,7 +169,8 @@ def _paths_in_hosts(report: LogReport) -> Iterator[Finding]:
             name,
             f"{row.pairs} pairs of ranks of one host",
             f"via {row.transport}, {_places(seen)}",
-            f"Data between GPUs of one host goes through {through}, with two copies more, instead of"
+            f"Data between GPUs of one host goes through {through}, with two copies more,"
+            f" instead of"
             f" directly. {nvlink}{cause}",
             f"unset {' '.join(one.partition('=')[0] for one in disabled)}"
             if is_setting
@@ -276,9 +277,11 @@ def _interfaces(report: LogReport) -> Iterator[Finding]:
                 "interface",
                 name,
                 f"interface {name}, {_places(seen)}",
-                "This interface belongs to containers or virtual machines of one host, or to the host"
+                "This interface belongs to containers or virtual machines of one host, or to the"
+                " host"
                 " alone: other hosts cannot be reached by it, or only slowly.",
-                "NCCL_SOCKET_IFNAME=^lo,docker,virbr,veth, or the name of the interface that the hosts"
+                "NCCL_SOCKET_IFNAME=^lo,docker,virbr,veth, or the name of the interface that the"
+                " hosts"
                 " share",
                 "fault" if is_several else "remark",
             )
@@ -295,9 +298,11 @@ def _rings(report: LogReport) -> Iterator[Finding]:
                     f"a ring of {known.nranks} ranks, {count} channels",
                     f"{ranks}: {found[0]} steps go from one NUMA node to another, {found[1]} must;"
                     f" {_places(known.seen)}",
-                    "The link between the processors carries the data of every step that crosses it, so"
+                    "The link between the processors carries the data of every step that crosses"
+                    " it, so"
                     " that it is the slowest of the ring more than once.",
-                    "number the ranks by NUMA node (CUDA_VISIBLE_DEVICES, the launcher's binding), and"
+                    "number the ranks by NUMA node (CUDA_VISIBLE_DEVICES, the launcher's"
+                    " binding), and"
                     " see that NCCL knows the topology (NCCL_TOPO_FILE in virtual machines)",
                 )
                 break
@@ -322,7 +327,8 @@ def _channels(report: LogReport) -> Iterator[Finding]:
                 f"{known.nranks} ranks",
                 f"{known.channels} channels, {_places(known.seen)}"
                 + (f"; {', '.join(limited)}" if limited else ""),
-                "A channel is one thread block, and one block moves some 20 to 60 GB/s: NVLink needs"
+                "A channel is one thread block, and one block moves some 20 to 60 GB/s: NVLink"
+                " needs"
                 " more.",
                 f"unset {limited[0].partition('=')[0]}"
                 if limited
@@ -351,8 +357,10 @@ def _settings(report: LogReport) -> Iterable[Finding]:
             yield _finding(
                 "settings-differ",
                 name,
-                f"{known[0] or 'empty'} ({_places(known[1])}) and {value or 'empty'} ({_places(seen)})",
-                "Ranks have different values: what they agree on may be what nobody wanted, and some"
+                f"{known[0] or 'empty'} ({_places(known[1])}) and {value or 'empty'}"
+                f" ({_places(seen)})",
+                "Ranks have different values: what they agree on may be what nobody wanted, and"
+                " some"
                 " variables must be the same everywhere.",
                 f"give all ranks the same {name}",
             )

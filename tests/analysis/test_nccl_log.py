@@ -1,6 +1,5 @@
 """Logs of NCCL and RCCL: lines in every dress, what they say of a job."""
 
-import gzip
 import json
 import os
 from pathlib import Path
@@ -96,7 +95,8 @@ def test_levels_have_forms_of_their_own(line: str, level: str, where: str, text:
         ("ncclCommSplit comm 0x1 rank 0 nranks 2 cudaDev 0 nvmlDev 0 busId 1000 parent 0x2"
          " splitCount 1 color 0 key 0- Init START", "init_start"),
         ("Channel 00 : 2[a000] -> 3[b000] via direct shared memory", "transport"),
-        ("Channel 02/0 : 1[c6] -> 4[c1] [receive] via NET/Socket/1 comm 0x9 nRanks 08", "transport"),
+        ("Channel 02/0 : 1[c6] -> 4[c1] [receive] via NET/Socket/1 comm 0x9 nRanks 08",
+            "transport"),
         ("Ring 00 : 7 -> 8 [send] via NET/AWS Libfabric/0", "transport"),
         ("Ring 00 : 3 -> 0 -> 1", "ring"),
         ("NET/OFI Selected Provider is efa (found 16 nics)", "ofi_provider"),

@@ -1,8 +1,8 @@
 """`collbench log` from the command line."""
 
 import gzip
-import io
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -53,9 +53,15 @@ def test_gzip_whole_and_cut(tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
     assert run(["log", str(cut), "--fail-on", "never"]) == 0
 
 
-def test_stdin(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(FAILED.read_bytes())))
-    assert run(["log", "-"]) == 1
+def test_stdin(capsys: pytest.CaptureFixture[str]) -> None:
+    kept = os.dup(0)
+    try:
+        with FAILED.open("rb") as file:
+            os.dup2(file.fileno(), 0)
+        assert run(["log", "-"]) == 1
+    finally:
+        os.dup2(kept, 0)
+        os.close(kept)
     assert "stdin line 31" in capsys.readouterr().out
 
 

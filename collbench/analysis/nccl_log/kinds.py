@@ -95,7 +95,8 @@ KINDS: tuple[Kind, ...] = (
           "a device and its link"),
     _kind("paths", "GPU NET CPU NVS PCI GIN", r"(?:GPU|NET|CPU|NVS|PCI|GIN)/[0-9a-fA-F-]+ ?:",
           "paths of a device"),
-    _kind("topology", "Topology TOPO ncclTopoPopulateNics ncclTopoGetXmlFromSys ncclTopoGetCpuAffinity"
+    _kind("topology", "Topology TOPO ncclTopoPopulateNics ncclTopoGetXmlFromSys"
+          " ncclTopoGetCpuAffinity"
           " Could NVLink Loading XML Ignoring Paths MNNVL KV Found Detected Attribute === Marking",
           r"Topology detection|TOPO/NET|ncclTopo\w+ ?:|Could not find real path|"
           r"Could not (?:get device class|get speed)|NVLink target|Loading |XML |Ignoring |Paths |"
@@ -109,12 +110,15 @@ KINDS: tuple[Kind, ...] = (
     _kind("nics_ib", "NET", r"NET/IB ?: Using ?(?P<nics>(?: ?\[\d+\] ?\S+:\d+/\S+)*)(?P<more>.*?)"
           r"; OOB (?P<oob>\S+?):", "InfiniBand and RoCE devices, and the interface beside them"),
     _kind("no_ib", "NET", r"NET/IB ?: No device found", "that there is no InfiniBand or RoCE"),
-    _kind("nics_socket", "NET", r"NET/Socket ?: Using (?P<nics>\[\d+\].*)", "interfaces of sockets"),
-    _kind("bootstrap", "Bootstrap", r"Bootstrap ?: Using ?\[?\d*\]?(?P<interface>[^\s:]+):(?P<address>\S+)",
+    _kind("nics_socket", "NET", r"NET/Socket ?: Using (?P<nics>\[\d+\].*)", "interfaces of"
+          " sockets"),
+    _kind("bootstrap", "Bootstrap", r"Bootstrap ?: Using"
+          r" ?\[?\d*\]?(?P<interface>[^\s:]+):(?P<address>\S+)",
           "the interface by which ranks find each other"),
     _kind("bootstrap_more", "Bootstrap Retrieved", r"Bootstrap timings|Bootstrap : |Retrieved",
           "how long ranks looked for each other"),
-    _kind("gdr_hca", "NET", r"NET/(?P<net>[\w. -]+?) ?: GPU Direct RDMA (?P<state>Enabled|Disabled) for"
+    _kind("gdr_hca", "NET", r"NET/(?P<net>[\w. -]+?) ?: GPU Direct RDMA (?P<state>Enabled|"
+          r"Disabled) for"
           r" HCA (?P<hca>\d+) '(?P<name>[^']*)'(?P<why>.*)", "whether a NIC can reach GPUs"),
     _kind("gdr_gpu", "GPU", r"GPU Direct RDMA (?P<state>Enabled|Disabled) for (?:GPU )?(?P<gpu>\S+)"
           r"(?: / HCA (?P<hca>\S+))?(?: \(distance (?P<distance>\S+) (?P<sign>[<>=]+)"
@@ -128,21 +132,25 @@ KINDS: tuple[Kind, ...] = (
     # plug-ins
     _kind("plugin_missing", "NET TUNER PROFILER ENV GIN RMA", r"(?P<kind>[A-Z]+)/Plugin ?: ?(?:"
           r"Could not find:? ?(?P<names>.*)|No plugin found.*|.*[Uu]sing internal.*|"
-          r".*lib[nr]ccl[\w.-]*: cannot open shared object file.*)", "a plug-in that is not there, which is normal"),
+          r".*lib[nr]ccl[\w.-]*: cannot open shared object file.*)", "a plug-in that is not"
+          " there, which is normal"),
     _kind("plugin_symbol", "NET TUNER PROFILER ENV GIN RMA MSCCL", r"(?:[A-Z]+/Plugin|MSCCL) ?: ?"
           r"Failed to find \w+ symbol", "an older form of a plug-in was tried"),
     _kind("plugin_failed", "NET TUNER PROFILER ENV GIN RMA", r"(?P<kind>[A-Z]+)/Plugin ?: ?(?:"
           r"(?:Most recent )?[Pp]lugin load (?:\((?P<name>[^)]*)\) )?returned \d+ : (?P<why>.+)|"
           r"(?P<library>\S+\.so\S*): (?P<reason>.+))", "a plug-in that is there and did not load"),
-    _kind("plugin_loaded", "NET TUNER PROFILER ENV GIN RMA Successfully", r"(?:(?P<kind>[A-Z]+)/Plugin"
+    _kind("plugin_loaded", "NET TUNER PROFILER ENV GIN RMA Successfully",
+          r"(?:(?P<kind>[A-Z]+)/Plugin"
           r" ?: ?(?:Loaded|Using) (?P<name>.+)|Successfully loaded external (?P<other>.+))",
           "a plug-in that is used"),
     _kind("plugin_unfit", "Failed", r"Failed to initialize (?:NET|any NET|GIN|any GIN|RMA) plugin"
           r"(?: (?P<name>\S+))?", "a network that cannot be used here", "2.27"),
     _kind("plugin_unsupported", "External", r"External (?P<name>.+?) is unsupported",
           "a plug-in whose version this NCCL does not take"),
-    _kind("plugin_more", "NET TUNER PROFILER ENV GIN RMA Plugin Unloading Initialized Disabling External",
-          r"[A-Z]+/Plugin|Plugin (?:name|Path)|Unloading|Initialized NET|Initialized|Disabling external|"
+    _kind("plugin_more", "NET TUNER PROFILER ENV GIN RMA Plugin Unloading Initialized Disabling"
+          " External",
+          r"[A-Z]+/Plugin|Plugin (?:name|Path)|Unloading|Initialized NET|Initialized|Disabling"
+          r" external|"
           r"External", "about plug-ins"),
     # settings
     _kind("setting", "NCCL RCCL HSA", r"(?P<name>(?:NCCL|RCCL|HSA)_\w+) set (?:by environment )?to"
@@ -173,7 +181,8 @@ KINDS: tuple[Kind, ...] = (
           "latency in us and bandwidth in GB/s that NCCL expects"),
     _kind("tuning_more", "threadThresholds Enabled", r"threadThresholds |Enabled NCCL", "limits"),
     # operations
-    _kind("operation", "AllReduce AllGather ReduceScatter Broadcast Reduce Send Recv SendRecv Gather"
+    _kind("operation", "AllReduce AllGather ReduceScatter Broadcast Reduce Send Recv SendRecv"
+          " Gather"
           " Scatter AllToAll AlltoAll AllToAllv AlltoAllv AllToAllPivot PutSignal WaitSignal Signal"
           " Broadcast",
           r"(?P<op>\w+): opCount (?P<opcount>[0-9a-fA-F]+) sendbuff \S+ recvbuff \S+ count"
@@ -194,18 +203,22 @@ KINDS: tuple[Kind, ...] = (
           " Connection proxyProgressAsync proxyUDSRecvReq recvConnect sendConnect",
           r"\[(?:Proxy|Service|\d)|New proxy|Proxy|UDS|proxy|Received and|Queuing|resp\.|ncclPoll|"
           r"Connection |recvConnect|sendConnect", "threads that serve the network"),
-    _kind("p2p_off", "P", r"P2P is disabled between(?P<nvlink> NVLINK)? connected GPUs (?P<a>\d+) and"
+    _kind("p2p_off", "P", r"P2P is disabled between(?P<nvlink> NVLINK)? connected GPUs"
+          r" (?P<a>\d+) and"
           r" (?P<b>\d+)", "GPUs that could, and do not, reach each other"),
-    _kind("p2p_more", "P Check ncclP Could Legacy peer", r"P2[pP] |Check P2P|ncclP2p|Could not enable"
+    _kind("p2p_more", "P Check ncclP Could Legacy peer", r"P2[pP] |Check P2P|ncclP2p|Could not"
+          r" enable"
           r" P2P|Legacy IPC|peer query", "about peer access"),
     _kind("memory", "CUMEM MMAP Allocated MemManager Mem Init Cuda cuMem Symmetric Binding Inserted"
           " DMA GDRCOPY DMABUF Freed Imported Unable",
-          r"CUMEM|MMAP|Allocated|MemManager|Mem |Init CE|C[Uu]\w* |cuMem |Symmetric|Binding|Inserted|"
+          r"CUMEM|MMAP|Allocated|MemManager|Mem |Init CE|C[Uu]\w* |cuMem |Symmetric|Binding|"
+          r"Inserted|"
           r"DMA-BUF|GDRCOPY|Freed|Imported|Unable", "memory"),
     _kind("init_more", "CC Rank Call Using PXN Trying DL Symbol Symmetric Local Communicator init"
           " dlvsym Failed Resource NVLS Bind Lib Enabling Launch workFifo libibverbs rank ras RAS"
           " Continuing timings Warning retrying socketStartConnect ncclCommInitRankFunc",
-          r"CC |Rank \d+|Call to|Using |PXN |Trying |DL|Symbol|Symmetric|Local |Communicator|init\.|"
+          r"CC |Rank \d+|Call to|Using |PXN |Trying |DL|Symbol|Symmetric|Local |Communicator|"
+          r"init\.|"
           r"dlvsym|Failed to (?:open|find|initialize)|Resource|Bind|Lib|Enabling|Launch|workFifo|"
           r"libibverbs|rank \d+|ras|RAS |Continuing|timings|Warning|retrying|socket",
           "details of starting"),
@@ -214,8 +227,10 @@ KINDS: tuple[Kind, ...] = (
     _kind("closed", "", r".*(?:Connection closed by|Accept failed|[Cc]onnection refused|"
           r"Connection reset)", "that a peer is gone"),
     _kind("amd", "MSCCL RCCL Disabling Setting Hardware Found rocm comm kernel Kernel initialized ["
-          " Dmabuf Hostname Librccl rank", r"MSCCL|RCCL|Disabling clique|Setting cudaLimit|Hardware |rocm|"
-          r"[Kk]ernel |initialized internal|\[node_id|Dmabuf|Hostname|Librccl|comm .*", "about RCCL"),
+          " Dmabuf Hostname Librccl rank", r"MSCCL|RCCL|Disabling clique|Setting cudaLimit|"
+          r"Hardware |rocm|"
+          r"[Kk]ernel |initialized internal|\[node_id|Dmabuf|Hostname|Librccl|comm .*",
+          "about RCCL"),
 )  # fmt: skip
 
 

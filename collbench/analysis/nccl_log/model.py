@@ -5,14 +5,14 @@ warnings. Filled by the reader, which also says in which lines it stands.
 from array import array
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
 
 from collbench.analysis.nccl_log.lines import Source
 
 MOST_PLACES = 4  # kept of a fact
 
 
-class Place(NamedTuple):
+@dataclass(frozen=True, slots=True, order=True)
+class Place:
     """A line of a file; lines count from 1."""
 
     file: str
@@ -51,7 +51,8 @@ class Rank:
     place: Place
 
 
-class Signature(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Signature:
     """What an operation is: all ranks of one must agree. dtype and redop: NCCL's numbers."""
 
     op: str
@@ -119,7 +120,7 @@ class Choice:
 
 
 @dataclass(slots=True)
-class Warning_:
+class LoggedWarning:
     """A warning: the text of the first, its place in NCCL's source."""
 
     text: str
@@ -169,7 +170,7 @@ class LogReport:
     tuning: dict[tuple[str, str, str], tuple[float, float]] = field(default_factory=dict)
     choices: dict[tuple[str, int], Choice] = field(default_factory=dict)
     signatures: list[Signature] = field(default_factory=list)
-    warnings: dict[str, Warning_] = field(default_factory=dict)
+    warnings: dict[str, LoggedWarning] = field(default_factory=dict)
     gone: dict[str, Seen] = field(default_factory=dict)  # connections that were closed
     is_ended: bool = False  # whether a communicator was ended by its program
 

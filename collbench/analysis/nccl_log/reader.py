@@ -11,12 +11,12 @@ from collbench.analysis.nccl_log.model import (
     Calls,
     Choice,
     Communicator,
+    LoggedWarning,
     LogReport,
     Place,
     Rank,
     Seen,
     Signature,
-    Warning_,
 )
 
 _LONGEST = 8000  # characters; NCCL cuts its lines at 1024 before it adds what it was asked to say
@@ -33,7 +33,8 @@ _STATUS = re.compile(r"(?:error |status=\D{0,40}?)(\d{1,3})\b")
 _FOREIGN_VERSION = re.compile(r"\b([NR]CCL) version ?:? ?(\d[\w.+-]*)")
 # what programs that use NCCL say when it fails
 _FOREIGN_ERROR = re.compile(
-    r"NCCL WARN |NCCL error|ncclUnhandledCudaError|ncclSystemError|ncclInternalError|ncclInvalidUsage|"
+    r"NCCL WARN |NCCL error|ncclUnhandledCudaError|ncclSystemError|ncclInternalError|"
+    r"ncclInvalidUsage|"
     r"ncclInvalidArgument|ncclRemoteError|Watchdog caught collective operation timeout|"
     r"Test NCCL failure|NCCL communicator was aborted"
 )
@@ -152,7 +153,7 @@ class LogReader:
         status = _STATUS.search(text)
         key = _without_numbers(text) + (status[1] if status else "")
         if key in warnings or len(warnings) < _MOST:
-            warning = warnings.setdefault(key, Warning_(text[:500], where))
+            warning = warnings.setdefault(key, LoggedWarning(text[:500], where))
             warning.seen.add(Place(self._file, self._line), host)
 
     def _foreign(self, line: str) -> None:

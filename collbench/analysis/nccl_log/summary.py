@@ -82,9 +82,9 @@ def joined(communicators: Iterable[Communicator]) -> list[Joined]:
             if parts.nic is not None:
                 nics.setdefault(key, set()).add(parts.nic)
     rows = []
-    for key in sorted(masks):
-        counts = [mask.bit_count() for mask in masks[key].values()]
-        some = [f"{source}->{target}" for _, source, target in list(masks[key])[:4]]
+    for key, pairs in sorted(masks.items(), key=lambda item: item[0]):
+        counts = [mask.bit_count() for mask in pairs.values()]
+        some = [f"{source}->{target}" for _, source, target in list(pairs)[:4]]
         rows.append(
             Joined(
                 where=key[0],
@@ -152,8 +152,8 @@ def depth(parents: dict[int, int]) -> int | None:
     2
     """
     deepest = 0
-    for rank in parents:
-        steps, above = 0, parents[rank]
+    for first in parents.values():
+        steps, above = 0, first
         while above >= 0:
             steps += 1
             if above not in parents or steps > len(parents):
@@ -241,7 +241,7 @@ class ChosenRange:
 def chosen(report: LogReport) -> list[ChosenRange]:
     """What NCCL took, by operation and range of sizes."""
     rows: list[ChosenRange] = []
-    for (op, size), one in sorted(report.choices.items()):
+    for (op, size), one in sorted(report.choices.items(), key=lambda item: item[0]):
         last = rows[-1] if rows else None
         count = (one.channels, one.channels) if one.channels is not None else None
         if last and (last.op, last.algo, last.proto) == (op, one.algo, one.proto):

@@ -110,8 +110,10 @@ def log_json(report: LogReport, findings: Sequence[Finding]) -> str:
         "networks": _places(report.networks),
         "nics": _places({f"{kind}: {names}": seen for (kind, names), seen in report.nics.items()}),
         "bootstrap": _places(report.interfaces),
-        "gpudirect": _places({f"{what}: {state}": seen for (state, what), seen in report.gdr.items()}),
-        "plugins": _places({f"{kind} {what}": seen for (what, kind), seen in report.plugins.items()}),
+        "gpudirect": _places({f"{what}: {state}": seen for (state, what),
+        seen in report.gdr.items()}),
+        "plugins": _places({f"{kind} {what}": seen for (what, kind),
+        seen in report.plugins.items()}),
         "settings": [
             {"name": name, "value": value, "count": seen.count, "place": str(seen.places[0])}
             for (name, value), seen in report.settings.items()
@@ -177,7 +179,9 @@ def _list(names: Sequence[str], most: int) -> str:
     return ", ".join(names[:most]) + more
 
 
-def _cut_rows(rows: list[tuple[str, ...]], heads: tuple[str, ...], right: set[int]) -> list[str]:
+def _cut_rows(
+    rows: Sequence[tuple[str, ...]], heads: tuple[str, ...], right: set[int]
+) -> list[str]:
     lines = table(heads, rows[:_MOST_ROWS], right=right)
     if len(rows) > _MOST_ROWS:
         lines.append(f"... and {len(rows) - _MOST_ROWS} more (--json has all)")
@@ -236,7 +240,7 @@ def _rings(report: LogReport) -> list[str]:
         if len(found) > 3:
             lines.append(f"... and {len(found) - 3} other orders")
     for known in [one for one in shown if one.trees][:1]:
-        depths = {depth(tree) for tree in known.trees.values()} - {None}
+        depths = {deep for tree in known.trees.values() if (deep := depth(tree)) is not None}
         roots = sorted(
             {rank for tree in known.trees.values() for rank, up in tree.items() if up < 0}
         )
@@ -260,8 +264,10 @@ def _networks(report: LogReport) -> list[str]:
     states = sorted({state for state, _ in report.gdr})
     if states:
         lines.append(f"GPUDirect RDMA: {' and '.join(states).lower()}")
-    for is_there in report.nvls:
-        lines.append(f"NVLS (switches that reduce): {'available' if is_there else 'not available'}")
+    lines += [
+        f"NVLS (switches that reduce): {'available' if is_there else 'not available'}"
+        for is_there in report.nvls
+    ]
     used = [name for what, name in report.plugins if what == "used"]
     missing = [name for what, name in report.plugins if what == "not found"]
     if used or missing:
