@@ -17,6 +17,15 @@ _OPTIONS = (
         ),
     ),
     click.option(
+        "--hang",
+        "is_hang",
+        is_flag=True,
+        help=(
+            "Say which rank did not come to which operation, and where ranks disagree. It takes the"
+            " logs of all ranks with NCCL_DEBUG_SUBSYS=INIT,COLL."
+        ),
+    ),
+    click.option(
         "--json",
         metavar="FILE",
         type=FileName(),
@@ -42,11 +51,15 @@ def command(context: click.Context, /, **_: object) -> int:
     Kubernetes do not matter, and what else a program printed is skipped. The more subsystems
     (NCCL_DEBUG_SUBSYS=INIT,GRAPH,TUNING,ENV,NET,COLL), the more is shown.
 
+    Dumps of PyTorch's flight recorder (as JSON) and what ncclras prints are read for --hang, which
+    they imply.
+
     \b
     Examples:
       collbench log job.log
       collbench log rank*.log.gz --json log.json
       kubectl logs my-pod | collbench log -
+      collbench log --hang rank*.log
     """
     from collbench.cli._run_log import run_log
 

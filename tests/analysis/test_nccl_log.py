@@ -18,7 +18,7 @@ from collbench.doctor.log_findings import log_findings
 from collbench.report.tables.log import log_json, log_lines
 
 DATA = Path(__file__).parent.parent / "data" / "nccl-logs"
-FILES = sorted(DATA.glob("*.txt"))
+FILES = [file for file in sorted(DATA.glob("*.txt")) if file.stem != "ras"]
 SHARED = (
     Path(os.environ.get("COLLBENCH_SHARED", Path(__file__).parent.parent.parent.parent / "shared"))
     / "data"

@@ -74,3 +74,18 @@ def test_documents(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     text = page.read_text()
     assert "status 12 = RETRY_EXC_ERR" in text and "<script" not in text
     assert run(["log", str(FAILED), "--json", "-", "--html", "-"]) == 2
+
+
+def test_a_hang(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["log", "--hang", str(DATA / "hang.txt")]) == 1
+    assert "rank-behind: rank 2" in capsys.readouterr().out
+    dumps = [str(DATA / f"recorder_rank_{rank}.json") for rank in (0, 1)]
+    assert run(["log", *dumps]) == 1
+    assert "rank-behind: rank 1" in capsys.readouterr().out
+    assert run(["log", str(DATA / "ras.txt")]) == 1
+    assert "rank-behind: rank 2" in capsys.readouterr().out
+    assert run(["log", "--hang", str(DATA / "torch-timeout.txt")]) == 2
+    pickled = tmp_path / "nccl_trace_rank_0"
+    pickled.write_bytes(b"\x80\x02}q\x00.")
+    assert run(["log", str(pickled)]) == 2
+    assert "pickle" in capsys.readouterr().err

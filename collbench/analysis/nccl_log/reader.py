@@ -1,5 +1,5 @@
-"""Reads a log once, line by line, and keeps what it says; memory grows with the job, and by four
-bytes for every operation that is logged.
+"""Reads a log once, line by line, and keeps what it says; memory grows with the job, and by
+eight bytes for every operation that is logged.
 """
 
 import re
@@ -23,6 +23,7 @@ _LONGEST = 8000  # characters; NCCL cuts its lines at 1024 before it adds what i
 _MOST = 50_000  # of links of a communicator, of warnings, of settings: a log has far fewer
 _MOST_SIGNATURES = 1_000_000
 _MOST_EXAMPLES = 40
+_P2P = ("Send", "Recv")
 _ALGORITHMS = ("TREE", "RING", "COLLNET_DIRECT", "COLLNET_CHAIN", "NVLS", "NVLS_TREE", "PAT")
 _PROTOCOLS = ("LL", "LL128", "SIMPLE")
 _ONE_TREE = re.compile(r"\[(\d+)\] [-\d/]+->(-?\d+)->(-?\d+)")
@@ -427,7 +428,11 @@ class LogReader:
                 return
             number = self._signatures[signature] = len(self._signatures)
             self.report.signatures.append(signature)
-        calls.signatures.append(number)
+        if op in _P2P:
+            calls.p2p.append(number)
+        else:
+            calls.signatures.append(number)
+            calls.lines.append(place.line)
         calls.last = place
 
     def _without_init(self, source: Source, pointer: str, nranks: int) -> Communicator:

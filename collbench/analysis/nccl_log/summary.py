@@ -4,6 +4,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import chain
 
 from collbench.analysis.nccl_log.model import Communicator, LogReport
 
@@ -200,7 +201,7 @@ def traffic(report: LogReport) -> list[Traffic]:
     members: dict[tuple[str, str, str, int], set[object]] = {}
     for known in report.communicators:
         for member, calls in known.calls.items():
-            for number, times in Counter(calls.signatures).items():
+            for number, times in Counter(chain(calls.signatures, calls.p2p)).items():
                 one = report.signatures[number]
                 redop = ""
                 if one.op in _REDUCTIONS:
