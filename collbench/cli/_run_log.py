@@ -46,7 +46,7 @@ def run_log(options: Options) -> int:
     read = _read(options["files"])
     report = read.reader.report
     findings = log_findings(report)
-    if options.get("is_hang") or read.groups():
+    if options.get("is_hang") or read.groups() or not report.counters.lines:
         groups = [*groups_of(report), *read.groups()]
         if not groups:
             raise UsageError(
@@ -55,20 +55,20 @@ def run_log(options: Options) -> int:
             )
         findings = ranked([*hang_findings(groups), *findings])
     out = sys.stderr if "-" in (options.get("json"), options.get("html")) else sys.stdout
-    columns = width(out)
-    blocks = [log_lines(report, columns)] if report.files else []
-    blocks += [finding_block(finding, columns) for finding in findings]
-    say("\n\n".join("\n".join(block) for block in blocks), file=out)
-    if unread := unread_lines(report, columns):
-        say("\n" + "\n".join(unread), file=out)
     last = last_line(findings)
-    say("\n" + "\n".join(wrapped(last, columns)), file=out)
     if options.get("json"):
         write_document(log_json(report, findings), options["json"], "--json")
     if options.get("html"):
         from collbench.report.page.log import page
 
         write_document(page(report, findings, last), options["html"], "--html")
+    columns = width(out)
+    blocks = [log_lines(report, columns)] if report.counters.lines else []
+    blocks += [finding_block(finding, columns) for finding in findings]
+    say("\n\n".join("\n".join(block) for block in blocks), file=out)
+    if unread := unread_lines(report, columns):
+        say("\n" + "\n".join(unread), file=out)
+    say("\n" + "\n".join(wrapped(last, columns)), file=out)
     return int(_fails(findings, options.get("fail_on", "cost")))
 
 
@@ -99,6 +99,8 @@ def _read(files: Sequence[str]) -> _Read:
                     ' json.dump(pickle.load(open(sys.argv[1], "rb")), sys.stdout)\' '
                     f"{name} > {name}.json",
                 )
+            if is_recorder(text) or is_ras(text):
+                read.reader.report.files.append(name)
             if is_recorder(text):
                 read.recorders.add(name, lines.read(_LARGEST_DUMP))
             elif is_ras(text):

@@ -1,6 +1,7 @@
 """Which rank others wait for, as findings."""
 
 from collections.abc import Iterator, Sequence
+from itertools import islice
 
 from collbench.analysis.nccl_log.progress import Group, behind, mismatches
 from collbench.doctor.finding import Finding
@@ -87,11 +88,14 @@ def _missing(groups: Sequence[Group]) -> Iterator[Finding]:
     for group in groups:
         if group.nranks > len(group.lanes) and any(lane.rank is not None for lane in group.lanes):
             there = {lane.rank for lane in group.lanes}
-            absent = [f"rank {rank}" for rank in range(group.nranks) if rank not in there]
+            unseen = (rank for rank in range(group.nranks) if rank not in there)
+            absent = [f"rank {rank}" for rank in islice(unseen, _MOST_NAMED)]
+            more = group.nranks - len(group.lanes) - len(absent)
+            others = f" and {more} more" if more > 0 else ""
             yield Finding(
                 check="rank-missing",
                 subject=group.name,
-                seen=f"no operation of {_names(absent)} is in the files",
+                seen=f"no operation of {', '.join(absent)}{others} is in the files",
                 why="They never came, or their logs were not given: then this cannot say more of"
                 " them.",
                 change="give the logs of all ranks",

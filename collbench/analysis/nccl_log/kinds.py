@@ -32,13 +32,13 @@ def _kind(name: str, first: str, pattern: str, says: str, since: str = "") -> Ki
 
 
 _INIT = (
-    rf"(?:\[Rank \d+\] )?(?:(?P<call>nccl\w+) )?comm (?P<comm>{_PTR}) rank (?P<rank>\d+)"
-    r" n[rR]anks (?P<nranks>\d+) cudaDev (?P<device>-?\d+)(?: nvmlDev (?P<nvml>-?\d+))?"
+    rf"(?:\[Rank \d+\] )?(?:(?P<call>nccl\w+) )?comm (?P<comm>{_PTR}) rank (?P<rank>\d{1, 9})"
+    r" n[rR]anks (?P<nranks>\d{1,9}) cudaDev (?P<device>-?\d{1,9})(?: nvmlDev (?P<nvml>-?\d{1,9}))?"
     rf" busId (?P<bus>[0-9a-fA-F]+)(?: parent (?P<parent>{_PTR})"
-    r"(?: (?:splitCount|childCount) (?P<split>-?\d+))? color (?P<color>-?\d+) key -?\d+)?"
+    r"(?: (?:splitCount|childCount) (?P<split>-?\d{1,9}))? color (?P<color>-?\d{1,9}) key -?\d+)?"
     r"(?: commId 0x(?P<id>[0-9a-fA-F]+))?(?: localSize .*?)? ?- "
 )
-_PAIR = r"(?P<src>\d+)(?:\[[0-9a-fA-F]+\])? -> (?P<dst>\d+)(?:\[[0-9a-fA-F]+\])?"
+_PAIR = r"(?P<src>\d{1,9})(?:\[[0-9a-fA-F]+\])? -> (?P<dst>\d{1,9})(?:\[[0-9a-fA-F]+\])?"
 _OF_COMM = rf"(?: comm (?P<comm>{_PTR}) nRanks \d+)?"
 
 KINDS: tuple[Kind, ...] = (
@@ -53,23 +53,25 @@ KINDS: tuple[Kind, ...] = (
           r" \w+ - (?:Destroy|Abort) COMPLETE", "a rank has left a communicator"),
     _kind("aborting", "comm CommRevokeAsync", rf"(?:CommRevokeAsync \w+ )?comm (?:{_PTR}) rank \d+"
           r".*(?:Abort|Revoke|Destroy|result)", "a communicator is being ended"),
-    _kind("nodes", "comm", rf"comm (?P<comm>{_PTR}) rank \d+ nRanks \d+ nNodes (?P<nodes>\d+)"
-          r" localRanks (?P<local>\d+) localRank \d+", "on how many hosts it is", "2.19"),
-    _kind("timings", "Init", r"Init timings(?: - \w+:)?.* rank (?P<rank>\d+) nranks \d+ total"
+    _kind("nodes", "comm", rf"comm (?P<comm>{_PTR}) rank \d+ nRanks \d+ nNodes (?P<nodes>\d{1,9})"
+          r" localRanks (?P<local>\d{1,9}) localRank \d+", "on how many hosts it is", "2.19"),
+    _kind("timings", "Init", r"Init timings(?: - \w+:)?.* rank (?P<rank>\d{1,9}) nranks \d+ total"
           r" (?P<total>[\d.]+)", "how long joining took", "2.21"),
-    _kind("channels", "0", r"(?P<coll>\d+) coll channels,(?: \d+ collnet channels,)?"
-          r"(?: (?P<nvls>\d+) nvls channels,)? (?P<p2p>\d+) p2p channels", "how many channels"),
+    _kind("channels", "0", r"(?P<coll>\d{1,9}) coll channels,(?: \d+ collnet channels,)?"
+          r"(?: (?P<nvls>\d{1,9}) nvls channels,)? (?P<p2p>\d{1,9}) p2p channels", "how many"
+          " channels"),
     # rings, trees, transports
-    _kind("transport", "Channel Ring", rf"(?:Channel|Ring) (?P<channel>\d+)(?:/\d+)? : {_PAIR}"
+    _kind("transport", "Channel Ring", rf"(?:Channel|Ring) (?P<channel>\d{1,9})(?:/\d+)? : {_PAIR}"
           r"(?: \[(?:send|receive)\])? via (?P<via>.+?)" + _OF_COMM + r"\s*$",
           "by which transport a channel goes from rank to rank"),
-    _kind("channel_ring", "Channel", r"Channel (?P<channel>\d+)/(?P<of>\d+)\s*: +(?P<ring>[\d ]+)$",
+    _kind("channel_ring", "Channel", r"Channel (?P<channel>\d{1,9})/(?P<of>\d{1,9})\s*:"
+          r" +(?P<ring>[\d ]+)$",
           "the order of ranks of a ring"),
-    _kind("ring", "Ring", r"Ring (?P<channel>\d+) : (?P<before>\d+) -> (?P<rank>\d+) ->"
-          r" (?P<after>\d+)(?: |$)", "a rank's neighbours in a ring"),
+    _kind("ring", "Ring", r"Ring (?P<channel>\d{1,9}) : (?P<before>\d{1,9}) -> (?P<rank>\d{1,9}) ->"
+          r" (?P<after>\d{1,9})(?: |$)", "a rank's neighbours in a ring"),
     _kind("trees", "Trees", r"Trees(?P<trees>(?: \[\d+\] (?:-?\d+/)*-?\d+->-?\d+->-?\d+)+)"
           + _OF_COMM, "a rank's place in the trees"),
-    _kind("tree", "Tree", r"Tree (?P<channel>\d+) : (?P<up>-?\d+) -> (?P<rank>\d+) ->"
+    _kind("tree", "Tree", r"Tree (?P<channel>\d{1,9}) : (?P<up>-?\d{1,9}) -> (?P<rank>\d{1,9}) ->"
           r" (?P<down>[-\d/]+)", "a rank's place in a tree"),
     _kind("nvls_trees", "NVLS", r"NVLS Trees : ", "a rank's place in the trees of NVLS", "2.18"),
     _kind("nvls_support", "NVLS", r"NVLS multicast support is (?P<no>not )?available",
@@ -81,7 +83,7 @@ KINDS: tuple[Kind, ...] = (
     _kind("connected", "Connected", r"Connected (?:all|binomial|NVLS|Collnet|to proxy)",
           "that connecting ended"),
     _kind("connected", "rank", r"rank \d+ Connected ", "that connecting ended"),
-    _kind("graph_search", "Pattern", r"Pattern \d+, crossNic \d+, nChannels (?P<channels>\d+), "
+    _kind("graph_search", "Pattern", r"Pattern \d+, crossNic \d+, nChannels (?P<channels>\d{1,9}), "
           r"(?:bw|speed) (?P<intra>[\d.]+)/(?P<inter>[\d.]+), type (?P<types>\w+/\w+)",
           "what the search for rings and trees found"),
     _kind("graph_line", "0", r"\s*\d+ : (?:(?:GPU|NET|NVS|CPU)/\S+ ?)+\s*$",
@@ -119,13 +121,13 @@ KINDS: tuple[Kind, ...] = (
           "how long ranks looked for each other"),
     _kind("gdr_hca", "NET", r"NET/(?P<net>[\w. -]+?) ?: GPU Direct RDMA (?P<state>Enabled|"
           r"Disabled) for"
-          r" HCA (?P<hca>\d+) '(?P<name>[^']*)'(?P<why>.*)", "whether a NIC can reach GPUs"),
+          r" HCA (?P<hca>\d{1,9}) '(?P<name>[^']*)'(?P<why>.*)", "whether a NIC can reach GPUs"),
     _kind("gdr_gpu", "GPU", r"GPU Direct RDMA (?P<state>Enabled|Disabled) for (?:GPU )?(?P<gpu>\S+)"
           r"(?: / HCA (?P<hca>\S+))?(?: \(distance (?P<distance>\S+) (?P<sign>[<>=]+)"
           r" (?P<level>[^)]+)\))?", "whether a NIC is near enough to a GPU"),
     _kind("ib_more", "NET", r"NET/IB", "details of InfiniBand and RoCE"),
     _kind("ofi_provider", "NET", r"NET/OFI Selected [Pp]rovider is (?P<name>\S+)"
-          r"(?:.*?\(found (?P<nics>\d+) nics\))?", "the provider of libfabric"),
+          r"(?:.*?\(found (?P<nics>\d{1,9}) nics\))?", "the provider of libfabric"),
     _kind("ofi", "NET", r"NET/OFI ", "details of the plug-in for libfabric"),
     _kind("net_more", "NET", r"NET/(?!Plugin)\w+ ?:",
           "details of a network"),
@@ -167,12 +169,13 @@ KINDS: tuple[Kind, ...] = (
     # what was chosen
     _kind("choice", "AllReduce AllGather ReduceScatter Broadcast Reduce Send Recv SendRecv AllToAll"
           " AlltoAll Gather Scatter 0",
-          r"(?:(?P<op>\w+): )?(?P<bytes>\d+) Bytes -> Algo (?P<algo>\w+) proto (?P<proto>\w+)"
-          r"(?: channel\{Lo\.\.Hi\}=\{(?P<low>\d+)\.\.(?P<high>\d+)\}| time (?P<time>[\d.]+))?",
+          r"(?:(?P<op>\w+): )?(?P<bytes>\d{1,18}) Bytes -> Algo (?P<algo>\w+) proto (?P<proto>\w+)"
+          r"(?: channel\{Lo\.\.Hi\}=\{(?P<low>\d{1,9})\.\.(?P<high>\d{1,9})\}| time"
+          r" (?P<time>[\d.]+))?",
           "the algorithm, protocol and channels of a size", "2.12"),
     _kind("choice_symmetric", "AllReduce AllGather ReduceScatter Broadcast Reduce AllToAll AlltoAll"
-          " Gather Scatter", r"(?P<op>\w+) \[(?P<form>[\w ]+)\]: (?P<bytes>\d+) Bytes ->"
-          r" (?:Kernel )?(?P<kernel>\S+)(?: nchannels (?P<channels>\d+))?",
+          " Gather Scatter", r"(?P<op>\w+) \[(?P<form>[\w ]+)\]: (?P<bytes>\d{1,18}) Bytes ->"
+          r" (?:Kernel )?(?P<kernel>\S+)(?: nchannels (?P<channels>\d{1,9}))?",
           "the kernel of a size on symmetric memory, or copy engines", "2.27"),
     _kind("tuning_head", "Algorithm Latency Protocol Max", r"\s*(?:Algorithm +\||Protocol +\||"
           r"Latency/AlgBw \||Max NThreads \|)(?P<cells>.*)", "heads of the tuning table"),
@@ -186,8 +189,9 @@ KINDS: tuple[Kind, ...] = (
           " Scatter AllToAll AlltoAll AllToAllv AlltoAllv AllToAllPivot PutSignal WaitSignal Signal"
           " Broadcast",
           r"(?P<op>\w+): opCount (?P<opcount>[0-9a-fA-F]+) sendbuff \S+ recvbuff \S+ count"
-          r" (?P<count>\d+) datatype (?P<dtype>\d+) op (?P<redop>\d+) root (?P<root>-?\d+)"
-          rf" comm (?P<comm>{_PTR}) \[nranks=(?P<nranks>\d+)\] stream (?:{_PTR})",
+          r" (?P<count>\d{1,18}) datatype (?P<dtype>\d{1,9}) op (?P<redop>\d{1,9}) root"
+          r" (?P<root>-?\d{1,9})"
+          rf" comm (?P<comm>{_PTR}) \[nranks=(?P<nranks>\d{1,9})\] stream (?:{_PTR})",
           "an operation that a rank was asked for"),
     _kind("operation_call", "nccl", r"nccl\w+\(", "a call of the library, at level TRACE"),
     _kind("call", "ncclAllReduce ncclAllGather ncclReduceScatter ncclBroadcast ncclBcast ncclReduce"
@@ -198,14 +202,14 @@ KINDS: tuple[Kind, ...] = (
     # the rest of INIT, P2P, PROXY, ALLOC, BOOTSTRAP, RAS, which says nothing that is shown
     _kind("version", "NCCL RCCL cudaDriverVersion hipDriverVersion HIP ROCm CUDA ROCr",
           r"(?:(?P<library>[NR]CCL) version ?:? ?(?P<version>\d[\w.+-]*)|(?:cuda|hip)DriverVersion"
-          r" (?P<driver>\d+)|(?:HIP|ROCm|CUDA|ROCr?) version|RCCL |NCCL_)", "versions"),
+          r" (?P<driver>\d{1,9})|(?:HIP|ROCm|CUDA|ROCr?) version|RCCL |NCCL_)", "versions"),
     _kind("proxy", "[ New Proxy UDS ProxyCall proxy Received Queuing resp ncclPollProxyResponse"
           " Connection proxyProgressAsync proxyUDSRecvReq recvConnect sendConnect",
           r"\[(?:Proxy|Service|\d)|New proxy|Proxy|UDS|proxy|Received and|Queuing|resp\.|ncclPoll|"
           r"Connection |recvConnect|sendConnect", "threads that serve the network"),
     _kind("p2p_off", "P", r"P2P is disabled between(?P<nvlink> NVLINK)? connected GPUs"
-          r" (?P<a>\d+) and"
-          r" (?P<b>\d+)", "GPUs that could, and do not, reach each other"),
+          r" (?P<a>\d{1,9}) and"
+          r" (?P<b>\d{1,9})", "GPUs that could, and do not, reach each other"),
     _kind("p2p_more", "P Check ncclP Could Legacy peer", r"P2[pP] |Check P2P|ncclP2p|Could not"
           r" enable"
           r" P2P|Legacy IPC|peer query", "about peer access"),
@@ -222,7 +226,7 @@ KINDS: tuple[Kind, ...] = (
           r"dlvsym|Failed to (?:open|find|initialize)|Resource|Bind|Lib|Enabling|Launch|workFifo|"
           r"libibverbs|rank \d+|ras|RAS |Continuing|timings|Warning|retrying|socket",
           "details of starting"),
-    _kind("trace_of_error", "", r"(?:\S+/)?[\w.-]+\.(?:cc|cu|cpp|c|h|hpp):\d+ -> (?P<code>\d+)"
+    _kind("trace_of_error", "", r"(?:\S+/)?[\w.-]+\.(?:cc|cu|cpp|c|h|hpp):\d+ -> (?P<code>\d{1,9})"
           r"(?: \[(?P<thread>[^\]]*)\])?", "the way of an error through the library"),
     _kind("closed", "", r".*(?:Connection closed by|Accept failed|[Cc]onnection refused|"
           r"Connection reset)", "that a peer is gone"),

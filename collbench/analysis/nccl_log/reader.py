@@ -19,7 +19,7 @@ from collbench.analysis.nccl_log.model import (
     Signature,
 )
 
-_LONGEST = 8000  # characters; NCCL cuts its lines at 1024 before it adds what it was asked to say
+_LONGEST = 4096  # characters of a line; NCCL cuts most of its own at 1024
 _MOST = 50_000  # of links of a communicator, of warnings, of settings: a log has far fewer
 _MOST_SIGNATURES = 1_000_000
 _MOST_EXAMPLES = 40

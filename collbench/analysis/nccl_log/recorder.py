@@ -1,8 +1,7 @@
 """What PyTorch's flight recorder and NCCL's RAS say of a hang.
 
-Of the flight recorder the JSON form is read. Its usual form is a pickle,
-    which runs any program that
-somebody put into it, so it is refused.
+Of the flight recorder the JSON form is read. Its usual form is a pickle, which runs any program
+that somebody put into it, so it is refused.
 """
 
 import json
@@ -13,15 +12,15 @@ from typing import Any
 from collbench.analysis.nccl_log.progress import Group, Lane
 from collbench.util.errors import UsageError
 
-_RANK = re.compile(r"(\d+)(?:\.json)?(?:\.gz)?\Z")
+_RANK = re.compile(r"(\d{1,9})(?:\.json)?(?:\.gz)?\Z")
 _RAS_HEAD = re.compile(r"#\d+-\d+ \((?P<name>[0-9a-fA-F]+)\) (?P<kind>MISMATCH|INCOMPLETE|ERROR)")
 _RAS_OPERATION = re.compile(r"Communicator ranks have different (?P<op>\w+) operation counts")
 _RAS_LAUNCHED = re.compile(
-    r"Rank (?P<rank>\d+) has (?:launched up to operation (?P<number>\d+)|not launched any)"
+    r"Rank (?P<rank>\d{1,9}) has (?:launched up to operation (?P<number>\d{1,9})|not launched any)"
     r"(?P<where>.*)"
 )
 _RAS_MANY = re.compile(
-    r"(?P<ranks>\d+) ranks have (?:launched up to operation (?P<number>\d+)|not)"
+    r"(?P<ranks>\d+) ranks have (?:launched up to operation (?P<number>\d{1,9})|not)"
 )
 
 
