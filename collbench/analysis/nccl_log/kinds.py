@@ -32,7 +32,7 @@ def _kind(name: str, first: str, pattern: str, says: str, since: str = "") -> Ki
 
 
 _INIT = (
-    rf"(?:\[Rank \d+\] )?(?:(?P<call>nccl\w+) )?comm (?P<comm>{_PTR}) rank (?P<rank>\d{1, 9})"
+    rf"(?:\[Rank \d+\] )?(?:(?P<call>nccl\w+) )?comm (?P<comm>{_PTR}) rank (?P<rank>\d{{1,9}})"
     r" n[rR]anks (?P<nranks>\d{1,9}) cudaDev (?P<device>-?\d{1,9})(?: nvmlDev (?P<nvml>-?\d{1,9}))?"
     rf" busId (?P<bus>[0-9a-fA-F]+)(?: parent (?P<parent>{_PTR})"
     r"(?: (?:splitCount|childCount) (?P<split>-?\d{1,9}))? color (?P<color>-?\d{1,9}) key -?\d+)?"
@@ -53,7 +53,7 @@ KINDS: tuple[Kind, ...] = (
           r" \w+ - (?:Destroy|Abort) COMPLETE", "a rank has left a communicator"),
     _kind("aborting", "comm CommRevokeAsync", rf"(?:CommRevokeAsync \w+ )?comm (?:{_PTR}) rank \d+"
           r".*(?:Abort|Revoke|Destroy|result)", "a communicator is being ended"),
-    _kind("nodes", "comm", rf"comm (?P<comm>{_PTR}) rank \d+ nRanks \d+ nNodes (?P<nodes>\d{1,9})"
+    _kind("nodes", "comm", rf"comm (?P<comm>{_PTR}) rank \d+ nRanks \d+ nNodes (?P<nodes>\d{{1,9}})"
           r" localRanks (?P<local>\d{1,9}) localRank \d+", "on how many hosts it is", "2.19"),
     _kind("timings", "Init", r"Init timings(?: - \w+:)?.* rank (?P<rank>\d{1,9}) nranks \d+ total"
           r" (?P<total>[\d.]+)", "how long joining took", "2.21"),
@@ -61,7 +61,8 @@ KINDS: tuple[Kind, ...] = (
           r"(?: (?P<nvls>\d{1,9}) nvls channels,)? (?P<p2p>\d{1,9}) p2p channels", "how many"
           " channels"),
     # rings, trees, transports
-    _kind("transport", "Channel Ring", rf"(?:Channel|Ring) (?P<channel>\d{1,9})(?:/\d+)? : {_PAIR}"
+    _kind("transport", "Channel Ring", rf"(?:Channel|Ring) (?P<channel>\d{{1,9}})(?:/\d+)? :"
+          rf" {_PAIR}"
           r"(?: \[(?:send|receive)\])? via (?P<via>.+?)" + _OF_COMM + r"\s*$",
           "by which transport a channel goes from rank to rank"),
     _kind("channel_ring", "Channel", r"Channel (?P<channel>\d{1,9})/(?P<of>\d{1,9})\s*:"
@@ -191,7 +192,7 @@ KINDS: tuple[Kind, ...] = (
           r"(?P<op>\w+): opCount (?P<opcount>[0-9a-fA-F]+) sendbuff \S+ recvbuff \S+ count"
           r" (?P<count>\d{1,18}) datatype (?P<dtype>\d{1,9}) op (?P<redop>\d{1,9}) root"
           r" (?P<root>-?\d{1,9})"
-          rf" comm (?P<comm>{_PTR}) \[nranks=(?P<nranks>\d{1,9})\] stream (?:{_PTR})",
+          rf" comm (?P<comm>{_PTR}) \[nranks=(?P<nranks>\d{{1,9}})\] stream (?:{_PTR})",
           "an operation that a rank was asked for"),
     _kind("operation_call", "nccl", r"nccl\w+\(", "a call of the library, at level TRACE"),
     _kind("call", "ncclAllReduce ncclAllGather ncclReduceScatter ncclBroadcast ncclBcast ncclReduce"
