@@ -44,7 +44,7 @@ def run_log(options: Options) -> int:
         if options.get(name) not in (None, "-"):
             check_writable(options[name], f"--{name}")
     read = _read(options["files"])
-    report = read.reader.report
+    report = read.reader.finish()
     findings = log_findings(report)
     if options.get("is_hang") or read.groups() or not report.counters.lines:
         groups = [*groups_of(report), *read.groups()]

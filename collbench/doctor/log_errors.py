@@ -63,17 +63,30 @@ IB_COMPLETION = re.compile(
 )
 
 ERRORS: tuple[KnownError, ...] = (
-    _error("shm-full", r"shared memory (?:segment|file)|failed to extend /dev/shm|"
+    _error("libfabric", r"NET/OFI",
+           "The plug-in for libfabric (EFA on AWS) cannot be set up, so that NCCL fails or takes"
+           " sockets", "fi_info -p efa in the container, /dev/infiniband in it, a security group"
+           " that"
+           " allows all traffic to itself, and versions of plug-in and libfabric that fit"),
+    _error("shm-not-shared", r"attaching to shared memory|unlink shared memory|/dev/shm.*No such"
+          r" file",
+           "A process does not find the file of another one in /dev/shm: they are in containers"
+           " that"
+           " share no /dev/shm, or systemd removed the files of a user who is not logged in",
+           "docker run --ipc=host for all of them, one pod; RemoveIPC=no in"
+           " /etc/systemd/logind.conf"),
+    _error("no-verbs", r"Failed to open libibverbs", "The library of InfiniBand and RoCE is not"
+          " in the"
+           " container; without such adapters that does not matter", "install libibverbs1 and"
+           " ibverbs-providers", "risk"),
+    _error("shm-full", r"misc/shmutils|include/shm\.h|shared memory (?:segment|file)|failed to"
+          r" extend /dev/shm|"
           r"/dev/shm.*(?:No space"
            r"|Input/output|Invalid|failed)|No space left on device",
            "/dev/shm is too small: NCCL puts its buffers between processes there, and a container"
            " has 64 MiB unless told otherwise",
            "docker run --shm-size=1g (or --ipc=host); in Kubernetes an emptyDir with medium: Memory"
            " at /dev/shm"),
-    _error("shm-removed", r"unlink shared memory|/dev/shm.*No such file",
-           "Something removed NCCL's files of /dev/shm while it ran: systemd does when a user is"
-           " not"
-           " logged in", "RemoveIPC=no in /etc/systemd/logind.conf"),
     _error("duplicate-gpu", r"Duplicate GPU detected|Multiple Ranks are using the same GPU",
            "Two ranks have the same GPU: the launcher gives every rank the same local rank, or"
            " CUDA_VISIBLE_DEVICES is the same for all",
@@ -148,7 +161,8 @@ ERRORS: tuple[KnownError, ...] = (
           r"reduction|device|"
            r"comm)|Invalid (?:rank|device|config)|improper usage|has already been destroyed|"
            r"mismatchs with|"
-           r"corrupted comm|ncclInvalid(?:Usage|Argument)|invalid (?:usage|argument)|Message"
+           r"corrupted comm|ncclInvalid(?:Usage|Argument)|\A(?!.*uda failure).*invalid (?:usage|"
+           r"argument)|Message"
            r" truncated|message"
            r" truncated|not in a group call|previous operation returned|Trying to (?:recv|send)"
            r" to self",

@@ -31,7 +31,7 @@ def report_of(*texts: str) -> LogReport:
     reader = LogReader()
     for number, text in enumerate(texts):
         reader.feed(f"{number}.log", text.splitlines(keepends=True))
-    return reader.report
+    return reader.finish()
 
 
 def of_file(name: str) -> LogReport:
@@ -211,7 +211,7 @@ def test_errors_are_known_by_their_words() -> None:
         "Cuda failure 'out of memory'": "out-of-memory",
         "Cuda failure 'an illegal memory access was encountered'": "gpu-failed",
         "Cuda failure 802 'system not yet initialized'": "driver",
-        "Cuda failure 1 'invalid argument'": "invalid-use",
+        "Cuda failure 1 'invalid argument'": "cuda-error",
         "Cuda failure 'unknown error'": "cuda-error",
         "Bootstrap : no socket interface found": "bootstrap",
         "socketStartConnect: Connect to 10.0.0.1<33> failed : No route to host": "connect",
@@ -234,6 +234,23 @@ def test_several_files_are_one_job() -> None:
     assert sorted(known.ranks) == [0, 1, 2, 3]
     assert report.files == ["0.log", "1.log", "2.log", "3.log"]
     assert found(report) == {"ring-order": "risk", "buffers": "risk"}
+
+
+def test_a_log_that_ends_before_communicators_have_a_name() -> None:
+    line = "a:1:1 [0] NCCL INFO Channel 00 : 0[4] -> 1[5] via SHM/direct/direct\n"
+    report = report_of(line)
+    assert [(row.where, row.kind) for row in joined(report.communicators)] == [
+        ("within a host", "SHM")
+    ]
+    assert found(report) == {"host-memory": "risk"}
+
+
+def test_nccl_s_last_warning_behind_an_error_of_pytorch() -> None:
+    text = (
+        "DistBackendError: NCCL error in: ProcessGroupNCCL.cpp:17, invalid usage\n"
+        "Last error:\nDuplicate GPU detected : rank 3 and rank 0 both on CUDA device f000\nx\n"
+    )
+    assert found(report_of(text)) == {"invalid-use": "fault", "duplicate-gpu": "fault"}
 
 
 def test_settings_that_differ_between_ranks() -> None:

@@ -32,6 +32,7 @@ _HEX_OR_NUMBER = re.compile(r"0x[0-9a-fA-F]+|\b[0-9a-fA-F:.]*\d[0-9a-fA-F:.<>\[\
 # of a transfer that failed; warnings with another one are another warning
 _STATUS = re.compile(r"(?:error |status=\D{0,40}?)(\d{1,3})\b")
 _FOREIGN_VERSION = re.compile(r"\b([NR]CCL) version ?:? ?(\d[\w.+-]*)")
+_LAST_ERROR = "Last error:"  # of PyTorch, with NCCL's last warning in the next line
 # what programs that use NCCL say when it fails
 _FOREIGN_ERROR = re.compile(
     r"NCCL WARN |NCCL error|ncclUnhandledCudaError|ncclSystemError|ncclInternalError|"
@@ -56,6 +57,7 @@ class LogReader:
         self._file = ""
         self._line = 0
         self._cut: Message | None = None  # the last message, if no kind said it
+        self._is_last_error = self._is_announced = False  # NCCL's last warning may follow
         # which communicator a thread, a device or a pointer of a process is at
         self._of_pointer: dict[tuple[str, int, str], Communicator] = {}
         self._of_thread: dict[tuple[str, int, int, int], Communicator] = {}
@@ -76,16 +78,31 @@ class LogReader:
         self.report.files.append(name)
         self._file, self._cut = name, None
         counters = self.report.counters
-        number = 0
+        before = counters.lines
         for number, raw in enumerate(lines, 1):
+            counters.lines = before + number
             if "CCL" not in raw and "nccl" not in raw:  # NCCL, RCCL
-                if self._cut is not None:
+                if self._cut is not None or self._is_last_error:
                     self._line = number
                     self._continue(plain(raw[:_LONGEST]))
                 continue
             self._line = number
             self._read(plain(raw[:_LONGEST]))
-        counters.lines += number
+
+    def finish(self) -> LogReport:
+        """All that was learned, with what was said of communicators that never got a name: their
+        ranks stopped earlier, or the log is cut.
+        """
+        rest = Communicator(name="unfinished", nranks=0)
+        for pending in self._pending.values():
+            _merge(rest, pending)
+        if rest.links or rest.rings or rest.trees:
+            ranks = {rank for pair in rest.links for rank in pair[:2]}
+            ranks |= {rank for ring in rest.rings.values() for rank in ring}
+            rest.nranks = len(ranks)
+            self.report.communicators.append(rest)
+        self._pending.clear()
+        return self.report
 
     def _read(self, line: str) -> None:
         is_any = False
@@ -102,7 +119,15 @@ class LogReader:
             self._foreign(line)
 
     def _continue(self, line: str) -> None:
-        """A line without a header, behind a message that no kind said: perhaps its end."""
+        """A line without a header, behind a message that no kind said, perhaps its end; or behind
+        an error of a program, whose next lines may have NCCL's last warning.
+        """
+        if self._is_last_error:
+            self._is_last_error = line.strip() == _LAST_ERROR
+            if not self._is_last_error and self._is_announced:
+                self._add_warning(line.strip(), "", "")
+            self._is_announced = self._is_last_error
+            return
         cut, self._cut = self._cut, None
         if cut is None or not line or cut.level == "WARN":
             return
@@ -163,6 +188,7 @@ class LogReader:
             self._version(match[1], match[2], "")
         if match := _FOREIGN_ERROR.search(line):
             self._add_warning(line[max(0, match.start() - 100) :].strip(), "", "")
+            self._is_last_error = True
 
     def _version(self, library: str, version: str, host: str) -> None:
         name = f"{library} {version.rstrip('.-+')}"

@@ -74,8 +74,10 @@ def joined(communicators: Iterable[Communicator]) -> list[Joined]:
     for number, known in enumerate(communicators):
         for (source, target, via), mask in known.links.items():
             same = known.is_same_host(source, target)
-            where = UNKNOWN if same is None else WITHIN if same else BETWEEN
             parts = transport(via)
+            if same is None and parts.kind == "SHM":
+                same = True  # hosts share no memory
+            where = UNKNOWN if same is None else WITHIN if same else BETWEEN
             key = (where, parts.name, parts.kind, parts.has_gdr)
             pairs = masks.setdefault(key, {})
             pair = (number, source, target)
