@@ -115,6 +115,23 @@ def test_lines_of_all_versions_are_known(text: str, kind: str) -> None:
     assert known is not None and known[0].name == kind
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "0 : " + "GPU/" * 900 + " !",
+        "NET/IB : Using" + " [0]a:1/x" * 400,
+        "NET/IB : Using " + "[0]a:1/x" * 400,
+        "Trees" + " [0] 1/1/1->1->1" * 200 + "!",
+        "AllReduce |" + " 1.0/ 1.0 |" * 300 + "!",
+        "x/" * 2000,
+    ],
+)
+def test_lines_made_to_be_slow_end(text: str) -> None:
+    match_of(text)
+    list(Headers().messages(text + " NCCL INFO " + text))
+    known_error(text)
+
+
 def test_every_kind_says_what_it_teaches() -> None:
     assert all(kind.says and kind.name for kind in KINDS)
 

@@ -87,7 +87,7 @@ KINDS: tuple[Kind, ...] = (
     _kind("graph_search", "Pattern", r"Pattern \d+, crossNic \d+, nChannels (?P<channels>\d{1,9}), "
           r"(?:bw|speed) (?P<intra>[\d.]+)/(?P<inter>[\d.]+), type (?P<types>\w+/\w+)",
           "what the search for rings and trees found"),
-    _kind("graph_line", "0", r"\s*\d+ : (?:(?:GPU|NET|NVS|CPU)/\S+ ?)+\s*$",
+    _kind("graph_line", "0", r"\s*\d+ : (?:(?:GPU|NET|NVS|CPU)/\S+(?: +|$))+$",
           "one ring or tree of the search"),
     # the topology
     _kind("system", "=", r"=== System : max\w+ (?P<most>[\d.]+) total\w+ [\d.]+ ===|=+$",
@@ -110,7 +110,7 @@ KINDS: tuple[Kind, ...] = (
     _kind("network", "Using", r"Using network (?P<name>.+?)\s*$", "the network that is used"),
     _kind("network_assigned", "Assigned", r"Assigned (?P<kind>NET|GIN|RMA) plugin (?P<name>.+?) to"
           r" comm", "the network of a communicator", "2.27"),
-    _kind("nics_ib", "NET", r"NET/IB ?: Using ?(?P<nics>(?: ?\[\d+\] ?\S+:\d+/\S+)*)(?P<more>.*?)"
+    _kind("nics_ib", "NET", r"NET/IB ?: Using(?P<nics>(?: \[\d+\] ?\S+:\d+/\S+)*)(?P<more>.*?)"
           r"; OOB (?P<oob>\S+?):", "InfiniBand and RoCE devices, and the interface beside them"),
     _kind("no_ib", "NET", r"NET/IB ?: No device found", "that there is no InfiniBand or RoCE"),
     _kind("nics_socket", "NET", r"NET/Socket ?: Using (?P<nics>\[\d+\].*)", "interfaces of"

@@ -23,6 +23,7 @@ _HEADER = re.compile(
 _ESCAPE = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 _OF_DOCKER = '{"log":"'
 _CUT_NUMBER = re.compile(r"[-\d.]+\Z")  # of a table that another thread was printing
+_MOST_HOSTS = 2000  # among which the end of a host is searched
 _MOST_HEADS = 4096  # kept; with timestamps every line has a head of its own
 
 
@@ -98,7 +99,7 @@ class Headers:
 
     def _known_end(self, host: str, *, is_behind: bool) -> str:
         """The known host that a text ends with, if what is before it is of another message."""
-        if host in self.hosts:
+        if host in self.hosts or len(self.hosts) > _MOST_HOSTS:
             return host
         ends = [
             known

@@ -5,7 +5,15 @@ from collections.abc import Sequence
 
 from collbench import __version__
 from collbench.analysis.nccl_log.model import LogReport, Seen
-from collbench.analysis.nccl_log.summary import alike, chosen, depth, joined, orders, traffic
+from collbench.analysis.nccl_log.summary import (
+    alike,
+    chosen,
+    depth,
+    expected,
+    joined,
+    orders,
+    traffic,
+)
 from collbench.doctor.finding import Finding
 from collbench.report.tables.doctor import finding_facts, mark
 from collbench.report.tables.text import table, wrapped
@@ -26,6 +34,7 @@ def log_lines(report: LogReport, columns: int) -> list[str]:
         ("rings and trees", _rings(report)),
         ("networks and plug-ins", _networks(report)),
         ("settings in the log", _settings(report)),
+        ("what NCCL expects (its tuning table)", _expected(report)),
         ("what NCCL took", _chosen(report)),
         ("operations of a rank", _operations(report)),
     ):
@@ -261,7 +270,7 @@ def _networks(report: LogReport) -> list[str]:
         lines.append(f"{kind}: {names}{hosts}")
     if report.interfaces:
         lines.append(f"ranks find each other by {_list(list(report.interfaces), 4)}")
-    states = sorted({state for state, _ in report.gdr})
+    states = sorted({state for state, what in report.gdr if not what.startswith("Socket")})
     if states:
         lines.append(f"GPUDirect RDMA: {' and '.join(states).lower()}")
     lines += [
@@ -283,6 +292,15 @@ def _settings(report: LogReport) -> list[str]:
     return [_list(words, _MOST_SETTINGS)] if words else []
 
 
+def _expected(report: LogReport) -> list[str]:
+    rows = [
+        (row.op, f"{row.latency_us:g}", row.fastest, f"{row.rate_gbs:g}", row.widest)
+        for row in expected(report)
+    ]
+    heads = ("operation", "least us", "by", "most GB/s", "by")
+    return _cut_rows(rows, heads, {1, 3}) if rows else []
+
+
 def _chosen(report: LogReport) -> list[str]:
     rows = [
         (
@@ -294,7 +312,7 @@ def _chosen(report: LogReport) -> list[str]:
         )
         for one in chosen(report)
     ]
-    heads = ("operation", "bytes", "algorithm", "protocol", "channels")
+    heads = ("operation", "bytes of a rank", "algorithm", "protocol", "channels")
     return _cut_rows(rows, heads, {1, 4}) if rows else []
 
 
