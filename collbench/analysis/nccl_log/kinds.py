@@ -110,8 +110,8 @@ KINDS: tuple[Kind, ...] = (
     _kind("network", "Using", r"Using network (?P<name>.+?)\s*$", "the network that is used"),
     _kind("network_assigned", "Assigned", r"Assigned (?P<kind>NET|GIN|RMA) plugin (?P<name>.+?) to"
           r" comm", "the network of a communicator", "2.27"),
-    _kind("nics_ib", "NET", r"NET/IB ?: Using(?P<nics>(?: \[\d+\] ?\S+:\d+/\S+)*)(?P<more>.*?)"
-          r"; OOB (?P<oob>\S+?):", "InfiniBand and RoCE devices, and the interface beside them"),
+    _kind("nics_ib", "NET", r"NET/IB ?: Using(?P<nics>[^;]*); OOB (?P<oob>[^\s:]+):",
+          "InfiniBand and RoCE devices, and the interface beside them"),
     _kind("no_ib", "NET", r"NET/IB ?: No device found", "that there is no InfiniBand or RoCE"),
     _kind("nics_socket", "NET", r"NET/Socket ?: Using (?P<nics>\[\d+\].*)", "interfaces of"
           " sockets"),

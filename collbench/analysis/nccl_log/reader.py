@@ -334,8 +334,9 @@ class LogReader:
             self._on_network(message, match, place)
 
     def _on_nics_ib(self, message: Message, match: re.Match[str], place: Place) -> None:
-        if match["nics"].strip():
-            key = ("IB", " ".join(match["nics"].split()))
+        names = [word for word in match["nics"].split() if word != "[RO]"]
+        if names:
+            key = ("IB", " ".join(names))
             self.report.nics.setdefault(key, Seen()).add(place, message.source.host)
 
     def _on_nics_socket(self, message: Message, match: re.Match[str], place: Place) -> None:
