@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO
 
-from collbench.analysis.nccl_log.progress import Group, groups_of
+from collbench.analysis.nccl_log.progress import Group, groups_of, watchdog_groups
 from collbench.analysis.nccl_log.reader import LogReader
 from collbench.analysis.nccl_log.recorder import (
     Recorders,
@@ -47,7 +47,7 @@ def run_log(options: Options) -> int:
     report = read.reader.finish()
     findings = log_findings(report)
     if options.get("is_hang") or read.groups() or not report.counters.lines:
-        groups = [*groups_of(report), *read.groups()]
+        groups = [*groups_of(report), *watchdog_groups(report), *read.groups()]
         if not groups:
             raise UsageError(
                 "no operation is in these files, so that no rank can be compared",

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from collbench.analysis.nccl_log.progress import behind, groups_of, mismatches
+from collbench.analysis.nccl_log.progress import behind, groups_of, mismatches, watchdog_groups
 from collbench.analysis.nccl_log.reader import LogReader
 from collbench.analysis.nccl_log.recorder import Recorders, is_pickle, is_ras, ras_groups
 from collbench.doctor.hang_findings import hang_findings
@@ -89,6 +89,30 @@ def test_ranks_whose_logs_are_missing() -> None:
     assert one.check == "rank-missing" and "rank 2" in one.seen
 
 
+def test_what_the_watchdog_of_pytorch_says() -> None:
+    reader = LogReader()
+    head = "[rank{0}]:[E] [PG ID 0 PG GUID 0(default_pg) Rank {0}] "
+    lines = [
+        head.format(rank) + "Watchdog caught collective operation timeout: WorkNCCL(SeqNum=27,"
+        f" OpType=ALLREDUCE, NumelIn={numel}, NumelOut=8, Timeout(ms)=600000) ran for 600029 ms."
+        for rank, numel in ((0, 8), (1, 8), (3, 16))
+    ]
+    lines.append(
+        head.format(2) + "Timeout at NCCL work: 26, last enqueued NCCL work: 26, last completed"
+        " NCCL work: 26."
+    )
+    reader.feed("job.log", lines)
+    groups = watchdog_groups(reader.finish())
+    (late,) = behind(groups)
+    assert (late.name, late.made, late.most) == ("rank 2", 26, 27)
+    assert late.waiting == ("rank 0", "rank 1", "rank 3")
+    (wrong,) = mismatches(groups)
+    assert wrong.calls == {
+        "ALLREDUCE of 8 elements": ("rank 0", "rank 1"),
+        "ALLREDUCE of 16 elements": ("rank 3",),
+    }
+
+
 def test_dumps_of_the_flight_recorder() -> None:
     recorders = Recorders()
     for name in ("recorder_rank_0.json", "recorder_rank_1.json"):
@@ -97,7 +121,7 @@ def test_dumps_of_the_flight_recorder() -> None:
     assert mismatches(groups) == []
     (late,) = behind(groups)
     assert (late.name, late.waiting) == ("rank 1", ("rank 0",))
-    assert late.missed == "nccl:broadcast of 16 Float"
+    assert (late.made, late.missed) == (5, "nccl:broadcast of 16 Float")
 
 
 @pytest.mark.parametrize(

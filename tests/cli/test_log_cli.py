@@ -84,7 +84,8 @@ def test_a_hang(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert "rank-behind: rank 1" in capsys.readouterr().out
     assert run(["log", str(DATA / "ras.txt")]) == 1
     assert "rank-behind: rank 2" in capsys.readouterr().out
-    assert run(["log", "--hang", str(DATA / "torch-timeout.txt")]) == 2
+    assert run(["log", "--hang", str(HEALTHY), "--fail-on", "risk"]) == 0
+    assert run(["log", "--hang", str(SLOW.parent / "interleaved.txt")]) == 2
     pickled = tmp_path / "nccl_trace_rank_0"
     pickled.write_bytes(b"\x80\x02}q\x00.")
     assert run(["log", str(pickled)]) == 2

@@ -131,6 +131,18 @@ class LoggedWarning:
 
 
 @dataclass(slots=True)
+class Timeout:
+    """What PyTorch's watchdog says of a rank: the number of the operation that did not end, and of
+    the last that the program asked for.
+    """
+
+    number: int | None = None
+    text: str = ""
+    enqueued: int | None = None
+    place: Place | None = None
+
+
+@dataclass(slots=True)
 class Counters:
     """How much was read. nccl: messages of NCCL; understood: those that a kind says; kept: examples
     of the others, from their first words to the first such text.
@@ -172,6 +184,7 @@ class LogReport:
     tuning: dict[tuple[str, str, str], tuple[float, float]] = field(default_factory=dict)
     choices: dict[tuple[str, int], Choice] = field(default_factory=dict)
     signatures: list[Signature] = field(default_factory=list)
+    timeouts: dict[tuple[str, int], Timeout] = field(default_factory=dict)  # by group and rank
     warnings: dict[str, LoggedWarning] = field(default_factory=dict)
     gone: dict[str, Seen] = field(default_factory=dict)  # connections that were closed
     is_ended: bool = False  # whether a communicator was ended by its program

@@ -102,6 +102,30 @@ def described(one: Signature) -> str:
     return text + (f", root {one.root}" if one.op in ("Broadcast", "Reduce") else "")
 
 
+def watchdog_groups(report: LogReport) -> list[Group]:
+    """The ranks of PyTorch's groups whose watchdog spoke, by the last operation that each asked
+    for, or else by the one that did not end.
+    """
+    texts: dict[str, int] = {}
+    lanes: dict[str, list[Lane]] = {}
+    for (group, rank), timeout in sorted(report.timeouts.items()):
+        number = timeout.enqueued if timeout.enqueued is not None else timeout.number
+        if number is None:
+            continue
+        # which operation it is, is known of the one that did not end
+        text = timeout.text if number == timeout.number else ""
+        lane = Lane(rank=rank, who=f"rank {rank}", first=number - 1)
+        lane.kinds.append(texts.setdefault(text, len(texts)))
+        if timeout.place is not None:
+            lane.file = timeout.place.file
+            lane.lines.append(timeout.place.line)
+        lanes.setdefault(group, []).append(lane)
+    return [
+        Group(name=f"process group {group}", nranks=len(some), lanes=some, texts=list(texts))
+        for group, some in lanes.items()
+    ]
+
+
 def _group(known: Communicator, report: LogReport, texts: Sequence[str]) -> Group:
     ranks = {(one.host, one.pid, one.device): one.rank for one in known.ranks.values()}
     lanes = []

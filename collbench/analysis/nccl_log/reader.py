@@ -17,6 +17,7 @@ from collbench.analysis.nccl_log.model import (
     Rank,
     Seen,
     Signature,
+    Timeout,
 )
 
 _LONGEST = 4096  # characters of a line; NCCL cuts most of its own at 1024
@@ -32,6 +33,15 @@ _HEX_OR_NUMBER = re.compile(r"0x[0-9a-fA-F]+|\b[0-9a-fA-F:.]*\d[0-9a-fA-F:.<>\[\
 # of a transfer that failed; warnings with another one are another warning
 _STATUS = re.compile(r"(?:error |status=\D{0,40}?)(\d{1,3})\b")
 _FOREIGN_VERSION = re.compile(r"\b([NR]CCL) version ?:? ?(\d[\w.+-]*)")
+# of PyTorch's watchdog: the group and the rank, then one of the two
+_WATCHDOG_RANK = re.compile(
+    r"\[(?:PG(?: ID)? (?P<group>\w{1,40})[^\]]{0,200}? )?Rank"
+    r" (?P<rank>\d{1,9})\]"
+)
+_WATCHDOG_WORK = re.compile(
+    r"WorkNCCL\(SeqNum=(?P<number>\d{1,18}), OpType=(?P<op>\w+)(?:, NumelIn=(?P<numel>\d{1,18}))?"
+)
+_WATCHDOG_LAST = re.compile(r"last enqueued (?:NCCL )?work: (?P<enqueued>\d{1,18})")
 _LAST_ERROR = "Last error:"  # of PyTorch, with NCCL's last warning in the next line
 # what programs that use NCCL say when it fails
 _FOREIGN_ERROR = re.compile(
@@ -184,11 +194,28 @@ class LogReader:
 
     def _foreign(self, line: str) -> None:
         """A line of the program that uses NCCL, or NCCL's own without a header."""
+        if "work" in line or "WorkNCCL" in line:
+            self._watchdog(line)
         if match := _FOREIGN_VERSION.search(line):
             self._version(match[1], match[2], "")
         if match := _FOREIGN_ERROR.search(line):
             self._add_warning(line[max(0, match.start() - 100) :].strip(), "", "")
             self._is_last_error = True
+
+    def _watchdog(self, line: str) -> None:
+        """What PyTorch's watchdog says when it has waited too long."""
+        who = _WATCHDOG_RANK.search(line)
+        work, last = _WATCHDOG_WORK.search(line), _WATCHDOG_LAST.search(line)
+        if who is None or (work is None and last is None):
+            return
+        place = Place(self._file, self._line)
+        key = (who["group"] or "0", int(who["rank"]))
+        timeout = self.report.timeouts.setdefault(key, Timeout(place=place))
+        if work is not None:
+            timeout.number = int(work["number"])
+            timeout.text = work["op"] + (f" of {work['numel']} elements" if work["numel"] else "")
+        if last is not None:
+            timeout.enqueued = int(last["enqueued"])
 
     def _version(self, library: str, version: str, host: str) -> None:
         name = f"{library} {version.rstrip('.-+')}"

@@ -75,7 +75,9 @@ class Recorders:
         lane = self._lanes.setdefault(key, {}).setdefault(
             rank, Lane(rank=rank, who=f"rank {rank}", file=name)
         )
-        number = int(entry.get("collective_seq_id", entry.get("seq_id", 0)))
+        number = (
+            int(entry.get("collective_seq_id", entry.get("seq_id", 0))) - 1
+        )  # PyTorch's: from 1
         if not lane.kinds:
             lane.first = number
         if number != lane.end:
