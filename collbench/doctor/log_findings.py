@@ -33,7 +33,7 @@ _EXPECTED_SETTINGS = ("NCCL_DEBUG", "NCCL_DEBUG_SUBSYS", "NCCL_DEBUG_FILE")
 def log_findings(report: LogReport) -> list[Finding]:
     """What was found, worst first."""
     rules = (
-        _errors, _versions, _paths_in_hosts, _networks, _gpudirect, _plugins, _interfaces,
+        _errors, _versions, _paths_in_hosts, _peers, _networks, _gpudirect, _plugins, _interfaces,
         _rings, _channels, _buffers, _settings, _gone,
     )  # fmt: skip
     return ranked([finding for rule in rules for finding in rule(report)])
@@ -214,6 +214,20 @@ def _networks(report: LogReport) -> Iterator[Finding]:
             if off
             else "if the hosts have such adapters: ibv_devinfo inside the container, --device"
             " /dev/infiniband, libibverbs; on AWS the plug-in aws-ofi-nccl",
+        )
+
+
+def _peers(report: LogReport) -> Iterator[Finding]:
+    """GPUs that are connected, and do not reach each other."""
+    for link, seen in report.p2p_off.items():
+        yield _finding(
+            "peer-access",
+            _hosts(seen, _host_count(report)),
+            f"{_places(seen)}: peer access is disabled between {link} GPUs",
+            "GPUs that are connected do not reach each other directly: the driver, an IOMMU, ACS"
+            " or a"
+            " virtual machine forbids it.",
+            "nvidia-smi topo -p2p r says of which pairs; collbench doctor measures them",
         )
 
 

@@ -262,6 +262,29 @@ def test_a_log_that_ends_before_communicators_have_a_name() -> None:
     assert found(report) == {"host-memory": "risk"}
 
 
+def test_each_communicator_of_a_thread_has_its_own_connections() -> None:
+    # before 2.18 a communicator is named behind what it is about
+    lines = [
+        f"a:1:{9 + rank} [{rank}] NCCL INFO {text}"
+        for number, via in enumerate(("P2P/IPC", "direct shared memory"))
+        for rank in (0, 1)
+        for text in (
+            f"Channel 00 : {rank}[1] -> {1 - rank}[2] via {via}",
+            f"comm 0x{number}{rank} rank {rank} nranks 2 cudaDev {rank} busId {rank}000 - Init"
+            " COMPLETE",
+        )
+    ]
+    later = "a:1:9 [0] NCCL INFO Channel 01 : 0[1] -> 1[2] via P2P/IPC"
+    first, second = report_of("\n".join([*lines, later])).communicators
+    assert {via for _, _, via in first.links} == {"P2P/IPC"}
+    assert {via for _, _, via in second.links} == {"direct shared memory", "P2P/IPC"}
+
+
+def test_peers_that_are_off() -> None:
+    line = "a:1:1 [0] NCCL INFO P2P is disabled between connected GPUs 0 and 1. You can repress it"
+    assert found(report_of(line)) == {"peer-access": "risk"}
+
+
 def test_nccl_s_last_warning_behind_an_error_of_pytorch() -> None:
     text = (
         "DistBackendError: NCCL error in: ProcessGroupNCCL.cpp:17, invalid usage\n"

@@ -64,6 +64,7 @@ class LogReader:
     def __init__(self) -> None:
         self.report = LogReport()
         self._headers = Headers()
+        self._has_starts = False  # whether joining a communicator has a first line
         self._file = ""
         self._line = 0
         self._cut: Message | None = None  # the last message, if no kind said it
@@ -104,8 +105,9 @@ class LogReader:
         ranks stopped earlier, or the log is cut.
         """
         rest = Communicator(name="unfinished", nranks=0)
-        for pending in self._pending.values():
-            _merge(rest, pending)
+        for source, pending in self._pending.items():
+            # before 2.18: connections that were made later
+            _merge(self._of_device.get(source[:2] + source[3:], rest), pending)
         if rest.links or rest.rings or rest.trees:
             ranks = {rank for pair in rest.links for rank in pair[:2]}
             ranks |= {rank for ring in rest.rings.values() for rank in ring}
@@ -233,7 +235,7 @@ class LogReader:
     def _or_pending(self, source: Source) -> Communicator:
         """As _current; before 2.18 a communicator is named only when its rings are there."""
         known = self._of_thread.get(source)
-        if known is None:
+        if known is None and self._has_starts:
             known = self._of_device.get(source[:2] + source[3:])
         if known is None:
             known = self._pending.get(source)
@@ -294,6 +296,7 @@ class LogReader:
         return known
 
     def _on_init_start(self, message: Message, match: re.Match[str], place: Place) -> None:
+        self._has_starts = True
         key = (message.source.host, message.source.pid, match["comm"])
         self._of_pointer.pop(key, None)  # a pointer may be of an earlier one that is gone
         self._join(message, match, place)
