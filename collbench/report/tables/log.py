@@ -15,6 +15,7 @@ from collbench.analysis.nccl_log.summary import (
     traffic,
 )
 from collbench.doctor.finding import Finding
+from collbench.machine.topology.model import spans
 from collbench.report.tables.doctor import finding_facts, mark
 from collbench.report.tables.text import table, wrapped
 from collbench.util.units import format_size
@@ -30,7 +31,7 @@ def log_lines(report: LogReport, columns: int) -> list[str]:
     lines = wrapped(_lead(report), columns)
     for title, body in (
         ("communicators", _communicators(report)),
-        ("how ranks are joined", _joined(report)),
+        ("how ranks are joined", _joined(report, columns)),
         ("rings and trees", _rings(report)),
         ("networks and plug-ins", _networks(report)),
         ("settings in the log", _settings(report)),
@@ -213,20 +214,23 @@ def _communicators(report: LogReport) -> list[str]:
     return _cut_rows(rows, heads, {0, 1, 2, 3}) if rows else []
 
 
-def _joined(report: LogReport) -> list[str]:
+def _joined(report: LogReport, columns: int) -> list[str]:
     rows = [
         (
             one.where,
             one.transport + (" with GPUDirect" if one.has_gdr else ""),
             str(one.pairs),
             _span(one.channels),
-            _numbers(one.nics),
-            " ".join(one.examples[:3]) + (" ..." if one.pairs > 3 else ""),
+            spans(one.nics),
+            " ".join(one.examples[:2]) + (" ..." if one.pairs > 2 else ""),
         )
         for one in joined(report.communicators)
     ]
     heads = ("where", "transport", "pairs", "channels", "NICs", "from->to")
-    return _cut_rows(rows, heads, {2, 3}) if rows else []
+    lines = _cut_rows(rows, heads, {2, 3})
+    if max(map(len, lines)) > columns - 2:  # examples are what one can do without
+        lines = _cut_rows([row[:-1] for row in rows], heads[:-1], {2, 3})
+    return lines if rows else []
 
 
 def _span(bounds: tuple[int, int]) -> str:
