@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from itertools import islice
 
-from collbench.analysis.nccl_log.progress import Group, behind, mismatches
+from collbench.analysis.nccl_log.progress import Behind, Group, behind, mismatches
 from collbench.doctor.finding import Finding
 
 _MOST_NAMED = 8
@@ -46,28 +46,47 @@ def _mismatched(groups: Sequence[Group]) -> Iterator[Finding]:
 
 
 def _behind(groups: Sequence[Group]) -> Iterator[Finding]:
+    """A finding for the ranks of a group that stand at the same operation."""
+    together: dict[tuple[str, int, bool], list[Behind]] = {}
     for one in behind(groups):
-        last = f", its last is {one.last}" if one.last else ""
-        where = f" ({one.place})" if one.place else ""
-        waiting = f"; {_names(one.waiting)} wait" if one.waiting else ""
-        missed = f" {one.missed}," if one.missed else ""
+        together.setdefault((one.group, one.made, one.is_blocked), []).append(one)
+    for same in list(together.values())[:_MOST_NAMED]:
+        yield _stuck(same)
+    rest = [one for same in list(together.values())[_MOST_NAMED:] for one in same]
+    if rest:
         yield Finding(
             check="rank-behind",
-            subject=f"{one.name} of {one.group}",
-            seen=f"it came to {one.made} of {one.most} operations{last}{where}; it did not come to"
-            f"{missed} operation {one.made + 1}{waiting}",
-            why="It waits in another communicator itself, so that the cause is there."
-            if one.is_blocked
-            else "It waits for nobody, so the others wait for it: it died, is slow, or took"
-            " another way"
-            " through the program.",
-            change="first look at the ranks that wait for nobody"
-            if one.is_blocked
-            else f"look at {one.name}: its last lines, its stack (py-spy dump), and dmesg of its"
-            f" host",
-            severity="remark" if one.is_blocked else "fault",
+            subject=f"{len(rest)} more ranks of {len({one.group for one in rest})} communicators",
+            seen=f"{_names([f'{one.name} of {one.group}' for one in rest])} are behind",
+            why="Most of them are a consequence of those above.",
+            change="first look at those above",
+            severity="remark",
             unmeasured=_UNMEASURED,
         )
+
+
+def _stuck(same: Sequence[Behind]) -> Finding:
+    """Ranks that came to the same operation and not to the next."""
+    one, names = same[0], _names([each.name for each in same])
+    last = f", the last is {one.last}" if one.last else ""
+    where = f" ({one.place})" if one.place else ""
+    waiting = f"; {_names(one.waiting)} wait" if one.waiting else ""
+    missed = f" {one.missed}," if one.missed else ""
+    return Finding(
+        check="rank-behind",
+        subject=f"{names} of {one.group}",
+        seen=f"came to {one.made} of {one.most} operations{last}{where}; did not come to{missed}"
+        f" operation {one.made + 1}{waiting}",
+        why="It waits in another communicator itself, so that the cause is there."
+        if one.is_blocked
+        else "It waits for nobody, so the others wait for it: it died, is slow, or took another way"
+        " through the program.",
+        change="first look at the ranks that wait for nobody"
+        if one.is_blocked
+        else f"look at {names}: the last lines, the stack (py-spy dump), and dmesg of its host",
+        severity="remark" if one.is_blocked else "fault",
+        unmeasured=_UNMEASURED,
+    )
 
 
 def _unpaired(groups: Sequence[Group]) -> Iterator[Finding]:

@@ -24,6 +24,7 @@ UNMEASURED = "a log has no times: collbench doctor measures on the machine"
 _FEW_CHANNELS = 4  # of a communicator over NVLink: H100 takes 16 to 32, A100 24
 _DEFAULT_BUFFER_BYTES = 4 << 20
 _WRONG_INTERFACES = ("lo", "docker", "virbr", "veth", "br-", "cni", "flannel", "tailscale")
+_MOST_OTHERS = 6  # findings of warnings that we do not know
 _MOST_SHOWN = 300  # characters of a warning
 _SEVERITY: dict[str, Severity] = {"error": "risk", "cost": "risk", "remark": "remark"}
 # of these a log of debugging always has some
@@ -91,6 +92,9 @@ def _errors(report: LogReport) -> Iterator[Finding]:
             known = known_error(f"{warning.where} {warning.text}")
             name = known.name if known else f"warning {warning.text}"
         groups.setdefault(name, []).append(warning)
+    others = [name for name in groups if name.startswith("warning ")]
+    for name in others[_MOST_OTHERS:]:  # the last that is shown stands for the rest
+        groups[others[_MOST_OTHERS - 1]] += groups.pop(name)
     for name, warnings in groups.items():
         first = warnings[0]
         together = Seen(

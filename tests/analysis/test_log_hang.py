@@ -57,6 +57,14 @@ def test_ranks_that_keep_up_are_not_named() -> None:
     assert hang_findings(groups_of(job(*calls).report)) == []
 
 
+def test_many_ranks_behind_are_few_findings() -> None:
+    calls = [(0, name, "AllReduce 8") for name in "0123456789abc"]
+    findings = hang_findings(groups_of(job(*calls).report))
+    assert [one.check for one in findings] == ["rank-behind"] * 9
+    assert findings[0].subject.startswith("rank 1, rank 2 of 3 ranks")
+    assert findings[-1].subject == "10 more ranks of 5 communicators"
+
+
 def test_who_waits_in_another_communicator_is_not_to_blame() -> None:
     # rank 0 waits in a for 1 and 2; rank 1 waits in b for 2, which comes to nothing
     calls = [(0, "a", "AllReduce 8"), (0, "b", "AllReduce 4"), (1, "b", "AllReduce 4")]

@@ -280,6 +280,13 @@ def test_each_communicator_of_a_thread_has_its_own_connections() -> None:
     assert {via for _, _, via in second.links} == {"direct shared memory", "P2P/IPC"}
 
 
+def test_many_unknown_warnings_are_few_findings() -> None:
+    words = [f"{one}{other} fails" for one in "abcde" for other in "vwxyz"]
+    text = "\n".join(f"n:1:1 [0] a.cc:1 NCCL WARN {word}" for word in words)
+    findings = log_findings(report_of(text))
+    assert len(findings) == 6 and "19 other texts" in findings[-1].seen
+
+
 def test_peers_that_are_off() -> None:
     line = "a:1:1 [0] NCCL INFO P2P is disabled between connected GPUs 0 and 1. You can repress it"
     assert found(report_of(line)) == {"peer-access": "risk"}
