@@ -41,8 +41,9 @@ _MOST_GPUS = 8
 
 def find(evidence: Evidence) -> Iterable[Finding]:
     ranks_of: dict[SettingProblem, list[int]] = {}
+    facts = _facts(evidence)
     for _, _, process in evidence.processes():
-        for problem in judge(_settings(process), process.nccl_version, _facts(evidence)):
+        for problem in judge(_settings(process), process.nccl_version, facts):
             ranks_of.setdefault(problem, []).append(process.rank)
     everyone = sum(len(host.processes) for host in evidence.hosts)
     for problem, ranks in ranks_of.items():
@@ -73,11 +74,12 @@ def _facts(evidence: Evidence) -> list[Fact]:
 
 def experiment(finding: Finding, evidence: Evidence) -> Experiment | str:
     names = finding.subject.partition(" (")[0].split(" and ")
+    facts = _facts(evidence)
     problem = next(
         (
             one
             for _, _, process in evidence.processes()
-            for one in judge(_settings(process), process.nccl_version, _facts(evidence))
+            for one in judge(_settings(process), process.nccl_version, facts)
             if list(one.names) == names and one.may_cost and finding.seen in one.text
         ),
         None,

@@ -37,6 +37,7 @@ from collbench.report.tables.doctor import (
     as_json,
     finding_lines,
     mark,
+    merged,
     runs_table,
     summary,
 )
@@ -131,7 +132,8 @@ def _drive(hosts: Sequence[Recording], options: Options, fail_on: str, group: Gr
     else:
         findings = [_unmeasured(one, evidence, options) for one in findings]
     findings = ranked(findings)
-    for finding in findings:
+    shown = merged(findings)
+    for finding in shown:
         say("\n".join(finding_lines(finding, columns)) + "\n", file=out)
     seconds = time.monotonic() - started
     last = summary(findings, runs, format_duration(seconds))
@@ -143,7 +145,7 @@ def _drive(hosts: Sequence[Recording], options: Options, fail_on: str, group: Gr
         from collbench.report.page.doctor import page
 
         explanations = {one.check: check(one.check).EXPLANATION for one in findings}
-        text = page(findings, runs, explanations, names, last)
+        text = page(shown, runs, explanations, names, last)
         write_document(text, options["html"], "--html")
     return int(_fails(findings, fail_on))
 

@@ -2,6 +2,7 @@
 ranks and pairs. Pure.
 """
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -117,7 +118,15 @@ class Evidence:
         """What a host is called."""
         if len(self.hosts) == 1:
             return "this host"
-        place = next(number for number, one in enumerate(self.hosts) if one is host)
-        names = [one.hostname for one in self.hosts]
-        is_clear = host.hostname and names.count(host.hostname) == 1
-        return str(host.hostname) if is_clear else f"host {place}"
+        return self._names[id(host)]
+
+    @cached_property
+    def _names(self) -> Mapping[int, str]:
+        """Of several hosts, by identity: two may be equal."""
+        counts = Counter(host.hostname for host in self.hosts)
+        return {
+            id(host): host.hostname
+            if host.hostname and counts[host.hostname] == 1
+            else f"host {place}"
+            for place, host in enumerate(self.hosts)
+        }

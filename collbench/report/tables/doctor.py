@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from collbench import __version__
 from collbench.doctor.finding import Cost, Finding
@@ -10,6 +10,7 @@ from collbench.report.tables.text import table, wrapped
 
 _JSON_VERSION = 1
 _LABEL = 8  # of the lines of a finding
+_SUBJECTS = 8  # that a finding names
 _FACTOR_FROM = 2.0  # costs from which on they are shown as factors
 
 
@@ -77,6 +78,27 @@ def finding_lines(finding: Finding, columns: int) -> list[str]:
             start = f"{'':6}{label if place == 0 else '':<{_LABEL}}"
             lines += wrapped(start + text, columns, " " * (6 + _LABEL))
     return lines
+
+
+def merged(findings: Sequence[Finding]) -> list[Finding]:
+    """The findings in their order, those as one that differ in their subjects alone, as on all
+    hosts of a cluster.
+
+    >>> one, other = (
+    ...     Finding(check="a", subject=name, seen="", why="", change="") for name in ("x", "y")
+    ... )
+    >>> [finding.subject for finding in merged([one, other])]
+    ['x, y']
+    """
+    subjects: dict[Finding, list[str]] = {}
+    for finding in findings:
+        subjects.setdefault(replace(finding, subject=""), []).append(finding.subject)
+    return [replace(one, subject=_few(names)) for one, names in subjects.items()]
+
+
+def _few(names: Sequence[str]) -> str:
+    more = f" and {len(names) - _SUBJECTS} more" if len(names) > _SUBJECTS else ""
+    return ", ".join(names[:_SUBJECTS]) + more
 
 
 def summary(findings: Sequence[Finding], runs: Sequence[CheckRun], duration: str) -> str:
