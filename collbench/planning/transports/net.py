@@ -7,6 +7,7 @@ for CPUs and one for GPUs.
 
 from collections.abc import Hashable, Sequence
 
+NEEDS_PEERS = False  # whether GPUs must reach each other's memory
 Domains = tuple[int, ...]
 
 
