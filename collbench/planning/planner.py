@@ -15,6 +15,7 @@ from itertools import count
 from typing import NamedTuple
 
 from collbench.planning import selection
+from collbench.planning.domains import cpu_domains, gpu_domains, refuse_transport
 from collbench.planning.gpu_knobs import (
     CHUNK_GRAIN_BYTES,
     MAX_THREADS,
@@ -75,13 +76,24 @@ def resolve(case: Case, limits: Limits | None = None) -> Choice:
     is_gpu, has = case.backend in GPU_BACKENDS, limits or Limits()
     hosts = has.hosts if len(has.hosts) == case.ranks else ()
     orders = tuple(order for order in has.orders if len(order) == case.ranks)
-    tuning = tuning_of(Machine("gpu" if is_gpu else "cpu", has.model, has.joined), case.ranks)
+    tuning = tuning_for(case, has)
     facts = selection.facts_of(case, hosts)
     if not is_gpu:
         return _plan_cpu(case, facts, tuning, orders, hosts)
-    facts["transport"] = selection.transport_of(case, has, facts, tuning)
-    plan_on_gpus = _plan_copies if facts["transport"] == "ce" else _plan_kernels
+    transport = case.transport
+    if transport != "ce":
+        refuse_transport(case, has)
+        if transport == "auto":
+            transport = selection.transport_of(case, has, facts, tuning)
+    facts["transport"] = transport
+    plan_on_gpus = _plan_copies if transport == "ce" else _plan_kernels
     return plan_on_gpus(case, facts, tuning, has, orders, hosts)
+
+
+def tuning_for(case: Case, limits: Limits) -> Tuning:
+    """The tuning files that decide what a case leaves open. Raises UsageError for a wrong file."""
+    kind = "gpu" if case.backend in GPU_BACKENDS else "cpu"
+    return tuning_of(Machine(kind, limits.model, limits.joined), case.ranks)
 
 
 @lru_cache(maxsize=512)
@@ -144,7 +156,7 @@ def _refuse_cpu(case: Case, hosts: tuple[int, ...]) -> net.Domains:
             f"the {case.backend} backend is one process: nothing travels by {case.transport}",
             "leave --transport out",
         )
-    domains = selection.cpu_domains(case, hosts) if has_lines else ()
+    domains = cpu_domains(case, hosts) if has_lines else ()
     if domains and case.proto not in ("auto", CPU_PROTO):
         raise ScheduleError(
             f"{case.proto} carries flags for a reader that sees memory change; a message of MPI"
@@ -268,7 +280,7 @@ def _plan_kernels(
     transport = str(facts["transport"])
     algo, proto = selection.way_of(case, facts, tuning)
     schedule = along(case.op, algo, case.ranks, case.root, orders, hosts)
-    domains = selection.gpu_domains(case, limits)
+    domains = gpu_domains(case, limits)
     _refuse_kernels(case, proto, transport, domains)
     refuse_many_ends(schedule)
     facts |= {"algo": algo, "proto": proto}

@@ -8,9 +8,10 @@ On the links of a described machine the algorithm is the one of the lowest price
 from collections import Counter
 from operator import attrgetter
 
+from collbench.planning.domains import GPU_TRANSPORTS, gpu_domains
 from collbench.planning.limits import Limits
 from collbench.planning.transports import FAMILY as TRANSPORTS
-from collbench.planning.transports import net, p2p, shm
+from collbench.planning.transports import net
 from collbench.planning.tuning import Fact, Facts, Row, Tuning
 from collbench.schedules.algorithms import FAMILY, needs_hosts
 from collbench.spec.case import Case
@@ -18,10 +19,6 @@ from collbench.spec.collectives import collective
 from collbench.spec.knobs import KNOBS
 from collbench.util.errors import ScheduleError
 
-# p2p: peer access or CUDA IPC, which rows do not tell apart; shm: host memory that both ends map;
-# net: messages of MPI
-GPU_TRANSPORTS = ("p2p", "shm", "net")
-CPU_TRANSPORTS = ("shm", "net")
 _OTHERS = [knob for knob in KNOBS if knob.name not in ("algo", "proto")]
 _other_knobs = attrgetter(*(knob.name for knob in _OTHERS))
 _OPEN = tuple(knob.default for knob in _OTHERS)
@@ -119,33 +116,9 @@ def _any_that_serves(case: Case) -> str:
     raise ScheduleError(f"no algorithm serves {case.op}", "see `collbench algos`")
 
 
-def cpu_domains(case: Case, hosts: tuple[int, ...]) -> net.Domains:
-    """The shared-memory domain of every rank on CPU cores, () for one. Raises ScheduleError for a
-    transport that the ranks do not have.
-    """
-    if case.transport not in ("auto", *CPU_TRANSPORTS):
-        raise ScheduleError(
-            f"ranks on CPUs pass data by {' or '.join(CPU_TRANSPORTS)}, not by {case.transport}",
-            "leave --transport out",
-        )
-    host_of = hosts or (0,) * case.ranks
-    if case.transport == "shm" and (why := shm.why_not(host_of)):
-        raise ScheduleError(why, "use --transport net, or auto for both")
-    return net.domains(case.transport, host_of)
-
-
-def gpu_domains(case: Case, limits: Limits) -> net.Domains:
-    """The domain of every GPU, whose members reach each other's memory or share their host's; ()
-    for one.
-    """
-    return net.domains(
-        case.transport, limits.hosts if len(limits.hosts) == case.ranks else (0,) * case.ranks
-    )
-
-
 def transport_of(case: Case, limits: Limits, facts: Facts, tuning: Tuning) -> str:
-    """Where the case's connections have their memory, inside a domain and between domains. Raises
-    ScheduleError for a transport that GPUs do not have.
+    """Where the connections of a case have their memory that leaves it open, inside a domain and
+    between domains.
 
     >>> from collbench.planning.tuning import Machine, tuning_of
     >>> case = Case(op="allreduce", backend="cuda", ranks=4, size_bytes=8)
@@ -156,23 +129,8 @@ def transport_of(case: Case, limits: Limits, facts: Facts, tuning: Tuning) -> st
     ... ]
     ['p2p', 'p2p+net']
     """
-    name = case.transport
-    if name == "ce":
-        return name
-    if name not in ("auto", *GPU_TRANSPORTS):
-        raise ScheduleError(
-            f"GPUs pass data by {', '.join(GPU_TRANSPORTS)} or ce, not by {name}",
-            "leave --transport out",
-        )
-    if name in ("p2p", "shm") and (why := p2p.why_not(limits.hosts)):
-        raise ScheduleError(why, "use --transport net, or auto")
-    if name == "p2p" and not limits.has_peers:
-        raise ScheduleError(
-            "not every GPU can reach the memory of every other",
-            "use --transport shm, or see `collbench topo --p2p`",
-        )
     domains = gpu_domains(case, limits)
-    return net.label(domains, name if name != "auto" else _inside(limits, domains, facts, tuning))
+    return net.label(domains, _inside(limits, domains, facts, tuning))
 
 
 def _inside(limits: Limits, domains: net.Domains, facts: Facts, tuning: Tuning) -> str:

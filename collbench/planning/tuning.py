@@ -58,6 +58,7 @@ _NAMES: dict[str, Callable[[], tuple[str, ...]]] = {
     "work": lambda: ("reduce", "copy"),
 }
 _WAYS = ("transport", "algo", "proto", "direct")
+_OF_MACHINES = {"kind", "models", "joined", "ranks"}
 _OF_TABLES = ("when", "by", "source", "note", "rows")
 _COMPARED = re.compile(r"([<>]) ?([0-9]{1,15})")
 _EVER = 1 << 62  # above every number that is compared
@@ -71,7 +72,9 @@ Conditions = tuple[tuple[str, Container[object]], ...]
 
 
 class Machine(NamedTuple):
-    """A machine to choose for: gpu or cpu, its model, and what joins the ranks ("": not known)."""
+    """A machine to choose for: gpu or cpu, the name of its model, and what joins the ranks; ""
+    where that is not known.
+    """
 
     kind: str
     model: str = ""
@@ -95,22 +98,33 @@ class Table(NamedTuple):
 
 
 class TuningFile(NamedTuple):
-    """A tuning file, and the machine on which it was measured."""
+    """A tuning file, and the machine on which it was measured. models: what its name contains."""
 
     name: str
     title: str
-    machine: Machine
+    kind: str
+    models: tuple[str, ...]
+    joined: str
     ranks: tuple[int, ...]
     tables: tuple[Table, ...]
 
     def fits(self, machine: Machine, ranks: int) -> bool:
         """Whether it was measured on such a machine with that number of ranks."""
-        mine = self.machine
         return (
-            (mine.kind, ranks in self.ranks) == (machine.kind, True)
-            and mine.model in machine.model
-            and machine.joined in ("", mine.joined)
+            self.kind == machine.kind
+            and ranks in self.ranks
+            and all(model in machine.model for model in self.models)
+            and machine.joined in ("", self.joined)
         )
+
+
+class Origin(NamedTuple):
+    """Where a choice comes from: the files that fit the machine, by name and title, else the one
+    that was measured on another.
+    """
+
+    is_fitting: bool
+    files: tuple[tuple[str, str], ...]
 
 
 class Tuning:
@@ -119,9 +133,11 @@ class Tuning:
     """
 
     def __init__(self, files: Sequence[TuningFile], fitting: Sequence[TuningFile]) -> None:
-        self.files, self.fitting = tuple(files), tuple(fitting)
+        self.origin = Origin(
+            bool(fitting), tuple((one.name, one.title) for one in fitting or files)
+        )
         self._tables: dict[str, list[Table]] = {}
-        for table in (table for file in self.files for table in file.tables):
+        for table in (table for file in files for table in file.tables):
             for name in dict.fromkeys(name for row in table.rows for name in row.values):
                 if rows := tuple(filter(None, (_row_of(row, name) for row in table.rows))):
                     self._tables.setdefault(name, []).append(table._replace(rows=rows))
@@ -200,16 +216,20 @@ def read(name: str) -> TuningFile:
     """A shipped file by its name, or any file by its path. Raises UsageError as tuning_of does."""
     data, place = catalog.load("tuning", name), _Place(name)
     machine, title = data.pop("machine", None), data.pop("title", None)
-    keys = {*Machine._fields, "ranks"}
-    if not isinstance(machine, dict) or set(machine) != keys or not isinstance(title, str):
-        raise place.error(f"it must have a title and [machine] with {', '.join(sorted(keys))}")
-    at = place.of("machine")
-    on = Machine(**{key: at.of(key).name(machine[key]) for key in Machine._fields})
-    if on.kind not in FALLBACK:
-        raise at.of("kind").error(f"{on.kind!r} is none of {', '.join(FALLBACK)}")
-    ranks = at.of("ranks").numbers(machine["ranks"])
+    if not isinstance(machine, dict) or set(machine) != _OF_MACHINES or not isinstance(title, str):
+        needed = ", ".join(sorted(_OF_MACHINES))
+        raise place.error(f"it must have a title, and [machine] with exactly: {needed}")
     data.pop("latency", None)  # of links, for planning/cost.py
-    return TuningFile(name, title, on, ranks, tuple(_tables(data, place, (), "size", "")))
+    at, models = place.of("machine"), machine["models"]
+    return TuningFile(
+        name,
+        title,
+        at.of("kind").name(machine["kind"], *FALLBACK),
+        tuple(map(at.of("models").name, models if isinstance(models, list) else [models])),
+        at.of("joined").name(machine["joined"]),
+        at.of("ranks").numbers(machine["ranks"]),
+        tuple(_tables(data, place, (), "size", "")),
+    )
 
 
 def _tables(
