@@ -141,7 +141,8 @@ def _inside(limits: Limits, domains: net.Domains, facts: Facts, tuning: Tuning) 
     works = (
         name
         for name in names
-        if (limits.has_peers or not TRANSPORTS.load(name).NEEDS_PEERS)
+        if name != "net"  # which joins domains
+        and (limits.has_peers or not TRANSPORTS.load(name).NEEDS_PEERS)
         and (name in GPU_TRANSPORTS or not domains)
     )
     return next(works, "shm")

@@ -7,11 +7,9 @@ conditions hold that stand in it and in its table. docs/explanation/choices.md h
 here knows a protocol, a transport or an algorithm; what a machine can run is for the planner.
 """
 
-import os
 import re
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from functools import lru_cache
-from pathlib import Path
 from typing import NamedTuple
 
 from collbench.planning.protocols import FAMILY as PROTOCOLS
@@ -20,8 +18,7 @@ from collbench.schedules.algorithms import FAMILY as ALGORITHMS
 from collbench.spec.collectives import OPS
 from collbench.spec.knobs import KNOB
 from collbench.util import catalog
-from collbench.util.errors import UsageError
-from collbench.util.units import parse_size
+from collbench.util.places import Place
 
 # What is decided after which facts are known, in this order; a value of a row that is no knob is
 # for a formula of gpu_knobs.py or planner.py.
@@ -89,12 +86,10 @@ class Row(NamedTuple):
 
 
 class Table(NamedTuple):
-    """Rows of a file, from the top. place: of the table, for messages."""
+    """Rows of a file, from the top."""
 
     conditions: Conditions
     rows: tuple[Row, ...]
-    place: str
-    source: str
 
 
 class TuningFile(NamedTuple):
@@ -197,24 +192,16 @@ def tuning_of(machine: Machine, ranks: int) -> Tuning:
     """What decides for so many ranks of a machine: the user's files that fit, then the shipped
     ones, and last the fallback. Raises UsageError that names file, table and key.
     """
-    own = (read(str(file)) for file in sorted(user_folder().glob("*.toml")))
+    own = (read(str(file)) for file in catalog.user_files("tuning"))
     shipped = (read(name) for name in catalog.names("tuning"))
     fitting = tuple(file for file in (*own, *shipped) if file.fits(machine, ranks))
     return Tuning((*fitting, read(FALLBACK[machine.kind])), fitting)
 
 
-def user_folder() -> Path:
-    """Where the user's own tuning files are."""
-    config = os.environ.get("XDG_CONFIG_HOME", "")
-    # the standard takes no relative folder
-    root = Path(config) if config.startswith("/") else Path("~/.config").expanduser()
-    return root / "collbench" / "tuning"
-
-
 @lru_cache(maxsize=64)
 def read(name: str) -> TuningFile:
     """A shipped file by its name, or any file by its path. Raises UsageError as tuning_of does."""
-    data, place = catalog.load("tuning", name), _Place(name)
+    data, place = catalog.load("tuning", name), Place(name, "tuning file")
     machine, title = data.pop("machine", None), data.pop("title", None)
     if not isinstance(machine, dict) or set(machine) != _OF_MACHINES or not isinstance(title, str):
         needed = ", ".join(sorted(_OF_MACHINES))
@@ -233,7 +220,7 @@ def read(name: str) -> TuningFile:
 
 
 def _tables(
-    section: Mapping[str, object], place: "_Place", around: Conditions, by: object, source: object
+    section: Mapping[str, object], place: Place, around: Conditions, by: object, source: object
 ) -> Iterator[Table]:
     """The tables of a section and those in it, which have its conditions, `by` and `source`."""
     conditions = (*around, *_conditions(section.get("when", {}), place.of("when")))
@@ -244,7 +231,7 @@ def _tables(
         if not isinstance(source, str) or not source:
             raise place.error("it has no source: the sweep that gave its numbers")
         rows = _rows(section["rows"], place.of("rows"), str(by), conditions)
-        yield Table(conditions, rows, place.path, source)
+        yield Table(conditions, rows)
     for key, inner in section.items():
         if key not in _OF_TABLES:
             if not isinstance(inner, dict):
@@ -252,23 +239,24 @@ def _tables(
             yield from _tables(inner, place.of(key), conditions, by, source)
 
 
-def _rows(listed: object, place: "_Place", by: str, around: Conditions) -> tuple[Row, ...]:
+def _rows(listed: object, place: Place, by: str, around: Conditions) -> tuple[Row, ...]:
     """The rows of a table, whose sizes do not fall."""
     rows: list[Row] = []
-    lasts: dict[tuple[str, ...], int] = {}  # of the rows that give the same
+    lasts: dict[str, int] = {}  # of the rows that give the same on the same conditions
     for number, row in enumerate(listed if isinstance(listed, list) else ()):
         at = place._replace(path=f"{place.path}[{number}]")
         if not isinstance(row, dict):
             raise at.error(f"{row!r} is no row")
         values = {key: _value(key, row[key], at.of(key)) for key in row if key in VALUE_STAGE}
+        others = {key: row[key] for key in row if key not in (*values, "from", "up_to")}
         first = at.of("from").size(row.get("from", 0))
         up_to = at.of("up_to").size(row.get("up_to", _EVER))
-        if not lasts.get(tuple(values), 0) <= up_to >= first:
-            raise at.error("the sizes of `up_to` must not fall from row to row")
-        lasts[tuple(values)] = up_to
+        alike = f"{list(values)} {others}"
+        if not lasts.get(alike, 0) <= up_to >= first:
+            raise at.error("`up_to` must not fall from row to row, nor be less than `from`")
+        lasts[alike] = up_to
         if "slice" in values:  # of which a chunk has as many as the case has slices
             values = {**values, "chunk": values["slice"]}
-        others = {key: row[key] for key in row if key not in (*values, "from", "up_to")}
         own = _conditions(others, at)
         if first or up_to < _EVER:
             own = (*own, (by, range(first, up_to + 1)))
@@ -283,14 +271,14 @@ def _rows(listed: object, place: "_Place", by: str, around: Conditions) -> tuple
     return tuple(rows)
 
 
-def _conditions(wanted: object, place: "_Place") -> Conditions:
+def _conditions(wanted: object, place: Place) -> Conditions:
     """The values that each fact may have: one, several, or `> 1` and `< 64` of numbers."""
     if not isinstance(wanted, dict):
         raise place.error(f"{wanted!r} is not a table")
     return tuple((name, _wanted(name, value, place.of(name))) for name, value in wanted.items())
 
 
-def _wanted(name: str, value: object, place: "_Place") -> Container[object]:
+def _wanted(name: str, value: object, place: Place) -> Container[object]:
     """The values that a fact may have."""
     if name not in FACT_STAGE:
         raise place.error(f"there is no such key or fact; facts are {', '.join(FACT_STAGE)}")
@@ -309,48 +297,11 @@ def _wanted(name: str, value: object, place: "_Place") -> Container[object]:
     return frozenset(place.numbers(value))
 
 
-def _value(name: str, value: object, place: "_Place") -> Value:
+def _value(name: str, value: object, place: Place) -> Value:
     """A value of a row."""
     if name in _NAMES:
         return place.name(value, *_NAMES[name]())
-    return place.numbers(value) if name == "cluster" else place.size(value)
-
-
-class _Place(NamedTuple):
-    """The place of a value: its file and the keys that lead to it."""
-
-    file: str
-    path: str = ""
-
-    def of(self, key: str) -> "_Place":
-        """The place of a key of the table that is here."""
-        return self._replace(path=f"{self.path}.{key}" if self.path else key)
-
-    def error(self, what: str) -> UsageError:
-        """The refusal of the value."""
-        section, _, key = self.path.rpartition(".")
-        place = f"[{section}] {key}" if section else f"[{key}]" if key else "the file"
-        return UsageError(f"tuning file {self.file}: {place}: {what}")
-
-    def name(self, value: object, *known: str) -> str:
-        """A text, one of those that are known if any are."""
-        if not isinstance(value, str) or (known and value not in known):
-            raise self.error(
-                f"{value!r} is " + (f"none of {', '.join(known)}" if known else "no text")
-            )
-        return value
-
-    def size(self, value: object) -> int:
-        """A whole number, or a size with a unit."""
-        if isinstance(value, str):
-            try:
-                return parse_size(value)
-            except UsageError as error:
-                raise self.error(error.message) from None
-        if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= _EVER:
-            raise self.error(f"{value!r} is not a whole number")
-        return value
-
-    def numbers(self, value: object) -> tuple[int, ...]:
-        """One whole number or several."""
-        return tuple(self.size(one) for one in (value if isinstance(value, list) else [value]))
+    numbers = place.numbers(value)
+    if 0 in numbers and name != "fills":
+        raise place.error("0 is too small")
+    return numbers if name == "cluster" else place.size(value)
