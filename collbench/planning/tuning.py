@@ -294,6 +294,8 @@ def _wanted(name: str, value: object, place: Place) -> Container[object]:
     if isinstance(value, str) and (compared := _COMPARED.fullmatch(value)):
         number = int(compared[2])
         return range(number + 1, _EVER) if compared[1] == ">" else range(number)
+    if isinstance(value, str):
+        raise place.error(f"{value!r} is no number, nor > or < with one")
     return frozenset(place.numbers(value))
 
 
