@@ -21,7 +21,7 @@ from collbench.planning.limits import Limits
 from collbench.planning.plan import Plan, along, registered
 from collbench.planning.planner import resolve
 from collbench.planning.protocols import FAMILY as PROTOCOLS
-from collbench.planning.selection import algorithms_of
+from collbench.schedules.algorithms import algorithms_of
 from collbench.schedules.passes import pair_traffic
 from collbench.spec.case import Case
 from collbench.spec.collectives import OpName, collective

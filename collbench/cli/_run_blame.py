@@ -11,8 +11,8 @@ from collbench.cli._files import write_document
 from collbench.cli._screen import say
 from collbench.launch.group import Group
 from collbench.planning.plan import Plan
-from collbench.planning.selection import algorithms_of
 from collbench.report.tables.blame import Confirmation, as_json, lines, verdict
+from collbench.schedules.algorithms import algorithms_of
 from collbench.spec.case import Case
 from collbench.spec.collectives import OpName
 from collbench.spec.options import Settings

@@ -10,6 +10,7 @@ from typing import NamedTuple
 from collbench.planning.limits import Limits, peers_of
 from collbench.planning.plan import proved
 from collbench.planning.protocols import FAMILY as PROTOCOLS
+from collbench.planning.transports import FAMILY as TRANSPORTS
 from collbench.planning.tuning import Fact, Facts, Tuning, Values, number
 from collbench.schedules.ir import MAX_KEPT, Schedule
 from collbench.schedules.passes import direct_count, widest_message
@@ -98,7 +99,7 @@ def launch_knobs(
 
     facts: of the case, with transport, protocol and direct. Raises ScheduleError.
     """
-    shape, proto = shape_of(schedule, case.in_place), str(facts["proto"])
+    shape = shape_of(schedule, case.in_place)
     # bytes of a chunk over all channels
     parts = schedule.chunks["in"] if collective(case.op).is_interleaved else 1
     share = -(-case.problem().block_bytes // parts)
@@ -111,8 +112,8 @@ def launch_knobs(
     }
     slots = case.slots or tuning.number("slots", facts)
     slices = case.slices or tuning.number("slices", facts)
-    if proto != "simple" and slices > 1:
-        raise ScheduleError(f"{proto} sends a message as one slice", "leave --slices out")
+    if slices > 1 and not PROTOCOLS.load(str(facts["proto"])).HAS_SLICES:
+        raise ScheduleError(f"{facts['proto']} sends a message as one slice", "leave --slices out")
     channels = case.channels or min(
         max(1, limits.ctas // shape.tracks),
         tuning.number("channels", facts),
@@ -183,8 +184,7 @@ def _roomy_chunk(
     """Bytes of a chunk for which there is memory; memory_bytes: of a channel."""
     protocol = PROTOCOLS.load(str(facts["proto"]))
     wire = int(protocol.wire_bytes(_WHOLE_BYTES)) // _WHOLE_BYTES
-    # messages of MPI have FIFOs at both ends
-    ends = 2 if "net" in str(facts["transport"]) else 1
+    ends = max(TRANSPORTS.load(part).FIFOS for part in str(facts["transport"]).split("+"))
     fifos = shape.peers if shape.widest else 0
     shares = fifos * slots * shape.widest * wire * ends + shape.scratch * slices
     roomy = memory_bytes // shares * slices if shares else ANY_BYTES

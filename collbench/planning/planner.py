@@ -96,6 +96,21 @@ def tuning_for(case: Case, limits: Limits) -> Tuning:
     return tuning_of(Machine(kind, limits.model, limits.joined), case.ranks)
 
 
+def problem_of(case: Case, algo: str = "auto") -> Case:
+    """A case of the same problem that leaves every knob open, but for the algorithm."""
+    return Case(
+        op=case.op,
+        backend=case.backend,
+        algo=algo,
+        dtype=case.dtype,
+        redop=case.redop,
+        root=case.root,
+        placement=case.placement,
+        ranks=case.ranks,
+        size_bytes=case.size_bytes,
+    )
+
+
 @lru_cache(maxsize=512)
 def _choice_of(problem: Case, limits: Limits | None) -> Case | None:
     try:
@@ -111,7 +126,7 @@ def chosen(case: Case, limits: Limits | None = None, algo: str = "auto") -> Case
     >>> chosen(Case(op="allreduce", backend="cpu", algo="ring", ranks=4, size_bytes=1024)).algo
     'oneshot'
     """
-    return _choice_of(selection.problem_of(case, algo), limits)
+    return _choice_of(problem_of(case, algo), limits)
 
 
 # ------------------------------------------------------------------------------------- CPU ranks

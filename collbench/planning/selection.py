@@ -8,12 +8,12 @@ On the links of a described machine the algorithm is the one of the lowest price
 from collections import Counter
 from operator import attrgetter
 
-from collbench.planning.domains import GPU_TRANSPORTS, gpu_domains
+from collbench.planning.domains import gpu_domains
 from collbench.planning.limits import Limits
 from collbench.planning.transports import FAMILY as TRANSPORTS
 from collbench.planning.transports import net
 from collbench.planning.tuning import Fact, Facts, Row, Tuning
-from collbench.schedules.algorithms import FAMILY, needs_hosts
+from collbench.schedules.algorithms import FAMILY, algorithms_of
 from collbench.spec.case import Case
 from collbench.spec.collectives import collective
 from collbench.spec.knobs import KNOBS
@@ -22,32 +22,6 @@ from collbench.util.errors import ScheduleError
 _OTHERS = [knob for knob in KNOBS if knob.name not in ("algo", "proto")]
 _other_knobs = attrgetter(*(knob.name for knob in _OTHERS))
 _OPEN = tuple(knob.default for knob in _OTHERS)
-
-
-def algorithms_of(op: str, *, has_hosts: bool = True) -> tuple[str, ...]:
-    """The registered algorithms that serve a collective; without several hosts, those that need
-    none.
-    """
-    return tuple(
-        name
-        for name in FAMILY
-        if op in FAMILY.load(name).SERVES and (has_hosts or not needs_hosts(name))
-    )
-
-
-def problem_of(case: Case, algo: str = "auto") -> Case:
-    """A case of the same problem that leaves every knob open, but for the algorithm."""
-    return Case(
-        op=case.op,
-        backend=case.backend,
-        algo=algo,
-        dtype=case.dtype,
-        redop=case.redop,
-        root=case.root,
-        placement=case.placement,
-        ranks=case.ranks,
-        size_bytes=case.size_bytes,
-    )
 
 
 def facts_of(case: Case, hosts: tuple[int, ...]) -> dict[str, Fact]:
@@ -138,11 +112,12 @@ def _inside(limits: Limits, domains: net.Domains, facts: Facts, tuning: Tuning) 
     names = (
         str(row.values["transport"]) for rows in tuning.tables("transport", facts) for row in rows
     )
-    works = (
-        name
-        for name in names
-        if name != "net"  # which joins domains
-        and (limits.has_peers or not TRANSPORTS.load(name).NEEDS_PEERS)
-        and (name in GPU_TRANSPORTS or not domains)
-    )
-    return next(works, "shm")
+    for name in names:
+        transport = TRANSPORTS.load(name)
+        if (
+            transport.IN_DOMAIN
+            and (transport.BESIDE_NET or not domains)
+            and (limits.has_peers or not transport.NEEDS_PEERS)
+        ):
+            return name
+    raise ScheduleError("no tuning file names a transport that works here")

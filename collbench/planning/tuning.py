@@ -225,13 +225,12 @@ def _tables(
     """The tables of a section and those in it, which have its conditions, `by` and `source`."""
     conditions = (*around, *_conditions(section.get("when", {}), place.of("when")))
     by, source = section.get("by", by), section.get("source", source)
-    if by not in FACT_STAGE or by in _TRUTHS or by in _NAMES:
+    if not isinstance(by, str) or by not in FACT_STAGE or by in {*_TRUTHS, *_NAMES}:
         raise place.of("by").error(f"{by!r} is no fact that is a number")
     if "rows" in section:
         if not isinstance(source, str) or not source:
             raise place.error("it has no source: the sweep that gave its numbers")
-        rows = _rows(section["rows"], place.of("rows"), str(by), conditions)
-        yield Table(conditions, rows)
+        yield Table(conditions, _rows(section["rows"], place.of("rows"), by, conditions))
     for key, inner in section.items():
         if key not in _OF_TABLES:
             if not isinstance(inner, dict):

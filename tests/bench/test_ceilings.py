@@ -13,8 +13,8 @@ from collbench.machine.topology.rates import nvlink_link, pcie, pcie_link
 from collbench.planning.limits import Limits
 from collbench.planning.plan import registered
 from collbench.planning.planner import resolve
-from collbench.planning.selection import algorithms_of
 from collbench.report.tables.sweep import ceiling_lines
+from collbench.schedules.algorithms import algorithms_of
 from collbench.schedules.passes import pair_traffic, traffic
 from collbench.spec.case import Case
 from collbench.spec.collectives import OpName, collective

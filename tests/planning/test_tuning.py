@@ -2,6 +2,7 @@
 machine they decide, what they choose, and what is chosen for a collective that has no row.
 """
 
+import ast
 import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import astuple, replace
@@ -13,16 +14,19 @@ from collbench.bench.runner import plan_points
 from collbench.launch.local import LocalGroup
 from collbench.planning.limits import Limits
 from collbench.planning.planner import resolve, tuning_for
-from collbench.planning.selection import algorithms_of
+from collbench.planning.protocols import FAMILY as PROTOCOLS
+from collbench.planning.transports import FAMILY as TRANSPORTS
 from collbench.planning.tuning import Machine, read, tuning_of
-from collbench.schedules.algorithms import FAMILY
+from collbench.schedules.algorithms import FAMILY as ALGORITHMS
+from collbench.schedules.algorithms import algorithms_of
 from collbench.spec import collectives
 from collbench.spec.case import Case
 from collbench.spec.collectives import OPS, OpName, collective
 from collbench.util import catalog
 from collbench.util.errors import ScheduleError, UsageError
 
-PROFILES = Path(__file__).parents[2] / "profiles/tuning"
+ROOT = Path(__file__).parents[2]
+PACKAGE, PROFILES = ROOT / "collbench", ROOT / "profiles/tuning"
 TENTH: OpName = "tenth"  # type: ignore[assignment]
 HEAD = """
 title = "mine"
@@ -47,6 +51,13 @@ def test_a_file_is_read_once() -> None:
     assert catalog.names("tuning") == ("cpu", "h200")
     assert read("h200") is read("h200")
     assert tuning_of(Machine("gpu"), 4) is tuning_of(Machine("gpu"), 4)
+
+
+@pytest.mark.parametrize("module", ["tuning", "selection", "gpu_knobs"])
+def test_no_line_of_the_choice_knows_a_protocol_a_transport_or_an_algorithm(module: str) -> None:
+    code = ast.parse((PACKAGE / f"planning/{module}.py").read_text())
+    texts = {node.value for node in ast.walk(code) if isinstance(node, ast.Constant)}
+    assert not texts & {*PROTOCOLS, *TRANSPORTS, *ALGORITHMS} - {"direct"}  # a knob, too
 
 
 @pytest.mark.parametrize("name", catalog.names("tuning"))
@@ -272,7 +283,7 @@ def add_collective(monkeypatch: pytest.MonkeyPatch) -> Callable[[OpName, str], N
         monkeypatch.setattr(collectives, "OPS", (*OPS, TENTH))
         monkeypatch.setitem(collectives._BY_NAME, TENTH, replace(collective(like), name=TENTH))
         if algo:
-            serves = FAMILY.load(algo).SERVES
+            serves = ALGORITHMS.load(algo).SERVES
             monkeypatch.setitem(serves, TENTH, serves[like])
 
     return add

@@ -19,7 +19,7 @@ from collbench.launch.local import LocalGroup
 from collbench.planning.limits import MAX_ENDS, Limits, memory_bytes
 from collbench.planning.plan import Plan
 from collbench.planning.planner import resolve
-from collbench.planning.selection import algorithms_of
+from collbench.schedules.algorithms import algorithms_of
 from collbench.spec.case import Case
 from collbench.spec.collectives import OPS, OpName
 from collbench.spec.options import DEFAULT_MEMORY

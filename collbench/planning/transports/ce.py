@@ -6,7 +6,7 @@ from collections.abc import Hashable, Sequence
 
 from collbench.planning.transports import p2p
 
-NEEDS_PEERS = True  # whether GPUs must reach each other's memory
+NEEDS_PEERS, IN_DOMAIN, BESIDE_NET, FIFOS = True, True, False, 1
 
 
 def why_not(hosts: Sequence[Hashable]) -> str:

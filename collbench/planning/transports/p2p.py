@@ -4,7 +4,7 @@ CUDA IPC between processes of a host.
 
 from collections.abc import Hashable, Sequence
 
-NEEDS_PEERS = True  # whether GPUs must reach each other's memory
+NEEDS_PEERS, IN_DOMAIN, BESIDE_NET, FIFOS = True, True, True, 1
 
 
 def why_not(hosts: Sequence[Hashable]) -> str:

@@ -4,7 +4,7 @@ and read the buffers that are pulled zero-copy.
 
 from collections.abc import Hashable, Sequence
 
-NEEDS_PEERS = False  # whether GPUs must reach each other's memory
+NEEDS_PEERS, IN_DOMAIN, BESIDE_NET, FIFOS = False, True, True, 1
 
 
 def why_not(hosts: Sequence[Hashable]) -> str:
