@@ -12,7 +12,7 @@ from collbench.planning.domains import gpu_domains
 from collbench.planning.limits import Limits
 from collbench.planning.transports import FAMILY as TRANSPORTS
 from collbench.planning.transports import net
-from collbench.planning.tuning import Fact, Facts, Row, Tuning
+from collbench.planning.tuning import Fact, Facts, Tuning, Values
 from collbench.schedules.algorithms import FAMILY, algorithms_of
 from collbench.spec.case import Case
 from collbench.spec.collectives import collective
@@ -60,39 +60,33 @@ def way_of(case: Case, facts: Facts, tuning: Tuning) -> tuple[str, str]:
     if proto == "auto":
         proto = tuning.text("proto", facts, "auto")
     if algo == "auto":
-        row = _row_of_way(case, facts, tuning, proto)
-        algo = str(row.values["algo"]) if row else _any_that_serves(case)
-        if row and proto == "auto":
-            proto = str(row.values.get("proto", proto))
+        way = _way_of_tables(case, facts, tuning, proto)
+        algo = str(way["algo"])
+        proto = str(way.get("proto", proto)) if proto == "auto" else proto
     if proto == "auto":
         proto = tuning.text("proto", {**facts, "algo_given": True})
     return algo, proto
 
 
-def _row_of_way(case: Case, facts: Facts, tuning: Tuning, proto: str) -> Row | None:
+def _way_of_tables(case: Case, facts: Facts, tuning: Tuning, proto: str) -> Values:
     """The first row with an algorithm that serves the collective, if there is one in its table with
-    the protocol that is wanted.
+    the protocol that is wanted; else any algorithm that does.
     """
     for table in tuning.tables("algo", facts):
         rows = [row for row in table if case.op in FAMILY.load(str(row.values["algo"])).SERVES]
         for row in rows:
             if proto in ("auto", row.values.get("proto", proto)):
-                return row
+                return row.values
         if rows:
-            return rows[0]
-    return None
-
-
-def _any_that_serves(case: Case) -> str:
-    """An algorithm for a collective that no table knows."""
+            return rows[0].values
     if served := algorithms_of(case.op, has_hosts=False):
-        return served[0]
+        return {"algo": served[0]}
     raise ScheduleError(f"no algorithm serves {case.op}", "see `collbench algos`")
 
 
 def transport_of(case: Case, limits: Limits, facts: Facts, tuning: Tuning) -> str:
-    """Where the connections of a case have their memory that leaves it open, inside a domain and
-    between domains.
+    """Where the connections of a case have their memory that leaves it open: the first transport of
+    the tuning files that works inside a domain, and messages between domains.
 
     >>> from collbench.planning.tuning import Machine, tuning_of
     >>> case = Case(op="allreduce", backend="cuda", ranks=4, size_bytes=8)
@@ -104,20 +98,10 @@ def transport_of(case: Case, limits: Limits, facts: Facts, tuning: Tuning) -> st
     ['p2p', 'p2p+net']
     """
     domains = gpu_domains(case, limits)
-    return net.label(domains, _inside(limits, domains, facts, tuning))
-
-
-def _inside(limits: Limits, domains: net.Domains, facts: Facts, tuning: Tuning) -> str:
-    """The transport inside a domain: the first one of the tuning files that works there."""
-    names = (
-        str(row.values["transport"]) for rows in tuning.tables("transport", facts) for row in rows
-    )
-    for name in names:
+    for row in (row for rows in tuning.tables("transport", facts) for row in rows):
+        name = str(row.values["transport"])
         transport = TRANSPORTS.load(name)
-        if (
-            transport.IN_DOMAIN
-            and (transport.BESIDE_NET or not domains)
-            and (limits.has_peers or not transport.NEEDS_PEERS)
-        ):
-            return name
+        has_peers = limits.has_peers or not transport.NEEDS_PEERS
+        if transport.IN_DOMAIN and has_peers and (transport.BESIDE_NET or not domains):
+            return net.label(domains, name)
     raise ScheduleError("no tuning file names a transport that works here")
