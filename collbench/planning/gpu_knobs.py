@@ -168,7 +168,7 @@ def _largest_chunk(facts: Facts, tuning: Tuning, own: int, slices: int) -> int:
     """Bytes of a chunk that are better not exceeded; own: of a chunk on one channel."""
     row, fill = tuning.row("chunk", facts), tuning.row("fills", facts)
     if "slice" not in row:
-        return number(row, "chunk") // slices * slices
+        return max(1, number(row, "chunk") // slices) * slices
     size, share, hops = number(row, "slice"), number(facts, "share"), number(facts, "hops")
     if fills := number(fill, "fills", 0):
         # the first slice is waited for at every hop

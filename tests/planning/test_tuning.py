@@ -3,6 +3,7 @@ machine they decide, what they choose, and what is chosen for a collective that 
 """
 
 import ast
+import re
 import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import astuple, replace
@@ -16,7 +17,7 @@ from collbench.planning.limits import Limits
 from collbench.planning.planner import resolve, tuning_for
 from collbench.planning.protocols import FAMILY as PROTOCOLS
 from collbench.planning.transports import FAMILY as TRANSPORTS
-from collbench.planning.tuning import Machine, read, tuning_of
+from collbench.planning.tuning import STAGES, Machine, read, tuning_of
 from collbench.schedules.algorithms import FAMILY as ALGORITHMS
 from collbench.schedules.algorithms import algorithms_of
 from collbench.spec import collectives
@@ -24,6 +25,7 @@ from collbench.spec.case import Case
 from collbench.spec.collectives import OPS, OpName, collective
 from collbench.util import catalog
 from collbench.util.errors import ScheduleError, UsageError
+from docs.blocks import blocks
 
 ROOT = Path(__file__).parents[2]
 PACKAGE, PROFILES = ROOT / "collbench", ROOT / "profiles/tuning"
@@ -58,6 +60,16 @@ def test_no_line_of_the_choice_knows_a_protocol_a_transport_or_an_algorithm(modu
     code = ast.parse((PACKAGE / f"planning/{module}.py").read_text())
     texts = {node.value for node in ast.walk(code) if isinstance(node, ast.Constant)}
     assert not texts & {*PROTOCOLS, *TRANSPORTS, *ALGORITHMS} - {"direct"}  # a knob, too
+
+
+def test_the_page_has_every_fact_and_value_and_an_example_that_is_read(tmp_path: Path) -> None:
+    text = (ROOT / "docs/explanation/choices.md").read_text()
+    lines = re.findall(r"^\| (`.*`) \| (`.*`) \|$", text, re.MULTILINE)
+    told = [tuple(cell.replace("`", "").replace(",", "") for cell in line) for line in lines]
+    assert tuple(told) == STAGES
+    (example,) = (block.body for block in blocks(text) if block.language == "toml")
+    (tmp_path / "example.toml").write_text(example)
+    assert len(read(str(tmp_path / "example.toml")).tables) == 2
 
 
 @pytest.mark.parametrize("name", catalog.names("tuning"))
