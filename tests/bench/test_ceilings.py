@@ -76,6 +76,17 @@ def test_a_ring_fills_every_link_of_a_switch(op: str, algo: str, n: int) -> None
     assert limit.endswith("PCIe 3.0 x16")
 
 
+def test_what_joins_the_gpus_is_named_as_in_tuning_files() -> None:
+    named = {
+        name: Ceilings(topology, [gpu.id for gpu in topology.gpus]).joined(4)
+        for name in ("hgx-h200", "dgx-1", "pcie-4")
+        for topology in (machine_topology(name),)
+    }
+    assert named == {"hgx-h200": "NVLink", "dgx-1": "NVLink", "pcie-4": "PCIe"}
+    two = machine_topology("gb200-nvl72")
+    assert Ceilings(two, [gpu.id for gpu in two.gpus]).joined(72) == "NVLink"
+
+
 def test_a_star_fills_the_root_alone() -> None:
     """The root takes in n-1 vectors and gives out as many."""
     assert busbw(on_a_switch(4), "allreduce", "star", 4)[0] == pytest.approx(GEN3 / 3 * 1.5)
