@@ -248,8 +248,8 @@ def _codes() -> list[tuple[str, str, str]]:
         (
             str(CollbenchError.exit_code),
             "",
-            "Wrong data (`sweep`); a regression, nothing to compare, or a gate on noise "
-            "(`compare`).",
+            "Wrong data (`sweep`); something slow (`hunt`); a regression, nothing to compare, or a "
+            "gate on noise (`compare`).",
         ),
     ]
     rows += sorted(

@@ -122,7 +122,7 @@ def modules_after(*args: str) -> tuple[str, set[str]]:
     return said, set(modules.split())
 
 
-COMMANDS = ("sweep", "topo", "algos", "check", "overlap", "compare")
+COMMANDS = ("sweep", "topo", "algos", "check", "hunt", "overlap", "compare")
 
 
 @pytest.mark.parametrize(

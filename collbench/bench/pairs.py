@@ -12,20 +12,26 @@ from dataclasses import dataclass, replace
 from itertools import combinations
 from statistics import median
 
+from collbench.bench.pairwise import Pairs
 from collbench.bench.runner import Measurement, plan_points
 from collbench.device.copies import copy_rate
 from collbench.launch.group import Group
 from collbench.machine.topology.model import Link, Topology
 from collbench.machine.topology.paths import GPU_CLASSES, path, path_to_cpu
+from collbench.results.pairwise import PairSample
 from collbench.results.record import Record
 from collbench.spec.case import Case
 from collbench.spec.knobs import DirectMode
 from collbench.spec.options import Settings
 from collbench.util.errors import UnavailableError
+from collbench.util.units import to_us
 
 SIZE_BYTES = 256 << 20  # of a GPU's transfer
 CPU_SIZE_BYTES = 16 << 20
 WAYS = ("stores", "loads", "copies", "host")
+MESSAGES = "messages"  # under a launcher
+_SMALL_BYTES = 8
+_REPEATS = 3  # of messages
 _BEHIND = 0.9  # of the median of pairs of the same class; pairs below it are named
 # Of the line rate of an NVLink: the share that copy engines reach with packets of 256 bytes.
 _COPY_PACKETS = 0.87
@@ -35,8 +41,9 @@ _COPY_PACKETS = 0.87
 class RankPair:
     """A measurement from rank a to rank b, or of both directions at once.
 
-    way: one of WAYS, or latency. value: GB/s per direction, or us; None if it was refused, or came
-    out wrong, for the reason. record: the row of the launches; None of plain copies.
+    way: one of WAYS, messages or latency. value: GB/s per direction, or us; None if it was refused,
+    or came out wrong, for the reason. record: the row of the launches; None of plain copies and of
+    messages.
     """
 
     a: int
@@ -108,6 +115,35 @@ def _by_schedules(
             yield replace(measured, value=value, reason=record.reason, record=record)
     finally:
         measurement.close()
+
+
+def by_messages(pairs: Pairs) -> Iterator[RankPair]:
+    """Every pair of a launcher's ranks, each alone: messages of one direction, of the other, of
+    both at once, then the time of 8 bytes both ways. Each is the median of some repeats.
+    """
+    large = pairs.settings
+    both = replace(large, is_both=True)
+    for pair in combinations(range(pairs.world.n), 2):
+        for settings in (large, both, replace(both, size_bytes=_SMALL_BYTES)):
+            pairs.settings = settings
+            repeats = [list(pairs.measure([pair], "alone")) for _ in range(_REPEATS)]
+            yield from (_median(same) for same in zip(*repeats, strict=True))
+
+
+def _median(samples: Sequence[PairSample]) -> RankPair:
+    """Repeats of a direction as one measurement; the first that came out wrong, if one did."""
+    one = next((one for one in samples if one.gbs is None), samples[0])
+    rate = median(one.gbs or 0.0 for one in samples) if one.gbs is not None else None
+    is_small = one.size_bytes == _SMALL_BYTES
+    time_us = to_us(one.size_bytes / (rate * 1e9)) if rate is not None else None
+    return RankPair(
+        a=one.a,
+        b=one.b,
+        way="latency" if is_small else MESSAGES,
+        is_both=one.is_both,
+        value=time_us if is_small else rate,
+        reason=one.reason,
+    )
 
 
 def _key(of: Case | Record) -> tuple[str, str, int, int]:

@@ -3,7 +3,7 @@
 The name of a file, with hyphens, is the check's identifier on the command line.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import cast
 
 from collbench.doctor.check import Check
@@ -12,6 +12,7 @@ from collbench.doctor.finding import Finding
 from collbench.util.errors import unknown
 from collbench.util.registry import Family
 
+_OF_VARIABLES = "settings"
 FAMILY = Family(__name__, list(__path__), "check")
 
 
@@ -32,8 +33,19 @@ def why_not_run(identifier: str, evidence: Evidence) -> str:
     return next(filter(None, map(evidence.why_not, check(identifier).NEEDS)), "")
 
 
-def find(evidence: Evidence, only: Sequence[str] = ()) -> Iterable[Finding]:
-    """The findings of all checks that can see anything, or of some of them."""
-    for identifier in only or identifiers():
-        if not why_not_run(identifier, evidence):
-            yield from check(identifier).find(evidence)
+def find(evidence: Evidence, only: Sequence[str] = ()) -> list[Finding]:
+    """The findings of all checks that can see anything, or of some of them. What the check of a
+    thing says about a variable is not said again by the check of all variables.
+    """
+    findings = [
+        finding
+        for identifier in only or identifiers()
+        if not why_not_run(identifier, evidence)
+        for finding in check(identifier).find(evidence)
+    ]
+    said = [one.seen for one in findings if one.check != _OF_VARIABLES]
+    return [
+        one
+        for one in findings
+        if one.check != _OF_VARIABLES or not any(text.startswith(one.seen) for text in said)
+    ]

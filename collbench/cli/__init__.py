@@ -43,6 +43,10 @@ _COMMANDS = {
         "collbench.cli.doctor",
         "Find what slows communication down here, prove it, and say what to change.",
     ),
+    "hunt": (
+        "collbench.cli.hunt",
+        "Find which rank, host, rail or path is slow, from the rates of pairs.",
+    ),
     "overlap": (
         "collbench.cli.overlap",
         "Measure how much communication slows concurrent computation down, on GPUs.",
@@ -58,7 +62,7 @@ _COMMANDS = {
     ),
 }
 # Under a launcher every rank runs these; of all else, help included, only rank 0 does.
-_RUN_BY_ALL_RANKS = {"sweep", "topo", "overlap", "check", "doctor"}
+_RUN_BY_ALL_RANKS = {"sweep", "topo", "overlap", "check", "doctor", "hunt"}
 DEBUG_VARIABLE = "COLLBENCH_DEBUG"  # set to anything: errors show their traceback too
 _LEAST_MEMORY_BYTES = 256 << 20
 _HANGUP_S = 0.3

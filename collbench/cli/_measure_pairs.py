@@ -1,22 +1,32 @@
 """Carry out `topo --measure`: every pair of GPUs, or two ranks on CPUs, and the rates that their
-links should reach.
+links should reach; under a launcher every pair of its ranks.
 """
 
 import time
 from collections.abc import Sequence
 from datetime import UTC, datetime
 
-from collbench.bench.pairs import WAYS, RankPair, behind, expected_gbs, measure, with_rates
+from collbench.bench.pairs import (
+    WAYS,
+    RankPair,
+    behind,
+    by_messages,
+    expected_gbs,
+    measure,
+    with_rates,
+)
+from collbench.bench.pairwise import SIZES, Pairs, PairSettings
 from collbench.cli._options import remark
 from collbench.cli._screen import say
 from collbench.device.card import device_count
-from collbench.launch.launcher import launcher
+from collbench.launch.group import Group
 from collbench.launch.local import LocalGroup
+from collbench.launch.watchdog import LOST_S
 from collbench.machine.host import has_nvidia_gpus
 from collbench.machine.topology.model import Topology
 from collbench.report.tables.pairs import lines
 from collbench.spec.options import Settings
-from collbench.util.errors import UnavailableError, UsageError
+from collbench.util.errors import UnavailableError
 
 
 def measure_pairs(topology: Topology) -> Topology:
@@ -25,10 +35,6 @@ def measure_pairs(topology: Topology) -> Topology:
 
     However it ends, what was measured until then is shown.
     """
-    if launcher() is not None:
-        raise UsageError(
-            "--measure drives all GPUs of one host from one process", "start it without a launcher"
-        )
     gpus = topology.gpus
     count = device_count() if has_nvidia_gpus() else 0
     backend, ranks = ("cuda", tuple(gpu.index for gpu in gpus)) if count else ("cpu", (0, 1))
@@ -58,6 +64,27 @@ def measure_pairs(topology: Topology) -> Topology:
         else ""
     )
     return with_rates(topology, ids, pairs, source) if ids else topology
+
+
+def measure_pairs_of(topology: Topology, group: Group) -> None:
+    """Measure every pair of a launcher's ranks, one at a time, and show them. However it ends, what
+    was measured until then is shown.
+    """
+    gpus = device_count() if has_nvidia_gpus() else 0
+    backend = "cuda" if gpus >= group.hosts.count(group.hosts[0]) else "cpu"
+    names = [f"rank{rank}" for rank in range(group.ranks)]
+    start, found = time.monotonic(), list[RankPair]()
+    settings = PairSettings(size_bytes=SIZES[backend], timeout_s=LOST_S)
+    try:
+        with Pairs(group, 0, backend, settings) as pairs:
+            found.extend(by_messages(pairs))
+    finally:
+        if found:
+            _show(topology, [], names, found)
+            remark(
+                f"{len(found)} measurements in {time.monotonic() - start:.0f} s, every result"
+                " compared"
+            )
 
 
 def _show(

@@ -1,107 +1,166 @@
-"""Carry out `hunt --blame`: trace launches, follow them to their root, and run again without it."""
+"""Carry out `hunt --blame`: trace a collective, say what its time was spent on, and confirm it by a
+second run without the cause.
+"""
 
 import sys
 from collections.abc import Sequence
-from dataclasses import replace
+from contextlib import closing
+from statistics import median
 
-from collbench.analysis.blame import Blame, Cause, blame
-from collbench.backends.cpu.backend import BACKEND, CpuSession
-from collbench.bench.runner import plan_points, session_options
-from collbench.cli._files import write_document
+from collbench.analysis.hunt.blame import Blame, blame, is_saved
+from collbench.backends.cpu.trace import TracedSession
+from collbench.bench.runner import plan_points
+from collbench.cli._files import check_writable, write_document
+from collbench.cli._options import remark, width
+from collbench.cli._rank0 import drive_on_rank0, group_here
+from collbench.cli._rules import Options
 from collbench.cli._screen import say
 from collbench.launch.group import Group
+from collbench.launch.launcher import launcher
+from collbench.machine.host import usable_cores
+from collbench.planning.lowering import actors
 from collbench.planning.plan import Plan
-from collbench.report.tables.blame import Confirmation, as_json, lines, verdict
-from collbench.schedules.algorithms import algorithms_of
+from collbench.report.tables.blame import as_json, lines
 from collbench.spec.case import Case
-from collbench.spec.collectives import OpName
-from collbench.spec.options import Settings
-from collbench.util.errors import UnavailableError
-from collbench.util.units import format_size
+from collbench.util.errors import CollbenchError, UnavailableError
 
-_LAUNCHES = 30
-_RING = "ring"  # whose order decides which links there are
+_SIZE_BYTES = 1 << 20
+_LEAST_CORES, _MOST_CORES = 3, 8
+_LAUNCHES, _WARM_UP = 10, 2
 
 
-def run_blame(group: Group, ranks: int, op: OpName, size_bytes: int, json: str | None) -> int:
-    """Trace, show and write; returns the exit code: 1 if something stands out and a second run
-    confirms it.
-    """
-    out = sys.stderr if json == "-" else sys.stdout
-    algo = _RING if _RING in algorithms_of(op, has_hosts=False) else "auto"
-    case = Case(op=op, backend="cpu", ranks=ranks, size_bytes=size_bytes, algo=algo)
-    # whose flags are apart from the data
-    case = replace(case, proto="simple").rounded()
-    plan = _plan(group, case)
-    say(
-        f"# {op} of {format_size(size_bytes)} by {algo}, {ranks} ranks on CPUs, {_LAUNCHES} traced"
-        " launches",
-        file=out,
-    )
-    found = _traced(group, plan, [0.0] * ranks)
-    second = _again(group, case, plan, found) if found.root else None
-    say("\n".join(lines(found, ranks)), file=out)
-    say(f"\n{verdict(found, second)}", file=out)
-    if json is not None:
-        write_document(as_json(found, second), json, "--json")
-    return int(second is not None and second.is_met(found))
+class _Experiment:
+    """Ranks that run a case, and for a ring the orders without one of its links, by that link."""
+
+    def __init__(self, group: Group, case: Case, timeout_s: float) -> None:
+        self.timeout_s = timeout_s
+        self.plan = _plan(group, case)
+        n = self.plan.n
+        links = [(rank, (rank + 1) % n) for rank in range(n)] if case.algo == "ring" else []
+        self.without = {
+            link: _plan(group, case, order) for link in links if (order := _order_without(n, link))
+        }
+        self._session = TracedSession(group, [self.plan, *self.without.values()], hot=True)
+
+    def blame(self, plan: Plan, delays_s: Sequence[float] = ()) -> Blame:
+        """What the launches of a plan show, the first of which warm up."""
+        launches, wrong = self._session.trace(
+            plan, delays_s or [0.0] * plan.n, _WARM_UP + _LAUNCHES, self.timeout_s
+        )
+        if wrong:
+            raise CollbenchError(f"{wrong} elements of the result are wrong", "run a sweep")
+        return blame(plan, [actors(plan, rank) for rank in range(plan.n)], launches[_WARM_UP:])
+
+    def close(self) -> None:
+        """End the ranks."""
+        self._session.close()
 
 
 def _plan(group: Group, case: Case, order: tuple[int, ...] = ()) -> Plan:
-    """The plan of a case; order: of a ring."""
-    (point,) = plan_points([case], group, orders=lambda _: (order,) if order else ())
+    """The plan of the case, with its ranks in an order if one is given."""
+    orders = (order,) if order else ()
+    (point,) = plan_points([case], group, orders=lambda case: orders)
     if point.plan is None or point.waived:
-        raise UnavailableError(point.waived or "it cannot be planned", "give another --size")
+        raise UnavailableError(point.waived or "no plan", "give another --op, --algo or --size")
     return point.plan
 
 
-def _traced(group: Group, plan: Plan, delays_s: Sequence[float]) -> Blame:
-    session: CpuSession = BACKEND.open(group, [plan], session_options(Settings(hot=True), group))
-    try:
-        launches = session.traced(plan, _LAUNCHES, delays_s)
-    finally:
-        session.close()
-    return blame(launches, [(one.src, one.dst) for one in plan.connections])
+def run_blame(options: Options) -> int:
+    """The whole command; returns the exit code."""
+    timeout_s = options["timeout"] or 10.0
+    under = launcher()
+    ranks = options["ranks"] or min(max(usable_cores(), _LEAST_CORES), _MOST_CORES)
+    group = group_here(timeout_s)
+    case = Case(
+        op=options["op"],
+        backend="cpu",
+        algo=options["algo"],
+        proto="simple",
+        ranks=under.size if under is not None else ranks,
+        size_bytes=options["size"] or _SIZE_BYTES,
+    )
+    return drive_on_rank0(group, lambda: _drive(options, group, case, timeout_s))
 
 
-def _again(group: Group, case: Case, plan: Plan, found: Blame) -> Confirmation:
-    """A second run: the others enter as late as the late rank, or a ring without the slow link."""
-    root, ranks = found.root, case.ranks
-    assert root is not None
-    if root.kind == "late":
-        delays = [0.0 if rank == root.a else found.excess_s[root] for rank in range(ranks)]
-        return Confirmation(
-            changed=f"when the others enter as much later as rank {root.a} did",
-            seconds=_traced(group, plan, delays).seconds,
-        )
-    order = _order_without(root, ranks) if root.kind == "link" else ()
-    if not order:
-        return Confirmation(
-            changed="",
-            reason="no order of so few ranks avoids the link"
-            if root.kind == "link"
-            else "the work of a rank cannot be left out",
-        )
-    other = _plan(group, case, order)
-    return Confirmation(
-        changed=f"by a ring in the order {', '.join(map(str, order))}, which has no such link",
-        seconds=_traced(group, other, [0.0] * ranks).seconds,
+def _drive(options: Options, group: Group, case: Case, timeout_s: float) -> int:
+    if options["json"] not in (None, "-"):
+        check_writable(options["json"], "--json")
+    with closing(_Experiment(group, case, timeout_s)) as experiment:
+        plan = experiment.plan
+        found = experiment.blame(plan)
+        names = _names(group, plan.n)
+        is_confirmed, text = _confirmed(experiment, found, names) if found.part else (False, "")
+    if options["json"] is not None:
+        document = as_json(found, names, text, is_confirmed=is_confirmed)
+        write_document(document, options["json"], "--json")
+    out = sys.stderr if options["json"] == "-" else sys.stdout
+    shown = lines(found, names, text, width(out), is_confirmed=is_confirmed)
+    say("\n".join(shown), file=out)
+    remark(
+        f"{case.op} by {case.algo} of {plan.n} ranks, {_LAUNCHES} launches, result compared; waits"
+        " polled by the ranks themselves"
+    )
+    return 1 if found.part is not None and is_confirmed else 0
+
+
+def _confirmed(experiment: _Experiment, found: Blame, names: Sequence[str]) -> tuple[bool, str]:
+    """Whether runs without the cause save what they should, and what is said of it. Runs with and
+    without it take turns.
+    """
+    assert found.part is not None
+    kind, key = found.part
+    plan, delays, how = experiment.plan, [0.0] * experiment.plan.n, "with all others as late"
+    if kind == "late":
+        delays = [0.0 if rank in key else found.excess_s for rank in range(plan.n)]
+    elif kind == "link" and key in experiment.without:
+        plan, how = experiment.without[key], "in an order without this link"
+    else:
+        return False, "Not confirmed: there is no run of this algorithm without it."
+    first = experiment.blame(plan, delays)
+    with_it = [*found.totals_s, *experiment.blame(experiment.plan).totals_s]
+    second = experiment.blame(plan, delays)
+    without = [*first.totals_s, *second.totals_s]
+    is_confirmed = is_saved(with_it, without, found.excess_s)
+    took = f"{median(without) * 1e3:.3g} ms, not {median(with_it) * 1e3:.3g}"
+    if not is_confirmed and (kept := _end_that_kept_it(found, first, second, names)):
+        return True, f"Confirmed, but not the link alone: {how} a launch takes {took}, and {kept}."
+    return (
+        is_confirmed,
+        f"{'Confirmed' if is_confirmed else 'Not confirmed'}: {how} a launch takes {took}.",
     )
 
 
-def _order_without(link: Cause, ranks: int) -> tuple[int, ...]:
-    """An order of a ring in which no rank sends over a link, if there is one.
+def _end_that_kept_it(found: Blame, first: Blame, second: Blame, names: Sequence[str]) -> str:
+    """The end of a slow link whose other links are slow as well, by both runs without the link."""
+    parts = {one.part for one in (first, second)}
+    if found.part is None or found.part[0] != "link" or len(parts) > 1 or None in parts:
+        return ""
+    (again,) = parts
+    assert again is not None
+    for place, what in ((0, "sends slowly to"), (1, "receives slowly from")):
+        if again[0] == "link" and again[1][place] == found.part[1][place]:
+            return f"{names[again[1][place]]} {what} {names[again[1][1 - place]]}, too"
+    return ""
 
-    >>> _order_without(Cause("link", 1, 2), 4), _order_without(Cause("link", 0, 1), 2)
-    ((1, 0, 2, 3), ())
+
+def _order_without(n: int, link: tuple[int, ...]) -> tuple[int, ...]:
+    """An order of ranks in which the second of a link does not follow the first.
+
+    >>> _order_without(4, (1, 2)), _order_without(3, (0, 1)), _order_without(2, (0, 1))
+    ((0, 1, 3, 2), (0, 2, 1), ())
     """
-    for first in range(ranks):
-        order = list(range(ranks))
-        second = (first + 1) % ranks
-        order[first], order[second] = order[second], order[first]
-        steps = set(zip(order, [*order[1:], order[0]], strict=True))
-        if (link.a, link.b) not in steps and (link.b, link.a) not in steps:
-            return tuple(order)
-    back = tuple(reversed(range(ranks)))
-    steps = set(zip(back, [*back[1:], back[0]], strict=True))
-    return back if (link.a, link.b) not in steps else ()
+    if n < 3:
+        return ()
+    order = list(range(n))
+    _, b = link
+    place, after = b, (b + 1) % n
+    order[place], order[after] = order[after], order[place]
+    start = order.index(0)
+    return (*order[start:], *order[:start])
+
+
+def _names(group: Group, n: int) -> list[str]:
+    """The hosts, or the ranks where hosts have several."""
+    if group.ranks and len(set(group.hosts)) == n:
+        return list(group.hosts)
+    return [f"rank{rank}" for rank in range(n)]

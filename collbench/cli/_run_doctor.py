@@ -32,7 +32,14 @@ from collbench.machine.discovery.recording import Recording
 from collbench.machine.formats import text_of
 from collbench.machine.host import has_nvidia_gpus
 from collbench.machine.topology.model import members, spans
-from collbench.report.tables.doctor import CheckRun, as_json, finding_lines, runs_table, summary
+from collbench.report.tables.doctor import (
+    CheckRun,
+    as_json,
+    finding_lines,
+    mark,
+    runs_table,
+    summary,
+)
 from collbench.report.tables.text import wrapped
 from collbench.spec.case import Case
 from collbench.spec.options import Settings
@@ -114,7 +121,11 @@ def _drive(hosts: Sequence[Recording], options: Options, fail_on: str, group: Gr
     started = time.monotonic()
     only = options.get("only") or identifiers()
     is_static = bool(options.get("quick") or options.get("recording") or options.get("is_list"))
-    evidence = Evidence(hosts=tuple(hosts), missing=_missing(options))
+    evidence = Evidence(
+        hosts=tuple(hosts),
+        missing=_missing(options),
+        will_measure=bool(options.get("is_list") and not options.get("quick")),
+    )
     if not is_static:
         evidence = _under_load(evidence, group, settings_of(options), options)
     runs = [
@@ -163,7 +174,7 @@ def _under_load(evidence: Evidence, group: Group, settings: Settings, options: O
         seen = observe(
             group,
             1 if is_local else ranks,
-            range(count) if is_local else (0,),
+            range(count),
             lambda seconds: _allreduce(group, ranks, settings, seconds),
         )
     except UnavailableError as error:
@@ -218,6 +229,8 @@ def _allreduce(group: Group, ranks: int, settings: Settings, seconds: float) -> 
             measurement.open()
             while time.monotonic() < until:
                 measurement.once()
+        except UnavailableError as error:  # several ranks on one GPU, for example
+            remark(f"The links between GPUs are not loaded: {error.message}")
         finally:
             measurement.close()
     time.sleep(max(0.0, until - time.monotonic()))
@@ -284,7 +297,7 @@ def _fails(findings: Sequence[Finding], fail_on: str) -> bool:
     if fail_on == "never":
         return False
     if fail_on == "risk":
-        return any(one.severity != "remark" and (one.is_cost or not one.costs) for one in findings)
+        return any(one.is_cost or mark(one) == "RISK" for one in findings)
     least = float(fail_on.partition(":")[2].rstrip("%") or 0)
     return any(
         one.is_cost and (one.percent >= least or (one.severity == "fault" and not one.costs))

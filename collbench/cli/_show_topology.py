@@ -22,6 +22,7 @@ from collbench.report.topology.tree import tree
 from collbench.util.errors import UnavailableError, UsageError
 
 if TYPE_CHECKING:
+    from collbench.launch.group import Group
     from collbench.machine.discovery import Recording
 
 _VIEWS = ("tree", "rates", "p2p", "links", "rings", "gdr", "rails")
@@ -45,9 +46,47 @@ def show(options: Options) -> int:
         raise UsageError(
             f"--svg {options['svg']}: a drawing is SVG only", "give a name that ends in .svg"
         )
+    under = launcher()
+    if options["is_measured"] and under is not None:
+        return _show_measured(options, views, documents)
     shown = _find(options["file"], options["machine"], is_full=options["record"] is not None)
     if shown is None:  # a rank other than 0, which has sent its recording
         return 0
+    return _show(options, shown, views, documents, None)
+
+
+def _show_measured(options: Options, views: Sequence[str], documents: Sequence[str]) -> int:
+    """As show(), under a launcher whose ranks then measure their pairs."""
+    from collbench.cli._rank0 import drive_on_rank0, group_here
+    from collbench.launch.watchdog import LOST_S
+    from collbench.machine import discovery
+
+    if options["save"] is not None:
+        raise UsageError(
+            "--save keeps rates of stores, which are measured without a launcher",
+            "leave it out, or start the command without a launcher",
+        )
+    group = group_here(LOST_S)
+    recordings = discovery.gather(group.comm, is_full=options["record"] is not None) or []  # type: ignore[attr-defined]
+
+    def drive() -> int:
+        topology = discovery.topology_of(recordings)
+        shown = ShownTopology(topology=topology, recordings=recordings)
+        return _show(options, shown, views, documents, group)
+
+    return drive_on_rank0(group, drive)
+
+
+def _show(
+    options: Options,
+    shown: ShownTopology,
+    views: Sequence[str],
+    documents: Sequence[str],
+    group: "Group | None",
+) -> int:
+    """Everything that was asked for; returns the exit code. group: the ranks of a launcher, if they
+    measure.
+    """
     topology, save = shown.topology, options["save"]
     if save is not None:
         if not topology.gpus:
@@ -76,7 +115,7 @@ def show(options: Options) -> int:
     if options["is_measured"]:
         if views:
             say()
-        _measure(topology, save)
+        _measure(topology, save, group)
     return 0
 
 
@@ -105,10 +144,13 @@ def _refuse_mixed(documents: Sequence[str], views: Sequence[str], *, is_measured
         )
 
 
-def _measure(topology: Topology, save: str | None) -> None:
-    from collbench.cli._measure_pairs import measure_pairs
+def _measure(topology: Topology, save: str | None, group: "Group | None") -> None:
+    from collbench.cli._measure_pairs import measure_pairs, measure_pairs_of
     from collbench.machine.formats import topology_json
 
+    if group is not None:
+        measure_pairs_of(topology, group)
+        return
     measured = measure_pairs(topology)
     if save is not None:
         write_document(topology_json.write(measured), save, "--save")

@@ -6,7 +6,7 @@ times copies as it times collectives is backends/gpu/copies.py.
 """
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from statistics import median
@@ -81,6 +81,15 @@ class _Direction:
                 self.events += [
                     int(runtime.eventCreateWithFlags(runtime.eventDisableTiming)) for _ in range(2)
                 ]
+
+    def enable_peers(self) -> None:
+        """Let both GPUs access each other's memory where they can; or else the driver stages."""
+        for device, peer in ((self.source, self.target), (self.target, self.source)):
+            if self.runtime.deviceCanAccessPeer(device, peer):
+                self.runtime.setDevice(device)
+                # it raises where it is enabled already
+                with suppress(self.runtime.CUDARuntimeError):
+                    self.runtime.deviceEnablePeerAccess(peer)
 
     def fill(self, word: int) -> None:
         """Write a byte everywhere at the source, and another at the target."""
@@ -189,6 +198,70 @@ def copy_rate(a: int, b: int, size_bytes: int, *, is_both: bool, through_host: b
         for direction in directions:
             direction.close()
         runtime.setDevice(before)
+
+
+def copy_rates(
+    pairs: Sequence[tuple[int, int]],
+    size_bytes: int,
+    window_s: float,
+    meet: Callable[[], None] = lambda: None,
+) -> list[CopyRate]:
+    """Copy from the first to the second GPU of every pair, all at once, each again and again for
+    window_s; the mean of each. meet: what others wait for too, before the first timed copy.
+
+    Raises UnavailableError if there is not enough memory, HangError if copies do not end.
+    """
+    cupy = load_cupy()
+    runtime = cupy.cuda.runtime
+    directions = [_Direction(runtime, a, b, size_bytes) for a, b in pairs]
+    before = runtime.getDevice()
+    try:
+        for direction in directions:
+            direction.open(through_host=False)
+            direction.enable_peers()
+        for word, seconds in ((_WARM_UP, 0.0), (_PATTERN, window_s)):
+            for direction in directions:
+                direction.fill(word)
+            if word == _PATTERN:
+                meet()
+            times = _repeated(directions, seconds)
+        return [
+            CopyRate(seconds=time, size_bytes=size_bytes, wrong=direction.wrong(cupy))
+            for direction, time in zip(directions, times, strict=True)
+        ]
+    # CuPy's own allocations raise a MemoryError
+    except (runtime.CUDARuntimeError, MemoryError) as error:
+        raise UnavailableError(
+            f"copies between GPUs {', '.join(f'{a} and {b}' for a, b in pairs)}: {error}",
+            "look at nvidia-smi for who uses the memory",
+        ) from None
+    except HangError:
+        directions = []  # freeing memory would wait for the copies; the end of the process frees it
+        raise
+    finally:
+        for direction in directions:
+            direction.close()
+        runtime.setDevice(before)
+
+
+def _repeated(directions: Sequence[_Direction], window_s: float) -> list[float]:
+    """Seconds of a copy of each direction, all of which repeat theirs for window_s."""
+    start = time.perf_counter()
+    copies, ends = [0] * len(directions), [0.0] * len(directions)
+    running = list(range(len(directions)))
+    while running:
+        for number in running:
+            if copies[number] == 0 or directions[number].is_done():
+                ends[number] = time.perf_counter() - start
+                if copies[number] and ends[number] >= window_s:
+                    running = [other for other in running if other != number]
+                    continue
+                directions[number].by_engine()
+                copies[number] += 1
+            elif time.perf_counter() - start > window_s + _DEADLINE_S:
+                raise HangError(f"copies have not ended after {_DEADLINE_S:.0f} s")
+        time.sleep(0)
+    return [end / number for end, number in zip(ends, copies, strict=True)]
 
 
 def _timed(directions: list[_Direction], queue: Callable[[_Direction], None]) -> float:

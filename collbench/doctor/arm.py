@@ -12,6 +12,7 @@ Every element of the results is compared; what is wrong is a reason.
 import json
 import os
 import sys
+from typing import TextIO
 
 from collbench.util.errors import CollbenchError, UnavailableError
 
@@ -19,19 +20,33 @@ from collbench.util.errors import CollbenchError, UnavailableError
 def main(job: str) -> int:
     """Measure until stdin ends; returns the exit code."""
     asked = json.loads(job)
-    if asked["cpulist"]:
-        from collbench.machine.topology.model import members
-
-        os.sched_setaffinity(0, members(asked["cpulist"]))
+    answers = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)  # libraries write to stdout, too
     try:
-        _measure(asked)
+        if asked["cpulist"]:
+            _bind(asked["cpulist"])
+        _measure(asked, answers)
     except CollbenchError as error:
-        print(json.dumps({"reason": error.message}), flush=True)
+        _say(answers, {"reason": error.message})
         return error.exit_code
     return 0
 
 
-def _measure(asked: dict[str, object]) -> None:
+def _say(answers: TextIO, answer: dict[str, object]) -> None:
+    answers.write(json.dumps(answer) + "\n")
+    answers.flush()
+
+
+def _bind(cpulist: str) -> None:
+    from collbench.machine.topology.model import members
+
+    try:
+        os.sched_setaffinity(0, members(cpulist))
+    except OSError as error:
+        raise UnavailableError(f"cores {cpulist} cannot be used: {error.strerror}") from None
+
+
+def _measure(asked: dict[str, object], answers: TextIO) -> None:
     from collbench.bench.runner import Measurement, plan_points
     from collbench.bench.sweep import Sweep, cases
     from collbench.launch.local import LocalGroup
@@ -53,12 +68,10 @@ def _measure(asked: dict[str, object]) -> None:
         measurement.open()
         if waived := next((point.waived for point in points if point.waived), ""):
             raise UnavailableError(waived)
-        print(json.dumps({"ready": True}), flush=True)
+        _say(answers, {"ready": True})
         for _ in sys.stdin:
             seconds = measurement.once()
-            print(
-                json.dumps({"seconds": seconds, "foreign": measurement.foreign_share}), flush=True
-            )
+            _say(answers, {"seconds": seconds, "foreign": measurement.foreign_share})
     finally:
         measurement.close()
 

@@ -35,7 +35,8 @@ class LeftOut:
 class Evidence:
     """hosts: at rest. loaded, after: the same hosts under the load of our own traffic and after it;
     empty where there was none. alone, together: GB/s of GPUs of the first host through the host,
-    one after the other and all at once, by CUDA's numbers, as those of `pairs`.
+    one after the other and all at once, by CUDA's numbers, as those of `pairs`. will_measure: what
+    takes more than reading comes later.
     """
 
     hosts: tuple[Recording, ...]
@@ -46,17 +47,26 @@ class Evidence:
     pairs: tuple[RankPair, ...] = ()
     left_out: tuple[LeftOut, ...] = ()
     missing: Mapping[Need, str] = field(default_factory=dict)
+    will_measure: bool = False
 
     @cached_property
     def topology(self) -> Topology:
         """The graph of all hosts."""
         return topology_of(self.hosts)
 
+    @cached_property
+    def topologies(self) -> tuple[Topology, ...]:
+        """The graph of each host alone."""
+        return tuple(topology_of((host,)) for host in self.hosts)
+
     def why_not(self, need: Need) -> str:
         """Why a need is not met; nothing if it is."""
         if need in self.missing:
             return self.missing[need]
         gpus = max((len(host.gpus) for host in self.hosts), default=0)
+        if self.will_measure and need in MEASURED:
+            least = {"pairs": 2, "left out": 3}.get(need, 1)
+            return "" if gpus >= least else f"NVML shows {gpus} GPU{'s' * (gpus != 1)} here"
         ranks = [process for host in self.hosts for process in host.processes]
         is_met, reason = {
             "gpus": (gpus > 0, "NVML shows no GPU here"),

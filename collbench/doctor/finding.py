@@ -16,6 +16,8 @@ Severity = Literal["fault", "risk", "remark"]
 SEVERITIES: tuple[Severity, ...] = ("fault", "risk", "remark")
 # The least cost that is called one: two arms that do the same differ by less than this.
 LEAST_COST = 1.03
+# The upper end of an interval from which on it does not show that there is no cost.
+_MOST_OF_NONE = 1.10
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,6 +35,11 @@ class Cost:
     def is_real(self) -> bool:
         """Whether the whole interval is a cost."""
         return self.ratio.low > LEAST_COST and not self.is_noisy
+
+    @property
+    def is_none(self) -> bool:
+        """Whether the interval is narrow enough to say that there is no cost worth a change."""
+        return not self.is_real and self.ratio.high < _MOST_OF_NONE and not self.is_noisy
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,6 +63,11 @@ class Finding:
     def is_cost(self) -> bool:
         """Whether it costs speed, or results, here."""
         return self.severity == "fault" or any(cost.is_real for cost in self.costs)
+
+    @property
+    def is_cleared(self) -> bool:
+        """Whether it was measured, and cost nothing at any size."""
+        return bool(self.costs) and all(cost.is_none for cost in self.costs)
 
     @property
     def percent(self) -> float:

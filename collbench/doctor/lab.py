@@ -15,7 +15,10 @@ from types import TracebackType
 from collbench.bench.runner import FOREIGN_SHARE
 from collbench.doctor.experiment import Arm, Experiment, costs_of
 from collbench.doctor.finding import Cost
-from collbench.launch.launcher import without_launcher
+from collbench.launch.driver import fate
+from collbench.launch.launcher import launcher, without_launcher
+from collbench.machine.discovery.variables import settings
+from collbench.machine.host import shortage
 from collbench.util.errors import UnavailableError
 
 _START_S = 60.0  # for a process to open its ranks: a library of kernels may be compiled first
@@ -23,46 +26,64 @@ _ROUND_S = 20.0
 _LEAST_ROUNDS, _MOST_ROUNDS = 6, 25  # six are the fewest that give an interval of 95 %
 _LONGEST = 2.0  # times the budget that an experiment may take once its ranks are open
 _NARROW = 0.04  # of an interval in logarithms, that more rounds need not narrow
+_ON_GPUS = ("cuda", "nccl")
+_AS_ROOT = "OMPI_ALLOW_RUN_AS_ROOT"
 _END_S = 5.0
+
+
+Rounds = list[tuple[Sequence[float], Sequence[float]]]
 
 
 def measure(experiment: Experiment, budget_s: float) -> tuple[Cost, ...]:
     """The cost at each size of an experiment, which takes about so long. Raises UnavailableError
     with the reason if an arm cannot run.
+
+    Ranks on CPUs are started twice: where they and their memory are placed stays for as long as
+    they live, and differs between two starts by more than it does between rounds.
     """
-    start = time.monotonic()
-    deadline = start + budget_s
-    rounds: list[tuple[Sequence[float], Sequence[float]]] = []
+    rounds: Rounds = []
+    starts = 1 if experiment.backend in _ON_GPUS else 2
+    noisy = [_take_turns(experiment, rounds, budget_s / starts, starts) for _ in range(starts)]
+    return costs_of(experiment, rounds, is_noisy=any(noisy))
+
+
+def _take_turns(experiment: Experiment, rounds: Rounds, budget_s: float, starts: int) -> bool:
+    """Start both arms and add their rounds; returns whether other processes were busy."""
+    start, before = time.monotonic(), len(rounds)
+    least, most = -(-_LEAST_ROUNDS // starts), _MOST_ROUNDS // starts
     with ExitStack() as stack:
         found, changed = (
             stack.enter_context(_Process(experiment, arm))
             for arm in (experiment.found, experiment.changed)
         )
-        for one in (found, changed):
-            one.wait_until_ready()
+        changed.wait_until_ready()
+        try:
+            found.wait_until_ready()
+        except UnavailableError as error:
+            raise UnavailableError(f"it runs with the change alone: {error.message}") from None
         for one in (found, changed):  # what is slow the first time
             one.once()
-        while len(rounds) < _MOST_ROUNDS:
+        while (done := len(rounds) - before) < most:
             # ABBA: drift falls on both alike
-            if len(rounds) % 2:
+            if done % 2:
                 second = changed.once()
                 rounds.append((found.once(), second))
             else:
                 first = found.once()
                 rounds.append((first, changed.once()))
-            is_late = time.monotonic() > deadline
-            if is_late and time.monotonic() > start + _LONGEST * budget_s:
-                break  # fewer rounds: the interval is all of them
-            if len(rounds) >= _LEAST_ROUNDS and (
-                is_late
-                or all(
+            elapsed_s = time.monotonic() - start
+            if done + 1 >= least:
+                if elapsed_s > budget_s or all(
                     cost.ratio.high / cost.ratio.low < 1 + _NARROW
                     for cost in costs_of(experiment, rounds)
+                ):
+                    break
+            elif elapsed_s > _LONGEST * budget_s:
+                raise UnavailableError(
+                    f"{done + 1} of {least} rounds took {elapsed_s:.0f} s: the machine is busy, or"
+                    " very slow"
                 )
-            ):
-                break
-        is_noisy = max(found.foreign, changed.foreign) > FOREIGN_SHARE
-    return costs_of(experiment, rounds, is_noisy=is_noisy)
+        return max(found.foreign, changed.foreign) > FOREIGN_SHARE
 
 
 class _Process:
@@ -78,20 +99,26 @@ class _Process:
             "cpulist": arm.cpulist,
         }
         self.foreign = 0.0
-        environment = without_launcher(os.environ)
+        environment = dict(os.environ)
+        if launcher() is not None:  # no rank of its, but with the same settings of libraries
+            allowed = {name: one for name, one in environment.items() if name.startswith(_AS_ROOT)}
+            environment = without_launcher(environment) | settings(environment) | allowed
         for name, value in arm.environment.items():
             if value is None:
                 environment.pop(name, None)
             else:
                 environment[name] = value
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", "collbench.doctor.arm", json.dumps(job)],
-            env=environment,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            start_new_session=True,
-        )
+        try:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "collbench.doctor.arm", json.dumps(job)],
+                env=environment,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.DEVNULL,
+                start_new_session=True,
+            )
+        except OSError as error:
+            raise UnavailableError(f"an experiment cannot start: {shortage(error)}") from None
 
     def __enter__(self) -> "_Process":
         return self
@@ -124,7 +151,7 @@ class _Process:
             self._process.stdin.write(b"\n")
             self._process.stdin.flush()
         except BrokenPipeError:
-            raise UnavailableError("the process of an experiment ended") from None
+            raise self._ended() from None
         answer = self._answer(_ROUND_S)
         self.foreign = answer["foreign"]  # type: ignore[assignment]  # as arm.py writes it
         seconds: list[float] = answer["seconds"]  # type: ignore[assignment]
@@ -138,8 +165,16 @@ class _Process:
             raise UnavailableError(f"an experiment did not answer in {patience_s:.0f} s")
         line = self._process.stdout.readline()
         if not line:
-            raise UnavailableError("the process of an experiment ended")
+            raise self._ended()
         answer: dict[str, object] = json.loads(line)
         if "reason" in answer:
             raise UnavailableError(str(answer["reason"]))
         return answer
+
+    def _ended(self) -> UnavailableError:
+        """Why a process that ended did."""
+        try:
+            code = self._process.wait(_END_S)
+        except subprocess.TimeoutExpired:
+            return UnavailableError("the process of an experiment does not answer any more")
+        return UnavailableError(f"the process of an experiment {fate(0, code)}")

@@ -15,9 +15,9 @@ from typing import cast
 
 from collbench.util.errors import UnavailableError
 
-_GPU_IDLE = 0x1  # nvmlClocksEventReasonGpuIdle
+GPU_IDLE = 0x1  # nvmlClocksEventReasonGpuIdle
 # nvmlClocksEventReasonApplicationsClocksSetting: clocks that a user has set
-_CLOCKS_SETTING = 0x2
+CLOCKS_SETTING = 0x2
 # Why a working GPU runs slower than requested. Not included: idle 0x1; what a user has set, 0x2,
 # 0x10 (sync boost) and 0x100 (display clocks); and 0x200 (board limit) and 0x400 (reliability), at
 # which a boosting GPU may stop with nothing wrong.
@@ -31,7 +31,7 @@ _THROTTLES = {
 # An idle clock is a sixth of the maximum (345 of 1980 MHz measured) and a hardware slowdown halves
 # it; desktop cards at work stay up to a fifth below the maximum that NVML names, with nothing
 # wrong. Between them:
-_LOW_CLOCK = 0.75
+LOW_CLOCK = 0.75
 _NO_PIDS = frozenset({0, 0xFFFFFFFF})  # what NVML gives where it does not know a process id
 # The function's name, and the one that older drivers have.
 THROTTLE_BITS = (
@@ -167,7 +167,7 @@ def disturbances(before: Conditions, after: Conditions) -> tuple[str, ...]:
     readings = before.readings + after.readings
     bits = 0
     for reading in readings:
-        if reading.throttle_bits is not None and not reading.throttle_bits & _GPU_IDLE:
+        if reading.throttle_bits is not None and not reading.throttle_bits & GPU_IDLE:
             bits |= reading.throttle_bits
     notes = [note for bit, note in _THROTTLES.items() if bits & bit]
     if any(_has_low_clock(reading) for reading in after.readings):
@@ -216,10 +216,10 @@ def _has_low_clock(reading: Reading) -> bool:
     if (
         reading.sm_mhz is None
         or reading.sm_max_mhz is None
-        or (reading.throttle_bits or 0) & (_GPU_IDLE | _CLOCKS_SETTING)
+        or (reading.throttle_bits or 0) & (GPU_IDLE | CLOCKS_SETTING)
     ):
         return False
-    return reading.sm_mhz < _LOW_CLOCK * reading.sm_max_mhz
+    return reading.sm_mhz < LOW_CLOCK * reading.sm_max_mhz
 
 
 def _shown(gpus: Sequence[Gpu], devices: str | None) -> tuple[Gpu, ...]:

@@ -1,91 +1,142 @@
-"""Who is to blame, from traces made by hand and from ranks that were really delayed."""
+"""The reduction of waits to their root, on launches that are played action by action with a link, a
+rank or an arrival that takes long.
+"""
+
+import random
+from collections.abc import Mapping
 
 import pytest
 
-from collbench.analysis.blame import Blame, Cause, blame
-from collbench.backends.cpu.backend import BACKEND
-from collbench.bench.runner import plan_points, session_options
-from collbench.launch.local import LocalGroup
-from collbench.results.stamps import Hand, RankTrace, Stamp
+from collbench.analysis.hunt.blame import Blame, Part, blame
+from collbench.backends.cpu.flags import filled, freed
+from collbench.backends.cpu.trace import Event, RankTrace
+from collbench.planning.lowering import TrackActions, actors, room_wanted
+from collbench.planning.plan import Plan
+from collbench.planning.planner import resolve
+from collbench.report.tables.blame import lines
 from collbench.spec.case import Case
-from collbench.spec.options import Settings
 
-WORK_S, HOP_S = 0.1, 0.2
+WORK_S, LINK_S, NOISE = 20e-6, 50e-6, 0.2
+LAUNCHES = 4
 
 
-def ring(n: int, late: dict[int, float], slow: dict[int, float]) -> list[RankTrace]:
-    """One hand-over around a ring, from rank 0 back to rank 0; slow: of the edge into a rank."""
-    done = [late.get(rank, 0.0) + WORK_S for rank in range(n)]
-    stamps: list[list[Stamp]] = [
-        [
-            Stamp(
-                track=0,
-                began_s=late.get(rank, 0.0),
-                ready_s=late.get(rank, 0.0),
-                done_s=done[rank],
-                given=(Hand(edge=rank, is_data=True, number=1),),
-            )
+def plan_of(algo: str, n: int) -> Plan:
+    return resolve(
+        Case(op="allreduce", backend="cpu", algo=algo, proto="simple", ranks=n, size_bytes=1 << 16)
+    ).plan
+
+
+class Played:
+    """Launches of a plan whose parts take so many times as long as the others; a late rank comes
+    late by so many times a link's time.
+    """
+
+    def __init__(self, plan: Plan, slow: Mapping[Part, float]) -> None:
+        self.plan, self.slow, self.chance = plan, slow, random.Random(3)
+        self.actors = [actors(plan, rank) for rank in range(plan.n)]
+
+    def launch(self) -> list[RankTrace]:
+        plan, n = self.plan, self.plan.n
+        start = [
+            1.0 + self.slow.get(("late", (rank,)), 0.0) * LINK_S + self.noisy(1e-6)
+            for rank in range(n)
         ]
-        for rank in range(n)
-    ]
-    for rank in range(n):
-        source = (rank - 1) % n
-        ready = max(done[rank], done[source] + slow.get(rank, HOP_S))
-        stamps[rank].append(
-            Stamp(
-                track=0,
-                began_s=done[rank],
-                ready_s=ready,
-                done_s=ready + WORK_S,
-                awaited=Hand(edge=source, is_data=True, number=1),
-            )
-        )
-    return [
-        RankTrace(entered_s=late.get(rank, 0.0), stamps=tuple(stamps[rank])) for rank in range(n)
-    ]
+        self.clock, self.known = [*start], dict[tuple[int, int], float]()
+        events: list[list[Event]] = [[] for _ in range(n)]
+        places = [[0] * len(tracks) for tracks in self.actors]
+        while True:
+            ready = [
+                (when, rank, track, word)
+                for rank in range(n)
+                for track, actor in enumerate(self.actors[rank])
+                if places[rank][track] <= len(actor.actions)
+                and (found := self.ready(rank, actor, places[rank][track])) is not None
+                for when, word in [found]
+            ]
+            if not ready:
+                break
+            when, rank, track, word = min(ready)
+            actor, place = self.actors[rank][track], places[rank][track]
+            done = when + self.noisy(WORK_S * self.slow.get(("work", (rank,)), 1.0))
+            if place < len(actor.actions):
+                action = actor.actions[place]
+                for one in action.post:
+                    connection = plan.connections[one.edge]
+                    link = connection.src, connection.dst
+                    sent = filled(plan, one.edge, at_src=False)
+                    factor = self.slow.get(("link", link), 1.0)
+                    self.known[sent, one.number] = done + self.noisy(LINK_S * factor)
+                for one in action.free:
+                    self.known[freed(plan, one.edge, at_src=True), one.number] = done
+            else:
+                done = when
+            events[rank].append(Event(track, place, when, done, word))
+            self.clock[rank] = done
+            places[rank][track] += 1
+        assert all(
+            place == len(actor.actions) + 1
+            for rank, tracks in enumerate(places)
+            for place, actor in zip(tracks, self.actors[rank], strict=True)
+        ), "the launch hangs"
+        return [RankTrace(first, some) for first, some in zip(start, events, strict=True)]
+
+    def ready(self, rank: int, actor: TrackActions, place: int) -> tuple[float, int] | None:
+        """When an action can run, and the flag that it waits for last; None if not known yet."""
+        plan = self.plan
+        waits = []
+        is_last = place == len(actor.actions)
+        action = None if is_last else actor.actions[place]
+        if action is not None:
+            waits += [(filled(plan, one.edge, at_src=False), one.number) for one in action.take]
+            for one in action.room:
+                wanted = room_wanted(one, plan.connections[one.edge].slices, plan.slots)
+                if plan.connections[one.edge].fifo_offset >= 0 and wanted > 0:
+                    waits.append((freed(plan, one.edge, at_src=True), wanted - 1))
+        waits += [
+            (freed(plan, one.edge, at_src=True), one.number)
+            for one in (actor.back if action is None else action.back)
+        ]
+        if any(wait not in self.known for wait in waits):
+            return None
+        when, word = max(((self.known[wait], wait[0]) for wait in waits), default=(0.0, -1))
+        return (when, word) if when > self.clock[rank] else (self.clock[rank], -1)
+
+    def noisy(self, seconds: float) -> float:
+        return seconds * (1 + self.chance.uniform(0, NOISE))
+
+    def blame(self) -> Blame:
+        return blame(self.plan, self.actors, [self.launch() for _ in range(LAUNCHES)])
 
 
-def ends(n: int) -> list[tuple[int, int]]:
-    return [(rank, (rank + 1) % n) for rank in range(n)]
+@pytest.mark.parametrize("algo", ["ring", "tree", "twoshot", "halving"])
+@pytest.mark.parametrize("n", [3, 5])
+def test_the_path_adds_up_and_nothing_is_blamed(algo: str, n: int) -> None:
+    found = Played(plan_of(algo, n), {}).blame()
+    assert sum(found.shares.values()) == pytest.approx(1.0, abs=1e-6)
+    assert found.part is None
 
 
 @pytest.mark.parametrize(
-    ("late", "slow", "root"),
+    ("algo", "n", "part"),
     [
-        ({}, {}, None),
-        ({2: 3.0}, {}, Cause("late", 2)),
-        ({}, {3: 2.0}, Cause("link", 2, 3)),
-        ({1: 0.01}, {}, None),
-        ({2: 3.0}, {1: 1.0}, Cause("late", 2)),
+        ("ring", 4, ("link", (1, 2))),
+        ("ring", 3, ("link", (2, 0))),
+        ("ring", 4, ("late", (2,))),
+        ("ring", 5, ("work", (3,))),
+        ("twoshot", 4, ("link", (0, 3))),
+        ("twoshot", 4, ("late", (1,))),
+        ("tree", 5, ("late", (4,))),
+        ("halving", 4, ("work", (1,))),
     ],
 )
-def test_the_root_of_a_ring(late: dict[int, float], slow: dict[int, float], root: Cause) -> None:
-    assert blame([ring(4, late, slow)] * 3, ends(4)).root == root
-
-
-def test_the_path_has_every_second_of_a_launch() -> None:
-    found = blame([ring(5, {1: 2.0}, {3: 1.0})], ends(5))
-    assert sum(found.path_s.values()) == pytest.approx(found.seconds)
-    assert found.waits_s[2, 1] == pytest.approx(2.0 + HOP_S)
-
-
-def traced(delay_s: float, n: int = 2) -> Blame:
-    group = LocalGroup()
-    case = Case(
-        op="allreduce", backend="cpu", ranks=n, size_bytes=4096, proto="simple", algo="ring"
-    )
-    (point,) = plan_points([case], group)
-    assert point.plan is not None
-    session = BACKEND.open(group, [point.plan], session_options(Settings(hot=True), group))
-    try:
-        launches = session.traced(point.plan, 10, [0.0] * (n - 1) + [delay_s])
-    finally:
-        session.close()
-    return blame(launches, [(one.src, one.dst) for one in point.plan.connections])
-
-
-def test_a_delayed_rank_is_named_with_its_delay() -> None:
-    found = traced(0.05)
-    assert found.root == Cause("late", 1)
-    assert found.path_s[Cause("late", 1)] >= 0.05
-    assert found.waits_s[0, 1] >= 0.05
+def test_what_takes_long_is_blamed(algo: str, n: int, part: Part) -> None:
+    found = Played(plan_of(algo, n), {part: 40.0}).blame()
+    assert found.part == part
+    assert found.share > 0.3
+    assert 0 < found.excess_s < found.total_s
+    names = [f"rank{rank}" for rank in range(n)]
+    for is_confirmed in (True, False):
+        shown = lines(found, names, "Confirmed: so.", 80, is_confirmed=is_confirmed)
+        assert max(map(len, shown)) <= 80
+        word = ("LATE" if part[0] == "late" else "SLOW") if is_confirmed else "Perhaps"
+        assert any(line.startswith(f"{word} ") for line in shown)

@@ -113,6 +113,22 @@ def test_everything_allocated_is_freed(
     assert runtime.calls[-1] == ("setDevice", 7)
 
 
+def test_pairs_that_copy_at_once_meet_once_and_free_everything(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    runtime, met = use(monkeypatch, Runtime()), list[int]()
+    rates = copies.copy_rates([(0, 1), (2, 3)], SIZE, 0.001, lambda: met.append(len(runtime.calls)))
+    assert [(rate.size_bytes, rate.wrong) for rate in rates] == [(SIZE, 0)] * 2
+    assert not runtime.held
+    (at,) = met
+    before, after = (
+        [call for call in part if call[0] == "memcpyAsync"]
+        for part in (runtime.calls[:at], runtime.calls[at:])
+    )
+    assert len(before) == 2  # the warm-up of each
+    assert {call[1:3] for call in after} == {call[1:3] for call in before}
+
+
 @pytest.mark.parametrize("fails_at", [1, 2, 3, 4])
 def test_memory_is_freed_after_a_failed_allocation(
     monkeypatch: pytest.MonkeyPatch, fails_at: int

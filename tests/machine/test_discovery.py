@@ -476,3 +476,66 @@ def test_ranks_that_are_shown_other_gpus(
 ) -> None:
     recording = ask(hosts.h200_vm)
     assert with_gpus_of(recording, cuda).cuda == merged
+
+
+def test_the_condition_of_a_gpu(tmp_path: Path) -> None:
+    """Each value from its own place of NVML's answers; what the driver lacks is unknown."""
+    nvml = hosts.h200_vm(tmp_path)
+    nvml.gpus[1].answers = {
+        ("nvmlDeviceGetPersistenceMode",): (1,),
+        ("nvmlDeviceGetComputeMode",): (3,),
+        ("nvmlDeviceGetCurrentClocksEventReasons",): (0x44,),
+        ("nvmlDeviceGetClockInfo", 1): (345,),
+        ("nvmlDeviceGetMaxClockInfo", 1): (1980,),
+        ("nvmlDeviceGetApplicationsClock", 1): (1200,),
+        ("nvmlDeviceGetDefaultApplicationsClock", 1): (1830,),
+        ("nvmlDeviceGetEnforcedPowerLimit",): (500_000,),
+        ("nvmlDeviceGetPowerManagementDefaultLimit",): (700_000,),
+        ("nvmlDeviceGetTemperatureThreshold", 1): (89,),
+        ("nvmlDeviceGetEccMode",): (1, 0),
+        ("nvmlDeviceGetTotalEccErrors", 0, 0): (7,),
+        ("nvmlDeviceGetTotalEccErrors", 1, 0): (2,),
+        ("nvmlDeviceGetRemappedRows",): (9, 8, 1, 0),
+    }
+    nvml.gpus[1].fields = {230: 4, 94: 31}  # recovery action, PCIe replays
+    with driver(nvml):
+        conditions = [gpu.condition for gpu in record(tmp_path, is_full=True).gpus]
+    found, other = conditions[1], conditions[0]
+    assert found is not None
+    assert other is not None
+    assert (found.persistence, found.compute_mode, found.throttle_bits) == (1, 3, 0x44)
+    assert (found.sm_mhz, found.sm_max_mhz) == (345, 1980)
+    assert (found.app_sm_mhz, found.app_default_sm_mhz) == (1200, 1830)
+    assert (found.power_limit_mw, found.power_default_mw, found.slowdown_c) == (
+        500_000,
+        700_000,
+        89,
+    )
+    assert (found.ecc, found.ecc_pending, found.ecc_corrected, found.ecc_uncorrected) == (
+        1,
+        0,
+        7,
+        2,
+    )
+    assert (found.remap_pending, found.remap_failed, found.recovery_action) == (1, 0, 4)
+    assert found.counters == {"pcie_replay_counter": 31}
+    assert (other.compute_mode, other.pids, other.unknown["compute_mode"]) == (
+        None,
+        None,
+        "Not Supported",
+    )
+
+
+@pytest.mark.parametrize(
+    ("files", "channels"),
+    [((), None), (("nvidiactl",), 0), (("nvidiactl", "nvidia-caps-imex-channels/channel0"), 1)],
+)
+def test_imex_channels(tmp_path: Path, files: tuple[str, ...], channels: int | None) -> None:
+    """Where the driver has device files and none of channels, there is none."""
+    host = Host(tmp_path)
+    for file in files:
+        host.put(f"dev/{file}", "")
+    with driver(None):
+        system = record(tmp_path, is_full=True).system
+    assert system is not None
+    assert system.imex_channels == channels

@@ -6,7 +6,8 @@ should do last; a library's collective does nothing. late: every rank's results 
 third launch on, after the first check. idle: timed launches do nothing, on CPUs, by libraries and
 on GPUs. idle-singly: those that are timed one by one do nothing. load, timed: rank 1 stops itself
 with SIGSTOP when that is asked of it for the third time. start: rank 1 comes to MPI_Init a minute
-late.
+late. behind: rank 1 comes 20 ms late to every traced launch. byte: rank 1 changes a byte of every
+message to a partner.
 """
 
 import os
@@ -20,13 +21,14 @@ from functools import wraps
 from typing import Any
 from unittest.mock import patch
 
-from collbench.backends.base import Batch, GpuOptions, RankTiming
+from collbench.backends.base import Batch, GpuOptions, RankTiming, prepare_buffers
 from collbench.backends.cpu import backend as cpu
-from collbench.backends.cpu import interpreter
+from collbench.backends.cpu import interpreter, trace
 from collbench.backends.cpu.interpreter import arithmetic
 from collbench.backends.gpu import timing
 from collbench.backends.gpu.rank import Launches
 from collbench.backends.mpi.rank import MpiRank
+from collbench.bench import pair_rank, pairwise
 from collbench.cli import main
 from collbench.launch import mpi as mpi_group
 from collbench.launch.launcher import Launcher, load_mpi
@@ -135,6 +137,21 @@ def stops(method: Callable[..., Any]) -> Callable[..., Any]:
     return call
 
 
+def behind(problem: Problem, rank: int, source: Any, target: Any, number: int = 0) -> None:
+    prepare_buffers(problem, rank, source, target, number)
+    if rank == 1:
+        time.sleep(0.02)
+
+
+class WrongPairRank(pair_rank.PairRank):
+    def _exchange(self, peer: int, out: Any, into: Any, deadline_s: float) -> None:
+        if out is not None and self.rank == 1:
+            out[-1] ^= 1
+        super()._exchange(peer, out, into, deadline_s)
+        if out is not None and self.rank == 1:
+            out[-1] ^= 1
+
+
 def late_to_start(found: Launcher | None) -> Any:
     if found is not None and found.rank == 1:
         time.sleep(60)
@@ -192,6 +209,10 @@ if __name__ == "__main__":
         setattr(mpi_group, "load_mpi", late_to_start)  # noqa: B010  mypy sees an import there
     elif defect in ("before-mpi", "shared-memory", "leave", "after-mpi"):
         plant_stop(defect)
+    elif defect == "behind":
+        trace.prepare_buffers = behind  # type: ignore[attr-defined]
+    elif defect == "byte":
+        pairwise.PairRank = WrongPairRank  # type: ignore[attr-defined]
     elif defect == "idle":
         cpu.CpuRank.timed = idle_on_cpu  # type: ignore[method-assign]
         MpiRank.timed = idle_by_mpi  # type: ignore[method-assign]

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from ctypes import POINTER, Array, c_void_p, cast, pointer
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import pynvml
@@ -46,6 +47,9 @@ class FakeGpu:
     version: int = 6
     cluster: bytes = bytes(16)
     fabric_state: int | None = None
+    # (function, what is asked) -> numbers; and values of fields of the GPU
+    answers: dict[tuple[str | int, ...], tuple[int, ...]] = field(default_factory=dict)
+    fields: dict[int, int] = field(default_factory=dict)
 
     @property
     def bus_id(self) -> str:
@@ -77,6 +81,8 @@ class FakeNvml:
 
     def __getattr__(self, name: str) -> Callable[..., int]:
         function = type(self).__dict__.get(f"_{name}")
+        if function is None and any(key[0] == name for gpu in self.gpus for key in gpu.answers):
+            return partial(self._answer, name)
         if function is None or name in self.missing:
             raise AttributeError(name)
 
@@ -85,6 +91,15 @@ class FakeNvml:
             return int(self.errors.get(name) or function(self, *args) or 0)
 
         return call
+
+    def _answer(self, name: str, handle: Any, *args: Any) -> int:
+        """Numbers of a GPU: what is asked comes by value, where they go by reference."""
+        asked = (name, *(arg.value for arg in args if not hasattr(arg, "_obj")))
+        numbers = self._of(handle).answers.get(asked)
+        outs = [arg._obj for arg in args if hasattr(arg, "_obj")]
+        for out, number in zip(outs, numbers or (), strict=numbers is not None):
+            out.value = number
+        return NOT_SUPPORTED if numbers is None else 0
 
     def _of(self, handle: Any) -> FakeGpu:
         return self.gpus[index_of(handle)]
@@ -198,6 +213,7 @@ class FakeNvml:
                     165: int(link.is_active),
                     166: gpu.version,
                 }
+            told |= gpu.fields
             answer = None if value.fieldId in self.bad_fields else told.get(value.fieldId)
             value.nvmlReturn = NOT_SUPPORTED if answer is None else 0
             value.valueType = 1

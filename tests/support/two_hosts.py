@@ -1,5 +1,5 @@
-"""Two hosts that are network namespaces of this one, joined by two cables: `data0` for MPI, `mgmt0`
-for its launcher.
+"""Hosts that are network namespaces of this one, joined by two cables: `data0` for MPI, `mgmt0` for
+its launcher. Two have their cables between them, more a switch.
 
 Making them needs root and iproute2. What is made here is removed again, also when a test fails;
 processes are Run's business.
@@ -25,11 +25,12 @@ CARRIER_S = 10.0
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TwoHosts:
     """The namespaces by their names, which are the hosts' names too, and the script that MPICH's
-    launcher enters them with.
+    launcher enters them with. switch: the namespace of the switch, if there is one.
     """
 
-    names: tuple[str, str]
+    names: tuple[str, ...]
     enter: Path
+    switch: str = ""
 
     def command(self, ranks: Sequence[int], command: Sequence[str]) -> list[str]:
         """That command with so many ranks on each host; the launcher runs on the first."""
@@ -65,6 +66,28 @@ class TwoHosts:
         for link in cables:
             _ip("-n", self.names[host], "link", "set", link, "down")
 
+    def slow(self, host: int, rate: str, *, is_sending: bool, cable: str = "data0") -> None:
+        """Slow what a host sends, or what the switch sends to it, to a rate such as 1gbit."""
+        name, link = (self.names[host], cable) if is_sending else (self.switch, f"{cable}-{host}")
+        _tc(name, f"qdisc add dev {link} root tbf rate {rate} burst 128k latency 50ms")
+
+    def slow_path(self, host: int, to: int, rate: str, others: str) -> None:
+        """Slow what a host sends to another, and less what it sends to all others."""
+        name = self.names[host]
+        _tc(name, "qdisc add dev data0 root handle 1: htb default 1")
+        for number, limit in ((1, others), (3, rate)):
+            _tc(name, f"class add dev data0 parent 1: classid 1:{number} htb rate {limit}")
+        peer = f"match ip dst {_address(to, 0)}/32"
+        _tc(name, f"filter add dev data0 protocol ip parent 1: prio 1 u32 {peer} flowid 1:3")
+
+
+def _tc(name: str, command: str) -> None:
+    """A command of tc in a namespace; the test is skipped where tc or the kernel lacks it."""
+    words = ["tc", "-n", name, *command.split()]
+    done = subprocess.run(words, check=False, capture_output=True, text=True)
+    if done.returncode:
+        pytest.skip(f"needs tc and qdiscs of the kernel: {done.stderr.strip()}")
+
 
 def _address(host: int, cable: int) -> str:
     return f"10.213.{cable}.{host + 1}"
@@ -75,34 +98,33 @@ def _ip(*words: str) -> str:
 
 
 @contextmanager
-def two_hosts(folder: Path) -> Iterator[TwoHosts]:
-    """Make both, or skip the test where that is not allowed or MPI is not MPICH."""
+def two_hosts(folder: Path, count: int = 2) -> Iterator[TwoHosts]:
+    """Make them, or skip the test where that is not allowed or MPI is not MPICH. count: more than
+    two are joined by a switch.
+    """
     mpi = pytest.importorskip("mpi4py.MPI")
     if mpirun() is None or "Open MPI" in mpi.Get_library_version():
         pytest.skip("needs MPICH and its launcher")
-    if any(shutil.which(tool) is None for tool in ("ip", "unshare")):
+    if any(shutil.which(tool) is None for tool in ("ip", "unshare", *(["tc"] * (count > 2)))):
         pytest.skip("needs iproute2 and unshare")
-    names = (f"cb{os.getpid()}a", f"cb{os.getpid()}b")
+    names = tuple(f"cb{os.getpid()}{chr(ord('a') + host)}" for host in range(count))
+    switch = f"cb{os.getpid()}-switch" if count > 2 else ""
     made = []
     try:
-        for name in names:
+        for name in (*names, *([switch] if switch else [])):
             _ip("netns", "add", name)
             made.append(name)
         for cable, link in enumerate(CABLES):
-            _ip(
-                "link",
-                "add",
-                link,
-                "netns",
-                names[0],
-                "type",
-                "veth",
-                "peer",
-                "name",
-                link,
-                "netns",
-                names[1],
-            )
+            if switch:
+                _ip("-n", switch, "link", "add", link, "type", "bridge")
+                _ip("-n", switch, "link", "set", link, "up")
+                for host, name in enumerate(names):
+                    port = f"{link}-{host}"
+                    _join(link, name, port, switch)
+                    _ip("-n", switch, "link", "set", port, "master", link)
+                    _ip("-n", switch, "link", "set", port, "up")
+            else:
+                _join(link, names[0], link, names[1])
             for host, name in enumerate(names):
                 _ip("-n", name, "addr", "add", f"{_address(host, cable)}/24", "dev", link)
                 # an address of IPv6 is not usable for two seconds, and MPI would take it
@@ -115,9 +137,15 @@ def two_hosts(folder: Path) -> Iterator[TwoHosts]:
         for name in names:
             _ip("-n", name, "link", "set", "lo", "up")
         _wait_for_carriers(names)
-        yield TwoHosts(names=names, enter=_script(folder, names))
+        yield TwoHosts(names=names, enter=_script(folder, names), switch=switch)
     finally:
         _remove(made)
+
+
+def _join(link: str, of: str, peer: str, at: str) -> None:
+    """A cable between two namespaces."""
+    there = ("type", "veth", "peer", "name", peer, "netns", at)
+    _ip("link", "add", link, "netns", of, *there)
 
 
 def _wait_for_carriers(names: Sequence[str]) -> None:
@@ -134,7 +162,7 @@ def _remove(names: Sequence[str]) -> None:
         subprocess.run(["ip", "netns", "del", name], check=False, capture_output=True)
 
 
-def _script(folder: Path, names: tuple[str, str]) -> Path:
+def _script(folder: Path, names: Sequence[str]) -> Path:
     """What plays ssh: [-x] ADDRESS COMMAND... runs the command in the namespace of that address,
     under a host name of its own.
     """

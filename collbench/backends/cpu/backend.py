@@ -57,7 +57,6 @@ from collbench.backends.cpu.layout import (
     shared_bytes,
 )
 from collbench.backends.cpu.lines import Binder, refuse_repeats
-from collbench.backends.cpu.traced import traced_launch
 from collbench.backends.net.proxy import Proxy, data_comm_of, ends
 from collbench.launch.group import Group, RankContext, WorkerGroup
 from collbench.launch.launcher import INSTALL_HINT, described_library, find_mpirun
@@ -67,7 +66,6 @@ from collbench.planning.limits import Limits
 from collbench.planning.lowering import Region, actors
 from collbench.planning.plan import Plan
 from collbench.planning.transports.net import seats
-from collbench.results.stamps import RankTrace
 from collbench.spec.dtypes import dtype
 from collbench.spec.pattern import Wrong, compute
 from collbench.util.errors import CollbenchError, HangError, UnavailableError
@@ -381,24 +379,6 @@ class CpuRank(CpuTimedRank[str]):
         self._barrier(loaded, deadline_s)
         return wrong
 
-    def traced(
-        self, digest: str, launches: int, delays_s: Sequence[float], deadline_s: float
-    ) -> tuple[list[RankTrace], Wrong | None]:
-        """Launches whose actions are stamped, each behind a barrier and a delay of this rank, and
-        the wrong elements of the last one.
-        """
-        loaded = self.loaded[digest, True]
-        self._clear(loaded, launches, deadline_s)
-        prepare_buffers(loaded.plan.problem, self.rank, *self._buffers(loaded, 0), 0)
-        traces = []
-        for _ in range(launches):
-            self._barrier(loaded, deadline_s)
-            if delays_s[self.rank]:
-                time.sleep(delays_s[self.rank])
-            traces.append(traced_launch(loaded.runner, loaded.programs[0], deadline_s))
-        self._barrier(loaded, deadline_s)
-        return traces, self._compare(loaded, range(1))
-
     def once(self, digest: str, inputs: Sequence["Array"], deadline_s: float) -> "Array":
         """One launch on given inputs; returns this rank's output."""
         loaded = self.loaded[digest, True]
@@ -414,8 +394,10 @@ class CpuSession(Session[Plan]):
     """Drives the ranks: a plan is sent to all of them once, then each repeat is two calls.
 
     Under a launcher its ranks run all plans. Without one, those that need shared memory run in
-    forks, and those that need MPI under an mpirun.
+    forks, and those that need MPI under an mpirun. rank: the class of the ranks.
     """
+
+    rank: type[CpuRank] = CpuRank
 
     def __init__(self, group: Group, plans: Sequence[Plan], *, hot: bool) -> None:
         self.device, self.version = cpu_name(), f"numpy {np.__version__}"
@@ -437,7 +419,7 @@ class CpuSession(Session[Plan]):
                     compute(problem.dtype, problem.op, problem.redop, problem.n)
             self._inherited = frozenset(_INHERITED)
             try:
-                self._worker_groups[False] = group.shared_workers(CpuRank, n, arena_bytes)
+                self._worker_groups[False] = group.shared_workers(self.rank, n, arena_bytes)
             finally:
                 _INHERITED.clear()
         own = [own_bytes(plan, hot=hot) for plan in plans if plan.domains]
@@ -445,7 +427,7 @@ class CpuSession(Session[Plan]):
             self._worker_groups[True] = (
                 self._worker_groups[False]
                 if group.kind == "mpi" and arena_bytes
-                else group.mpi_workers(CpuRank, n)
+                else group.mpi_workers(self.rank, n)
             )
             self._worker_groups[True].call(CpuRank.reserve, max(own), timeout_s=ANSWER_S)
             library = self._worker_groups[True].call(CpuRank.describe, timeout_s=ANSWER_S)[0]
@@ -532,26 +514,6 @@ class CpuSession(Session[Plan]):
             timeout_s=deadline_s + ANSWER_S,
         )
         return tuple(wrong for wrong in found if wrong is not None)
-
-    def traced(self, plan: Plan, launches: int, delays_s: Sequence[float]) -> list[list[RankTrace]]:
-        """The traces of launches, each with one of every rank; rank r enters delays_s[r] after the
-        barrier. Raises CollbenchError if the last launch came out wrong.
-        """
-        self._load(plan, True, _ONCE_LOAD_S + ANSWER_S)
-        deadline_s = _ONCE_S + launches * max(delays_s)
-        answers = self._workers(plan).call(
-            CpuRank.traced,
-            plan.digest,
-            launches,
-            tuple(delays_s),
-            deadline_s,
-            timeout_s=deadline_s + ANSWER_S,
-        )
-        if wrong := next((wrong for _, wrong in answers if wrong is not None), None):
-            raise CollbenchError(
-                f"a traced launch is wrong: rank {wrong.rank} element {wrong.index}"
-            )
-        return [list(of_ranks) for of_ranks in zip(*(traces for traces, _ in answers), strict=True)]
 
     def once(self, plan: Plan, inputs: Sequence["Array"]) -> list["Array"]:
         """One launch on given inputs, one array a rank; returns every rank's output."""

@@ -2,6 +2,7 @@
 of them.
 """
 
+import ctypes
 import os
 import socket
 from collections.abc import Sequence
@@ -49,7 +50,22 @@ def own_process(comm: Any, cuda: tuple[int, ...] | None) -> ProcessRecord:  # An
         ranks=comm.Get_size(),
         mpi_library=MPI.Get_library_version().splitlines()[0].strip(" \0"),
         mpi_thread_level=MPI.Query_thread(),
+        mpi_has_cuda=_has_cuda(MPI.__file__),
     )
+
+
+def _has_cuda(file: str) -> bool | None:
+    """Whether the MPI library that a module is linked with says that it takes memory of GPUs.
+
+    Open MPI's function answers; MPICH's writes to an address, for a kind of GPU (0: CUDA).
+    """
+    loaded = ctypes.CDLL(file)
+    if (query := getattr(loaded, "MPIX_Query_cuda_support", None)) is not None:
+        return bool(query())
+    if (query := getattr(loaded, "MPIX_GPU_query_support", None)) is not None:
+        answer = ctypes.c_int(0)
+        return bool(answer.value) if query(0, ctypes.byref(answer)) == 0 else None
+    return None
 
 
 def with_gpus_of(recording: Recording, cuda: Sequence[tuple[int, ...] | None]) -> Recording:

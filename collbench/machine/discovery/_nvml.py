@@ -153,7 +153,7 @@ def condition(handle: object) -> GpuCondition:
     ecc, rows = value("ecc", "nvmlDeviceGetEccMode"), value("remap", "nvmlDeviceGetRemappedRows")
     memory = value("memory_bytes", "nvmlDeviceGetMemoryInfo")
     bar1 = value("bar1_bytes", "nvmlDeviceGetBAR1MemoryInfo")
-    processes = value("pids", "nvmlDeviceGetComputeRunningProcesses")
+    processes = value("pids", "nvmlDeviceGetComputeRunningProcesses_v3")
     ids = {
         name: getattr(pynvml, f"NVML_FI_DEV_{name}", None)
         for name in (*_GPU_COUNTERS, _RECOVERY_ACTION)

@@ -5,7 +5,9 @@ Source: the kernel's Documentation/admin-guide (sysctl, cgroup-v2, mm/transhuge)
 getrlimit(2), namespaces(7), capabilities(7).
 """
 
+import ctypes
 import os
+import pwd
 import re
 import resource
 import time
@@ -18,38 +20,15 @@ from collbench.machine import cgroup
 from collbench.machine.discovery._reader import ValueReader
 from collbench.machine.discovery._sysfs import entries, number, text
 from collbench.machine.discovery.recording import UNLIMITED, ConfigFile, ProcessRecord, SystemRecord
+from collbench.machine.discovery.variables import settings
 from collbench.machine.settings.files import paths
 from collbench.machine.topology.model import spans
 
-# Variables that communication libraries read. What launchers set by themselves is left out: names,
-# addresses and keys of a job.
-_PREFIXES = (
-    "NCCL_",
-    "RCCL_",
-    "CUDA_",
-    "TORCH_NCCL_",
-    "OFI_NCCL_",
-    "UCX_",
-    "UCC_",
-    "FI_",
-    "OMPI_MCA_",
-    "PRTE_MCA_",
-    "PMIX_MCA_",
-    "MPICH_",
-    "MPIR_CVAR_",
-    "MPIR_PARAM_",
-    "I_MPI_",
-    "MPI4PY_RC_",
-    "GLOO_",
-    "NVSHMEM_",
-    "OMP_NUM_THREADS",
-)
-_LAUNCHERS_OWN = re.compile(
-    r"(OMPI|PMIX|PRTE)_MCA_(orte|ess|initial|shmem|gds|psec|mpi_yield|ptl|prte|plm|pmix)"
-)
-_SYS_PTRACE = 1 << 19  # CAP_SYS_PTRACE
+_IPC_LOCK, _SYS_PTRACE = 1 << 14, 1 << 19  # CAP_IPC_LOCK, CAP_SYS_PTRACE
+_FIRST_USER = 1000  # logind leaves shared memory of users below it alone
 _NAMESPACES = ("ipc", "pid", "user", "net")
 _SAMPLE_S = 0.1  # of the host's busy cores
+_BUSY = 0.5  # of a core's time, from which on it counts as used
 _MOST_TEXT = 1 << 16  # of a configuration file
 _CHOSEN = re.compile(r"\[(\w+)\]")
 
@@ -76,7 +55,10 @@ def system(root: Path) -> SystemRecord:
         shm_bytes=None if shm is None else shm.f_frsize * shm.f_blocks,
         shm_free_bytes=None if shm is None else shm.f_frsize * shm.f_bavail,
         load=None if load is None else float(load.split()[0]),
-        busy_cpus=busy,
+        busy_cpus=None if busy is None else sum(busy.values()),
+        busy_cpulist=None
+        if busy is None
+        else spans(core for core, share in busy.items() if share >= _BUSY),
         cgroup_cpus=cgroup.cpus(*groups),
         cgroup_memory_bytes=cgroup.memory_limit_bytes(*groups),
         pids_max=cgroup.most_processes(*groups),
@@ -116,18 +98,16 @@ def process(
         open_files=_limit(resource.RLIMIT_NOFILE),
         processes=_limit(resource.RLIMIT_NPROC),
         stack_bytes=_limit(resource.RLIMIT_STACK),
+        can_lock=None if capabilities is None else bool(int(capabilities, 16) & _IPC_LOCK),
         can_trace=None if capabilities is None else bool(int(capabilities, 16) & _SYS_PTRACE),
+        can_copy=values.read("can_copy", _can_copy),
         seccomp=int(seccomp) if seccomp and seccomp.isdecimal() else None,
         namespaces={
             name: str(link.readlink())
             for name in _NAMESPACES
             if (link := root / "proc/self/ns" / name).is_symlink()
         },
-        environment={
-            name: value
-            for name, value in sorted(environment.items())
-            if name.startswith(_PREFIXES) and not _LAUNCHERS_OWN.match(name)
-        },
+        environment=settings(environment),
         files=_config_files(root, environment, values),
         cuda=cuda,
         nccl_version=_nccl_version(),
@@ -148,6 +128,23 @@ def _limit(kind: int) -> int:
     return UNLIMITED if soft == resource.RLIM_INFINITY else soft
 
 
+def _can_copy() -> bool:
+    """Whether process_vm_readv works here: a filter of system calls refuses even a process's own
+    memory. Raises OSError where the C library has no such function.
+    """
+    read = getattr(ctypes.CDLL(None), "process_vm_readv", None)
+    if read is None:
+        raise OSError("the C library has no process_vm_readv")
+    source, target = ctypes.create_string_buffer(b"x"), ctypes.create_string_buffer(1)
+    vectors = [
+        (ctypes.c_size_t * 2)(ctypes.addressof(buffer), 1)  # struct iovec
+        for buffer in (target, source)
+    ]
+    one = ctypes.c_ulong(1)
+    read.restype = ctypes.c_ssize_t
+    return bool(read(os.getpid(), vectors[0], one, vectors[1], one, ctypes.c_ulong(0)) == 1)
+
+
 def _config_files(
     root: Path, environment: Mapping[str, str], values: ValueReader
 ) -> tuple[ConfigFile, ...]:
@@ -162,19 +159,29 @@ def _config_files(
     return tuple(files)
 
 
-def _busy_cpus(root: Path) -> float:
-    """Cores' worth of time in use during a short while. Raises OSError or ValueError."""
+def _busy_cpus(root: Path) -> dict[int, float]:
+    """The share of its time that each core is in use, during a short while. Raises OSError or
+    ValueError.
+    """
     file = root / "proc/stat"
     start, first = time.monotonic(), _busy_ticks(file)
     time.sleep(_SAMPLE_S)
-    ticks = _busy_ticks(file) - first
-    return max(0.0, ticks / os.sysconf("SC_CLK_TCK") / (time.monotonic() - start))
+    ticks = os.sysconf("SC_CLK_TCK") * (time.monotonic() - start)
+    return {
+        core: max(0, last - first.get(core, last)) / ticks
+        for core, last in _busy_ticks(file).items()
+    }
 
 
-def _busy_ticks(file: Path) -> int:
-    """All but the idle time and what waits for a disk."""
-    fields = [int(field) for field in text(file).splitlines()[0].split()[1:9]]
-    return sum(fields) - sum(fields[3:5])
+def _busy_ticks(file: Path) -> dict[int, int]:
+    """Of each core: all but the idle time and what waits for a disk."""
+    ticks = {}
+    for line in text(file).splitlines():
+        name, *fields = line.split()
+        if name.startswith("cpu") and name[3:].isdecimal():
+            numbers = [int(field) for field in fields[:8]]
+            ticks[int(name[3:])] = sum(numbers) - sum(numbers[3:5])
+    return ticks
 
 
 def _governors(root: Path) -> tuple[str, ...]:
@@ -183,14 +190,27 @@ def _governors(root: Path) -> tuple[str, ...]:
     return tuple(sorted({one for file in files if (one := values.read("governor", text, file))}))
 
 
-def _removes_ipc(root: Path) -> bool | None:
-    """RemoveIPC of systemd-logind, which is on where its file leaves it out."""
-    values = ValueReader(OSError)
+def _removes_ipc(root: Path, user: int | None = None) -> bool | None:
+    """RemoveIPC of systemd-logind, which is on where its files leave it out, and touches neither
+    system users nor those that linger.
+    """
+    values = ValueReader(OSError, KeyError)
+    user = os.getuid() if user is None else user
     if not (root / "run/systemd/system").is_dir():
         return None
-    lines = (values.read("file", text, root / "etc/systemd/logind.conf") or "").splitlines()
+    name = values.read("name", _user_name, user)
+    if user < _FIRST_USER or (name and (root / "var/lib/systemd/linger" / name).exists()):
+        return False
+    files = [root / "etc/systemd/logind.conf"]
+    files += sorted((root / "etc/systemd/logind.conf.d").glob("*.conf"))
+    lines = [line for one in files for line in (values.read("f", text, one) or "").splitlines()]
     set_to = [line.partition("=")[2].strip() for line in lines if line.startswith("RemoveIPC=")]
     return not set_to or set_to[-1].lower() in ("yes", "true", "1", "on")
+
+
+def _user_name(user: int) -> str:
+    """Raises KeyError if nobody has the number, as in many containers."""
+    return pwd.getpwuid(user).pw_name
 
 
 def _has_fabric_manager(root: Path) -> bool | None:
@@ -205,8 +225,11 @@ def _has_fabric_manager(root: Path) -> bool | None:
 
 
 def _imex_channels(root: Path) -> int | None:
+    """How many there are; None where the driver has no device file at all."""
     folder = root / "dev/nvidia-caps-imex-channels"
-    return len(list(folder.glob("channel*"))) if folder.is_dir() else None
+    if folder.is_dir():
+        return len(list(entries(folder)))
+    return 0 if (root / "dev/nvidiactl").exists() else None
 
 
 def _driver_parameters(root: Path) -> dict[str, str]:

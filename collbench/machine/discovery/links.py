@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from collbench.machine.discovery import _nvlinks
-from collbench.machine.discovery.recording import Recording
+from collbench.machine.discovery.recording import GpuRecord, Recording
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,3 +54,27 @@ def links_table(recording: Recording) -> list[LinkRow]:
                 )
             )
     return rows
+
+
+def states(gpu: GpuRecord) -> dict[int, bool | None]:
+    """Whether each NVLink of a GPU is up, by number; None: NVML does not report it."""
+    return {link.number: _nvlinks.is_up(link, gpu.arch) for link in gpu.links}
+
+
+def speeds_gbs(gpu: GpuRecord) -> dict[int, float]:
+    """The speed of each NVLink that is up and whose speed NVML reports, as it reports it."""
+    return {
+        link.number: speed / 1000
+        for link in gpu.links
+        if _nvlinks.is_up(link, gpu.arch) and (speed := _nvlinks.speed_mbps(gpu, link))
+    }
+
+
+def has_switch(recording: Recording) -> bool:
+    """Whether an NVLink of the host leads to an NVSwitch, shown or hidden."""
+    known = {gpu.address: gpu for gpu in recording.gpus if gpu.address}
+    return any(
+        _nvlinks.far_end(link, known) == _nvlinks.FAR_SWITCH
+        for gpu in recording.gpus
+        for link in gpu.links
+    )

@@ -270,8 +270,10 @@ class SystemRecord:
 
     load: runnable tasks, mean of the last minute. cgroup_cpus: CPUs' worth of time. shm_huge: the
     chosen word of transparent_hugepage/shmem_enabled. governors: of the cores' clocks. busy_cpus:
-    cores' worth of time that is used at the moment of the recording. interfaces: names of all
-    network interfaces, those of containers too. driver_parameters: of NVIDIA's kernel module.
+    cores' worth of time that is used at the moment of the recording; busy_cpulist: the cores that
+    are used for half of it or more. removes_ipc: whether logind removes this user's shared memory
+    at the log-out. interfaces: names of all network interfaces, those of containers too.
+    driver_parameters: of NVIDIA's kernel module.
     """
 
     memory_bytes: int | None = None
@@ -280,6 +282,7 @@ class SystemRecord:
     shm_free_bytes: int | None = None
     load: float | None = None
     busy_cpus: float | None = None
+    busy_cpulist: str | None = None
     cgroup_cpus: float | None = None
     cgroup_memory_bytes: int | None = None
     pids_max: int | None = None
@@ -311,9 +314,11 @@ class ProcessRecord:
     ones in bytes or numbers, UNLIMITED if there is none.
 
     cpulist: the cores that it may run on. namespaces: what /proc/self/ns names, for those that
-    decide who can share memory. environment: variables that communication libraries read. cuda:
-    NVML's numbers of the GPUs that CUDA shows it. nccl_version: of NCCL's package, if it is
-    installed. mpi_*: of an MPI that was initialised.
+    decide who can share memory. can_lock: CAP_IPC_LOCK, can_trace: CAP_SYS_PTRACE. can_copy:
+    whether process_vm_readv works, tried on the process itself. environment: variables that
+    communication libraries read. cuda: NVML's numbers of the GPUs that CUDA shows it.
+    nccl_version: of NCCL's package, if it is installed. mpi_*: of an MPI that was initialised;
+    mpi_has_cuda: whether it says that it takes memory of GPUs.
     """
 
     rank: int = 0
@@ -324,7 +329,9 @@ class ProcessRecord:
     open_files: int | None = None
     processes: int | None = None
     stack_bytes: int | None = None
+    can_lock: bool | None = None
     can_trace: bool | None = None
+    can_copy: bool | None = None
     seccomp: int | None = None
     namespaces: Mapping[str, str] = field(default_factory=dict)
     environment: Mapping[str, str] = field(default_factory=dict)
@@ -333,6 +340,7 @@ class ProcessRecord:
     nccl_version: str | None = None
     mpi_library: str | None = None
     mpi_thread_level: int | None = None
+    mpi_has_cuda: bool | None = None
     unknown: Reasons = field(default_factory=dict)
 
 

@@ -1,112 +1,101 @@
-"""Who is to blame for the time of a collective: the chain to its root, who waited for whom, and the
-verdict.
+"""What `hunt --blame` shows: who waited for whom, what the time was spent on, and the verdict with
+its confirmation.
 """
 
 import json
+import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 
-from collbench.analysis.blame import Blame, Cause
-from collbench.report.tables.text import table
+from collbench import __version__
+from collbench.analysis.hunt.blame import Blame, Part
+from collbench.report.tables.text import table, wrapped
 from collbench.util.units import format_time_us, to_us
 
-_CAUSES = 8  # of the chain that are shown
-_MOST_RANKS = 16  # of the matrix
+_JSON_VERSION = 1
+_SHOWN_RANKS = 12  # of the matrix
+_SHOWN_PARTS = 4
+_LEAST_SHARE = 0.05
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Confirmation:
-    """A second run without the cause. changed: what was different, in words; seconds: of a launch
-    then; None if nothing could be changed, for the reason.
-    """
-
-    changed: str
-    seconds: float | None = None
-    reason: str = ""
-
-    def is_met(self, found: Blame) -> bool:
-        """Whether at least half of the excess went with the cause."""
-        if self.seconds is None or found.root is None:
-            return False
-        return found.seconds - self.seconds >= found.excess_s[found.root] / 2
+def lines(
+    found: Blame, names: Sequence[str], confirmation: str, columns: int, *, is_confirmed: bool
+) -> list[str]:
+    """All that is shown. names: of the ranks. confirmation: what the second run says."""
+    shown = _matrix(found, names)
+    shown += ["", *wrapped(_spent(found, names), columns), ""]
+    if found.part is None:
+        return shown + wrapped("No rank comes late and no link is slower than the others.", columns)
+    shown += wrapped(headline(found, names, is_confirmed=is_confirmed), columns)
+    return shown + [f"  {line}" for line in wrapped(confirmation, columns - 2)]
 
 
-def lines(found: Blame, ranks: int) -> list[str]:
-    """The chain and the matrix of waits."""
-    chain = sorted(found.path_s.items(), key=lambda item: -item[1])[:_CAUSES]
-    rows = [
-        (_name(cause), _us(seconds), f"{100 * seconds / found.seconds:.0f} %")
-        for cause, seconds in chain
-        if seconds > 0
-    ]
-    shown = table(("the chain to the last action", "us", "share"), rows, right=(1, 2))
-    if ranks <= _MOST_RANKS:
-        heads = ("waits, us", *(f"for {rank}" for rank in range(ranks)))
-        matrix = [
-            (
-                f"rank {rank}",
-                *(
-                    _us(found.waits_s[rank, peer]) if (rank, peer) in found.waits_s else "."
-                    for peer in range(ranks)
-                ),
-            )
-            for rank in range(ranks)
-        ]
-        shown += ["", *table(heads, matrix, right=range(1, ranks + 1))]
-    return shown
-
-
-def verdict(found: Blame, second: Confirmation | None) -> str:
-    """The root in words, and whether a second run confirms it."""
-    if found.root is None:
-        return "No rank came late and no link is slow: nothing stands out."
-    excess = found.excess_s[found.root]
-    text = (
-        f"{str(found.root)[:1].upper()}{str(found.root)[1:]}: {_us(excess)} us more than others, of"
-        f" a launch of {_us(found.seconds)} us."
-    )
-    if second is None or second.seconds is None:
-        return f"{text} Not confirmed: {second.reason if second else 'nothing was run again'}."
-    if second.is_met(found):
-        return f"{text} Confirmed: {second.changed}, a launch takes {_us(second.seconds)} us."
+def headline(found: Blame, names: Sequence[str], *, is_confirmed: bool) -> str:
+    """The verdict in a line."""
+    assert found.part is not None
+    kind, _ = found.part
+    ratio = "" if math.isinf(found.ratio) else f", {found.ratio:.2g} times as long as its like"
+    word = ("LATE " if kind == "late" else "SLOW ") if is_confirmed else "Perhaps"
     return (
-        f"{text} Not confirmed, so it is chance or the way that launches begin: {second.changed}, a"
-        f" launch takes {_us(second.seconds)} us."
+        f"{word} {part_name(found.part, names)}: {found.share:.0%} of the time{ratio}; without it"
+        f" {_ms(found.total_s - found.excess_s)} instead of {_ms(found.total_s)}"
     )
 
 
-def as_json(found: Blame, second: Confirmation | None) -> str:
-    """The whole as a JSON object; times in microseconds."""
+def part_name(part: Part, names: Sequence[str]) -> str:
+    """A part of the time as people name it.
 
-    def named(causes: Sequence[tuple[Cause, float]]) -> list[dict[str, object]]:
-        return [
-            {"kind": cause.kind, "a": cause.a, "b": cause.b, "us": to_us(seconds)}
-            for cause, seconds in causes
-        ]
+    >>> part_name(("link", (0, 1)), ["a", "b"]), part_name(("late", (1,)), ["a", "b"])
+    ('the link a -> b', 'b comes late')
+    """
+    kind, key = part
+    if kind == "link":
+        return f"the link {names[key[0]]} -> {names[key[1]]}"
+    return f"{names[key[0]]} {'comes late' if kind == 'late' else 'works'}"
 
-    root = found.root
+
+def _spent(found: Blame, names: Sequence[str]) -> str:
+    parts = sorted(found.shares.items(), key=lambda item: -item[1])[:_SHOWN_PARTS]
+    texts = [
+        f"{part_name(part, names)} {share:.0%}" for part, share in parts if share >= _LEAST_SHARE
+    ]
+    return f"A launch takes {_ms(found.total_s)}: {', '.join(texts)}."
+
+
+def _matrix(found: Blame, names: Sequence[str]) -> list[str]:
+    if len(names) > _SHOWN_RANKS:
+        worst = sorted(found.waits_s.items(), key=lambda item: -item[1])[:_SHOWN_RANKS]
+        rows = [(names[a], names[b], _us(wait)) for (a, b), wait in worst]
+        return table(("waits", "for", "us"), rows, right=(2,))
+    grid = [
+        (name, *["X" if a == b else _us(found.waits_s.get((a, b))) for b in range(len(names))])
+        for a, name in enumerate(names)
+    ]
+    title = "Rows wait for columns, us in a launch:"
+    return [title, *table(("", *names), grid, right=range(1, len(names) + 1))]
+
+
+def _us(seconds: float | None) -> str:
+    return "-" if seconds is None else format_time_us(to_us(seconds))
+
+
+def _ms(seconds: float) -> str:
+    return f"{seconds * 1e3:.3g} ms"
+
+
+def as_json(found: Blame, names: Sequence[str], confirmation: str, *, is_confirmed: bool) -> str:
+    """The result as a JSON object."""
     document = {
-        "format": "collbench-blame",
-        "version": 1,
-        "launch_us": to_us(found.seconds),
-        "root": named([(root, found.excess_s[root])])[0] if root is not None else None,
-        "is_confirmed": second is not None and second.is_met(found),
-        "path": named(sorted(found.path_s.items(), key=lambda item: -item[1])),
-        "waits": [
-            {"rank": rank, "for": peer, "us": to_us(seconds)}
-            for (rank, peer), seconds in sorted(found.waits_s.items())
-        ],
+        "version": _JSON_VERSION,
+        "collbench": __version__,
+        "ranks": list(names),
+        "part": found.part,
+        "share": found.share,
+        "ratio": None if math.isinf(found.ratio) else found.ratio,
+        "total_us": to_us(found.total_s),
+        "excess_us": to_us(found.excess_s),
+        "is_confirmed": is_confirmed,
+        "confirmation": confirmation,
+        "waits_us": [[a, b, to_us(wait)] for (a, b), wait in found.waits_s.items()],
+        "shares": [[kind, key, share] for (kind, key), share in found.shares.items()],
     }
     return json.dumps(document, indent=1) + "\n"
-
-
-def _name(cause: Cause) -> str:
-    return {
-        "late": f"rank {cause.a} entered after the first",
-        "work": f"rank {cause.a} worked",
-        "link": f"from rank {cause.a} to rank {cause.b}",
-    }[cause.kind]
-
-
-def _us(seconds: float) -> str:
-    return format_time_us(to_us(seconds))

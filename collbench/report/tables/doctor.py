@@ -26,24 +26,26 @@ def mark(finding: Finding) -> str:
     """COST, RISK or NOTE, as it stands before a finding."""
     if finding.is_cost:
         return "COST"
-    # measured, and no cost came out
-    is_cleared = bool(finding.costs) and not any(cost.is_noisy for cost in finding.costs)
-    return "NOTE" if finding.severity == "remark" or is_cleared else "RISK"
+    return "NOTE" if finding.severity == "remark" or finding.is_cleared else "RISK"
 
 
 def cost_texts(finding: Finding) -> list[str]:
     """What a finding costs, a line for each size, or why that is not known."""
     if not finding.costs:
         return [f"not measured: {finding.unmeasured or 'no experiment was run'}"]
-    return [_cost_text(cost) for cost in finding.costs]
+    return [cost_text(cost) for cost in finding.costs]
 
 
-def _cost_text(cost: Cost) -> str:
+def cost_text(cost: Cost) -> str:
     """A cost in words, with its interval."""
     ratio = cost.ratio
     if cost.is_noisy:
         return f"{cost.what}: {_times(*ratio)}, but other processes were busy: measure again"
-    return f"{cost.what}: {'' if cost.is_real else 'no cost, '}{_times(*ratio)}"
+    if cost.is_none:
+        return f"{cost.what}: no cost, {_times(*ratio)}"
+    if not cost.is_real:
+        return f"{cost.what}: uncertain, {_times(*ratio)}: measure again with --deep"
+    return f"{cost.what}: {_times(*ratio)}"
 
 
 def _times(median: float, low: float, high: float) -> str:
@@ -139,6 +141,7 @@ def as_json(
                         "low": round(cost.ratio.low, 4),
                         "high": round(cost.ratio.high, 4),
                         "is_real": cost.is_real,
+                        "is_noisy": cost.is_noisy,
                     }
                     for cost in one.costs
                 ],

@@ -4,7 +4,7 @@ the rate to expect.
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from collbench.bench.pairs import WAYS, RankPair
+from collbench.bench.pairs import MESSAGES, WAYS, RankPair
 from collbench.report.tables.text import table
 from collbench.util.units import format_rate, format_time_us
 
@@ -13,6 +13,7 @@ _WAY_TITLES = {
     "loads": "loads by the receiver's kernel",
     "copies": "the copy engine",
     "host": "copies through pinned host memory",
+    MESSAGES: "messages of 1M, or copies of 64M on GPUs",
 }
 _NAME_WIDTH, _CELL_WIDTH = 6, 7
 
@@ -24,7 +25,7 @@ def lines(
 ) -> list[str]:
     """The matrices of all ways, in one direction and in both, then latency."""
     grid: list[str] = []
-    for way in WAYS:
+    for way in (*WAYS, MESSAGES):
         for is_both in (False, True):
             same = [pair for pair in pairs if pair.way == way and pair.is_both == is_both]
             if same:

@@ -1,0 +1,3 @@
+"""Which rank, host, rail or path is slow, from the rates of pairs of ranks. Pure: no module here
+measures, reads or prints.
+"""

@@ -1,0 +1,219 @@
+"""Rates of pairs from files: our own CSV, a CSV of anybody's, and outputs of nccl-tests on pairs.
+
+A CSV needs a column for each of the two hosts and one for the rate (see NAMES). A pair without a
+direction was measured in both at once, as an allreduce of two ranks is.
+"""
+
+import csv
+import math
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NoReturn
+
+from collbench.results.pairwise import MODES, PairSample, PairWorld
+from collbench.util.errors import UsageError
+from collbench.util.reading import read_bytes
+from collbench.util.text import escaped
+from collbench.util.units import parse_whole
+
+# what we read -> names of its column; the first is ours
+NAMES: Mapping[str, tuple[str, ...]] = {
+    "host_a": ("host_a", "node_a", "src", "source", "a"),
+    "host_b": ("host_b", "node_b", "dst", "destination", "b"),
+    "rank_a": ("rank_a",),
+    "rank_b": ("rank_b",),
+    "local_a": ("local_a", "gpu_a", "rail_a"),
+    "local_b": ("local_b", "gpu_b", "rail_b"),
+    "gbs": ("gbs", "busbw", "busbw_gbs", "bandwidth_gbs"),
+    "direction": ("direction",),
+    "mode": ("mode",),
+    "sharing": ("sharing",),
+    "size_bytes": ("size_bytes", "size"),
+    "status": ("status",),
+    "reason": ("reason",),
+}
+_NEEDED = ("host_a", "host_b", "gbs")
+_MOST_BYTES = 256 << 20
+_MOST_RANKS = 65536
+_RANK = re.compile(r"#\s+Rank\s+\d+ .*?\bon\s+(\S+) device\s+(\d+)", re.ASCII)
+_BUSBW = re.compile(r"#\s*Avg bus bandwidth\s*:\s*([0-9.]{1,20})", re.ASCII)
+
+
+@dataclass(frozen=True, slots=True)
+class _End:
+    """A rank as a file names it: its host, and its number there."""
+
+    host: str
+    local: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Line:
+    a: _End
+    b: _End
+    sample: PairSample  # of ranks that have no number yet
+    rank_a: int = 0  # their numbers in the file, if it has some
+    rank_b: int = 0
+
+    @property
+    def ranks(self) -> tuple[tuple[_End, int], tuple[_End, int]]:
+        return (self.a, self.rank_a), (self.b, self.rank_b)
+
+
+def read(files: Sequence[Path]) -> tuple[PairWorld, list[PairSample]]:
+    """The ranks and the samples of all files. Raises UsageError."""
+    lines = [line for file in files for line in _lines(file)]
+    if not lines:
+        _refuse(str(files[0]), "no rate of any pair")
+    rank_of = {end: rank for line in lines for end, rank in line.ranks}
+    in_order = sorted(rank_of, key=lambda end: (rank_of[end], _natural(end.host), end.local))
+    if len(in_order) > _MOST_RANKS:
+        _refuse(str(files[0]), f"more than {_MOST_RANKS} ranks")
+    number = {end: place for place, end in enumerate(in_order)}
+    world = PairWorld(tuple(end.host for end in in_order), tuple(end.local for end in in_order))
+    return world, [_numbered(line, number) for line in lines]
+
+
+def _natural(name: str) -> list[tuple[int, str]]:
+    """Sorts node2 before node10.
+
+    >>> sorted(["node10", "node2"], key=_natural)
+    ['node2', 'node10']
+    """
+    parts = re.split(r"([0-9]{1,18})", name)
+    return [(int(part) if place % 2 else 0, part) for place, part in enumerate(parts)]
+
+
+def _numbered(line: _Line, number: Mapping[_End, int]) -> PairSample:
+    of = line.sample
+    return PairSample(
+        a=number[line.a],
+        b=number[line.b],
+        gbs=of.gbs,
+        is_both=of.is_both,
+        mode=of.mode,
+        sharing=of.sharing,
+        size_bytes=of.size_bytes,
+        reason=of.reason,
+    )
+
+
+def _lines(file: Path) -> list[_Line]:
+    name = escaped(str(file))
+    try:
+        data = read_bytes(file, _MOST_BYTES)
+    except (OSError, ValueError) as error:
+        raise UsageError(
+            f"cannot read {name}: {getattr(error, 'strerror', None) or error}",
+            "give a CSV, or outputs of nccl-tests",
+        ) from None
+    if len(data) > _MOST_BYTES:
+        _refuse(name, f"more than {_MOST_BYTES >> 20} MiB")
+    text = data.decode("utf-8-sig", errors="replace")
+    if _RANK.search(text):
+        return _of_nccl_tests(text, name)
+    return _of_csv(text, name)
+
+
+def _of_csv(text: str, name: str) -> list[_Line]:
+    rows = csv.reader(text.splitlines())
+    try:
+        heads = [head.strip().lower() for head in next(rows, [])]
+        places = {
+            field: place
+            for field, names in NAMES.items()
+            for place in [next((heads.index(one) for one in names if one in heads), None)]
+            if place is not None
+        }
+        missing = [field for field in _NEEDED if field not in places]
+        if missing:
+            _refuse(
+                name,
+                f"no column {', '.join(missing)}",
+                f"a CSV of pairs has columns such as {', '.join(_NEEDED)}",
+            )
+        lines = []
+        for number, row in enumerate(rows, start=2):
+            if row:
+                where = f"{name}, line {number}"
+                if len(row) != len(heads):
+                    _refuse(where, f"{len(row)} fields for {len(heads)} columns")
+                lines.append(
+                    _of_fields(
+                        {field: row[place].strip() for field, place in places.items()}, where
+                    )
+                )
+    except csv.Error as error:
+        _refuse(name, f"not CSV: {error}")
+    return lines
+
+
+def _of_fields(fields: Mapping[str, str], where: str) -> _Line:
+    a, b = (
+        _End(fields[f"host_{end}"], _whole(fields.get(f"local_{end}", ""), where, 0))
+        for end in "ab"
+    )
+    if not a.host or not b.host:
+        _refuse(where, "a host without a name")
+    if a == b:
+        _refuse(where, f"a pair of {escaped(a.host)} with itself")
+    direction = fields.get("direction") or "both"
+    if direction not in ("both", "a->b", "b->a"):
+        _refuse(where, f"direction '{escaped(direction)}'", "write both, a->b or b->a")
+    mode = next((mode for mode in MODES if mode == (fields.get("mode") or "alone")), None)
+    if mode is None:
+        _refuse(where, f"mode '{escaped(fields['mode'])}'", "write alone or together")
+    status = fields.get("status") or "ok"
+    sample = PairSample(
+        a=0,
+        b=0,
+        gbs=_rate(fields["gbs"], where) if status == "ok" else None,
+        is_both=direction == "both",
+        mode=mode,
+        sharing=max(1, _whole(fields.get("sharing", ""), where, 1)),
+        size_bytes=_whole(fields.get("size_bytes", ""), where, 0),
+        reason=fields.get("reason", "") if status == "ok" else fields.get("reason") or status,
+    )
+    ranks = [_whole(fields.get(f"rank_{end}", ""), where, 0) for end in "ab"]
+    if direction == "b->a":
+        return _Line(b, a, sample, *reversed(ranks))
+    return _Line(a, b, sample, *ranks)
+
+
+def _rate(text: str, where: str) -> float:
+    try:
+        rate = float(text)
+    except ValueError:
+        rate = math.nan
+    if not 0 < rate < math.inf:
+        _refuse(where, f"'{escaped(text)}' is no rate in GB/s")
+    return rate
+
+
+def _whole(text: str, where: str, default: int) -> int:
+    number = parse_whole(text) if text else default
+    if number is None:
+        _refuse(where, f"'{escaped(text)}' is no whole number")
+    return number
+
+
+def _of_nccl_tests(text: str, name: str) -> list[_Line]:
+    """Outputs one after the other, each of two ranks and with its average bus bandwidth."""
+    lines, ends = list[_Line](), list[_End]()
+    for number, line in enumerate(text.splitlines(), start=1):
+        if rank := _RANK.search(line):
+            ends.append(_End(rank[1], int(rank[2])))
+        elif rate := _BUSBW.search(line):
+            where = f"{name}, line {number}"
+            if len(set(ends)) != 2:
+                _refuse(where, f"a run of {len(set(ends))} ranks", "run nccl-tests on two ranks")
+            a, b = dict.fromkeys(ends)
+            lines.append(_Line(a, b, PairSample(a=0, b=0, gbs=_rate(rate[1], where), is_both=True)))
+            ends = []
+    return lines
+
+
+def _refuse(where: str, what: str, hint: str = "correct the file") -> NoReturn:
+    raise UsageError(f"{where}: {what}", hint)

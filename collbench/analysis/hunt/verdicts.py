@@ -1,0 +1,330 @@
+"""What the rates of pairs say: which host, rank, rail, path or pair is slow, how much, on what
+evidence, and which pairs are missing where that cannot be told.
+"""
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from itertools import groupby
+from statistics import median
+
+import numpy as np
+
+from collbench.analysis.hunt.fit import Cause, Fit, fit
+from collbench.analysis.hunt.places import Family, Place, Table, directed_pairs, families
+from collbench.analysis.hunt.rounds import Pair
+from collbench.results.pairwise import MODES, Mode, PairSample, PairWorld
+
+_PARTNERS = 3  # that acquit the partners of a slow host or rank
+_PAIRS = 6  # of a suspect, to measure again
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Effect:
+    """How slow a place is in one mode: a factor of time with its interval of 95 %, and of how many
+    partners (or measurements, of a path or a pair) so many are slow.
+    """
+
+    factor: float
+    low: float
+    high: float
+    slow: int
+    of: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verdict:
+    """A slow place. effects: by mode, those in which it is slow. modes: those that were measured.
+
+    same: places that the measured pairs cannot tell from it. missing: pairs that would tell them
+    apart, or confirm it; empty with `same` where no pair of these hosts can.
+    """
+
+    place: Place
+    is_inside: bool = False
+    effects: Mapping[Mode, Effect]
+    modes: tuple[Mode, ...]
+    same: tuple[Place, ...] = ()
+    missing: tuple[Pair, ...] = ()
+
+    @property
+    def effect(self) -> Effect:
+        """The effect alone, which others do not disturb, or else the only one."""
+        return next(self.effects[mode] for mode in MODES if mode in self.effects)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sharing:
+    """How much longer transfers take while all pairs of a round are loaded. pairs: that share the
+    links of a host. is_slow: longer than one shared link explains.
+    """
+
+    is_inside: bool
+    effect: Effect
+    pairs: int
+    is_slow: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Analysis:
+    """Verdicts, worst first. suspects: pairs to measure again, as they may be slow. tested: the
+    places that were tested in all. uneven: pairs (of one direction and mode) that are as slow as
+    one that might be named, if they were not so many.
+    """
+
+    verdicts: tuple[Verdict, ...] = ()
+    sharing: tuple[Sharing, ...] = ()
+    suspects: tuple[Pair, ...] = ()
+    tested: int = 0
+    uneven: int = 0
+
+    @property
+    def is_clean(self) -> bool:
+        """Whether nothing is slow."""
+        return not self.verdicts and not any(one.is_slow for one in self.sharing)
+
+
+@dataclass(slots=True)
+class _Stratum:
+    """Samples that can be compared: one mode, inside or between hosts, one or both directions."""
+
+    mode: Mode
+    is_inside: bool
+    is_both: bool
+    samples: list[PairSample] = field(default_factory=list)
+
+    def table(self) -> Table:
+        return Table(
+            np.array([one.a for one in self.samples], np.int64),
+            np.array([one.b for one in self.samples], np.int64),
+            np.array([-math.log(one.gbs or 1.0) for one in self.samples]),
+            self.is_both,
+        )
+
+
+def analyse(samples: Iterable[PairSample], world: PairWorld) -> Analysis:
+    """What the samples say.
+
+    >>> world = PairWorld(("a", "b", "c"), (0, 0, 0))
+    >>> pairs = [(a, b) for a in range(3) for b in range(3) if a != b]
+    >>> samples = [
+    ...     PairSample(a=a, b=b, gbs=5.0 if a == 2 else 10.0) for a, b in pairs for _ in range(6)
+    ... ]
+    >>> [
+    ...     (one.place.kind, one.place.key, one.place.flow)
+    ...     for one in analyse(samples, world).verdicts
+    ... ]
+    [('host', (2,), 'out')]
+    """
+    strata = _strata(samples, world)
+    tables = [stratum.table() for stratum in strata]
+    places = [families(table, world) for table in tables]
+    tested = sum(len(one.starts) - 1 for found in places for one in found)
+    fits = [
+        fit(table.slow, found, directed_pairs(table, world.n), tested)
+        for table, found in zip(tables, places, strict=True)
+    ]
+    verdicts = _merged(strata, tables, fits, world)
+    sharing = _sharing(strata, world)
+    suspects = [
+        pair
+        for stratum, one in zip(strata, fits, strict=True)
+        for suspect in one.suspects
+        for pair in sorted({_pair(stratum.samples[number]) for number in suspect.samples})[:_PAIRS]
+    ]
+    return Analysis(
+        verdicts=tuple(sorted(verdicts, key=lambda one: -one.effect.factor)),
+        sharing=tuple(sharing),
+        suspects=tuple(dict.fromkeys(suspects)),
+        tested=tested,
+        uneven=max((one.uneven for one in fits), default=0),
+    )
+
+
+def _strata(samples: Iterable[PairSample], world: PairWorld) -> list[_Stratum]:
+    found: dict[tuple[Mode, bool, bool], _Stratum] = {}
+    for one in samples:
+        if one.gbs:
+            key = one.mode, world.hosts[one.a] == world.hosts[one.b], one.is_both
+            found.setdefault(key, _Stratum(*key)).samples.append(one)
+    return list(found.values())
+
+
+def _pair(sample: PairSample) -> Pair:
+    return min(sample.a, sample.b), max(sample.a, sample.b)
+
+
+def _merged(
+    strata: Sequence[_Stratum], tables: Sequence[Table], fits: Sequence[Fit], world: PairWorld
+) -> list[Verdict]:
+    """One verdict of the causes that several strata name."""
+    modes = {
+        is_inside: tuple(
+            mode
+            for mode in MODES
+            if any(one.mode == mode and one.is_inside == is_inside for one in strata)
+        )
+        for is_inside in (False, True)
+    }
+    measured = {_pair(sample) for stratum in strata for sample in stratum.samples}
+    slow_ranks = {
+        rank
+        for one in fits
+        for cause in one.causes
+        for rank in _ranks(cause.place, world)
+        if cause.place.kind in ("host", "rank")
+    }
+    found: dict[tuple[Place, bool], Verdict] = {}
+    for stratum, table, one in zip(strata, tables, fits, strict=True):
+        for cause in one.causes:
+            key = cause.place, stratum.is_inside
+            effect = _effect(cause, table, world)
+            known = found.get(key)
+            if known is not None:
+                found[key] = replace(known, effects={stratum.mode: effect, **known.effects})
+                continue
+            found[key] = Verdict(
+                place=cause.place,
+                is_inside=stratum.is_inside,
+                effects={stratum.mode: effect},
+                modes=modes[stratum.is_inside],
+                same=cause.same,
+                missing=_missing(cause, effect, world, measured, slow_ranks),
+            )
+    return list(found.values())
+
+
+def _effect(cause: Cause, table: Table, world: PairWorld) -> Effect:
+    """The numbers of a cause, with its evidence counted in partners where it has some."""
+    slow, of = cause.counted, len(cause.samples)
+    if cause.place.kind in ("host", "rank"):
+        partners = _partners(cause, table, world)
+        medians = [
+            median(cause.residuals[place] for _, place in same)
+            for _, same in groupby(sorted(partners), key=lambda item: item[0])
+        ]
+        slow, of = int(sum(value > cause.effect / 2 for value in medians)), len(medians)
+    low, factor, high = (math.exp(value) for value in (cause.low, cause.effect, cause.high))
+    return Effect(factor=factor, low=low, high=high, slow=slow, of=of)
+
+
+def _partners(cause: Cause, table: Table, world: PairWorld) -> list[tuple[int, int]]:
+    """Beside the number of the partner each sample's place among those of the cause."""
+    group = world.host_numbers if cause.place.kind == "host" else range(world.n)
+    own = cause.place.key[0]
+    ends = zip(table.a[cause.samples], table.b[cause.samples], strict=True)
+    return [(group[b] if group[a] == own else group[a], place) for place, (a, b) in enumerate(ends)]
+
+
+def _ranks(place: Place, world: PairWorld) -> list[int]:
+    """The ranks that a place has."""
+    of = {"host": world.host_numbers, "path": world.host_numbers, "rail": world.local}
+    group = of.get(place.kind, range(world.n))
+    return [rank for rank in range(world.n) if group[rank] in place.key]
+
+
+def _missing(
+    cause: Cause, effect: Effect, world: PairWorld, measured: set[Pair], slow: set[int]
+) -> tuple[Pair, ...]:
+    """Pairs not measured yet that tell the cause from others, or confirm it: so many good partners
+    for each host or rank that may be at fault.
+    """
+    place = cause.place
+    if place.kind == "rail" or (place.kind in ("host", "rank") and effect.of >= _PARTNERS):
+        return ()
+    ends = [end for one in (place, *cause.same) for end in ends_of(one, world)]
+    near = {world.hosts[rank] for rank in ends} if len(world.host_names) > 1 else set()
+    good = [
+        rank
+        for rank in range(world.n)
+        if rank not in ends and rank not in slow and world.hosts[rank] not in near
+    ]
+    missing: list[Pair] = []
+    for end in dict.fromkeys(ends):
+        pairs = [(min(end, rank), max(end, rank)) for rank in good]
+        unmeasured = [pair for pair in pairs if pair not in measured]
+        missing += unmeasured[: max(0, _PARTNERS - (len(pairs) - len(unmeasured)))]
+    return tuple(missing)
+
+
+def ends_of(place: Place, world: PairWorld) -> list[int]:
+    """A rank for each of the hosts or ranks of a place."""
+    if place.kind in ("rank", "pair"):
+        return list(place.key)
+    if place.kind in ("host", "path"):
+        return [world.host_numbers.index(host) for host in place.key]
+    return []
+
+
+def _sharing(strata: Sequence[_Stratum], world: PairWorld) -> list[Sharing]:
+    """What the load of all pairs of a round adds to the times alone, pair by pair."""
+    found = []
+    for together in (one for one in strata if one.mode == "together"):
+        alone = next(
+            (
+                one
+                for one in strata
+                if one.mode == "alone"
+                and (one.is_inside, one.is_both) == (together.is_inside, together.is_both)
+            ),
+            None,
+        )
+        if alone is not None:
+            found += _loaded(alone, together)
+    return found
+
+
+def _loaded(alone: _Stratum, together: _Stratum) -> list[Sharing]:
+    of_pair: dict[Pair, list[float]] = {}
+    for one in alone.samples:
+        of_pair.setdefault((one.a, one.b), []).append(one.gbs or 1.0)
+    middle = {pair: median(rates) for pair, rates in of_pair.items()}
+    slower = partial(_slower, middle)
+    loaded = [one for one in together.samples if (one.a, one.b) in middle]
+    if not loaded:
+        return []
+    # what a link that the pairs of a host share explains
+    explained = [0.0 if together.is_inside else math.log(one.sharing) for one in loaded]
+    base = [slower(one) for one in alone.samples]
+    seen = [slower(one) for one in loaded]
+    found = _of_load(base, seen)
+    if found is None:
+        return []
+    beyond = _of_load(base, [value - share for value, share in zip(seen, explained, strict=True)])
+    is_slow = beyond is not None and not together.is_inside
+    return [
+        Sharing(
+            is_inside=together.is_inside,
+            effect=found,
+            pairs=max(one.sharing for one in loaded),
+            is_slow=is_slow,
+        )
+    ]
+
+
+def _slower(middle: Mapping[Pair, float], one: PairSample) -> float:
+    return math.log(middle[one.a, one.b] / (one.gbs or 1.0))
+
+
+def _of_load(alone: Sequence[float], together: Sequence[float]) -> Effect | None:
+    """The effect of the load, judged as a place is."""
+    slow = np.array([*alone, *together])
+    numbers = np.arange(len(alone), len(slow))
+    load = Family(
+        "load", "both", numbers, np.zeros_like(numbers), np.array([0, len(numbers)]), lambda _: ()
+    )
+    each = Family(
+        "pair",
+        "out",
+        np.arange(len(slow)),
+        np.arange(len(slow)),
+        np.arange(len(slow) + 1),
+        lambda _: (),
+    )
+    causes = fit(slow, [load], each).causes
+    if not causes:
+        return None
+    cause = causes[0]
+    low, factor, high = (math.exp(value) for value in (cause.low, cause.effect, cause.high))
+    return Effect(factor=factor, low=low, high=high, slow=cause.counted, of=len(cause.samples))

@@ -1,0 +1,66 @@
+"""What several checks ask of the ranks of a host: whose value is the same, and their MPI."""
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import TypeVar
+
+from collbench.doctor.evidence import Evidence
+from collbench.doctor.experiment import Arm, Experiment
+from collbench.machine.discovery.recording import ProcessRecord, Recording
+from collbench.machine.topology.model import members, spans
+
+T = TypeVar("T")
+
+_OF_VENDOR = {"OMPI_": "Open MPI", "MPIR_": "MPICH", "I_MPI_": "Intel"}
+_SIZES = (1 << 10, 64 << 10, 1 << 20)
+_MOST_RANKS = 8
+
+
+def alike(
+    evidence: Evidence, value: Callable[[ProcessRecord], T | None]
+) -> Iterator[tuple[str, Recording, list[ProcessRecord], T]]:
+    """The ranks of each host by their value, with what people call them; without those whose value
+    is unknown.
+    """
+    for host in evidence.hosts:
+        groups: dict[T, list[ProcessRecord]] = {}
+        for process in host.processes:
+            one = value(process)
+            if one is not None:
+                groups.setdefault(one, []).append(process)
+        for one, processes in groups.items():
+            yield named(evidence, host, processes), host, processes, one
+
+
+def named(evidence: Evidence, host: Recording, processes: Sequence[ProcessRecord]) -> str:
+    """Ranks of a host as people call them."""
+    if processes[0].ranks < 2:
+        return evidence.on("this process", host)
+    numbers = spans(one.rank for one in processes)
+    return evidence.on(f"rank{'s' * (len(processes) > 1)} {numbers}", host)
+
+
+def cores_of(host: Recording) -> set[int]:
+    """The cores that any rank of the host may run on; all of them where that is unknown."""
+    lists = [one.cpulist for one in host.processes if one.cpulist]
+    return {core for one in lists or [host.cpus or ""] for core in members(one)}
+
+
+def setting(process: ProcessRecord, name: str) -> str | None:
+    """The value of a variable, if it concerns the MPI library of the process."""
+    vendor = next((one for prefix, one in _OF_VENDOR.items() if name.startswith(prefix)), "")
+    if vendor and process.mpi_library and vendor not in process.mpi_library:
+        return None
+    return process.environment.get(name) or None
+
+
+def with_and_without(
+    process: ProcessRecord, name: str, changed: str | None, ranks: int
+) -> Experiment:
+    """MPI's allreduce with a variable as it is, and with another value or without it."""
+    return Experiment(
+        backend="mpi",
+        ranks=max(2, min(ranks, _MOST_RANKS)),
+        sizes=_SIZES,
+        found=Arm(environment={name: process.environment.get(name)}),
+        changed=Arm(environment={name: changed}),
+    )

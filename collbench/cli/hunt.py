@@ -1,0 +1,190 @@
+"""`collbench hunt`: which rank, host, rail or path is slow."""
+
+import click
+
+from collbench.cli._command import StrictCommand, explicit_options
+from collbench.cli._declared import setting_option
+from collbench.cli._options import FileName, Finite, OneOf, Size, Whole, color_option
+from collbench.cli._rules import Options, Rule, refuse
+from collbench.schedules.algorithms import FAMILY as ALGORITHMS
+from collbench.spec.collectives import OPS, collective
+from collbench.spec.options import OPTIONS
+
+_OPTIONS = (
+    click.option(
+        "--pairs",
+        type=OneOf(("quick", "square", "all")),
+        default=None,
+        help=(
+            "Pairs to measure: quick (two rounds, which give every rank two partners), square"
+            " (quick, and a square around each pair that looks slow), all. Default: all up to 16"
+            " ranks, else square."
+        ),
+    ),
+    click.option(
+        "--rails",
+        is_flag=True,
+        help="Pair only ranks of the same number on different hosts, which share a rail.",
+    ),
+    click.option(
+        "--alone/--together",
+        "is_alone",
+        default=None,
+        help=(
+            "Measure each pair alone, or all pairs of a round at once. Default: both up to 16"
+            " ranks, else together."
+        ),
+    ),
+    click.option(
+        "--size",
+        type=Size(),
+        default=None,
+        metavar="SIZE",
+        help="Size of a message in bytes, for example 4M. Default: 1M on CPUs, 64M on GPUs.",
+    ),
+    click.option(
+        "--budget",
+        type=Finite(min=0.1, max=86400),
+        default=60.0,
+        show_default=True,
+        metavar="SECONDS",
+        help="Seconds after which no further pair is measured, for example 20.",
+    ),
+    click.option(
+        "--backend",
+        type=OneOf(("cuda", "cpu")),
+        default=None,
+        help="Where the messages are: cuda or cpu. Default: cuda where there are two GPUs.",
+    ),
+    click.option(
+        "-n",
+        "--ranks",
+        type=Whole(2, 4096),
+        default=None,
+        help=(
+            "Number of ranks without a launcher, for example 4. Default: the GPUs, or the usable"
+            " cores (3 to 8)."
+        ),
+    ),
+    setting_option(OPTIONS["timeout_s"]),
+    click.option(
+        "--blame",
+        is_flag=True,
+        help=(
+            "Trace a collective on CPUs instead, and say whether a rank comes late or a link is"
+            " slow."
+        ),
+    ),
+    click.option(
+        "--op",
+        default="allreduce",
+        show_default=True,
+        callback=lambda context, param, value: collective(value).name,
+        metavar="OP",
+        help=f"The collective of --blame, one of {', '.join(OPS)}.",
+    ),
+    click.option(
+        "--algo",
+        type=OneOf(ALGORITHMS.names()),
+        default="ring",
+        show_default=True,
+        help=f"The algorithm of --blame, one of {', '.join(ALGORITHMS.names())}.",
+    ),
+    click.option(
+        "--from",
+        "files",
+        type=FileName(),
+        multiple=True,
+        metavar="FILE",
+        help=(
+            "Measure nothing and read rates of pairs, for example pairs.csv: what --csv wrote, any"
+            " CSV with host_a, host_b and busbw, or outputs of nccl-tests on two ranks. May be"
+            " given several times."
+        ),
+    ),
+    click.option(
+        "--csv",
+        type=FileName(),
+        help=(
+            "File that every measurement is written to as it is made, for example pairs.csv; - is"
+            " stdout."
+        ),
+    ),
+    click.option(
+        "--json",
+        metavar="FILE",
+        type=FileName(),
+        help="Write verdicts and samples as JSON, for example to hunt.json; - is stdout.",
+    ),
+    color_option("Colours of what is slow"),
+)
+
+
+def _blames(options: Options) -> bool:
+    return bool(options["blame"])
+
+
+def _reads(options: Options) -> bool:
+    return bool(options["files"])
+
+
+_HUNT_RULES = (
+    Rule(
+        options=("pairs", "rails", "is_alone", "budget", "backend", "files", "csv"),
+        when=_blames,
+        message="--blame traces one collective on CPUs",
+        hint="leave one of them out",
+    ),
+    Rule(
+        options=("op", "algo"),
+        when=lambda options: not options["blame"],
+        message="pairs exchange messages, and need no collective",
+        hint="give --blame too",
+    ),
+    Rule(
+        options=("pairs", "rails", "is_alone", "size", "budget", "backend", "ranks", "timeout"),
+        when=_reads,
+        message="nothing is measured with --from",
+        hint="leave one of them out",
+    ),
+    Rule(options=("csv",), when=_reads, message="--from measures nothing", hint="give --json"),
+    Rule(
+        options=("csv",),
+        when=lambda options: options["csv"] == options["json"] == "-",
+        message="it would mix with --json on stdout",
+        hint="give a file to one of them",
+    ),
+)
+
+
+@click.command(name="hunt", cls=StrictCommand)
+@click.pass_context
+def command(context: click.Context, /, **_: object) -> int:
+    """Find which rank, host, rail or path is slow, from the rates of pairs of ranks.
+
+    Rounds of disjoint pairs are measured, each pair alone and all pairs of a round at once, in each
+    direction, and every result is verified. A robust fit names what explains the slow pairs, with a
+    factor, an interval and the evidence, and says which pairs are missing where that cannot be
+    told. Start it under mpirun or srun with a rank on every host, or one for every GPU. The exit
+    code is 1 if something is slow.
+
+    \b
+    Examples:
+      mpirun -n 8 collbench hunt
+      mpirun -n 64 collbench hunt --rails --budget 120 --csv pairs.csv
+      collbench hunt -n 4 --backend cpu
+      collbench hunt --from pairs.csv --json -
+      mpirun -n 8 collbench hunt --blame --op allreduce
+    """
+    refuse(_HUNT_RULES, explicit_options(context), context.params)
+    if context.params["blame"]:
+        from collbench.cli._run_blame import run_blame
+
+        return run_blame(context.params)
+    from collbench.cli._run_hunt import run_hunt
+
+    return run_hunt(context.params)
+
+
+for _option in _OPTIONS:
+    command = _option(command)

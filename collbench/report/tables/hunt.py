@@ -1,0 +1,303 @@
+"""What `hunt` shows: the rates of the pairs as a matrix, the bisection, and the verdicts with their
+evidence and what to do next.
+"""
+
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict
+from statistics import median
+
+from collbench import __version__
+from collbench.analysis.hunt.bandwidth import Bisection, bisection, matrix
+from collbench.analysis.hunt.places import Place
+from collbench.analysis.hunt.rounds import Pair
+from collbench.analysis.hunt.verdicts import Analysis, Effect, Sharing, Verdict
+from collbench.report.tables.text import table, wrapped
+from collbench.results.pairwise import PairSample, PairWorld
+from collbench.util.units import format_rate
+
+_JSON_VERSION = 1
+_SLOW = 0.8  # of the median: such a cell is marked
+_SHOWN = 12  # rows of the slowest, of more ranks or hosts than a matrix can show
+_PAIRS = 4  # that a line names
+_NEXT: Mapping[str, str] = {
+    "host": "compare its links, NIC, driver and BIOS with those of a good host; leave it out:"
+    " everything else should be well.",
+    "rank": "compare its GPU, NIC and binding with those of its neighbours on the host.",
+    "rail": "look at the switch of that rail, and at what all its NICs have in common.",
+    "path": "both ends are well with others: look at the switches, cables and routes between them.",
+    "pair": "both ends are well with others: look at what only these two share.",
+    "load": "the links are well one by one: look at the switches between the hosts, at their"
+    " uplinks and at adaptive routing.",
+}
+
+
+def lines(
+    analysis: Analysis,
+    world: PairWorld,
+    samples: Sequence[PairSample],
+    columns: int,
+    paint: Callable[[str, str], str] = lambda text, judgement: text,
+) -> list[str]:
+    """All that is shown. paint(text, judgement): the text in the colour of a judgement."""
+    shown = _heat(samples, world, columns, paint)
+    across = bisection(samples, world)
+    if across is not None:
+        shown += ["", *wrapped(_across(across), columns)]
+    return [*shown, "", *verdict_lines(analysis, world, columns, paint)]
+
+
+def verdict_lines(
+    analysis: Analysis,
+    world: PairWorld,
+    columns: int,
+    paint: Callable[[str, str], str] = lambda text, judgement: text,
+) -> list[str]:
+    """The verdicts, worst first, then what load adds."""
+    shown: list[str] = []
+    for verdict in analysis.verdicts:
+        shown += _paragraph(headline(verdict, world), details(verdict, world), columns, paint)
+    for sharing in analysis.sharing:
+        text, more = _sharing(sharing)
+        if sharing.is_slow:
+            shown += _paragraph(text, more, columns, paint)
+        else:
+            shown += wrapped(f"{text}: {more[0]}", columns)
+    if analysis.uneven > 1:
+        shown += wrapped(
+            f"Uneven: {analysis.uneven} pairs are slow, which no host or rank explains, and too"
+            " many to name one. Repeat the hunt: what stays is a path.",
+            columns,
+        )
+    elif analysis.is_clean:
+        shown += wrapped(f"Nothing is slow: {analysis.tested} places were tested.", columns)
+    return shown
+
+
+def _paragraph(
+    head: str, more: Iterable[str], columns: int, paint: Callable[[str, str], str]
+) -> list[str]:
+    first, *rest = wrapped(head, columns)
+    shown = [paint(first, "worse"), *rest]
+    for text in more:
+        shown += [f"  {line}" for line in wrapped(text, columns - 2)]
+    return shown
+
+
+def headline(verdict: Verdict, world: PairWorld) -> str:
+    """A verdict in a line: what is slow, how much, and on what evidence."""
+    effect = verdict.effect
+    only = ", only while all pairs are loaded" if _is_only_together(verdict) else ""
+    return f"SLOW  {place_name(verdict.place, world)}: {_factor(effect)}{only}, " + _evidence(
+        verdict.place, effect
+    )
+
+
+def details(verdict: Verdict, world: PairWorld) -> list[str]:
+    """What else is known of a verdict, and what to do next."""
+    shown = []
+    if verdict.is_inside and len(world.host_names) > 1:
+        shown.append("Seen in transfers inside a host.")
+    if len(verdict.effects) > 1:
+        shown.append(
+            "; ".join(f"{mode}: {_factor(verdict.effects[mode])}" for mode in verdict.effects) + "."
+        )
+    if verdict.same:
+        others = " or ".join(place_name(place, world) for place in verdict.same)
+        shown.append(f"The same measurements are explained by {others}.")
+    if verdict.missing:
+        shown.append(f"To be sure, measure {pair_names(verdict.missing, world)}.")
+    elif verdict.same:
+        shown.append("Only another host or rank could tell them apart: start one more.")
+    if not verdict.same:
+        shown.append(f"Next: {_NEXT[verdict.place.kind]}")
+    return shown
+
+
+def _is_only_together(verdict: Verdict) -> bool:
+    return "alone" not in verdict.effects and "alone" in verdict.modes
+
+
+def _factor(effect: Effect) -> str:
+    factor, low, high = map(_times, (effect.factor, effect.low, effect.high))
+    return f"slow by {factor}x ({low} to {high})"
+
+
+def _times(factor: float) -> str:
+    return f"{factor:.0f}" if factor >= 10 else f"{factor:.1f}" if factor >= 3 else f"{factor:.2f}"
+
+
+def _evidence(place: Place, effect: Effect) -> str:
+    what = "partner" if place.kind in ("host", "rank") else "measurement"
+    return f"{effect.slow} of {effect.of} {what}{'s' * (effect.of != 1)} slow"
+
+
+def place_name(place: Place, world: PairWorld) -> str:
+    """A place as people name it.
+
+    >>> two = PairWorld(("a", "a", "b", "b"), (0, 1, 0, 1))
+    >>> place_name(Place("host", (1,), "out"), two), place_name(Place("rank", (3,)), two)
+    ('host b, sending', 'rail 1 of b (rank 3)')
+    >>> place_name(Place("path", (0, 1), "out"), two), place_name(Place("rail", (1,)), two)
+    ('only the path a -> b', 'rail 1 of all hosts')
+    """
+    flow = {"out": ", sending", "in": ", receiving", "both": ""}[place.flow]
+    joint = " -> " if place.flow == "out" else " - "
+    if place.kind == "host":
+        return f"host {world.host_names[place.key[0]]}{flow or ' as a host'}"
+    if place.kind == "rank":
+        return f"{_rank_name(place.key[0], world)}{flow}"
+    if place.kind == "rail":
+        return f"rail {place.key[0]} of all hosts"
+    if place.kind == "path":
+        return f"only the path {joint.join(world.host_names[host] for host in place.key)}"
+    if place.kind == "pair":
+        return f"only the pair {joint.join(_rank_name(rank, world) for rank in place.key)}"
+    return "all pairs at once"
+
+
+def _rank_name(rank: int, world: PairWorld) -> str:
+    if len(world.host_names) == 1:
+        return f"rank {rank}"
+    return f"rail {world.local[rank]} of {world.hosts[rank]} (rank {rank})"
+
+
+def pair_names(pairs: Sequence[Pair], world: PairWorld) -> str:
+    """Some pairs by the names of hosts, or by numbers where a host has several ranks."""
+    names = world.hosts if world.is_one_rank_a_host else [f"rank {r}" for r in range(world.n)]
+    more = f" and {len(pairs) - _PAIRS} more" if len(pairs) > _PAIRS else ""
+    return ", ".join(f"{names[a]} - {names[b]}" for a, b in pairs[:_PAIRS]) + more
+
+
+def _sharing(sharing: Sharing) -> tuple[str, list[str]]:
+    factor = _factor(sharing.effect)
+    if sharing.is_slow:
+        return (
+            f"SLOW  all well alone, slow together: {factor}, oversubscription",
+            [
+                f"{sharing.effect.slow} of {sharing.effect.of} measurements slow, with at most"
+                f" {sharing.pairs} pairs on a host's links at once.",
+                f"Next: {_NEXT['load']}",
+            ],
+        )
+    if sharing.is_inside:
+        return "Inside a host", [f"{factor} together: pairs share its cores and memory."]
+    return "Between hosts", [
+        f"{factor} together: {sharing.pairs} pairs of a host share its links, which explains it."
+    ]
+
+
+def _across(across: Bisection) -> str:
+    ways = " and back ".join(format_rate(rate) for rate in across.gbs)
+    return (
+        f"Bisection: {ways} GB/s by {across.pairs} pair{'s' * (across.pairs != 1)} across the two"
+        " halves at once."
+    )
+
+
+def _heat(
+    samples: Sequence[PairSample], world: PairWorld, columns: int, paint: Callable[[str, str], str]
+) -> list[str]:
+    names, rates = matrix(samples, world)
+    if not rates:
+        return ["No pair was measured."]
+    middle = median(rates.values())
+    lead = max(map(len, names))
+    cells = {key: format_rate(rate) for key, rate in rates.items()}
+    width = max(4, *map(len, cells.values())) + 1
+    what = "Rows send, columns receive"
+    if lead + len(names) * width <= columns:
+        shown = [f"{what}, GB/s (median {format_rate(middle)}):"]
+        heads = "".join(f"{_short(name, width - 1):>{width}}" for name in names)
+        shown.append(" " * lead + heads)
+        for a, name in enumerate(names):
+            row = ""
+            for b in range(len(names)):
+                text = f"{cells.get((a, b), 'X' if a == b else '-'):>{width}}"
+                row += paint(text, "worse") if rates.get((a, b), middle) < _SLOW * middle else text
+            shown.append(f"{name:<{lead}}{row}".rstrip())
+        return shown
+    if lead + 1 + len(names) <= columns:
+        shown = [
+            *wrapped(
+                f"{what}, tenths of the median of {format_rate(middle)} GB/s (9: 90 % or more, .:"
+                " not measured):",
+                columns,
+            )
+        ]
+        for a, name in enumerate(names):
+            row = "".join(_tenths(rates.get((a, b)), middle) for b in range(len(names)))
+            shown.append(f"{name:<{lead}} {row}")
+        return shown
+    return _slowest(names, rates, middle)
+
+
+def _short(name: str, width: int) -> str:
+    """The end of a name, which tells it from others; of `rank 3` the number."""
+    name = name.removeprefix("rank ")
+    return name if len(name) <= width else name[-width:]
+
+
+def _tenths(rate: float | None, middle: float) -> str:
+    return "." if rate is None else str(min(9, int(10 * rate / middle)))
+
+
+def _slowest(
+    names: Sequence[str], rates: Mapping[tuple[int, int], float], middle: float
+) -> list[str]:
+    """The slowest of many, by the median of what they send and receive."""
+    of: dict[int, list[float]] = {}
+    for (a, b), rate in rates.items():
+        for end in {a, b}:
+            of.setdefault(end, []).append(rate)
+    order = sorted(of, key=lambda end: median(of[end]))[:_SHOWN]
+    rows = [
+        (names[end], format_rate(median(of[end])), f"{median(of[end]) / middle:.0%}")
+        for end in order
+    ]
+    return [
+        f"The slowest of {len(names)}, median of each with its partners:",
+        *table(("", "GB/s", "of median"), rows, right=(1, 2)),
+    ]
+
+
+def as_json(
+    analysis: Analysis,
+    world: PairWorld,
+    samples: Sequence[PairSample],
+    unmeasured: str,
+    seconds: float,
+) -> str:
+    """The whole result as a JSON object."""
+    across = bisection(samples, world)
+    document = {
+        "version": _JSON_VERSION,
+        "collbench": __version__,
+        "is_clean": analysis.is_clean,
+        "hosts": world.hosts,
+        "local": world.local,
+        "seconds": round(seconds, 3),
+        "unmeasured": unmeasured,
+        "tested": analysis.tested,
+        "bisection_gbs": across.gbs if across is not None else None,
+        "verdicts": [
+            {
+                "name": place_name(one.place, world),
+                "kind": one.place.kind,
+                "key": one.place.key,
+                "flow": one.place.flow,
+                "inside_a_host": one.is_inside,
+                "only_together": _is_only_together(one),
+                "effects": {mode: asdict(effect) for mode, effect in one.effects.items()},
+                "same": [place_name(place, world) for place in one.same],
+                "missing": one.missing,
+                "text": [headline(one, world), *details(one, world)],
+            }
+            for one in analysis.verdicts
+        ],
+        "uneven": analysis.uneven,
+        "sharing": [asdict(one) for one in analysis.sharing],
+        "suspects": analysis.suspects,
+        "samples": [asdict(one) for one in samples],
+    }
+    return json.dumps(document, indent=1) + "\n"

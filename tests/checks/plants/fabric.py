@@ -1,0 +1,105 @@
+"""NVLink fabrics that are incomplete, unhealthy or divided."""
+
+from dataclasses import replace
+from typing import Any
+
+from collbench.machine.discovery import Recording
+from tests.support.evidence import Plant, evidence, machine, with_gpu, with_system
+
+
+def with_fabric(recording: Recording, *indices: int, **values: Any) -> Recording:
+    """A recording with values of the fabric of some GPUs changed; of all, if none is named."""
+    for index in indices or range(len(recording.gpus)):
+        fabric = recording.gpus[index].fabric
+        assert fabric is not None
+        recording = with_gpu(recording, index, fabric=replace(fabric, **values))
+    return recording
+
+
+def tray(name: str, clique: int = 1, channels: int = 2048) -> Recording:
+    """A host of a rack."""
+    recording = with_fabric(machine("hgx_h100", name), cluster="5a" * 16, clique=clique)
+    return with_system(recording, imex_channels=channels, has_fabric_manager=False)
+
+
+def without_manager(name: str) -> Recording:
+    """A host that is not virtual, and whose fabric manager does not run."""
+    return with_system(machine(name), has_fabric_manager=False)
+
+
+PLANTS = [
+    Plant(
+        name="never registered",
+        evidence=evidence(with_fabric(machine("hgx_h100"), state=1)),
+        subject="GPUs 0-7",
+        words="registration with the NVLink fabric is not started",
+        severity="fault",
+    ),
+    Plant(
+        name="one is still registering",
+        evidence=evidence(with_fabric(machine("hgx_h100"), 5, state=2)),
+        subject="GPU 5",
+        words="in progress",
+        severity="fault",
+    ),
+    Plant(
+        name="registration failed",
+        evidence=evidence(with_fabric(machine("h200_vm"), 1, status=999)),
+        subject="GPU 1",
+        words="failed: NVML error 999",
+        severity="fault",
+    ),
+    *(
+        Plant(
+            name=words,
+            evidence=evidence(with_fabric(machine("h200_vm"), 3, health_mask=mask)),
+            subject="GPU 3",
+            words=words,
+            severity=severity,
+        )
+        for mask, words, severity in (
+            (0x01, "DEGRADED_BW", "fault"),
+            (0x06, "ROUTE_RECOVERY", "fault"),
+            (0x1A, "ROUTE_UNHEALTHY", "fault"),
+            (0x6A, "ACCESS_TIMEOUT_RECOVERY", "fault"),
+            (0x5AA, "too few NVLinks", "fault"),
+            (0x21AA, "PARTITION_ASSIGNED", "risk"),
+            (0x91AA, "GFM_STATE", "risk"),
+        )
+    ),
+    Plant(
+        name="two partitions",
+        evidence=evidence(with_fabric(machine("hgx_h100"), 6, 7, clique=9)),
+        subject="GPUs 6-7",
+        words="in clique 9",
+        severity="risk",
+    ),
+    Plant(
+        name="no fabric manager on Ampere",
+        evidence=evidence(without_manager("dgx_a100")),
+        subject="this host",
+        words="no fabric manager runs",
+        severity="fault",
+    ),
+    Plant(
+        name="the fabric manager ended",
+        evidence=evidence(without_manager("hgx_h100")),
+        subject="this host",
+        words="no fabric manager runs, though the GPUs registered with one",
+        severity="risk",
+    ),
+    Plant(
+        name="no IMEX channel on one of three",
+        evidence=evidence(tray("tray1"), tray("tray2", channels=0), tray("tray3")),
+        subject="tray2",
+        words="no IMEX channel",
+        severity="fault",
+    ),
+    Plant(
+        name="another clique on one of three",
+        evidence=evidence(tray("tray1"), tray("tray2"), tray("tray3", clique=2)),
+        subject="tray3",
+        words="in clique 2",
+        severity="risk",
+    ),
+]

@@ -1,0 +1,64 @@
+"""GPUs that the driver does not show."""
+
+from dataclasses import replace
+
+from collbench.machine.discovery import Recording
+from collbench.machine.discovery.recording import GpuRecord
+from tests.support.evidence import Plant, evidence, machine
+
+
+def refused(recording: Recording, index: int, reason: str) -> Recording:
+    """A GPU that NVML lists, and gives no handle of."""
+    gpus = list(recording.gpus)
+    gpus[index] = GpuRecord(index=index, unknown={"handle": reason})
+    pairs = tuple(one for one in recording.pairs if index not in (one.a, one.b))
+    shown = tuple(one for one in recording.cuda or () if one != index)
+    return replace(recording, gpus=tuple(gpus), pairs=pairs, cuda=shown)
+
+
+HGX = machine("hgx_h100")
+NONE = replace(HGX, gpus=(), pairs=(), cuda=None)
+PLANTS = [
+    Plant(
+        name="lost",
+        evidence=evidence(refused(HGX, 5, "GPU is lost")),
+        subject="GPU 5",
+        words="refuses it: GPU is lost",
+        severity="fault",
+    ),
+    Plant(
+        name="not for this user",
+        evidence=evidence(refused(HGX, 5, "Insufficient Permissions")),
+        subject="GPU 5",
+        words="refuses it: Insufficient Permissions",
+        severity="risk",
+    ),
+    Plant(
+        name="mismatch",
+        evidence=evidence(replace(NONE, unknown={"gpus": "Driver/library version mismatch"})),
+        subject="this host",
+        words="the driver does not start: Driver/library version mismatch",
+        severity="fault",
+    ),
+    Plant(
+        name="no driver",
+        evidence=evidence(replace(NONE, has_driver=False)),
+        subject="this host",
+        words="8 NVIDIA GPUs are on the PCI bus, and no driver was found",
+        severity="risk",
+    ),
+    Plant(
+        name="a part in a container",
+        evidence=evidence(
+            replace(
+                HGX,
+                gpus=HGX.gpus[:7],
+                cuda=tuple(range(7)),
+                pairs=tuple(one for one in HGX.pairs if 7 not in (one.a, one.b)),
+            )
+        ),
+        subject="this host",
+        words="GPUs 0-6 of 8 on the PCI bus are shown, without 0000:83:00.0",
+        severity="remark",
+    ),
+]

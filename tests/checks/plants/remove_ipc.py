@@ -1,0 +1,13 @@
+"""Shared memory that logind removes."""
+
+from tests.support.evidence import Plant, evidence, machine, with_system
+
+PLANTS = [
+    Plant(
+        name="the default of systemd",
+        evidence=evidence(with_system(machine("cpus"), removes_ipc=True)),
+        subject="this host",
+        words="RemoveIPC is on",
+        severity="risk",
+    )
+]

@@ -1,0 +1,139 @@
+"""The options of `doctor`: recordings, what makes it fail, lists, explanations, and mistakes."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from collbench.checks import identifiers
+from collbench.machine.discovery import dumps
+from tests.support.commands import invoke
+from tests.support.evidence import machine, with_gpu, with_ranks, with_system
+
+
+@pytest.fixture
+def ill(tmp_path: Path) -> str:
+    """A recording with a fault, a risk and a remark."""
+    host = with_system(
+        with_ranks(machine("hgx_h100"), 8, open_files=64), shm_huge="never", shm_free_bytes=0
+    )
+    file = tmp_path / "ill.json"
+    file.write_text(dumps([with_gpu(host, 2, pcie_width=8)]))
+    return str(file)
+
+
+@pytest.fixture
+def well(tmp_path: Path) -> str:
+    file = tmp_path / "well.json"
+    file.write_text(dumps([with_ranks(machine("hgx_h100"), 8)]))
+    return str(file)
+
+
+def test_a_recording_is_looked_at(
+    capfd: pytest.CaptureFixture[str], ill: str, well: str, tmp_path: Path
+) -> None:
+    file = tmp_path / "doctor.json"
+    code, out, _ = invoke(capfd, "doctor", "--from", ill, "--json", str(file))
+    document = json.loads(file.read_text())
+    marks = [(one["mark"], one["check"]) for one in document["findings"]]
+    assert marks[:2] == [("COST", "pcie-link"), ("COST", "shm-size")]
+    assert set(marks[2:]) == {("RISK", "limits"), ("NOTE", "huge-pages")}
+    assert document["verdict"] == "costs"
+    assert code == 1
+    assert "COST  pcie-link: GPU 2" in out
+    reasons = {one["id"]: one["reason"] for one in document["checks"]}
+    assert set(reasons) == set(identifiers())
+    code, out, _ = invoke(capfd, "doctor", "--from", well)
+    assert code == 0
+    assert out.startswith("Nothing was found.")
+
+
+@pytest.mark.parametrize(
+    ("fail_on", "only", "expected"),
+    [
+        ("cost", "shm-size", 1),
+        ("cost:10%", "shm-size", 1),
+        ("cost:10", "limits", 0),
+        ("risk", "limits", 1),
+        ("risk", "huge-pages", 0),
+        ("cost", "limits,huge-pages", 0),
+        ("never", "shm-size", 0),
+    ],
+)
+def test_what_makes_it_fail(
+    capfd: pytest.CaptureFixture[str], ill: str, fail_on: str, only: str, expected: int
+) -> None:
+    code, out, _ = invoke(capfd, "doctor", "--from", ill, "--fail-on", fail_on, "--only", only)
+    assert code == expected
+    marked = [line for line in out.splitlines() if line.startswith(("COST", "RISK", "NOTE"))]
+    assert {line.split()[1].rstrip(":") for line in marked} == set(only.split(","))
+
+
+def test_every_check_is_listed_and_explained(capfd: pytest.CaptureFixture[str], well: str) -> None:
+    code, out, _ = invoke(capfd, "doctor", "--from", well, "--list")
+    assert code == 0
+    for identifier in identifiers():
+        assert identifier in out
+        code, text, _ = invoke(capfd, "doctor", "--explain", identifier)
+        assert code == 0
+        assert text.startswith(f"{identifier}: ")
+        assert max(map(len, text.splitlines())) <= 100
+
+
+@pytest.mark.parametrize(
+    ("args", "code", "words"),
+    [
+        (["--only", "shm"], 2, "shm"),
+        (["--explain", "nothing"], 2, "nothing"),
+        (["--quick", "--deep"], 2, "--quick and --deep do not go together"),
+        (["--fail-on", "cost:x"], 2, "--fail-on is 'cost:x'"),
+        (["--fail-on", ""], 2, "--fail-on"),
+        (["--from", "absent.json"], 2, "absent.json"),
+        (["--from", "BROKEN"], 2, "BROKEN"),
+        (["--from", "EMPTY"], 2, "EMPTY"),
+        (["--from", "WRONG"], 2, "hosts[0].processes[0].open_files"),
+        (["--from", "OLD"], 3, "no check can look"),
+        (["--json", "/nowhere/doctor.json"], 3, "/nowhere"),
+        (["--json", "-", "--html", "-"], 2, "cannot both be stdout"),
+        (["--ranks", "1"], 2, "1"),
+        (["unasked"], 2, "unasked"),
+    ],
+)
+def test_mistakes_are_errors(
+    capfd: pytest.CaptureFixture[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    args: list[str],
+    code: int,
+    words: str,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    whole = dumps([machine("cpus")])
+    (tmp_path / "BROKEN").write_text(whole[:-40])
+    (tmp_path / "EMPTY").write_text("")
+    (tmp_path / "WRONG").write_text(whole.replace('"open_files": 1', '"open_files": -1.'))
+    hosts = json.loads(whole)
+    for host in hosts["hosts"]:
+        host.pop("processes")
+        host.pop("system")
+    (tmp_path / "OLD").write_text(json.dumps(hosts))
+    only = ("--only", "limits") if "OLD" in args else ()
+    found, out, err = invoke(capfd, "doctor", *args, *only)
+    assert found == code, err
+    assert words in err
+    assert err.startswith("Error: ")
+    assert "Traceback" not in err
+    assert not out
+
+
+def test_any_text_as_a_recording_is_refused_or_read(
+    capfd: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    """Each line of a recording left out in turn."""
+    lines = dumps([with_ranks(machine("h200_vm"), 2)]).splitlines(keepends=True)
+    for number in range(0, len(lines), max(1, len(lines) // 12)):
+        file = tmp_path / "cut.json"
+        file.write_text("".join(lines[:number] + lines[number + 1 :]))
+        code, _, err = invoke(capfd, "doctor", "--from", str(file))
+        assert code in (0, 2), err
+        assert "Traceback" not in err

@@ -1,0 +1,169 @@
+"""`hunt --from`: files of pairs, what is shown of them at several widths, documents and exit codes;
+and options that contradict each other.
+"""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from collbench.analysis.hunt.read import read
+from collbench.analysis.hunt.verdicts import analyse
+from collbench.cli import run
+from collbench.report.tables.hunt import lines
+from collbench.results.pairwise import COLUMNS, PairSample, csv_line, sample_line
+from tests.support.slow_pairs import world
+
+Capture = pytest.CaptureFixture[str]
+NCCL_TESTS = """# nccl-tests version 2.19.6
+#  Rank  0 Group  0 Pid  71 on {a} device  0 [0000:1b:00] NVIDIA H100
+#  Rank  1 Group  0 Pid  72 on {b} device  0 [0000:1b:00] NVIDIA H100
+   8388608  2097152  float  sum  -1  250.1  33.54  {gbs}  0
+# Out of bounds values : 0 OK
+# Avg bus bandwidth    : {gbs}
+"""
+
+
+def invoke(capfd: Capture, *args: str) -> tuple[int, str, str]:
+    """Exit code, stdout, stderr."""
+    code = run(["hunt", *args])
+    out, err = capfd.readouterr()
+    return code, out, err
+
+
+def _pairs(hosts: int) -> list[tuple[int, int]]:
+    return [(a, b) for a in range(hosts) for b in range(hosts) if a != b]
+
+
+@pytest.fixture
+def pairs(tmp_path: Path) -> Path:
+    """Eight hosts, of which node5 sends at half of the rate; in a CSV of somebody's."""
+    file = tmp_path / "pairs.csv"
+    rows = [
+        f"node{a + 1},node{b + 1},b->a,{(5.0 if b == 4 else 10.0) + k / 20}"
+        for k in range(3)
+        for a, b in _pairs(8)
+    ]
+    file.write_text("\n".join(["src,dst,direction,busbw", *rows, ""]))
+    return file
+
+
+def test_a_csv_of_anybody_is_judged(capfd: Capture, pairs: Path) -> None:
+    code, out, _ = invoke(capfd, "--from", str(pairs))
+    assert code == 1
+    assert out.splitlines()[1].split() == [f"node{host}" for host in range(1, 9)]
+    assert "SLOW  host node5, sending: slow by 1.99x" in out
+    assert "7 of 7 partners slow" in out
+    assert "\x1b" not in out
+    assert "\x1b[31m" in invoke(capfd, "--from", str(pairs), "--color", "always")[1]
+
+
+def test_the_result_is_a_document(capfd: Capture, pairs: Path) -> None:
+    code, out, err = invoke(capfd, "--from", str(pairs), "--json", "-")
+    document = json.loads(out)
+    assert (code, document["is_clean"], len(document["samples"])) == (1, False, 3 * 56)
+    (verdict,) = document["verdicts"]
+    assert (verdict["kind"], verdict["key"], verdict["flow"]) == ("host", [4], "out")
+    assert "SLOW  host node5" in err
+
+
+def test_outputs_of_nccl_tests_on_pairs(capfd: Capture, tmp_path: Path) -> None:
+    file = tmp_path / "runs.txt"
+    file.write_text(
+        "".join(
+            NCCL_TESTS.format(a=f"n{a}", b=f"n{b}", gbs=20.0 if 3 in (a, b) else 40.0 + k / 10)
+            for k in range(3)
+            for a, b in _pairs(6)
+        )
+    )
+    code, out, _ = invoke(capfd, "--from", str(file))
+    assert code == 1
+    assert "SLOW  host n3 as a host: slow by 2.0" in out
+
+
+def test_our_own_file_is_read_as_it_was_written(tmp_path: Path) -> None:
+    ranks = world(2, 2)
+    samples = [
+        PairSample(a=3, b=0, gbs=1.5, mode="together", sharing=2, size_bytes=8),
+        PairSample(a=0, b=1, gbs=2.5, is_both=True),
+        PairSample(a=1, b=2, gbs=None, reason="3 bytes came out wrong"),
+    ]
+    file = tmp_path / "own.csv"
+    text = csv_line(COLUMNS) + "".join(sample_line(one, ranks) for one in samples)
+    file.write_text(text)
+    assert read([file]) == (ranks, samples)
+
+
+def test_a_clean_file_says_so(capfd: Capture, tmp_path: Path) -> None:
+    file = tmp_path / "clean.csv"
+    rows = [f"n{a},n{b},{10 + k / 20}" for k in range(3) for a, b in _pairs(4)]
+    file.write_text("\n".join(["a,b,gbs", *rows]))
+    code, out, _ = invoke(capfd, "--from", str(file))
+    assert code == 0
+    assert "Nothing is slow: " in out
+
+
+@pytest.mark.parametrize(
+    ("text", "match"),
+    [
+        ("", "no column host_a, host_b, gbs"),
+        ("a,b,gbs\n", "no rate of any pair"),
+        ("a,b,gbs\nx,y,fast\n", "line 2: 'fast' is no rate"),
+        ("a,b,gbs\nx,y,-1\n", "line 2: '-1' is no rate"),
+        ("a,b,gbs\nx,y,nan\n", "line 2: 'nan' is no rate"),
+        ("a,b,gbs\nx,y\n", "line 2: 2 fields for 3 columns"),
+        ("a,b,gbs\nx,x,1\n", "a pair of x with itself"),
+        ("a,b,gbs,direction\nx,y,1,up\n", "direction 'up'"),
+        ("a,b,gbs,mode\nx,y,1,never\n", "mode 'never'"),
+        ("a,b,gbs,gpu_a\nx,y,1,first\n", "'first' is no whole number"),
+        (NCCL_TESTS.format(a="x", b="x", gbs=1), "a run of 1 ranks"),
+    ],
+)
+def test_broken_files_are_usage_errors(
+    capfd: Capture, tmp_path: Path, text: str, match: str
+) -> None:
+    file = tmp_path / "bad.csv"
+    file.write_text(text)
+    code, out, err = invoke(capfd, "--from", str(file))
+    assert (code, out) == (2, "")
+    assert match in err
+    assert "Hint: " in err
+
+
+@pytest.mark.parametrize(
+    ("args", "match"),
+    [
+        (["--from", "no.csv"], "cannot read no.csv"),
+        (["--from", "a.csv", "--size", "1M"], "--size: nothing is measured with --from"),
+        (["--from", "a.csv", "--csv", "b.csv"], "--csv: --from measures nothing"),
+        (["--csv", "-", "--json", "-"], "--csv: it would mix with --json"),
+        (["--size", "0"], "--size: a message of 0 bytes"),
+        (["--blame", "--rails"], "--rails: --blame traces one collective on CPUs"),
+        (["--op", "reduce"], "--op: pairs exchange messages"),
+        (["--ranks", "1"], "--ranks: '1' is not a whole number from 2"),
+    ],
+)
+def test_what_contradicts_itself_is_a_usage_error(
+    capfd: Capture, args: Sequence[str], match: str
+) -> None:
+    code, out, err = invoke(capfd, *args)
+    assert (code, out) == (2, "")
+    assert match in err
+
+
+@pytest.mark.parametrize("columns", [80, 160])
+@pytest.mark.parametrize("shape", [(2, 1), (16, 1), (24, 1), (4, 8), (64, 1), (300, 2)])
+def test_lines_fit_the_screen(columns: int, shape: tuple[int, int]) -> None:
+    ranks = world(*shape)
+    some = range(0, ranks.n, max(1, ranks.n // 24))
+    samples = [
+        PairSample(a=a, b=b, gbs=12.345 if a else 1.0, mode="together")
+        for a in some
+        for b in some
+        if a != b
+        for _ in range(12 if ranks.n == 2 else 3)
+    ]
+    shown = lines(analyse(samples, ranks), ranks, samples, columns)
+    assert max(map(len, shown)) <= columns
+    assert any(line.startswith("SLOW  ") for line in shown)

@@ -1,0 +1,112 @@
+"""What costs follow from rounds, how findings are ranked, and arms that do not run."""
+
+import pytest
+
+from collbench.doctor.experiment import Arm, Experiment, costs_of
+from collbench.doctor.finding import Cost, Finding, ranked
+from collbench.doctor.lab import measure
+from collbench.report.tables.doctor import cost_text, finding_lines, mark
+from collbench.results.statistics import Interval
+from collbench.util.errors import UnavailableError
+
+ONE = Experiment(backend="cpu", ranks=2, sizes=(1 << 10, 1 << 20), found=Arm(), changed=Arm())
+
+
+def _finding(check: str = "a", **values: object) -> Finding:
+    known = {"subject": "x", "seen": "s", "why": "w.", "change": "c"}
+    return Finding(check=check, **{**known, **values})  # type: ignore[arg-type]  # by the caller
+
+
+def _cost(median: float, low: float, high: float, *, is_noisy: bool = False) -> Cost:
+    return Cost(what="w", ratio=Interval(median, low, high), is_noisy=is_noisy)
+
+
+def test_costs_are_ratios_of_paired_rounds() -> None:
+    """What both arms have in common, such as a round in which all is slow, is no cost."""
+    drift = (1.0, 8.0, 2.0, 1.0, 4.0, 1.0, 3.0)
+    rounds = [((2.0 * slow, slow), (slow, slow)) for slow in drift]
+    small, large = costs_of(ONE, rounds)
+    assert small.what == "allreduce of 1K, cpu with 2 ranks"
+    assert tuple(small.ratio) == pytest.approx((2, 2, 2))
+    assert tuple(large.ratio) == pytest.approx((1, 1, 1))
+    assert small.is_real and not small.is_none
+    assert large.is_none and not large.is_real
+
+
+@pytest.mark.parametrize(
+    ("cost", "is_real", "is_none", "words"),
+    [
+        (_cost(2.8, 2.6, 2.9), True, False, "w: 2.8 x (2.6 to 2.9)"),
+        (_cost(1.12, 1.08, 1.15), True, False, "w: +12 % (+8 to +15)"),
+        (_cost(1.02, 0.99, 1.05), False, True, "no cost, +2 % (-1 to +5)"),
+        (_cost(0.8, 0.7, 0.9), False, True, "no cost"),
+        (_cost(4.07, 0.65, 4.39), False, False, "uncertain, 4.07 x"),
+        (_cost(1.04, 1.03, 1.3), False, False, "uncertain"),
+        (_cost(2.8, 2.6, 2.9, is_noisy=True), False, False, "other processes were busy"),
+    ],
+)
+def test_an_interval_proves_a_cost_or_none_or_nothing(
+    cost: Cost, is_real: bool, is_none: bool, words: str
+) -> None:
+    assert (cost.is_real, cost.is_none) == (is_real, is_none)
+    assert words in cost_text(cost)
+    finding = _finding(costs=(cost,))
+    assert mark(finding) == ("COST" if is_real else "NOTE" if is_none else "RISK")
+    assert finding.is_cost == is_real
+    assert any(words in line for line in finding_lines(finding, 200))
+
+
+def test_the_worst_comes_first() -> None:
+    findings = [
+        _finding("remark", severity="remark"),
+        _finding("risk"),
+        _finding("cleared", costs=(_cost(1.0, 0.99, 1.01),)),
+        _finding("small", costs=(_cost(1.2, 1.1, 1.3),)),
+        _finding("fault", severity="fault"),
+        _finding("large", costs=(_cost(1.0, 1.0, 1.0), _cost(3.0, 2.9, 3.1))),
+        _finding("noisy", costs=(_cost(9.0, 8.0, 10.0, is_noisy=True),)),
+    ]
+    assert [one.check for one in ranked(findings)] == [
+        "large", "small", "fault", "risk", "cleared", "noisy", "remark",
+    ]  # fmt: skip
+    assert [round(one.percent) for one in ranked(findings)[:3]] == [200, 20, 0]
+
+
+def test_an_arm_that_cannot_be_bound_is_a_reason() -> None:
+    nowhere = Arm(cpulist="9999")
+    experiment = Experiment(backend="cpu", ranks=2, sizes=(1024,), found=nowhere, changed=nowhere)
+    with pytest.raises(UnavailableError, match="cores 9999 cannot be used: Invalid argument"):
+        measure(experiment, 1.0)
+
+
+@pytest.mark.exhaustive
+def test_a_cause_that_lets_nothing_run_is_told_from_one_that_both_have() -> None:
+    experiment = Experiment(
+        backend="cpu", ranks=2, sizes=(1024,), found=Arm(cpulist="9999"), changed=Arm()
+    )
+    with pytest.raises(UnavailableError, match="it runs with the change alone: cores 9999 cannot"):
+        measure(experiment, 1.0)
+
+
+@pytest.mark.exhaustive
+def test_a_backend_that_is_not_there_is_a_reason() -> None:
+    unset = Arm(environment={"PYTHONPATH": None, "LD_PRELOAD": "/nowhere/libnothing.so"})
+    missing = Arm(environment={"MPI4PY_LIBMPI": "/nowhere/libmpi.so"})
+    for arm in (unset, missing):
+        experiment = Experiment(backend="mpi", ranks=2, sizes=(1024,), found=arm, changed=missing)
+        with pytest.raises(UnavailableError) as caught:
+            measure(experiment, 1.0)
+        assert caught.value.message
+
+
+@pytest.mark.exhaustive
+def test_rounds_that_take_too_long_are_a_reason() -> None:
+    with pytest.raises(UnavailableError, match="1 of 6 rounds took"):
+        measure(ONE, 0.0)
+
+
+@pytest.mark.exhaustive
+def test_the_same_arm_twice_costs_nothing() -> None:
+    """The null experiment: whatever else the machine does falls on both."""
+    for cost in measure(ONE, 20.0):
+        assert not cost.is_real or cost.ratio.low < 1.1, cost

@@ -1,0 +1,281 @@
+"""Real faults around real runs of the command: limits, cores, variables, namespaces, busy processes
+and signals. What is found is read from its JSON.
+"""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.runs import Run, kill, library, needs_mpi, under_mpirun
+
+DOCTOR = (sys.executable, "-m", "collbench", "doctor")
+CORES = sorted(os.sched_getaffinity(0))
+needs_two_cores = pytest.mark.skipif(len(CORES) < 2, reason="needs two cores")
+needs_taskset = pytest.mark.skipif(shutil.which("taskset") is None, reason="needs taskset")
+
+
+def _can_unshare(*kinds: str) -> bool:
+    try:
+        command = ["unshare", *kinds, "true"]
+        return subprocess.run(command, check=False, capture_output=True).returncode == 0
+    except OSError:
+        return False
+
+
+needs_mounts = pytest.mark.skipif(
+    not _can_unshare("--mount", "--ipc"), reason="needs namespaces of its own, as root has"
+)
+
+
+def doctor(
+    folder: Path,
+    *args: str,
+    prefix: Sequence[str] = (),
+    ranks: int = 0,
+    extra: Mapping[str, str] | None = None,
+) -> tuple[int, dict[str, Any]]:
+    """The exit code and the JSON of a run, which leaves nothing behind and shows no traceback."""
+    command = [*DOCTOR, *args, "--json", "-"]
+    if ranks:
+        command, prefix = [*prefix, *under_mpirun(ranks, command)], ()
+    with Run(folder, command, extra, prefix) as run:
+        code = run.finish()
+        return code, json.loads(run.stdout)
+
+
+def named(document: Mapping[str, Any], check: str) -> dict[str, Any]:
+    """The first finding of a check."""
+    findings = [one for one in document["findings"] if one["check"] == check]
+    assert findings, document["findings"]
+    first: dict[str, Any] = findings[0]
+    return first
+
+
+def shell(script: str) -> list[str]:
+    """A prefix: a shell that changes something of its own, and becomes the command."""
+    return ["bash", "-c", f'{script} && exec "$@"', "-"]
+
+
+def assert_costs(code: int, document: Mapping[str, Any], finding: Mapping[str, Any]) -> None:
+    """That a cost was measured and decides; or that others had the cores, which it must say."""
+    if "the machine is busy" in finding["unmeasured"]:
+        return
+    assert len(finding["costs"]) == 3, finding["unmeasured"]
+    if any(one["is_noisy"] for one in finding["costs"]):
+        assert finding["mark"] == "RISK"
+        return
+    assert any(one["is_real"] and one["low"] > 1.03 for one in finding["costs"]), finding["costs"]
+    assert (code, document["verdict"], finding["mark"]) == (1, "costs", "COST")
+
+
+@contextmanager
+def busy(cores: Sequence[int]) -> Iterator[None]:
+    """A process on each core that never rests."""
+    spin = "import os, sys; os.sched_setaffinity(0, {int(sys.argv[1])})\nwhile True: pass"
+    started = [subprocess.Popen([sys.executable, "-c", spin, str(core)]) for core in cores]
+    try:
+        yield
+    finally:
+        for one in started:
+            one.kill()
+            one.wait()
+
+
+@needs_two_cores
+@needs_taskset
+def test_limits_cores_and_an_interface_of_one_run(tmp_path: Path) -> None:
+    """Four faults at once; only what proves itself decides the exit code."""
+    prefix = [
+        *shell("ulimit -S -n 100 && ulimit -S -s unlimited"), "taskset", "-c", str(CORES[0]),
+    ]  # fmt: skip
+    extra = {"GLOO_SOCKET_IFNAME": "nosuch0", "MPIR_CVAR_NOLOCAL": "1"}
+    code, document = doctor(tmp_path, "--quick", prefix=prefix, extra=extra)
+    seen = {(one["check"], one["subject"], one["seen"][:24]) for one in document["findings"]}
+    assert seen >= {
+        ("limits", "this process", "may open 100 files; 1 ra"),
+        ("limits", "this process", "the stack is unlimited, "),
+        ("binding", "this process", f"is bound to one core ({CORES[0]}) of 0"[:24]),
+        ("interfaces", "this process", "GLOO_SOCKET_IFNAME=nosuc"),
+        ("mpi-transport", "this process", "MPIR_CVAR_NOLOCAL=1 swit"),
+    }
+    assert (code, document["verdict"]) == (1, "costs")
+    assert named(document, "interfaces")["mark"] == "COST"
+    assert named(document, "binding")["mark"] == "RISK"
+    assert named(document, "binding")["unmeasured"] == "--quick measures nothing"
+    assert document["findings"][0]["check"] == "interfaces", "the worst comes first"
+
+
+@pytest.mark.exhaustive
+@needs_two_cores
+@needs_taskset
+def test_one_core(tmp_path: Path) -> None:
+    code, document = doctor(tmp_path, "--only", "binding", prefix=["taskset", "-c", str(CORES[0])])
+    finding = named(document, "binding")
+    assert finding["seen"].startswith(f"is bound to one core ({CORES[0]}) of")
+    assert_costs(code, document, finding)
+
+
+@pytest.mark.exhaustive
+@needs_mpi
+@needs_two_cores
+@needs_taskset
+def test_all_ranks_on_one_core(tmp_path: Path) -> None:
+    code, document = doctor(
+        tmp_path, "--only", "binding", prefix=["taskset", "-c", str(CORES[0])], ranks=2
+    )
+    finding = named(document, "binding")
+    assert finding["subject"] == "ranks 0-1"
+    assert finding["seen"].startswith(f"2 ranks share core {CORES[0]}")
+    assert_costs(code, document, finding)
+
+
+@pytest.mark.exhaustive
+@needs_mpi
+@pytest.mark.skipif(library() != "MPICH", reason="needs MPICH's variables")
+def test_mpi_without_shared_memory(tmp_path: Path) -> None:
+    extra = {"MPIR_CVAR_CH4_NETMOD": "ofi", "FI_PROVIDER": "tcp", "MPIR_CVAR_NOLOCAL": "1"}
+    code, document = doctor(tmp_path, "--only", "mpi-transport", extra=extra)
+    finding = named(document, "mpi-transport")
+    assert finding["seen"] == "MPIR_CVAR_NOLOCAL=1 switches shared memory off"
+    assert_costs(code, document, finding)
+    provider = next(one for one in document["findings"] if "FI_PROVIDER" in one["seen"])
+    assert (provider["mark"], provider["costs"]) == ("NOTE", [])
+
+
+@pytest.mark.exhaustive
+@needs_mpi
+@pytest.mark.skipif(library() != "MPICH", reason="needs MPICH's variables")
+def test_a_variable_with_which_mpi_does_not_start(tmp_path: Path) -> None:
+    code, document = doctor(
+        tmp_path, "--only", "mpi-transport", extra={"UCX_TLS": "tcp", "MPIR_CVAR_CH4_NETMOD": "ucx"}
+    )
+    finding = named(document, "mpi-transport")
+    assert finding["seen"] == "UCX_TLS=tcp leaves shared memory out"
+    assert finding["unmeasured"].startswith("it runs with the change alone: ")
+    assert (code, finding["costs"], finding["mark"]) == (0, [], "RISK")
+
+
+@pytest.mark.exhaustive
+@needs_mpi
+def test_more_ranks_than_cores(tmp_path: Path) -> None:
+    ranks = os.cpu_count() or 1
+    code, document = doctor(tmp_path, "--quick", "--only", "oversubscription", ranks=ranks + 1)
+    finding = named(document, "oversubscription")
+    assert finding["seen"].startswith(f"{ranks + 1} ranks run on {ranks} core")
+    assert (code, finding["severity"]) == (1, "fault")
+
+
+@pytest.mark.exhaustive
+@needs_mpi
+def test_as_many_ranks_as_cores_wait_for_each_other_and_are_not_called_others(
+    tmp_path: Path,
+) -> None:
+    code, document = doctor(tmp_path, "--quick", "--only", "oversubscription,mpi-threads", ranks=2)
+    assert (code, document["findings"]) == (0, [])
+
+
+@pytest.mark.exhaustive
+def test_busy_processes_on_all_cores(tmp_path: Path) -> None:
+    with busy(CORES):
+        code, document = doctor(tmp_path, "--only", "busy-cores", "--fail-on", "risk")
+    finding = named(document, "busy-cores")
+    assert finding["seen"].startswith("other processes use ")
+    assert (code, finding["mark"]) == (1, "RISK")
+
+
+@pytest.mark.exhaustive
+@needs_mounts
+def test_a_small_file_system_for_shared_memory(tmp_path: Path) -> None:
+    prefix = ["unshare", "--mount", *shell("mount -t tmpfs -o size=16m tmpfs /dev/shm")]
+    code, document = doctor(tmp_path, "--quick", "--only", "shm-size", prefix=prefix)
+    assert named(document, "shm-size")["seen"] == "/dev/shm is small: 16M of 16M are free"
+    assert (code, document["verdict"]) == (1, "costs")
+
+
+@pytest.mark.exhaustive
+@needs_mpi
+@needs_mounts
+def test_a_container_for_each_rank(tmp_path: Path) -> None:
+    command = [*DOCTOR, "--quick", "--only", "container-ipc", "--json", "-"]
+    with Run(tmp_path, under_mpirun(2, ["unshare", "--ipc", *command])) as run:
+        code = run.finish()
+        finding = named(json.loads(run.stdout), "container-ipc")
+    assert finding["seen"] == "its ranks are in 2 ipc namespaces: rank 0, rank 1"
+    assert (code, finding["mark"]) == (1, "COST")
+
+
+@pytest.mark.exhaustive
+@needs_mpi
+@needs_mounts
+@pytest.mark.skipif(library() != "MPICH", reason="needs MPICH's variable of the rank")
+def test_containers_with_names_of_their_own(tmp_path: Path) -> None:
+    named_so = ["unshare", "--uts", *shell("hostname box$PMI_RANK")]
+    command = [*named_so, *DOCTOR, "--quick", "--only", "container-ipc", "--json", "-"]
+    with Run(tmp_path, under_mpirun(2, command)) as run:
+        code = run.finish()
+        finding = named(json.loads(run.stdout), "container-ipc")
+    assert finding["subject"] == "box0 and box1"
+    assert finding["seen"].startswith("are one machine under two names")
+    assert (code, finding["mark"]) == (0, "RISK")
+
+
+@pytest.mark.exhaustive
+@needs_mpi
+def test_copies_between_processes_switched_off(tmp_path: Path) -> None:
+    """Measured with and without it; what comes out depends on the machine."""
+    _, document = doctor(
+        tmp_path,
+        "--only",
+        "cross-memory-attach",
+        ranks=2,
+        extra={"MPIR_CVAR_CH4_CMA_ENABLE": "0", "OMPI_MCA_smsc": "^cma"},  # one for each library
+    )
+    finding = named(document, "cross-memory-attach")
+    assert finding["subject"] == "ranks 0-1"
+    assert len(finding["costs"]) == 3 or "rounds took" in finding["unmeasured"]
+
+
+@pytest.mark.exhaustive
+@needs_two_cores
+@needs_taskset
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+def test_an_interrupted_experiment_leaves_nothing_behind(tmp_path: Path, number: int) -> None:
+    command = [*DOCTOR, "--only", "binding"]
+    with Run(tmp_path, command, prefix=["taskset", "-c", str(CORES[0])]) as run:
+        run.wait_until(lambda: len(run.pids()) > 4)  # two arms, and ranks of one at least
+        run.process.send_signal(number)
+        assert run.finish() != 0
+        assert "COST" not in run.stdout
+
+
+@pytest.mark.exhaustive
+@needs_two_cores
+@needs_taskset
+def test_a_killed_arm_is_a_reason(tmp_path: Path) -> None:
+    command = [*DOCTOR, "--only", "binding", "--json", "-"]
+    with Run(tmp_path, command, prefix=["taskset", "-c", str(CORES[0])]) as run:
+        run.wait_until(lambda: len(run.pids()) > 4)
+        arms = [pid for pid in run.pids() if _is_arm(pid) and _parent(pid) == run.process.pid]
+        assert len(arms) == 2
+        kill(arms[0])
+        code = run.finish()
+        finding = named(json.loads(run.stdout), "binding")
+    assert finding["unmeasured"].endswith("the process of an experiment was killed by SIGKILL")
+    assert (code, finding["mark"], finding["costs"]) == (0, "RISK", [])
+
+
+def _is_arm(pid: int) -> bool:
+    return b"collbench.doctor.arm" in Path(f"/proc/{pid}/cmdline").read_bytes()
+
+
+def _parent(pid: int) -> int:
+    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])

@@ -1,0 +1,143 @@
+"""`hunt` and `topo --measure` on real ranks: what they find, write and read again, and what becomes
+of them when a rank dies or stops, or somebody presses Ctrl-C.
+"""
+
+import json
+import os
+import signal
+import sys
+from collections.abc import Callable
+from itertools import product
+from pathlib import Path
+
+import pytest
+
+from collbench.analysis.hunt.read import read
+from collbench.results.pairwise import COLUMNS
+from tests.support.runs import (
+    STUCK_LIMIT_S,
+    STUCK_TIMEOUT_S,
+    Run,
+    corrupt,
+    kill,
+    library,
+    needs_mpi,
+    under_mpirun,
+)
+from tests.support.tiers import tiered
+
+pytestmark = needs_mpi
+HUNT = [sys.executable, "-m", "collbench", "hunt", "--backend", "cpu"]
+
+
+def hunt(folder: Path, *more: str) -> list[str]:
+    return [*HUNT, "--csv", str(folder / "rows.csv"), *more]
+
+
+def _local(command: list[str]) -> list[str]:
+    return [*command, "--ranks", "3"]
+
+
+def _by_launcher(command: list[str]) -> list[str]:
+    return under_mpirun(3, command)
+
+
+@pytest.mark.exhaustive
+def test_every_pair_is_measured_and_read_again(tmp_path: Path) -> None:
+    command = hunt(tmp_path, "--size", "10001", "--json", "-")
+    with Run(tmp_path, under_mpirun(2, command)) as run:
+        assert run.finish() in (0, 1), run.stderr  # other tests run beside it
+        assert '"verdicts": [' in run.stdout
+        assert "every result compared" in run.stderr
+        lines = run.csv.read_text().splitlines()
+    assert lines[0] == ",".join(COLUMNS)
+    ranks, samples = read([tmp_path / "rows.csv"])
+    assert ranks.n == 2
+    measured = {(one.a, one.b, one.mode) for one in samples}
+    assert measured == {
+        (a, b, mode)
+        for a, b in product(range(2), repeat=2)
+        if a != b
+        for mode in ("alone", "together")
+    }
+    assert all(one.gbs and one.size_bytes == 10001 for one in samples)
+
+
+@pytest.mark.exhaustive
+def test_topo_measures_the_pairs_of_a_launcher(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "collbench", "topo", "--measure"]
+    with Run(tmp_path, under_mpirun(2, command)) as run:
+        assert run.finish() == 0, run.stderr
+        rows = [line.split() for line in run.stdout.splitlines() if line.startswith("rank")]
+        assert [row[0] for row in rows] == ["rank0", "rank1"] * 3
+        assert all(float(row[2 - place % 2]) > 0 for place, row in enumerate(rows))
+        assert "# 4 measurements in" in run.stderr
+
+
+@pytest.mark.exhaustive
+def test_a_late_rank_is_blamed_and_confirmed(tmp_path: Path) -> None:
+    command = corrupt("behind", [*HUNT[:4], "--blame", "--json", "-", "--ranks", "3"])
+    for started in (command, under_mpirun(3, command)):
+        with Run(tmp_path, started) as run:
+            assert run.finish() == 1, run.stderr
+            result = json.loads(run.stdout)
+            assert result["part"] == ["late", [1]], run.stderr
+            assert result["is_confirmed"], run.stderr
+            assert 15e3 < result["excess_us"] < 60e3
+
+
+@pytest.mark.parametrize("started", tiered([(_local,), (_by_launcher,)], [(_local,)]), ids=str)
+def test_wrong_bytes_have_no_rate(
+    tmp_path: Path, started: Callable[[list[str]], list[str]]
+) -> None:
+    command = hunt(tmp_path, "--size", "1000", "--pairs", "quick", "--alone", "--budget", "0.4")
+    with Run(tmp_path, started(corrupt("byte", command))) as run:
+        assert run.finish() == 1
+        assert "2 bytes came out wrong" in run.stderr
+        _, samples = read([run.csv])
+        assert {one.a for one in samples if one.gbs is None} == {1}
+        assert {one.a for one in samples if one.gbs is not None} == {0, 2}
+
+
+@pytest.mark.parametrize(
+    ("rank", "started"), tiered(product((0, 2), (_local, _by_launcher)), []), ids=str
+)
+def test_a_killed_rank_is_named(
+    tmp_path: Path, rank: int, started: Callable[[list[str]], list[str]]
+) -> None:
+    with Run(tmp_path, started(hunt(tmp_path))) as run:
+        kept = run.wait_for_rows()
+        kill(run.ranks(3)[rank])
+        assert run.finish() == 4
+        assert any(f"rank {rank} was killed by SIGKILL" in line for line in run.errors())
+        assert run.csv.read_text().startswith(kept)
+
+
+@pytest.mark.parametrize(
+    ("rank", "started"), tiered(product((0, 2), (_local, _by_launcher)), []), ids=str
+)
+def test_a_stopped_rank_is_named_within_a_deadline(
+    tmp_path: Path, rank: int, started: Callable[[list[str]], list[str]]
+) -> None:
+    command = hunt(tmp_path, "--timeout", str(STUCK_TIMEOUT_S))
+    with Run(tmp_path, started(command)) as run:
+        run.wait_for_rows()
+        os.kill(run.ranks(3)[rank], signal.SIGSTOP)
+        assert run.finish(STUCK_LIMIT_S) == 4
+        assert any(
+            f"rank {rank}" in line and "is stopped (SIGSTOP)" in line for line in run.errors()
+        ), run.stderr
+
+
+@pytest.mark.parametrize("started", tiered([(_local,), (_by_launcher,)], []), ids=str)
+def test_ctrl_c_leaves_nothing_behind(
+    tmp_path: Path, started: Callable[[list[str]], list[str]]
+) -> None:
+    with Run(tmp_path, started(hunt(tmp_path))) as run:
+        kept = run.wait_for_rows()
+        os.killpg(run.process.pid, signal.SIGINT)
+        # Open MPI's mpirun kills ranks before they speak
+        of_open_mpi = started is _by_launcher and library() == "Open MPI"
+        assert run.finish() == (1 if of_open_mpi else 130)
+        assert of_open_mpi or "Rows send, columns receive" in run.stdout
+        assert run.csv.read_text().startswith(kept)
