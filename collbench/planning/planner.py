@@ -300,8 +300,10 @@ def _plan_kernels(
     refuse_many_ends(schedule)
     facts |= {"algo": algo, "proto": proto}
 
-    p2p: P2p = "pull" if case.p2p == "pull" else "push"
-    direct = _is_zero_copy(case, schedule, facts, tuning)
+    facts |= shape_of(schedule, case.in_place).facts()
+    direct = _is_zero_copy(case, facts, tuning)
+    wanted = tuning.text("p2p", facts) if case.p2p == "auto" and direct else case.p2p
+    p2p: P2p = "pull" if wanted == "pull" else "push"
     facts["direct"] = "on" if direct else "off"
     ready = made_direct(schedule, p2p, case.in_place) if direct else schedule
     knobs = launch_knobs(case, ready, facts, tuning, limits)
@@ -312,8 +314,8 @@ def _plan_kernels(
         threads=knobs.threads,
         unroll=knobs.unroll,
         cluster=knobs.cluster,
-        reload=case.reload != "off",
-        specialized=_is_specialized(case, schedule, proto),
+        reload=(tuning.text("reload", facts) if case.reload == "auto" else case.reload) != "off",
+        specialized=_is_specialized(case, schedule, facts, tuning),
         pdl=_launch_mode(case, facts, tuning, limits),
     )
 
@@ -398,26 +400,26 @@ def _refuse_many_ctas(schedule: Schedule, knobs: LaunchKnobs, limits: Limits) ->
         )
 
 
-def _is_zero_copy(case: Case, schedule: Schedule, facts: Facts, tuning: Tuning) -> bool:
+def _is_zero_copy(case: Case, facts: Facts, tuning: Tuning) -> bool:
     """Whether messages skip the FIFO where they can. A case that gives the size of a buffer wants
     one.
     """
-    can = facts["proto"] == "simple" and facts["transport"] == "p2p" and case.direct != "off"
-    if not can or case.direct == "on" or case.buffsize:
-        return can and case.direct == "on"
-    shape = shape_of(schedule, case.in_place).facts()
-    return tuning.text("direct", {**facts, **shape}) == "on"
+    if facts["proto"] != "simple" or facts["transport"] != "p2p" or case.direct == "off":
+        return False
+    return case.direct == "on" or (not case.buffsize and tuning.text("direct", facts) == "on")
 
 
-def _is_specialized(case: Case, schedule: Schedule, proto: str) -> bool:
+def _is_specialized(case: Case, schedule: Schedule, facts: Facts, tuning: Tuning) -> bool:
     """Whether the program is compiled into the kernel."""
+    if facts["proto"] == "simple" or case.specialize == "off":
+        return False
     longest = max(
         sum(len(steps) for steps in track.rounds)
         for program in schedule.programs
         for track in program
     )
-    is_short = case.specialize == "auto" and longest <= MAX_PROGRAM_STEPS
-    return proto != "simple" and (case.specialize == "on" or is_short)
+    is_wanted = longest <= MAX_PROGRAM_STEPS and tuning.text("specialize", facts) == "on"
+    return case.specialize == "on" or is_wanted
 
 
 def _launch_mode(case: Case, facts: Facts, tuning: Tuning, limits: Limits) -> LaunchMode:

@@ -29,7 +29,7 @@ STAGES = (
         "transport",
     ),
     ("transport", "algo proto"),
-    ("algo proto pipelined hops tracks peers", "direct"),
+    ("algo proto pipelined hops tracks peers", "direct p2p reload specialize"),
     (
         "direct buffered some_direct share has_clusters may_cluster work",
         "slots slices channels channel_bytes fills fill_least fill_grain pdl loops kernel_ctas",
@@ -50,7 +50,10 @@ _NAMES: dict[str, Callable[[], tuple[str, ...]]] = {
     "transport": TRANSPORTS.names,
     "asked_algo": lambda: ("auto", *ALGORITHMS.names()),
     "asked_proto": lambda: ("auto", *PROTOCOLS.names()),
-    "direct": lambda: ("on", "off"),
+    "direct": lambda: KNOB["direct"].choices[1:],
+    "p2p": lambda: KNOB["p2p"].choices[1:],
+    "reload": lambda: KNOB["reload"].choices[1:],
+    "specialize": lambda: KNOB["specialize"].choices[1:],
     "pdl": lambda: KNOB["pdl"].choices[1:],
     "work": lambda: ("reduce", "copy"),
 }
