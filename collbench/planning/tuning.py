@@ -8,7 +8,7 @@ here knows a protocol, a transport or an algorithm; what a machine can run is fo
 """
 
 import re
-from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -16,7 +16,7 @@ from collbench.planning.protocols import FAMILY as PROTOCOLS
 from collbench.planning.transports import FAMILY as TRANSPORTS
 from collbench.schedules.algorithms import FAMILY as ALGORITHMS
 from collbench.spec.collectives import OPS
-from collbench.spec.knobs import KNOB
+from collbench.spec.knobs import KNOBS
 from collbench.util import catalog
 from collbench.util.places import Place
 
@@ -43,19 +43,15 @@ _TRUTHS = {
     *("rooted", "reduction", "even_hosts", "open", "algo_given"),
     *("pipelined", "buffered", "some_direct", "has_clusters", "may_cluster"),
 }
-_NAMES: dict[str, Callable[[], tuple[str, ...]]] = {
-    "op": lambda: OPS,
-    "algo": ALGORITHMS.names,
-    "proto": PROTOCOLS.names,
-    "transport": TRANSPORTS.names,
-    "asked_algo": lambda: ("auto", *ALGORITHMS.names()),
-    "asked_proto": lambda: ("auto", *PROTOCOLS.names()),
-    "direct": lambda: KNOB["direct"].choices[1:],
-    "p2p": lambda: KNOB["p2p"].choices[1:],
-    "reload": lambda: KNOB["reload"].choices[1:],
-    "specialize": lambda: KNOB["specialize"].choices[1:],
-    "pdl": lambda: KNOB["pdl"].choices[1:],
-    "work": lambda: ("reduce", "copy"),
+_NAMES: dict[str, tuple[str, ...]] = {
+    "op": OPS,
+    "algo": ALGORITHMS.names(),
+    "proto": PROTOCOLS.names(),
+    "transport": TRANSPORTS.names(),
+    "asked_algo": ("auto", *ALGORITHMS.names()),
+    "asked_proto": ("auto", *PROTOCOLS.names()),
+    "work": ("reduce", "copy"),
+    **{knob.name: knob.choices[1:] for knob in KNOBS if knob.choices[:1] == ("auto",)},
 }
 _WAYS = ("transport", "algo", "proto", "direct")
 _OF_MACHINES = {"kind", "models", "joined", "ranks"}
@@ -290,7 +286,7 @@ def _wanted(name: str, value: object, place: Place) -> Container[object]:
         return frozenset((value,))
     if name in _NAMES:
         return frozenset(
-            place.name(one, *(() if "+" in str(one) else _NAMES[name]()))
+            place.name(one, *(() if "+" in str(one) else _NAMES[name]))
             for one in (value if isinstance(value, list) else [value])
         )
     if isinstance(value, str) and (compared := _COMPARED.fullmatch(value)):
@@ -304,7 +300,7 @@ def _wanted(name: str, value: object, place: Place) -> Container[object]:
 def _value(name: str, value: object, place: Place) -> Value:
     """A value of a row."""
     if name in _NAMES:
-        return place.name(value, *_NAMES[name]())
+        return place.name(value, *_NAMES[name])
     numbers = place.numbers(value)
     if 0 in numbers and name != "fills":
         raise place.error("0 is too small")
