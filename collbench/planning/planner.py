@@ -18,6 +18,7 @@ from collbench.planning import selection
 from collbench.planning.domains import cpu_domains, gpu_domains, refuse_transport
 from collbench.planning.gpu_knobs import (
     CHUNK_GRAIN_BYTES,
+    MAX_GPU_CHANNELS,
     MAX_THREADS,
     MAX_UNROLL,
     MIN_THREADS,
@@ -36,7 +37,7 @@ from collbench.planning.limits import (
     slot_wire_bytes,
 )
 from collbench.planning.lowering import refuse_too_many
-from collbench.planning.plan import Kernel, Plan, along, lay_out, made_direct, proved
+from collbench.planning.plan import MAX_SLICES, Kernel, Plan, along, lay_out, made_direct, proved
 from collbench.planning.protocols import FAMILY as PROTOCOLS
 from collbench.planning.transports import ce, net
 from collbench.planning.tuning import Fact, Facts, Machine, Tuning, number, tuning_of
@@ -228,7 +229,7 @@ def _lay_out_cpu(
         case.problem(),
         schedule,
         direct=direct,
-        channels=case.channels or tuning.number("channels", facts),
+        channels=case.channels or min(MAX_CPU_CHANNELS, tuning.number("channels", facts)),
         slots=slots,
         slot_bytes=slot_bytes,
         slices=case.slices or tuning.number("slices", facts),
@@ -582,12 +583,14 @@ def _copy_knobs(
     shape = shape_of(schedule, case.in_place).facts()
     facts = {**facts, **shape, "buffered": widest > 0}
     slices = case.slices or tuning.number("slices", facts)
+    if slices > MAX_SLICES:
+        raise ScheduleError(f"{slices} slices of a message", f"use at most {MAX_SLICES} --slices")
     fewest = _fewest_slots(ready, slices, case.in_place) if not case.slots else 0
     slots = case.slots or max(tuning.number("slots", facts), fewest)
     slot_bytes = _slot_bytes(
         case, slots, widest, "simple", VECTOR_BYTES, "use a larger --buffsize, or --direct off"
     )
-    channels = case.channels or tuning.number("channels", facts)
+    channels = case.channels or min(MAX_GPU_CHANNELS, tuning.number("channels", facts))
     longest = slot_bytes // widest * slices if slot_bytes else MAX_CHUNK_BYTES
     if loops := number(row := tuning.row("loops", facts), "loops", 0):
         own = _copy_share(case, schedule, channels)
