@@ -437,34 +437,48 @@ def tuning_page() -> str:
 
 This page is data, for whoever wants to know where a choice comes from; nobody needs it to use the
 tool. These are the tables of `profiles/tuning`, each with its source and the measurements behind
-it. The first row that holds is taken. `up_to` is the largest size of a row. Times in notes are in
+it. [How a choice is found](../explanation/choices.md) says how they are read. Times in notes are in
 microseconds unless they name another unit.
 """,
     ]
     for file in sorted((ROOT / "profiles/tuning").glob("*.toml")):
         table = tomllib.loads(file.read_text())
-        parts.append(f"\n## {file.stem}\n\n{table.pop('title', '')}\n")
-        parts += _tuning("", table)
+        machine = table.pop("machine")
+        on = ", ".join((*machine["models"], machine["joined"]))
+        ranks = ", ".join(map(str, machine["ranks"]))
+        title = table.pop("title")
+        parts.append(f"\n## {file.stem}\n\n{title}. It fits {ranks} ranks on {on}.\n")
+        parts += _tuning("", table, {})
     return "".join(parts)
 
 
-def _tuning(name: str, table: dict[str, Any]) -> Iterator[str]:
-    """A table of a tuning file and those in it: values, rows, note, source."""
+def _tuning(name: str, table: dict[str, Any], around: dict[str, Any]) -> Iterator[str]:
+    """A table of a tuning file and those in it: its conditions, source, note and rows."""
+    when = {**around, **table.get("when", {})}
     text = [table[key] for key in ("source", "note") if key in table]
-    inner = {key: value for key, value in table.items() if isinstance(value, dict)}
-    values = [(key, value) for key, value in table.items() if key not in ("source", "note", *inner)]
-    if name and (text or values):
+    if text or "rows" in table:
         yield f"\n### {name}\n"
+        if when:
+            wanted = ", ".join(f"`{fact}` is {_wanted(value)}" for fact, value in when.items())
+            yield f"\nWhere {wanted}.\n"
         yield from (f"\n{paragraph.strip()}\n" for paragraph in text)
-        for key, value in values:
-            if isinstance(value, list) and value and isinstance(value[0], dict):
-                columns = tuple(dict.fromkeys(column for row in value for column in row))
-                rows = [[str(row.get(column, "")) for column in columns] for row in value]
-                yield f"\n{key}:\n\n{_table(columns, rows)}"
-            else:
-                yield f"\n`{key}` = {value}\n"
-    for key, value in inner.items():
-        yield from _tuning(f"{name}.{key}".lstrip("."), value)
+    if rows := table.get("rows"):
+        columns = tuple(dict.fromkeys(column for row in rows for column in row))
+        cells = [[_wanted(row.get(column, "")) for column in columns] for row in rows]
+        by = f"By `{table['by']}`:\n\n" if "by" in table else ""
+        yield f"\n{by}{_table(columns, cells)}"
+    for key, value in table.items():
+        if isinstance(value, dict) and key != "when":
+            yield from _tuning(f"{name}.{key}".lstrip("."), value, when)
+        elif key not in ("when", "by", "source", "note", "rows"):
+            yield f"\n`{key}` = {value}\n"
+
+
+def _wanted(value: object) -> str:
+    """A value of a tuning file, or several."""
+    if isinstance(value, list):
+        return " or ".join(map(str, value))
+    return {True: "yes", False: "no"}[value] if isinstance(value, bool) else str(value)
 
 
 def _floors() -> list[list[str]]:

@@ -10,16 +10,18 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
 from functools import lru_cache
+from itertools import combinations
 
 from collbench.machine.topology.ceiling import Ceiling, ceiling
 from collbench.machine.topology.model import Topology
+from collbench.machine.topology.paths import path
 from collbench.machine.topology.rings import rings, trees
-from collbench.planning.cost import link_price
+from collbench.planning.cost import NETWORK_PATHS, NVLINK_PATHS, link_price
 from collbench.planning.limits import Limits
 from collbench.planning.plan import Plan, along, registered
 from collbench.planning.planner import resolve
 from collbench.planning.protocols import FAMILY as PROTOCOLS
-from collbench.planning.selection import algorithms_of
+from collbench.schedules.algorithms import algorithms_of
 from collbench.schedules.passes import pair_traffic
 from collbench.spec.case import Case
 from collbench.spec.collectives import OpName, collective
@@ -51,6 +53,16 @@ class Ceilings:
         self._orders: dict[tuple[str, str, int, int], Orders] = {}
         self._cheapest: dict[Case, str] = {}
         self._known: dict[tuple[str, str, int, int, str, bool], Ceiling | None] = {}
+
+    def joined(self, ranks: int) -> str:
+        """NVLink where no pair of so many ranks needs another link, else PCIe or, over hosts,
+        network.
+        """
+        pairs = combinations(self.gpus[:ranks], 2)
+        kinds = {path(self.topology, one, other).kind for one, other in pairs}
+        if kinds & {*NETWORK_PATHS}:
+            return "network"
+        return "NVLink" if kinds <= {*NVLINK_PATHS} else "PCIe"
 
     def of(self, case: Case, plan: Plan | None) -> Ceiling | None:
         """The ceiling of a case as bus bandwidth, or None if it is not known."""

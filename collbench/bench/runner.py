@@ -42,7 +42,8 @@ from collbench.planning.cost import MachineCosts, machine
 from collbench.planning.limits import Limits
 from collbench.planning.lowering import writer_of
 from collbench.planning.plan import Plan
-from collbench.planning.planner import chosen, resolve
+from collbench.planning.planner import chosen, resolve, tuning_for
+from collbench.planning.tuning import Origin
 from collbench.results.distribution import LEAST_US, PERCENTILES, histogram, percentile
 from collbench.results.record import Record
 from collbench.results.statistics import interval, is_noisy
@@ -73,20 +74,21 @@ Job = Plan | Case  # what a session runs: a peer's a case, any other's a plan
 @dataclass(slots=True)
 class SweepPoint:
     """A case on its way to a record: resolved and planned, or waived with a reason. is_choice: the
-    tool itself would choose this case for its problem.
+    tool itself would choose this case for its problem. origin: of what it was left to choose.
     """
 
     case: Case
     plan: Plan | None = None
     waived: str = ""
     is_choice: bool = False
+    origin: Origin | None = None
     repeats: list[Samples] = field(default_factory=list)
     elapsed_s: float = 0.0
     foreign_s: float = 0.0
 
     def anew(self) -> "SweepPoint":
         """The same point, not yet measured."""
-        return SweepPoint(self.case, self.plan, self.waived, self.is_choice)
+        return SweepPoint(self.case, self.plan, self.waived, self.is_choice, self.origin)
 
     @property
     def job(self) -> Job:
@@ -111,6 +113,7 @@ def plan_points(
     orders: Callable[[Case], tuple[tuple[int, ...], ...]] = lambda case: (),
     algorithm: Callable[[Case], str] = lambda case: "auto",
     hosts: Callable[[Case], tuple[int, ...]] = lambda case: (),
+    joined: Callable[[Case], str] = lambda case: "",
     progress: Callable[[int], None] = lambda begun: None,
 ) -> list[SweepPoint]:
     """Resolve and lay out every case. A case that cannot run is waived with its reason; cases that
@@ -118,6 +121,7 @@ def plan_points(
 
     orders(case): ring orders chosen from the topology. algorithm(case): what auto means where the
     links decide that. hosts(case): the hosts of its ranks, if not those of the group.
+    joined(case): what joins the ranks, where that is known.
     progress(number): called before each case with how many were planned.
     """
     refused: dict[str, str] = {}
@@ -146,7 +150,7 @@ def plan_points(
             else _planned(
                 case,
                 backend,
-                replace(limits[case.backend], hosts=hosts(case) or here),
+                replace(limits[case.backend], hosts=hosts(case) or here, joined=joined(case)),
                 orders,
                 algorithm(case),
             )
@@ -173,7 +177,10 @@ def _planned(
     except ScheduleError as error:
         return SweepPoint(case, waived=error.text)
     return SweepPoint(
-        choice.case, choice.plan, is_choice=choice.case == chosen(choice.case, limits, best)
+        choice.case,
+        choice.plan,
+        is_choice=choice.case == chosen(choice.case, limits, best),
+        origin=tuning_for(case, limits).origin,
     )
 
 

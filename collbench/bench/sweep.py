@@ -142,7 +142,7 @@ def _count(sweep: Sweep, peers: Mapping[str, Forcible], has_hosts: bool) -> int:
 
 
 def _algorithms(sweep: Sweep, op: OpName, has_hosts: bool) -> tuple[Value, ...]:
-    from collbench.planning.selection import algorithms_of
+    from collbench.schedules.algorithms import algorithms_of
 
     return sweep.knobs.get("algo") or algorithms_of(op, has_hosts=has_hosts)
 

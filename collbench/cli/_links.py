@@ -63,6 +63,13 @@ class RankLinks:
             return self._ceilings[MODEL].hosts(case.ranks)
         return ()
 
+    def joined(self, case: Case) -> str:
+        """What joins the GPUs of the case's ranks, as tuning files name it; empty where the links
+        are not known.
+        """
+        ceilings = self._ceilings.get(case.backend)
+        return ceilings.joined(case.ranks) if ceilings is not None else ""
+
     @property
     def has_hosts(self) -> bool:
         """Whether any backend has ranks on several hosts."""

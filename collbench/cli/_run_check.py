@@ -262,6 +262,7 @@ def _judge_collectives(
         links.orders,
         links.algorithm,
         links.hosts,
+        links.joined,
     )
     measurement = Measurement(points, group, settings)
     measurement.ceilings = links.ceilings

@@ -30,6 +30,7 @@ from collbench.machine.discovery.recording import Recording
 from collbench.machine.formats import described
 from collbench.machine.host import has_nvidia_gpus, usable_cores
 from collbench.planning.protocols import FAMILY as PROTOCOLS
+from collbench.planning.tuning import Origin
 from collbench.report.tables.run import RunOf, head_lines, tail_lines
 from collbench.report.tables.sweep import SweepTable, best_lines, ceiling_lines, table_of
 from collbench.results.record import Record, Writer, read
@@ -229,6 +230,7 @@ def _planned(
             links.orders,
             links.algorithm,
             links.hosts,
+            links.joined,
             progress,
         )
 
@@ -327,8 +329,20 @@ def _run_of(measurement: Measurement) -> RunOf:
         devices={name: session.device for name, session in sessions.items()},
         versions={name: session.version for name, session in sessions.items()},
         links=_links(measurement),
+        origins=_origins(measurement),
         is_timed=any(case.backend != MODEL for case in cases),
     )
+
+
+def _origins(measurement: Measurement) -> dict[Origin, tuple[int, ...]]:
+    """The numbers of ranks whose choices come from each origin. On the links of a described machine
+    prices decide.
+    """
+    ranks: dict[Origin, set[int]] = {}
+    for point in measurement.points:
+        if point.origin is not None and not point.waived and point.case.backend != MODEL:
+            ranks.setdefault(point.origin, set()).add(point.case.ranks)
+    return {origin: tuple(sorted(numbers)) for origin, numbers in ranks.items()}
 
 
 def _links(measurement: Measurement) -> list[str]:

@@ -74,6 +74,13 @@ def least_multiprocessors() -> int:
     )
 
 
+def model_of_all() -> str:
+    """The name of the GPUs as the driver gives it; empty if they differ. Creates no context."""
+    runtime = load_cupy().cuda.runtime
+    names = {runtime.getDeviceProperties(index)["name"].decode() for index in range(device_count())}
+    return str(names.pop()) if len(names) == 1 else ""
+
+
 def all_reach_each_other() -> bool:
     """Whether every GPU can access the memory of every other. Creates no context."""
     runtime = load_cupy().cuda.runtime

@@ -13,7 +13,6 @@ from collbench.machine.topology.ceiling import ceiling
 from collbench.machine.topology.model import Topology
 from collbench.machine.topology.paths import GPU_CLASSES, path
 from collbench.planning.plan import Plan
-from collbench.planning.tuning import LatencyTuning, gpu_tuning
 from collbench.schedules.ir import MAX_KEPT, Schedule
 from collbench.schedules.passes import pair_traffic, traffic
 from collbench.spec.collectives import collective
@@ -119,8 +118,7 @@ def link_price(plan: Plan, topology: Topology) -> float:
     size_bytes = plan.problem.block_bytes * (
         plan.n if collective(plan.problem.op).size_in_blocks else 1
     )
-    launch_us = gpu_tuning().latency.launch_us
-    return (launch_us + plan.proof.hops * hop_us) * 1e-6 + size_bytes / (gbs * 1e9)
+    return (_latency()["launch_us"] + plan.proof.hops * hop_us) * 1e-6 + size_bytes / (gbs * 1e9)
 
 
 @lru_cache(maxsize=MAX_KEPT)
@@ -140,15 +138,23 @@ def _link_limits(schedule: Schedule, topology: Topology) -> tuple[float, float]:
             f"{topology.name}: a link between its GPUs has no known rate",
             "see collbench topo --rates",
         )
-    latency = gpu_tuning().latency
     hop_us = max(
-        latency.hop_us * _distance(path(topology, gpus[a], gpus[b]).kind, latency) for a, b in moved
+        _latency()["hop_us"] * _distance(path(topology, gpus[a], gpus[b]).kind) for a, b in moved
     )
     return limit.gbs, hop_us
 
 
-def _distance(kind: str, latency: LatencyTuning) -> float:
+def _distance(kind: str) -> float:
     """How many times the latency of NVLink a path has."""
     if kind in NVLINK_PATHS:
         return 1.0
-    return (latency.net_us if kind in NETWORK_PATHS else latency.pcie_us) / latency.nvlink_us
+    return _latency()["net_us" if kind in NETWORK_PATHS else "pcie_us"] / _latency()["nvlink_us"]
+
+
+@lru_cache(maxsize=1)
+def _latency() -> dict[str, float]:
+    """Microseconds of a launch in a graph, of a hop by simple over NVLink, and of a hop on three
+    kinds of paths, of which only the ratios count.
+    """
+    latency: dict[str, float] = catalog.load("tuning", "h200")["latency"]
+    return latency

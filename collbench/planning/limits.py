@@ -27,14 +27,17 @@ class Limits:
     clusters and with them dependent launches (both from sm_90 on), and whether all GPUs reach their
     peers' memory.
 
-    orders: rank orders that use the links best. hosts: of the ranks, where there are several
-    (world.host_numbers).
+    model: of the GPU or CPU; joined: what joins the ranks; "" where it is not known, both for the
+    tuning files. orders: rank orders that use the links best. hosts: of the ranks, where there are
+    several (world.host_numbers).
     """
 
     ctas: int = 132
     has_clusters: bool = True
     has_peers: bool = True
     memory_bytes: int = DEFAULT_MEMORY
+    model: str = ""
+    joined: str = ""
     orders: tuple[tuple[int, ...], ...] = ()
     hosts: tuple[int, ...] = ()
 
@@ -51,18 +54,17 @@ def memory_bytes(plan: Plan) -> int:
     included.
     """
     fifo = -(-plan.slots * slot_wire_bytes(plan) // MEMORY_GRAIN_BYTES) * MEMORY_GRAIN_BYTES
-    bytes_of = [0] * plan.n
-    for connection in plan.connections:
-        bytes_of[connection.src] += FLAG_STRIDE_BYTES
-        bytes_of[connection.dst] += FLAG_STRIDE_BYTES
-        if connection.fifo_offset >= 0:
+    bytes_of = [0] * plan.n  # by one channel, and every other one has the same
+    table = plan.port_table
+    for (src, dst, _), before in zip(table.ports, table.fifos_before, strict=True):
+        bytes_of[src] += FLAG_STRIDE_BYTES
+        bytes_of[dst] += FLAG_STRIDE_BYTES
+        if before >= 0:
             for owner in (
-                (connection.src, connection.dst)
-                if plan.is_remote(connection.src, connection.dst)
-                else (connection.dst if plan.p2p == "push" else connection.src,)
+                (src, dst) if plan.is_remote(src, dst) else (dst if plan.p2p == "push" else src,)
             ):
                 bytes_of[owner] += fifo
-    return max(bytes_of) + plan.tmp_bytes
+    return plan.channels * max(bytes_of) + plan.tmp_bytes
 
 
 def over_budget(needed_bytes: int, allowed_bytes: int) -> ScheduleError:

@@ -15,15 +15,17 @@ from itertools import count
 from typing import NamedTuple
 
 from collbench.planning import selection
+from collbench.planning.domains import cpu_domains, gpu_domains, refuse_transport
 from collbench.planning.gpu_knobs import (
     CHUNK_GRAIN_BYTES,
+    MAX_GPU_CHANNELS,
     MAX_THREADS,
     MAX_UNROLL,
     MIN_THREADS,
     WARP,
     LaunchKnobs,
-    is_pipelined,
     launch_knobs,
+    shape_of,
 )
 from collbench.planning.limits import (
     MAX_CHUNK_BYTES,
@@ -35,10 +37,10 @@ from collbench.planning.limits import (
     slot_wire_bytes,
 )
 from collbench.planning.lowering import refuse_too_many
-from collbench.planning.plan import Kernel, Plan, along, lay_out, made_direct, proved
+from collbench.planning.plan import MAX_SLICES, Kernel, Plan, along, lay_out, made_direct, proved
 from collbench.planning.protocols import FAMILY as PROTOCOLS
 from collbench.planning.transports import ce, net
-from collbench.planning.tuning import CopyEngineTuning, GpuTuning, cpu_tuning, gpu_tuning, row_for
+from collbench.planning.tuning import Fact, Facts, Machine, Tuning, number, tuning_of
 from collbench.schedules.ir import Schedule
 from collbench.schedules.passes import cell, direct_count, rounds_of, widest_message
 from collbench.spec.case import Case
@@ -75,14 +77,39 @@ def resolve(case: Case, limits: Limits | None = None) -> Choice:
     is_gpu, has = case.backend in GPU_BACKENDS, limits or Limits()
     hosts = has.hosts if len(has.hosts) == case.ranks else ()
     orders = tuple(order for order in has.orders if len(order) == case.ranks)
-    if case.algo == "auto" and hosts:
-        tuning = gpu_tuning().hosts if is_gpu else cpu_tuning().hosts
-        case = replace(case, algo=selection.between_hosts(case, hosts, tuning))
+    tuning = tuning_for(case, has)
+    facts = selection.facts_of(case, hosts)
     if not is_gpu:
-        return _plan_cpu(case, orders, hosts)
-    if case.transport == "ce" or selection.are_copies_best(case, has, gpu_tuning()):
-        return _plan_copies(case, has, orders, hosts)
-    return _plan_kernels(case, has, orders, hosts)
+        return _plan_cpu(case, facts, tuning, orders, hosts)
+    transport = case.transport
+    if transport != "ce":
+        refuse_transport(case, has)
+        if transport == "auto":
+            transport = selection.transport_of(case, has, facts, tuning)
+    facts["transport"] = transport
+    plan_on_gpus = _plan_copies if transport == "ce" else _plan_kernels
+    return plan_on_gpus(case, facts, tuning, has, orders, hosts)
+
+
+def tuning_for(case: Case, limits: Limits) -> Tuning:
+    """The tuning files that decide what a case leaves open. Raises UsageError for a wrong file."""
+    kind = "gpu" if case.backend in GPU_BACKENDS else "cpu"
+    return tuning_of(Machine(kind, limits.model, limits.joined), case.ranks)
+
+
+def problem_of(case: Case, algo: str = "auto") -> Case:
+    """A case of the same problem that leaves every knob open, but for the algorithm."""
+    return Case(
+        op=case.op,
+        backend=case.backend,
+        algo=algo,
+        dtype=case.dtype,
+        redop=case.redop,
+        root=case.root,
+        placement=case.placement,
+        ranks=case.ranks,
+        size_bytes=case.size_bytes,
+    )
 
 
 @lru_cache(maxsize=512)
@@ -100,30 +127,33 @@ def chosen(case: Case, limits: Limits | None = None, algo: str = "auto") -> Case
     >>> chosen(Case(op="allreduce", backend="cpu", algo="ring", ranks=4, size_bytes=1024)).algo
     'oneshot'
     """
-    return _choice_of(selection.problem_of(case, algo), limits)
+    return _choice_of(problem_of(case, algo), limits)
 
 
 # ------------------------------------------------------------------------------------- CPU ranks
 
 
-def _plan_cpu(case: Case, orders: Orders, hosts: tuple[int, ...]) -> Choice:
+def _plan_cpu(
+    case: Case, facts: dict[str, Fact], tuning: Tuning, orders: Orders, hosts: tuple[int, ...]
+) -> Choice:
     """The plan of ranks on CPU cores, or of the backends of one process."""
     domains = _refuse_cpu(case, hosts)
-    algo = case.algo
-    if algo == "auto":
-        algo = selection.best_for_cpu(case, cpu_tuning(), domains)
+    facts["transport"] = net.label(domains)
+    algo, proto = selection.way_of(case, facts, tuning)
     schedule = along(case.op, algo, case.ranks, case.root, orders, hosts)
-    proto = CPU_PROTO if case.proto == "auto" else case.proto
+    if case.proto == "auto" and (domains or case.backend not in LINE_BACKENDS):
+        proto = CPU_PROTO
     if proto != CPU_PROTO:
         _refuse_zero_copy(case, proto)
+    facts |= {"algo": algo, "proto": proto}
     first: ScheduleError | None = None
-    for direct in _modes(case, proto):
+    for direct in _modes(case, facts, tuning):
         try:
-            return _lay_out_cpu(case, schedule, proto, domains, direct=direct)
+            return _lay_out_cpu(case, schedule, facts, tuning, domains, direct=direct)
         except ScheduleError as error:
             first = first or error
             if case.direct == "on" and "deadlocks" in error.message:
-                hint = _without_zero_copy(case, schedule, proto, domains)
+                hint = _without_zero_copy(case, schedule, facts, tuning, domains)
                 first = ScheduleError(f"pulled zero-copy, {error.message}", hint)
     assert first is not None
     raise first
@@ -142,7 +172,7 @@ def _refuse_cpu(case: Case, hosts: tuple[int, ...]) -> net.Domains:
             f"the {case.backend} backend is one process: nothing travels by {case.transport}",
             "leave --transport out",
         )
-    domains = selection.cpu_domains(case, hosts) if has_lines else ()
+    domains = cpu_domains(case, hosts) if has_lines else ()
     if domains and case.proto not in ("auto", CPU_PROTO):
         raise ScheduleError(
             f"{case.proto} carries flags for a reader that sees memory change; a message of MPI"
@@ -167,31 +197,43 @@ def _refuse_cpu(case: Case, hosts: tuple[int, ...]) -> net.Domains:
     return domains
 
 
-def _modes(case: Case, proto: str) -> tuple[bool, ...]:
+def _modes(case: Case, facts: Facts, tuning: Tuning) -> tuple[bool, ...]:
     """Whether to pull zero-copy, in the order to try."""
-    if proto != CPU_PROTO:
+    if facts["proto"] != CPU_PROTO:
         return (False,)
     # a case that gives the size of a buffer wants a buffer
-    open_modes = (False,) if case.buffsize else (True, False)
+    is_wanted = not case.buffsize and tuning.text("direct", facts) == "on"
+    open_modes = (True, False) if is_wanted else (False,)
     return {"on": (True,), "off": (False,), "auto": open_modes}[case.direct]
 
 
 def _lay_out_cpu(
-    case: Case, schedule: Schedule, proto: str, domains: net.Domains, *, direct: bool
+    case: Case,
+    schedule: Schedule,
+    facts: Facts,
+    tuning: Tuning,
+    domains: net.Domains,
+    *,
+    direct: bool,
 ) -> Choice:
     """The plan, zero-copy or through FIFOs."""
-    has_lines, slots = proto != CPU_PROTO, case.slots or cpu_tuning().shm.slots
-    parts, grain = (widest_message(schedule), VECTOR_BYTES) if has_lines else (1, 1)
+    proto, facts = str(facts["proto"]), {**facts, "direct": "on" if direct else "off"}
+    has_lines, slots = proto != CPU_PROTO, case.slots or tuning.number("slots", facts)
+    widest = widest_message(schedule)
+    parts, grain = (widest, VECTOR_BYTES) if has_lines else (1, 1)
     slot_bytes = _slot_bytes(case, slots, parts, proto, grain)
+    chunk = case.chunk
+    if not chunk and slot_bytes and not direct:
+        chunk = max(VECTOR_BYTES, slot_bytes // widest)  # what a slot carries whole
     plan = lay_out(
         case.problem(),
         schedule,
         direct=direct,
-        channels=case.channels or 1,
+        channels=case.channels or min(MAX_CPU_CHANNELS, tuning.number("channels", facts)),
         slots=slots,
         slot_bytes=slot_bytes,
-        slices=case.slices or 1,
-        chunk_bytes=case.chunk or _cpu_chunk(schedule, slot_bytes, domains, direct=direct),
+        slices=case.slices or tuning.number("slices", facts),
+        chunk_bytes=chunk or tuning.number("chunk", facts),
         proto=proto,
         domains=domains,
     )
@@ -227,19 +269,13 @@ def _choice(case: Case, schedule: Schedule, plan: Plan) -> Choice:
     )
 
 
-def _cpu_chunk(schedule: Schedule, slot_bytes: int, domains: net.Domains, *, direct: bool) -> int:
-    """A chunk that a slot of the given size carries whole, or the table's."""
-    if slot_bytes and not direct:
-        return max(VECTOR_BYTES, slot_bytes // widest_message(schedule))
-    if domains:
-        return cpu_tuning().net.chunk
-    return cpu_tuning().shm.zero_copy_chunk if direct else cpu_tuning().shm.fifo_chunk
-
-
-def _without_zero_copy(case: Case, schedule: Schedule, proto: str, domains: net.Domains) -> str:
+def _without_zero_copy(
+    case: Case, schedule: Schedule, facts: Facts, tuning: Tuning, domains: net.Domains
+) -> str:
     """What to do where messages that are pulled zero-copy deadlock."""
     try:
-        _lay_out_cpu(replace(case, direct="off"), schedule, proto, domains, direct=False)
+        fifo = replace(case, direct="off")
+        _lay_out_cpu(fifo, schedule, facts, tuning, domains, direct=False)
     except ScheduleError as error:
         return error.hint
     return "use --direct off"
@@ -248,20 +284,30 @@ def _without_zero_copy(case: Case, schedule: Schedule, proto: str, domains: net.
 # ----------------------------------------------------------------------------------- GPU kernels
 
 
-def _plan_kernels(case: Case, limits: Limits, orders: Orders, hosts: tuple[int, ...]) -> Choice:
+def _plan_kernels(
+    case: Case,
+    facts: dict[str, Fact],
+    tuning: Tuning,
+    limits: Limits,
+    orders: Orders,
+    hosts: tuple[int, ...],
+) -> Choice:
     """The plan of kernels that store over the link, into host memory or for proxies to send."""
-    tuning = gpu_tuning()
-    transport = selection.transport_of(case, limits)
-    algo, proto = selection.best_for_gpu(case, limits, tuning)
+    transport = str(facts["transport"])
+    algo, proto = selection.way_of(case, facts, tuning)
     schedule = along(case.op, algo, case.ranks, case.root, orders, hosts)
-    domains = selection.gpu_domains(case, limits)
+    domains = gpu_domains(case, limits)
     _refuse_kernels(case, proto, transport, domains)
     refuse_many_ends(schedule)
+    facts |= {"algo": algo, "proto": proto}
 
-    p2p: P2p = "pull" if case.p2p == "pull" else "push"
-    direct = _is_zero_copy(case, schedule, proto, transport)
+    facts |= shape_of(schedule, case.in_place).facts()
+    direct = _is_zero_copy(case, facts, tuning)
+    wanted = tuning.text("p2p", facts) if case.p2p == "auto" and direct else case.p2p
+    p2p: P2p = "pull" if wanted == "pull" else "push"
+    facts["direct"] = "on" if direct else "off"
     ready = made_direct(schedule, p2p, case.in_place) if direct else schedule
-    knobs = launch_knobs(case, ready, proto, transport, tuning, limits)
+    knobs = launch_knobs(case, ready, facts, tuning, limits)
     knobs, slot_bytes = _fit_buffer(case, ready, proto, knobs)
     _refuse_many_ctas(schedule, knobs, limits)
     kernel = Kernel(
@@ -269,9 +315,9 @@ def _plan_kernels(case: Case, limits: Limits, orders: Orders, hosts: tuple[int, 
         threads=knobs.threads,
         unroll=knobs.unroll,
         cluster=knobs.cluster,
-        reload=case.reload != "off",
-        specialized=_is_specialized(case, schedule, proto),
-        pdl=_launch_mode(case, transport, tuning, limits),
+        reload=(tuning.text("reload", facts) if case.reload == "auto" else case.reload) != "off",
+        specialized=_is_specialized(case, schedule, facts, tuning),
+        pdl=_launch_mode(case, facts, tuning, limits),
     )
 
     plan = lay_out(
@@ -355,31 +401,33 @@ def _refuse_many_ctas(schedule: Schedule, knobs: LaunchKnobs, limits: Limits) ->
         )
 
 
-def _is_zero_copy(case: Case, schedule: Schedule, proto: str, transport: str) -> bool:
-    """Whether messages skip the FIFO where they can. Loops that follow each other are faster
-    through FIFOs, and a case that gives the size of a buffer wants one.
+def _is_zero_copy(case: Case, facts: Facts, tuning: Tuning) -> bool:
+    """Whether messages skip the FIFO where they can. A case that gives the size of a buffer wants
+    one.
     """
-    if proto != "simple" or transport != "p2p" or case.direct == "off":
+    if facts["proto"] != "simple" or facts["transport"] != "p2p" or case.direct == "off":
         return False
-    return case.direct == "on" or not (case.buffsize or is_pipelined(schedule, case.in_place))
+    return case.direct == "on" or (not case.buffsize and tuning.text("direct", facts) == "on")
 
 
-def _is_specialized(case: Case, schedule: Schedule, proto: str) -> bool:
+def _is_specialized(case: Case, schedule: Schedule, facts: Facts, tuning: Tuning) -> bool:
     """Whether the program is compiled into the kernel."""
+    if facts["proto"] == "simple" or case.specialize == "off":
+        return False
     longest = max(
         sum(len(steps) for steps in track.rounds)
         for program in schedule.programs
         for track in program
     )
-    is_short = case.specialize == "auto" and longest <= MAX_PROGRAM_STEPS
-    return proto != "simple" and (case.specialize == "on" or is_short)
+    is_wanted = longest <= MAX_PROGRAM_STEPS and tuning.text("specialize", facts) == "on"
+    return case.specialize == "on" or is_wanted
 
 
-def _launch_mode(case: Case, transport: str, tuning: GpuTuning, limits: Limits) -> LaunchMode:
+def _launch_mode(case: Case, facts: Facts, tuning: Tuning, limits: Limits) -> LaunchMode:
     """When a launch allows the one behind it to take its place. Raises ScheduleError."""
     if case.pdl == "auto":
-        is_measured = limits.has_clusters and transport == "p2p"
-        return row_for(case.size_bytes, tuning.p2p.pdl.rows).pdl if is_measured else "off"
+        wanted = tuning.text("pdl", {**facts, "has_clusters": limits.has_clusters}, "off")
+        return wanted if limits.has_clusters else "off"  # type: ignore[return-value]
     if case.pdl != "off" and not limits.has_clusters:
         raise ScheduleError("GPUs before sm_90 have no dependent launches", "use --pdl off")
     return case.pdl
@@ -431,19 +479,26 @@ def _slot_bytes(
 # ---------------------------------------------------------------------------------- copy engines
 
 
-def _plan_copies(case: Case, limits: Limits, orders: Orders, hosts: tuple[int, ...]) -> Choice:
+def _plan_copies(
+    case: Case,
+    facts: dict[str, Fact],
+    tuning: Tuning,
+    limits: Limits,
+    orders: Orders,
+    hosts: tuple[int, ...],
+) -> Choice:
     """The plan of copy engines: few large pieces, because each is a wait, some copies and a signal
     in a CUDA graph.
     """
-    tuning = gpu_tuning()
-    algo = selection.best_by_copies(case, tuning)
+    algo = selection.way_of(case, facts, tuning)[0]
     schedule = along(case.op, algo, case.ranks, case.root, orders, hosts)
-    _refuse_copies(case, limits, tuning.ce)
-
     direct = case.direct != "off" and not (case.direct == "auto" and case.buffsize)
+    facts |= {"algo": algo, "proto": "simple", "direct": "on" if direct else "off"}
+    _refuse_copies(case, limits, facts, tuning)
+
     ready = made_direct(schedule, "push", case.in_place) if direct else schedule
-    knobs, slot_bytes = _copy_knobs(case, schedule, ready, tuning.ce)
-    ctas = min(_copy_ctas(ready, tuning.ce, in_place=case.in_place), limits.ctas)
+    knobs, slot_bytes = _copy_knobs(case, schedule, ready, facts, tuning)
+    ctas = min(_copy_ctas(ready, facts, tuning, in_place=case.in_place), limits.ctas)
     kernel = Kernel(proto="simple", threads=knobs.threads, unroll=knobs.unroll, ctas=ctas)
 
     for loops, chunk in _copy_chunks(case, schedule, knobs):
@@ -486,7 +541,7 @@ def _plan_copies(case: Case, limits: Limits, orders: Orders, hosts: tuple[int, .
     return _choice(done, schedule, plan)
 
 
-def _refuse_copies(case: Case, limits: Limits, tuning: CopyEngineTuning) -> None:
+def _refuse_copies(case: Case, limits: Limits, facts: Facts, tuning: Tuning) -> None:
     """Raise ScheduleError for what copy engines cannot do."""
     if case.proto not in ("auto", "simple"):
         raise ScheduleError(
@@ -509,7 +564,8 @@ def _refuse_copies(case: Case, limits: Limits, tuning: CopyEngineTuning) -> None
             "not every GPU can reach the memory of every other",
             "use --transport shm, or see `collbench topo --p2p`",
         )
-    threads, unroll = case.threads or tuning.threads, case.unroll or tuning.unroll
+    threads = case.threads or tuning.number("threads", facts)
+    unroll = case.unroll or tuning.number("unroll", facts)
     if threads % WARP or not MIN_THREADS <= threads <= MAX_THREADS or unroll > MAX_UNROLL:
         raise ScheduleError(
             f"{threads} threads of a CTA with {unroll} accesses in flight",
@@ -518,32 +574,34 @@ def _refuse_copies(case: Case, limits: Limits, tuning: CopyEngineTuning) -> None
 
 
 def _copy_knobs(
-    case: Case, schedule: Schedule, ready: Schedule, tuning: CopyEngineTuning
+    case: Case, schedule: Schedule, ready: Schedule, facts: Facts, tuning: Tuning
 ) -> tuple[LaunchKnobs, int]:
     """The knobs, of which chunk is the longest one, and the bytes of a slot if the case gives a
     buffer.
     """
-    widest, pipelined = widest_message(ready), is_pipelined(schedule, case.in_place)
-    # with one hop, no rank waits for a slice while another travels
-    has_hops = widest or proved(schedule, 8, 1, case.in_place).hops > 1
-    is_sliced = case.size_bytes >= tuning.sliced_from and has_hops and not pipelined
-    slices = case.slices or (tuning.slices if is_sliced else 1)
-    slots = case.slots or max(2 if pipelined else 1, _fewest_slots(ready, slices, case.in_place))
+    widest = widest_message(ready)
+    shape = shape_of(schedule, case.in_place).facts()
+    facts = {**facts, **shape, "buffered": widest > 0}
+    slices = case.slices or tuning.number("slices", facts)
+    if slices > MAX_SLICES:
+        raise ScheduleError(f"{slices} slices of a message", f"use at most {MAX_SLICES} --slices")
+    fewest = _fewest_slots(ready, slices, case.in_place) if not case.slots else 0
+    slots = case.slots or max(tuning.number("slots", facts), fewest)
     slot_bytes = _slot_bytes(
         case, slots, widest, "simple", VECTOR_BYTES, "use a larger --buffsize, or --direct off"
     )
-    channels = case.channels or 1
+    channels = case.channels or min(MAX_GPU_CHANNELS, tuning.number("channels", facts))
     longest = slot_bytes // widest * slices if slot_bytes else MAX_CHUNK_BYTES
-    if pipelined:
+    if loops := number(row := tuning.row("loops", facts), "loops", 0):
         own = _copy_share(case, schedule, channels)
-        longest = min(longest, max(tuning.pipelined_chunk, -(-own // tuning.pipelined_loops)))
+        longest = min(longest, max(number(row, "chunk"), -(-own // loops)))
     knobs = LaunchKnobs(
         channels=channels,
-        threads=case.threads or tuning.threads,
+        threads=case.threads or tuning.number("threads", facts),
         slots=slots,
         chunk=longest,
         slices=slices,
-        unroll=case.unroll or tuning.unroll,
+        unroll=case.unroll or tuning.number("unroll", facts),
         cluster=1,
     )
     return knobs, slot_bytes
@@ -576,7 +634,7 @@ def _fewest_slots(schedule: Schedule, slices: int, in_place: bool) -> int:
     return LAST_WINDOWS * slices
 
 
-def _copy_ctas(schedule: Schedule, tuning: CopyEngineTuning, *, in_place: bool) -> int:
+def _copy_ctas(schedule: Schedule, facts: Facts, tuning: Tuning, *, in_place: bool) -> int:
     """CTAs of the kernel beside the copy engine: most where some step reduces or empties a slot,
     few where one only copies what its GPU has from the start, otherwise none.
     """
@@ -585,11 +643,11 @@ def _copy_ctas(schedule: Schedule, tuning: CopyEngineTuning, *, in_place: bool) 
         for step in steps:
             has_slots = any(edge not in schedule.pushed.get(at, ()) for edge in step.recv)
             if len(step.src) + len(step.recv) > 1 or (step.dst is not None and has_slots):
-                return tuning.ctas
+                return tuning.number("kernel_ctas", {**facts, "work": "reduce"})
             if step.dst is None or step.recv:
                 continue
             if cell(schedule, at.program, step.src[0], in_place=in_place) != cell(
                 schedule, at.program, step.dst, in_place=in_place
             ):
-                most = tuning.copying_ctas
+                most = tuning.number("kernel_ctas", {**facts, "work": "copy"})
     return most

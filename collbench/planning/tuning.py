@@ -1,463 +1,307 @@
-"""The tables of profiles/tuning: what "auto" takes, by transport, collective and size.
+"""Choice as data: the files of profiles/tuning, and what they say of a case.
 
-    gpu_tuning() -> GpuTuning        cpu_tuning() -> CpuTuning
+    tuning_of(machine, ranks) -> Tuning      tuning.row("channels", facts) -> {"channels": 32}
 
-Each class below is one table of such a file, and its fields are the table's keys. The numbers, what
-they were measured on and why they were chosen stand in the file. A file is read once a process. The
-rules that pick a table are in selection.py and gpu_knobs.py.
+A file says on which machine it was measured. Its tables have rows, and a row gives knobs where the
+conditions hold that stand in it and in its table. docs/explanation/choices.md has the form. Nothing
+here knows a protocol, a transport or an algorithm; what a machine can run is for the planner.
 """
 
-import math
-from collections.abc import Callable, Iterable
-from dataclasses import MISSING, dataclass, fields, is_dataclass
+import re
+from collections.abc import Container, Iterator, Mapping, Sequence
 from functools import lru_cache
-from typing import Literal, NamedTuple, NewType, TypeVar, get_args, get_origin, get_type_hints
+from typing import NamedTuple
 
 from collbench.planning.protocols import FAMILY as PROTOCOLS
+from collbench.planning.transports import FAMILY as TRANSPORTS
 from collbench.schedules.algorithms import FAMILY as ALGORITHMS
-from collbench.spec.collectives import collective
-from collbench.spec.knobs import LaunchMode
+from collbench.spec.collectives import OPS
+from collbench.spec.knobs import KNOBS
 from collbench.util import catalog
-from collbench.util.errors import UsageError
-from collbench.util.registry import Family
-from collbench.util.units import parse_size
-
-Bytes = NewType("Bytes", int)
-Algorithm = NewType("Algorithm", str)
-ProtocolName = NewType("ProtocolName", str)
-ANY_SIZE = Bytes(1 << 62)
-NOTE = "note"  # a key that every table may have, for readers of the file
-# The tables of a protocol's channels. Simple: tracks exchange blocks in one hop (duplex); no
-# message needs a FIFO (zero_copy), some (mixed) or all (fifo).
-LlChannels = Literal["one_peer", "reduction", "several_peers"]
-Ll128Channels = Literal["one_peer", "pipelined", "several_peers"]
-SimpleChannels = Literal["duplex", "zero_copy", "unclustered", "pipelined", "mixed", "fifo"]
-# The tables of a schedule's shape.
-ShmShape = Literal[
-    "ring",
-    "one_hop_ring",
-    "long_ring",
-    "one_way",
-    "pipelined",
-    "direct",
-    "duplex",
-    "duplex_one_peer",
-    "several_hops",
-]
-NetShape = Literal[
-    "ring",
-    "ring_of_many",
-    "one_peer",
-    "several_peers",
-    "duplex",
-    "duplex_one_peer",
-    "duplex_two_ranks",
-    "rooted",
-    "pipelined",
-]
-_Table = TypeVar("_Table")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SizedRow:
-    """A row of a table: it holds for sizes up to this one."""
-
-    up_to: Bytes = ANY_SIZE
-
-
-_RowT = TypeVar("_RowT", bound=SizedRow)
-
-
-def row_for(size: int, rows: Iterable[_RowT]) -> _RowT:
-    """The first row that holds for a size."""
-    return next(row for row in rows if size <= row.up_to)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BestRow(SizedRow):
-    """Algorithm and protocol of a size. ranks: the numbers of ranks that it holds for; (): all."""
-
-    ranks: tuple[int, ...] = ()
-    algo: Algorithm
-    proto: ProtocolName = ProtocolName("simple")
-
-
-_RankedT = TypeVar("_RankedT", "BestRow", "ChannelRow", "ChosenRow")
-
-
-def rows_of(ranks: int, rows: Iterable[_RankedT]) -> tuple[_RankedT, ...]:
-    """The rows that hold for a number of ranks."""
-    return tuple(row for row in rows if not row.ranks or ranks in row.ranks)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ProtocolRow(SizedRow):
-    proto: ProtocolName
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ChannelRow(SizedRow):
-    """ranks: as in BestRow."""
-
-    ranks: tuple[int, ...] = ()
-    channels: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ChunkRow(SizedRow):
-    chunk: Bytes
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ShmRow(SizedRow):
-    channels: int
-    chunk: Bytes
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NetRow(SizedRow):
-    channels: int
-    message: Bytes
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BestTable:
-    rows: tuple[BestRow, ...]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HostsTuning:
-    """Ranks on several hosts."""
-
-    source: str
-    latency_bound_up_to: Bytes
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LatencyTuning:
-    """A launch in a graph, a hop by simple over NVLink, and the ratio of a hop on other paths."""
-
-    source: str
-    launch_us: float
-    hop_us: float
-    nvlink_us: float
-    pcie_us: float
-    net_us: float
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DefaultTuning:
-    """Collectives without a row, by kind."""
-
-    source: str
-    rooted: BestTable
-    reduction: BestTable
-    blocked: BestTable
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FlaggedTuning:
-    """Protocols whose data carries flags."""
-
-    chunk: Bytes
-    slots: int
-    threads: int
-    threads_wide: int
-    threads_wide_from: Bytes
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LlTuning(FlaggedTuning):
-    channels: dict[LlChannels, tuple[ChannelRow, ...]]
-    lines: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Ll128Tuning(FlaggedTuning):
-    channels: dict[Ll128Channels, tuple[ChannelRow, ...]]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SimpleTuning:
-    channels: dict[SimpleChannels, tuple[ChannelRow, ...]]
-    least_share: Bytes
-    chunk: Bytes
-    chunk_few_channels: Bytes
-    few_channels: int
-    pipelined_chunk: tuple[ChunkRow, ...]
-    slots: int
-    pipelined_slots: int
-    threads: int
-    unroll: int
-    slices: int
-    sliced_from: Bytes
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ClusterTuning:
-    """Thread block clusters: GPCs of a GPU, sizes to try, from which S on, for how many CTAs."""
-
-    gpcs: int
-    sizes: tuple[int, ...]
-    from_size: Bytes
-    ctas: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PdlRow(SizedRow):
-    pdl: LaunchMode
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PdlTable:
-    """When a launch of a size allows the one behind it to take its place."""
-
-    rows: tuple[PdlRow, ...]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class P2pTuning:
-    source: str
-    protocol: tuple[ProtocolRow, ...]
-    best: dict[str, BestTable]
-    ll: LlTuning
-    ll128: Ll128Tuning
-    simple: SimpleTuning
-    cluster: ClusterTuning
-    pdl: PdlTable
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ShmTable:
-    """sliced_from: the S from which on a message has two slices."""
-
-    rows: tuple[ShmRow, ...]
-    sliced_from: Bytes = ANY_SIZE
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ShmTuning:
-    source: str
-    protocol: tuple[ProtocolRow, ...]
-    best: dict[str, BestTable]
-    shape: dict[ShmShape, ShmTable]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NetTable:
-    rows: tuple[NetRow, ...]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MessageTuning:
-    """What holds for messages of every shape; pipelined_ranks: for which shape.pipelined holds."""
-
-    several_peers_channels: int
-    sliced_from: Bytes
-    pipelined_ranks: tuple[int, ...]
-    first_message: Bytes
-    message_grain: Bytes
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NetTuning:
-    source: str
-    protocol: tuple[ProtocolRow, ...]
-    best: dict[str, BestTable]
-    messages: MessageTuning
-    shape: dict[NetShape, NetTable]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ChosenRow:
-    """The S from which on `auto` takes copies, and ranks as in BestRow."""
-
-    from_size: Bytes
-    ranks: tuple[int, ...] = ()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CopyEngineTuning:
-    """chosen: the collectives for which `auto` takes copies."""
-
-    source: str
-    best: dict[str, BestTable]
-    chosen: dict[str, tuple[ChosenRow, ...]]
-    slices: int
-    sliced_from: Bytes
-    pipelined_loops: int
-    pipelined_chunk: Bytes
-    ctas: int
-    copying_ctas: int
-    threads: int
-    unroll: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GpuTuning:
+from collbench.util.places import Place
+
+# What is decided after which facts are known, in this order; a value of a row that is no knob is
+# for a formula of gpu_knobs.py or planner.py.
+STAGES = (
+    (
+        "op rooted reduction ranks hosts ranks_of_host even_hosts size open asked_algo asked_proto"
+        " algo_given",
+        "transport",
+    ),
+    ("transport", "algo proto"),
+    ("algo proto pipelined hops tracks peers", "direct p2p reload specialize"),
+    (
+        "direct buffered some_direct share has_clusters may_cluster work",
+        "slots slices channels channel_bytes fills fill_least fill_grain pdl loops kernel_ctas",
+    ),
+    ("channels ctas", "chunk slice cluster gpcs threads thread_bytes"),
+    ("thread_share", "unroll"),
+)
+FACT_STAGE = {name: at for at, (facts, _) in enumerate(STAGES) for name in facts.split()}
+VALUE_STAGE = {name: at for at, (_, values) in enumerate(STAGES) for name in values.split()}
+_TRUTHS = {
+    *("rooted", "reduction", "even_hosts", "open", "algo_given"),
+    *("pipelined", "buffered", "some_direct", "has_clusters", "may_cluster"),
+}
+_NAMES: dict[str, tuple[str, ...]] = {
+    "op": OPS,
+    "algo": ALGORITHMS.names(),
+    "proto": PROTOCOLS.names(),
+    "transport": TRANSPORTS.names(),
+    "asked_algo": ("auto", *ALGORITHMS.names()),
+    "asked_proto": ("auto", *PROTOCOLS.names()),
+    "work": ("reduce", "copy"),
+    **{knob.name: knob.choices[1:] for knob in KNOBS if knob.choices[:1] == ("auto",)},
+}
+_WAYS = ("transport", "algo", "proto", "direct")
+_OF_MACHINES = {"kind", "models", "joined", "ranks"}
+_OF_TABLES = ("when", "by", "source", "note", "rows")
+_COMPARED = re.compile(r"([<>]) ?([0-9]{1,15})")
+_EVER = 1 << 62  # above every number that is compared
+FALLBACK = {"gpu": "h200", "cpu": "cpu"}  # the files that decide where none fits
+
+Fact = str | int | bool
+Facts = Mapping[str, Fact]
+Value = str | int | tuple[int, ...]
+Values = Mapping[str, Value]
+Conditions = tuple[tuple[str, Container[object]], ...]
+
+
+class Machine(NamedTuple):
+    """A machine to choose for: gpu or cpu, the name of its model, and what joins the ranks; ""
+    where that is not known.
+    """
+
+    kind: str
+    model: str = ""
+    joined: str = ""
+
+
+class Row(NamedTuple):
+    """Values that hold together, and on which conditions beside those of the table."""
+
+    conditions: Conditions
+    values: Values
+
+
+class Table(NamedTuple):
+    """Rows of a file, from the top."""
+
+    conditions: Conditions
+    rows: tuple[Row, ...]
+
+
+class TuningFile(NamedTuple):
+    """A tuning file, and the machine on which it was measured. models: what its name contains."""
+
+    name: str
     title: str
-    hosts: HostsTuning
-    latency: LatencyTuning
-    default: DefaultTuning
-    p2p: P2pTuning
-    shm: ShmTuning
-    net: NetTuning
-    ce: CopyEngineTuning
+    kind: str
+    models: tuple[str, ...]
+    joined: str
+    ranks: tuple[int, ...]
+    tables: tuple[Table, ...]
+
+    def fits(self, machine: Machine, ranks: int) -> bool:
+        """Whether it was measured on such a machine with that number of ranks."""
+        return (
+            self.kind == machine.kind
+            and ranks in self.ranks
+            and all(model in machine.model for model in self.models)
+            and machine.joined in ("", self.joined)
+        )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CpuShmTuning:
-    source: str
-    best: dict[str, BestTable]
-    zero_copy_chunk: Bytes
-    fifo_chunk: Bytes
-    slots: int
+class Origin(NamedTuple):
+    """Where a choice comes from: the files that fit the machine, by name and title, else the one
+    that was measured on another.
+    """
+
+    is_fitting: bool
+    files: tuple[tuple[str, str], ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CpuNetTuning:
-    """ranks_counted: rows hold for a size of each rank, of at most so many ranks."""
+class Tuning:
+    """What several files say: the first one that says anything. fitting: those of them that were
+    measured on such a machine.
+    """
 
-    source: str
-    best: dict[str, BestTable]
-    chunk: Bytes
-    ranks_counted: int
+    def __init__(self, files: Sequence[TuningFile], fitting: Sequence[TuningFile]) -> None:
+        self.origin = Origin(
+            bool(fitting), tuple((one.name, one.title) for one in fitting or files)
+        )
+        self._tables: dict[str, list[Table]] = {}
+        for table in (table for file in files for table in file.tables):
+            for name in dict.fromkeys(name for row in table.rows for name in row.values):
+                if rows := tuple(filter(None, (_row_of(row, name) for row in table.rows))):
+                    self._tables.setdefault(name, []).append(table._replace(rows=rows))
 
+    def tables(self, name: str, facts: Facts) -> Iterator[tuple[Row, ...]]:
+        """Of each table whose conditions hold the rows with a value of that name that hold."""
+        for table in self._tables.get(name, ()):
+            if _hold(table.conditions, facts):
+                yield tuple(row for row in table.rows if _hold(row.conditions, facts))
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CpuTuning:
-    title: str
-    hosts: HostsTuning
-    default: DefaultTuning
-    shm: CpuShmTuning
-    net: CpuNetTuning
+    def row(self, name: str, facts: Facts) -> Values:
+        """The values of the first of these rows; none if there is none."""
+        for table in self._tables.get(name, ()):
+            if _hold(table.conditions, facts):
+                for row in table.rows:
+                    if _hold(row.conditions, facts):
+                        return row.values
+        return {}
 
+    def number(self, name: str, facts: Facts, default: int = 1) -> int:
+        """A value that is a number."""
+        return number(self.row(name, facts), name, default)
 
-@lru_cache(maxsize=8)
-def gpu_tuning(name: str = "h200") -> GpuTuning:
-    """A tuning profile for GPUs. Raises UsageError that names the file, the section and the key."""
-    return _record(GpuTuning, catalog.load("tuning", name), _Place(name))
-
-
-@lru_cache(maxsize=8)
-def cpu_tuning(name: str = "cpu") -> CpuTuning:
-    """A tuning profile for ranks on CPU cores. Raises UsageError as gpu_tuning does."""
-    return _record(CpuTuning, catalog.load("tuning", name), _Place(name))
-
-
-class _Place(NamedTuple):
-    """The place of a value in a profile: its file, and the keys that lead to it."""
-
-    file: str
-    path: str = ""
-
-    def of(self, key: str) -> "_Place":
-        """The place of a key of the table that is here."""
-        return self._replace(path=f"{self.path}.{key}" if self.path else key)
-
-    def error(self, what: str) -> UsageError:
-        """The refusal of the value."""
-        section, _, key = self.path.rpartition(".")
-        place = f"[{section}] {key}" if section else f"[{key}]" if key else "the file"
-        return UsageError(f"tuning profile {self.file}: {place}: {what}")
-
-    def parsed(self, parse: Callable[[str], object], text: str) -> object:
-        """What a text means."""
-        try:
-            return parse(text)
-        except UsageError as error:
-            raise self.error(error.message) from None
+    def text(self, name: str, facts: Facts, default: str = "") -> str:
+        """A value that is a name."""
+        return str(self.row(name, facts).get(name, default))
 
 
-def _record(kind: type[_Table], table: object, place: _Place) -> _Table:
-    """A table as an object of a dataclass; its `note` is for readers of the file alone."""
-    if not isinstance(table, dict):
-        raise place.error(f"{table!r} is not a table")
-    make: Callable[..., _Table] = kind
-    assert is_dataclass(kind)
-    hints = get_type_hints(kind)
-    is_needed = {field.name: field.default is MISSING for field in fields(kind)}
-    for key in table:
-        if key not in is_needed and key != NOTE:
-            raise place.of(key).error("there is no such key")
-    for key, needed in is_needed.items():
-        if needed and key not in table:
-            raise place.of(key).error("is missing")
-    return make(
-        **{
-            key: _value(hints[key], value, place.of(key))
-            for key, value in table.items()
-            if key != NOTE
-        }
+def _hold(conditions: Conditions, facts: Facts) -> bool:
+    """Whether each fact is one that is wanted. One that is not known is not."""
+    for name, wanted in conditions:  # noqa: SIM110  # half the time of all()
+        if facts.get(name) not in wanted:
+            return False
+    return True
+
+
+def number(values: Mapping[str, object], name: str, default: int = 1) -> int:
+    """A number of a row or of facts."""
+    value = values.get(name, default)
+    assert isinstance(value, int), name
+    return value
+
+
+def _row_of(row: Row, name: str) -> Row | None:
+    """A row as it is asked for one of its values, which holds where the way was taken that stands
+    before it; None if the value is not there, or is taken with the algorithm.
+    """
+    if name not in row.values or (name == "proto" and "algo" in row.values):
+        return None
+    before = [way for way in _WAYS if VALUE_STAGE[way] < VALUE_STAGE[name] and way in row.values]
+    taken = tuple((way, frozenset((row.values[way],))) for way in before)
+    return row._replace(conditions=(*row.conditions, *taken))
+
+
+@lru_cache(maxsize=256)
+def tuning_of(machine: Machine, ranks: int) -> Tuning:
+    """What decides for so many ranks of a machine: the user's files that fit, then the shipped
+    ones, and last the fallback. Raises UsageError that names file, table and key.
+    """
+    own = (read(str(file)) for file in catalog.user_files("tuning"))
+    shipped = (read(name) for name in catalog.names("tuning"))
+    fitting = tuple(file for file in (*own, *shipped) if file.fits(machine, ranks))
+    return Tuning((*fitting, read(FALLBACK[machine.kind])), fitting)
+
+
+@lru_cache(maxsize=64)
+def read(name: str) -> TuningFile:
+    """A shipped file by its name, or any file by its path. Raises UsageError as tuning_of does."""
+    data, place = catalog.load("tuning", name), Place(name, "tuning file")
+    machine, title = data.pop("machine", None), data.pop("title", None)
+    if not isinstance(machine, dict) or set(machine) != _OF_MACHINES or not isinstance(title, str):
+        needed = ", ".join(sorted(_OF_MACHINES))
+        raise place.error(f"it must have a title, and [machine] with exactly: {needed}")
+    data.pop("latency", None)  # of links, for planning/cost.py
+    at, models = place.of("machine"), machine["models"]
+    return TuningFile(
+        name,
+        title,
+        at.of("kind").name(machine["kind"], *FALLBACK),
+        tuple(map(at.of("models").name, models if isinstance(models, list) else [models])),
+        at.of("joined").name(machine["joined"]),
+        at.of("ranks").numbers(machine["ranks"]),
+        tuple(_tables(data, place, (), "size", "")),
     )
 
 
-def _value(hint: object, value: object, place: _Place) -> object:
-    """A value as the type that its field has."""
-    if is_dataclass(hint) and isinstance(hint, type):
-        return _record(hint, value, place)
-    inner = get_args(hint)
-    if get_origin(hint) is dict:  # tables by name: of exactly some names, or of collectives
-        if not isinstance(value, dict):
-            raise place.error(f"{value!r} is not a table")
-        names = get_args(inner[0])
-        if names and set(value) != set(names):
-            raise place.error(f"it must have exactly: {', '.join(names)}")
-        for op in value if not names else ():
-            place.of(op).parsed(collective, op)
-        return {key: _value(inner[1], table, place.of(key)) for key, table in value.items()}
-    if get_origin(hint) is tuple:
-        if not isinstance(value, list):
-            raise place.error(f"{value!r} is not a list")
-        items = tuple(
-            _value(inner[0], item, place._replace(path=f"{place.path}[{number}]"))
-            for number, item in enumerate(value)
+def _tables(
+    section: Mapping[str, object], place: Place, around: Conditions, by: object, source: object
+) -> Iterator[Table]:
+    """The tables of a section and those in it, which have its conditions, `by` and `source`."""
+    conditions = (*around, *_conditions(section.get("when", {}), place.of("when")))
+    by, source = section.get("by", by), section.get("source", source)
+    if not isinstance(by, str) or by not in FACT_STAGE or by in {*_TRUTHS, *_NAMES}:
+        raise place.of("by").error(f"{by!r} is no fact that is a number")
+    if "rows" in section:
+        if not isinstance(source, str) or not source:
+            raise place.error("it has no source: the sweep that gave its numbers")
+        yield Table(conditions, _rows(section["rows"], place.of("rows"), by, conditions))
+    for key, inner in section.items():
+        if key not in _OF_TABLES:
+            if not isinstance(inner, dict):
+                raise place.of(key).error("there is no such key; values stand in rows")
+            yield from _tables(inner, place.of(key), conditions, by, source)
+
+
+def _rows(listed: object, place: Place, by: str, around: Conditions) -> tuple[Row, ...]:
+    """The rows of a table, whose sizes do not fall."""
+    rows: list[Row] = []
+    lasts: dict[str, int] = {}  # of the rows that give the same on the same conditions
+    for number, row in enumerate(listed if isinstance(listed, list) else ()):
+        at = place._replace(path=f"{place.path}[{number}]")
+        if not isinstance(row, dict):
+            raise at.error(f"{row!r} is no row")
+        values = {key: _value(key, row[key], at.of(key)) for key in row if key in VALUE_STAGE}
+        others = {key: row[key] for key in row if key not in (*values, "from", "up_to")}
+        first = at.of("from").size(row.get("from", 0))
+        up_to = at.of("up_to").size(row.get("up_to", _EVER))
+        alike = f"{list(values)} {others}"
+        if not lasts.get(alike, 0) <= up_to >= first:
+            raise at.error("`up_to` must not fall from row to row, nor be less than `from`")
+        lasts[alike] = up_to
+        if "slice" in values:  # of which a chunk has as many as the case has slices
+            values = {**values, "chunk": values["slice"]}
+        own = _conditions(others, at)
+        if first or up_to < _EVER:
+            own = (*own, (by, range(first, up_to + 1)))
+        if not values:
+            raise at.error(f"it gives nothing of: {', '.join(VALUE_STAGE)}")
+        for fact, _ in (*around, *own):
+            if late := [key for key in values if VALUE_STAGE[key] < FACT_STAGE[fact]]:
+                raise at.error(f"{late[0]} is decided before {fact} is known")
+        rows.append(Row(own, values))
+    if not rows:
+        raise place.error("it has no row")
+    return tuple(rows)
+
+
+def _conditions(wanted: object, place: Place) -> Conditions:
+    """The values that each fact may have: one, several, or `> 1` and `< 64` of numbers."""
+    if not isinstance(wanted, dict):
+        raise place.error(f"{wanted!r} is not a table")
+    return tuple((name, _wanted(name, value, place.of(name))) for name, value in wanted.items())
+
+
+def _wanted(name: str, value: object, place: Place) -> Container[object]:
+    """The values that a fact may have."""
+    if name not in FACT_STAGE:
+        raise place.error(f"there is no such key or fact; facts are {', '.join(FACT_STAGE)}")
+    if name in _TRUTHS:
+        if not isinstance(value, bool):
+            raise place.error(f"{value!r} is neither true nor false")
+        return frozenset((value,))
+    if name in _NAMES:
+        return frozenset(
+            place.name(one, *(() if "+" in str(one) else _NAMES[name]))
+            for one in (value if isinstance(value, list) else [value])
         )
-        if isinstance(inner[0], type) and issubclass(inner[0], SizedRow):
-            _check_sizes([row.up_to for row in items if isinstance(row, SizedRow)], place)
-        return items
-    if get_origin(hint) is Literal:
-        if value not in get_args(hint):
-            raise place.error(f"{value!r} is none of {', '.join(get_args(hint))}")
-        return value
-    return _plain(hint, value, place)
+    if isinstance(value, str) and (compared := _COMPARED.fullmatch(value)):
+        number = int(compared[2])
+        return range(number + 1, _EVER) if compared[1] == ">" else range(number)
+    if isinstance(value, str):
+        raise place.error(f"{value!r} is no number, nor > or < with one")
+    return frozenset(place.numbers(value))
 
 
-def _check_sizes(sizes: list[Bytes], place: _Place) -> None:
-    """Refuse rows whose sizes fall, or the last of which does not hold for every size."""
-    if sizes != sorted(sizes):
-        raise place.error("the sizes of `up_to` must not fall from row to row")
-    if not sizes or sizes[-1] != ANY_SIZE:
-        raise place.error("the last row must hold for every size: leave its `up_to` out")
-
-
-class _Column(NamedTuple):
-    """What a value may be that is neither a table nor a list."""
-
-    kinds: tuple[type, ...]
-    what: str
-    family: Family | None = None  # whose names it has
-
-
-_TEXT, _WHOLE = _Column((str,), "a text"), _Column((int,), "a positive whole number")
-_COLUMNS: dict[object, _Column] = {
-    str: _TEXT,
-    Algorithm: _TEXT._replace(family=ALGORITHMS),
-    ProtocolName: _TEXT._replace(family=PROTOCOLS),
-    int: _WHOLE,
-    Bytes: _WHOLE,  # or a text with a unit
-    float: _Column((int, float), "a positive number"),
-}
-
-
-def _plain(hint: object, value: object, place: _Place) -> object:
-    """A number, a size or a name."""
-    if hint is Bytes and isinstance(value, str):
-        return place.parsed(parse_size, value)
-    column = _COLUMNS[hint]
-    is_kind = isinstance(value, column.kinds) and not isinstance(value, bool)
-    if not is_kind or (isinstance(value, int | float) and not 0 < value < math.inf):
-        raise place.error(f"{value!r} is not {column.what}")
-    if column.family is not None and value not in column.family.names():
-        raise place.error(f"'{value}' is none of {', '.join(column.family.names())}")
-    return value
+def _value(name: str, value: object, place: Place) -> Value:
+    """A value of a row."""
+    if name in _NAMES:
+        return place.name(value, *_NAMES[name])
+    numbers = place.numbers(value)
+    if 0 in numbers and name != "fills":
+        raise place.error("0 is too small")
+    return numbers if name == "cluster" else place.size(value)

@@ -2,6 +2,7 @@
 wheel.
 """
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,12 @@ _PLACES = (
     Path(__file__).parent.parent.parent / "profiles",
 )
 _MOST_BYTES = 1 << 20  # of a profile; ours have less than 100 KiB
-_KIND_NAMES = {"machines": "machine profile", "settings": "table", "sweeps": "preset"}
+_KIND_NAMES = {
+    "machines": "machine profile",
+    "settings": "table",
+    "sweeps": "preset",
+    "tuning": "tuning file",
+}
 
 
 def names(kind: str) -> tuple[str, ...]:
@@ -28,6 +34,19 @@ def results() -> dict[str, Path]:
     return {
         file.stem: file for place in _PLACES for file in sorted((place / "results").glob("*.csv"))
     }
+
+
+def user_files(kind: str) -> tuple[str, ...]:
+    """The user's own profiles of a kind, by path: those of ~/.config/collbench/KIND, or of the
+    folder that XDG_CONFIG_HOME names.
+    """
+    config = os.environ.get("XDG_CONFIG_HOME", "")
+    try:  # the standard takes no relative folder
+        root = Path(config) if config.startswith("/") else Path("~/.config").expanduser()
+    except RuntimeError:  # there is no home
+        return ()
+    files = (root / "collbench" / kind).glob("*.toml")
+    return tuple(sorted(str(file) for file in files if file.is_file()))
 
 
 def load(kind: str, name: str) -> dict[str, Any]:  # Any: values of TOML

@@ -20,8 +20,7 @@ from collbench.planning.limits import Limits
 from collbench.planning.lowering import Region, SlotSequence, actors
 from collbench.planning.plan import Plan
 from collbench.planning.planner import resolve
-from collbench.planning.selection import algorithms_of
-from collbench.schedules.algorithms import FAMILY
+from collbench.schedules.algorithms import FAMILY, algorithms_of
 from collbench.spec.case import Case
 from collbench.spec.collectives import OPS
 from collbench.util.errors import (

@@ -13,8 +13,8 @@ from collbench.machine.topology.rates import nvlink_link, pcie, pcie_link
 from collbench.planning.limits import Limits
 from collbench.planning.plan import registered
 from collbench.planning.planner import resolve
-from collbench.planning.selection import algorithms_of
 from collbench.report.tables.sweep import ceiling_lines
+from collbench.schedules.algorithms import algorithms_of
 from collbench.schedules.passes import pair_traffic, traffic
 from collbench.spec.case import Case
 from collbench.spec.collectives import OpName, collective
@@ -74,6 +74,17 @@ def test_a_ring_fills_every_link_of_a_switch(op: str, algo: str, n: int) -> None
     found, limit = busbw(on_a_switch(n), op, algo, n)
     assert found == pytest.approx(GEN3)
     assert limit.endswith("PCIe 3.0 x16")
+
+
+def test_what_joins_the_gpus_is_named_as_in_tuning_files() -> None:
+    named = {
+        name: Ceilings(topology, [gpu.id for gpu in topology.gpus]).joined(4)
+        for name in ("hgx-h200", "dgx-1", "pcie-4")
+        for topology in (machine_topology(name),)
+    }
+    assert named == {"hgx-h200": "NVLink", "dgx-1": "NVLink", "pcie-4": "PCIe"}
+    two = machine_topology("gb200-nvl72")
+    assert Ceilings(two, [gpu.id for gpu in two.gpus]).joined(72) == "NVLink"
 
 
 def test_a_star_fills_the_root_alone() -> None:

@@ -12,6 +12,8 @@ import pytest
 from collbench.backends.cpu.interpreter import Runner
 from collbench.cli import run
 from collbench.machine.host import has_nvidia_gpus
+from collbench.planning.tuning import read as read_tuning
+from collbench.planning.tuning import tuning_of
 from collbench.report.tables.run import tail_lines
 from collbench.results.distribution import launches_of
 from collbench.results.record import Record, header, read, to_line
@@ -80,6 +82,34 @@ def test_a_sweep_says_what_it_measures_and_what_came_of_it(
         "Lowest time: 51.4 us, ring at 1M.",
     ]
     assert saved_as == "Saved as @1: collbench compare @1"
+
+
+def test_a_sweep_says_first_whether_a_tuning_file_decided(
+    capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    sweep = ("sweep", "--backend", "reference", "--algo", "ring", "--sizes", "64", "--ranks", "2")
+    file = tmp_path / "collbench/tuning/mine.toml"
+    file.parent.mkdir(parents=True)
+    machine = '[machine]\nkind = "cpu"\nmodels = []\njoined = "memory"\nranks = [2]\n'
+    rows = '[mine]\nsource = "a sweep"\nrows = [{ slots = 8 }]\n'
+    file.write_text(f'title = "my cores"\n{machine}{rows}')
+    _, before, _ = invoke(capfd, *sweep)
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    tuning_of.cache_clear()
+    try:
+        code, out, _ = invoke(capfd, *sweep)
+        file.write_text(f'title = "my cores"\n{machine}{rows.replace("8", "0")}')
+        read_tuning.cache_clear()
+        tuning_of.cache_clear()
+        wrong, _, err = invoke(capfd, *sweep)
+    finally:
+        tuning_of.cache_clear()
+    told = "# auto: no tuning file fits this machine; by cpu (2 cores of an AMD EPYC)"
+    assert before.splitlines()[1] == told
+    joined = re.sub(r"\n#  |\s", "", out)  # the name of the file is cut where the line ends
+    assert f"#auto:bytuningfile{file}(mycores),whichfitsthismachine#" in joined
+    assert (code, wrong) == (0, 2)
+    assert f"tuning file {file}: [mine.rows[0]] slots: 0 is too small" in " ".join(err.split())
 
 
 def test_a_prediction_is_no_result_beside_what_was_measured(

@@ -23,7 +23,7 @@ from collbench.planning.limits import Limits
 from collbench.planning.plan import Kernel, Plan, lay_out, registered
 from collbench.planning.planner import MAX_COPY_ACTIONS, resolve
 from collbench.planning.planner import chosen as own_choice
-from collbench.planning.selection import algorithms_of
+from collbench.schedules.algorithms import algorithms_of
 from collbench.schedules.ir import Schedule
 from collbench.spec.case import Case
 from collbench.spec.collectives import collective

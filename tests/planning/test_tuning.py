@@ -1,9 +1,12 @@
-"""The tables of profiles/tuning: that they are read and checked, what they choose, and what is
-chosen for a collective that has no row.
+"""The files of profiles/tuning and the user's own: that they are read and checked, for which
+machine they decide, what they choose, and what is chosen for a collective that has no row.
 """
 
-from collections.abc import Callable
-from dataclasses import replace
+import ast
+import re
+import zlib
+from collections.abc import Callable, Iterator
+from dataclasses import astuple, replace
 from pathlib import Path
 
 import pytest
@@ -11,79 +14,121 @@ import pytest
 from collbench.bench.runner import plan_points
 from collbench.launch.local import LocalGroup
 from collbench.planning.limits import Limits
-from collbench.planning.planner import resolve
-from collbench.planning.selection import algorithms_of
-from collbench.planning.tuning import BestTable, cpu_tuning, gpu_tuning
-from collbench.schedules.algorithms import FAMILY
+from collbench.planning.planner import resolve, tuning_for
+from collbench.planning.protocols import FAMILY as PROTOCOLS
+from collbench.planning.transports import FAMILY as TRANSPORTS
+from collbench.planning.tuning import STAGES, Machine, read, tuning_of
+from collbench.schedules.algorithms import FAMILY as ALGORITHMS
+from collbench.schedules.algorithms import algorithms_of
 from collbench.spec import collectives
 from collbench.spec.case import Case
 from collbench.spec.collectives import OPS, OpName, collective
+from collbench.spec.knobs import KNOBS
 from collbench.util import catalog
 from collbench.util.errors import ScheduleError, UsageError
+from docs.blocks import blocks
 
-PROFILES = Path(__file__).parents[2] / "profiles/tuning"
+ROOT = Path(__file__).parents[2]
+PACKAGE, PROFILES = ROOT / "collbench", ROOT / "profiles/tuning"
 TENTH: OpName = "tenth"  # type: ignore[assignment]
+HEAD = """
+title = "mine"
+[machine]
+kind = "gpu"
+models = ["A100"]
+joined = "PCIe"
+ranks = [2, 4]
+"""
+ROWS = """
+[mine]
+source = "a sweep"
+when = { op = "allreduce" }
+rows = [
+    { up_to = "1M", transport = "p2p", algo = "tree", proto = "ll", channels = 3 },
+    { from = "1M", ranks = "< 4", algo = "ring", proto = "simple", channels = 5 },
+]
+"""
 
 
-def best_tables() -> dict[str, dict[str, BestTable]]:
-    gpu, cpu = gpu_tuning(), cpu_tuning()
-    return {
-        "p2p": gpu.p2p.best,
-        "shm": gpu.shm.best,
-        "net": gpu.net.best,
-        "ce": gpu.ce.best,
-        "cpu shm": cpu.shm.best,
-        "cpu net": cpu.net.best,
-    }
-
-
-def test_the_shipped_profiles_are_the_ones_that_are_read() -> None:
+def test_a_file_is_read_once() -> None:
     assert catalog.names("tuning") == ("cpu", "h200")
-    assert gpu_tuning() is gpu_tuning()
-    assert cpu_tuning() is cpu_tuning()
+    assert read("h200") is read("h200")
+    assert tuning_of(Machine("gpu"), 4) is tuning_of(Machine("gpu"), 4)
 
 
-@pytest.mark.parametrize("section", best_tables())
-def test_every_row_names_an_algorithm_that_serves_its_collective(section: str) -> None:
-    for op, table in best_tables()[section].items():
-        assert {row.algo for row in table.rows} <= set(algorithms_of(op, has_hosts=False))
+@pytest.mark.parametrize("module", ["tuning", "selection", "gpu_knobs"])
+def test_no_line_of_the_choice_knows_a_protocol_a_transport_or_an_algorithm(module: str) -> None:
+    code = ast.parse((PACKAGE / f"planning/{module}.py").read_text())
+    texts = {node.value for node in ast.walk(code) if isinstance(node, ast.Constant)}
+    knobs = {knob.name for knob in KNOBS}  # two of which are named as a transport and an algorithm
+    assert not texts & {*PROTOCOLS, *TRANSPORTS, *ALGORITHMS} - knobs
 
 
-@pytest.mark.parametrize("section", ["p2p", "shm", "ce", "cpu shm"])
-def test_every_collective_has_rows(section: str) -> None:
-    assert set(best_tables()[section]) == set(OPS)
+def test_the_page_has_every_fact_and_value_and_an_example_that_is_read(tmp_path: Path) -> None:
+    text = (ROOT / "docs/explanation/choices.md").read_text()
+    lines = re.findall(r"^\| (`.*`) \| (`.*`) \|$", text, re.MULTILINE)
+    told = [tuple(cell.replace("`", "").replace(",", "") for cell in line) for line in lines]
+    assert tuple(told) == STAGES
+    (example,) = (block.body for block in blocks(text) if block.language == "toml")
+    (tmp_path / "example.toml").write_text(example)
+    assert len(read(str(tmp_path / "example.toml")).tables) == 2
+
+
+@pytest.mark.parametrize("name", catalog.names("tuning"))
+def test_every_row_names_an_algorithm_that_serves_its_collective(name: str) -> None:
+    found = 0
+    for table in read(name).tables:
+        served = [dict(table.conditions).get("op", ())]
+        for row in table.rows:
+            for op in (op for op in OPS if "algo" in row.values and op in served[0]):
+                assert row.values["algo"] in algorithms_of(op)
+                found += 1
+    assert found > len(OPS)
 
 
 @pytest.mark.parametrize(
     ("old", "new", "wanted"),
     [
-        ('chunk = "32K"', 'chunk = "32Q"', "[p2p.ll] chunk: '32Q' is not a size"),
-        ('chunk = "32K"', "chunk = -1", "[p2p.ll] chunk: -1 is not a positive whole number"),
-        ('chunk = "32K"', "chunk = true", "[p2p.ll] chunk: True is not a positive whole number"),
-        ('chunk = "32K"', "", "[p2p.ll] chunk: is missing"),
-        ('chunk = "32K"', 'chunks = "32K"', "[p2p.ll] chunks: there is no such key"),
-        ("hop_us = 2.4", 'hop_us = "2.4"', "[latency] hop_us: '2.4' is not a positive number"),
-        ("[p2p.best.reduce]", "[p2p.best.redoce]", "[p2p.best] redoce: there is no collective"),
+        ('chunk = "32K"', 'chunk = "32Q"', "[net.ll.rows[0]] chunk: '32Q' is not a size"),
+        ('chunk = "32K"', "chunk = -1", "[net.ll.rows[0]] chunk: -1 is not a whole number"),
+        ('chunk = "32K"', "chunk = true", "[net.ll.rows[0]] chunk: True is not a whole number"),
+        ('chunk = "32K"', "chunk = 0", "[net.ll.rows[0]] chunk: 0 is too small"),
+        ('chunk = "32K"', 'chunks = "32K"', "chunks: there is no such key or fact"),
+        ('{ chunk = "32K" }', "{}", "[net.ll] rows[0]: it gives nothing of: transport, algo"),
+        ('{ chunk = "32K" }', "7", "[net.ll] rows[0]: 7 is no row"),
+        ('[{ chunk = "32K" }]', "7", "[net.ll] rows: it has no row"),
+        ('op = "reduce"', 'op = "redoce"', "op: 'redoce' is none of allreduce"),
         ('algo = "oneshot", proto', 'algo = "two", proto', "algo: 'two' is none of chain, direct"),
         ('pdl = "early"', 'pdl = "soon"', "pdl: 'soon' is none of off, early, late"),
         ('proto = "ll128" }', 'proto = "ll64" }', "proto: 'll64' is none of ll, ll128, simple"),
         (
-            '{ up_to = "512K", algo = "twoshot"',
-            '{ up_to = "128K", algo = "twoshot"',
-            "[p2p.best.allreduce] rows: the sizes of `up_to` must not fall",
+            '{ up_to = "512K", algo = "twoshot", proto = "ll128"',
+            '{ up_to = "128K", algo = "oneshot", proto = "ll128"',
+            "[p2p.best.allreduce] rows[3]: `up_to` must not fall",
         ),
+        ('from = "512K"', 'from = "512K", up_to = 8', "nor be less than `from`"),
         (
-            '{ algo = "chain", proto = "simple" }',
-            '{ up_to = "1G", algo = "chain", proto = "simple" }',
-            "[p2p.best.broadcast] rows: the last row must hold for every size",
+            "rooted = true",
+            "rooted = 1",
+            "[net.shape.rooted_several_peers.when] rooted: 1 is neither",
         ),
-        ("sizes = [4, 8]", "sizes = 4", "[p2p.cluster] sizes: 4 is not a list"),
-        ("[p2p.cluster]", "[p2p.clusters]", "[p2p] clusters: there is no such key"),
-        ("[shm.shape.duplex]", "[shm.shape.duplix]", "[shm] shape: it must have exactly: ring,"),
-        ('title = "4 x', 'titles = "4 x', "[titles]: there is no such key"),
+        ('hosts = "> 1", ranks', 'hosts = ">= 1", ranks', "hosts: '>= 1' is no number, nor > or <"),
+        ('when = { proto = "ll" }', "when = 7", "[net.ll] when: 7 is not a table"),
+        ("{ hosts =", "{ hops = 1, hosts =", "[hosts] rows[0]: algo is decided before hops is"),
+        ('by = "share"', 'by = "op"', "[ll.one_peer] by: 'op' is no fact that is a number"),
+        ("[ce.slots]", "[ce.slots]\nslots = 1", "[ce.slots] slots: there is no such key; values"),
+        ('title = "4 x', 'titles = "4 x', "the file: it must have a title"),
+        ('kind = "gpu"', 'kind = "tpu"', "[machine] kind: 'tpu' is none of gpu, cpu"),
+        (
+            'source = "not measured',
+            'sauce = "not measured',
+            "[default] sauce: there is no such key",
+        ),
+        ('source = "not measured', 'note = "not measured', "[default] rooted: it has no source"),
+        ('models = ["H200"]', "", "[machine] with exactly: joined, kind, models, ranks"),
     ],
 )
-def test_a_wrong_profile_is_refused_by_file_section_and_key(
+def test_a_wrong_file_is_refused_by_file_section_and_key(
     tmp_path: Path, old: str, new: str, wanted: str
 ) -> None:
     text = (PROFILES / "h200.toml").read_text()
@@ -91,9 +136,80 @@ def test_a_wrong_profile_is_refused_by_file_section_and_key(
     file = tmp_path / "wrong.toml"
     file.write_text(text.replace(old, new, 1))
     with pytest.raises(UsageError) as refused:
-        gpu_tuning(str(file))
+        read(str(file))
     assert str(file) in refused.value.message
     assert wanted in refused.value.message
+
+
+@pytest.fixture
+def own_file(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Callable[[str], Path]]:
+    """Writes a tuning file of the user for one test."""
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+
+    def write(text: str) -> Path:
+        file = tmp_path / "collbench/tuning/mine.toml"
+        file.parent.mkdir(parents=True)
+        file.write_text(text)
+        tuning_of.cache_clear()
+        return file
+
+    yield write
+    tuning_of.cache_clear()
+
+
+def test_the_users_file_decides_on_its_machine_and_the_shipped_one_where_it_is_silent(
+    own_file: Callable[[str], Path],
+) -> None:
+    case = Case(op="allreduce", backend="cuda", proto="auto", ranks=2, size_bytes=1 << 16)
+    mine = Limits(model="NVIDIA A100-SXM4-80GB", joined="PCIe")
+    before = {limits: resolve(case, limits).case for limits in (Limits(), mine)}
+    file = own_file(HEAD + ROWS)
+
+    taken = resolve(case, mine).case
+    large = resolve(replace(case, size_bytes=4 << 20), mine).case
+    assert (taken.algo, taken.proto, taken.channels) == ("tree", "ll", 3)
+    assert (large.algo, large.proto, large.channels) == ("ring", "simple", 5)
+    # the row is one choice: its channels are not those of another algorithm
+    other = resolve(replace(case, algo="ring"), mine).case
+    assert other == resolve(replace(case, algo="ring"), Limits()).case
+    for limits in (Limits(), replace(mine, joined="NVLink"), replace(mine, model="H100")):
+        assert resolve(case, limits).case == before[Limits()]
+    gather = replace(case, op="gather")
+    assert resolve(gather, mine).case == resolve(gather, Limits()).case
+
+    assert tuning_for(case, mine).origin == (True, ((str(file), "mine"),))
+    assert not tuning_for(replace(case, ranks=3), mine).origin.is_fitting
+
+
+def test_a_mistake_in_the_users_file_is_told_whatever_is_planned(
+    own_file: Callable[[str], Path],
+) -> None:
+    file = own_file(HEAD + ROWS.replace("channels = 3", "channels = 0"))
+    with pytest.raises(UsageError) as refused:
+        resolve(Case(op="allgather", backend="cpu", ranks=2, size_bytes=1 << 16))
+    assert not isinstance(refused.value, ScheduleError)
+    assert refused.value.message == (f"tuning file {file}: [mine.rows[0]] channels: 0 is too small")
+
+
+@pytest.mark.parametrize(
+    ("machine", "ranks", "is_fitting"),
+    [
+        (Machine("gpu", "NVIDIA H200", "NVLink"), 4, True),
+        (Machine("gpu", "NVIDIA H200"), 2, True),
+        (Machine("gpu", "NVIDIA H200", "NVLink"), 3, False),
+        (Machine("gpu", "NVIDIA H200 NVL", "PCIe"), 2, False),
+        (Machine("gpu", "NVIDIA A100-SXM4-80GB", "NVLink"), 4, False),
+        (Machine("gpu"), 4, False),
+        (Machine("cpu", "AMD EPYC 9J14 96-Core Processor (2 cores)"), 2, True),
+        (Machine("cpu", "AMD EPYC 9J14 96-Core Processor (64 cores)"), 2, False),
+    ],
+)
+def test_a_file_says_on_which_machine_it_was_measured(
+    machine: Machine, ranks: int, is_fitting: bool
+) -> None:
+    origin = tuning_of(machine, ranks).origin
+    assert origin.is_fitting == is_fitting
+    assert [name for name, _ in origin.files] == ["h200" if machine.kind == "gpu" else "cpu"]
 
 
 def choices() -> str:
@@ -133,6 +249,44 @@ def test_auto_takes_what_it_took() -> None:
     assert choices() == (Path(__file__).parent / "choices.txt").read_text()
 
 
+def sums() -> str:
+    """A checksum of what auto takes for each collective, backend and number of ranks, over sizes,
+    transports and GPUs.
+    """
+    lines = []
+    gpus = (Limits(), Limits(has_peers=False), Limits(has_clusters=False), Limits(ctas=58))
+    sizes = [(8 << power) + odd for power in range(28) for odd in (0, 4)]
+    for op in OPS:
+        for backend, numbers, transports in (
+            ("cuda", (2, 3, 4, 8), ("auto", "p2p", "shm", "net", "ce")),
+            ("cpu", range(2, 9), ("auto", "shm", "net")),
+        ):
+            for ranks in numbers:
+                total = 0
+                for transport in transports:
+                    for size_bytes in sizes:
+                        case = Case(
+                            op=op,
+                            backend=backend,
+                            transport=transport,
+                            ranks=ranks,
+                            size_bytes=size_bytes,
+                        )
+                        if case.why_senseless():
+                            continue
+                        for limits in gpus if transport == "auto" else gpus[:1]:
+                            taken = repr(astuple(resolve(case.rounded(), limits).case))
+                            total = zlib.crc32(taken.encode(), total)
+                lines.append(f"{op} {backend} {ranks} {total:08x}\n")
+    return "".join(lines)
+
+
+@pytest.mark.exhaustive
+def test_auto_takes_what_it_took_whatever_the_case() -> None:
+    """Who changes a table on purpose writes the text of sums() to the file."""
+    assert sums() == (Path(__file__).parent / "choices-sums.txt").read_text()
+
+
 @pytest.fixture
 def add_collective(monkeypatch: pytest.MonkeyPatch) -> Callable[[OpName, str], None]:
     """Registers a tenth collective for one test: a known one under a name that no table has, served
@@ -143,7 +297,7 @@ def add_collective(monkeypatch: pytest.MonkeyPatch) -> Callable[[OpName, str], N
         monkeypatch.setattr(collectives, "OPS", (*OPS, TENTH))
         monkeypatch.setitem(collectives._BY_NAME, TENTH, replace(collective(like), name=TENTH))
         if algo:
-            serves = FAMILY.load(algo).SERVES
+            serves = ALGORITHMS.load(algo).SERVES
             monkeypatch.setitem(serves, TENTH, serves[like])
 
     return add

@@ -19,7 +19,7 @@ from collbench.launch.local import LocalGroup
 from collbench.planning.limits import MAX_ENDS, Limits, memory_bytes
 from collbench.planning.plan import Plan
 from collbench.planning.planner import resolve
-from collbench.planning.selection import algorithms_of
+from collbench.schedules.algorithms import algorithms_of
 from collbench.spec.case import Case
 from collbench.spec.collectives import OPS, OpName
 from collbench.spec.options import DEFAULT_MEMORY
@@ -196,9 +196,12 @@ def test_a_sweep_asks_the_backend_what_its_gpus_have(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(cuda, "least_multiprocessors", lambda: 58)
     monkeypatch.setattr(cuda, "all_have_clusters", lambda: False)
     monkeypatch.setattr(cuda, "all_reach_each_other", lambda: True)
-    (point,) = plan_points(
-        [Case(op="allreduce", backend="cuda", ranks=4, size_bytes=1 << 28)], LocalGroup()
-    )
+    monkeypatch.setattr(cuda, "model_of_all", lambda: "NVIDIA H200")
+    case = Case(op="allreduce", backend="cuda", ranks=4, size_bytes=1 << 28)
+    (point,) = plan_points([case], LocalGroup(), joined=lambda case: "NVLink")
+    (elsewhere,) = plan_points([case], LocalGroup(), joined=lambda case: "PCIe")
+    assert point.origin is not None and point.origin.is_fitting
+    assert elsewhere.origin is not None and not elsewhere.origin.is_fitting
     assert point.plan is not None
     assert point.plan.channels == 58
     assert point.case.cluster == 1

@@ -62,6 +62,7 @@ from collbench.launch.group import Group, RankContext, WorkerGroup
 from collbench.launch.launcher import INSTALL_HINT, described_library, find_mpirun
 from collbench.launch.local import MAP_NORESERVE
 from collbench.machine.host import cpu_name, own_pages
+from collbench.planning.limits import Limits
 from collbench.planning.lowering import Region, actors
 from collbench.planning.plan import Plan
 from collbench.planning.transports.net import seats
@@ -536,6 +537,9 @@ class CpuBackend(Backend):
         if machine.lower() not in _ORDERED:
             return f"the cpu backend relies on the store order of x86-64, this is {machine}"
         return ""
+
+    def limits(self, memory_bytes: int) -> Limits:
+        return Limits(memory_bytes=memory_bytes, model=cpu_name())
 
     def why_waived(self, plan: Plan, group: Group) -> str:
         if not plan.domains or group.kind != "local":

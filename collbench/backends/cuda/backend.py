@@ -16,7 +16,12 @@ from collbench.backends.cuda.rank import DROP_AFTER, CudaRank
 from collbench.backends.gpu.concurrent import ConcurrentRepeat
 from collbench.backends.gpu.rank import stride_bytes
 from collbench.backends.gpu.session import START_S, GpuSession, soak_limit_s, why_no_gpus
-from collbench.device.card import all_have_clusters, all_reach_each_other, least_multiprocessors
+from collbench.device.card import (
+    all_have_clusters,
+    all_reach_each_other,
+    least_multiprocessors,
+    model_of_all,
+)
 from collbench.device.compile import Source, cubin, kernel_source
 from collbench.device.layout import is_in_host, layouts
 from collbench.launch.group import Group
@@ -181,6 +186,7 @@ class CudaBackend(Backend):
             memory_bytes=memory_bytes,
             has_clusters=all_have_clusters(),
             has_peers=all_reach_each_other(),
+            model=model_of_all(),
         )
 
     def open(self, group: Group, plans: Sequence[Plan], options: SessionOptions) -> CudaSession:

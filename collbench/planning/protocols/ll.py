@@ -4,6 +4,7 @@ fence. Half of a slot is payload.
 Source: NCCL's protocol of that name.
 """
 
+HAS_SLICES = False  # whether a message may take several slots
 DATA_BYTES, FLAG_BYTES = 4, 4
 LL_LINE_BYTES, LL_LINE_PAYLOAD = 16, 8  # what a GPU thread moves with one access
 

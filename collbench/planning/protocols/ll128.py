@@ -4,6 +4,7 @@ warp whole and in order, as NVLink does.
 A warp moves 16 lines at a time, 1920 bytes of payload. Source: NCCL's protocol of that name.
 """
 
+HAS_SLICES = False  # whether a message may take several slots
 DATA_BYTES, FLAG_BYTES = 120, 8
 WARP_BYTES, WARP_PAYLOAD = 2048, 1920
 

@@ -2,6 +2,8 @@
 payload, and two flags travel per slice.
 """
 
+HAS_SLICES = True  # whether a message may take several slots
+
 
 def payload_bytes(slot_bytes: int) -> int:
     """What a slot of that size carries.

@@ -6,6 +6,8 @@ from collections.abc import Hashable, Sequence
 
 from collbench.planning.transports import p2p
 
+NEEDS_PEERS, IN_DOMAIN, BESIDE_NET, FIFOS = True, True, False, 1
+
 
 def why_not(hosts: Sequence[Hashable]) -> str:
     """Why connections between ranks on these hosts cannot use it, or an empty text.

@@ -7,6 +7,7 @@ for CPUs and one for GPUs.
 
 from collections.abc import Hashable, Sequence
 
+NEEDS_PEERS, IN_DOMAIN, BESIDE_NET, FIFOS = False, False, False, 2
 Domains = tuple[int, ...]
 
 

@@ -4,6 +4,8 @@ CUDA IPC between processes of a host.
 
 from collections.abc import Hashable, Sequence
 
+NEEDS_PEERS, IN_DOMAIN, BESIDE_NET, FIFOS = True, True, True, 1
+
 
 def why_not(hosts: Sequence[Hashable]) -> str:
     """Why connections between ranks on these hosts cannot use it, or an empty text.

@@ -4,6 +4,8 @@ and read the buffers that are pulled zero-copy.
 
 from collections.abc import Hashable, Sequence
 
+NEEDS_PEERS, IN_DOMAIN, BESIDE_NET, FIFOS = False, True, True, 1
+
 
 def why_not(hosts: Sequence[Hashable]) -> str:
     """Why ranks on those hosts (one name a rank) cannot use it, or an empty text.

@@ -3,7 +3,7 @@ what came of it. A saved screen then needs no explanation.
 """
 
 import platform
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from textwrap import wrap
 from typing import TypeVar
@@ -11,6 +11,7 @@ from typing import TypeVar
 from collbench import __version__
 from collbench.analysis.best import summarise_rows
 from collbench.analysis.rows import row_of
+from collbench.planning.tuning import Origin
 from collbench.report.tables.distribution import jitter_text, unknown_text
 from collbench.report.tables.summary import rival_name
 from collbench.results.record import Record
@@ -36,7 +37,8 @@ class RunOf:
 
     devices, versions: of the sessions by their backends. hosts: of the ranks, by name or number,
     the local one alone without a launcher. links: the slowest that carry the largest size, where
-    they are known. is_timed: whether anything measures; the model predicts.
+    they are known. origins: of what the tool chooses, with the numbers of ranks. is_timed: whether
+    anything measures; the model predicts.
     """
 
     command: str
@@ -46,17 +48,32 @@ class RunOf:
     devices: dict[str, str]
     versions: dict[str, str]
     links: Sequence[str]
+    origins: Mapping[Origin, Sequence[int]]
     is_timed: bool
 
 
 def head_lines(run: RunOf, columns: int) -> list[str]:
     """The lines above the rows."""
-    texts = [run.command, *_what(run), *_how(run), _versions(run)]
+    texts = [run.command, *_choices(run), *_what(run), *_how(run), _versions(run)]
     return [
         line
         for text in texts
         for line in wrap(text, columns, initial_indent="# ", subsequent_indent="#   ")
     ]
+
+
+def _choices(run: RunOf) -> list[str]:
+    """Whether a tuning file decides on this machine, and which."""
+    texts = []
+    for origin, ranks in run.origins.items():
+        of = f" of {_listed(ranks, 'numbers of')} ranks" if len(run.origins) > 1 else ""
+        files = " and ".join(f"{name} ({title})" for name, title in origin.files)
+        texts.append(
+            f"auto{of}: by tuning file {files}, which fits this machine"
+            if origin.is_fitting
+            else f"auto{of}: no tuning file fits this machine; by {files}"
+        )
+    return texts
 
 
 def _what(run: RunOf) -> list[str]:
