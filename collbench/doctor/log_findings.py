@@ -174,8 +174,7 @@ def _paths_in_hosts(report: LogReport) -> Iterator[Finding]:
             f"{row.pairs} pairs of ranks of one host",
             f"via {row.transport}, {_places(seen)}",
             f"Data between GPUs of one host goes through {through}, with two copies more,"
-            f" instead of"
-            f" directly. {nvlink}{cause}",
+            f" instead of directly. {nvlink}{cause}",
             f"unset {' '.join(one.partition('=')[0] for one in disabled)}"
             if is_setting
             else "see why peer access is off: nvidia-smi topo -p2p r, one container for all GPUs,"
@@ -229,8 +228,7 @@ def _peers(report: LogReport) -> Iterator[Finding]:
             _hosts(seen, _host_count(report)),
             f"{_places(seen)}: peer access is disabled between {link} GPUs",
             "GPUs that are connected do not reach each other directly: the driver, an IOMMU, ACS"
-            " or a"
-            " virtual machine forbids it.",
+            " or a virtual machine forbids it.",
             "nvidia-smi topo -p2p r says of which pairs; collbench doctor measures them",
         )
 
@@ -296,11 +294,9 @@ def _interfaces(report: LogReport) -> Iterator[Finding]:
                 name,
                 f"interface {name}, {_places(seen)}",
                 "This interface belongs to containers or virtual machines of one host, or to the"
-                " host"
-                " alone: other hosts cannot be reached by it, or only slowly.",
+                " host alone: other hosts cannot be reached by it, or only slowly.",
                 "NCCL_SOCKET_IFNAME=^lo,docker,virbr,veth, or the name of the interface that the"
-                " hosts"
-                " share",
+                " hosts share",
                 "fault" if is_several else "remark",
             )
 
@@ -317,8 +313,7 @@ def _rings(report: LogReport) -> Iterator[Finding]:
                     f"{ranks}: {found[0]} steps go from one NUMA node to another, {found[1]} must;"
                     f" {_places(known.seen)}",
                     "The link between the processors carries the data of every step that crosses"
-                    " it, so"
-                    " that it is the slowest of the ring more than once.",
+                    " it, so that it is the slowest of the ring more than once.",
                     "number the ranks by NUMA node (CUDA_VISIBLE_DEVICES, the launcher's"
                     " binding), and"
                     " see that NCCL knows the topology (NCCL_TOPO_FILE in virtual machines)",
@@ -346,8 +341,7 @@ def _channels(report: LogReport) -> Iterator[Finding]:
                 f"{known.channels} channels, {_places(known.seen)}"
                 + (f"; {', '.join(limited)}" if limited else ""),
                 "A channel is one thread block, and one block moves some 20 to 60 GB/s: NVLink"
-                " needs"
-                " more.",
+                " needs more.",
                 f"unset {limited[0].partition('=')[0]}"
                 if limited
                 else "NCCL_MIN_NCHANNELS=16, and see whether it is faster",
@@ -378,8 +372,7 @@ def _settings(report: LogReport) -> Iterable[Finding]:
                 f"{known[0] or 'empty'} ({_places(known[1])}) and {value or 'empty'}"
                 f" ({_places(seen)})",
                 "Ranks have different values: what they agree on may be what nobody wanted, and"
-                " some"
-                " variables must be the same everywhere.",
+                " some variables must be the same everywhere.",
                 f"give all ranks the same {name}",
             )
     version = next(iter(report.versions), "")

@@ -235,6 +235,8 @@ def test_errors_are_known_by_their_words() -> None:
         "Call to ibv_modify_qp failed with 110 Connection timed out": "connect",
         "NET/IB : mlx5_0:1 Got async event : port error": "ib-event",
         "AllReduce : sendbuff argument is NULL": "invalid-use",
+        "socketStartConnect: Connect to n<5> failed : Software caused connection abort": "connect",
+        "[Proxy Service 0] Failed to execute operation Connect from rank 0": "proxy-failed",
         "Call to posix_fallocate failed : No space left on device": "shm-full",
         "Missing \"iommu=pt\" from kernel command line": "iommu",
     }  # fmt: skip
