@@ -23,7 +23,7 @@ from collbench.machine.settings.judge import judge
 UNMEASURED = "a log has no times: collbench doctor measures on the machine"
 _FEW_CHANNELS = 4  # of a communicator over NVLink: H100 takes 16 to 32, A100 24
 _DEFAULT_BUFFER_BYTES = 4 << 20
-_WRONG_INTERFACES = ("lo", "docker", "virbr", "veth", "br-", "cni", "flannel", "tailscale")
+_WRONG_INTERFACES = ("docker", "virbr", "veth", "br-", "cni", "flannel", "tailscale")
 _MOST_OTHERS = 6  # findings of warnings that we do not know
 _MOST_SHOWN = 300  # characters of a warning
 _SEVERITY: dict[str, Severity] = {"error": "risk", "cost": "risk", "remark": "remark"}
@@ -79,6 +79,11 @@ def _hosts(seen: Seen, every: int) -> str:
 
 def _host_count(report: LogReport) -> int:
     return len({rank.host for one in report.communicators for rank in one.ranks.values()})
+
+
+def _has_several_hosts(report: LogReport) -> bool:
+    """Whether the job has several hosts, by its ranks or by what NCCL says of all."""
+    return _host_count(report) > 1 or any((one.nodes or 1) > 1 for one in report.communicators)
 
 
 def _errors(report: LogReport) -> Iterator[Finding]:
@@ -254,7 +259,7 @@ def _gpudirect(report: LogReport) -> Iterator[Finding]:
     if without:
         pairs = sum(row.pairs for row in without)
         where = f"{pairs} pairs via {without[0].transport} without GDRDMA; {where}".rstrip("; ")
-    elif any(row.has_gdr for row in rows):
+    elif any(row.has_gdr for row in rows) or not _has_several_hosts(report):
         return  # of some NIC that no channel takes
     yield _finding(
         "gpudirect",
@@ -285,10 +290,8 @@ def _interfaces(report: LogReport) -> Iterator[Finding]:
         if kind == "Socket":
             names |= {word.rpartition("]")[2]: seen for word in text.split()}
     for name, seen in names.items():
-        is_several = _host_count(report) > 1 or any(
-            (one.nodes or 1) > 1 for one in report.communicators
-        )
-        if name.startswith(_WRONG_INTERFACES) and (is_several or name != "lo"):
+        is_several = _has_several_hosts(report)
+        if name.startswith(_WRONG_INTERFACES) or (name == "lo" and is_several):
             yield _finding(
                 "interface",
                 name,

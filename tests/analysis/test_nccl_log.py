@@ -289,6 +289,15 @@ def test_many_unknown_warnings_are_few_findings() -> None:
     assert len(findings) == 6 and "19 other texts" in findings[-1].seen
 
 
+def test_nics_and_interfaces_of_a_single_host_do_not_matter() -> None:
+    lines = [
+        "NET/IB : GPU Direct RDMA Disabled for HCA 0 'mlx5_0'",
+        "Bootstrap : Using lo:127.0.0.1<0>",
+        "comm 0x1 rank 0 nranks 1 cudaDev 0 busId 1000 - Init COMPLETE",
+    ]
+    assert found(report_of("\n".join(f"n:1:1 [0] NCCL INFO {line}" for line in lines))) == {}
+
+
 def test_peers_that_are_off() -> None:
     line = "a:1:1 [0] NCCL INFO P2P is disabled between connected GPUs 0 and 1. You can repress it"
     assert found(report_of(line)) == {"peer-access": "risk"}
