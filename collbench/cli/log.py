@@ -12,8 +12,7 @@ _OPTIONS = (
         default="cost",
         help=(
             "What makes the exit code 1: cost (the default: errors, and what is slow anywhere),"
-            " risk"
-            " (what may cost too), never."
+            " risk (what may cost too), never."
         ),
     ),
     click.option(

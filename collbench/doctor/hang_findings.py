@@ -36,8 +36,7 @@ def _mismatched(groups: Sequence[Group]) -> Iterator[Finding]:
             subject=f"operation {one.number + 1} of {one.group}",
             seen="; ".join(calls[:4]),
             why="All ranks of a communicator must call the same collective, with the same count,"
-            " type,"
-            " operation and root. Where they do not, ranks wait for ever or get wrong data.",
+            " type, operation and root. Where they do not, ranks wait for ever or get wrong data.",
             change="look at what the ranks that differ did before: other branches, other numbers of"
             " batches, tensors of other sizes",
             severity="fault",

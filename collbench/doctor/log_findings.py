@@ -23,7 +23,7 @@ from collbench.machine.settings.judge import judge
 UNMEASURED = "a log has no times: collbench doctor measures on the machine"
 _FEW_CHANNELS = 4  # of a communicator over NVLink: H100 takes 16 to 32, A100 24
 _DEFAULT_BUFFER_BYTES = 4 << 20
-_WRONG_INTERFACES = ("lo", "docker", "virbr", "veth", "br-", "cni", "flannel", "tailscale")
+_WRONG_INTERFACES = ("docker", "virbr", "veth", "br-", "cni", "flannel", "tailscale")
 _MOST_OTHERS = 6  # findings of warnings that we do not know
 _MOST_SHOWN = 300  # characters of a warning
 _SEVERITY: dict[str, Severity] = {"error": "risk", "cost": "risk", "remark": "remark"}
@@ -79,6 +79,11 @@ def _hosts(seen: Seen, every: int) -> str:
 
 def _host_count(report: LogReport) -> int:
     return len({rank.host for one in report.communicators for rank in one.ranks.values()})
+
+
+def _has_several_hosts(report: LogReport) -> bool:
+    """Whether the job has several hosts, by its ranks or by what NCCL says of all."""
+    return _host_count(report) > 1 or any((one.nodes or 1) > 1 for one in report.communicators)
 
 
 def _errors(report: LogReport) -> Iterator[Finding]:
@@ -174,8 +179,7 @@ def _paths_in_hosts(report: LogReport) -> Iterator[Finding]:
             f"{row.pairs} pairs of ranks of one host",
             f"via {row.transport}, {_places(seen)}",
             f"Data between GPUs of one host goes through {through}, with two copies more,"
-            f" instead of"
-            f" directly. {nvlink}{cause}",
+            f" instead of directly. {nvlink}{cause}",
             f"unset {' '.join(one.partition('=')[0] for one in disabled)}"
             if is_setting
             else "see why peer access is off: nvidia-smi topo -p2p r, one container for all GPUs,"
@@ -229,8 +233,7 @@ def _peers(report: LogReport) -> Iterator[Finding]:
             _hosts(seen, _host_count(report)),
             f"{_places(seen)}: peer access is disabled between {link} GPUs",
             "GPUs that are connected do not reach each other directly: the driver, an IOMMU, ACS"
-            " or a"
-            " virtual machine forbids it.",
+            " or a virtual machine forbids it.",
             "nvidia-smi topo -p2p r says of which pairs; collbench doctor measures them",
         )
 
@@ -256,7 +259,7 @@ def _gpudirect(report: LogReport) -> Iterator[Finding]:
     if without:
         pairs = sum(row.pairs for row in without)
         where = f"{pairs} pairs via {without[0].transport} without GDRDMA; {where}".rstrip("; ")
-    elif any(row.has_gdr for row in rows):
+    elif any(row.has_gdr for row in rows) or not _has_several_hosts(report):
         return  # of some NIC that no channel takes
     yield _finding(
         "gpudirect",
@@ -287,20 +290,16 @@ def _interfaces(report: LogReport) -> Iterator[Finding]:
         if kind == "Socket":
             names |= {word.rpartition("]")[2]: seen for word in text.split()}
     for name, seen in names.items():
-        is_several = _host_count(report) > 1 or any(
-            (one.nodes or 1) > 1 for one in report.communicators
-        )
-        if name.startswith(_WRONG_INTERFACES) and (is_several or name != "lo"):
+        is_several = _has_several_hosts(report)
+        if name.startswith(_WRONG_INTERFACES) or (name == "lo" and is_several):
             yield _finding(
                 "interface",
                 name,
                 f"interface {name}, {_places(seen)}",
                 "This interface belongs to containers or virtual machines of one host, or to the"
-                " host"
-                " alone: other hosts cannot be reached by it, or only slowly.",
+                " host alone: other hosts cannot be reached by it, or only slowly.",
                 "NCCL_SOCKET_IFNAME=^lo,docker,virbr,veth, or the name of the interface that the"
-                " hosts"
-                " share",
+                " hosts share",
                 "fault" if is_several else "remark",
             )
 
@@ -317,8 +316,7 @@ def _rings(report: LogReport) -> Iterator[Finding]:
                     f"{ranks}: {found[0]} steps go from one NUMA node to another, {found[1]} must;"
                     f" {_places(known.seen)}",
                     "The link between the processors carries the data of every step that crosses"
-                    " it, so"
-                    " that it is the slowest of the ring more than once.",
+                    " it, so that it is the slowest of the ring more than once.",
                     "number the ranks by NUMA node (CUDA_VISIBLE_DEVICES, the launcher's"
                     " binding), and"
                     " see that NCCL knows the topology (NCCL_TOPO_FILE in virtual machines)",
@@ -346,8 +344,7 @@ def _channels(report: LogReport) -> Iterator[Finding]:
                 f"{known.channels} channels, {_places(known.seen)}"
                 + (f"; {', '.join(limited)}" if limited else ""),
                 "A channel is one thread block, and one block moves some 20 to 60 GB/s: NVLink"
-                " needs"
-                " more.",
+                " needs more.",
                 f"unset {limited[0].partition('=')[0]}"
                 if limited
                 else "NCCL_MIN_NCHANNELS=16, and see whether it is faster",
@@ -378,8 +375,7 @@ def _settings(report: LogReport) -> Iterable[Finding]:
                 f"{known[0] or 'empty'} ({_places(known[1])}) and {value or 'empty'}"
                 f" ({_places(seen)})",
                 "Ranks have different values: what they agree on may be what nobody wanted, and"
-                " some"
-                " variables must be the same everywhere.",
+                " some variables must be the same everywhere.",
                 f"give all ranks the same {name}",
             )
     version = next(iter(report.versions), "")

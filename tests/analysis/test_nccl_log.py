@@ -235,6 +235,8 @@ def test_errors_are_known_by_their_words() -> None:
         "Call to ibv_modify_qp failed with 110 Connection timed out": "connect",
         "NET/IB : mlx5_0:1 Got async event : port error": "ib-event",
         "AllReduce : sendbuff argument is NULL": "invalid-use",
+        "socketStartConnect: Connect to n<5> failed : Software caused connection abort": "connect",
+        "[Proxy Service 0] Failed to execute operation Connect from rank 0": "proxy-failed",
         "Call to posix_fallocate failed : No space left on device": "shm-full",
         "Missing \"iommu=pt\" from kernel command line": "iommu",
     }  # fmt: skip
@@ -285,6 +287,15 @@ def test_many_unknown_warnings_are_few_findings() -> None:
     text = "\n".join(f"n:1:1 [0] a.cc:1 NCCL WARN {word}" for word in words)
     findings = log_findings(report_of(text))
     assert len(findings) == 6 and "19 other texts" in findings[-1].seen
+
+
+def test_nics_and_interfaces_of_a_single_host_do_not_matter() -> None:
+    lines = [
+        "NET/IB : GPU Direct RDMA Disabled for HCA 0 'mlx5_0'",
+        "Bootstrap : Using lo:127.0.0.1<0>",
+        "comm 0x1 rank 0 nranks 1 cudaDev 0 busId 1000 - Init COMPLETE",
+    ]
+    assert found(report_of("\n".join(f"n:1:1 [0] NCCL INFO {line}" for line in lines))) == {}
 
 
 def test_peers_that_are_off() -> None:

@@ -153,8 +153,7 @@ KINDS: tuple[Kind, ...] = (
     _kind("plugin_more", "NET TUNER PROFILER ENV GIN RMA Plugin Unloading Initialized Disabling"
           " External",
           r"[A-Z]+/Plugin|Plugin (?:name|Path)|Unloading|Initialized NET|Initialized|Disabling"
-          r" external|"
-          r"External", "about plug-ins"),
+          r" external|External", "about plug-ins"),
     # settings
     _kind("setting", "NCCL RCCL HSA", r"(?P<name>(?:NCCL|RCCL|HSA)_\w+) set (?:by environment )?to"
           r" (?P<value>.*?)\.?\s*$", "a variable that is set"),
@@ -209,16 +208,13 @@ KINDS: tuple[Kind, ...] = (
           r"\[(?:Proxy|Service|\d)|New proxy|Proxy|UDS|proxy|Received and|Queuing|resp\.|ncclPoll|"
           r"Connection |recvConnect|sendConnect", "threads that serve the network"),
     _kind("p2p_off", "P", r"P2P is disabled between(?P<nvlink> NVLINK)? connected GPUs"
-          r" (?P<a>\d{1,9}) and"
-          r" (?P<b>\d{1,9})", "GPUs that could, and do not, reach each other"),
+          r" (?P<a>\d{1,9}) and (?P<b>\d{1,9})", "GPUs that could, and do not, reach each other"),
     _kind("p2p_more", "P Check ncclP Could Legacy peer", r"P2[pP] |Check P2P|ncclP2p|Could not"
-          r" enable"
-          r" P2P|Legacy IPC|peer query", "about peer access"),
+          r" enable P2P|Legacy IPC|peer query", "about peer access"),
     _kind("memory", "CUMEM MMAP Allocated MemManager Mem Init Cuda cuMem Symmetric Binding Inserted"
           " DMA GDRCOPY DMABUF Freed Imported Unable",
           r"CUMEM|MMAP|Allocated|MemManager|Mem |Init CE|C[Uu]\w* |cuMem |Symmetric|Binding|"
-          r"Inserted|"
-          r"DMA-BUF|GDRCOPY|Freed|Imported|Unable", "memory"),
+          r"Inserted|DMA-BUF|GDRCOPY|Freed|Imported|Unable", "memory"),
     _kind("init_more", "CC Rank Call Using PXN Trying DL Symbol Symmetric Local Communicator init"
           " dlvsym Failed Resource NVLS Bind Lib Enabling Launch workFifo libibverbs rank ras RAS"
           " Continuing timings Warning retrying socketStartConnect ncclCommInitRankFunc",

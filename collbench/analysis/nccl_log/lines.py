@@ -37,9 +37,7 @@ class Source(NamedTuple):
 
 
 class Message(NamedTuple):
-    """What one rank printed. where: file and line of NCCL's source that a warning names. is_cut:
-    another message, or the end of the line, may have cut it.
-    """
+    """What one rank printed. where: file and line of NCCL's source that a warning names."""
 
     source: Source
     level: str

@@ -3,7 +3,6 @@ warnings. Filled by the reader, which also says in which lines it stands.
 """
 
 from array import array
-from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from collbench.analysis.nccl_log.lines import Source
@@ -167,7 +166,6 @@ class LogReport:
     files: list[str] = field(default_factory=list)
     counters: Counters = field(default_factory=Counters)
     versions: dict[str, Seen] = field(default_factory=dict)  # such as NCCL 2.28.9+cuda13.0
-    levels: set[str] = field(default_factory=set)
     communicators: list[Communicator] = field(default_factory=list)
     settings: dict[tuple[str, str], Seen] = field(default_factory=dict)
     config: dict[tuple[str, str], Seen] = field(default_factory=dict)
@@ -193,13 +191,3 @@ class LogReport:
     def gpus(self) -> set[tuple[str, str]]:
         """GPUs of all communicators, as (host, bus id)."""
         return {(rank.host, rank.bus) for one in self.communicators for rank in one.ranks.values()}
-
-
-def channels_of(mask: int) -> int:
-    """How many channels a mask has."""
-    return mask.bit_count()
-
-
-def hosts_in_order(communicators: Iterable[Communicator]) -> Sequence[str]:
-    """All hosts that communicators name, in their order."""
-    return list(dict.fromkeys(host for one in communicators for host in one.hosts))

@@ -35,8 +35,7 @@ _STATUS = re.compile(r"(?:error |status=\D{0,40}?)(\d{1,3})\b")
 _FOREIGN_VERSION = re.compile(r"\b([NR]CCL) version ?:? ?(\d[\w.+-]*)")
 # of PyTorch's watchdog: the group and the rank, then one of the two
 _WATCHDOG_RANK = re.compile(
-    r"\[(?:PG(?: ID)? (?P<group>\w{1,40})[^\]]{0,200}? )?Rank"
-    r" (?P<rank>\d{1,9})\]"
+    r"\[(?:PG(?: ID)? (?P<group>\w{1,40})[^\]]{0,200}? )?Rank (?P<rank>\d{1,9})\]"
 )
 _WATCHDOG_WORK = re.compile(
     r"WorkNCCL\(SeqNum=(?P<number>\d{1,18}), OpType=(?P<op>\w+)(?:, NumelIn=(?P<numel>\d{1,18}))?"
@@ -228,12 +227,10 @@ class LogReader:
 
     # which communicator a message is about
 
-    def _current(self, source: Source) -> Communicator | None:
-        """The communicator of a thread that joins one, or else the last that its device was at."""
-        return self._of_thread.get(source) or self._of_device.get(source[:2] + source[3:])
-
     def _or_pending(self, source: Source) -> Communicator:
-        """As _current; before 2.18 a communicator is named only when its rings are there."""
+        """The communicator that a thread joins, or else the last that its device was at. Before
+        2.18 one is named only when its rings are there.
+        """
         known = self._of_thread.get(source)
         if known is None and self._has_starts:
             known = self._of_device.get(source[:2] + source[3:])

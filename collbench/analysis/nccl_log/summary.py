@@ -169,8 +169,7 @@ def depth(parents: dict[int, int]) -> int | None:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Traffic:
     """Operations of one kind on communicators of one size. calls: of a rank, on the mean;
-    sizes: the smallest and the largest in bytes; bytes: of a rank, of all calls; peers: of sends
-    and receives, how many roots.
+    sizes: the smallest and the largest in bytes; bytes: of a rank, of all calls.
     """
 
     op: str
