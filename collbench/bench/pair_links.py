@@ -22,6 +22,8 @@ _LINE_BYTES = 64  # so that no two counters share a cache line
 _TAG = 77
 _LOOKS = 64  # at what is awaited, between two looks at the clock
 _AWAKE_S, _NAP_S = 0.002, 0.0002  # at a barrier: others may still use this core
+# A rank that has waited longer for a message sleeps for this share of the wait, up to the most.
+_NAP_SHARE, _LONGEST_NAP_S = 0.02, 0.0005
 
 
 class Link(Protocol):
@@ -78,14 +80,15 @@ class MpiLink(Link):
             requests.append(self._comm.Irecv([into, self._mpi.BYTE], peer, _TAG))
         if out is not None:
             requests.append(self._comm.Isend([out, self._mpi.BYTE], peer, _TAG))
-        looks, until = 0, 0.0
+        start = time.monotonic()
         while not self._mpi.Request.Testall(requests):
-            os.sched_yield()
-            looks += 1
-            if looks % _LOOKS == 0:
-                until = until or time.monotonic() + deadline_s
-                if time.monotonic() > until:
-                    raise waited(self._rank, peer, deadline_s)
+            waits_s = time.monotonic() - start
+            if waits_s < _AWAKE_S:
+                os.sched_yield()
+            else:
+                time.sleep(min(_NAP_SHARE * waits_s, _LONGEST_NAP_S))
+            if waits_s > deadline_s:
+                raise waited(self._rank, peer, deadline_s)
 
 
 class ArenaLink(Link):
@@ -151,5 +154,5 @@ class ArenaLink(Link):
 
 def waited(rank: int, peer: int, deadline_s: float, is_over: bool = True) -> HangError:
     """The error of a rank that gives up: its time is over, or the others were told to end."""
-    what = f"waited {deadline_s:.0f} s" if is_over else "was waiting"
+    what = f"waited {deadline_s:.3g} s" if is_over else "was waiting"
     return HangError(f"rank {rank} {what} for rank {peer}", suspect=((0,), peer))

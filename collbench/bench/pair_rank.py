@@ -8,6 +8,7 @@ and place. The first and the last message of each pair are compared byte by byte
 every one.
 """
 
+import os
 import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -55,6 +56,10 @@ class PairRank(Rank):
         self.rank = context.rank
         self.link: Link = link_of(context)
         self._out = self._into = np.empty(0, np.uint8)
+
+    def load(self) -> tuple[float, int]:
+        """How many processes wanted a core of this host in the last minute, and its cores."""
+        return os.getloadavg()[0], os.cpu_count() or 1
 
     def exchange(self, job: PairJob) -> PairTime | None:
         """Do this rank's share of a round; None if it has none.

@@ -10,9 +10,6 @@ from collbench.machine.topology.model import members, spans
 
 T = TypeVar("T")
 
-# Variables of MPI libraries and of what they are built on. A launcher's variables are not passed on
-# to the processes of an experiment, so that each arm sets all of them again.
-_MPI = ("OMPI_MCA_", "PRTE_MCA_", "PMIX_MCA_", "MPICH_", "MPIR_", "I_MPI_", "UCX_", "FI_")
 _OF_VENDOR = {"OMPI_": "Open MPI", "MPIR_": "MPICH", "I_MPI_": "Intel"}
 _SIZES = (1 << 10, 64 << 10, 1 << 20)
 _MOST_RANKS = 8
@@ -60,11 +57,10 @@ def with_and_without(
     process: ProcessRecord, name: str, changed: str | None, ranks: int
 ) -> Experiment:
     """MPI's allreduce with a variable as it is, and with another value or without it."""
-    environment = {one: text for one, text in process.environment.items() if one.startswith(_MPI)}
     return Experiment(
         backend="mpi",
         ranks=max(2, min(ranks, _MOST_RANKS)),
         sizes=_SIZES,
-        found=Arm(environment=environment),
-        changed=Arm(environment={**environment, name: changed}),
+        found=Arm(environment={name: process.environment.get(name)}),
+        changed=Arm(environment={name: changed}),
     )

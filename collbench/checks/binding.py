@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 
+from collbench.checks._ranks import alike, named
 from collbench.doctor.evidence import Evidence, Need
 from collbench.doctor.experiment import Arm, Experiment
 from collbench.doctor.finding import Finding
@@ -35,24 +36,23 @@ _CHANGE = (
 
 
 def find(evidence: Evidence) -> Iterable[Finding]:
+    alone: dict[int, list[ProcessRecord]] = {}
+    for subject, host, ranks, cpulist in alike(evidence, lambda one: one.cpulist or None):
+        own, cores = len(members(cpulist)), len(members(host.cpus or ""))
+        if len(ranks) > own > 0 and own < cores and len(host.processes) > 1:
+            yield Finding(
+                check="binding",
+                subject=subject,
+                seen=f"{len(ranks)} ranks share core{'s' * (own > 1)} {cpulist} of {host.cpus}",
+                why="Ranks that share a core take turns on it, and every message waits for the next"
+                " turn.",
+                change=_CHANGE,
+            )
+        elif own == 1 and cores > 1:
+            alone.setdefault(id(host), []).extend(ranks)
     for host in evidence.hosts:
-        cores = len(members(host.cpus or ""))
-        alone = []
-        for cpulist, ranks in _ranks_of(host).items():
-            own = len(members(cpulist))
-            if len(ranks) > own and own < cores and len(host.processes) > 1:
-                yield Finding(
-                    check="binding",
-                    subject=_named(evidence, host, ranks),
-                    seen=f"{len(ranks)} ranks share core{'s' * (own > 1)} {cpulist} of {host.cpus}",
-                    why="Ranks that share a core take turns on it, and every message waits for the"
-                    " next turn.",
-                    change=_CHANGE,
-                )
-            elif own == 1 and cores > 1:
-                alone += ranks
-        if alone:
-            yield _of_one_core(evidence, host, alone)
+        if id(host) in alone:
+            yield _of_one_core(evidence, host, alone[id(host)])
 
 
 def _of_one_core(evidence: Evidence, host: Recording, ranks: Sequence[ProcessRecord]) -> Finding:
@@ -61,7 +61,7 @@ def _of_one_core(evidence: Evidence, host: Recording, ranks: Sequence[ProcessRec
     is_several = len(ranks) > 1
     return Finding(
         check="binding",
-        subject=_named(evidence, host, ranks),
+        subject=named(evidence, host, ranks),
         seen=f"{'each is' if is_several else 'is'} bound to one core ({lists}) of {host.cpus}",
         why="A thread that communicates and one that computes take turns on that core.",
         change=_CHANGE,
@@ -70,32 +70,15 @@ def _of_one_core(evidence: Evidence, host: Recording, ranks: Sequence[ProcessRec
     )
 
 
-def _ranks_of(host: Recording) -> dict[str, list[ProcessRecord]]:
-    """The ranks that may run on the same cores, by the list of these."""
-    ranks: dict[str, list[ProcessRecord]] = {}
-    for process in host.processes:
-        if members(process.cpulist or ""):
-            ranks.setdefault(process.cpulist or "", []).append(process)
-    return ranks
-
-
-def _named(evidence: Evidence, host: Recording, ranks: Sequence[ProcessRecord]) -> str:
-    if ranks[0].ranks == 1:
-        return evidence.on("this process", host)
-    numbers = spans(one.rank for one in ranks)
-    return evidence.on(f"rank{'s' * (len(ranks) > 1)} {numbers}", host)
-
-
 def experiment(finding: Finding, evidence: Evidence) -> Experiment | str:
-    for host in evidence.hosts:
-        for cpulist, ranks in _ranks_of(host).items():
-            if _named(evidence, host, ranks) == finding.subject and host is evidence.hosts[0]:
-                cores = members(host.cpus or "")
-                return Experiment(
-                    backend="cpu",
-                    ranks=max(2, min(len(ranks), len(cores), _MOST_RANKS)),
-                    sizes=_SIZES,
-                    found=Arm(cpulist=cpulist),
-                    changed=Arm(cpulist=spans(cores)),
-                )
+    for subject, host, ranks, cpulist in alike(evidence, lambda one: one.cpulist or None):
+        if subject == finding.subject and host is evidence.hosts[0]:
+            cores = members(host.cpus or "")
+            return Experiment(
+                backend="cpu",
+                ranks=max(2, min(len(ranks), len(cores), _MOST_RANKS)),
+                sizes=_SIZES,
+                found=Arm(cpulist=cpulist),
+                changed=Arm(cpulist=spans(cores)),
+            )
     return "what it costs depends on the threads of the program"

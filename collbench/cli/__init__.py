@@ -47,6 +47,7 @@ _COMMANDS = {
         "collbench.cli.hunt",
         "Find which rank, host, rail or path is slow, from the rates of pairs.",
     ),
+    "log": ("collbench.cli.log", "Explain the log of a job: what NCCL printed, and what is wrong."),
     "overlap": (
         "collbench.cli.overlap",
         "Measure how much communication slows concurrent computation down, on GPUs.",

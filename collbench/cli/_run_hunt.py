@@ -2,14 +2,14 @@
 
 import sys
 import time
-from collections.abc import Callable, Generator, Sequence
-from contextlib import ExitStack, closing
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import IO
 
 from collbench.analysis.hunt.read import read
-from collbench.analysis.hunt.rounds import Pair, Round, packed, planned, squares
+from collbench.analysis.hunt.rounds import Round, planned
+from collbench.analysis.hunt.search import Search
 from collbench.analysis.hunt.verdicts import Analysis, analyse
 from collbench.backends.gpu.session import why_no_gpus
 from collbench.bench.pairwise import SIZES, Pairs, PairSettings
@@ -24,67 +24,23 @@ from collbench.launch.launcher import launcher
 from collbench.machine.host import has_nvidia_gpus, usable_cores
 from collbench.report.colors import painted
 from collbench.report.tables.hunt import as_json, lines
-from collbench.results.pairwise import (
-    COLUMNS,
-    MODES,
-    Mode,
-    PairSample,
-    PairWorld,
-    csv_line,
-    sample_line,
-)
-from collbench.util.errors import UnavailableError
+from collbench.results.pairwise import COLUMNS, Mode, PairSample, PairWorld, csv_line, sample_line
+from collbench.util.errors import CollbenchError, UnavailableError
 from collbench.util.units import format_duration
 
-_SMALL = 16  # ranks, up to which all pairs are measured, in both modes
+_BUSY_SHOWN = 4
 _LEAST_CORES, _MOST_CORES = 3, 8  # ranks on CPUs without a launcher, by default
-_REPEATS = 3
-_REPEATS_OF_FEW = ((3, 12), (8, 5))  # up to so many ranks, whose few pairs need more to tell
-_FIRST_SHARE = 0.75  # of the budget: the rest is for what the verdicts miss
-_TURNS_OF_MISSING = 3
-
-
-@dataclass(slots=True)
-class _Hunt:
-    """A hunt on its way. write: of every sample; until: when the budget is spent."""
-
-    pairs: Pairs
-    modes: Sequence[Mode]
-    write: Callable[[PairSample], None]
-    until: float
-    samples: list[PairSample] = field(default_factory=list)
-    missed: int = 0
-
-    @property
-    def world(self) -> PairWorld:
-        return self.pairs.world
-
-    def measure(self, turns: Sequence[Round], modes: Sequence[Mode], until: float) -> None:
-        """Measure rounds until a time; counts the pairs that came too late."""
-        for turn in turns:
-            for mode in modes:
-                left = {(min(pair), max(pair)) for pair in turn}
-                with closing(self._samples(turn, mode, until)) as samples:
-                    for sample in samples:
-                        self.write(sample)
-                        self.samples.append(sample)
-                        left.discard((min(sample.a, sample.b), max(sample.a, sample.b)))
-                self.missed += len(left)
-
-    def _samples(self, turn: Round, mode: Mode, until: float) -> Generator[PairSample, None, None]:
-        for part in [turn] if mode == "together" else [(pair,) for pair in turn]:
-            if time.monotonic() >= until and self.samples:
-                return
-            yield from self.pairs.measure(part, mode)
+_MODES_OF: Mapping[bool | None, Sequence[Mode] | None] = {
+    None: None,
+    True: ("alone",),
+    False: ("together",),
+}
 
 
 def run_hunt(options: Options) -> int:
     """The whole command; returns the exit code."""
     if options["files"]:
         return _read_and_judge(options)
-    for name in ("csv", "json"):
-        if options[name] not in (None, "-"):
-            check_writable(options[name], f"--{name}")
     backend, ranks = _ranks(options)
     group = group_here(options["timeout"] or 10.0)
     return drive_on_rank0(group, lambda: _drive(options, group, backend, ranks))
@@ -121,65 +77,55 @@ def _read_and_judge(options: Options) -> int:
 
 def _drive(options: Options, group: Group, backend: str, ranks: int) -> int:
     start = time.monotonic()
+    for name in ("csv", "json"):
+        if options[name] not in (None, "-"):
+            check_writable(options[name], f"--{name}")
     settings = PairSettings(
         size_bytes=options["size"] or SIZES[backend], timeout_s=options["timeout"] or 10.0
     )
     with ExitStack() as stack:
         pairs = stack.enter_context(Pairs(group, ranks, backend, settings))
         world = pairs.world
+        busy = pairs.busy_hosts() if backend == "cpu" else []
+        if busy:
+            more = f" and {len(busy) - _BUSY_SHOWN} more" if len(busy) > _BUSY_SHOWN else ""
+            hosts = ", ".join(busy[:_BUSY_SHOWN]) + more
+            remark(f"busy in the last minute: {hosts}; ranks there may be slow for that alone")
         write = stack.enter_context(_SampleWriter(options["csv"], world))
-        is_small = world.n <= _SMALL
-        modes = MODES if is_small else ("together",)
-        if options["is_alone"] is not None:
-            modes = ("alone",) if options["is_alone"] else ("together",)
-        choice = options["pairs"] or ("all" if is_small else "square")
-        hunt = _Hunt(pairs, modes, write, start + options["budget"])
-        turns = planned(world, choice, rails=options["rails"])
-        if not any(turns):
+
+        def measure(turn: Round, mode: Mode) -> Iterator[PairSample]:
+            for sample in pairs.measure(turn, mode):
+                write(sample)
+                yield sample
+
+        search = Search(
+            world=world,
+            measure=measure,
+            clock=lambda: time.monotonic() - start,
+            budget_s=options["budget"],
+            choice=options["pairs"] or "",
+            rails=options["rails"],
+            modes=_MODES_OF[options["is_alone"]],
+        )
+        if not any(planned(world, search.choice, rails=search.rails)):
             raise UnavailableError(
                 "no pair of ranks to measure",
-                "--rails needs ranks on several hosts" if options["rails"] else "start more ranks",
+                "--rails needs ranks on several hosts" if search.rails else "start more ranks",
             )
-        repeats = next((of for most, of in _REPEATS_OF_FEW if world.n <= most), _REPEATS)
-        for _ in range(repeats):
-            hunt.measure(turns, modes, start + _FIRST_SHARE * options["budget"])
-        analysis = analyse(hunt.samples, world)
-        if choice != "quick":
-            analysis = _with_missing(hunt, analysis)
+        try:
+            analysis = search.run()
+        except (KeyboardInterrupt, CollbenchError):
+            if search.samples:
+                remark("ended early; this is what was measured until then:")
+                _show(options, analyse(search.samples, world), world, search.samples, "", start)
+            raise
     unmeasured = (
-        f"{hunt.missed} measurements of pairs did not fit into the budget of"
+        f"{search.missed} measurements of pairs did not fit into the budget of"
         f" {format_duration(options['budget'])}: raise --budget"
-        if hunt.missed
+        if search.missed
         else ""
     )
-    return _show(options, analysis, world, hunt.samples, unmeasured, start)
-
-
-def _with_missing(hunt: _Hunt, analysis: Analysis) -> Analysis:
-    """The analysis with the pairs measured that it misses, and squares around suspects, while the
-    budget lasts.
-    """
-    for _ in range(_TURNS_OF_MISSING):
-        wanted = _wanted(analysis, hunt.world)
-        if not wanted or time.monotonic() >= hunt.until:
-            break
-        for _ in range(_REPEATS):
-            hunt.measure(packed(wanted), hunt.modes, hunt.until)
-        analysis = analyse(hunt.samples, hunt.world)
-    return analysis
-
-
-def _wanted(analysis: Analysis, world: PairWorld) -> list[Pair]:
-    """Pairs that the verdicts miss, and squares around those that may be slow."""
-    bad = {
-        rank
-        for verdict in analysis.verdicts
-        for rank in range(world.n)
-        if (verdict.place.kind == "host" and world.host_numbers[rank] in verdict.place.key)
-        or (verdict.place.kind == "rank" and rank in verdict.place.key)
-    }
-    missing = [pair for verdict in analysis.verdicts for pair in verdict.missing]
-    return list(dict.fromkeys([*missing, *squares(analysis.suspects, world, bad)]))
+    return _show(options, analysis, world, search.samples, unmeasured, start)
 
 
 class _SampleWriter:

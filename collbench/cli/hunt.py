@@ -44,7 +44,7 @@ _OPTIONS = (
     ),
     click.option(
         "--budget",
-        type=Finite(min=1, max=86400),
+        type=Finite(min=0.1, max=86400),
         default=60.0,
         show_default=True,
         metavar="SECONDS",

@@ -26,16 +26,31 @@ _ROUND_S = 20.0
 _LEAST_ROUNDS, _MOST_ROUNDS = 6, 25  # six are the fewest that give an interval of 95 %
 _LONGEST = 2.0  # times the budget that an experiment may take once its ranks are open
 _NARROW = 0.04  # of an interval in logarithms, that more rounds need not narrow
+_ON_GPUS = ("cuda", "nccl")
 _AS_ROOT = "OMPI_ALLOW_RUN_AS_ROOT"
 _END_S = 5.0
 
 
+Rounds = list[tuple[Sequence[float], Sequence[float]]]
+
+
 def measure(experiment: Experiment, budget_s: float) -> tuple[Cost, ...]:
     """The cost at each size of an experiment, which takes about so long. Raises UnavailableError
-    with the reason if an arm cannot run.
+    with the reason if an arm cannot run, and FailsUnchanged if that is the cost.
+
+    Ranks on CPUs are started twice: where they and their memory are placed stays for as long as
+    they live, and differs between two starts by more than it does between rounds.
     """
-    start = time.monotonic()
-    rounds: list[tuple[Sequence[float], Sequence[float]]] = []
+    rounds: Rounds = []
+    starts = 1 if experiment.backend in _ON_GPUS else 2
+    noisy = [_take_turns(experiment, rounds, budget_s / starts, starts) for _ in range(starts)]
+    return costs_of(experiment, rounds, is_noisy=any(noisy))
+
+
+def _take_turns(experiment: Experiment, rounds: Rounds, budget_s: float, starts: int) -> bool:
+    """Start both arms and add their rounds; returns whether other processes were busy."""
+    start, before = time.monotonic(), len(rounds)
+    least, most = -(-_LEAST_ROUNDS // starts), _MOST_ROUNDS // starts
     with ExitStack() as stack:
         found, changed = (
             stack.enter_context(_Process(experiment, arm))
@@ -50,16 +65,16 @@ def measure(experiment: Experiment, budget_s: float) -> tuple[Cost, ...]:
             raise UnavailableError("two experiments at once do not fit on this machine") from None
         for one in (found, changed):  # what is slow the first time
             one.once()
-        while len(rounds) < _MOST_ROUNDS:
+        while (done := len(rounds) - before) < most:
             # ABBA: drift falls on both alike
-            if len(rounds) % 2:
+            if done % 2:
                 second = changed.once()
                 rounds.append((found.once(), second))
             else:
                 first = found.once()
                 rounds.append((first, changed.once()))
             elapsed_s = time.monotonic() - start
-            if len(rounds) >= _LEAST_ROUNDS:
+            if done + 1 >= least:
                 if elapsed_s > budget_s or all(
                     cost.ratio.high / cost.ratio.low < 1 + _NARROW
                     for cost in costs_of(experiment, rounds)
@@ -67,29 +82,28 @@ def measure(experiment: Experiment, budget_s: float) -> tuple[Cost, ...]:
                     break
             elif elapsed_s > _LONGEST * budget_s:
                 slowest = max(
-                    sum(before[place] for before, _ in rounds)
-                    / sum(after[place] for _, after in rounds)
+                    sum(with_it[place] for with_it, _ in rounds)
+                    / sum(without[place] for _, without in rounds)
                     for place in range(len(experiment.sizes))
                 )
                 raise UnavailableError(
-                    f"the machine is busy, or very slow: {len(rounds)} of {_LEAST_ROUNDS} rounds"
+                    f"the machine is busy, or very slow: {done + 1} of {least} rounds"
                     f" took {elapsed_s:.0f} s, {slowest:.3g} x as long as with the change"
                 )
-        is_noisy = max(found.foreign, changed.foreign) > FOREIGN_SHARE
-    return costs_of(experiment, rounds, is_noisy=is_noisy)
+        return max(found.foreign, changed.foreign) > FOREIGN_SHARE
 
 
-class FailsUnchangedError(UnavailableError):
+class FailsUnchanged(Exception):  # noqa: N818 - what an experiment shows, no error of the tool
     """What was found keeps programs from starting, and they start with the change."""
 
 
 def _prove_that_it_fails(experiment: Experiment) -> None:
-    """Start what was found with nothing beside it. Raises FailsUnchangedError if that fails."""
+    """Start what was found with nothing beside it. Raises FailsUnchanged if that fails."""
     with _Process(experiment, experiment.found) as found:
         try:
             found.wait_until_ready()
         except UnavailableError as error:
-            raise FailsUnchangedError(
+            raise FailsUnchanged(
                 f"no program starts with it, and they start with the change: {error.message}"
             ) from None
 

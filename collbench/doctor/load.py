@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
+from collbench.device.card import device_count
 from collbench.device.copies import copy_rate
 from collbench.launch.group import Group, Rank, RankContext
 from collbench.machine.discovery import dumps, loads, record
@@ -27,7 +28,7 @@ class Observer(Rank):
     """A rank that loads its GPUs; the first one of each host records the host."""
 
     def __init__(self, context: RankContext) -> None:
-        self._is_recorder = context.local_rank == 0
+        self._local_rank = context.local_rank
         self._threads: list[threading.Thread] = []
         self._recording: Recording | None = None
         self._rates: dict[int, float] = {}
@@ -42,12 +43,15 @@ class Observer(Rank):
         return rates
 
     def begin(self, gpus: Sequence[int]) -> None:
-        """Start to copy on GPUs of these CUDA numbers, and to record after a while."""
+        """Start to copy on GPUs of these CUDA numbers, or on the one of this rank's number on its
+        host, and to record after a while.
+        """
+        gpus = gpus or (self._local_rank % max(1, device_count()),)
         self._threads = [
             threading.Thread(target=self._copy, args=(gpu, time.monotonic() + LOAD_S), daemon=True)
             for gpu in gpus
         ]
-        if self._is_recorder:
+        if self._local_rank == 0:
             self._threads.append(threading.Thread(target=self._record, daemon=True))
         for thread in self._threads:
             thread.start()
@@ -74,7 +78,7 @@ class Observer(Rank):
 
     def now(self) -> str:
         """A recording of this moment, if this rank records."""
-        return dumps([record(is_full=True)]) if self._is_recorder else ""
+        return dumps([record(is_full=True)]) if self._local_rank == 0 else ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,8 +97,8 @@ class Observation:
 def observe(
     group: Group, ranks: int, gpus: Sequence[int], work: Callable[[float], None]
 ) -> Observation:
-    """Load the machine and record it. gpus: what each rank loads, by CUDA's numbers. work(seconds):
-    the caller's own load.
+    """Load the machine and record it. gpus: what this process loads, by CUDA's numbers; under a
+    launcher each rank loads one. work(seconds): the caller's own load.
     """
     workers = group.gpu_workers(Observer, ranks)
     is_local = group.kind == "local"
@@ -102,7 +106,7 @@ def observe(
         alone = (
             workers.call(Observer.alone, tuple(gpus), timeout_s=_PATIENCE_S)[0] if is_local else {}
         )
-        workers.call(Observer.begin, tuple(gpus), timeout_s=_PATIENCE_S)
+        workers.call(Observer.begin, tuple(gpus) if is_local else (), timeout_s=_PATIENCE_S)
         work(LOAD_S)
         loaded = workers.call(Observer.loaded, timeout_s=2 * _PATIENCE_S)
         after = workers.call(Observer.now, timeout_s=_PATIENCE_S)

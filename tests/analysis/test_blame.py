@@ -17,7 +17,7 @@ from collbench.report.tables.blame import lines
 from collbench.spec.case import Case
 
 WORK_S, LINK_S, NOISE = 20e-6, 50e-6, 0.2
-LAUNCHES = 6
+LAUNCHES = 4
 
 
 def plan_of(algo: str, n: int) -> Plan:

@@ -150,6 +150,8 @@ def test_broken_files_are_usage_errors(
         (["--from", "a.csv", "--csv", "b.csv"], "--csv: --from measures nothing"),
         (["--csv", "-", "--json", "-"], "--csv: --json writes there"),
         (["--size", "0"], "--size: a message of 0 bytes"),
+        (["--blame", "--rails"], "--rails: --blame traces one collective on CPUs"),
+        (["--op", "reduce"], "--op: pairs exchange messages"),
         (["--ranks", "1"], "--ranks: '1' is not a whole number from 2"),
     ],
 )

@@ -33,6 +33,7 @@ _FILE_OPTIONS = frozenset(
         "nccl_rows",
         "plot",
         "html",
+        "json",
         "files",
     ]
 )
@@ -285,6 +286,20 @@ def _of_foreign_results(random: Random) -> Case:
     return Case(name="results", args=_tame(args), files=files, encoding=random.choice(_ENCODINGS))
 
 
+def _of_log(random: Random) -> Case:
+    """What NCCL printed, whole, and where its job hangs."""
+    data, ending = _changed(random, corpus.logs())
+    args = ["log", f"job{ending}", *random.choice(([], [], ["--hang"], ["--json", "-"]))]
+    if random.random() < 0.2:
+        args += _options(random, "log", 1)
+    return Case(
+        name="log",
+        args=_tame(args),
+        files={f"job{ending}": data},
+        encoding=random.choice(_ENCODINGS),
+    )
+
+
 def _of_topology(random: Random) -> Case:
     """A file that describes links, shown or modelled."""
     data, ending = _changed(random, corpus.topologies())
@@ -356,6 +371,7 @@ _KINDS: tuple[tuple[Callable[[Random], Case], int], ...] = (
     (_of_sizes, 10),
     (_of_csv, 20),
     (_of_foreign_results, 12),
+    (_of_log, 8),
     (_of_topology, 14),
     (_of_machine, 8),
     (_of_preset, 6),

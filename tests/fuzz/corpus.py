@@ -62,6 +62,19 @@ def foreign_results() -> tuple[Sample, ...]:
 
 
 @cache
+def logs() -> tuple[Sample, ...]:
+    """Logs of NCCL, and what else says where a job hangs."""
+    return tuple(
+        Sample(
+            text=file.read_text(),
+            ending=file.suffix,
+            change=mutate.document if file.suffix == ".json" else mutate.data,
+        )
+        for file in _files(DATA / "nccl-logs", (".txt", ".json"))
+    )
+
+
+@cache
 def topologies() -> tuple[Sample, ...]:
     """Every format that describes links, and a recording."""
     samples = [

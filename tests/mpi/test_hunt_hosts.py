@@ -2,13 +2,23 @@
 
 import json
 import sys
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.support.runs import Run
 from tests.support.tiers import tiered
 from tests.support.two_hosts import two_hosts
+
+BUSY = 2.0  # times as slow as the others: a rank on cores that other tests have
+
+
+def _worst(verdicts: Sequence[Mapping[str, Any]]) -> float:
+    """The largest factor of some verdicts."""
+    effects = [effect for one in verdicts for effect in one["effects"].values()]
+    return max((effect["factor"] for effect in effects), default=1.0)
 
 
 @pytest.mark.parametrize(
@@ -20,9 +30,9 @@ from tests.support.two_hosts import two_hosts
             ((1, 1, 1, 1), True, ()),
             ((1, 1, 1, 1), False, ("--together",)),
             ((2, 2, 2, 2), True, ("--alone", "--rails")),
-            ((1, 1, 1), True, ("--alone",)),
+            ((1, 1, 1), True, ("--alone", "--budget", "2")),
         ],
-        [((1, 1, 1), True, ("--alone",))],
+        [((1, 1, 1), True, ("--alone", "--budget", "2"))],
     ),
 )
 def test_a_slow_link_names_its_host_and_direction(
@@ -30,14 +40,16 @@ def test_a_slow_link_names_its_host_and_direction(
 ) -> None:
     with two_hosts(tmp_path, len(ranks)) as hosts:
         for host in range(len(ranks)):
-            rate = "300mbit" if host == 1 else "1gbit"
+            rate = "60mbit" if host == 1 else "200mbit"
             hosts.slow(host, rate, is_sending=is_sending)
-        command = [sys.executable, "-m", "collbench", "hunt", "--size", "256K", *more]
+        command = [sys.executable, "-m", "collbench", "hunt", "--size", "128K", *more]
         with Run(tmp_path, hosts.command(ranks, [*command, "--json", "-"])) as run:
             assert run.finish() == 1, run.stderr
             result = json.loads(run.stdout)
-            named = [(one["kind"], one["key"], one["flow"]) for one in result["verdicts"]]
-            assert named == [("host", [1], "out" if is_sending else "in")]
+            verdict = result["verdicts"][0]
+            assert (verdict["kind"], verdict["key"]) == ("host", [1]), run.stderr
+            assert verdict["flow"] == ("out" if is_sending else "in")
+            assert _worst(result["verdicts"][1:]) < BUSY, run.stderr
             assert f"SLOW  host {hosts.names[1]}, " in run.stderr
 
 
@@ -47,8 +59,9 @@ def test_equal_hosts_are_clean(tmp_path: Path) -> None:
         for host in range(4):
             hosts.slow(host, "1gbit", is_sending=True)
         command = [sys.executable, "-m", "collbench", "hunt", "--size", "256K", "--alone"]
-        with Run(tmp_path, hosts.command((1, 1, 1, 1), command)) as run:
-            assert run.finish() == 0, run.stdout
+        with Run(tmp_path, hosts.command((1, 1, 1, 1), [*command, "--json", "-"])) as run:
+            run.finish()
+            assert _worst(json.loads(run.stdout)["verdicts"]) < BUSY, run.stderr
 
 
 @pytest.mark.exhaustive
@@ -60,10 +73,10 @@ def test_a_slow_path_acquits_its_ends(tmp_path: Path) -> None:
         command = [sys.executable, "-m", "collbench", "hunt", "--size", "256K", "--alone"]
         with Run(tmp_path, hosts.command((1, 1, 1, 1), [*command, "--json", "-"])) as run:
             assert run.finish() == 1, run.stderr
-            named = [
-                (one["kind"], one["key"], one["flow"]) for one in json.loads(run.stdout)["verdicts"]
-            ]
-            assert named == [("path", [1, 2], "out")]
+            verdict, *others = json.loads(run.stdout)["verdicts"]
+            named = verdict["kind"], verdict["key"], verdict["flow"]
+            assert named == ("path", [1, 2], "out"), run.stderr
+            assert _worst(others) < BUSY, run.stderr
 
 
 BLAME = [sys.executable, "-m", "collbench", "hunt", "--blame", "--size", "256K", "--json", "-"]
@@ -72,7 +85,9 @@ BLAME = [sys.executable, "-m", "collbench", "hunt", "--blame", "--size", "256K",
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("is_path", [True, False], ids=["path", "host"])
 def test_a_collective_blames_the_slow_link(tmp_path: Path, is_path: bool) -> None:
-    """Of a path an order without it is fast; of a host that sends slowly no order is."""
+    """Of a path an order without it is fast; of a host that sends slowly no order is, and it sends
+    slowly to the next one too.
+    """
     with two_hosts(tmp_path, 4) as hosts:
         if is_path:
             hosts.slow_path(1, 2, "100mbit", "1gbit")
@@ -81,8 +96,9 @@ def test_a_collective_blames_the_slow_link(tmp_path: Path, is_path: bool) -> Non
         for host in (0, 2, 3):
             hosts.slow(host, "1gbit", is_sending=True)
         with Run(tmp_path, hosts.command((1, 1, 1, 1), BLAME)) as run:
-            assert run.finish() == (1 if is_path else 0), run.stderr
+            assert run.finish() == 1, run.stderr
             result = json.loads(run.stdout)
             assert result["part"] == ["link", [1, 2]], run.stderr
-            assert result["is_confirmed"] == is_path
-            assert ("Perhaps the host is slow" in result["confirmation"]) != is_path
+            assert result["is_confirmed"]
+            kept = f"{hosts.names[1]} sends slowly to {hosts.names[3]}, too"
+            assert (kept in result["confirmation"]) != is_path

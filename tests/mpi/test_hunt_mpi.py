@@ -42,6 +42,7 @@ def _by_launcher(command: list[str]) -> list[str]:
     return under_mpirun(3, command)
 
 
+@pytest.mark.exhaustive
 def test_every_pair_is_measured_and_read_again(tmp_path: Path) -> None:
     command = hunt(tmp_path, "--size", "10001", "--json", "-")
     with Run(tmp_path, under_mpirun(2, command)) as run:
@@ -62,6 +63,7 @@ def test_every_pair_is_measured_and_read_again(tmp_path: Path) -> None:
     assert all(one.gbs and one.size_bytes == 10001 for one in samples)
 
 
+@pytest.mark.exhaustive
 def test_topo_measures_the_pairs_of_a_launcher(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "collbench", "topo", "--measure"]
     with Run(tmp_path, under_mpirun(2, command)) as run:
@@ -84,11 +86,11 @@ def test_a_late_rank_is_blamed_and_confirmed(tmp_path: Path) -> None:
             assert 15e3 < result["excess_us"] < 60e3
 
 
-@pytest.mark.parametrize("started", tiered([(_local,), (_by_launcher,)], [(_local,)]), ids=str)
+@pytest.mark.parametrize("started", tiered([(_local,), (_by_launcher,)], []), ids=str)
 def test_wrong_bytes_have_no_rate(
     tmp_path: Path, started: Callable[[list[str]], list[str]]
 ) -> None:
-    command = hunt(tmp_path, "--size", "1000", "--pairs", "quick", "--alone", "--budget", "1")
+    command = hunt(tmp_path, "--size", "1000", "--pairs", "quick", "--alone", "--budget", "0.4")
     with Run(tmp_path, started(corrupt("byte", command))) as run:
         assert run.finish() == 1
         assert "2 bytes came out wrong" in run.stderr
@@ -137,4 +139,5 @@ def test_ctrl_c_leaves_nothing_behind(
         # Open MPI's mpirun kills ranks before they speak
         of_open_mpi = started is _by_launcher and library() == "Open MPI"
         assert run.finish() == (1 if of_open_mpi else 130)
+        assert of_open_mpi or "Rows send, columns receive" in run.stdout
         assert run.csv.read_text().startswith(kept)

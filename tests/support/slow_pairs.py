@@ -36,8 +36,10 @@ def draw(
     return Table(pairs[:, 0].copy(), pairs[:, 1].copy(), noise)
 
 
-def slow_down(table: Table, ranks: PairWorld, place: Place, factor: float) -> None:
-    """Make every sample of a place slower."""
+def slow_down(
+    table: Table, ranks: PairWorld, place: Place, factor: float, *, is_there: bool = True
+) -> None:
+    """Make every sample of a place slower. is_there: there must be some."""
     group = {"host": ranks.host_numbers, "path": ranks.host_numbers, "rail": ranks.local}.get(
         place.kind, tuple(range(ranks.n))
     )
@@ -49,7 +51,7 @@ def slow_down(table: Table, ranks: PairWorld, place: Place, factor: float) -> No
     else:
         sends, receives = a == first, b == first
         hit = {"out": sends, "in": receives, "both": sends | receives}[place.flow]
-    assert hit.any()
+    assert hit.any() or not is_there
     table.slow[hit] += math.log(factor)
 
 

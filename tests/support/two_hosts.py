@@ -69,7 +69,7 @@ class TwoHosts:
     def slow(self, host: int, rate: str, *, is_sending: bool, cable: str = "data0") -> None:
         """Slow what a host sends, or what the switch sends to it, to a rate such as 1gbit."""
         name, link = (self.names[host], cable) if is_sending else (self.switch, f"{cable}-{host}")
-        _tc(name, f"qdisc add dev {link} root tbf rate {rate} burst 128k latency 50ms")
+        _tc(name, f"qdisc add dev {link} root tbf rate {rate} burst 32k latency 50ms")
 
     def slow_path(self, host: int, to: int, rate: str, others: str) -> None:
         """Slow what a host sends to another, and less what it sends to all others."""

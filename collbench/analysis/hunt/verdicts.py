@@ -17,7 +17,7 @@ from collbench.analysis.hunt.rounds import Pair
 from collbench.results.pairwise import MODES, Mode, PairSample, PairWorld
 
 _PARTNERS = 3  # that acquit the partners of a slow host or rank
-_PAIRS = 6  # to measure next, for one verdict
+_PAIRS = 6  # of a suspect, to measure again
 _FAR_BELOW = 0.8  # of the median of a pair's like: too slow to say that nothing is
 
 
@@ -247,30 +247,34 @@ def _ranks(place: Place, world: PairWorld) -> list[int]:
 def _missing(
     cause: Cause, effect: Effect, world: PairWorld, measured: set[Pair], slow: set[int]
 ) -> tuple[Pair, ...]:
-    """Pairs not measured yet that tell the cause from others, or confirm it: the square around a
-    path or a pair, more partners of a host or a rank.
+    """Pairs not measured yet that tell the cause from others, or confirm it: so many good partners
+    for each host or rank that may be at fault.
     """
     place = cause.place
     if place.kind == "rail" or (place.kind in ("host", "rank") and effect.of >= _PARTNERS):
         return ()
-    ends = _ends(place, world)
-    for other in cause.same:
-        ends = list(dict.fromkeys([*ends, *_ends(other, world)]))
+    ends = [end for one in (place, *cause.same) for end in ends_of(one, world)]
     near = {world.hosts[rank] for rank in ends} if len(world.host_names) > 1 else set()
     good = [
         rank
         for rank in range(world.n)
         if rank not in ends and rank not in slow and world.hosts[rank] not in near
     ]
-    wanted = [(min(end, rank), max(end, rank)) for rank in good for end in ends]
-    return tuple(pair for pair in wanted if pair not in measured)[:_PAIRS]
+    missing: list[Pair] = []
+    for end in dict.fromkeys(ends):
+        pairs = [(min(end, rank), max(end, rank)) for rank in good]
+        unmeasured = [pair for pair in pairs if pair not in measured]
+        missing += unmeasured[: max(0, _PARTNERS - (len(pairs) - len(unmeasured)))]
+    return tuple(missing)
 
 
-def _ends(place: Place, world: PairWorld) -> list[int]:
+def ends_of(place: Place, world: PairWorld) -> list[int]:
     """A rank for each of the hosts or ranks of a place."""
     if place.kind in ("rank", "pair"):
         return list(place.key)
-    return [world.host_numbers.index(host) for host in place.key if place.kind != "rail"]
+    if place.kind in ("host", "path"):
+        return [world.host_numbers.index(host) for host in place.key]
+    return []
 
 
 def _sharing(strata: Sequence[_Stratum], world: PairWorld) -> list[Sharing]:

@@ -43,9 +43,9 @@ def cost_text(cost: Cost) -> str:
     if cost.is_noisy:
         return f"{cost.what}: {_times(*ratio)}, but other processes were busy: measure again"
     if cost.is_none:
-        return f"{cost.what}: no cost ({_times(*ratio)})"
+        return f"{cost.what}: no cost, {_times(*ratio)}"
     if not cost.is_real:
-        return f"{cost.what}: uncertain ({_times(*ratio)}): measure again with --deep"
+        return f"{cost.what}: uncertain, {_times(*ratio)}: measure again with --deep"
     return f"{cost.what}: {_times(*ratio)}"
 
 
@@ -135,6 +135,32 @@ def runs_table(runs: Sequence[CheckRun], columns: int) -> list[str]:
     return lines
 
 
+def finding_facts(one: Finding) -> dict[str, object]:
+    """A finding as a JSON object."""
+    return {
+        "check": one.check,
+        "mark": mark(one),
+        "severity": one.severity,
+        "subject": one.subject,
+        "seen": one.seen,
+        "why": one.why,
+        "change": one.change,
+        "risk": one.risk,
+        "costs": [
+            {
+                "what": cost.what,
+                "ratio": round(cost.ratio.median, 4),
+                "low": round(cost.ratio.low, 4),
+                "high": round(cost.ratio.high, 4),
+                "is_real": cost.is_real,
+                "is_noisy": cost.is_noisy,
+            }
+            for cost in one.costs
+        ],
+        "unmeasured": one.unmeasured,
+    }
+
+
 def as_json(
     findings: Sequence[Finding], runs: Sequence[CheckRun], hosts: Sequence[str], seconds: float
 ) -> str:
@@ -146,31 +172,7 @@ def as_json(
         "hosts": list(hosts),
         "verdict": "costs" if any(one.is_cost for one in findings) else "clean",
         "seconds": round(seconds, 3),
-        "findings": [
-            {
-                "check": one.check,
-                "mark": mark(one),
-                "severity": one.severity,
-                "subject": one.subject,
-                "seen": one.seen,
-                "why": one.why,
-                "change": one.change,
-                "risk": one.risk,
-                "costs": [
-                    {
-                        "what": cost.what,
-                        "ratio": round(cost.ratio.median, 4),
-                        "low": round(cost.ratio.low, 4),
-                        "high": round(cost.ratio.high, 4),
-                        "is_real": cost.is_real,
-                        "is_noisy": cost.is_noisy,
-                    }
-                    for cost in one.costs
-                ],
-                "unmeasured": one.unmeasured,
-            }
-            for one in findings
-        ],
+        "findings": [finding_facts(one) for one in findings],
         "checks": [
             {"id": run.identifier, "title": run.title, "looked": not run.reason,
              "reason": run.reason}

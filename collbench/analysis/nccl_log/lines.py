@@ -1,0 +1,127 @@
+"""The header of a line of NCCL, wherever it stands in a line: host, process, thread, device, level.
+
+Launchers, containers and loggers put prefixes before it, and other ranks write into the middle of a
+line, so that the header is searched and one line may hold several.
+
+Source: ncclDebugLog of NCCL 2.10 to 2.30 (src/debug.cc).
+"""
+
+import re
+from collections.abc import Iterator
+from typing import NamedTuple
+
+_MARK = " NCCL "
+_HEADER = re.compile(
+    r"(?:(?P<host>[^\s:\[\]()|\"]{1,255}):(?P<pid>\d{1,10}):(?P<tid>\d{1,20}) "
+    # people take the host out of what they show, and leave the device
+    r"(?:\[(?P<device>-?\d{1,6})\] )?|\[(?P<alone>-?\d{1,6})\] )"
+    # of a warning: file:line and its function; of a trace: milliseconds, function:line
+    r"(?:(?P<where>[\w./+~-]+:\d+) (?:\([^()]{0,200}\) )?"
+    r"|\d+\.\d+ [\w:~<>]+:\d+ )?"
+    r"NCCL (?P<level>INFO|WARN|TRACE|CALL|VERSION|ABORT)(?: |$)"
+)
+_ESCAPE = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
+_OF_DOCKER = '{"log":"'
+_CUT_NUMBER = re.compile(r"[-\d.]+\Z")  # of a table that another thread was printing
+_MOST_HOSTS = 2000  # among which the end of a host is searched
+_MOST_HEADS = 4096  # kept; with timestamps every line has a head of its own
+
+
+class Source(NamedTuple):
+    """Who printed a line. device: as CUDA counts, -1 where it is not printed."""
+
+    host: str
+    pid: int
+    tid: int
+    device: int
+
+
+class Message(NamedTuple):
+    """What one rank printed. where: file and line of NCCL's source that a warning names. is_cut:
+    another message, or the end of the line, may have cut it.
+    """
+
+    source: Source
+    level: str
+    where: str
+    text: str
+
+
+class Headers:
+    """Splits lines into messages; keeps the hosts that it has seen."""
+
+    def __init__(self) -> None:
+        self.hosts: set[str] = set()
+        self._known: dict[str, tuple[Source, str, str]] = {}
+
+    def messages(self, line: str) -> Iterator[Message]:
+        """The messages of a line; none if it has no header.
+
+        >>> [one] = Headers().messages("[1,0]<stdout>:n1:7:9 [3] NCCL INFO Using network IB")
+        >>> one.source, one.text
+        (Source(host='n1', pid=7, tid=9, device=3), 'Using network IB')
+        >>> both = "n1:7:9 [3] NCCL INFO Usin1:7:8 [2] NCCL INFO Connected all rings"
+        >>> [one.text for one in Headers().messages(both)]
+        ['Usi', 'Connected all rings']
+        """
+        at = line.find(_MARK)
+        if at < 0:
+            return
+        # the commonest line: one header, which has been seen before
+        if line.find(_MARK, at + 1) < 0:
+            start = line.find(" ", at + len(_MARK))
+            head = line[:start] if start > 0 else line
+            known = self._known.get(head)
+            if known is not None:
+                yield Message(*known, line[len(head) + 1 :])
+                return
+        yield from self._searched(line)
+
+    def _searched(self, line: str) -> Iterator[Message]:
+        found = list(_HEADER.finditer(line))
+        for place, match in enumerate(found):
+            end = len(line) if place + 1 == len(found) else found[place + 1].start()
+            text = line[match.end() : end]
+            host = self._known_end(match["host"] or "", is_behind=place > 0)
+            self.hosts.add(host)
+            if place + 1 < len(found):  # the next host may have the end of this message before it
+                following = found[place + 1]["host"] or ""
+                own = self._known_end(following, is_behind=True)
+                text += following[: len(following) - len(own)]
+            device = match["device"] or match["alone"] or -1
+            source = Source(host, int(match["pid"] or 0), int(match["tid"] or 0), int(device))
+            head = (source, match["level"], match["where"] or "")
+            if len(found) == 1 and match["level"] != "WARN":
+                if len(self._known) >= _MOST_HEADS:
+                    self._known.clear()
+                self._known[line[: match.end()].rstrip(" ")] = head
+            yield Message(*head, text)
+
+    def _known_end(self, host: str, *, is_behind: bool) -> str:
+        """The known host that a text ends with, if what is before it is of another message."""
+        if host in self.hosts or len(self.hosts) > _MOST_HOSTS:
+            return host
+        ends = [
+            known
+            for known in self.hosts
+            if known
+            and host.endswith(known)
+            and (is_behind or _CUT_NUMBER.match(host[: -len(known)]))
+        ]
+        return max(ends, key=len, default=host)
+
+
+def plain(line: str) -> str:
+    r"""A line without colours, line ends and the JSON that Docker writes around it.
+
+    >>> plain('{"log":"n1:7:7 [0] NCCL INFO x\\n","stream":"stderr","time":"2024"}\n')
+    'n1:7:7 [0] NCCL INFO x'
+    """
+    line = line.rstrip("\r\n")
+    if "\x1b" in line:
+        line = _ESCAPE.sub("", line)
+    if line.startswith(_OF_DOCKER):
+        end = line.rfind('","stream":')
+        line = line[len(_OF_DOCKER) : end if end > 0 else None].removesuffix("\\n")
+        line = line.replace('\\"', '"').replace("\\u003c", "<").replace("\\u003e", ">")
+    return line

@@ -1,0 +1,159 @@
+"""Carry out `log`: read the files, say what they say, and what was found."""
+
+import gzip
+import io
+import sys
+import zlib
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO
+
+from collbench.analysis.nccl_log.progress import Group, groups_of, watchdog_groups
+from collbench.analysis.nccl_log.reader import LogReader
+from collbench.analysis.nccl_log.recorder import (
+    Recorders,
+    is_pickle,
+    is_ras,
+    is_recorder,
+    ras_groups,
+)
+from collbench.cli._files import check_writable, write_document
+from collbench.cli._options import width
+from collbench.cli._rules import Options
+from collbench.cli._screen import say
+from collbench.doctor.finding import Finding, ranked
+from collbench.doctor.hang_findings import hang_findings
+from collbench.doctor.log_findings import log_findings
+from collbench.report.tables.log import finding_block, last_line, log_json, log_lines, unread_lines
+from collbench.report.tables.text import wrapped
+from collbench.util.errors import UsageError
+
+_GZIP = b"\x1f\x8b"
+_HEAD = 4096  # bytes by which a file's kind is told
+_LARGEST_DUMP = 512 << 20  # characters
+_LONGEST_READ = 1 << 20  # characters of a line; what is longer is read in pieces
+
+
+def run_log(options: Options) -> int:
+    """The whole command; returns the exit code."""
+    if options.get("json") == options.get("html") == "-":
+        raise UsageError("--json and --html cannot both be stdout", "write one to a file")
+    for name in ("json", "html"):
+        if options.get(name) not in (None, "-"):
+            check_writable(options[name], f"--{name}")
+    read = _read(options["files"])
+    report = read.reader.finish()
+    findings = log_findings(report)
+    if options.get("is_hang") or read.groups() or not report.counters.lines:
+        groups = [*groups_of(report), *watchdog_groups(report), *read.groups()]
+        if not groups:
+            raise UsageError(
+                "no operation is in these files, so that no rank can be compared",
+                "run the job with NCCL_DEBUG=INFO NCCL_DEBUG_SUBSYS=INIT,COLL",
+            )
+        findings = ranked([*hang_findings(groups), *findings])
+    out = sys.stderr if "-" in (options.get("json"), options.get("html")) else sys.stdout
+    last = last_line(findings)
+    if options.get("json"):
+        write_document(log_json(report, findings), options["json"], "--json")
+    if options.get("html"):
+        from collbench.report.page.log import page
+
+        write_document(page(report, findings, last), options["html"], "--html")
+    columns = width(out)
+    blocks = [log_lines(report, columns)] if report.counters.lines else []
+    blocks += [finding_block(finding, columns) for finding in findings]
+    say("\n\n".join("\n".join(block) for block in blocks), file=out)
+    if unread := unread_lines(report, columns):
+        say("\n" + "\n".join(unread), file=out)
+    say("\n" + "\n".join(wrapped(last, columns)), file=out)
+    return int(_fails(findings, options.get("fail_on", "cost")))
+
+
+@dataclass(slots=True)
+class _Read:
+    """What the files say: logs, dumps of the flight recorder, and RAS."""
+
+    reader: LogReader = field(default_factory=LogReader)
+    recorders: Recorders = field(default_factory=Recorders)
+    ras: list[Group] = field(default_factory=list)
+
+    def groups(self) -> list[Group]:
+        """What is no log."""
+        return [*self.recorders.groups(), *self.ras]
+
+
+def _read(files: Sequence[str]) -> _Read:
+    """What the files say. Raises UsageError for a file that is none, or none of NCCL."""
+    read = _Read()
+    for file in files:
+        name = "stdin" if file == "-" else Path(file).name
+        with _opened(file) as (head, lines):
+            text = head.decode("utf-8", "replace")
+            if is_pickle(head):
+                raise UsageError(
+                    f"{file}: this is a pickle, which can run any program that is in it",
+                    "if it is your own: python -c 'import json, pickle, sys;"
+                    ' json.dump(pickle.load(open(sys.argv[1], "rb")), sys.stdout)\' '
+                    f"{name} > {name}.json",
+                )
+            if is_recorder(text) or is_ras(text):
+                read.reader.report.files.append(name)
+            if is_recorder(text):
+                read.recorders.add(name, lines.read(_LARGEST_DUMP))
+            elif is_ras(text):
+                read.ras += ras_groups(lines.read(_LARGEST_DUMP))
+            else:
+                _feed(read.reader, file, name, lines)
+    return read
+
+
+def _feed(reader: LogReader, file: str, name: str, lines: IO[str]) -> None:
+    report = reader.report
+    before = report.counters.nccl, len(report.warnings)
+    try:
+        reader.feed(name, _lines(lines))
+    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+        if before == (report.counters.nccl, len(report.warnings)):
+            raise UsageError(
+                f"{file}: its gzip cannot be read: {error}", "give the whole file"
+            ) from None
+    if before == (report.counters.nccl, len(report.warnings)):
+        raise UsageError(
+            f"{file}: there is no line of NCCL in it",
+            "run the job with NCCL_DEBUG=INFO NCCL_DEBUG_SUBSYS=INIT,GRAPH,TUNING,ENV,NET,COLL",
+        )
+
+
+@contextmanager
+def _opened(file: str) -> Iterator[tuple[bytes, IO[str]]]:
+    """The beginning of a file and its text, whatever its bytes; gzip is unpacked as it is read."""
+    try:
+        raw = io.FileIO(0 if file == "-" else file, closefd=file != "-")
+    except (OSError, ValueError) as error:  # ValueError: a NUL in the name
+        why = getattr(error, "strerror", None) or error
+        raise UsageError(f"cannot read {file}: {why}", "give the log of a job") from None
+    with io.BufferedReader(raw) as buffered:
+        is_gzip = buffered.peek(2)[:2] == _GZIP
+        unpacked = io.BufferedReader(gzip.GzipFile(fileobj=buffered)) if is_gzip else buffered
+        try:
+            head = unpacked.peek(_HEAD)[:_HEAD]
+        except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+            raise UsageError(
+                f"{file}: its gzip cannot be read: {error}", "give the whole file"
+            ) from None
+        yield head, io.TextIOWrapper(unpacked, encoding="utf-8", errors="replace", newline="\n")
+
+
+def _lines(text: IO[str]) -> Iterator[str]:
+    """Lines, those without an end in pieces, so that memory stays small."""
+    while line := text.readline(_LONGEST_READ):
+        yield line
+
+
+def _fails(findings: Sequence[Finding], fail_on: str) -> bool:
+    if fail_on == "never":
+        return False
+    return any(one.is_cost or (fail_on == "risk" and one.severity == "risk") for one in findings)

@@ -1,0 +1,73 @@
+"""`collbench log`: what the log of a job says, and what is wrong in it."""
+
+import click
+
+from collbench.cli._command import StrictCommand, explicit_options
+from collbench.cli._options import FileName
+
+_OPTIONS = (
+    click.option(
+        "--fail-on",
+        type=click.Choice(("cost", "risk", "never")),
+        default="cost",
+        help=(
+            "What makes the exit code 1: cost (the default: errors, and what is slow anywhere),"
+            " risk"
+            " (what may cost too), never."
+        ),
+    ),
+    click.option(
+        "--hang",
+        "is_hang",
+        is_flag=True,
+        help=(
+            "Say which rank did not come to which operation, and where ranks disagree. It takes the"
+            " logs of all ranks with NCCL_DEBUG_SUBSYS=INIT,COLL."
+        ),
+    ),
+    click.option(
+        "--json",
+        metavar="FILE",
+        type=FileName(),
+        help="Write all that the log says as JSON, for example to log.json; - is stdout.",
+    ),
+    click.option(
+        "--html",
+        metavar="FILE",
+        type=FileName(),
+        help="Write the findings as a page, for example to log.html; - is stdout.",
+    ),
+)
+
+
+@click.command(name="log", cls=StrictCommand)
+@click.argument("files", nargs=-1, required=True, type=FileName())
+@click.pass_context
+def command(context: click.Context, /, **_: object) -> int:
+    """Explain the log of a job: what NCCL printed, and what is wrong.
+
+    FILES are what NCCL or RCCL printed with NCCL_DEBUG=INFO (or WARN, or TRACE), of one rank or of
+    all, in one file or in several, plain or gzip; - is stdin. Prefixes of mpirun, Slurm and
+    Kubernetes do not matter, and what else a program printed is skipped. The more subsystems
+    (NCCL_DEBUG_SUBSYS=INIT,GRAPH,TUNING,ENV,NET,COLL), the more is shown.
+
+    Dumps of PyTorch's flight recorder (as JSON) and what ncclras prints are read for --hang, which
+    they imply.
+
+    \b
+    Examples:
+      collbench log job.log
+      collbench log rank*.log.gz --json log.json
+      kubectl logs my-pod | collbench log -
+      collbench log --hang rank*.log
+    """
+    from collbench.cli._run_log import run_log
+
+    return run_log(
+        {"files": context.params["files"]}
+        | {name: context.params[name] for name in explicit_options(context)}
+    )
+
+
+for _option in _OPTIONS:
+    command = _option(command)

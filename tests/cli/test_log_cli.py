@@ -1,0 +1,92 @@
+"""`collbench log` from the command line."""
+
+import gzip
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from collbench.cli import run
+
+DATA = Path(__file__).parent.parent / "data" / "nccl-logs"
+HEALTHY = DATA / "rccl-2.21.txt"
+SLOW = DATA / "v2.28-srun-two-sockets.txt"
+FAILED = DATA / "v2.18-mpirun-ib-error.txt"
+
+
+@pytest.mark.parametrize(
+    ("args", "code"),
+    [
+        ((HEALTHY,), 0),
+        ((SLOW,), 0),
+        ((SLOW, "--fail-on", "risk"), 1),
+        ((HEALTHY, FAILED), 1),
+        ((FAILED, "--fail-on", "never"), 0),
+    ],
+)
+def test_exit_codes(args: tuple[object, ...], code: int) -> None:
+    assert run(["log", *map(str, args)]) == code
+
+
+def test_files_that_cannot_be_read_or_say_nothing(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    other = tmp_path / "other.log"
+    other.write_text("epoch 1\n")
+    broken = tmp_path / "broken.gz"
+    broken.write_bytes(b"\x1f\x8b nothing")
+    for file in (other, broken, tmp_path / "none.log"):
+        assert run(["log", str(file)]) == 2
+        assert file.name in capsys.readouterr().err
+
+
+def test_gzip_whole_and_cut(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    whole = tmp_path / "job.log.gz"
+    data = gzip.compress(FAILED.read_bytes())
+    whole.write_bytes(data)
+    assert run(["log", str(whole)]) == 1
+    assert "job.log.gz line 31" in capsys.readouterr().out
+    # bytes that do not compress, so that the cut one has many lines too
+    cut = tmp_path / "cut.gz"
+    cut.write_bytes(gzip.compress(FAILED.read_bytes() + bytes(range(256)) * 400)[:-40])
+    assert run(["log", str(cut), "--fail-on", "never"]) == 0
+
+
+def test_stdin(capsys: pytest.CaptureFixture[str]) -> None:
+    kept = os.dup(0)
+    try:
+        with FAILED.open("rb") as file:
+            os.dup2(file.fileno(), 0)
+        assert run(["log", "-"]) == 1
+    finally:
+        os.dup2(kept, 0)
+        os.close(kept)
+    assert "stdin line 31" in capsys.readouterr().out
+
+
+def test_documents(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    page = tmp_path / "log.html"
+    assert run(["log", str(FAILED), "--json", "-", "--html", str(page)]) == 1
+    document = json.loads(capsys.readouterr().out)
+    assert document["format"] == "collbench-log" and document["verdict"] == "costs"
+    assert [one["check"] for one in document["findings"]][:2] == ["ib-completion", "remote-exit"]
+    text = page.read_text()
+    assert "status 12 = RETRY_EXC_ERR" in text and "<script" not in text
+    assert run(["log", str(FAILED), "--json", "-", "--html", "-"]) == 2
+
+
+def test_a_hang(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["log", "--hang", str(DATA / "hang.txt")]) == 1
+    assert "rank-behind: rank 2" in capsys.readouterr().out
+    dumps = [str(DATA / f"recorder_rank_{rank}.json") for rank in (0, 1)]
+    assert run(["log", *dumps]) == 1
+    assert "rank-behind: rank 1" in capsys.readouterr().out
+    assert run(["log", str(DATA / "ras.txt")]) == 1
+    assert "rank-behind: rank 2" in capsys.readouterr().out
+    assert run(["log", "--hang", str(HEALTHY), "--fail-on", "risk"]) == 0
+    assert run(["log", "--hang", str(SLOW.parent / "interleaved.txt")]) == 2
+    pickled = tmp_path / "nccl_trace_rank_0"
+    pickled.write_bytes(b"\x80\x02}q\x00.")
+    assert run(["log", str(pickled)]) == 2
+    assert "pickle" in capsys.readouterr().err
