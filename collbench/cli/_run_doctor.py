@@ -272,12 +272,11 @@ def _with_costs(findings: Sequence[Finding], evidence: Evidence, *, is_deep: boo
 def _with_result(
     finding: Finding, result: tuple[Cost, ...] | UnavailableError | FailsUnchanged
 ) -> Finding:
-    if not isinstance(result, UnavailableError):
-        return replace(finding, costs=result)
-    is_fault = isinstance(result, FailsUnchanged)
-    return replace(
-        finding, unmeasured=result.message, severity="fault" if is_fault else finding.severity
-    )
+    if isinstance(result, FailsUnchanged):
+        return replace(finding, unmeasured=str(result), severity="fault")
+    if isinstance(result, UnavailableError):
+        return replace(finding, unmeasured=result.message)
+    return replace(finding, costs=result)
 
 
 def _measured(
