@@ -163,4 +163,4 @@ def _names(group: Group, n: int) -> list[str]:
     """The hosts, or the ranks where hosts have several."""
     if group.ranks and len(set(group.hosts)) == n:
         return list(group.hosts)
-    return [f"rank{rank}" for rank in range(n)]
+    return [f"rank {rank}" for rank in range(n)]

@@ -21,7 +21,7 @@ from collbench.device.card import device_count
 from collbench.doctor.evidence import MEASURED, Evidence, LeftOut, Need
 from collbench.doctor.experiment import Experiment, on_cores
 from collbench.doctor.finding import Cost, Finding, ranked
-from collbench.doctor.lab import FailsUnchangedError, measure
+from collbench.doctor.lab import FailsUnchanged, measure
 from collbench.doctor.load import LOAD_S, observe
 from collbench.doctor.survey import leave_out
 from collbench.launch.group import Group
@@ -243,7 +243,7 @@ def _unmeasured(finding: Finding, evidence: Evidence, options: Options) -> Findi
 def _with_costs(findings: Sequence[Finding], evidence: Evidence, *, is_deep: bool) -> list[Finding]:
     """The findings with what their experiments show, as far as the time allows."""
     deadline = time.monotonic() + _BUDGET_S[is_deep]
-    known: dict[str, tuple[Cost, ...] | UnavailableError] = {}
+    known: dict[str, tuple[Cost, ...] | UnavailableError | FailsUnchanged] = {}
     # those of all ranks here: a launcher may have bound this one to a single core
     cores = spans(
         {core for one in evidence.hosts[0].processes for core in members(one.cpulist or "")}
@@ -269,22 +269,23 @@ def _with_costs(findings: Sequence[Finding], evidence: Evidence, *, is_deep: boo
     return with_costs
 
 
-def _with_result(finding: Finding, result: tuple[Cost, ...] | UnavailableError) -> Finding:
-    if not isinstance(result, UnavailableError):
-        return replace(finding, costs=result)
-    is_fault = isinstance(result, FailsUnchangedError)
-    return replace(
-        finding, unmeasured=result.message, severity="fault" if is_fault else finding.severity
-    )
+def _with_result(
+    finding: Finding, result: tuple[Cost, ...] | UnavailableError | FailsUnchanged
+) -> Finding:
+    if isinstance(result, FailsUnchanged):
+        return replace(finding, unmeasured=str(result), severity="fault")
+    if isinstance(result, UnavailableError):
+        return replace(finding, unmeasured=result.message)
+    return replace(finding, costs=result)
 
 
 def _measured(
     experiment: Experiment, budget_s: float, finding: Finding
-) -> tuple[Cost, ...] | UnavailableError:
+) -> tuple[Cost, ...] | UnavailableError | FailsUnchanged:
     remark(f"measuring what {finding.check} of {finding.subject} costs")
     try:
         return measure(experiment, budget_s)
-    except UnavailableError as error:
+    except (UnavailableError, FailsUnchanged) as error:
         return error
 
 

@@ -36,7 +36,7 @@ Rounds = list[tuple[Sequence[float], Sequence[float]]]
 
 def measure(experiment: Experiment, budget_s: float) -> tuple[Cost, ...]:
     """The cost at each size of an experiment, which takes about so long. Raises UnavailableError
-    with the reason if an arm cannot run.
+    with the reason if an arm cannot run, and FailsUnchanged if that is the cost.
 
     Ranks on CPUs are started twice: where they and their memory are placed stays for as long as
     they live, and differs between two starts by more than it does between rounds.
@@ -93,17 +93,17 @@ def _take_turns(experiment: Experiment, rounds: Rounds, budget_s: float, starts:
         return max(found.foreign, changed.foreign) > FOREIGN_SHARE
 
 
-class FailsUnchangedError(UnavailableError):
+class FailsUnchanged(Exception):  # noqa: N818 - what an experiment shows, no error of the tool
     """What was found keeps programs from starting, and they start with the change."""
 
 
 def _prove_that_it_fails(experiment: Experiment) -> None:
-    """Start what was found with nothing beside it. Raises FailsUnchangedError if that fails."""
+    """Start what was found with nothing beside it. Raises FailsUnchanged if that fails."""
     with _Process(experiment, experiment.found) as found:
         try:
             found.wait_until_ready()
         except UnavailableError as error:
-            raise FailsUnchangedError(
+            raise FailsUnchanged(
                 f"no program starts with it, and they start with the change: {error.message}"
             ) from None
 

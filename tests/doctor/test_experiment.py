@@ -4,7 +4,7 @@ import pytest
 
 from collbench.doctor.experiment import Arm, Experiment, costs_of
 from collbench.doctor.finding import Cost, Finding, ranked
-from collbench.doctor.lab import FailsUnchangedError, measure
+from collbench.doctor.lab import FailsUnchanged, measure
 from collbench.report.tables.doctor import cost_text, finding_lines, mark
 from collbench.results.statistics import Interval
 from collbench.util.errors import UnavailableError
@@ -84,7 +84,7 @@ def test_a_cause_that_lets_nothing_run_is_told_from_one_that_both_have() -> None
     experiment = Experiment(
         backend="cpu", ranks=2, sizes=(1024,), found=Arm(cpulist="9999"), changed=Arm()
     )
-    with pytest.raises(FailsUnchangedError, match="start with the change: cores 9999 cannot"):
+    with pytest.raises(FailsUnchanged, match="start with the change: cores 9999 cannot"):
         measure(experiment, 1.0)
 
 
