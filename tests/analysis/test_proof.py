@@ -11,12 +11,15 @@ from collbench.analysis.load import load
 from collbench.util.errors import UsageError
 from tests.support.nccl_tests_text import PROGRAMS, VERSIONS, Version, factor, output
 from tests.support.results import check_form, written
+from tests.support.tiers import tiered
 
 KINDS = [(version, op) for version in VERSIONS for op in version.ops]
 
 
 @pytest.mark.parametrize(
-    ("version", "op"), KINDS, ids=[f"{version.name}-{op}" for version, op in KINDS]
+    ("version", "op"),
+    tiered(KINDS, KINDS[::3]),
+    ids=[f"{version.name}-{op}" for version, op in KINDS],
 )
 @settings(
     deadline=None, max_examples=8, suppress_health_check=[HealthCheck.function_scoped_fixture]

@@ -20,6 +20,7 @@ from collbench.results.record import Record, header, read, to_line
 from tests.support.commands import MODEL, ONE_REPEAT, invoke
 from tests.support.corrupt import late
 from tests.support.runs import needs_mpi
+from tests.support.tiers import tiered
 
 
 def table_of(out: str) -> list[str]:
@@ -508,7 +509,7 @@ def test_a_soak_without_gpus_ends_with_3(capfd: pytest.CaptureFixture[str]) -> N
     assert (code, err.splitlines()[0]) == (3, "Error: nothing to soak: this host has no NVIDIA GPU")
 
 
-@pytest.mark.parametrize("placement", ["out", "in"])
+@pytest.mark.parametrize("placement", tiered([("out",), ("in",)], [("in",)]))
 def test_a_soak_of_cpus_compares_every_launch(
     capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, placement: str
 ) -> None:

@@ -38,7 +38,7 @@ def finds(monkeypatch: pytest.MonkeyPatch, topology: Topology, *recordings: Any)
     monkeypatch.setattr(
         _show_topology,
         "_find",
-        lambda *_: _show_topology.ShownTopology(topology=topology, recordings=recordings),
+        lambda *_, **__: _show_topology.ShownTopology(topology=topology, recordings=recordings),
     )
 
 

@@ -67,7 +67,7 @@ def plan_of(schedule: Schedule, shape: int, *, direct: bool, in_place: bool, **w
     ("op", "algo", "direct"),
     tiered(
         [(*pair, direct) for pair in PAIRS for direct in (True, False)],
-        [(*pair, number % 2 == 0) for number, pair in enumerate(PAIRS)],
+        [(*pair, number % 4 == 0) for number, pair in enumerate(PAIRS) if number % 2 == 0],
     ),
 )
 def test_every_pair_is_right_in_any_order(

@@ -217,11 +217,11 @@ def compiled(source: Source, arch: int) -> bytes:
             for proto, dtype, redop, arch in product(PROTOCOLS.names(), DTYPES, REDOPS, ARCHS)
             if arch >= FP8_SINCE or not dtype.startswith("float8")
         ],
-        # every type with every protocol; the reductions and the GPUs take turns
+        # every type; protocols, reductions and GPUs take turns
         [
             (proto, dtype, redop, 90 if dtype.startswith("float8") else arch)
-            for (dtype, proto), redop, arch in zip(
-                product(DTYPES, PROTOCOLS.names()), cycle(REDOPS), cycle((*ARCHS, 80)), strict=False
+            for dtype, proto, redop, arch in zip(
+                DTYPES, cycle(PROTOCOLS.names()), cycle(REDOPS), cycle((*ARCHS, 80)), strict=False
             )
         ],
     ),
