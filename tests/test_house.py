@@ -4,6 +4,7 @@ import ast
 import subprocess
 import sys
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -42,8 +43,13 @@ def name_of(file: Path) -> str:
 MODULES = {name_of(file): file for file in FILES}
 
 
-def imports(file: Path) -> Iterator[str]:
+@cache
+def imports(file: Path) -> tuple[str, ...]:
     """The modules that a file imports, anywhere in it."""
+    return tuple(_imports(file))
+
+
+def _imports(file: Path) -> Iterator[str]:
     for node in ast.walk(ast.parse(file.read_text())):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
@@ -53,17 +59,17 @@ def imports(file: Path) -> Iterator[str]:
                 yield name if name in MODULES else node.module
 
 
-@pytest.mark.parametrize("file", FILES, ids=lambda file: str(file.relative_to(PACKAGE)))
-def test_imports_only_from_floors_below(file: Path) -> None:
-    own = file.relative_to(PACKAGE).parts[0]
-    if own in ("__init__.py", "__main__.py"):
-        return
-    for module in imports(file):
-        parts = module.split(".")
-        if parts[0] == "collbench" and len(parts) > 1 and parts[1] != own:
-            assert FLOOR_OF[parts[1]] < FLOOR_OF[own], (
-                f"{name_of(file)} imports {module}, which stands above it"
-            )
+def test_imports_only_from_floors_below() -> None:
+    for file in FILES:
+        own = file.relative_to(PACKAGE).parts[0]
+        if own in ("__init__.py", "__main__.py"):
+            continue
+        for module in imports(file):
+            parts = module.split(".")
+            if parts[0] == "collbench" and len(parts) > 1 and parts[1] != own:
+                assert FLOOR_OF[parts[1]] < FLOOR_OF[own], (
+                    f"{name_of(file)} imports {module}, which stands above it"
+                )
 
 
 def test_no_modules_import_each_other_in_a_circle() -> None:
@@ -79,13 +85,13 @@ def test_no_modules_import_each_other_in_a_circle() -> None:
     assert not left, "in a circle, or importing one that is: " + ", ".join(sorted(left))
 
 
-@pytest.mark.parametrize("file", FILES, ids=lambda file: str(file.relative_to(PACKAGE)))
-def test_private_modules_are_imported_by_their_own_package(file: Path) -> None:
-    for module in set(imports(file)) & set(MODULES):
-        package, _, name = module.rpartition(".")
-        assert not name.startswith("_") or name_of(file).startswith(package), (
-            f"{name_of(file)} imports {module}"
-        )
+def test_private_modules_are_imported_by_their_own_package() -> None:
+    for file in FILES:
+        for module in set(imports(file)) & set(MODULES):
+            package, _, name = module.rpartition(".")
+            assert not name.startswith("_") or name_of(file).startswith(package), (
+                f"{name_of(file)} imports {module}"
+            )
 
 
 def test_commands_print_in_one_place() -> None:

@@ -5,6 +5,7 @@ between ranks that are threads with mail of their own.
 import sys
 import threading
 from collections.abc import Iterator
+from itertools import product
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -31,6 +32,7 @@ from collbench.util.errors import (
     UnavailableError,
 )
 from tests.support.fake_mpi import FakeComm, World
+from tests.support.tiers import tiered
 
 ONE_HOST, TWO_HOSTS = Limits(), Limits(hosts=(0, 0, 1, 1))
 
@@ -173,8 +175,13 @@ def run(
     return world, faults
 
 
-@pytest.mark.parametrize("direct", ["on", "off"])
-@pytest.mark.parametrize("op", OPS)
+@pytest.mark.parametrize(
+    ("op", "direct"),
+    tiered(
+        product(OPS, ("on", "off")),
+        [(op, ("on", "off")[number % 2]) for number, op in enumerate(OPS)],
+    ),
+)
 def test_every_algorithm_over_messages(op: str, direct: str) -> None:
     for algo in algorithms_of(op):
         plan = resolve(

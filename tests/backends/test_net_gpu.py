@@ -215,10 +215,15 @@ def test_host_memory_beside_messages(proto: str) -> None:
         Gpus(plan_of(op, algo, proto, (0, 0, 1, 1), near="shm"), number).run(Run(0), Run(1))
 
 
-@pytest.mark.parametrize("proto", PROTOS)
+SIZES = ((1, 1, 4, 1), (3, 2, 4, 1), (1024, 3, 3, 2), (4099, 1, 8, 3))
+
+
 @pytest.mark.parametrize(
-    ("count", "channels", "slots", "slices"),
-    [(1, 1, 4, 1), (3, 2, 4, 1), (1024, 3, 3, 2), (4099, 1, 8, 3)],
+    ("proto", "count", "channels", "slots", "slices"),
+    tiered(
+        [(proto, *size) for proto in PROTOS for size in SIZES],
+        [(PROTOS[number % len(PROTOS)], *size) for number, size in enumerate(SIZES)],
+    ),
 )
 def test_sizes_and_knobs(proto: str, count: int, channels: int, slots: int, slices: int) -> None:
     for seed, (op, algo) in enumerate(
