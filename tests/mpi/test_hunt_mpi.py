@@ -86,7 +86,12 @@ def test_a_late_rank_is_blamed_and_confirmed(tmp_path: Path) -> None:
             assert 15e3 < result["excess_us"] < 60e3
 
 
-@pytest.mark.parametrize("started", tiered([(_local,), (_by_launcher,)], []), ids=str)
+def _words(value: object) -> str:
+    """A parameter as every process of the tests spells it."""
+    return str(getattr(value, "__name__", value)).strip("_")
+
+
+@pytest.mark.parametrize("started", tiered([(_local,), (_by_launcher,)], []), ids=_words)
 def test_wrong_bytes_have_no_rate(
     tmp_path: Path, started: Callable[[list[str]], list[str]]
 ) -> None:
@@ -100,7 +105,7 @@ def test_wrong_bytes_have_no_rate(
 
 
 @pytest.mark.parametrize(
-    ("rank", "started"), tiered(product((0, 2), (_local, _by_launcher)), []), ids=str
+    ("rank", "started"), tiered(product((0, 2), (_local, _by_launcher)), []), ids=_words
 )
 def test_a_killed_rank_is_named(
     tmp_path: Path, rank: int, started: Callable[[list[str]], list[str]]
@@ -114,7 +119,7 @@ def test_a_killed_rank_is_named(
 
 
 @pytest.mark.parametrize(
-    ("rank", "started"), tiered(product((0, 2), (_local, _by_launcher)), []), ids=str
+    ("rank", "started"), tiered(product((0, 2), (_local, _by_launcher)), []), ids=_words
 )
 def test_a_stopped_rank_is_named_within_a_deadline(
     tmp_path: Path, rank: int, started: Callable[[list[str]], list[str]]
@@ -129,7 +134,7 @@ def test_a_stopped_rank_is_named_within_a_deadline(
         ), run.stderr
 
 
-@pytest.mark.parametrize("started", tiered([(_local,), (_by_launcher,)], []), ids=str)
+@pytest.mark.parametrize("started", tiered([(_local,), (_by_launcher,)], []), ids=_words)
 def test_ctrl_c_leaves_nothing_behind(
     tmp_path: Path, started: Callable[[list[str]], list[str]]
 ) -> None:
