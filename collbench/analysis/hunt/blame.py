@@ -22,6 +22,8 @@ from collbench.planning.plan import Plan
 _LEAST_SHARE = 0.2
 _OFTEN = 0.8  # of the launches must have it
 _SURE = 0.9  # of the pairs of launches with and without a cause
+# Ranks that are all well leave a barrier, and write their input, within less.
+_SKEW_S = 3e-4
 _LEAST_S = 1e-6  # what clocks tell apart
 _UNLIKE = 1.5  # times the median of its like, above which a link or a rank is slow
 
@@ -105,7 +107,8 @@ def blame(
     for part, share in typical.items():
         ratio = _ratio(part, like)
         is_often = sum(value > _LEAST_SHARE / 2 for value in shares[part]) >= _OFTEN * n
-        if share >= _LEAST_SHARE and ratio >= _UNLIKE and is_often:
+        is_skew = part[0] == "late" and share * total_s < _SKEW_S
+        if share >= _LEAST_SHARE and ratio >= _UNLIKE and is_often and not is_skew:
             best = max(best or (0.0, part, 1.0), (share * (1 - 1 / ratio), part, ratio))
     return Blame(
         part=best[1] if best else None,
