@@ -6,8 +6,8 @@ times copies as it times collectives is backends/gpu/copies.py.
 """
 
 import time
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from statistics import median
 
@@ -162,33 +162,24 @@ class _Direction:
                 runtime.streamDestroy(stream)
 
 
-def copy_rate(a: int, b: int, size_bytes: int, *, is_both: bool, through_host: bool) -> CopyRate:
-    """Copy from GPU a to GPU b, or both ways at once, several times; the median of the repeats.
-    GPUs are CUDA indices; through the host they may be the same one.
-
-    Raises UnavailableError if there is not enough memory, HangError if copies do not end.
+@contextmanager
+def _opened(
+    cupy: Cupy, pairs: Sequence[tuple[int, int]], size_bytes: int, *, through_host: bool
+) -> Iterator[list[_Direction]]:
+    """Directions with their memory, which is given back. Raises UnavailableError if there is not
+    enough memory.
     """
-    cupy = load_cupy()
     runtime = cupy.cuda.runtime
-    directions = [
-        _Direction(runtime, source, target, size_bytes)
-        for source, target in ([(a, b), (b, a)] if is_both else [(a, b)])
-    ]
+    directions = [_Direction(runtime, a, b, size_bytes) for a, b in pairs]
     before = runtime.getDevice()
     try:
         for direction in directions:
             direction.open(through_host=through_host)
-        queue = _Direction.by_host if through_host else _Direction.by_engine
-        for word, repeats in ((_WARM_UP, 1), (_PATTERN, _REPEATS)):
-            for direction in directions:
-                direction.fill(word)
-            times = [_timed(directions, queue) for _ in range(repeats)]
-        wrong = sum(direction.wrong(cupy) for direction in directions)
-        return CopyRate(seconds=median(times), size_bytes=size_bytes, wrong=wrong)
+        yield directions
     # CuPy's own allocations raise a MemoryError
     except (runtime.CUDARuntimeError, MemoryError) as error:
         raise UnavailableError(
-            f"copies between GPU {a} and GPU {b}: {error}",
+            f"copies between {', '.join(f'GPU {a} and GPU {b}' for a, b in pairs)}: {error}",
             "look at nvidia-smi for who uses the memory",
         ) from None
     except HangError:
@@ -198,6 +189,24 @@ def copy_rate(a: int, b: int, size_bytes: int, *, is_both: bool, through_host: b
         for direction in directions:
             direction.close()
         runtime.setDevice(before)
+
+
+def copy_rate(a: int, b: int, size_bytes: int, *, is_both: bool, through_host: bool) -> CopyRate:
+    """Copy from GPU a to GPU b, or both ways at once, several times; the median of the repeats.
+    GPUs are CUDA indices; through the host they may be the same one.
+
+    Raises UnavailableError if there is not enough memory, HangError if copies do not end.
+    """
+    cupy = load_cupy()
+    pairs = [(a, b), (b, a)] if is_both else [(a, b)]
+    with _opened(cupy, pairs, size_bytes, through_host=through_host) as directions:
+        queue = _Direction.by_host if through_host else _Direction.by_engine
+        for word, repeats in ((_WARM_UP, 1), (_PATTERN, _REPEATS)):
+            for direction in directions:
+                direction.fill(word)
+            times = [_timed(directions, queue) for _ in range(repeats)]
+        wrong = sum(direction.wrong(cupy) for direction in directions)
+        return CopyRate(seconds=median(times), size_bytes=size_bytes, wrong=wrong)
 
 
 def copy_rates(
@@ -212,12 +221,8 @@ def copy_rates(
     Raises UnavailableError if there is not enough memory, HangError if copies do not end.
     """
     cupy = load_cupy()
-    runtime = cupy.cuda.runtime
-    directions = [_Direction(runtime, a, b, size_bytes) for a, b in pairs]
-    before = runtime.getDevice()
-    try:
+    with _opened(cupy, pairs, size_bytes, through_host=False) as directions:
         for direction in directions:
-            direction.open(through_host=False)
             direction.enable_peers()
         for word, seconds in ((_WARM_UP, 0.0), (_PATTERN, window_s)):
             for direction in directions:
@@ -229,19 +234,6 @@ def copy_rates(
             CopyRate(seconds=time, size_bytes=size_bytes, wrong=direction.wrong(cupy))
             for direction, time in zip(directions, times, strict=True)
         ]
-    # CuPy's own allocations raise a MemoryError
-    except (runtime.CUDARuntimeError, MemoryError) as error:
-        raise UnavailableError(
-            f"copies between GPUs {', '.join(f'{a} and {b}' for a, b in pairs)}: {error}",
-            "look at nvidia-smi for who uses the memory",
-        ) from None
-    except HangError:
-        directions = []  # freeing memory would wait for the copies; the end of the process frees it
-        raise
-    finally:
-        for direction in directions:
-            direction.close()
-        runtime.setDevice(before)
 
 
 def _repeated(directions: Sequence[_Direction], window_s: float) -> list[float]:
