@@ -59,10 +59,12 @@ def _take_turns(experiment: Experiment, rounds: Rounds, budget_s: float, starts:
         changed.wait_until_ready()
         try:
             found.wait_until_ready()
-        except UnavailableError:
+        except UnavailableError as error:
             changed.end()  # it may have what the other one needs
             _prove_that_it_fails(experiment)
-            raise UnavailableError("two experiments at once do not fit on this machine") from None
+            raise UnavailableError(
+                f"what starts alone did not start beside another: {error.message}"
+            ) from None
         for one in (found, changed):  # what is slow the first time
             one.once()
         while (done := len(rounds) - before) < most:

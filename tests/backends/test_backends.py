@@ -246,7 +246,7 @@ def test_cpu_runs_back_to_back_launches_of_many_plans(hot: bool) -> None:
             ),
             proto=proto,
         )
-        for count in (1, 100, 2000)
+        for count in ((1, 100, 2000) if hot else (1, 100))
         for op, algo, in_place, direct, channels in MIXED
         for proto in (PROTOCOLS.names() if count == 100 and not direct else ("simple",))
     ]
