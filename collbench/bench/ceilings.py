@@ -10,17 +10,19 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
 from functools import lru_cache
-from itertools import combinations
+from itertools import combinations, product
 
 from collbench.machine.topology.ceiling import Ceiling, ceiling
+from collbench.machine.topology.gpu_models import multiprocessors
 from collbench.machine.topology.model import Topology
 from collbench.machine.topology.paths import path
 from collbench.machine.topology.rings import rings, trees
-from collbench.planning.cost import NETWORK_PATHS, NVLINK_PATHS, link_price
 from collbench.planning.limits import Limits
 from collbench.planning.plan import Plan, along, registered
-from collbench.planning.planner import resolve
+from collbench.planning.planner import problem_of, resolve
 from collbench.planning.protocols import FAMILY as PROTOCOLS
+from collbench.pricing.constants import GpuCosts, gpu_costs
+from collbench.pricing.gpus import NETWORK_PATHS, NVLINK_PATHS, gpu_price
 from collbench.schedules.algorithms import algorithms_of
 from collbench.schedules.passes import pair_traffic
 from collbench.spec.case import Case
@@ -30,6 +32,8 @@ from collbench.util.errors import RefusedError, ScheduleError, UsageError
 
 Orders = tuple[tuple[int, ...], ...]
 _SLOT_BYTES = 1 << 20  # large enough for whole lines
+# What the model tries, too, where messages go between hosts: no tuning file was measured there.
+_CHANNELS_OF_HOSTS, _CHUNK_OF_HOSTS = 32, 1 << 16
 FAR_BELOW = 0.6  # of the ceiling; a row below it is marked
 # Latency explains a low bandwidth of rows that take less than this at the ceiling.
 FAR_BELOW_FROM_S = 100e-6
@@ -45,13 +49,18 @@ def efficiency(proto: str) -> float:
 
 
 class Ceilings:
-    """The ceilings of cases on a topology; gpus: the GPU of each rank."""
+    """The ceilings of cases on a topology; gpus: the GPU of each rank. costs: constants by which
+    the model prices them, those of the reference machine unless they are given.
+    """
 
-    def __init__(self, topology: Topology, gpus: Sequence[str]) -> None:
-        self.topology, self.gpus = topology, tuple(gpus)
+    def __init__(
+        self, topology: Topology, gpus: Sequence[str], costs: GpuCosts | None = None
+    ) -> None:
+        self.topology, self.gpus, self.costs = topology, tuple(gpus), costs or gpu_costs()
         self._place_of = [_place(topology, gpu) for gpu in self.gpus]
         self._orders: dict[tuple[str, str, int, int], Orders] = {}
-        self._cheapest: dict[Case, str] = {}
+        self._rings: dict[int, Orders] = {}
+        self._cheapest: dict[Case, Case] = {}
         self._known: dict[tuple[str, str, int, int, str, bool], Ceiling | None] = {}
 
     def joined(self, ranks: int) -> str:
@@ -98,7 +107,9 @@ class Ceilings:
 
     def orders(self, ranks: int) -> Orders:
         """The ring orders of the first `ranks` ranks that use the links best."""
-        return rings(self.topology, self.gpus[:ranks])
+        if ranks not in self._rings:
+            self._rings[ranks] = rings(self.topology, self.gpus[:ranks])
+        return self._rings[ranks]
 
     def hosts(self, ranks: int) -> tuple[int, ...]:
         """The hosts of the first `ranks` ranks if there are several. Hosts whose GPUs share an
@@ -125,29 +136,62 @@ class Ceilings:
             self._orders[key] = orders
         return self._orders[key]
 
-    def cheapest(self, case: Case) -> str:
-        """The algorithm of the lowest price (cost.link_price) for what the case computes; "auto",
-        which leaves the choice to a table, where none has a price.
+    def cheapest(self, case: Case) -> Case:
+        """The case's problem with the knobs of the lowest price; with every knob open, which leaves
+        the choice to tuning files, where none has a price.
         """
-        problem = replace(case.rounded(), algo="auto")
+        problem = problem_of(case.rounded())
         if problem not in self._cheapest:
-            prices = [
-                (price, algo)
-                for algo in algorithms_of(case.op)
-                if (price := self._price(replace(problem, algo=algo))) is not None
+            is_nvlink = self.joined(case.ranks) == "NVLink"
+            protos = [
+                proto
+                for proto in PROTOCOLS.names()
+                if is_nvlink or not PROTOCOLS.load(proto).NEEDS_NVLINK
             ]
-            self._cheapest[problem] = min(prices)[1] if prices else "auto"
+            wide = {"channels": _CHANNELS_OF_HOSTS, "chunk": _CHUNK_OF_HOSTS}
+            others: list[dict[str, int]] = [{}, wide] if self.hosts(case.ranks) else [{}]
+            candidates = [
+                replace(problem, algo=algo, proto=proto, **knobs)  # type: ignore[arg-type]
+                for algo, proto, knobs in product(algorithms_of(case.op), protos, others)
+            ]
+            prices = [self._price(candidate) for candidate in candidates]
+            known = [(price, place) for place, price in enumerate(prices) if price is not None]
+            self._cheapest[problem] = candidates[min(known)[1]] if known else problem
         return self._cheapest[problem]
 
     def _price(self, case: Case) -> float | None:
         """Seconds of one launch; None where the algorithm does not serve these ranks, or the links
         are not known.
         """
-        limits = Limits(orders=self.orders_for(case), hosts=self.hosts(case.ranks))
+        limits = replace(
+            self.described(Limits(), case.ranks),
+            joined=self.joined(case.ranks),
+            orders=self.orders_for(case),
+        )
         try:
-            return link_price(resolve(case, limits).plan, self.topology)
+            plan = resolve(case, limits).plan
+            return gpu_price(plan, self.topology, self.costs, self.gpus)
         except (UsageError, RefusedError):
             return None
+
+    def described(self, limits: Limits, ranks: int) -> Limits:
+        """The limits of ranks on the GPUs of a described machine."""
+        gpus = [self.topology.by_id[gpu] for gpu in self.gpus[:ranks]]
+        archs = {gpu.fact("sm") or gpu.fact("gcn") for gpu in gpus}
+        names = {gpu.name for gpu in gpus}
+        return replace(
+            limits,
+            ctas=min(map(multiprocessors, archs)),
+            has_clusters=all(arch.isdigit() and int(arch) >= 90 for arch in archs),
+            has_peers=all(
+                status in ("OK", "U")
+                for (a, b, what), status in self.topology.p2p.items()
+                if what in ("read", "write") and {a, b} <= {*self.gpus[:ranks]}
+            ),
+            model=names.pop() if len(names) == 1 else "",
+            hosts=self.hosts(ranks),
+            is_gpu=True,
+        )
 
     def _gbs(self, case: Case, orders: Orders) -> float:
         """The ceiling of the case's algorithm in those orders; 0 if it does not serve the case or

@@ -15,15 +15,15 @@ from collbench.backends.base import (
     rotations,
 )
 from collbench.backends.cpu.layout import sets_of
-from collbench.planning.cost import MachineCosts, price
 from collbench.planning.plan import Plan
+from collbench.pricing.constants import CpuCosts
+from collbench.pricing.cpus import cpu_price
 from collbench.spec.case import Case
 from collbench.spec.options import Settings
 
 # The time of a launch, and the bytes of S that one moves a second, slow configurations included.
 _GPU_LAUNCH_S, _GPU_BYTES_S = 5e-6, 2e11
 _GPU_REPEAT_S = 0.015  # of calls, fills, the capture of a graph, and comparisons
-# A simulation of CPUs at hundreds of MiB takes tens of times as long.
 _MODEL_REPEAT_S = 0.004
 _FILL_BYTES_S = 5e9  # of user data that a rank writes and compares
 _CALL_S = 0.008  # of a rank, to be told what to do and to answer
@@ -34,12 +34,12 @@ _BARRIERS = 2  # times as long as a launch alone takes one with its barrier
 _BIND_S = 4e-5  # of a rank, to bind one operand of an action
 
 
-def launch_s(case: Case, plan: Plan | None, on: MachineCosts) -> float:
+def launch_s(case: Case, plan: Plan | None, on: CpuCosts) -> float:
     """Seconds of one launch."""
     if is_gpu(case):
         return _GPU_LAUNCH_S + case.size_bytes / _GPU_BYTES_S
     if plan is not None:
-        return price(plan, on)
+        return cpu_price(plan, on)
     size_s = case.ranks * case.size_bytes * 8 / (on.memory_gbs * 1e9)
     return on.crowd(case.ranks) * size_s + 10 * on.hop_s(case.ranks)
 
@@ -51,7 +51,7 @@ def start_s(case: Case, plan: Plan | None) -> float:
     return _MESSAGES_START_S if plan is not None and plan.domains else _FORK_S
 
 
-def repeat_s(case: Case, plan: Plan | None, on: MachineCosts, settings: Settings) -> float:
+def repeat_s(case: Case, plan: Plan | None, on: CpuCosts, settings: Settings) -> float:
     """Seconds of one repeat with the preparation of its data; iterations 0: as many as the backend
     would take.
     """

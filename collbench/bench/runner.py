@@ -38,17 +38,18 @@ from collbench.bench.estimate import is_gpu, repeat_s, start_s
 from collbench.device.program import ctas
 from collbench.launch.group import Group
 from collbench.machine.host import busy_seconds, memory_left_bytes, usable_cores
-from collbench.planning.cost import MachineCosts, machine
 from collbench.planning.limits import Limits
 from collbench.planning.lowering import writer_of
 from collbench.planning.plan import Plan
-from collbench.planning.planner import chosen, resolve, tuning_for
+from collbench.planning.planner import chosen, problem_of, resolve, tuning_for
 from collbench.planning.tuning import Origin
+from collbench.pricing.constants import CpuCosts, cpu_costs
 from collbench.results.distribution import LEAST_US, PERCENTILES, histogram, percentile
 from collbench.results.record import Record
 from collbench.results.statistics import interval, is_noisy
 from collbench.spec.case import Case
 from collbench.spec.collectives import collective
+from collbench.spec.knobs import KNOBS
 from collbench.spec.options import DEFAULT_MEMORY, Settings
 from collbench.spec.pattern import Wrong
 from collbench.spec.peers import forced_by
@@ -106,28 +107,39 @@ def opener(backend: str) -> SessionOpener[Job]:
     return cast("SessionOpener[Job]", FAMILY.load(backend))
 
 
+class CaseLinks:
+    """What is known of the links between the ranks of cases: nothing, unless a subclass does."""
+
+    def best(self, case: Case) -> Case | None:
+        """The case's problem with the knobs of the lowest price where the model decides, and with
+        every knob open where tuning files do; None where nobody needs to know.
+        """
+        return problem_of(case)
+
+    def limits(self, case: Case, limits: Limits) -> Limits:
+        """The limits with the hosts of the ranks, what joins them, and the orders for the case's
+        algorithm.
+        """
+        return limits
+
+
 def plan_points(
     cases: Sequence[Case],
     group: Group,
     max_memory: int = DEFAULT_MEMORY,
-    orders: Callable[[Case], tuple[tuple[int, ...], ...]] = lambda case: (),
-    algorithm: Callable[[Case], str] = lambda case: "auto",
-    hosts: Callable[[Case], tuple[int, ...]] = lambda case: (),
-    joined: Callable[[Case], str] = lambda case: "",
+    links: CaseLinks | None = None,
     progress: Callable[[int], None] = lambda begun: None,
 ) -> list[SweepPoint]:
     """Resolve and lay out every case. A case that cannot run is waived with its reason; cases that
     resolve to the same are measured once.
 
-    orders(case): ring orders chosen from the topology. algorithm(case): what auto means where the
-    links decide that. hosts(case): the hosts of its ranks, if not those of the group.
-    joined(case): what joins the ranks, where that is known.
-    progress(number): called before each case with how many were planned.
+    links: what is known of those between the ranks. progress(number): called before each case with
+    how many were planned.
     """
     refused: dict[str, str] = {}
     limits: dict[str, Limits] = {}
     points: dict[tuple[Case, str], SweepPoint] = {}
-    here = host_numbers(group.hosts)
+    here, links = host_numbers(group.hosts), links or CaseLinks()
     for number, case in enumerate(cases):
         progress(number)
         backend = FAMILY.load(case.backend)
@@ -147,13 +159,7 @@ def plan_points(
         point = (
             SweepPoint(case, waived=why)
             if why
-            else _planned(
-                case,
-                backend,
-                replace(limits[case.backend], hosts=hosts(case) or here, joined=joined(case)),
-                orders,
-                algorithm(case),
-            )
+            else _planned(case, backend, replace(limits[case.backend], hosts=here), links)
         )
         if point.plan is not None and not backend.is_peer:
             point.waived = backend.why_waived(point.plan, group)
@@ -161,17 +167,15 @@ def plan_points(
     return list(points.values())
 
 
-def _planned(
-    case: Case,
-    backend: Backend | Peer,
-    limits: Limits,
-    orders: Callable[[Case], tuple[tuple[int, ...], ...]],
-    best: str,
-) -> SweepPoint:
+def _planned(case: Case, backend: Backend | Peer, limits: Limits, links: CaseLinks) -> SweepPoint:
     if backend.is_peer:
         return SweepPoint(case, waived=backend.why_waived(case, collective(case.op).is_reduction))
-    case = replace(case, algo=best) if case.algo == "auto" else case
-    limits = replace(limits, orders=orders(case))
+    best = links.best(case)
+    if best is not None and case.algo == "auto":
+        given = {knob.name for knob in KNOBS if getattr(case, knob.name) != knob.default}
+        open_ = [knob.name for knob in KNOBS if knob.name not in given]
+        case = replace(case, **{name: getattr(best, name) for name in open_})
+    limits = links.limits(case, limits)
     try:
         choice = resolve(case, limits)
     except ScheduleError as error:
@@ -179,12 +183,12 @@ def _planned(
     return SweepPoint(
         choice.case,
         choice.plan,
-        is_choice=choice.case == chosen(choice.case, limits, best),
+        is_choice=best is not None and choice.case == chosen(best, limits),
         origin=tuning_for(case, limits).origin,
     )
 
 
-def estimate_s(point: SweepPoint, settings: Settings, on: MachineCosts) -> float:
+def estimate_s(point: SweepPoint, settings: Settings, on: CpuCosts) -> float:
     """Seconds that one repeat of a point should take, with the preparation of its data."""
     return 0.0 if point.waived else repeat_s(point.case, point.plan, on, settings)
 
@@ -217,7 +221,7 @@ class Measurement:
     def __init__(self, points: Sequence[SweepPoint], group: Group, settings: Settings) -> None:
         self.points, self.group, self.settings = points, group, settings
         self.progress: Callable[[float], None] = lambda done_s: None
-        self.machine = replace(machine(), cores=cores_of(group))
+        self.machine = replace(cpu_costs(), cores=cores_of(group))
         self.ceilings: Callable[[Case], Ceilings | None] = lambda case: None
         self.sessions: dict[SessionKey, Session[Job]] = {}
         self.run_id = new_run()

@@ -3,9 +3,11 @@ what they mean for its rows.
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from collbench.backends import FAMILY
-from collbench.bench.ceilings import Ceilings, Orders
+from collbench.bench.ceilings import Ceilings
+from collbench.bench.runner import CaseLinks
 from collbench.cli._options import remark
 from collbench.cli._rules import Options
 from collbench.launch.group import Group
@@ -13,13 +15,16 @@ from collbench.machine.discovery.recording import Recording
 from collbench.machine.formats import described
 from collbench.machine.topology import unnamed
 from collbench.machine.topology.model import Topology
+from collbench.planning.limits import Limits
+from collbench.pricing.constants import gpu_costs
 from collbench.spec.case import Case
 from collbench.spec.world import host_numbers
 
 MODEL = "model"
+_MANY_RANKS = 16
 
 
-class RankLinks:
+class RankLinks(CaseLinks):
     """The links that each backend of a sweep uses. `recorded`: those of this machine, or None."""
 
     def __init__(
@@ -38,7 +43,9 @@ class RankLinks:
         for backend in backends:
             if backend == MODEL and topology_described is not None:
                 self._ceilings[backend] = Ceilings(
-                    topology_described, tuple(gpu.id for gpu in topology_described.gpus)
+                    topology_described,
+                    tuple(gpu.id for gpu in topology_described.gpus),
+                    gpu_costs(str(machine)),
                 )
             elif _is_on_gpus(backend) and (topology := topology_described or recorded) is not None:
                 self._ceilings[backend] = Ceilings(topology, _gpus_of_ranks(topology, group, gpus))
@@ -52,23 +59,16 @@ class RankLinks:
         """The ceilings of the case's rows."""
         return self._ceilings.get(case.backend)
 
-    def orders(self, case: Case) -> Orders:
-        """The rank orders of the case's algorithm; none if it follows the numbers of the ranks."""
-        ceilings = self._ceilings.get(case.backend)
-        return ceilings.orders_for(case) if ceilings is not None else ()
-
-    def hosts(self, case: Case) -> tuple[int, ...]:
-        """The hosts of the case's ranks where a described machine has several."""
-        if case.backend == MODEL and MODEL in self._ceilings:
-            return self._ceilings[MODEL].hosts(case.ranks)
-        return ()
-
-    def joined(self, case: Case) -> str:
-        """What joins the GPUs of the case's ranks, as tuning files name it; empty where the links
-        are not known.
+    def limits(self, case: Case, limits: Limits) -> Limits:
+        """The limits with what the links say of the case's ranks. A described machine has its own
+        hosts and GPUs.
         """
         ceilings = self._ceilings.get(case.backend)
-        return ceilings.joined(case.ranks) if ceilings is not None else ""
+        if ceilings is None:
+            return limits
+        if case.backend == MODEL:
+            limits = ceilings.described(limits, case.ranks)
+        return replace(limits, joined=ceilings.joined(case.ranks), orders=ceilings.orders_for(case))
 
     @property
     def has_hosts(self) -> bool:
@@ -78,13 +78,16 @@ class RankLinks:
             model is not None and bool(model.hosts(len(model.gpus)))
         )
 
-    def algorithm(self, case: Case) -> str:
-        """What `auto` means: where the model prices the links, the algorithm of the lowest price;
-        else `auto`, which a table of measured numbers decides.
+    def best(self, case: Case) -> Case | None:
+        """What `auto` means: where the model prices the links, what has the lowest price; else
+        `auto`, which tuning files decide. Of many ranks only where it is asked for: every algorithm
+        has to be proved.
         """
-        if case.backend == MODEL and MODEL in self._ceilings:
-            return self._ceilings[MODEL].cheapest(case)
-        return "auto"
+        if case.backend != MODEL or MODEL not in self._ceilings:
+            return super().best(case)
+        if case.algo != "auto" and case.ranks > _MANY_RANKS:
+            return None
+        return self._ceilings[MODEL].cheapest(case)
 
 
 def _gpus_of_ranks(topology: Topology, group: Group, gpus: Sequence[int]) -> tuple[str, ...]:

@@ -256,13 +256,7 @@ def _judge_collectives(
         sizes=sizes, op=OPS, backend=(backend,), ranks=(ranks,), knobs={"algo": ("auto",)}
     )
     points = plan_points(
-        cases(sweep, {}, has_hosts=links.has_hosts),
-        group,
-        settings.max_memory,
-        links.orders,
-        links.algorithm,
-        links.hosts,
-        links.joined,
+        cases(sweep, {}, has_hosts=links.has_hosts), group, settings.max_memory, links
     )
     measurement = Measurement(points, group, settings)
     measurement.ceilings = links.ceilings

@@ -223,16 +223,7 @@ def _planned(
         )
 
     with activity_shown(what):
-        return plan_points(
-            requested,
-            group,
-            settings.max_memory,
-            links.orders,
-            links.algorithm,
-            links.hosts,
-            links.joined,
-            progress,
-        )
+        return plan_points(requested, group, settings.max_memory, links, progress)
 
 
 def _leave_known_out(

@@ -29,7 +29,7 @@ class Limits:
 
     model: of the GPU or CPU; joined: what joins the ranks; "" where it is not known, both for the
     tuning files. orders: rank orders that use the links best. hosts: of the ranks, where there are
-    several (world.host_numbers).
+    several (world.host_numbers). is_gpu: whatever the backend, ranks are GPUs (the model's).
     """
 
     ctas: int = 132
@@ -40,6 +40,7 @@ class Limits:
     joined: str = ""
     orders: tuple[tuple[int, ...], ...] = ()
     hosts: tuple[int, ...] = ()
+    is_gpu: bool = False
 
 
 def slot_wire_bytes(plan: Plan) -> int:

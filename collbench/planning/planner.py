@@ -74,12 +74,12 @@ def resolve(case: Case, limits: Limits | None = None) -> Choice:
     >>> resolve(Case(op="allreduce", backend="cpu", ranks=4, size_bytes=1 << 20)).case.algo
     'twoshot'
     """
-    is_gpu, has = case.backend in GPU_BACKENDS, limits or Limits()
+    has = limits or Limits()
     hosts = has.hosts if len(has.hosts) == case.ranks else ()
     orders = tuple(order for order in has.orders if len(order) == case.ranks)
     tuning = tuning_for(case, has)
     facts = selection.facts_of(case, hosts)
-    if not is_gpu:
+    if not _is_on_gpus(case, has):
         return _plan_cpu(case, facts, tuning, orders, hosts)
     transport = case.transport
     if transport != "ce":
@@ -93,16 +93,19 @@ def resolve(case: Case, limits: Limits | None = None) -> Choice:
 
 def tuning_for(case: Case, limits: Limits) -> Tuning:
     """The tuning files that decide what a case leaves open. Raises UsageError for a wrong file."""
-    kind = "gpu" if case.backend in GPU_BACKENDS else "cpu"
+    kind = "gpu" if _is_on_gpus(case, limits) else "cpu"
     return tuning_of(Machine(kind, limits.model, limits.joined), case.ranks)
 
 
-def problem_of(case: Case, algo: str = "auto") -> Case:
-    """A case of the same problem that leaves every knob open, but for the algorithm."""
+def _is_on_gpus(case: Case, limits: Limits) -> bool:
+    return limits.is_gpu or case.backend in GPU_BACKENDS
+
+
+def problem_of(case: Case) -> Case:
+    """A case of the same problem that leaves every knob open."""
     return Case(
         op=case.op,
         backend=case.backend,
-        algo=algo,
         dtype=case.dtype,
         redop=case.redop,
         root=case.root,
@@ -113,21 +116,16 @@ def problem_of(case: Case, algo: str = "auto") -> Case:
 
 
 @lru_cache(maxsize=512)
-def _choice_of(problem: Case, limits: Limits | None) -> Case | None:
-    try:
-        return resolve(problem, limits).case
-    except ScheduleError:
-        return None
+def chosen(case: Case, limits: Limits | None = None) -> Case | None:
+    """The case with nothing left to decide, or None if it cannot be done.
 
-
-def chosen(case: Case, limits: Limits | None = None, algo: str = "auto") -> Case | None:
-    """What the tool does for a case's problem if nothing is asked for but the backend (and algo, if
-    that is decided), or None if it can do nothing.
-
-    >>> chosen(Case(op="allreduce", backend="cpu", algo="ring", ranks=4, size_bytes=1024)).algo
+    >>> chosen(Case(op="allreduce", backend="cpu", ranks=4, size_bytes=1024)).algo
     'oneshot'
     """
-    return _choice_of(problem_of(case, algo), limits)
+    try:
+        return resolve(case, limits).case
+    except ScheduleError:
+        return None
 
 
 # ------------------------------------------------------------------------------------- CPU ranks

@@ -205,7 +205,6 @@ def read(name: str) -> TuningFile:
     if not isinstance(machine, dict) or set(machine) != _OF_MACHINES or not isinstance(title, str):
         needed = ", ".join(sorted(_OF_MACHINES))
         raise place.error(f"it must have a title, and [machine] with exactly: {needed}")
-    data.pop("latency", None)  # of links, for planning/cost.py
     at, models = place.of("machine"), machine["models"]
     return TuningFile(
         name,

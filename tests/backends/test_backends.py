@@ -12,11 +12,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from collbench.backends import base, model, reference
+from collbench.backends import base, reference
 from collbench.backends.base import Batch, rotations
 from collbench.backends.cpu import backend as cpu
 from collbench.launch.local import LocalGroup
-from collbench.planning.cost import machine, price
 from collbench.planning.plan import Plan, lay_out
 from collbench.planning.protocols import FAMILY as PROTOCOLS
 from collbench.schedules.ir import Schedule
@@ -289,37 +288,3 @@ def test_no_backend_names_an_algorithm_or_a_collective() -> None:
                 if not line.lstrip().startswith(('"', "'"))
             )
             assert not [name for name in names if f'"{name}"' in code], file.name
-
-
-def test_model_follows_the_known_formula() -> None:
-    """A one-shot of one action each: step time, bytes at the core's rate, one hop."""
-    on = machine("cpu-2")
-    plan = plan_of(problem("allreduce", 2, count=256), "oneshot", direct=True, chunk_bytes=1024)
-    touched = 3 * 1024
-    expected_s = 2 * on.step_us * 1e-6 + on.hop_s(2) + touched / (on.rank_gbs * 1e9)
-    for seconds in model.play(plan, on):
-        assert seconds == pytest.approx(expected_s, rel=0.3)
-    assert model.play(plan, on) == model.play(plan, on)
-
-
-@pytest.mark.parametrize(("op", "algo"), PAIRS)
-def test_model_plays_every_schedule(op: OpName, algo: str) -> None:
-    on = machine("cpu-2")
-    for n in (2, 3, 8):
-        plan = plan_of(problem(op, n, count=999), algo, channels=2)
-        assert all(0 < seconds < 1 for seconds in model.play(plan, on) if seconds)
-        assert 0 < price(plan, on) < 1
-
-
-def test_model_more_bytes_take_longer_and_more_ranks_too() -> None:
-    on = machine("cpu-2")
-
-    def seconds(n: int, count: int) -> float:
-        return max(
-            model.play(
-                plan_of(problem("allreduce", n, count=count), "ring", chunk_bytes=1 << 16), on
-            )
-        )
-
-    assert seconds(2, 1 << 18) > seconds(2, 1 << 16)
-    assert seconds(4, 1 << 18) > seconds(2, 1 << 18)

@@ -14,6 +14,8 @@ from collbench.spec.collectives import OPS
 from collbench.util.catalog import names
 from tests.support.commands import MODEL, invoke
 
+CPU_PROFILE = (Path(__file__).parents[2] / "profiles" / "machines" / "cpu-2.toml").read_text()
+
 
 @pytest.mark.parametrize(
     ("args", "match"),
@@ -83,11 +85,11 @@ def test_broken_presets_are_usage_errors(
     "text",
     [
         "",
-        "[machine]\ncores = 2\n",
-        (
-            "[machine]\ncores = 0\nstep_us = 1\nhop_us = 1\nswitch_us = 1\nrank_gbs = 1\nmemory_gbs"
-            " = 1\n"
-        ),
+        "[cpu]\ncores = 2\n",
+        "[cpu]\ncores = 2\n[cpu.kinds.simple]\nstep_us = 1\n",
+        CPU_PROFILE.replace("cores = 2", "cores = 0"),
+        CPU_PROFILE.replace("hop_us = 0.1", "hop_us = true"),
+        CPU_PROFILE.replace("hop_us = 0.1", "hops_us = 0.1"),
     ],
 )
 def test_broken_machine_profiles_are_usage_errors(

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from collbench.machine.topology.machines import machine_topology
 from collbench.machine.topology.model import Topology
 from collbench.machine.topology.paths import path
-from collbench.planning.cost import machine
+from collbench.pricing.constants import cpu_costs
 from collbench.util import catalog
 from collbench.util.errors import UsageError
 
@@ -414,11 +414,11 @@ def test_sockets_of_unknown_processors_have_no_rate(tmp_path: Path) -> None:
 def test_what_a_profile_is_for_is_said() -> None:
     with pytest.raises(UsageError, match=r"cpu-2 has no \[topology\]"):
         machine_topology("cpu-2")
-    with pytest.raises(UsageError, match=r"dgx-1v has no \[machine\]: it describes the links"):
-        machine("dgx-1v")
+    with pytest.raises(UsageError, match=r"dgx-1v has no \[cpu\]: it describes the links"):
+        cpu_costs("dgx-1v")
     with pytest.raises(UsageError, match="there is no file or machine profile 'dgx-9'"):
         machine_topology("dgx-9")
-    assert machine("cpu-2").cores == 2
+    assert cpu_costs("cpu-2").cores == 2
 
 
 def test_amd_machines_by_hand() -> None:

@@ -11,7 +11,7 @@ import pytest
 from _pytest.mark import ParameterSet
 
 from collbench.backends.cuda import backend as cuda
-from collbench.bench.runner import plan_points
+from collbench.bench.runner import CaseLinks, plan_points
 from collbench.device.compile import kernel_source
 from collbench.device.layout import ARGS, CONTROL_BYTES, END, Memory, layout, pack_args
 from collbench.device.program import ctas, launches_counted
@@ -191,6 +191,16 @@ def test_a_smaller_gpu_gets_fewer_channels(size_bytes: int) -> None:
         assert case.channels == plan.channels
 
 
+class Joined(CaseLinks):
+    """Ranks of which it is known what joins them."""
+
+    def __init__(self, joined: str) -> None:
+        self.joined = joined
+
+    def limits(self, case: Case, limits: Limits) -> Limits:
+        return replace(limits, joined=self.joined)
+
+
 def test_a_sweep_asks_the_backend_what_its_gpus_have(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cuda.BACKEND, "why_not", lambda group: "")
     monkeypatch.setattr(cuda, "least_multiprocessors", lambda: 58)
@@ -198,8 +208,8 @@ def test_a_sweep_asks_the_backend_what_its_gpus_have(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(cuda, "all_reach_each_other", lambda: True)
     monkeypatch.setattr(cuda, "model_of_all", lambda: "NVIDIA H200")
     case = Case(op="allreduce", backend="cuda", ranks=4, size_bytes=1 << 28)
-    (point,) = plan_points([case], LocalGroup(), joined=lambda case: "NVLink")
-    (elsewhere,) = plan_points([case], LocalGroup(), joined=lambda case: "PCIe")
+    (point,) = plan_points([case], LocalGroup(), links=Joined("NVLink"))
+    (elsewhere,) = plan_points([case], LocalGroup(), links=Joined("PCIe"))
     assert point.origin is not None and point.origin.is_fitting
     assert elsewhere.origin is not None and not elsewhere.origin.is_fitting
     assert point.plan is not None

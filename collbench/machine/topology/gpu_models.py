@@ -93,6 +93,24 @@ _OF_NAME = re.compile(
 )
 
 
+# Of the largest product of an architecture that data centres use; NVIDIA's and AMD's white papers.
+_MULTIPROCESSORS = {
+    **{"35": 15, "37": 13, "60": 56, "61": 30, "70": 80, "75": 72, "80": 108, "86": 84, "89": 128},
+    **{"90": 132, "100": 148, "103": 148, "120": 170},
+    **{"gfx906": 60, "gfx908": 120, "gfx90a": 104, "gfx942": 304, "gfx950": 256},
+}
+_FEW_MULTIPROCESSORS = 56
+
+
+def multiprocessors(arch: str) -> int:
+    """How many CTAs, one a multiprocessor, a GPU of an architecture can run at once.
+
+    >>> multiprocessors("90"), multiprocessors("")
+    (132, 56)
+    """
+    return _MULTIPROCESSORS.get(arch, _FEW_MULTIPROCESSORS)
+
+
 def gpu_model(vendor: str, device: str) -> GpuModel | None:
     """The product of PCI ids as NCCL writes them, if it is one that we know.
 

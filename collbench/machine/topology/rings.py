@@ -5,14 +5,14 @@ Where GPUs are wired to each other by NVLinks without a switch, as many rings as
 use, none of which share a link in one direction: cycles that are walked both ways (DGX-1: 2,
 DGX-1V: 3). Elsewhere one order that crosses far hops least: behind an NVSwitch any order, on PCIe
 trees the one that leaves every switch and socket once. The same links give the same orders on every
-computer, the lexicographically smallest where several are as good. Not here: rings of several hosts
-that enter each by another NIC.
+computer, the lexicographically smallest where several are as good. Over several hosts there are as
+many of these as NICs that a host has, each of which leaves the hosts by NICs of its own (rails).
 """
 
 from collections import Counter
 from collections.abc import Sequence
 from functools import partial
-from itertools import combinations, pairwise, product
+from itertools import combinations, groupby, pairwise, product
 
 from collbench.machine.topology.hosts import equal_hosts, nodes_of, part
 from collbench.machine.topology.model import GPU_LINKS, Topology
@@ -43,7 +43,7 @@ def rings(topology: Topology, gpus: Sequence[str] | None = None) -> tuple[Order,
     if len(names) < 3:
         return (tuple(range(len(names))),)
     links = _links_between(topology, names)
-    return packed_rings(links) or (_tour(topology, names, is_closed=True),)
+    return packed_rings(links) or _rails(topology, names, _tour(topology, names, is_closed=True))
 
 
 def trees(topology: Topology, gpus: Sequence[str] | None = None) -> tuple[Order, ...]:
@@ -58,7 +58,7 @@ def trees(topology: Topology, gpus: Sequence[str] | None = None) -> tuple[Order,
     if len(names) < 3:
         return (tuple(range(len(names))),)
     links = _links_between(topology, names)
-    return packed_chains(links) or (_tour(topology, names, is_closed=False),)
+    return packed_chains(links) or _rails(topology, names, _tour(topology, names, is_closed=False))
 
 
 def ring_rate_gbs(topology: Topology, orders: Sequence[Order]) -> float | None:
@@ -143,6 +143,54 @@ def _tour(topology: Topology, names: Sequence[str], *, is_closed: bool) -> Order
     steps = LOOKS // n**2
     exact = _branch(costs, bound + 1, Budget(steps), is_closed=is_closed)
     return exact or _branch(costs, cost, Budget(steps), is_closed=is_closed) or order
+
+
+def _rails(topology: Topology, names: Sequence[str], order: Order) -> tuple[Order, ...]:
+    """The order, and those that begin each host with another GPU where that is as good and no NIC
+    is used twice. Only that order unless it takes the hosts one after the other.
+    """
+    hosts = [topology.by_id[names[rank]].host for rank in order]
+    by_host = [
+        tuple(rank for rank, _ in group)
+        for _, group in groupby(zip(order, hosts, strict=True), lambda pair: pair[1])
+    ]
+    width = len(by_host[0])
+    if len(by_host) < 2 or len(by_host) != len(set(hosts)) or {*map(len, by_host)} != {width}:
+        return (order,)
+    rails: list[Order] = []
+    used: set[str] = set()
+    worst = _worst_inside(topology, names, by_host)
+    for turn in range(width):
+        turned = [ranks[turn:] + ranks[:turn] for ranks in by_host]
+        nics = _nics_between(topology, names, turned)
+        is_apart = bool(nics) and not used & nics
+        if not rails or (is_apart and _worst_inside(topology, names, turned) == worst):
+            rails.append(tuple(rank for ranks in turned for rank in ranks))
+            used |= nics
+    return tuple(rails)
+
+
+def _worst_inside(topology: Topology, names: Sequence[str], by_host: Sequence[Order]) -> list[int]:
+    """The farthest class of a hop within each host."""
+    return [
+        max(
+            (CLASS_ORDER[path(topology, names[a], names[b]).kind] for a, b in pairwise(ranks)),
+            default=0,
+        )
+        for ranks in by_host
+    ]
+
+
+def _nics_between(topology: Topology, names: Sequence[str], by_host: Sequence[Order]) -> set[str]:
+    """The NICs that the hops from host to host pass, around and back to the first."""
+    ends = [(ranks[0], ranks[-1]) for ranks in by_host]
+    around = zip(ends, [*ends[1:], ends[0]], strict=True)
+    return {
+        node
+        for (_, leaving), (entering, _) in around
+        for node in path(topology, names[leaving], names[entering]).nodes
+        if topology.by_id[node].kind == "nic"
+    }
 
 
 def _tour_by_host(topology: Topology, names: Sequence[str], hosts: Sequence[int]) -> Order:

@@ -5,6 +5,7 @@ A warp moves 16 lines at a time, 1920 bytes of payload. Source: NCCL's protocol 
 """
 
 HAS_SLICES = False  # whether a message may take several slots
+NEEDS_NVLINK = True  # whether other links may tear what it stores
 DATA_BYTES, FLAG_BYTES = 120, 8
 WARP_BYTES, WARP_PAYLOAD = 2048, 1920
 

@@ -3,6 +3,7 @@ payload, and two flags travel per slice.
 """
 
 HAS_SLICES = True  # whether a message may take several slots
+NEEDS_NVLINK = False  # whether other links may tear what it stores
 
 
 def payload_bytes(slot_bytes: int) -> int:

@@ -1,0 +1,3 @@
+"""What a plan should cost on a machine: its events, and the constants of machines that price
+them.
+"""

@@ -1,0 +1,198 @@
+"""The constants of a machine that price events: those of CPU cores in the table [cpu] of a machine
+file, those of GPUs in [gpu].
+
+A user's own machine files (`collbench tune --model` writes them) come before the shipped ones. The
+rates of links are no constants: they are the topology's.
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, replace
+from functools import lru_cache
+from typing import TypeVar
+
+from collbench.spec.options import DEFAULT_MACHINE
+from collbench.util import catalog
+from collbench.util.errors import UsageError
+
+REFERENCE = "h200x4-vm"  # whose constants a machine has that has none of its own
+CPU_KINDS = ("simple", "ll", "ll128")
+GPU_KINDS = (*CPU_KINDS, "ce")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KindCosts:
+    """What messages of a protocol, or of copy engines, cost a CTA or a core.
+
+    step_us: a step without its bytes. take_us, post_us: to take and to hand on a message. read_gbs,
+    write_gbs: of local memory; send_gbs: of a slot or a peer's memory.
+    """
+
+    step_us: float
+    take_us: float
+    post_us: float
+    read_gbs: float
+    write_gbs: float
+    send_gbs: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GpuKindCosts(KindCosts):
+    """hop_us: until a peer over NVLink sees what was stored. link_share: of the usable rate of a
+    link that its bytes reach, those of flags included.
+    """
+
+    hop_us: float
+    link_share: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CpuCosts:
+    """cores: more ranks than these share cores. launch_us: of a rank, to begin a launch. hop_us:
+    until a waiting rank sees a flag; switch_us: the same where ranks share cores. memory_gbs: of
+    all cores together.
+    """
+
+    name: str
+    cores: int
+    launch_us: float
+    hop_us: float
+    switch_us: float
+    memory_gbs: float
+    kinds: Mapping[str, KindCosts]
+
+    def crowd(self, n: int) -> int:
+        """Ranks on the fullest core."""
+        return -(-n // self.cores)
+
+    def hop_s(self, n: int) -> float:
+        """Seconds until a flag is seen."""
+        return (self.switch_us if n > self.cores else self.hop_us) * 1e-6
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GpuCosts:
+    """launch_us: of a launch with one CTA; cta_us: of each further one. pdl_us: what a launch saves
+    that takes its place while the one before it ends. link_share: of the usable rate of a link that
+    stores reach; pull_share: the same of loads. memory_gbs: of a GPU's memory, read and written.
+    pcie_hops, net_hops: how many times the hop over NVLink a hop over PCIe or the network takes.
+    """
+
+    name: str
+    launch_us: float
+    cta_us: float
+    pdl_us: float
+    pull_share: float
+    memory_gbs: float
+    pcie_hops: float
+    net_hops: float
+    kinds: Mapping[str, GpuKindCosts]
+
+
+Costs = TypeVar("Costs", CpuCosts, GpuCosts)
+_MAY_BE_ZERO = ("launch_us", "cta_us", "pdl_us", "step_us", "take_us", "post_us")
+
+
+@lru_cache(maxsize=64)
+def cpu_costs(machine: str = DEFAULT_MACHINE) -> CpuCosts:
+    """The constants of a machine's cores. Raises UsageError if the file has none, or if one is
+    missing, unknown or not positive.
+
+    >>> cpu_costs("cpu-2").cores
+    2
+    """
+    profile = catalog.load("machines", machine)
+    if not isinstance(profile.get("cpu"), dict):
+        links = " it describes the links of the machine, but" if "topology" in profile else ""
+        raise UsageError(
+            f"machine profile {machine} has no [cpu]:{links} it does not say what a step of a"
+            " schedule costs",
+            f"add: {', '.join(sorted(_numbers_of(CpuCosts)))}",
+        )
+    costs = _costs(machine, "cpu", profile["cpu"], CpuCosts, CPU_KINDS, KindCosts)
+    if costs.cores != int(costs.cores):
+        raise UsageError(
+            f"machine profile {machine}: [cpu] cores = {costs.cores} is no whole number"
+        )
+    return replace(costs, cores=int(costs.cores))
+
+
+@lru_cache(maxsize=64)
+def gpu_costs(machine: str = REFERENCE) -> GpuCosts:
+    """The constants of a machine's GPUs, or of the reference machine if its file has none. Raises
+    UsageError for a wrong file.
+
+    >>> gpu_costs("dgx-1").kinds == gpu_costs("h200x4-vm").kinds
+    True
+    """
+    is_profile = machine in catalog.names("machines") or machine.endswith(".toml")
+    table = catalog.load("machines", machine).get("gpu") if is_profile else None
+    if table is None:
+        return replace(gpu_costs(REFERENCE), name=f"{REFERENCE}, as {machine} has none")
+    return _costs(machine, "gpu", table, GpuCosts, GPU_KINDS, GpuKindCosts)
+
+
+def _numbers_of(costs: type) -> set[str]:
+    """The names of the numbers that a class of constants has."""
+    return {field.name for field in fields(costs)} - {"name", "kinds"}
+
+
+def _costs(
+    machine: str,
+    section: str,
+    table: object,
+    costs: type[Costs],
+    kinds: tuple[str, ...],
+    of_kind: type[KindCosts],
+) -> Costs:
+    """The constants of a section and of its kinds."""
+    if not isinstance(table, dict) or not isinstance(table.get("kinds"), dict):
+        raise UsageError(
+            f"machine profile {machine}: [{section}] is no table with [{section}.kinds]"
+        )
+    if set(table["kinds"]) != set(kinds):
+        raise UsageError(
+            f"machine profile {machine}: [{section}.kinds] must have exactly: {', '.join(kinds)}"
+        )
+    of_kinds = {
+        kind: of_kind(**_numbers(machine, f"{section}.kinds.{kind}", table["kinds"][kind], of_kind))
+        for kind in kinds
+    }
+    own = {key: value for key, value in table.items() if key not in ("kinds", "source")}
+    numbers = _numbers(machine, section, own, costs)
+    return costs(name=machine, kinds=of_kinds, **numbers)  # type: ignore[arg-type]  # all are numbers
+
+
+def _numbers(machine: str, section: str, table: object, costs: type) -> dict[str, float]:
+    """The numbers of a section, which are those of the class."""
+    wanted = _numbers_of(costs)
+    if not isinstance(table, dict) or set(table) != wanted:
+        raise UsageError(
+            f"machine profile {machine}: [{section}] must have exactly: {', '.join(sorted(wanted))}"
+        )
+    for key, value in table.items():
+        is_number = isinstance(value, int | float) and not isinstance(value, bool)
+        if not is_number or not (0 < value < 1e9 or (value == 0 and key in _MAY_BE_ZERO)):
+            raise UsageError(
+                f"machine profile {machine}: [{section}] {key} = {value!r} is not a positive number"
+            )
+    return {key: float(value) for key, value in table.items()}
+
+
+def costs_text(costs: CpuCosts | GpuCosts, source: str) -> str:
+    """The tables of a machine file that give these constants."""
+    section = "cpu" if isinstance(costs, CpuCosts) else "gpu"
+    lines = [f"[{section}]", f"source = {json.dumps(source)}"]
+    lines += [
+        f"{field.name} = {_rounded(getattr(costs, field.name))}"
+        for field in fields(costs)
+        if field.name not in ("name", "kinds")
+    ]
+    for kind, own in costs.kinds.items():
+        lines += ["", f"[{section}.kinds.{kind}]"]
+        lines += [f"{field.name} = {_rounded(getattr(own, field.name))}" for field in fields(own)]
+    return "\n".join(lines) + "\n"
+
+
+def _rounded(value: float) -> str:
+    return f"{value:.4g}" if abs(value) < 1000 else f"{value:.0f}"

@@ -1,0 +1,220 @@
+"""Prices of plans: known formulas come out, every schedule has one, and they follow the links."""
+
+from dataclasses import replace
+from fractions import Fraction
+from itertools import product
+from typing import Any
+
+import pytest
+
+from collbench.bench.ceilings import Ceilings
+from collbench.machine.topology.machines import machine_topology
+from collbench.machine.topology.model import Topology
+from collbench.planning.limits import Limits
+from collbench.planning.plan import Plan, lay_out, registered
+from collbench.planning.planner import resolve
+from collbench.pricing.constants import GpuCosts, cpu_costs, gpu_costs
+from collbench.pricing.cpus import cpu_price
+from collbench.pricing.events import events_of
+from collbench.pricing.gpus import gpu_price
+from collbench.schedules.passes import traffic
+from collbench.spec.case import Case, Problem
+from collbench.spec.collectives import OpName
+from collbench.spec.world import World
+from tests.support.batteries import PAIRS, plan_of, problem
+from tests.support.tiers import tiered
+
+ON_ONE_HOST = [pair for pair in PAIRS if pair[1] != "hierarchical"]
+LINKS = machine_topology("hgx-h100")
+FREE = {"step_us": 0.0, "take_us": 0.0, "post_us": 0.0, "hop_us": 1e-9, "link_share": 1.0}
+FAST = {"read_gbs": 1e8, "write_gbs": 1e8, "send_gbs": 1e8}
+
+
+def on_links() -> GpuCosts:
+    """GPUs that take no time themselves: only links do."""
+    own = gpu_costs()
+    kinds = {kind: replace(one, **FREE, **FAST) for kind, one in own.kinds.items()}
+    return replace(own, kinds=kinds, launch_us=0.0, cta_us=0.0, pdl_us=0.0, memory_gbs=1e8)
+
+
+def case_on(machine: Topology, **knobs: Any) -> Plan:
+    """The plan of a case on the GPUs of a machine."""
+    case = Case(**{"backend": "model", **knobs})
+    ceilings = Ceilings(machine, [gpu.id for gpu in machine.gpus])
+    limits = ceilings.described(Limits(memory_bytes=1 << 34), case.ranks)
+    return resolve(case, replace(limits, orders=ceilings.orders_for(case))).plan
+
+
+@pytest.mark.parametrize(("chunks", "ranks"), [(1, 4), (4, 4), (16, 4), (4, 8)])
+def test_a_chain_takes_its_pipelines_time(chunks: int, ranks: int) -> None:
+    """A broadcast of N bytes in S chunks along K ranks: N(S+K-2)/(SB), where one launch stands
+    alone: the next one must wait for nobody but its own rank.
+    """
+    size, gbs = 64 << 20, 364.5
+    plan = case_on(
+        LINKS,
+        op="broadcast",
+        algo="chain",
+        proto="simple",
+        ranks=ranks,
+        size_bytes=size,
+        channels=1,
+        chunk=size // chunks,
+        slices=1,
+        slots=2,
+        direct="off",
+    )
+    events = events_of(plan.schedule, slices=1, loops=chunks, launches=1, slots=2)
+    seconds = size / chunks / (gbs * 1e9)
+    hops = {event.rank: 0.0 for event in events.events}
+    assert len(hops) == ranks
+    arrival = [0.0] * len(events.events)
+    for number, event in enumerate(events.events):
+        start = max((arrival[one] for one in event.after if one >= 0), default=0.0)
+        start = max([start, *(arrival[one] for one, _ in event.arrived)])
+        arrival[number] = start + seconds * sum(pieces for _, pieces in event.sent)
+    assert max(arrival) == pytest.approx((chunks + ranks - 2) * seconds)
+
+
+@pytest.mark.parametrize(("op", "algo"), [("allreduce", "ring"), ("allgather", "direct")])
+def test_large_sizes_come_to_the_ceiling_of_their_links(op: OpName, algo: str) -> None:
+    plan = case_on(
+        LINKS, op=op, algo=algo, proto="simple", ranks=8, size_bytes=1 << 30, transport="p2p"
+    )
+    shares = {"allreduce": Fraction(14, 8), "allgather": Fraction(7, 8)}
+    wanted = (1 << 30) * float(shares[op]) / 364.5e9
+    assert gpu_price(plan, LINKS, on_links()) == pytest.approx(wanted, rel=0.05)
+    assert gpu_price(plan, LINKS, gpu_costs()) > wanted
+
+
+def test_lines_with_flags_take_their_bytes_on_the_links() -> None:
+    seconds = {
+        proto: gpu_price(
+            case_on(LINKS, op="alltoall", algo="direct", proto=proto, ranks=8, size_bytes=1 << 28),
+            LINKS,
+            on_links(),
+        )
+        for proto in ("simple", "ll128", "ll")
+    }
+    assert seconds["ll"] == pytest.approx(2 * seconds["simple"], rel=0.05)
+    assert seconds["ll128"] == pytest.approx(16 / 15 * seconds["simple"], rel=0.05)
+
+
+def test_a_hop_counts_as_often_as_it_is_taken() -> None:
+    """A ring of 8 bytes over n ranks has 2(n-1) hops."""
+    kinds = {kind: replace(one, hop_us=1.0) for kind, one in on_links().kinds.items()}
+    costs = replace(on_links(), kinds=kinds)
+    for ranks in (2, 4, 8):
+        plan = case_on(LINKS, op="allreduce", algo="ring", proto="ll", ranks=ranks, size_bytes=64)
+        assert gpu_price(plan, LINKS, costs) == pytest.approx(2e-6 * (ranks - 1), rel=0.01)
+
+
+def test_each_message_has_its_price() -> None:
+    """A rank of a direct exchange takes n-1 messages, one after the other."""
+    kinds = {kind: replace(one, take_us=1.0) for kind, one in on_links().kinds.items()}
+    costs = replace(on_links(), kinds=kinds)
+    for ranks in (2, 8):
+        plan = case_on(LINKS, op="alltoall", algo="direct", proto="ll", ranks=ranks, size_bytes=512)
+        assert gpu_price(plan, LINKS, costs) == pytest.approx(1e-6 * (ranks - 1), rel=0.01)
+
+
+def test_more_channels_make_a_cta_no_limit() -> None:
+    prices = [
+        gpu_price(
+            case_on(
+                LINKS,
+                op="allreduce",
+                algo="ring",
+                proto="simple",
+                ranks=8,
+                size_bytes=1 << 28,
+                channels=channels,
+            ),
+            LINKS,
+            gpu_costs(),
+        )
+        for channels in (1, 4, 16, 32)
+    ]
+    assert prices == sorted(prices, reverse=True)
+    assert prices[0] > 10 * prices[-1]
+
+
+def test_gpus_without_peer_access_go_through_the_host() -> None:
+    machine = machine_topology("rtx4090x8")
+    plan = case_on(machine, op="allreduce", algo="ring", ranks=8, size_bytes=1 << 26)
+    assert plan.transport == "shm"
+    peers = replace(machine, p2p={})
+    assert case_on(peers, op="allreduce", algo="ring", ranks=8, size_bytes=1 << 26).transport == (
+        "p2p"
+    )
+
+
+def test_a_ring_over_hosts_is_limited_by_its_network() -> None:
+    machine = machine_topology("pcie-4-ib2")
+    assert len(machine.hosts) > 1
+    near, far = (
+        case_on(machine, op="sendrecv", algo="direct", ranks=ranks, size_bytes=1 << 26)
+        for ranks in (4, 8)
+    )
+    assert gpu_price(far, machine, gpu_costs()) > gpu_price(near, machine, gpu_costs())
+
+
+@pytest.mark.parametrize(
+    ("op", "algo", "n"),
+    tiered(
+        [(*pair, n) for pair, n in product(ON_ONE_HOST, (2, 3, 4, 8))],
+        [(*pair, 3) for pair in ON_ONE_HOST],
+    ),
+)
+def test_every_schedule_has_a_price(op: OpName, algo: str, n: int) -> None:
+    on = cpu_costs()
+    small, large = (
+        cpu_price(plan_of(problem(op, n, count=count), algo, channels=2), on)
+        for count in (999, 1 << 20)
+    )
+    assert 0 < small < large < 1
+    for proto, direct in product(("ll", "ll128", "simple"), ("off", "auto")):
+        plan = case_on(
+            LINKS, op=op, algo=algo, proto=proto, ranks=n, size_bytes=1 << 20, direct=direct
+        )
+        assert 0 < gpu_price(plan, LINKS, gpu_costs()) < 1
+
+
+def test_one_rank_stands_for_all_where_the_links_treat_all_alike() -> None:
+    """Priced as rank by rank: with the GPUs in two names the shortcut is not taken."""
+    for op, algo in (("allreduce", "ring"), ("alltoall", "direct"), ("allreduce", "twoshot")):
+        plan = case_on(LINKS, op=op, algo=algo, proto="simple", ranks=4, size_bytes=1 << 24)
+        events = [
+            events_of(plan.schedule, slices=1, loops=1, launches=2, slots=plan.slots, is_one=is_one)
+            for is_one in (True, False)
+        ]
+        assert 4 * len(events[0].events) == len(events[1].events)
+
+
+def test_more_ranks_than_cores_take_longer() -> None:
+    on = cpu_costs()
+
+    def seconds(n: int) -> float:
+        plan = plan_of(problem("allreduce", n, count=1 << 18), "ring", chunk_bytes=1 << 16)
+        return cpu_price(plan, on)
+
+    assert seconds(2) < seconds(4) < seconds(8)
+
+
+def test_bytes_of_the_traffic_are_those_that_events_move() -> None:
+    schedule = registered("allreduce", "ring", World(n=4))
+    plan = lay_out(
+        Problem(
+            op="allreduce",
+            n=4,
+            root=0,
+            block_count=1 << 20,
+            dtype="float32",
+            redop="sum",
+            in_place=False,
+        ),
+        schedule,
+    )
+    events = events_of(plan.schedule, slices=1, loops=1, launches=1, slots=4, is_one=True)
+    moved = sum(pieces for event in events.events for _, pieces in event.sent)
+    assert moved * Fraction(1, 4) == traffic(schedule).sent
