@@ -6,6 +6,7 @@ of a library is not known, so its rows are compared with the best of our schedul
 order of the ranks or spread evenly over all ring orders of the links.
 """
 
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
@@ -16,6 +17,7 @@ from collbench.machine.topology.ceiling import Ceiling, ceiling
 from collbench.machine.topology.gpu_models import multiprocessors
 from collbench.machine.topology.model import Topology
 from collbench.machine.topology.paths import path
+from collbench.machine.topology.rates import link_label
 from collbench.machine.topology.rings import rings, trees
 from collbench.planning.limits import Limits
 from collbench.planning.plan import Plan, along, registered
@@ -34,6 +36,7 @@ Orders = tuple[tuple[int, ...], ...]
 _SLOT_BYTES = 1 << 20  # large enough for whole lines
 # What the model tries, too, where messages go between hosts: no tuning file was measured there.
 _CHANNELS_OF_HOSTS, _CHUNK_OF_HOSTS = 32, 1 << 16
+_WITH_NVLS, _LEAST_NVLS = ("nccl", "torch"), 90  # libraries; compute capability
 FAR_BELOW = 0.6  # of the ceiling; a row below it is marked
 # Latency explains a low bandwidth of rows that take less than this at the ceiling.
 FAR_BELOW_FROM_S = 100e-6
@@ -61,7 +64,7 @@ class Ceilings:
         self._orders: dict[tuple[str, str, int, int], Orders] = {}
         self._rings: dict[int, Orders] = {}
         self._cheapest: dict[Case, Case] = {}
-        self._known: dict[tuple[str, str, int, int, str, bool], Ceiling | None] = {}
+        self._known: dict[tuple[str, str, int, int, str, bool, bool], Ceiling | None] = {}
 
     def joined(self, ranks: int) -> str:
         """NVLink where no pair of so many ranks needs another link, else PCIe or, over hosts,
@@ -83,7 +86,8 @@ class Ceilings:
         if transport == "net" and not self.hosts(case.ranks):
             return None  # CPUs copy messages inside a host, at a rate that no link has
         name = plan.schedule.name if plan is not None else ""
-        key = case.op, name, case.ranks, case.root, proto, through_host
+        has_nvls = plan is None and case.backend in _WITH_NVLS
+        key = case.op, name, case.ranks, case.root, proto, through_host, has_nvls
         if key not in self._known:
             traffics = (
                 [pair_traffic(plan.schedule)]
@@ -98,12 +102,41 @@ class Ceilings:
                 if (top := ceiling(self.topology, self.gpus, traffic, through_host=through_host))
                 is not None
             ]
+            if has_nvls and ceilings and (switched := self._in_switch(case)) is not None:
+                ceilings.append(switched)
             best = max(ceilings, key=lambda top: top.gbs, default=None)
             share = collective(case.op).factor(case.ranks) * efficiency(proto)
             self._known[key] = (
                 None if best is None else Ceiling(gbs=best.gbs * share, limit=best.limit)
             )
         return self._known[key]
+
+    def _in_switch(self, case: Case) -> Ceiling | None:
+        """The ceiling of an allreduce whose sums the NVSwitches form (NVLS, from sm_90 on): a GPU
+        sends its data once and its part of the result, S(1 + 1/n), and receives as much. None where
+        the links have no such switch, or NCCL_NVLS_ENABLE=0 says that it is not used.
+        """
+        gpus = [self.topology.by_id[gpu] for gpu in self.gpus[: case.ranks]]
+        if case.op != "allreduce" or os.environ.get("NCCL_NVLS_ENABLE") == "0":
+            return None
+        up = [
+            link
+            for gpu in gpus
+            for link in self.topology.bundles(gpu.id)
+            if self.topology.by_id[link.other(gpu.id)].kind == "nvswitch"
+        ]
+        archs = [gpu.fact("sm") for gpu in gpus]
+        switches = {end for link in up for end in (link.a, link.b)} - {gpu.id for gpu in gpus}
+        if len(up) != len(gpus) or len(switches) != 1 or min(map(_number, archs)) < _LEAST_NVLS:
+            return None
+        slowest = min(up, key=lambda link: link.usable_gbs or 0.0)
+        if not slowest.usable_gbs:
+            return None
+        name = f"{slowest.a.upper()} -> {slowest.b.upper()}, {link_label(slowest)}"
+        return Ceiling(
+            gbs=slowest.usable_gbs * case.ranks / (case.ranks + 1),
+            limit=f"{name}, sums in the switch (NVLS)",
+        )
 
     def orders(self, ranks: int) -> Orders:
         """The ring orders of the first `ranks` ranks that use the links best."""
@@ -205,6 +238,11 @@ class Ceilings:
         except ScheduleError:
             return 0.0
         return top.gbs if top is not None else 0.0
+
+
+def _number(arch: str) -> int:
+    """A compute capability as a number, 0 for what is none."""
+    return int(arch) if arch.isdigit() else 0
 
 
 def _place(topology: Topology, gpu: str) -> str | int:

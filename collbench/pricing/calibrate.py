@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from collbench.pricing.constants import Costs, CpuCosts
+from collbench.pricing.constants import Costs, CpuCosts, GpuCosts
 
 _OUTLIER = 0.15  # a residual from which on a point counts less
 _LOOSE = 1.0  # the logarithm by which a constant may well be off before anything was measured
@@ -93,7 +93,7 @@ _OF_CPUS = ("launch_us", "hop_us", "switch_us", "memory_gbs")
 _LEAST = 1e-6  # a constant that is 0 has a logarithm from here
 
 
-def values_of(costs: Costs, kinds: Sequence[str]) -> list[float]:
+def values_of(costs: CpuCosts | GpuCosts, kinds: Sequence[str]) -> list[float]:
     """The constants of a machine, and of some of its kinds, as numbers for fitted()."""
     return [
         max(_LEAST, number)
@@ -121,7 +121,7 @@ def with_values(costs: Costs, values: Sequence[float], kinds: Sequence[str]) -> 
     return replace(costs, **own, kinds={**costs.kinds, **of_kinds})  # type: ignore[arg-type]
 
 
-def names_of(costs: Costs, kinds: Sequence[str]) -> list[str]:
+def names_of(costs: CpuCosts | GpuCosts, kinds: Sequence[str]) -> list[str]:
     """What values_of() gives, in its order."""
     return [
         *_own(costs),
@@ -129,5 +129,5 @@ def names_of(costs: Costs, kinds: Sequence[str]) -> list[str]:
     ]
 
 
-def _own(costs: Costs) -> tuple[str, ...]:
+def _own(costs: CpuCosts | GpuCosts) -> tuple[str, ...]:
     return _OF_CPUS if isinstance(costs, CpuCosts) else _OF_GPUS

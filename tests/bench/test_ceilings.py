@@ -20,6 +20,7 @@ from collbench.spec.case import Case
 from collbench.spec.collectives import OpName, collective
 from collbench.spec.world import World
 from tests.results.test_record import ROW
+from tests.support.tiers import tiered
 
 GEN3 = pcie(3, 16).usable_gbs
 
@@ -219,3 +220,40 @@ def test_why_copy_engines_get_past_the_wires_is_said(
     (line,) = ceiling_lines([row])
     assert f"best {364.5 * percent / 100:.1f}" in line
     assert ("rated by what stores get" in line) == said
+
+
+@pytest.mark.parametrize(
+    ("machine", "ranks", "published_gbs"),
+    tiered(
+        [("hgx-h100", 8, 482.0), ("hgx-b200", 8, 838.0), ("gb200-nvl72", 72, 847.0)],
+        [("hgx-h100", 8, 482.0)],
+    ),
+)
+def test_sums_in_the_switch_raise_the_ceiling_of_libraries(
+    monkeypatch: pytest.MonkeyPatch, machine: str, ranks: int, published_gbs: float
+) -> None:
+    """What is published of healthy machines, with NCCL's default, is below it."""
+    monkeypatch.delenv("NCCL_NVLS_ENABLE", raising=False)
+    topology = machine_topology(machine)
+    gpus = [gpu.id for gpu in topology.gpus]
+    of_library = Case(op="allreduce", backend="nccl", ranks=ranks, size_bytes=1 << 30)
+    top = Ceilings(topology, gpus).of(of_library, None)
+    assert top is not None and published_gbs < top.gbs < 2 * published_gbs
+    assert top.limit.endswith("sums in the switch (NVLS)")
+    monkeypatch.setenv("NCCL_NVLS_ENABLE", "0")
+    plain = Ceilings(topology, gpus).of(of_library, None)
+    assert plain is not None and plain.gbs < top.gbs and "NVLS" not in plain.limit
+    gathered = Case(op="allgather", backend="nccl", ranks=ranks, size_bytes=1 << 30)
+    monkeypatch.delenv("NCCL_NVLS_ENABLE")
+    same = Ceilings(topology, gpus).of(gathered, None)
+    assert same is not None and "NVLS" not in same.limit
+
+
+def test_no_switch_and_no_old_gpu_sums(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("NCCL_NVLS_ENABLE", raising=False)
+    for name in ("dgx-2", "dgx-a100", "dgx-1v", "l40s-8"):
+        topology = machine_topology(name)
+        gpus = [gpu.id for gpu in topology.gpus]
+        case = Case(op="allreduce", backend="nccl", ranks=len(gpus), size_bytes=1 << 30)
+        top = Ceilings(topology, gpus).of(case, None)
+        assert top is not None and "NVLS" not in top.limit

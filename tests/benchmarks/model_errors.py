@@ -1,0 +1,229 @@
+"""How far the model is from what was measured: its constants are fitted to some rows, and its
+prices compared with all others.
+
+    python -m tests.benchmarks.model_errors --machine h200x4-vm --fit 300 results.csv ...
+    python -m tests.benchmarks.model_errors --machine cpu-2 --draw 330 drawn.csv
+
+--draw measures that many drawn configurations of the cpu backend first, into the file. Prints the
+errors by what the rows differ in, and what the choice by the model costs over the best row; with
+--constants also the constants that were fitted.
+"""
+
+import csv
+import math
+import random
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import asdict, fields
+from pathlib import Path
+from typing import NamedTuple
+
+import click
+import numpy as np
+
+from collbench.bench.runner import Measurement, plan_points
+from collbench.launch.local import LocalGroup
+from collbench.machine.formats import described
+from collbench.planning.limits import Limits
+from collbench.planning.plan import Plan
+from collbench.planning.planner import resolve
+from collbench.pricing.calibrate import fitted, values_of, with_values
+from collbench.pricing.constants import CpuCosts, GpuCosts, costs_text, cpu_costs, gpu_costs
+from collbench.pricing.cpus import cpu_price
+from collbench.pricing.gpus import gpu_price
+from collbench.schedules.algorithms import algorithms_of
+from collbench.spec.case import Case
+from collbench.spec.collectives import OPS
+from collbench.spec.knobs import KNOBS
+from collbench.spec.options import Settings
+from collbench.util.errors import UsageError
+
+_LEAST_RIVALS = 6  # rows of a problem, for a choice among them
+_MEMORY = 1 << 34
+_AXES = ("op", "root", "placement", "ranks", "dtype", "redop", "size_bytes")
+
+
+class Point(NamedTuple):
+    """A row that was measured, and its plan."""
+
+    row: dict[str, str]
+    plan: Plan
+    seconds: float
+
+
+def points_of(file: Path) -> list[Point]:
+    """The rows of our kernels or CPU ranks, by the least of their repeats."""
+    lines = [line for line in file.read_text().splitlines() if not line.startswith("#")]
+    found = []
+    for row in csv.DictReader(lines):
+        if row["status"] != "ok" or row["backend"] not in ("cuda", "cpu"):
+            continue
+        try:
+            plan = resolve(_case(row), Limits(memory_bytes=_MEMORY)).plan
+        except UsageError:
+            continue  # a knob of that row means something else by now
+        seconds = min(map(float, row["repeat_times_us"].split(";"))) * 1e-6
+        if row["backend"] == "cuda" and "pdl" not in row and plan.kernel is not None:
+            object.__setattr__(plan.kernel, "pdl", "off")  # measured before there was such a knob
+        found.append(Point(row, plan, seconds))
+    return found
+
+
+def _case(row: dict[str, str]) -> Case:
+    """The case of a row, without the knobs that do not matter to it."""
+    unheeded = {"buffsize"} if row["backend"] == "cpu" or row["transport"] == "ce" else set()
+    if row["backend"] == "cpu":
+        unheeded |= {"p2p", "reload", "specialize", "pdl", "threads", "unroll", "cluster"}
+    elif row["transport"] == "ce":
+        unheeded |= {"unroll", "threads", "cluster", "p2p", "direct"}
+    if row["proto"] == "ll128":
+        unheeded |= {"unroll"}
+    else:
+        unheeded |= {"reload"}
+    if row["proto"] == "simple":
+        unheeded |= {"specialize"}
+    knobs = {knob.name: knob.default for knob in KNOBS} | {
+        name: row[name] for name in row.keys() - unheeded
+    }
+    types = {field.name: type(field.default) for field in fields(Case)}
+    whole = {"ranks", "size_bytes", "root"} | {name for name in types if types[name] is int}
+    values = {
+        name: int(knobs[name] or 0) if name in whole else knobs[name]
+        for name in (*(knob.name for knob in KNOBS), "backend", *_AXES)
+    }
+    return Case(**values)  # type: ignore[arg-type]  # each of its field's type
+
+
+def draw(count: int, file: Path) -> None:
+    """Measure drawn configurations of CPU ranks."""
+    drawn = random.Random(1)
+    cases: list[Case] = []
+    while len(cases) < count:
+        op = drawn.choice(OPS)
+        case = Case(
+            op=op,
+            backend="cpu",
+            ranks=drawn.choice([2, 2, 2, 3, 4]),
+            size_bytes=int(2 ** drawn.uniform(7, 25)) // 4 * 4,
+            algo=drawn.choice(algorithms_of(op, has_hosts=False)),
+            proto=drawn.choice(["simple", "simple", "ll", "ll128"]),
+            direct=drawn.choice(["auto", "on", "off"]),  # type: ignore[arg-type]
+            channels=drawn.choice([0, 0, 1, 2, 4]),
+            chunk=drawn.choice([0, 0, 1 << 14, 1 << 16, 1 << 18, 1 << 20]),
+            slices=drawn.choice([0, 0, 1, 2, 4]),
+            slots=drawn.choice([0, 0, 2, 4, 8]),
+        ).rounded()
+        try:
+            if not case.why_senseless() and resolve(case).plan.action_count() < 20_000:
+                cases.append(case)
+        except UsageError:
+            continue
+    group = LocalGroup()
+    measurement = Measurement(plan_points(cases, group), group, Settings(repeats=5))
+    try:
+        measurement.open()
+        with file.open("w", newline="") as out:
+            writer = None
+            for record in measurement.records():
+                row = asdict(record)
+                row["repeat_times_us"] = ";".join(map(str, row["repeat_times_us"]))
+                writer = writer or csv.DictWriter(out, list(row))
+                if out.tell() == 0:
+                    writer.writeheader()
+                writer.writerow(row)
+    finally:
+        measurement.close()
+
+
+def errors(name: str, logs: Iterable[float]) -> str:
+    """A line about predicted over measured times."""
+    rest = np.array(list(logs))
+    off = np.abs(np.expm1(rest))
+    return (
+        f"{name:<24} {len(rest):>5} {np.expm1(np.median(rest)):>+8.1%} {np.median(off):>8.1%}"
+        f" {np.quantile(off, 0.9):>8.1%} {off.max():>8.1%}"
+    )
+
+
+@click.command()
+@click.argument("files", nargs=-1, required=True, type=click.Path(path_type=Path))
+@click.option("--machine", required=True, help="A described machine.")
+@click.option("--fit", "fit_points", default=40, show_default=True, help="Rows to fit to.")
+@click.option("--seed", default=1, show_default=True, help="Of the draw of these rows.")
+@click.option("--draw", "drawn", default=0, help="Configurations to measure first.")
+@click.option("--constants", is_flag=True, help="Show the constants as well.")
+def main(
+    files: tuple[Path, ...], machine: str, fit_points: int, seed: int, drawn: int, constants: bool
+) -> None:
+    if drawn:
+        draw(drawn, files[0])
+    points = [point for file in files for point in points_of(file)]
+    links = described(machine)
+    start = cpu_costs(machine) if links is None else gpu_costs(machine)
+    kinds = [
+        kind
+        for kind in start.kinds
+        if any(kind in (point.plan.proto, point.plan.transport) for point in points)
+    ]
+
+    def costs(values: Sequence[float]) -> CpuCosts | GpuCosts:
+        return (
+            with_values(start, values, kinds)
+            if isinstance(start, CpuCosts)
+            else with_values(start, values, kinds)
+        )
+
+    def price(plan: Plan, values: Sequence[float]) -> float:
+        on = costs(values)
+        if isinstance(on, CpuCosts):
+            return cpu_price(plan, on)
+        assert links is not None
+        return gpu_price(plan, links, on)
+
+    random.Random(seed).shuffle(points)
+    fit, held = points[:fit_points], points[fit_points:]
+    result = fitted(
+        values_of(start, kinds),
+        lambda values: [price(point.plan, values) for point in fit],
+        [point.seconds for point in fit],
+    )
+    if constants:
+        print(costs_text(costs(result.values), f"{len(fit)} rows"))
+    logs = [math.log(price(one.plan, result.values) / one.seconds) for one in held]
+    print(f"{'rows that were not fitted':<24} {'rows':>4}     bias   median      90%     most")
+    print(errors("all", logs))
+    keys: dict[str, Callable[[dict[str, str]], str]] = {
+        "ranks": lambda row: f"{row['ranks']} ranks",
+        "proto": lambda row: row["proto"],
+        "transport": lambda row: row["transport"],
+        "algo": lambda row: row["algo"],
+        "size": lambda row: f"2^{int(math.log2(int(row['size_bytes']))) // 4 * 4:02} and more",
+    }
+    for key in keys.values():
+        groups: dict[str, list[float]] = {}
+        for one, log in zip(held, logs, strict=True):
+            groups.setdefault(key(one.row), []).append(log)
+        for name in sorted(groups) if len(groups) > 1 else ():
+            print(errors(name, groups[name]))
+    _print_choices(points, lambda plan: price(plan, result.values))
+
+
+def _print_choices(points: list[Point], price: Callable[[Plan], float]) -> None:
+    """What the choice by the model costs over the best row."""
+    rivals: dict[tuple[str, ...], list[Point]] = {}
+    for point in points:
+        rivals.setdefault(tuple(point.row[name] for name in (*_AXES, "run")), []).append(point)
+    costs = [
+        min(ones, key=lambda one: price(one.plan)).seconds / min(one.seconds for one in ones)
+        for ones in rivals.values()
+        if len(ones) >= _LEAST_RIVALS
+    ]
+    if costs:
+        print(
+            f"the model's choice over the best of {_LEAST_RIVALS} or more rows, {len(costs)}"
+            f" problems: median {np.median(costs):.2f}, 90 % {np.quantile(costs, 0.9):.2f}, most"
+            f" {max(costs):.2f}"
+        )
+
+
+if __name__ == "__main__":
+    main()
