@@ -96,9 +96,7 @@ class Playback:
     def inputs(self, rank: int) -> Cells:
         """What a rank has before anything happens."""
         schedule, what = self.schedule, collective(self.schedule.op)
-        count = (
-            schedule.chunks["in"] if what.blocks("in", schedule.n, schedule.root, rank) else 0
-        )
+        count = schedule.chunks["in"] if what.blocks("in", schedule.n, schedule.root, rank) else 0
         return {
             self.key(Value(0, chunk, 1 << rank)): CellState(mask=1 << rank)
             for chunk in range(count)
@@ -203,7 +201,9 @@ def play(schedule: Schedule) -> Playback:
     for place, found in sorted(steps.items()):
         step = _step_at(whole, place)
         ends = [leaves[place._replace(step=0), edge] + 1 for edge in step.send]
-        events.append(StepEvent(place, step, found.value, found.hops, max(ends, default=found.hops)))
+        events.append(
+            StepEvent(place, step, found.value, found.hops, max(ends, default=found.hops))
+        )
     return playback(whole, events)
 
 

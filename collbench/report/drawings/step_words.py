@@ -64,8 +64,10 @@ class StepWords:
         self.full = (1 << played.schedule.n) - 1
         what = collective(played.schedule.op)
         self.noun = "chunk" if what.is_interleaved else "block"
+        count = played.schedule.chunks["in"]
+        cut = f", cut into {count} chunks" if what.is_interleaved and count > 1 else ""
         self.start, self.goal = (
-            f"{text[0].upper()}{text[1:]}." for text in (what.start, what.goal)
+            f"{text[0].upper()}{text[1:]}." for text in (what.start + cut, what.goal)
         )
 
     def rank_name(self, rank: int) -> str:
@@ -85,6 +87,21 @@ class StepWords:
             return f"→{key.chunk}"
         return f"{key.source}→" if key.chunk == rank else f"{key.source}→{key.chunk}"
 
+    def example(self) -> str:
+        """What the name of a message means, in a sentence."""
+        if self.played.is_crossed:
+            return (
+                "0→1 is the block of rank 0 for rank 1; in the cells of a rank →1 is its own for"
+                " rank 1, and 2→ that of rank 2 for it."
+            )
+        if self.played.has_sources:
+            return f"1 is the {self.noun} of rank 1."
+        if not self.played.is_reduction:
+            return f"0 is {self.noun} 0."
+        if self.schedule.n == 2:
+            return f"0: 1 is {self.noun} 0 of rank 1, and 0: all its sum."
+        return f"0: 1+2 is {self.noun} 0, the sum of ranks 1 and 2."
+
     def label(self, flight: Flight) -> str:
         """A message in a few letters: its chunks, and whose contributions are in them."""
         what = self._short(flight.values)
@@ -100,7 +117,7 @@ class StepWords:
     def _short(self, values: Sequence[Value]) -> str:
         keys = [self.played.key(value) for value in values]
         if self.played.is_crossed:
-            return ", ".join(f"{key.source}→{key.chunk}" for key in keys)
+            return ", ".join(f"{source}→{chunk}" for chunk, source in sorted(keys))
         return ranges(key.source if self.played.has_sources else key.chunk for key in keys)
 
     def _sum(self, mask: int) -> str:
@@ -151,7 +168,7 @@ class StepWords:
         last = len(self.played.stops)
         if not number:
             return "Start"
-        ports = dict.fromkeys(flight.port for flight in self.leaving(number))
+        ports = sorted({flight.port for flight in self.leaving(number)})
         return f"Step {number} of {last}: {', '.join(ports)}"
 
     def leaving(self, number: int) -> list[Flight]:
@@ -202,8 +219,10 @@ class StepWords:
         ]
         if early:
             senders = ranks_text(flight.source for flight in early)
-            yield f"gets a message of {senders} that waits" if len(early) == 1 else (
-                f"gets messages of {senders} that wait"
+            yield (
+                f"gets a message of {senders} that waits"
+                if len(early) == 1
+                else (f"gets messages of {senders} that wait")
             )
         yield from self._receives(
             [event for event in mine if event.step.recv and begin < event.start <= end]
@@ -217,8 +236,7 @@ class StepWords:
             by_content.setdefault(content, []).append(flight.target)
         if len(by_content) > _TOLD_APART:
             targets = {target for found in by_content.values() for target in found}
-            apart = "each another chunk" if self.noun == "chunk" else "each another block"
-            yield f"sends {len(flights)} messages to {ranks_text(targets)}, {apart}"
+            yield f"sends {len(flights)} different messages to {ranks_text(targets)}"
             return
         for content, found in by_content.items():
             yield f"sends {content} to {ranks_text(found)}"

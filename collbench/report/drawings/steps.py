@@ -24,7 +24,7 @@ from collbench.report.drawings.svg import (
 from collbench.schedules.playback import CellKey, CellState, Flight, Playback
 
 MOST_RANKS = 16
-EMPTY, MOST = 0, len(HEAT) - 1  # places in HEAT
+EMPTY, FULL, MOST = 0, 6, 7  # places in HEAT
 FIRST_DARK = 5  # of HEAT: from here on texts are light
 
 _EDGE = 28.0  # of ground around the drawing
@@ -33,26 +33,21 @@ _LANE_H, _PILL_H = 22.0, 17.0
 _GAP = 3.0  # between cells
 _STRIP_H = 4.0  # of the ranks whose contributions are in a cell
 _GROUND, _PANEL, _RULE = "#ffffff", "#f6f7f9", "#d5dae0"
-_DARK = {
-    _GROUND: "#12161b",
-    _PANEL: "#1a2027",
-    _RULE: "#37414d",
-    INK: "#e6e9ed",
-    FAINT: "#a3adb8",
-}
+_DARK = {_GROUND: "#12161b", _PANEL: "#1a2027", _RULE: "#37414d", INK: "#e6e9ed", FAINT: "#a3adb8"}
 
 
 def level(mask: int, n: int, *, is_reduction: bool) -> int:
     """The place in HEAT of a cell with these ranks' contributions.
 
-    >>> [level((1 << count) - 1, 4, is_reduction=True) for count in range(5)]
-    [0, 2, 3, 4, 6]
+    >>> [level((1 << count) - 1, 8, is_reduction=True) for count in range(9)]
+    [0, 1, 1, 2, 2, 3, 3, 4, 6]
     """
     if not mask:
         return EMPTY
     if not is_reduction:
         return FIRST_DARK
-    return 2 + 4 * (mask.bit_count() - 1) // max(n - 1, 1)
+    count = mask.bit_count()
+    return FULL if count == n else 1 + 3 * (count - 1) // max(n - 2, 1)
 
 
 def svg(played: Playback, hosts: Sequence[int] = ()) -> str:
@@ -99,6 +94,8 @@ class _Picture:
         for text in (f"Start: {self.words.start}", f"Goal: {self.words.goal}"):
             self._write(text, _TEXT_SIZE, above=20)
         self._key()
+        self._write(self.words.heading(0), _TEXT_SIZE, above=26, is_bold=True)
+        self.y -= 8
         self._state(0)
         for step in range(1, len(self.states)):
             self._messages(step)
@@ -120,33 +117,35 @@ class _Picture:
         )
 
     def _key(self) -> None:
-        """What a cell means."""
+        """What a cell and a message mean."""
         self.y += 14
-        if self.played.is_reduction:
-            half = (1 << max(1, self.n // 2)) - 1
-            samples = (
-                (CellState(mask=1), f"1 of {self.n} contributions: the rank's own"),
-                (CellState(mask=half), f"{half.bit_count()} in the sum; below, of which ranks"),
-                (CellState(mask=(1 << self.n) - 1, is_output=True), "all; the frame: in the output"),
-            )
+        reduction, n = self.played.is_reduction, self.n
+        full = (1 << n) - 1
+        few = full & ~1 if n > 2 else 1
+        if reduction:
+            samples = [
+                (CellState(mask=few), f"{few.bit_count()} of {n} ranks summed: those of the strip"),
+                (CellState(mask=full, is_output=True), f"all {n}, and in the output"),
+            ]
         else:
-            samples = (
-                (CellState(mask=1), f"the rank has this {self.words.noun}"),
-                (CellState(mask=1, is_output=True), "the frame: in the output"),
-                (CellState(), "to come"),
-            )
+            samples = [
+                (CellState(mask=1), "the rank has it"),
+                (CellState(mask=1, is_output=True), "it is in the output"),
+                (CellState(), "it is to come"),
+            ]
         x = _EDGE
         for state, text in samples:
-            need = 40 + 8 + width_of(text, _LABEL_SIZE) + 16
-            if x > _EDGE and x + need > _EDGE + self.wide:
-                x, self.y = _EDGE, self.y + 40
             rect = Rect(x=x, y=self.y, w=40, h=34)
-            self.shapes += cell_shapes(rect, state, "0", self.n, self.played.is_reduction)
+            self.shapes += cell_shapes(rect, state, "0", n, reduction)
             self.shapes.append(
                 text_at(x + 48, self.y + 21, text, _LABEL_SIZE, anchor="start", colour=FAINT)
             )
-            x += need
+            x += 48 + 0.52 * _LABEL_SIZE * len(text) + 24
         self.y += 34
+        text = f"On arrows {self.words.example()} A coloured ring: what the step formed."
+        if any(flight.taken > flight.end for flight in self.played.flights):
+            text += " A dashed arrow: it waits at its receiver."
+        self._write(text, _LABEL_SIZE, above=20)
 
     def _middle(self, rank: int) -> float:
         return _EDGE + self.pitch * (rank + 0.5)
@@ -164,7 +163,13 @@ class _Picture:
                 f' height="{number(high)}" rx="6" fill="{_PANEL}" stroke="{_RULE}"/>'
             )
             self.shapes.append(
-                text_at(self._middle(rank), self.y + 15, self.words.rank_name(rank), _LABEL_SIZE, is_bold=True,)
+                text_at(
+                    self._middle(rank),
+                    self.y + 15,
+                    self.words.rank_name(rank),
+                    _LABEL_SIZE,
+                    is_bold=True,
+                )
             )
             self._cells(rank, step, before[rank])
         self.shapes.append("</g>")
@@ -222,10 +227,11 @@ class _Picture:
             f' data-to="{flight.target}" data-port="{clean(flight.port)}"'
         )
         tip = end - way * 3
+        dash = "6 3" if flight.taken > flight.end else ""
         self.shapes += [
             f"<g {about}>",
             f"<title>{clean(self.words.message(flight))}</title>",
-            line([(start, y), (tip - way * 6, y)], self.colour.light, 2),
+            line([(start, y), (tip - way * 6, y)], self.colour.light, 2, dash),
             f'<circle cx="{number(start)}" cy="{number(y)}" r="3" fill="{self.colour.light}"/>',
             f'<path d="M{number(tip)},{number(y)} l{number(-way * 9)},-4.5 v9 z"'
             f' fill="{self.colour.light}"/>',
@@ -298,22 +304,23 @@ def cell_shapes(
     count = str(state.mask.bit_count())
     size = _TEXT_SIZE if rect.w > 30 else _LABEL_SIZE
     yield text_at(rect.middle + 3, rect.y + rect.h / 2 + 5, count, size, colour=ink, is_bold=True)
-    yield from _strip(rect, state.mask, n)
+    yield from _strip(rect, state.mask, n, place)
 
 
-def _strip(rect: Rect, mask: int, n: int) -> Iterator[str]:
-    """The ranks whose contributions are in a cell, as a strip with a place for each."""
+def _strip(rect: Rect, mask: int, n: int, place: int) -> Iterator[str]:
+    """The ranks whose contributions are in a cell, as a strip with a position for each."""
+    empty, filled = (MOST, EMPTY) if place >= FIRST_DARK else (EMPTY, FIRST_DARK)
     left, wide = rect.x + 3, rect.w - 6
     top = rect.bottom - _STRIP_H - 3
     yield (
         f'<rect x="{number(left)}" y="{number(top)}" width="{number(wide)}"'
-        f' height="{number(_STRIP_H)}" fill="{HEAT[EMPTY].light}"/>'
+        f' height="{number(_STRIP_H)}" fill="{HEAT[empty].light}"/>'
     )
     for first, last in _runs(members(mask)):
         yield (
             f'<rect x="{left + wide * first / n:.2f}" y="{number(top)}"'
             f' width="{wide * (last + 1 - first) / n:.2f}" height="{number(_STRIP_H)}"'
-            f' fill="{HEAT[FIRST_DARK].light}"/>'
+            f' fill="{HEAT[filled].light}"/>'
         )
 
 

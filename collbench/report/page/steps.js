@@ -12,13 +12,14 @@
   const MOST_LABELS = 26, MOST_PILLS = 64; // at once; of more only the chunks, or dots, are shown
   const FIRST_DARK = 5; // of the levels: from here on texts are light
   const HEAD = 20, GAP = 3, PAD = 6; // pixels in the box of a rank
+  const ROUND = 0.6; // 1 is an ellipse, 0 a rectangle
   const calm = matchMedia("(prefers-reduced-motion: reduce)");
   const steps = [...document.querySelectorAll("#transcript h3")].map((title) => ({
     title: title.textContent,
     deeds: [...title.nextElementSibling.children].map((one) => one.textContent),
   }));
   let now = 0, target = null, isPlaying = false, rest = 0, last = 0, shown = -1;
-  let boxes = [], cells = [], flights = [], size = 0;
+  let boxes = [], cells = [], flights = [], size = 0, tall = 0;
 
   const draw = (parent, name, attributes, text) => {
     const made = document.createElementNS(stage.namespaceURI, name);
@@ -36,7 +37,8 @@
 
   // Where the ranks are
   const most = Math.max(...data.ranks.map((rank) => rank.cells.length));
-  const rows = Math.ceil(most / data.columns), columns = Math.min(data.columns, most);
+  const isAllWanted = data.ranks.every((rank) => rank.cells.every((one) => one.wants));
+  let columns = 1, rows = 1;
   function boxSize(cell) {
     return {
       w: Math.max(columns * (cell + GAP) - GAP + 2 * PAD, 44),
@@ -44,14 +46,17 @@
       cell,
     };
   }
-  // equal distances along an ellipse, clockwise, the first at the top or beside it
+  // equal distances along a rounded rectangle, clockwise, the first at the top or beside it
   function around(width, height, box) {
     const rx = (width - box.w) / 2 - 5, ry = (height - box.h) / 2 - 5, fine = 1440;
     const shift = data.n === 2 ? -Math.PI / 2 : data.n % 2 ? 0 : -Math.PI / data.n;
     const lengths = [0];
     const point = (place) => {
       const angle = (2 * Math.PI * place) / fine - Math.PI / 2;
-      return { x: width / 2 + rx * Math.cos(angle), y: height / 2 + ry * Math.sin(angle) };
+      const [x, y] = [Math.cos(angle), Math.sin(angle)].map(
+        (part) => Math.sign(part) * Math.abs(part) ** ROUND
+      );
+      return { x: width / 2 + rx * x, y: height / 2 + ry * y };
     };
     for (let place = 1; place <= fine; place++) {
       const a = point(place - 1), b = point(place);
@@ -63,9 +68,12 @@
       return point(lengths.findIndex((length) => length >= want));
     });
   }
-  function collide(places, box) {
+  // room is left for what flies between neighbours
+  function collide(places, box, isNarrow) {
+    const room = (data.n <= 4 ? 110 : data.n <= 8 ? 64 : 16) * (isNarrow ? 0.6 : 1);
     return places.some((a, i) => places.some(
-      (b, j) => j > i && Math.abs(a.x - b.x) < box.w + 8 && Math.abs(a.y - b.y) < box.h + 6
+      (b, j) => j > i && Math.abs(a.x - b.x) < box.w + room
+        && Math.abs(a.y - b.y) < box.h + Math.max(6, room / 2)
     ));
   }
 
@@ -76,13 +84,16 @@
     size = width;
     const isNarrow = width < 560;
     const height = Math.round(isNarrow
-      ? width * (data.n <= 4 ? 1.05 : data.n <= 8 ? 1.4 : 1.95)
-      : Math.min(Math.max(width * 0.62, 400), 620));
+      ? width * (data.n <= 4 ? 1 : data.n <= 8 ? 1.4 : 1.95)
+      : Math.min(Math.max(width * 0.62, 400), data.n <= 4 ? 480 : 640));
+    columns = Math.min(most, isNarrow && most <= 4 ? 2 : data.columns);
+    rows = Math.ceil(most / columns);
+    tall = height;
     stage.replaceChildren();
     stage.setAttribute("viewBox", `0 0 ${width} ${height}`);
     stage.setAttribute("height", height);
-    let box = boxSize(isNarrow ? 36 : 46), places = around(width, height, box);
-    while (box.cell > 10 && collide(places, box)) {
+    let box = boxSize(isNarrow ? 40 : 56), places = around(width, height, box);
+    while (box.cell > 10 && collide(places, box, isNarrow)) {
       box = boxSize(box.cell - 1);
       places = around(width, height, box);
     }
@@ -94,7 +105,7 @@
       const key = [flight.source, flight.target, flight.start].join();
       const lane = seen.get(key) ?? 0;
       seen.set(key, lane + 1);
-      return { ...flight, lane, under, over, points: null, path: null, pill: null };
+      return { ...flight, lane, under, over, points: null, path: null, pill: null, pillSize: null };
     });
     render();
   }
@@ -129,7 +140,7 @@
     made.count = draw(parent, "text", {
       x: at.x + at.w / 2 + (at.w > 20 ? 3 : 0),
       y: at.y + at.h / 2 + (at.w > 20 ? at.h * 0.16 : at.h * 0.2),
-      "font-size": Math.max(9, at.w * 0.4),
+      "font-size": Math.max(7, at.w * (at.w > 20 ? 0.4 : 0.5)),
       "font-weight": 700,
     });
     made.strip = draw(parent, "g", {});
@@ -143,7 +154,7 @@
     cell.isDone = isDone;
     const level = levelOf(mask), tone = mask ? toneOf(level) : "faint";
     const isCounted = data.isReduction && mask;
-    const kind = isDone ? "done" : cell.one.wants ? "wanted" : mask ? "" : "empty";
+    const kind = isDone ? "done" : !mask ? "empty" : cell.one.wants && !isAllWanted ? "wanted" : "";
     cell.area.setAttribute("class", `cell k${level} ${kind}`);
     const at = cell.at, isSmall = at.w <= 20;
     cell.name.setAttribute("class", tone);
@@ -160,12 +171,15 @@
     if (isCounted) {
       const high = Math.max(2.5, at.h * 0.11), x = at.x + 2.5, wide = at.w - 5;
       const y = at.y + at.h - high - 2;
-      draw(cell.strip, "rect", { class: "strip", x, y, width: wide, height: high });
-      for (let rank = 0; rank < data.n; rank++)
-        if ((mask >> rank) & 1)
+      draw(cell.strip, "rect", { class: `strip ${tone}`, x, y, width: wide, height: high });
+      for (let rank = 0, next; rank < data.n; rank = next + 1) {
+        for (next = rank; (mask >> next) & 1; next++);
+        if (next > rank)
           draw(cell.strip, "rect", {
-            class: "share", x: x + (wide * rank) / data.n, y, width: wide / data.n, height: high,
+            class: `share ${tone}`, y, height: high,
+            x: x + (wide * rank) / data.n, width: (wide * (next - rank)) / data.n,
           });
+      }
     }
     const ranks = data.ranks.map((_, rank) => rank).filter((rank) => (mask >> rank) & 1);
     cell.title.textContent = mask
@@ -176,20 +190,38 @@
   // Messages on their way
   function pointsOf(flight) {
     const a = boxes[flight.source], b = boxes[flight.target];
+    const others = boxes.filter((box) => box !== a && box !== b);
     const dx = b.x - a.x, dy = b.y - a.y, far = Math.hypot(dx, dy);
-    const bend = 0.09 * far + 10 + flight.lane * 26; // to the right of where it flies
-    const c = { x: (a.x + b.x) / 2 - (dy / far) * bend, y: (a.y + b.y) / 2 + (dx / far) * bend };
-    const isInside = (p, box) =>
-      Math.abs(p.x - box.x) < box.w / 2 + 5 && Math.abs(p.y - box.y) < box.h / 2 + 5;
-    const points = [];
-    for (let k = 0; k <= 60; k++) {
-      const t = k / 60, u = 1 - t;
-      const p = {
-        x: u * u * a.x + 2 * u * t * c.x + t * t * b.x, y: u * u * a.y + 2 * u * t * c.y + t * t * b.y,
-      };
-      if (!isInside(p, a) && !isInside(p, b)) points.push(p);
+    const curve = (bend) => {
+      const c = { x: (a.x + b.x) / 2 - (dy / far) * bend, y: (a.y + b.y) / 2 + (dx / far) * bend };
+      return Array.from({ length: 91 }, (_, k) => {
+        const t = k / 90, u = 1 - t;
+        return {
+          x: u * u * a.x + 2 * u * t * c.x + t * t * b.x,
+          y: u * u * a.y + 2 * u * t * c.y + t * t * b.y,
+        };
+      });
+    };
+    const hidden = (points) => points.filter((p) =>
+      p.x < 4 || p.x > size - 4 || p.y < 4 || p.y > tall - 4 || others.some((box) =>
+        Math.abs(p.x - box.x) < box.w / 2 + 4 && Math.abs(p.y - box.y) < box.h / 2 + 4)).length;
+    // to the right of where it flies, so that two that meet pass; round the boxes of others
+    const least = 0.09 * far + 10 + flight.lane * 26;
+    let best = curve(least), fewest = hidden(best);
+    for (const more of [0.3, 0.6, 0.9, -0.45, -0.75, -1.05]) {
+      if (!fewest) break;
+      const points = curve(Math.sign(more) * least + more * far), found = hidden(points);
+      if (found < fewest) [best, fewest] = [points, found];
     }
-    return points.length > 1 ? points : [a, b];
+    return best;
+  }
+  // the points outside both boxes and their margins; what is left of a narrow gap is its middle
+  function between(flight, points, from, to) {
+    const isOutside = (p, box, margin) =>
+      Math.abs(p.x - box.x) > box.w / 2 + margin.x || Math.abs(p.y - box.y) > box.h / 2 + margin.y;
+    const free = points.filter((p) =>
+      isOutside(p, boxes[flight.source], from) && isOutside(p, boxes[flight.target], to));
+    return free.length > 1 ? free : null;
   }
   function along(points, part) {
     const place = Math.max(0, Math.min(1, part)) * (points.length - 1);
@@ -200,8 +232,10 @@
     };
   }
   function launch(flight, atOnce) {
-    flight.points ??= pointsOf(flight);
-    const points = flight.points, tip = points[points.length - 1];
+    const whole = pointsOf(flight);
+    const middle = [whole[45], whole[46]];
+    const points = between(flight, whole, { x: 2, y: 2 }, { x: 5, y: 5 }) ?? middle;
+    const tip = points[points.length - 1];
     const before = points[Math.max(0, points.length - 4)];
     const angle = Math.atan2(tip.y - before.y, tip.x - before.x);
     flight.path = draw(flight.under, "g", {});
@@ -219,17 +253,39 @@
     draw(pill, "title", {}, title);
     if (atOnce > MOST_PILLS) {
       draw(pill, "circle", { class: `k${level} l-${data.color}`, r: 4.5 });
+      flight.points = points;
       return;
     }
     const font = size < 560 ? 11 : 13;
-    const label = atOnce > MOST_LABELS || size < 560 && flight.label.length > 9
-      ? flight.short : flight.label;
-    const wide = Math.max(label.length * font * 0.58 + 12, 22), high = font + 9;
+    const room = (text) => {
+      const wide = Math.max(text.length * font * 0.58 + 12, 22), high = font + 9;
+      const from = { x: wide / 2 + 3, y: high / 2 + 3 }, to = { x: from.x + 13, y: from.y + 13 };
+      return { text, wide, high, way: between(flight, whole, from, to) };
+    };
+    let at = room(atOnce > MOST_LABELS ? flight.short : flight.label);
+    if (!at.way) at = room(flight.short);
+    flight.points = at.way ?? middle;
+    flight.pillSize = at;
+    makeRoom(flight);
     draw(pill, "rect", {
       class: `k${level} l-${data.color}`,
-      x: -wide / 2, y: -high / 2, width: wide, height: high, rx: high / 2,
+      x: -at.wide / 2, y: -at.high / 2, width: at.wide, height: at.high, rx: at.high / 2,
     });
-    draw(pill, "text", { class: toneOf(level), y: font * 0.36, "font-size": font, "font-weight": 600 }, label);
+    const text = { class: toneOf(level), y: font * 0.36, "font-size": font, "font-weight": 600 };
+    draw(pill, "text", text, at.text);
+  }
+  // of messages that arrive at the same place, later ones end before it
+  function makeRoom(flight) {
+    const { wide, high } = flight.pillSize, points = flight.points;
+    const landed = flights.filter((other) => other !== flight && other.pill && other.pillSize
+      && other.start === flight.start);
+    const covers = (p) => landed.some((other) => {
+      const q = other.points[other.points.length - 1];
+      return Math.abs(p.x - q.x) < (wide + other.pillSize.wide) / 2 + 2
+        && Math.abs(p.y - q.y) < (high + other.pillSize.high) / 2 + 2;
+    });
+    const free = points.findLastIndex((p) => !covers(p));
+    if (free > points.length / 2) flight.points = points.slice(0, free + 1);
   }
   function land(flight) {
     flight.path.remove();

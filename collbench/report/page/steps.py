@@ -147,17 +147,19 @@ def data_of(played: Playback, hosts: Sequence[int] = ()) -> StepsData:
 
 
 def _key(played: Playback, words: StepWords) -> str:
-    """What a cell means."""
-    marks = (
-        "A dashed frame is where a result must come, a thick frame is a result in the output, and"
-        " a coloured ring is what the last step formed."
-    )
+    """What a cell and a message mean."""
+    marks = "A thick frame is a result in the output, a coloured ring what the last step formed."
+    if any(set(keys) - set(played.wanted(rank)) for rank, keys in enumerate(played.keys())):
+        marks += " A dotted frame is where a result shall stand at the end."
     if not played.is_reduction:
-        return f"A cell is a {words.noun}; filled, the rank has it. {marks}"
+        return (
+            f"A cell is a {words.noun}: filled, the rank has it. On its way {words.example()}"
+            f" {marks}"
+        )
     return (
-        f"A cell is a {words.noun}, whose number is in its corner. The number in it says how many"
-        " ranks' contributions are in the sum, and the strip below it whose, rank 0 on the left."
-        f" {marks}"
+        f"A cell is a {words.noun}, with its number in the corner. The large number says of how"
+        " many ranks it is the sum, and the strip below of which, rank 0 on the left. On its way"
+        f" {words.example()} {marks}"
     )
 
 

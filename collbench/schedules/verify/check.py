@@ -137,7 +137,8 @@ def formed(schedule: Schedule) -> dict[Place, Formed]:
     """
     check(schedule, loops=1, launches=1)
     run = Execution(expanded(schedule), slots=8, slices=1, in_place=False, loops=1, launches=1)
-    run.formed = steps = {}
+    steps: dict[Place, Formed] = {}
+    run.formed = steps
     run.prove()
     return steps
 

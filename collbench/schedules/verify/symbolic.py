@@ -335,9 +335,8 @@ class _Actor:
                     piece,
                     [(edge, taking[edge].chunks[taken_index[s, edge]]) for edge in step.recv],
                     before,
+                    hops,
                 )
-                if run.formed is not None and piece == 0:
-                    run.formed[place] = Formed(value, hops)
                 if step.dst is not None and pushed.isdisjoint(step.recv):
                     self._write(step.dst, piece, value, place)
                 for edge in step.send:
@@ -425,6 +424,7 @@ class _Actor:
         piece: int,
         received: list[tuple[Edge, Value | tuple[Operand, int]]],
         before: Clock,
+        hops: int,
     ) -> Value:
         run = self.run
         values = [self._read(operand, piece, place, before) for operand in step.src]
@@ -451,6 +451,8 @@ class _Actor:
             raise run.fail(place, f"uses stale data: {tell(result)} in piece {piece}")
         self._check_size(step, result, place)
         run.chunks[place] = result.chunk
+        if run.formed is not None and piece == 0:
+            run.formed[place] = Formed(result, hops)
         if len(values) > 1 and result.mask == run.full:
             run.complete.add(place)
         return result
