@@ -41,7 +41,7 @@ _ALGOS_RULES = (
         options=_DRAWINGS,
         when=lambda options: options["ranks"] > _DRAWN_RANKS,
         message="{ranks} ranks are too many to draw",
-        hint=f"give --ranks {_DRAWN_RANKS} or fewer: what an algorithm does is seen with 8",
+        hint=f"give --ranks {_DRAWN_RANKS} or fewer; 4 to 8 show best how an algorithm works",
     ),
     Rule(
         options=("html",),

@@ -28,10 +28,14 @@ def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
 def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     """Addresses of pages by algorithm."""
     home = tmp_path_factory.mktemp("pages")
-    for algo, op in (("ring", "allreduce"), ("tree", "broadcast"), ("direct", "alltoall")):
-        world = World(n=16 if algo == "direct" else 4)
-        (home / f"{algo}.html").write_text(page(play(registered(op, algo, world))))  # type: ignore[arg-type]
-    return {algo: f"file://{home / algo}.html" for algo in ("ring", "tree", "direct")}
+    schedules = [
+        registered("allreduce", "ring", World(n=4)),
+        registered("broadcast", "tree", World(n=4)),
+        registered("alltoall", "direct", World(n=16)),
+    ]
+    for schedule in schedules:
+        (home / f"{schedule.name}.html").write_text(page(play(schedule)))
+    return {schedule.name: f"file://{home / schedule.name}.html" for schedule in schedules}
 
 
 def press(browser: Browser, key: str, text: str = "") -> None:

@@ -21,19 +21,20 @@ from collbench.spec.collectives import OpName
 from tests.support.batteries import PAIRS, some_roots, world_of
 
 SVG = "{http://www.w3.org/2000/svg}"
+End = tuple[str, tuple[int, ...]]  # the name of a cell, the ranks whose contributions are in it
 Ends = set[tuple[int, str, tuple[int, ...]]]
 
 
 def defined(schedule: Schedule) -> Ends:
-    """What the ranks must end with: rank, name of the cell, ranks whose contributions are in it.
+    """What each rank must end with.
 
     Written down once more, without the table that drawings read.
     """
     n, root = schedule.n, schedule.root
     everyone = tuple(range(n))
     chunks = [str(chunk) for chunk in range(schedule.chunks["in"])]
-    blocks = [(str(rank), (rank,)) for rank in everyone]
-    ends: dict[OpName, list[list[tuple[str, tuple[int, ...]]]]] = {
+    blocks: list[End] = [(str(rank), (rank,)) for rank in everyone]
+    ends: dict[OpName, list[list[End]]] = {
         "allreduce": [[(chunk, everyone) for chunk in chunks]] * n,
         "reduce": [
             [(chunk, everyone) for chunk in chunks] if rank == root else [] for rank in everyone

@@ -89,18 +89,19 @@ class StepWords:
 
     def example(self) -> str:
         """What the name of a message means, in a sentence."""
+        noun = self.noun
         if self.played.is_crossed:
             return (
-                "0→1 is the block of rank 0 for rank 1; in the cells of a rank →1 is its own for"
-                " rank 1, and 2→ that of rank 2 for it."
+                '"0→1" is the block of rank 0 for rank 1; in the cells of a rank "→1" is its own'
+                ' for rank 1, and "2→" that of rank 2 for it.'
             )
         if self.played.has_sources:
-            return f"1 is the {self.noun} of rank 1."
+            return f'"1" is the {noun} of rank 1.'
         if not self.played.is_reduction:
-            return f"0 is {self.noun} 0."
+            return f'"0" is {noun} 0.'
         if self.schedule.n == 2:
-            return f"0: 1 is {self.noun} 0 of rank 1, and 0: all its sum."
-        return f"0: 1+2 is {self.noun} 0, the sum of ranks 1 and 2."
+            return f'"0: 1" is {noun} 0 of rank 1, "0: all" the sum.'
+        return f'"0: 1+2" is {noun} 0, the sum of ranks 1 and 2.'
 
     def label(self, flight: Flight) -> str:
         """A message in a few letters: its chunks, and whose contributions are in them."""

@@ -124,8 +124,8 @@ class _Picture:
         few = full & ~1 if n > 2 else 1
         if reduction:
             samples = [
-                (CellState(mask=few), f"{few.bit_count()} of {n} ranks summed: those of the strip"),
-                (CellState(mask=full, is_output=True), f"all {n}, and in the output"),
+                (CellState(mask=few), f"the sum of {few.bit_count()}: the strip says of which ranks"),
+                (CellState(mask=full, is_output=True), f"the sum of all {n}, in the output"),
             ]
         else:
             samples = [
@@ -142,7 +142,7 @@ class _Picture:
             )
             x += 48 + 0.52 * _LABEL_SIZE * len(text) + 24
         self.y += 34
-        text = f"On arrows {self.words.example()} A coloured ring: what the step formed."
+        text = f"On an arrow {self.words.example()} A coloured ring: what the step formed."
         if any(flight.taken > flight.end for flight in self.played.flights):
             text += " A dashed arrow: it waits at its receiver."
         self._write(text, _LABEL_SIZE, above=20)

@@ -379,7 +379,7 @@
     isPlaying = wanted;
     target = null;
     rest = 0;
-    $("now").setAttribute("aria-live", wanted ? "off" : "polite");
+    $("said").setAttribute("aria-live", wanted ? "off" : "polite");
     $("play").classList.toggle("on", wanted);
     $("play").setAttribute("aria-label", wanted ? "Pause (space)" : "Play (space)");
     if (wanted && !isMoving) run();
