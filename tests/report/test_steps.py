@@ -14,10 +14,11 @@ from collbench.planning.plan import registered
 from collbench.report.drawings.step_words import StepWords, members, ranges
 from collbench.report.drawings.steps import svg
 from collbench.report.page.steps import StepsData, page
-from collbench.schedules.ir import Schedule
+from collbench.schedules.ir import Edge, Operand, Program, Schedule, Step, Track, build
 from collbench.schedules.passes import message_chunks, message_count, rounds_of
-from collbench.schedules.playback import Playback, play
+from collbench.schedules.playback import CellKey, CellState, Playback, play
 from collbench.spec.collectives import OpName
+from collbench.spec.world import World
 from tests.support.batteries import PAIRS, some_roots, world_of
 
 SVG = "{http://www.w3.org/2000/svg}"
@@ -185,6 +186,22 @@ def test_a_message_waits_for_its_receiver() -> None:
     assert len(waiting) == 4
     assert "that waits" in StepWords(played, world.hosts).step(1)[waiting[0].target]
     assert svg(played, world.hosts).count('stroke-dasharray="6 3"') == 4
+
+
+def test_a_cell_keeps_its_sum_when_a_rank_sends_its_own_again() -> None:
+    def program_of(_: World, rank: int) -> Program:
+        peer = (Edge(1 - rank, "x"),)
+        own = (Operand("in", 0),)
+        add = (Step(src=own, recv=peer, dst=Operand("out", 0)),)
+        send = (Step(src=own, send=peer),)
+        return (Track(name="main", rounds=(add, send) if rank == 0 else (send, add)),)
+
+    played = play(build("allreduce", "late", program_of, World(n=2)))
+    assert [state[0] for state in played.states()] == [
+        {CellKey(0, -1): CellState(mask=1)},
+        {CellKey(0, -1): CellState(mask=3, is_output=True)},
+        {CellKey(0, -1): CellState(mask=3, is_output=True)},
+    ]
 
 
 def test_numbers_in_short() -> None:

@@ -12,7 +12,8 @@
   const MOST_LABELS = 26, MOST_PILLS = 64; // at once; of more only the chunks, or dots, are shown
   const FIRST_DARK = 5; // of the levels: from here on texts are light
   const HEAD = 20, GAP = 3, PAD = 6; // pixels in the box of a rank
-  const ROUND = 0.6; // 1 is an ellipse, 0 a rectangle
+  const ROUNDS = [0.6, 0.45, 0.3, 0.8]; // of the way the ranks stand: 1 an ellipse, 0 a rectangle
+  const TINY = 17; // pixels of a cell too small for a strip
   const calm = matchMedia("(prefers-reduced-motion: reduce)");
   const steps = [...document.querySelectorAll("#transcript h3")].map((title) => ({
     title: title.textContent,
@@ -47,14 +48,14 @@
     };
   }
   // equal distances along a rounded rectangle, clockwise, the first at the top or beside it
-  function around(width, height, box) {
+  function around(width, height, box, round) {
     const rx = (width - box.w) / 2 - 5, ry = (height - box.h) / 2 - 5, fine = 1440;
     const shift = data.n === 2 ? -Math.PI / 2 : data.n % 2 ? 0 : -Math.PI / data.n;
     const lengths = [0];
     const point = (place) => {
       const angle = (2 * Math.PI * place) / fine - Math.PI / 2;
       const [x, y] = [Math.cos(angle), Math.sin(angle)].map(
-        (part) => Math.sign(part) * Math.abs(part) ** ROUND
+        (part) => Math.sign(part) * Math.abs(part) ** round
       );
       return { x: width / 2 + rx * x, y: height / 2 + ry * y };
     };
@@ -92,11 +93,13 @@
     stage.replaceChildren();
     stage.setAttribute("viewBox", `0 0 ${width} ${height}`);
     stage.setAttribute("height", height);
-    let box = boxSize(isNarrow ? 40 : 56), places = around(width, height, box);
-    while (box.cell > 10 && collide(places, box, isNarrow)) {
+    let box = boxSize(isNarrow ? 41 : 57), places = null;
+    while (!places && box.cell > 10) {
       box = boxSize(box.cell - 1);
-      places = around(width, height, box);
+      places = ROUNDS.map((round) => around(width, height, box, round))
+        .find((found) => !collide(found, box, isNarrow)) ?? null;
     }
+    places ??= around(width, height, box, ROUNDS[0]);
     const under = draw(stage, "g", {}), middle = draw(stage, "g", {}), over = draw(stage, "g", {});
     boxes = places.map((place) => ({ ...place, w: box.w, h: box.h }));
     cells = data.ranks.map((rank, number) => drawRank(middle, rank, boxes[number], box.cell));
@@ -155,8 +158,8 @@
     const level = levelOf(mask), tone = mask ? toneOf(level) : "faint";
     const isCounted = data.isReduction && mask;
     const kind = isDone ? "done" : !mask ? "empty" : cell.one.wants && !isAllWanted ? "wanted" : "";
-    cell.area.setAttribute("class", `cell k${level} ${kind}`);
     const at = cell.at, isSmall = at.w <= 20;
+    cell.area.setAttribute("class", `cell k${level} ${kind} ${at.w < TINY ? "tiny" : ""}`);
     cell.name.setAttribute("class", tone);
     cell.name.setAttribute("x", isCounted ? at.x + at.w * 0.16 + 1 : at.x + at.w / 2);
     cell.name.setAttribute("y", isCounted ? at.y + at.h * 0.3 : at.y + at.h / 2 + at.w * 0.13);
@@ -168,7 +171,7 @@
     cell.count.setAttribute("class", tone);
     cell.count.textContent = isCounted ? count(mask) : "";
     cell.strip.replaceChildren();
-    if (isCounted) {
+    if (isCounted && at.w >= TINY) {
       const high = Math.max(2.5, at.h * 0.11), x = at.x + 2.5, wide = at.w - 5;
       const y = at.y + at.h - high - 2;
       draw(cell.strip, "rect", { class: `strip ${tone}`, x, y, width: wide, height: high });
