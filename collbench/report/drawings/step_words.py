@@ -73,10 +73,10 @@ class StepWords:
     def rank_name(self, rank: int) -> str:
         """A rank as the title of its cells: its number, its host, whether it is the root."""
         parts = [f"rank {rank}"]
-        if self._hosts:
-            parts.append(f"host {self._hosts[rank]}")
         if collective(self.schedule.op).is_rooted and rank == self.schedule.root:
             parts.append("root")
+        if self._hosts:
+            parts.append(f"host {self._hosts[rank]}")
         return ", ".join(parts)
 
     def cell(self, key: CellKey, rank: int) -> str:

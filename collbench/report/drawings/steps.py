@@ -16,6 +16,7 @@ from collbench.report.drawings.svg import (
     Rect,
     clean,
     fitted,
+    folded,
     line,
     number,
     text_at,
@@ -23,12 +24,11 @@ from collbench.report.drawings.svg import (
 )
 from collbench.schedules.playback import CellKey, CellState, Flight, Playback
 
-MOST_RANKS = 16
 EMPTY, FULL, MOST = 0, 6, 7  # places in HEAT
 FIRST_DARK = 5  # of HEAT: from here on texts are light
 
 _EDGE = 28.0  # of ground around the drawing
-_TITLE_SIZE, _TEXT_SIZE, _LABEL_SIZE, _TINY = 20.0, 13.0, 11.5, 8.5
+_TITLE_SIZE, _TEXT_SIZE, _LABEL_SIZE, _SMALL, _TINY = 20.0, 13.0, 11.5, 9.0, 8.5
 _LANE_H, _PILL_H = 22.0, 17.0
 _GAP = 3.0  # between cells
 _STRIP_H = 4.0  # of the ranks whose contributions are in a cell
@@ -51,8 +51,8 @@ def level(mask: int, n: int, *, is_reduction: bool) -> int:
 
 
 def svg(played: Playback, hosts: Sequence[int] = ()) -> str:
-    """The picture, as the text of an SVG file, for 2 to MOST_RANKS ranks. hosts: of each rank, if
-    there are several.
+    """The picture, as the text of an SVG file; to be read with up to 16 ranks. hosts: of each rank,
+    if there are several.
 
     >>> from collbench.schedules.algorithms import ring
     >>> from collbench.schedules.ir import build
@@ -73,7 +73,7 @@ class _Picture:
         self.n = played.schedule.n
         self.keys, self.states = played.keys(), played.states()
         most = max(map(len, self.keys))
-        self.columns = columns_of(most)
+        self.columns = columns_of(played)
         self.rows = -(-most // self.columns)
         self.cell_w, self.cell_h = (40.0, 34.0) if self.n <= 8 else (24.0, 28.0)
         wide = self.columns * (self.cell_w + _GAP) - _GAP
@@ -124,8 +124,8 @@ class _Picture:
         few = full & ~1 if n > 2 else 1
         if reduction:
             samples = [
-                (CellState(mask=few), f"the sum of {few.bit_count()}: the strip says of which ranks"),
-                (CellState(mask=full, is_output=True), f"the sum of all {n}, in the output"),
+                (CellState(mask=few), f"{few.bit_count()} of {n} summed: the strip says which"),
+                (CellState(mask=full, is_output=True), f"all {n} summed, in the output"),
             ]
         else:
             samples = [
@@ -145,7 +145,9 @@ class _Picture:
         text = f"On an arrow {self.words.example()} A coloured ring: what the step formed."
         if any(flight.taken > flight.end for flight in self.played.flights):
             text += " A dashed arrow: it waits at its receiver."
-        self._write(text, _LABEL_SIZE, above=20)
+        self.y += 4
+        for part in folded(text, self.wide, _LABEL_SIZE):
+            self._write(part, _LABEL_SIZE, above=16)
 
     def _middle(self, rank: int) -> float:
         return _EDGE + self.pitch * (rank + 0.5)
@@ -157,7 +159,9 @@ class _Picture:
         before = self.states[step - 1] if step else self.states[0]
         self.shapes.append(f'<g class="state" data-step="{step}">')
         for rank in range(self.n):
-            left = _EDGE + self.pitch * rank + 4
+            left, name = _EDGE + self.pitch * rank + 4, self.words.rank_name(rank)
+            room = self.pitch - 12
+            size = _LABEL_SIZE if width_of(name, _LABEL_SIZE, is_bold=True) <= room else _SMALL
             self.shapes.append(
                 f'<rect x="{number(left)}" y="{number(self.y)}" width="{number(self.pitch - 8)}"'
                 f' height="{number(high)}" rx="6" fill="{_PANEL}" stroke="{_RULE}"/>'
@@ -166,8 +170,8 @@ class _Picture:
                 text_at(
                     self._middle(rank),
                     self.y + 15,
-                    self.words.rank_name(rank),
-                    _LABEL_SIZE,
+                    fitted(name, room, size, is_bold=True),
+                    size,
                     is_bold=True,
                 )
             )
@@ -266,9 +270,14 @@ class _Picture:
         return "\n".join([*head, *self.shapes, "</svg>"]) + "\n"
 
 
-def columns_of(cells: int) -> int:
-    """Cells of a rank side by side."""
-    return cells if cells <= 4 else 4 if cells <= 16 else 8
+def columns_of(played: Playback) -> int:
+    """Cells of a rank side by side. In an alltoall its own blocks fill whole rows, if they can."""
+    if not played.is_crossed:
+        return min(4, max(map(len, played.keys())))
+    n = played.schedule.n
+    most = 5 if n <= 10 else 8
+    whole = [n // rows for rows in range(1, n) if n % rows == 0 and n // rows <= most]
+    return max(whole, default=min(n, 8))
 
 
 def on(place: int) -> str:

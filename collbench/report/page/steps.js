@@ -165,7 +165,8 @@
     cell.name.setAttribute("y", isCounted ? at.y + at.h * 0.3 : at.y + at.h / 2 + at.w * 0.13);
     const letters = Math.max(2, cell.one.name.length);
     cell.name.setAttribute(
-      "font-size", isCounted ? Math.max(8, at.w * 0.24) : Math.min(at.w * 0.38, (at.w * 1.3) / letters)
+      "font-size",
+      isCounted ? Math.max(8, at.w * 0.24) : Math.min(at.w * 0.38, (at.w * 1.3) / letters)
     );
     cell.name.setAttribute("visibility", isCounted && isSmall ? "hidden" : "visible");
     cell.count.setAttribute("class", tone);
@@ -240,7 +241,7 @@
     const points = between(flight, whole, { x: 2, y: 2 }, { x: 5, y: 5 }) ?? middle;
     const tip = points[points.length - 1];
     const before = points[Math.max(0, points.length - 4)];
-    const angle = Math.atan2(tip.y - before.y, tip.x - before.x);
+    const angle = (Math.atan2(tip.y - before.y, tip.x - before.x) * 180) / Math.PI;
     flight.path = draw(flight.under, "g", {});
     draw(flight.path, "path", {
       class: `path l-${data.color}`,
@@ -248,12 +249,12 @@
     });
     draw(flight.path, "path", {
       class: `tip m-${data.color}`, d: "M3,0 L-8,-5 L-8,5 Z",
-      transform: `translate(${tip.x.toFixed(1)} ${tip.y.toFixed(1)}) rotate(${(angle * 180 / Math.PI).toFixed(1)})`,
+      transform: `translate(${tip.x.toFixed(1)} ${tip.y.toFixed(1)}) rotate(${angle.toFixed(1)})`,
     });
     const mask = flight.values[0][1], level = levelOf(mask);
     const pill = (flight.pill = draw(flight.over, "g", { class: "pill" }));
-    const title = `rank ${flight.source} to rank ${flight.target}, port ${flight.port}: ${flight.label}`;
-    draw(pill, "title", {}, title);
+    const ends = `rank ${flight.source} to rank ${flight.target}, port ${flight.port}`;
+    draw(pill, "title", {}, `${ends}: ${flight.label}`);
     if (atOnce > MOST_PILLS) {
       draw(pill, "circle", { class: `k${level} l-${data.color}`, r: 4.5 });
       flight.points = points;
@@ -424,7 +425,8 @@
   });
   // a button that was clicked keeps the focus, and space shall still play
   addEventListener("keyup", (event) => {
-    if (event.key === " " && event.target.closest("button:not(:focus-visible)")) event.preventDefault();
+    const isClicked = event.target.closest("button:not(:focus-visible)");
+    if (event.key === " " && isClicked) event.preventDefault();
   });
   $("first").onclick = acts.Home;
   $("back").onclick = back;

@@ -110,7 +110,7 @@ def data_of(played: Playback, hosts: Sequence[int] = ()) -> StepsData:
         "n": n,
         "isReduction": played.is_reduction,
         "color": f"f-{name if name in FAMILIES else 'other'}",
-        "columns": columns_of(max(map(len, keys))),
+        "columns": columns_of(played),
         "levels": [
             level((1 << count) - 1, n, is_reduction=played.is_reduction) for count in range(n + 1)
         ],
