@@ -2,11 +2,14 @@
 
 import sys
 from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from collbench.cli._command import StrictCommand, explicit_options
-from collbench.cli._options import MAX_RANKS, Whole, remark, width
+from collbench.cli._files import check_writable, write_document
+from collbench.cli._options import MAX_RANKS, FileName, Whole, remark, width
 from collbench.cli._rules import Options, Rule, refuse
 from collbench.cli._screen import say
 from collbench.schedules.algorithms import FAMILY, needs_hosts
@@ -14,15 +17,45 @@ from collbench.spec.collectives import OPS, OpName, collective
 from collbench.spec.world import World, host_numbers
 from collbench.util.errors import UsageError, unknown
 
+if TYPE_CHECKING:
+    from collbench.schedules.ir import Schedule
+
 _DRAWN_RANKS = 16
 
 
+_DRAWINGS = ("svg", "html")
 _ALGOS_RULES = (
     Rule(
         options=("root",),
         when=lambda options: options["op"] and not collective(options["op"]).is_rooted,
         message="{op} has no root",
         hint="give --op broadcast, reduce, gather or scatter, or leave it out",
+    ),
+    Rule(
+        options=_DRAWINGS,
+        when=lambda options: options["name"] is None or options["op"] is None,
+        message="one schedule is drawn",
+        hint="name an algorithm and a collective, for example ring --op allreduce",
+    ),
+    Rule(
+        options=_DRAWINGS,
+        when=lambda options: options["ranks"] > _DRAWN_RANKS,
+        message="{ranks} ranks are too many to draw",
+        hint=f"give --ranks {_DRAWN_RANKS} or fewer; 4 to 8 show best how an algorithm works",
+    ),
+    Rule(
+        options=("html",),
+        when=lambda options: options["html"] == options["svg"],
+        message="--svg writes there, too",
+        hint="give another file to one of them",
+    ),
+    Rule(
+        options=("svg",),
+        when=lambda options: (
+            options["svg"] != "-" and Path(options["svg"]).suffix.lower() not in ("", ".svg")
+        ),
+        message="a drawing is SVG only, not {svg}",
+        hint="give a name that ends in .svg",
     ),
 )
 
@@ -55,6 +88,18 @@ _ALGOS_RULES = (
     show_default=True,
     help="Hosts that the ranks are on, the same number on each, for example 2.",
 )
+@click.option(
+    "--svg",
+    metavar="FILE",
+    type=FileName(),
+    help="Write a drawing of every step, for example to ring.svg; - is stdout.",
+)
+@click.option(
+    "--html",
+    metavar="FILE",
+    type=FileName(),
+    help="Write a page that plays the steps, for example to ring.html; - is stdout.",
+)
 @click.pass_context
 def command(context: click.Context, /, **_: object) -> None:
     """List the algorithms with their hops and bytes, or check and draw one.
@@ -64,6 +109,7 @@ def command(context: click.Context, /, **_: object) -> None:
       collbench algos
       collbench algos ring --op allreduce --ranks 4
       collbench algos --ranks 8 --hosts 2
+      collbench algos ring --op allreduce --svg ring.svg --html ring.html
     """
     options = context.params
     name, op, world = options["name"], options["op"], _world(options)
@@ -76,7 +122,7 @@ def command(context: click.Context, /, **_: object) -> None:
     elif op is None:
         _list([name.lower()], ops, world)
     else:
-        _draw(name.lower(), world, ops[0])
+        _draw(name.lower(), world, ops[0], options)
 
 
 def _world(options: Options) -> World:
@@ -123,14 +169,19 @@ def _list(names: list[str], ops: tuple[OpName, ...], world: World) -> None:
                 )
 
 
-def _draw(name: str, world: World, op: OpName) -> None:
-    """Check one schedule and draw it; of many ranks, print the summary only."""
+def _draw(name: str, world: World, op: OpName, options: Options) -> None:
+    """Check one schedule and draw it, on the screen or in files; of many ranks, print the summary
+    only.
+    """
     from collbench.planning.plan import registered
     from collbench.report.drawings.schedule import LEGEND, drawing, share, summary
     from collbench.schedules.passes import between_hosts
     from collbench.schedules.verify.check import check
 
     schedule = registered(op, name, world)
+    if options["svg"] or options["html"]:
+        _write_drawings(schedule, world, options)
+        return
     say(summary(schedule, check(schedule)))
     if world.hosts:
         say(
@@ -143,3 +194,18 @@ def _draw(name: str, world: World, op: OpName) -> None:
     say(f"\n{LEGEND}\n")
     for line in drawing(schedule, width(sys.stdout)):
         say(line)
+
+
+def _write_drawings(schedule: "Schedule", world: World, options: Options) -> None:
+    """Write the files that are asked for. Raises UnavailableError if one cannot be written."""
+    from collbench.report.drawings.steps import svg
+    from collbench.report.page.steps import page
+    from collbench.schedules.playback import play
+
+    for kind in _DRAWINGS:
+        if options[kind] not in (None, "-"):
+            check_writable(options[kind], f"--{kind}")
+    played = play(schedule)
+    for kind, draw in (("svg", svg), ("html", page)):
+        if options[kind]:
+            write_document(draw(played, world.hosts), options[kind], f"--{kind}")

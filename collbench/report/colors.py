@@ -61,6 +61,18 @@ STEPS: Sequence[Color] = (  # of an ordered choice, from little to much
     Color("#433388", "#b6ace8"),
     Color("#332376", "#cdc5f4"),
 )
+HEAT: Sequence[Color] = (  # of areas, from nothing to all
+    Color("#ffffff", "#151b22"),
+    Color("#f2f0f9", "#1d1c30"),
+    Color("#e2def2", "#282446"),
+    Color("#cdc6e8", "#352f60"),
+    Color("#b3a9da", "#453e7d"),
+    Color("#6f5fb8", "#8e80d0"),
+    Color("#5a49a6", "#b0a3e6"),
+    Color("#3b2b80", "#cfc7f5"),
+)
+ON_HEAT = Color("#1b1f24", "#e6e9ed")  # of texts on the first five of them
+ON_MUCH_HEAT = Color("#ffffff", "#0d1319")  # of texts on the last three
 
 
 def painted(text: str, judgement: str) -> str:
@@ -80,6 +92,9 @@ def css_variables(*, is_dark: bool) -> str:
         **{f"--f-{name}": color for name, color in FAMILIES.items()},
         "--f-other": OTHER,
         **{f"--s{place}": color for place, color in enumerate(STEPS)},
+        **{f"--h{place}": color for place, color in enumerate(HEAT)},
+        "--h-near": ON_HEAT,
+        "--h-far": ON_MUCH_HEAT,
     }
     return " ".join(
         f"{name}: {color.dark if is_dark else color.light};" for name, color in named.items()

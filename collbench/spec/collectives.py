@@ -53,13 +53,16 @@ class Collective:
     """One operation. `wants` and `alias` take (n, root, rank); `factor`, explained by a comment,
     takes n.
 
-    inputs, outputs: the blocks of a rank ("1" or "n"), and whether every rank has them or the root
+    start, goal: what the ranks have and what they must end with, in words. inputs, outputs: the
+    blocks of a rank ("1" or "n"), and whether every rank has them or the root
     alone. alias: the (input block, output block) of a rank that are one memory in place, or None.
     follows_order: whether neighbours are neighbours in the rank order (a ring) rather than in the
     numbering of the ranks, which the definition of a shift by one names.
     """
 
     name: OpName
+    start: str
+    goal: str
     inputs: tuple[Literal["1", "n"], Literal["all", "root"]]
     outputs: tuple[Literal["1", "n"], Literal["all", "root"]]
     wants: Callable[[int, int, int], tuple[Want, ...]]
@@ -107,6 +110,8 @@ _BY_NAME = {
     for one in (
         Collective(
             name="allreduce",
+            start="every rank has a vector",
+            goal="every rank has the sum of all vectors",
             is_interleaved=True,
             is_reduction=True,
             inputs=("1", "all"),
@@ -119,6 +124,8 @@ _BY_NAME = {
         ),
         Collective(
             name="allgather",
+            start="every rank has a block",
+            goal="every rank has the blocks of all ranks",
             inputs=("1", "all"),
             outputs=("n", "all"),
             wants=lambda n, root, rank: tuple(
@@ -130,6 +137,8 @@ _BY_NAME = {
         ),
         Collective(
             name="reducescatter",
+            start="every rank has a block for every rank",
+            goal="every rank has the sum of the blocks for it",
             is_reduction=True,
             inputs=("n", "all"),
             outputs=("1", "all"),
@@ -140,6 +149,8 @@ _BY_NAME = {
         ),
         Collective(
             name="broadcast",
+            start="the root has a vector",
+            goal="every rank has the vector of the root",
             is_interleaved=True,
             inputs=("1", "root"),
             outputs=("1", "all"),
@@ -150,6 +161,8 @@ _BY_NAME = {
         ),
         Collective(
             name="reduce",
+            start="every rank has a vector",
+            goal="the root has the sum of all vectors",
             is_interleaved=True,
             is_reduction=True,
             inputs=("1", "all"),
@@ -163,6 +176,8 @@ _BY_NAME = {
         ),
         Collective(
             name="alltoall",
+            start="every rank has a block for every rank",
+            goal="every rank has the blocks for it",
             inputs=("n", "all"),
             outputs=("n", "all"),
             wants=lambda n, root, rank: tuple(
@@ -173,6 +188,8 @@ _BY_NAME = {
         ),
         Collective(
             name="gather",
+            start="every rank has a block",
+            goal="the root has the blocks of all ranks",
             inputs=("1", "all"),
             outputs=("n", "root"),
             wants=lambda n, root, rank: (
@@ -186,6 +203,8 @@ _BY_NAME = {
         ),
         Collective(
             name="scatter",
+            start="the root has a block for every rank",
+            goal="every rank has the block for it",
             inputs=("n", "root"),
             outputs=("1", "all"),
             wants=lambda n, root, rank: (Want(out_block=0, ranks=(root,), in_block=rank),),
@@ -195,6 +214,8 @@ _BY_NAME = {
         ),
         Collective(
             name="sendrecv",
+            start="every rank has a block",
+            goal="every rank has the block of the rank before it",
             inputs=("1", "all"),
             outputs=("1", "all"),
             wants=lambda n, root, rank: (Want(out_block=0, ranks=((rank - 1) % n,), in_block=0),),

@@ -1,5 +1,7 @@
 """`collbench algos`: the list, the drawings, and what is refused."""
 
+from pathlib import Path
+
 import pytest
 
 from collbench.schedules.algorithms import FAMILY as ALGORITHMS
@@ -50,3 +52,38 @@ def test_algos_refuses(capfd: pytest.CaptureFixture[str], args: list[str]) -> No
     code, _, err = invoke(capfd, "algos", *args)
     assert code == 2
     assert "Error" in err
+
+
+RING = ("algos", "ring", "--op", "allreduce")
+
+
+def test_algos_writes_a_picture_and_a_page(
+    capfd: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    picture, page = tmp_path / "ring.svg", tmp_path / "ring.html"
+    code, out, err = invoke(capfd, *RING, "--svg", str(picture), "--html", str(page))
+    assert (code, out) == (0, "")
+    assert err.count("wrote") == 2
+    assert picture.read_text().startswith("<svg")
+    assert page.read_text().startswith("<!DOCTYPE html>")
+    code, out, _ = invoke(capfd, *RING, "--html", "-")
+    assert (code, out) == (0, page.read_text())
+
+
+@pytest.mark.parametrize(
+    ("args", "code", "message"),
+    [
+        (("algos", "--svg", "-"), 2, "--svg: one schedule is drawn"),
+        (("algos", "ring", "--html", "-"), 2, "--html: one schedule is drawn"),
+        ((*RING, "--ranks", "17", "--svg", "-"), 2, "--svg: 17 ranks are too many to draw"),
+        ((*RING, "--svg", "-", "--html", "-"), 2, "--html: --svg writes there, too"),
+        ((*RING, "--svg", "ring.png"), 2, "--svg: a drawing is SVG only, not ring.png"),
+        ((*RING, "--html", "/nowhere/ring.html"), 3, "cannot write /nowhere/ring.html"),
+    ],
+)
+def test_algos_refuses_to_draw(
+    capfd: pytest.CaptureFixture[str], args: tuple[str, ...], code: int, message: str
+) -> None:
+    found, out, err = invoke(capfd, *args)
+    assert (found, out) == (code, "")
+    assert message in err

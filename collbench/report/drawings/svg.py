@@ -74,6 +74,20 @@ def fitted(text: str, room: float, size: float, *, is_bold: bool = False) -> str
     return text[: most - 1].rstrip(" ,") + "…" if most > 2 else ""
 
 
+def folded(text: str, room: float, size: float) -> list[str]:
+    """A text in lines that fit.
+
+    >>> folded("a text in lines", 60, 10)
+    ['a text in', 'lines']
+    """
+    lines = [""]
+    for word in text.split():
+        if lines[-1] and width_of(f"{lines[-1]} {word}", size) > room:
+            lines.append("")
+        lines[-1] = f"{lines[-1]} {word}".strip()
+    return [fitted(part, room, size) for part in lines]
+
+
 def text_at(
     x: float,
     y: float,

@@ -7,7 +7,6 @@ algorithm bandwidth, bus bandwidth] stands for the 0.
 """
 
 import base64
-import json
 import math
 import zlib
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
@@ -16,7 +15,7 @@ from typing import TypedDict, TypeVar
 
 from collbench.analysis.curves import Curve, CurvePoint, envelope
 from collbench.report.colors import FAMILIES, STEPS
-from collbench.report.page.html import attributes
+from collbench.report.page.html import attributes, embedded
 from collbench.spec.knobs import UNASKED
 
 MOST_PLAIN_CHARS = 1 << 20  # longer data is compressed: a browser unpacks it at once
@@ -257,16 +256,6 @@ def _number(value: float) -> float | None:
         return None
     short = float(f"{value:.6g}")
     return int(short) if short.is_integer() else short
-
-
-def embedded(data: object) -> str:
-    r"""Data as JSON that no text in it can break out of.
-
-    >>> embedded({"a": "</script>\u2028"})
-    '{"a":"\\u003c/script\\u003e\\u2028"}'
-    """
-    text = json.dumps(data, separators=(",", ":"), allow_nan=False)
-    return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
 
 
 def data_element(data: PageData) -> str:

@@ -2,6 +2,7 @@
 escaped here.
 """
 
+import json
 import math
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
@@ -112,3 +113,13 @@ def facts_list(facts: Iterable[tuple[str, str]]) -> str:
         + "".join(f"{element('dt', name)}{element('dd', text)}" for name, text in facts if text)
         + "</dl>"
     )
+
+
+def embedded(data: object) -> str:
+    r"""Data as JSON that no text in it can break out of.
+
+    >>> embedded({"a": "</script>\u2028"})
+    '{"a":"\\u003c/script\\u003e\\u2028"}'
+    """
+    text = json.dumps(data, separators=(",", ":"), allow_nan=False)
+    return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")

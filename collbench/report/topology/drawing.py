@@ -16,6 +16,7 @@ from collbench.report.drawings.svg import (
     box,
     clean,
     fitted,
+    folded,
     line,
     number,
     text_at,
@@ -75,7 +76,7 @@ def svg(topology: Topology) -> str:
     ]
     y = _EDGE + _TITLE_SIZE + 8
     for group, panel in zip(groups, panels, strict=True):
-        for text in _folded(_caption(group, topology), wide, _TEXT_SIZE):
+        for text in folded(_caption(group, topology), wide, _TEXT_SIZE):
             y += 18
             shapes.append(text_at(_EDGE, y, text, _TEXT_SIZE, anchor="start", colour=FAINT))
         y += 20
@@ -338,17 +339,7 @@ def _legend(
         )
         x += need
     for text in (*(["GB/s are decimal, usable, in each direction."] if entries else []), *notes):
-        for part in _folded(text, wide, _TEXT_SIZE - 1):
+        for part in folded(text, wide, _TEXT_SIZE - 1):
             row += _ROW_H
             shapes.append(text_at(_EDGE, row, part, _TEXT_SIZE - 1, anchor="start", colour=FAINT))
     return shapes, row - y + 6
-
-
-def _folded(text: str, room: float, size: float) -> list[str]:
-    """A text in lines that fit."""
-    lines = [""]
-    for word in text.split():
-        if lines[-1] and width_of(f"{lines[-1]} {word}", size) > room:
-            lines.append("")
-        lines[-1] = f"{lines[-1]} {word}".strip()
-    return [fitted(part, room, size) for part in lines]

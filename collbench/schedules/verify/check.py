@@ -28,7 +28,7 @@ from itertools import chain
 from collbench.schedules.ir import At, Edge, Operand, Round, Schedule, Step, expanded
 from collbench.schedules.passes import cell, kept, landing, rounds_of
 from collbench.schedules.verify.clocks import Clock, learn
-from collbench.schedules.verify.proof import Key, Place, Proof, name_of, where
+from collbench.schedules.verify.proof import Formed, Key, Place, Proof, name_of, where
 from collbench.schedules.verify.symbolic import Execution
 from collbench.spec.collectives import collective
 from collbench.util.errors import ScheduleError
@@ -122,6 +122,25 @@ def ends_after_peers_begin(schedule: Schedule) -> bool:
         if not all(run.history.knows_start(known, peer, 0) for peer in peers):
             return False
     return True
+
+
+def formed(schedule: Schedule) -> dict[Place, Formed]:
+    """What every step of every rank forms in one loop of one launch. Raises ScheduleError as check
+    does.
+
+    >>> from collbench.schedules.algorithms import ring
+    >>> from collbench.schedules.ir import build
+    >>> from collbench.spec.world import World
+    >>> steps = formed(build("allreduce", "ring", ring.allreduce, World(n=4)))
+    >>> steps[Place(program=1, track=0, round=1, step=0)]
+    Formed(value=Value(piece=0, chunk=3, mask=3), hops=1)
+    """
+    check(schedule, loops=1, launches=1)
+    run = Execution(expanded(schedule), slots=8, slices=1, in_place=False, loops=1, launches=1)
+    steps: dict[Place, Formed] = {}
+    run.formed = steps
+    run.prove()
+    return steps
 
 
 def _check_shape(schedule: Schedule, in_place: bool) -> None:

@@ -14,7 +14,7 @@ from typing import NamedTuple
 from collbench.schedules.ir import At, Edge, Message, Operand, Round, Schedule, Step
 from collbench.schedules.passes import arrivals, cell, home, landing, shape_of
 from collbench.schedules.verify.clocks import Access, Cell, Clock, History, learn
-from collbench.schedules.verify.proof import Key, Place, Proof, Value, name_of, tell, where
+from collbench.schedules.verify.proof import Formed, Key, Place, Proof, Value, name_of, tell, where
 from collbench.spec.collectives import collective
 from collbench.util.errors import ScheduleError
 
@@ -85,7 +85,8 @@ class Execution:
     launch and slice only.
 
     With findings, pushed messages are tried out: their values still travel with the message, so
-    that unsafe ones do no harm.
+    that unsafe ones do no harm. formed: what the steps of the first loop formed, for a caller that
+    gives a dictionary to fill.
     """
 
     def __init__(
@@ -106,6 +107,7 @@ class Execution:
         self.complete: set[Place] = set()
         self.chunks: dict[Place, int] = {}
         self.hops = 0
+        self.formed: dict[Place, Formed] | None = None
         self.findings, self.history = findings, History()
         self.pushed = _placed(schedule) if schedule.pushed else {}
         self.has_clocks = bool(schedule.pushed) or any(
@@ -333,6 +335,7 @@ class _Actor:
                     piece,
                     [(edge, taking[edge].chunks[taken_index[s, edge]]) for edge in step.recv],
                     before,
+                    hops,
                 )
                 if step.dst is not None and pushed.isdisjoint(step.recv):
                     self._write(step.dst, piece, value, place)
@@ -421,6 +424,7 @@ class _Actor:
         piece: int,
         received: list[tuple[Edge, Value | tuple[Operand, int]]],
         before: Clock,
+        hops: int,
     ) -> Value:
         run = self.run
         values = [self._read(operand, piece, place, before) for operand in step.src]
@@ -447,6 +451,8 @@ class _Actor:
             raise run.fail(place, f"uses stale data: {tell(result)} in piece {piece}")
         self._check_size(step, result, place)
         run.chunks[place] = result.chunk
+        if run.formed is not None and piece == 0:
+            run.formed[place] = Formed(result, hops)
         if len(values) > 1 and result.mask == run.full:
             run.complete.add(place)
         return result

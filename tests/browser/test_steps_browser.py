@@ -1,0 +1,120 @@
+"""A schedule that plays, in a real browser: keys move the step, nothing complains, nothing leaves.
+Skipped where there is no Chromium.
+"""
+
+from collections.abc import Iterator
+
+import pytest
+
+from collbench.planning.plan import registered
+from collbench.report.page.steps import page
+from collbench.schedules.playback import play
+from collbench.spec.world import World
+from tests.support.browser import CHROMIUM, Browser
+
+pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="there is no Chromium here")
+
+STEP = "Number(document.getElementById('stage').dataset.step)"
+HEADING = "document.getElementById('heading').textContent"
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
+    with Browser(tmp_path_factory.mktemp("browser")) as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """Addresses of pages by algorithm."""
+    home = tmp_path_factory.mktemp("pages")
+    schedules = [
+        registered("allreduce", "ring", World(n=4)),
+        registered("broadcast", "tree", World(n=4)),
+        registered("alltoall", "direct", World(n=16)),
+    ]
+    for schedule in schedules:
+        (home / f"{schedule.name}.html").write_text(page(play(schedule)))
+    return {schedule.name: f"file://{home / schedule.name}.html" for schedule in schedules}
+
+
+def press(browser: Browser, key: str, text: str = "") -> None:
+    browser.ask("Input.dispatchKeyEvent", type="keyDown", key=key, text=text)
+    browser.ask("Input.dispatchKeyEvent", type="keyUp", key=key)
+
+
+def settled(browser: Browser) -> None:
+    """Wait until what flies has arrived."""
+    browser.run(
+        "new Promise(done => { let last = -1; const look = () => { const now ="
+        " document.getElementById('time').value; if (now === last) done(); else { last = now;"
+        " setTimeout(look, 120); } }; look(); })"
+    )
+
+
+def test_keys_move_the_step(browser: Browser, pages: dict[str, str]) -> None:
+    browser.look(pages["ring"])
+    assert (browser.run(STEP), browser.run(HEADING)) == (0, "Start")
+    press(browser, "ArrowRight")
+    press(browser, "ArrowRight")
+    assert browser.run(STEP) == 2
+    settled(browser)
+    assert browser.run("document.querySelectorAll('#stage .pill').length") == 4
+    assert "Rank 1 sends chunk 3" in browser.run("document.getElementById('now').innerText")
+    assert browser.run("location.hash") == "#step=2"
+    press(browser, "ArrowLeft")
+    assert browser.run(STEP) == 1
+    press(browser, "End")
+    assert browser.run(HEADING) == "Step 6 of 6: ring"
+    assert browser.run("document.querySelectorAll('#stage .cell.done').length") == 16
+    press(browser, "Home")
+    assert browser.run(STEP) == 0
+    assert browser.run("document.querySelectorAll('#stage .cell.done, #stage .pill').length") == 0
+    press(browser, " ", " ")
+    assert browser.run("document.getElementById('play').getAttribute('aria-label')") == (
+        "Pause (space)"
+    )
+    browser.run(
+        f"new Promise(done => {{ const look = () => {STEP} ? done() : setTimeout(look, 20);"
+        " look(); })"
+    )
+    press(browser, " ", " ")
+    assert browser.run("document.getElementById('play').className") == ""
+    assert browser.complaints() == []
+
+
+def test_reduced_motion_has_no_way_between_steps(browser: Browser, pages: dict[str, str]) -> None:
+    browser.look(pages["tree"])
+    browser.ask(
+        "Emulation.setEmulatedMedia",
+        features=[{"name": "prefers-reduced-motion", "value": "reduce"}],
+    )
+    press(browser, "ArrowRight")
+    assert browser.run("document.getElementById('time').value") == "1"
+    browser.ask("Emulation.setEmulatedMedia", features=[])
+
+
+@pytest.mark.parametrize("algo", ["ring", "tree", "direct"])
+def test_a_phone_shows_it_whole(browser: Browser, pages: dict[str, str], algo: str) -> None:
+    browser.look(pages[algo] + "#step=1", width=390, height=844, phone=True)
+    assert browser.run("document.documentElement.scrollWidth") <= 390
+    assert browser.run(STEP) == 1
+    browser.run("document.getElementById('back').click()")
+    assert browser.run(STEP) == 0
+    assert browser.run(
+        "[...document.querySelectorAll('#controls button')].every(one =>"
+        " one.getBoundingClientRect().height >= 44)"
+    )
+    assert browser.complaints() == []
+    assert [url for url in browser.requests() if not url.startswith(("file:", "data:,"))] == []
+
+
+def test_without_script_all_steps_are_there(browser: Browser, pages: dict[str, str]) -> None:
+    browser.ask("Emulation.setScriptExecutionDisabled", value=True)
+    try:
+        browser.look(pages["ring"], script=False)
+        seen = browser.run("document.body.innerText")
+        assert "needs JavaScript" in seen
+        assert seen.count("Rank 3 ") == 6
+    finally:
+        browser.ask("Emulation.setScriptExecutionDisabled", value=False)
