@@ -118,7 +118,7 @@ def with_values(costs: Costs, values: Sequence[float], kinds: Sequence[str]) -> 
         )
         for kind in kinds
     }
-    return replace(costs, **own, kinds={**costs.kinds, **of_kinds})  # type: ignore[arg-type]
+    return replace(costs, **own, kinds={**costs.kinds, **of_kinds})  # type: ignore[arg-type,dict-item]  # of the same kinds
 
 
 def names_of(costs: CpuCosts | GpuCosts, kinds: Sequence[str]) -> list[str]:

@@ -89,7 +89,7 @@ class GpuCosts:
     kinds: Mapping[str, GpuKindCosts]
 
 
-Costs = TypeVar("Costs", CpuCosts, GpuCosts)
+Costs = TypeVar("Costs", bound=CpuCosts | GpuCosts)
 _MAY_BE_ZERO = ("launch_us", "cta_us", "pdl_us", "step_us", "take_us", "post_us")
 
 

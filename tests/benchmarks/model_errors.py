@@ -106,7 +106,7 @@ def draw(count: int, file: Path) -> None:
             size_bytes=int(2 ** drawn.uniform(7, 25)) // 4 * 4,
             algo=drawn.choice(algorithms_of(op, has_hosts=False)),
             proto=drawn.choice(["simple", "simple", "ll", "ll128"]),
-            direct=drawn.choice(["auto", "on", "off"]),  # type: ignore[arg-type]
+            direct=drawn.choice(["auto", "on", "off"]),
             channels=drawn.choice([0, 0, 1, 2, 4]),
             chunk=drawn.choice([0, 0, 1 << 14, 1 << 16, 1 << 18, 1 << 20]),
             slices=drawn.choice([0, 0, 1, 2, 4]),
@@ -166,11 +166,7 @@ def main(
     ]
 
     def costs(values: Sequence[float]) -> CpuCosts | GpuCosts:
-        return (
-            with_values(start, values, kinds)
-            if isinstance(start, CpuCosts)
-            else with_values(start, values, kinds)
-        )
+        return with_values(start, values, kinds)
 
     def price(plan: Plan, values: Sequence[float]) -> float:
         on = costs(values)
