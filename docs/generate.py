@@ -31,6 +31,7 @@ from collbench.cli._interrupt import exit_code_of
 from collbench.launch.launcher import INTERRUPTIONS
 from collbench.machine.settings.table import Contradiction, Variable, settings_files
 from collbench.machine.topology import machines
+from collbench.pricing import constants
 from collbench.results.distribution import Histogram
 from collbench.results.record import COLUMNS, KEY, SCHEMA, Record
 from collbench.util import catalog
@@ -305,9 +306,27 @@ def machine_page() -> str:
             "\n\nRates come from the generation and the width of a link"
             " (`collbench/machine/topology/rates.py`).\nA file states a rate only where a document"
             " states it of that very link. No file holds what\ncollectives reach, because that is"
-            " what the links are judged by.\n",
+            " what the links are judged by.\n\n"
+            "## Constants of the model\n\n"
+            "What [the model](../explanation/model.md) needs beside the rates of links: `[gpu]`, or"
+            " `[cpu]` for\na machine of CPU cores. Each has a table `kinds.NAME` for the protocols"
+            " `ll`, `ll128` and\n`simple`; GPUs have one for copy engines (`ce`), too.\n\n",
+            *(
+                f"- `{names}`: {_sentence(costs)}\n"
+                for names, costs in (
+                    ("[cpu]", constants.CpuCosts),
+                    ("[gpu]", constants.GpuCosts),
+                    ("[cpu.kinds.NAME]` and `[gpu.kinds.NAME]", constants.KindCosts),
+                    ("[gpu.kinds.NAME]", constants.GpuKindCosts),
+                )
+            ),
         )
     )
+
+
+def _sentence(documented: type) -> str:
+    """The docstring of a class in one line."""
+    return " ".join((documented.__doc__ or "").split())
 
 
 def preset_page() -> str:

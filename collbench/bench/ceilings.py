@@ -21,7 +21,7 @@ from collbench.machine.topology.rates import link_label
 from collbench.machine.topology.rings import rings, trees
 from collbench.planning.limits import Limits
 from collbench.planning.plan import Plan, along, registered
-from collbench.planning.planner import problem_of, resolve
+from collbench.planning.planner import resolve
 from collbench.planning.protocols import FAMILY as PROTOCOLS
 from collbench.pricing.constants import GpuCosts, gpu_costs
 from collbench.pricing.gpus import NETWORK_PATHS, NVLINK_PATHS, gpu_price
@@ -63,7 +63,7 @@ class Ceilings:
         self._place_of = [_place(topology, gpu) for gpu in self.gpus]
         self._orders: dict[tuple[str, str, int, int], Orders] = {}
         self._rings: dict[int, Orders] = {}
-        self._cheapest: dict[Case, Case] = {}
+        self._prices: dict[Case, float | None] = {}
         self._known: dict[tuple[str, str, int, int, str, bool, bool], Ceiling | None] = {}
 
     def joined(self, ranks: int) -> str:
@@ -170,42 +170,45 @@ class Ceilings:
         return self._orders[key]
 
     def cheapest(self, case: Case) -> Case:
-        """The case's problem with the knobs of the lowest price; with every knob open, which leaves
-        the choice to tuning files, where none has a price.
+        """The case with the algorithm, the protocol and, over hosts, the channels of the lowest
+        price where it leaves them open; unchanged, which leaves the choice to tuning files, where
+        none has a price.
         """
-        problem = problem_of(case.rounded())
-        if problem not in self._cheapest:
-            is_nvlink = self.joined(case.ranks) == "NVLink"
-            protos = [
-                proto
-                for proto in PROTOCOLS.names()
-                if is_nvlink or not PROTOCOLS.load(proto).NEEDS_NVLINK
-            ]
-            wide = {"channels": _CHANNELS_OF_HOSTS, "chunk": _CHUNK_OF_HOSTS}
-            others: list[dict[str, int]] = [{}, wide] if self.hosts(case.ranks) else [{}]
-            candidates = [
-                replace(problem, algo=algo, proto=proto, **knobs)  # type: ignore[arg-type]
-                for algo, proto, knobs in product(algorithms_of(case.op), protos, others)
-            ]
-            prices = [self._price(candidate) for candidate in candidates]
-            known = [(price, place) for place, price in enumerate(prices) if price is not None]
-            self._cheapest[problem] = candidates[min(known)[1]] if known else problem
-        return self._cheapest[problem]
+        is_nvlink = self.joined(case.ranks) == "NVLink"
+        algos = algorithms_of(case.op) if case.algo == "auto" else (case.algo,)
+        protos = [
+            proto
+            for proto in (PROTOCOLS.names() if case.proto == "auto" else (case.proto,))
+            if is_nvlink or case.proto == proto or not PROTOCOLS.load(proto).NEEDS_NVLINK
+        ]
+        others: list[dict[str, int]] = [{}]
+        if self.hosts(case.ranks) and not case.channels and not case.chunk:
+            others.append({"channels": _CHANNELS_OF_HOSTS, "chunk": _CHUNK_OF_HOSTS})
+        candidates = [
+            replace(case, algo=algo, proto=proto, **knobs)  # type: ignore[arg-type]
+            for algo, proto, knobs in product(algos, protos, others)
+        ]
+        known = [
+            (price, place)
+            for place, candidate in enumerate(candidates)
+            if (price := self._price(candidate)) is not None
+        ]
+        return candidates[min(known)[1]] if known else case
 
     def _price(self, case: Case) -> float | None:
-        """Seconds of one launch; None where the algorithm does not serve these ranks, or the links
-        are not known.
-        """
-        limits = replace(
-            self.described(Limits(), case.ranks),
-            joined=self.joined(case.ranks),
-            orders=self.orders_for(case),
-        )
-        try:
-            plan = resolve(case, limits).plan
-            return gpu_price(plan, self.topology, self.costs, self.gpus)
-        except (UsageError, RefusedError):
-            return None
+        """Seconds of one launch; None where the case cannot run, or the links are not known."""
+        if case not in self._prices:
+            limits = replace(
+                self.described(Limits(), case.ranks),
+                joined=self.joined(case.ranks),
+                orders=self.orders_for(case),
+            )
+            try:
+                plan = resolve(case, limits).plan
+                self._prices[case] = gpu_price(plan, self.topology, self.costs, self.gpus)
+            except (UsageError, RefusedError):
+                self._prices[case] = None
+        return self._prices[case]
 
     def described(self, limits: Limits, ranks: int) -> Limits:
         """The limits of ranks on the GPUs of a described machine."""

@@ -49,7 +49,6 @@ from collbench.results.record import Record
 from collbench.results.statistics import interval, is_noisy
 from collbench.spec.case import Case
 from collbench.spec.collectives import collective
-from collbench.spec.knobs import KNOBS
 from collbench.spec.options import DEFAULT_MEMORY, Settings
 from collbench.spec.pattern import Wrong
 from collbench.spec.peers import forced_by
@@ -110,10 +109,12 @@ def opener(backend: str) -> SessionOpener[Job]:
 class CaseLinks:
     """What is known of the links between the ranks of cases: nothing, unless a subclass does."""
 
+    def priced(self, case: Case) -> Case:
+        """The case with what it leaves open where the model decides that."""
+        return case
+
     def best(self, case: Case) -> Case | None:
-        """The case's problem with the knobs of the lowest price where the model decides, and with
-        every knob open where tuning files do; None where nobody needs to know.
-        """
+        """What the tool takes for the case's problem; None where nobody needs to know."""
         return problem_of(case)
 
     def limits(self, case: Case, limits: Limits) -> Limits:
@@ -170,11 +171,7 @@ def plan_points(
 def _planned(case: Case, backend: Backend | Peer, limits: Limits, links: CaseLinks) -> SweepPoint:
     if backend.is_peer:
         return SweepPoint(case, waived=backend.why_waived(case, collective(case.op).is_reduction))
-    best = links.best(case)
-    if best is not None and case.algo == "auto":
-        given = {knob.name for knob in KNOBS if getattr(case, knob.name) != knob.default}
-        open_ = [knob.name for knob in KNOBS if knob.name not in given]
-        case = replace(case, **{name: getattr(best, name) for name in open_})
+    best, case = links.best(case), links.priced(case)
     limits = links.limits(case, limits)
     try:
         choice = resolve(case, limits)

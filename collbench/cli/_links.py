@@ -16,6 +16,7 @@ from collbench.machine.formats import described
 from collbench.machine.topology import unnamed
 from collbench.machine.topology.model import Topology
 from collbench.planning.limits import Limits
+from collbench.planning.planner import problem_of
 from collbench.pricing.constants import gpu_costs
 from collbench.spec.case import Case
 from collbench.spec.world import host_numbers
@@ -78,16 +79,21 @@ class RankLinks(CaseLinks):
             model is not None and bool(model.hosts(len(model.gpus)))
         )
 
-    def best(self, case: Case) -> Case | None:
-        """What `auto` means: where the model prices the links, what has the lowest price; else
-        `auto`, which tuning files decide. Of many ranks only where it is asked for: every algorithm
-        has to be proved.
+    def priced(self, case: Case) -> Case:
+        """The case with what it leaves open: where the model prices the links, what has the lowest
+        price; else open, which tuning files decide.
         """
-        if case.backend != MODEL or MODEL not in self._ceilings:
-            return super().best(case)
-        if case.algo != "auto" and case.ranks > _MANY_RANKS:
+        is_priced = case.backend == MODEL and MODEL in self._ceilings
+        return self._ceilings[MODEL].cheapest(case) if is_priced else case
+
+    def best(self, case: Case) -> Case | None:
+        """What the tool takes for the case's problem. Of many ranks only where it is asked for:
+        every algorithm has to be proved.
+        """
+        is_priced = case.backend == MODEL and MODEL in self._ceilings
+        if is_priced and case.algo != "auto" and case.ranks > _MANY_RANKS:
             return None
-        return self._ceilings[MODEL].cheapest(case)
+        return self.priced(problem_of(case))
 
 
 def _gpus_of_ranks(topology: Topology, group: Group, gpus: Sequence[int]) -> tuple[str, ...]:

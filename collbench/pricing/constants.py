@@ -73,9 +73,9 @@ class CpuCosts:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GpuCosts:
     """launch_us: of a launch with one CTA; cta_us: of each further one. pdl_us: what a launch saves
-    that takes its place while the one before it ends. link_share: of the usable rate of a link that
-    stores reach; pull_share: the same of loads. memory_gbs: of a GPU's memory, read and written.
-    pcie_hops, net_hops: how many times the hop over NVLink a hop over PCIe or the network takes.
+    that takes its place while the one before it ends. pull_share: what loads from a peer reach of
+    the rate of stores. memory_gbs: of a GPU's memory, read and written. pcie_hops, net_hops: how
+    many times the hop over NVLink a hop over PCIe or the network takes.
     """
 
     name: str

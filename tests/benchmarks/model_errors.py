@@ -39,6 +39,7 @@ from collbench.util.errors import UsageError
 
 _LEAST_RIVALS = 6  # rows of a problem, for a choice among them
 _MEMORY = 1 << 34
+_BANDS = {1 << 16: "64K at most", 1 << 24: "more, 16M at most", 1 << 40: "more than 16M"}
 _AXES = ("op", "root", "placement", "ranks", "dtype", "redop", "size_bytes")
 
 
@@ -192,7 +193,9 @@ def main(
         "proto": lambda row: row["proto"],
         "transport": lambda row: row["transport"],
         "algo": lambda row: row["algo"],
-        "size": lambda row: f"2^{int(math.log2(int(row['size_bytes']))) // 4 * 4:02} and more",
+        "size": lambda row: next(
+            name for most, name in _BANDS.items() if int(row["size_bytes"]) <= most
+        ),
     }
     for key in keys.values():
         groups: dict[str, list[float]] = {}
