@@ -12,6 +12,7 @@ from dataclasses import replace
 from fractions import Fraction
 from functools import lru_cache
 from itertools import combinations, product
+from typing import Any
 
 from collbench.machine.topology.ceiling import Ceiling, ceiling
 from collbench.machine.topology.gpu_models import multiprocessors
@@ -34,8 +35,8 @@ from collbench.util.errors import RefusedError, ScheduleError, UsageError
 
 Orders = tuple[tuple[int, ...], ...]
 _SLOT_BYTES = 1 << 20  # large enough for whole lines
-# What the model tries, too, where messages go between hosts: no tuning file was measured there.
-_CHANNELS_OF_HOSTS, _CHUNK_OF_HOSTS = 32, 1 << 16
+# What the model takes where messages go between hosts: no tuning file was measured there.
+_OVER_HOSTS = {"channels": 32, "chunk": 1 << 16}
 _WITH_NVLS, _LEAST_NVLS = ("nccl", "torch"), 90  # libraries; compute capability
 FAR_BELOW = 0.6  # of the ceiling; a row below it is marked
 # Latency explains a low bandwidth of rows that take less than this at the ceiling.
@@ -176,18 +177,15 @@ class Ceilings:
         """
         is_nvlink = self.joined(case.ranks) == "NVLink"
         algos = algorithms_of(case.op) if case.algo == "auto" else (case.algo,)
-        protos = [
-            proto
+        knobs: list[dict[str, Any]] = [  # Any: a knob's value
+            {"proto": proto}
             for proto in (PROTOCOLS.names() if case.proto == "auto" else (case.proto,))
             if is_nvlink or case.proto == proto or not PROTOCOLS.load(proto).NEEDS_NVLINK
         ]
-        others: list[dict[str, int]] = [{}]
         if self.hosts(case.ranks) and not case.channels and not case.chunk:
-            others.append({"channels": _CHANNELS_OF_HOSTS, "chunk": _CHUNK_OF_HOSTS})
-        candidates = [
-            replace(case, algo=algo, proto=proto, **knobs)  # type: ignore[arg-type]
-            for algo, proto, knobs in product(algos, protos, others)
-        ]
+            for one in knobs:
+                one |= _OVER_HOSTS if one["proto"] == "simple" else {}
+        candidates = [replace(case, algo=algo, **one) for algo, one in product(algos, knobs)]
         known = [
             (price, place)
             for place, candidate in enumerate(candidates)
