@@ -14,7 +14,7 @@ from tests.support.results import DATA, check_form, written
 def test_osu_allreduce_without_ranks() -> None:
     loaded = load(DATA / "osu_allreduce.txt")
     check_form(loaded.frame)
-    assert loaded.kind == "osu"
+    assert loaded.kind == "the OSU micro-benchmarks"
     row = loaded.frame.iloc[2]
     assert (row["op"], row["backend"], row["dtype"], row["ranks"], row["count"], row["iters"]) == (
         "allreduce",

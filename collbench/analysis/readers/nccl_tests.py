@@ -36,6 +36,8 @@ from collbench.spec.collectives import OPS, OpName, collective
 from collbench.spec.dtypes import DTYPES, dtype
 from collbench.util.errors import UsageError
 
+TOOL = "nccl-tests"
+IS_DOCUMENT = False
 _NOT_COUNTED = ("error", "res", "delta")  # the largest deviation
 # of a result of n ranks, over n - 1, by nccl-tests before 2.13 (common.cu); other types: 0
 _TOLERANCES = {"float16": 1e-2, "bfloat16": 1e-2, "float32": 1e-5, "float64": 1e-12}

@@ -37,6 +37,8 @@ from collbench.spec.collectives import OpName, collective
 from collbench.spec.dtypes import DtypeName, dtype
 from collbench.util.errors import UsageError
 
+TOOL = "the OSU micro-benchmarks"
+IS_DOCUMENT = False
 # What only OSU micro-benchmarks print, at the start of their lines.
 HEADING = re.compile(r"(?:#\s{0,3})?OSU\s[A-Z]\S{0,40}\s.{0,80}?\bTest\b|#\s{0,3}Datatype:\s*MPI_")
 _TITLE_LINE = re.compile(
