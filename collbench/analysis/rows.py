@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from collbench.results.distribution import histogram_text
 from collbench.results.frame import distinct_values
-from collbench.results.record import CONDITIONS, TRAFFIC, Record
+from collbench.results.record import CONDITIONS, GPUS, TRAFFIC, Record
 from collbench.results.statistics import NOISY_SPREAD, Interval, interval, is_noisy
 from collbench.spec.knobs import BY_STAGE, KNOB, UNASKED
 from collbench.spec.peers import OWN_CHOICE, form_of, is_own_algo, is_peer
@@ -526,6 +526,21 @@ def titles(workloads: Iterable[Workload]) -> dict[Workload, str]:
         )
         for one in known
     }
+
+
+def gpu_pairs(workloads: Iterable[Workload]) -> dict[Workload, list[Workload]]:
+    """Workloads that differ only in the pair of GPUs, by what they have in common."""
+    groups: dict[Workload, list[Workload]] = {}
+    for one in workloads:
+        if pair_of(one):
+            rest = tuple(word for word in one.conditions if not word.startswith(GPUS))
+            groups.setdefault(one._replace(conditions=rest), []).append(one)
+    return {what: group for what, group in groups.items() if len(group) > 1}
+
+
+def pair_of(workload: Workload) -> str:
+    """The pair of GPUs that a workload is of; empty if it is of no certain one."""
+    return next((word for word in workload.conditions if word.startswith(GPUS)), "")
 
 
 def _property_text(workload: Workload, name: str) -> str:

@@ -32,8 +32,10 @@ LAUNCH_TIMES = (*PERCENTILES, "max_us")
 SINCE = dict.fromkeys((*LAUNCH_TIMES, "histogram"), 6)
 SCHEMA = max(*(knob.since for knob in KNOBS), *SINCE.values())
 # Notes of rows of other tools whose messages go another way than those of the collective: in one
-# direction, several in flight between the same two ranks, or between two GPUs that are named.
-TRAFFIC = ("one-way", "window-", "gpus-")
+# direction, several in flight between the same two ranks, as plain copies, or between two GPUs that
+# are named.
+GPUS = "gpus-"
+TRAFFIC = ("one-way", "window-", "copy-", GPUS)
 # Notes of rows that measured something else than rows without them.
 CONDITIONS = (
     *("hot", "unchecked", "blocking", "aggregate-", "isolated", "stream", "net-"),

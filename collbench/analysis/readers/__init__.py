@@ -12,5 +12,15 @@ FAMILY = Family(
     __name__,
     __path__,
     "format of results",
-    helpers=frozenset(("foreign", "launch_line", "log_lines", "nccl_tests_table", "own", "proof")),
+    helpers=frozenset(
+        (
+            "foreign",
+            "launch_line",
+            "log_lines",
+            "nccl_tests_table",
+            "nvbandwidth_matrix",
+            "own",
+            "proof",
+        )
+    ),
 )
