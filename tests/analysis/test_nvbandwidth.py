@@ -50,7 +50,9 @@ def test_behind_a_prefix_and_with_a_row_that_is_cut(tmp_path: Path) -> None:
     tagged = "".join(f"[1,0]<stdout>: {line}\n" for line in TEXT.splitlines()[1:])
     frame = load(written(tmp_path, TEXT.splitlines()[0] + "\n" + tagged)).frame
     assert frame["time_us"].tolist() == load(DATA / "nvbandwidth.txt").frame["time_us"].tolist()
-    loaded = load(written(tmp_path, TEXT[: TEXT.index("SUM device_to_device_memcpy_write_ce") - 22]))
+    loaded = load(
+        written(tmp_path, TEXT[: TEXT.index("SUM device_to_device_memcpy_write_ce") - 22])
+    )
     said = " | ".join(loaded.remarks)
     assert "1 rows of matrices cut or mixed with others left out (line 38)" in said
     assert "the matrix of line 33 has no end" in said
