@@ -17,7 +17,7 @@ _TEST = r"(?:multinode_)?(?:host|device|all|one|multicast|bisect)_\w{1,80}"
 HEADING = re.compile(rf"nvbandwidth Version:|Running {_TEST}\.")
 _VERSION = re.compile(r"nvbandwidth Version:\s*v?(\S{1,30})")
 _RUNNING = re.compile(rf"Running ({_TEST})\.")
-_DESCRIPTION = re.compile(r".{0,99}(?:\((?:row|column)\)|bandwidth|BW).{0,99}|.{0,99}\(ns\)\s*")
+_DESCRIPTION = re.compile(r"(?:memcpy|memory latency|Device to Device|multicast|Bisect)\s.{0,150}")
 _DRIVER = re.compile(r"Driver Version:\s*(\S{1,30})")
 _DEVICE = re.compile(
     r"(?:Device (\d{1,5})|Process \d{1,5} \(\S{1,200}\): device \d{1,5}):\s*(.{1,99})"
