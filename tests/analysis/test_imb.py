@@ -113,6 +113,10 @@ def test_checked_builds_say_what_is_wrong(tmp_path: Path) -> None:
     ("text", "said"),
     [
         ("# Benchmarking Bcast\n# #processes = 2\n", "line 1: no row"),
+        (
+            "#bytes #repetitions t[usec] Mbytes/sec\n8 10 1.00 8.00\n",
+            r"1 tables have no line 'Benchmarking ...': left out \(line 1\)",
+        ),
         ("# Benchmarking Barrier\n#repetitions t_min[usec]\n 10 1.00\n", "is not comparable"),
         (
             "# Benchmarking Bcast\n#bytes #repetitions t_max[usec]\n8 10 1.00\n",

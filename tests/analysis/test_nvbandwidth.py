@@ -70,6 +70,19 @@ def test_one_matrix_for_both_directions_before_version_0_6(tmp_path: Path) -> No
         assert frame["busbw_gbs"].tolist() == pytest.approx([rate, rate])
 
 
+def test_a_part_of_the_output_is_named_by_the_sum_under_it(tmp_path: Path) -> None:
+    head, _, rest = TEXT.partition("Running host_to_device_memcpy_ce.\n")
+    whole = load(DATA / "nvbandwidth.txt").frame
+    matrix = rest[
+        rest.index("memcpy CE GPU(row) -> GPU(column)") : rest.index(
+            "Running device_to_device_memcpy_w"
+        )
+    ]
+    frame = load(written(tmp_path, head + "...\n\n" + matrix)).frame
+    assert frame["notes"].tolist() == whole["notes"].tolist()[:12]
+    assert frame["time_us"].tolist() == whole["time_us"].tolist()[:12]
+
+
 def test_the_screen_names_the_slowest_pair_and_all_shows_each() -> None:
     rows = rows_of(load(DATA / "nvbandwidth.txt").frame)
     few, every = (lines_of_rows(rows, 80, show_all) for show_all in (False, True))

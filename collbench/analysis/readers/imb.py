@@ -162,6 +162,10 @@ def read(text: str, name: str) -> tuple[list[Record], tuple[str, ...]]:
     for line in log_lines(text, HEADING):
         parser.take(line)
     remarks = Remarks("line")
+    if parser.orphans:
+        remarks.add(
+            "{count} tables have no line 'Benchmarking ...': left out ({at})", *parser.orphans
+        )
     rows: list[tuple[Table, int, Record]] = []
     for table in parser.tables:
         benchmark = table.benchmark
@@ -316,6 +320,7 @@ class _ImbParser:
 
     tables: list[_ImbTable] = field(default_factory=list)
     current: dict[str, _ImbTable] = field(default_factory=dict)
+    orphans: list[int] = field(default_factory=list)
     version: str = ""
     part: str = ""
     command: str = ""
@@ -333,6 +338,8 @@ class _ImbParser:
             self.types = self.types | {"reductions" if kind[1] else "others": kind[2]}
         elif called := _CALLED.match(text):
             self.command = " ".join(called[1].split())
+        elif table is None and _COLUMNS.match(text):
+            self.orphans.append(line.number)
         elif table is not None:
             table.last = line.number
             if not _add(table, line):

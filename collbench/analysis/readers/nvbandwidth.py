@@ -92,16 +92,17 @@ class _MatrixParser:
         elif _PROGRAM.search(text):
             self._stop()
             self.host, self.test = Host(command=text), ""
-        elif self.test:
+        elif self.test or self.host.versions:
             self._take_of_test(line)
 
     def _take_of_test(self, line: Line) -> None:
         text, matrix = line.text, self.current
-        if not_run := _NOT_RUN.match(text):
+        if self.test and (not_run := _NOT_RUN.match(text)):
             self.not_run.append((f"{self.test} did not run: {not_run[1].lower()}", line.number))
-        elif _END.match(text):
+        elif end := _END.match(text):
             if matrix is not None:
-                matrix.has_end = True
+                # of a part of the output: the end names the test, too
+                matrix.test, matrix.has_end = matrix.test or end[1], True
             self.current = None
         elif matrix is not None and not matrix.columns and _LABELS.match(text):
             matrix.columns = tuple(text.split())

@@ -20,7 +20,7 @@ USUAL_BUFFER_MIB = 512
 MOST_BUFFER_MIB = 1 << 20
 MOST_GPUS = 1024
 _COPIES = re.compile(
-    r"(?:multinode_)?device_to_device_(bidirectional_)?memcpy_(read|write)_(ce|sm)"
+    r"(?:multinode_)?device_to_device_(bidirectional_)?memcpy_(read|write)_(ce|sm|tma)"
     r"(_(?:read|write)[12]|_total)?\Z"
 )
 _BUFFER = re.compile(r"\s(?:-b|--bufferSize)[= ]?(\d{1,7})\b")
@@ -75,8 +75,9 @@ def records_of(matrix: Matrix, host: Host, remarks: Remarks) -> Iterator[tuple[i
     """The rows of a matrix with their place; none of one without a counterpart, which is told."""
     copies = _COPIES.match(matrix.test)
     if copies is None:
+        what = matrix.test or "a test without a name"
         remarks.add(
-            f"not comparable: {matrix.test}, {matrix.values} values left out ({{at}})", matrix.place
+            f"not comparable: {what}, {matrix.values} values left out ({{at}})", matrix.place
         )
         return
     if matrix.broken:
