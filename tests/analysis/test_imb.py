@@ -109,6 +109,14 @@ def test_checked_builds_say_what_is_wrong(tmp_path: Path) -> None:
     assert list(frame["notes"]) == ["", ""]
 
 
+def test_a_second_heading_ends_a_table(tmp_path: Path) -> None:
+    text = (
+        "# Benchmarking Bcast\n# #processes = 2\n#bytes #repetitions t[usec]\n 8 10 1.00\n"
+        "#bytes #repetitions  t_min[usec]  t_max[usec]\n 16 10 1.00 2.00\n"
+    )
+    assert load(written(tmp_path, text)).frame["size_bytes"].tolist() == [8]
+
+
 @pytest.mark.parametrize(
     ("text", "said"),
     [
@@ -124,7 +132,7 @@ def test_checked_builds_say_what_is_wrong(tmp_path: Path) -> None:
         ),
         (
             "# Benchmarking Bcast\n# #processes = 2\n#bytes #repetitions t_pure[usec]\n8 10 1.00\n",
-            "line 1: no column 't_max",
+            "line 1: no column '#bytes', or none of 't_max",
         ),
         (
             "# Benchmarking Multi-Bcast\n# ( 2 groups of 2 processes each running simultaneous )\n"

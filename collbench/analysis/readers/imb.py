@@ -124,7 +124,9 @@ class _ImbTable:
 
     @property
     def result_column(self) -> str:
-        """The column of the time or of the rate; empty if there is none."""
+        """The column of the time or of the rate; empty if there is none, or none of the bytes."""
+        if "#bytes" not in self.columns:
+            return ""
         known = (_RATE,) if self.benchmark and self.benchmark.directions else _TIMES
         return next((column for column in known if column in self.columns), "")
 
@@ -180,8 +182,8 @@ def read(text: str, name: str) -> tuple[list[Record], tuple[str, ...]]:
             continue
         if table.columns and not table.result_column:
             raise UsageError(
-                f"{name}, line {table.line}: no column '{_TIMES[0]}' or '{_TIMES[1]}' among"
-                f" {', '.join(table.columns)}",
+                f"{name}, line {table.line}: no column '#bytes', or none of '{_TIMES[0]}' and"
+                f" '{_TIMES[1]}', among {', '.join(table.columns)}",
                 "give the text as IMB-MPI1 printed it",
             )
         refuse_too_many(table.rows, name)
@@ -368,6 +370,8 @@ def _add(table: _ImbTable, line: Line) -> bool:
     elif groups := _GROUPS.match(text):
         table.groups, table.ranks = int(groups[1]), min(int(groups[2]), MOST_RANKS)
     elif _COLUMNS.match(text):
+        if table.rows or table.nothing:  # a second heading: whose rows follow is not known
+            return False
         table.columns = tuple(text.split())
     elif _LOST.match(text):
         table.lost.append(line.number)

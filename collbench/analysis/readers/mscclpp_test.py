@@ -222,7 +222,8 @@ class _TestParser:
 
 def _add_row(run: _Tested, number: int, match: re.Match[str]) -> None:
     cells = tuple(match[4].split())
-    if len(cells) not in _CELLS or not all(map(NUMBER.fullmatch, cells)):
+    is_whole = len(cells) in _CELLS and all(map(NUMBER.fullmatch, cells))
+    if not is_whole or not all(map(str.isdecimal, cells[3:])):
         run.broken.append(number)
     elif not int(match[1]):
         run.nothing.append(number)

@@ -59,6 +59,7 @@ _OPS: dict[str, OpName] = {
     "scatter": "scatter",
 }
 _POINT_TO_POINT = "pt2pt"
+_SIZE = re.compile(r"[1-9]\d{0,17}")
 _SIZES = ("total-size(B)", "size(B)")
 _UNI, _BI, _TOTAL = "avgUniBW(GB/s)", "avgBiBW(GB/s)", "totalUniBW(GB/s)"
 _ALGBW, _BUSBW = "AlgBW(GB/s)", "BusBW(GB/s)"
@@ -316,10 +317,10 @@ class _CommsParser:
         # some versions head more columns than they print
         cells = dict(zip(table.columns, match[5].split(), strict=False))
         wanted = _wanted(match[2])
-        has_size = any(name in cells for name in _SIZES)
+        size = next((cells[name] for name in _SIZES if name in cells), "")
         is_whole = all(NUMBER.fullmatch(cells.get(name, "")) for name in wanted)
         is_whole = is_whole and ("Min" not in cells or _agrees(cells))
-        if table.is_quantised or (has_size and is_whole and match[5].split()[0].isdecimal()):
+        if table.is_quantised or (is_whole and _SIZE.fullmatch(size)):
             row = _CommsRow(
                 collective=match[2], dtype=match[3] or "", tag=match[4] or "", cells=cells
             )
