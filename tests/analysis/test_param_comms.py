@@ -70,8 +70,10 @@ def test_cut_lines_are_counted(tmp_path: Path) -> None:
 
 
 def test_one_log_of_all_tools(tmp_path: Path) -> None:
-    names = ("osu_point_to_point", "imb", "nvbandwidth", "mscclpp_test", "param_comms")
-    names = (*names, "mscclpp_bench", "mpirun-tagged")
+    names = (
+        *("osu_point_to_point", "imb", "nvbandwidth", "mscclpp_test", "param_comms"),
+        *("mscclpp_bench", "mpirun-tagged"),
+    )
     text = "".join((DATA / f"{name}.txt").read_text() for name in names)
     alone = [load(DATA / f"{name}.txt").frame for name in names]
     together = load(written(tmp_path, text)).frame
