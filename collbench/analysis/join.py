@@ -21,7 +21,7 @@ from collbench.analysis.gate import Loss, losses
 from collbench.analysis.noise import Array, Places, Side, median_variance, medians
 from collbench.analysis.rows import DISTURBED
 from collbench.results.frame import numbers_of, texts_of
-from collbench.results.record import ACROSS, CONDITIONS, KEY, LAUNCH_TIMES
+from collbench.results.record import ACROSS, CONDITIONS, KEY, LAUNCH_TIMES, TRAFFIC
 from collbench.spec.collectives import collective
 from collbench.util.errors import CollbenchError, UsageError
 
@@ -157,13 +157,16 @@ def names_to_match(
         without = {*across, *(_OF_RANKS if way == "knobs but ranks" else ())}
         return [*(name for name in KEY if name not in without), "conditions"]
     unknown = _unknown_columns(new) | _unknown_columns(base)
-    return [name for name in _WORKLOAD if name not in unknown]
+    return [*(name for name in _WORKLOAD if name not in unknown), "conditions"]
 
 
-def _conditions(notes: pd.Series) -> pd.Series:
-    """The notes of rows that measured something else than rows without them, in one text."""
+def _conditions(notes: pd.Series, way: MatchMode) -> pd.Series:
+    """The notes of rows that measured something else than rows without them, in one text. By
+    workload only the traffic counts: another tool does not name the other conditions.
+    """
+    kinds = TRAFFIC if way == "workload" else CONDITIONS
     texts = {
-        text: " ".join(sorted(note for note in text.split() if note.startswith(CONDITIONS)))
+        text: " ".join(sorted(note for note in text.split() if note.startswith(kinds)))
         for text in notes.unique()
     }
     return notes.map(texts)
@@ -171,7 +174,7 @@ def _conditions(notes: pd.Series) -> pd.Series:
 
 def _keyed(frame: pd.DataFrame, way: MatchMode) -> pd.DataFrame:
     keyed = frame.reset_index(drop=True).assign(
-        conditions=_conditions(frame["notes"].reset_index(drop=True))
+        conditions=_conditions(frame["notes"].reset_index(drop=True), way)
     )
     if way == "workload":  # what is not reduced has no operation, whatever a tool writes there
         reduces = {op: is_reduction(op) for op in keyed["op"].unique()}
@@ -397,9 +400,11 @@ def apart(new: pd.DataFrame, base: pd.DataFrame, across: Collection[str] = ()) -
     """
     reasons = []
     differing = []
-    names = names_to_match(new, base, match_mode(new, base), across)
+    way = match_mode(new, base)
+    names = names_to_match(new, base, way, across)
+    new, base = (frame.assign(conditions=_conditions(frame["notes"], way)) for frame in (new, base))
     for name in names:
-        if name not in ("conditions", "count"):  # in no frame, and from the others
+        if name != "count":  # which follows from the others
             ours, theirs = (sorted(frame[name].unique()) for frame in (new, base))
             if not set(ours) & set(theirs):
                 reasons.append(f"nothing has the same {name}: {_few(ours)} | {_few(theirs)}")
@@ -424,14 +429,7 @@ def apart(new: pd.DataFrame, base: pd.DataFrame, across: Collection[str] = ()) -
 
 def _share_a_point(new: pd.DataFrame, base: pd.DataFrame, names: Sequence[str]) -> bool:
     """Whether some row of both has the same values in all of these columns."""
-    points = [
-        set(
-            frame.assign(conditions=_conditions(frame["notes"]))[list(names)].itertuples(
-                index=False, name=None
-            )
-        )
-        for frame in (new, base)
-    ]
+    points = [set(frame[list(names)].itertuples(index=False, name=None)) for frame in (new, base)]
     return bool(points[0] & points[1])
 
 

@@ -1,5 +1,5 @@
-"""Files of results as one table with record.COLUMNS: our CSV, nccl-tests' text and JSON,
-rccl-tests' files, OSU micro-benchmarks' text; recognised by the content.
+"""Files of results as one table with record.COLUMNS: our CSV, and what other tools write (see
+readers); recognised by the content.
 
 Not what the numbers mean side by side. A file comes from anyone: it becomes a table, or one
 UsageError with the place.
@@ -8,10 +8,10 @@ UsageError with the place.
 import codecs
 import json
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 from collbench.analysis.readers import own
 from collbench.results.frame import frame_of, plain_lines
@@ -27,17 +27,11 @@ if TYPE_CHECKING:
     from collbench.machine.health import MachineState
     from collbench.machine.topology.model import Topology
 
-FileKind = Literal["collbench", "nccl-tests", "osu"]
-Reader = Callable[[str, str], tuple[list[Record], tuple[str, ...]]]
 STDIN = Path("/dev/stdin")
 MOST_OWN_BYTES = 1 << 30  # of our CSV: two million rows
 # of other tools' output, which is some KiB; more is NCCL's debug lines of a large cluster
 MOST_FOREIGN_BYTES = 32 << 20
 _RUN = re.compile(r"@\d{1,6}")  # the name of a saved run
-_FORMATS = (
-    "compare reads collbench's CSV, the text and JSON of nccl-tests and rccl-tests, and the text"
-    " of OSU micro-benchmarks"
-)
 # but tab, line ends, form feed, and escape, which colours a log
 _CONTROL = bytes([*range(9), *range(14, 27), *range(28, 32)])
 _BYTES_AT_ONCE = 1 << 20  # so that a large file is not in memory twice
@@ -54,14 +48,14 @@ class ResultFile:
     """A file's rows: int64 (0 where missing), float64 (NaN where missing; also `wrong`), text (""
     where missing; as categories, which take an eighth of the memory: see with_strings).
 
-    name: the file as it was given. remarks: what a reader must know, such as lines left out.
-    topology and health: of the machine that it was measured on, before and after, where that was
-    saved beside it.
+    name: the file as it was given. kind: the tool that wrote it. remarks: what a reader must know,
+    such as lines left out. topology and health: of the machine that it was measured on, before and
+    after, where that was saved beside it.
     """
 
     frame: "pd.DataFrame"
     name: str
-    kind: FileKind
+    kind: str
     remarks: tuple[str, ...] = ()
     topology: "Topology | None" = None
     health: "tuple[MachineState, MachineState] | None" = None
@@ -111,7 +105,9 @@ def _load(file: Path) -> ResultFile:
     lines = plain_lines(data)
     place = _place_of(_CONTROL, data) if lines is None else None
     if place is not None:
-        raise UsageError(f"{name} is no text: byte {data[place]:#04x} at offset {place}", _FORMATS)
+        raise UsageError(
+            f"{name} is no text: byte {data[place]:#04x} at offset {place}", _formats()
+        )
     if data.startswith(_MARK):
         data = data[len(_MARK) :]
     if own.is_mine(data):
@@ -237,28 +233,21 @@ def _out_of_json(text: str) -> str:
     return "".join(parts) if has_ends else "\n".join(parts) + "\n"
 
 
-def _rows_of(text: str, name: str) -> tuple[FileKind, list[Record], tuple[str, ...]]:
-    """The rows of other tools, and remarks; a log may hold tables of more than one.
+def _rows_of(text: str, name: str) -> tuple[str, list[Record], tuple[str, ...]]:
+    """The tool, the rows and remarks; a log may hold tables of more than one.
 
     Raises UsageError if none is known, or the only one has no row.
     """
-    from collbench.analysis.readers import nccl_tests, nccl_tests_json, osu, rccl_tests
+    from collbench.analysis.readers import FAMILY
 
-    if rccl_tests.is_mine(text):
-        return "nccl-tests", *rccl_tests.read(text, name)
-    if text.lstrip().startswith("{"):
-        return "nccl-tests", *nccl_tests_json.read(text, name)
-    readers: dict[FileKind, Reader] = {}
-    if osu.is_mine(text):
-        readers["osu"] = osu.read
-    if nccl_tests.is_mine(text):
-        readers["nccl-tests"] = nccl_tests.read
+    formats = [found for found in map(FAMILY.load, FAMILY) if found.is_mine(text)]
+    formats = [found for found in formats if found.IS_DOCUMENT][:1] or formats
     rows: list[Record] = []
     remarks: list[str] = []
     errors: list[UsageError] = []
-    for reader in readers.values():
+    for found in formats:
         try:
-            read, said = reader(text, name)
+            read, said = found.read(text, name)
         except UsageError as error:
             errors.append(error)
         else:
@@ -266,8 +255,18 @@ def _rows_of(text: str, name: str) -> tuple[FileKind, list[Record], tuple[str, .
             remarks += said
     if errors and not rows:
         raise errors[0]
-    if not readers:
+    if not formats:
         first = text.lstrip().partition("\n")[0][:60]
-        raise UsageError(f"{name} holds no results that we know; it begins with: {first}", _FORMATS)
+        raise UsageError(
+            f"{name} holds no results that we know; it begins with: {first}", _formats()
+        )
     remarks += [error.message.removeprefix(name).lstrip(":, ") for error in errors]
-    return next(iter(readers)), rows, tuple(remarks)
+    return formats[0].TOOL, rows, tuple(remarks)
+
+
+def _formats() -> str:
+    """All that is read, in words."""
+    from collbench.analysis.readers import FAMILY
+
+    tools = ", ".join(dict.fromkeys(FAMILY.load(name).TOOL for name in FAMILY))
+    return f"compare reads collbench's CSV and what these tools write: {tools}"

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from collbench.results.distribution import histogram_text
 from collbench.results.frame import distinct_values
-from collbench.results.record import CONDITIONS, Record
+from collbench.results.record import CONDITIONS, GPUS, TRAFFIC, Record
 from collbench.results.statistics import NOISY_SPREAD, Interval, interval, is_noisy
 from collbench.spec.knobs import BY_STAGE, KNOB, UNASKED
 from collbench.spec.peers import OWN_CHOICE, form_of, is_own_algo, is_peer
@@ -505,13 +505,17 @@ def label(row: Row, knobs: Mapping[str, Sequence[str]], *, has_backend: bool = F
 
 
 def titles(workloads: Iterable[Workload]) -> dict[Workload, str]:
-    """Workloads in words: the operation and ranks, and what else distinguishes them."""
+    """Workloads in words: the operation and ranks, what else distinguishes them, and messages that
+    go another way than those of the operation.
+    """
     known = list(workloads)
     distinct = [
         name
         for name in ("hosts", "dtype", "redop", "root", "placement", "group", "conditions")
         if len({getattr(one, name) for one in known}) > 1
     ]
+    if "conditions" not in distinct:
+        distinct.append("traffic")
     return {
         one: ", ".join(
             [
@@ -524,6 +528,21 @@ def titles(workloads: Iterable[Workload]) -> dict[Workload, str]:
     }
 
 
+def gpu_pairs(workloads: Iterable[Workload]) -> dict[Workload, list[Workload]]:
+    """Workloads that differ only in the pair of GPUs, by what they have in common."""
+    groups: dict[Workload, list[Workload]] = {}
+    for one in workloads:
+        if pair_of(one):
+            rest = tuple(word for word in one.conditions if not word.startswith(GPUS))
+            groups.setdefault(one._replace(conditions=rest), []).append(one)
+    return {what: group for what, group in groups.items() if len(group) > 1}
+
+
+def pair_of(workload: Workload) -> str:
+    """The pair of GPUs that a workload is of; empty if it is of no certain one."""
+    return next((word for word in workload.conditions if word.startswith(GPUS)), "")
+
+
 def _property_text(workload: Workload, name: str) -> str:
     if name == "placement":
         return "in place" if workload.placement == "in" else "out of place"
@@ -531,6 +550,8 @@ def _property_text(workload: Workload, name: str) -> str:
         return f"{workload.hosts} host" + ("s" if workload.hosts != 1 else "")
     if name == "root":
         return f"root {workload.root}"
+    if name == "traffic":
+        return " ".join(word for word in workload.conditions if word.startswith(TRAFFIC))
     return " ".join(workload.conditions) if name == "conditions" else str(getattr(workload, name))
 
 

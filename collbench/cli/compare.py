@@ -186,8 +186,9 @@ def command(context: click.Context, /, **_: object) -> int:
     """One file: what is best at every size. Two or more: what changed, the first against each of
     the others, or against several runs together (--base).
 
-    Reads our CSV, saved runs (@1 is the newest, see collbench runs), and the results of nccl-tests
-    and of the OSU micro-benchmarks; - is stdin. Exit code 1: nothing to compare, or --fail-below.
+    Reads our CSV, saved runs (@1 is the newest, see collbench runs), and the results of nccl-tests,
+    rccl-tests, OSU, IMB, nvbandwidth, mscclpp and PARAM; - is stdin. Exit code 1: nothing to
+    compare, or --fail-below.
 
     \b
     Examples:

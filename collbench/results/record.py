@@ -31,8 +31,16 @@ from collbench.util.text import escaped
 LAUNCH_TIMES = (*PERCENTILES, "max_us")
 SINCE = dict.fromkeys((*LAUNCH_TIMES, "histogram"), 6)
 SCHEMA = max(*(knob.since for knob in KNOBS), *SINCE.values())
+# Notes of rows of other tools whose messages go another way than those of the collective: in one
+# direction, several in flight between the same two ranks, as plain copies, or between two GPUs that
+# are named.
+GPUS = "gpus-"
+TRAFFIC = ("one-way", "window-", "copy-", GPUS)
 # Notes of rows that measured something else than rows without them.
-CONDITIONS = ("hot", "unchecked", "blocking", "aggregate-", "isolated", "stream", "net-")
+CONDITIONS = (
+    *("hot", "unchecked", "blocking", "aggregate-", "isolated", "stream", "net-"),
+    *TRAFFIC,
+)
 Status = Literal["ok", "wrong", "waived", "error"]
 STATUSES: tuple[Status, ...] = get_args(Status)
 

@@ -4,7 +4,9 @@ from pathlib import Path
 
 import pytest
 
+from collbench.analysis.join import apart, join
 from collbench.analysis.load import load
+from collbench.results.frame import with_strings
 from collbench.util.errors import UsageError
 from tests.support.results import DATA, check_form, written
 
@@ -12,7 +14,7 @@ from tests.support.results import DATA, check_form, written
 def test_osu_allreduce_without_ranks() -> None:
     loaded = load(DATA / "osu_allreduce.txt")
     check_form(loaded.frame)
-    assert loaded.kind == "osu"
+    assert loaded.kind == "the OSU micro-benchmarks"
     row = loaded.frame.iloc[2]
     assert (row["op"], row["backend"], row["dtype"], row["ranks"], row["count"], row["iters"]) == (
         "allreduce",
@@ -52,7 +54,13 @@ def test_osu_sizes_of_blocks_need_the_ranks(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "title", ["Latency", "Non-blocking Allreduce Latency", "Barrier Latency", "Allgatherv Latency"]
+    "title",
+    [
+        "Multi-threaded Latency",
+        "Non-blocking Allreduce Latency",
+        "Barrier Latency",
+        "Allgatherv Latency",
+    ],
 )
 def test_osu_benchmarks_that_are_no_collectives_of_ours(title: str, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="is no collective of ours"):
@@ -90,7 +98,7 @@ def test_types_of_one_title_are_tables_of_their_own(tmp_path: Path) -> None:
         "MPI Non-blocking Allreduce Latency Test v7.4",
         "OpenSHMEM Broadcast Latency Test v7.4",
         "UPC++ Reduce Latency Test",
-        "MPI-CUDA Bi-Directional Bandwidth Test v7.4",
+        "MPI-CUDA Multi-process Latency Test v7.4",
         "MPI Something New Test v9",
     ],
 )
@@ -147,3 +155,45 @@ def test_runs_of_one_command_are_repeats_and_of_two_are_refused(tmp_path: Path) 
     other = text + command.format("--mca coll tuned") + table.format(4.5)
     with pytest.raises(UsageError, match="the command differs"):
         load(written(tmp_path, other))
+
+
+def test_point_to_point_is_sendrecv_whose_notes_name_the_traffic() -> None:
+    loaded = load(DATA / "osu_point_to_point.txt")
+    check_form(loaded.frame)
+    rows = [
+        (row["notes"], row["ranks"], row["size_bytes"], row["time_us"], row["busbw_gbs"])
+        for _, row in loaded.frame.iterrows()
+        if row["size_bytes"] > 1
+    ]
+    mib = 1 << 20
+    assert rows == [
+        # of one message one way, half a round trip
+        ("unchecked one-way", 2, mib, 182.64, pytest.approx(mib / 182.64e3)),
+        # decimal MB/s: the time of one of 16 messages in flight
+        ("unchecked one-way window-16", 2, mib, mib / 10_000, pytest.approx(10)),
+        # of both directions: half of it
+        ("window-64", 2, mib, pytest.approx(mib / 10_000), pytest.approx(10)),
+        # of four pairs: a quarter of it
+        ("unchecked one-way window-64", 8, mib, pytest.approx(mib / 10_000), pytest.approx(10)),
+    ]
+    assert set(loaded.frame["op"]) == {"sendrecv"}
+    assert list(loaded.frame["device"].unique()) == ["", "CUDA D H"]
+    said = " | ".join(loaded.remarks)
+    assert "1 rows of 0 bytes left out (line 5)" in said
+    assert "messages go one way (line 2, 9, 22, 29): not compared with sendrecv" in said
+    assert "the bandwidth of both directions is halved (line 16)" in said
+    assert "'MPI_Put Latency' (line 32) is no collective of ours: 1 lines left out" in said
+
+
+def test_one_way_is_not_compared_with_both_ways(tmp_path: Path) -> None:
+    title = "# OSU MPI {} Test v7.4\n# Size  Bandwidth (MB/s)\n1024  {}\n"
+    one_way, both = (
+        with_strings(load(written(tmp_path, title.format(name, rate), f"{rate}.txt")).frame)
+        for name, rate in (("Bandwidth", 100), ("Bi-Directional Bandwidth", 190))
+    )
+    assert len(join(one_way, [one_way]).compared) == 1
+    assert not len(join(one_way, [both]).compared)
+    ours = both.assign(run="1", notes="")  # a file of ours, whose messages go both ways
+    assert not len(join(one_way, [ours]).compared)
+    reasons = " ".join(apart(one_way, ours))
+    assert "nothing has the same conditions: one-way window-64 | -" in reasons

@@ -276,7 +276,7 @@ def _of_csv(random: Random) -> Case:
 
 
 def _of_foreign_results(random: Random) -> Case:
-    """What nccl-tests and OSU wrote."""
+    """What other tools wrote."""
     data, ending = _changed(random, corpus.foreign_results())
     name = f"{random.choice(('allreduce', 'results'))}{ending}"
     files = {name: data}

@@ -51,12 +51,13 @@ def rows() -> tuple[Sample, ...]:
 
 @cache
 def foreign_results() -> tuple[Sample, ...]:
-    """Results of nccl-tests, rccl-tests and the OSU micro-benchmarks."""
+    """Results of every other tool that compare reads."""
     texts = tuple(
         Sample(text=file.read_text(), ending=".txt", change=mutate.data)
-        for file in _files(DATA / "results", (".txt",))
+        for file in _files(DATA / "results", (".txt", ".jsonl"))
     )
-    documents = (json.dumps(sample_json()), (DATA / "results" / "rccl_tests.json").read_text())
+    files = _files(DATA / "results", (".json",))
+    documents = (json.dumps(sample_json()), *(file.read_text() for file in files))
     written = tuple(Sample(text=text, ending=".json", change=mutate.document) for text in documents)
     return (*texts, *written, *written)
 

@@ -5,7 +5,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from collbench.results.record import Record
+from collbench.results.record import TRAFFIC, Record
 from collbench.results.statistics import interval
 from collbench.spec.collectives import OpName, collective
 from collbench.spec.dtypes import ALIASES, DTYPES
@@ -101,12 +101,15 @@ def foreign(
     timestamp: str = "",
     bounds_us: tuple[float, float] | None = None,
     failure: str = "",
+    traffic: str = "",
+    algo: str = "",
 ) -> Record:
     """A row of another tool. Bandwidths are computed anew from S and time; a row with wrong
     elements, or without a time, has none.
 
     bounds_us: bounds of the time that the tool itself gives. failure: why the data is wrong, where
-    elements are not counted.
+    elements are not counted. traffic: notes of record.TRAFFIC. algo: how it was done,
+    where the tool has several ways.
     """
     known = collective(op)
     times = [time for time in times_us if math.isfinite(time) and time > 0]
@@ -115,7 +118,7 @@ def foreign(
         op=op,
         backend=backend,
         ctas=0,
-        **UNASKED,
+        **(UNASKED | ({"algo": algo} if algo else {})),
         dtype=dtype,
         redop=redop if known.is_reduction and redop else "sum",
         root=max(root, 0),
@@ -129,7 +132,7 @@ def foreign(
         wrong=wrong,
         status="wrong" if failure or wrong else "error" if reason else "ok",
         reason=reason,
-        notes="" if is_checked else "unchecked",
+        notes=f"{'' if is_checked else 'unchecked'} {traffic}".strip(),
         host=host,
         device=device,
         versions=versions,
@@ -220,7 +223,8 @@ def merged(rows: Sequence[tuple[Table, int, Record]], name: str) -> list[Record]
     """
     groups: dict[tuple[object, ...], list[tuple[Table, int, Record]]] = {}
     for one in rows:
-        groups.setdefault(one[2].key, []).append(one)
+        traffic = tuple(note for note in one[2].notes.split() if note.startswith(TRAFFIC))
+        groups.setdefault((*one[2].key, traffic), []).append(one)
     for group in groups.values():
         first_table, first_line, row = group[0]
         for table, line, _ in group[1:]:

@@ -24,18 +24,22 @@ from collbench.analysis.readers.nccl_tests_table import (
     DEVIATION,
     HEADING,
     NO_TIMES,
+    OTHER_TABLE,
+    TABLE_HEADING,
     Part,
     Run,
     RunParser,
     TableRow,
     number,
 )
-from collbench.analysis.readers.proof import Printed, Reading, reading_of
+from collbench.analysis.readers.proof import Printed, Reading, half_unit, reading_of
 from collbench.results.record import Record
 from collbench.spec.collectives import OPS, OpName, collective
 from collbench.spec.dtypes import DTYPES, dtype
 from collbench.util.errors import UsageError
 
+TOOL = "nccl-tests"
+IS_DOCUMENT = False
 _NOT_COUNTED = ("error", "res", "delta")  # the largest deviation
 # of a result of n ranks, over n - 1, by nccl-tests before 2.13 (common.cu); other types: 0
 _TOLERANCES = {"float16": 1e-2, "bfloat16": 1e-2, "float32": 1e-5, "float64": 1e-12}
@@ -47,7 +51,9 @@ def is_mine(text: str) -> bool:
     >>> is_mine("# nThread 1 nGpus 8 minBytes 8\n"), is_mine("# OSU MPI Allreduce Latency Test\n")
     (True, False)
     """
-    return HEADING.search(text) is not None
+    return HEADING.search(text) is not None and (
+        OTHER_TABLE.search(text) is None or TABLE_HEADING.search(text) is not None
+    )
 
 
 def read(text: str, name: str) -> tuple[list[Record], tuple[str, ...]]:
@@ -207,12 +213,6 @@ def _conditions(run: Run) -> dict[str, str]:
     }
 
 
-def _half_unit(text: str) -> float:
-    """Half a unit of the last digit."""
-    digits, _, power = text.partition("e")
-    return 10.0 ** (int(power or 0) - len(digits.partition(".")[2])) / 2
-
-
 def _reading(run: Run, op: OpName, name: str) -> Reading:
     printed = [
         Printed(
@@ -220,11 +220,11 @@ def _reading(run: Run, op: OpName, name: str) -> Reading:
             placement=part.placement,
             size_bytes=row.size_bytes,
             time=float(part.time),
-            time_error=_half_unit(part.time),
+            time_error=half_unit(part.time),
             algbw=float(part.algbw) * run.rate_gbs,
-            algbw_error=_half_unit(part.algbw) * run.rate_gbs,
+            algbw_error=half_unit(part.algbw) * run.rate_gbs,
             busbw=float(part.busbw) * run.rate_gbs,
-            busbw_error=_half_unit(part.busbw) * run.rate_gbs,
+            busbw_error=half_unit(part.busbw) * run.rate_gbs,
         )
         for line, row in run.rows
         for part in row.parts

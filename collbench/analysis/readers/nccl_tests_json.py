@@ -8,6 +8,7 @@ environment of the run, of which only NCCL_* is kept: the rest may be secret. So
 """
 
 import math
+import re
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import TypedDict
@@ -32,11 +33,23 @@ from collbench.spec.collectives import OpName
 from collbench.util.errors import UsageError
 from collbench.util.reading import parse_json
 
+TOOL = "nccl-tests"
+IS_DOCUMENT = True
 # times and rates have six digits after the point; each is rounded once more on its way
 _HALF_UNIT = 1e-6
 MOST_INTEGER = 2**63 - 1
+_KEY = re.compile(r'"(?:results|nccl_version)"\s*:')
 _MOST_CHARS = 32 << 20
 _PARTS = (("out", "out_of_place"), ("in", "in_place"))
+
+
+def is_mine(text: str) -> bool:
+    """Whether the text is such a file.
+
+    >>> is_mine('{"version": 2, "results": []}'), is_mine('{"nvbandwidth": {}}')
+    (True, False)
+    """
+    return text.lstrip().startswith("{") and _KEY.search(text) is not None
 
 
 def read(text: str, name: str) -> tuple[list[Record], tuple[str, ...]]:

@@ -22,7 +22,9 @@ HEADING = re.compile(
     r"|#\s{0,3}nccl-tests version\s"
     r"|#\s{1,5}Rank\s{1,7}\d{1,7}\s.{0,40}?\bon\s{1,80}\S{1,80}\s{1,5}device\s"
 )
-_TABLE_HEADING = re.compile(r"#\s+(?:size|(bytes))\s+(?:count|N)\s+type\b(.*)")
+TABLE_HEADING = re.compile(r"#\s+(?:size|(bytes))\s+(?:count|N)\s+type\b(.*)")
+# of mscclpp-test, which has the same lines around it
+OTHER_TABLE = re.compile(r"#\s{1,9}size\s{1,40}count\s{1,40}time\s")
 _UNITS_LINE = re.compile(r"#\s+\((?:B|bytes)\)\s.*")
 _TIME_UNIT = re.compile(r"\((us|ms|s|ns)\)")
 _RATE_UNIT = re.compile(r"\(([GMT]i?B/s|G(?:b/s|bps|bit/s))\)")
@@ -250,7 +252,7 @@ class RunParser:
     def _run(self, line: Line) -> Run:
         """The run that a comment belongs to; a program that starts after a table is a new one."""
         run = self.current.get(line.stream)
-        is_start = _START.match(line.text) or _TABLE_HEADING.match(line.text)
+        is_start = _START.match(line.text) or TABLE_HEADING.match(line.text)
         is_again = run is not None and bool(run.hosts) and _FIRST.match(line.text)
         if run is None or is_again or (run.is_table and is_start):
             is_after_empty = run is not None and not run.rows and not run.has_end
@@ -280,7 +282,7 @@ def _is_comment(text: str) -> bool:
 
 
 def _add_comment(run: Run, number: int, line: str) -> None:
-    if heading := _TABLE_HEADING.match(line):
+    if heading := TABLE_HEADING.match(line):
         _add_heading(run, number, heading)
     elif _UNITS_LINE.match(line) and (unit := _TIME_UNIT.search(line)):
         run.unit = unit[1]

@@ -78,6 +78,16 @@ class Reading:
     remarks: tuple[tuple[str, tuple[int, ...]], ...] = ()
 
 
+def half_unit(text: str) -> float:
+    """Half a unit of the last digit of a number.
+
+    >>> half_unit("2.50"), half_unit("12e+02")
+    (0.005, 50.0)
+    """
+    digits, _, power = text.partition("e")
+    return 10.0 ** (int(power or 0) - len(digits.partition(".")[2])) / 2
+
+
 def reading_of(
     op: OpName,
     rows: Sequence[Printed],

@@ -25,6 +25,8 @@ from collbench.spec.collectives import OpName, collective
 from collbench.spec.dtypes import DTYPES, dtype
 from collbench.util.errors import UsageError
 
+TOOL = "rccl-tests"
+IS_DOCUMENT = True
 _JSON = re.compile(r'[\[{\s]*"(?:numCycle|#?wrong|name|algBw|gpus)"\s*:')
 _HEADER = re.compile(r"\s*(?:numCycle,)?(?:collective|name),.*\bbusbw\b", re.IGNORECASE)
 _UNNAMED = "nodes"  # before ranks, in the CSV of builds with MPI

@@ -52,6 +52,7 @@ STEPS = 8  # of the heat maps' colours in the style
 _FACT_NAMES = {
     "peak busbw": "peak bus bandwidth",
     "lowest latency": "lowest latency",
+    "time a message": "time a message",
     "algorithm": "best algorithm",
     "protocol": "best protocol",
 }

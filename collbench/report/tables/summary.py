@@ -6,6 +6,7 @@ tables are of repeats that did not choose.
 """
 
 import math
+import statistics
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from itertools import chain
@@ -21,8 +22,10 @@ from collbench.analysis.rows import (
     SIZES,
     Row,
     Workload,
+    gpu_pairs,
     label,
     median_time,
+    pair_of,
     rows_of,
     titles,
 )
@@ -67,21 +70,43 @@ def lines_of_rows(rows: Sequence[Row], columns: int, show_all: bool, bars: str =
     summary = summarise_rows(rows)
     if not summary.best:
         return [counts(summary.rows), "No row has a time: there is nothing to compare."]
-    named = titles(summary.best)
+    pairs = {} if show_all else gpu_pairs(summary.best)
+    among_pairs = {one for group in pairs.values() for one in group}
+    single = [workload for workload in summary.best if workload not in among_pairs]
+    named = titles([*single, *pairs])
     lines = [*doubt_lines(summary, columns), counts(summary.rows)]
-    for workload in summary.best:
+    for what, group in pairs.items():
+        lines += ["", f"{named[what]}, {len(group)} pairs of GPUs", *_pair_lines(summary, group)]
+    for workload in single:
         lines += ["", named[workload]]
         for title, parts in facts(summary, workload, bars).items():
             lines += _hanging(f"  {title:<{_TITLE_WIDTH}}  ", parts)
     lines += _suspicious(summary, suspects(summary), columns, show_all=show_all)
-    lines += ["", *legend(summary)]
-    for workload in summary.best:
+    lines += ["", *legend(summary)] if single else ["", "--all shows each pair."]
+    for workload in single:
         lines += ["", named[workload], *_table(summary, workload, columns)]
         lines += launch_time_table(rows_with_launch_times(summary, workload), summary.knobs)
         if show_all:
             lines += _effect_table(summary, workload)
             lines += _every_row(summary, workload)
     return lines
+
+
+def _pair_lines(summary: Summary, group: Sequence[Workload]) -> list[str]:
+    """The slowest and the fastest pair of GPUs by what each reached at best, and the median."""
+    peaks = sorted(
+        (max(best.busbw_gbs or 0.0 for best in summary.best[one].values()), pair_of(one))
+        for one in group
+    )
+    median = statistics.median(rate for rate, _ in peaks)
+    return [
+        f"  {title:<{_TITLE_WIDTH}}  {format_rate(rate)} GB/s{f' by {pair}' if pair else ''}"
+        for title, (rate, pair) in (
+            ("slowest pair", peaks[0]),
+            ("median", (median, "")),
+            ("fastest pair", peaks[-1]),
+        )
+    ]
 
 
 def doubt_lines(summary: Summary, columns: int) -> list[str]:
@@ -123,7 +148,8 @@ def facts(summary: Summary, workload: Workload, bars: str = "") -> dict[str, Seq
         text = f"{format_rate(peak.busbw_gbs)} GB/s at {_configuration(peak, summary)}{percent}"
         parts["peak busbw"] = text.split(" ")
     text = f"{format_time_us(least.time_us)} us at {_configuration(least, summary)}"
-    parts["lowest latency"] = text.split(" ")
+    is_stream = any(word.startswith("window-") for word in workload.conditions)
+    parts["time a message" if is_stream else "lowest latency"] = text.split(" ")
     if bars and peak.busbw_gbs is not None and 2 < len(sizes) <= _MOST_BARS:
         rates = [math.nan if best.busbw_gbs is None else best.busbw_gbs for best in sizes.values()]
         drawn = sparkline(rates, bars)
