@@ -10,14 +10,24 @@ from collbench.cli._options import MAX_RANKS, Whole, remark, width
 from collbench.cli._rules import Options, Rule, refuse
 from collbench.cli._screen import say
 from collbench.schedules.algorithms import FAMILY, needs_hosts
+from collbench.schedules.formats import is_file, load
+from collbench.schedules.ir import Schedule
+from collbench.schedules.passes import step_count
 from collbench.spec.collectives import OPS, OpName, collective
 from collbench.spec.world import World, host_numbers
 from collbench.util.errors import UsageError, unknown
 
 _DRAWN_RANKS = 16
+_DRAWN_STEPS = 200  # of a rank: about as many lines
 
 
 _ALGOS_RULES = (
+    Rule(
+        options=("ranks", "root", "hosts"),
+        when=lambda options: is_file(options["name"] or ""),
+        message="{name} says itself how many ranks there are, and which one is the root",
+        hint="leave out --ranks, --root and --hosts",
+    ),
     Rule(
         options=("root",),
         when=lambda options: options["op"] and not collective(options["op"]).is_rooted,
@@ -28,7 +38,7 @@ _ALGOS_RULES = (
 
 
 @click.command(name="algos", cls=StrictCommand)
-@click.argument("name", required=False, metavar="[ALGORITHM]")
+@click.argument("name", required=False, metavar="[ALGORITHM|FILE]")
 @click.option(
     "--op",
     metavar="OP",
@@ -59,16 +69,22 @@ _ALGOS_RULES = (
 def command(context: click.Context, /, **_: object) -> None:
     """List the algorithms with their hops and bytes, or check and draw one.
 
+    FILE is a program of MSCCL (XML) or an execution plan of MSCCL++ (JSON).
+
     \b
     Examples:
       collbench algos
       collbench algos ring --op allreduce --ranks 4
       collbench algos --ranks 8 --hosts 2
+      collbench algos mine.xml
     """
     options = context.params
     name, op, world = options["name"], options["op"], _world(options)
     refuse(_ALGOS_RULES, explicit_options(context), options)
     ops = (collective(op).name,) if op else OPS
+    if is_file(name or ""):
+        _draw_file(name, ops if op else ())
+        return
     if name is None:
         _list(list(FAMILY), ops, world)
     elif name.lower() not in FAMILY.names():
@@ -126,7 +142,7 @@ def _list(names: list[str], ops: tuple[OpName, ...], world: World) -> None:
 def _draw(name: str, world: World, op: OpName) -> None:
     """Check one schedule and draw it; of many ranks, print the summary only."""
     from collbench.planning.plan import registered
-    from collbench.report.drawings.schedule import LEGEND, drawing, share, summary
+    from collbench.report.drawings.schedule import share, summary
     from collbench.schedules.passes import between_hosts
     from collbench.schedules.verify.check import check
 
@@ -140,6 +156,35 @@ def _draw(name: str, world: World, op: OpName) -> None:
     if world.n > _DRAWN_RANKS:
         remark(f"Too many ranks to draw: give --ranks {_DRAWN_RANKS} or fewer.")
         return
+    _draw_rounds(schedule)
+
+
+def _draw_file(name: str, ops: tuple[OpName, ...]) -> None:
+    """Check the schedule of a file for the placement that it is written for, and draw it."""
+    from collbench.report.drawings.schedule import summary
+    from collbench.schedules.verify.check import check
+
+    file = load(name)
+    if ops and file.op not in ops:
+        raise UsageError(f"{name} is {file.op}, not {ops[0]}", "leave --op out")
+    in_place = "out" not in file.program.placements
+    schedule = file.schedule(in_place=in_place)
+    say(summary(schedule, check(schedule, in_place=in_place)))
+    for note in file.notes(in_place=in_place):
+        remark(note)
+    if file.n > _DRAWN_RANKS or step_count(schedule) > _DRAWN_STEPS:
+        remark(
+            f"Too much to draw: at most {_DRAWN_RANKS} ranks with {_DRAWN_STEPS} steps each are"
+            " drawn."
+        )
+        return
+    _draw_rounds(schedule)
+
+
+def _draw_rounds(schedule: Schedule) -> None:
+    """Every round of every rank."""
+    from collbench.report.drawings.schedule import LEGEND, drawing
+
     say(f"\n{LEGEND}\n")
     for line in drawing(schedule, width(sys.stdout)):
         say(line)
