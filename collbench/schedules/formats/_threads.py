@@ -15,9 +15,11 @@ write, which goes to the output where the two are one chunk in place, and else t
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from typing import Literal, NamedTuple
 
 from collbench.schedules.ir import (
+    MAX_KEPT,
     BufferName,
     Edge,
     Operand,
@@ -78,35 +80,41 @@ class ThreadProgram:
         """Whether input and output are taken to be one memory."""
         return self.placements == {"in"}
 
-    def cell(self, rank: int, operand: Operand) -> Operand:
-        """The memory that an operand stands for: in place the input chunk that is also an output
-        chunk is named by the output.
-        """
-        if not self.is_aliased or operand.buffer != "in":
-            return operand
-        what = collective(self.op)
-        alias = what.alias(self.n, self.root, rank)
-        if alias is None:
-            return operand
-        if what.is_interleaved:
-            return Operand("out", operand.chunk)
-        block, part = divmod(operand.chunk, self.chunks)
-        return Operand("out", alias[1] * self.chunks + part) if block == alias[0] else operand
+    def twins(self, rank: int) -> dict[int, int]:
+        """The input chunks of a rank that are output chunks, too, and which ones."""
+        if not self.is_aliased:
+            return {}
+        return _twins(self.op, self.n, self.root, rank, self.chunks)
 
-    def given(self, rank: int, cell: Operand) -> Operand | None:
-        """The input chunk that a cell holds from the start, or None."""
-        what = collective(self.op)
-        if not what.blocks("in", self.n, self.root, rank):
-            return None
-        if cell.buffer == "in":
-            return cell
-        alias = what.alias(self.n, self.root, rank) if self.is_aliased else None
-        if cell.buffer == "tmp" or alias is None:
-            return None
-        if what.is_interleaved:
-            return Operand("in", cell.chunk)
-        block, part = divmod(cell.chunk, self.chunks)
-        return Operand("in", alias[0] * self.chunks + part) if block == alias[1] else None
+    def cell(self, rank: int, operand: Operand) -> Operand:
+        """The memory that an operand stands for: an input chunk that is also an output chunk is
+        named by the output.
+        """
+        if operand.buffer != "in":
+            return operand
+        twin = self.twins(rank).get(operand.chunk)
+        return operand if twin is None else Operand("out", twin)
+
+    def given(self, rank: int) -> dict[Operand, Operand]:
+        """The cells of a rank that hold an input chunk from the start, and which one."""
+        blocks = collective(self.op).blocks("in", self.n, self.root, rank)
+        chunks = [Operand("in", chunk) for chunk in range(blocks * self.chunks)]
+        return {self.cell(rank, chunk): chunk for chunk in chunks}
+
+
+@lru_cache(maxsize=MAX_KEPT)
+def _twins(op: OpName, n: int, root: int, rank: int, chunks: int) -> dict[int, int]:
+    """The input chunks that are output chunks in place: all where the vector or, in alltoall, every
+    block stays where it is.
+    """
+    what = collective(op)
+    alias = what.alias(n, root, rank)
+    if not what.has_in_place:
+        return {chunk: chunk for chunk in range(n * chunks)}
+    if alias is None:
+        return {}
+    given, result = (0, 0) if what.is_interleaved else alias
+    return {given * chunks + part: result * chunks + part for part in range(chunks)}
 
 
 class Turn(NamedTuple):
@@ -372,6 +380,10 @@ class _Memory:
     rank: int
     written: set[Operand] = field(default_factory=set)
     scratch: dict[Operand, int] = field(default_factory=dict)
+    given: dict[Operand, Operand] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.given = self.program.given(self.rank)
 
     def bound(self, steps: Round) -> Round:
         """The steps with the operands of a schedule."""
@@ -390,8 +402,9 @@ class _Memory:
 
     def source(self, operand: Operand) -> Operand:
         cell = self.program.cell(self.rank, operand)
-        given = self.program.given(self.rank, cell)
-        return given if given is not None and cell not in self.written else self.target(operand)
+        if cell in self.given and cell not in self.written:
+            return self.given[cell]
+        return self.target(operand)
 
     def target(self, operand: Operand) -> Operand:
         cell = self.program.cell(self.rank, operand)
@@ -401,16 +414,12 @@ class _Memory:
 
     def copies(self) -> Round:
         """What the output lacks that the input has: copies of the chunks that nobody wrote."""
-        program, what = self.program, collective(self.program.op)
-        alias = what.alias(program.n, program.root, self.rank) if program.is_aliased else None
-        if alias is None:
-            return ()
-        first = 0 if what.is_interleaved else alias[1] * program.chunks
-        cells = [Operand("out", first + part) for part in range(program.chunks)]
+        twins = self.program.twins(self.rank).values()
+        cells = [Operand("out", chunk) for chunk in twins]
         return tuple(
-            Step(src=(given,), dst=cell)
+            Step(src=(self.given[cell],), dst=cell)
             for cell in cells
-            if cell not in self.written and (given := program.given(self.rank, cell)) is not None
+            if cell not in self.written and cell in self.given
         )
 
 
