@@ -1,12 +1,13 @@
 """`collbench algos`: which algorithm serves which collective, and one schedule round by round."""
 
 import sys
+from contextlib import suppress
 from dataclasses import replace
 
 import click
 
 from collbench.cli._command import StrictCommand, explicit_options
-from collbench.cli._options import MAX_RANKS, Whole, remark, width
+from collbench.cli._options import MAX_RANKS, FileName, Whole, remark, width
 from collbench.cli._rules import Options, Rule, refuse
 from collbench.cli._screen import say
 from collbench.schedules.algorithms import FAMILY, needs_hosts
@@ -15,7 +16,7 @@ from collbench.schedules.ir import Schedule
 from collbench.schedules.passes import step_count
 from collbench.spec.collectives import OPS, OpName, collective
 from collbench.spec.world import World, host_numbers
-from collbench.util.errors import UsageError, unknown
+from collbench.util.errors import ScheduleError, UsageError, unknown
 
 _DRAWN_RANKS = 16
 _DRAWN_STEPS = 200  # of a rank: about as many lines
@@ -27,6 +28,12 @@ _ALGOS_RULES = (
         when=lambda options: is_file(options["name"] or ""),
         message="{name} says itself how many ranks there are, and which one is the root",
         hint="leave out --ranks, --root and --hosts",
+    ),
+    Rule(
+        options=("msccl",),
+        when=lambda options: not is_file(options["name"] or "") and not options["op"],
+        message="one schedule is written to a file",
+        hint="name an algorithm and give --op",
     ),
     Rule(
         options=("root",),
@@ -65,6 +72,14 @@ _ALGOS_RULES = (
     show_default=True,
     help="Hosts that the ranks are on, the same number on each, for example 2.",
 )
+@click.option(
+    "--msccl",
+    type=FileName(),
+    help=(
+        "File that the schedule is written to as a program of MSCCL (XML), for example ring.xml; -"
+        " is stdout. Default: none."
+    ),
+)
 @click.pass_context
 def command(context: click.Context, /, **_: object) -> None:
     """List the algorithms with their hops and bytes, or check and draw one.
@@ -77,13 +92,15 @@ def command(context: click.Context, /, **_: object) -> None:
       collbench algos ring --op allreduce --ranks 4
       collbench algos --ranks 8 --hosts 2
       collbench algos mine.xml
+      collbench algos ring --op allreduce --ranks 4 --msccl ring.xml
     """
     options = context.params
     name, op, world = options["name"], options["op"], _world(options)
     refuse(_ALGOS_RULES, explicit_options(context), options)
     ops = (collective(op).name,) if op else OPS
+    target = options["msccl"]
     if is_file(name or ""):
-        _draw_file(name, ops if op else ())
+        _draw_file(name, ops if op else (), target)
         return
     if name is None:
         _list(list(FAMILY), ops, world)
@@ -92,7 +109,7 @@ def command(context: click.Context, /, **_: object) -> None:
     elif op is None:
         _list([name.lower()], ops, world)
     else:
-        _draw(name.lower(), world, ops[0])
+        _draw(name.lower(), world, ops[0], target)
 
 
 def _world(options: Options) -> World:
@@ -139,14 +156,17 @@ def _list(names: list[str], ops: tuple[OpName, ...], world: World) -> None:
                 )
 
 
-def _draw(name: str, world: World, op: OpName) -> None:
-    """Check one schedule and draw it; of many ranks, print the summary only."""
+def _draw(name: str, world: World, op: OpName, target: str | None) -> None:
+    """Check one schedule and draw it, or write it; of many ranks, print the summary only."""
     from collbench.planning.plan import registered
     from collbench.report.drawings.schedule import share, summary
     from collbench.schedules.passes import between_hosts
     from collbench.schedules.verify.check import check
 
     schedule = registered(op, name, world)
+    if target is not None:
+        _write(schedule, target)
+        return
     say(summary(schedule, check(schedule)))
     if world.hosts:
         say(
@@ -159,15 +179,34 @@ def _draw(name: str, world: World, op: OpName) -> None:
     _draw_rounds(schedule)
 
 
-def _draw_file(name: str, ops: tuple[OpName, ...]) -> None:
-    """Check the schedule of a file for the placement that it is written for, and draw it."""
+def _write(schedule: Schedule, target: str) -> None:
+    """Write a schedule as a program of MSCCL, for the placements that it is right in."""
+    from collbench.cli._files import write_document
+    from collbench.schedules.formats import msccl
+    from collbench.schedules.verify.check import check
+
+    check(schedule)
+    has_in_place = False
+    with suppress(ScheduleError):  # what has no in-place form is refused, too
+        check(schedule, in_place=True)
+        has_in_place = True
+    write_document(msccl.write(schedule, has_in_place=has_in_place), target, "--msccl")
+
+
+def _draw_file(name: str, ops: tuple[OpName, ...], target: str | None) -> None:
+    """Check the schedule of a file for the placement that it is written for, and draw it, or write
+    it.
+    """
     from collbench.report.drawings.schedule import summary
     from collbench.schedules.verify.check import check
 
     file = load(name)
     if ops and file.op not in ops:
         raise UsageError(f"{name} is {file.op}, not {ops[0]}", "leave --op out")
-    in_place = "out" not in file.program.placements
+    if target is not None:
+        _write(file.schedule(in_place=False), target)
+        return
+    in_place = file.program.is_aliased and collective(file.op).has_in_place
     schedule = file.schedule(in_place=in_place)
     say(summary(schedule, check(schedule, in_place=in_place)))
     for note in file.notes(in_place=in_place):

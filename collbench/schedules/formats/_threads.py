@@ -441,8 +441,7 @@ def _tracks(program: ThreadProgram, rank: int, is_merged: bool) -> list[str]:
             for other, _ in instruction.after:
                 first, second = sorted((find(block), find(other)))
                 leader[second] = first
-    groups = [find(block) for block in range(len(blocks))]
-    return [blocks[group].name + "+" * (groups.count(group) > 1) for group in groups]
+    return [blocks[find(block)].name for block in range(len(blocks))]
 
 
 # ------------------------------------------------------------------------------------------ parts
