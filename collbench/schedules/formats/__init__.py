@@ -7,11 +7,12 @@ place. What a file says is proved as any schedule is, before anything runs it.
 
 import hashlib
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 
-from collbench.schedules.formats._threads import ThreadProgram, alike, parted, played, woven
+from collbench.schedules.formats._threads import ThreadProgram, Turn, alike, parted, played, woven
 from collbench.schedules.ir import Schedule
 from collbench.schedules.verify.check import check
 from collbench.spec.collectives import OpName, collective
@@ -22,6 +23,7 @@ from collbench.util.registry import Family
 FAMILY = Family(__name__, __path__, "format")
 MAX_FILE_BYTES = 32 << 20
 _DIGEST_DIGITS = 8
+_MAX_PARTS = 1 << 20  # steps of a program times the chunks of a block
 _NO_NAME = re.compile(r"[^A-Za-z0-9_.-]+")
 
 
@@ -34,7 +36,7 @@ class AlgorithmFile:
 
     name: str
     program: ThreadProgram
-    _schedules: dict[bool, Schedule] = field(default_factory=dict)
+    _schedules: dict[bool, Schedule | ScheduleError] = field(default_factory=dict)
 
     @property
     def op(self) -> OpName:
@@ -54,27 +56,43 @@ class AlgorithmFile:
         return 1 if collective(self.op).is_interleaved else self.program.chunks
 
     @cached_property
-    def _part(self) -> ThreadProgram:
-        """The program of one chunk of every block."""
+    def _part(self) -> tuple[ThreadProgram, list[Turn]]:
+        """The program of one chunk of every block, and the order in which it can run."""
         order = played(self.program)
         if self.parts == 1:
-            return self.program
+            return self.program, order
+        if self.parts * len(order) > _MAX_PARTS:
+            raise ScheduleError(
+                f"{self.program.file}: {len(order)} steps that cut a block into {self.parts}"
+                " chunks are too many",
+                f"at most {_MAX_PARTS} steps times chunks are read",
+            )
         first, *others = parted(self.program, order)
-        schedule = _apart(first, self.name)
+        order = played(first)
+        schedule = woven(first, order, self.name, in_place=True, is_merged=False)
         for number, other in enumerate(others, 1):
-            if not alike(schedule, _apart(other, self.name)):
+            if not alike(
+                schedule, woven(other, played(other), self.name, in_place=True, is_merged=False)
+            ):
                 raise ScheduleError(
                     f"{self.program.file}: cuts a block into {self.parts} chunks, and chunks 0 and"
                     f" {number} of a block go different ways",
                     "a schedule moves blocks whole",
                 )
-        return first
+        return first, order
 
     def schedule(self, *, in_place: bool) -> Schedule:
         """The schedule for a placement, proved. Raises ScheduleError with what is wrong."""
         if in_place not in self._schedules:
-            self._schedules[in_place] = _proved(self._part, self.name, in_place)
-        return self._schedules[in_place]
+            try:
+                made: Schedule | ScheduleError = _proved(*self._part, self.name, in_place)
+            except ScheduleError as error:
+                made = error
+            self._schedules[in_place] = made
+        known = self._schedules[in_place]
+        if isinstance(known, ScheduleError):
+            raise known
+        return known
 
     def notes(self, *, in_place: bool) -> list[str]:
         """What the schedule does otherwise than the file says, in sentences."""
@@ -84,7 +102,8 @@ class AlgorithmFile:
                 f"The file cuts each block into {self.parts} chunks that go the same way: the"
                 f" schedule moves whole blocks, and --channels {self.parts} cuts them."
             )
-        blocks = sum(any(one.steps for one in block.instructions) for block in self._part.ranks[0])
+        program, _ = self._part
+        blocks = sum(any(one.steps for one in block.instructions) for block in program.ranks[0])
         tracks = len(schedule.program(0))
         if blocks > tracks:
             notes.append(
@@ -96,13 +115,8 @@ class AlgorithmFile:
         return notes
 
 
-def _apart(program: ThreadProgram, name: str) -> Schedule:
-    return woven(program, played(program), name, in_place=True, is_merged=False)
-
-
-def _proved(program: ThreadProgram, name: str, in_place: bool) -> Schedule:
+def _proved(program: ThreadProgram, order: Sequence[Turn], name: str, in_place: bool) -> Schedule:
     """The schedule with as many tracks as its proof allows."""
-    order = played(program)
     apart = woven(program, order, name, in_place=in_place, is_merged=False)
     try:
         check(apart, in_place=in_place)
@@ -139,7 +153,7 @@ def load(file: str) -> AlgorithmFile:
     stem = _NO_NAME.sub("-", Path(file).stem)[:40].strip("-.") or "program"
     name = f"{stem}@{digest}"
     if name not in _LOADED:
-        text = data.decode("utf-8", errors="replace")
+        text = data.decode("utf-8-sig", errors="replace")
         for format_name in FAMILY:
             format_ = FAMILY.load(format_name)
             if format_.is_mine(text):

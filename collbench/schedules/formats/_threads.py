@@ -35,9 +35,11 @@ from collbench.schedules.verify.clocks import Access, Cell, Clock, History, lear
 from collbench.schedules.verify.proof import Key, Place
 from collbench.spec.collectives import OpName, collective
 from collbench.spec.world import World
-from collbench.util.errors import ScheduleError
+from collbench.util.errors import ScheduleError, UsageError
 
 _MAX_SLOTS = 1 << 10  # of a program's connections; real ones need one or two
+_MAX_CHUNKS = 1 << 20  # of the output of all ranks
+_MAX_STEPS = 1 << 18  # on a chunk each, of all ranks; RCCL's largest has 50,000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -141,6 +143,18 @@ def _kind(instruction: Instruction) -> int:
 
 
 # ------------------------------------------------------------------------------------------- play
+
+
+def refuse_too_large(op: OpName, n: int, chunks: int, steps: int, file: str) -> None:
+    """Raise UsageError for a program that would take minutes, or gigabytes, to prove."""
+    what = collective(op)
+    blocks = n if what.outputs[0] == "n" or what.inputs[0] == "n" else 1
+    if n * blocks * chunks > _MAX_CHUNKS or steps > _MAX_STEPS:
+        raise UsageError(
+            f"{file}: {n} ranks with {blocks * chunks} chunks each and {steps} steps in all are too"
+            " many",
+            f"at most {_MAX_CHUNKS} chunks and {_MAX_STEPS} steps of all ranks are read",
+        )
 
 
 def played(program: ThreadProgram) -> list[Turn]:

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from collbench.schedules.formats._msccl_writer import write
-from collbench.schedules.formats._threads import Block, Instruction, ThreadProgram
+from collbench.schedules.formats._threads import Block, Instruction, ThreadProgram, refuse_too_large
 from collbench.schedules.ir import BufferName, Edge, Operand, Round, Step
 from collbench.spec.collectives import OpName, collective
 from collbench.util import xml_tree
@@ -65,12 +65,20 @@ def read(text: str, name: str) -> ThreadProgram:
         for placement, key in (("in", "inplace"), ("out", "outofplace"))
         if root.number(key, 1 if key == "outofplace" and not root.number("inplace", 0) else 0)
     )
+    chunks = _chunks(op, n, root, by_id)
+    counts = (
+        min(step.number("cnt", 1), MAX_CHUNKS)
+        for gpu in gpus
+        for tb in gpu.of("tb")
+        for step in tb.of("step")
+    )
+    refuse_too_large(op, n, chunks, sum(map(abs, counts)), name)
     return ThreadProgram(
         op=op,
         n=n,
         root=_within(root, "root", 0, n - 1, 0),
         file=name,
-        chunks=_chunks(op, n, root, by_id),
+        chunks=chunks,
         placements=placements or frozenset({"out"}),
         ranks=tuple(_blocks(by_id[rank], rank, n) for rank in range(n)),
     )
@@ -131,13 +139,11 @@ def _blocks(gpu: Element, rank: int, n: int) -> tuple[Block, ...]:
         numbers[ident] = len(merged)
         groups = _fused(list(tb.of("step")))
         merged.append(groups)
-        steps_of.append(
-            {
-                _within(step, "s", 0, MAX_CHUNKS): number
-                for number, group in enumerate(groups)
-                for step in group
-            }
-        )
+        steps_of.append({})
+        for number, group in enumerate(groups):
+            for step in group:
+                if steps_of[-1].setdefault(_within(step, "s", 0, MAX_CHUNKS), number) != number:
+                    raise step.wrong("s", "another step of the thread block has, too")
     blocks = []
     for tb, groups in zip(elements, merged, strict=True):
         send, recv = (_edge(tb, key, rank, n) for key in ("send", "recv"))

@@ -10,7 +10,7 @@ from collections.abc import Hashable, Mapping
 from typing import Any, NamedTuple
 
 from collbench.schedules.formats._shared import Address, Move, Operation, with_messages
-from collbench.schedules.formats._threads import ThreadProgram
+from collbench.schedules.formats._threads import ThreadProgram, refuse_too_large
 from collbench.schedules.formats.msccl import MAX_CHUNKS, MAX_RANKS
 from collbench.schedules.ir import BufferName, Operand
 from collbench.spec.collectives import OpName, collective
@@ -104,9 +104,22 @@ def read(text: str, name: str) -> ThreadProgram:
         placements=frozenset({"in" if plan.get("inplace").value is True else "out"}),
         ranks=(),
     )
-    readers = [_Gpu(gpu, rank, len(gpus)) for rank, gpu in enumerate(ranks)]
+    held = [_held(gpu) for gpu in ranks]
+    readers = [_Gpu(gpu, rank, held) for rank, gpu in enumerate(ranks)]
     initial = {counter: count for gpu in readers for counter, count in gpu.initial().items()}
-    return with_messages(empty, tuple(gpu.blocks() for gpu in readers), initial)
+    blocks = tuple(gpu.blocks() for gpu in readers)
+    moves = sum(len(one.moves) for gpu in blocks for _, made in gpu for one in made)
+    refuse_too_large(op, len(gpus), empty.chunks, moves, name)
+    return with_messages(empty, blocks, initial)
+
+
+def _held(gpu: _Node) -> dict[BufferName, int]:
+    """The chunks of each buffer of a rank."""
+    return {
+        "in": gpu.whole("input_chunks", 0, MAX_CHUNKS),
+        "out": gpu.whole("output_chunks", 0, MAX_CHUNKS),
+        "tmp": gpu.whole("scratch_chunks", 0, MAX_CHUNKS),
+    }
 
 
 def _op(plan: _Node) -> OpName:
@@ -135,16 +148,9 @@ def _chunks(op: OpName, plan: _Node, gpus: list[_Node]) -> int:
 class _Gpu:
     """What one rank does."""
 
-    def __init__(self, gpu: _Node, rank: int, n: int) -> None:
-        self.gpu, self.rank, self.n = gpu, rank, n
-        self.held = {
-            buffer: gpu.whole(key, 0, MAX_CHUNKS)
-            for buffer, key in (
-                ("in", "input_chunks"),
-                ("out", "output_chunks"),
-                ("tmp", "scratch_chunks"),
-            )
-        }
+    def __init__(self, gpu: _Node, rank: int, held: list[dict[BufferName, int]]) -> None:
+        self.gpu, self.rank, self.held = gpu, rank, held
+        n = len(held)
         # of each type: the peer of every channel, and which of those to this peer it is
         self.channels: dict[str, list[tuple[int, int]]] = {}
         for channel in gpu.items("channels", []):
@@ -297,10 +303,9 @@ class _ThreadBlock:
         else:
             rank, buffer = self.gpu.rank, _buffer(one)
         first, size = one.whole("index", 0, MAX_CHUNKS), one.whole("size", 1, MAX_CHUNKS)
-        if rank == self.gpu.rank and first + size > self.gpu.held[buffer]:
-            raise UsageError(
-                f"{one.place} ends behind the {self.gpu.held[buffer]} chunks of {buffer}"
-            )
+        held = self.gpu.held[rank][buffer] or max(self.gpu.held[rank].values())
+        if first + size > held:
+            raise UsageError(f"{one.place} ends behind the {held} chunks of {buffer}")
         return [Address(rank, Operand(buffer, chunk)) for chunk in range(first, first + size)]
 
 
