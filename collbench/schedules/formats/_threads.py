@@ -38,7 +38,7 @@ from collbench.spec.world import World
 from collbench.util.errors import ScheduleError, UsageError
 
 _MAX_SLOTS = 1 << 10  # of a program's connections; real ones need one or two
-_MAX_CHUNKS = 1 << 20  # of the output of all ranks
+_MAX_CHUNKS = 1 << 18  # of the output of all ranks
 _MAX_STEPS = 1 << 18  # on a chunk each, of all ranks; RCCL's largest has 50,000
 
 

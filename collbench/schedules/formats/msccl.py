@@ -48,13 +48,17 @@ _VERBS = {
 
 
 def is_mine(text: str) -> bool:
-    """Whether a text is such a file."""
-    return xml_tree.root_tag(text) == "algo"
+    """Whether a text can be such a file."""
+    return text.lstrip().startswith("<")
 
 
 def read(text: str, name: str) -> ThreadProgram:
     """The program. Raises UsageError with the line and what is wrong."""
     root = xml_tree.parse(text, name)
+    if root.tag != "algo":
+        raise UsageError(
+            f"{root.place}: <{root.tag[:40]}> begins no program of MSCCL", "it begins with <algo>"
+        )
     op, n = _op(root), _within(root, "ngpus", 2, MAX_RANKS)
     gpus = list(root.of("gpu"))
     by_id = {_within(gpu, "id", 0, n - 1): gpu for gpu in gpus}
