@@ -583,6 +583,6 @@ def test_a_file_is_an_algorithm(capfd: pytest.CaptureFixture[str], tmp_path: Pat
     assert name in out
     assert "16 of 16 points are in" in invoke(capfd, *args, "--resume")[2]
     assert "16 rows: 16 ok" in invoke(capfd, "compare", str(csv))[1]
-    code, _, err = invoke(capfd, *args, "--ranks", "3", "--algo", str(file))
+    code, _, err = invoke(capfd, *MODEL[:3], "--ranks", "3", "--sizes", "1K", "--algo", str(file))
     assert code == 3
     assert f"{name} is allreduce over 2 ranks" in err
