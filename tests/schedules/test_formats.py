@@ -36,7 +36,8 @@ def assert_runs(file: formats.AlgorithmFile, *, count: int = 21) -> None:
 @pytest.mark.parametrize(
     ("name", "n"),
     tiered(
-        [(name, n) for name in FAMILY for n in (2, 3, 4, 5, 8, 12)], [(name, 4) for name in FAMILY]
+        [(name, n) for name in FAMILY for n in (2, 3, 4, 5, 8, 12)],
+        [(name, 4 if needs_hosts(name) else 3) for name in FAMILY],
     ),
 )
 def test_what_is_written_is_read_as_the_same(tmp_path: Path, name: str, n: int) -> None:
