@@ -23,6 +23,7 @@ from collbench.cli._rules import Options
 from collbench.planning.protocols import FAMILY as PROTOCOLS
 from collbench.planning.transports import FAMILY as TRANSPORTS
 from collbench.schedules.algorithms import FAMILY as ALGORITHMS
+from collbench.schedules.formats import is_file
 from collbench.spec.knobs import Knob, Value
 from collbench.spec.options import OPTIONS, Option, Settings
 from collbench.util.catalog import names
@@ -41,15 +42,24 @@ _READERS: dict[str, Callable[[str], int]] = {
 }
 
 
+class AlgorithmList(ListOf[str]):
+    """A comma list of algorithms, each by its name or as a file."""
+
+    def _read(self, item: str, param: click.Parameter | None) -> str:
+        return item if is_file(item) else super()._read(item, param)
+
+
 def knob_option(knob: Knob) -> Callable[[F], F]:
     """The option of a knob or an axis: a list of its values."""
     choices = knob.choices or _REGISTRIES.get(knob.name, ())
     read: Callable[[str], Value] = _READERS.get(knob.unit, knob.spelled)
+    values: ListOf[Any] = (
+        AlgorithmList(knob.name, str, choices)
+        if knob.name == "algo"
+        else ListOf("bytes" if knob.unit == "bytes" else knob.name, read, choices)
+    )
     return click.option(
-        *knob.flags,
-        knob.name,
-        type=ListOf("bytes" if knob.unit == "bytes" else knob.name, read, choices),
-        help=knob.help.format(choices=", ".join(choices)),
+        *knob.flags, knob.name, type=values, help=knob.help.format(choices=", ".join(choices))
     )
 
 

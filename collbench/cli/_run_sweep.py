@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing, nullcontext
 from importlib.util import find_spec
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 from collbench.backends.model import host_of
 from collbench.bench.runner import Measurement, SweepPoint, plan_points, row_of_runs
@@ -34,6 +34,7 @@ from collbench.planning.tuning import Origin
 from collbench.report.tables.run import RunOf, head_lines, tail_lines
 from collbench.report.tables.sweep import SweepTable, best_lines, ceiling_lines, table_of
 from collbench.results.record import Record, Writer, read
+from collbench.schedules import formats
 from collbench.schedules.algorithms import FAMILY as ALGORITHMS
 from collbench.spec.case import Case
 from collbench.spec.knobs import AXES, KNOB, KNOBS
@@ -77,11 +78,11 @@ def run_sweep(options: Options, csv: Path | str | None) -> int:
     def drive() -> int:
         from collbench.machine.discovery import topology_of
 
+        known = _with_files(options, is_launched=bool(group.ranks))
+        asked = _sweep(known, group.ranks)
         topology = topology_of(recordings) if recordings else None
-        links = RankLinks(sweep.backend, options.get("machine"), group, settings.gpus, topology)
-        return _drive(
-            group, sweep, settings, options, csv, links, recordings, is_default=is_default
-        )
+        links = RankLinks(asked.backend, options.get("machine"), group, settings.gpus, topology)
+        return _drive(group, asked, settings, known, csv, links, recordings, is_default=is_default)
 
     return drive_on_rank0(group, drive)
 
@@ -440,6 +441,25 @@ def _sweep(options: Options, launched: int) -> Sweep:
         knobs["proto"] = PROTOCOLS.names()
     axes.setdefault("ranks", (launched or _default_ranks(options),))
     return Sweep(sizes=_sizes(options), knobs=knobs, asked=asked, **axes)
+
+
+def _with_files(options: Options, *, is_launched: bool) -> Options:
+    """The options with the names of the algorithms that files hold and, where nothing else is
+    asked for, with the collectives and ranks of these. Raises UsageError for a file that holds
+    none.
+    """
+    if not any(map(formats.is_file, options.get("algo", ()))):
+        return options
+    names: list[str] = []
+    files: list[formats.AlgorithmFile] = []
+    for algo in options["algo"]:
+        if formats.is_file(algo):
+            files.append(formats.load(algo))
+        names.append(files[-1].name if formats.is_file(algo) else algo)
+    own: dict[str, Any] = {"op": tuple(dict.fromkeys(file.op for file in files))}
+    if not is_launched:
+        own["ranks"] = tuple(dict.fromkeys(file.n for file in files))
+    return {**own, **options, "algo": tuple(names)}
 
 
 def _sizes(options: Options) -> tuple[int, ...]:

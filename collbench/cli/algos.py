@@ -1,9 +1,9 @@
 """`collbench algos`: which algorithm serves which collective, and one schedule round by round."""
 
 import sys
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
@@ -13,18 +13,31 @@ from collbench.cli._options import MAX_RANKS, FileName, Whole, remark, width
 from collbench.cli._rules import Options, Rule, refuse
 from collbench.cli._screen import say
 from collbench.schedules.algorithms import FAMILY, needs_hosts
+from collbench.schedules.formats import is_file, load
+from collbench.schedules.ir import Schedule
+from collbench.schedules.passes import step_count
 from collbench.spec.collectives import OPS, OpName, collective
 from collbench.spec.world import World, host_numbers
-from collbench.util.errors import UsageError, unknown
-
-if TYPE_CHECKING:
-    from collbench.schedules.ir import Schedule
+from collbench.util.errors import ScheduleError, UsageError, unknown
 
 _DRAWN_RANKS = 16
+_DRAWN_STEPS = 200  # of a rank: about as many lines
 
 
 _DRAWINGS = ("svg", "html")
 _ALGOS_RULES = (
+    Rule(
+        options=("ranks", "root", "hosts"),
+        when=lambda options: is_file(options["name"] or ""),
+        message="{name} says itself how many ranks there are, and which one is the root",
+        hint="leave out --ranks, --root and --hosts",
+    ),
+    Rule(
+        options=("msccl",),
+        when=lambda options: not is_file(options["name"] or "") and not options["op"],
+        message="one schedule is written to a file",
+        hint="name an algorithm and give --op",
+    ),
     Rule(
         options=("root",),
         when=lambda options: options["op"] and not collective(options["op"]).is_rooted,
@@ -33,7 +46,9 @@ _ALGOS_RULES = (
     ),
     Rule(
         options=_DRAWINGS,
-        when=lambda options: options["name"] is None or options["op"] is None,
+        when=lambda options: (
+            not is_file(options["name"] or "") and not (options["name"] and options["op"])
+        ),
         message="one schedule is drawn",
         hint="name an algorithm and a collective, for example ring --op allreduce",
     ),
@@ -61,7 +76,7 @@ _ALGOS_RULES = (
 
 
 @click.command(name="algos", cls=StrictCommand)
-@click.argument("name", required=False, metavar="[ALGORITHM]")
+@click.argument("name", required=False, metavar="[ALGORITHM|FILE]")
 @click.option(
     "--op",
     metavar="OP",
@@ -100,9 +115,19 @@ _ALGOS_RULES = (
     type=FileName(),
     help="Write a page that plays the steps, for example to ring.html; - is stdout.",
 )
+@click.option(
+    "--msccl",
+    type=FileName(),
+    help=(
+        "File that the schedule is written to as a program of MSCCL (XML), for example ring.xml; -"
+        " is stdout. Default: none."
+    ),
+)
 @click.pass_context
 def command(context: click.Context, /, **_: object) -> None:
     """List the algorithms with their hops and bytes, or check and draw one.
+
+    FILE is a program of MSCCL (XML) or an execution plan of MSCCL++ (JSON).
 
     \b
     Examples:
@@ -110,12 +135,16 @@ def command(context: click.Context, /, **_: object) -> None:
       collbench algos ring --op allreduce --ranks 4
       collbench algos --ranks 8 --hosts 2
       collbench algos ring --op allreduce --svg ring.svg --html ring.html
+      collbench algos mine.xml
+      collbench algos ring --op allreduce --ranks 4 --msccl ring.xml
     """
     options = context.params
     name, op, world = options["name"], options["op"], _world(options)
     refuse(_ALGOS_RULES, explicit_options(context), options)
     ops = (collective(op).name,) if op else OPS
-    if name is None:
+    if is_file(name or ""):
+        _draw_file(name, ops if op else (), options)
+    elif name is None:
         _list(list(FAMILY), ops, world)
     elif name.lower() not in FAMILY.names():
         raise unknown("algorithm", name, FAMILY.names())
@@ -174,13 +203,12 @@ def _draw(name: str, world: World, op: OpName, options: Options) -> None:
     only.
     """
     from collbench.planning.plan import registered
-    from collbench.report.drawings.schedule import LEGEND, drawing, share, summary
+    from collbench.report.drawings.schedule import share, summary
     from collbench.schedules.passes import between_hosts
     from collbench.schedules.verify.check import check
 
     schedule = registered(op, name, world)
-    if options["svg"] or options["html"]:
-        _write_drawings(schedule, world, options)
+    if _writes(schedule, world, options):
         return
     say(summary(schedule, check(schedule)))
     if world.hosts:
@@ -191,21 +219,77 @@ def _draw(name: str, world: World, op: OpName, options: Options) -> None:
     if world.n > _DRAWN_RANKS:
         remark(f"Too many ranks to draw: give --ranks {_DRAWN_RANKS} or fewer.")
         return
+    _draw_rounds(schedule)
+
+
+def _draw_file(name: str, ops: tuple[OpName, ...], options: Options) -> None:
+    """Check the schedule of a file for the placement that it is written for, and draw it, or write
+    it.
+    """
+    from collbench.report.drawings.schedule import summary
+    from collbench.schedules.verify.check import check
+
+    file = load(name)
+    if ops and file.op not in ops:
+        raise UsageError(f"{name} is {file.op}, not {ops[0]}", "leave --op out")
+    world = World(n=file.n)
+    if _writes(file.schedule(in_place=False), world, options):
+        return
+    in_place = file.program.is_aliased and collective(file.op).has_in_place
+    schedule = file.schedule(in_place=in_place)
+    say(summary(schedule, check(schedule, in_place=in_place)))
+    for note in file.notes(in_place=in_place):
+        remark(note)
+    if file.n > _DRAWN_RANKS or step_count(schedule) > _DRAWN_STEPS:
+        remark(
+            f"Too much to draw: at most {_DRAWN_RANKS} ranks with {_DRAWN_STEPS} steps each are"
+            " drawn."
+        )
+        return
+    _draw_rounds(schedule)
+
+
+def _draw_rounds(schedule: Schedule) -> None:
+    """Every round of every rank."""
+    from collbench.report.drawings.schedule import LEGEND, drawing
+
     say(f"\n{LEGEND}\n")
     for line in drawing(schedule, width(sys.stdout)):
         say(line)
 
 
-def _write_drawings(schedule: "Schedule", world: World, options: Options) -> None:
-    """Write the files that are asked for. Raises UnavailableError if one cannot be written."""
+def _writes(schedule: Schedule, world: World, options: Options) -> bool:
+    """Whether files are asked for; then they are written. Raises UnavailableError if one cannot
+    be.
+    """
     from collbench.report.drawings.steps import svg
     from collbench.report.page.steps import page
     from collbench.schedules.playback import play
 
-    for kind in _DRAWINGS:
-        if options[kind] not in (None, "-"):
+    kinds = [kind for kind in (*_DRAWINGS, "msccl") if options[kind]]
+    for kind in kinds:
+        if options[kind] != "-":
             check_writable(options[kind], f"--{kind}")
-    played = play(schedule)
-    for kind, draw in (("svg", svg), ("html", page)):
-        if options[kind]:
-            write_document(draw(played, world.hosts), options[kind], f"--{kind}")
+    if {*kinds} & {*_DRAWINGS}:
+        if world.n > _DRAWN_RANKS:
+            raise UsageError(f"{world.n} ranks are too many to draw", "at most 16 are drawn")
+        played = play(schedule)
+        for kind, draw in (("svg", svg), ("html", page)):
+            if options[kind]:
+                write_document(draw(played, world.hosts), options[kind], f"--{kind}")
+    if options["msccl"]:
+        _write_program(schedule, options["msccl"])
+    return bool(kinds)
+
+
+def _write_program(schedule: Schedule, target: str) -> None:
+    """Write a schedule as a program of MSCCL, for the placements that it is right in."""
+    from collbench.schedules.formats import msccl
+    from collbench.schedules.verify.check import check
+
+    check(schedule)
+    has_in_place = False
+    with suppress(ScheduleError):  # what has no in-place form is refused, too
+        check(schedule, in_place=True)
+        has_in_place = True
+    write_document(msccl.write(schedule, has_in_place=has_in_place), target, "--msccl")

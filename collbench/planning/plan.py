@@ -19,6 +19,7 @@ from itertools import accumulate
 from typing import NamedTuple, overload
 
 from collbench.planning.transports.net import Domains, label
+from collbench.schedules import formats
 from collbench.schedules.algorithms import FAMILY, needs_hosts
 from collbench.schedules.ir import MAX_KEPT, Operand, Schedule, build
 from collbench.schedules.passes import (
@@ -34,7 +35,7 @@ from collbench.schedules.passes import (
 )
 from collbench.schedules.verify.check import Proof, check
 from collbench.schedules.zero_copy import push_zero_copy
-from collbench.spec.case import Problem
+from collbench.spec.case import Case, Problem
 from collbench.spec.collectives import OpName, collective
 from collbench.spec.knobs import LaunchMode, P2p
 from collbench.spec.world import World
@@ -233,6 +234,24 @@ def along(
             for order in followed or ((),)
         ]
     )
+
+
+def schedule_of(
+    case: Case, algo: str, orders: tuple[tuple[int, ...], ...], hosts: tuple[int, ...]
+) -> Schedule:
+    """The schedule of an algorithm for a case: that of a file, or a registered one along rank
+    orders. Raises ScheduleError if it does not serve the case.
+    """
+    file = formats.loaded(algo)
+    if file is None:
+        return along(case.op, algo, case.ranks, case.root, orders, hosts)
+    if (case.op, case.ranks, case.root) != (file.op, file.n, file.root):
+        at_root = f", root {file.root}" if collective(file.op).is_rooted else ""
+        raise ScheduleError(
+            f"{algo} is {file.op} over {file.n} ranks{at_root}",
+            f"use --op {file.op} --ranks {file.n}" + at_root.replace(", root", " --root"),
+        )
+    return file.schedule(in_place=case.in_place)
 
 
 @lru_cache(maxsize=MAX_KEPT)

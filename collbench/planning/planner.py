@@ -37,7 +37,15 @@ from collbench.planning.limits import (
     slot_wire_bytes,
 )
 from collbench.planning.lowering import refuse_too_many
-from collbench.planning.plan import MAX_SLICES, Kernel, Plan, along, lay_out, made_direct, proved
+from collbench.planning.plan import (
+    MAX_SLICES,
+    Kernel,
+    Plan,
+    lay_out,
+    made_direct,
+    proved,
+    schedule_of,
+)
 from collbench.planning.protocols import FAMILY as PROTOCOLS
 from collbench.planning.transports import ce, net
 from collbench.planning.tuning import Fact, Facts, Machine, Tuning, number, tuning_of
@@ -138,7 +146,7 @@ def _plan_cpu(
     domains = _refuse_cpu(case, hosts)
     facts["transport"] = net.label(domains)
     algo, proto = selection.way_of(case, facts, tuning)
-    schedule = along(case.op, algo, case.ranks, case.root, orders, hosts)
+    schedule = schedule_of(case, algo, orders, hosts)
     if case.proto == "auto" and (domains or case.backend not in LINE_BACKENDS):
         proto = CPU_PROTO
     if proto != CPU_PROTO:
@@ -293,7 +301,7 @@ def _plan_kernels(
     """The plan of kernels that store over the link, into host memory or for proxies to send."""
     transport = str(facts["transport"])
     algo, proto = selection.way_of(case, facts, tuning)
-    schedule = along(case.op, algo, case.ranks, case.root, orders, hosts)
+    schedule = schedule_of(case, algo, orders, hosts)
     domains = gpu_domains(case, limits)
     _refuse_kernels(case, proto, transport, domains)
     refuse_many_ends(schedule)
@@ -489,7 +497,7 @@ def _plan_copies(
     in a CUDA graph.
     """
     algo = selection.way_of(case, facts, tuning)[0]
-    schedule = along(case.op, algo, case.ranks, case.root, orders, hosts)
+    schedule = schedule_of(case, algo, orders, hosts)
     direct = case.direct != "off" and not (case.direct == "auto" and case.buffsize)
     facts |= {"algo": algo, "proto": "simple", "direct": "on" if direct else "off"}
     _refuse_copies(case, limits, facts, tuning)

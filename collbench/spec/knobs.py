@@ -104,8 +104,8 @@ class Knobs:
         Knob(
             flags=("--algo",),
             help=(
-                "Algorithms: {choices}; for example ring,tree. Default: all that serve the"
-                " collective."
+                "Algorithms: {choices}, or a file of MSCCL (XML) or MSCCL++ (JSON); for example"
+                " ring,tree or mine.xml. Default: all that serve the collective."
             ),
             library="library",
             label="algorithm",

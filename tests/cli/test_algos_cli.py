@@ -6,6 +6,7 @@ import pytest
 
 from collbench.schedules.algorithms import FAMILY as ALGORITHMS
 from collbench.spec.collectives import OPS
+from tests.support.algorithm_files import pairs
 from tests.support.commands import invoke
 
 
@@ -87,3 +88,35 @@ def test_algos_refuses_to_draw(
     found, out, err = invoke(capfd, *args)
     assert (found, out) == (code, "")
     assert message in err
+
+
+def test_algos_draws_a_file(capfd: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    file = tmp_path / "mine.xml"
+    file.write_text(pairs())
+    code, out, err = invoke(capfd, "algos", str(file))
+    assert code == 0
+    assert "allreduce by mine@" in out
+    assert "tb0 2  i0 + t0 =o0" in out
+    assert "2 thread blocks and 1 track" in err
+    for args, why in (
+        (("--ranks", "4"), "says itself how many ranks"),
+        (("--op", "broadcast"), "is allreduce, not broadcast"),
+    ):
+        code, _, err = invoke(capfd, "algos", str(file), *args)
+        assert code == 2
+        assert why in err
+
+
+def test_algos_writes_what_it_reads(capfd: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    file = tmp_path / "ring.xml"
+    code, _, err = invoke(
+        capfd, "algos", "ring", "--op", "reducescatter", "--ranks", "3", "--msccl", str(file)
+    )
+    assert (code, err) == (0, f"# wrote {file}\n")
+    code, out, _ = invoke(capfd, "algos", str(file))
+    assert code == 0
+    assert "reducescatter by ring@" in out
+    code, out, _ = invoke(capfd, "algos", str(file), "--msccl", "-")
+    assert code == 0
+    assert out.startswith('<algo name="ring@')
+    assert invoke(capfd, "algos", "ring", "--msccl", "-")[0] == 2

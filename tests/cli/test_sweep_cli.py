@@ -17,6 +17,7 @@ from collbench.planning.tuning import tuning_of
 from collbench.report.tables.run import tail_lines
 from collbench.results.distribution import launches_of
 from collbench.results.record import Record, header, read, to_line
+from tests.support.algorithm_files import pairs
 from tests.support.commands import MODEL, ONE_REPEAT, invoke
 from tests.support.corrupt import late
 from tests.support.runs import needs_mpi
@@ -565,3 +566,23 @@ def test_one_rank_under_a_launcher_is_told_of_its_own(
     (said,) = re.findall(r"^# One rank under a launcher: this process starts (\d+) of its own", err)
     assert (code, f", {said} ranks;" in out) == (0, True)
     assert "One rank" not in invoke(capfd, *words, "--ranks", "3")[2]
+
+
+def test_a_file_is_an_algorithm(capfd: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    """Its ranks and collective are those of the sweep, and rows name it with a digest."""
+    file, csv = tmp_path / "Mine.xml", tmp_path / "out.csv"
+    file.write_text(pairs())
+    args = ["sweep", "--algo", f"{file},ring", "--backend", "reference,model", "--repeats", "1"]
+    args += ["--sizes", "1K,100", "--placement", "in,out", "--csv", str(csv)]
+    code, out, err = invoke(capfd, *args)
+    assert code == 0, err
+    rows = read(csv)
+    assert {(row.op, row.ranks, row.status) for row in rows} == {("allreduce", 2, "ok")}
+    (name,) = {row.algo for row in rows} - {"ring"}
+    assert name.startswith("Mine@")
+    assert name in out
+    assert "16 of 16 points are in" in invoke(capfd, *args, "--resume")[2]
+    assert "16 rows: 16 ok" in invoke(capfd, "compare", str(csv))[1]
+    code, _, err = invoke(capfd, *MODEL[:3], "--ranks", "3", "--sizes", "1K", "--algo", str(file))
+    assert code == 3
+    assert f"{name} is allreduce over 2 ranks" in err

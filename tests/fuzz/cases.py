@@ -314,6 +314,21 @@ def _of_topology(random: Random) -> Case:
     )
 
 
+def _of_program(random: Random) -> Case:
+    """An algorithm in a file: proved and drawn, written, or planned."""
+    data, ending = _changed(random, corpus.programs())
+    name = f"program{ending}"
+    args = random.choice(
+        (
+            ("algos", name),
+            ("algos", name),
+            ("algos", name, "--msccl", "-"),
+            (*_MODEL, "--sizes", "1K", "--algo", name),
+        )
+    )
+    return Case(name="program", args=args, files={name: data}, encoding=random.choice(_ENCODINGS))
+
+
 def _of_machine(random: Random) -> Case:
     """A profile of a machine."""
     data, _ = _changed(random, corpus.machines())
@@ -374,6 +389,7 @@ _KINDS: tuple[tuple[Callable[[Random], Case], int], ...] = (
     (_of_log, 8),
     (_of_topology, 14),
     (_of_machine, 8),
+    (_of_program, 12),
     (_of_preset, 6),
     (_of_environment, 6),
 )

@@ -12,7 +12,7 @@ from collbench.machine.discovery import dumps, record
 from collbench.machine.formats import topology_json
 from collbench.machine.topology.machines import machine_topology
 from tests.fuzz import mutate
-from tests.support import fake_hosts
+from tests.support import algorithm_files, fake_hosts
 from tests.support.fake_nvml import driver
 from tests.support.results import sample_json
 
@@ -91,6 +91,15 @@ def topologies() -> tuple[Sample, ...]:
     with TemporaryDirectory() as folder, driver(fake_hosts.dgx1v(Path(folder))):
         recording = dumps([record(Path(folder))])
     return (*samples, own, Sample(text=recording, ending=".json", change=mutate.document))
+
+
+@cache
+def programs() -> tuple[Sample, ...]:
+    """Programs of MSCCL and MSCCL++."""
+    return tuple(
+        Sample(text=text, ending=ending, change=mutate.xml if ending == ".xml" else mutate.document)
+        for text, ending in algorithm_files.texts()
+    )
 
 
 @cache

@@ -7,12 +7,13 @@ from pathlib import Path
 import pytest
 
 from collbench.machine import formats
-from collbench.machine.formats import _xml, nccl_xml, topology_json
+from collbench.machine.formats import nccl_xml, topology_json
 from collbench.machine.topology import rates
 from collbench.machine.topology.model import Link, Node, Topology
 from collbench.machine.topology.paths import path
 from collbench.machine.topology.rates import pcie_link
 from collbench.machine.topology.rings import ring_rate_gbs, rings, trees
+from collbench.util import xml_tree
 from collbench.util.errors import UsageError
 from tests.support.topologies import OWN, REAL, count, labels, needs_real, real_files
 
@@ -23,7 +24,7 @@ DUMPS = [
 ]
 
 
-def plain(element: _xml.Element) -> tuple[object, ...]:
+def plain(element: xml_tree.Element) -> tuple[object, ...]:
     return element.tag, dict(element.attributes), [plain(child) for child in element.children]
 
 
@@ -33,7 +34,7 @@ def test_what_was_read_is_written_again(file: Path) -> None:
     text = file.read_text()
     topology = nccl_xml.read(text, str(file))
     again = nccl_xml.write(topology)
-    assert plain(_xml.parse(again, "again")) == plain(_xml.parse(text, "file"))
+    assert plain(xml_tree.parse(again, "again")) == plain(xml_tree.parse(text, "file"))
     second = nccl_xml.read(again, str(file))
     assert (second.nodes, second.links, second.notes) == (
         topology.nodes,

@@ -15,6 +15,7 @@ from collbench.launch.launcher import OPEN_MPI_VARIABLES
 from collbench.results.distribution import launches_of
 from collbench.results.record import read
 from collbench.spec.collectives import OPS
+from tests.support.algorithm_files import pairs
 from tests.support.tiers import tiered
 
 MPIRUN = Path(sysconfig.get_path("scripts")) / "mpirun"
@@ -173,3 +174,20 @@ def test_usage_errors_are_told_once_under_a_launcher() -> None:
     done = sweep("--op", "nope", ranks=2)
     assert done.returncode == 2
     assert (done.stdout + done.stderr).count("there is no collective") == 1
+
+
+@pytest.mark.exhaustive
+def test_rank_0_reads_the_file_of_an_algorithm(tmp_path: Path) -> None:
+    """Its folder need not be one of all hosts: the others get the schedule."""
+    file, csv = tmp_path / "mine.xml", tmp_path / "out.csv"
+    file.write_text(pairs())
+    done = sweep(
+        "--algo", str(file), "--backend", "cpu", "--sizes", "1K", "--csv", str(csv), ranks=2
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    (row,) = read(csv)
+    assert (row.algo[:5], row.ranks, row.group, row.status) == ("mine@", 2, "mpi", "ok")
+    file.write_text("<algo/>")
+    done = sweep("--algo", str(file), "--backend", "cpu", "--sizes", "1K", ranks=2)
+    assert done.returncode == 2
+    assert done.stderr.count("Error: ") == 1

@@ -9,9 +9,10 @@ memory.
 import re
 from pathlib import Path
 
-from collbench.machine.formats import _paste, _xml
+from collbench.machine.formats import _paste
 from collbench.machine.topology.machines import has_links, machine_topology
 from collbench.machine.topology.model import Topology
+from collbench.util import xml_tree
 from collbench.util.errors import UsageError
 from collbench.util.reading import read_bytes
 from collbench.util.registry import Family
@@ -81,7 +82,7 @@ def detect(text: str, name: str) -> str:
     if format_name is not None:
         return format_name
     if text.lstrip().startswith("<"):
-        root = _xml.parse(text, name)
+        root = xml_tree.parse(text, name)
         if root.tag == "graphs":
             raise UsageError(
                 f"{name} is a graph dump of NCCL (NCCL_GRAPH_DUMP_FILE): the rings and trees that"

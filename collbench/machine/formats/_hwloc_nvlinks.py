@@ -5,10 +5,10 @@ a whole bundle, and XGMIBandwidth of AMD's GPUs. Source: topology-nvml.c, topolo
 from collections import Counter
 from collections.abc import Mapping
 
-from collbench.machine.formats import _xml
 from collbench.machine.formats._build import number_of
 from collbench.machine.topology import rates
 from collbench.machine.topology.model import Link, Node
+from collbench.util import xml_tree
 from collbench.util.errors import UsageError
 
 _XGMI = "XGMIBandwidth"
@@ -18,7 +18,7 @@ _LINKS = {1: 4, 2: 6, 3: 12, 4: 18, 5: 18}  # of a GPU, by generation (NVIDIA's 
 
 
 def nvlinks(
-    root: _xml.Element, nodes: Mapping[str, Node], by_object: Mapping[str, str]
+    root: xml_tree.Element, nodes: Mapping[str, Node], by_object: Mapping[str, str]
 ) -> tuple[list[Link], list[str]]:
     """Bundles, and remarks. by_object: nodes by kind and gp_index. Raises UsageError for a matrix
     that is none.
@@ -68,7 +68,7 @@ def _xgmi(gpu: Node, a: str, b: str) -> Link:
     return Link(a=a, b=b, kind="xgmi", count=0)
 
 
-def _values(matrix: _xml.Element) -> tuple[list[str], list[int]]:
+def _values(matrix: xml_tree.Element) -> tuple[list[str], list[int]]:
     ends = [text for element in matrix.of("indexes") for text in element.texts]
     if matrix.get("type"):
         ends = [f"{matrix.get('type')}:{end}" for end in ends]

@@ -5,7 +5,7 @@ launchers and logs, time stamps, and without the markup of HTML and of Markdown'
 import re
 from collections.abc import Iterator
 
-from collbench.machine.formats import _xml
+from collbench.util import xml_tree
 from collbench.util.text import printable
 
 _ESCAPE = re.compile(
@@ -83,7 +83,7 @@ def xml_document(text: str) -> str:
     """
     is_bare = text.lstrip().startswith("{") or (
         # of another root, such as HTML's; none where the XML is not well-formed
-        text.lstrip().startswith("<") and _xml.root_tag(text) in ("", "system", "topology")
+        text.lstrip().startswith("<") and xml_tree.root_tag(text) in ("", "system", "topology")
     )
     opening = None if is_bare else _DOCUMENT.search(text, 0, _MAX_DOCUMENT_CHARS)
     if opening is None or len(text) > _MAX_DOCUMENT_CHARS:

@@ -11,7 +11,6 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from collbench.machine.formats import _xml
 from collbench.machine.formats._build import (
     ASSUMED,
     Ids,
@@ -30,6 +29,7 @@ from collbench.machine.formats._nccl_links import SWITCH
 from collbench.machine.topology import rates, unnamed
 from collbench.machine.topology.gpu_models import gpu_model
 from collbench.machine.topology.model import Facts, Link, Node, Topology, facts_of
+from collbench.util import xml_tree
 from collbench.util.errors import UsageError
 
 _SOURCE = "hwloc's pci_link_speed"
@@ -46,12 +46,12 @@ _CPU_FACTS = (
 
 def is_mine(text: str) -> bool:
     """Whether that is hwloc's XML."""
-    return _xml.root_tag(text) == "topology"
+    return xml_tree.root_tag(text) == "topology"
 
 
 def read(text: str, name: str) -> Topology:
     """The topology of a file. Raises UsageError with the line."""
-    root = _xml.parse(text, name)
+    root = xml_tree.parse(text, name)
     if root.tag != "topology":
         raise UsageError(f"{root.place}: the root is <{root.tag}>, not <topology>")
     if not re.match(r"[23]\.", root.get("version")):
@@ -68,7 +68,7 @@ class _Near:
     """Where an object stands: the CPUs and the package of the last object that has some."""
 
     cpus: int
-    package: _xml.Element | None
+    package: xml_tree.Element | None
 
 
 class _HwlocReader:
@@ -90,7 +90,7 @@ class _HwlocReader:
         self.memory: list[str] = []  # NUMA nodes without CPUs of their own
         self.impossible: list[str] = []  # speeds, as the file has them
 
-    def topology(self, root: _xml.Element) -> Topology:
+    def topology(self, root: xml_tree.Element) -> Topology:
         machine = next(root.of("object"), None)
         if machine is None:
             raise UsageError(f"{root.place}: <topology> holds no <object>")
@@ -118,7 +118,9 @@ class _HwlocReader:
         )
         return unnamed.marked(checked(topology), is_switched=self.is_switched)
 
-    def find_cpus(self, objects: list[tuple[_xml.Element, _Near]], root: _xml.Element) -> None:
+    def find_cpus(
+        self, objects: list[tuple[xml_tree.Element, _Near]], root: xml_tree.Element
+    ) -> None:
         """NUMA nodes that have CPUs; packages where there are none."""
         for kind in ("NUMANode", "Package"):
             own = [pair for pair in objects if pair[0].get("type") == kind]
@@ -159,7 +161,7 @@ class _HwlocReader:
                     self.cpu_of(mask_bits(element.get("cpuset")) or 0)[0],
                 )
 
-    def mark_relevant(self, element: _xml.Element) -> bool:
+    def mark_relevant(self, element: xml_tree.Element) -> bool:
         """Note NVSwitches and what is left out; whether the element holds a GPU or a NIC."""
         kind = (
             _kind(element, self.networks) if element.get("type") in ("PCIDev", "OSDev") else "other"
@@ -183,7 +185,7 @@ class _HwlocReader:
         candidates = around or inside or [self.cpus[0][0]]
         return candidates[0], len(candidates) == 1
 
-    def io(self, element: _xml.Element, near: _Near) -> None:
+    def io(self, element: xml_tree.Element, near: _Near) -> None:
         """A host bridge with all below it; a device without one, as virtual machines show some."""
         cpu, is_sure = self.cpu_of(near.cpus)
         self.unplaced += not is_sure
@@ -199,17 +201,17 @@ class _HwlocReader:
         else:
             self.bridge(element, cpu, None)
 
-    def below(self, element: _xml.Element, above: str) -> None:
+    def below(self, element: xml_tree.Element, above: str) -> None:
         for child in self.relevant_below(element):
             if child.get("type") == "Bridge":
                 self.bridge(child, above, None)
             else:
                 self.device(child, above, 0.0)
 
-    def relevant_below(self, element: _xml.Element) -> list[_xml.Element]:
+    def relevant_below(self, element: xml_tree.Element) -> list[xml_tree.Element]:
         return [child for child in element.of("object") if id(child) in self.relevant]
 
-    def bridge(self, bridge: _xml.Element, above: str, port: _xml.Element | None) -> None:
+    def bridge(self, bridge: xml_tree.Element, above: str, port: xml_tree.Element | None) -> None:
         """A bridge below a node, or below a port of it: the port's other end then, a switch."""
         inner = [
             child for child in bridge.of("object") if child.get("type") in ("Bridge", "PCIDev")
@@ -234,7 +236,7 @@ class _HwlocReader:
             else:
                 self.device(child, above, self.speed(bridge))
 
-    def device(self, device: _xml.Element, above: str, port_gbs: float) -> None:
+    def device(self, device: xml_tree.Element, above: str, port_gbs: float) -> None:
         """A GPU or a NIC, and its link."""
         address, systems = device.get("pci_busid"), _systems(device)
         names = [system.get("name") for system in systems]
@@ -304,7 +306,7 @@ class _HwlocReader:
             )
         )
 
-    def speed(self, device: _xml.Element) -> float:
+    def speed(self, device: xml_tree.Element) -> float:
         """GB/s that the file gives; 0, hwloc's unknown, for what is no speed."""
         text = device.get("pci_link_speed").strip() or "0"
         if not re.fullmatch(r"\d{1,3}(\.\d{1,9})?", text):  # 32 lanes of PCIe 6: 236 GB/s
@@ -355,7 +357,7 @@ class _HwlocReader:
             )
 
 
-def _objects(element: _xml.Element, near: _Near) -> Iterator[tuple[_xml.Element, _Near]]:
+def _objects(element: xml_tree.Element, near: _Near) -> Iterator[tuple[xml_tree.Element, _Near]]:
     """Objects that are no I/O, and the first I/O objects below them."""
     yield element, near
     if element.get("type") in ("Bridge", "PCIDev", "OSDev"):
@@ -383,7 +385,7 @@ def _root_link(cpu: str, root: str, below: list[Link]) -> Link:
     )
 
 
-def _kind(device: _xml.Element, networks: tuple[str, ...]) -> str:
+def _kind(device: xml_tree.Element, networks: tuple[str, ...]) -> str:
     class_, vendor = device.get("pci_type")[:4], device.get("pci_type")[6:10].lower()
     systems = _systems(device)
     if (
@@ -400,14 +402,14 @@ def _kind(device: _xml.Element, networks: tuple[str, ...]) -> str:
     return "nvswitch" if is_nvswitch else "other"
 
 
-def _systems(device: _xml.Element) -> list[_xml.Element]:
+def _systems(device: xml_tree.Element) -> list[xml_tree.Element]:
     """The operating system's devices of a device: objects below it, or itself."""
     if device.get("type") == "OSDev":
         return [device]
     return [child for child in device.of("object") if child.get("type") == "OSDev"]
 
 
-def _ids(device: _xml.Element) -> Facts:
+def _ids(device: xml_tree.Element) -> Facts:
     """Class, vendor and device as NCCL writes them."""
     match = re.match(r"([0-9a-f]{4}) \[([0-9a-f]{4}):([0-9a-f]{4})\]", device.get("pci_type"))
     if match is None:
@@ -415,5 +417,5 @@ def _ids(device: _xml.Element) -> Facts:
     return ("class", f"0x{match[1]}00"), ("vendor", f"0x{match[2]}"), ("device", f"0x{match[3]}")
 
 
-def _info(element: _xml.Element, name: str) -> str:
+def _info(element: xml_tree.Element, name: str) -> str:
     return next((info.get("value") for info in element.of("info") if info.get("name") == name), "")

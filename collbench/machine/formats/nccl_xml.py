@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from itertools import count
 
-from collbench.machine.formats import _nccl_links, _xml
+from collbench.machine.formats import _nccl_links
 from collbench.machine.formats._build import (
     ASSUMED,
     Ids,
@@ -35,6 +35,7 @@ from collbench.machine.formats._nccl_write import write
 from collbench.machine.topology import rates, unnamed
 from collbench.machine.topology.gpu_models import gpu_model
 from collbench.machine.topology.model import Facts, Link, Node, Topology
+from collbench.util import xml_tree
 from collbench.util.errors import UsageError
 
 __all__ = ["is_mine", "read", "write"]
@@ -44,7 +45,7 @@ _GPU_CLASSES = ("0x03", "0x12")  # display controllers; processing accelerators,
 
 def is_mine(text: str) -> bool:
     """Whether that is NCCL's topology XML."""
-    return _xml.root_tag(text) == "system"
+    return xml_tree.root_tag(text) == "system"
 
 
 def read(text: str, name: str) -> Topology:
@@ -55,7 +56,7 @@ def read(text: str, name: str) -> Topology:
     >>> read(text, "a").gpus[0].address
     '0000:01:00.0'
     """
-    system = _xml.parse(text, name)
+    system = xml_tree.parse(text, name)
     if system.tag != "system":
         raise UsageError(f"{system.place}: the root is <{system.tag}>, not <system>")
     if system.number("version", 1) not in _VERSIONS:
@@ -72,14 +73,14 @@ class _NcclReader:
         self.nodes: list[Node] = []
         self.links: list[Link] = []
         self.hosts: list[str] = []
-        self.gpus: list[tuple[str, _xml.Element]] = []  # node, its gpu element
+        self.gpus: list[tuple[str, xml_tree.Element]] = []  # node, its gpu element
         self.cpu_of: dict[str, str] = {}  # of GPUs
         self.nics: dict[tuple[object, ...], str] = {}  # nodes, by what one NIC has alone
         self.no_width = self.no_speed = self.no_class = self.unknown_targets = self.no_links = 0
         self.nested: list[str] = []  # GPUs, which NCCL does not see
         self.impossible: list[str] = []  # speeds, as the file has them
 
-    def topology(self, system: _xml.Element) -> Topology:
+    def topology(self, system: xml_tree.Element) -> Topology:
         self.devs = {_whole(net, "dev", -1) for net in _below(system, "net")}
         for cpu in system.of("cpu"):
             self.cpu(cpu)
@@ -100,7 +101,7 @@ class _NcclReader:
         )
         return unnamed.marked(checked(topology))
 
-    def cpu(self, cpu: _xml.Element) -> None:
+    def cpu(self, cpu: xml_tree.Element) -> None:
         hash_ = cpu.get("host_hash")
         if hash_ not in self.hosts:
             self.hosts.append(hash_)
@@ -121,7 +122,7 @@ class _NcclReader:
         self.above = node
         self.children(cpu, node)
 
-    def children(self, element: _xml.Element, parent: Node) -> None:
+    def children(self, element: xml_tree.Element, parent: Node) -> None:
         for child in element.of("pci", "nic"):
             if child.tag == "pci":
                 self.pci(child, parent)
@@ -130,14 +131,14 @@ class _NcclReader:
                 for net in child.of("net"):
                     self.nic(net, parent, Node(id="nic", kind="nic", host=parent.host), 0, 0)
 
-    def nested_in(self, device: _xml.Element, parent: Node) -> None:
+    def nested_in(self, device: xml_tree.Element, parent: Node) -> None:
         """Devices inside a GPU or a NIC, beside it here."""
         first = len(self.gpus)
         for child in device.of("pci"):
             self.pci(child, parent)
         self.nested += [id_ for id_, _ in self.gpus[first:]]
 
-    def pci(self, pci: _xml.Element, parent: Node) -> None:
+    def pci(self, pci: xml_tree.Element, parent: Node) -> None:
         address = pci.get("busid")
         if bus_key(address) is None:
             raise pci.wrong("busid", "is no PCI address such as 0000:17:00.0")
@@ -153,7 +154,7 @@ class _NcclReader:
             facts=_facts(pci, PCI_ATTRIBUTES, "xml-pci:"),
         )
         if not gpus and of_class.startswith(_GPU_CLASSES):
-            gpus = [_xml.Element(tag="gpu", attributes={}, file=pci.file, line=pci.line)]
+            gpus = [xml_tree.Element(tag="gpu", attributes={}, file=pci.file, line=pci.line)]
         for gpu in gpus:
             self.gpu(gpu, parent, common, generation, width)
         for net in nets:
@@ -169,7 +170,7 @@ class _NcclReader:
             self.link(parent, node.id, generation, width)
             self.children(pci, node)
 
-    def speed(self, pci: _xml.Element) -> int:
+    def speed(self, pci: xml_tree.Element) -> int:
         """The generation of a device's link; 0 if its speed is unknown or impossible."""
         text = pci.get("link_speed")
         if text.lower().lstrip("+").startswith(("-", "nan", "inf")):
@@ -179,7 +180,7 @@ class _NcclReader:
         self.no_speed += bool(text.strip() and not generation)
         return generation
 
-    def width(self, pci: _xml.Element) -> int:
+    def width(self, pci: xml_tree.Element) -> int:
         """The lanes of a device's link; 0 if their number is unknown or impossible."""
         width = pci.number("link_width", 0)
         if not 0 <= width <= 32:
@@ -189,7 +190,7 @@ class _NcclReader:
         return width
 
     def gpu(
-        self, gpu: _xml.Element, parent: Node, common: Node, generation: int, width: int
+        self, gpu: xml_tree.Element, parent: Node, common: Node, generation: int, width: int
     ) -> None:
         # Numbered when all are known: those without a number get what is left.
         id_ = f"?{len(self.gpus)}"
@@ -204,7 +205,9 @@ class _NcclReader:
         self.link(parent, id_, generation, width)
         self.c2c(gpu)
 
-    def nic(self, net: _xml.Element, parent: Node, node: Node, generation: int, width: int) -> None:
+    def nic(
+        self, net: xml_tree.Element, parent: Node, node: Node, generation: int, width: int
+    ) -> None:
         """A port of a NIC, or the device itself where the file names no port. The same one below
         another CPU is not another one.
         """
@@ -233,7 +236,7 @@ class _NcclReader:
         self.nodes.append(replace(node, affinity=self.above.affinity))
         self.link(parent, node.id, generation, width)
 
-    def net_speed(self, net: _xml.Element) -> None:
+    def net_speed(self, net: xml_tree.Element) -> None:
         """Note a port's impossible speed; -1 is how some drivers say that they do not know it."""
         text = net.get("speed").strip().lower()
         if text != "-1" and text.startswith(("-", "nan", "inf", "+inf")):
@@ -242,7 +245,7 @@ class _NcclReader:
     def link(self, parent: Node, child: str, generation: int, width: int) -> None:
         self.links.append(rates.pcie_link(parent.id, child, generation, width))
 
-    def c2c(self, gpu: _xml.Element) -> None:
+    def c2c(self, gpu: xml_tree.Element) -> None:
         """A link to the CPU above: bw is MB/s of each of its parts (topo.cc)."""
         for c2c in gpu.of("c2c"):
             count, mbs = _whole(c2c, "count", 1), _whole(c2c, "bw", 0)
@@ -348,7 +351,7 @@ class _NcclReader:
             )
         return remarks
 
-    def listed(self, gpu: _xml.Element) -> Iterator[Listed]:
+    def listed(self, gpu: xml_tree.Element) -> Iterator[Listed]:
         """The link elements of a GPU that count."""
         for element in gpu.of("nvlink", "xgmi"):
             count = element.number("count", 1)
@@ -415,7 +418,7 @@ class _NcclReader:
             )
         return remarks
 
-    def pcilinks(self, system: _xml.Element) -> list[Link]:
+    def pcilinks(self, system: xml_tree.Element) -> list[Link]:
         """Links between PCIe switches beside the tree, which both Broadcom switches list."""
         by_bus = {
             bus_key(node.address): node.id for node in reversed(self.nodes) if node.kind == "pci"
@@ -467,7 +470,7 @@ class _NcclReader:
         return [note for note, count in notes.items() if count]
 
 
-def _facts(element: _xml.Element, known: tuple[str, ...], prefix: str) -> Facts:
+def _facts(element: xml_tree.Element, known: tuple[str, ...], prefix: str) -> Facts:
     return tuple(
         (key if key in known else f"{prefix}{key}", value)
         for key, value in element.attributes.items()
@@ -485,7 +488,7 @@ def _arch_of_product(node: Node) -> str:
     return product.arch if product is not None else ""
 
 
-def _whole(element: _xml.Element, key: str, default: int) -> int:
+def _whole(element: xml_tree.Element, key: str, default: int) -> int:
     """An attribute that is a whole number; -1 for one that is none."""
     try:
         return element.number(key, default)
@@ -493,7 +496,7 @@ def _whole(element: _xml.Element, key: str, default: int) -> int:
         return -1
 
 
-def _below(element: _xml.Element, tag: str) -> Iterator[_xml.Element]:
+def _below(element: xml_tree.Element, tag: str) -> Iterator[xml_tree.Element]:
     for child in element.children:
         if child.tag == tag:
             yield child

@@ -158,7 +158,7 @@ class _XmlBuilder:
         if has_internal_subset or public or (name, system) not in _DOCTYPES:
             raise self.refusal(
                 f"a document type (<!DOCTYPE {name[:40]}) that could define entities is refused",
-                "no tool that describes machines writes one but hwloc, whose own is accepted",
+                "no tool whose files are read here writes one but hwloc, whose own is accepted",
             )
 
     def start(self, tag: str, attributes: dict[str, str]) -> None:

@@ -1,0 +1,197 @@
+"""Algorithms in files: MSCCL's XML, MSCCL++'s plans, and what is refused of them."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from collbench.planning.plan import lay_out, registered
+from collbench.schedules import formats
+from collbench.schedules.algorithms import FAMILY, needs_hosts
+from collbench.schedules.formats import msccl
+from collbench.schedules.passes import pair_traffic
+from collbench.spec.collectives import collective
+from collbench.util.errors import ScheduleError, UsageError
+from tests.support import algorithm_files
+from tests.support.algorithm_files import algo, block, halves, here, op, pairs, plan, there
+from tests.support.batteries import assert_right, placements, problem, world_of
+from tests.support.tiers import tiered
+
+
+def loaded(folder: Path, text: str, name: str = "mine.xml") -> formats.AlgorithmFile:
+    file = folder / name
+    file.write_text(text)
+    return formats.load(str(file))
+
+
+def assert_runs(file: formats.AlgorithmFile, *, count: int = 21) -> None:
+    """The reference runs it, in both placements, with several channels and few slots."""
+    for in_place in placements(file.op):
+        what = problem(file.op, file.n, root=file.root, count=count, in_place=in_place)
+        schedule = file.schedule(in_place=in_place)
+        for channels, direct in ((1, False), (2, True)):
+            assert_right(lay_out(what, schedule, channels=channels, direct=direct, chunk_bytes=16))
+
+
+@pytest.mark.parametrize(
+    ("name", "n"),
+    tiered(
+        [(name, n) for name in FAMILY for n in (2, 3, 4, 5, 8, 12)],
+        [(name, 4 if needs_hosts(name) else 3) for name in FAMILY],
+    ),
+)
+def test_what_is_written_is_read_as_the_same(tmp_path: Path, name: str, n: int) -> None:
+    for served in FAMILY.load(name).SERVES:
+        root = n - 1 if collective(served).is_rooted else 0
+        world = world_of(name, n, root)
+        if served == "sendrecv" or (needs_hosts(name) and not world.hosts):
+            continue
+        schedule = registered(served, name, world)
+        file = loaded(tmp_path, msccl.write(schedule, has_in_place=True))
+        for in_place in placements(served):
+            again = file.schedule(in_place=in_place)
+            assert (again.op, again.n, again.root) == (served, n, root)
+            assert pair_traffic(again) == pair_traffic(schedule)
+
+
+def test_what_msccl_does_not_have_is_not_written() -> None:
+    with pytest.raises(ScheduleError, match="MSCCL has no sendrecv"):
+        msccl.write(registered("sendrecv", "direct", world_of("direct", 3)), has_in_place=False)
+
+
+@pytest.mark.parametrize(("text", "ending"), algorithm_files.texts())
+def test_programs_run(tmp_path: Path, text: str, ending: str) -> None:
+    assert_runs(loaded(tmp_path, text, f"mine{ending}"))
+
+
+def test_blocks_that_wait_for_each_other_are_one_track(tmp_path: Path) -> None:
+    file = loaded(tmp_path, pairs())
+    assert len(file.schedule(in_place=True).program(0)) == 1
+    first, second = file.notes(in_place=False)
+    assert first.startswith("Rank 0 has 2 thread blocks and 1 track")
+    assert second == "The file is for in place: out of place, the input stays as it is."
+
+
+def test_chunks_of_a_block_that_go_one_way_are_one(tmp_path: Path) -> None:
+    file = loaded(tmp_path, halves())
+    assert file.schedule(in_place=False).chunks["in"] == 2
+    assert "--channels 2" in file.notes(in_place=False)[0]
+
+
+def test_an_input_that_is_overwritten_stays_as_it_is(tmp_path: Path) -> None:
+    """Out of place a sum that the file keeps in its input goes to scratch memory."""
+    rank = [
+        block(0, peer, peer, ("s", "i0", "i0"), ("rrc", "i0", "i0"), ("cpy", "i0", "o0"))
+        for peer in (1, 0)
+    ]
+    file = loaded(tmp_path, algo("allreduce", (1, 1, 0), rank, "o"))
+    assert file.schedule(in_place=False).chunks["tmp"] == 1
+    assert_runs(file)
+
+
+def test_blocks_that_only_one_loop_keeps_in_order_are_one_track(tmp_path: Path) -> None:
+    """Rank 0 adds what a block received in another one, which hears of it from rank 1. Nothing says
+    so to the block that receives in the next loop, whose scratch memory is the same.
+    """
+    first = block(0, 1, 1, ("r", "s0", "s0"), ("s", "i0", "i0")) + block(
+        1, -1, 1, ("r", "s1", "s1"), ("cpy", "i0", "o0"), ("re", "s0", "o0"), chan=1
+    )
+    second = block(0, 0, 0, ("s", "i0", "i0"), ("rrc", "i0", "o0")) + block(
+        1, 0, -1, ("s", "i0", "i0", (0, 1)), chan=1
+    )
+    file = loaded(tmp_path, algo("allreduce", (1, 1, 2), [first, second], "o"))
+    assert [len(program) for program in file.schedule(in_place=False).programs] == [1, 1]
+    what = problem("allreduce", 2, count=100)
+    assert_right(lay_out(what, file.schedule(in_place=False), chunk_bytes=16))
+
+
+DEADLOCK = algo(
+    "broadcast", (1, 1, 0), [block(0, 1, 1, ("r", "o0", "o0"), ("s", "i0", "o0"))] * 1
+    + [block(0, 0, 0, ("r", "o0", "o0"), ("s", "o0", "o0"))], "o"
+)  # fmt: skip
+RACE = pairs().replace('depid="0" deps="1"', 'depid="-1" deps="-1"')
+MIXED = halves().replace('"1" dstbuf="o" dstoff="1"', '"0" dstbuf="o" dstoff="1"')
+TWICE = pairs().replace(
+    '<step s="0" type="re" srcbuf="s" srcoff="0" dstbuf="i" dstoff="0"',
+    '<step s="0" type="re" srcbuf="i" srcoff="0" dstbuf="i" dstoff="0"',
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("<algo", "line 1, column 1: not XML"),
+        ("<graphs/>", "<graphs> begins no program of MSCCL"),
+        ("<!DOCTYPE a [<!ENTITY b 'c'>]><algo/>", "that could define entities is refused"),
+        ("hello", "is no program of a collective"),
+        (pairs().replace("allreduce", "custom"), "line 1: coll of <algo>: there is no collective"),
+        (pairs().replace('ngpus="2"', 'ngpus="3"'), "line 1: 2 <gpu> for ngpus 3"),
+        (pairs().replace('type="re"', 'type="rx"'), "line 10: type of <step> is 'rx'"),
+        (pairs().replace('srcbuf="s"', 'srcbuf="x"'), "line 10: srcbuf of <step> is 'x'"),
+        (pairs().replace('srcoff="0"', 'srcoff="9"'), "ends behind the 2 chunks of i"),
+        (pairs().replace('send="1"', 'send="0"'), "line 3: send of <tb> is '0', which is the gpu"),
+        (pairs().replace('send="1"', 'send="-1"'), "line 4: type of <step> is 's', which needs"),
+        (pairs().replace('deps="1"', 'deps="7"'), "line 10: deps of <step> is '7', which is no"),
+        (pairs().replace('depid="1"', 'depid="7"'), "line 6: depid of <step> is '7', which is no"),
+        (pairs().replace('<tb id="1"', '<tb id="0"'), "line 9: id of <tb> is '0', which another"),
+        (pairs().replace('cnt="1"', 'cnt="60000"'), "600000 steps in all are too many"),
+        (DEADLOCK, "line 4: rank 0, tb0 waits for ever for data from rank 1 on c0"),
+        (RACE, "line 5: tb0 of rank 0 touches tmp[0] in no order to tb1"),
+        (TWICE, "adds a rank twice"),
+        (halves(swapped=True), "chunks 0 and 1 of a block go different ways"),
+        (MIXED, "line 11: joins chunks of different places in their blocks"),
+    ],
+)
+def test_refused_with_the_place(tmp_path: Path, text: str, words: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        loaded(tmp_path, text).schedule(in_place=False)
+    assert words in caught.value.message
+
+
+SUM = {"src_buff": [here("i", 0), there("i", 0)], "dst_buff": [here("i", 0), there("i", 0)]}
+GROUP = {"tb_id": 1, "tbg_size": 2}
+
+
+@pytest.mark.parametrize(
+    ("blocks", "words"),
+    [
+        ([op("glres")], "ops[0]: glres is multicast"),
+        ([op("pipeline")], "ops[0]: pipeline is a loop of its own"),
+        ([op("jump")], "ops[0].name: there is no operation 'jump'"),
+        ([op("wait")], "ops[0]: waits for ever"),
+        ([op("sem_acquire", semaphore_ids=[0])], "ops[0]: waits for ever"),
+        ([op("signal", channel_ids=[4])], "channel_ids[0] is '4', no whole number from 0 to 0"),
+        ([op("rre", **SUM)], "ops[0]: reads out[0] of rank 1, which has not said that it is there"),
+        ([op("put", src_buff=[here("i", 0)], dst_buff=[there("i", 1)])], "in no order to"),
+        ([op("put", src_buff=[here("i", 0)], dst_buff=[there("s", 0)])], "nobody at rank 1 waits"),
+        ([op("copy", src_buff=[here("i", 0)], dst_buff=[])], "the buffers of copy do not fit"),
+        (
+            [op("copy", src_buff=[here("i", 5)], dst_buff=[here("i", 0)])],
+            "ends behind the 2 chunks",
+        ),
+        ([op("res", **SUM, tbg_info=GROUP)], "member 1 of a group of 2 thread blocks does other"),
+    ],
+)
+def test_plans_refused_with_the_place(
+    tmp_path: Path, blocks: list[algorithm_files.Json], words: str
+) -> None:
+    other = [op("copy", src_buff=[here("i", 1)], dst_buff=[here("s", 1)])]
+    text = json.dumps(plan("allreduce", (2, 2, 2), [[blocks], [other]]))
+    with pytest.raises(UsageError) as caught:
+        loaded(tmp_path, text, "mine.json").schedule(in_place=False)
+    assert words in caught.value.message
+
+
+@pytest.mark.parametrize("key", ["gpus", "collective", "inplace", "threadblocks", "src_buff"])
+def test_a_plan_without_a_key_is_refused(tmp_path: Path, key: str) -> None:
+    text = json.dumps(algorithm_files.packets()).replace(f'"{key}"', '"other"')
+    with pytest.raises(UsageError, match=f"no {key}|no program"):
+        loaded(tmp_path, text, "mine.json")
+
+
+def test_the_name_tells_files_apart(tmp_path: Path) -> None:
+    one = loaded(tmp_path, pairs(), "a b.xml")
+    other = loaded(tmp_path, pairs().replace("mine", "other"), "a b.xml")
+    assert one.name.startswith("a-b@")
+    assert len({one.name, other.name, loaded(tmp_path, pairs(), "c.xml").name}) == 3
+    assert formats.loaded(one.name) is one
