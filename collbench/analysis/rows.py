@@ -52,6 +52,7 @@ class Workload(NamedTuple):
     redop: str
     root: int
     placement: str
+    skew: str
     group: str
     conditions: tuple[str, ...]
 
@@ -64,6 +65,7 @@ class Task(NamedTuple):
     redop: str
     root: int
     placement: str
+    skew: str
     ranks: int
     hosts: int
     device: str
@@ -167,6 +169,7 @@ class Row(_OwnColumns):
     redop: str
     root: int
     placement: str
+    skew: str
     ranks: int
     hosts: int
     device: str
@@ -211,6 +214,7 @@ class Row(_OwnColumns):
             task.redop,
             task.root,
             task.placement,
+            task.skew,
             task.group,
             conditions_of(self.method.notes),
         )
@@ -509,7 +513,7 @@ def titles(workloads: Iterable[Workload]) -> dict[Workload, str]:
     known = list(workloads)
     distinct = [
         name
-        for name in ("hosts", "dtype", "redop", "root", "placement", "group", "conditions")
+        for name in ("hosts", "dtype", "redop", "root", "placement", "skew", "group", "conditions")
         if len({getattr(one, name) for one in known}) > 1
     ]
     return {

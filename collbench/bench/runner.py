@@ -484,11 +484,12 @@ def unmeasured_row(case: Case, *, group: Group, session: SessionFacts | None, ru
     versions += [session.version] if session else []
     versions += [group.library] if group.library not in "; ".join(versions) else []
     return Record(
-        **{of.name: getattr(case, of.name) for of in fields(Case)},
+        **{of.name: getattr(case, of.name) for of in fields(Case) if of.name != "counts_file"},
         ctas=0,
         group=group.kind,
         hosts=len(set(group.hosts)),
         count=case.block_count,
+        imbalance=None if case.why_senseless() else case.imbalance,
         status="ok",
         run=run,
         host=(session.host if session else "") or socket.gethostname(),
@@ -511,7 +512,7 @@ def timed_row(row: Record, times: Sequence[float], iterations: int) -> Record:
         repeat_times_us=tuple(map(to_us, times)),
         iters=iterations,
         algbw_gbs=algbw,
-        busbw_gbs=algbw * collective(row.op).factor(row.ranks),
+        busbw_gbs=algbw * collective(row.op).factor(row.ranks) * (row.imbalance or 1),
         wrong=0,
     )
 

@@ -48,7 +48,9 @@ def knob_option(knob: Knob) -> Callable[[F], F]:
     return click.option(
         *knob.flags,
         knob.name,
-        type=ListOf("bytes" if knob.unit == "bytes" else knob.name, read, choices),
+        type=ListOf(
+            "bytes" if knob.unit == "bytes" else knob.name, read, choices, knob.all_choices
+        ),
         help=knob.help.format(choices=", ".join(choices)),
     )
 

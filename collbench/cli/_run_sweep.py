@@ -39,6 +39,7 @@ from collbench.spec.case import Case
 from collbench.spec.knobs import AXES, KNOB, KNOBS
 from collbench.spec.options import Settings
 from collbench.spec.peers import forced_by, is_of_libraries, is_peer, knobs_of
+from collbench.spec.uneven import CountsFile, read_counts
 from collbench.util.errors import UnavailableError, UsageError
 from collbench.util.units import format_duration, parse_size
 
@@ -447,8 +448,18 @@ def _sweep(options: Options, launched: int) -> Sweep:
         knobs.setdefault("buffers", KNOB["buffers"].choices)
     if "proto" not in knobs and "cuda" in backends and knobs.get("algo") != ("auto",):
         knobs["proto"] = PROTOCOLS.names()
+    counts_file = read_counts(Path(options["counts"])) if "counts" in options else None
+    if counts_file is not None:
+        axes.setdefault("ranks", (launched or _ranks_of(counts_file),))
     axes.setdefault("ranks", (launched or _default_ranks(options),))
-    return Sweep(sizes=_sizes(options), knobs=knobs, asked=asked, **axes)
+    sizes = _sizes(options) if counts_file is None else (1,)
+    return Sweep(sizes=sizes, knobs=knobs, asked=asked, counts_file=counts_file, **axes)
+
+
+def _ranks_of(counts_file: CountsFile) -> int:
+    """The ranks that a file has counts of: a line each, or a number each in one line."""
+    lines = counts_file.lines
+    return len(lines) if len(lines) > 1 else len(lines[0])
 
 
 def _sizes(options: Options) -> tuple[int, ...]:

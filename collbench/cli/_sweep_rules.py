@@ -4,7 +4,7 @@ from collbench.backends import FAMILY as BACKENDS
 from collbench.cli._links import MODEL
 from collbench.cli._rules import Options, Rule
 from collbench.machine.formats import described
-from collbench.spec.collectives import collective
+from collbench.spec.collectives import UNEVEN_OPS, collective
 from collbench.spec.peers import BESIDE_GPUS
 
 _TIMING = ("runs", "iters", "warmup", "check", "agg_iters", "blocking", "hot", "timeout")
@@ -45,6 +45,14 @@ def _has_use_of_machine(options: Options) -> bool:
 
 def _reduces(options: Options) -> bool:
     return any(collective(op).is_reduction for op in options.get("op", ("allreduce",)))
+
+
+def _is_uneven(op: str) -> bool:
+    return collective(op).uneven_of is not None
+
+
+def _has_unequal_blocks(options: Options) -> bool:
+    return any(map(_is_uneven, options.get("op", ())))
 
 
 def _has_root(options: Options) -> bool:
@@ -102,6 +110,30 @@ SWEEP_RULES = (
         when=lambda options: not _has_root(options),
         message="no collective of this sweep has a root",
         hint="give --op broadcast, reduce, gather or scatter, or leave it out",
+    ),
+    Rule(
+        options=("skew", "counts"),
+        when=lambda options: not _has_unequal_blocks(options),
+        message="no collective of this sweep has unequal blocks",
+        hint=f"give --op {', '.join(UNEVEN_OPS)}, or leave it out",
+    ),
+    Rule(
+        options=("counts",),
+        when=lambda options: not all(map(_is_uneven, options.get("op", ()))),
+        message="the sizes of the sweep follow from the file, which says nothing of equal blocks",
+        hint=f"give only --op {', '.join(UNEVEN_OPS)}",
+    ),
+    Rule(
+        options=("skew", "sizes", "minbytes", "maxbytes", "stepfactor", "stepbytes"),
+        when=lambda options: "counts" in options,
+        message="--counts {counts} gives all blocks and with them the size",
+        hint="leave out one or the other",
+    ),
+    Rule(
+        options=("counts",),
+        when=lambda options: "soak" in options,
+        message="a soak draws random sizes",
+        hint="leave out one or the other",
     ),
     Rule(
         options=("gpus", "isolate", "launch"),

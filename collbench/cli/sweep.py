@@ -13,6 +13,7 @@ from collbench.cli._options import (
     GPU_FACTOR,
     GPU_FIRST,
     GPU_LAST,
+    FileName,
     Finite,
     ListOf,
     Profile,
@@ -64,6 +65,15 @@ _SIZE_OPTIONS = (
             "Sizes in bytes as a list, for example 1K,1M,3000000, instead of a range. Default: the"
             " range."
         ),
+    ),
+)
+_COUNTS_OPTION = click.option(
+    "--counts",
+    type=FileName(),
+    help=(
+        "File of the elements of unequal blocks: of alltoallv a line a rank of what it sends to"
+        " each, else one number a rank; for example counts.txt. Sizes and ranks follow from it."
+        " Default: by --skew."
     ),
 )
 _SOAK_OPTIONS = (
@@ -143,6 +153,7 @@ def command(context: click.Context, /, **_: object) -> int:
 
 for _option in (
     *map(knob_option, AXES),
+    _COUNTS_OPTION,
     *_SIZE_OPTIONS,
     *map(knob_option, KNOBS),
     *map(setting_option, OPTIONS.values()),

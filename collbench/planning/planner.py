@@ -87,6 +87,11 @@ def resolve(case: Case, limits: Limits | None = None) -> Choice:
         if transport == "auto":
             transport = selection.transport_of(case, has, facts, tuning)
     facts["transport"] = transport
+    if collective(case.op).uneven_of is not None:
+        raise ScheduleError(
+            "our kernels find a block by its number, so that all blocks must be equal",
+            f"use --backend nccl, cpu or mpi, or --op {collective(case.op).even}",
+        )
     plan_on_gpus = _plan_copies if transport == "ce" else _plan_kernels
     return plan_on_gpus(case, facts, tuning, has, orders, hosts)
 
@@ -107,8 +112,10 @@ def problem_of(case: Case, algo: str = "auto") -> Case:
         redop=case.redop,
         root=case.root,
         placement=case.placement,
+        skew=case.skew,
         ranks=case.ranks,
         size_bytes=case.size_bytes,
+        counts_file=case.counts_file,
     )
 
 
@@ -140,7 +147,7 @@ def _plan_cpu(
     domains = _refuse_cpu(case, hosts)
     facts["transport"] = net.label(domains)
     algo, proto = selection.way_of(case, facts, tuning)
-    schedule = along(case.op, algo, case.ranks, case.root, orders, hosts)
+    schedule = along(collective(case.op).even, algo, case.ranks, case.root, orders, hosts)
     if case.proto == "auto" and (domains or case.backend not in LINE_BACKENDS):
         proto = CPU_PROTO
     if proto != CPU_PROTO:
@@ -295,7 +302,7 @@ def _plan_kernels(
     """The plan of kernels that store over the link, into host memory or for proxies to send."""
     transport = str(facts["transport"])
     algo, proto = selection.way_of(case, facts, tuning)
-    schedule = along(case.op, algo, case.ranks, case.root, orders, hosts)
+    schedule = along(collective(case.op).even, algo, case.ranks, case.root, orders, hosts)
     domains = gpu_domains(case, limits)
     _refuse_kernels(case, proto, transport, domains)
     refuse_many_ends(schedule)
@@ -491,7 +498,7 @@ def _plan_copies(
     in a CUDA graph.
     """
     algo = selection.way_of(case, facts, tuning)[0]
-    schedule = along(case.op, algo, case.ranks, case.root, orders, hosts)
+    schedule = along(collective(case.op).even, algo, case.ranks, case.root, orders, hosts)
     direct = case.direct != "off" and not (case.direct == "auto" and case.buffsize)
     facts |= {"algo": algo, "proto": "simple", "direct": "on" if direct else "off"}
     _refuse_copies(case, limits, facts, tuning)

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import IO, Literal, Protocol, get_args, get_type_hints
 
 from collbench.results.distribution import PERCENTILES, Histogram, histogram_text, parse_histogram
-from collbench.spec.collectives import OPS
+from collbench.spec.collectives import ALL_OPS
 from collbench.spec.dtypes import DTYPES, REDOPS
 from collbench.spec.knobs import FIRST_SCHEMA, KNOBS, UNASKED, Knobs
 from collbench.util.errors import UnavailableError, UsageError
@@ -29,7 +29,7 @@ from collbench.util.text import escaped
 # The columns of single launches' times, which are empty where none were timed; and the first schema
 # of a column that is no knob's, where that is not the first of all.
 LAUNCH_TIMES = (*PERCENTILES, "max_us")
-SINCE = dict.fromkeys((*LAUNCH_TIMES, "histogram"), 6)
+SINCE = dict.fromkeys((*LAUNCH_TIMES, "histogram"), 6) | dict.fromkeys(("skew", "imbalance"), 8)
 SCHEMA = max(*(knob.since for knob in KNOBS), *SINCE.values())
 # Notes of rows that measured something else than rows without them.
 CONDITIONS = ("hot", "unchecked", "blocking", "aggregate-", "isolated", "stream", "net-")
@@ -42,11 +42,13 @@ class Record(Knobs):
     """One row. The columns up to `count` are the independent variables; times are microseconds,
     bandwidths decimal GB/s.
 
-    ceiling_gbs is the bus bandwidth that the links allow its schedule and protocol, limit the hop
-    that limits it, percent the part that was reached. time_us is the median over repeats of the
-    slowest rank's mean; time_low_us and time_high_us bound it (stats.interval). p50_us to max_us
-    and the histogram are of single launches (see results/distribution.py). A row whose status is
-    not ok has no times, and a reason.
+    skew: the formula of unequal blocks, or the name of the file that has them. imbalance: what the
+    busiest rank must send or receive, over what it were if all blocks were equal, as a part of
+    busbw. ceiling_gbs is the bus bandwidth that the links allow its schedule and protocol, limit
+    the hop that limits it, percent the part that was reached. time_us is the median over repeats of
+    the slowest rank's mean; time_low_us and time_high_us bound it (stats.interval). p50_us to
+    max_us and the histogram are of single launches (see results/distribution.py). A row whose
+    status is not ok has no times, and a reason.
     """
 
     op: str
@@ -56,6 +58,7 @@ class Record(Knobs):
     redop: str
     root: int
     placement: str
+    skew: str = ""
     group: str
     ranks: int
     hosts: int
@@ -72,6 +75,7 @@ class Record(Knobs):
     p999_us: float | None = None
     max_us: float | None = None
     histogram: Histogram = ()
+    imbalance: float | None = None
     algbw_gbs: float | None = None
     busbw_gbs: float | None = None
     ceiling_gbs: float | None = None
@@ -198,7 +202,12 @@ def from_cells(cells: Mapping[str, str]) -> Record:
     return Record(**{name: _value(name, text) for name, text in cells.items()})  # type: ignore[arg-type]
 
 
-_NAMES: dict[str, Sequence[str]] = {"status": STATUSES, "op": OPS, "dtype": DTYPES, "redop": REDOPS}
+_NAMES: dict[str, Sequence[str]] = {
+    "status": STATUSES,
+    "op": ALL_OPS,
+    "dtype": DTYPES,
+    "redop": REDOPS,
+}
 
 
 def _value(name: str, text: str) -> object:

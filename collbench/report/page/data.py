@@ -29,6 +29,7 @@ _FILTERS = {
     "redop": "Reduction",
     "root": "Root",
     "placement": "Placement",
+    "skew": "Skew",
     "group": "Processes",
     "conditions": "Conditions",
 }

@@ -192,7 +192,7 @@ def ceiling_lines(records: Sequence[Record]) -> list[str]:
 
 
 _LEADERS_SHOWN = 2  # tied configurations that are named with all their options
-_OUTER = ("ranks", "op", "dtype", "redop", "root", "placement")
+_OUTER = ("ranks", "op", "dtype", "redop", "root", "placement", "skew")
 
 
 def best_lines(

@@ -105,6 +105,7 @@ class Execution:
         self.memory: list[dict[tuple[Operand, int], Value]] = [{} for _ in schedule.programs]
         self.complete: set[Place] = set()
         self.chunks: dict[Place, int] = {}
+        self.givers: dict[Place, int] = {}
         self.hops = 0
         self.findings, self.history = findings, History()
         self.pushed = _placed(schedule) if schedule.pushed else {}
@@ -131,7 +132,12 @@ class Execution:
                 actor.moved = False
             running = still
         self._check_end()
-        return Proof(complete=frozenset(self.complete), chunks=self.chunks, hops=self.hops)
+        return Proof(
+            complete=frozenset(self.complete),
+            chunks=self.chunks,
+            givers=self.givers,
+            hops=self.hops,
+        )
 
     def _fill_inputs(self) -> None:
         schedule = self.schedule
@@ -447,6 +453,7 @@ class _Actor:
             raise run.fail(place, f"uses stale data: {tell(result)} in piece {piece}")
         self._check_size(step, result, place)
         run.chunks[place] = result.chunk
+        run.givers[place] = (result.mask & -result.mask).bit_length() - 1
         if len(values) > 1 and result.mask == run.full:
             run.complete.add(place)
         return result
