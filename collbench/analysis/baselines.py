@@ -70,6 +70,8 @@ class CurveKey(NamedTuple):
     root: int
     placement: str
     skew: str
+    groups: str
+    mix: str
     ranks: int
     hosts: int
     group: str
@@ -456,6 +458,8 @@ def _key(row: Row, left_out: Collection[str] = ()) -> CurveKey:
         root=row.root if _is_rooted(row.op) else 0,
         placement=row.placement,
         skew=row.skew,
+        groups=row.groups,
+        mix=row.mix,
         ranks=row.ranks,
         hosts=row.hosts,
         group=row.group,

@@ -53,6 +53,8 @@ class Workload(NamedTuple):
     root: int
     placement: str
     skew: str
+    groups: str
+    mix: str
     group: str
     conditions: tuple[str, ...]
 
@@ -66,6 +68,8 @@ class Task(NamedTuple):
     root: int
     placement: str
     skew: str
+    groups: str
+    mix: str
     ranks: int
     hosts: int
     device: str
@@ -170,6 +174,8 @@ class Row(_OwnColumns):
     root: int
     placement: str
     skew: str
+    groups: str
+    mix: str
     ranks: int
     hosts: int
     device: str
@@ -215,6 +221,8 @@ class Row(_OwnColumns):
             task.root,
             task.placement,
             task.skew,
+            task.groups,
+            task.mix,
             task.group,
             conditions_of(self.method.notes),
         )
@@ -513,7 +521,18 @@ def titles(workloads: Iterable[Workload]) -> dict[Workload, str]:
     known = list(workloads)
     distinct = [
         name
-        for name in ("hosts", "dtype", "redop", "root", "placement", "skew", "group", "conditions")
+        for name in (
+            "hosts",
+            "dtype",
+            "redop",
+            "root",
+            "placement",
+            "skew",
+            "groups",
+            "mix",
+            "group",
+            "conditions",
+        )
         if len({getattr(one, name) for one in known}) > 1
     ]
     return {

@@ -74,13 +74,15 @@ class Samples:
     notes on the conditions.
 
     busy_s: CPU time of all ranks together, 0 if unknown. launch_times_s: of each launch that was
-    timed by itself, the time of the rank that it took longest.
+    timed by itself, the time of the rank that it took longest. alone_s: of launches together, what
+    they take one after the other (planning/together.py).
     """
 
     seconds: tuple[float, ...]
     iterations: int = 1
     busy_s: float = 0.0
     launch_times_s: tuple[float, ...] = ()
+    alone_s: float = 0.0
     wrong: tuple[Wrong, ...] = ()
     notes: tuple[str, ...] = ()
 

@@ -11,6 +11,7 @@ from collbench.spec.collectives import OpName, collective
 from collbench.spec.dtypes import DtypeName, RedopName
 from collbench.spec.knobs import KNOB, KNOBS, UNASKED, Knob, Placement, Value
 from collbench.spec.peers import BESIDE_GPUS, ON_CPUS, OWN_ALGOS, is_of_libraries
+from collbench.spec.together import groups_text, split
 from collbench.spec.uneven import CountsFile
 from collbench.util.errors import UsageError
 from collbench.util.units import format_size
@@ -24,7 +25,8 @@ class Sweep:
 
     knobs: the values of knobs by name; one that is not there has its default, and algo then means
     every algorithm of each collective. counts_file: the unequal blocks, and with them the sizes, if
-    not by skew. asked: the knobs whose values somebody gave, which libraries
+    not by skew. groups: of the ranks, or split, into what; mix: operations of a grouped launch, in
+    the place of op and sizes. asked: the knobs whose values somebody gave, which libraries
     that have them are forced to.
     """
 
@@ -38,6 +40,9 @@ class Sweep:
     placement: tuple[Placement, ...] = ("out",)
     skew: tuple[str, ...] = ("",)
     counts_file: CountsFile | None = None
+    groups: str = ""
+    split: str = ""
+    mix: str = ""
     knobs: Mapping[str, tuple[Value, ...]] = field(default_factory=dict)
     asked: frozenset[str] = frozenset()
 
@@ -149,7 +154,8 @@ def _count(sweep: Sweep, peers: Mapping[str, Forcible], has_hosts: bool) -> int:
 def _algorithms(sweep: Sweep, op: OpName, has_hosts: bool) -> tuple[Value, ...]:
     from collbench.schedules.algorithms import algorithms_of
 
-    return sweep.knobs.get("algo") or algorithms_of(op, has_hosts=has_hosts)
+    default = ("auto",) if sweep.mix else algorithms_of(op, has_hosts=has_hosts)
+    return sweep.knobs.get("algo") or default
 
 
 def _cases(sweep: Sweep, peers: Mapping[str, Forcible], has_hosts: bool) -> Iterator[Case]:
@@ -159,6 +165,7 @@ def _cases(sweep: Sweep, peers: Mapping[str, Forcible], has_hosts: bool) -> Iter
     )
     for ranks, op, dtype, redop, root, placement, skew, size in outer:
         algos = _algorithms(sweep, op, has_hosts)
+        groups = groups_text(split(sweep.split, ranks)) if sweep.split else sweep.groups
         for backend in sweep.backend:
             ours = product(
                 *(algos if one.name == "algo" else sweep.own_values(one) for one in KNOBS)
@@ -175,6 +182,8 @@ def _cases(sweep: Sweep, peers: Mapping[str, Forcible], has_hosts: bool) -> Iter
                     root=root,
                     placement=placement,
                     skew=skew,
+                    groups=groups,
+                    mix=sweep.mix,
                     ranks=ranks,
                     size_bytes=size,
                     counts_file=sweep.counts_file,

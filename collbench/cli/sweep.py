@@ -76,6 +76,29 @@ _COUNTS_OPTION = click.option(
         " Default: by --skew."
     ),
 )
+_TOGETHER_OPTIONS = (
+    click.option(
+        "--groups",
+        help=(
+            "Groups of ranks, each with a collective of its own at the same time, for example"
+            " 0,1/2,3; a rank may be in several (cpu). Default: one group of all."
+        ),
+    ),
+    click.option(
+        "--split",
+        help=(
+            "Groups of so many neighbours (2: 0,1/2,3), or of ranks that far apart (%2: 0,2/1,3)."
+            " Default: none."
+        ),
+    ),
+    click.option(
+        "--mix",
+        help=(
+            "Operations of one grouped launch, with their sizes, in the place of --op and --sizes,"
+            " for example allreduce:1M+allgather:4M (cpu). Default: none."
+        ),
+    ),
+)
 _SOAK_OPTIONS = (
     click.option(
         "--soak",
@@ -154,6 +177,7 @@ def command(context: click.Context, /, **_: object) -> int:
 for _option in (
     *map(knob_option, AXES),
     _COUNTS_OPTION,
+    *_TOGETHER_OPTIONS,
     *_SIZE_OPTIONS,
     *map(knob_option, KNOBS),
     *map(setting_option, OPTIONS.values()),

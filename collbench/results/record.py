@@ -29,10 +29,12 @@ from collbench.util.text import escaped
 # The columns of single launches' times, which are empty where none were timed; and the first schema
 # of a column that is no knob's, where that is not the first of all.
 LAUNCH_TIMES = (*PERCENTILES, "max_us")
-SINCE = dict.fromkeys((*LAUNCH_TIMES, "histogram"), 6) | dict.fromkeys(("skew", "imbalance"), 8)
+SINCE = dict.fromkeys((*LAUNCH_TIMES, "histogram"), 6) | dict.fromkeys(
+    ("skew", "imbalance", "groups", "mix", "alone_us", "over_alone"), 8
+)
 SCHEMA = max(*(knob.since for knob in KNOBS), *SINCE.values())
 # Notes of rows that measured something else than rows without them.
-CONDITIONS = ("hot", "unchecked", "blocking", "aggregate-", "isolated", "stream", "net-")
+CONDITIONS = ("hot", "unchecked", "blocking", "aggregate-", "isolated", "stream", "net-", "order-")
 Status = Literal["ok", "wrong", "waived", "error"]
 STATUSES: tuple[Status, ...] = get_args(Status)
 
@@ -59,6 +61,8 @@ class Record(Knobs):
     root: int
     placement: str
     skew: str = ""
+    groups: str = ""
+    mix: str = ""
     group: str
     ranks: int
     hosts: int
@@ -76,6 +80,8 @@ class Record(Knobs):
     max_us: float | None = None
     histogram: Histogram = ()
     imbalance: float | None = None
+    alone_us: float | None = None
+    over_alone: float | None = None
     algbw_gbs: float | None = None
     busbw_gbs: float | None = None
     ceiling_gbs: float | None = None
@@ -146,7 +152,9 @@ _KIND_OF: dict[object, ColumnKind] = {
 csv.field_size_limit(1 << 30)
 _HINTS = get_type_hints(Record)
 KINDS: dict[str, ColumnKind] = {name: _KIND_OF.get(_HINTS[name], "text") for name in COLUMNS}
-KINDS |= dict.fromkeys(("time_us", "time_low_us", "time_high_us", *LAUNCH_TIMES), "time")
+KINDS |= dict.fromkeys(
+    ("time_us", "alone_us", "time_low_us", "time_high_us", *LAUNCH_TIMES), "time"
+)
 # The least value of what was measured; the most is the largest finite number.
 LEAST_OF_KIND: dict[ColumnKind, float] = {"time": ulp(0.0), "times": ulp(0.0), "rate": 0.0}
 MOST = sys.float_info.max

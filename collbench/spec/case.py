@@ -9,6 +9,7 @@ from typing import Literal, NamedTuple
 from collbench.spec.collectives import OpName, collective
 from collbench.spec.dtypes import DtypeName, RedopName, dtype
 from collbench.spec.knobs import Knobs, Placement
+from collbench.spec.together import MixPart, RankGroups, parse_groups, parse_mix
 from collbench.spec.uneven import (
     EVEN,
     Counts,
@@ -157,7 +158,9 @@ class Case(Knobs):
 
     size_bytes is S as the row shows it: requested sizes are rounded down to whole elements and
     equal blocks (see rounded()). skew: of a collective of unequal blocks, the formula of its counts
-    or the name of their file. counts_file: what that file says; S follows from it.
+    or the name of their file. counts_file: what that file says; S follows from it. groups: of the
+    ranks, each of which has this collective for itself, at the same time. mix: the operations of a
+    grouped launch, of which op is the first and size_bytes the sum (both as in together.py).
     """
 
     op: OpName
@@ -167,6 +170,8 @@ class Case(Knobs):
     root: int = 0
     placement: Placement = "out"
     skew: str = ""
+    groups: str = ""
+    mix: str = ""
     ranks: int
     size_bytes: int
     counts_file: CountsFile | None = None
@@ -177,8 +182,19 @@ class Case(Knobs):
 
         A size that has no element for every block stays, to be waived under its own name.
         """
+        if self.mix:
+            parts = [part.rounded() for part in self._operations()]
+            reduces = any(collective(part.op).is_reduction for part in parts)
+            return replace(
+                self,
+                op=parts[0].op,
+                size_bytes=sum(part.size_bytes for part in parts),
+                root=max(part.root for part in parts),
+                redop=self.redop if reduces else "sum",
+                skew=max(part.skew for part in parts),
+            )
         what = collective(self.op)
-        size_bytes = what.size_bytes(self.block_count, dtype(self.dtype).item_bytes, self.ranks)
+        size_bytes = what.size_bytes(self.block_count, dtype(self.dtype).item_bytes, self.n)
         root = self.root if what.is_rooted else 0
         redop = self.redop if what.is_reduction else "sum"
         skew, file = self.skew, self.counts_file
@@ -209,7 +225,7 @@ class Case(Knobs):
         except UsageError:
             return 0
         item_bytes = dtype(self.dtype).item_bytes
-        return total * item_bytes // (self.ranks if is_matrix(self.op) else 1)
+        return total * item_bytes // (self.n if is_matrix(self.op) else 1)
 
     def counts(self) -> Counts:
         """Elements of each block, where blocks may be unequal. Raises UsageError for a file with
@@ -218,8 +234,8 @@ class Case(Knobs):
         if collective(self.op).uneven_of is None:
             return ()
         if self.counts_file is not None:
-            return counts_in(self.counts_file, self.op, self.ranks)
-        return counts_by(self.skew or EVEN, self.op, self.ranks, self._elements)
+            return counts_in(self.counts_file, self.op, self.n)
+        return counts_by(self.skew or EVEN, self.op, self.n, self._elements)
 
     @property
     def imbalance(self) -> float | None:
@@ -227,18 +243,49 @@ class Case(Knobs):
         equal; None where they always are.
         """
         what = collective(self.op)
-        if what.uneven_of is None:
+        if what.uneven_of is None or self.mix:
             return None
         counts = self.counts()
-        elements = sum(counts) / (self.ranks if is_matrix(self.op) else 1)
-        busiest = busiest_elements(self.op, self.ranks, counts)
-        return busiest / (what.factor(self.ranks) * elements)
+        elements = sum(counts) / (self.n if is_matrix(self.op) else 1)
+        busiest = busiest_elements(self.op, self.n, counts)
+        return busiest / (what.factor(self.n) * elements)
+
+    @property
+    def n(self) -> int:
+        """Ranks of one collective."""
+        return len(parse_groups(self.groups)[0]) if self.groups else self.ranks
+
+    @property
+    def is_together(self) -> bool:
+        """Whether several collectives run at once."""
+        return bool(self.groups or self.mix)
+
+    def _rank_groups(self) -> RankGroups:
+        return parse_groups(self.groups) if self.groups else (tuple(range(self.ranks)),)
+
+    def _operations(self) -> "list[Case]":
+        """The operations of the mix, or the only one, each of one group."""
+        mix = parse_mix(self.mix) if self.mix else (MixPart(self.op, self.size_bytes),)
+        return [
+            replace(self, op=op, size_bytes=size_bytes, ranks=self.n, groups="", mix="")
+            for op, size_bytes in mix
+        ]
+
+    def parts(self) -> "list[tuple[Case, tuple[int, ...]]]":
+        """What runs at once: the case of each collective, and its ranks of all."""
+        return [
+            (operation.rounded(), ranks)
+            for operation in self._operations()
+            for ranks in self._rank_groups()
+        ]
 
     @property
     def block_count(self) -> int:
-        """Elements of one block; of unequal ones the mean."""
+        """Elements of one block; of unequal ones the mean; 0 of several operations."""
+        if self.mix:
+            return 0
         return collective(self.op).block_count(
-            self.size_bytes, dtype(self.dtype).item_bytes, self.ranks
+            self.size_bytes, dtype(self.dtype).item_bytes, self.n
         )
 
     @property
@@ -247,20 +294,20 @@ class Case(Knobs):
 
     def why_senseless(self) -> str:
         """Why this case means nothing whatever runs it, or an empty text."""
+        if self.mix:
+            return next(filter(None, (part.why_senseless() for part in self._operations())), "")
         what = collective(self.op)
         if self.ranks < 2:
             return f"{self.ranks} rank: nothing travels"
-        if self.root >= self.ranks:
-            return (
-                f"root {self.root} is not one of {self.ranks} ranks; choose 0 to {self.ranks - 1}"
-            )
+        if self.root >= self.n:
+            return f"root {self.root} is not one of {self.n} ranks; choose 0 to {self.n - 1}"
         if self.in_place and not what.has_in_place:
             return f"{self.op} in place has no meaning: every rank sends what it would overwrite"
         if what.uneven_of is not None:
             return self._why_nothing_moves()
         if self.block_count == 0:
             return f"less than one {self.dtype} element" + (
-                f" in each of {self.ranks} blocks" if what.size_in_blocks else ""
+                f" in each of {self.n} blocks" if what.size_in_blocks else ""
             )
         return ""
 
@@ -276,7 +323,7 @@ class Case(Knobs):
                 if self.counts_file is not None
                 else f"less than one {self.dtype} element"
             )
-        if not busiest_elements(self.op, self.ranks, counts):
+        if not busiest_elements(self.op, self.n, counts):
             return "every rank sends to itself only: nothing travels"
         return ""
 
@@ -285,7 +332,7 @@ class Case(Knobs):
         counts = self.counts()
         return Problem(
             op=self.op,
-            n=self.ranks,
+            n=self.n,
             root=self.root,
             block_count=max(counts) if counts else self.block_count,
             dtype=self.dtype,

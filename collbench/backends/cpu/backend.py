@@ -531,6 +531,14 @@ class CpuSession(Session[Plan]):
             workers.close()
 
 
+def private_bytes(plan: Plan, *, hot: bool) -> int:
+    """Memory of its own that a rank needs for a plan."""
+    bound = sets_of(plan, hot=hot) * plan.operand_count()
+    looked_at = -(-len(plan.connections) // plan.n)
+    unshared_bytes = _RANK_BYTES + bound * _OPERAND_BYTES + looked_at * _CONNECTION_BYTES
+    return own_bytes(plan, hot=hot) + unshared_bytes
+
+
 class CpuBackend(Backend):
     """Our schedules on the CPU cores of this host, or of all hosts of a launcher."""
 
@@ -560,10 +568,7 @@ class CpuBackend(Backend):
         return shared_bytes(plan, hot=hot)
 
     def private_bytes(self, plan: Plan, *, hot: bool) -> int:
-        bound = sets_of(plan, hot=hot) * plan.operand_count()
-        looked_at = -(-len(plan.connections) // plan.n)
-        unshared_bytes = _RANK_BYTES + bound * _OPERAND_BYTES + looked_at * _CONNECTION_BYTES
-        return own_bytes(plan, hot=hot) + unshared_bytes
+        return private_bytes(plan, hot=hot)
 
     def open(self, group: Group, plans: Sequence[Plan], options: SessionOptions) -> CpuSession:
         return CpuSession(group, plans, hot=options.hot)

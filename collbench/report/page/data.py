@@ -30,6 +30,8 @@ _FILTERS = {
     "root": "Root",
     "placement": "Placement",
     "skew": "Skew",
+    "groups": "Groups",
+    "mix": "Mix",
     "group": "Processes",
     "conditions": "Conditions",
 }
