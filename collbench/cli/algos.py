@@ -68,7 +68,7 @@ def command(context: click.Context, /, **_: object) -> None:
     options = context.params
     name, op, world = options["name"], options["op"], _world(options)
     refuse(_ALGOS_RULES, explicit_options(context), options)
-    ops = (collective(op).name,) if op else OPS
+    ops = (collective(op).even,) if op else OPS
     if name is None:
         _list(list(FAMILY), ops, world)
     elif name.lower() not in FAMILY.names():

@@ -10,15 +10,7 @@ from collbench.spec.collectives import OpName, collective
 from collbench.spec.dtypes import DtypeName, RedopName, dtype
 from collbench.spec.knobs import Knobs, Placement
 from collbench.spec.together import MixPart, RankGroups, parse_groups, parse_mix
-from collbench.spec.uneven import (
-    EVEN,
-    Counts,
-    CountsFile,
-    busiest_elements,
-    counts_by,
-    counts_in,
-    is_matrix,
-)
+from collbench.spec.uneven import EVEN, Counts, CountsFile, busiest, counts_by, counts_in, is_matrix
 from collbench.util.errors import UsageError
 
 BUFFER_GRAIN_BYTES = 64  # a rank's output begins on a cache line of its own
@@ -247,8 +239,15 @@ class Case(Knobs):
             return None
         counts = self.counts()
         elements = sum(counts) / (self.n if is_matrix(self.op) else 1)
-        busiest = busiest_elements(self.op, self.n, counts)
-        return busiest / (what.factor(self.n) * elements)
+        return busiest(self.op, self.n, counts).elements / (what.factor(self.n) * elements)
+
+    def bottleneck(self) -> str:
+        """Which rank must send or receive most, where blocks are unequal, in words."""
+        share = f"{self.imbalance or 1.0:.3g}"
+        if share == "1":
+            return ""
+        _, rank, verb = busiest(self.op, self.n, self.counts())
+        return f"rank {rank} {verb} {share} times an equal share"
 
     @property
     def n(self) -> int:
@@ -323,7 +322,7 @@ class Case(Knobs):
                 if self.counts_file is not None
                 else f"less than one {self.dtype} element"
             )
-        if not busiest_elements(self.op, self.n, counts):
+        if not busiest(self.op, self.n, counts).elements:
             return "every rank sends to itself only: nothing travels"
         return ""
 

@@ -63,6 +63,14 @@ def is_matrix(op: OpName) -> bool:
     return what.inputs[0] == what.outputs[0] == "n"
 
 
+class Busiest(NamedTuple):
+    """A rank, what it must do most of, and how many elements that are."""
+
+    elements: int
+    rank: int
+    verb: str
+
+
 @lru_cache(maxsize=256)
 def counts_by(formula: str, op: OpName, n: int, elements: int) -> Counts:
     """The counts by a formula; elements: of S.
@@ -151,15 +159,20 @@ def counts_in(table: CountsFile, op: OpName, n: int) -> Counts:
     return flat
 
 
-def busiest_elements(op: OpName, n: int, counts: Counts) -> int:
-    """Elements that the busiest rank must at least send, or must at least receive.
+def busiest(op: OpName, n: int, counts: Counts) -> Busiest:
+    """The rank that must send, or receive, most at least.
 
-    >>> busiest_elements("alltoallv", 2, (5, 1, 3, 0)), busiest_elements("allgatherv", 2, (4, 1))
-    (3, 4)
+    >>> busiest("alltoallv", 2, (5, 1, 3, 0)), busiest("allgatherv", 2, (4, 1)).elements
+    (Busiest(elements=3, rank=0, verb='receives'), 4)
     """
-    if not is_matrix(op):  # every rank gets, or gives away, all blocks but its own
-        return sum(counts) - min(counts)
-    others = range(n)
-    sent = [sum(counts[i * n + j] for j in others if j != i) for i in others]
-    received = [sum(counts[i * n + j] for i in others if i != j) for j in others]
-    return max(sent + received)
+    ranks = range(n)
+    if not is_matrix(op):  # each gets, or gives away, all blocks but its own
+        least = min(ranks, key=counts.__getitem__)
+        verb = "sends" if collective(op).is_reduction else "receives"
+        return Busiest(sum(counts) - counts[least], least, verb)
+    sent = [sum(counts[i * n : (i + 1) * n]) - counts[i * n + i] for i in ranks]
+    received = [sum(counts[i::n]) - counts[i * n + i] for i in ranks]
+    most = max(sent + received)
+    if most in received:
+        return Busiest(most, received.index(most), "receives")
+    return Busiest(most, sent.index(most), "sends")

@@ -100,6 +100,12 @@ def _what(run: RunOf) -> list[str]:
     roots = _distinct(
         [case for case in run.cases if collective(case.op).is_rooted], lambda case: case.root
     )
+    largest = {(case.op, case.skew, case.ranks): case for case in run.cases if case.skew}
+    uneven = {
+        f"{case.op} {case.skew}: {text}": None
+        for case in largest.values()
+        if (text := case.bottleneck())
+    }
     return [
         f"{_listed(mixes or ops, 'collectives')}: {' '.join(of if reductions else of[2:])}"
         + (", in place" if placements == ["in place"] else "")
@@ -108,6 +114,7 @@ def _what(run: RunOf) -> list[str]:
         + f"; {', '.join(map(str, ranks))} ranks on {hosts} host{'s' * (hosts > 1)}"
         + (f": {_listed(devices, 'devices')}" if devices else ""),
         f"{_range(sizes)}, carried by {_carriers(run)}",
+        *([_listed(list(uneven), "kinds of unequal blocks")] if uneven else []),
     ]
 
 
