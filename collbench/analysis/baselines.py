@@ -69,6 +69,9 @@ class CurveKey(NamedTuple):
     redop: str
     root: int
     placement: str
+    skew: str
+    groups: str
+    mix: str
     ranks: int
     hosts: int
     group: str
@@ -454,6 +457,9 @@ def _key(row: Row, left_out: Collection[str] = ()) -> CurveKey:
         redop=row.redop if is_reduction(row.op) else "",
         root=row.root if _is_rooted(row.op) else 0,
         placement=row.placement,
+        skew=row.skew,
+        groups=row.groups,
+        mix=row.mix,
         ranks=row.ranks,
         hosts=row.hosts,
         group=row.group,

@@ -27,7 +27,18 @@ from collbench.util.errors import CollbenchError, UsageError
 
 RUNS = "|"  # between the times of two runs
 MatchMode = Literal["knobs", "workload", "knobs but ranks"]
-_WORKLOAD = ["op", "dtype", "redop", "root", "placement", "ranks", "size_bytes"]
+_WORKLOAD = [
+    "op",
+    "dtype",
+    "redop",
+    "root",
+    "placement",
+    "skew",
+    "groups",
+    "mix",
+    "ranks",
+    "size_bytes",
+]
 _OF_RANKS = {"ranks", "hosts", "count", "group"}
 # columns in which rows of a sweep differ most
 _TELLING = ("op", "backend", "algo", "proto", "channels", "ranks", "root", "size_bytes")

@@ -52,6 +52,9 @@ class Workload(NamedTuple):
     redop: str
     root: int
     placement: str
+    skew: str
+    groups: str
+    mix: str
     group: str
     conditions: tuple[str, ...]
 
@@ -64,6 +67,9 @@ class Task(NamedTuple):
     redop: str
     root: int
     placement: str
+    skew: str
+    groups: str
+    mix: str
     ranks: int
     hosts: int
     device: str
@@ -167,6 +173,9 @@ class Row(_OwnColumns):
     redop: str
     root: int
     placement: str
+    skew: str
+    groups: str
+    mix: str
     ranks: int
     hosts: int
     device: str
@@ -211,6 +220,9 @@ class Row(_OwnColumns):
             task.redop,
             task.root,
             task.placement,
+            task.skew,
+            task.groups,
+            task.mix,
             task.group,
             conditions_of(self.method.notes),
         )
@@ -511,7 +523,18 @@ def titles(workloads: Iterable[Workload]) -> dict[Workload, str]:
     known = list(workloads)
     distinct = [
         name
-        for name in ("hosts", "dtype", "redop", "root", "placement", "group", "conditions")
+        for name in (
+            "hosts",
+            "dtype",
+            "redop",
+            "root",
+            "placement",
+            "skew",
+            "groups",
+            "mix",
+            "group",
+            "conditions",
+        )
         if len({getattr(one, name) for one in known}) > 1
     ]
     if "conditions" not in distinct:

@@ -2,13 +2,16 @@
 them.
 """
 
+import importlib
+import importlib.util
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from collbench.util.registry import Family
 
 if TYPE_CHECKING:
-    from collbench.backends.base import Backend, Peer
+    from collbench.backends.base import Backend, Peer, SessionOpener
+    from collbench.planning.together import Together
 
 
 class BackendFamily:
@@ -32,3 +35,15 @@ class BackendFamily:
 
 
 FAMILY = BackendFamily()
+
+
+def together_of(name: str) -> "SessionOpener[Together] | None":
+    """What opens sessions of a backend for several collectives at once, or None: the object
+    TOGETHER of its module `together`, where it has one.
+    """
+    module = f"{__name__}.{name}.together"
+    is_package = hasattr(importlib.import_module(f"{__name__}.{name}"), "__path__")
+    if not is_package or importlib.util.find_spec(module) is None:
+        return None
+    opener: SessionOpener[Together] = importlib.import_module(module).TOGETHER
+    return opener

@@ -20,7 +20,16 @@ from collbench.planning.plan import Plan
 from collbench.spec.case import BUFFER_GRAIN_BYTES, Case, Problem
 from collbench.spec.collectives import collective
 from collbench.spec.options import DEFAULT_MACHINE, LaunchMode, NetMemory
-from collbench.spec.pattern import PERIOD, Wrong, compare, fill, first_changed, poison
+from collbench.spec.pattern import (
+    PERIOD,
+    Wrong,
+    compare,
+    compare_guard,
+    fill,
+    first_changed,
+    guard,
+    poison,
+)
 from collbench.util.collector import cyclic_gc_disabled
 
 if TYPE_CHECKING:
@@ -65,13 +74,15 @@ class Samples:
     notes on the conditions.
 
     busy_s: CPU time of all ranks together, 0 if unknown. launch_times_s: of each launch that was
-    timed by itself, the time of the rank that it took longest.
+    timed by itself, the time of the rank that it took longest. alone_s: of launches together, what
+    they take one after the other (planning/together.py).
     """
 
     seconds: tuple[float, ...]
     iterations: int = 1
     busy_s: float = 0.0
     launch_times_s: tuple[float, ...] = ()
+    alone_s: float = 0.0
     wrong: tuple[Wrong, ...] = ()
     notes: tuple[str, ...] = ()
 
@@ -309,9 +320,13 @@ def phase(problem: Problem, number: int) -> int:
 def prepare_buffers(
     problem: Problem, rank: int, source: "Array", target: "Array", number: int = 0
 ) -> None:
-    """Write the rank's input of a set and poison its output (in place, what is input stays)."""
+    """Write the rank's input of a set and poison its output (in place, what is input stays).
+    target: the output, and the guard behind it where the problem has one.
+    """
     at = phase(problem, number)
-    poison(target, problem.op, problem.redop, problem.n, problem.root, rank, at)
+    _poison(problem, rank, target, at)
+    if problem.counts:
+        guard(target[_outputs(problem, rank) :], problem.n, rank)
     if len(source):
         fill(source, problem.op, problem.redop, problem.n, rank, at)
 
@@ -333,14 +348,29 @@ def poison_again(
     if problem.in_place:
         prepare_buffers(problem, rank, source, target, number)
         return
-    at, step = phase(problem, number), WARM_STEP_BYTES // problem.item_bytes if is_warm else 1
-    poison(target, problem.op, problem.redop, problem.n, problem.root, rank, at, step)
+    step = WARM_STEP_BYTES // problem.item_bytes if is_warm else 1
+    _poison(problem, rank, target, phase(problem, number), step)
+
+
+def _poison(problem: Problem, rank: int, target: "Array", at: int, step: int = 1) -> None:
+    blocks = problem.blocks(rank) if problem.counts else None
+    poison(target, problem.op, problem.redop, problem.n, problem.root, rank, at, step, blocks)
+
+
+def _outputs(problem: Problem, rank: int) -> int:
+    """Elements of the rank's output."""
+    return problem.buffers(rank).out_bytes // problem.item_bytes
 
 
 def compare_output(problem: Problem, rank: int, target: "Array", number: int = 0) -> Wrong | None:
-    """The wrong elements of the rank's output of a set."""
-    at = phase(problem, number)
-    return compare(target, problem.op, problem.redop, problem.n, problem.root, rank, at)
+    """The wrong elements of the rank's output of a set, and of the guard behind it."""
+    of = problem.op, problem.redop, problem.n, problem.root, rank, phase(problem, number)
+    if not problem.counts:
+        return compare(target, *of)
+    end = _outputs(problem, rank)
+    return compare(target, *of, problem.blocks(rank)) or compare_guard(
+        target[end:], problem.n, rank, end
+    )
 
 
 def verify_in_process(

@@ -35,6 +35,7 @@ from collbench.backends.base import (
 from collbench.launch.group import RankContext, WorkerGroup
 from collbench.machine.host import cpu_name
 from collbench.spec.case import Case, Problem
+from collbench.spec.collectives import UNEVEN_OPS
 from collbench.spec.dtypes import dtype
 from collbench.spec.pattern import Wrong
 
@@ -86,11 +87,16 @@ class HostBuffers(BufferSets):
                 memory[base + first : base + first + size].view(element.numpy())
                 for base in range(0, self.sets * stride, stride)
             ]
-            for first, size in ((at.in_offset, at.in_bytes), (at.out_offset, at.out_bytes))
+            for first, size in (
+                (at.in_offset, at.in_bytes),
+                (at.out_offset, at.out_bytes + at.guard_bytes),
+            )
         )
+        self._out_bytes = at.out_bytes
 
     def memory(self, number: int) -> tuple["Array", "Array"]:
-        return self._inputs[number].view(np.uint8), self._outputs[number].view(np.uint8)
+        output = self._outputs[number].view(np.uint8)
+        return self._inputs[number].view(np.uint8), output[: self._out_bytes]
 
     def prepare(self) -> None:
         for number, buffers in enumerate(zip(self._inputs, self._outputs, strict=True)):
@@ -242,12 +248,21 @@ class LibrarySession(Session[Case]):
 
 
 def why_lacking(
-    library: str, case: Case, redops: Container[str], types: Container[str], *, is_reduction: bool
+    library: str,
+    case: Case,
+    redops: Container[str],
+    types: Container[str],
+    *,
+    is_reduction: bool,
+    has_uneven: bool = False,
 ) -> str:
-    """What a library has not, that has those reductions and reduces those types; or an empty
-    text.
+    """What a library has not, that has those reductions and reduces those types; or an empty text.
+    has_uneven: it is measured with unequal blocks, too.
     """
-    if case.op not in COLLECTIVES:
+    if case.op in UNEVEN_OPS:
+        if not has_uneven:
+            return f"{library} is measured with equal blocks only: {case.op} is of cpu, mpi, nccl"
+    elif case.op not in COLLECTIVES:
         return f"{library} has no {case.op}"
     if is_reduction and case.redop not in redops:
         return f"{library} has no reduction {case.redop}"

@@ -58,14 +58,16 @@ class ReferenceRun:
         for at in map(plan.problem.buffers, range(plan.n)):
             memory = np.zeros(at.total_bytes, np.uint8)
             self.inputs.append(memory[at.in_offset : at.in_offset + at.in_bytes])
-            self.outputs.append(memory[at.out_offset : at.out_offset + at.out_bytes])
+            self.outputs.append(
+                memory[at.out_offset : at.out_offset + at.out_bytes + at.guard_bytes]
+            )
         self.tmp = [np.zeros(plan.tmp_bytes, np.uint8) for _ in range(plan.n)]
         self.slots: dict[int, Array] = {}
         self.filled = [0] * len(plan.connections)
         self.freed = [0] * len(plan.connections)
 
     def buffer(self, rank: int, which: str) -> "Array":
-        """A rank's whole input or output, in the element type."""
+        """A rank's whole input, or its output and the guard behind it, in the element type."""
         return (self.inputs if which == "in" else self.outputs)[rank].view(self.element)
 
     def view(self, region: Region) -> "Array":
@@ -162,7 +164,11 @@ class ReferenceSession(Session[Plan]):
         for rank, values in enumerate(inputs):
             machine.buffer(rank, "in")[...] = values
         machine.launch()
-        return [machine.buffer(rank, "out").copy() for rank in range(plan.n)]
+        sizes = [plan.problem.buffers(rank).out_bytes for rank in range(plan.n)]
+        return [
+            machine.outputs[rank][:size].view(machine.element).copy()
+            for rank, size in enumerate(sizes)
+        ]
 
 
 class ReferenceBackend(Backend):

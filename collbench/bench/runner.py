@@ -15,10 +15,11 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, fields, replace
 from datetime import UTC, datetime
+from statistics import median
 from typing import cast
 
 from collbench import __version__
-from collbench.backends import FAMILY
+from collbench.backends import FAMILY, together_of
 from collbench.backends.base import (
     DISTRIBUTION_LAUNCHES,
     DISTRIBUTION_S,
@@ -42,6 +43,7 @@ from collbench.planning.limits import Limits
 from collbench.planning.lowering import writer_of
 from collbench.planning.plan import Plan
 from collbench.planning.planner import chosen, problem_of, resolve, tuning_for
+from collbench.planning.together import Part, Together
 from collbench.planning.tuning import Origin
 from collbench.pricing.constants import CpuCosts, cpu_costs
 from collbench.results.distribution import LEAST_US, PERCENTILES, histogram, percentile
@@ -49,6 +51,7 @@ from collbench.results.record import Record
 from collbench.results.statistics import interval, is_noisy
 from collbench.spec.case import Case
 from collbench.spec.collectives import collective
+from collbench.spec.knobs import KNOBS
 from collbench.spec.options import DEFAULT_MEMORY, Settings
 from collbench.spec.pattern import Wrong
 from collbench.spec.peers import forced_by
@@ -68,13 +71,15 @@ FOREIGN_MIN_S = 0.05  # and at least this much, because the kernel counts in ste
 
 # backend, ranks, and the variables that its processes are started with
 SessionKey = tuple[str | int | tuple[str, str], ...]
-Job = Plan | Case  # what a session runs: a peer's a case, any other's a plan
+# what a session runs: a peer's a case, any other's a plan, or several together
+Job = Plan | Case | Together
 
 
 @dataclass(slots=True)
 class SweepPoint:
     """A case on its way to a record: resolved and planned, or waived with a reason. is_choice: the
     tool itself would choose this case for its problem. origin: of what it was left to choose.
+    together: all collectives of a case that has several at once; plan is then of the first.
     """
 
     case: Case
@@ -82,16 +87,21 @@ class SweepPoint:
     waived: str = ""
     is_choice: bool = False
     origin: Origin | None = None
+    together: Together | None = None
     repeats: list[Samples] = field(default_factory=list)
     elapsed_s: float = 0.0
     foreign_s: float = 0.0
 
     def anew(self) -> "SweepPoint":
         """The same point, not yet measured."""
-        return SweepPoint(self.case, self.plan, self.waived, self.is_choice, self.origin)
+        return SweepPoint(
+            self.case, self.plan, self.waived, self.is_choice, self.origin, self.together
+        )
 
     @property
     def job(self) -> Job:
+        if self.together is not None:
+            return self.together
         return self.plan if self.plan is not None else self.case
 
     @property
@@ -99,11 +109,12 @@ class SweepPoint:
         return self.case.backend, self.case.ranks, *forced_by(self.case)
 
 
-def opener(backend: str) -> SessionOpener[Job]:
+def opener(name: str, *, is_together: bool = False) -> SessionOpener[Job]:
     """The backend or peer of that name, for jobs of its points: Point.job is of the kind that it
     takes, which types cannot say.
     """
-    return cast("SessionOpener[Job]", FAMILY.load(backend))
+    found = together_of(name) if is_together else FAMILY.load(name)
+    return cast("SessionOpener[Job]", found)
 
 
 class CaseLinks:
@@ -157,12 +168,15 @@ def plan_points(
                 f"the launcher started {group.ranks} ranks, not {case.ranks}: start as many, or"
                 " leave --ranks out"
             )
+        if not why and case.is_together:
+            why = _why_not_together(backend, group)
+        plan = _planned_together if case.is_together else _planned
         point = (
             SweepPoint(case, waived=why)
             if why
-            else _planned(case, backend, replace(limits[case.backend], hosts=here), links)
+            else plan(case, backend, replace(limits[case.backend], hosts=here), links)
         )
-        if point.plan is not None and not backend.is_peer:
+        if point.plan is not None and not backend.is_peer and not point.waived:
             point.waived = backend.why_waived(point.plan, group)
         points.setdefault((point.case, point.waived), point)
     return list(points.values())
@@ -185,9 +199,55 @@ def _planned(case: Case, backend: Backend | Peer, limits: Limits, links: CaseLin
     )
 
 
+def _why_not_together(backend: Backend | Peer, group: Group) -> str:
+    """Why a backend cannot run several collectives at once on that group, or an empty text."""
+    if together_of(backend.name) is None:
+        return f"{backend.name} is measured with one collective at a time; use --backend cpu"
+    if group.kind == "mpi":
+        return "groups and mixes are of ranks that share memory: start it without a launcher"
+    return ""
+
+
+def _planned_together(
+    case: Case, backend: Backend | Peer, limits: Limits, links: CaseLinks
+) -> SweepPoint:
+    """As _planned(), of several collectives at once. The point has the knobs of the first one, and
+    the algorithms of all.
+    """
+    points: dict[Case, SweepPoint] = {}
+    parts: list[Part] = []
+    for single, ranks in case.parts():
+        if single not in points:
+            points[single] = _planned(single, backend, limits, links)
+        plan = points[single].plan
+        if plan is None:
+            return SweepPoint(case, waived=points[single].waived)
+        factor = collective(single.op).factor(single.ranks) * (single.imbalance or 1)
+        parts.append(Part(plan=plan, ranks=ranks, size_bytes=single.size_bytes, factor=factor))
+    first, *_ = known = list(points.values())
+    chosen_knobs = {knob.name: getattr(first.case, knob.name) for knob in KNOBS}
+    chosen_knobs["algo"] = "+".join(dict.fromkeys(point.case.algo for point in known))
+    return SweepPoint(
+        replace(case, **chosen_knobs),
+        first.plan,
+        is_choice=all(point.is_choice for point in known),
+        origin=first.origin,
+        together=Together(n=case.ranks, parts=tuple(parts)),
+    )
+
+
 def estimate_s(point: SweepPoint, settings: Settings, on: CpuCosts) -> float:
     """Seconds that one repeat of a point should take, with the preparation of its data."""
-    return 0.0 if point.waived else repeat_s(point.case, point.plan, on, settings)
+    if point.waived:
+        return 0.0
+    if point.together is not None:  # each part alone, and all of them
+        plans = [part.plan for part in point.together.parts]
+        singles = [single for single, _ in point.case.parts()]
+        return 2 * sum(
+            repeat_s(single, plan, on, settings)
+            for single, plan in zip(singles, plans, strict=True)
+        )
+    return repeat_s(point.case, point.plan, on, settings)
 
 
 def order(points: int, repeats: int, stride: int = STRIDE) -> Iterator[tuple[int, int]]:
@@ -252,6 +312,8 @@ class Measurement:
             conditions.append("blocking")
         if settings.isolated and on_gpus:
             conditions.append("isolated")
+        if point.together is not None and settings.launch_order != "grouped":
+            conditions.append(f"order-{settings.launch_order}")
         if settings.launch == "stream" and on_gpus:
             conditions.append("stream")
         if on_gpus and point.plan is not None and point.plan.domains:
@@ -291,7 +353,7 @@ class Measurement:
         return points
 
     def _open(self, key: SessionKey, points: Sequence[SweepPoint]) -> None:
-        backend = opener(str(key[0]))
+        backend = opener(str(key[0]), is_together=points[0].together is not None)
         try:
             self._waive_too_large(backend, points)
             jobs = [point.job for point in points if not point.waived]
@@ -360,7 +422,7 @@ class Measurement:
             self.progress(self._repeat_s(point))
             if repeat == self.settings.repeats - 1:
                 yield self._record(point)
-                point.plan = None  # its lowered actions take much memory
+                point.plan = point.together = None  # its lowered actions take much memory
 
     def once(self) -> list[float]:
         """One more repeat of every point: seconds of the slowest rank's launch, in the order of the
@@ -400,6 +462,8 @@ class Measurement:
         if self.has_launch_times(point):
             batch = with_single_launches(batch, settings, len(point.repeats))
         start, busy, own = time.monotonic(), busy_seconds(), time.process_time()
+        if point.together is not None:
+            point.together = replace(point.together, order=settings.launch_order)
         samples = session.run(point.job, batch)
         elapsed = time.monotonic() - start
         point.repeats.append(samples)
@@ -426,10 +490,13 @@ class Measurement:
             return replace(row, status="error", reason=error.message)
         iterations = point.repeats[0].iterations
         if wrong := [one for samples in point.repeats for one in samples.wrong]:
-            row = wrong_row(row, wrong, point.plan, len(point.repeats))
+            plan = point.plan if point.together is None else None
+            row = wrong_row(row, wrong, plan, len(point.repeats))
             return replace(row, iters=iterations)
         times = [max(samples.seconds) for samples in point.repeats]
         row = timed_row(row, times, iterations)
+        if point.together is not None:
+            row = with_alone(row, point.together, [one.alone_s for one in point.repeats])
         row = with_distribution(row, [time for one in point.repeats for time in one.launch_times_s])
         if not self.settings.is_checked or is_modelled(point):
             row = replace(row, wrong=None)
@@ -485,11 +552,12 @@ def unmeasured_row(case: Case, *, group: Group, session: SessionFacts | None, ru
     versions += [session.version] if session else []
     versions += [group.library] if group.library not in "; ".join(versions) else []
     return Record(
-        **{of.name: getattr(case, of.name) for of in fields(Case)},
+        **{of.name: getattr(case, of.name) for of in fields(Case) if of.name != "counts_file"},
         ctas=0,
         group=group.kind,
         hosts=len(set(group.hosts)),
         count=case.block_count,
+        imbalance=None if case.why_senseless() else case.imbalance,
         status="ok",
         run=run,
         host=(session.host if session else "") or socket.gethostname(),
@@ -512,8 +580,21 @@ def timed_row(row: Record, times: Sequence[float], iterations: int) -> Record:
         repeat_times_us=tuple(map(to_us, times)),
         iters=iterations,
         algbw_gbs=algbw,
-        busbw_gbs=algbw * collective(row.op).factor(row.ranks),
+        busbw_gbs=algbw * collective(row.op).factor(row.ranks) * (row.imbalance or 1),
         wrong=0,
+    )
+
+
+def with_alone(row: Record, together: Together, alone_s: Sequence[float]) -> Record:
+    """The row of launches together, with what they take one after the other, each alone."""
+    assert row.time_us is not None
+    alone_us, seconds = to_us(interval(alone_s).median), row.time_us * 1e-6
+    return replace(
+        row,
+        alone_us=alone_us,
+        over_alone=row.time_us / alone_us,
+        algbw_gbs=rate_gbs(together.algorithm_bytes, seconds),
+        busbw_gbs=rate_gbs(together.bus_bytes, seconds),
     )
 
 
@@ -527,6 +608,16 @@ def row_of_runs(rows: Sequence[Record]) -> Record:
         return without[0] if without else last
     times = [time * 1e-6 for row in rows for time in row.repeat_times_us]
     row = timed_row(last, times, last.iters)
+    if last.alone_us and last.time_us and last.algbw_gbs and last.busbw_gbs and row.time_us:
+        alone_us = median(one.alone_us or 0.0 for one in rows)
+        scale = last.time_us / row.time_us
+        row = replace(
+            row,
+            alone_us=alone_us,
+            over_alone=row.time_us / alone_us,
+            algbw_gbs=last.algbw_gbs * scale,
+            busbw_gbs=last.busbw_gbs * scale,
+        )
     percent = None
     if last.ceiling_gbs and row.busbw_gbs is not None:
         percent = 100 * row.busbw_gbs / last.ceiling_gbs
@@ -585,6 +676,8 @@ def is_apart(key: SessionKey, points: Sequence[SweepPoint]) -> bool:
     while others are measured: those of a library that is forced to something are.
     """
     is_forced = len(key) > 2
+    if points[0].together is not None:
+        return False
     return is_forced or opener(str(key[0])).is_apart(points[0].job)
 
 

@@ -11,6 +11,8 @@ from collbench.spec.collectives import OpName, collective
 from collbench.spec.dtypes import DtypeName, RedopName
 from collbench.spec.knobs import KNOB, KNOBS, UNASKED, Knob, Placement, Value
 from collbench.spec.peers import BESIDE_GPUS, ON_CPUS, OWN_ALGOS, is_of_libraries
+from collbench.spec.together import groups_text, split
+from collbench.spec.uneven import CountsFile
 from collbench.util.errors import UsageError
 from collbench.util.units import format_size
 
@@ -22,7 +24,9 @@ class Sweep:
     """Values of every axis and knob; a case for each combination.
 
     knobs: the values of knobs by name; one that is not there has its default, and algo then means
-    every algorithm of each collective. asked: the knobs whose values somebody gave, which libraries
+    every algorithm of each collective. counts_file: the unequal blocks, and with them the sizes, if
+    not by skew. groups: of the ranks, or split, into what; mix: operations of a grouped launch, in
+    the place of op and sizes. asked: the knobs whose values somebody gave, which libraries
     that have them are forced to.
     """
 
@@ -34,6 +38,11 @@ class Sweep:
     redop: tuple[RedopName, ...] = ("sum",)
     root: tuple[int, ...] = (0,)
     placement: tuple[Placement, ...] = ("out",)
+    skew: tuple[str, ...] = ("",)
+    counts_file: CountsFile | None = None
+    groups: str = ""
+    split: str = ""
+    mix: str = ""
     knobs: Mapping[str, tuple[Value, ...]] = field(default_factory=dict)
     asked: frozenset[str] = frozenset()
 
@@ -131,6 +140,7 @@ def _count(sweep: Sweep, peers: Mapping[str, Forcible], has_hosts: bool) -> int:
         what = collective(op)
         problems = len(sweep.redop) if what.is_reduction else 1
         problems *= len(sweep.root) if what.is_rooted else 1
+        problems *= len(sweep.skew) if what.uneven_of else 1
         for backend in sweep.backend:
             number += problems * (
                 sum(1 for _ in _of_library(sweep, backend, op, peers[backend]))
@@ -144,15 +154,18 @@ def _count(sweep: Sweep, peers: Mapping[str, Forcible], has_hosts: bool) -> int:
 def _algorithms(sweep: Sweep, op: OpName, has_hosts: bool) -> tuple[Value, ...]:
     from collbench.schedules.algorithms import algorithms_of
 
-    return sweep.knobs.get("algo") or algorithms_of(op, has_hosts=has_hosts)
+    default = ("auto",) if sweep.mix else algorithms_of(op, has_hosts=has_hosts)
+    return sweep.knobs.get("algo") or default
 
 
 def _cases(sweep: Sweep, peers: Mapping[str, Forcible], has_hosts: bool) -> Iterator[Case]:
     outer = product(
-        sweep.ranks, sweep.op, sweep.dtype, sweep.redop, sweep.root, sweep.placement, sweep.sizes
+        *(sweep.ranks, sweep.op, sweep.dtype, sweep.redop, sweep.root, sweep.placement),
+        *(sweep.skew, sweep.sizes),
     )
-    for ranks, op, dtype, redop, root, placement, size in outer:
+    for ranks, op, dtype, redop, root, placement, skew, size in outer:
         algos = _algorithms(sweep, op, has_hosts)
+        groups = groups_text(split(sweep.split, ranks)) if sweep.split else sweep.groups
         for backend in sweep.backend:
             ours = product(
                 *(algos if one.name == "algo" else sweep.own_values(one) for one in KNOBS)
@@ -168,8 +181,12 @@ def _cases(sweep: Sweep, peers: Mapping[str, Forcible], has_hosts: bool) -> Iter
                     redop=redop,
                     root=root,
                     placement=placement,
+                    skew=skew,
+                    groups=groups,
+                    mix=sweep.mix,
                     ranks=ranks,
                     size_bytes=size,
+                    counts_file=sweep.counts_file,
                     **knobs,  # type: ignore[arg-type]  # each of its knob's type: the table says so
                 ).rounded()
 

@@ -56,7 +56,7 @@ def knob_option(knob: Knob) -> Callable[[F], F]:
     values: ListOf[Any] = (
         AlgorithmList(knob.name, str, choices)
         if knob.name == "algo"
-        else ListOf("bytes" if knob.unit == "bytes" else knob.name, read, choices)
+        else ListOf("bytes" if knob.unit == "bytes" else knob.name, read, choices, knob.all_choices)
     )
     return click.option(
         *knob.flags, knob.name, type=values, help=knob.help.format(choices=", ".join(choices))

@@ -51,7 +51,8 @@ class FileName(click.ParamType):  # type: ignore[type-arg]
 
 class ListOf(click.ParamType, Generic[Item]):  # type: ignore[type-arg]
     """A comma list of values read by `parse`; `all` stands for every one of `choices`, whose names
-    are read in any case. One that is given twice counts once, or is refused.
+    are read in any case, or for each of `all_choices`. One that is given twice counts once, or is
+    refused.
     """
 
     def __init__(
@@ -59,10 +60,12 @@ class ListOf(click.ParamType, Generic[Item]):  # type: ignore[type-arg]
         name: str,
         parse: Callable[[str], Item],
         choices: Sequence[Item] = (),
+        all_choices: Sequence[Item] = (),
         *,
         is_each_once: bool = False,
     ) -> None:
         self.name, self._parse, self._choices = name, parse, tuple(choices)
+        self._all = tuple(all_choices) or self._choices
         self._is_each_once = is_each_once
 
     def get_metavar(self, param: click.Parameter, ctx: click.Context | None = None) -> str:
@@ -72,8 +75,8 @@ class ListOf(click.ParamType, Generic[Item]):  # type: ignore[type-arg]
         if isinstance(value, tuple):
             return value
         text = str(value)
-        if self._choices and text.lower() == "all":
-            return self._choices
+        if self._all and text.lower() == "all":
+            return self._all
         values: list[Item] = []
         for item in map(str.strip, text.split(",")):
             values.append(self._read(item, param))

@@ -5,6 +5,7 @@ import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing, nullcontext
+from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import IO, Any
@@ -22,7 +23,7 @@ from collbench.cli._rules import Options, refuse
 from collbench.cli._saving import SavedSweep, command_line, saved
 from collbench.cli._screen import document_on_stdout, say
 from collbench.cli._show_sweep import show_points, show_rows
-from collbench.cli._sweep_rules import SWEEP_RULES, on_gpus, only_on_gpus
+from collbench.cli._sweep_rules import SWEEP_RULES, is_together, on_gpus, only_on_gpus
 from collbench.device.card import device_count
 from collbench.launch.group import Group
 from collbench.launch.launcher import find_mpirun, is_only_rank, launcher
@@ -40,6 +41,8 @@ from collbench.spec.case import Case
 from collbench.spec.knobs import AXES, KNOB, KNOBS
 from collbench.spec.options import Settings
 from collbench.spec.peers import forced_by, is_of_libraries, is_peer, knobs_of
+from collbench.spec.together import groups_text, mix_text, parse_groups, parse_mix
+from collbench.spec.uneven import CountsFile, read_counts
 from collbench.util.errors import UnavailableError, UsageError
 from collbench.util.units import format_duration, parse_size
 
@@ -59,7 +62,11 @@ def run_sweep(options: Options, csv: Path | str | None) -> int:
         has_gpus = has_nvidia_gpus() or "gpus" in options
         options = {
             **options,
-            "backend": _BY_DEFAULT_ON_GPUS if has_gpus else _on_cpus(under is not None),
+            "backend": ("cpu",)
+            if is_together(options)
+            else _BY_DEFAULT_ON_GPUS
+            if has_gpus
+            else _on_cpus(under is not None),
         }
     refuse(SWEEP_RULES, options, options)
     if under is None and on_gpus(options) and _has_one_gpu(options, is_asked=are_gpus_asked):
@@ -146,6 +153,7 @@ def _drive(
     for peer in peers if not is_default else ():
         _remark_on_peer(peer, sweep, points, knobs)
     _remark_on_cores(points, group)
+    _remark_on_order(points, settings)
     if options.get("soak"):
         from collbench.cli._soak import run_stress
 
@@ -165,6 +173,7 @@ def _drive(
         width(out),
         has_ceilings=links.are_known,
         has_launch_times=settings.distribution is not None,
+        is_together=is_together(options),
     )
     from collbench.machine.discovery import record
 
@@ -382,6 +391,20 @@ def _remark_on_cores(points: Sequence[SweepPoint], group: Group) -> None:
         )
 
 
+def _remark_on_order(points: Sequence[SweepPoint], settings: Settings) -> None:
+    """Say how an order of launches can deadlock, if it can."""
+    whys = {
+        replace(point.together, order=settings.launch_order).why_it_can_deadlock(): None
+        for point in points
+        if point.together is not None
+    }
+    for why in filter(None, whys):
+        remark(
+            f"{why[0].upper()}{why[1:]}. A point that does is given up after its --timeout,"
+            f" {settings.timeout_s:g} s."
+        )
+
+
 def _remark_on_peer(
     peer: str, sweep: Sweep, points: Sequence[SweepPoint], knobs_given: Sequence[str]
 ) -> None:
@@ -439,8 +462,35 @@ def _sweep(options: Options, launched: int) -> Sweep:
         knobs.setdefault("buffers", KNOB["buffers"].choices)
     if "proto" not in knobs and "cuda" in backends and knobs.get("algo") != ("auto",):
         knobs["proto"] = PROTOCOLS.names()
+    counts_file = read_counts(Path(options["counts"])) if "counts" in options else None
+    if counts_file is not None:
+        axes.setdefault("ranks", (launched or _ranks_of(counts_file),))
+    axes |= _together(options)
     axes.setdefault("ranks", (launched or _default_ranks(options),))
-    return Sweep(sizes=_sizes(options), knobs=knobs, asked=asked, **axes)
+    is_sized = counts_file is not None or "mix" in options
+    sizes = (1,) if is_sized else _sizes(options)
+    return Sweep(sizes=sizes, knobs=knobs, asked=asked, counts_file=counts_file, **axes)
+
+
+def _together(options: Options) -> dict[str, Any]:
+    """Groups, split and mix as rows name them; groups say how many ranks there are."""
+    axes: dict[str, Any] = {}
+    if "groups" in options:
+        groups = parse_groups(options["groups"])
+        axes["ranks"] = (1 + max(rank for group in groups for rank in group),)
+        axes["groups"] = groups_text(groups)
+    if "split" in options:
+        axes["split"] = options["split"]
+    if "mix" in options:
+        mix = parse_mix(options["mix"])
+        axes |= {"op": (mix[0].op,), "mix": mix_text(mix)}
+    return axes
+
+
+def _ranks_of(counts_file: CountsFile) -> int:
+    """The ranks that a file has counts of: a line each, or a number each in one line."""
+    lines = counts_file.lines
+    return len(lines) if len(lines) > 1 else len(lines[0])
 
 
 def _with_files(options: Options, *, is_launched: bool) -> Options:

@@ -193,9 +193,11 @@ def _line_of(point: SweepPoint) -> str:
         *([case.redop] if collective(case.op).is_reduction else []),
         *([f"root {case.root}"] if collective(case.op).is_rooted else []),
         *(["in place"] if case.in_place else []),
+        *([case.skew] if case.skew else []),
+        *([f"at once on {case.groups}"] if case.groups else []),
     ]
     return (
-        f"{format_size(case.size_bytes):>6}  {case.op} {case.backend} {case.algo}"
+        f"{format_size(case.size_bytes):>6}  {case.mix or case.op} {case.backend} {case.algo}"
         f"  {' '.join(problem)}, {case.ranks} ranks; {knobs}"
         + (f", {case.buffers} buffers" if is_told else "")
     )

@@ -4,8 +4,9 @@ from collbench.backends import FAMILY as BACKENDS
 from collbench.cli._links import MODEL
 from collbench.cli._rules import Options, Rule
 from collbench.machine.formats import described
-from collbench.spec.collectives import collective
+from collbench.spec.collectives import UNEVEN_OPS, collective
 from collbench.spec.peers import BESIDE_GPUS
+from collbench.spec.together import parse_mix
 
 _TIMING = ("runs", "iters", "warmup", "check", "agg_iters", "blocking", "hot", "timeout")
 
@@ -44,11 +45,29 @@ def _has_use_of_machine(options: Options) -> bool:
 
 
 def _reduces(options: Options) -> bool:
-    return any(collective(op).is_reduction for op in options.get("op", ("allreduce",)))
+    return "mix" in options or any(
+        collective(op).is_reduction for op in options.get("op", ("allreduce",))
+    )
+
+
+def is_together(options: Options) -> bool:
+    """Whether several collectives of the sweep run at once."""
+    return bool({"groups", "split", "mix"} & set(options))
+
+
+def _is_uneven(op: str) -> bool:
+    return collective(op).uneven_of is not None
+
+
+def _has_unequal_blocks(options: Options) -> bool:
+    mix = parse_mix(options["mix"]) if "mix" in options else ()
+    return any(map(_is_uneven, (*options.get("op", ()), *(part.op for part in mix))))
 
 
 def _has_root(options: Options) -> bool:
-    return any(collective(op).is_rooted for op in options.get("op", ("allreduce",)))
+    return "mix" in options or any(
+        collective(op).is_rooted for op in options.get("op", ("allreduce",))
+    )
 
 
 SWEEP_RULES = (
@@ -102,6 +121,54 @@ SWEEP_RULES = (
         when=lambda options: not _has_root(options),
         message="no collective of this sweep has a root",
         hint="give --op broadcast, reduce, gather or scatter, or leave it out",
+    ),
+    Rule(
+        options=("skew", "counts"),
+        when=lambda options: not _has_unequal_blocks(options),
+        message="no collective of this sweep has unequal blocks",
+        hint=f"give --op {', '.join(UNEVEN_OPS)}, or leave it out",
+    ),
+    Rule(
+        options=("counts",),
+        when=lambda options: not all(map(_is_uneven, options.get("op", ()))),
+        message="the sizes of the sweep follow from the file, which says nothing of equal blocks",
+        hint=f"give only --op {', '.join(UNEVEN_OPS)}",
+    ),
+    Rule(
+        options=("skew", "sizes", "minbytes", "maxbytes", "stepfactor", "stepbytes"),
+        when=lambda options: "counts" in options,
+        message="--counts {counts} gives all blocks and with them the size",
+        hint="leave out one or the other",
+    ),
+    Rule(
+        options=("counts",),
+        when=lambda options: "soak" in options,
+        message="a soak draws random sizes",
+        hint="leave out one or the other",
+    ),
+    Rule(
+        options=("split", "ranks"),
+        when=lambda options: "groups" in options,
+        message="--groups {groups} says which ranks there are and how they are split",
+        hint="leave out one or the other",
+    ),
+    Rule(
+        options=("op", "sizes", "minbytes", "maxbytes", "stepfactor", "stepbytes", "counts"),
+        when=lambda options: "mix" in options,
+        message="--mix {mix} gives the operations and their sizes",
+        hint="leave out one or the other",
+    ),
+    Rule(
+        options=("distribution", "soak"),
+        when=is_together,
+        message="launches together are not timed one by one, nor soaked",
+        hint="leave it out, or --groups, --split and --mix",
+    ),
+    Rule(
+        options=("launch_order",),
+        when=lambda options: not is_together(options),
+        message="no rank of this sweep has several launches at once",
+        hint="give --groups, --split or --mix, or leave it out",
     ),
     Rule(
         options=("gpus", "isolate", "launch"),

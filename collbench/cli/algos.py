@@ -141,7 +141,7 @@ def command(context: click.Context, /, **_: object) -> None:
     options = context.params
     name, op, world = options["name"], options["op"], _world(options)
     refuse(_ALGOS_RULES, explicit_options(context), options)
-    ops = (collective(op).name,) if op else OPS
+    ops = (collective(op).even,) if op else OPS
     if is_file(name or ""):
         _draw_file(name, ops if op else (), options)
     elif name is None:

@@ -13,6 +13,7 @@ from collbench.cli._options import (
     GPU_FACTOR,
     GPU_FIRST,
     GPU_LAST,
+    FileName,
     Finite,
     ListOf,
     Profile,
@@ -63,6 +64,38 @@ _SIZE_OPTIONS = (
         help=(
             "Sizes in bytes as a list, for example 1K,1M,3000000, instead of a range. Default: the"
             " range."
+        ),
+    ),
+)
+_COUNTS_OPTION = click.option(
+    "--counts",
+    type=FileName(),
+    help=(
+        "File of the elements of unequal blocks: of alltoallv a line a rank of what it sends to"
+        " each, else one number a rank; for example counts.txt. Sizes and ranks follow from it."
+        " Default: by --skew."
+    ),
+)
+_TOGETHER_OPTIONS = (
+    click.option(
+        "--groups",
+        help=(
+            "Groups of ranks, each with a collective of its own at the same time, for example"
+            " 0,1/2,3; a rank may be in several (cpu). Default: one group of all."
+        ),
+    ),
+    click.option(
+        "--split",
+        help=(
+            "Groups of so many neighbours (2: 0,1/2,3), or of ranks that far apart (%2: 0,2/1,3)."
+            " Default: none."
+        ),
+    ),
+    click.option(
+        "--mix",
+        help=(
+            "Operations of one grouped launch, with their sizes, in the place of --op and --sizes,"
+            " for example allreduce:1M+allgather:4M (cpu). Default: none."
         ),
     ),
 )
@@ -143,6 +176,8 @@ def command(context: click.Context, /, **_: object) -> int:
 
 for _option in (
     *map(knob_option, AXES),
+    _COUNTS_OPTION,
+    *_TOGETHER_OPTIONS,
     *_SIZE_OPTIONS,
     *map(knob_option, KNOBS),
     *map(setting_option, OPTIONS.values()),

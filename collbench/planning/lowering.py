@@ -154,6 +154,18 @@ class _TrackLowering:
         chunk = proof.chunks[Place(0, *place[1:])]
         return (chunk + self.rank) % self.plan.n if schedule.chunks["in"] == self.plan.n else chunk
 
+    def piece(self, loop: Loop, number: int, place: Place) -> tuple[int, int]:
+        """First byte within a chunk, and size, of the slice of that number of what a step works
+        on.
+        """
+        plan, chunk = self.plan, self.chunk_of(place)
+        if not plan.problem.counts:
+            return plan.piece(loop, number, chunk)
+        giver = plan.proof.givers[Place(0, *place[1:]) if plan.schedule.is_symmetric else place]
+        if plan.schedule.is_symmetric:
+            giver = (giver + self.rank) % plan.n
+        return plan.piece_of_block(self.channel, loop, number, giver, chunk)
+
     def region(self, owner: int, operand: Operand, loop: Loop, piece: tuple[int, int]) -> Region:
         """Where a piece of an operand lies in its owner's memory."""
         first, size = piece
@@ -161,6 +173,10 @@ class _TrackLowering:
             base = (
                 self.channel * self.plan.schedule.chunks["tmp"] + operand.chunk
             ) * self.plan.chunk_bytes
+        elif self.plan.problem.counts:
+            base = self.plan.place_of_block(
+                self.channel, loop, operand.buffer, owner, operand.chunk
+            )
         elif self.plan.is_interleaved:
             base = loop.offset + min(operand.chunk * loop.chunk, loop.size)
         else:
@@ -205,7 +221,7 @@ class _RoundSlice:
         track, step, schedule = self.track, self.steps[s], self.plan.schedule
         place = Place(track.rank, track.track, self.r, s)
         proved_place = Place(0, *place[1:]) if schedule.is_symmetric else place
-        piece = self.plan.piece(self.loop, self.number, track.chunk_of(place))
+        piece = track.piece(self.loop, self.number, place)
         sources, take, free = self._receive(s, piece)
         slots, room, post, sent = self._send(s, piece)
         returned = schedule.pending_pulls_at(*place) if schedule.pending_pulls else ()

@@ -5,10 +5,11 @@ chunks and slices.
 
 Interleaved collectives: a channel owns a contiguous range of the vector and walks it in loops of
 `chunks x chunk_bytes`; chunk j of a loop is its j-th part. Blocked collectives: a channel owns the
-same part of every block and walks it in loops of chunk_bytes. The last loop shrinks the chunk. A
-message takes `slices` slots; slice s of it carries piece s of each of its chunks. Every backend
-reads its work from a plan: as actions (lowering.py) or as the program of a kernel
-(device/program.py).
+same part of every block and walks it in loops of chunk_bytes. The last loop shrinks the chunk.
+Where blocks are unequal, loops go on until the longest part of a block is done, and the chunks of
+the others are empty by then, but are still handed over. A message takes `slices` slots; slice s of
+it carries piece s of each of its chunks. Every backend reads its work from a plan: as actions
+(lowering.py) or as the program of a kernel (device/program.py).
 """
 
 import hashlib
@@ -16,7 +17,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cached_property, lru_cache
 from itertools import accumulate
-from typing import NamedTuple, overload
+from typing import Literal, NamedTuple, overload
 
 from collbench.planning.transports.net import Domains, label
 from collbench.schedules import formats
@@ -30,10 +31,12 @@ from collbench.schedules.passes import (
     operand_count,
     pull_zero_copy,
     reorder,
+    rounds_of,
     step_count,
     widest_message,
 )
 from collbench.schedules.verify.check import Proof, check
+from collbench.schedules.verify.proof import Place
 from collbench.schedules.zero_copy import push_zero_copy
 from collbench.spec.case import Case, Problem
 from collbench.spec.collectives import OpName, collective
@@ -176,8 +179,8 @@ def _digest(schedule: Schedule) -> str:
 
 
 class Loop(NamedTuple):
-    """One loop of a channel: where it starts in its range, bytes in all, the chunk's bytes, slices
-    a message.
+    """One loop of a channel: where it starts in a block (in the channel's part of each block, where
+    blocks are unequal), bytes in all, the chunk's bytes, slices a message.
     """
 
     offset: int
@@ -244,7 +247,7 @@ def schedule_of(
     """
     file = formats.loaded(algo)
     if file is None:
-        return along(case.op, algo, case.ranks, case.root, orders, hosts)
+        return along(collective(case.op).even, algo, case.ranks, case.root, orders, hosts)
     if (case.op, case.ranks, case.root) != (file.op, file.n, file.root):
         at_root = f", root {file.root}" if collective(file.op).is_rooted else ""
         raise ScheduleError(
@@ -296,7 +299,8 @@ def lay_out(
     how many there are. Raises ScheduleError if the knobs do not fit together or the schedule fails
     its proof with them.
     """
-    if (problem.op, problem.n, problem.root) != (schedule.op, schedule.n, schedule.root):
+    of_problem = collective(problem.op).even, problem.n, problem.root
+    if of_problem != (schedule.op, schedule.n, schedule.root):
         raise ScheduleError(
             f"a schedule for {schedule.op} over {schedule.n} ranks, root {schedule.root}, does not"
             f" fit {problem}"
@@ -333,6 +337,8 @@ def lay_out(
         proved(schedule, slots, slices, problem.in_place)
     sure_slots = kernel.sure_slots(slots) if kernel else slots
     proof = proved(ready, sure_slots, slices, problem.in_place)
+    if problem.counts:
+        _refuse_other_blocks(ready, proof)
     return Plan(
         problem=problem,
         schedule=ready,
@@ -350,6 +356,29 @@ def lay_out(
         proto=kernel.proto if kernel else proto,
         domains=domains,
     )
+
+
+def _refuse_other_blocks(schedule: Schedule, proof: Proof) -> None:
+    """Raise ScheduleError if a step keeps a block where another one lies in the end, or lay from
+    the start, which may be shorter.
+    """
+    what = collective(schedule.op)
+    for at, steps in rounds_of(schedule):
+        wants = what.wants(schedule.n, schedule.root, at.program)
+        own = {("out", want.out_block): (want.ranks[0], want.in_block) for want in wants}
+        own |= {("in", block): (at.program, block) for block in range(schedule.chunks["in"])}
+        for s, step in enumerate(steps):
+            place = Place(*at, s)
+            giver, chunk = proof.givers[place], proof.chunks[place]
+            for operand in (*step.src, *((step.dst,) if step.dst else ())):
+                known = own.get(operand, (giver, chunk))
+                if (giver if not what.is_reduction else known[0], chunk) != known:
+                    raise ScheduleError(
+                        f"{schedule.op} {schedule.name}: rank {at.program}, round {at.round} keeps"
+                        f" another block in {operand.buffer}[{operand.chunk}], which may be"
+                        " shorter",
+                        "use another --algo",
+                    )
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -436,9 +465,19 @@ class Plan:
         return -(-block_bytes // (self.channels * grain)) * grain
 
     def channel_range(self, channel: int) -> tuple[int, int]:
-        """First byte and size of the channel's part of a block; later channels may be empty."""
-        first = min(channel * self.share_bytes, self.problem.block_bytes)
-        return first, min(self.share_bytes, self.problem.block_bytes - first)
+        """First byte and size of the channel's part of a block; later channels may be empty. Of
+        unequal blocks: 0, and the longest part.
+        """
+        if self.problem.counts:
+            item_bytes, counts = self.problem.item_bytes, set(self.problem.counts)
+            return 0, max(self.part_of(channel, count * item_bytes)[1] for count in counts)
+        return self.part_of(channel, self.problem.block_bytes)
+
+    def part_of(self, channel: int, block_bytes: int) -> tuple[int, int]:
+        """First byte and size of the channel's part of a block of that size."""
+        share_bytes = self.share_of(block_bytes)
+        first = min(channel * share_bytes, block_bytes)
+        return first, min(share_bytes, block_bytes - first)
 
     def loops(self, channel: int) -> Iterator[Loop]:
         """The loops of a channel: full chunks, then one of whatever is left, cut evenly."""
@@ -464,6 +503,32 @@ class Plan:
             size = min(loop.chunk, max(0, loop.size - chunk * loop.chunk))
         first = min(number * self.piece_bytes, size)
         return first, min(self.piece_bytes, size - first)
+
+    def piece_of_block(
+        self, channel: int, loop: Loop, number: int, giver: int, chunk: int
+    ) -> tuple[int, int]:
+        """As piece(), of one of unequal blocks: that of a rank's input."""
+        block_bytes = self.problem.count_of(giver, chunk) * self.problem.item_bytes
+        left = self.part_of(channel, block_bytes)[1] - loop.offset
+        size = min(loop.chunk, max(0, left))
+        first = min(number * self.piece_bytes, size)
+        return first, min(self.piece_bytes, size - first)
+
+    def place_of_block(
+        self, channel: int, loop: Loop, buffer: Literal["in", "out"], owner: int, chunk: int
+    ) -> int:
+        """Where a loop begins in one of unequal blocks, in bytes of a rank's buffer."""
+        firsts = self._firsts_of(buffer, owner)
+        item_bytes, first, end = self.problem.item_bytes, firsts[chunk], firsts[chunk + 1]
+        own, size = self.part_of(channel, (end - first) * item_bytes)
+        return first * item_bytes + own + min(loop.offset, size)
+
+    def _firsts_of(self, buffer: Literal["in", "out"], owner: int) -> tuple[int, ...]:
+        """Where the blocks of a rank's buffer begin, in elements."""
+        kept: dict[tuple[str, int], tuple[int, ...]] = self.__dict__.setdefault("_firsts", {})
+        if (buffer, owner) not in kept:
+            kept[buffer, owner] = self.problem.block_firsts(buffer, owner)
+        return kept[buffer, owner]
 
     @property
     def tmp_bytes(self) -> int:

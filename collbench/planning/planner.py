@@ -95,6 +95,11 @@ def resolve(case: Case, limits: Limits | None = None) -> Choice:
         if transport == "auto":
             transport = selection.transport_of(case, has, facts, tuning)
     facts["transport"] = transport
+    if collective(case.op).uneven_of is not None:
+        raise ScheduleError(
+            "our kernels find a block by its number, so that all blocks must be equal",
+            f"use --backend nccl, cpu or mpi, or --op {collective(case.op).even}",
+        )
     plan_on_gpus = _plan_copies if transport == "ce" else _plan_kernels
     return plan_on_gpus(case, facts, tuning, has, orders, hosts)
 
@@ -118,8 +123,10 @@ def problem_of(case: Case) -> Case:
         redop=case.redop,
         root=case.root,
         placement=case.placement,
+        skew=case.skew,
         ranks=case.ranks,
         size_bytes=case.size_bytes,
+        counts_file=case.counts_file,
     )
 
 

@@ -32,7 +32,7 @@ def facts_of(case: Case, hosts: tuple[int, ...]) -> dict[str, Fact]:
     """
     what, ranks_of = collective(case.op), Counter(hosts).values()
     return {
-        "op": case.op,
+        "op": what.even,
         "rooted": what.is_rooted,
         "reduction": what.is_reduction,
         "ranks": case.ranks,
@@ -73,7 +73,11 @@ def _way_of_tables(case: Case, facts: Facts, tuning: Tuning, proto: str) -> Valu
     the protocol that is wanted; else any algorithm that does.
     """
     for table in tuning.tables("algo", facts):
-        rows = [row for row in table if case.op in FAMILY.load(str(row.values["algo"])).SERVES]
+        rows = [
+            row
+            for row in table
+            if collective(case.op).even in FAMILY.load(str(row.values["algo"])).SERVES
+        ]
         for row in rows:
             if proto in ("auto", row.values.get("proto", proto)):
                 return row.values

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import IO, Literal, Protocol, get_args, get_type_hints
 
 from collbench.results.distribution import PERCENTILES, Histogram, histogram_text, parse_histogram
-from collbench.spec.collectives import OPS
+from collbench.spec.collectives import ALL_OPS
 from collbench.spec.dtypes import DTYPES, REDOPS
 from collbench.spec.knobs import FIRST_SCHEMA, KNOBS, UNASKED, Knobs
 from collbench.util.errors import UnavailableError, UsageError
@@ -29,7 +29,9 @@ from collbench.util.text import escaped
 # The columns of single launches' times, which are empty where none were timed; and the first schema
 # of a column that is no knob's, where that is not the first of all.
 LAUNCH_TIMES = (*PERCENTILES, "max_us")
-SINCE = dict.fromkeys((*LAUNCH_TIMES, "histogram"), 6)
+SINCE = dict.fromkeys((*LAUNCH_TIMES, "histogram"), 6) | dict.fromkeys(
+    ("skew", "imbalance", "groups", "mix", "alone_us", "over_alone"), 8
+)
 SCHEMA = max(*(knob.since for knob in KNOBS), *SINCE.values())
 # Notes of rows of other tools whose messages go another way than those of the collective: in one
 # direction, several in flight between the same two ranks, as plain copies, or between two GPUs that
@@ -38,7 +40,7 @@ GPUS = "gpus-"
 TRAFFIC = ("one-way", "window-", "copy-", GPUS)
 # Notes of rows that measured something else than rows without them.
 CONDITIONS = (
-    *("hot", "unchecked", "blocking", "aggregate-", "isolated", "stream", "net-"),
+    *("hot", "unchecked", "blocking", "aggregate-", "isolated", "stream", "net-", "order-"),
     *TRAFFIC,
 )
 Status = Literal["ok", "wrong", "waived", "error"]
@@ -50,11 +52,13 @@ class Record(Knobs):
     """One row. The columns up to `count` are the independent variables; times are microseconds,
     bandwidths decimal GB/s.
 
-    ceiling_gbs is the bus bandwidth that the links allow its schedule and protocol, limit the hop
-    that limits it, percent the part that was reached. time_us is the median over repeats of the
-    slowest rank's mean; time_low_us and time_high_us bound it (stats.interval). p50_us to max_us
-    and the histogram are of single launches (see results/distribution.py). A row whose status is
-    not ok has no times, and a reason.
+    skew: the formula of unequal blocks, or the name of the file that has them. imbalance: what the
+    busiest rank must send or receive, over what it were if all blocks were equal, as a part of
+    busbw. ceiling_gbs is the bus bandwidth that the links allow its schedule and protocol, limit
+    the hop that limits it, percent the part that was reached. time_us is the median over repeats of
+    the slowest rank's mean; time_low_us and time_high_us bound it (stats.interval). p50_us to
+    max_us and the histogram are of single launches (see results/distribution.py). A row whose
+    status is not ok has no times, and a reason.
     """
 
     op: str
@@ -64,6 +68,9 @@ class Record(Knobs):
     redop: str
     root: int
     placement: str
+    skew: str = ""
+    groups: str = ""
+    mix: str = ""
     group: str
     ranks: int
     hosts: int
@@ -80,6 +87,9 @@ class Record(Knobs):
     p999_us: float | None = None
     max_us: float | None = None
     histogram: Histogram = ()
+    imbalance: float | None = None
+    alone_us: float | None = None
+    over_alone: float | None = None
     algbw_gbs: float | None = None
     busbw_gbs: float | None = None
     ceiling_gbs: float | None = None
@@ -150,7 +160,9 @@ _KIND_OF: dict[object, ColumnKind] = {
 csv.field_size_limit(1 << 30)
 _HINTS = get_type_hints(Record)
 KINDS: dict[str, ColumnKind] = {name: _KIND_OF.get(_HINTS[name], "text") for name in COLUMNS}
-KINDS |= dict.fromkeys(("time_us", "time_low_us", "time_high_us", *LAUNCH_TIMES), "time")
+KINDS |= dict.fromkeys(
+    ("time_us", "alone_us", "time_low_us", "time_high_us", *LAUNCH_TIMES), "time"
+)
 # The least value of what was measured; the most is the largest finite number.
 LEAST_OF_KIND: dict[ColumnKind, float] = {"time": ulp(0.0), "times": ulp(0.0), "rate": 0.0}
 MOST = sys.float_info.max
@@ -206,7 +218,12 @@ def from_cells(cells: Mapping[str, str]) -> Record:
     return Record(**{name: _value(name, text) for name, text in cells.items()})  # type: ignore[arg-type]
 
 
-_NAMES: dict[str, Sequence[str]] = {"status": STATUSES, "op": OPS, "dtype": DTYPES, "redop": REDOPS}
+_NAMES: dict[str, Sequence[str]] = {
+    "status": STATUSES,
+    "op": ALL_OPS,
+    "dtype": DTYPES,
+    "redop": REDOPS,
+}
 
 
 def _value(name: str, text: str) -> object:

@@ -5,11 +5,12 @@ One table, independent of schedules, plans and backends. The size S of a row is 
 calls size: the bytes of the vector for allreduce, broadcast, reduce and sendrecv; n blocks, the
 total, for allgather, reducescatter, alltoall, gather and scatter. busbw = S / t x factor makes one
 number comparable across ranks and collectives: the rate that the busiest link direction must
-sustain.
+sustain. A collective of unequal blocks (allgatherv, reducescatterv, alltoallv) is one of these with
+other sizes: see uneven.py.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, get_args
 
 from collbench.util.errors import unknown
@@ -24,14 +25,22 @@ OpName = Literal[
     "gather",
     "scatter",
     "sendrecv",
+    "allgatherv",
+    "reducescatterv",
+    "alltoallv",
 ]
-OPS: tuple[OpName, ...] = get_args(OpName)
+ALL_OPS: tuple[OpName, ...] = get_args(OpName)
+UNEVEN_OPS = tuple(op for op in ALL_OPS if op.endswith("v") and op[:-1] in ALL_OPS)
+OPS = tuple(op for op in ALL_OPS if op not in UNEVEN_OPS)  # those of equal blocks
 _SPELLINGS = {
     "a2a": "alltoall",
     "ar": "allreduce",
     "ag": "allgather",
     "rs": "reducescatter",
     "bcast": "broadcast",
+    "a2av": "alltoallv",
+    "agv": "allgatherv",
+    "rsv": "reducescatterv",
 }
 
 
@@ -57,7 +66,8 @@ class Collective:
     blocks of a rank ("1" or "n"), and whether every rank has them or the root
     alone. alias: the (input block, output block) of a rank that are one memory in place, or None.
     follows_order: whether neighbours are neighbours in the rank order (a ring) rather than in the
-    numbering of the ranks, which the definition of a shift by one names.
+    numbering of the ranks, which the definition of a shift by one names. uneven_of: the collective
+    of equal blocks that this one is with unequal blocks, if it is one.
     """
 
     name: OpName
@@ -71,6 +81,12 @@ class Collective:
     is_interleaved: bool = False
     is_reduction: bool = False
     follows_order: bool = True
+    uneven_of: OpName | None = None
+
+    @property
+    def even(self) -> OpName:
+        """The collective of equal blocks whose schedules serve this one."""
+        return self.uneven_of or self.name
 
     @property
     def is_rooted(self) -> bool:
@@ -85,7 +101,7 @@ class Collective:
     @property
     def has_in_place(self) -> bool:
         """False where in place has no meaning: every rank sends what it would overwrite."""
-        return self.name not in ("alltoall", "sendrecv")
+        return self.even not in ("alltoall", "sendrecv")
 
     def blocks(self, buffer: Literal["in", "out"], n: int, root: int, rank: int) -> int:
         """Blocks that the rank's buffer holds; 0 if the rank has no such buffer."""
@@ -105,7 +121,7 @@ def _share(n: int) -> float:
     return (n - 1) / n
 
 
-_BY_NAME = {
+_BY_NAME: dict[str, Collective] = {
     one.name: one
     for one in (
         Collective(
@@ -225,6 +241,9 @@ _BY_NAME = {
         ),
     )
 }
+for _op in UNEVEN_OPS:
+    _even = _BY_NAME[_op.removesuffix("v")]
+    _BY_NAME[_op] = replace(_even, name=_op, uneven_of=_even.name)
 
 
 def collective(name: str) -> Collective:
@@ -235,7 +254,6 @@ def collective(name: str) -> Collective:
     """
     plain = name.lower().replace("_", "").replace("-", "")
     plain = _SPELLINGS.get(plain, plain)
-    for op in OPS:
-        if op == plain:
-            return _BY_NAME[op]
-    raise unknown("collective", name, OPS)
+    if (known := _BY_NAME.get(plain)) is not None:
+        return known
+    raise unknown("collective", name, ALL_OPS)

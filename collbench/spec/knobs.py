@@ -13,8 +13,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
 from typing import Annotated, Literal, get_args, get_type_hints
 
-from collbench.spec.collectives import OPS, collective
+from collbench.spec.collectives import ALL_OPS, OPS, collective
 from collbench.spec.dtypes import ALIASES, DTYPES, REDOPS
+from collbench.spec.uneven import FORMULAS, skew
 from collbench.util.units import format_size
 
 DirectMode = Literal["auto", "on", "off"]
@@ -44,17 +45,19 @@ class Knob:
     """One knob or one axis: how it is asked for, who heeds it and how it is shown.
 
     choices: the values of a name; none where a registry has them. In help, {choices} stands for
-    them. spelled: the name that a text means. library: what stands in the row of a library that was
-    not asked for anything, where that is not the default. label and short: its name in a sentence
-    and above a column (none: its own). width: of that column. stage: 0 where the knob says by
-    itself what was done; else the tool chooses it by knobs of lower stages. protocols, transports
-    and backends: those that heed it (none: all). since: the first schema that has its column.
+    them. all_choices: what `all` means, if not every one of them. spelled: the name that a text
+    means. library: what stands in the row of a library that was not asked for anything, where that
+    is not the default. label and short: its name in a sentence and above a column (none: its own).
+    width: of that column. stage: 0 where the knob says by itself what was done; else the tool
+    chooses it by knobs of lower stages. protocols, transports and backends: those that heed it
+    (none: all). since: the first schema that has its column.
     """
 
     flags: tuple[str, ...]
     help: str
     unit: Unit = "name"
     choices: tuple[str, ...] = ()
+    all_choices: tuple[str, ...] = ()
     spelled: Callable[[str], str] = str
     library: Value | None = None
     label: str = ""
@@ -333,8 +336,12 @@ AXES = (
         name="op",
         default="allreduce",
         flags=("--op",),
-        help="Collectives: {choices}; for example allreduce,allgather. Default: allreduce.",
-        choices=OPS,
+        help=(
+            "Collectives: {choices}; for example allreduce,allgather. Those with v have unequal"
+            " blocks (--skew, --counts); all: those without. Default: allreduce."
+        ),
+        choices=ALL_OPS,
+        all_choices=OPS,
         spelled=lambda text: collective(text).name,
         width=13,
     ),
@@ -397,6 +404,19 @@ AXES = (
         spelled=lambda text: _PLACEMENTS.get(text, text),
         short="place",
         width=5,
+    ),
+    Knob(
+        name="skew",
+        default="",
+        flags=("--skew",),
+        help=(
+            "Blocks of allgatherv, reducescatterv and alltoallv, as parts of S by rank:"
+            f" {', '.join(FORMULAS)}; for example zipf:1.1,hot:1 (hot: so many ranks have all, the"
+            " others nothing). Default: even."
+        ),
+        all_choices=("even", "lognormal:1.2", "zipf:1.1", "hot:1"),
+        spelled=skew,
+        width=13,
     ),
 )
 KNOB = {knob.name: knob for knob in (*KNOBS, *AXES)}

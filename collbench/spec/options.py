@@ -8,6 +8,9 @@ from dataclasses import dataclass, replace
 from typing import Annotated, Literal, get_args, get_type_hints
 
 LaunchMode = Literal["graph", "stream"]
+# Of the launches of a rank that has several: as one, one after the other, and that in the other
+# direction on every second rank
+LaunchOrder = Literal["grouped", "same", "crossed"]
 NetMemory = Literal["auto", "host", "device"]
 Priority = Literal["high", "normal"]
 DEFAULT_MACHINE = "cpu-2"
@@ -164,6 +167,18 @@ class Settings:
             help=("How launches on GPUs are queued: graph, stream. Default: graph."),
         ),
     ] = "graph"
+    launch_order: Annotated[
+        LaunchOrder,
+        Option(
+            flags=("--launch-order",),
+            choices=get_args(LaunchOrder),
+            help=(
+                "How a rank launches what it has at once (--groups, --mix): grouped (as one), same"
+                " (one after the other), crossed (odd ranks the other way round, which can"
+                " deadlock). Default: grouped."
+            ),
+        ),
+    ] = "grouped"
     isolated: Annotated[
         bool,
         Option(

@@ -6,13 +6,14 @@ period (so that no two chunks of usual lengths look alike), and are chosen so th
 reduction is exact; results are compared bit by bit.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from collbench.spec.case import Block
 from collbench.spec.collectives import OpName, collective
 from collbench.spec.dtypes import DTYPES, Dtype, DtypeName, RedopName, divide, dtype, ufunc
 
@@ -147,22 +148,31 @@ def fill(buffer: "Array", op: OpName, redop: RedopName, n: int, rank: int, phase
         part[...] = values
 
 
+def equal_blocks(length: int, op: OpName, n: int, root: int, rank: int) -> list[Block]:
+    """The blocks of an output of that length, if all blocks are equal."""
+    what = collective(op)
+    blocks = what.blocks("out", n, root, rank)
+    count = length // blocks if blocks else 0
+    return [
+        Block(want.out_block * count, count, want.ranks[0], want.in_block * count)
+        for want in what.wants(n, root, rank)
+    ]
+
+
 def _expected(
-    buffer: "Array", op: OpName, redop: RedopName, n: int, root: int, rank: int, phase: int
+    buffer: "Array", op: OpName, redop: RedopName, n: int, blocks: Sequence[Block], phase: int
 ) -> Iterator[tuple["Array", "Array", int]]:
     """Pieces of a rank's output, their expected values, and the index at which each starts."""
     what, name = collective(op), _name_of(buffer)
-    blocks = what.blocks("out", n, root, rank)
-    count = len(buffer) // blocks if blocks else 0
-    for want in what.wants(n, root, rank):
+    for block in blocks:
         table = (
             reduced(name, redop, n)
             if what.is_reduction
-            else inputs(name, redop, n, want.ranks[0], is_reduction=False)
+            else inputs(name, redop, n, block.giver, is_reduction=False)
         )
-        block = buffer[want.out_block * count : (want.out_block + 1) * count]
-        for part, values, start in _tiles(block, table, phase + want.in_block * count):
-            yield part, values, want.out_block * count + start
+        part = buffer[block.first : block.first + block.size]
+        for piece, values, start in _tiles(part, table, phase + block.given_first):
+            yield piece, values, block.first + start
 
 
 def poison(
@@ -174,20 +184,37 @@ def poison(
     rank: int,
     phase: int = 0,
     step: int = 1,
+    blocks: Sequence[Block] | None = None,
 ) -> None:
     """Overwrite a rank's output, or about one element in `step` of it, so that every bit is wrong.
-    In place, do this before fill().
+    In place, do this before fill(). blocks: of the output, if they are not equal.
     """
-    for part, values, _ in _expected(buffer, op, redop, n, root, rank, phase):
+    blocks = equal_blocks(len(buffer), op, n, root, rank) if blocks is None else blocks
+    for part, values, _ in _expected(buffer, op, redop, n, blocks, phase):
         np.invert(_bits(values)[::step], out=_bits(part)[::step])
 
 
 def compare(
-    buffer: "Array", op: OpName, redop: RedopName, n: int, root: int, rank: int, phase: int = 0
+    buffer: "Array",
+    op: OpName,
+    redop: RedopName,
+    n: int,
+    root: int,
+    rank: int,
+    phase: int = 0,
+    blocks: Sequence[Block] | None = None,
 ) -> Wrong | None:
-    """Compare every element of a rank's output with the definition; None if all are right."""
+    """Compare every element of a rank's output with the definition; None if all are right. blocks:
+    of the output, if they are not equal.
+    """
+    blocks = equal_blocks(len(buffer), op, n, root, rank) if blocks is None else blocks
+    return _differing(rank, _expected(buffer, op, redop, n, blocks, phase))
+
+
+def _differing(rank: int, pieces: Iterable[tuple["Array", "Array", int]]) -> Wrong | None:
+    """The elements of some pieces that are not as expected."""
     count, first = 0, None
-    for part, values, start in _expected(buffer, op, redop, n, root, rank, phase):
+    for part, values, start in pieces:
         differs = _bits(part) != _bits(values)
         if differs.any():
             count += int(differs.sum())
@@ -199,6 +226,20 @@ def compare(
         if first is None
         else Wrong(rank=rank, count=count, index=first[0], got=first[1], wanted=first[2])
     )
+
+
+def guard(buffer: "Array", n: int, rank: int) -> None:
+    """Write what lies behind a rank's output, which nobody may change."""
+    buffer[...] = _guard(buffer, n, rank)
+
+
+def compare_guard(buffer: "Array", n: int, rank: int, start: int) -> Wrong | None:
+    """Compare what lies behind a rank's output of `start` elements."""
+    return _differing(rank, [(buffer, _guard(buffer, n, rank), start)])
+
+
+def _guard(buffer: "Array", n: int, rank: int) -> "Array":
+    return inputs(_name_of(buffer), "sum", n, rank, is_reduction=False)[: len(buffer)]
 
 
 def _bits(values: "Array") -> "Array":

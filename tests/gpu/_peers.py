@@ -14,9 +14,9 @@ from collbench.backends.net.gpu_proxy import why_not_cuda_aware
 from collbench.backends.torch.backend import BACKEND as TORCH
 from collbench.device.host_memory import HostMemory
 from collbench.spec.case import Case, Problem
-from collbench.spec.collectives import OPS, collective
+from collbench.spec.collectives import OPS, UNEVEN_OPS, collective
 from collbench.spec.dtypes import DTYPES, REDOPS, DtypeName, RedopName, dtype
-from collbench.spec.knobs import NcclBuffers, UserBuffers
+from collbench.spec.knobs import PLACEMENTS, NcclBuffers, UserBuffers
 from tests.support.batteries import placements, problem
 
 COUNT = 2999
@@ -45,9 +45,27 @@ def nccl_cases(n: int) -> list[Case]:
     """NCCL's, on each kind of user buffers."""
     kinds: tuple[NcclBuffers, ...] = get_args(NcclBuffers)
     problems = [*_moved(n, "float32", "bfloat16"), *_reduced(n)]
-    return [
+    even = [
         _case_of(_aligned(what, kind), "nccl", buffers=kind) for kind in kinds for what in problems
     ]
+    uneven = [
+        Case(
+            op=op,
+            backend="nccl",
+            algo="library",
+            proto="",
+            ranks=n,
+            size_bytes=4 * COUNT,
+            skew=skew,
+            placement=placement,
+            buffers=kind,
+        ).rounded()
+        for kind in kinds
+        for op in UNEVEN_OPS
+        for skew in ("zipf:1.1", "hot:1")
+        for placement in PLACEMENTS[: len(placements(op))]
+    ]
+    return [*even, *uneven]
 
 
 def torch_cases(n: int) -> list[Case]:

@@ -14,7 +14,7 @@ import pytest
 from collbench.launch.launcher import OPEN_MPI_VARIABLES
 from collbench.results.distribution import launches_of
 from collbench.results.record import read
-from collbench.spec.collectives import OPS
+from collbench.spec.collectives import ALL_OPS
 from tests.support.algorithm_files import pairs
 from tests.support.tiers import tiered
 
@@ -41,9 +41,11 @@ def test_every_collective_of_both_backends_under_mpirun(tmp_path: Path, ranks: i
     file = tmp_path / "out.csv"
     done = sweep(
         "--op",
-        "all",
+        ",".join(ALL_OPS),
         "--algo",
         "auto",
+        "--skew",
+        "hot:1",
         "--backend",
         "cpu,mpi",
         "--sizes",
@@ -62,7 +64,7 @@ def test_every_collective_of_both_backends_under_mpirun(tmp_path: Path, ranks: i
     rows = read(file)
     assert {launches_of(row.histogram) for row in rows} == {5}
     assert {(row.op, row.backend) for row in rows} == {
-        (op, backend) for op in OPS for backend in ("cpu", "mpi")
+        (op, backend) for op in ALL_OPS for backend in ("cpu", "mpi")
     }
     for row in rows:
         assert (row.status, row.wrong, row.group, row.ranks, row.hosts) == (

@@ -167,6 +167,7 @@ def plan_of(subject: Subject) -> Plan:
         proof=Proof(
             complete=frozenset(),
             chunks={Place(*at, s): 0 for at, steps in steps_of.items() for s in range(len(steps))},
+            givers={},
             hops=0,
         ),
         direct=bool(schedule.pulled),

@@ -46,7 +46,7 @@ def other(knob: Knob) -> str | int:
 
 
 def test_a_case_is_its_knobs_its_axes_and_a_size() -> None:
-    assert {of.name for of in fields(Case)} == {*KNOB, "size_bytes"}
+    assert {of.name for of in fields(Case)} == {*KNOB, "size_bytes", "counts_file", "groups", "mix"}
     assert {of.name for of in fields(Knobs)} == {knob.name for knob in KNOBS}
 
 

@@ -224,13 +224,15 @@ class CpuRank(CpuTimedRank[str]):
     def _buffer(self, loaded: LoadedCpuPlan, rotation: int, which: str) -> "Array":
         at = loaded.plan.problem.buffers(self.rank)
         offset, size = (
-            (at.in_offset, at.in_bytes) if which == "in" else (at.out_offset, at.out_bytes)
+            (at.in_offset, at.in_bytes)
+            if which == "in"
+            else (at.out_offset, at.out_bytes + at.guard_bytes)
         )
         base = self._user(loaded, rotation, self.rank) + offset
         return loaded.memory[base : base + size].view(dtype(loaded.plan.problem.dtype).numpy())
 
     def _buffers(self, loaded: LoadedCpuPlan, rotation: int) -> tuple["Array", "Array"]:
-        """The rank's input and output in a set."""
+        """The rank's input, and its output with the guard behind it, in a set."""
         return self._buffer(loaded, rotation, "in"), self._buffer(loaded, rotation, "out")
 
     def _barrier(self, loaded: LoadedCpuPlan, limit_s: float) -> None:
@@ -387,7 +389,9 @@ class CpuRank(CpuTimedRank[str]):
         self._barrier(loaded, deadline_s)
         loaded.runner.launch(loaded.programs[0], deadline_s)
         self._barrier(loaded, deadline_s)
-        return self._buffer(loaded, 0, "out").copy()
+        problem = loaded.plan.problem
+        outputs = problem.buffers(self.rank).out_bytes // problem.item_bytes
+        return self._buffer(loaded, 0, "out")[:outputs].copy()
 
 
 class CpuSession(Session[Plan]):
@@ -527,6 +531,14 @@ class CpuSession(Session[Plan]):
             workers.close()
 
 
+def private_bytes(plan: Plan, *, hot: bool) -> int:
+    """Memory of its own that a rank needs for a plan."""
+    bound = sets_of(plan, hot=hot) * plan.operand_count()
+    looked_at = -(-len(plan.connections) // plan.n)
+    unshared_bytes = _RANK_BYTES + bound * _OPERAND_BYTES + looked_at * _CONNECTION_BYTES
+    return own_bytes(plan, hot=hot) + unshared_bytes
+
+
 class CpuBackend(Backend):
     """Our schedules on the CPU cores of this host, or of all hosts of a launcher."""
 
@@ -556,10 +568,7 @@ class CpuBackend(Backend):
         return shared_bytes(plan, hot=hot)
 
     def private_bytes(self, plan: Plan, *, hot: bool) -> int:
-        bound = sets_of(plan, hot=hot) * plan.operand_count()
-        looked_at = -(-len(plan.connections) // plan.n)
-        unshared_bytes = _RANK_BYTES + bound * _OPERAND_BYTES + looked_at * _CONNECTION_BYTES
-        return own_bytes(plan, hot=hot) + unshared_bytes
+        return private_bytes(plan, hot=hot)
 
     def open(self, group: Group, plans: Sequence[Plan], options: SessionOptions) -> CpuSession:
         return CpuSession(group, plans, hot=options.hot)

@@ -249,13 +249,13 @@ class Runner:
                     time.monotonic() > blocked_since + limit_s or self.is_aborted()
                 ):
                     raise HangError(
-                        self._story(
+                        self.story(
                             [(programs[index], positions[index], index) for index in running]
                         )
                     )
         self.launches += 1
 
-    def _story(self, running: Sequence[tuple[Sequence[Bound], int, int]]) -> str:
+    def story(self, running: Sequence[tuple[Sequence[Bound], int, int]]) -> str:
         """Which rank, channel, track and round waits for whom, and for what."""
         stories = []
         for program, position, index in running:

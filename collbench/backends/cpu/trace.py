@@ -81,7 +81,7 @@ class TracingRunner(Runner):
             self.offer_core()
             if looks % YIELDS_A_LOOK == 0 and (clock() > since + limit_s or self.is_aborted()):
                 raise HangError(
-                    self._story([(programs[index], positions[index], index) for index in running])
+                    self.story([(programs[index], positions[index], index) for index in running])
                 )
         self.launches += 1
         return events

@@ -235,16 +235,16 @@ class DeviceRank:
         """(first element in the output, elements, table, phase) of every block that must come out
         in a set.
         """
-        what, count, blocks = collective(problem.op), problem.block_count, []
+        is_reduction, blocks = collective(problem.op).is_reduction, []
         start = base.phase(problem, number)
-        for want in what.wants(problem.n, problem.root, self.rank):
-            if what.is_reduction:
+        for block in filter(lambda block: block.size, problem.blocks(self.rank)):
+            if is_reduction:
                 of = problem.dtype, problem.redop, problem.n
                 table = self.keep(("reduced", *of), reduced(*of).tobytes())
             else:
-                table = self._input_table(problem, want.ranks[0])
-            phase = (start + want.in_block * count) % PERIOD
-            blocks.append((want.out_block * count, count, table, phase))
+                table = self._input_table(problem, block.giver)
+            phase = (start + block.given_first) % PERIOD
+            blocks.append((block.first, block.size, table, phase))
         return blocks
 
     def _input_table(self, problem: Problem, rank: int) -> int:

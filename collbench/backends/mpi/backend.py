@@ -12,6 +12,7 @@ from collbench.backends.mpi.rank import DESCRIBE_S, MPI_REDOPS, MPI_TYPES, MpiRa
 from collbench.launch.group import Group
 from collbench.launch.launcher import INSTALL_HINT
 from collbench.spec.case import Case
+from collbench.spec.collectives import collective
 
 
 class MpiBackend(Peer):
@@ -23,9 +24,11 @@ class MpiBackend(Peer):
         return "" if find_spec("mpi4py") is not None else f"mpi4py is not installed; {INSTALL_HINT}"
 
     def why_waived(self, case: Case, is_reduction: bool) -> str:
-        if why := why_lacking("MPI", case, MPI_REDOPS, MPI_TYPES, is_reduction=is_reduction):
+        if why := why_lacking(
+            "MPI", case, MPI_REDOPS, MPI_TYPES, is_reduction=is_reduction, has_uneven=True
+        ):
             return why
-        if case.op == "reducescatter" and case.in_place:
+        if collective(case.op).even == "reducescatter" and case.in_place:
             return "MPI's in-place reduce-scatter leaves the result elsewhere"
         return ""
 

@@ -1,6 +1,6 @@
 """One rank of the MPI library's own collectives, on user buffers in the memory of its host."""
 
-from typing import Any
+from typing import Any, Literal
 
 from collbench.backends.library import Call, LibraryRank
 from collbench.launch.group import RankContext
@@ -55,6 +55,8 @@ class MpiRank(LibraryRank):
             if is_root and not problem.in_place:
                 return self._broadcast_from, (source, target, give, root)
             return comm.Bcast, (take, root)
+        if problem.counts:
+            return self._uneven_call(problem, source, target, kind, width)
         after, before = (self.rank + 1) % problem.n, (self.rank - 1) % problem.n
         to_root = (own, take_each) if is_root else (give, None)
         from_root = (give_each, kept) if is_root else (None, take)
@@ -67,6 +69,30 @@ class MpiRank(LibraryRank):
             "gather": (comm.Gather, (*to_root, root)),
             "scatter": (comm.Scatter, (*from_root, root)),
             "sendrecv": (comm.Sendrecv, (give, after, 0, take, before, 0)),
+        }
+        return calls[problem.op]
+
+    def _uneven_call(
+        self, problem: Problem, source: Any, target: Any, kind: Any, width: int
+    ) -> Call:
+        """As _call(), of blocks that may be unequal."""
+
+        def spec(buffer: Any, which: Literal["in", "out"]) -> list[object]:
+            *firsts, _ = (first * width for first in problem.block_firsts(which, self.rank))
+            sizes = [size * width for size in problem.block_counts(which, self.rank)]
+            return [buffer, (sizes, firsts), kind]
+
+        comm, give, take = self.comm, spec(source, "in"), spec(target, "out")
+        mine = [source, len(source) // problem.item_bytes * width, kind]
+        own = self.mpi.IN_PLACE if problem.in_place else mine
+        op = getattr(self.mpi, MPI_REDOPS.get(problem.redop, "SUM"))
+        calls: dict[str, Call] = {
+            "allgatherv": (comm.Allgatherv, (own, take)),
+            "reducescatterv": (
+                comm.Reduce_scatter,
+                ([source, kind], [target, kind], list(problem.counts), op),
+            ),
+            "alltoallv": (comm.Alltoallv, (give, take)),
         }
         return calls[problem.op]
 

@@ -151,6 +151,8 @@ class NcclRank(GpuRank[NcclKey]):
         nccl, comm, rank = self.nccl, self.comm, self.context.rank
         n, root, count, block = problem.n, problem.root, problem.block_count, problem.block_bytes
         kind, op = NCCL_TYPES[problem.dtype], NCCL_REDOPS[problem.redop]
+        if problem.counts:
+            return self._uneven_call(problem, kind, op)
 
         def exchange(
             sends: Sequence[tuple[int, int]], receives: Sequence[tuple[int, int]]
@@ -186,6 +188,53 @@ class NcclRank(GpuRank[NcclKey]):
                 "scatter": lambda a, b, stream: nccl.scatter(a, b, count, kind, root, comm, stream),
             }
         return calls[problem.op]
+
+    def _uneven_call(self, problem: Problem, kind: int, op: int) -> Callable[[int, int, int], None]:
+        """As _call(), of blocks that may be unequal: a group of one operation for each block that
+        is not empty.
+        """
+        nccl, comm, me, item = self.nccl, self.comm, self.context.rank, problem.item_bytes
+        given, taken = (
+            [
+                (peer, first * item, count)
+                for peer, (first, count) in enumerate(
+                    zip(
+                        problem.block_firsts(which, me)[:-1],
+                        problem.block_counts(which, me),
+                        strict=True,
+                    )
+                )
+            ]
+            for which in ("in", "out")
+        )
+
+        def exchange(source: int, target: int, stream: int) -> None:
+            for peer, offset, count in given:
+                if count:
+                    nccl.send(source + offset, count, kind, peer, comm, stream)
+            for peer, offset, count in taken:
+                if count:
+                    nccl.recv(target + offset, count, kind, peer, comm, stream)
+
+        def broadcasts(source: int, target: int, stream: int) -> None:
+            for giver, offset, count in taken:
+                if count:
+                    nccl.broadcast(source, target + offset, count, kind, giver, comm, stream)
+
+        def reductions(source: int, target: int, stream: int) -> None:
+            for taker, offset, count in given:
+                if count:
+                    nccl.reduce(source + offset, target, count, kind, op, taker, comm, stream)
+
+        calls = {"alltoallv": exchange, "allgatherv": broadcasts, "reducescatterv": reductions}
+        queue = calls[problem.op]
+
+        def run(source: int, target: int, stream: int) -> None:
+            nccl.group_start()
+            queue(source, target, stream)
+            nccl.group_end()
+
+        return run
 
     def _queue(
         self, problem: Problem, call: Callable[[int, int, int], None], number: int, stream: int

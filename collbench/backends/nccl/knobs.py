@@ -8,7 +8,10 @@ from collbench.spec.case import Case
 from collbench.spec.peers import NCCL_ALGOS, NCCL_PROTOS
 
 _CALLS = ("allreduce", "allgather", "reducescatter", "broadcast", "reduce")
-GROUPED = ("alltoall", "gather", "scatter", "sendrecv")  # groups of ncclSend and ncclRecv
+# groups of ncclSend and ncclRecv
+GROUPED = ("alltoall", "gather", "scatter", "sendrecv", "alltoallv")
+# groups of ncclBroadcast and of ncclReduce, one for each rank
+_OF_ROOTED = {"allgatherv": "broadcasts", "reducescatterv": "reductions"}
 _MAX_CHANNELS = 64  # MAXCHANNELS
 # A FIFO has 8 slots. One of LL128 must hold 16 lines of 128 bytes, which a warp moves at once; with
 # less a chunk would be empty.
@@ -19,13 +22,15 @@ _NO_LEGACY_SINCE = 22400
 
 def why_waived(case: Case) -> str:
     """Why NCCL cannot do this, or not in the way that it is forced to, or an empty text."""
-    if case.op not in (*_CALLS, *GROUPED):
+    if case.op not in (*_CALLS, *GROUPED, *_OF_ROOTED):
         return f"NCCL has no {case.op}"
     if case.op in GROUPED and (case.algo in NCCL_ALGOS or case.proto in NCCL_PROTOS):
         return (
             f"NCCL's {case.op} is a group of sends and receives, which have no algorithm or"
             " protocol to choose"
         )
+    if case.op in _OF_ROOTED and (case.algo in NCCL_ALGOS or case.proto in NCCL_PROTOS):
+        return f"NCCL's {case.op} is a group of {_OF_ROOTED[case.op]}, which is not forced here"
     if case.algo == "chain" and case.op != "allreduce":
         return f"NCCL's Tree, a chain inside a host, serves allreduce, not {case.op}"
     if case.channels > _MAX_CHANNELS:

@@ -28,6 +28,9 @@ _FILTERS = {
     "redop": "Reduction",
     "root": "Root",
     "placement": "Placement",
+    "skew": "Skew",
+    "groups": "Groups",
+    "mix": "Mix",
     "group": "Processes",
     "conditions": "Conditions",
 }

@@ -148,11 +148,12 @@ def _listed(keys: Iterable[CurveKey]) -> str:
 def _how(key: CurveKey) -> str:
     """A backend and how it was measured, in words."""
     placement = ["in place"] if key.placement == "in" else []
+    kind = [text for text in (key.skew, key.groups, key.mix) if text]
     buffers = [key.buffers] if key.buffers not in (UNASKED["buffers"], "") else []
     is_usual = (key.backend, key.transport) in _USUAL_TRANSPORTS
     transport = [] if is_usual or not key.transport else [f"over {key.transport}"]
     backend = key.backend or "any backend"
-    return " ".join([backend, *buffers, *transport, *placement, *key.conditions])
+    return " ".join([backend, *buffers, *transport, *placement, *kind, *key.conditions])
 
 
 def _workload(key: CurveKey) -> str:

@@ -24,7 +24,18 @@ _FIXED = 54  # columns of the table beside the configuration
 _WORDS = {"better": "faster", "worse": "slower"}
 NAME_COLUMNS = ("op", "backend", "algo", "proto")
 _KNOBS = (*(knob.name for knob in BY_STAGE if knob.name not in NAME_COLUMNS), "ctas")
-_PROBLEM = ("ranks", "dtype", "redop", "root", "placement", "group", "conditions")
+_PROBLEM = (
+    "ranks",
+    "dtype",
+    "redop",
+    "root",
+    "placement",
+    "skew",
+    "groups",
+    "mix",
+    "group",
+    "conditions",
+)
 _SHORT = {name: knob.short for name, knob in KNOB.items()} | {"conditions": "note"}
 
 

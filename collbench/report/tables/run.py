@@ -92,17 +92,29 @@ def _what(run: RunOf) -> list[str]:
         "of",
         _listed(_distinct(run.cases, lambda case: case.dtype), "types"),
     ]
+    mixes = _distinct([case for case in run.cases if case.mix], lambda case: f"mix {case.mix}")
+    groups = _distinct(
+        [case for case in run.cases if case.groups], lambda case: case.groups.replace("/", " and ")
+    )
     placements = _distinct(run.cases, lambda case: "in place" if case.in_place else "")
     roots = _distinct(
         [case for case in run.cases if collective(case.op).is_rooted], lambda case: case.root
     )
+    largest = {(case.op, case.skew, case.ranks): case for case in run.cases if case.skew}
+    uneven = {
+        f"{case.op} {case.skew}: {text}": None
+        for case in largest.values()
+        if (text := case.bottleneck())
+    }
     return [
-        f"{_listed(ops, 'collectives')}: {' '.join(of if reductions else of[2:])}"
+        f"{_listed(mixes or ops, 'collectives')}: {' '.join(of if reductions else of[2:])}"
         + (", in place" if placements == ["in place"] else "")
         + (f", root {_listed(roots, 'roots')}" if roots else "")
+        + (f", at once on ranks {_listed(groups, 'splits')}" if groups else "")
         + f"; {', '.join(map(str, ranks))} ranks on {hosts} host{'s' * (hosts > 1)}"
         + (f": {_listed(devices, 'devices')}" if devices else ""),
         f"{_range(sizes)}, carried by {_carriers(run)}",
+        *([_listed(list(uneven), "kinds of unequal blocks")] if uneven else []),
     ]
 
 

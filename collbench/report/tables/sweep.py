@@ -41,7 +41,8 @@ _BEYOND = ", by copy engines: links are rated by what stores get"
 class SweepTable:
     """The columns of one sweep. swept: the knobs for which several values were requested.
     has_launch_times: percentiles of single launches stand in the place of what there is no room for
-    beside them, the bus bandwidth or, if wide, the bounds of the time and algbw.
+    beside them, the bus bandwidth or, if wide, the bounds of the time and algbw. is_together: what
+    launches at once take one after the other, and how many times as long they take.
     """
 
     knobs: tuple[Knob, ...]
@@ -49,6 +50,7 @@ class SweepTable:
     is_wide: bool
     has_ceilings: bool = False
     has_launch_times: bool = False
+    is_together: bool = False
     algo_width: int = 9
     size_width: int = 6
 
@@ -64,6 +66,8 @@ class SweepTable:
             cells += [f"{name:>{_LAUNCH_TIME}}" for name in LAUNCH_TIME_NAMES.values()]
         elif self.is_wide:
             cells += [f"{'low us':>9}", f"{'high us':>9}", f"{'algbw GB/s':>10}"]
+        if self.is_together:
+            cells += [f"{'alone us':>9}", f"{'x alone':>7}"]
         if self.is_wide or not self.has_launch_times:
             cells += [f"{'busbw GB/s':>10}"]
         if self.is_wide:
@@ -90,6 +94,11 @@ class SweepTable:
                 for time in (record.time_low_us or 0, record.time_high_us or 0)
             ]
             cells.append(f"{format_rate(record.algbw_gbs):>10}")
+        if self.is_together:
+            cells += [
+                f"{format_time_us(record.alone_us or 0):>9}",
+                f"{record.over_alone or 0:>7.2f}",
+            ]
         if self.is_wide or not self.has_launch_times:
             cells.append(f"{format_rate(record.busbw_gbs):>10}")
         if self.is_wide:
@@ -133,6 +142,7 @@ def table_of(
     *,
     has_ceilings: bool = False,
     has_launch_times: bool = False,
+    is_together: bool = False,
 ) -> SweepTable:
     """The columns of a sweep: the knobs that differ between its points, waived ones included."""
 
@@ -161,6 +171,7 @@ def table_of(
         is_wide=columns >= BOUNDS_COLUMNS,
         has_ceilings=has_ceilings,
         has_launch_times=has_launch_times,
+        is_together=is_together,
         algo_width=max([9, *(len(case.algo) for case in resolved)]),
         size_width=max([6, *(len(format_size(case.size_bytes)) for case in requested)]),
     )
@@ -192,7 +203,7 @@ def ceiling_lines(records: Sequence[Record]) -> list[str]:
 
 
 _LEADERS_SHOWN = 2  # tied configurations that are named with all their options
-_OUTER = ("ranks", "op", "dtype", "redop", "root", "placement")
+_OUTER = ("ranks", "op", "dtype", "redop", "root", "placement", "skew")
 
 
 def best_lines(

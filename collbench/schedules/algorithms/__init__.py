@@ -1,5 +1,6 @@
 """The algorithms: one a file, found by the file's name."""
 
+from collbench.spec.collectives import collective
 from collbench.util.registry import Family
 
 FAMILY = Family(__name__, __path__, "algorithm")
@@ -17,5 +18,5 @@ def algorithms_of(op: str, *, has_hosts: bool = True) -> tuple[str, ...]:
     return tuple(
         name
         for name in FAMILY
-        if op in FAMILY.load(name).SERVES and (has_hosts or not needs_hosts(name))
+        if collective(op).even in FAMILY.load(name).SERVES and (has_hosts or not needs_hosts(name))
     )

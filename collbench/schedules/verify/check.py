@@ -82,6 +82,7 @@ def check(
     return Proof(
         complete=frozenset(place for place in proof.complete if place.program == 0),
         chunks={place: chunk for place, chunk in proof.chunks.items() if place.program == 0},
+        givers={place: giver for place, giver in proof.givers.items() if place.program == 0},
         hops=proof.hops,
     )
 

@@ -47,12 +47,13 @@ class Proof:
     """What a checked schedule is known to do.
 
     complete: the steps at which a reduction of all ranks becomes complete (there avg divides).
-    chunks: which input chunk each step works on. hops: message hand-overs on the longest chain of
-    one loop.
+    chunks: which input chunk each step works on; givers: a rank whose input that is. hops: message
+    hand-overs on the longest chain of one loop.
     """
 
     complete: frozenset[Place]
     chunks: dict[Place, int]
+    givers: dict[Place, int]
     hops: int
 
 

@@ -106,6 +106,7 @@ class Execution:
         self.memory: list[dict[tuple[Operand, int], Value]] = [{} for _ in schedule.programs]
         self.complete: set[Place] = set()
         self.chunks: dict[Place, int] = {}
+        self.givers: dict[Place, int] = {}
         self.hops = 0
         self.formed: dict[Place, Formed] | None = None
         self.findings, self.history = findings, History()
@@ -133,7 +134,12 @@ class Execution:
                 actor.moved = False
             running = still
         self._check_end()
-        return Proof(complete=frozenset(self.complete), chunks=self.chunks, hops=self.hops)
+        return Proof(
+            complete=frozenset(self.complete),
+            chunks=self.chunks,
+            givers=self.givers,
+            hops=self.hops,
+        )
 
     def _fill_inputs(self) -> None:
         schedule = self.schedule
@@ -453,6 +459,7 @@ class _Actor:
         run.chunks[place] = result.chunk
         if run.formed is not None and piece == 0:
             run.formed[place] = Formed(result, hops)
+        run.givers[place] = (result.mask & -result.mask).bit_length() - 1
         if len(values) > 1 and result.mask == run.full:
             run.complete.add(place)
         return result

@@ -1,0 +1,345 @@
+"""Several plans at once on CPU ranks: groups of ranks that do not know of each other, communicators
+that share ranks, and grouped launches of several operations.
+
+Each part has an arena of its own in the memory that all ranks share, and is a CpuRank in it, with
+its own flags, barrier and user buffers. A rank that has several parts steps the actions of all in
+turn, so that none waits for another; with another order of launches it ends one before it begins
+the next.
+"""
+
+import mmap
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from typing import NamedTuple
+
+import numpy as np
+
+from collbench.backends.base import (
+    ANSWER_S,
+    MAX_LOADED_PLANS,
+    SLOWEST_FILL_BYTES_S,
+    Batch,
+    RankTiming,
+    Samples,
+    Session,
+    SessionOpener,
+    SessionOptions,
+    auto_iterations,
+    checked_sets,
+    host_data,
+    poison_again,
+    samples_of,
+    sets_in_turn,
+    timed_sets,
+)
+from collbench.backends.cpu.backend import SLOWEST_LOAD_S, CpuRank, LoadedCpuPlan, private_bytes
+from collbench.backends.cpu.flags import LINE_WORDS, YIELDS_A_LOOK, patience
+from collbench.backends.cpu.interpreter import Bound, Runner
+from collbench.backends.cpu.layout import aligned, has_lines, layout, sets_of
+from collbench.backends.cpu.lines import refuse_repeats
+from collbench.launch.group import Group, RankContext
+from collbench.machine.host import cpu_name
+from collbench.planning.plan import Plan
+from collbench.planning.together import Together
+from collbench.spec.pattern import Wrong
+from collbench.util.errors import CollbenchError, HangError
+
+
+class LaunchesOfRanks(NamedTuple):
+    """The order in which each rank launches its parts, and whether as one launch."""
+
+    orders: tuple[tuple[int, ...], ...]
+    is_grouped: bool
+
+
+Launch = tuple[Runner, Sequence[Sequence[Bound]]]  # a part's runner, and its programs for a set
+
+
+def launch_grouped(launches: Sequence[Launch], limit_s: float) -> None:
+    """One launch of several parts, whose tracks a rank steps in turn. Raises HangError when none of
+    them got on for limit_s, or somebody aborted.
+    """
+    tracks = [
+        (runner, index, program)
+        for runner, programs in launches
+        for index, program in enumerate(programs)
+    ]
+    positions, running = [0] * len(tracks), list(range(len(tracks)))
+    first, polls, blocked_since = launches[0][0], 0, 0.0
+    while running:
+        for track in running:
+            runner, _, program = tracks[track]
+            flags, count, position = runner.flags, runner.launches, positions[track]
+            while position < len(program):
+                waits, calls, posts, lines = program[position]
+                if any(flags[word] < each * count + offset for word, each, offset in waits):
+                    break
+                if lines is not None and not lines.have_arrived(count):
+                    break
+                for function, args in calls:
+                    function(*args)
+                if lines is not None:
+                    lines.set(count)
+                for word, each, offset in posts:
+                    flags[word] = each * count + offset
+                position += 1
+            if position != positions[track]:
+                positions[track], polls = position, 0
+        running = [track for track in running if positions[track] < len(tracks[track][2])]
+        polls += 1
+        if polls > first.polls and running:
+            first.offer_core()
+            if polls == first.polls + 1:
+                blocked_since = time.monotonic()
+            if polls % YIELDS_A_LOOK == 0 and (
+                time.monotonic() > blocked_since + limit_s or first.is_aborted()
+            ):
+                runner, _, _ = tracks[running[0]]
+                raise HangError(
+                    runner.story(
+                        [
+                            (tracks[track][2], positions[track], tracks[track][1])
+                            for track in running
+                            if tracks[track][0] is runner
+                        ]
+                    )
+                )
+    for runner, _ in launches:
+        runner.launches += 1
+
+
+class _PartRank(CpuRank):
+    """One rank of a part. whole: the arena of all parts, whose first byte says that somebody gave
+    up.
+    """
+
+    whole: "memoryview"
+
+    def is_aborted(self) -> bool:
+        return bool(self.whole[0])
+
+    def poison_sets(self, loaded: LoadedCpuPlan, sets: Iterable[int]) -> None:
+        """Poison the outputs of some sets, which are what the caches hold."""
+        problem = loaded.plan.problem
+        for number in sets:
+            buffers = self._buffers(loaded, number)
+            poison_again(problem, self.rank, *buffers, number, is_warm=True)
+
+    def compare_sets(self, loaded: LoadedCpuPlan, sets: range) -> Wrong | None:
+        """The wrong elements of the first of some sets that has any."""
+        return self._compare(loaded, sets)
+
+
+class TogetherRank(CpuRank):
+    """One rank's part of several plans. Its own words are the barrier of all ranks."""
+
+    def __init__(self, context: RankContext) -> None:
+        super().__init__(context)
+        assert context.arena is not None
+        self.whole = context.arena
+        self.parts: dict[int, _PartRank] = {}
+
+    def join(self, members: Sequence[tuple[int, ...]], ends: Sequence[tuple[int, int]]) -> None:
+        """Have a part for each group of members that this rank is in, each in its bytes of the
+        arena.
+        """
+        for number, (ranks, (first, last)) in enumerate(zip(members, ends, strict=True)):
+            if self.rank not in ranks:
+                continue
+            own, arena = ranks.index(self.rank), self.whole[first:last]
+            part = _PartRank(RankContext(rank=own, n=len(ranks), arena=arena))
+            part.whole = self.whole
+            self.parts[number] = part
+
+    def load_part(self, number: int, plan: Plan, hot: bool, sets: int, is_full: bool) -> str:
+        """Bind a part's plan; returns its hash, empty where this rank has no such part."""
+        if number not in self.parts:
+            return ""
+        part = self.parts[number]
+        digest = part.load(plan, hot, sets, is_full)
+        # all ranks are there, not those of the part alone
+        part.loaded[digest, hot].runner.polls = patience(self.n)
+        return digest
+
+    def _loaded(self, digests: Sequence[str], hot: bool, number: int) -> LoadedCpuPlan:
+        return self.parts[number].loaded[digests[number], hot]
+
+    def prepare_parts(self, digests: Sequence[str], hot: bool, batch: Batch) -> RankTiming:
+        """Run every set of buffers of one part after the other, and compare."""
+        timings = [part.prepare(digests[at], hot, batch) for at, part in self.parts.items()]
+        return RankTiming(
+            wrong=next((one.wrong for one in timings if one.wrong is not None), None),
+            seconds=sum(one.seconds for one in timings),
+            busy_s=sum(one.busy_s for one in timings),
+        )
+
+    def timed_alone(self, number: int, digest: str, hot: bool, batch: Batch) -> RankTiming | None:
+        """Time one part, while ranks that are not in it do nothing."""
+        if number not in self.parts:
+            return None
+        return self.parts[number].timed(digest, hot, batch)
+
+    def timed_together(
+        self, digests: Sequence[str], hot: bool, batch: Batch, job: LaunchesOfRanks
+    ) -> RankTiming:
+        """Poison what was launched, time launches of all parts behind a barrier of all ranks, and
+        compare what they left. Every plan's FIFOs are as the launches before left them.
+        """
+        busy, launches = time.process_time(), batch.iterations * batch.aggregate
+        order, is_grouped = job.orders[self.rank], job.is_grouped
+        mine = [self._loaded(digests, hot, number) for number in order]
+        checked: list[range] = []
+        for number, loaded in zip(order, mine, strict=True):
+            problem, sets = loaded.plan.problem, loaded.layout.rotations
+            some = checked_sets(problem, sets, launches) if batch.is_checked else range(0)
+            warm = set(some).intersection(sets_in_turn(problem, sets, launches))
+            self.parts[number].poison_sets(loaded, sorted(warm))
+            checked.append(some)
+        sets_of_launch = zip(
+            *(timed_sets(one.plan.problem, one.layout.rotations, launches) for one in mine),
+            strict=True,
+        )
+        queue: list[list[Launch]] = [
+            [(one.runner, one.programs[number]) for one, number in zip(mine, sets, strict=True)]
+            for sets in sets_of_launch
+        ]
+        self._barrier(mine[0], batch.deadline_s)
+        start = time.perf_counter()
+        for launch in queue:
+            if is_grouped and len(launch) > 1:
+                launch_grouped(launch, batch.deadline_s)
+            else:
+                for runner, programs in launch:
+                    runner.launch(programs, batch.deadline_s)
+        seconds = (time.perf_counter() - start) / launches
+        self._barrier(mine[0], batch.deadline_s)
+        wrong: Wrong | None = None
+        for number, loaded, some in zip(order, mine, checked, strict=True):
+            wrong = wrong or self.parts[number].compare_sets(loaded, some)
+        return RankTiming(wrong=wrong, seconds=seconds, busy_s=time.process_time() - busy)
+
+
+class TogetherSession(Session[Together]):
+    """Drives the ranks: a repeat prepares all parts, times each alone, and then all together."""
+
+    def __init__(self, group: Group, jobs: Sequence[Together], *, hot: bool) -> None:
+        self.device, self.version, self.hot = cpu_name(), f"numpy {np.__version__}", hot
+        self._known: set[tuple[str, ...]] = set()
+        ends, total = _arenas(jobs, hot=hot)
+        self._workers = group.shared_workers(TogetherRank, jobs[0].n, total)
+        try:
+            members = [part.ranks for part in jobs[0].parts]
+            self._workers.call(TogetherRank.join, members, ends, timeout_s=ANSWER_S)
+        except BaseException:
+            self.close()
+            raise
+
+    def _load(self, job: Together, timeout_s: float) -> tuple[str, ...]:
+        """Have the plans of a job on their ranks; returns their hashes. Raises CollbenchError if
+        ranks disagree about one.
+        """
+        digests = tuple(part.plan.digest for part in job.parts)
+        if digests in self._known:
+            return digests
+        if is_full := len(self._known) >= MAX_LOADED_PLANS:
+            self._known.clear()
+        for number, part in enumerate(job.parts):
+            plan, sets = part.plan, sets_of(part.plan, hot=self.hot)
+            slices = sum(plan.slices_of_channel) * sum(map(len, plan.messages_of_port.values()))
+            loaded = self._workers.call(
+                TogetherRank.load_part,
+                number,
+                plan,
+                self.hot,
+                sets,
+                is_full,
+                timeout_s=timeout_s + ANSWER_S + sets * slices * SLOWEST_LOAD_S,
+            )
+            if set(filter(None, loaded)) != {plan.digest}:
+                raise CollbenchError(f"the ranks disagree about the plan: {loaded}")
+        self._known.add(digests)
+        return digests
+
+    def run(self, job: Together, batch: Batch) -> Samples:
+        """One repeat. Raises HangError, which explains an order of launches that can deadlock."""
+        try:
+            return self._run(job, batch)
+        except HangError as error:
+            if why := job.why_it_can_deadlock():
+                raise HangError(
+                    f"{error.message}; {why}",
+                    "launch in one order on all ranks, or as a group (--launch-order grouped)",
+                ) from None
+            raise
+
+    def _run(self, job: Together, batch: Batch) -> Samples:
+        digests = self._load(job, batch.deadline_s)
+        data_bytes, notes = 0, list[str]()
+        for part in job.parts:
+            plan, sets = part.plan, sets_of(part.plan, hot=self.hot)
+            if has_lines(plan):
+                refuse_repeats(plan, sets + 2 * max(1000, batch.iterations) * batch.aggregate)
+            part_bytes, notes = host_data(plan.problem, sets, hot=self.hot)
+            data_bytes += part_bytes
+        fill_s = data_bytes / SLOWEST_FILL_BYTES_S
+        limit_s = len(job.parts) * (batch.deadline_s + fill_s) + ANSWER_S
+        call = self._workers.call
+        prepared = call(TogetherRank.prepare_parts, digests, self.hot, batch, timeout_s=limit_s)
+        iterations = batch.iterations or auto_iterations(max(one.seconds for one in prepared))
+        batch = replace(batch, iterations=iterations)
+        alone = [
+            call(TogetherRank.timed_alone, number, digest, self.hot, batch, timeout_s=limit_s)
+            for number, digest in enumerate(digests)
+        ]
+        launches = LaunchesOfRanks(tuple(map(job.parts_of, range(job.n))), job.order == "grouped")
+        timed = call(
+            TogetherRank.timed_together, digests, self.hot, batch, launches, timeout_s=limit_s
+        )
+        answers = [[one for one in of_part if one is not None] for of_part in alone]
+        samples = samples_of(prepared, timed, iterations, notes)
+        return replace(
+            samples,
+            alone_s=job.alone_s([max(one.seconds for one in of_part) for of_part in answers]),
+            wrong=(
+                *samples.wrong,
+                *(one.wrong for of_part in answers for one in of_part if one.wrong is not None),
+            ),
+            busy_s=samples.busy_s + sum(one.busy_s for of_part in answers for one in of_part),
+        )
+
+    def close(self) -> None:
+        self._workers.close()
+
+
+def _arenas(jobs: Sequence[Together], *, hot: bool) -> tuple[tuple[tuple[int, int], ...], int]:
+    """First and last byte of the arena of each part, large enough for that part of every job, and
+    bytes of all, behind the words of the barrier of all ranks.
+    """
+    first, ends = aligned((jobs[0].n + 1) * LINE_WORDS * 8, mmap.PAGESIZE), []
+    for parts in zip(*(job.parts for job in jobs), strict=True):
+        most = max(layout(part.plan, sets_of(part.plan, hot=hot)).total for part in parts)
+        ends.append((first, first + aligned(most, mmap.PAGESIZE)))
+        first = ends[-1][1]
+    return tuple(ends), first
+
+
+class CpuTogether(SessionOpener[Together]):
+    """What opens sessions for launches together."""
+
+    name = "cpu"
+    has_launch_times = False
+
+    def shared_bytes(self, job: Together, *, hot: bool) -> int:
+        return _arenas([job], hot=hot)[1]
+
+    def private_bytes(self, job: Together, *, hot: bool) -> int:
+        return sum(private_bytes(part.plan, hot=hot) for part in job.parts)
+
+    def open(
+        self, group: Group, jobs: Sequence[Together], options: SessionOptions
+    ) -> TogetherSession:
+        return TogetherSession(group, jobs, hot=options.hot)
+
+
+TOGETHER = CpuTogether()

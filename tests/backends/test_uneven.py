@@ -1,0 +1,224 @@
+"""Unequal blocks, zeros among them, on the reference, cpu, and the calls of NCCL, against their
+definition written out again here.
+"""
+
+import random
+from collections.abc import Iterator
+from dataclasses import asdict
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from collbench.backends.base import compare_output, prepare_buffers, verify_in_process
+from collbench.backends.cpu.backend import CpuSession
+from collbench.backends.nccl.backend import NCCL_REDOPS, NCCL_TYPES, NcclRank
+from collbench.backends.reference import ReferenceRun, ReferenceSession
+from collbench.launch.local import LocalGroup
+from collbench.planning.plan import Plan, lay_out, registered
+from collbench.planning.planner import resolve
+from collbench.planning.protocols import FAMILY as PROTOCOLS
+from collbench.schedules.algorithms import algorithms_of
+from collbench.schedules.ir import Edge, Operand, Program, Step, Track, build
+from collbench.spec.case import Case, Problem
+from collbench.spec.collectives import UNEVEN_OPS, OpName, collective
+from collbench.spec.uneven import is_matrix
+from collbench.spec.world import World
+from collbench.util.errors import ScheduleError
+from tests.support.batteries import random_inputs, world_of
+
+PAIRS = [(op, algo) for op in UNEVEN_OPS for algo in algorithms_of(op)]
+RANKS = 3
+
+
+def counts_of(op: OpName, n: int, chance: random.Random) -> tuple[int, ...]:
+    """Counts with many zeros, some small ones, and one that needs many loops."""
+    wanted = [chance.choice((0, 0, 1, 15, 64, 201)) for _ in range(n * n if is_matrix(op) else n)]
+    wanted[chance.randrange(len(wanted))] = 700
+    return tuple(wanted)
+
+
+def problem(op: OpName, n: int, counts: tuple[int, ...], *, in_place: bool = False) -> Problem:
+    return Problem(
+        op=op,
+        n=n,
+        root=0,
+        block_count=max(counts),
+        dtype="float32",
+        redop="sum",
+        in_place=in_place,
+        counts=counts,
+    )
+
+
+def plan_of(what: Problem, algo: str, seed: int, proto: str = "simple") -> Plan:
+    chance = random.Random(seed)
+    return lay_out(
+        what,
+        registered(collective(what.op).even, algo, world_of(algo, what.n)),
+        direct=proto == "simple" and seed % 2 == 0,
+        channels=chance.choice((1, 3)),
+        slots=4,
+        chunk_bytes=256,
+        slices=chance.choice((1, 2)) if seed % 2 else 1,
+        proto=proto,
+    )
+
+
+def defined(what: Problem, inputs: list[np.ndarray]) -> list[np.ndarray]:
+    """What every rank must end with."""
+    n, counts = what.n, np.array(what.counts)
+    if what.op == "allgatherv":
+        return [np.concatenate(inputs)] * n
+    if what.op == "reducescatterv":
+        return np.split(sum(one.astype(np.float64) for one in inputs), np.cumsum(counts)[:-1])
+    rows = counts.reshape(n, n)
+    parts = [np.split(inputs[i], np.cumsum(rows[i])[:-1]) for i in range(n)]
+    return [np.concatenate([parts[i][j] for i in range(n)]) for j in range(n)]
+
+
+@pytest.mark.parametrize(("op", "algo"), PAIRS)
+def test_the_reference_does_what_the_definition_says(op: OpName, algo: str) -> None:
+    for n, seed in ((2, 1), (3, 2), (6, 4)):
+        what = problem(op, n, counts_of(op, n, random.Random(seed)))
+        plan, inputs = plan_of(what, algo, seed), random_inputs(what, seed)
+        wanted = defined(what, inputs)
+        for rank, output in enumerate(ReferenceSession().once(plan, inputs)):
+            assert len(output) == len(wanted[rank])
+            np.testing.assert_allclose(output, wanted[rank], rtol=1e-4, atol=1e-4)
+        in_place = collective(op).has_in_place and seed % 2 == 0
+        plan = plan_of(problem(op, n, what.counts, in_place=in_place), algo, seed)
+        machine = ReferenceRun(plan)
+        assert verify_in_process(plan.problem, machine.buffer, machine.launch) == ()
+
+
+@pytest.fixture(scope="module")
+def session() -> Iterator[CpuSession]:
+    largest = problem("alltoallv", RANKS, (4000,) * RANKS**2)
+    opened = CpuSession(LocalGroup(), [plan_of(largest, "direct", 1)], hot=True)
+    yield opened
+    opened.close()
+
+
+@pytest.mark.parametrize(("op", "algo"), PAIRS)
+def test_cpu_equals_the_reference(session: CpuSession, op: OpName, algo: str) -> None:
+    protocols = PROTOCOLS.names()
+    for seed, proto in enumerate(("simple", protocols[len(algo) % len(protocols)])):
+        what = problem(op, RANKS, counts_of(op, RANKS, random.Random(seed + 5)))
+        plan, inputs = plan_of(what, algo, seed, proto), random_inputs(what, seed)
+        pairs = zip(session.once(plan, inputs), ReferenceSession().once(plan, inputs), strict=True)
+        assert all(ours.tobytes() == theirs.tobytes() for ours, theirs in pairs)
+
+
+def test_a_wrong_element_and_a_byte_behind_the_output_are_found() -> None:
+    what = problem("alltoallv", 3, (2, 0, 5, 0, 0, 0, 7, 1, 1))
+    for rank, outputs in enumerate((9, 1, 6)):
+        at = what.buffers(rank)
+        source = np.zeros(at.in_bytes // 4, np.float32)
+        target = np.zeros((at.out_bytes + at.guard_bytes) // 4, np.float32)
+        prepare_buffers(what, rank, source, target)
+        wrong = compare_output(what, rank, target)
+        assert wrong is not None
+        assert (wrong.index, wrong.count) == (0, outputs)
+        for block in what.blocks(rank):  # the pattern of the giver, from where its block begins
+            given = np.zeros(what.buffers(block.giver).in_bytes // 4, np.float32)
+            rest = np.zeros(what.buffers(block.giver).guard_bytes // 4 + 9, np.float32)
+            prepare_buffers(what, block.giver, given, rest)
+            taken = given[block.given_first : block.given_first + block.size]
+            target[block.first : block.first + block.size] = taken
+        assert compare_output(what, rank, target) is None
+        for place in (0, outputs - 1, outputs, len(target) - 1):
+            target[place] += 1
+            wrong = compare_output(what, rank, target)
+            assert wrong is not None
+            assert (wrong.index, wrong.count) == (place, 1)
+            target[place] -= 1
+
+
+def test_a_schedule_that_keeps_another_block_in_the_output_is_refused() -> None:
+    """What arrives goes where the rank's own block belongs, and from there to its place."""
+
+    def gather(world: World, rank: int) -> Program:
+        peer = 1 - rank
+        steps = (
+            Step(src=(Operand("in", 0),), send=(Edge(peer, "ring"),)),
+            Step(recv=(Edge(peer, "ring"),), dst=Operand("out", rank)),
+            Step(src=(Operand("out", rank),), dst=Operand("out", peer)),
+            Step(src=(Operand("in", 0),), dst=Operand("out", rank)),
+        )
+        return (Track(name="one", rounds=tuple((step,) for step in steps)),)
+
+    schedule = build("allgather", "detour", gather, World(n=2))
+    even = Problem(**{**asdict(problem("allgatherv", 2, (4, 4))), "op": "allgather", "counts": ()})
+    machine = ReferenceRun(plan := lay_out(even, schedule))
+    assert verify_in_process(plan.problem, machine.buffer, machine.launch) == ()
+    with pytest.raises(ScheduleError, match=r"keeps another block in out\[0\]"):
+        lay_out(problem("allgatherv", 2, (4, 4)), schedule)
+
+
+def test_kernels_refuse_unequal_blocks() -> None:
+    case = Case(op="alltoallv", backend="cuda", ranks=2, size_bytes=64).rounded()
+    with pytest.raises(ScheduleError, match="all blocks must be equal"):
+        resolve(case)
+
+
+class FakeNccl:
+    """Notes what one rank asks for, between the start of a group and its end."""
+
+    def __init__(self, calls: list[tuple[Any, ...]]) -> None:
+        self.calls = calls
+
+    def __getattr__(self, name: str) -> Any:
+        return lambda *args: self.calls.append((name, *args))
+
+
+@pytest.mark.parametrize("op", UNEVEN_OPS)
+@pytest.mark.parametrize("in_place", [False, True])
+def test_the_groups_of_nccl_move_every_block(op: OpName, in_place: bool) -> None:
+    if in_place and not collective(op).has_in_place:
+        return
+    n = 5
+    what = problem(op, n, counts_of(op, n, random.Random(7)), in_place=in_place)
+    memory = [np.zeros(what.buffers(rank).total_bytes // 4, np.float32) for rank in range(n)]
+    calls: list[list[tuple[Any, ...]]] = []
+    for rank in range(n):
+        at = what.buffers(rank)
+        source = memory[rank][at.in_offset // 4 :][: at.in_bytes // 4]
+        target = memory[rank][at.out_offset // 4 :][: (at.out_bytes + at.guard_bytes) // 4]
+        prepare_buffers(what, rank, source, target)
+        calls.append([])
+        me: Any = SimpleNamespace(
+            nccl=FakeNccl(calls[-1]), comm="comm", context=SimpleNamespace(rank=rank)
+        )
+        run = NcclRank._uneven_call(me, what, NCCL_TYPES["float32"], NCCL_REDOPS["sum"])
+        run(at.in_offset, at.out_offset, 0)
+        assert (calls[-1].pop(0)[0], calls[-1].pop()[0]) == ("group_start", "group_end")
+    _carry_out(memory, calls)
+    for rank in range(n):
+        at = what.buffers(rank)
+        target = memory[rank][at.out_offset // 4 :][: (at.out_bytes + at.guard_bytes) // 4]
+        assert compare_output(what, rank, target) is None
+
+
+def _carry_out(memory: list[np.ndarray], calls: list[list[tuple[Any, ...]]]) -> None:
+    """Do what all ranks asked for, each operation as NCCL defines it."""
+    sent = {(rank, call[4]): call for rank, mine in enumerate(calls) for call in mine
+            if call[0] == "send"}  # fmt: skip
+    before = [one.copy() for one in memory]
+    for rank, mine in enumerate(calls):
+        for place, (name, *args) in enumerate(mine):
+            if name == "recv":
+                target, count, _, peer = args[:4]
+                _, source, given, *_ = sent.pop((peer, rank))
+                assert given == count
+                memory[rank][target // 4 :][:count] = before[peer][source // 4 :][:count]
+            elif name == "broadcast":
+                _, target, count, _, root = args[:5]
+                source = calls[root][place][1]
+                memory[rank][target // 4 :][:count] = before[root][source // 4 :][:count]
+            elif name == "reduce" and args[5] == rank:
+                _, target, count = args[:3]
+                given = [before[k][calls[k][place][1] // 4 :][:count] for k in range(len(calls))]
+                memory[rank][target // 4 :][:count] = sum(given)
+    assert not sent
