@@ -64,7 +64,7 @@ class Ceilings:
         self._place_of = [_place(topology, gpu) for gpu in self.gpus]
         self._orders: dict[tuple[str, str, int, int], Orders] = {}
         self._rings: dict[int, Orders] = {}
-        self._prices: dict[Case, float | None] = {}
+        self._prices: dict[tuple[Case, Limits], float | None] = {}
         self._known: dict[tuple[str, str, int, int, str, bool, bool], Ceiling | None] = {}
 
     def joined(self, ranks: int) -> str:
@@ -170,7 +170,7 @@ class Ceilings:
             self._orders[key] = orders
         return self._orders[key]
 
-    def cheapest(self, case: Case) -> Case:
+    def cheapest(self, case: Case, limits: Limits) -> Case:
         """The case with the algorithm, the protocol and, over hosts, the channels of the lowest
         price where it leaves them open; unchanged, which leaves the choice to tuning files, where
         none has a price.
@@ -189,24 +189,21 @@ class Ceilings:
         known = [
             (price, place)
             for place, candidate in enumerate(candidates)
-            if (price := self._price(candidate)) is not None
+            if (price := self._price(candidate, limits)) is not None
         ]
         return candidates[min(known)[1]] if known else case
 
-    def _price(self, case: Case) -> float | None:
+    def _price(self, case: Case, limits: Limits) -> float | None:
         """Seconds of one launch; None where the case cannot run, or the links are not known."""
-        if case not in self._prices:
-            limits = replace(
-                self.described(Limits(), case.ranks),
-                joined=self.joined(case.ranks),
-                orders=self.orders_for(case),
-            )
+        if (case, limits) not in self._prices:
+            ready = replace(limits, joined=self.joined(case.ranks), orders=self.orders_for(case))
             try:
-                plan = resolve(case, limits).plan
-                self._prices[case] = gpu_price(plan, self.topology, self.costs, self.gpus)
+                plan = resolve(case, ready).plan
+                price = gpu_price(plan, self.topology, self.costs, self.gpus)
+                self._prices[case, limits] = price
             except (UsageError, RefusedError):
-                self._prices[case] = None
-        return self._prices[case]
+                self._prices[case, limits] = None
+        return self._prices[case, limits]
 
     def described(self, limits: Limits, ranks: int) -> Limits:
         """The limits of ranks on the GPUs of a described machine."""

@@ -120,11 +120,17 @@ def opener(name: str, *, is_together: bool = False) -> SessionOpener[Job]:
 class CaseLinks:
     """What is known of the links between the ranks of cases: nothing, unless a subclass does."""
 
-    def priced(self, case: Case) -> Case:
+    def pricing(self, case: Case, limits: Limits) -> str:
+        """The machine by whose constants the model decides what the case leaves open; empty where
+        tuning files decide alone.
+        """
+        return ""
+
+    def priced(self, case: Case, limits: Limits) -> Case:
         """The case with what it leaves open where the model decides that."""
         return case
 
-    def best(self, case: Case) -> Case | None:
+    def best(self, case: Case, limits: Limits) -> Case | None:
         """What the tool takes for the case's problem; None where nobody needs to know."""
         return problem_of(case)
 
@@ -185,7 +191,7 @@ def plan_points(
 def _planned(case: Case, backend: Backend | Peer, limits: Limits, links: CaseLinks) -> SweepPoint:
     if backend.is_peer:
         return SweepPoint(case, waived=backend.why_waived(case, collective(case.op).is_reduction))
-    best, case = links.best(case), links.priced(case)
+    best, case = links.best(case, limits), links.priced(case, limits)
     limits = links.limits(case, limits)
     try:
         choice = resolve(case, limits)
@@ -195,7 +201,7 @@ def _planned(case: Case, backend: Backend | Peer, limits: Limits, links: CaseLin
         choice.case,
         choice.plan,
         is_choice=best is not None and choice.case == chosen(best, limits),
-        origin=tuning_for(case, limits).origin,
+        origin=tuning_for(case, limits).origin._replace(priced_by=links.pricing(case, limits)),
     )
 
 

@@ -16,12 +16,13 @@ from collbench.machine.formats import described
 from collbench.machine.topology import unnamed
 from collbench.machine.topology.model import Topology
 from collbench.planning.limits import Limits
-from collbench.planning.planner import problem_of
+from collbench.planning.planner import problem_of, tuning_for
 from collbench.pricing.constants import gpu_costs
 from collbench.spec.case import Case
 from collbench.spec.world import host_numbers
 
 MODEL = "model"
+_PRICED = ("cuda", MODEL)
 _MANY_RANKS = 16
 
 
@@ -79,21 +80,36 @@ class RankLinks(CaseLinks):
             model is not None and bool(model.hosts(len(model.gpus)))
         )
 
-    def priced(self, case: Case) -> Case:
-        """The case with what it leaves open: where the model prices the links, what has the lowest
-        price; else open, which tuning files decide.
+    def pricing(self, case: Case, limits: Limits) -> str:
+        """Where the model prices the links: on a described machine, and on GPUs that no tuning file
+        fits.
         """
-        is_priced = case.backend == MODEL and MODEL in self._ceilings
-        return self._ceilings[MODEL].cheapest(case) if is_priced else case
+        ceilings = self._ceilings.get(case.backend)
+        if ceilings is None or case.backend not in _PRICED:
+            return ""
+        is_measured = tuning_for(case, self._joined(case, limits)).origin.is_fitting
+        return "" if case.backend != MODEL and is_measured else ceilings.costs.name
 
-    def best(self, case: Case) -> Case | None:
+    def priced(self, case: Case, limits: Limits) -> Case:
+        """The case with what it leaves open: where the model decides, what has the lowest price;
+        else open, which tuning files decide.
+        """
+        if not self.pricing(case, limits):
+            return case
+        ceilings = self._ceilings[case.backend]
+        own = ceilings.described(limits, case.ranks) if case.backend == MODEL else limits
+        return ceilings.cheapest(case, own)
+
+    def best(self, case: Case, limits: Limits) -> Case | None:
         """What the tool takes for the case's problem. Of many ranks only where it is asked for:
         every algorithm has to be proved.
         """
-        is_priced = case.backend == MODEL and MODEL in self._ceilings
-        if is_priced and case.algo != "auto" and case.ranks > _MANY_RANKS:
+        if case.algo != "auto" and case.ranks > _MANY_RANKS and self.pricing(case, limits):
             return None
-        return self.priced(problem_of(case))
+        return self.priced(problem_of(case), limits)
+
+    def _joined(self, case: Case, limits: Limits) -> Limits:
+        return replace(limits, joined=self._ceilings[case.backend].joined(case.ranks))
 
 
 def _gpus_of_ranks(topology: Topology, group: Group, gpus: Sequence[int]) -> tuple[str, ...]:

@@ -133,7 +133,7 @@ def test_unknown_rates_make_no_ceiling() -> None:
     )
     assert ceiling(topology, ["gpu0", "gpu1"], {(0, 1): Fraction(1)}) is None
     case = Case(op="allreduce", backend="model", ranks=2, size_bytes=1024)
-    assert Ceilings(topology, ["gpu0", "gpu1"]).cheapest(case) == case
+    assert Ceilings(topology, ["gpu0", "gpu1"]).cheapest(case, Limits()) == case
 
 
 def test_a_protocol_takes_its_share() -> None:

@@ -17,7 +17,7 @@ from collbench.planning.limits import Limits
 from collbench.planning.planner import resolve, tuning_for
 from collbench.planning.protocols import FAMILY as PROTOCOLS
 from collbench.planning.transports import FAMILY as TRANSPORTS
-from collbench.planning.tuning import STAGES, Machine, read, tuning_of
+from collbench.planning.tuning import STAGES, Machine, Origin, read, tuning_of
 from collbench.schedules.algorithms import FAMILY as ALGORITHMS
 from collbench.schedules.algorithms import algorithms_of
 from collbench.spec import collectives
@@ -177,7 +177,7 @@ def test_the_users_file_decides_on_its_machine_and_the_shipped_one_where_it_is_s
     gather = replace(case, op="gather")
     assert resolve(gather, mine).case == resolve(gather, Limits()).case
 
-    assert tuning_for(case, mine).origin == (True, ((str(file), "mine"),))
+    assert tuning_for(case, mine).origin == Origin(True, ((str(file), "mine"),))
     assert not tuning_for(replace(case, ranks=3), mine).origin.is_fitting
 
 

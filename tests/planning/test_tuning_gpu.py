@@ -12,10 +12,12 @@ from _pytest.mark import ParameterSet
 
 from collbench.backends.cuda import backend as cuda
 from collbench.bench.runner import CaseLinks, plan_points
+from collbench.cli._links import RankLinks
 from collbench.device.compile import kernel_source
 from collbench.device.layout import ARGS, CONTROL_BYTES, END, Memory, layout, pack_args
 from collbench.device.program import ctas, launches_counted
 from collbench.launch.local import LocalGroup
+from collbench.machine.topology.machines import machine_topology
 from collbench.planning.limits import MAX_ENDS, Limits, memory_bytes
 from collbench.planning.plan import Plan
 from collbench.planning.planner import resolve
@@ -216,6 +218,31 @@ def test_a_sweep_asks_the_backend_what_its_gpus_have(monkeypatch: pytest.MonkeyP
     assert point.plan.channels == 58
     assert point.case.cluster == 1
     assert point.is_choice
+
+
+def test_the_model_decides_on_gpus_that_no_tuning_file_fits(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Eight V100 of a cube: a ring over their NVLinks for large sizes, few hops for small ones."""
+    monkeypatch.setattr(cuda.BACKEND, "why_not", lambda group: "")
+    monkeypatch.setattr(cuda, "least_multiprocessors", lambda: 80)
+    monkeypatch.setattr(cuda, "all_have_clusters", lambda: False)
+    monkeypatch.setattr(cuda, "all_reach_each_other", lambda: True)
+    monkeypatch.setattr(cuda, "model_of_all", lambda: "Tesla V100-SXM2-16GB")
+    links = RankLinks(("cuda",), None, LocalGroup(), (), machine_topology("dgx-1v"))
+    points = plan_points(
+        [
+            Case(op="allreduce", backend="cuda", ranks=8, size_bytes=size)
+            for size in (1 << 10, 1 << 26)
+        ],
+        LocalGroup(),
+        links=links,
+    )
+    assert [point.origin and point.origin.priced_by for point in points] == ["h200x4-vm"] * 2
+    assert all(point.is_choice for point in points)
+    assert points[1].case.algo == "ring"
+    assert points[0].plan is not None and points[1].plan is not None
+    assert points[0].plan.proof.hops < points[1].plan.proof.hops
 
 
 @pytest.mark.parametrize(

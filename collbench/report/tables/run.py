@@ -71,9 +71,16 @@ def _choices(run: RunOf) -> list[str]:
         texts.append(
             f"auto{of}: by tuning file {files}, which fits this machine"
             if origin.is_fitting
-            else f"auto{of}: no tuning file fits this machine; by {files}"
+            else f"auto{of}: no tuning file fits this machine; {_priced(origin)}{files}"
         )
     return texts
+
+
+def _priced(origin: Origin) -> str:
+    """What the model decides where no file fits."""
+    if not origin.priced_by:
+        return "by "
+    return f"algorithm and protocol by the model (constants of {origin.priced_by}), the rest by "
 
 
 def _what(run: RunOf) -> list[str]:
