@@ -95,8 +95,11 @@ class Bench:
 
     def repeat(self, flows: FlowSet) -> bool:
         """Want more repeats of what does not decide yet; whether there are some to be had."""
-        more = [one for one in (flows, *((flow,) for flow in flows))
-                if len(self.repeats.get(one, ())) < MOST_REPEATS]
+        more = [
+            one
+            for one in (flows, *((flow,) for flow in flows))
+            if len(self.repeats.get(one, ())) < MOST_REPEATS
+        ]
         self.wanted |= dict.fromkeys(more, MOST_REPEATS)
         return bool(more)
 

@@ -26,13 +26,7 @@ from itertools import combinations
 from statistics import fmean
 from typing import Literal
 
-from collbench.analysis.tomography.contention import (
-    LEAST,
-    SURE,
-    Bench,
-    Contention,
-    confidence,
-)
+from collbench.analysis.tomography.contention import LEAST, SURE, Bench, Contention, confidence
 from collbench.analysis.tomography.groups import Component, Edge, components
 from collbench.results.flows import Flow, FlowSet, Repeats, block, flow_set
 
@@ -47,10 +41,11 @@ _THIRDS = 3  # GPUs that are tried as the third of a pair's triples
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Evidence:
-    """Rates in GB/s of flows, and the rates that they are compared with: of the same flows alone,
-    or to another memory.
+    """Rates in GB/s of flows before and after what is compared: alone and all together, without
+    others and beside them, or to the memory that is next nearest and to the nearest.
     """
 
+    compares: Literal["together", "others", "memories"]
     flows: FlowSet
     before: tuple[float, ...]
     after: tuple[float, ...]
@@ -87,7 +82,7 @@ class Inference:
     memories: the blocks of each memory that can be told from others. near: the memory near each
     GPU, None where that is not decided.
     linked: pairs with links of their own, with the rate of each. host_gbs: what each GPU reaches
-    to the host. wanted: measurements that are missing, with the number of repeats. noise: the
+    to each memory alone. wanted: measurements that are missing, with the number of repeats. noise: the
     standard deviation of the logarithm of a rate.
     """
 
@@ -97,7 +92,7 @@ class Inference:
     memories: tuple[tuple[int, ...], ...]
     near: tuple[int | None, ...]
     linked: Mapping[Edge, float]
-    host_gbs: tuple[float, ...]
+    host_gbs: tuple[tuple[float, ...], ...]
     wanted: Mapping[FlowSet, int]
     noise: float
 
@@ -189,9 +184,15 @@ class _Estimator:
             of_chance = confidence(effect, sd, self.gpus * (len(means) - 1))
             if of_chance >= SURE and effect >= _NEARER:
                 self.near[gpu] = best
-                flows = flow_set((gpu, self.end(best)))
-                rates = (math.exp(means[second]),), (math.exp(means[best]),)
-                sure[gpu] = of_chance, Evidence(flows=flows, before=rates[0], after=rates[1])
+                sure[gpu] = (
+                    of_chance,
+                    Evidence(
+                        compares="memories",
+                        flows=flow_set((gpu, self.end(best))),
+                        before=(math.exp(means[second]),),
+                        after=(math.exp(means[best]),),
+                    ),
+                )
             else:
                 self.undecided.append(
                     Undecided(
@@ -205,9 +206,7 @@ class _Estimator:
         for memory in range(len(self.memories)):
             members = [gpu for gpu, of in self.near.items() if of == memory]
             if len(members) > 1:
-                least, evidence = min(
-                    (sure[gpu] for gpu in members), key=lambda one: one[0]
-                )
+                least, evidence = min((sure[gpu] for gpu in members), key=lambda one: one[0])
                 self.groupings.append(
                     Grouping(
                         kind="socket",
@@ -262,7 +261,9 @@ class _Estimator:
                 kind=kind,
                 gpus=group.members,
                 confidence=group.confidence,
-                evidence=Evidence(flows=one.flows, before=one.alone, after=one.together),
+                evidence=Evidence(
+                    compares="together", flows=one.flows, before=one.alone, after=one.together
+                ),
                 memory=memory,
             )
         )
@@ -374,6 +375,7 @@ class _Estimator:
                     gpus=gpus,
                     confidence=group.confidence,
                     evidence=Evidence(
+                        compares="others",
                         flows=self.flows([units[other]], place),
                         before=tuple(after[1][gpu] for gpu in units[other]),
                         after=tuple(everything[1][gpu] for gpu in units[other]),
@@ -403,9 +405,7 @@ class _Estimator:
         tests: int,
     ) -> float:
         """The confidence that a unit is faster where fewer copy; 0 where it hardly is."""
-        effect = math.log(
-            sum(fewer[1][gpu] for gpu in unit) / sum(all_[1][gpu] for gpu in unit)
-        )
+        effect = math.log(sum(fewer[1][gpu] for gpu in unit) / sum(all_[1][gpu] for gpu in unit))
         sd = max(self.bench.sd(all_[0]), self.bench.sd(fewer[0]))
         sure = confidence(effect, sd, tests)
         if effect >= LEAST / 2 and sure < SURE:
@@ -473,7 +473,9 @@ def _thirds(gpus: Sequence[int], a: int, b: int) -> list[int]:
     """Some other GPUs, spread over all."""
     others = [gpu for gpu in gpus if gpu not in (a, b)]
     step = max(1, len(others) // _THIRDS)
-    return [others[(a + b + number * step) % len(others)] for number in range(min(_THIRDS, len(others)))]
+    return [
+        others[(a + b + number * step) % len(others)] for number in range(min(_THIRDS, len(others)))
+    ]
 
 
 def _fall(one: Contention) -> str:
@@ -487,7 +489,7 @@ def estimate(repeats: Repeats, gpus: int, blocks: int, peers: frozenset[Flow]) -
     one = _Estimator(Bench(repeats), gpus, blocks, peers)
     one.run()
     host = [
-        max((rate for (of, _), rate in one.host.items() if of == gpu), default=0.0)
+        tuple(math.exp(one.to_memory(gpu, memory)) for memory in one.memories)
         for gpu in range(gpus)
     ]
     return Inference(

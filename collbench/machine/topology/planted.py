@@ -82,16 +82,16 @@ class PlantedFlows:
 
     def route(self, flow: tuple[int, int]) -> tuple[Hop, ...]:
         """The links that a flow passes."""
-        source, target = (
-            self._gpus[end] if end >= 0 else self.cpu_of(-1 - end) for end in flow
-        )
+        source, target = (self._gpus[end] if end >= 0 else self.cpu_of(-1 - end) for end in flow)
         way = self._direct(source, target) or path(self._without, source, target)
         if not way.links or any(link.usable_gbs is None for link in way.links):
             raise UsageError(
                 f"{self._topology.name} gives no rate of the way from {source} to {target}",
                 "give a machine whose links all have rates",
             )
-        return tuple((way.nodes[hop], way.nodes[hop + 1], link) for hop, link in enumerate(way.links))
+        return tuple(
+            (way.nodes[hop], way.nodes[hop + 1], link) for hop, link in enumerate(way.links)
+        )
 
     def rates(self, flows: Sequence[tuple[int, int]]) -> list[float]:
         """GB/s of each flow while all of them run, once."""
@@ -130,10 +130,7 @@ def hidden(topology: Topology) -> Topology:
     ]
     cpu = next(iter(topology.of_kind("cpu")))
     kept = [link for link in topology.links if _is_between_gpus(topology, link)]
-    above = [
-        Link(a=gpu.id, b=cpu.id, kind="pcie", count=0)
-        for gpu in gpus
-    ]
+    above = [Link(a=gpu.id, b=cpu.id, kind="pcie", count=0) for gpu in gpus]
     return Topology(
         name=topology.name,
         nodes=(*gpus, *topology.of_kind("nvswitch"), replace(cpu, affinity="")),
