@@ -1,6 +1,7 @@
 """Flows between this machine's GPUs and its memory, as what infers a hidden tree measures them."""
 
 import os
+from collections.abc import Sequence
 from types import TracebackType
 
 from collbench.device.flow_copies import FlowCopies
@@ -10,9 +11,10 @@ BLOCKS = 8  # of the host's memory, spread over the cores
 
 
 class GpuFlows:
-    """All GPUs that CUDA shows. Use as a context."""
+    """All GPUs that CUDA shows. own: as FlowSource. Use as a context."""
 
-    def __init__(self) -> None:
+    def __init__(self, own: Sequence[float | None]) -> None:
+        self.own = own
         cores = sorted(os.sched_getaffinity(0))
         blocks = min(BLOCKS, len(cores))
         self._copies = FlowCopies(

@@ -4,7 +4,7 @@ described machine whose tree is hidden, and the tree that they tell.
 
 import time
 
-from collbench.analysis.tomography.estimate import Inference
+from collbench.analysis.tomography.model import Inference
 from collbench.analysis.tomography.search import FlowSearch
 from collbench.analysis.tomography.tree import inferred
 from collbench.cli._options import remark
@@ -13,7 +13,7 @@ from collbench.cli._rules import Options
 from collbench.device.card import device_count
 from collbench.machine.host import has_nvidia_gpus
 from collbench.machine.topology.model import Topology
-from collbench.machine.topology.planted import PlantedFlows, hidden
+from collbench.machine.topology.planted import PlantedFlows, hidden, own_links
 from collbench.results.flows import FlowSource
 from collbench.util.errors import UnavailableError
 from collbench.util.units import format_duration
@@ -40,7 +40,7 @@ def infer(topology: Topology, options: Options) -> tuple[Topology, Inference]:
     from collbench.bench.flows import GpuFlows
 
     remark(f"copies of {count} GPUs, alone and together, for {options['budget']:g} s at most")
-    with GpuFlows() as source:
+    with GpuFlows(own_links(topology)) as source:
         return _search(topology, source, options["budget"])
 
 

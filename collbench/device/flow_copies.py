@@ -45,7 +45,7 @@ class _Queued:
 
     def is_done(self) -> bool:
         """Whether all that were queued are done. Raises the runtime's error if one failed."""
-        state = self.runtime.streamQuery(self.stream)
+        state: int = self.runtime.streamQuery(self.stream)
         if state not in (0, NOT_READY):
             raise self.runtime.CUDARuntimeError(state)
         return state == 0

@@ -36,7 +36,7 @@ class FlowSource(Protocol):
     """What can be measured.
 
     gpus, blocks: how many there are. peers: pairs of GPUs whose memories reach each other without
-    the host's.
+    the host's. own: GB/s after its line code of each GPU's own PCIe link, None if unknown.
     """
 
     @property
@@ -45,6 +45,8 @@ class FlowSource(Protocol):
     def blocks(self) -> int: ...
     @property
     def peers(self) -> frozenset[Flow]: ...
+    @property
+    def own(self) -> Sequence[float | None]: ...
     def rates(self, flows: FlowSet) -> list[float]:
         """GB/s of each flow while all of them run, once. Raises UnavailableError or HangError."""
         ...

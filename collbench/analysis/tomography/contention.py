@@ -50,6 +50,11 @@ class Contention:
     apart: float
 
     @property
+    def fall(self) -> str:
+        """By how much the total falls."""
+        return f"{100 * -math.expm1(-self.effect):.1f} %"
+
+    @property
     def is_clear(self) -> bool:
         """Whether they surely share no link that limits them."""
         return self.apart >= SURE and not self.is_shared

@@ -3,7 +3,6 @@
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-
 Edge = tuple[int, int]
 
 
@@ -36,3 +35,17 @@ Component(members=(3, 4), weakest=(3, 4), confidence=0.98)]
         Component(tuple(sorted(name for name, of in group.items() if of == root)), edge, sure)
         for root, (edge, sure) in sorted(weakest.items())
     ]
+
+
+def reached(members: Iterable[int], pairs: Iterable[Edge]) -> tuple[int, ...]:
+    """Others to which pairs lead from members, over any number of pairs.
+
+    >>> reached((0, 1), [(1, 2), (2, 5), (3, 4)])
+    (2, 5)
+    """
+    left, inside = list(pairs), set(members)
+    there = set(inside)
+    while ways := [pair for pair in left if there & set(pair)]:
+        there |= {end for pair in ways for end in pair}
+        left = [pair for pair in left if pair not in ways]
+    return tuple(sorted(there - inside))

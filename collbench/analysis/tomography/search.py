@@ -3,7 +3,8 @@
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from collbench.analysis.tomography.estimate import Inference, estimate
+from collbench.analysis.tomography.estimate import estimate
+from collbench.analysis.tomography.model import Inference
 from collbench.results.flows import FlowSet, FlowSource
 
 _MOST_TURNS = 20  # every turn wants something new: the steps and their repeats are fewer
@@ -43,7 +44,7 @@ class FlowSearch:
     def judge(self) -> Inference:
         """What the measurements say until now."""
         source = self.source
-        return estimate(self.repeats, source.gpus, source.blocks, source.peers)
+        return estimate(self.repeats, source.gpus, source.blocks, source.peers, source.own)
 
     def _left(self, inference: Inference) -> list[FlowSet]:
         """What to measure, a repeat of everything before the next of anything: drift is shared."""

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations, count
 
-from collbench.analysis.tomography.estimate import Inference
+from collbench.analysis.tomography.model import Inference
 from collbench.machine.topology.model import Link, Node, Topology
 from collbench.machine.topology.paths import path_to_cpu
 from collbench.machine.topology.rates import pcie_link

@@ -47,10 +47,12 @@ def fair_rates(
 
 class PlantedFlows:
     """Measures flows of a described machine of one host. noise: the standard deviation of the
-    logarithm of every rate. Raises UsageError where a link on a way has no known rate.
+    logarithm of every rate. is_one_memory: all blocks lie at the first CPU, not at all of them. Raises UsageError where a link on a way has no known rate.
     """
 
-    def __init__(self, topology: Topology, noise: float, seed: int = 0) -> None:
+    def __init__(
+        self, topology: Topology, noise: float, seed: int = 0, *, is_one_memory: bool = False
+    ) -> None:
         if len(topology.hosts) > 1:
             raise UsageError(
                 f"{topology.name} has {len(topology.hosts)} hosts: trees are inferred of one",
@@ -61,12 +63,15 @@ class PlantedFlows:
         self._without = replace(topology, links=tuple(between))
         self._gpus = [gpu.id for gpu in topology.gpus]
         self._cpus = [cpu.id for cpu in topology.of_kind("cpu")]
+        if is_one_memory:
+            self._cpus = self._cpus[:1]
         if len(self._gpus) < 2 or not self._cpus:
             raise UsageError(
                 f"{topology.name} has {len(self._gpus)} GPUs and {len(self._cpus)} CPUs: nothing"
                 " is shared",
                 "give a machine with two GPUs and a CPU",
             )
+        self.own = own_links(topology)
         self._noise, self._random = noise, random.Random(seed)
         self.gpus, self.blocks = len(self._gpus), BLOCKS
         self.peers = frozenset(
@@ -110,6 +115,16 @@ class PlantedFlows:
         return way if way.kind in ("NVL", "XGMI") else None
 
 
+def own_links(topology: Topology) -> tuple[float | None, ...]:
+    """GB/s after its line code of each GPU's own PCIe link; None where there is none, or it is not
+    known.
+    """
+    return tuple(
+        next((link.raw_gbs for link in topology.links_of[gpu.id] if link.kind == "pcie"), None)
+        for gpu in topology.gpus
+    )
+
+
 def _is_between_gpus(topology: Topology, link: Link) -> bool:
     kinds = {topology.by_id[end].kind for end in (link.a, link.b)}
     return link.kind in GPU_LINKS and kinds <= {"gpu", "nvswitch"}
@@ -117,7 +132,7 @@ def _is_between_gpus(topology: Topology, link: Link) -> bool:
 
 def hidden(topology: Topology) -> Topology:
     """One host as a hypervisor shows it: every GPU on one bus at one CPU, without NICs and bridges.
-    Links between GPUs stay: the driver shows them. Addresses are those of a flat bus.
+    Their own links stay, and those between GPUs: the driver shows them. Addresses are those of a flat bus.
 
     >>> from collbench.machine.topology.machines import machine_topology
     >>> flat = hidden(machine_topology("pcie-2x2-switches"))
@@ -130,7 +145,16 @@ def hidden(topology: Topology) -> Topology:
     ]
     cpu = next(iter(topology.of_kind("cpu")))
     kept = [link for link in topology.links if _is_between_gpus(topology, link)]
-    above = [Link(a=gpu.id, b=cpu.id, kind="pcie", count=0) for gpu in gpus]
+    own = [
+        next((link for link in topology.links_of[gpu.id] if link.kind == "pcie"), None)
+        for gpu in gpus
+    ]
+    above = [
+        replace(link, a=gpu.id, b=cpu.id, note="")
+        if link is not None
+        else Link(a=gpu.id, b=cpu.id, kind="pcie", count=0)
+        for gpu, link in zip(gpus, own, strict=True)
+    ]
     return Topology(
         name=topology.name,
         nodes=(*gpus, *topology.of_kind("nvswitch"), replace(cpu, affinity="")),

@@ -2,7 +2,7 @@
 not decided.
 """
 
-from collbench.analysis.tomography.estimate import Evidence, Inference
+from collbench.analysis.tomography.model import Evidence, Grouping, Inference
 from collbench.report.tables.text import NARROW_COLUMNS, table, wrapped
 from collbench.report.topology.matrix import runs
 
@@ -12,7 +12,7 @@ _TITLES = {"socket": "near one memory", "uplink": "share an uplink", "link": "ow
 def lines(inference: Inference, columns: int = NARROW_COLUMNS) -> list[str]:
     """A table of the groups, the evidence of each, and what cannot be told."""
     rows = [
-        (_TITLES[one.kind], gpu_runs(one.gpus), f"{one.confidence:.2%}", evidence(one.evidence))
+        (_TITLES[one.kind], _members(one), f"{one.confidence:.2%}", evidence(one.evidence))
         for one in inference.groupings
     ]
     text = table(("GPUs that", "", "confidence", "evidence, GB/s"), rows, right=(2,))
@@ -26,6 +26,11 @@ def lines(inference: Inference, columns: int = NARROW_COLUMNS) -> list[str]:
             f" {flows(next(iter(inference.wanted)))}"
         )
     return [*text, *(line for one in open_ for line in wrapped(one, columns))]
+
+
+def _members(one: Grouping) -> str:
+    perhaps = f", perhaps {gpu_runs(one.open)}" if one.open else ""
+    return gpu_runs(one.gpus) + perhaps
 
 
 def gpu_runs(gpus: tuple[int, ...]) -> str:
