@@ -4,7 +4,6 @@ import random
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from collbench.analysis.tomography.contention import SURE
 from collbench.analysis.tomography.model import Grouping, Inference
 from collbench.analysis.tomography.search import FlowSearch
 from collbench.machine.topology.hosts import part
@@ -15,6 +14,7 @@ from collbench.machine.topology.planted import Hop, PlantedFlows
 from collbench.machine.topology.rates import nvlink_link, pcie_link
 
 Group = tuple[str, frozenset[int]]  # kind, GPUs
+CLAIMED = 0.95  # confidence from which on a grouping must be true
 # Machines with GPUs whose links all have rates; of several hosts one.
 MACHINES = (
     *("a100-pairs", "a3-ultra", "dgx-1", "dgx-1v", "dgx-2", "dgx-a100", "gn5-8xp100"),
@@ -97,7 +97,7 @@ class Truth:
         return [
             one
             for one in inference.groupings
-            if one.confidence >= SURE and not self.is_true(one, inference)
+            if one.confidence >= CLAIMED and not self.is_true(one, inference)
         ]
 
     def _cpu(self, gpu: int) -> str:

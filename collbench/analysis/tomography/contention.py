@@ -14,10 +14,11 @@ from statistics import NormalDist, fmean, median
 from collbench.analysis.chance import deviate, scale_of
 from collbench.results.flows import Flow, FlowSet, Repeats, flow_set
 
-SURE = 0.95
-REPEATS, MOST_REPEATS = 3, 9  # of a measurement; the most where a test is undecided
+SURE = 0.99  # what is claimed: so that 95 % hold for all claims of a machine together
+REPEATS, MOST_REPEATS = 3, 15  # of a measurement; the most where a test is undecided
 NOBODYS = math.log(1.05)  # a fall up to here is no link's: engines and memory cost as much
 LEAST = math.log(1.1)  # what is called a fall
+_CLEAR = math.log(1.2)  # less than this is surely none
 _LEAST_NOISE = 0.01  # of a rate: few repeats may agree by chance
 _HIGHEST = 0.9999  # confidence that is stated
 _NORMAL = NormalDist()
@@ -132,5 +133,7 @@ class Bench:
 
 
 def _expected_fall(alone: Sequence[float]) -> float:
-    """Half of the fall of flows that share a link as narrow as the fastest of them needs."""
-    return math.log(sum(alone) / max(alone)) / 2
+    """What is too small for flows that share a link which limits them: half of the fall where it is
+    as narrow as the fastest of them needs, if that is little.
+    """
+    return min(_CLEAR, math.log(sum(alone) / max(alone)) / 2)

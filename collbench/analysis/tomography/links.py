@@ -22,7 +22,7 @@ def find_links(state: State) -> None:
         if alone is None or one is None:
             continue
         if one.is_shared:
-            state.over_pcie |= {a, b}
+            state.over_pcie.add((a, b))
             continue
         sure = _beyond_own(state, a, one, len(pairs))
         if sure >= SURE:

@@ -40,12 +40,16 @@ def _are_alike(state: State, of: int, memory: Sequence[int], tests: int) -> bool
     """
     squares = 0.0
     for gpu in range(state.gpus):
-        sd = state.bench.sd(((gpu, block(of)),))
         change = math.log(state.host[gpu, of]) - state.to_memory(gpu, memory)
-        squares += change**2 / (sd**2 * (1 + 1 / len(memory)))
+        squares += change**2 / (_sd(state, gpu, [of]) ** 2 + _sd(state, gpu, memory) ** 2)
     spread = 2 / (9 * state.gpus)
     normal = ((squares / state.gpus) ** (1 / 3) - 1 + spread) / math.sqrt(spread)
     return tests * 0.5 * math.erfc(normal / math.sqrt(2)) > _SAME_BLOCK
+
+
+def _sd(state: State, gpu: int, memory: Sequence[int]) -> float:
+    """The standard deviation of the mean of the rates to the blocks of a memory."""
+    return math.hypot(*(state.bench.sd(((gpu, block(of)),)) for of in memory)) / len(memory)
 
 
 def find_near(state: State) -> None:
@@ -63,9 +67,8 @@ def find_near(state: State) -> None:
         means = [state.to_memory(gpu, memory) for memory in state.memories]
         best, second = sorted(range(len(means)), key=lambda one: -means[one])[:2]
         flows = ((gpu, state.end(best)),)
-        blocks = min(len(state.memories[best]), len(state.memories[second]))
         effect = means[best] - means[second]
-        sd = state.bench.sd(flows) / math.sqrt(blocks)
+        sd = max(_sd(state, gpu, state.memories[one]) for one in (best, second))
         not_chance = confidence(effect, sd, state.gpus * (len(means) - 1))
         if not_chance >= SURE and effect >= _NEARER:
             state.near[gpu] = best
@@ -80,8 +83,8 @@ def find_near(state: State) -> None:
             f"its rates to memory {best} and memory {second} differ by"
             f" {100 * math.expm1(effect):.1f} %, within the noise",
         )
-        for place in (best, second):
-            state.bench.repeat(((gpu, state.end(place)),))
+        for of in (*state.memories[best], *state.memories[second]):
+            state.bench.repeat(((gpu, block(of)),))
     unknown = tuple(gpu for gpu in range(state.gpus) if gpu not in state.near)
     for memory in range(len(state.memories)):
         members = [gpu for gpu, of in state.near.items() if of == memory]

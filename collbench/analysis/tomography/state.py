@@ -11,13 +11,13 @@ from collbench.analysis.tomography.model import Evidence, Grouping, Kind, Undeci
 from collbench.results.flows import Flow, block
 
 # Of the rate of a shared link: flows that have no more together would not fill it.
-_FILLED = 1.15
+FILLED = 1.15
 
 
 @dataclass(slots=True, kw_only=True)
 class State:
     """own: GB/s of each GPU's own PCIe link. host: of a GPU to a block. near: the place near a GPU.
-    over_pcie: GPUs whose copies to peers pass their own PCIe links. elsewhere: GPUs that are surely
+    over_pcie: pairs whose copies surely pass the sender's own PCIe link. elsewhere: GPUs that are surely
     not near a place.
     """
 
@@ -33,7 +33,7 @@ class State:
     near: dict[int, int] = field(default_factory=dict)
     host: dict[Edge, float] = field(default_factory=dict)
     linked: dict[Edge, float] = field(default_factory=dict)
-    over_pcie: set[int] = field(default_factory=set)
+    over_pcie: set[Edge] = field(default_factory=set)
     elsewhere: dict[int, set[int]] = field(default_factory=dict)
 
     def to_memory(self, gpu: int, memory: Sequence[int]) -> float:
@@ -81,7 +81,7 @@ def outside(members: Sequence[int], tried: Iterable[tuple[Edge, Contention]]) ->
     return {
         end
         for pair, one in known
-        if one.is_clear and sum(one.alone) > _FILLED * widest and set(pair) & set(members)
+        if one.is_clear and sum(one.alone) > FILLED * widest and set(pair) & set(members)
         for end in pair
         if end not in members
     }

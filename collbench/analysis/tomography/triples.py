@@ -1,7 +1,8 @@
 """Step 5: smaller groups inside of one that shares an uplink, from copies to a third of them.
 
 A copy from A to C and one from B to the host meet above A and B if C is not below the link that
-these share. Such triples tell a tree (Aho, Sagiv, Szymanski and Ullman 1981).
+these share; then one from A to B does not meet one from C to the host. Such triples tell a tree
+(Aho, Sagiv, Szymanski and Ullman 1981).
 """
 
 from collections.abc import Sequence
@@ -9,7 +10,7 @@ from itertools import combinations
 
 from collbench.analysis.tomography.contention import Contention
 from collbench.analysis.tomography.groups import Edge, components
-from collbench.analysis.tomography.state import State, outside
+from collbench.analysis.tomography.state import FILLED, State, outside
 
 _THIRDS = 3  # GPUs that are tried as the third of a pair
 
@@ -20,13 +21,13 @@ def find_inner_groups(state: State) -> None:
     for one in uplinks:
         if len(one.gpus) < 3 or any(set(other.gpus) < set(one.gpus) for other in uplinks):
             continue
-        if set(one.gpus) <= state.over_pcie:
+        if any(pair in state.over_pcie for pair in combinations(one.gpus, 2)):
             _find_inside(state, one.gpus, one.place, one.open)
         else:
             state.leave_open(
                 _smaller(one.gpus),
-                "copies between them do not pass the uplink, and those to the host share it at"
-                " once",
+                "copies between them do not surely pass their PCIe links, and those to the host"
+                " share one link at once",
             )
 
 
@@ -40,30 +41,51 @@ def _find_inside(state: State, gpus: tuple[int, ...], place: int, around: tuple[
         (a, b, c)
         for a, b in combinations(gpus, 2)
         for c in _thirds(gpus, a, b)
-        if (a, c) in state.peers
+        if {(a, b), (min(a, c), max(a, c))} <= state.over_pcie
     ]
+    tried: list[tuple[tuple[int, int, int], Contention]] = []
+    for a, b, c in triples:
+        one = _meet(state, a, c, b, place, len(triples))
+        if one is not None:
+            tried.append(((a, b, c), one))
+    shared = [(triple, one) for triple, one in tried if one.is_shared]
     edges: dict[Edge, float] = {}
     proofs: dict[Edge, Contention] = {}
-    tried: list[tuple[Edge, Contention]] = []
-    for a, b, c in triples:
-        one = state.bench.contention([(a, c), (b, state.end(place))], len(triples))
-        if one is None:
+    is_redirected = False
+    for (a, b, c), one in shared:
+        inside = _meet(state, a, b, c, place, len(shared))
+        if inside is None:
             continue
-        tried.append(((a, b), one))
-        if one.is_shared and one.shared > edges.get((a, b), 0.0):
-            edges[a, b], proofs[a, b] = one.shared, one
+        is_redirected |= inside.is_shared
+        is_filled = sum(inside.alone) > FILLED * sum(one.together)
+        sure = min(one.shared, inside.apart)
+        if inside.is_clear and is_filled and sure > edges.get((a, b), 0.0):
+            edges[a, b], proofs[a, b] = sure, one
+    if is_redirected:
+        state.leave_open(
+            _smaller(gpus),
+            "copies between them meet those of others to the host in every order: they pass the"
+            " uplink too (peer traffic is redirected)",
+        )
+        return
     for group in components(edges, gpus):
-        if group.members == gpus:
-            state.leave_open(
-                _smaller(gpus),
-                "copies between any two of them meet copies of others to the host: they pass the"
-                " uplink too (peer traffic is redirected)",
-            )
+        members = group.members
+        beyond = {c for (a, b, c), _ in shared if {a, b} <= {*members} and c not in members}
+        if not beyond:
+            state.leave_open(_smaller(gpus), "triples of them contradict each other")
             continue
-        open_ = {*gpus, *around} - outside(group.members, tried) - {*group.members}
+        about = [((a, b), one) for (a, b, c), one in tried if c in beyond]
+        open_ = {*gpus, *around} - outside(members, about) - beyond - {*members}
         state.add("uplink", group, proofs[group.weakest], place, open_)
-        if len(group.members) > 2:
-            _find_inside(state, group.members, place, tuple(open_))
+        if len(members) > 2:
+            _find_inside(state, members, place, tuple(open_))
+
+
+def _meet(
+    state: State, source: int, target: int, beside: int, place: int, tests: int
+) -> Contention | None:
+    """A copy from a GPU to another one, beside that of a third to the host."""
+    return state.bench.contention([(source, target), (beside, state.end(place))], tests)
 
 
 def _thirds(gpus: Sequence[int], a: int, b: int) -> list[int]:

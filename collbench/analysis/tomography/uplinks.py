@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from itertools import combinations
 
 from collbench.analysis.tomography.contention import Contention
-from collbench.analysis.tomography.groups import Edge, components
+from collbench.analysis.tomography.groups import Component, Edge, components
 from collbench.analysis.tomography.state import State, outside
 
 Pairs = Mapping[Edge, Mapping[int, Contention]]  # by place
@@ -70,14 +70,19 @@ def _find_sockets(state: State, pairs: Pairs) -> None:
         if shared and len(clear) == 1 and len(shared) == len(at) - 1:
             edges.setdefault(clear[0], {})[pair] = min(shared)
     for place, of_place in edges.items():
-        for group in components(of_place, range(state.gpus)):
-            at = pairs[group.weakest]
-            one = min((one for one in at.values() if one.is_shared), key=lambda one: one.shared)
-            tried = [
-                (pair, one) for pair, at in pairs.items() for of, one in at.items() if of != place
-            ]
-            far = outside(group.members, tried)
-            state.elsewhere.setdefault(place, set()).update(far)
-            state.near |= dict.fromkeys(group.members, place)
-            known = {*state.near, *far}
-            state.add("socket", group, one, place, {*range(state.gpus)} - known)
+        found = components(of_place, range(state.gpus))
+        least = min(found, key=lambda one: one.confidence)
+        near = {gpu for gpu, of in state.near.items() if of == place}
+        gpus = sorted(near.union(*(one.members for one in found)))
+        known = [one for one in state.groupings if one.kind == "socket" and one.place == place]
+        state.groupings = [one for one in state.groupings if one not in known]
+        whole = Component(
+            tuple(gpus), least.weakest, min(one.confidence for one in (least, *known))
+        )
+        tried = [(pair, one) for pair, at in pairs.items() for of, one in at.items() if of != place]
+        far = outside(gpus, tried)
+        state.elsewhere.setdefault(place, set()).update(far)
+        state.near |= dict.fromkeys(gpus, place)
+        at = pairs[least.weakest]
+        one = min((one for one in at.values() if one.is_shared), key=lambda one: one.shared)
+        state.add("socket", whole, one, place, {*range(state.gpus)} - {*state.near, *far})
