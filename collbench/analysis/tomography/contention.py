@@ -15,7 +15,7 @@ from collbench.analysis.chance import deviate, scale_of
 from collbench.results.flows import Flow, FlowSet, Repeats, flow_set
 
 SURE = 0.99  # what is claimed: so that 95 % hold for all claims of a machine together
-REPEATS, MOST_REPEATS = 3, 15  # of a measurement; the most where a test is undecided
+REPEATS, MOST_REPEATS = 3, 12  # of a measurement; the most where a test is undecided
 NOBODYS = math.log(1.05)  # a fall up to here is no link's: engines and memory cost as much
 LEAST = math.log(1.1)  # what is called a fall
 _CLEAR = math.log(1.2)  # less than this is surely none
@@ -40,7 +40,8 @@ def confidence(effect: float, sd: float, tests: int) -> float:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Contention:
     """What flows reached alone and together, GB/s. effect: the logarithm of the totals' ratio.
-    shared: the confidence that they share a link that limits them. apart: that they do not.
+    shared: the confidence that they share a link that limits them. apart: that they do not, for this
+    test alone.
     """
 
     flows: FlowSet
@@ -99,15 +100,11 @@ class Bench:
         rates = self.rates((flow,))
         return None if rates is None else rates[0]
 
-    def repeat(self, flows: FlowSet) -> bool:
-        """Want more repeats of what does not decide yet; whether there are some to be had."""
-        more = [
-            one
-            for one in (flows, *((flow,) for flow in flows))
-            if len(self.repeats.get(one, ())) < MOST_REPEATS
-        ]
-        self.wanted |= dict.fromkeys(more, MOST_REPEATS)
-        return bool(more)
+    def repeat(self, flows: FlowSet) -> None:
+        """Want twice the repeats of what does not decide yet, until there are the most."""
+        there = len(self.repeats[flows])
+        if there < MOST_REPEATS:
+            self.wanted[flows] = max(2 * there, self.wanted.get(flows, 0))
 
     def contention(self, flows: Sequence[Flow], tests: int) -> Contention | None:
         """Flows alone against the same together; None as long as measurements are missing."""
@@ -125,10 +122,11 @@ class Bench:
             together=rates,
             effect=effect,
             shared=confidence(effect - NOBODYS, sd, tests),
-            apart=confidence(_expected_fall(known) - effect, sd, tests),
+            apart=confidence(_expected_fall(known) - effect, sd, 1),
         )
         if not one.is_shared and not one.is_clear:
-            self.repeat(together)
+            for flows in (together, *((flow,) for flow in together)):
+                self.repeat(flows)
         return one
 
 

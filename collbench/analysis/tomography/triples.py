@@ -70,15 +70,31 @@ def _find_inside(state: State, gpus: tuple[int, ...], place: int, around: tuple[
         return
     for group in components(edges, gpus):
         members = group.members
-        beyond = {c for (a, b, c), _ in shared if {a, b} <= {*members} and c not in members}
-        if not beyond:
+        beyond = _beyond(members, [triple for triple, _ in shared])
+        if len(beyond) == 0 and len(members) == len(gpus):
             state.leave_open(_smaller(gpus), "triples of them contradict each other")
             continue
         about = [((a, b), one) for (a, b, c), one in tried if c in beyond]
-        open_ = {*gpus, *around} - outside(members, about) - beyond - {*members}
+        far = beyond | (outside(members, about) if about else set())
+        open_ = {*gpus, *around} - far - {*members}
         state.add("uplink", group, proofs[group.weakest], place, open_)
         if len(members) > 2:
             _find_inside(state, members, place, tuple(open_))
+
+
+def _beyond(members: Sequence[int], shared: Sequence[tuple[int, int, int]]) -> set[int]:
+    """GPUs that are not below the link above all members: as the third, they alone show that all
+    members belong together.
+
+    >>> _beyond((0, 1, 2), [(0, 1, 2), (0, 1, 3), (1, 2, 3), (0, 1, 4)])
+    {3}
+    """
+    found = set()
+    for third in {c for _, _, c in shared} - {*members}:
+        edges = {(a, b): 1.0 for a, b, c in shared if c == third and {a, b} <= {*members}}
+        if any(group.members == tuple(members) for group in components(edges, members)):
+            found.add(third)
+    return found
 
 
 def _meet(

@@ -77,7 +77,7 @@ def _find_sockets(state: State, pairs: Pairs) -> None:
         known = [one for one in state.groupings if one.kind == "socket" and one.place == place]
         state.groupings = [one for one in state.groupings if one not in known]
         whole = Component(
-            tuple(gpus), least.weakest, min(one.confidence for one in (least, *known))
+            tuple(gpus), least.weakest, min([least.confidence, *(one.confidence for one in known)])
         )
         tried = [(pair, one) for pair, at in pairs.items() for of, one in at.items() if of != place]
         far = outside(gpus, tried)
