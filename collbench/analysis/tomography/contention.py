@@ -40,8 +40,8 @@ def confidence(effect: float, sd: float, tests: int) -> float:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Contention:
     """What flows reached alone and together, GB/s. effect: the logarithm of the totals' ratio.
-    shared: the confidence that they share a link that limits them. apart: that they do not, for this
-    test alone.
+    shared: the confidence that they share a link that limits them. apart: that they do not, for
+    this test alone.
     """
 
     flows: FlowSet

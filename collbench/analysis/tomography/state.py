@@ -10,15 +10,15 @@ from collbench.analysis.tomography.groups import Component, Edge
 from collbench.analysis.tomography.model import Evidence, Grouping, Kind, Undecided
 from collbench.results.flows import Flow, block
 
-# Of the rate of a shared link: flows that have no more together would not fill it.
-FILLED = 1.15
+# Of the rate of a shared link: flows that have no more together fall too little to tell.
+FILLED = 1.35
 
 
 @dataclass(slots=True, kw_only=True)
 class State:
     """own: GB/s of each GPU's own PCIe link. host: of a GPU to a block. near: the place near a GPU.
-    over_pcie: pairs whose copies surely pass the sender's own PCIe link. elsewhere: GPUs that are surely
-    not near a place.
+    over_pcie: pairs whose copies surely pass the sender's own PCIe link. elsewhere: GPUs that are
+    surely not near a place.
     """
 
     bench: Bench

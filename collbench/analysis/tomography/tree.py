@@ -1,8 +1,8 @@
 """An inference as a topology: bridges above the GPUs of a machine that shows none.
 
-Sockets become CPUs, groups that share an uplink become PCIe switches. The rates of what is inferred
-are those that copies reached; generation and width are those of the link that comes nearest, because
-NCCL wants them of every PCI device.
+Sockets become CPUs, groups that share an uplink become PCIe switches. The rates of what is
+inferred are those that copies reached; generation and width are those of the link that comes
+nearest, because NCCL wants them of every PCI device.
 """
 
 import math
@@ -49,7 +49,7 @@ def inferred(flat: Topology, inference: Inference) -> Topology:
         links.append(
             replace(known, a=gpu, b=parent)
             if known is not None and known.usable_gbs is not None
-            else _like_pcie(gpu, parent, max(inference.host_gbs[number]))
+            else _like_pcie(gpu, parent, _to_host(inference, number))
         )
     return replace(
         flat,
@@ -121,9 +121,9 @@ def _sockets(cpus: Sequence[Node], inference: Inference) -> list[Link]:
     """Links between inferred CPUs, with the highest rate at which a GPU reached across."""
     far = [
         rate
-        for place, rates in zip(inference.near, inference.host_gbs, strict=True)
-        for memory, rate in enumerate(rates)
-        if place is not None and memory != place
+        for gpu, place in enumerate(inference.near)
+        for memory, rate in enumerate(inference.host_gbs[gpu] if place is not None else ())
+        if memory != place
     ] or [sum(one.evidence.after) for one in inference.groupings if one.kind == "socket"]
     return [
         Link(a=a.id, b=b.id, kind="socket", usable_gbs=max(far), source=SOURCE)
@@ -132,8 +132,15 @@ def _sockets(cpus: Sequence[Node], inference: Inference) -> list[Link]:
     ]
 
 
-def _like_pcie(a: str, b: str, gbs: float) -> Link:
+def _to_host(inference: Inference, gpu: int) -> float | None:
+    """The highest rate of a GPU to a memory, if they were measured."""
+    return max(inference.host_gbs[gpu]) if inference.host_gbs else None
+
+
+def _like_pcie(a: str, b: str, gbs: float | None) -> Link:
     """A PCIe link of the rate that copies reached."""
+    if gbs is None:
+        return Link(a=a, b=b, kind="pcie", count=0)
     links = [pcie_link(a, b, of, lanes) for of in _GENERATIONS for lanes in reversed(_WIDTHS)]
     nearest = min(links, key=lambda link: round(abs(math.log((link.usable_gbs or 1.0) / gbs)), 2))
     return replace(nearest, usable_gbs=gbs, source=SOURCE, note=SOURCE)

@@ -47,7 +47,9 @@ def fair_rates(
 
 class PlantedFlows:
     """Measures flows of a described machine of one host. noise: the standard deviation of the
-    logarithm of every rate. is_one_memory: all blocks lie at the first CPU, not at all of them. Raises UsageError where a link on a way has no known rate.
+    logarithm of every rate. is_one_memory: all blocks lie at the first CPU, not at all of them.
+
+    Raises UsageError where a link on a way has no known rate.
     """
 
     def __init__(
@@ -132,7 +134,8 @@ def _is_between_gpus(topology: Topology, link: Link) -> bool:
 
 def hidden(topology: Topology) -> Topology:
     """One host as a hypervisor shows it: every GPU on one bus at one CPU, without NICs and bridges.
-    Their own links stay, and those between GPUs: the driver shows them. Addresses are those of a flat bus.
+    Their own links stay, and those between GPUs: the driver shows them. Addresses are those of a
+    flat bus.
 
     >>> from collbench.machine.topology.machines import machine_topology
     >>> flat = hidden(machine_topology("pcie-2x2-switches"))

@@ -1,5 +1,5 @@
-"""What was inferred of a hidden tree: groups of GPUs with their confidence and evidence, and what is
-not decided.
+"""What was inferred of a hidden tree: groups of GPUs with their confidence and evidence, and what
+is not decided.
 """
 
 from collbench.analysis.tomography.model import Evidence, Grouping, Inference
