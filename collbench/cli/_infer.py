@@ -14,8 +14,9 @@ from collbench.device.card import device_count
 from collbench.machine.host import has_nvidia_gpus
 from collbench.machine.topology.model import Topology
 from collbench.machine.topology.planted import PlantedFlows, hidden, own_links
+from collbench.report.tables.tomography import lines
 from collbench.results.flows import FlowSource
-from collbench.util.errors import UnavailableError
+from collbench.util.errors import CollbenchError, UnavailableError
 from collbench.util.units import format_duration
 
 
@@ -52,7 +53,12 @@ def _search(flat: Topology, source: FlowSource, budget_s: float) -> tuple[Topolo
         if remarks.due():
             remark(f"{search.count} measurements, {of - done} of this step are left")
 
-    inference = search.run(step)
+    try:
+        inference = search.run(step)
+    except (KeyboardInterrupt, CollbenchError):
+        for line in lines(search.judge()) if search.count else ():
+            remark(line)
+        raise
     remark(
         f"{search.count} measurements of {len(search.repeats)} sets of copies in"
         f" {format_duration(time.monotonic() - start)}, noise {inference.noise:.1%}"

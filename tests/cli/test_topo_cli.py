@@ -7,6 +7,7 @@ import json
 import subprocess
 import sys
 from collections.abc import Iterator
+from itertools import count
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
@@ -16,6 +17,7 @@ import pytest
 from collbench.bench.pairs import RankPair
 from collbench.cli import _measure_pairs, _show_topology, run
 from collbench.machine.topology.model import Topology
+from collbench.machine.topology.planted import PlantedFlows
 from collbench.report.topology.drawing import svg
 from collbench.report.topology.matrix import matrix
 from collbench.util.errors import HangError
@@ -168,6 +170,23 @@ def test_nothing_is_inferred_without_two_gpus(
     code, out, err = invoke(capfd, "--infer")
     assert (code, out) == (3, "")
     assert "--infer: CUDA shows 0 GPUs here" in err
+
+
+def test_what_was_inferred_until_an_interruption_is_said(
+    capfd: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rates, numbers = PlantedFlows.rates, count()
+
+    def interrupted(self: PlantedFlows, flows: Any) -> list[float]:
+        if next(numbers) == 300:
+            raise KeyboardInterrupt
+        return rates(self, flows)
+
+    monkeypatch.setattr(PlantedFlows, "rates", interrupted)
+    code, out, err = invoke(capfd, "--infer", "--machine", "k40x8")
+    assert (code, out) == (130, "")
+    assert "# near one memory  GPU0-GPU3" in err
+    assert "# not measured: " in err
 
 
 def test_a_drawing_goes_to_a_file_or_alone_to_stdout(

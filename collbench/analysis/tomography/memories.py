@@ -85,6 +85,12 @@ def find_near(state: State) -> None:
         )
         for of in (*state.memories[best], *state.memories[second]):
             state.bench.repeat(((gpu, block(of)),))
+    if len(set(state.near.values())) == 1:
+        state.leave_open(
+            "whether GPUs are on one socket",
+            "all are fastest to the same memory, which may be faster than others by itself",
+        )
+        return
     unknown = tuple(gpu for gpu in range(state.gpus) if gpu not in state.near)
     for memory in range(len(state.memories)):
         members = [gpu for gpu, of in state.near.items() if of == memory]
