@@ -16,15 +16,10 @@ Repeats = Mapping[FlowSet, Sequence[Sequence[float]]]  # GB/s of every flow, for
 def block(number: int) -> int:
     """The end of a flow that is a block of the host's memory.
 
-    >>> block(0), block(3), is_block(block(3)), is_block(0)
-    (-1, -4, True, False)
+    >>> block(0), block(3)
+    (-1, -4)
     """
     return -1 - number
-
-
-def is_block(end: int) -> bool:
-    """Whether the end of a flow is in the host's memory."""
-    return end < 0
 
 
 def flow_set(*flows: Flow) -> FlowSet:

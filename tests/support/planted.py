@@ -1,8 +1,7 @@
 """Planted trees: which groups a described machine has, and which claims about them are false."""
 
 import random
-from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from collbench.analysis.tomography.model import Grouping, Inference
 from collbench.analysis.tomography.search import FlowSearch
@@ -153,16 +152,3 @@ def random_tree(seed: int) -> Topology:
     if draw.random() < 0.3:
         links += [nvlink_link(f"gpu{a}", f"gpu{a + 1}", 3, 4) for a in gpus[:-1:2]]
     return Topology(name=f"tree {seed}", nodes=tuple(nodes), links=tuple(links))
-
-
-def bare(topology: Topology) -> Topology:
-    """Without names, which no measurement shows."""
-    return replace(topology, nodes=tuple(replace(node, name="") for node in topology.nodes))
-
-
-def kinds(groups: Iterable[Group]) -> dict[str, set[frozenset[int]]]:
-    """GPUs by kind of group."""
-    by_kind: dict[str, set[frozenset[int]]] = {}
-    for kind, gpus in groups:
-        by_kind.setdefault(kind, set()).add(gpus)
-    return by_kind

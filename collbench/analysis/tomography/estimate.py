@@ -50,7 +50,6 @@ def estimate(
         memories=tuple(map(tuple, state.memories)),
         places=tuple(state.places),
         near=tuple(state.near.get(gpu) for gpu in range(gpus)),
-        linked=state.linked,
         host_gbs=tuple(host),
         wanted=bench.wanted,
         noise=bench.noise,

@@ -17,16 +17,15 @@ def find_links(state: State) -> None:
     edges: dict[Edge, float] = {}
     unsure = []
     for a, b in pairs:
-        alone = state.bench.alone((a, b))
         one = state.bench.contention([(a, b), (a, state.end(state.best(a)))], len(pairs))
-        if alone is None or one is None:
+        if one is None:
             continue
         if one.is_shared:
             state.over_pcie.add((a, b))
             continue
         sure = _beyond_own(state, a, one, len(pairs))
         if sure >= SURE:
-            edges[a, b], proofs[a, b], state.linked[a, b] = sure, one, alone
+            edges[a, b], proofs[a, b] = sure, one
         else:
             unsure.append((a, b))
             state.leave_open(

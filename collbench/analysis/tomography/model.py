@@ -4,7 +4,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from collbench.analysis.tomography.groups import Edge
 from collbench.results.flows import FlowSet
 
 Kind = Literal["socket", "uplink", "link"]
@@ -54,7 +53,7 @@ class Inference:
 
     memories: the blocks of each memory that can be told from others; places: the blocks that were
     tried, one of each memory, or two of a single one. near: the place near each GPU, None where
-    that is not decided. linked: pairs with links of their own, with the rate of each. host_gbs:
+    that is not decided. host_gbs:
     what each GPU reaches to each memory alone. wanted: measurements that are missing, with the
     number of repeats. noise: the standard deviation of the logarithm of a rate.
     """
@@ -65,7 +64,6 @@ class Inference:
     memories: tuple[tuple[int, ...], ...]
     places: tuple[int, ...]
     near: tuple[int | None, ...]
-    linked: Mapping[Edge, float]
     host_gbs: tuple[tuple[float, ...], ...]
     wanted: Mapping[FlowSet, int]
     noise: float

@@ -32,7 +32,6 @@ class State:
     places: list[int] = field(default_factory=list)
     near: dict[int, int] = field(default_factory=dict)
     host: dict[Edge, float] = field(default_factory=dict)
-    linked: dict[Edge, float] = field(default_factory=dict)
     over_pcie: set[Edge] = field(default_factory=set)
     elsewhere: dict[int, set[int]] = field(default_factory=dict)
 
