@@ -53,9 +53,9 @@ class Inference:
 
     memories: the blocks of each memory that can be told from others; places: the blocks that were
     tried, one of each memory, or two of a single one. near: the place near each GPU, None where
-    that is not decided. host_gbs:
-    what each GPU reaches to each memory alone. wanted: measurements that are missing, with the
-    number of repeats. noise: the standard deviation of the logarithm of a rate.
+    that is not decided. host_gbs: what each GPU reaches to each memory alone. wanted: measurements
+    that are missing, with the number of repeats. noise: the standard deviation of the logarithm of
+    a rate.
     """
 
     gpus: int
