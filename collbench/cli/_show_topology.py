@@ -3,7 +3,7 @@
 import os
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
@@ -47,6 +47,10 @@ def show(options: Options) -> int:
             f"--svg {options['svg']}: a drawing is SVG only", "give a name that ends in .svg"
         )
     under = launcher()
+    if options["is_inferred"] and under is not None:
+        raise UsageError(
+            "--infer copies between GPUs of one process", "start the command without a launcher"
+        )
     if options["is_measured"] and under is not None:
         return _show_measured(options, views, documents)
     shown = _find(options["file"], options["machine"], is_full=options["record"] is not None)
@@ -87,7 +91,7 @@ def _show(
     """Everything that was asked for; returns the exit code. group: the ranks of a launcher, if they
     measure.
     """
-    topology, save = shown.topology, options["save"]
+    topology, save, inference = shown.topology, options["save"], None
     if save is not None:
         if not topology.gpus:
             raise UnavailableError(
@@ -95,6 +99,12 @@ def _show(
                 "leave --save out to measure two ranks on CPUs",
             )
         check_writable(save, "--save")
+    if options["is_inferred"]:
+        from collbench.cli._infer import infer
+
+        topology, inference = infer(topology, options)
+        shown = replace(shown, topology=topology)
+        views = views or ([] if documents or options["svg"] else ["tree"])
     if options["record"] is not None:
         from collbench.machine import discovery
 
@@ -112,6 +122,10 @@ def _show(
     _remark_on(topology, has_headline=is_shown)
     if views or (is_shown and not options["is_measured"]):
         _show_views(shown, views, options["color"])
+    if inference is not None and not documents:
+        from collbench.report.tables import tomography
+
+        echo(["", *tomography.lines(inference, width(sys.stdout))], sys.stdout, False)
     if options["is_measured"]:
         if views:
             say()

@@ -7,6 +7,7 @@ import json
 import subprocess
 import sys
 from collections.abc import Iterator
+from itertools import count
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
@@ -16,6 +17,7 @@ import pytest
 from collbench.bench.pairs import RankPair
 from collbench.cli import _measure_pairs, _show_topology, run
 from collbench.machine.topology.model import Topology
+from collbench.machine.topology.planted import PlantedFlows
 from collbench.report.topology.drawing import svg
 from collbench.report.topology.matrix import matrix
 from collbench.util.errors import HangError
@@ -126,6 +128,12 @@ def test_several_hosts_are_named_once(capfd: Capture, monkeypatch: pytest.Monkey
         (["--xml", "--svg", "-"], "--xml and --svg - would mix on stdout"),
         (["--json", "--measure"], "--json and --measure would mix on stdout"),
         (["--measure", "--save", "-"], "--save - and --measure would mix on stdout"),
+        (["--infer", "--measure"], "--infer: --measure keeps what the machine shows"),
+        (["--seed", "1"], "--seed: nothing is inferred"),
+        (["--infer", "--noise", "2"], "--noise: for rates that are invented"),
+        (["--infer", "--machine", "dgx-1", "--budget", "9"], "--budget: for what is measured"),
+        (["--infer", "--machine", "pcie-4-ib2"], "has 2 hosts: trees are inferred of one"),
+        (["--infer", "--machine", "dgx-1", "--json", "--tree"], "--json writes a document"),
         (["--json", "--tree"], "--json writes a document to stdout, where --tree"),
         (["--svg", "-", "--rings"], "--svg - writes a document to stdout, where --rings"),
     ],
@@ -137,6 +145,48 @@ def test_what_contradicts_itself_is_a_usage_error(
     assert (code, out) == (2, "")
     assert match in err
     assert "Hint: " in err
+
+
+def test_a_hidden_tree_is_inferred_shown_and_written(capfd: Capture, tmp_path: Path) -> None:
+    planted = ("--infer", "--machine", "k40x8", "--noise", "2", "--seed", "3")
+    code, out, err = invoke(capfd, *planted)
+    assert (code, out.count("PCIe switch"), out.count("share an uplink")) == (0, 4, 4)
+    assert "near one memory  GPU0-GPU3" in out
+    assert "the tree of 8 x Tesla K40, PCIe 3, two sockets is hidden" in err
+    shown = invoke(capfd, "--machine", "k40x8")[1]
+    for option, name in (("--xml", "tree.xml"), ("--json", "tree.json")):
+        code, out, _ = invoke(capfd, *planted, option)
+        (tmp_path / name).write_text(out)
+        assert (code, "inferred" in out) == (0, True)
+        again = invoke(capfd, "--from", str(tmp_path / name))[1]
+        pairs = [[line.split()[1:9] for line in text.splitlines()[1:9]] for text in (shown, again)]
+        assert pairs[0] == pairs[1]
+
+
+def test_nothing_is_inferred_without_two_gpus(
+    capfd: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    finds(monkeypatch, laptop())
+    code, out, err = invoke(capfd, "--infer")
+    assert (code, out) == (3, "")
+    assert "--infer: CUDA shows 0 GPUs here" in err
+
+
+def test_what_was_inferred_until_an_interruption_is_said(
+    capfd: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rates, numbers = PlantedFlows.rates, count()
+
+    def interrupted(self: PlantedFlows, flows: Any) -> list[float]:
+        if next(numbers) == 300:
+            raise KeyboardInterrupt
+        return rates(self, flows)
+
+    monkeypatch.setattr(PlantedFlows, "rates", interrupted)
+    code, out, err = invoke(capfd, "--infer", "--machine", "k40x8")
+    assert (code, out) == (130, "")
+    assert "# near one memory  GPU0-GPU3" in err
+    assert "# not measured: " in err
 
 
 def test_a_drawing_goes_to_a_file_or_alone_to_stdout(
