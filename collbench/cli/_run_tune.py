@@ -1,4 +1,4 @@
-"""Carry out `tune`: the points of the options, a search for each, and the files of what is known."""
+"""Carry out `tune`: the points of the options, a search for each, the files of what is known."""
 
 import socket
 import sys
@@ -65,7 +65,8 @@ def show_all() -> int:
         say("\n".join(tuned_lines(store.points)))
         say(gain_line(store.points))
         used = store.tuning_file
-        remark(f"{used} " + ("is used." if used.exists() else "is not there: nothing is used."))
+        if store.has_rows:
+            remark(f"{used} is {'used' if used.exists() else 'not there: nothing is used'}.")
     return 0
 
 
@@ -331,10 +332,7 @@ def _point(case: Case, outcome: Outcome, hosts: int) -> TunedPoint:
 
 def _remark_on_what_is_kept(tuning: _Tuning) -> None:
     if tuning.found and not tuning.problem:
-        remark(
-            f"{len(tuning.found)} points are kept in {tuning.out or tuning.store.tuning_file}: the"
-            " same command goes on from there."
-        )
+        remark(f"{len(tuning.found)} points are kept: the same command goes on from there.")
 
 
 def _ended(tuning: _Tuning, cases: Sequence[Case], todo: Sequence[Case], limits: Limits) -> int:
@@ -368,6 +366,9 @@ def _say_where(tuning: _Tuning, cases: Sequence[Case], limits: Limits) -> None:
     if tuning.out is not None:
         folder = tuning.store.tuning_file.parent
         say(f"Written to {tuning.out}; sweeps use it once it is in {folder}.")
+        return
+    if not tuning.store.has_rows:
+        say("Nothing is written: sweeps take the same as before.")
         return
     say(f"Written to {tuning.store.tuning_file}; sweeps use it from now on.")
     read.cache_clear()

@@ -17,7 +17,7 @@ from collbench.util.units import parse_size
 
 _DURATION = re.compile(r"(\d{1,6}(?:\.\d{1,3})?) ?(s|m|min|h|)")
 _SECONDS = {"": 1, "s": 1, "m": 60, "min": 60, "h": 3600}
-_FACTOR = 4.0  # between the sizes of a range
+_FACTOR = "4"  # between the sizes of a range
 
 
 class Duration(click.ParamType):  # type: ignore[type-arg]
@@ -55,8 +55,13 @@ def _sizes(text: str) -> tuple[int, ...]:
     last, *factor = rest
     if len(factor) > 1 or (factor and not re.fullmatch(r"x\d{1,6}(\.\d{1,6})?", factor[0])):
         raise UsageError(f"'{text}' is no range of sizes", "for example 1K:16M or 1K:16M:x2")
-    times = float(factor[0][1:]) if factor else _FACTOR
-    return sizes_between(parse_size(first), parse_size(last), factor=times)
+    bounds, times = (
+        (parse_size(first), parse_size(last)),
+        float(factor[0][1:] if factor else _FACTOR),
+    )
+    if not 0 < bounds[0] <= bounds[1] or times <= 1:
+        raise UsageError(f"'{text}' has no sizes", "for example 1K:16M or 1K:16M:x2")
+    return sizes_between(*bounds, factor=times)
 
 
 _OPTIONS = (

@@ -1,4 +1,4 @@
-"""Successive halving: rounds of measuring in turns, after each of which the slower half leaves. Pure.
+"""Successive halving: rounds of measuring in turns, after which the slower half leaves. Pure.
 
 The intervals decide: what is in the slower half but may be as fast as the leader stays, for a few
 rounds. What is left then is tied, and the simplest is taken.

@@ -128,21 +128,32 @@ class Search:
     @property
     def least_s(self) -> float:
         """Seconds that the search takes at least, if it has to prove a gain."""
-        point = self._former.point
-        return self._proof_s(point) + self._heat_s(point, _FEWEST_CANDIDATES)
+        return self._proof_s + self._final_s(1) + self._heat_s(_FEWEST_CANDIDATES)
 
     @property
     def _former(self) -> Candidate:
         assert self._field.today is not None, "nothing can run"
         return self._field.today
 
-    def _proof_s(self, point: SweepPoint) -> float:
-        starts_s = self._starts * _OPEN_S
-        return starts_s + 2 * LEAST_PAIRS * self._repeat_s(point, self._settings, self._pace)
+    @property
+    def _proof_s(self) -> float:
+        """Seconds of the pairs that prove a gain."""
+        return self._starts * _OPEN_S + 2 * LEAST_PAIRS * self._cold_s
 
-    def _heat_s(self, point: SweepPoint, candidates: int) -> float:
-        of_heat = self._heat_settings(point)
-        return _OPEN_S + candidates * REPEATS * self._repeat_s(point, of_heat, self._heat_pace)
+    def _final_s(self, repeats: int) -> float:
+        """Seconds of the last heat on CPUs, with so many repeats."""
+        return 0.0 if self._is_gpu else _OPEN_S + repeats * (1 + _FINALISTS) * self._cold_s
+
+    def _heat_s(self, candidates: int) -> float:
+        """Seconds of the first round of a heat."""
+        settings = self._heat_settings
+        one_s = self._repeat_s(self._former.point, settings, self._heat_pace)
+        return _OPEN_S + candidates * REPEATS * one_s
+
+    @property
+    def _cold_s(self) -> float:
+        """Seconds of a repeat as a sweep measures."""
+        return self._repeat_s(self._former.point, self._settings, self._pace)
 
     def _repeat_s(self, point: SweepPoint, settings: Settings, pace: Pace) -> float:
         return pace.factor * estimate_s(point, settings, self._machine)
@@ -152,10 +163,11 @@ class Search:
         """Where ranks on CPUs and their memory are placed stays for as long as they live."""
         return 1 if self._is_gpu else 2
 
-    def _heat_settings(self, point: SweepPoint) -> Settings:
+    @property
+    def _heat_settings(self) -> Settings:
         if self._is_gpu:
             return self._settings
-        launches = auto_iterations(self._costs(point), _BATCH)
+        launches = auto_iterations(self._costs(self._former.point), _BATCH)
         return replace(self._settings, hot=True, iterations=launches)
 
     def run(self, known: Sequence[Values], until_s: float) -> Outcome | None:
@@ -163,13 +175,13 @@ class Search:
         where the time did not suffice, or where today's choice cannot be measured.
         """
         former = self._former
-        search_until_s = until_s - self._proof_s(former.point)
-        ranked = self._heats(known, search_until_s)
+        proof_s = self._proof_s
+        ranked = self._heats(known, until_s - proof_s - self._final_s(1))
         if not ranked or former.reason:
             return self._outcome(former, []) if former.is_wrong else None
         best = simplest(ranked)
         if not self._is_gpu and len(ranked) > 1:
-            best = self._final(ranked, search_until_s)
+            best = self._final(ranked, until_s - proof_s)
         if best is former:
             return self._outcome(former, [])
         self._tell(f"proving {best.text} against {former.text}")
@@ -202,15 +214,13 @@ class Search:
 
     def _most(self, until_s: float) -> int:
         """Candidates of a heat: so many that its first round takes half of the time."""
-        one_s = self._heat_s(self._former.point, 1) - _OPEN_S
+        one_s = self._heat_s(1) - _OPEN_S
         fitting = int(_HEAT_SHARE * (until_s - time.monotonic()) / one_s)
         return max(_FEWEST_CANDIDATES, min(_MOST_CANDIDATES, fitting))
 
     def _heat(self, entrants: Sequence[Candidate], until_s: float) -> list[Candidate]:
         """Successive halving of some candidates on the same ranks."""
-        former = entrants[0]
-        settings = self._heat_settings(former.point)
-        with Trial(entrants, self._group, settings, self._heat_pace) as trial:
+        with Trial(entrants, self._group, self._heat_settings, self._heat_pace) as trial:
             done: set[int] = set()
 
             def repeat(one: Candidate) -> None:
@@ -233,25 +243,19 @@ class Search:
             self._wrong[id(one)] = f"{one.text}: {one.reason}"
 
     def _final(self, ranked: Sequence[Candidate], until_s: float) -> Candidate:
-        """The fastest of a few, measured as a sweep does; the simplest of the heats where there is
-        no time for that.
-        """
-        former, first = self._former, simplest(ranked)
-        others = [one for one in ranked if one is not first and one is not former]
-        entrants = [former, *([first] if first is not former else []), *others]
-        entrants = entrants[: 1 + _FINALISTS]
-        one_s = self._repeat_s(former.point, self._settings, self._pace)
-        if time.monotonic() + _OPEN_S + REPEATS * len(entrants) * one_s > until_s:
-            return first
+        """The fastest of today's choice and a few others, measured as a sweep does."""
+        first = simplest(ranked)
+        entrants = list(dict.fromkeys([self._former, first, *ranked]))[: 1 + _FINALISTS]
+        is_long = time.monotonic() + self._final_s(REPEATS) < until_s
         for one in entrants:
             one.times = []
         with Trial(entrants, self._group, self._settings, self._pace) as trial:
-            for number in range(REPEATS):
+            for number in range(REPEATS if is_long else 1):
                 for one in entrants[:: -1 if number % 2 else 1]:
                     if not one.reason:
                         self._measure(trial, one)
         left = sorted((one for one in entrants if not one.reason), key=middle)
-        return simplest(left) if left else former
+        return simplest(left) if left else self._former
 
     def _pairs(self, best: Candidate, until_s: float) -> list[tuple[float, float]]:
         """Seconds of today's choice and of the best, pair by pair, by new ranks in every start."""

@@ -92,13 +92,23 @@ class Store:
         points = {**self.known(), point.key: point}
         return replace(self, points=tuple(points[key] for key in sorted(points)))
 
+    @property
+    def has_rows(self) -> bool:
+        """Whether any choice before is replaced."""
+        return any(point.values for point in self.points)
+
     def save(self, out: Path | None) -> None:
-        """Write the state, and the tuning file to its place or to another one. Raises OSError."""
-        for file in (self.state_file, *([self.tuning_file] if out is None else [])):
+        """Write the state, and the tuning file to another place or to its own, where it is only if
+        it has rows. Raises OSError.
+        """
+        for file in (self.state_file, self.tuning_file):
             file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         data = {"machine": list(self.machine), "points": [asdict(one) for one in self.points]}
         write_whole(self.state_file, (json.dumps(data, indent=1) + "\n").encode())
-        write_whole(out or self.tuning_file, document(self).encode())
+        if out is not None or self.has_rows:
+            write_whole(out or self.tuning_file, document(self).encode())
+        else:
+            self.tuning_file.unlink(missing_ok=True)
 
 
 @contextmanager
