@@ -39,7 +39,7 @@ from collbench.spec.case import Case
 from collbench.spec.options import Settings
 from collbench.spec.world import host_numbers
 from collbench.tuner.candidates import Field, priced, text_of
-from collbench.tuner.search import Outcome, Pace, Search
+from collbench.tuner.search import LEAST_PAIRS, Outcome, Pace, Search
 from collbench.tuner.store import Store, TunedPoint, all_stored, forget, stored
 from collbench.util.errors import ScheduleError, UnavailableError, UsageError
 from collbench.util.units import format_duration, format_size
@@ -47,6 +47,7 @@ from collbench.util.units import format_duration, format_size
 _BUDGET_S = 120.0
 _SIZES = {"cpu": (1 << 10, 16 << 20), "cuda": (1 << 10, 256 << 20)}
 _FACTOR = 4.0
+_LATEST = 1.05  # times the budget that a proof under way may take
 
 
 def show_all() -> int:
@@ -101,7 +102,7 @@ def run_tune(options: Options) -> int:
         if options["out"] == "-":
             raise UsageError("--out: stdout is no file", "give the name of a file")
         check_writable(options["out"], "--out")
-    settings, under = replace(settings_of(options), repeats=1), launcher()
+    settings, under = replace(settings_of(options), repeats=LEAST_PAIRS), launcher()
     backend = options.get("backend") or ("cuda" if _has_gpus(under is None) else "cpu")
     if backend == "cuda" and (why := why_no_gpus()):
         raise UnavailableError(f"--backend cuda: {why}", "--backend cpu tunes the CPUs")
@@ -130,7 +131,7 @@ def _ranks(options: Options, backend: str) -> int:
 class _Tuning:
     """A tuning on its way. problem: why what is known cannot be saved. found: points of this
     command; wrong: candidates with wrong data; missed: points that the time did not suffice for;
-    waived: those that cannot run, and why.
+    failed: those whose choice of today does not run, and why.
     """
 
     store: Store
@@ -139,7 +140,7 @@ class _Tuning:
     found: list[TunedPoint] = field(default_factory=list)
     wrong: int = 0
     missed: int = 0
-    waived: dict[str, str] = field(default_factory=dict)
+    failed: dict[str, str] = field(default_factory=dict)
 
     def keep(self, point: TunedPoint) -> None:
         """Keep a point, in the files too if they can be written."""
@@ -197,18 +198,16 @@ def _drive(
     paces = Pace(), Pace()
     costs = priced(Measurement([], group, settings).machine, topology)
     best: dict[str, Values] = {}
-    deadline_s = start_s + budget_s
+    deadline_s, latest_s = start_s + budget_s, start_s + _LATEST * budget_s
     try:
         with tune_screen() as (keep, tell):
             for number, case in enumerate(todo):
+                where = f"{case.op} {format_size(case.size_bytes)}"
                 limits = replace(base, joined=links.joined(case), orders=links.orders(case))
                 candidates = Field(case, backend, group, limits, str(tuning.store.tuning_file))
                 if candidates.today is None:
-                    tuning.waived[f"{case.op} {format_size(case.size_bytes)}"] = next(
-                        iter(candidates.waived), "nothing can run"
-                    )
+                    tuning.failed[where] = next(iter(candidates.waived), "nothing can run")
                     continue
-                where = f"{case.op} {format_size(case.size_bytes)}"
                 search = Search(
                     candidates, group, settings, costs, paces,
                     is_gpu=backend.is_gpu,
@@ -226,12 +225,15 @@ def _drive(
                     continue
                 share_s = max(search.least_s, left_s / (len(todo) - number))
                 known = [values] if (values := best.get(case.op)) else []
-                outcome = search.run(known, time.monotonic() + share_s)
-                for wrong in outcome.wrong if outcome is not None else ():
+                outcome = search.run(known, time.monotonic() + share_s, latest_s)
+                for wrong in search.wrong:
                     keep(f"wrong: {where}: {wrong}")
                     tuning.wrong += 1
                 if outcome is None:
-                    tuning.missed += 1
+                    if reason := search.former.reason:
+                        tuning.failed[where] = reason
+                    else:
+                        tuning.missed += 1
                     continue
                 point = _point(case, outcome, count)
                 tuning.keep(point)
@@ -332,7 +334,10 @@ def _point(case: Case, outcome: Outcome, hosts: int) -> TunedPoint:
 
 def _remark_on_what_is_kept(tuning: _Tuning) -> None:
     if tuning.found and not tuning.problem:
-        remark(f"{len(tuning.found)} points are kept: the same command goes on from there.")
+        remark(
+            f"{len(tuning.found)} point{'s are' if len(tuning.found) > 1 else ' is'} kept: the same"
+            " command goes on from there."
+        )
 
 
 def _ended(tuning: _Tuning, cases: Sequence[Case], todo: Sequence[Case], limits: Limits) -> int:
@@ -345,8 +350,8 @@ def _ended(tuning: _Tuning, cases: Sequence[Case], todo: Sequence[Case], limits:
     if points:
         say("\n" + "\n".join(tuned_lines(points)))
         say("\n".join(wrapped(gain_line(points), width(sys.stdout))))
-    for what, why in tuning.waived.items():
-        remark(f"{what} cannot run: {why}.")
+    for what, why in tuning.failed.items():
+        remark(f"{what} cannot be tuned: {why}.")
     if tuning.missed:
         remark(
             f"The time did not suffice for {tuning.missed} of {len(todo)} points: the same command"
@@ -354,8 +359,8 @@ def _ended(tuning: _Tuning, cases: Sequence[Case], todo: Sequence[Case], limits:
         )
     if tuning.problem:
         raise UnavailableError(f"what was found is not saved: {tuning.problem}", "make room")
-    if tuning.waived and len(tuning.waived) == len(todo) == len(cases):
-        raise UnavailableError(f"no point can run: {next(iter(tuning.waived.values()))}")
+    if tuning.failed and len(tuning.failed) == len(cases) and not tuning.wrong:
+        raise UnavailableError(f"no point can run: {next(iter(tuning.failed.values()))}")
     if points:
         _say_where(tuning, cases, limits)
     return 1 if tuning.wrong else 0

@@ -65,6 +65,7 @@ Facts = Mapping[str, Fact]
 Value = str | int | tuple[int, ...]
 Values = Mapping[str, Value]
 Conditions = tuple[tuple[str, Container[object]], ...]
+OPEN_ALGORITHM: Conditions = (("asked_algo", frozenset(("auto",))),)  # nobody asked for one
 
 
 class Machine(NamedTuple):
@@ -205,8 +206,10 @@ def tuning_without(
     fitting = tuple(file for file in (*own, *shipped) if file.fits(machine, ranks))
     files = (*fitting, read(FALLBACK[machine.kind]))
     if first:
-        table = Table((), (Row((), first),))
-        files = (TuningFile("", "", machine.kind, (), "", (ranks,), (table,)), *files)
+        tables = [Table((), (Row((), first),))]
+        if "proto" in first:  # as other files may decide it before the algorithm
+            tables.append(Table(OPEN_ALGORITHM, (Row((), {"proto": first["proto"]}),)))
+        files = (TuningFile("", "", machine.kind, (), "", (ranks,), tuple(tables)), *files)
     return Tuning(files, fitting)
 
 

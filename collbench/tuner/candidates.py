@@ -32,6 +32,7 @@ _BESIDE: dict[str, dict[str, Value]] = {
 }
 _HELPERS = {name for beside in _BESIDE.values() for name in beside}
 _WAY = ("transport", "algo", "proto")
+_NAMED = {*_WAY, *(knob.name for knob in KNOBS if knob.choices)}
 _FACTORS = (2, 0.5, 4, 0.25)  # of numbers, from the one that is in use
 _CLUSTERS = (1, 2, 4, 8)
 _LEAST_BYTES = 1024  # of a chunk that is tried
@@ -102,7 +103,8 @@ class Field:
         except ScheduleError as error:
             self.waived[error.message] = self.waived.get(error.message, 0) + 1
             return None
-        if plan.digest in self._known:
+        others = [name for name in values if name in _NAMED and getattr(case, name) != values[name]]
+        if plan.digest in self._known or others:  # what was asked for is not what would run
             return None
         self._known.add(plan.digest)
         if why := self._backend.why_waived(plan, self._group):

@@ -62,7 +62,7 @@ def _faster_half(field: Sequence[EntrantT]) -> list[EntrantT]:
     left = {
         id(one)
         for place, one in enumerate(ranked)
-        if place < half or interval(one.times).low <= middle(leader)
+        if place < half or interval(one.times).low <= interval(leader.times).median
     }
     return [one for one in field if id(one) in left]
 

@@ -38,8 +38,7 @@ _OPEN_S = 0.1
 class Outcome:
     """What was found. challenger: the fastest, or today's choice, which is `former`. gain: the time
     of today's choice over that of the challenger, of paired repeats; None where they are the same.
-    is_better: the challenger replaces it. tried: candidates that were measured. wrong: those whose
-    data was wrong, and why.
+    is_better: the challenger replaces it. tried: candidates that were measured.
     """
 
     former: Candidate
@@ -48,7 +47,6 @@ class Outcome:
     is_better: bool
     pairs: int
     tried: int
-    wrong: tuple[str, ...]
 
     @property
     def best(self) -> Candidate:
@@ -61,11 +59,14 @@ class Pace:
 
     def __init__(self) -> None:
         self.factor = 1.5
+        self._has_seen = False
 
     def learn(self, estimated_s: float, seconds: float) -> None:
-        """Follow what was measured, half of the way."""
+        """Follow what was measured: at first at once, then slowly."""
         if estimated_s > 0:
-            self.factor = (self.factor + seconds / estimated_s) / 2
+            seen = seconds / estimated_s
+            self.factor = 0.8 * self.factor + 0.2 * seen if self._has_seen else seen
+            self._has_seen = True
 
 
 class Trial:
@@ -126,12 +127,18 @@ class Search:
         self._machine = Measurement([], group, settings).machine
 
     @property
+    def wrong(self) -> list[str]:
+        """Candidates whose data was wrong, and where."""
+        return list(self._wrong.values())
+
+    @property
     def least_s(self) -> float:
         """Seconds that the search takes at least, if it has to prove a gain."""
         return self._proof_s + self._final_s(1) + self._heat_s(_FEWEST_CANDIDATES)
 
     @property
-    def _former(self) -> Candidate:
+    def former(self) -> Candidate:
+        """Today's choice."""
         assert self._field.today is not None, "nothing can run"
         return self._field.today
 
@@ -147,13 +154,13 @@ class Search:
     def _heat_s(self, candidates: int) -> float:
         """Seconds of the first round of a heat."""
         settings = self._heat_settings
-        one_s = self._repeat_s(self._former.point, settings, self._heat_pace)
+        one_s = self._repeat_s(self.former.point, settings, self._heat_pace)
         return _OPEN_S + candidates * REPEATS * one_s
 
     @property
     def _cold_s(self) -> float:
         """Seconds of a repeat as a sweep measures."""
-        return self._repeat_s(self._former.point, self._settings, self._pace)
+        return self._repeat_s(self.former.point, self._settings, self._pace)
 
     def _repeat_s(self, point: SweepPoint, settings: Settings, pace: Pace) -> float:
         return pace.factor * estimate_s(point, settings, self._machine)
@@ -167,37 +174,43 @@ class Search:
     def _heat_settings(self) -> Settings:
         if self._is_gpu:
             return self._settings
-        launches = auto_iterations(self._costs(self._former.point), _BATCH)
+        launches = auto_iterations(self._costs(self.former.point), _BATCH)
         return replace(self._settings, hot=True, iterations=launches)
 
-    def run(self, known: Sequence[Values], until_s: float) -> Outcome | None:
-        """Search until that time of the monotonic clock, first rows that were best elsewhere; None
-        where the time did not suffice, or where today's choice cannot be measured.
+    def run(self, known: Sequence[Values], until_s: float, latest_s: float) -> Outcome | None:
+        """Search until about that time of the monotonic clock, and never past the latest; first
+        rows that were best elsewhere. None where the time did not suffice, or where today's choice
+        cannot be measured.
         """
-        former = self._former
+        former = self.former
         proof_s = self._proof_s
-        ranked = self._heats(known, until_s - proof_s - self._final_s(1))
+        ways, ranked = self._heats(known, until_s - proof_s - self._final_s(1))
         if not ranked or former.reason:
-            return self._outcome(former, []) if former.is_wrong else None
+            return None
         best = simplest(ranked)
-        if not self._is_gpu and len(ranked) > 1:
-            best = self._final(ranked, until_s - proof_s)
+        if not self._is_gpu:
+            best = self._final(best, ways, until_s - proof_s)
+        if former.reason:
+            return None
         if best is former:
             return self._outcome(former, [])
         self._tell(f"proving {best.text} against {former.text}")
-        pairs = self._pairs(best, until_s)
-        if best.reason:
+        pairs = self._pairs(best, until_s, latest_s)
+        if best.reason and not former.reason:
             return self._outcome(former, [])
         return self._outcome(best, pairs) if len(pairs) >= LEAST_PAIRS else None
 
-    def _heats(self, known: Sequence[Values], until_s: float) -> list[Candidate]:
-        """What the heats leave over, the fastest first."""
-        former, ways = self._former, self._field.ways(known)
+    def _heats(
+        self, known: Sequence[Values], until_s: float
+    ) -> tuple[list[Candidate], list[Candidate]]:
+        """What the first heat and the last one leave over, the fastest first."""
+        former, ways = self.former, self._field.ways(known)
         first = [one for one in ways if one.values in known]
         others = propose(
             [one for one in ways if one not in first], self._costs, self._most(until_s)
         )
-        ranked = self._heat([former, *first, *others][: self._most(until_s)], until_s)
+        ways = self._heat([former, *first, *others][: self._most(until_s)], until_s)
+        ranked = ways
         while ranked and not former.reason and time.monotonic() < until_s:
             leader = simplest(ranked)
             near = self._field.neighbours(leader)[: self._most(until_s)]
@@ -208,9 +221,9 @@ class Search:
                 one.times = []
             later = self._heat([*again, *near], until_s)
             if not later or simplest(later) is leader:
-                return later or ranked
+                return ways, later or ranked
             ranked = later
-        return ranked
+        return ways, ranked
 
     def _most(self, until_s: float) -> int:
         """Candidates of a heat: so many that its first round takes half of the time."""
@@ -242,24 +255,28 @@ class Search:
         if one.is_wrong:
             self._wrong[id(one)] = f"{one.text}: {one.reason}"
 
-    def _final(self, ranked: Sequence[Candidate], until_s: float) -> Candidate:
-        """The fastest of today's choice and a few others, measured as a sweep does."""
-        first = simplest(ranked)
-        entrants = list(dict.fromkeys([self._former, first, *ranked]))[: 1 + _FINALISTS]
+    def _final(self, best: Candidate, ways: Sequence[Candidate], until_s: float) -> Candidate:
+        """The fastest of today's choice, the best and a few other ways, measured as a sweep does;
+        the best where the time does not suffice for that.
+        """
+        entrants = list(dict.fromkeys([self.former, best, *ways]))[: 1 + _FINALISTS]
+        entrants = [one for one in entrants if not one.reason]
         is_long = time.monotonic() + self._final_s(REPEATS) < until_s
         for one in entrants:
             one.times = []
         with Trial(entrants, self._group, self._settings, self._pace) as trial:
             for number in range(REPEATS if is_long else 1):
                 for one in entrants[:: -1 if number % 2 else 1]:
-                    if not one.reason:
+                    if time.monotonic() < until_s and not one.reason:
                         self._measure(trial, one)
+        if any(not one.times and not one.reason for one in entrants):
+            return best
         left = sorted((one for one in entrants if not one.reason), key=middle)
-        return simplest(left) if left else self._former
+        return simplest(left) if left else self.former
 
-    def _pairs(self, best: Candidate, until_s: float) -> list[tuple[float, float]]:
+    def _pairs(self, best: Candidate, until_s: float, latest_s: float) -> list[tuple[float, float]]:
         """Seconds of today's choice and of the best, pair by pair, by new ranks in every start."""
-        former = self._former
+        former = self.former
         pairs: list[tuple[float, float]] = []
         for start in range(self._starts):
             wanted = LEAST_PAIRS * (start + 1) // self._starts
@@ -269,6 +286,8 @@ class Search:
                 while len(pairs) < most:
                     order = (former, best) if len(pairs) % 2 else (best, former)
                     for one in order:
+                        if time.monotonic() > latest_s:
+                            return pairs
                         self._measure(trial, one)
                         if one.reason:
                             return pairs
@@ -279,7 +298,7 @@ class Search:
         return pairs
 
     def _outcome(self, best: Candidate, pairs: Sequence[tuple[float, float]]) -> Outcome:
-        former = self._former
+        former = self.former
         gain = interval([before / after for before, after in pairs]) if pairs else None
         is_better = gain is not None and gain.low > 1 and gain.median >= LEAST_GAIN
         return Outcome(
@@ -289,7 +308,6 @@ class Search:
             is_better=is_better,
             pairs=len(pairs),
             tried=len(self._tried),
-            wrong=tuple(self._wrong.values()),
         )
 
 

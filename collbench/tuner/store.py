@@ -192,7 +192,7 @@ def document(store: Store) -> str:
 
 def _section(about: tuple[str, int, int, str], points: Sequence[TunedPoint]) -> Iterator[str]:
     """The tables of a collective: where another transport is taken, and by the transport what else
-    is.
+    is. A table inside another has the conditions and the source of that one.
     """
     op, ranks, hosts, asked = about
     name = f"{op}-{ranks}" + (f"-{hosts}-hosts" if hosts != 1 else "")
@@ -212,9 +212,15 @@ def _section(about: tuple[str, int, int, str], points: Sequence[TunedPoint]) -> 
             for first, last, values, of in spans
             if of == carrier and (rest := {k: v for k, v in values.items() if k != "transport"})
         ]
+        where = f"{name}.{carrier.replace('+', '-')}"
         if rows:
-            where = f"{name}.{carrier.replace('+', '-')}"
             yield from _table(where, sources, {**when, "transport": carrier}, rows)
+        if protocols := [
+            (first, last, {"proto": values["proto"]})
+            for first, last, values in rows
+            if "proto" in values
+        ]:  # other files may decide it before the algorithm
+            yield from _table(f"{where}.protocol", "", {"asked_algo": "auto"}, protocols)
 
 
 def _spans(points: Sequence[TunedPoint]) -> Iterator[tuple[int, int, Mapping[str, Value], str]]:
@@ -238,7 +244,8 @@ def _table(
     rows: Sequence[tuple[int, int, Mapping[str, Value]]],
 ) -> Iterator[str]:
     conditions = ", ".join(f"{key} = {_literal(value)}" for key, value in when.items())
-    yield from ("", f"[{name}]", f"source = {_text(source)}", f"when = {{ {conditions} }}")
+    yield from ("", f"[{name}]", *([f"source = {_text(source)}"] if source else []))
+    yield f"when = {{ {conditions} }}"
     yield "rows = ["
     for first, last, values in rows:
         cells = {"from": format_size(first), "up_to": format_size(last), **values}

@@ -50,7 +50,8 @@ def gain_line(points: Sequence[TunedPoint]) -> str:
     if not gains:
         return f"{count}: the choice before stays everywhere."
     return (
-        f"{len(gains)} of {count} gain: {median(gains):.2f} x in the median, up to"
+        f"{len(gains)} of {count} gain{'s' * (len(gains) == 1)}: {median(gains):.2f} x in the"
+        f" median, up to"
         f" {max(gains):.2f} x."
     )
 
