@@ -247,7 +247,10 @@ class Search:
                         f" {leader.text} {1e6 * middle(leader):.4g} us"
                     )
 
-            return halve(entrants, repeat, lambda: time.monotonic() < until_s)
+            former = self.former
+            return halve(
+                entrants, repeat, lambda: time.monotonic() < until_s and not former.reason
+            )
 
     def _measure(self, trial: Trial, one: Candidate) -> None:
         trial.repeat(one)
