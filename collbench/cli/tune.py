@@ -105,20 +105,31 @@ _OPTIONS = (
     ),
     setting_option(OPTIONS["gpus"]),
     setting_option(OPTIONS["timeout_s"]),
+    click.option(
+        "--peer",
+        type=OneOf(("nccl",)),
+        help=(
+            "Search the settings of this library instead: nccl, whose tuner file and variables are"
+            " written with their gains. Default: none."
+        ),
+    ),
     click.option("--again", is_flag=True, help="Measure also what is known already."),
     click.option(
         "--out",
         metavar="FILE",
         type=FileName(),
         help=(
-            "Write the tuning file there, for example to mine.toml. Default: your configuration"
-            " folder, where sweeps find it."
+            "Write the tuning file there, for example to mine.toml; with --peer the tuner file, and"
+            " the variables beside it. Default: your configuration folder, where sweeps find it."
         ),
     ),
     click.option("--show", is_flag=True, help="Show what was found on this machine, and end."),
     click.option("--forget", is_flag=True, help="Remove what was found, say what, and end."),
 )
-_OF_SEARCHES = ("op", "sizes", "budget", "backend", "ranks", "transport", "gpus", "timeout")
+_OF_SEARCHES = (
+    *("op", "sizes", "budget", "backend", "ranks", "transport"),
+    *("gpus", "timeout", "peer"),
+)
 _TUNE_RULES = (
     Rule(
         options=(*_OF_SEARCHES, "again", "out", "forget"),
@@ -131,6 +142,12 @@ _TUNE_RULES = (
         when=lambda options: options["forget"],
         message="--forget only removes what is known",
         hint="leave one of them out",
+    ),
+    Rule(
+        options=("backend", "transport", "gpus", "timeout", "again"),
+        when=lambda options: options["peer"],
+        message="--peer {peer} measures that library in processes of its own, each time anew",
+        hint="leave one of them out; CUDA_VISIBLE_DEVICES chooses GPUs",
     ),
 )
 
@@ -152,6 +169,7 @@ def command(context: click.Context, /, **_: object) -> int:
       collbench tune --op all --sizes 1K:256M --budget 10m
       mpirun -n 4 collbench tune --op allreduce,alltoall
       collbench tune --show
+      collbench tune --peer nccl --op allreduce --budget 10m
     """
     from collbench.cli._run_tune import forget_all, run_tune, show_all
 
@@ -160,6 +178,10 @@ def command(context: click.Context, /, **_: object) -> int:
     options = {name: context.params[name] for name in explicit}
     if options.get("show"):
         return show_all()
+    if options.get("peer"):
+        from collbench.cli._run_tune_nccl import run_tune_nccl
+
+        return run_tune_nccl(options)
     return forget_all() if options.get("forget") else run_tune(options)
 
 

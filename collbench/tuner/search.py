@@ -248,9 +248,7 @@ class Search:
                     )
 
             former = self.former
-            return halve(
-                entrants, repeat, lambda: time.monotonic() < until_s and not former.reason
-            )
+            return halve(entrants, repeat, lambda: time.monotonic() < until_s and not former.reason)
 
     def _measure(self, trial: Trial, one: Candidate) -> None:
         trial.repeat(one)

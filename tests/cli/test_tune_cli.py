@@ -72,6 +72,8 @@ def keep(*points: TunedPoint) -> Store:
         (("--forget", "--again"), 2, "--again: --forget only removes"),
         (("--gpus", "0"), 2, "--gpus: the CPUs are tuned"),
         (("--out", "no/folder/x.toml"), 3, "cannot write no/folder/x.toml"),
+        (("--peer", "nccl", "--op", "allreduce"), 2, "--backend: --peer nccl measures that"),
+        (("--show", "--peer", "nccl"), 2, "--peer: --show only shows"),
         (("--out", "-"), 2, "--out: stdout is no file"),
     ],
 )
