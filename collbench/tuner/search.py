@@ -5,8 +5,8 @@
 2. The fastest and today's choice are measured again in turns, on new ranks and fresh repeats. The
    choice changes only where the interval of their ratio says that it is better.
 
-On CPUs the heats take the same buffers in every launch, which takes a tenth of the time, and the
-fastest few run once more as a sweep measures: buffers in turn that pass the cache.
+On CPUs, where time is short, the heats take the same buffers in every launch, which takes a tenth
+of it, and the fastest few run once more as a sweep measures: buffers in turn that pass the cache.
 """
 
 import time
@@ -119,9 +119,11 @@ class Search:
         is_gpu: bool,
         tell: Callable[[str], None],
     ) -> None:
-        self._field, self._group, self._costs = field, group, costs
-        self._is_gpu, self._tell = is_gpu, tell
+        self._field, self._group, self._costs, self._tell = field, group, costs, tell
+        # where ranks on CPUs and their memory are placed stays for as long as they live
+        self._starts = 1 if is_gpu else 2
         self._settings, (self._pace, self._heat_pace) = settings, paces
+        self._is_hot = not is_gpu  # whether heats take the same buffers in every launch
         self._tried: dict[int, Candidate] = {}
         self._wrong: dict[int, str] = {}
         self._machine = Measurement([], group, settings).machine
@@ -149,12 +151,13 @@ class Search:
 
     def _final_s(self, repeats: int) -> float:
         """Seconds of the last heat on CPUs, with so many repeats."""
-        return 0.0 if self._is_gpu else _OPEN_S + repeats * (1 + _FINALISTS) * self._cold_s
+        return _OPEN_S + repeats * (1 + _FINALISTS) * self._cold_s if self._is_hot else 0.0
 
     def _heat_s(self, candidates: int) -> float:
         """Seconds of the first round of a heat."""
-        settings = self._heat_settings
-        one_s = self._repeat_s(self.former.point, settings, self._heat_pace)
+        if not self._is_hot:
+            return _OPEN_S + candidates * REPEATS * self._cold_s
+        one_s = self._repeat_s(self.former.point, self._heat_settings, self._heat_pace)
         return _OPEN_S + candidates * REPEATS * one_s
 
     @property
@@ -166,13 +169,8 @@ class Search:
         return pace.factor * estimate_s(point, settings, self._machine)
 
     @property
-    def _starts(self) -> int:
-        """Where ranks on CPUs and their memory are placed stays for as long as they live."""
-        return 1 if self._is_gpu else 2
-
-    @property
     def _heat_settings(self) -> Settings:
-        if self._is_gpu:
+        if not self._is_hot:
             return self._settings
         launches = auto_iterations(self._costs(self.former.point), _BATCH)
         return replace(self._settings, hot=True, iterations=launches)
@@ -184,11 +182,14 @@ class Search:
         """
         former = self.former
         proof_s = self._proof_s
+        first_heat_s = _OPEN_S + _MOST_CANDIDATES * REPEATS * self._cold_s
+        left_s = until_s - proof_s - time.monotonic()
+        self._is_hot = self._is_hot and first_heat_s > _HEAT_SHARE * left_s
         ways, ranked = self._heats(known, until_s - proof_s - self._final_s(1))
         if not ranked or former.reason:
             return None
         best = simplest(ranked)
-        if not self._is_gpu:
+        if self._is_hot:
             best = self._final(best, ways, until_s - proof_s)
         if former.reason:
             return None
@@ -233,7 +234,8 @@ class Search:
 
     def _heat(self, entrants: Sequence[Candidate], until_s: float) -> list[Candidate]:
         """Successive halving of some candidates on the same ranks."""
-        with Trial(entrants, self._group, self._heat_settings, self._heat_pace) as trial:
+        pace = self._heat_pace if self._is_hot else self._pace
+        with Trial(entrants, self._group, self._heat_settings, pace) as trial:
             done: set[int] = set()
 
             def repeat(one: Candidate) -> None:
