@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from types import TracebackType
 
-from collbench.analysis.rows import LEAST_GAIN
+from collbench.analysis.rows import LEAST_GAIN, is_separated
 from collbench.backends.base import BatchLength, auto_iterations
 from collbench.bench.runner import Measurement, SweepPoint, estimate_s
 from collbench.launch.group import Group
@@ -221,8 +221,11 @@ class Search:
             for one in again:
                 one.times = []
             later = self._heat([*again, *near], until_s)
-            if not later or simplest(later) is leader:
-                return ways, later or ranked
+            if not later:
+                break
+            best = simplest(later)
+            if best is leader or (leader in later and not is_separated(best.times, leader.times)):
+                return ways, [leader]  # a lucky step would lead to the next one
             ranked = later
         return ways, ranked
 
