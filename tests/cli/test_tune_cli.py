@@ -203,7 +203,7 @@ def test_a_choice_that_is_slow_is_found_and_replaced(
     slow = home / "collbench/tuning/zzz.toml"
     slow.parent.mkdir(parents=True)
     slow.write_text(SLOW)
-    args = ("tune", "--backend", "cpu", "--op", "broadcast", "--sizes", "16K", "--budget", "90s")
+    args = ("tune", "--backend", "cpu", "--op", "broadcast", "--sizes", "16K", "--budget", "40s")
     if is_launched:
         command = under_mpirun(2, [sys.executable, "-m", "collbench", *args])
         done = subprocess.run(
