@@ -25,7 +25,7 @@ FLOORS = (
     "bench",
     "analysis",
     "doctor",
-    "checks",
+    "checks tuner",
     "report",
     "cli",
 )
@@ -128,7 +128,7 @@ def modules_after(*args: str) -> tuple[str, set[str]]:
     return said, set(modules.split())
 
 
-COMMANDS = ("sweep", "topo", "algos", "check", "hunt", "overlap", "compare")
+COMMANDS = ("sweep", "tune", "topo", "algos", "check", "hunt", "overlap", "compare")
 
 
 @pytest.mark.parametrize(

@@ -32,7 +32,7 @@ from collbench.analysis.rows import (
 )
 from collbench.results.statistics import Interval
 from collbench.spec.case import Case
-from collbench.spec.peers import forced_by
+from collbench.spec.peers import Variables, forced_by
 from collbench.util.errors import UsageError
 from collbench.util.units import format_size
 
@@ -360,10 +360,19 @@ def tuner_lines(frame: "pd.DataFrame") -> list[str]:
     Sizes of NCCL are total bytes, as ours. Without any gain there is no line.
     """
     rows = rows_of(frame)
-    gains_of = {match: sizes for match, sizes in gains(rows).items() if match.op in TUNED_OPS}
-    ranges_of = {
-        match: ranges(sizes, is_for_tuner=True) for match, sizes in sorted(gains_of.items())
-    }
+    gains_of = gains(rows)
+    return tuner_lines_of(gains_of, [*_measured(rows), *_doubts(_of_tuner(gains_of))])
+
+
+def _of_tuner(measured: Gains) -> Gains:
+    """The gains of the collectives that the plugin decides about."""
+    return {match: sizes for match, sizes in sorted(measured.items()) if match.op in TUNED_OPS}
+
+
+def tuner_lines_of(measured: Gains, remarks: Sequence[str]) -> list[str]:
+    """The same of gains that are known, below remarks on them."""
+    gains_of = _of_tuner(measured)
+    ranges_of = {match: ranges(sizes, is_for_tuner=True) for match, sizes in gains_of.items()}
     chosen = [
         one
         for ranges_of_match in ranges_of.values()
@@ -376,11 +385,7 @@ def tuner_lines(frame: "pd.DataFrame") -> list[str]:
             " choice: a line of the plugin needs all",
             _HINT,
         )
-    remarks = [
-        *_measured(rows),
-        *_doubts(gains_of),
-        *(_plugin(ranges_of) if any(one.is_gain for one in chosen) else ()),
-    ]
+    remarks = [*remarks, *(_plugin(ranges_of) if any(one.is_gain for one in chosen) else ())]
     lines = [
         *(f"# {part}" for text in remarks for part in wrap(text, _COMMENT_WIDTH)),
         f"# {TUNER_COLUMNS}",
@@ -485,7 +490,12 @@ def env_lines(frame: "pd.DataFrame") -> list[str]:
     """
     rows = rows_of(frame)
     gains_of = gains(rows)
-    lines = [*_measured(rows), *_doubts(gains_of), "", *_everywhere(gains_of)]
+    return env_lines_of(gains_of, [*_measured(rows), *_doubts(gains_of)])
+
+
+def env_lines_of(gains_of: Gains, remarks: Sequence[str]) -> list[str]:
+    """The same of gains that are known, below remarks on them."""
+    lines = [*remarks, "", *_everywhere(gains_of)]
     for match, sizes in sorted(gains_of.items()):
         hosts = f" on {match.hosts} hosts" if match.hosts > 1 else ""
         lines += ["", f"{match.op}, {match.ranks} ranks{hosts}, by size"]
@@ -538,7 +548,8 @@ def _everywhere(measured: Gains) -> list[str]:
     ]
 
 
-def _variables(match: TunerMatch, setting: Setting) -> str:
+def variables_of(match: TunerMatch, setting: Setting) -> Variables:
+    """The variables of the environment that force NCCL to a setting."""
     algo = "chain" if setting.algo == "tree" else setting.algo or "library"
     case = Case(
         op=match.op,  # type: ignore[arg-type]
@@ -550,7 +561,11 @@ def _variables(match: TunerMatch, setting: Setting) -> str:
         ranks=max(2, match.ranks),
         size_bytes=8,
     )
-    return " ".join(f"{name}={value}" for name, value in forced_by(case))
+    return forced_by(case)
+
+
+def _variables(match: TunerMatch, setting: Setting) -> str:
+    return " ".join(f"{name}={value}" for name, value in variables_of(match, setting))
 
 
 def nccl_rows_lines(frame: "pd.DataFrame") -> list[str]:

@@ -437,15 +437,18 @@ class Measurement:
         for key, points in self._by_session().items():
             if key not in self.sessions:
                 self._open(key, points)
-        seconds = []
-        for point in self.points:
-            if not point.waived:
-                self._repeat(point)
-            row = self._record(point)
-            if row.status != "ok":
-                raise UnavailableError(f"{row.status}: {row.reason}")
-            seconds.append(max(point.repeats[-1].seconds))
-        return seconds
+        return list(map(self.repeat, self.points))
+
+    def repeat(self, point: SweepPoint) -> float:
+        """One more repeat of a point, whose session is open: seconds of the slowest rank's launch.
+        Raises UnavailableError for a point that is waived or comes out wrong.
+        """
+        if not point.waived:
+            self._repeat(point)
+        row = self._record(point)
+        if row.status != "ok":
+            raise UnavailableError(f"{row.status}: {row.reason}")
+        return max(point.repeats[-1].seconds)
 
     @property
     def foreign_share(self) -> float:

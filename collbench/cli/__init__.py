@@ -31,6 +31,10 @@ from collbench.util.text import one_line
 # name -> (module, what it does in a line)
 _COMMANDS = {
     "sweep": ("collbench.cli.sweep", "Measure collectives over algorithms, knobs and sizes."),
+    "tune": (
+        "collbench.cli.tune",
+        "Find the best configuration of this machine by measuring, and use it from then on.",
+    ),
     "topo": (
         "collbench.cli.topo",
         "Show how the devices of a machine are linked, how fast, and what limits them.",
@@ -63,7 +67,7 @@ _COMMANDS = {
     ),
 }
 # Under a launcher every rank runs these; of all else, help included, only rank 0 does.
-_RUN_BY_ALL_RANKS = {"sweep", "topo", "overlap", "check", "doctor", "hunt"}
+_RUN_BY_ALL_RANKS = {"sweep", "tune", "topo", "overlap", "check", "doctor", "hunt"}
 DEBUG_VARIABLE = "COLLBENCH_DEBUG"  # set to anything: errors show their traceback too
 _LEAST_MEMORY_BYTES = 256 << 20
 _HANGUP_S = 0.3

@@ -78,7 +78,7 @@ class MpiGroup:
             )
         self._parts: dict[str, Rank] = {}
         self._arenas: dict[str, memoryview] = {}
-        self._windows: list[MpiModule] = []
+        self._windows: dict[str, MpiModule] = {}
 
     def shared_workers(self, rank: type[RankT], n: int, arena_bytes: int) -> WorkerGroup[RankT]:
         """All ranks, those of each host around an MPI shared window."""
@@ -136,9 +136,8 @@ class MpiGroup:
         self._arenas.clear()
         self.watchdog.stop_heartbeat()
         with self.watchdog.together("all ranks to leave MPI"):
-            for window in self._windows:
-                window.Unlock_all()
-                window.Free()
+            for name in list(self._windows):
+                self._free(name)
             self.comm.Barrier()
             leave_mpi(self._mpi)
 
@@ -168,7 +167,10 @@ class MpiGroup:
             fatal = (self._mpi.Exception,)
             return perform(self._parts[message.rank], message.method, message.args, fatal)
         arena_bytes = message.arena_bytes
+        if message.rank in self._parts:
+            self._parts.pop(message.rank).close()
         with self.watchdog.together("all ranks to open shared memory"):
+            self._free(message.rank)  # MPICH 5 waits for ever for the tenth one that is open
             least = min(self.comm.allgather(_shm_free())) if arena_bytes else 0
             if arena_bytes > least:  # each rank comes to the same
                 return Reply(
@@ -178,11 +180,9 @@ class MpiGroup:
                         _SMALLER,
                     )
                 )
-            arena = self._allocate(arena_bytes) if arena_bytes else None
+            arena = self._allocate(message.rank, arena_bytes) if arena_bytes else None
         if arena is not None:
             self._arenas[message.rank] = arena
-        if message.rank in self._parts:
-            self._parts.pop(message.rank).close()
         context = RankContext(
             rank=self.rank,
             n=self.ranks,
@@ -202,16 +202,25 @@ class MpiGroup:
         for part in self._parts.values():
             part.abort()
 
-    def _allocate(self, arena_bytes: int) -> memoryview:
-        """One shared window of each host, whose memory its first rank gives."""
+    def _allocate(self, name: str, arena_bytes: int) -> memoryview:
+        """One shared window of each host, whose memory its first rank gives; for a class of ranks,
+        by its name.
+        """
         here = self.comm.Split(self.hosts.index(self.hosts[self.rank]), self.rank)
         window = self._mpi.Win.Allocate_shared(
             arena_bytes if here.Get_rank() == 0 else 0, 1, comm=here
         )
         here.Free()
         window.Lock_all()
-        self._windows.append(window)
+        self._windows[name] = window
         return memoryview(window.Shared_query(0)[0]).cast("B")
+
+    def _free(self, name: str) -> None:
+        """Give the shared window of a class of ranks back, if it has one."""
+        self._arenas.pop(name, None)
+        if (window := self._windows.pop(name, None)) is not None:
+            window.Unlock_all()
+            window.Free()
 
 
 class _MpiWorkerGroup(WorkerGroup[RankT]):

@@ -76,8 +76,9 @@ class Choice(NamedTuple):
     plan: Plan
 
 
-def resolve(case: Case, limits: Limits | None = None) -> Choice:
-    """Decide what the case leaves open and lay it out. Raises ScheduleError if it cannot be done.
+def resolve(case: Case, limits: Limits | None = None, by: Tuning | None = None) -> Choice:
+    """Decide what the case leaves open, by the tuning files or what else is given, and lay it out.
+    Raises ScheduleError if it cannot be done.
 
     >>> resolve(Case(op="allreduce", backend="cpu", ranks=4, size_bytes=1 << 20)).case.algo
     'twoshot'
@@ -85,7 +86,7 @@ def resolve(case: Case, limits: Limits | None = None) -> Choice:
     has = limits or Limits()
     hosts = has.hosts if len(has.hosts) == case.ranks else ()
     orders = tuple(order for order in has.orders if len(order) == case.ranks)
-    tuning = tuning_for(case, has)
+    tuning = by or tuning_for(case, has)
     facts = selection.facts_of(case, hosts)
     if not _is_on_gpus(case, has):
         return _plan_cpu(case, facts, tuning, orders, hosts)
@@ -106,8 +107,13 @@ def resolve(case: Case, limits: Limits | None = None) -> Choice:
 
 def tuning_for(case: Case, limits: Limits) -> Tuning:
     """The tuning files that decide what a case leaves open. Raises UsageError for a wrong file."""
-    kind = "gpu" if _is_on_gpus(case, limits) else "cpu"
-    return tuning_of(Machine(kind, limits.model, limits.joined), case.ranks)
+    return tuning_of(machine_of(case.backend, limits), case.ranks)
+
+
+def machine_of(backend: str, limits: Limits) -> Machine:
+    """The machine on which a backend runs, as tuning files describe one."""
+    kind = "gpu" if limits.is_gpu or backend in GPU_BACKENDS else "cpu"
+    return Machine(kind, limits.model, limits.joined)
 
 
 def _is_on_gpus(case: Case, limits: Limits) -> bool:

@@ -65,6 +65,7 @@ Facts = Mapping[str, Fact]
 Value = str | int | tuple[int, ...]
 Values = Mapping[str, Value]
 Conditions = tuple[tuple[str, Container[object]], ...]
+OPEN_ALGORITHM: Conditions = (("asked_algo", frozenset(("auto",))),)  # nobody asked for one
 
 
 class Machine(NamedTuple):
@@ -193,10 +194,25 @@ def tuning_of(machine: Machine, ranks: int) -> Tuning:
     """What decides for so many ranks of a machine: the user's files that fit, then the shipped
     ones, and last the fallback. Raises UsageError that names file, table and key.
     """
-    own = (read(str(file)) for file in catalog.user_files("tuning"))
+    return tuning_without(machine, ranks)
+
+
+def tuning_without(
+    machine: Machine, ranks: int, left_out: str = "", first: Values | None = None
+) -> Tuning:
+    """The same without the user's file of that path, and with a row before all others whose values
+    hold for every case.
+    """
+    own = (read(str(file)) for file in catalog.user_files("tuning") if str(file) != left_out)
     shipped = (read(name) for name in catalog.names("tuning"))
     fitting = tuple(file for file in (*own, *shipped) if file.fits(machine, ranks))
-    return Tuning((*fitting, read(FALLBACK[machine.kind])), fitting)
+    files = (*fitting, read(FALLBACK[machine.kind]))
+    if first:
+        tables = [Table((), (Row((), first),))]
+        if "proto" in first:  # as other files may decide it before the algorithm
+            tables.append(Table(OPEN_ALGORITHM, (Row((), {"proto": first["proto"]}),)))
+        files = (TuningFile("", "", machine.kind, (), "", (ranks,), tuple(tables)), *files)
+    return Tuning(files, fitting)
 
 
 @lru_cache(maxsize=64)

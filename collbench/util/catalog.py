@@ -37,16 +37,22 @@ def results() -> dict[str, Path]:
 
 
 def user_files(kind: str) -> tuple[str, ...]:
-    """The user's own profiles of a kind, by path: those of ~/.config/collbench/KIND, or of the
-    folder that XDG_CONFIG_HOME names.
+    """The user's own profiles of a kind, by path."""
+    try:
+        files = user_folder(kind).glob("*.toml")
+    except RuntimeError:
+        return ()
+    return tuple(sorted(str(file) for file in files if file.is_file()))
+
+
+def user_folder(kind: str) -> Path:
+    """Where the user's own profiles of a kind are: ~/.config/collbench/KIND, or in the folder that
+    XDG_CONFIG_HOME names. Raises RuntimeError if there is no home.
     """
     config = os.environ.get("XDG_CONFIG_HOME", "")
-    try:  # the standard takes no relative folder
-        root = Path(config) if config.startswith("/") else Path("~/.config").expanduser()
-    except RuntimeError:  # there is no home
-        return ()
-    files = (root / "collbench" / kind).glob("*.toml")
-    return tuple(sorted(str(file) for file in files if file.is_file()))
+    # the standard takes no relative folder
+    root = Path(config) if config.startswith("/") else Path("~/.config").expanduser()
+    return root / "collbench" / kind
 
 
 def load(kind: str, name: str) -> dict[str, Any]:  # Any: values of TOML

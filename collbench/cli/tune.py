@@ -1,0 +1,189 @@
+"""`collbench tune`: the best configuration of this machine, found by measuring."""
+
+import re
+
+import click
+
+from collbench.bench.sweep import sizes_between
+from collbench.cli._command import StrictCommand, explicit_options
+from collbench.cli._declared import setting_option
+from collbench.cli._options import FileName, ListOf, OneOf, Parameter, Whole
+from collbench.cli._rules import Rule, refuse
+from collbench.planning.transports import FAMILY as TRANSPORTS
+from collbench.spec.collectives import OPS, collective
+from collbench.spec.options import MAX_S, OPTIONS
+from collbench.util.errors import UsageError
+from collbench.util.units import parse_size
+
+_DURATION = re.compile(r"(\d{1,6}(?:\.\d{1,3})?) ?(s|m|min|h|)")
+_SECONDS = {"": 1, "s": 1, "m": 60, "min": 60, "h": 3600}
+_FACTOR = "4"  # between the sizes of a range
+
+
+class Duration(click.ParamType):  # type: ignore[type-arg]
+    """Seconds, or a number with s, m or h."""
+
+    name = "duration"
+
+    def convert(self, value: object, param: Parameter, ctx: click.Context | None) -> float:
+        if isinstance(value, float):
+            return value
+        found = _DURATION.fullmatch(str(value).strip())
+        seconds = float(found[1]) * _SECONDS[found[2]] if found else 0
+        if not 0 < seconds <= MAX_S:
+            raise UsageError(f"--budget: '{value}' is no duration", "for example 90, 120s or 2m")
+        return seconds
+
+
+class Sizes(ListOf[tuple[int, ...]]):
+    """Sizes and ranges of sizes, such as 1K:16M or 1K:16M:x2."""
+
+    def __init__(self) -> None:
+        super().__init__("sizes", _sizes)
+
+    def convert(  # type: ignore[override]
+        self, value: object, param: Parameter, ctx: click.Context | None
+    ) -> tuple[int, ...]:
+        parts = super().convert(value, param, ctx)
+        return tuple(sorted({size for part in parts for size in part}))
+
+
+def _sizes(text: str) -> tuple[int, ...]:
+    first, *rest = text.split(":")
+    if not rest:
+        return (parse_size(first),)
+    last, *factor = rest
+    if len(factor) > 1 or (factor and not re.fullmatch(r"x\d{1,6}(\.\d{1,6})?", factor[0])):
+        raise UsageError(f"'{text}' is no range of sizes", "for example 1K:16M or 1K:16M:x2")
+    bounds, times = (
+        (parse_size(first), parse_size(last)),
+        float(factor[0][1:] if factor else _FACTOR),
+    )
+    if not 0 < bounds[0] <= bounds[1] or times <= 1:
+        raise UsageError(f"'{text}' has no sizes", "for example 1K:16M or 1K:16M:x2")
+    return sizes_between(*bounds, factor=times)
+
+
+_OPTIONS = (
+    click.option(
+        "--op",
+        type=ListOf("op", lambda text: collective(text).name, OPS),
+        help=f"Collectives: {', '.join(OPS)}; for example allreduce,allgather. Default: allreduce.",
+    ),
+    click.option(
+        "--sizes",
+        type=Sizes(),
+        help=(
+            "Sizes in bytes and ranges of them, each size 4 times the one before, for example"
+            " 1K:16M, 8,1K:1M:x2. Default: 1K:16M, on GPUs 1K:256M."
+        ),
+    ),
+    click.option(
+        "--budget",
+        type=Duration(),
+        metavar="TIME",
+        help="How long it may take, for example 90, 120s or 2m. Default: 2m.",
+    ),
+    click.option(
+        "--backend",
+        type=OneOf(("cuda", "cpu")),
+        help="What to tune: cuda or cpu. Default: cuda where there are two GPUs, else cpu.",
+    ),
+    click.option(
+        "-g",
+        "--ranks",
+        type=Whole(2, 1024),
+        help="Number of ranks, for example 4. Default: the GPUs, or the usable cores (2 to 8).",
+    ),
+    click.option(
+        "--transport",
+        type=OneOf(("auto", *TRANSPORTS.names())),
+        help=(
+            f"The transport to tune for: auto, {', '.join(TRANSPORTS.names())}; auto finds it, too."
+            " Default: auto."
+        ),
+    ),
+    setting_option(OPTIONS["gpus"]),
+    setting_option(OPTIONS["timeout_s"]),
+    click.option(
+        "--peer",
+        type=OneOf(("nccl",)),
+        help=(
+            "Search the settings of this library instead: nccl, whose tuner file and variables are"
+            " written with their gains. Default: none."
+        ),
+    ),
+    click.option("--again", is_flag=True, help="Measure also what is known already."),
+    click.option(
+        "--out",
+        metavar="FILE",
+        type=FileName(),
+        help=(
+            "Write the tuning file there, for example to mine.toml; with --peer the tuner file, and"
+            " the variables beside it. Default: your configuration folder, where sweeps find it."
+        ),
+    ),
+    click.option("--show", is_flag=True, help="Show what was found on this machine, and end."),
+    click.option("--forget", is_flag=True, help="Remove what was found, say what, and end."),
+)
+_OF_SEARCHES = (
+    *("op", "sizes", "budget", "backend", "ranks", "transport"),
+    *("gpus", "timeout", "peer"),
+)
+_TUNE_RULES = (
+    Rule(
+        options=(*_OF_SEARCHES, "again", "out", "forget"),
+        when=lambda options: options["show"],
+        message="--show only shows what is known",
+        hint="leave one of them out",
+    ),
+    Rule(
+        options=(*_OF_SEARCHES, "again", "out"),
+        when=lambda options: options["forget"],
+        message="--forget only removes what is known",
+        hint="leave one of them out",
+    ),
+    Rule(
+        options=("backend", "transport", "gpus", "timeout", "again"),
+        when=lambda options: options["peer"],
+        message="--peer {peer} measures that library in processes of its own, each time anew",
+        hint="leave one of them out; CUDA_VISIBLE_DEVICES chooses GPUs",
+    ),
+)
+
+
+@click.command(name="tune", cls=StrictCommand)
+@click.pass_context
+def command(context: click.Context, /, **_: object) -> int:
+    """Find the best configuration of this machine by measuring, and use it from then on.
+
+    Candidates are all algorithms, protocols and transports that can run, then other values of every
+    knob. They are measured in turns, and after each round the slower half leaves. What is left is
+    held against the choice before on fresh repeats, and replaces it only if the interval of the
+    gain says so. Every result is verified. What is known is kept when you end it; the same command
+    goes on from there.
+
+    \b
+    Examples:
+      collbench tune --op allreduce
+      collbench tune --op all --sizes 1K:256M --budget 10m
+      mpirun -n 4 collbench tune --op allreduce,alltoall
+      collbench tune --show
+      collbench tune --peer nccl --op allreduce --budget 10m
+    """
+    from collbench.cli._run_tune import forget_all, run_tune, show_all
+
+    explicit = explicit_options(context)
+    refuse(_TUNE_RULES, explicit, context.params)
+    options = {name: context.params[name] for name in explicit}
+    if options.get("show"):
+        return show_all()
+    if options.get("peer"):
+        from collbench.cli._run_tune_nccl import run_tune_nccl
+
+        return run_tune_nccl(options)
+    return forget_all() if options.get("forget") else run_tune(options)
+
+
+for _option in _OPTIONS:
+    command = _option(command)

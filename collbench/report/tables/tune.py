@@ -1,0 +1,64 @@
+"""What `tune` shows: points that are tuned, what is taken there, and what it gains. Pure text."""
+
+from collections.abc import Sequence
+from statistics import median
+
+from collbench.report.tables.text import table
+from collbench.tuner.store import TunedPoint
+from collbench.util.units import format_size
+
+_HEADS = ("collective", "size", "ranks", "choice", "instead of", "gain", "95 %")
+
+
+def point_line(point: TunedPoint) -> str:
+    """A point as it is found."""
+    where = f"{point.op} {format_size(point.size)}, {point.ranks} ranks"
+    if point.values:
+        return (
+            f"{where}: {point.choice}, {_gain(point)} x ({_bounds(point)}) as fast as"
+            f" {point.former}"
+        )
+    if not point.pairs:
+        return f"{where}: {point.former} stays: nothing of {point.tried} candidates was faster"
+    return (
+        f"{where}: {point.former} stays: {point.choice} is {_gain(point)} x ({_bounds(point)}) as"
+        " fast"
+    )
+
+
+def tuned_lines(points: Sequence[TunedPoint]) -> list[str]:
+    """The table of points."""
+    rows = [
+        (
+            point.op + (f" ({point.asked})" if point.asked != "auto" else ""),
+            format_size(point.size),
+            str(point.ranks) + (f" on {point.hosts} hosts" if point.hosts > 1 else ""),
+            point.choice if point.values else point.former,
+            point.former if point.values else "",
+            f"{_gain(point)} x" if point.values else "stays",
+            _bounds(point) if point.values else "",
+        )
+        for point in points
+    ]
+    return table(_HEADS, rows, right={1, 2})
+
+
+def gain_line(points: Sequence[TunedPoint]) -> str:
+    """What the points gain, in a sentence."""
+    gains = [point.gain for point in points if point.values]
+    count = f"{len(points)} point{'s' * (len(points) != 1)}"
+    if not gains:
+        return f"{count}: the choice before stays everywhere."
+    return (
+        f"{len(gains)} of {count} gain{'s' * (len(gains) == 1)}: {median(gains):.2f} x in the"
+        f" median, up to"
+        f" {max(gains):.2f} x."
+    )
+
+
+def _gain(point: TunedPoint) -> str:
+    return f"{point.gain:.2f}"
+
+
+def _bounds(point: TunedPoint) -> str:
+    return f"{point.gain_low:.2f} to {point.gain_high:.2f}"

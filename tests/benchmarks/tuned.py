@@ -1,0 +1,119 @@
+"""How far `auto` is from the best of a grid, with the user's tuning file and without it.
+
+    collbench tune --op allreduce,alltoall --sizes 1K:16M --budget 2m
+    python -m tests.benchmarks.tuned --op allreduce,alltoall --sizes 1K:16M
+
+The grid has every algorithm by every protocol and transport that can run, messages in place and
+through FIFOs; and of the fastest few and of `auto` every value near its own of every knob. Each is
+measured once; the fastest few, `auto` and what it would be without the file are then measured in
+turns. Three turns choose the best of the grid, the others give the ratios. It is no test: it takes
+minutes.
+"""
+
+import argparse
+import time
+from statistics import median
+
+from collbench.backends import FAMILY
+from collbench.bench.runner import SweepPoint
+from collbench.cli._links import RankLinks, recordings_of
+from collbench.cli.tune import Sizes
+from collbench.launch.local import LocalGroup
+from collbench.machine.discovery import topology_of
+from collbench.planning.planner import machine_of
+from collbench.spec.case import Case
+from collbench.spec.collectives import OPS
+from collbench.spec.options import Settings
+from collbench.tuner.candidates import Candidate, Field
+from collbench.tuner.search import Pace, Trial
+from collbench.tuner.store import stored
+from collbench.util.units import format_size
+
+FASTEST, CHOOSING, TURNS = 3, 3, 8
+
+
+def main() -> None:
+    """Measure, and print a line for each collective and size, and the worst and the median."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--backend", default="cpu", choices=("cpu", "cuda"))
+    parser.add_argument("--op", default="allreduce")
+    parser.add_argument("--sizes", default="1K:16M")
+    parser.add_argument("--ranks", type=int, default=2)
+    parser.add_argument("--turns", type=int, default=TURNS)
+    asked = parser.parse_args()
+    ops = OPS if asked.op == "all" else asked.op.split(",")
+    print(f"{'collective':13} {'size':>5}  grid  {'auto':>6} {'before':>6}  auto, and the best")
+    ratios: list[tuple[float, float]] = []
+    for op in ops:
+        for size in Sizes().convert(asked.sizes, None, None):
+            case = Case(op=op, backend=asked.backend, ranks=asked.ranks, size_bytes=size).rounded()
+            ratios.append(measured(case, asked.turns))
+    for name, column in zip(("auto", "before"), zip(*ratios, strict=True), strict=True):
+        print(f"{name}: worst {max(column):.3f}, median {median(column):.3f} of the best's time")
+
+
+def measured(case: Case, turns: int) -> tuple[float, float]:
+    """The time of `auto`, and of what it is without the user's file, over that of the best."""
+    start_s, group, settings = time.monotonic(), LocalGroup(), Settings()
+    backend = FAMILY.load(case.backend)
+    assert not backend.is_peer
+    recordings = recordings_of(group, {"backend": (case.backend,)})
+    topology = topology_of(recordings) if recordings else None
+    links = RankLinks((case.backend,), None, group, settings.gpus, topology)
+    limits = links.limits(case, backend.limits(settings.max_memory))
+    machine = machine_of(case.backend, limits)
+    machine = machine if backend.is_gpu else machine._replace(joined="memory")
+    own = str(stored(machine).tuning_file)
+    field = Field(case, backend, group, limits, "")
+    auto, before = field.today, Field(case, backend, group, limits, own).today
+    assert auto is not None
+    assert before is not None
+    ways = fastest(field.ways(), group, settings)
+    near = [one for way in [auto, *ways[:FASTEST]] for one in field.neighbours(way)]
+    grid = sorted([*ways, *fastest(near, group, settings)], key=lambda one: one.times[0])
+    rated = [auto, before, *grid[:FASTEST]]
+    times = in_turns(rated, turns, group, settings)
+    best = min(range(len(rated)), key=lambda one: median(times[one][:CHOOSING]))
+
+    def over_best(one: int) -> float:
+        pairs = zip(times[one][CHOOSING:], times[best][CHOOSING:], strict=True)
+        return median(slower / faster for slower, faster in pairs)
+
+    print(
+        f"{case.op:13} {format_size(case.size_bytes):>5}  {len(grid):4}  {over_best(0):6.3f}"
+        f" {over_best(1):6.3f}  {way(auto.point)}, {rated[best].text}"
+        f" ({time.monotonic() - start_s:.0f} s)",
+        flush=True,
+    )
+    return over_best(0), over_best(1)
+
+
+def way(point: SweepPoint) -> str:
+    """Algorithm, protocol and transport of a point."""
+    return f"{point.case.algo} {point.case.proto} {point.case.transport}"
+
+
+def fastest(grid: list[Candidate], group: LocalGroup, settings: Settings) -> list[Candidate]:
+    """Those that can run, the fastest by one repeat each first."""
+    with Trial(grid, group, settings, Pace()) as trial:
+        for one in grid:
+            trial.repeat(one)
+    return sorted((one for one in grid if not one.reason), key=lambda one: one.times[0])
+
+
+def in_turns(
+    rated: list[Candidate], turns: int, group: LocalGroup, settings: Settings
+) -> list[list[float]]:
+    """Seconds of each in every turn."""
+    for one in rated:
+        one.times = []
+    with Trial(rated, group, settings, Pace()) as trial:
+        for turn in range(turns):
+            for one in rated[:: -1 if turn % 2 else 1]:
+                trial.repeat(one)
+                assert not one.reason, one.reason
+    return [one.times for one in rated]
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,223 @@
+"""`collbench tune`: what it refuses, shows, keeps and forgets, that sweeps take what it found, and
+a search on real ranks.
+"""
+
+import errno
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from collbench.backends.cpu import interpreter
+from collbench.machine.host import cpu_name
+from collbench.planning.tuning import Machine, read, tuning_of
+from collbench.tuner import search
+from collbench.tuner.store import Store, TunedPoint, stored
+from tests.support.commands import invoke
+from tests.support.corrupt import element
+from tests.support.runs import environment, needs_mpi, under_mpirun
+
+SWEEP = ("sweep", "--backend", "cpu", "--ranks", "2", "--op", "broadcast", "--algo", "auto")
+TUNE = ("tune", "--backend", "cpu", "--ranks", "2", "--op", "broadcast")
+HERE = Machine("cpu", cpu_name(), "memory")
+POINT = TunedPoint(
+    op="broadcast", size=4096, ranks=2, hosts=1, asked="auto", carrier="shm",
+    values={"algo": "ring", "proto": "simple", "direct": "off", "slots": 16},
+    choice="ring simple, direct off, slots 16", former="direct simple", gain=1.25, gain_low=1.2,
+    gain_high=1.31, pairs=8, tried=30, day="2026-11-23", source="`collbench tune`, vm",
+)  # fmt: skip
+
+
+@pytest.fixture(autouse=True)
+def home(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Path]:
+    for name in ("XDG_CONFIG_HOME", "XDG_STATE_HOME"):
+        monkeypatch.setenv(name, str(tmp_path))
+    fresh()
+    yield tmp_path
+    monkeypatch.undo()
+    fresh()
+
+
+def fresh() -> None:
+    read.cache_clear()
+    tuning_of.cache_clear()
+
+
+def keep(*points: TunedPoint) -> Store:
+    store = Store(machine=HERE, points=())
+    for point in points:
+        store = store.with_point(point)
+    store.save(None)
+    fresh()
+    return store
+
+
+@pytest.mark.parametrize(
+    ("args", "code", "told"),
+    [
+        (("--budget", "1y"), 2, "--budget: '1y' is no duration"),
+        (("--budget", "0"), 2, "--budget: '0' is no duration"),
+        (("--budget", "0.1"), 2, "allreduce 1K takes about"),
+        (("--sizes", "2:1"), 2, "--sizes: '2:1' has no sizes"),
+        (("--sizes", "1:2:y"), 2, "--sizes: '1:2:y' is no range of sizes"),
+        (("--sizes", "0"), 2, "a size of 0 bytes"),
+        (("--sizes", "1"), 2, "--sizes: less than one float32 element"),
+        (("--op", "allsum"), 2, "--op"),
+        (("--show", "--ranks", "2"), 2, "--ranks: --show only shows what is known"),
+        (("--show", "--forget"), 2, "--forget: --show only shows"),
+        (("--forget", "--again"), 2, "--again: --forget only removes"),
+        (("--gpus", "0"), 2, "--gpus: the CPUs are tuned"),
+        (("--out", "no/folder/x.toml"), 3, "cannot write no/folder/x.toml"),
+        (("--peer", "nccl", "--op", "allreduce"), 2, "--backend: --peer nccl measures that"),
+        (("--show", "--peer", "nccl"), 2, "--peer: --show only shows"),
+        (("--out", "-"), 2, "--out: stdout is no file"),
+    ],
+)
+def test_refusals(
+    capfd: pytest.CaptureFixture[str], args: tuple[str, ...], code: int, told: str
+) -> None:
+    more = () if {"--show", "--forget"} & set(args) else ("--backend", "cpu")
+    got, _, err = invoke(capfd, "tune", *more, *args)
+    assert (got, told in err) == (code, True), err
+    assert "Hint: " in err
+
+
+def test_a_sweep_takes_what_was_found(capfd: pytest.CaptureFixture[str]) -> None:
+    dry = (*SWEEP, "--sizes", "4K,1M", "--dry-run")
+    _, before, _ = invoke(capfd, *dry)
+    store = keep(POINT)
+    _, after, _ = invoke(capfd, *dry)
+    lines, former = after.splitlines(), before.splitlines()
+    assert "broadcast cpu ring" in lines[0]
+    assert "direct off, 1 ch, 16 slots" in lines[0]
+    assert lines[1] == former[1]
+    _, out, _ = invoke(capfd, *SWEEP, "--sizes", "4K", "--repeats", "1", "--hot")
+    told = f"#auto:bytuningfile{store.tuning_file}(tunedonthismachine:{cpu_name()})"
+    joined = re.sub(r"\n#  |\s", "", out)
+    assert told.replace(" ", "") in joined
+    assert "ring" in out
+
+
+def test_what_is_known_is_not_measured_again_and_shown_and_forgotten(
+    capfd: pytest.CaptureFixture[str], home: Path
+) -> None:
+    store = keep(POINT, replace(POINT, size=8192, values={}, gain=1.01))
+    file = home / "mine.toml"
+    code, out, err = invoke(capfd, *TUNE, "--sizes", "4K,8K", "--out", str(file))
+    assert (code, err) == (0, "")
+    assert "0 points to measure, 2 known already" in out
+    assert "1 of 2 points gains: 1.25 x in the median" in out
+    assert file.read_text() == store.tuning_file.read_text()
+    code, out, err = invoke(capfd, "tune", "--show")
+    rows = [re.split(r"  +", line) for line in out.splitlines() if line.startswith("broadcast")]
+    assert rows == [
+        ["broadcast", "4K", "2", POINT.choice, POINT.former, "1.25 x", "1.20 to 1.31"],
+        ["broadcast", "8K", "2", POINT.former, "stays"],
+    ]
+    assert err == f"# {store.tuning_file} is used.\n"
+    code, out, _ = invoke(capfd, "tune", "--forget")
+    assert out.splitlines() == [
+        f"Removed {file} (2 points)." for file in (store.tuning_file, store.state_file)
+    ]
+    assert invoke(capfd, "tune", "--forget")[1].startswith("Nothing is tuned")
+    assert invoke(capfd, "tune", "--show")[1].startswith("Nothing is tuned")
+
+
+def outcome_of(self: search.Search, *args: object) -> search.Outcome:
+    """Today's choice, without measuring."""
+    return self._outcome(self.former, [])
+
+
+def test_a_full_disk_and_an_end_by_the_user_keep_what_was_known(
+    capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = keep(POINT)
+    text, saved = store.tuning_file.read_text(), Store.save
+    monkeypatch.setattr(search.Search, "run", outcome_of)
+    saves = 0
+
+    def save(self: Store, out: Path | None) -> None:
+        nonlocal saves
+        saves += 1
+        if saves > 1:
+            raise OSError(errno.ENOSPC, "No space left on device", str(self.state_file))
+        saved(self, out)
+
+    monkeypatch.setattr(Store, "save", save)
+    code, out, err = invoke(capfd, *TUNE, "--sizes", "64")
+    assert code == 3
+    assert f"not saved: {store.state_file}: No space left on device" in out
+    assert f"Error: what was found is not saved: {store.state_file}: No space left" in err
+    assert store.tuning_file.read_text() == text
+    monkeypatch.setattr(Store, "save", saved)
+
+    def interrupted(self: search.Search, *args: object) -> search.Outcome:
+        if self.former.point.case.size_bytes > 64:
+            raise KeyboardInterrupt
+        return outcome_of(self)
+
+    monkeypatch.setattr(search.Search, "run", interrupted)
+    code, _, err = invoke(capfd, *TUNE, "--sizes", "64,128")
+    assert code == 130
+    assert "# 1 point is kept: the same command goes on from there." in err
+    assert [point.size for point in stored(HERE).points] == [64, 4096]
+
+
+def test_wrong_data_is_out_and_is_told(
+    capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The results of all messages without flags are spoilt, today's choice too: nothing is kept."""
+    monkeypatch.setattr(interpreter, "arithmetic", element)
+    code, out, err = invoke(capfd, *TUNE, "--sizes", "64", "--budget", "3s")
+    assert code == 1, err
+    assert "wrong: broadcast 64: direct simple: wrong: rank" in out
+    assert "broadcast 64 cannot be tuned" in err
+    assert stored(HERE).points == ()
+
+
+SLOW = """
+title = "slow"
+[machine]
+kind = "cpu"
+models = []
+joined = "memory"
+ranks = [2]
+[slow]
+source = "nobody measured this"
+rows = [{ chunk = 64, direct = "off", slots = 3 }]
+"""
+
+
+@pytest.mark.parametrize(
+    "is_launched",
+    [pytest.param(False, marks=pytest.mark.exhaustive),
+     pytest.param(True, marks=[needs_mpi, pytest.mark.exhaustive])],
+)  # fmt: skip
+def test_a_choice_that_is_slow_is_found_and_replaced(
+    capfd: pytest.CaptureFixture[str], home: Path, *, is_launched: bool
+) -> None:
+    slow = home / "collbench/tuning/zzz.toml"
+    slow.parent.mkdir(parents=True)
+    slow.write_text(SLOW)
+    args = ("tune", "--backend", "cpu", "--op", "broadcast", "--sizes", "16K", "--budget", "40s")
+    if is_launched:
+        command = under_mpirun(2, [sys.executable, "-m", "collbench", *args])
+        done = subprocess.run(
+            command, capture_output=True, text=True, env=environment(), timeout=200, check=False
+        )
+        code, out, err = done.returncode, done.stdout, done.stderr
+    else:
+        code, out, err = invoke(capfd, *args, "--ranks", "2")
+    assert code == 0, err
+    (point,) = stored(HERE).points
+    assert point.gain_low > 1, out
+    assert point.values
+    assert f"{point.choice}, " in out
+    fresh()
+    _, after, _ = invoke(capfd, *SWEEP, "--sizes", "16K", "--dry-run")
+    assert f"broadcast cpu {point.choice.split()[0]}" in after
+    assert "chunks of 64\n" not in after
