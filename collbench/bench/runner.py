@@ -38,14 +38,14 @@ from collbench.bench.ceilings import Ceilings, is_far_below
 from collbench.bench.estimate import is_gpu, repeat_s, start_s
 from collbench.device.program import ctas
 from collbench.launch.group import Group
-from collbench.machine.host import busy_seconds, memory_left_bytes, usable_cores
+from collbench.machine.host import busy_seconds, cpu_name, memory_left_bytes, usable_cores
 from collbench.planning.limits import Limits
 from collbench.planning.lowering import writer_of
 from collbench.planning.plan import Plan
 from collbench.planning.planner import chosen, problem_of, resolve, tuning_for
 from collbench.planning.together import Part, Together
 from collbench.planning.tuning import Origin
-from collbench.pricing.constants import CpuCosts, cpu_costs
+from collbench.pricing.constants import CpuCosts, costs_here, cpu_costs
 from collbench.results.distribution import LEAST_US, PERCENTILES, histogram, percentile
 from collbench.results.record import Record
 from collbench.results.statistics import interval, is_noisy
@@ -284,7 +284,7 @@ class Measurement:
     def __init__(self, points: Sequence[SweepPoint], group: Group, settings: Settings) -> None:
         self.points, self.group, self.settings = points, group, settings
         self.progress: Callable[[float], None] = lambda done_s: None
-        self.machine = replace(cpu_costs(), cores=cores_of(group))
+        self.machine = replace(cpu_costs(costs_here("cpu", cpu_name())), cores=cores_of(group))
         self.ceilings: Callable[[Case], Ceilings | None] = lambda case: None
         self.sessions: dict[SessionKey, Session[Job]] = {}
         self.run_id = new_run()

@@ -17,7 +17,7 @@ from collbench.machine.topology import unnamed
 from collbench.machine.topology.model import Topology
 from collbench.planning.limits import Limits
 from collbench.planning.planner import problem_of, tuning_for
-from collbench.pricing.constants import gpu_costs
+from collbench.pricing.constants import costs_here, gpu_costs
 from collbench.spec.case import Case
 from collbench.spec.world import host_numbers
 
@@ -50,7 +50,10 @@ class RankLinks(CaseLinks):
                     gpu_costs(str(machine)),
                 )
             elif _is_on_gpus(backend) and (topology := topology_described or recorded) is not None:
-                self._ceilings[backend] = Ceilings(topology, _gpus_of_ranks(topology, group, gpus))
+                used = _gpus_of_ranks(topology, group, gpus)
+                names = {topology.by_id[gpu].name for gpu in used}
+                costs = gpu_costs(costs_here("gpu", names.pop() if len(names) == 1 else ""))
+                self._ceilings[backend] = Ceilings(topology, used, costs)
 
     @property
     def are_known(self) -> bool:

@@ -8,7 +8,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import cast
+from typing import NamedTuple, cast
 
 from collbench import __version__
 from collbench.backends import FAMILY
@@ -95,25 +95,51 @@ def _is_rank0() -> bool:
     return under is None or under.rank == 0
 
 
-def run_tune(options: Options) -> int:
-    """Search, keep and show; returns the exit code."""
-    start_s = time.monotonic()
+class Asked(NamedTuple):
+    """Who is tuned: the backend, its ranks, their group, and what links there are."""
+
+    backend: Backend
+    ranks: int
+    settings: Settings
+    group: Group
+    recordings: Sequence[Recording]
+
+
+def asked(options: Options) -> Asked:
+    """What the options, and a launcher, say of that. Every rank of a launcher calls this."""
     if options.get("out") is not None:
         if options["out"] == "-":
             raise UsageError("--out: stdout is no file", "give the name of a file")
         check_writable(options["out"], "--out")
-    settings, under = replace(settings_of(options), repeats=LEAST_PAIRS), launcher()
-    backend = options.get("backend") or ("cuda" if _has_gpus(under is None) else "cpu")
-    if backend == "cuda" and (why := why_no_gpus()):
+    settings, under = settings_of(options), launcher()
+    name = options.get("backend") or ("cuda" if _has_gpus(under is None) else "cpu")
+    if name == "cuda" and (why := why_no_gpus()):
         raise UnavailableError(f"--backend cuda: {why}", "--backend cpu tunes the CPUs")
-    if "gpus" in options and backend != "cuda":
+    if "gpus" in options and name != "cuda":
         raise UsageError("--gpus: the CPUs are tuned", "give --backend cuda, or leave it out")
-    ranks = options.get("ranks") or (under.size if under is not None else _ranks(options, backend))
+    ranks = options.get("ranks") or (under.size if under is not None else _ranks(options, name))
     group = group_here(settings.timeout_s)
-    recordings = recordings_of(group, {"backend": (backend,)})
-    return drive_on_rank0(
-        group, lambda: _drive(group, backend, ranks, settings, options, recordings, start_s)
-    )
+    recordings = recordings_of(group, {"backend": (name,)})
+    backend = cast("Backend", FAMILY.load(name))  # no peer is tuned
+    return Asked(backend, ranks, settings, group, recordings)
+
+
+def refuse_ranks(who: Asked) -> None:
+    """Raise UnavailableError or UsageError if the backend cannot run those ranks."""
+    if why := who.backend.why_not(who.group):
+        raise UnavailableError(f"--backend {who.backend.name}: {why}")
+    if who.group.ranks and who.group.ranks != who.ranks:
+        raise UsageError(
+            f"the launcher started {who.group.ranks} ranks, not {who.ranks}",
+            "start as many, or leave --ranks out",
+        )
+
+
+def run_tune(options: Options) -> int:
+    """Search, keep and show; returns the exit code."""
+    start_s = time.monotonic()
+    who = asked(options)
+    return drive_on_rank0(who.group, lambda: _drive(who, options, start_s))
 
 
 def _has_gpus(is_local: bool) -> bool:
@@ -158,28 +184,15 @@ class _Tuning:
             self.problem = f"{error.filename or place}: {error.strerror or error}"
 
 
-def _drive(
-    group: Group,
-    name: str,
-    ranks: int,
-    settings: Settings,
-    options: Options,
-    recordings: Sequence[Recording],
-    start_s: float,
-) -> int:
+def _drive(who: Asked, options: Options, start_s: float) -> int:
     from collbench.machine.discovery import topology_of
 
-    topology = topology_of(recordings) if recordings else None
+    refuse_ranks(who)
+    group, backend, name = who.group, who.backend, who.backend.name
+    settings = replace(who.settings, repeats=LEAST_PAIRS)
+    topology = topology_of(who.recordings) if who.recordings else None
     links = RankLinks((name,), None, group, settings.gpus, topology)
-    backend = cast("Backend", FAMILY.load(name))  # no peer is tuned
-    if why := backend.why_not(group):
-        raise UnavailableError(f"--backend {name}: {why}")
-    if group.ranks and group.ranks != ranks:
-        raise UsageError(
-            f"the launcher started {group.ranks} ranks, not {ranks}",
-            "start as many, or leave --ranks out",
-        )
-    cases = _cases(options, name, ranks)
+    cases = _cases(options, name, who.ranks)
     hosts = host_numbers(group.hosts)
     base = replace(backend.limits(settings.max_memory), hosts=hosts)
     joined = (

@@ -113,6 +113,11 @@ _OPTIONS = (
             " written with their gains. Default: none."
         ),
     ),
+    click.option(
+        "--model",
+        is_flag=True,
+        help="Find the constants by which the model prices this machine instead, in some 30 s.",
+    ),
     click.option("--again", is_flag=True, help="Measure also what is known already."),
     click.option(
         "--out",
@@ -131,6 +136,12 @@ _OF_SEARCHES = (
     *("gpus", "timeout", "peer"),
 )
 _TUNE_RULES = (
+    Rule(
+        options=("op", "sizes", "budget", "transport", "peer", "again", "show", "forget"),
+        when=lambda options: options["model"],
+        message="--model draws what it measures by itself",
+        hint="leave one of them out",
+    ),
     Rule(
         options=(*_OF_SEARCHES, "again", "out", "forget"),
         when=lambda options: options["show"],
@@ -170,6 +181,7 @@ def command(context: click.Context, /, **_: object) -> int:
       mpirun -n 4 collbench tune --op allreduce,alltoall
       collbench tune --show
       collbench tune --peer nccl --op allreduce --budget 10m
+      collbench tune --model
     """
     from collbench.cli._run_tune import forget_all, run_tune, show_all
 
@@ -182,6 +194,10 @@ def command(context: click.Context, /, **_: object) -> int:
         from collbench.cli._run_tune_nccl import run_tune_nccl
 
         return run_tune_nccl(options)
+    if options.get("model"):
+        from collbench.cli._run_tune_model import run_tune_model
+
+        return run_tune_model(options)
     return forget_all() if options.get("forget") else run_tune(options)
 
 

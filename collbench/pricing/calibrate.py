@@ -69,9 +69,9 @@ def fitted(
         if gain < _LEAST_GAIN:
             break
     slopes = _slopes(residuals, logs, rest)
-    normal = slopes.T @ (slopes * weights(rest)[:, None]) + stiffness * np.eye(len(logs))
-    spread = float(np.sum(weights(rest) * rest**2)) / max(1, len(rest) - 1)
-    errors = np.sqrt(np.diag(np.linalg.inv(normal)) * max(spread, 1e-6))
+    spread = max(float(np.sum(weights(rest) * rest**2)) / max(1, len(rest) - 1), 1e-6)
+    shown = slopes.T @ (slopes * weights(rest)[:, None]) / spread
+    errors = np.sqrt(np.diag(np.linalg.inv(shown + np.eye(len(logs)) / _LOOSE**2)))
     return Fit(tuple(np.exp(logs).tolist()), tuple(errors.tolist()), tuple(rest.tolist()))
 
 

@@ -6,14 +6,17 @@ rates of links are no constants: they are the topology's.
 """
 
 import json
+import re
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, fields, replace
 from functools import lru_cache
-from typing import TypeVar
+from pathlib import Path
+from typing import Literal, TypeVar
 
 from collbench.spec.options import DEFAULT_MACHINE
 from collbench.util import catalog
-from collbench.util.errors import UsageError
+from collbench.util.errors import UnavailableError, UsageError
 
 REFERENCE = "h200x4-vm"  # whose constants a machine has that has none of its own
 CPU_KINDS = ("simple", "ll", "ll128")
@@ -130,6 +133,28 @@ def gpu_costs(machine: str = REFERENCE) -> GpuCosts:
     if table is None:
         return replace(gpu_costs(REFERENCE), name=f"{REFERENCE}, as {machine} has none")
     return _costs(machine, "gpu", table, GpuCosts, GPU_KINDS, GpuKindCosts)
+
+
+def own_file(kind: str, model: str) -> Path:
+    """Where `collbench tune --model` keeps the constants of CPUs or GPUs of that name. Raises
+    UnavailableError if there is no home.
+    """
+    words = re.sub(r"[^a-z0-9]+", "-", f"{kind} {model}".lower()).strip("-")
+    try:
+        return catalog.user_folder("machines") / f"tuned-{words[:80]}.toml"
+    except RuntimeError:
+        raise UnavailableError("there is no home folder to keep constants in", "set HOME") from None
+
+
+def costs_here(kind: Literal["cpu", "gpu"], model: str) -> str:
+    """The machine whose constants CPUs or GPUs of that name have: their own file, if
+    `collbench tune --model` wrote one, else the one that is shipped for their kind.
+    """
+    with suppress(UnavailableError):
+        file = own_file(kind, model)
+        if file.is_file():
+            return str(file)
+    return DEFAULT_MACHINE if kind == "cpu" else REFERENCE
 
 
 def _numbers_of(costs: type) -> set[str]:

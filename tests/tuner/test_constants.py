@@ -1,0 +1,98 @@
+"""Constants of a machine from measured points: planted ones are found again."""
+
+import random
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from collbench.bench.ceilings import Ceilings
+from collbench.cli import run
+from collbench.machine.topology.machines import machine_topology
+from collbench.planning.limits import Limits
+from collbench.planning.planner import resolve
+from collbench.planning.tuning import Machine
+from collbench.pricing.calibrate import names_of, values_of, with_values
+from collbench.pricing.constants import cpu_costs, gpu_costs
+from collbench.pricing.cpus import cpu_price
+from collbench.pricing.gpus import gpu_price
+from collbench.pricing.points import drawn_cases
+from collbench.tuner.constants import CHECKED, POINTS, Calibration, found, lines
+from collbench.util.errors import UsageError
+
+
+def planted_cpu(seed: int, noise: float) -> Calibration:
+    """What is found of cores whose constants are those of the profile times drawn factors."""
+    drawn = random.Random(seed)
+    start = cpu_costs()
+    kinds = tuple(start.kinds)
+    values = [value * 2 ** drawn.uniform(-1, 1) for value in values_of(start, kinds)]
+    planted = with_values(start, values, kinds)
+    cases = drawn_cases("cpu", lambda one: one.choice((2, 3)), POINTS + CHECKED, seed=seed)
+    points = [
+        (plan, cpu_price(plan, planted) * (1 + drawn.gauss(0, noise)))
+        for plan in (resolve(case).plan for case in cases)
+    ]
+    return found(points, None, start.cores)
+
+
+@pytest.mark.parametrize(("seed", "noise"), [(1, 0.0), (2, 0.05)])
+def test_planted_constants_of_cores_price_what_was_not_fitted(seed: int, noise: float) -> None:
+    calibration = planted_cpu(seed, noise)
+    half, most = calibration.after
+    assert half < 0.08 + noise and most < 0.25 + noise
+    assert half < calibration.before[0] / 2
+    assert (calibration.points, calibration.checked) == (POINTS, CHECKED)
+
+
+def test_planted_constants_of_gpus_price_what_was_not_fitted() -> None:
+    machine = machine_topology("h200x4-vm")
+    links = Ceilings(machine, [gpu.id for gpu in machine.gpus])
+    start, kinds = gpu_costs(), ("ll", "ll128", "simple")
+    drawn = random.Random(3)
+    values = [value * 2 ** drawn.uniform(-0.7, 0.7) for value in values_of(start, kinds)]
+    planted = with_values(start, values, kinds)
+    limits = links.described(Limits(), 4)
+    cases = drawn_cases("cuda", lambda one: 4, POINTS + CHECKED, limits=limits, seed=3)
+    plans = [resolve(case, limits).plan for case in cases]
+    calibration = found([(one, gpu_price(one, machine, planted)) for one in plans], links, 2)
+    half, most = calibration.after
+    assert half < 0.08 and most < 0.25 and half < calibration.before[0] / 2
+
+
+def test_what_is_found_is_a_machine_file_that_is_read_back(tmp_path: Path) -> None:
+    calibration = planted_cpu(4, 0.02)
+    file = tmp_path / "mine.toml"
+    file.write_text(calibration.text(Machine("cpu", "a CPU"), "2026-11-23"))
+    again = cpu_costs(str(file))
+    kinds = tuple(again.kinds)
+    assert values_of(again, kinds) == pytest.approx(values_of(calibration.costs, kinds), rel=1e-3)
+    assert names_of(again, kinds) == list(calibration.names)
+    shown = lines(calibration)
+    assert sum("+-" in line or "do not show" in line for line in shown) == len(calibration.names)
+    file.write_text(file.read_text().replace("launch_us", "lunch_us"))
+    cpu_costs.cache_clear()
+    with pytest.raises(UsageError, match="must have exactly"):
+        cpu_costs(str(file))
+
+
+def test_points_that_show_nothing_leave_a_constant_where_it_was() -> None:
+    start = replace(cpu_costs(), switch_us=17.0)
+    cases = drawn_cases("cpu", lambda one: 2, POINTS + CHECKED, seed=5)
+    plans = [resolve(case).plan for case in cases]
+    calibration = found([(plan, cpu_price(plan, start)) for plan in plans], None, 2)
+    errors = dict(zip(calibration.names, calibration.errors, strict=True))
+    assert errors["switch_us"] > 0.7 > errors["launch_us"]
+
+
+@pytest.mark.exhaustive
+def test_a_machine_learns_its_constants(
+    capfd: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    assert run(["tune", "--model", "--backend", "cpu"]) == 0
+    out, err = capfd.readouterr()
+    assert "simple.send_gbs" in out and "half within" in out
+    (file,) = (tmp_path / "collbench" / "machines").iterdir()
+    assert str(file) in " ".join(err.split()) or "prices this machine now" in err
+    assert run(["sweep", "--backend", "model", "--machine", str(file), "--sizes", "1K"]) == 0
