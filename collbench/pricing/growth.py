@@ -1,0 +1,316 @@
+"""How a price grows with the number of hosts: played on a few domains, it follows a rule of two or
+three terms, and a larger number of domains, which had no part in the terms, must obey it.
+
+A message of a ring, and a peer of a direct exchange, is one of many that are alike, so the price
+grows by as much with every domain (`linear`, with a slice of the same size). An exchange of halves,
+and a tree, grow with every doubling (`doubling`, with the same bytes in all). What grows by neither
+rule has no price at many hosts. And nothing takes less than the busiest link, CTA or memory is at
+work, which grows by the same rule.
+"""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import NamedTuple
+
+import numpy as np
+
+from collbench.planning.plan import registered
+from collbench.pricing.events import Events, events_of
+from collbench.pricing.fabric import NIC, Fabric
+from collbench.pricing.lanes import MORE, Lanes, Links, Values, links_of, play, probes
+from collbench.schedules.algorithms import needs_hosts
+from collbench.schedules.ir import Schedule
+from collbench.schedules.passes import symmetry, widest_message
+from collbench.schedules.verify.check import check
+from collbench.spec.collectives import OpName, collective
+from collbench.spec.world import World
+from collbench.util.errors import ScheduleError
+
+SLOTS = 4  # that a sender counts on
+FEW = 4  # domains up to which the schedule itself is played
+_LAUNCHES = 3  # of which the last one's share is the price
+_MOST_PROVED = 32  # ranks of a schedule that is proved before it is played
+_MOST_TURNS = 8
+TOLERANCE = 0.01  # of a price at the domains that had no part in the rule
+_EXACT = 1e-9
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rule:
+    """fit: the domains whose prices give the terms; check: those that must obey them. between: none
+    of the rule, whose price must not be above that of the next one, the first of `check`, where
+    domains are asked for that are none of the rule.
+    """
+
+    name: str
+    fit: tuple[int, ...]
+    check: tuple[int, ...]
+    between: int
+    terms: Callable[[Values], list[Values]]
+    has_same_bytes: bool  # in all, rather than in a slice
+
+    def weights(self, domains: Values) -> Values:
+        """For each of `fit`, how much its price counts at each number of domains."""
+        basis = np.array(self.terms(np.asarray(self.fit, dtype=float)))
+        return np.linalg.solve(basis, np.array(self.terms(np.asarray(domains, dtype=float))))
+
+    def next(self, domains: int) -> int:
+        """The least number of the rule that is no smaller."""
+        if not self.between:
+            return domains
+        other = self.fit[0] % 2  # a root is beside the tree
+        return int(1 << (domains - other - 1).bit_length()) + other
+
+
+LINEAR = Rule(
+    name="linear",
+    fit=(4, 6),
+    check=(5, 8),
+    between=0,
+    terms=lambda domains: [np.ones_like(domains), domains],
+    has_same_bytes=False,
+)
+DOUBLING = Rule(
+    name="doubling",
+    fit=(4, 8),
+    check=(16,),
+    between=12,
+    terms=lambda domains: [np.ones_like(domains), np.log2(domains)],
+    has_same_bytes=True,
+)
+DOUBLING_OTHERS = replace(
+    DOUBLING,
+    fit=(5, 9),
+    check=(17,),
+    between=13,
+    terms=lambda domains: [np.ones_like(domains), np.log2(domains - 1)],
+)
+RULES = (LINEAR, DOUBLING, DOUBLING_OTHERS)
+
+
+class Price(NamedTuple):
+    """Of each lane: seconds; seconds that what is busiest of each kind is at work; whether the
+    rule holds where it was checked.
+    """
+
+    seconds: Values
+    busy: dict[str, Values]
+    is_sure: Values
+
+
+class Growth:
+    """The prices of an algorithm on any number of domains of a fabric. Raises ScheduleError where
+    it does not serve them.
+    """
+
+    def __init__(self, fabric: Fabric, op: OpName, algo: str, root: int = 0) -> None:
+        self.fabric, self.op, self.algo, self.root = fabric, op, algo, root
+        self._schedules: dict[int, Schedule] = {}
+        self._links: dict[tuple[int, int], Links] = {}
+        self._hops: dict[int, tuple[float, float]] = {}
+
+    # ------------------------------------------------------------------------------ one world
+
+    def schedule(self, domains: int) -> Schedule:
+        """The schedule on so many domains, proved if they are few."""
+        if domains not in self._schedules:
+            if needs_hosts(self.algo) and domains == 1:
+                raise ScheduleError(f"{self.algo} needs ranks on several hosts")
+            width = self.fabric.width
+            n = domains * width
+            hosts = tuple(rank // width for rank in range(n)) if domains > 1 else ()
+            order = tuple(range(n)) if domains > 1 else ()  # one order, which turns begin elsewhere
+            world = World(n=n, root=self.root, hosts=hosts, order=order)
+            schedule = registered(self.op, self.algo, world)
+            if n <= _MOST_PROVED:
+                check(schedule, slots=SLOTS)
+            self._schedules[domains] = schedule
+        return self._schedules[domains]
+
+    def few(self, domains: int) -> int:
+        """The ranks that stand for all; 0: each for itself."""
+        schedule, width = self.schedule(domains), self.fabric.width
+        if domains == 1:
+            return int(schedule.is_symmetric and self.fabric.is_uniform)
+        return width if symmetry(schedule, width) is not None else 0
+
+    def events(self, domains: int, loops: int) -> Events:
+        return events_of(
+            self.schedule(domains),
+            slices=1,
+            loops=loops,
+            launches=_LAUNCHES,
+            slots=SLOTS,
+            few=self.few(domains),
+        )
+
+    def links(self, domains: int, turns: tuple[int, ...]) -> Links:
+        key = domains, len(turns)
+        if key not in self._links:
+            few = self.few(domains)
+            ports = self.events(domains, 1).ports
+            self._links[key] = links_of(ports, self.fabric, turns, is_folded=bool(few))
+        return self._links[key]
+
+    @cached_property
+    def turns(self) -> tuple[int, ...]:
+        """The orders of ranks that are used at once over hosts: where the vector can be cut and one
+        order would leave NICs idle, one for each NIC.
+        """
+        fabric = self.fabric
+        if not collective(self.op).is_interleaved or needs_hosts(self.algo):
+            return (0,)
+        seen: dict[str, int] = {}
+        for turn in range(fabric.width):
+            rail = fabric.rails.get((turn - 1) % fabric.width)
+            if rail is not None:
+                seen.setdefault(rail.nic, turn)
+        turns = tuple(sorted(seen.values()))[:_MOST_TURNS]
+        if len(turns) < 2:
+            return (0,)
+        one, all_ = (
+            play(self.events(2, 1), self.links(2, some), probes(), 1).busy[NIC].max() / len(some)
+            for some in ((0,), turns)
+        )
+        return turns if all_ < one * (1 - _EXACT) else (0,)
+
+    def turns_on(self, domains: int) -> tuple[int, ...]:
+        return (0,) if domains == 1 else self.turns
+
+    def tracks(self, domains: int) -> int:
+        """Tracks of the rank that has most."""
+        schedule = self.schedule(min(domains, FEW))
+        most = max(map(len, schedule.programs))
+        return most * len(self.turns_on(domains))
+
+    def parts(self, domains: int) -> int:
+        """Chunks that a loop cuts from the range of a channel."""
+        if not collective(self.op).is_interleaved:
+            return 1
+        return self._grown(domains, lambda schedule: schedule.chunks["in"]) * len(
+            self.turns_on(domains)
+        )
+
+    def widest(self, domains: int) -> int:
+        """Chunks of the largest message."""
+        return max(1, self._grown(domains, widest_message))
+
+    def _grown(self, domains: int, count: Callable[[Schedule], int]) -> int:
+        """A number that is the same on any number of domains, or grows with each of them."""
+        if domains <= FEW:
+            return count(self.schedule(domains))
+        a, b = self.rule.fit
+        few, more = count(self.schedule(a)), count(self.schedule(b))
+        return few + (more - few) * (self.rule.next(domains) - a) // (b - a)
+
+    # ------------------------------------------------------------------------------ many worlds
+
+    @cached_property
+    def rule(self) -> Rule:
+        """The rule that the hops of the longest chain obey, exactly. Raises ScheduleError."""
+        for rule in RULES:
+            fit, there = (
+                np.array([self._hops_played(one) for one in worlds])
+                for worlds in (rule.fit, rule.check)
+            )
+            predicted = rule.weights(np.array(rule.check)).T @ fit
+            if np.allclose(predicted, there, rtol=_EXACT, atol=_EXACT):
+                return rule
+        raise ScheduleError(
+            f"the hops of {self.algo} grow neither with every host nor with every doubling"
+        )
+
+    def hops(self, domains: int) -> tuple[int, int]:
+        """Hops of the longest chain, and how many of them are between domains."""
+        if domains <= FEW:
+            all_, net = self._hops_played(domains)
+        else:
+            fit = np.array([self._hops_played(one) for one in self.rule.fit])
+            known = np.array([self.rule.next(domains)])
+            all_, net = (self.rule.weights(known).T @ fit)[0]
+        return round(all_), round(net)
+
+    def _hops_played(self, domains: int) -> tuple[float, float]:
+        if domains not in self._hops:
+            turns = self.turns_on(domains)
+            played = play(self.events(domains, 1), self.links(domains, turns), probes(), len(turns))
+            hops = float(played.ends[0][0])
+            self._hops[domains] = math.floor(hops), hops % 1 / MORE
+        return self._hops[domains]
+
+    def price(self, lanes: Lanes, loops: Values, domains: Values) -> Price:
+        """loops, domains: of each lane. Raises ScheduleError for domains that the algorithm does
+        not serve, or whose price nothing is known of.
+        """
+        seconds = np.zeros(len(lanes))
+        busy: dict[str, Values] = {}
+        is_sure = np.ones(len(lanes), dtype=bool)
+        for number in sorted({int(one) for one in domains if one <= FEW}):
+            own = np.flatnonzero(domains == number)
+            here, at_work = self._played(number, lanes.taken(own), loops[own])
+            seconds[own] = here
+            for key, value in at_work.items():
+                busy.setdefault(key, np.zeros(len(lanes)))[own] = value
+        own = np.flatnonzero(domains > FEW)
+        if len(own):
+            many = self._by_rule(lanes.taken(own), loops[own], domains[own])
+            seconds[own], is_sure[own] = many.seconds, many.is_sure
+            for key, value in many.busy.items():
+                busy.setdefault(key, np.zeros(len(lanes)))[own] = value
+        for key in busy:
+            seconds = np.maximum(seconds, busy[key])
+        return Price(seconds, busy, is_sure)
+
+    def _by_rule(self, lanes: Lanes, loops: Values, domains: Values) -> Price:
+        rule = self.rule
+        known = np.array([rule.next(int(one)) for one in domains])
+        is_between = known != domains
+        worlds = [*rule.fit, *rule.check, *([rule.between] if is_between.any() else [])]
+        wanted = np.array([self.parts(int(one)) for one in known])
+        prices = {}
+        for one in worlds:
+            here = lanes
+            if rule.has_same_bytes:
+                parts = self.parts(one) if one != rule.between else self.parts(rule.check[0])
+                here = replace(lanes, piece_bytes=lanes.piece_bytes * wanted / parts)
+            prices[one] = self._played(one, here, loops)
+        weights, checks = rule.weights(known), rule.weights(np.array(rule.check))
+        first = rule.check[0]
+
+        def grown(values: dict[int, Values]) -> tuple[Values, Values]:
+            """At the domains of each lane, and how far off where it was checked."""
+            fit = np.array([values[one] for one in rule.fit])
+            there = np.array([values[one] for one in rule.check])
+            off = np.abs(checks.T @ fit / np.maximum(there, 1e-15) - 1).max(axis=0)
+            return (weights * fit).sum(axis=0), off
+
+        times = {one: price[0] for one, price in prices.items()}
+        seconds, off = grown(times)
+        is_sure = off <= TOLERANCE
+        if is_between.any():
+            is_sure &= ~is_between | (times[rule.between] <= times[first] * (1 + TOLERANCE))
+        busy = {}
+        for key in prices[first][1]:
+            value, off = grown({one: price[1][key] for one, price in prices.items()})
+            busy[key] = np.where(off <= _EXACT, value, 0.0)
+        return Price(seconds, busy, is_sure)
+
+    def _played(
+        self, domains: int, lanes: Lanes, loops: Values
+    ) -> tuple[Values, dict[str, Values]]:
+        """Seconds of one more launch, and of what is at work."""
+        turns = self.turns_on(domains)
+        links = self.links(domains, turns)
+        few, alike = lanes.distinct()
+        one = play(self.events(domains, 1), links, few, len(turns))
+        seconds = (one.ends[-1] - one.ends[-2])[alike]
+        many = np.flatnonzero(loops > 1)
+        if len(many):
+            needed, again = np.unique(alike[many], return_inverse=True)
+            two = play(self.events(domains, 2), links, few.taken(needed), len(turns))
+            both = (two.ends[-1] - two.ends[-2])[again]
+            more = np.maximum(0.0, both - seconds[many])
+            seconds[many] = both + (loops[many] - 2) * more
+        return seconds, {key: value[alike] * loops for key, value in one.busy.items()}
