@@ -54,11 +54,18 @@ class Events(NamedTuple):
 
 @lru_cache(maxsize=MAX_KEPT)
 def events_of(
-    schedule: Schedule, *, slices: int, loops: int, launches: int, slots: int, few: int = 0
+    schedule: Schedule,
+    *,
+    slices: int,
+    loops: int,
+    launches: int,
+    slots: int,
+    few: int = 0,
+    together: int = 1,
 ) -> Events:
     """The events of launches one behind the other, each with so many loops, every message in so
-    many slices. few: so many first ranks stand for all (passes.symmetry). Raises HangError if they wait for each other; those of a proved schedule never
-    do.
+    many slices. few: so many first ranks stand for all (passes.symmetry). together: so many neighbours begin each launch together. Raises HangError if
+    they wait for each other; those of a proved schedule never do.
     """
     few = few or schedule.n
     ranks = range(few)
@@ -68,7 +75,7 @@ def events_of(
         for rank in ranks
         for track in range(len(schedule.program(rank)))
     ]
-    return _in_order(tracks, ports, slots, launches)
+    return _in_order(tracks, ports, slots, launches, together)
 
 
 # ------------------------------------------------------------------------------------- what is done
@@ -242,7 +249,7 @@ class _Track:
     """A track on its way: its parts, the next one, and its latest event."""
 
     def __init__(self, rank: int, parts: list[_Part]) -> None:
-        self.rank, self.parts = rank, parts
+        self.rank, self.parts, self.group = rank, parts, rank
         self.next, self.latest = 0, -1
 
     @property
@@ -271,15 +278,18 @@ class _Past:
         return len(self.events) - 1
 
 
-def _in_order(tracks: list[_Track], ports: _Ports, slots: int, launches: int) -> Events:
+def _in_order(
+    tracks: list[_Track], ports: _Ports, slots: int, launches: int, together: int
+) -> Events:
     """The events of all tracks, one of each by turns."""
     past = _Past(slots, launches)
     mates: dict[int, list[_Track]] = {}
     for track in tracks:
-        mates.setdefault(track.rank, []).append(track)
+        track.group = track.rank // together
+        mates.setdefault(track.group, []).append(track)
     live = tracks
     while live:
-        moved = [track for track in live if _moves(track, mates[track.rank], past)]
+        moved = [track for track in live if _moves(track, mates[track.group], past)]
         if not moved:
             raise HangError("the events of a schedule wait for each other")
         for track in moved:
@@ -327,9 +337,9 @@ def _moves(track: _Track, mates: list[_Track], past: _Past) -> bool:
 
 
 def _launches(track: _Track, mates: list[_Track], past: _Past) -> bool:
-    """A launch of a rank begins once all of its tracks have ended the one before."""
+    """A launch of a rank, or of a group, begins once all of its tracks have ended the one before."""
     part = track.part
-    key = track.rank, part.launch
+    key = track.group, part.launch
     if key not in past.launched:
         if any(
             mate.is_over or mate.part.kind != "launch" or mate.part.launch != part.launch

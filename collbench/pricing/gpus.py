@@ -13,7 +13,7 @@ from collbench.machine.topology.model import Link, Topology
 from collbench.machine.topology.paths import GPU_CLASSES, Path, like, path, path_to_cpu
 from collbench.planning.plan import Plan
 from collbench.planning.protocols import FAMILY as PROTOCOLS
-from collbench.pricing.constants import GpuCosts
+from collbench.pricing.constants import WAYS, GpuCosts
 from collbench.pricing.events import Events, Port
 from collbench.pricing.launches import Shape, one_more_launch, shape_of
 from collbench.schedules.ir import MAX_KEPT
@@ -124,8 +124,8 @@ class _Player:
         self.launch_s = 1e-6 * max(
             0.0, on.launch_us + on.cta_us * (shape.channels - 1) - on.pdl_us * has_pdl
         )
-        times = {"nvlink": 1.0, "pcie": on.pcie_hops, "net": on.net_hops}
-        self.hop_s = [self.costs.hop_us * 1e-6 * times[way.kind] * way.times for way in ways]
+        hop_us = {kind: on.hop_us(self.costs, kind) for kind in WAYS}
+        self.hop_s = [hop_us[way.kind] * 1e-6 * way.times for way in ways]
 
     def ends(self) -> list[float]:
         """When each launch is over on all ranks, in seconds."""

@@ -11,21 +11,21 @@ work, which grows by the same rule.
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from fractions import Fraction
 from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
 
-from collbench.planning.plan import registered
+from collbench.planning.plan import along
 from collbench.pricing.events import Events, events_of
-from collbench.pricing.fabric import NIC, Fabric
+from collbench.pricing.fabric import Fabric
 from collbench.pricing.lanes import MORE, Lanes, Links, Values, links_of, play, probes
 from collbench.schedules.algorithms import needs_hosts
 from collbench.schedules.ir import Schedule
-from collbench.schedules.passes import symmetry, widest_message
+from collbench.schedules.passes import pair_traffic, symmetry, widest_message
 from collbench.schedules.verify.check import check
 from collbench.spec.collectives import OpName, collective
-from collbench.spec.world import World
 from collbench.util.errors import ScheduleError
 
 SLOTS = 4  # that a sender counts on
@@ -108,7 +108,7 @@ class Growth:
     def __init__(self, fabric: Fabric, op: OpName, algo: str, root: int = 0) -> None:
         self.fabric, self.op, self.algo, self.root = fabric, op, algo, root
         self._schedules: dict[int, Schedule] = {}
-        self._links: dict[tuple[int, int], Links] = {}
+        self._links: dict[int, Links] = {}
         self._hops: dict[int, tuple[float, float]] = {}
 
     # ------------------------------------------------------------------------------ one world
@@ -116,14 +116,11 @@ class Growth:
     def schedule(self, domains: int) -> Schedule:
         """The schedule on so many domains, proved if they are few."""
         if domains not in self._schedules:
-            if needs_hosts(self.algo) and domains == 1:
-                raise ScheduleError(f"{self.algo} needs ranks on several hosts")
             width = self.fabric.width
             n = domains * width
             hosts = tuple(rank // width for rank in range(n)) if domains > 1 else ()
-            order = tuple(range(n)) if domains > 1 else ()  # one order, which turns begin elsewhere
-            world = World(n=n, root=self.root, hosts=hosts, order=order)
-            schedule = registered(self.op, self.algo, world)
+            orders = (tuple(range(n)),) if domains > 1 else ()
+            schedule = along(self.op, self.algo, n, self.root, orders, hosts)
             if n <= _MOST_PROVED:
                 check(schedule, slots=SLOTS)
             self._schedules[domains] = schedule
@@ -144,23 +141,26 @@ class Growth:
             launches=_LAUNCHES,
             slots=SLOTS,
             few=self.few(domains),
+            together=self.fabric.width if len(self.turns_on(domains)) > 1 else 1,
         )
 
-    def links(self, domains: int, turns: tuple[int, ...]) -> Links:
-        key = domains, len(turns)
-        if key not in self._links:
-            few = self.few(domains)
-            ports = self.events(domains, 1).ports
-            self._links[key] = links_of(ports, self.fabric, turns, is_folded=bool(few))
-        return self._links[key]
+    def links(self, domains: int) -> Links:
+        if domains not in self._links:
+            ports, is_folded = self.events(domains, 1).ports, bool(self.few(domains))
+            turns = self.turns_on(domains)
+            self._links[domains] = links_of(ports, self.fabric, turns, is_folded=is_folded)
+        return self._links[domains]
 
     @cached_property
     def turns(self) -> tuple[int, ...]:
-        """The orders of ranks that are used at once over hosts: where the vector can be cut and one
-        order would leave NICs idle, one for each NIC.
+        """The orders of ranks that are used at once over hosts, each of which begins a domain at
+        another GPU: where the vector can be cut and one order would leave NICs idle, one for each
+        NIC. Only the first is played. What rank r does in another one, the rank that many GPUs
+        before it does in the first: so it loads links there as often, and a launch, which begins
+        once those of all orders are over, begins once those of all ranks of a domain are.
         """
-        fabric = self.fabric
-        if not collective(self.op).is_interleaved or needs_hosts(self.algo):
+        fabric, what = self.fabric, collective(self.op)
+        if not what.is_interleaved or what.is_rooted or needs_hosts(self.algo):
             return (0,)
         seen: dict[str, int] = {}
         for turn in range(fabric.width):
@@ -168,30 +168,29 @@ class Growth:
             if rail is not None:
                 seen.setdefault(rail.nic, turn)
         turns = tuple(sorted(seen.values()))[:_MOST_TURNS]
-        if len(turns) < 2:
-            return (0,)
-        one, all_ = (
-            play(self.events(2, 1), self.links(2, some), probes(), 1).busy[NIC].max() / len(some)
-            for some in ((0,), turns)
-        )
-        return turns if all_ < one * (1 - _EXACT) else (0,)
+        order = tuple(range(2 * fabric.width))
+        hosts = tuple(rank // fabric.width for rank in order)
+        traffic = pair_traffic(along(self.op, self.algo, len(order), self.root, (order,), hosts))
+        loads = [Fraction(0)] * fabric.width
+        for (source, target), share in traffic.items():
+            if source // fabric.width != target // fabric.width:
+                loads[source % fabric.width] += share
+        return turns if max(loads) > min(loads) else (0,)
 
     def turns_on(self, domains: int) -> tuple[int, ...]:
-        return (0,) if domains == 1 else self.turns
+        return self.turns if domains > 1 else (0,)
 
     def tracks(self, domains: int) -> int:
         """Tracks of the rank that has most."""
-        schedule = self.schedule(min(domains, FEW))
-        most = max(map(len, schedule.programs))
+        most = max(map(len, self.schedule(min(domains, FEW)).programs))
         return most * len(self.turns_on(domains))
 
     def parts(self, domains: int) -> int:
         """Chunks that a loop cuts from the range of a channel."""
         if not collective(self.op).is_interleaved:
             return 1
-        return self._grown(domains, lambda schedule: schedule.chunks["in"]) * len(
-            self.turns_on(domains)
-        )
+        chunks = self._grown(domains, lambda schedule: schedule.chunks["in"])
+        return chunks * len(self.turns_on(domains))
 
     def widest(self, domains: int) -> int:
         """Chunks of the largest message."""
@@ -234,8 +233,7 @@ class Growth:
 
     def _hops_played(self, domains: int) -> tuple[float, float]:
         if domains not in self._hops:
-            turns = self.turns_on(domains)
-            played = play(self.events(domains, 1), self.links(domains, turns), probes(), len(turns))
+            played = play(self.events(domains, 1), self.links(domains), probes(), 1)
             hops = float(played.ends[0][0])
             self._hops[domains] = math.floor(hops), hops % 1 / MORE
         return self._hops[domains]
@@ -269,11 +267,12 @@ class Growth:
         is_between = known != domains
         worlds = [*rule.fit, *rule.check, *([rule.between] if is_between.any() else [])]
         wanted = np.array([self.parts(int(one)) for one in known])
+        is_interleaved = collective(self.op).is_interleaved
         prices = {}
         for one in worlds:
             here = lanes
             if rule.has_same_bytes:
-                parts = self.parts(one) if one != rule.between else self.parts(rule.check[0])
+                parts = self.schedule(one).chunks["in"] * len(self.turns) if is_interleaved else 1
                 here = replace(lanes, piece_bytes=lanes.piece_bytes * wanted / parts)
             prices[one] = self._played(one, here, loops)
         weights, checks = rule.weights(known), rule.weights(np.array(rule.check))
@@ -301,15 +300,14 @@ class Growth:
         self, domains: int, lanes: Lanes, loops: Values
     ) -> tuple[Values, dict[str, Values]]:
         """Seconds of one more launch, and of what is at work."""
-        turns = self.turns_on(domains)
-        links = self.links(domains, turns)
+        links, orders = self.links(domains), len(self.turns_on(domains))
         few, alike = lanes.distinct()
-        one = play(self.events(domains, 1), links, few, len(turns))
+        one = play(self.events(domains, 1), links, few, orders)
         seconds = (one.ends[-1] - one.ends[-2])[alike]
         many = np.flatnonzero(loops > 1)
         if len(many):
             needed, again = np.unique(alike[many], return_inverse=True)
-            two = play(self.events(domains, 2), links, few.taken(needed), len(turns))
+            two = play(self.events(domains, 2), links, few.taken(needed), orders)
             both = (two.ends[-1] - two.ends[-2])[again]
             more = np.maximum(0.0, both - seconds[many])
             seconds[many] = both + (loops[many] - 2) * more

@@ -71,6 +71,7 @@ class Queue(NamedTuple):
     """
 
     slowest: tuple[tuple[str, float], ...]  # rate, uses / gbs
+    uses: float
 
 
 class Load(NamedTuple):
@@ -112,12 +113,14 @@ def links_of(
     of_port: list[list[int]] = [[] for _ in ports]
     for numbers, places in groups.items():
         slowest: dict[str, float] = {}
+        share = 1.0
         for place in places:
             seconds = uses[place] / len(users[place]) / (hops[place].gbs * 1e9)
             slowest[hops[place].rate] = max(slowest.get(hops[place].rate, 0.0), seconds)
+            share = max(share, uses[place] / len(users[place]))
         for number in numbers:
             of_port[number].append(len(queues))
-        queues.append(Queue(tuple(slowest.items())))
+        queues.append(Queue(tuple(slowest.items()), share))
     return Links(
         tuple(
             Load(tuple(own), turned[0].kind, turned[0].times)
@@ -129,8 +132,9 @@ def links_of(
 
 def _ways(fabric: Fabric, port: Port, turns: Sequence[int], *, is_folded: bool) -> list[Way]:
     """The way of a port in each order."""
+    width = fabric.width
     ways = [
-        fabric.way(turned(fabric, port[0], turn), turned(fabric, port[1], turn)) for turn in turns
+        fabric.way(turned(port[0], turn, width), turned(port[1], turn, width)) for turn in turns
     ]
     if not is_folded:
         return ways
@@ -140,10 +144,9 @@ def _ways(fabric: Fabric, port: Port, turns: Sequence[int], *, is_folded: bool) 
     ]
 
 
-def turned(fabric: Fabric, rank: int, turn: int) -> int:
+def turned(rank: int, turn: int, width: int) -> int:
     """Where a rank is in an order that begins each domain `turn` GPUs later."""
-    domain, local = divmod(rank, fabric.width)
-    return domain * fabric.width + (local + turn) % fabric.width
+    return rank - rank % width + (rank + turn) % width
 
 
 def _folded(place: tuple[object, ...]) -> tuple[object, ...]:
@@ -160,6 +163,8 @@ class Played(NamedTuple):
 
 
 CTA, MEMORY = "cta", "memory"
+_UNIT = 1.0
+_HOP_UNITS = {"nvlink": 1.0, "pcie": 1.7, "net": 4.1}
 
 
 def play(events: Events, links: Links, lanes: Lanes, tracks: int) -> Played:
@@ -177,13 +182,15 @@ def play(events: Events, links: Links, lanes: Lanes, tracks: int) -> Played:
     cta = _Ctas(lanes)
     finish: list[Values] = [zero] * len(events.ends)
     launch_of = {one: launch for launch, ends in enumerate(events.ends) for one in ends}
-    done = _last_uses(events)
+    order = _order(events, links)
+    done = _last_uses(events, order)
     end: dict[int, Values] = {}
     seen: dict[int, Values] = {}
     handed: dict[int, Values] = {}
     queue_free: dict[int, Values] = {}
     memory_free: dict[int, Values] = {}
-    for number, event in enumerate(events.events):
+    for number in order:
+        event = events.events[number]
         start = zero
         for one in event.after:
             if one >= 0:
@@ -213,9 +220,9 @@ def play(events: Events, links: Links, lanes: Lanes, tracks: int) -> Played:
                 for queue in links.loads[port].queues:
                     free = queue_free.get(queue)
                     free = start if free is None else np.maximum(free, start)
-                    free = free + (piece_s[queue] if pieces == 1 else pieces * piece_s[queue])
-                    queue_free[queue] = free
-                    there = np.maximum(there, free)
+                    seconds = piece_s[queue] if pieces == 1 else pieces * piece_s[queue]
+                    queue_free[queue] = free + seconds
+                    there = np.maximum(there, free + seconds / links.queues[queue].uses)
             seen[number] = there
             end[number] = np.where(lanes.has_flags, over, there)
             handed[number] = np.where(lanes.has_flags, begin, there)
@@ -227,10 +234,25 @@ def play(events: Events, links: Links, lanes: Lanes, tracks: int) -> Played:
     return Played(finish, _busy(events, links, lanes, rate_s, memory_s, cta))
 
 
-def _last_uses(events: Events) -> list[list[int]]:
+def _order(events: Events, links: Links) -> list[int]:
+    """The events by their time if each took one unit, and a hop its latency: who comes first to a
+    queue that several tracks share.
+    """
+    begin = [0.0] * len(events.events)
+    for number, event in enumerate(events.events):
+        start = max((begin[one] + _UNIT for one in event.after if one >= 0), default=0.0)
+        for one, port in (*event.arrived, *event.returned):
+            load = links.loads[port]
+            start = max(start, begin[one] + _UNIT + _HOP_UNITS[load.kind] * load.times)
+        begin[number] = start
+    return sorted(range(len(begin)), key=begin.__getitem__)
+
+
+def _last_uses(events: Events, order: Sequence[int]) -> list[list[int]]:
     """For each event, those that no later one asks for."""
     last = list(range(len(events.events)))
-    for number, event in enumerate(events.events):
+    for number in order:
+        event = events.events[number]
         for one in event.after:
             if one >= 0:
                 last[one] = number

@@ -16,11 +16,10 @@ import numpy as np
 
 from collbench.planning.plan import CHANNEL_GRAIN_BYTES
 from collbench.planning.protocols import FAMILY as PROTOCOLS
-from collbench.pricing.constants import GpuCosts
+from collbench.pricing.constants import WAYS, GpuCosts
 from collbench.pricing.fabric import RATES, Fabric
 from collbench.pricing.growth import Growth
 from collbench.pricing.lanes import Lanes, Values
-from collbench.schedules.algorithms import algorithms_of
 from collbench.spec.collectives import OpName, collective
 from collbench.util.errors import ScheduleError
 
@@ -29,7 +28,7 @@ _CHANNELS = (1, 2, 4, 8, 16, 32, 64)
 _CHUNKS = {"simple": (1 << 16, 1 << 18), "ll": (1 << 15,), "ll128": (1 << 15, 1 << 16)}
 _LEAST_PIECE = 256  # bytes for which another channel can be worth its CTA
 _WIRE_BYTES = 1 << 20  # large enough for whole lines
-LATENCIES = ("latency.nvlink", "latency.pcie", "latency.net")
+LATENCIES = tuple(f"latency.{way}" for way in WAYS)
 # What can be changed, and whose share in a result is asked for.
 CONSTANTS = (*RATES, *LATENCIES, "launch", "messages", "cta", "memory")
 
@@ -94,14 +93,7 @@ def lanes_of(
         return machine.factors.get(name, 1.0) * factors.get(name, np.ones(len(place)))
 
     kinds = [on.kinds[name] for name in names]
-    whole = [kind.hop_us + kind.step_us + kind.take_us + kind.post_us for kind in kinds]
-    hops = {
-        "nvlink": [kind.hop_us for kind in kinds],
-        "pcie": [kind.hop_us * on.pcie_hops for kind in kinds],
-        "net": [
-            kind.hop_us + (on.net_hops - 1) * all_ for kind, all_ in zip(kinds, whole, strict=True)
-        ],
-    }
+    hops = {way: [on.hop_us(kind, way) for kind in kinds] for way in WAYS}
     for name, seconds in machine.seconds.items():
         hops[name.removeprefix("latency.")] = [seconds * 1e6] * len(kinds)
     protocols = [PROTOCOLS.load(name) for name in names]
