@@ -64,8 +64,9 @@ def events_of(
     together: int = 1,
 ) -> Events:
     """The events of launches one behind the other, each with so many loops, every message in so
-    many slices. few: so many first ranks stand for all (passes.symmetry). together: so many neighbours begin each launch together. Raises HangError if
-    they wait for each other; those of a proved schedule never do.
+    many slices. few: so many first ranks stand for all (passes.symmetry). together: so many
+    neighbours begin each launch together. Raises HangError if events wait for each other; those of
+    a proved schedule never do.
     """
     few = few or schedule.n
     ranks = range(few)
@@ -337,7 +338,7 @@ def _moves(track: _Track, mates: list[_Track], past: _Past) -> bool:
 
 
 def _launches(track: _Track, mates: list[_Track], past: _Past) -> bool:
-    """A launch of a rank, or of a group, begins once all of its tracks have ended the one before."""
+    """A launch of a rank or group begins once all of its tracks have ended the one before."""
     part = track.part
     key = track.group, part.launch
     if key not in past.launched:

@@ -43,17 +43,39 @@ class Way(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Fabric:
-    """topology: of one domain, whose GPUs are ranks 0, 1, ... of it; hosts: that it is of."""
+    """topology: of one domain; hosts: that it is of; gpus_of_host: that have a rank."""
 
     name: str
     topology: Topology
     hosts: int
+    gpus_of_host: int
 
     @cached_property
     def gpus(self) -> tuple[str, ...]:
         """The GPU of each rank of a domain."""
-        gpus = [gpu for gpu in self.topology.gpus if gpu.host < self.hosts]
-        return tuple(gpu.id for gpu in gpus)
+        by_host: dict[int, list[str]] = {}
+        for gpu in self.topology.gpus:
+            by_host.setdefault(gpu.host, []).append(gpu.id)
+        return tuple(
+            gpu for host in range(self.hosts) for gpu in by_host[host][: self.gpus_of_host]
+        )
+
+    def with_gpus(self, number: int) -> "Fabric":
+        """The same with so many of the GPUs of each host. Raises RefusedError for more than there
+        are.
+        """
+        most = len(self.topology.gpus) // len(self.topology.hosts)
+        if number > most:
+            raise RefusedError(f"a host of {self.name} has {most} GPUs, not {number}", "give fewer")
+        return replace(self, gpus_of_host=number)
+
+    @cached_property
+    def nvlink_gbs(self) -> float:
+        """What a GPU sends by its NVLinks. Raises RefusedError if it has none of a known rate."""
+        gbs = sum(link.usable_gbs or 0.0 for link in self.topology.bundles(self.gpus[0]))
+        if not gbs:
+            raise RefusedError(f"{self.name} has no NVLinks of a known rate", "set pcie or nic")
+        return gbs
 
     @cached_property
     def width(self) -> int:
@@ -156,4 +178,5 @@ def fabric_of(topology: Topology, name: str) -> Fabric:
     ]
     is_joined = any(node.kind == "nvswitch" and node.host < 0 for node in near)
     one = topology if is_joined else part(topology, 0)
-    return Fabric(name=name, topology=one, hosts=len(one.hosts))
+    gpus = len(one.gpus) // len(one.hosts)
+    return Fabric(name=name, topology=one, hosts=len(one.hosts), gpus_of_host=gpus)

@@ -17,6 +17,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from collbench.planning.limits import edges_of
 from collbench.planning.plan import along
 from collbench.pricing.events import Events, events_of
 from collbench.pricing.fabric import Fabric
@@ -196,6 +197,13 @@ class Growth:
         """Chunks of the largest message."""
         return max(1, self._grown(domains, widest_message))
 
+    def ends(self, domains: int) -> int:
+        """Ends of connections of the rank that has most, in all orders together."""
+        ends = self._grown(
+            domains, lambda one: max(sum(map(len, edges_of(program))) for program in one.programs)
+        )
+        return ends * len(self.turns_on(domains))
+
     def _grown(self, domains: int, count: Callable[[Schedule], int]) -> int:
         """A number that is the same on any number of domains, or grows with each of them."""
         if domains <= FEW:
@@ -257,8 +265,8 @@ class Growth:
             seconds[own], is_sure[own] = many.seconds, many.is_sure
             for key, value in many.busy.items():
                 busy.setdefault(key, np.zeros(len(lanes)))[own] = value
-        for key in busy:
-            seconds = np.maximum(seconds, busy[key])
+        for at_work in busy.values():
+            seconds = np.maximum(seconds, at_work)
         return Price(seconds, busy, is_sure)
 
     def _by_rule(self, lanes: Lanes, loops: Values, domains: Values) -> Price:

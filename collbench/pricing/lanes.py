@@ -340,5 +340,5 @@ def probes() -> Lanes:
         send_s=none,
         memory_s=none,
         hop_s={"nvlink": one, "pcie": one, "net": one + MORE},
-        share={rate: one for rate in RATES},
+        share=dict.fromkeys(RATES, one),
     )

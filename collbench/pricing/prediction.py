@@ -7,9 +7,10 @@ has a price (growth.py); the least is what a careful choice reaches. Messages be
 GPU to GPU by the NICs (GPUDirect RDMA), without a CPU that copies.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import product
 from typing import NamedTuple
 
 import numpy as np
@@ -20,13 +21,18 @@ from collbench.pricing.constants import WAYS, GpuCosts
 from collbench.pricing.fabric import RATES, Fabric
 from collbench.pricing.growth import Growth
 from collbench.pricing.lanes import Lanes, Values
+from collbench.schedules.algorithms import algorithms_of
 from collbench.spec.collectives import OpName, collective
-from collbench.util.errors import ScheduleError
+from collbench.util.errors import RefusedError, ScheduleError
+from collbench.util.units import rate_gbs
 
 _CHANNELS = (1, 2, 4, 8, 16, 32, 64)
 # Bytes of a slot: what FIFOs of four slots take stays within some MiB a connection.
 _CHUNKS = {"simple": (1 << 16, 1 << 18), "ll": (1 << 15,), "ll128": (1 << 15, 1 << 16)}
 _LEAST_PIECE = 256  # bytes for which another channel can be worth its CTA
+_LEAST_CHUNK = 16.0
+_STEP = 0.02  # of a constant, for slopes
+LATENCY = "latency"
 _WIRE_BYTES = 1 << 20  # large enough for whole lines
 LATENCIES = tuple(f"latency.{way}" for way in WAYS)
 # What can be changed, and whose share in a result is asked for.
@@ -53,24 +59,46 @@ class Setting(NamedTuple):
     chunk_bytes: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Point:
-    """The price of an algorithm at a number of hosts and a size. limit: the kind of what is at work
-    longest, and for which share of the time. hops: of the longest chain, and those between domains.
+class Lane(NamedTuple):
+    """A setting at a number of hosts and a size, and what follows. used: channels that have data;
+    piece_bytes: of a slice.
     """
 
-    algo: str
     hosts: int
+    domains: int
     ranks: int
     size_bytes: int
     setting: Setting
+    piece_bytes: float
+    loops: float
+    used: int
+    ctas: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Point:
+    """The least price of an algorithm at a number of hosts and a size. busy: seconds that what is
+    busiest of each kind is at work. hops: of the longest chain, and those between domains.
+    alpha_beta_s: hops by their latencies, and the bytes of the fullest link by its rate.
+    """
+
+    algo: str
+    lane: Lane
     seconds: float
-    limit: str
-    limit_share: float
+    busy: Mapping[str, float]
     hops: tuple[int, int]
+    alpha_beta_s: float
 
     def busbw_gbs(self, op: OpName) -> float:
-        return self.size_bytes / self.seconds * collective(op).factor(self.ranks) / 1e9
+        """Bus bandwidth."""
+        lane = self.lane
+        return rate_gbs(lane.size_bytes, self.seconds) * collective(op).factor(lane.ranks)
+
+    @property
+    def limit(self) -> str:
+        """What is at work for most of the time, if it is for more than half; else latency."""
+        most = max(self.busy, key=lambda kind: self.busy[kind])
+        return most if self.busy[most] > self.seconds / 2 else LATENCY
 
 
 def lanes_of(
@@ -124,20 +152,6 @@ def lanes_of(
     )
 
 
-class _Wanted(NamedTuple):
-    """A lane: hosts, size, setting, and what follows from them."""
-
-    domains: int
-    ranks: int
-    hosts: int
-    size_bytes: int
-    setting: Setting
-    piece_bytes: float
-    loops: float
-    used: int  # channels that have data
-    ctas: int
-
-
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Algorithm:
     """An algorithm on a machine."""
@@ -155,113 +169,189 @@ class Algorithm:
         fabric = self.machine.fabric.on(hosts)
         if fabric.width not in self._growths:
             self._growths[fabric.width] = Growth(fabric, self.op, self.name)
-        return self._growths[fabric.width], max(1, hosts // fabric.hosts)
+        return self._growths[fabric.width], hosts // fabric.hosts
 
-    def wanted(self, hosts: int, size_bytes: int) -> list[_Wanted]:
-        """The settings that are tried."""
+    def settings(self, hosts: int, size_bytes: int) -> list[Lane]:
+        """The settings that are tried. Raises ScheduleError where the algorithm serves no such
+        hosts.
+        """
         growth, domains = self.growth(hosts)
-        what = collective(self.op)
-        ranks = domains * growth.fabric.width
-        parts, widest, tracks = (
-            growth.parts(domains),
-            growth.widest(domains),
-            growth.tracks(domains),
-        )
-        block = what.block_count(size_bytes, 1, ranks)
-        wanted = {}
-        for proto, chunks in _CHUNKS.items():
-            if PROTOCOLS.load(proto).NEEDS_NVLINK and (domains > 1 or not growth.fabric.is_nvlink):
+        fabric = growth.fabric
+        ranks = domains * fabric.width
+        parts, widest = growth.parts(domains), growth.widest(domains)
+        tracks = growth.tracks(domains)
+        block = collective(self.op).block_count(size_bytes, 1, ranks)
+        lanes: dict[tuple[str, int, float], Lane] = {}
+        for (proto, chunks), channels in product(_CHUNKS.items(), _CHANNELS):
+            is_near = domains == 1 and fabric.is_nvlink
+            if PROTOCOLS.load(proto).NEEDS_NVLINK and not is_near:
                 continue
-            for channels in _CHANNELS:
-                if channels > 1 and channels * tracks > growth.fabric.ctas:
-                    break
-                share = -(-block // (channels * CHANNEL_GRAIN_BYTES)) * CHANNEL_GRAIN_BYTES
-                size = min(share, block)
-                used = -(-block // share) if block else 0
-                if not size or used < channels or (channels > 1 and size < parts * _LEAST_PIECE):
-                    continue
-                for chunk in chunks:
-                    piece = max(16.0, chunk / widest)
-                    loops = -(-size // (parts * piece))
-                    key = proto, channels, loops
-                    wanted.setdefault(
-                        key,
-                        _Wanted(
-                            domains,
-                            ranks,
-                            hosts,
-                            size_bytes,
-                            Setting(proto, channels, chunk),
-                            size / parts / loops,
-                            loops,
-                            used,
-                            used * tracks,
-                        ),
-                    )
-        return list(wanted.values())
+            share = -(-block // (channels * CHANNEL_GRAIN_BYTES)) * CHANNEL_GRAIN_BYTES
+            size = min(share, block)
+            used = -(-block // share) if block else 0
+            is_spread = channels * tracks <= fabric.ctas and size >= parts * _LEAST_PIECE
+            if not size or used < channels or (channels > 1 and not is_spread):
+                continue
+            for chunk in chunks:
+                loops = -(-size // (parts * max(_LEAST_CHUNK, chunk / widest)))
+                lane = Lane(
+                    hosts=hosts,
+                    domains=domains,
+                    ranks=ranks,
+                    size_bytes=size_bytes,
+                    setting=Setting(proto, channels, chunk),
+                    piece_bytes=size / parts / loops,
+                    loops=loops,
+                    used=used,
+                    ctas=used * tracks,
+                )
+                lanes.setdefault((proto, channels, loops), lane)
+        return list(lanes.values())
 
     def points(
         self, hosts: Sequence[int], sizes: Sequence[int]
-    ) -> tuple[list[Point], dict[int, str]]:
-        """The least price at each number of hosts and size, and why there is none at some hosts."""
-        wanted: list[_Wanted] = []
+    ) -> tuple[dict[tuple[int, int], Point], dict[int, str]]:
+        """The least price by hosts and size, and why there is none at some numbers of hosts."""
         reasons: dict[int, str] = {}
+        best: dict[tuple[int, int], Point] = {}
+        by_width: dict[int, list[Lane]] = {}
         for number in hosts:
             try:
-                wanted += [one for size in sizes for one in self.wanted(number, size)]
+                growth, domains = self.growth(number)
+                lanes = [lane for size in sizes for lane in self.settings(number, size)]
+                growth.hops(domains)
             except ScheduleError as error:
                 reasons[number] = error.message
-        best: dict[tuple[int, int], Point] = {}
-        for point in self._priced(wanted):
-            key = point.hosts, point.size_bytes
-            if key not in best or point.seconds < best[key].seconds:
-                best[key] = point
-        for number in hosts:
-            if not any(key[0] == number for key in best):
-                reasons.setdefault(number, "its price follows no rule of growth")
-        return list(best.values()), reasons
+            else:
+                by_width.setdefault(growth.fabric.width, []).extend(lanes)
+        for lanes in by_width.values():
+            for point in self._priced(lanes):
+                key = point.lane.hosts, point.lane.size_bytes
+                if key not in best or point.seconds < best[key].seconds:
+                    best[key] = point
+        for number in {*hosts} - {*reasons}:
+            if not any(there == number for there, _ in best):
+                reasons[number] = "its price follows no rule of growth"
+        return best, reasons
 
-    def _priced(self, wanted: Sequence[_Wanted]) -> list[Point]:
-        by_width: dict[int, list[_Wanted]] = {}
-        for one in wanted:
-            by_width.setdefault(self.growth(one.hosts)[0].fabric.width, []).append(one)
-        points = []
-        for some in by_width.values():
-            growth, _ = self.growth(some[0].hosts)
-            try:
-                price = growth.price(
-                    self.lanes(some),
-                    np.array([one.loops for one in some]),
-                    np.array([one.domains for one in some]),
-                )
-            except ScheduleError:
-                continue
-            kinds = list(price.busy)
-            shares = np.array([price.busy[kind] for kind in kinds]) / price.seconds
-            most = shares.argmax(axis=0)
-            for k in np.flatnonzero(price.is_sure):
-                one = some[k]
-                points.append(
-                    Point(
-                        algo=self.name,
-                        hosts=one.hosts,
-                        ranks=one.ranks,
-                        size_bytes=one.size_bytes,
-                        setting=one.setting,
-                        seconds=float(price.seconds[k]),
-                        limit=kinds[most[k]],
-                        limit_share=float(shares[most[k], k]),
-                        hops=(0, 0),
-                    )
-                )
-        return points
+    def _priced(self, lanes: Sequence[Lane]) -> Iterator[Point]:
+        """The prices that are sure."""
+        growth, _ = self.growth(lanes[0].hosts)
+        values = self.values(lanes)
+        price = growth.price(
+            values,
+            np.array([lane.loops for lane in lanes]),
+            np.array([lane.domains for lane in lanes]),
+        )
+        own_s = values.step_s + values.take_s + values.post_s
+        near = "nvlink" if growth.fabric.is_nvlink else "pcie"
+        for k in np.flatnonzero(price.is_sure):
+            hops = growth.hops(lanes[k].domains)
+            latency_s = {way: values.hop_s[way][k] + own_s[k] for way in (near, "net")}
+            yield Point(
+                algo=self.name,
+                lane=lanes[k],
+                seconds=float(price.seconds[k]),
+                busy={kind: float(seconds[k]) for kind, seconds in price.busy.items()},
+                hops=hops,
+                alpha_beta_s=float(
+                    (hops[0] - hops[1]) * latency_s[near]
+                    + hops[1] * latency_s["net"]
+                    + max(price.busy[rate][k] for rate in RATES)
+                ),
+            )
 
-    def lanes(self, some: Sequence[_Wanted], factors: Mapping[str, Values] | None = None) -> Lanes:
+    def values(self, lanes: Sequence[Lane], factors: Mapping[str, Values] | None = None) -> Lanes:
+        """Lanes with the machine's constants, changed by these factors too."""
         return lanes_of(
             self.machine,
-            [one.setting.proto for one in some],
-            np.array([one.piece_bytes for one in some]),
-            np.array([float(one.used) for one in some]),
-            np.array([float(one.ctas) for one in some]),
+            [lane.setting.proto for lane in lanes],
+            np.array([lane.piece_bytes for lane in lanes]),
+            np.array([float(lane.used) for lane in lanes]),
+            np.array([float(lane.ctas) for lane in lanes]),
             factors or {},
         )
+
+    def ends(self, hosts: int) -> int:
+        """Ends of connections of the rank that has most."""
+        growth, domains = self.growth(hosts)
+        return growth.ends(domains)
+
+    def elasticities(self, lane: Lane) -> dict[str, float]:
+        """By how many percent the time changes for one percent more of each constant."""
+        growth, _ = self.growth(lane.hosts)
+        ups = np.concatenate(
+            [np.repeat(1 + _STEP, len(CONSTANTS)), np.repeat(1 - _STEP, len(CONSTANTS))]
+        )
+        lanes = [lane] * len(ups)
+        factors = {
+            name: np.where(np.arange(len(ups)) % len(CONSTANTS) == place, ups, 1.0)
+            for place, name in enumerate(CONSTANTS)
+        }
+        price = growth.price(
+            self.values(lanes, factors),
+            np.full(len(ups), lane.loops),
+            np.full(len(ups), lane.domains),
+        )
+        more, less = np.log(price.seconds).reshape(2, -1)
+        slopes = (more - less) / np.log((1 + _STEP) / (1 - _STEP))
+        return {name: float(slope) for name, slope in zip(CONSTANTS, slopes, strict=True)}
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Prediction:
+    """points: by algorithm, and by hosts and size. reasons: why an algorithm has none at a number
+    of hosts.
+    """
+
+    machine: Machine
+    op: OpName
+    algorithms: Mapping[str, Algorithm]
+    points: Mapping[str, Mapping[tuple[int, int], Point]]
+    reasons: Mapping[str, Mapping[int, str]]
+
+    def at(self, hosts: int, size_bytes: int) -> list[Point]:
+        """The prices of all algorithms, the least first."""
+        there = [points.get((hosts, size_bytes)) for points in self.points.values()]
+        return sorted((one for one in there if one is not None), key=lambda one: one.seconds)
+
+    def ranges(self, hosts: int, sizes: Sequence[int]) -> list[tuple[str, int, int]]:
+        """Which algorithm is best from which size to which."""
+        ranges: list[tuple[str, int, int]] = []
+        for size in sizes:
+            best = self.at(hosts, size)
+            if not best:
+                continue
+            if ranges and ranges[-1][0] == best[0].algo:
+                ranges[-1] = (*ranges[-1][:2], size)
+            else:
+                ranges.append((best[0].algo, size, size))
+        return ranges
+
+    def elasticities(self, point: Point) -> dict[str, float]:
+        """The sensitivity of a point, the largest first."""
+        found = self.algorithms[point.algo].elasticities(point.lane)
+        return dict(sorted(found.items(), key=lambda item: -abs(item[1])))
+
+
+def predict(machine: Machine, op: OpName, hosts: Sequence[int], sizes: Sequence[int]) -> Prediction:
+    """The prices of a collective by every algorithm. Raises RefusedError for a machine whose links
+    have no known rates, or that cannot have so many hosts.
+    """
+    for number in hosts:
+        fabric = machine.fabric.on(number)
+        if number > fabric.hosts:
+            fabric.nic_gbs(0)
+        if number * fabric.width // fabric.hosts < 2:
+            raise RefusedError(
+                f"one host of {fabric.name} has one GPU: nothing travels", "give more --hosts"
+            )
+    algorithms = {name: Algorithm(machine=machine, op=op, name=name) for name in algorithms_of(op)}
+    found = {name: algorithm.points(hosts, sizes) for name, algorithm in algorithms.items()}
+    return Prediction(
+        machine=machine,
+        op=op,
+        algorithms=algorithms,
+        points={name: points for name, (points, _) in found.items()},
+        reasons={name: reasons for name, (_, reasons) in found.items()},
+    )
