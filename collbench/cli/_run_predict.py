@@ -45,6 +45,8 @@ def run_predict(options: Options) -> None:
         return
     out = sys.stdout
     remark(_heading(other, op))
+    if max(hosts) > other.fabric.hosts and (links := other.fabric.unknown):
+        remark(f"No known rate, so taken to be no limit: {', '.join(links)} on the way to a NIC.")
     for line in lines(
         prediction,
         table,

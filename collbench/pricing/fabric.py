@@ -15,6 +15,7 @@ from collbench.machine.topology.gpu_models import multiprocessors
 from collbench.machine.topology.hosts import part
 from collbench.machine.topology.model import Topology
 from collbench.machine.topology.paths import GPU_CLASSES, Path, like, path
+from collbench.machine.topology.rates import link_label
 from collbench.machine.topology.rdma import Rail, nic_gbs, rails
 from collbench.util.errors import RefusedError
 
@@ -49,6 +50,7 @@ class Fabric:
     topology: Topology
     hosts: int
     gpus_of_host: int
+    most: int | None = None  # ranks of a domain
 
     @cached_property
     def gpus(self) -> tuple[str, ...]:
@@ -56,9 +58,8 @@ class Fabric:
         by_host: dict[int, list[str]] = {}
         for gpu in self.topology.gpus:
             by_host.setdefault(gpu.host, []).append(gpu.id)
-        return tuple(
-            gpu for host in range(self.hosts) for gpu in by_host[host][: self.gpus_of_host]
-        )
+        gpus = [gpu for host in range(self.hosts) for gpu in by_host[host][: self.gpus_of_host]]
+        return tuple(gpus[: self.most])
 
     def with_gpus(self, number: int) -> "Fabric":
         """The same with so many of the GPUs of each host. Raises RefusedError for more than there
@@ -118,7 +119,8 @@ class Fabric:
         """The NIC of each rank of a domain."""
         numbers = {gpu: number for number, gpu in enumerate(self.gpus)}
         by_host = [part(self.topology, host) for host in range(self.hosts)]
-        return {numbers[rail.gpu]: rail for one in by_host for rail in rails(one)}
+        served = [rail for one in by_host for rail in rails(one)]
+        return {numbers[rail.gpu]: rail for rail in served if rail.gpu in numbers}
 
     @cached_property
     def nics(self) -> int:
@@ -148,10 +150,10 @@ class Fabric:
         rates = self.nic_gbs(a), self.nic_gbs(b)
         up, down = self.rails[a], self.rails[b]
         hops = [
-            *self._hops(up.way, domain),
+            *self._known(up.way, domain),
             Hop(("out", domain, up.nic), NIC, rates[0]),
             Hop(("in", other, down.nic), NIC, rates[1]),
-            *self._hops(path(self.topology, down.nic, down.gpu), other),
+            *self._known(path(self.topology, down.nic, down.gpu), other),
         ]
         if up.nic != down.nic:
             hops.append(Hop(("above", domain, up.nic), SPINE, rates[0]))
@@ -163,9 +165,21 @@ class Fabric:
                 f"{self.name}: a link between {inside.a} and {inside.b} has no known rate",
                 "see collbench topo --rates",
             )
+        return self._known(inside, domain)
+
+    def _known(self, inside: Path, domain: int) -> Iterable[Hop]:
+        """The links of a known rate: to a NIC, the others are taken to be no limit."""
         for k, link in enumerate(inside.links):
-            place = domain, inside.nodes[k], inside.nodes[k + 1], id(link)
-            yield Hop(place, _RATE_OF_LINK.get(link.kind, PCIE), link.usable_gbs or 0.0)
+            if link.usable_gbs is not None:
+                place = domain, inside.nodes[k], inside.nodes[k + 1], id(link)
+                yield Hop(place, _RATE_OF_LINK.get(link.kind, PCIE), link.usable_gbs)
+
+    @cached_property
+    def unknown(self) -> tuple[str, ...]:
+        """The links between GPUs and their NICs that have no known rate, as people name them."""
+        links = [link for rail in self.rails.values() for link in rail.way.links]
+        kinds = [link_label(link) for link in links if link.usable_gbs is None]
+        return tuple(dict.fromkeys(kinds))
 
 
 def fabric_of(topology: Topology, name: str) -> Fabric:

@@ -9,11 +9,11 @@ work, which grows by the same rule.
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 
@@ -36,6 +36,9 @@ _MOST_PROVED = 32  # ranks of a schedule that is proved before it is played
 _MOST_TURNS = 8
 TOLERANCE = 0.01  # of a price at the domains that had no part in the rule
 _EXACT = 1e-9
+WIDE = 16  # ranks of a domain from which on narrower domains are played
+_WIDTHS = (4, 6, 8)
+Number = TypeVar("Number", int, Values)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,8 +109,11 @@ class Growth:
     it does not serve them.
     """
 
-    def __init__(self, fabric: Fabric, op: OpName, algo: str, root: int = 0) -> None:
-        self.fabric, self.op, self.algo, self.root = fabric, op, algo, root
+    def __init__(
+        self, fabric: Fabric, op: OpName, algo: str, most_turns: int = _MOST_TURNS
+    ) -> None:
+        self.fabric, self.op, self.algo, self.root = fabric, op, algo, 0
+        self.most_turns = most_turns
         self._schedules: dict[int, Schedule] = {}
         self._links: dict[int, Links] = {}
         self._hops: dict[int, tuple[float, float]] = {}
@@ -168,7 +174,7 @@ class Growth:
             rail = fabric.rails.get((turn - 1) % fabric.width)
             if rail is not None:
                 seen.setdefault(rail.nic, turn)
-        turns = tuple(sorted(seen.values()))[:_MOST_TURNS]
+        turns = tuple(sorted(seen.values()))[: self.most_turns]
         order = tuple(range(2 * fabric.width))
         hosts = tuple(rank // fabric.width for rank in order)
         traffic = pair_traffic(along(self.op, self.algo, len(order), self.root, (order,), hosts))
@@ -320,3 +326,58 @@ class Growth:
             more = np.maximum(0.0, both - seconds[many])
             seconds[many] = both + (loops[many] - 2) * more
         return seconds, {key: value[alike] * loops for key, value in one.busy.items()}
+
+
+class WideGrowth:
+    """The same for domains of many ranks: a price grows by as much with every rank of a domain. It
+    is played on narrow ones, and one that had no part in the rule must obey it.
+    """
+
+    def __init__(self, fabric: Fabric, op: OpName, algo: str) -> None:
+        self.fabric = fabric
+        self._narrow = [
+            Growth(replace(fabric, most=width), op, algo, most_turns=_WIDTHS[0])
+            for width in _WIDTHS
+        ]
+
+    def _grown(self, values: Sequence[Number]) -> Number:
+        """Of the two widths that give the rule, and at the check."""
+        few, more, _ = values
+        return few + (more - few) * (self.fabric.width - _WIDTHS[0]) / (_WIDTHS[1] - _WIDTHS[0])
+
+    def parts(self, domains: int) -> int:
+        return round(self._grown([one.parts(domains) for one in self._narrow]))
+
+    def widest(self, domains: int) -> int:
+        return round(self._grown([one.widest(domains) for one in self._narrow]))
+
+    def tracks(self, domains: int) -> int:
+        return max(one.tracks(domains) for one in self._narrow)
+
+    def ends(self, domains: int) -> int:
+        return round(self._grown([one.ends(domains) for one in self._narrow]))
+
+    def hops(self, domains: int) -> tuple[int, int]:
+        """Raises ScheduleError where the hops do not grow with every rank of a domain."""
+        all_, net = zip(*(one.hops(domains) for one in self._narrow), strict=True)
+        for few, more, there in (all_, net):
+            if (there - few) * (_WIDTHS[1] - _WIDTHS[0]) != (more - few) * (
+                _WIDTHS[2] - _WIDTHS[0]
+            ):
+                raise ScheduleError("its hops do not grow with every rank of a domain")
+        return round(self._grown(all_)), round(self._grown(net))
+
+    def price(self, lanes: Lanes, loops: Values, domains: Values) -> Price:
+        prices = [one.price(lanes, loops, domains) for one in self._narrow]
+        few, more, check = (one.seconds for one in prices)
+        slope = (more - few) / (_WIDTHS[1] - _WIDTHS[0])
+        off = np.abs((few + slope * (_WIDTHS[2] - _WIDTHS[0])) / check - 1)
+        busy = {
+            key: np.maximum(0.0, self._grown([one.busy[key] for one in prices]))
+            for key in prices[0].busy
+        }
+        seconds = self._grown([few, more, check])
+        for at_work in busy.values():
+            seconds = np.maximum(seconds, at_work)
+        is_sure = np.all([one.is_sure for one in prices], axis=0) & (off <= TOLERANCE)
+        return Price(seconds, busy, is_sure)

@@ -19,7 +19,7 @@ from collbench.planning.plan import CHANNEL_GRAIN_BYTES
 from collbench.planning.protocols import FAMILY as PROTOCOLS
 from collbench.pricing.constants import WAYS, GpuCosts
 from collbench.pricing.fabric import RATES, Fabric
-from collbench.pricing.growth import Growth
+from collbench.pricing.growth import WIDE, Growth, WideGrowth
 from collbench.pricing.lanes import Lanes, Values
 from collbench.schedules.algorithms import algorithms_of
 from collbench.spec.collectives import OpName, collective
@@ -161,15 +161,18 @@ class Algorithm:
     name: str
 
     @cached_property
-    def _growths(self) -> dict[int, Growth]:
+    def _growths(self) -> dict[tuple[int, bool], Growth | WideGrowth]:
         return {}
 
-    def growth(self, hosts: int) -> tuple[Growth, int]:
+    def growth(self, hosts: int) -> tuple[Growth | WideGrowth, int]:
         """What prices so many hosts, and how many domains they are."""
         fabric = self.machine.fabric.on(hosts)
-        if fabric.width not in self._growths:
-            self._growths[fabric.width] = Growth(fabric, self.op, self.name)
-        return self._growths[fabric.width], hosts // fabric.hosts
+        domains = hosts // fabric.hosts
+        key = fabric.width, domains > 1 and fabric.width > WIDE
+        if key not in self._growths:
+            kind = WideGrowth if key[1] else Growth
+            self._growths[key] = kind(fabric, self.op, self.name)
+        return self._growths[key], domains
 
     def settings(self, hosts: int, size_bytes: int) -> list[Lane]:
         """The settings that are tried. Raises ScheduleError where the algorithm serves no such
@@ -214,7 +217,7 @@ class Algorithm:
         """The least price by hosts and size, and why there is none at some numbers of hosts."""
         reasons: dict[int, str] = {}
         best: dict[tuple[int, int], Point] = {}
-        by_width: dict[int, list[Lane]] = {}
+        by_growth: dict[int, list[Lane]] = {}
         for number in hosts:
             try:
                 growth, domains = self.growth(number)
@@ -223,8 +226,8 @@ class Algorithm:
             except ScheduleError as error:
                 reasons[number] = error.message
             else:
-                by_width.setdefault(growth.fabric.width, []).extend(lanes)
-        for lanes in by_width.values():
+                by_growth.setdefault(id(growth), []).extend(lanes)
+        for lanes in by_growth.values():
             for point in self._priced(lanes):
                 key = point.lane.hosts, point.lane.size_bytes
                 if key not in best or point.seconds < best[key].seconds:
