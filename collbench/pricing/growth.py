@@ -9,11 +9,11 @@ work, which grows by the same rule.
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple
 
 import numpy as np
 
@@ -38,7 +38,6 @@ TOLERANCE = 0.01  # of a price at the domains that had no part in the rule
 _EXACT = 1e-9
 WIDE = 16  # ranks of a domain from which on narrower domains are played
 _WIDTHS = (4, 6, 8)
-Number = TypeVar("Number", int, Values)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,6 +101,11 @@ class Price(NamedTuple):
     seconds: Values
     busy: dict[str, Values]
     is_sure: Values
+
+
+def _at_least(seconds: Values, busy: Mapping[str, Values]) -> Values:
+    """Nothing takes less time than what it keeps at work."""
+    return np.asarray(np.max([seconds, *busy.values()], axis=0))
 
 
 class Growth:
@@ -271,9 +275,7 @@ class Growth:
             seconds[own], is_sure[own] = many.seconds, many.is_sure
             for key, value in many.busy.items():
                 busy.setdefault(key, np.zeros(len(lanes)))[own] = value
-        for at_work in busy.values():
-            seconds = np.maximum(seconds, at_work)
-        return Price(seconds, busy, is_sure)
+        return Price(_at_least(seconds, busy), busy, is_sure)
 
     def _by_rule(self, lanes: Lanes, loops: Values, domains: Values) -> Price:
         rule = self.rule
@@ -340,44 +342,42 @@ class WideGrowth:
             for width in _WIDTHS
         ]
 
-    def _grown(self, values: Sequence[Number]) -> Number:
-        """Of the two widths that give the rule, and at the check."""
-        few, more, _ = values
-        return few + (more - few) * (self.fabric.width - _WIDTHS[0]) / (_WIDTHS[1] - _WIDTHS[0])
+    def _grown(self, values: Sequence[Values | int], width: int = 0) -> Values:
+        """At the width of the domains, from what there is at the narrow ones."""
+        few, more = np.asarray(values[0], dtype=float), np.asarray(values[1], dtype=float)
+        steps = ((width or self.fabric.width) - _WIDTHS[0]) / (_WIDTHS[1] - _WIDTHS[0])
+        return np.asarray(few + (more - few) * steps)
 
     def parts(self, domains: int) -> int:
-        return round(self._grown([one.parts(domains) for one in self._narrow]))
+        return self._whole([one.parts(domains) for one in self._narrow])
 
     def widest(self, domains: int) -> int:
-        return round(self._grown([one.widest(domains) for one in self._narrow]))
+        return self._whole([one.widest(domains) for one in self._narrow])
 
     def tracks(self, domains: int) -> int:
         return max(one.tracks(domains) for one in self._narrow)
 
     def ends(self, domains: int) -> int:
-        return round(self._grown([one.ends(domains) for one in self._narrow]))
+        return self._whole([one.ends(domains) for one in self._narrow])
 
     def hops(self, domains: int) -> tuple[int, int]:
         """Raises ScheduleError where the hops do not grow with every rank of a domain."""
         all_, net = zip(*(one.hops(domains) for one in self._narrow), strict=True)
-        for few, more, there in (all_, net):
-            if (there - few) * (_WIDTHS[1] - _WIDTHS[0]) != (more - few) * (
-                _WIDTHS[2] - _WIDTHS[0]
-            ):
+        for hops in (all_, net):
+            if round(float(self._grown(hops, _WIDTHS[2]))) != hops[2]:
                 raise ScheduleError("its hops do not grow with every rank of a domain")
-        return round(self._grown(all_)), round(self._grown(net))
+        return self._whole(all_), self._whole(net)
+
+    def _whole(self, values: Sequence[int]) -> int:
+        return round(float(self._grown(values)))
 
     def price(self, lanes: Lanes, loops: Values, domains: Values) -> Price:
         prices = [one.price(lanes, loops, domains) for one in self._narrow]
-        few, more, check = (one.seconds for one in prices)
-        slope = (more - few) / (_WIDTHS[1] - _WIDTHS[0])
-        off = np.abs((few + slope * (_WIDTHS[2] - _WIDTHS[0])) / check - 1)
+        seconds = [one.seconds for one in prices]
+        off = np.abs(self._grown(seconds, _WIDTHS[2]) / seconds[2] - 1)
         busy = {
             key: np.maximum(0.0, self._grown([one.busy[key] for one in prices]))
             for key in prices[0].busy
         }
-        seconds = self._grown([few, more, check])
-        for at_work in busy.values():
-            seconds = np.maximum(seconds, at_work)
         is_sure = np.all([one.is_sure for one in prices], axis=0) & (off <= TOLERANCE)
-        return Price(seconds, busy, is_sure)
+        return Price(_at_least(self._grown(seconds), busy), busy, is_sure)

@@ -5,8 +5,8 @@ same events on the same ways, so what takes a microsecond for one takes little m
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields, replace
-from typing import NamedTuple
+from dataclasses import dataclass, fields
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -43,15 +43,14 @@ class Lanes:
 
     def taken(self, places: Values) -> "Lanes":
         """Some of the lanes."""
-        return replace(
-            self,
-            **{
-                field.name: {key: one[places] for key, one in value.items()}
-                if isinstance(value := getattr(self, field.name), Mapping)
-                else value[places]
-                for field in fields(self)
-            },
-        )
+        taken: dict[str, Any] = {}
+        for field in fields(self):
+            value = getattr(self, field.name)
+            is_table = isinstance(value, Mapping)
+            taken[field.name] = (
+                {key: one[places] for key, one in value.items()} if is_table else value[places]
+            )
+        return Lanes(**taken)
 
     def distinct(self) -> tuple["Lanes", Values]:
         """The lanes that differ, and which of these each lane is."""
@@ -109,16 +108,16 @@ def links_of(
     groups: dict[frozenset[int], list[tuple[object, ...]]] = {}
     for place, numbers in users.items():
         groups.setdefault(frozenset(numbers), []).append(place)
-    queues = []
+    queues: list[Queue] = []
     of_port: list[list[int]] = [[] for _ in ports]
-    for numbers, places in groups.items():
+    for ports_of, places in groups.items():
         slowest: dict[str, float] = {}
         share = 1.0
         for place in places:
             seconds = uses[place] / len(users[place]) / (hops[place].gbs * 1e9)
             slowest[hops[place].rate] = max(slowest.get(hops[place].rate, 0.0), seconds)
             share = max(share, uses[place] / len(users[place]))
-        for number in numbers:
+        for number in ports_of:
             of_port[number].append(len(queues))
         queues.append(Queue(tuple(slowest.items()), share))
     return Links(
@@ -310,8 +309,8 @@ def _busy(
         own = cta.seconds(event) + lanes.step_s * bool(event.steps)
         tracks[number] = own if before is None else before + own
     busy = {rate: np.zeros(len(lanes)) for rate in rate_s}
-    for queue, count in zip(links.queues, pieces, strict=True):
-        for rate, seconds in queue.slowest:
+    for one, count in zip(links.queues, pieces, strict=True):
+        for rate, seconds in one.slowest:
             busy[rate] = np.maximum(busy[rate], count / launches * seconds * rate_s[rate])
     busy[MEMORY] = max(local.values(), default=0) / launches * memory_s
     busy[CTA] = np.max([*tracks.values(), np.zeros(len(lanes))], axis=0)

@@ -115,10 +115,10 @@ def lanes_of(
     place = np.array([names.index(proto) for proto in protos])
 
     def by_proto(numbers: Sequence[float]) -> Values:
-        return np.array(numbers)[place]
+        return np.asarray(np.array(numbers)[place])
 
     def factor(name: str) -> Values:
-        return machine.factors.get(name, 1.0) * factors.get(name, np.ones(len(place)))
+        return np.asarray(machine.factors.get(name, 1.0) * factors.get(name, np.ones(len(place))))
 
     kinds = [on.kinds[name] for name in names]
     hops = {way: [on.hop_us(kind, way) for kind in kinds] for way in WAYS}
@@ -248,7 +248,7 @@ class Algorithm:
         )
         own_s = values.step_s + values.take_s + values.post_s
         near = "nvlink" if growth.fabric.is_nvlink else "pcie"
-        for k in np.flatnonzero(price.is_sure):
+        for k in map(int, np.flatnonzero(price.is_sure)):
             hops = growth.hops(lanes[k].domains)
             latency_s = {way: values.hop_s[way][k] + own_s[k] for way in (near, "net")}
             yield Point(
