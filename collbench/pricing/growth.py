@@ -2,10 +2,10 @@
 three terms, and a larger number of domains, which had no part in the terms, must obey it.
 
 A message of a ring, and a peer of a direct exchange, is one of many that are alike, so the price
-grows by as much with every domain (`linear`, with a slice of the same size). An exchange of halves,
-and a tree, grow with every doubling (`doubling`, with the same bytes in all). What grows by neither
-rule has no price at many hosts. And nothing takes less than the busiest link, CTA or memory is at
-work, which grows by the same rule.
+grows by as much with every domain (`linear`, with a slice of the same size). An exchange of halves
+(`halves`) and a tree (`doubling`) grow with every doubling, with the same bytes in all. What grows
+by no rule has no price at many hosts. And nothing takes less than the busiest link, CTA or memory
+is at work, which grows by the same rule.
 """
 
 import math
@@ -75,6 +75,14 @@ LINEAR = Rule(
     terms=lambda domains: [np.ones_like(domains), domains],
     has_same_bytes=False,
 )
+HALVES = Rule(
+    name="halves",
+    fit=(2, 4, 8),
+    check=(16,),
+    between=12,
+    terms=lambda domains: [np.ones_like(domains), np.log2(domains), 1 / domains],
+    has_same_bytes=True,
+)
 DOUBLING = Rule(
     name="doubling",
     fit=(4, 8),
@@ -90,7 +98,7 @@ DOUBLING_OTHERS = replace(
     between=13,
     terms=lambda domains: [np.ones_like(domains), np.log2(domains - 1)],
 )
-RULES = (LINEAR, DOUBLING, DOUBLING_OTHERS)
+RULES = (LINEAR, HALVES, DOUBLING, DOUBLING_OTHERS)
 
 
 class Price(NamedTuple):
@@ -218,7 +226,7 @@ class Growth:
         """A number that is the same on any number of domains, or grows with each of them."""
         if domains <= FEW:
             return count(self.schedule(domains))
-        a, b = self.rule.fit
+        a, b = self.rule.fit[0], self.rule.fit[-1]
         few, more = count(self.schedule(a)), count(self.schedule(b))
         return few + (more - few) * (self.rule.next(domains) - a) // (b - a)
 
@@ -265,7 +273,7 @@ class Growth:
         is_sure = np.ones(len(lanes), dtype=bool)
         for number in sorted({int(one) for one in domains if one <= FEW}):
             own = np.flatnonzero(domains == number)
-            here, at_work = self._played(number, lanes.taken(own), loops[own])
+            here, at_work = self.played(number, lanes.taken(own), loops[own])
             seconds[own] = here
             for key, value in at_work.items():
                 busy.setdefault(key, np.zeros(len(lanes)))[own] = value
@@ -290,7 +298,7 @@ class Growth:
             if rule.has_same_bytes:
                 parts = self.schedule(one).chunks["in"] * len(self.turns) if is_interleaved else 1
                 here = replace(lanes, piece_bytes=lanes.piece_bytes * wanted / parts)
-            prices[one] = self._played(one, here, loops)
+            prices[one] = self.played(one, here, loops)
         weights, checks = rule.weights(known), rule.weights(np.array(rule.check))
         first = rule.check[0]
 
@@ -312,9 +320,7 @@ class Growth:
             busy[key] = np.where(off <= _EXACT, value, 0.0)
         return Price(seconds, busy, is_sure)
 
-    def _played(
-        self, domains: int, lanes: Lanes, loops: Values
-    ) -> tuple[Values, dict[str, Values]]:
+    def played(self, domains: int, lanes: Lanes, loops: Values) -> tuple[Values, dict[str, Values]]:
         """Seconds of one more launch, and of what is at work."""
         links, orders = self.links(domains), len(self.turns_on(domains))
         few, alike = lanes.distinct()

@@ -225,8 +225,11 @@ class Algorithm:
                 growth.hops(domains)
             except ScheduleError as error:
                 reasons[number] = error.message
-            else:
+                continue
+            if lanes:
                 by_growth.setdefault(id(growth), []).extend(lanes)
+            else:
+                reasons[number] = "these sizes have less than a byte for each rank"
         for lanes in by_growth.values():
             for point in self._priced(lanes):
                 key = point.lane.hosts, point.lane.size_bytes

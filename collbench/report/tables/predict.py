@@ -1,6 +1,7 @@
 """Predictions as rows, and as a table of 100 columns with crossovers and what was left out."""
 
 from collections.abc import Iterable, Sequence
+from itertools import product
 
 import click
 
@@ -52,20 +53,19 @@ def rows(
 ) -> list[Row]:
     """A row for each number of hosts and size: of the best algorithm, or of every one."""
     first = {size: prediction.at(hosts[0], size) for size in sizes}
-    return [
-        _row(prediction, before, point, first[size])
-        for number in hosts
-        for size in sizes
-        for point in prediction.at(number, size)[: None if has_all else 1]
-    ]
+    made = []
+    for number, size in product(hosts, sizes):
+        old = before.at(number, size) if before is not None else []
+        for point in prediction.at(number, size)[: None if has_all else 1]:
+            like = [one for one in old if one.algo == point.algo] if has_all else old
+            made.append(_row(prediction, point, first[size], like))
+    return made
 
 
-def _row(
-    prediction: Prediction, before: Prediction | None, point: Point, first: Sequence[Point]
-) -> Row:
+def _row(prediction: Prediction, point: Point, first: Sequence[Point], old: Sequence[Point]) -> Row:
+    """first: on the fewest hosts, old: before the changes, the least first."""
     op, lane = prediction.op, point.lane
     busbw = point.busbw_gbs(op)
-    old = before.at(lane.hosts, lane.size_bytes) if before is not None else []
     kind = point.limit
     return {
         "op": op,
