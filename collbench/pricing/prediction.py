@@ -278,6 +278,12 @@ class Algorithm:
             factors or {},
         )
 
+    def seconds(self, lane: Lane) -> float:
+        """The price of one setting."""
+        growth, _ = self.growth(lane.hosts)
+        price = growth.price(self.values([lane]), np.array([lane.loops]), np.array([lane.domains]))
+        return float(price.seconds[0])
+
     def ends(self, hosts: int) -> int:
         """Ends of connections of the rank that has most."""
         growth, domains = self.growth(hosts)
