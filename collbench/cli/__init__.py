@@ -61,6 +61,10 @@ _COMMANDS = {
         "Show what is best in a file of results, and what changed between files.",
     ),
     "runs": ("collbench.cli.runs", "List the sweeps that were saved."),
+    "predict": (
+        "collbench.cli.predict",
+        "Predict collectives on more hosts than there are, or on another machine.",
+    ),
     "algos": (
         "collbench.cli.algos",
         "List which algorithm serves which collective, or draw one algorithm's schedule.",

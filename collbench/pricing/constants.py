@@ -21,6 +21,7 @@ from collbench.util.errors import UnavailableError, UsageError
 REFERENCE = "h200x4-vm"  # whose constants a machine has that has none of its own
 CPU_KINDS = ("simple", "ll", "ll128")
 GPU_KINDS = (*CPU_KINDS, "ce")
+WAYS = ("nvlink", "pcie", "net")  # that a message can take
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,6 +91,13 @@ class GpuCosts:
     pcie_hops: float
     net_hops: float
     kinds: Mapping[str, GpuKindCosts]
+
+    def hop_us(self, kind: GpuKindCosts, way: str) -> float:
+        """Until a peer sees what was stored, over one of WAYS."""
+        if way == "net":
+            own = kind.step_us + kind.take_us + kind.post_us
+            return self.net_hops * (kind.hop_us + own) - own
+        return kind.hop_us * (self.pcie_hops if way == "pcie" else 1.0)
 
 
 Costs = TypeVar("Costs", bound=CpuCosts | GpuCosts)

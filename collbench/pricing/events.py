@@ -13,7 +13,7 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from collbench.schedules.ir import MAX_KEPT, Edge, Round, Schedule, stages
-from collbench.schedules.passes import message_chunks
+from collbench.schedules.passes import message_chunks, symmetry
 from collbench.util.errors import HangError
 
 Port = tuple[int, int, str]  # source, destination, name
@@ -43,8 +43,8 @@ class Event(NamedTuple):
 
 
 class Events(NamedTuple):
-    """ends: the last events of each launch. ports: by the numbers that events name them by; of one
-    rank that stands for all, a port goes from rank 0 to rank 0 + distance.
+    """ends: the last events of each launch. ports: by the numbers that events name them by; where a
+    few ranks stand for all, a port begins at one of those.
     """
 
     events: tuple[Event, ...]
@@ -54,20 +54,29 @@ class Events(NamedTuple):
 
 @lru_cache(maxsize=MAX_KEPT)
 def events_of(
-    schedule: Schedule, *, slices: int, loops: int, launches: int, slots: int, is_one: bool = False
+    schedule: Schedule,
+    *,
+    slices: int,
+    loops: int,
+    launches: int,
+    slots: int,
+    few: int = 0,
+    together: int = 1,
 ) -> Events:
     """The events of launches one behind the other, each with so many loops, every message in so
-    many slices. is_one: rank 0 of a symmetric schedule stands for all ranks. Raises HangError if
-    they wait for each other; those of a proved schedule never do.
+    many slices. few: so many first ranks stand for all (passes.symmetry). together: so many
+    neighbours begin each launch together. Raises HangError if events wait for each other; those of
+    a proved schedule never do.
     """
-    ranks = range(1 if is_one else schedule.n)
-    ports = _Ports(schedule, is_one)
+    few = few or schedule.n
+    ranks = range(few)
+    ports = _Ports(schedule, few)
     tracks = [
         _Track(rank, list(_of_track(schedule, rank, track, ports, slices, loops, launches)))
         for rank in ranks
         for track in range(len(schedule.program(rank)))
     ]
-    return _in_order(tracks, ports, slots, launches)
+    return _in_order(tracks, ports, slots, launches, together)
 
 
 # ------------------------------------------------------------------------------------- what is done
@@ -91,15 +100,16 @@ class _Part(NamedTuple):
 class _Ports:
     """Numbers of ports, and how the messages of each round travel."""
 
-    def __init__(self, schedule: Schedule, is_one: bool) -> None:
-        self.schedule, self.is_one = schedule, is_one
+    def __init__(self, schedule: Schedule, few: int) -> None:
+        self.schedule, self.few = schedule, few
+        self.moved = None if few == schedule.n else symmetry(schedule, few)
         self.numbers: dict[Port, int] = {}
         self.pulled: set[tuple[bool, int, int, int, Edge]] = set()  # (is the sender's, end of it)
         self.pushed: set[tuple[bool, int, int, int, Edge]] = set()
         self._find_zero_copy()
         self.ready = {
             rank: tuple(self.into(rank, edge) for edge in sorted(schedule.ready_at(rank)))
-            for rank in range(schedule.n)
+            for rank in range(few)
             if schedule.ready
         }
         self.is_awaited = {port for ports in self.ready.values() for port in ports}
@@ -111,8 +121,10 @@ class _Ports:
         return self._number(edge.peer, rank, edge.port)
 
     def _number(self, source: int, target: int, name: str) -> int:
-        port = (0, (target - source) % self.schedule.n, name) if self.is_one else None
-        return self.numbers.setdefault(port or (source, target, name), len(self.numbers))
+        if self.moved is not None:
+            first = source % self.few
+            source, target = first, self.moved(target, source, first, self.schedule.n)
+        return self.numbers.setdefault((source, target, name), len(self.numbers))
 
     def _find_zero_copy(self) -> None:
         """Which messages are pulled or pushed, seen from both of their ends."""
@@ -238,7 +250,7 @@ class _Track:
     """A track on its way: its parts, the next one, and its latest event."""
 
     def __init__(self, rank: int, parts: list[_Part]) -> None:
-        self.rank, self.parts = rank, parts
+        self.rank, self.parts, self.group = rank, parts, rank
         self.next, self.latest = 0, -1
 
     @property
@@ -267,15 +279,18 @@ class _Past:
         return len(self.events) - 1
 
 
-def _in_order(tracks: list[_Track], ports: _Ports, slots: int, launches: int) -> Events:
+def _in_order(
+    tracks: list[_Track], ports: _Ports, slots: int, launches: int, together: int
+) -> Events:
     """The events of all tracks, one of each by turns."""
     past = _Past(slots, launches)
     mates: dict[int, list[_Track]] = {}
     for track in tracks:
-        mates.setdefault(track.rank, []).append(track)
+        track.group = track.rank // together
+        mates.setdefault(track.group, []).append(track)
     live = tracks
     while live:
-        moved = [track for track in live if _moves(track, mates[track.rank], past)]
+        moved = [track for track in live if _moves(track, mates[track.group], past)]
         if not moved:
             raise HangError("the events of a schedule wait for each other")
         for track in moved:
@@ -323,9 +338,9 @@ def _moves(track: _Track, mates: list[_Track], past: _Past) -> bool:
 
 
 def _launches(track: _Track, mates: list[_Track], past: _Past) -> bool:
-    """A launch of a rank begins once all of its tracks have ended the one before."""
+    """A launch of a rank or group begins once all of its tracks have ended the one before."""
     part = track.part
-    key = track.rank, part.launch
+    key = track.group, part.launch
     if key not in past.launched:
         if any(
             mate.is_over or mate.part.kind != "launch" or mate.part.launch != part.launch

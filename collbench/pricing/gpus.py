@@ -7,13 +7,14 @@ the mean of launches one behind the other, so the price is what one more launch 
 
 from collections.abc import Sequence
 from functools import lru_cache
+from heapq import heappop, heappush
 from typing import NamedTuple
 
 from collbench.machine.topology.model import Link, Topology
 from collbench.machine.topology.paths import GPU_CLASSES, Path, like, path, path_to_cpu
 from collbench.planning.plan import Plan
 from collbench.planning.protocols import FAMILY as PROTOCOLS
-from collbench.pricing.constants import GpuCosts
+from collbench.pricing.constants import WAYS, GpuCosts
 from collbench.pricing.events import Events, Port
 from collbench.pricing.launches import Shape, one_more_launch, shape_of
 from collbench.schedules.ir import MAX_KEPT
@@ -124,59 +125,100 @@ class _Player:
         self.launch_s = 1e-6 * max(
             0.0, on.launch_us + on.cta_us * (shape.channels - 1) - on.pdl_us * has_pdl
         )
-        times = {"nvlink": 1.0, "pcie": on.pcie_hops, "net": on.net_hops}
-        self.hop_s = [self.costs.hop_us * 1e-6 * times[way.kind] * way.times for way in ways]
-
-    def ends(self) -> list[float]:
-        """When each launch is over on all ranks, in seconds."""
-        begin, end, seen = ([0.0] * len(self.events.events) for _ in range(3))
-        links: dict[int, float] = {}
-        memory: dict[int, float] = {}
-        costs, hop_s, ways = self.costs, self.hop_s, self.ways
-        read_s, write_s, send_s = (
+        hop_us = {kind: on.hop_us(self.costs, kind) for kind in WAYS}
+        self.hop_s = [hop_us[way.kind] * 1e-6 * way.times for way in ways]
+        costs = self.costs
+        self.read_s, self.write_s, self.send_s = (
             self.piece_bytes / (gbs * 1e9)
             for gbs in (costs.read_gbs, costs.write_gbs, costs.send_gbs)
         )
-        step_s, take_s, post_s = (us * 1e-6 for us in (costs.step_us, costs.take_us, costs.post_us))
-        memory_s = self.all_bytes / (self.on.memory_gbs * 1e9)
-        passes_on = self.passes_on
-        for number, event in enumerate(self.events.events):
-            start = max((end[one] for one in event.after if one >= 0), default=0.0)
-            if event.is_launch:
-                begin[number] = end[number] = seen[number] = start + self.launch_s
-                continue
-            least = 0.0
-            for one, port in event.arrived:
-                start = max(start, (begin if passes_on else seen)[one] + hop_s[port])
-                least = max(least, seen[one] + hop_s[port])
-            for one, port in event.returned:
-                start = max(start, end[one] + hop_s[port])
-            begin[number] = start + step_s * bool(event.steps)
-            pulled = sum(pieces for _, pieces in event.pulled)
-            over = max(
-                least,
-                begin[number]
-                + event.takes * take_s
-                + event.posts * post_s
-                + (event.reads + pulled) * read_s
-                + event.writes * write_s
-                + sum(pieces for _, pieces in event.sent) * send_s,
-            )
-            if local := event.reads + event.writes:
-                memory[event.rank] = max(memory.get(event.rank, 0.0), start) + local * memory_s
-                over = max(over, memory[event.rank])
-            for port, pieces in event.pulled:
-                for hop, rate in ways[port].hops:
-                    seconds = pieces * self.wire_bytes / (rate * self.on.pull_share)
-                    links[hop] = max(links.get(hop, 0.0), start) + seconds
-                    over = max(over, links[hop])
-            there = over
-            for port, pieces in event.sent:
-                for hop, rate in ways[port].hops:
-                    seconds = pieces * self.wire_bytes / rate
-                    links[hop] = max(links.get(hop, 0.0), start) + seconds
-                    there = max(there, links[hop])
-            # a counter is stored once the slice has arrived; nobody waits for lines with flags
-            end[number] = over if passes_on else there
-            seen[number] = there
-        return [max(max(end[one], seen[one]) for one in ends) for ends in self.events.ends]
+        self.step_s, self.take_s, self.post_s = (
+            us * 1e-6 for us in (costs.step_us, costs.take_us, costs.post_us)
+        )
+        self.memory_s = self.all_bytes / (on.memory_gbs * 1e9)
+
+    def ends(self) -> list[float]:
+        """When each launch is over on all ranks, in seconds. Events are played in the order of
+        their time: who comes first to a link has it first.
+        """
+        events = self.events.events
+        self.begin, self.end, self.seen = ([0.0] * len(events) for _ in range(3))
+        self.links: dict[int, float] = {}
+        self.memory: dict[int, float] = {}
+        waits, then = _dependencies(self.events)
+        ready = [(0.0, number) for number, count in enumerate(waits) if not count]
+        while ready:
+            start, number = heappop(ready)
+            self._play(number, start)
+            for one in then[number]:
+                waits[one] -= 1
+                if not waits[one]:
+                    heappush(ready, (self._start(one), one))
+        return [
+            max(max(self.end[one], self.seen[one]) for one in ends) for ends in self.events.ends
+        ]
+
+    def _start(self, number: int) -> float:
+        """When an event can begin whose causes are known."""
+        event, hop_s = self.events.events[number], self.hop_s
+        handed = self.begin if self.passes_on else self.seen
+        causes = [
+            *(self.end[one] for one in event.after if one >= 0),
+            *(handed[one] + hop_s[port] for one, port in event.arrived),
+            *(self.end[one] + hop_s[port] for one, port in event.returned),
+        ]
+        return max(causes, default=0.0)
+
+    def _play(self, number: int, start: float) -> None:
+        """Give an event its times, and the links what it loads them with."""
+        event, ways = self.events.events[number], self.ways
+        if event.is_launch:
+            self.begin[number] = self.end[number] = self.seen[number] = start + self.launch_s
+            return
+        begin = self.begin[number] = start + self.step_s * bool(event.steps)
+        pulled = sum(pieces for _, pieces in event.pulled)
+        over = (
+            begin
+            + event.takes * self.take_s
+            + event.posts * self.post_s
+            + (event.reads + pulled) * self.read_s
+            + event.writes * self.write_s
+            + sum(pieces for _, pieces in event.sent) * self.send_s
+        )
+        for one, port in event.arrived:
+            over = max(over, self.seen[one] + self.hop_s[port])
+        if local := event.reads + event.writes:
+            free = max(self.memory.get(event.rank, 0.0), start) + local * self.memory_s
+            self.memory[event.rank] = free
+            over = max(over, free)
+        for port, pieces in event.pulled:
+            for hop, rate in ways[port].hops:
+                seconds = pieces * self.wire_bytes / (rate * self.on.pull_share)
+                over = max(over, self._queued(hop, start, seconds))
+        there = over
+        for port, pieces in event.sent:
+            for hop, rate in ways[port].hops:
+                there = max(there, self._queued(hop, start, pieces * self.wire_bytes / rate))
+        # a counter is stored once the slice has arrived; nobody waits for lines with flags
+        self.end[number] = over if self.passes_on else there
+        self.seen[number] = there
+
+    def _queued(self, hop: int, start: float, seconds: float) -> float:
+        """When a link is over with bytes that come to it at `start`."""
+        self.links[hop] = max(self.links.get(hop, 0.0), start) + seconds
+        return self.links[hop]
+
+
+def _dependencies(events: Events) -> tuple[list[int], list[list[int]]]:
+    """How many others each event waits for, and which wait for it."""
+    waits: list[int] = []
+    then: list[list[int]] = [[] for _ in events.events]
+    for number, event in enumerate(events.events):
+        causes = {
+            *(one for one in event.after if one >= 0),
+            *(one for one, _ in (*event.arrived, *event.returned)),
+        }
+        waits.append(len(causes))
+        for one in causes:
+            then[one].append(number)
+    return waits, then

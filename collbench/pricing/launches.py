@@ -43,7 +43,7 @@ def one_more_launch(
             loops=loops,
             launches=_FEW_LAUNCHES if is_large else _LAUNCHES,
             slots=plan.kernel.sure_slots(plan.slots) if plan.kernel else plan.slots,
-            is_one=is_one,
+            few=int(is_one),
         )
         ends = play(events)
         return ends[-1] - ends[-2]

@@ -185,8 +185,8 @@ def test_one_rank_stands_for_all_where_the_links_treat_all_alike() -> None:
     for op, algo in (("allreduce", "ring"), ("alltoall", "direct"), ("allreduce", "twoshot")):
         plan = case_on(LINKS, op=op, algo=algo, proto="simple", ranks=4, size_bytes=1 << 24)
         events = [
-            events_of(plan.schedule, slices=1, loops=1, launches=2, slots=plan.slots, is_one=is_one)
-            for is_one in (True, False)
+            events_of(plan.schedule, slices=1, loops=1, launches=2, slots=plan.slots, few=few)
+            for few in (1, 4)
         ]
         assert 4 * len(events[0].events) == len(events[1].events)
 
@@ -215,6 +215,6 @@ def test_bytes_of_the_traffic_are_those_that_events_move() -> None:
         ),
         schedule,
     )
-    events = events_of(plan.schedule, slices=1, loops=1, launches=1, slots=4, is_one=True)
+    events = events_of(plan.schedule, slices=1, loops=1, launches=1, slots=4, few=1)
     moved = sum(pieces for event in events.events for _, pieces in event.sent)
     assert moved * Fraction(1, 4) == traffic(schedule).sent

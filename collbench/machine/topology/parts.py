@@ -3,12 +3,14 @@ both and what they share. The whole is searched only where that finds nothing.
 """
 
 from collections.abc import Callable
+from functools import lru_cache
 
 from collbench.machine.topology.hosts import part
 from collbench.machine.topology.model import Topology
 from collbench.machine.topology.paths import Path, joined, path
 
 
+@lru_cache(maxsize=4)  # with the parts of each
 def by_parts(topology: Topology) -> Callable[[str, str], Path]:
     """The function path() of a topology, of which each host is looked at alone.
 

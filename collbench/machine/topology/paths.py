@@ -19,6 +19,8 @@ from collbench.machine.topology.unnamed import FACT, is_unnamed
 PathClass = Literal[
     "LOC", "NVL", "XGMI", "NVB", "C2C", "PIX", "PXB", "PHB", "NODE", "SYS", "NET", "DIS"
 ]
+# Hosts of a cluster, each a topology of its own, whose ways are kept.
+_MOST_KEPT = 1024
 GPU_CLASSES = ("NVL", "XGMI", "NVB")  # over NVLinks or xGMI alone
 CLASS_ORDER: dict[str, int] = {name: place for place, name in enumerate(get_args(PathClass))}
 
@@ -149,7 +151,7 @@ def _quality(link: Link) -> tuple[object, ...]:
     return link.kind, link.count, link.generation, link.raw_gbs, link.usable_gbs, link.note
 
 
-@lru_cache(maxsize=64)
+@lru_cache(maxsize=_MOST_KEPT)
 def _like(topology: Topology) -> dict[str, tuple[str, ...]]:
     """GPUs and NICs that have the same links to the same nodes, each with all that are like it, in
     their order: what is true of the way from one is true of the others. None where a way may go on
@@ -185,7 +187,7 @@ class _Edges:
     others: tuple[tuple[str, Link], ...]
 
 
-@lru_cache(maxsize=64)
+@lru_cache(maxsize=_MOST_KEPT)
 def _edges(topology: Topology) -> tuple[dict[str, _Edges], bool]:
     """Links by node; whether every two CPUs of each host are linked alike, so that no way is better
     for passing a third one.
@@ -206,7 +208,7 @@ def _edges(topology: Topology) -> tuple[dict[str, _Edges], bool]:
     return edges, is_mesh and len(rates) < 2
 
 
-@lru_cache(maxsize=4096)
+@lru_cache(maxsize=8 * _MOST_KEPT)
 def _paths_from(topology: Topology, start: str) -> dict[str, Path]:
     """The best way from a node to every other: Dijkstra over (class, -rate, hops), none of which a
     further hop can better.

@@ -10,7 +10,7 @@ many of these as NICs that a host has, each of which leaves the hosts by NICs of
 """
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import combinations, groupby, pairwise, product
 
@@ -21,6 +21,7 @@ from collbench.machine.topology.parts import by_parts
 from collbench.machine.topology.paths import CLASS_ORDER, Path, like, path
 from collbench.util.errors import UsageError
 
+WayOf = Callable[[str, str], Path]
 _MOST_AT_ONCE = 256  # ranks of which every pair is looked at, where they are on several hosts
 _DIRECT = ("NVL", "XGMI")  # classes of which rates differ by the number of links
 
@@ -73,7 +74,7 @@ def ring_rate_gbs(topology: Topology, orders: Sequence[Order]) -> float | None:
     [64, 120, 12, 6]
     """
     names = [gpu.id for gpu in topology.gpus]
-    way = by_parts(topology) if len(names) > _MOST_AT_ONCE else partial(path, topology)
+    way = _way_of(topology, len(names))
     hops = [
         [
             _directed(way(names[a], names[b]))
@@ -147,7 +148,7 @@ def _tour(topology: Topology, names: Sequence[str], *, is_closed: bool) -> Order
 
 def _rails(topology: Topology, names: Sequence[str], order: Order) -> tuple[Order, ...]:
     """The order, and those that begin each host with another GPU where that is as good and no NIC
-    is used twice. Only that order unless it takes the hosts one after the other.
+    is used twice in one direction. Only that order unless it takes the hosts one after the other.
     """
     hosts = [topology.by_id[names[rank]].host for rank in order]
     by_host = [
@@ -158,37 +159,44 @@ def _rails(topology: Topology, names: Sequence[str], order: Order) -> tuple[Orde
     if len(by_host) < 2 or len(by_host) != len(set(hosts)) or {*map(len, by_host)} != {width}:
         return (order,)
     rails: list[Order] = []
-    used: set[str] = set()
-    worst = _worst_inside(topology, names, by_host)
+    used: set[tuple[str, bool]] = set()
+    way = _way_of(topology, len(names))
+    worst = _worst_inside(way, names, by_host)
     for turn in range(width):
         turned = [ranks[turn:] + ranks[:turn] for ranks in by_host]
-        nics = _nics_between(topology, names, turned)
+        nics = _nics_between(topology, way, names, turned)
         is_apart = bool(nics) and not used & nics
-        if not rails or (is_apart and _worst_inside(topology, names, turned) == worst):
+        if not rails or (is_apart and _worst_inside(way, names, turned) == worst):
             rails.append(tuple(rank for ranks in turned for rank in ranks))
             used |= nics
     return tuple(rails)
 
 
-def _worst_inside(topology: Topology, names: Sequence[str], by_host: Sequence[Order]) -> list[int]:
+def _way_of(topology: Topology, ranks: int) -> WayOf:
+    """What finds ways: for many ranks put together from those inside hosts."""
+    return by_parts(topology) if ranks > _MOST_AT_ONCE else partial(path, topology)
+
+
+def _worst_inside(way: WayOf, names: Sequence[str], by_host: Sequence[Order]) -> list[int]:
     """The farthest class of a hop within each host."""
     return [
-        max(
-            (CLASS_ORDER[path(topology, names[a], names[b]).kind] for a, b in pairwise(ranks)),
-            default=0,
-        )
+        max((CLASS_ORDER[way(names[a], names[b]).kind] for a, b in pairwise(ranks)), default=0)
         for ranks in by_host
     ]
 
 
-def _nics_between(topology: Topology, names: Sequence[str], by_host: Sequence[Order]) -> set[str]:
-    """The NICs that the hops from host to host pass, around and back to the first."""
+def _nics_between(
+    topology: Topology, way: WayOf, names: Sequence[str], by_host: Sequence[Order]
+) -> set[tuple[str, bool]]:
+    """The NICs that the hops from host to host pass, around and back to the first, and whether they
+    send.
+    """
     ends = [(ranks[0], ranks[-1]) for ranks in by_host]
     around = zip(ends, [*ends[1:], ends[0]], strict=True)
     return {
-        node
+        (node, topology.by_id[node].host == topology.by_id[names[leaving]].host)
         for (_, leaving), (entering, _) in around
-        for node in path(topology, names[leaving], names[entering]).nodes
+        for node in way(names[leaving], names[entering]).nodes
         if topology.by_id[node].kind == "nic"
     }
 

@@ -1,0 +1,141 @@
+"""`collbench predict`: what collectives would take on more hosts, or on another machine."""
+
+import click
+
+from collbench.cli._command import StrictCommand, explicit_options
+from collbench.cli._options import FileName, ListOf, Profile, color_option
+from collbench.cli._rules import Rule, refuse
+from collbench.spec.collectives import OPS, collective
+from collbench.util.catalog import names
+from collbench.util.errors import UsageError
+from collbench.util.units import parse_size, parse_whole
+
+_MOST_HOSTS = 1 << 16
+_FACTOR = 8
+
+
+def _op(context: click.Context, param: click.Parameter, value: str) -> str:
+    return collective(value).name
+
+
+def _hosts(text: str) -> int:
+    number = parse_whole(text)
+    if number is None or not 1 <= number <= _MOST_HOSTS:
+        raise UsageError(
+            f"'{text}' is not a number of hosts from 1 to {_MOST_HOSTS}", "for example 16"
+        )
+    return number
+
+
+def _sizes(text: str) -> tuple[int, ...]:
+    """A size, or those of a range FIRST:LAST or FIRST:LAST:xFACTOR. Raises UsageError."""
+    first, *rest = text.split(":")
+    factor = parse_whole(rest[1].removeprefix("x")) if len(rest) == 2 else _FACTOR
+    if len(rest) > 2 or factor is None or factor < 2:
+        raise UsageError(f"'{text}' is no size and no range of sizes", "for example 8:1G:x4")
+    least, most = parse_size(first), parse_size(rest[0]) if rest else parse_size(first)
+    if not 0 < least <= most:
+        raise UsageError(f"'{text}' has no size of at least one byte", "for example 8:1G")
+    sizes = [least]
+    while sizes[-1] * factor <= most:
+        sizes.append(sizes[-1] * factor)
+    return tuple(sizes)
+
+
+_OPTIONS = (
+    click.option(
+        "--op",
+        default="allreduce",
+        show_default=True,
+        callback=_op,
+        metavar="OP",
+        help=f"The collective, one of {', '.join(OPS)}.",
+    ),
+    click.option(
+        "--machine",
+        type=Profile("machine", lambda: names("machines")),
+        required=True,
+        metavar="NAME",
+        help="A machine of the catalogue, or a file: each host is like its first one, for example"
+        " hgx-h100.",
+    ),
+    click.option(
+        "--hosts",
+        type=ListOf("number", _hosts),
+        default="1",
+        show_default=True,
+        help="Numbers of hosts, for example 1,2,16,128,2048.",
+    ),
+    click.option(
+        "--sizes",
+        type=ListOf("size", _sizes),
+        default="8:1G",
+        show_default=True,
+        help="Sizes in bytes, or ranges of them in steps of x8, for example 8:1G or 1K:1G:x4.",
+    ),
+    click.option(
+        "--set",
+        "changes",
+        metavar="KEY=VALUE",
+        multiple=True,
+        help=(
+            "Change the machine, and show what that gives, for example nvlink=half, nic=2,"
+            " nic=800Gb, latency.net=5us, oversubscription=2 or gpus=4. Can be given again."
+        ),
+    ),
+    click.option(
+        "--sensitivity",
+        is_flag=True,
+        help="Show by how many percent the time changes for one percent of each constant.",
+    ),
+    click.option(
+        "--all", "has_all", is_flag=True, help="Show every algorithm, not the best alone."
+    ),
+    click.option(
+        "--csv",
+        type=FileName(),
+        metavar="FILE",
+        help="Write the rows to a file, for example predicted.csv; - is stdout.",
+    ),
+    click.option(
+        "--json",
+        type=FileName(),
+        metavar="FILE",
+        help="Write the rows as JSON to a file, for example predicted.json; - is stdout.",
+    ),
+    color_option("Colours of the headings"),
+)
+_PREDICT_RULES = (
+    Rule(
+        options=("json",),
+        when=lambda options: options["json"] == options["csv"],
+        message="--csv writes there, too",
+        hint="give another file to one of them",
+    ),
+)
+
+
+@click.command(name="predict", cls=StrictCommand)
+@click.pass_context
+def command(context: click.Context, /, **_: object) -> None:
+    """Predict times on hosts that are all alike, from 1 to thousands, and what limits them.
+
+    Every algorithm is priced with the protocol and the channels that suit it best; the best one is
+    shown. Times are of our own engine on links and constants of the machine; no library was
+    measured. The network is a rail-optimised fat tree: NICs that serve GPUs with the same number
+    are on one rail. Nothing runs and no GPU is needed.
+
+    \b
+    Examples:
+      collbench predict --machine hgx-h100 --hosts 1,2,16,128,2048
+      collbench predict --op alltoall --machine gb200-nvl72 --hosts 18 --sizes 1M:1G
+      collbench predict --machine hgx-h100 --hosts 64 --sizes 64M --set nic=800Gb --sensitivity
+    """
+    from collbench.cli._run_predict import run_predict
+
+    refuse(_PREDICT_RULES, explicit_options(context), context.params)
+    run_predict(context.params)
+
+
+for _option in _OPTIONS:
+    command = _option(command)

@@ -1,0 +1,192 @@
+"""Predictions as rows, and as a table of 100 columns with crossovers and what was left out."""
+
+from collections.abc import Iterable, Sequence
+from itertools import product
+
+import click
+
+from collbench.planning.limits import MAX_ENDS
+from collbench.pricing.prediction import LATENCY, Point, Prediction
+from collbench.report.tables.text import table, wrapped
+from collbench.util.units import format_rate, format_size, format_time_us, to_us
+
+_COLUMNS = 100
+_NAMES = {
+    "nvlink": "NVLink",
+    "pcie": "PCIe",
+    "nic": "NIC",
+    "spine": "spine",
+    "cta": "CTAs",
+    "memory": "memory",
+}
+COLUMNS = (
+    "op",
+    "machine",
+    "hosts",
+    "ranks",
+    "size_bytes",
+    "algo",
+    "proto",
+    "channels",
+    "time_us",
+    "busbw_gbs",
+    "limit",
+    "limit_share",
+    "hops",
+    "hops_between",
+    "alpha_beta_us",
+    "scaling",
+    "before_us",
+)
+_MOST_SHOWN = 6  # constants of a result that are named
+_LEAST_SLOPE = 0.01
+Row = dict[str, object]
+
+
+def rows(
+    prediction: Prediction,
+    before: Prediction | None,
+    hosts: Sequence[int],
+    sizes: Sequence[int],
+    *,
+    has_all: bool,
+) -> list[Row]:
+    """A row for each number of hosts and size: of the best algorithm, or of every one."""
+    first = {size: prediction.at(hosts[0], size) for size in sizes}
+    made = []
+    for number, size in product(hosts, sizes):
+        old = before.at(number, size) if before is not None else []
+        for point in prediction.at(number, size)[: None if has_all else 1]:
+            like = [one for one in old if one.algo == point.algo] if has_all else old
+            made.append(_row(prediction, point, first[size], like))
+    return made
+
+
+def _row(prediction: Prediction, point: Point, first: Sequence[Point], old: Sequence[Point]) -> Row:
+    """first: on the fewest hosts, old: before the changes, the least first."""
+    op, lane = prediction.op, point.lane
+    busbw = point.busbw_gbs(op)
+    kind = point.limit
+    return {
+        "op": op,
+        "machine": prediction.machine.fabric.name,
+        "hosts": lane.hosts,
+        "ranks": lane.ranks,
+        "size_bytes": lane.size_bytes,
+        "algo": point.algo,
+        "proto": lane.setting.proto,
+        "channels": lane.setting.channels,
+        "time_us": _digits(to_us(point.seconds)),
+        "busbw_gbs": _digits(busbw),
+        "limit": kind,
+        "limit_share": None if kind == LATENCY else round(point.busy[kind] / point.seconds, 3),
+        "hops": point.hops[0],
+        "hops_between": point.hops[1],
+        "alpha_beta_us": _digits(to_us(point.alpha_beta_s)),
+        "scaling": _digits(busbw / first[0].busbw_gbs(op)) if first else None,
+        "before_us": _digits(to_us(old[0].seconds)) if old else None,
+    }
+
+
+def _digits(number: float) -> float:
+    return float(f"{number:.5g}")
+
+
+def lines(
+    prediction: Prediction,
+    shown: Sequence[Row],
+    sizes: Sequence[int],
+    *,
+    has_changes: bool,
+    has_colours: bool,
+) -> Iterable[str]:
+    """The table, which algorithm is best from where to where, and what was left out. sizes: those
+    between which crossovers are looked for.
+    """
+    heads = ["hosts", "ranks", "  size", "algorithm", "proto", "time us", "busbw", "limited by"]
+    heads += ["a-b us", "scaling", *(["before", "gain"] if has_changes else [])]
+    right = {0, 1, 2, 5, 6, 8, 9, 10, 11}
+    head, *body = table(heads, [_cells(row, has_changes=has_changes) for row in shown], right)
+    yield click.style(head, bold=True) if has_colours else head
+    yield from body
+    yield ""
+    yield from wrapped(
+        "busbw in GB/s. a-b: alpha-beta, hops by their latency and bytes of the fullest link by its"
+        " rate. scaling: of the bus bandwidth on the fewest hosts.",
+        _COLUMNS,
+    )
+    hosts = list(dict.fromkeys(row["hosts"] for row in shown))
+    for number in hosts:
+        ranges = prediction.ranges(int(str(number)), sizes)
+        if len(ranges) > 1:
+            parts = [f"{ranges[0][0]} to {format_size(ranges[0][2])}"]
+            parts += [f"{algo} from {format_size(first)}" for algo, first, _ in ranges[1:]]
+            yield from wrapped(f"best on {_hosts(number)}: {', '.join(parts)}", _COLUMNS)
+    for algo, reasons in prediction.reasons.items():
+        for reason in dict.fromkeys(reasons.values()):
+            where = ", ".join(str(number) for number, why in reasons.items() if why == reason)
+            yield from wrapped(f"left out on {where} hosts: {algo}: {reason}", _COLUMNS)
+    if crowded := sorted({str(row["algo"]) for row in shown if _ends(prediction, row) > MAX_ENDS}):
+        yield from wrapped(
+            f"our kernels have room for {MAX_ENDS} ends of connections a rank, which"
+            f" {', '.join(crowded)} would exceed here",
+            _COLUMNS,
+        )
+
+
+def _ends(prediction: Prediction, row: Row) -> int:
+    return prediction.algorithms[str(row["algo"])].ends(int(str(row["hosts"])))
+
+
+def _hosts(number: object) -> str:
+    return f"{number} host" + ("s" if number != 1 else "")
+
+
+def _cells(row: Row, *, has_changes: bool) -> list[str]:
+    time_us, before_us = float(str(row["time_us"])), row["before_us"]
+    cells = [
+        str(row["hosts"]),
+        str(row["ranks"]),
+        format_size(int(str(row["size_bytes"]))),
+        str(row["algo"]),
+        str(row["proto"]),
+        format_time_us(time_us),
+        format_rate(float(str(row["busbw_gbs"]))),
+        _limit(row),
+        format_time_us(float(str(row["alpha_beta_us"]))),
+        "-" if row["scaling"] is None else f"{100 * float(str(row['scaling'])):.3g}%",
+    ]
+    if has_changes:
+        known = before_us is not None
+        cells.append(format_time_us(float(str(before_us))) if known else "-")
+        cells.append(f"x{float(str(before_us)) / time_us:.2f}" if known else "-")
+    return cells
+
+
+def _limit(row: Row) -> str:
+    if row["limit"] != LATENCY:
+        return f"{_NAMES[str(row['limit'])]} {100 * float(str(row['limit_share'])):.0f}%"
+    between = f", {row['hops_between']} between" if row["hops_between"] else ""
+    return f"latency of {row['hops']} hops{between}"
+
+
+def sensitivity_lines(
+    prediction: Prediction, hosts: Sequence[int], sizes: Sequence[int]
+) -> Iterable[str]:
+    """What each time depends on most: percent for one percent more of a constant."""
+    shown = []
+    for number in hosts:
+        for size in sizes:
+            best = prediction.at(number, size)
+            if not best:
+                continue
+            slopes = [
+                f"{name} {slope:+.2f}"
+                for name, slope in prediction.elasticities(best[0]).items()
+                if abs(slope) >= _LEAST_SLOPE
+            ]
+            shown.append(
+                [str(number), format_size(size), best[0].algo, "  ".join(slopes[:_MOST_SHOWN])]
+            )
+    yield "percent of the time for one percent more of a constant, the largest first"
+    yield from table(["hosts", "  size", "algorithm", "constants"], shown, {0, 1})

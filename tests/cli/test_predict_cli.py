@@ -1,0 +1,66 @@
+"""`collbench predict`: the table, its documents, and what is refused."""
+
+import csv
+import io
+import json
+from pathlib import Path
+
+import pytest
+
+from collbench.cli import run
+
+SMALL = ("predict", "--machine", "hgx-h100", "--op", "sendrecv", "--set", "gpus=2")
+
+
+def test_the_best_of_each_size_with_what_limits_it(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run([*SMALL, "--hosts", "1,64", "--sizes", "4K,64M", "--sensitivity"]) == 0
+    shown = capsys.readouterr()
+    assert "predicted, not measured" in shown.err
+    head, *rows = shown.out.splitlines()[:5]
+    assert head.split()[:5] == ["hosts", "ranks", "size", "algorithm", "proto"]
+    assert [row.split()[:3] for row in rows] == [
+        ["1", "2", "4K"],
+        ["1", "2", "64M"],
+        ["64", "128", "4K"],
+        ["64", "128", "64M"],
+    ]
+    assert "NVLink" in rows[1]
+    assert "PCIe" in rows[3]
+    assert "percent of the time for one percent more of a constant" in shown.out
+    assert max(map(len, shown.out.splitlines())) <= 120
+
+
+def test_documents_have_the_same_rows(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "rows.json"
+    options = ("--hosts", "2", "--sizes", "1K:64K", "--all", "--set", "nic=half")
+    assert run([*SMALL, *options, "--csv", "-", "--json", str(file)]) == 0
+    rows = list(csv.DictReader(io.StringIO(capsys.readouterr().out)))
+    assert {row["algo"] for row in rows} == {"direct", "duplex"}
+    assert [row["size_bytes"] for row in rows] == ["1024", "1024", "8192", "8192", "65536", "65536"]
+    assert [str(row["time_us"]) for row in json.loads(file.read_text())] == [
+        row["time_us"] for row in rows
+    ]
+    assert all(float(row["before_us"]) > 0 for row in rows)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (("--sizes", "1G:8"), "no size"),
+        (("--sizes", "8:1G:x1"), "no range"),
+        (("--hosts", "0"), "not a number of hosts"),
+        (("--set", "nvlnk=half"), "nvlink"),
+        (("--json", "-", "--csv", "-"), "--csv writes there"),
+        (("--set", "gpus=1"), "nothing travels"),
+    ],
+)
+def test_what_makes_no_sense_is_refused(
+    options: tuple[str, ...], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["predict", "--machine", "hgx-h100", "--op", "sendrecv", *options]) in (2, 3)
+    assert message in capsys.readouterr().err
+
+
+def test_a_machine_without_a_network_is_no_cluster(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["predict", "--machine", "rtx4090x4", "--hosts", "2"]) == 3
+    assert "no NIC" in capsys.readouterr().err
