@@ -10,7 +10,7 @@ from typing import Literal, NamedTuple, get_args
 
 from collbench.results.trace import TracedLaunch
 
-Cause = Literal["late", "launch", "hop", "slot", "move", "reduce", "step"]
+Cause = Literal["late", "launch", "hop", "slot", "core", "move", "reduce", "step"]
 CAUSES: tuple[Cause, ...] = get_args(Cause)
 
 
@@ -19,8 +19,9 @@ class Segment(NamedTuple):
     ends of the connection. action: the one that worked, or whose wait it was; -1 of an arrival.
 
     late: until the rank came, from the first arrival on. launch: until its tracks began. hop: data
-    on their way. slot: the word on its way that a slot is free. move, reduce: of bytes. step: all
-    else, as finding what is next and setting flags.
+    on their way. slot: the word on its way that a slot is free. core: it was there, but the waiting
+    rank had no core. move, reduce: of bytes. step: all else, as finding what is next and setting
+    flags.
     """
 
     cause: Cause
@@ -55,7 +56,9 @@ def critical_path(launch: TracedLaunch) -> list[Segment]:
             origin = actions[one.wait.origin]
             cause: Cause = "hop" if one.wait.what == "data" else "slot"
             left_s = min(origin.done_s, one.ready_s)
-            path.append(Segment(cause, rank, left_s, one.ready_s, at, one.wait.link))
+            there_s = min(max(left_s, one.wait.away_s), one.ready_s)
+            path.append(Segment("core", rank, there_s, one.ready_s, at, one.wait.link))
+            path.append(Segment(cause, rank, left_s, there_s, at, one.wait.link))
             at = one.wait.origin
             continue
         left_s = actions[one.before].done_s if one.before >= 0 else launch.begun_s[rank]
@@ -83,9 +86,7 @@ def late_rank(launch: TracedLaunch, path: Iterable[Segment]) -> tuple[int, float
     for segment in path:
         if segment.cause == "late":
             others = sorted(
-                arrived_s
-                for rank, arrived_s in enumerate(launch.arrived_s)
-                if rank != segment.rank
+                arrived_s for rank, arrived_s in enumerate(launch.arrived_s) if rank != segment.rank
             )
             middle = others[len(others) // 2]
             delay_s = launch.arrived_s[segment.rank] - middle

@@ -2,6 +2,7 @@
 each wait. Pure.
 """
 
+import math
 from collections.abc import Sequence
 
 from collbench.backends.cpu.flags import LINE_WORDS
@@ -9,7 +10,12 @@ from collbench.backends.cpu.trace import Event, RankTrace
 from collbench.planning.lowering import Action, TrackActions
 from collbench.planning.plan import Plan
 from collbench.results.trace import TracedAction, TracedLaunch, Transfer, Wait, Work
+from collbench.schedules.verify.proof import Place
 
+# what a track does at the end of a launch: it waits
+_END = Action(Place(-1, -1, -1, -1), (), (), (), (), (), False, (), ())
+# A core that was offered for less had nobody to take it: the call alone takes a part of this.
+_SWITCH_S = 5e-6
 _Slice = tuple[int, int]  # a connection, and the number of a slice
 
 
@@ -37,10 +43,7 @@ class _Graph:
     """The events of a launch by what they sent and freed, as (rank, number of its event)."""
 
     def __init__(
-        self,
-        plan: Plan,
-        actors: Sequence[Sequence[TrackActions]],
-        traces: Sequence[RankTrace],
+        self, plan: Plan, actors: Sequence[Sequence[TrackActions]], traces: Sequence[RankTrace]
     ) -> None:
         self.plan, self.actors, self.traces = plan, actors, traces
         self.links = [(connection.src, connection.dst) for connection in plan.connections]
@@ -62,20 +65,26 @@ class _Graph:
     def traced(
         self, rank: int, number: int, event: Event, before: int, track_before: int
     ) -> TracedAction:
-        actor, action = self.actors[rank][event.actor], self.action(rank, event)
-        slices = (*action.take, *action.post) if action is not None else ()
-        is_empty = action is None or not action.targets or not action.operands[0].size
-        work: Work = "end" if action is None else "hand over"
-        if action is not None and not is_empty:
+        actor, action = self.actors[rank][event.actor], self.action(rank, event) or _END
+        slices = (*action.take, *action.post)
+        is_empty = not action.targets or not action.operands[0].size
+        sends = sum(target.space == "slot" for target in action.targets)
+        work: Work = "end" if action is _END else "hand over"
+        if not is_empty:
             work = "reduce" if len(action.operands) > 1 else "move"
         return TracedAction(
             rank=rank,
             channel=actor.channel,
             track=actor.track,
-            round=action.place.round if action is not None else -1,
+            round=action.place.round,
             slice=slices[0].number if slices else 0,
             work=work,
-            size_bytes=0 if action is None or is_empty else action.operands[0].size,
+            size_bytes=0 if is_empty else action.operands[0].size,
+            reads=len(action.operands),
+            writes=len(action.targets) - sends,
+            sends=sends,
+            takes=len(action.take),
+            posts=len(action.post),
             ready_s=event.ready,
             worked_s=event.worked,
             done_s=event.done,
@@ -97,11 +106,13 @@ class _Graph:
         able = [one for one in origins if self._worked(one) <= event.ready]
         origin = max(able, key=self._worked, default=(rank, number))
         is_own = origin == (rank, number)
+        is_away = event.offered and event.ready - event.offered > _SWITCH_S
         return Wait(
             "data" if wants_data else "slot",
             peer,
             link,
             -1 if is_own else self.first[origin[0]] + origin[1],
+            event.offered if is_away else math.inf,
         )
 
     def _worked(self, at: tuple[int, int]) -> float:

@@ -5,6 +5,7 @@ processor did last (`before`), and the one of a peer that ended its wait (`Wait.
 their number in the launch.
 """
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
@@ -23,10 +24,13 @@ class Wait(NamedTuple):
     peer: int
     link: tuple[int, int]
     origin: int
+    away_s: float = math.inf
 
 
 class TracedAction(NamedTuple):
-    """One slice of one step. ready_s: when it could begin, worked_s: when its bytes were moved or
+    """One slice of one step. size_bytes: of each operand, of which it reads so many of its own
+    memory or of slots, writes so many to its own memory and sends so many; takes, posts: slices
+    that it awaits and fills. ready_s: when it could begin, worked_s: when its bytes were moved or
     reduced, done_s: when its flags were set. before: the action that the same processor did before,
     -1 if none; track_before: the same of its track.
     """
@@ -38,6 +42,11 @@ class TracedAction(NamedTuple):
     slice: int
     work: Work
     size_bytes: int
+    reads: int
+    writes: int
+    sends: int
+    takes: int
+    posts: int
     ready_s: float
     worked_s: float
     done_s: float
@@ -109,9 +118,7 @@ def spans(launch: TracedLaunch) -> Iterator[TraceSpan]:
     A track also waits while its processor runs other tracks of the rank; that is a span without a
     `Wait`.
     """
-    for rank, (arrived_s, begun_s) in enumerate(
-        zip(launch.arrived_s, launch.begun_s, strict=True)
-    ):
+    for rank, (arrived_s, begun_s) in enumerate(zip(launch.arrived_s, launch.begun_s, strict=True)):
         yield TraceSpan(rank, -1, "", "launch", arrived_s, begun_s, -1)
     for number, one in enumerate(launch.actions):
         before = one.track_before

@@ -19,7 +19,6 @@ from collbench.backends.cpu.lines import refuse_repeats
 from collbench.backends.net.proxy import Proxy, SendConnector
 from collbench.launch.group import RankContext
 from collbench.planning.plan import Plan
-from collbench.util.errors import HangError
 
 _BOOT_ID = "/proc/sys/kernel/random/boot_id"  # ranks of one boot have one clock
 _LOAD_S = 60.0
@@ -29,7 +28,7 @@ _EXCHANGES, _TAG = 30, 5
 class Event(NamedTuple):
     """An action of a launch: the number of its actor and its own there; when it could run, when its
     bytes were moved and when its flags were set, in seconds; the word of the flag for which it
-    waited last, or -1.
+    waited last, or -1, and when the rank offered its core to others just before, or 0.
     """
 
     actor: int
@@ -38,6 +37,7 @@ class Event(NamedTuple):
     worked: float
     done: float
     word: int
+    offered: float = 0.0
 
 
 class MessageEvent(NamedTuple):
@@ -142,8 +142,8 @@ class TracingRunner(Runner):
         blocked_since = 0.0
         positions, blocked = [0] * len(programs), [-1] * len(programs)
         running = list(range(len(programs)))
-        events: list[tuple[int, int, float, float, float, int]] = []
-        polls = 0
+        events: list[tuple[int, int, float, float, float, int, float]] = []
+        polls, offered = 0, 0.0
         begun = clock()
         while running:
             for index in running:
@@ -165,9 +165,8 @@ class TracingRunner(Runner):
                                 lines.set(launches)
                             for word, per_launch, offset in posts:
                                 flags[word] = per_launch * launches + offset
-                            events.append(
-                                (index, position, ready, worked, clock(), blocked[index])
-                            )
+                            noted = index, position, ready, worked, clock(), blocked[index]
+                            events.append((*noted, offered))
                             blocked[index] = -1
                             position += 1
                             continue
@@ -176,21 +175,19 @@ class TracingRunner(Runner):
                 if position != positions[index]:
                     positions[index], polls = position, 0
             running = [index for index in running if positions[index] < len(programs[index])]
+            if polls == 0:
+                offered = 0.0
             polls += 1
             if turn is not None:
                 turn()
             if polls > self.polls and running:
+                offered = clock()
                 self.offer_core()
                 if polls == self.polls + 1:
-                    blocked_since = clock()
-                if polls % YIELDS_A_LOOK == 0 and (
-                    clock() > blocked_since + limit_s or self.is_aborted()
-                ):
-                    raise HangError(
-                        self._story(
-                            [(programs[index], positions[index], index) for index in running]
-                        )
-                    )
+                    blocked_since = offered
+                if polls % YIELDS_A_LOOK == 0:
+                    at = [(programs[index], positions[index], index) for index in running]
+                    self.refuse_to_hang(at, blocked_since + limit_s)
         self.launches += 1
         return begun, [Event(*event) for event in events]
 
@@ -271,9 +268,9 @@ class TracedRank(CpuRank):
 
 
 class TracedLaunches(NamedTuple):
-    """Launches, each a trace of every rank by rank 0's clock, with the error of the clocks. plain_s:
-    seconds of each launch that was not traced, from the first arrival to the last end. wrong:
-    elements of the last result.
+    """Launches, each a trace of every rank by rank 0's clock, with the error of the clocks.
+    plain_s: seconds of each launch that was not traced, from the first arrival to the last end.
+    wrong: elements of the last result.
     """
 
     launches: list[list[RankTrace]]
@@ -336,7 +333,12 @@ def _shifted(trace: RankTrace, shift: Callable[[float], float]) -> RankTrace:
         shift(trace.arrived),
         shift(trace.begun),
         [
-            one._replace(ready=shift(one.ready), worked=shift(one.worked), done=shift(one.done))
+            one._replace(
+                ready=shift(one.ready),
+                worked=shift(one.worked),
+                done=shift(one.done),
+                offered=shift(one.offered) if one.offered else 0.0,
+            )
             for one in trace.events
         ],
         [one._replace(posted=shift(one.posted), done=shift(one.done)) for one in trace.messages],
