@@ -21,6 +21,7 @@ from collbench.planning.plan import Plan
 from collbench.pricing.constants import cpu_costs
 from collbench.pricing.cpus import cpu_price
 from collbench.report.chrome_trace import chrome_trace
+from collbench.report.page.trace import trace_page
 from collbench.report.tables.trace import trace_json, trace_lines
 from collbench.results.trace import Trace
 from collbench.spec.case import Case
@@ -63,6 +64,8 @@ def _drive(options: Options, group: Group, case: Case, timeout_s: float) -> int:
     found = summary(trace, costs)
     if options["out"] is not None:
         write_document(chrome_trace([trace]), options["out"], "--out")
+    if options["html"] is not None:
+        write_document(trace_page(trace, found, costs), options["html"], "--html")
     if options["json"] is not None:
         write_document(trace_json(trace, found, costs), options["json"], "--json")
     is_document = any(options[name] == "-" for name in _FILES)

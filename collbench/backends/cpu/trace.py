@@ -138,7 +138,8 @@ class TracingRunner(Runner):
         """One launch: when its actors began, and what they did. Raises HangError as launch()
         does.
         """
-        flags, launches, turn, clock = self.flags, self.launches, self.turn, time.monotonic
+        flags, launches, clock = self.flags, self.launches, time.monotonic
+        turn = self.turn or _no_turn
         blocked_since = 0.0
         positions, blocked = [0] * len(programs), [-1] * len(programs)
         running = list(range(len(programs)))
@@ -178,8 +179,7 @@ class TracingRunner(Runner):
             if polls == 0:
                 offered = 0.0
             polls += 1
-            if turn is not None:
-                turn()
+            turn()
             if polls > self.polls and running:
                 offered = clock()
                 self.offer_core()
@@ -190,6 +190,10 @@ class TracingRunner(Runner):
                     self.refuse_to_hang(at, blocked_since + limit_s)
         self.launches += 1
         return begun, [Event(*event) for event in events]
+
+
+def _no_turn() -> None:
+    """The turn of a rank without messages."""
 
 
 class TracedRank(CpuRank):
