@@ -5,7 +5,7 @@ from contextlib import closing
 from dataclasses import replace
 
 from collbench.analysis.launch_graph import launch_graph
-from collbench.analysis.trace_summary import FloorCosts, summary
+from collbench.analysis.trace_summary import ChainCosts, summary
 from collbench.backends.cpu.trace import TracedSession, TraceOrder
 from collbench.bench.runner import cores_of, plan_points
 from collbench.cli._files import check_writable, write_document
@@ -30,7 +30,7 @@ from collbench.util.units import format_size, format_time_us, to_us
 
 _FILES = ("out", "html", "json")
 _MOST_DEFAULT_RANKS = 8
-_PAIRS, _WARM_UP = 20, 3  # of a traced launch and one that is not
+_PAIRS, _WARM_UP = 50, 3  # of a traced launch and one that is not
 _MOST_ACTIONS = 200_000  # of all ranks and launches: a file of 100 MB
 
 
@@ -136,12 +136,12 @@ def _names(group: Group, n: int) -> tuple[str, ...]:
     return tuple(f"rank {rank} on {host}" for rank, host in enumerate(group.hosts))
 
 
-def _costs(plan: Plan, group: Group) -> FloorCosts:
+def _costs(plan: Plan, group: Group) -> ChainCosts:
     on = replace(cpu_costs(), cores=cores_of(group))
-    return FloorCosts(
+    return ChainCosts(
         kind=on.kinds[plan.proto],
         launch_s=on.launch_us * 1e-6,
         hop_s=on.hop_us * 1e-6,
-        model_s=cpu_price(plan, on),
+        price_s=cpu_price(plan, on),
         machine=on.name,
     )

@@ -124,7 +124,7 @@ def command(context: click.Context, /, **_: object) -> int:
 
     Ranks on CPUs note when each of their actions could begin, had moved or reduced its bytes and
     had set its flags, and for which rank it waited. From that comes the chain of events that made
-    the launch as long as it was, its time by cause, and what each should take at least. The result
+    the launch as long as it was, its time by cause, and what the model says of each. The result
     is verified, and launches that are not traced take turns with the others, so that the cost of
     tracing is shown. Under mpirun or srun every rank is one of the launcher's.
 

@@ -7,10 +7,10 @@ from itertools import pairwise
 
 import pytest
 
+from collbench.analysis.chain_model import chain_model
 from collbench.analysis.critical_path import critical_path, late_rank, sums
-from collbench.analysis.floors import floors
 from collbench.analysis.launch_graph import launch_graph
-from collbench.analysis.trace_summary import FloorCosts, summary
+from collbench.analysis.trace_summary import ChainCosts, summary
 from collbench.pricing.constants import KindCosts
 from collbench.report.tables.trace import trace_lines, verdict, waterfall
 from collbench.results.trace import Trace, TracedAction, TracedLaunch, Wait, Work, spans
@@ -96,15 +96,15 @@ def test_a_late_rank_is_named_with_its_delay(late_us: float) -> None:
     rank, delay_s = late_rank(launch, critical_path(launch)) or (-1, 0.0)
     assert (rank, delay_s) == (0, pytest.approx(late_us * 1e-6))
     trace = Trace(title="t", names=("a", "b", "c"), launches=(launch,))
-    costs = FloorCosts(kind=COSTS, launch_s=1e-6, hop_s=2e-6, model_s=1e-5, machine="m")
+    costs = ChainCosts(kind=COSTS, launch_s=1e-6, hop_s=2e-6, price_s=1e-5, machine="m")
     found = summary(trace, costs)
     assert verdict(trace, found).startswith("a came ")
     assert late_rank(two_ranks(0.0), critical_path(two_ranks(0.0))) is None
 
 
-def test_floors_are_those_of_the_chain() -> None:
+def test_the_model_of_the_chain() -> None:
     launch = two_ranks(9.0)
-    found = floors(launch, critical_path(launch), COSTS, launch_s=1e-6, hop_s=2e-6)
+    found = chain_model(launch, critical_path(launch), COSTS, launch_s=1e-6, hop_s=2e-6)
     bytes_s = 1000 * (2 / 1 + 1 / 2 + 1 / 4) * 1e-9
     expected = {"launch": 1e-6, "hop": 2e-6, "move": bytes_s, "reduce": bytes_s, "step": 12e-6}
     assert {cause: value for cause, value in found.items() if value} == pytest.approx(expected)
@@ -134,7 +134,7 @@ def test_chains_of_played_launches(algo: str, n: int) -> None:
     assert len(rows) <= 24
     assert sum(row.seconds for row in rows) == pytest.approx(launch.total_s)
     trace = Trace(title="a title", names=("r",) * n, launches=(launch,), slowdowns=(1.01,) * 6)
-    costs = FloorCosts(kind=COSTS, launch_s=1e-6, hop_s=2e-6, model_s=1e-5, machine="m")
+    costs = ChainCosts(kind=COSTS, launch_s=1e-6, hop_s=2e-6, price_s=1e-5, machine="m")
     for columns in (80, 160):
         shown = trace_lines(trace, summary(trace, costs), costs, columns)
         assert max(map(len, shown)) <= columns

@@ -5,7 +5,7 @@ from html.parser import HTMLParser
 from itertools import pairwise
 
 from collbench.analysis.launch_graph import launch_graph
-from collbench.analysis.trace_summary import FloorCosts, summary
+from collbench.analysis.trace_summary import ChainCosts, summary
 from collbench.report.chrome_trace import chrome_trace
 from collbench.report.page.trace import trace_page
 from collbench.report.tables.trace import trace_json
@@ -13,7 +13,7 @@ from collbench.results.trace import Trace, Transfer
 from tests.analysis.test_blame import Played, plan_of
 from tests.analysis.test_critical_path import COSTS
 
-FLOORS = FloorCosts(kind=COSTS, launch_s=1e-6, hop_s=2e-6, model_s=1e-5, machine="m")
+CHAIN_COSTS = ChainCosts(kind=COSTS, launch_s=1e-6, hop_s=2e-6, price_s=1e-5, machine="m")
 
 
 def played_trace() -> Trace:
@@ -58,7 +58,7 @@ def test_chrome_trace_events_obey_their_rules() -> None:
 
 def test_the_page_draws_every_track_and_requests_nothing() -> None:
     trace = played_trace()
-    text = trace_page(trace, summary(trace, FLOORS), FLOORS)
+    text = trace_page(trace, summary(trace, CHAIN_COSTS), CHAIN_COSTS)
     seen: list[str] = []
 
     class Parser(HTMLParser):
@@ -76,8 +76,8 @@ def test_the_page_draws_every_track_and_requests_nothing() -> None:
 
 def test_the_chain_is_a_document() -> None:
     trace = played_trace()
-    found = summary(trace, FLOORS)
-    document = json.loads(trace_json(trace, found, FLOORS))
+    found = summary(trace, CHAIN_COSTS)
+    document = json.loads(trace_json(trace, found, CHAIN_COSTS))
     assert document["launch"] == found.number
     total = sum(one["us"] for one in document["path"])
     assert abs(total - document["total_us"]) < 1e-6

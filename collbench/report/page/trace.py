@@ -7,7 +7,7 @@ from string import Template
 
 from collbench import __version__
 from collbench.analysis.critical_path import CAUSES, Segment
-from collbench.analysis.trace_summary import FloorCosts, TraceSummary
+from collbench.analysis.trace_summary import ChainCosts, TraceSummary
 from collbench.report.drawings.svg import clean
 from collbench.report.page.html import HtmlCell, element, section, table
 from collbench.report.page.parts import hash_of, part, style
@@ -32,7 +32,7 @@ _KINDS = {
 Lane = tuple[int, int, str]  # rank, channel, track; channel -1: the launch itself
 
 
-def trace_page(trace: Trace, found: TraceSummary, costs: FloorCosts) -> str:
+def trace_page(trace: Trace, found: TraceSummary, costs: ChainCosts) -> str:
     """The page."""
     look = style() + part("trace.css")
     total = _us(found.launch.total_s)
@@ -164,8 +164,8 @@ def _lane_name(lane: Lane) -> str:
     return f"rank {rank}, ch {channel} {track}"
 
 
-def _causes(found: TraceSummary, costs: FloorCosts, launches: int) -> str:
-    heads = ["by cause", "us", "share", f"median of {launches}", "floor"]
+def _causes(found: TraceSummary, costs: ChainCosts, launches: int) -> str:
+    heads = ["by cause", "us", "share", f"median of {launches}", "model"]
     rows = [
         (
             "",
@@ -177,7 +177,7 @@ def _causes(found: TraceSummary, costs: FloorCosts, launches: int) -> str:
                         _us(found.seconds.get(cause, 0.0)),
                         f"{found.seconds.get(cause, 0.0) / found.launch.total_s:.0%}",
                         _us(found.medians_s[cause]),
-                        _us(found.floors_s[cause]),
+                        _us(found.model_s[cause]),
                     )
                 ),
             ],
@@ -186,8 +186,8 @@ def _causes(found: TraceSummary, costs: FloorCosts, launches: int) -> str:
         if found.seconds.get(cause, 0.0) or found.medians_s[cause]
     ]
     hint = (
-        f"Floors are those of this chain by the constants of {costs.machine}, where nothing queues;"
-        f" the model's price of the launch is {_us(costs.model_s)} us."
+        f"The last column is what the constants of {costs.machine} say of this chain, where nothing"
+        f" queues; the model's price of the launch is {_us(costs.price_s)} us."
     )
     return section(
         "causes",

@@ -1,5 +1,5 @@
 """What `trace` shows: the chain of events that made a launch as long as it was, as a waterfall, and
-its time by cause beside the floors of the machine's constants.
+its time by cause beside what the machine's constants say of it.
 """
 
 import json
@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from collbench import __version__
 from collbench.analysis.critical_path import CAUSES, Cause, Segment
-from collbench.analysis.trace_summary import FloorCosts, TraceSummary
+from collbench.analysis.trace_summary import ChainCosts, TraceSummary
 from collbench.report.tables.text import table, wrapped
 from collbench.results.trace import Trace, TracedLaunch
 from collbench.util.units import format_size, format_time_us, to_us
@@ -37,7 +37,7 @@ class WaterfallRow(NamedTuple):
     text: str
 
 
-def trace_lines(trace: Trace, found: TraceSummary, costs: FloorCosts, columns: int) -> list[str]:
+def trace_lines(trace: Trace, found: TraceSummary, costs: ChainCosts, columns: int) -> list[str]:
     """All that is shown."""
     total_us = format_time_us(to_us(found.launch.total_s))
     lines = wrapped(
@@ -49,8 +49,8 @@ def trace_lines(trace: Trace, found: TraceSummary, costs: FloorCosts, columns: i
     lines += ["", *_drawn(rows, found.launch, columns), "", *_by_cause(found, len(trace.launches))]
     lines += ["", *wrapped(verdict(trace, found), columns)]
     return lines + wrapped(
-        f"Floors are those of this chain by the constants of {costs.machine}, where nothing queues;"
-        f" the model's price of the launch is {format_time_us(to_us(costs.model_s))} us.",
+        f"The last column is what the constants of {costs.machine} say of this chain, where nothing"
+        f" queues; the model's price of the launch is {format_time_us(to_us(costs.price_s))} us.",
         columns,
     )
 
@@ -167,14 +167,14 @@ def _by_cause(found: TraceSummary, launches: int) -> list[str]:
             _us(found.seconds.get(cause, 0.0)),
             f"{found.seconds.get(cause, 0.0) / found.launch.total_s:.0%}",
             _us(found.medians_s[cause]),
-            _us(found.floors_s[cause]),
+            _us(found.model_s[cause]),
         )
         for cause in CAUSES
         if found.seconds.get(cause, 0.0) or found.medians_s[cause]
     ]
-    floor_s = sum(found.floors_s.values())
-    rows.append(("together", _us(found.launch.total_s), "100%", "", _us(floor_s)))
-    heads = ("by cause", "us", "share", f"median of {launches}", "floor")
+    model_s = sum(found.model_s.values())
+    rows.append(("together", _us(found.launch.total_s), "100%", "", _us(model_s)))
+    heads = ("by cause", "us", "share", f"median of {launches}", "model")
     return table(heads, rows, right=range(1, 5))
 
 
@@ -182,7 +182,7 @@ def _us(seconds: float) -> str:
     return format_time_us(to_us(seconds)) if seconds else "0"
 
 
-def trace_json(trace: Trace, found: TraceSummary, costs: FloorCosts) -> str:
+def trace_json(trace: Trace, found: TraceSummary, costs: ChainCosts) -> str:
     """The result as a JSON object; times are microseconds since the first arrival."""
     launch = found.launch
     document = {
@@ -202,12 +202,12 @@ def trace_json(trace: Trace, found: TraceSummary, costs: FloorCosts) -> str:
             else None
         ),
         "machine": costs.machine,
-        "model_us": to_us(costs.model_s),
+        "price_us": to_us(costs.price_s),
         "causes": {
             cause: {
                 "us": to_us(found.seconds.get(cause, 0.0)),
                 "median_us": to_us(found.medians_s[cause]),
-                "floor_us": to_us(found.floors_s[cause]),
+                "model_us": to_us(found.model_s[cause]),
             }
             for cause in CAUSES
         },

@@ -1,4 +1,4 @@
-"""What the constants of a machine say that the segments of a critical path take at least. Pure.
+"""What the constants of a machine say that the segments of a critical path take. Pure.
 
 Nothing queues here and nobody is late: of a launch its own time, of data on their way one hop, of
 bytes the rates of one processor, of a step its own time and that of its flags.
@@ -11,7 +11,7 @@ from collbench.pricing.constants import KindCosts
 from collbench.results.trace import TracedAction, TracedLaunch
 
 
-def floors(
+def chain_model(
     launch: TracedLaunch,
     path: Iterable[Segment],
     costs: KindCosts,
