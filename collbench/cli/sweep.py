@@ -13,6 +13,7 @@ from collbench.cli._options import (
     GPU_FACTOR,
     GPU_FIRST,
     GPU_LAST,
+    FileName,
     Finite,
     ListOf,
     Profile,
@@ -89,6 +90,14 @@ _FILE_OPTIONS = (
         help=(
             "Skip the points whose last rows in the CSV file are right; measure what is missing,"
             " wrong, failed or waived."
+        ),
+    ),
+    click.option(
+        "--trace",
+        type=FileName(),
+        help=(
+            "After the sweep trace three launches of every point of the cpu backend, and write them"
+            " as Chrome's trace events, for example to trace.json. Default: no trace."
         ),
     ),
     click.option(
