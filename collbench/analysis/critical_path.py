@@ -61,7 +61,8 @@ def critical_path(launch: TracedLaunch) -> list[Segment]:
             path.append(Segment(cause, rank, left_s, there_s, at, one.wait.link))
             at = one.wait.origin
             continue
-        left_s = actions[one.before].done_s if one.before >= 0 else launch.begun_s[rank]
+        before_s = actions[one.before].done_s if one.before >= 0 else launch.begun_s[rank]
+        left_s = min(before_s, one.ready_s)  # others may still set the flags
         path.append(Segment("step", rank, left_s, one.ready_s, at))
         if one.before < 0:
             path.append(Segment("launch", rank, launch.arrived_s[rank], left_s, -1))

@@ -6,10 +6,10 @@ import math
 from collections.abc import Sequence
 
 from collbench.backends.cpu.flags import LINE_WORDS
-from collbench.backends.cpu.trace import Event, RankTrace
+from collbench.backends.cpu.trace import ANY_FLAG, Event, RankTrace
 from collbench.planning.lowering import Action, TrackActions
 from collbench.planning.plan import Plan
-from collbench.results.trace import TracedAction, TracedLaunch, Transfer, Wait, Work
+from collbench.results.trace import Awaited, TracedAction, TracedLaunch, Transfer, Wait, Work
 from collbench.schedules.verify.proof import Place
 
 # what a track does at the end of a launch: it waits
@@ -20,16 +20,23 @@ _Slice = tuple[int, int]  # a connection, and the number of a slice
 
 
 def launch_graph(
-    plan: Plan, actors: Sequence[Sequence[TrackActions]], traces: Sequence[RankTrace]
+    plan: Plan,
+    actors: Sequence[Sequence[TrackActions]],
+    traces: Sequence[RankTrace],
+    *,
+    is_serial: bool = True,
 ) -> TracedLaunch:
-    """A launch by what every rank noted. actors: of every rank, as lowering.actors has them."""
+    """A launch by what every rank noted. actors: of every rank, as lowering.actors has them.
+    is_serial: a rank does one thing at a time; else each of its tracks does.
+    """
     graph = _Graph(plan, actors, traces)
     actions: list[TracedAction] = []
     for rank, trace in enumerate(traces):
         latest: dict[int, int] = {}  # of each track, the number of its latest action
         for number, event in enumerate(trace.events):
-            before = len(actions) - 1 if number else -1
-            actions.append(graph.traced(rank, number, event, before, latest.get(event.actor, -1)))
+            track_before = latest.get(event.actor, -1)
+            before = track_before if not is_serial else len(actions) - 1 if number else -1
+            actions.append(graph.traced(rank, number, event, before, track_before))
             latest[event.actor] = len(actions) - 1
     return TracedLaunch(
         tuple(trace.arrived for trace in traces),
@@ -69,6 +76,11 @@ class _Graph:
         slices = (*action.take, *action.post)
         is_empty = not action.targets or not action.operands[0].size
         sends = sum(target.space == "slot" for target in action.targets)
+        wait, ready = None, event.ready
+        if event.word == ANY_FLAG:
+            wait, ready = self._last_wait(rank, number, event)
+        elif event.word >= 0:
+            wait = self._wait(rank, number, event)
         work: Work = "end" if action is _END else "hand over"
         if not is_empty:
             work = "reduce" if len(action.operands) > 1 else "move"
@@ -85,10 +97,10 @@ class _Graph:
             sends=sends,
             takes=len(action.take),
             posts=len(action.post),
-            ready_s=event.ready,
+            ready_s=ready,
             worked_s=event.worked,
             done_s=event.done,
-            wait=self._wait(rank, number, event) if event.word >= 0 else None,
+            wait=wait,
             before=before,
             track_before=track_before,
         )
@@ -114,6 +126,40 @@ class _Graph:
             -1 if is_own else self.first[origin[0]] + origin[1],
             event.offered if is_away else math.inf,
         )
+
+    def _last_wait(self, rank: int, number: int, event: Event) -> tuple[Wait | None, float]:
+        """The wait of an event that ended last, if it ended after what its track did before, and
+        when the event was ready by that. Data with flags are awaited while they are moved.
+        """
+        action = self.action(rank, event)
+        flags = [(one.edge, True) for one in action.take] if action is not None else []
+        flags += [(one.edge, False) for one in (action.room if action is not None else ())]
+        back = self.actors[rank][event.actor].back if action is None else action.back
+        flags += [(one.edge, False) for one in back]
+        found = [
+            (self._worked(origin), edge, wants_data, origin)
+            for edge, wants_data in flags
+            for origin in self._origins(rank, event, edge, wants_data=wants_data)
+            if origin != (rank, number)
+        ]
+        limit = event.ready if self.plan.proto == "simple" else event.worked
+        able = [one for one in found if one[0] <= limit]
+        since = self._track_before(rank, number, event)
+        if not able or max(able)[0] <= since:
+            return None, event.ready
+        _, edge, wants_data, origin = max(able)
+        link = self.links[edge]
+        peer = link[0] if link[1] == rank else link[1]
+        what: Awaited = "data" if wants_data else "slot"
+        done = self.traces[origin[0]].events[origin[1]].done
+        ready = max(event.ready, min(done, event.worked))
+        return Wait(what, peer, link, self.first[origin[0]] + origin[1]), ready
+
+    def _track_before(self, rank: int, number: int, event: Event) -> float:
+        """When the track of an event had worked before it."""
+        events = self.traces[rank].events
+        before = (one.worked for one in reversed(events[:number]) if one.actor == event.actor)
+        return next(before, self.traces[rank].begun)
 
     def _worked(self, at: tuple[int, int]) -> float:
         return self.traces[at[0]].events[at[1]].worked

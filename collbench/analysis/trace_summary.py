@@ -15,12 +15,12 @@ from collbench.results.trace import Trace, TracedLaunch
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChainCosts:
-    """The constants that price a chain. price_s: the model's price of the launch."""
+    """The constants that price a chain. price_s: the model's price of the launch, if known."""
 
     kind: KindCosts
     launch_s: float
     hop_s: float
-    price_s: float
+    price_s: float | None
     machine: str
 
 

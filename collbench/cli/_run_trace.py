@@ -4,6 +4,7 @@ import sys
 from dataclasses import replace
 
 from collbench.analysis.trace_summary import summary
+from collbench.backends.gpu.session import why_no_gpus
 from collbench.bench.runner import plan_points
 from collbench.cli._files import check_writable, write_document
 from collbench.cli._options import remark, width
@@ -11,6 +12,7 @@ from collbench.cli._rank0 import drive_on_rank0, group_here
 from collbench.cli._rules import Options
 from collbench.cli._screen import say
 from collbench.cli._traces import chain_costs, refuse_too_many, traced
+from collbench.device.card import device_count
 from collbench.launch.group import Group
 from collbench.launch.launcher import launcher
 from collbench.machine.host import usable_cores
@@ -30,11 +32,15 @@ def run_trace(options: Options) -> int:
     """The whole command; returns the exit code."""
     timeout_s = options["timeout"] or 10.0
     under = launcher()
-    ranks = options["ranks"] or min(max(usable_cores(), 2), _MOST_DEFAULT_RANKS)
+    has_gpus = options["backend"] == "cuda"
+    if has_gpus and (why := why_no_gpus()):
+        raise UnavailableError(why, "give --backend cpu")
+    processors = device_count() if has_gpus else min(usable_cores(), _MOST_DEFAULT_RANKS)
+    ranks = options["ranks"] or max(processors, 2)
     group = group_here(timeout_s)
     case = Case(
         op=options["op"],
-        backend="cpu",
+        backend=options["backend"],
         algo=options["algo"],
         proto=options["proto"],
         transport=options["transport"],
@@ -53,7 +59,7 @@ def _drive(options: Options, group: Group, case: Case, timeout_s: float) -> int:
     plan, case = _planned(case, group)
     refuse_too_many([plan], options["launches"])
     trace = traced(plan, case, group, options["launches"], timeout_s)
-    costs = chain_costs(plan, group)
+    costs = chain_costs(plan, case, group)
     found = summary(trace, costs)
     if options["out"] is not None:
         write_document(chrome_trace([trace]), options["out"], "--out")
@@ -72,7 +78,8 @@ def _drive(options: Options, group: Group, case: Case, timeout_s: float) -> int:
         )
     if trace.clock_error_s:
         error_us = format_time_us(to_us(trace.clock_error_s))
-        remark(f"clocks of different hosts are known to {error_us} us")
+        whose = "GPUs" if case.backend == "cuda" else "hosts"
+        remark(f"clocks of different {whose} are known to {error_us} us")
     return 0
 
 

@@ -17,6 +17,13 @@ MAX_LAUNCHES = 1000
 _FILES = ("out", "html", "json")
 _OPTIONS = (
     click.option(
+        "--backend",
+        type=OneOf(("cpu", "cuda")),
+        default="cpu",
+        show_default=True,
+        help="Where the ranks are: cpu or cuda.",
+    ),
+    click.option(
         "--op",
         default="allreduce",
         show_default=True,
@@ -48,10 +55,13 @@ _OPTIONS = (
     ),
     click.option(
         "--transport",
-        type=OneOf(("auto", "shm", "net")),
+        type=OneOf(("auto", "p2p", "shm", "net")),
         default="auto",
         show_default=True,
-        help="Where slots are: auto, shm (shared memory), net (messages of MPI).",
+        help=(
+            "What carries slots: auto, p2p (memory of GPUs), shm (shared memory), net (messages of"
+            " MPI)."
+        ),
     ),
     click.option(
         "--channels",
@@ -64,7 +74,7 @@ _OPTIONS = (
         "--ranks",
         type=Whole(2, 256),
         default=None,
-        help="Ranks without a launcher, for example 4. Default: the usable cores (2 to 8).",
+        help="Ranks without a launcher, for example 4. Default: the GPUs, or the cores (2 to 8).",
     ),
     click.option(
         "--launches",
@@ -122,7 +132,7 @@ _TRACE_RULES = (
 def command(context: click.Context, /, **_: object) -> int:
     """Show where the time of a collective goes: every rank, channel, track and round of a launch.
 
-    Ranks on CPUs note when each of their actions could begin, had moved or reduced its bytes and
+    Ranks note when each of their actions could begin, had moved or reduced its bytes and
     had set its flags, and for which rank it waited. From that comes the chain of events that made
     the launch as long as it was, its time by cause, and what the model says of each. The result
     is verified, and launches that are not traced take turns with the others, so that the cost of

@@ -120,6 +120,8 @@ def spans(launch: TracedLaunch) -> Iterator[TraceSpan]:
     """
     for rank, (arrived_s, begun_s) in enumerate(zip(launch.arrived_s, launch.begun_s, strict=True)):
         yield TraceSpan(rank, -1, "", "launch", arrived_s, begun_s, -1)
+    # on GPUs the flags of an action are set while its track goes on
+    behind_s = {one.track_before: one.ready_s for one in launch.actions}
     for number, one in enumerate(launch.actions):
         before = one.track_before
         since_s = launch.actions[before].done_s if before >= 0 else launch.begun_s[one.rank]
@@ -127,4 +129,5 @@ def spans(launch: TracedLaunch) -> Iterator[TraceSpan]:
         if one.ready_s > since_s:
             yield TraceSpan(*at, "wait", since_s, one.ready_s, number)
         yield TraceSpan(*at, one.work, one.ready_s, one.worked_s, number)
-        yield TraceSpan(*at, "post", one.worked_s, one.done_s, number)
+        done_s = min(one.done_s, behind_s.get(number, one.done_s))
+        yield TraceSpan(*at, "post", one.worked_s, done_s, number)

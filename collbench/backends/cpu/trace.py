@@ -23,12 +23,13 @@ from collbench.planning.plan import Plan
 _BOOT_ID = "/proc/sys/kernel/random/boot_id"  # ranks of one boot have one clock
 _LOAD_S = 60.0
 _EXCHANGES, _TAG = 30, 5
+ANY_FLAG = -2  # of an event that may have waited for any of its flags
 
 
 class Event(NamedTuple):
     """An action of a launch: the number of its actor and its own there; when it could run, when its
     bytes were moved and when its flags were set, in seconds; the word of the flag for which it
-    waited last, or -1, and when the rank offered its core to others just before, or 0.
+    waited last, -1 or ANY_FLAG, and when the rank offered its core to others just before, or 0.
     """
 
     actor: int

@@ -11,7 +11,7 @@ from collbench.analysis.trace_summary import ChainCosts, TraceSummary
 from collbench.report.drawings.svg import clean
 from collbench.report.page.html import HtmlCell, element, section, table
 from collbench.report.page.parts import hash_of, part, style
-from collbench.report.tables.trace import NAMES, verdict, waterfall
+from collbench.report.tables.trace import NAMES, model_hint, verdict, waterfall
 from collbench.results.trace import Trace, TracedLaunch, TraceSpan, spans
 from collbench.util.units import format_time_us, to_us
 
@@ -185,10 +185,6 @@ def _causes(found: TraceSummary, costs: ChainCosts, launches: int) -> str:
         for cause in CAUSES
         if found.seconds.get(cause, 0.0) or found.medians_s[cause]
     ]
-    hint = (
-        f"The last column is what the constants of {costs.machine} say of this chain, where nothing"
-        f" queues; the model's price of the launch is {_us(costs.price_s)} us."
-    )
     return section(
         "causes",
         "Where the time goes",
@@ -197,7 +193,7 @@ def _causes(found: TraceSummary, costs: ChainCosts, launches: int) -> str:
             rows,
             label="Where the time goes",
         ),
-        element("p", hint, class_="hint"),
+        element("p", model_hint(costs), class_="hint"),
     )
 
 

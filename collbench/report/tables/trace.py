@@ -48,11 +48,18 @@ def trace_lines(trace: Trace, found: TraceSummary, costs: ChainCosts, columns: i
     rows = waterfall(found.launch, found.path, is_wide=columns >= _WIDE)
     lines += ["", *_drawn(rows, found.launch, columns), "", *_by_cause(found, len(trace.launches))]
     lines += ["", *wrapped(verdict(trace, found), columns)]
-    return lines + wrapped(
+    return lines + wrapped(model_hint(costs), columns)
+
+
+def model_hint(costs: ChainCosts) -> str:
+    """What the model's numbers are."""
+    text = (
         f"The last column is what the constants of {costs.machine} say of this chain, where nothing"
-        f" queues; the model's price of the launch is {format_time_us(to_us(costs.price_s))} us.",
-        columns,
+        " queues"
     )
+    if costs.price_s is None:
+        return f"{text}."
+    return f"{text}; the model's price of the launch is {_us(costs.price_s)} us."
 
 
 def verdict(trace: Trace, found: TraceSummary) -> str:
@@ -202,7 +209,7 @@ def trace_json(trace: Trace, found: TraceSummary, costs: ChainCosts) -> str:
             else None
         ),
         "machine": costs.machine,
-        "price_us": to_us(costs.price_s),
+        "price_us": to_us(costs.price_s) if costs.price_s is not None else None,
         "causes": {
             cause: {
                 "us": to_us(found.seconds.get(cause, 0.0)),
