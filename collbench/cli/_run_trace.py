@@ -11,11 +11,10 @@ from collbench.cli._options import remark, width
 from collbench.cli._rank0 import drive_on_rank0, group_here
 from collbench.cli._rules import Options
 from collbench.cli._screen import say
-from collbench.cli._traces import chain_costs, refuse_too_many, traced
+from collbench.cli._traces import chain_costs, default_ranks, refuse_too_many, traced
 from collbench.device.card import device_count
 from collbench.launch.group import Group
 from collbench.launch.launcher import launcher
-from collbench.machine.host import usable_cores
 from collbench.planning.plan import Plan
 from collbench.report.chrome_trace import chrome_trace
 from collbench.report.page.trace import trace_page
@@ -25,7 +24,6 @@ from collbench.util.errors import UnavailableError
 from collbench.util.units import format_time_us, to_us
 
 _FILES = ("out", "html", "json")
-_MOST_DEFAULT_RANKS = 8
 
 
 def run_trace(options: Options) -> int:
@@ -35,8 +33,7 @@ def run_trace(options: Options) -> int:
     has_gpus = options["backend"] == "cuda"
     if has_gpus and (why := why_no_gpus()):
         raise UnavailableError(why, "give --backend cpu")
-    processors = device_count() if has_gpus else min(usable_cores(), _MOST_DEFAULT_RANKS)
-    ranks = options["ranks"] or max(processors, 2)
+    ranks = options["ranks"] or (max(device_count(), 2) if has_gpus else default_ranks())
     group = group_here(timeout_s)
     case = Case(
         op=options["op"],

@@ -17,6 +17,7 @@ from collbench.backends.cpu.trace import TracedSession, TraceOrder
 from collbench.backends.cuda.backend import BACKEND as CUDA
 from collbench.bench.runner import cores_of, session_options
 from collbench.launch.group import Group
+from collbench.machine.host import usable_cores
 from collbench.planning.lowering import actors
 from collbench.planning.plan import Plan
 from collbench.pricing.constants import cpu_costs, gpu_costs
@@ -28,7 +29,13 @@ from collbench.util.errors import CollbenchError, UnavailableError
 from collbench.util.units import format_size
 
 _PAIRS, _WARM_UP = 50, 3  # of a traced launch and one that is not
+_MOST_DEFAULT_RANKS = 8
 _MOST_ACTIONS = 200_000  # of all ranks and launches: a file of 100 MB
+
+
+def default_ranks() -> int:
+    """Ranks on CPUs where nobody says how many."""
+    return min(max(usable_cores(), 2), _MOST_DEFAULT_RANKS)
 
 
 def refuse_too_many(plans: Iterable[Plan], launches: int) -> None:
