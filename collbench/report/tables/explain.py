@@ -83,7 +83,8 @@ def _least(found: Explanation) -> str:
     least_us = to_us(found.hops_s + found.bytes_s)
     share = least_us / (found.row.time_us or least_us)
     return (
-        f"Least by the model of {found.machine}: {found.hops} hops {_us(found.hops_s)} us, and"
+        f"Least by the model of {found.machine}: {found.hops}"
+        f" hop{'s' * (found.hops > 1)} {_us(found.hops_s)} us, and"
         f" {found.sent} S sent by the busiest rank {_us(found.bytes_s)} us: {share:.0%} of the"
         " time."
     )
