@@ -51,6 +51,14 @@ _COMMANDS = {
         "collbench.cli.hunt",
         "Find which rank, host, rail or path is slow, from the rates of pairs.",
     ),
+    "trace": (
+        "collbench.cli.trace",
+        "Show where the time of a collective goes: a timeline, and its longest chain of events.",
+    ),
+    "explain": (
+        "collbench.cli.explain",
+        "Say why a collective takes as long as it does, in ten lines.",
+    ),
     "log": ("collbench.cli.log", "Explain the log of a job: what NCCL printed, and what is wrong."),
     "overlap": (
         "collbench.cli.overlap",
@@ -71,7 +79,9 @@ _COMMANDS = {
     ),
 }
 # Under a launcher every rank runs these; of all else, help included, only rank 0 does.
-_RUN_BY_ALL_RANKS = {"sweep", "tune", "topo", "overlap", "check", "doctor", "hunt"}
+_RUN_BY_ALL_RANKS = {
+    *("sweep", "tune", "topo", "overlap", "check", "doctor", "hunt", "trace", "explain")
+}
 DEBUG_VARIABLE = "COLLBENCH_DEBUG"  # set to anything: errors show their traceback too
 _LEAST_MEMORY_BYTES = 256 << 20
 _HANGUP_S = 0.3

@@ -11,7 +11,7 @@ from collbench.util import catalog
 from collbench.util.errors import CollbenchError, UsageError, unknown
 
 # A preset says what to measure; these say what to do with the rows.
-_NOT_IN_PRESETS = ("preset", "csv", "resume", "dry_run", "color", "soak", "seed")
+_NOT_IN_PRESETS = ("preset", "csv", "resume", "dry_run", "color", "soak", "seed", "trace")
 _RANGE_OPTIONS = ("minbytes", "maxbytes", "stepfactor", "stepbytes")
 
 

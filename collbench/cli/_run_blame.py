@@ -9,7 +9,7 @@ from dataclasses import replace
 from statistics import median
 
 from collbench.analysis.hunt.blame import Blame, blame, is_saved
-from collbench.backends.cpu.trace import TracedSession
+from collbench.backends.cpu.trace import TracedSession, TraceOrder
 from collbench.bench.runner import CaseLinks, plan_points
 from collbench.cli._files import check_writable, write_document
 from collbench.cli._options import remark, width
@@ -46,12 +46,14 @@ class _Experiment:
 
     def blame(self, plan: Plan, delays_s: Sequence[float] = ()) -> Blame:
         """What the launches of a plan show, the first of which warm up."""
-        launches, wrong = self._session.trace(
-            plan, delays_s or [0.0] * plan.n, _WARM_UP + _LAUNCHES, self.timeout_s
+        order = TraceOrder(
+            tuple(delays_s) or (0.0,) * plan.n, _WARM_UP + _LAUNCHES, is_input_late=True
         )
-        if wrong:
-            raise CollbenchError(f"{wrong} elements of the result are wrong", "run a sweep")
-        return blame(plan, [actors(plan, rank) for rank in range(plan.n)], launches[_WARM_UP:])
+        traced = self._session.trace(plan, order, self.timeout_s)
+        if traced.wrong:
+            raise CollbenchError(f"{traced.wrong} elements of the result are wrong", "run a sweep")
+        by_rank = [actors(plan, rank) for rank in range(plan.n)]
+        return blame(plan, by_rank, traced.launches[_WARM_UP:])
 
     def close(self) -> None:
         """End the ranks."""

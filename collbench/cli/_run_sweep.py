@@ -15,6 +15,7 @@ from collbench.bench.runner import Measurement, SweepPoint, plan_points, row_of_
 from collbench.bench.sweep import Sweep, cases, sizes_between
 from collbench.cli import _options as defaults
 from collbench.cli._declared import settings_of
+from collbench.cli._files import check_writable, write_document
 from collbench.cli._links import MODEL, RankLinks, recordings_of
 from collbench.cli._options import remark, width
 from collbench.cli._progress import activity_shown
@@ -24,14 +25,17 @@ from collbench.cli._saving import SavedSweep, command_line, saved
 from collbench.cli._screen import document_on_stdout, say
 from collbench.cli._show_sweep import show_points, show_rows
 from collbench.cli._sweep_rules import SWEEP_RULES, is_together, on_gpus, only_on_gpus
+from collbench.cli._traces import refuse_too_many, traced
 from collbench.device.card import device_count
 from collbench.launch.group import Group
 from collbench.launch.launcher import find_mpirun, is_only_rank, launcher
 from collbench.machine.discovery.recording import Recording
 from collbench.machine.formats import described
 from collbench.machine.host import has_nvidia_gpus, usable_cores
+from collbench.planning.plan import Plan
 from collbench.planning.protocols import FAMILY as PROTOCOLS
 from collbench.planning.tuning import Origin
+from collbench.report.chrome_trace import chrome_trace
 from collbench.report.tables.run import RunOf, head_lines, tail_lines
 from collbench.report.tables.sweep import SweepTable, best_lines, ceiling_lines, table_of
 from collbench.results.record import Record, Writer, read
@@ -51,6 +55,7 @@ _NEW_PROCESSES_S = 3  # until new processes have their GPUs and NCCL, roughly
 _LONG_S, _HOPELESS_S = 10, 3600  # a sweep that takes longer is told so first, and how to shorten it
 _SHORTER = " Fewer --ranks, --sizes, --algo or --repeats make it shorter; Ctrl-C ends it."
 _BY_DEFAULT_ON_GPUS = ("cuda", "nccl")  # the backends of a sweep where there are GPUs
+_TRACED_LAUNCHES = 3  # of every point
 _ON_CPUS = ("cpu", "mpi", "gloo")  # backends whose ranks each want a core
 
 
@@ -158,6 +163,9 @@ def _drive(
         from collbench.cli._soak import run_stress
 
         return run_stress(points, group, settings, options["soak"], options.get("seed", 0))
+    if options.get("trace") is not None:
+        _traced_points(points)
+        check_writable(options["trace"], "--trace")
     runs = [_measurement(points, group, settings, links) for _ in range(settings.runs)]
     if options.get("dry_run"):
         if options.get("resume") and isinstance(csv, Path) and csv.exists():
@@ -203,7 +211,33 @@ def _drive(
             elif name := kept.saved_as():
                 remark(f"The rows that were measured are saved: collbench compare {name}")
             raise
+        if options.get("trace") is not None:
+            _trace(points, group, settings, options["trace"])
         return _exit_code(records, is_part=len(runs[-1].points) < len(points))
+
+
+def _traced_points(points: Sequence[SweepPoint]) -> list[tuple[Plan, Case]]:
+    """The points whose launches can be traced. Raises UnavailableError if there are none, or too
+    many.
+    """
+    found = [
+        (point.plan, point.case)
+        for point in points
+        if point.case.backend == "cpu" and point.plan is not None and not point.waived
+    ]
+    if not found:
+        raise UnavailableError("no point of this sweep is of ranks on CPUs", "leave --trace out")
+    refuse_too_many([plan for plan, _ in found], _TRACED_LAUNCHES)
+    return found
+
+
+def _trace(points: Sequence[SweepPoint], group: Group, settings: Settings, file: str) -> None:
+    """Trace some launches of every point of ranks on CPUs, and write them to one file."""
+    found = [
+        traced(plan, case, group, _TRACED_LAUNCHES, settings.timeout_s)
+        for plan, case in _traced_points(points)
+    ]
+    write_document(chrome_trace(found), file, "--trace")
 
 
 def _measurement(

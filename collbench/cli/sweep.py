@@ -125,6 +125,14 @@ _FILE_OPTIONS = (
         ),
     ),
     click.option(
+        "--trace",
+        type=FileName(),
+        help=(
+            "After the sweep trace three launches of every point of the cpu backend, and write them"
+            " as Chrome's trace events, for example to trace.json. Default: no trace."
+        ),
+    ),
+    click.option(
         "--preset",
         type=Profile("preset", lambda: names("sweeps")),
         help=(

@@ -68,12 +68,18 @@ class Source:
 
 
 def kernel_source(
-    plan: Plan, rank: int, drop_after: int | None = None, *, any_size: bool = False
+    plan: Plan,
+    rank: int,
+    drop_after: int | None = None,
+    *,
+    any_size: bool = False,
+    is_traced: bool = False,
 ) -> Source:
     """The source of a rank's kernel.
 
     drop_after, for tests: rank 0 stops sending on channel 0 after that many slices. any_size: the
-    kernel also serves smaller problems of the plan.
+    kernel also serves smaller problems of the plan. is_traced: it stamps what it does (see
+    trace.cuh).
     """
     kernel, program = plan.kernel, lower(plan, rank)
     assert kernel is not None
@@ -97,6 +103,8 @@ def kernel_source(
     values |= {"ALIGNED": int(aligned), "WHOLE": int(is_whole)}
     if drop_after is not None:
         values["INJECT_DROP"] = drop_after
+    if is_traced:
+        values["TRACE"] = 1
     if kernel.proto == "simple":
         small = [shape for shape in program.shapes if sum(shape) <= MAX_UNROLLED]
         values |= {

@@ -16,6 +16,7 @@
 #include "program.cuh"
 #include "walk.cuh"
 #include "spin.cuh"
+#include "trace.cuh"
 
 // Move one piece. With AHEAD, `rest` is called when the first loads of this step are in flight,
 // before the step waits for any of them.
@@ -83,12 +84,15 @@ static __device__ __forceinline__ bool keep_waiting(const Args& a, const Walk& w
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS, 1)
-        collbench_run(const __grid_constant__ Args a) {
+        collbench_run(const __grid_constant__ Args a TRACE_PARAMETER) {
+    TRACED(if (threadIdx.x == 0) trace.stamp(0, STAMP_BEGAN);)
+    TRACED(u32 record = 0;)
 #ifndef COMPILED_PROGRAM
     __shared__ Program program;
     load_program(a.program, program);
 #endif
     wait_for_launch_in_front();
+    TRACED(if (threadIdx.x == 0) trace.stamp(0, STAMP_READY);)
     const State state = a.state[blockIdx.x];
     // waits that last check the abort word; a check here would delay every launch
     bool given_up = false;
@@ -107,6 +111,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
     __syncthreads();
 #endif
     if (a.delay_ns) delay(a, state.launch);
+    TRACED(if (threadIdx.x == 0) trace.stamp(0, STAMP_WORKED);)
     MY_TRACK(t, {
         ENTRY(track, tracks, t);
 #if SINGLE
@@ -118,6 +123,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
                 ENTRY(round, rounds, r);
                 EACH(i, round.first_stage, round.stages, {
                     ENTRY(stage, stages, i);
+                    TRACED(++record;)
+                    TRACED(if (threadIdx.x == 0) trace.stamp(record, STAMP_BEGAN);)
                     EACH(k, stage.first_wait, stage.waits, {
                         ENTRY(flag, waits, k);
                         if (!UNCREDITED && flag.signal == ROOM) {
@@ -127,6 +134,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
                                 given_up);
                         }
                     });
+                    TRACED(if (threadIdx.x == 0) trace.stamp(record, STAMP_READY);)
 #ifdef COMPILED_PROGRAM
                     constexpr u32 CONCURRENT = concurrent_steps(stage.first_step, stage.steps);
                     run_steps<stage.first_step, stage.steps, CONCURRENT>(
@@ -138,6 +146,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
                             u32(r) - track.first_round, given_up, [] {});
                     });
 #endif
+                    TRACED(if (threadIdx.x == 0) trace.stamp(record, STAMP_WORKED);)
 #if !SINGLE
                     EACH(k, stage.first_signal, stage.signals, {
                         ENTRY(flag, signals, k);
@@ -151,6 +160,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
                         }
                     });
 #endif
+                    TRACED(if (threadIdx.x == 0) trace.stamp(record, STAMP_POSTED);)
                 });
             });
         }
@@ -158,7 +168,10 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
         advance(a, w);
 #endif
         allow_launch_behind();
+        TRACED(++record;)
+        TRACED(if (threadIdx.x == 0) trace.stamp(record, STAMP_BEGAN);)
         __syncthreads();  // all threads have read the state and their lines
+        TRACED(if (threadIdx.x == 0) trace.stamp(record, STAMP_READY);)
 #if !UNCREDITED
         EACH(k, track.first_head, track.heads, {
             ENTRY(flag, signals, k);
@@ -172,4 +185,6 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
         State next{w.done, state.launch + 1};
         a.state[blockIdx.x] = next;
     }
+    TRACED(if (threadIdx.x == 0) trace.stamp(record, STAMP_WORKED);)
+    TRACED(if (threadIdx.x == 0) trace.stamp(record, STAMP_POSTED);)
 }

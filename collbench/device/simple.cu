@@ -14,6 +14,7 @@
 #include "program.cuh"
 #include "walk.cuh"
 #include "spin.cuh"
+#include "trace.cuh"
 
 constexpr u32 WORKERS = THREADS - 32;
 #include "move.cuh"
@@ -147,13 +148,16 @@ struct Cta {
 };
 
 extern "C" __global__ void __launch_bounds__(THREADS, 1)
-        collbench_run(const __grid_constant__ Args a) {
+        collbench_run(const __grid_constant__ Args a TRACE_PARAMETER) {
+    TRACED(if (threadIdx.x == 0) trace.stamp(0, STAMP_BEGAN);)
+    TRACED(u32 record = 0;)
     __shared__ Program program;
     __shared__ u64 seen[RECEIVING + SENDING];
     __shared__ u32 given_up;
     load_program(a.program, program);
     for (u32 i = threadIdx.x; i < RECEIVING + SENDING; i += THREADS) seen[i] = 0;
     wait_for_launch_in_front();
+    TRACED(if (threadIdx.x == 0) trace.stamp(0, STAMP_READY);)
     if (threadIdx.x == 0) given_up = load_relaxed(a.abort);
     const State state = a.state[blockIdx.x];
     if (a.delay_ns) delay(a, state.launch);
@@ -168,13 +172,16 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
     if (!is_worker)
         for (u32 i = lane; i < track.readies; i += 32)
             cta.signal(w, program.signals[track.first_ready + i]);
+    TRACED(if (threadIdx.x == 0) trace.stamp(0, STAMP_WORKED);)
     while (advance(a, w)) {
         for (u32 r = track.first_round; r < (u32)track.first_round + track.rounds; ++r) {
             const Round round = program.rounds[r];
             for (w.slice = 0; w.slice < w.loop.slices; ++w.slice) {
                 for (u32 i = round.first_stage; i < (u32)round.first_stage + round.stages; ++i) {
                     const Stage stage = program.stages[i];
+                    TRACED(++record;)
                     if (is_worker) {
+                        TRACED(if (threadIdx.x == 0) trace.stamp(record, STAMP_BEGAN);)
                         if (stage.waits) {
                             if (threadIdx.x < 32)
                                 for (u32 k = lane; k < stage.waits && !given_up; k += 32)
@@ -182,15 +189,19 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
                                         r - track.first_round);
                             barrier_of_workers();
                         }
+                        TRACED(if (threadIdx.x == 0) trace.stamp(record, STAMP_READY);)
                         if (!*cta.given_up)
                             for (u32 k = 0; k < stage.steps; ++k)
                                 cta.run_step(w, program.steps[stage.first_step + k]);
                         barrier_of_all();
+                        TRACED(if (threadIdx.x == 0) trace.stamp(record, STAMP_WORKED);)
                     } else {
                         barrier_of_all();
                         if (!*cta.given_up)
                             for (u32 k = lane; k < stage.signals; k += 32)
                                 cta.signal(w, program.signals[stage.first_signal + k]);
+                        TRACED(__syncwarp();)
+                        TRACED(if (lane == 0) trace.stamp(record, STAMP_POSTED);)
                     }
                 }
             }
@@ -198,12 +209,18 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
         }
     }
     allow_launch_behind();
+    TRACED(++record;)
+    TRACED(if (threadIdx.x == 0) trace.stamp(record, STAMP_BEGAN);)
     // wait until the peers have read what they pull zero-copy, before the next launch overwrites it
     if (threadIdx.x < 32 && !given_up)
         for (u32 k = lane; k < track.backs; k += 32)
             cta.wait(w, program.waits[track.first_back + k], track.rounds);
+    TRACED(if (threadIdx.x < 32) __syncwarp();)
+    TRACED(if (threadIdx.x == 0) trace.stamp(record, STAMP_READY);)
     if (threadIdx.x == 0) {
         State next{w.done, state.launch + 1};
         a.state[blockIdx.x] = next;
     }
+    TRACED(if (threadIdx.x == 0) trace.stamp(record, STAMP_WORKED);)
+    TRACED(if (threadIdx.x == 0) trace.stamp(record, STAMP_POSTED);)
 }

@@ -70,7 +70,7 @@ class Played:
                     self.known[freed(plan, one.edge, at_src=True), one.number] = done
             else:
                 done = when
-            events[rank].append(Event(track, place, when, done, word))
+            events[rank].append(Event(track, place, when, done, done, word))
             self.clock[rank] = done
             places[rank][track] += 1
         assert all(
@@ -78,7 +78,9 @@ class Played:
             for rank, tracks in enumerate(places)
             for place, actor in zip(tracks, self.actors[rank], strict=True)
         ), "the launch hangs"
-        return [RankTrace(first, some) for first, some in zip(start, events, strict=True)]
+        return [
+            RankTrace(first, first, some, []) for first, some in zip(start, events, strict=True)
+        ]
 
     def ready(self, rank: int, actor: TrackActions, place: int) -> tuple[float, int] | None:
         """When an action can run, and the flag that it waits for last; None if not known yet."""

@@ -13,10 +13,12 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Literal
 
-from collbench.backends.cpu.flags import LINE_WORDS
-from collbench.backends.cpu.trace import Event, RankTrace
+from collbench.analysis.critical_path import critical_path
+from collbench.analysis.launch_graph import launch_graph
+from collbench.backends.cpu.trace import RankTrace
 from collbench.planning.lowering import TrackActions
 from collbench.planning.plan import Plan
+from collbench.results.trace import TracedLaunch
 
 # Of the time: less is nobody's fault.
 _LEAST_SHARE = 0.2
@@ -28,7 +30,6 @@ _LEAST_S = 1e-6  # what clocks tell apart
 _UNLIKE = 1.5  # times the median of its like, above which a link or a rank is slow
 
 Part = tuple[Literal["late", "work", "link"], tuple[int, ...]]
-Span = tuple[int, int]  # a connection, and the number of a slice
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,27 +50,6 @@ class Blame:
     shares: Mapping[Part, float]
 
 
-@dataclass(slots=True)
-class _Launch:
-    """A launch with its events by what they sent and freed. arrivals: of every rank."""
-
-    plan: Plan
-    actors: Sequence[Sequence[TrackActions]]
-    traces: Sequence[RankTrace]
-    sent: dict[Span, tuple[int, int]]
-    freed: dict[Span, tuple[int, int]]
-    links: Sequence[tuple[int, int]]  # of every connection
-
-    def event(self, at: tuple[int, int]) -> Event:
-        return self.traces[at[0]].events[at[1]]
-
-    def before(self, at: tuple[int, int]) -> float:
-        """When the rank had done what it did before."""
-        rank, number = at
-        trace = self.traces[rank]
-        return trace.events[number - 1].done if number else trace.arrived
-
-
 def blame(
     plan: Plan, actors: Sequence[Sequence[TrackActions]], launches: Sequence[Sequence[RankTrace]]
 ) -> Blame:
@@ -80,14 +60,14 @@ def blame(
     work: dict[int, list[float]] = defaultdict(list)
     totals = []
     for traces in launches:
-        launch = _graph(plan, actors, traces)
-        total, parts = _path(launch)
+        launch = launch_graph(plan, actors, traces)
+        total, parts = max(launch.total_s, _LEAST_S), _parts(launch)
         totals.append(total)
         for part, seconds in parts.items():
             shares[part].append(seconds / total)
         for key, seconds in _waits(launch).items():
             waits[key].append(seconds)
-        for link, seconds in _transits(launch).items():
+        for link, seconds in _transits(plan, launch).items():
             links[link].append(seconds)
         for rank, trace in enumerate(traces):
             # of an action: the schedule gives some ranks more of them
@@ -147,120 +127,43 @@ def _ratio(part: Part, like: Mapping[str, Mapping[tuple[int, ...], float]]) -> f
     return like[kind].get(key, 0.0) / max(median(others), _LEAST_S)
 
 
-def _graph(
-    plan: Plan, actors: Sequence[Sequence[TrackActions]], traces: Sequence[RankTrace]
-) -> _Launch:
-    sent: dict[Span, tuple[int, int]] = {}
-    freed: dict[Span, tuple[int, int]] = {}
-    for rank, trace in enumerate(traces):
-        for number, event in enumerate(trace.events):
-            actions = actors[rank][event.actor].actions
-            if event.position < len(actions):
-                action = actions[event.position]
-                sent |= {(one.edge, one.number): (rank, number) for one in action.post}
-                freed |= {(one.edge, one.number): (rank, number) for one in action.free}
-    links = [(connection.src, connection.dst) for connection in plan.connections]
-    return _Launch(plan, actors, traces, sent, freed, links)
-
-
-def _path(launch: _Launch) -> tuple[float, dict[Part, float]]:
-    """The time of the launch, and the parts of the path that ends last."""
-    traces = launch.traces
-    first = min(trace.arrived for trace in traces)
-    rank = max(range(len(traces)), key=lambda rank: traces[rank].events[-1].done)
-    at = rank, len(traces[rank].events) - 1
-    total = launch.event(at).done - first
+def _parts(launch: TracedLaunch) -> dict[Part, float]:
+    """The parts of the path that ends last."""
     parts: dict[Part, float] = defaultdict(float)
-    for _ in range(sum(len(trace.events) for trace in traces)):
-        event, rank = launch.event(at), at[0]
-        parts["work", (rank,)] += event.done - event.ready
-        cause = _cause(launch, at)
-        if cause is not None:
-            link, origin = cause
-            parts["link", link] += max(0.0, event.ready - launch.event(origin).done)
-            at = origin
-            continue
-        before = launch.before(at)
-        parts["work", (rank,)] += max(0.0, event.ready - before)
-        if at[1] == 0:
-            parts["late", (rank,)] += traces[rank].arrived - first
-            break
-        at = rank, at[1] - 1
-    return max(total, _LEAST_S), parts
+    for segment in critical_path(launch):
+        if segment.link is not None:
+            parts["link", segment.link] += segment.seconds
+        else:
+            is_late = segment.cause == "late"
+            parts["late" if is_late else "work", (segment.rank,)] += segment.seconds
+    return parts
 
 
-def _cause(launch: _Launch, at: tuple[int, int]) -> tuple[tuple[int, int], tuple[int, int]] | None:
-    """The link for which an event waited, and the event that it waited for, if that ended after
-    what its rank did before, or the data were on their way then.
-    """
-    event = launch.event(at)
-    if event.word < 0:
-        return None
-    found = _awaited(launch, at)
-    if found is None:
-        return None
-    link, origin = found
-    # its own message, which left late, or a peer: never something later
-    is_before = launch.event(origin).done <= event.ready
-    return (link, origin) if is_before and origin != at else None
-
-
-def _awaited(
-    launch: _Launch, at: tuple[int, int]
-) -> tuple[tuple[int, int], tuple[int, int]] | None:
-    rank, event = at[0], launch.event(at)
-    actor = launch.actors[rank][event.actor]
-    number, kind = divmod(event.word, 2 * LINE_WORDS)
-    edge = number % len(launch.links)
-    link = launch.links[edge]
-    is_last = event.position >= len(actor.actions)
-    action = None if is_last else actor.actions[event.position]
-    if kind == 0 and action is not None:  # data of a peer
-        slices = [one.number for one in action.take if one.edge == edge]
-        origins = [launch.sent[edge, slice_] for slice_ in slices if (edge, slice_) in launch.sent]
-    else:  # a slot, or the end of what a peer pulls
-        room = [] if action is None else [one.number for one in action.room if one.edge == edge]
-        back = [one.number for one in (actor.back if action is None else action.back)]
-        wanted = [one - launch.plan.slots for one in room] + back
-        origins = [
-            source[edge, slice_]
-            for slice_ in wanted
-            for source in (launch.sent, launch.freed)
-            if (edge, slice_) in source
-        ]
-    if not origins:
-        return None
-    ready = event.ready
-    early = [one for one in origins if launch.event(one).done <= ready] or origins
-    return link, max(early, key=lambda one: launch.event(one).done)
-
-
-def _waits(launch: _Launch) -> dict[tuple[int, int], float]:
+def _waits(launch: TracedLaunch) -> dict[tuple[int, int], float]:
     """What each rank waited for each other."""
     found: dict[tuple[int, int], float] = defaultdict(float)
-    for rank, trace in enumerate(launch.traces):
-        for number, event in enumerate(trace.events):
-            if event.word >= 0:
-                ends = launch.links[event.word // (2 * LINE_WORDS) % len(launch.links)]
-                peer = ends[0] if ends[1] == rank else ends[1]
-                found[rank, peer] += max(0.0, event.ready - launch.before((rank, number)))
+    for one in launch.actions:
+        if one.wait is not None:
+            before = one.before
+            since_s = launch.actions[before].done_s if before >= 0 else launch.arrived_s[one.rank]
+            found[one.rank, one.wait.peer] += max(0.0, one.ready_s - since_s)
     return found
 
 
-def _transits(launch: _Launch) -> dict[tuple[int, int], float]:
+def _transits(plan: Plan, launch: TracedLaunch) -> dict[tuple[int, int], float]:
     """The median time of a slice from when its link could take it to its arrival, by link.
 
     A receiver that came to it later did not wait: that slice says nothing. Where none says
     anything, the link took no time.
     """
-    found: dict[tuple[int, int], list[float]] = {link: [] for link in launch.links}
+    found: dict[tuple[int, int], list[float]] = {
+        (connection.src, connection.dst): [] for connection in plan.connections
+    }
     arrived: dict[tuple[int, int], float] = {}
-    for rank, trace in enumerate(launch.traces):
-        for number, event in enumerate(trace.events):
-            cause = _cause(launch, (rank, number))
-            if cause is not None and cause[0][1] == rank:
-                link, origin = cause
-                since = max(launch.event(origin).done, arrived.get(link, 0.0))
-                found[link].append(max(0.0, event.ready - since))
-                arrived[link] = event.ready
+    for one in launch.actions:
+        if one.wait is not None and one.wait.origin >= 0 and one.wait.link[1] == one.rank:
+            link = one.wait.link
+            since_s = max(launch.actions[one.wait.origin].done_s, arrived.get(link, 0.0))
+            found[link].append(max(0.0, one.ready_s - since_s))
+            arrived[link] = one.ready_s
     return {link: median(times) if times else 0.0 for link, times in found.items()}

@@ -47,6 +47,8 @@ class DataFlags(Protocol):
 
     def set(self, launches: int) -> None: ...
 
+    def missing_edge(self, launches: int) -> int: ...
+
     def missing(self, launches: int) -> tuple[int, str] | None: ...
 
 
@@ -245,15 +247,19 @@ class Runner:
                 self.offer_core()
                 if polls == self.polls + 1:
                     blocked_since = time.monotonic()
-                if polls % YIELDS_A_LOOK == 0 and (
-                    time.monotonic() > blocked_since + limit_s or self.is_aborted()
-                ):
-                    raise HangError(
-                        self.story(
-                            [(programs[index], positions[index], index) for index in running]
-                        )
-                    )
+                if polls % YIELDS_A_LOOK == 0:
+                    at = [(programs[index], positions[index], index) for index in running]
+                    self.refuse_to_hang(at, blocked_since + limit_s)
         self.launches += 1
+
+    def refuse_to_hang(
+        self, running: Sequence[tuple[Sequence[Bound], int, int]], deadline: float
+    ) -> None:
+        """Raise HangError after the deadline, or once somebody aborted. running: of each track that
+        waits its program, the position there, and its number.
+        """
+        if time.monotonic() > deadline or self.is_aborted():
+            raise HangError(self.story(running))
 
     def story(self, running: Sequence[tuple[Sequence[Bound], int, int]]) -> str:
         """Which rank, channel, track and round waits for whom, and for what."""

@@ -104,6 +104,18 @@ class LineFlags(NamedTuple):
             for flags in flags_of_slice.chunks:
                 flags[...] = flags_of_slice.per_launch * launches + flags_of_slice.offset
 
+    def missing_edge(self, launches: int) -> int:
+        """The connection of the first awaited slice whose last line is not there; of the last one
+        if all of these are.
+        """
+        edge = -1
+        for flags_of_slice in self.awaited:
+            edge = flags_of_slice.edge
+            wanted = flags_of_slice.per_launch * launches + flags_of_slice.offset
+            if flags_of_slice.last[-1] != wanted:
+                break
+        return edge
+
     def missing(self, launches: int) -> tuple[int, str] | None:
         """The first awaited slice that is not there: its connection, and what was wanted and seen
         of it.

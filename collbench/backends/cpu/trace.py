@@ -1,90 +1,200 @@
 """Ranks on processors that note what each action of a launch waited for, and how long.
 
 A rank's clock is the one of its host since boot. Ranks of other hosts exchange some messages with
-rank 0, of which the fastest there and back gives the difference of their clocks to half of its
-time.
+rank 0 before and after the launches, of which the fastest there and back gives the difference of
+their clocks to half of its time; between the two the difference changes evenly.
 """
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 from collbench.backends.base import ANSWER_S, prepare_buffers
-from collbench.backends.cpu.backend import CpuRank, CpuSession
-from collbench.backends.cpu.flags import YIELDS_A_LOOK
+from collbench.backends.cpu.backend import CpuRank, CpuSession, LoadedCpuPlan
+from collbench.backends.cpu.flags import LINE_WORDS, YIELDS_A_LOOK
 from collbench.backends.cpu.interpreter import Bound, Runner
+from collbench.backends.cpu.layout import has_lines
+from collbench.backends.cpu.lines import refuse_repeats
+from collbench.backends.net.proxy import Proxy, SendConnector
 from collbench.launch.group import RankContext
 from collbench.planning.plan import Plan
-from collbench.util.errors import HangError
 
 _BOOT_ID = "/proc/sys/kernel/random/boot_id"  # ranks of one boot have one clock
 _LOAD_S = 60.0
 _EXCHANGES, _TAG = 30, 5
+ANY_FLAG = -2  # of an event that may have waited for any of its flags
 
 
 class Event(NamedTuple):
-    """An action of a launch: the number of its actor and its own there, when it could run and when
-    it had, in seconds; the word of the flag for which it waited last, or -1.
+    """An action of a launch: the number of its actor and its own there; when it could run, when its
+    bytes were moved and when its flags were set, in seconds; the word of the flag for which it
+    waited last, -1 or ANY_FLAG, and when the rank offered its core to others just before, or 0.
     """
 
     actor: int
     position: int
     ready: float
+    worked: float
     done: float
     word: int
+    offered: float = 0.0
+
+
+class MessageEvent(NamedTuple):
+    """A message that the proxy moved: its connection, its number since FIFOs were cleared, and when
+    it was seen posted and done.
+    """
+
+    edge: int
+    is_sending: bool
+    number: int
+    posted: float
+    done: float
 
 
 class RankTrace(NamedTuple):
-    """One launch of a rank: when it arrived, and its events in the order of time."""
+    """One launch of a rank: when it arrived, when its actors began, its events in the order of
+    time, and its messages.
+    """
 
     arrived: float
+    begun: float
     events: list[Event]
+    messages: list[MessageEvent]
+
+
+class TraceOrder(NamedTuple):
+    """Launches to trace. delays_s: of each rank, between a barrier and its launch. is_input_late:
+    each rank also writes its input there, which is equal work for all. has_plain: each is preceded
+    by a launch that is not traced.
+    """
+
+    delays_s: tuple[float, ...]
+    launches: int
+    is_input_late: bool = False
+    has_plain: bool = False
+
+
+class RankTraces(NamedTuple):
+    """What a rank has to say of an order. plain: the arrival and the end of launches that were not
+    traced. wrong: elements of the last result. clocks: before and after, when on this clock, what
+    to add to have rank 0's, and the error.
+    """
+
+    traces: list[RankTrace]
+    plain: list[tuple[float, float]]
+    wrong: int
+    clocks: tuple["ClockReading", "ClockReading"]
+
+
+class ClockReading(NamedTuple):
+    """What to add to a rank's clock to have rank 0's, at that time of its own; and the error."""
+
+    at: float
+    offset: float
+    error: float
+
+
+class MessageNotes:
+    """Notes when messages of a proxy are posted and done, at each of its turns."""
+
+    def __init__(self, proxy: Proxy) -> None:
+        self.proxy = proxy
+        numbered = (*proxy.sending.items(), *proxy.receiving.items())
+        self.ends = [(edge, end, isinstance(end, SendConnector)) for edge, end in numbered]
+        self.posted: dict[tuple[int, bool, int], float] = {}
+        self.seen = [(0, 0)] * len(self.ends)
+        self.events: list[MessageEvent] = []
+
+    def turn(self) -> None:
+        """The proxy's turn, and what it changed."""
+        before = time.monotonic()
+        self.proxy.turn()
+        now = 0.0
+        for number, (edge, end, is_sending) in enumerate(self.ends):
+            posted, done = self.seen[number]
+            if (end.posted, end.done) == (posted, done):
+                continue
+            now = now or time.monotonic()
+            for message in range(posted, end.posted):
+                self.posted[edge, is_sending, message] = before
+            for message in range(done, end.done):
+                since = self.posted.pop((edge, is_sending, message))
+                self.events.append(MessageEvent(edge, is_sending, message, since, now))
+            self.seen[number] = end.posted, end.done
+
+    def take(self) -> list[MessageEvent]:
+        """The messages that are done since the last time."""
+        events, self.events = self.events, []
+        return events
 
 
 class TracingRunner(Runner):
-    """A runner that notes every action, at about a microsecond each."""
+    """A runner that can note every action. It runs them as launch() does."""
 
-    def traced(self, programs: Sequence[Sequence[Bound]], limit_s: float) -> list[Event]:
-        """One launch. Raises HangError as launch() does."""
-        flags, launches, turn, clock = self.flags, self.launches, self.turn, time.monotonic
+    def traced(
+        self, programs: Sequence[Sequence[Bound]], limit_s: float
+    ) -> tuple[float, list[Event]]:
+        """One launch: when its actors began, and what they did. Raises HangError as launch()
+        does.
+        """
+        flags, launches, clock = self.flags, self.launches, time.monotonic
+        turn = self.turn or _no_turn
+        blocked_since = 0.0
         positions, blocked = [0] * len(programs), [-1] * len(programs)
-        running, events = list(range(len(programs))), list[Event]()
-        looks, since = 0, clock()
+        running = list(range(len(programs)))
+        events: list[tuple[int, int, float, float, float, int, float]] = []
+        polls, offered = 0, 0.0
+        begun = clock()
         while running:
             for index in running:
-                bound = programs[index][positions[index]]
-                missing = next(
-                    (
-                        word
-                        for word, per_launch, offset in bound.waits
-                        if flags[word] < per_launch * launches + offset
-                    ),
-                    None,
-                )
-                if missing is not None:
-                    blocked[index] = missing
-                    continue
-                ready = clock()
-                for function, args in bound.calls:
-                    function(*args)
-                for word, per_launch, offset in bound.posts:
-                    flags[word] = per_launch * launches + offset
-                since = clock()
-                events.append(Event(index, positions[index], ready, since, blocked[index]))
-                positions[index] += 1
-                blocked[index] = -1
+                program, position = programs[index], positions[index]
+                size = len(program)
+                while position < size:
+                    waits, calls, posts, lines = program[position]
+                    for word, per_launch, offset in waits:
+                        if flags[word] < per_launch * launches + offset:
+                            blocked[index] = word
+                            break
+                    else:
+                        if lines is None or lines.have_arrived(launches):
+                            ready = clock()
+                            for function, args in calls:
+                                function(*args)
+                            worked = clock()
+                            if lines is not None:
+                                lines.set(launches)
+                            for word, per_launch, offset in posts:
+                                flags[word] = per_launch * launches + offset
+                            noted = index, position, ready, worked, clock(), blocked[index]
+                            events.append((*noted, offered))
+                            blocked[index] = -1
+                            position += 1
+                            continue
+                        blocked[index] = 2 * LINE_WORDS * lines.missing_edge(launches)
+                    break
+                if position != positions[index]:
+                    positions[index], polls = position, 0
             running = [index for index in running if positions[index] < len(programs[index])]
-            if turn is not None:
-                turn()
-            looks += 1
-            self.offer_core()
-            if looks % YIELDS_A_LOOK == 0 and (clock() > since + limit_s or self.is_aborted()):
-                raise HangError(
-                    self.story([(programs[index], positions[index], index) for index in running])
-                )
+            if polls == 0:
+                offered = 0.0
+            polls += 1
+            turn()
+            if polls > self.polls and running:
+                offered = clock()
+                self.offer_core()
+                if polls == self.polls + 1:
+                    blocked_since = offered
+                if polls % YIELDS_A_LOOK == 0:
+                    at = [(programs[index], positions[index], index) for index in running]
+                    self.refuse_to_hang(at, blocked_since + limit_s)
         self.launches += 1
-        return events
+        return begun, [Event(*event) for event in events]
+
+
+def _no_turn() -> None:
+    """The turn of a rank without messages."""
 
 
 class TracedRank(CpuRank):
@@ -94,12 +204,12 @@ class TracedRank(CpuRank):
         super().__init__(context)
         self._comm = context.comm
 
-    def clock_offset(self) -> tuple[float, float]:
-        """What to add to this rank's clock to have rank 0's, and the error, in seconds."""
+    def clock_reading(self) -> ClockReading:
+        """What to add to this rank's clock to have rank 0's."""
         if self._comm is None:
-            return 0.0, 0.0
+            return ClockReading(time.monotonic(), 0.0, 0.0)
         hosts = self._comm.allgather(Path(_BOOT_ID).read_text())
-        offset = (0.0, 0.0)
+        reading = ClockReading(time.monotonic(), 0.0, 0.0)
         for rank in range(1, self.n):
             if hosts[rank] == hosts[0] or self.rank not in (0, rank):
                 continue
@@ -116,30 +226,62 @@ class TracedRank(CpuRank):
                 end = time.monotonic()
                 seen.append((end - start, theirs - (start + end) / 2))
             round_trip, difference = min(seen)
-            offset = difference, round_trip / 2
-        return offset
+            reading = ClockReading(time.monotonic(), difference, round_trip / 2)
+        return reading
 
-    def trace(
-        self, digest: str, delays_s: Sequence[float], launches: int, deadline_s: float
-    ) -> tuple[list[RankTrace], int]:
-        """Launches; and how many elements of the last were wrong. Between a barrier and its launch
-        each rank writes its input, which is equal work for all, and sleeps for its delay.
-        """
+    def trace(self, digest: str, order: TraceOrder, deadline_s: float) -> RankTraces:
+        """Launches, each behind a barrier."""
         loaded = self.loaded[digest, True]
         plan, first = loaded.plan, loaded.runner
-        runner = TracingRunner(plan, first.actors, first.flags, first.is_aborted, first.turn)
+        notes = MessageNotes(loaded.proxy) if loaded.proxy is not None else None
+        turn = notes.turn if notes is not None else None
+        runner = TracingRunner(plan, first.actors, first.flags, first.is_aborted, turn)
         loaded.runner = runner
-        self._clear(loaded, launches, deadline_s)
-        found = []
-        for _ in range(launches):
-            self._barrier(loaded, deadline_s)
-            prepare_buffers(plan.problem, self.rank, *self._buffers(loaded, 0), 0)
-            time.sleep(delays_s[self.rank])
-            arrived = time.monotonic()
-            found.append(RankTrace(arrived, runner.traced(loaded.programs[0], deadline_s)))
+        before = self.clock_reading()
+        self._clear(loaded, order.launches * (2 if order.has_plain else 1), deadline_s)
+        if notes is not None:
+            notes.turn()
+        traces, plain = [], []
+        for _ in range(order.launches):
+            if order.has_plain:
+                arrived = self._at_start(loaded, order, deadline_s)
+                runner.launch(loaded.programs[0], deadline_s)
+                plain.append((arrived, time.monotonic()))
+                if notes is not None:
+                    notes.take()
+            arrived = self._at_start(loaded, order, deadline_s)
+            begun, events = runner.traced(loaded.programs[0], deadline_s)
+            messages = notes.take() if notes is not None else []
+            traces.append(RankTrace(arrived, begun, events, messages))
         self._barrier(loaded, deadline_s)
         wrong = self._compare(loaded, range(1))
-        return found, wrong.count if wrong is not None else 0
+        loaded.runner = first
+        clocks = before, self.clock_reading()
+        return RankTraces(traces, plain, wrong.count if wrong is not None else 0, clocks)
+
+    def _at_start(self, loaded: LoadedCpuPlan, order: TraceOrder, deadline_s: float) -> float:
+        """Write input and poison, meet all ranks, be late; returns when the rank arrives."""
+        problem, buffers = loaded.plan.problem, self._buffers(loaded, 0)
+        if not order.is_input_late:
+            prepare_buffers(problem, self.rank, *buffers, 0)
+        self._barrier(loaded, deadline_s)
+        if order.is_input_late:
+            prepare_buffers(problem, self.rank, *buffers, 0)
+        if delay_s := order.delays_s[self.rank]:
+            time.sleep(delay_s)
+        return time.monotonic()
+
+
+class TracedLaunches(NamedTuple):
+    """Launches, each a trace of every rank by rank 0's clock, with the error of the clocks.
+    plain_s: seconds of each launch that was not traced, from the first arrival to the last end.
+    wrong: elements of the last result.
+    """
+
+    launches: list[list[RankTrace]]
+    plain_s: list[float]
+    wrong: int
+    clock_error_s: float
 
 
 class TracedSession(CpuSession):
@@ -147,33 +289,62 @@ class TracedSession(CpuSession):
 
     rank = TracedRank
 
-    def trace(
-        self, plan: Plan, delays_s: Sequence[float], launches: int, timeout_s: float
-    ) -> tuple[list[list[RankTrace]], int]:
-        """The launches, each a trace of every rank by rank 0's clock; and wrong elements."""
+    def trace(self, plan: Plan, order: TraceOrder, timeout_s: float) -> TracedLaunches:
+        """Trace launches of a plan. Raises ScheduleError if flags cannot count so many."""
+        if has_lines(plan):
+            refuse_repeats(plan, order.launches * 2)
         self._load(plan, True, _LOAD_S + ANSWER_S)
-        workers = self._workers(plan)
-        limit_s = timeout_s + max(delays_s)
-        offsets = workers.call(TracedRank.clock_offset, timeout_s=_LOAD_S)  # type: ignore[arg-type]
-        answers = workers.call(
+        limit_s = timeout_s + max(order.delays_s)
+        answers = self._workers(plan).call(
             TracedRank.trace,  # type: ignore[arg-type]
             plan.digest,
-            delays_s,
-            launches,
+            order,
             limit_s,
-            timeout_s=launches * limit_s + ANSWER_S,
+            timeout_s=2 * order.launches * limit_s + ANSWER_S + _LOAD_S,
         )
+        shifts = [_shift(answer.clocks) for answer in answers]
         by_rank = [
-            [_shifted(trace, offset) for trace in traces]
-            for (traces, _), (offset, _) in zip(answers, offsets, strict=True)
+            [_shifted(trace, shift) for trace in answer.traces]
+            for answer, shift in zip(answers, shifts, strict=True)
         ]
-        return [list(ranks) for ranks in zip(*by_rank, strict=True)], sum(
-            wrong for _, wrong in answers
+        plain = [
+            [(shift(arrived), shift(ended)) for arrived, ended in answer.plain]
+            for answer, shift in zip(answers, shifts, strict=True)
+        ]
+        return TracedLaunches(
+            [list(ranks) for ranks in zip(*by_rank, strict=True)],
+            [
+                max(ended for _, ended in ranks) - min(arrived for arrived, _ in ranks)
+                for ranks in zip(*plain, strict=True)
+            ],
+            sum(answer.wrong for answer in answers),
+            max(reading.error for answer in answers for reading in answer.clocks),
         )
 
 
-def _shifted(trace: RankTrace, offset: float) -> RankTrace:
+def _shift(clocks: tuple[ClockReading, ClockReading]) -> Callable[[float], float]:
+    """A time of a rank's clock by rank 0's, with the drift between two readings.
+
+    >>> _shift((ClockReading(0.0, 1.0, 0.1), ClockReading(10.0, 2.0, 0.1)))(5.0)
+    6.5
+    """
+    before, after = clocks
+    drift = (after.offset - before.offset) / max(after.at - before.at, 1e-9)
+    return lambda at: at + before.offset + drift * (at - before.at)
+
+
+def _shifted(trace: RankTrace, shift: Callable[[float], float]) -> RankTrace:
     return RankTrace(
-        trace.arrived + offset,
-        [one._replace(ready=one.ready + offset, done=one.done + offset) for one in trace.events],
+        shift(trace.arrived),
+        shift(trace.begun),
+        [
+            one._replace(
+                ready=shift(one.ready),
+                worked=shift(one.worked),
+                done=shift(one.done),
+                offered=shift(one.offered) if one.offered else 0.0,
+            )
+            for one in trace.events
+        ],
+        [one._replace(posted=shift(one.posted), done=shift(one.done)) for one in trace.messages],
     )

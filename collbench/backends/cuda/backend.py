@@ -146,6 +146,35 @@ class CudaSession(GpuSession[Plan, str, CudaRank]):
         )
         return tuple(wrong for wrong in by_rank if wrong is not None)
 
+    def trace(
+        self, plan: Plan, launches: int, records: Sequence[int]
+    ) -> tuple[list[list[bytes]], list[list[tuple[float, float]]], int]:
+        """Launches in turn with and without stamps. Of every traced launch the stamps of each rank,
+        by its own clock; of every pair the seconds of each rank; and wrong elements. records: of a
+        CTA of each rank. Raises ScheduleError for copy engines, which stamp nothing.
+        """
+        if plan.transport == "ce":
+            raise ScheduleError(
+                "copy engines stamp nothing", "use --transport p2p, shm, net or auto"
+            )
+        self._load(plan)
+        sources = [
+            kernel_source(plan, 0 if plan.schedule.is_symmetric else rank, is_traced=True)
+            for rank in range(self.n)
+        ]
+        cubins = list(self._pool.map(cubin, sources, [fact.arch for fact in self.facts]))
+        limit_s = soak_limit_s(self.options)
+        self._workers.call(CudaRank.reset, plan.digest, timeout_s=limit_s)
+        answers = self._workers.call(
+            CudaRank.trace, plan.digest, cubins, launches, max(records), timeout_s=limit_s
+        )
+        stamps, seconds, wrong = zip(*answers, strict=True)
+        return (
+            [list(ranks) for ranks in zip(*stamps, strict=True)],
+            [list(ranks) for ranks in zip(*seconds, strict=True)],
+            sum(wrong),
+        )
+
     def once(self, plan: Plan, inputs: Sequence["Array"]) -> list["Array"]:
         """One launch on given inputs, one array a rank; returns every rank's output."""
         self._load(plan)

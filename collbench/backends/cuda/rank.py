@@ -32,7 +32,9 @@ from collbench.device.engine import slices_of
 from collbench.device.layout import (
     ABORT_AT,
     MAX_CTAS,
+    STAMP_BYTES,
     STATES_AT,
+    TRACE_ARGS,
     Memory,
     is_in_host,
     layout,
@@ -199,8 +201,11 @@ class CudaRank(GpuRank[str]):
         *,
         delay_ns: int = 0,
         block_bytes: int | None = None,
+        more_args: Sequence[bytes] = (),
     ) -> Launch:
-        """A launch of a plan's kernel on a set of user buffers; the last two: see pack_args."""
+        """A launch of a plan's kernel on a set of user buffers. delay_ns, block_bytes: see
+        pack_args; more_args: behind the arguments of every kernel.
+        """
         plan, rank = loaded.plan, self.context.rank
         assert plan.kernel is not None
         args = pack_args(
@@ -218,7 +223,7 @@ class CudaRank(GpuRank[str]):
             function,
             (plan.channels * tracks, 1),
             plan.kernel.threads,
-            [args],
+            [args, *more_args],
             cluster=plan.kernel.cluster,
             is_dependent=plan.kernel.pdl != "off",
         )
@@ -359,6 +364,44 @@ class CudaRank(GpuRank[str]):
         gpu.forget(before)  # tables of copy engines, some for each launch
         total, index = gpu.mismatches()
         return Wrong(rank=rank, count=total, index=index, got="?", wanted="?") if total else None
+
+    def trace(
+        self, digest: str, cubins: Sequence[bytes], launches: int, records: int
+    ) -> tuple[list[bytes], list[tuple[float, float]], int]:
+        """Launches in turn with and without stamps, each behind a barrier: the stamps of each
+        traced one, the seconds of each without and with them, and how many elements of the last
+        result were wrong. cubins: of kernels that stamp; records: of each CTA.
+        """
+        gpu, loaded = self.gpu, self._activated(digest)
+        card, plan = gpu.card, loaded.plan
+        ctas_here = plan.channels * len(plan.schedule.program(self.context.rank))
+        size = ctas_here * records * STAMP_BYTES
+        table = card.allocate(launches * size)
+        card.clear(table, launches * size)
+        stamping = card.function(cubins[self.context.rank], "collbench_run")
+        events = [card.event() for _ in range(4)]
+        seconds = []
+        try:
+            for number in range(launches):
+                stamps = TRACE_ARGS.pack(table + number * size, records)
+                pair = (
+                    self._launch(loaded, loaded.function, loaded.memory, 0),
+                    self._launch(loaded, stamping, loaded.memory, 0, more_args=[stamps]),
+                )
+                for which, launch in enumerate(pair):
+                    gpu.prepare(plan.problem, range(1), stride_bytes(plan.problem))
+                    gpu.barrier()
+                    gpu.expect(1)
+                    card.record(events[2 * which])
+                    launch(card.stream)
+                    card.record(events[2 * which + 1])
+                    self._wait(loaded)
+                seconds.append((card.elapsed_s(*events[:2]), card.elapsed_s(*events[2:])))
+            wrong = gpu.compare(plan.problem, range(1))
+            found = [card.download(table + number * size, size) for number in range(launches)]
+        finally:
+            card.free(table)
+        return found, seconds, wrong.count if wrong is not None else 0
 
     def give(self, digest: str, inputs: Sequence["Array"]) -> None:
         """Fill the output with a pattern, and write the given inputs."""

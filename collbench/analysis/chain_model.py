@@ -1,0 +1,48 @@
+"""What the constants of a machine say that the segments of a critical path take. Pure.
+
+Nothing queues here and nobody is late: of a launch its own time, of data on their way one hop, of
+bytes the rates of one processor, of a step its own time and that of its flags.
+"""
+
+from collections.abc import Iterable
+
+from collbench.analysis.critical_path import CAUSES, Cause, Segment
+from collbench.pricing.constants import KindCosts
+from collbench.results.trace import TracedAction, TracedLaunch
+
+
+def chain_model(
+    launch: TracedLaunch,
+    path: Iterable[Segment],
+    costs: KindCosts,
+    *,
+    launch_s: float,
+    hop_s: float,
+) -> dict[Cause, float]:
+    """Seconds by cause, of all causes. costs: of the protocol."""
+    found = dict.fromkeys(CAUSES, 0.0)
+    for segment in path:
+        if segment.cause == "launch":
+            found["launch"] += launch_s
+        elif segment.cause == "hop":
+            found["hop"] += hop_s
+        elif segment.cause in ("move", "reduce"):
+            found[segment.cause] += _bytes_s(launch.actions[segment.action], costs)
+        elif (
+            segment.cause == "step"
+            and segment.action >= 0
+            and segment.end_s > launch.actions[segment.action].worked_s
+        ):
+            found["step"] += _step_s(launch.actions[segment.action], costs)
+    return found
+
+
+def _bytes_s(one: TracedAction, costs: KindCosts) -> float:
+    a_gbs = one.reads / costs.read_gbs + one.writes / costs.write_gbs + one.sends / costs.send_gbs
+    return one.size_bytes * a_gbs * 1e-9
+
+
+def _step_s(one: TracedAction, costs: KindCosts) -> float:
+    if one.work == "end":
+        return 0.0
+    return 1e-6 * (costs.step_us + one.takes * costs.take_us + one.posts * costs.post_us)

@@ -1,0 +1,88 @@
+"""Carry out `trace`: a case to traced launches, these to files and to the screen."""
+
+import sys
+from dataclasses import replace
+
+from collbench.analysis.trace_summary import summary
+from collbench.backends.gpu.session import why_no_gpus
+from collbench.bench.runner import plan_points
+from collbench.cli._files import check_writable, write_document
+from collbench.cli._options import remark, width
+from collbench.cli._rank0 import drive_on_rank0, group_here
+from collbench.cli._rules import Options
+from collbench.cli._screen import say
+from collbench.cli._traces import chain_costs, default_ranks, refuse_too_many, traced
+from collbench.device.card import device_count
+from collbench.launch.group import Group
+from collbench.launch.launcher import launcher
+from collbench.planning.plan import Plan
+from collbench.report.chrome_trace import chrome_trace
+from collbench.report.page.trace import trace_page
+from collbench.report.tables.trace import trace_json, trace_lines
+from collbench.spec.case import Case
+from collbench.util.errors import UnavailableError
+from collbench.util.units import format_time_us, to_us
+
+_FILES = ("out", "html", "json")
+
+
+def run_trace(options: Options) -> int:
+    """The whole command; returns the exit code."""
+    timeout_s = options["timeout"] or 10.0
+    under = launcher()
+    has_gpus = options["backend"] == "cuda"
+    if has_gpus and (why := why_no_gpus()):
+        raise UnavailableError(why, "give --backend cpu")
+    ranks = options["ranks"] or (max(device_count(), 2) if has_gpus else default_ranks())
+    group = group_here(timeout_s)
+    case = Case(
+        op=options["op"],
+        backend=options["backend"],
+        algo=options["algo"],
+        proto=options["proto"],
+        transport=options["transport"],
+        ranks=under.size if under is not None else ranks,
+        size_bytes=options["size"],
+    )
+    if options["channels"] is not None:
+        case = replace(case, channels=options["channels"])
+    return drive_on_rank0(group, lambda: _drive(options, group, case, timeout_s))
+
+
+def _drive(options: Options, group: Group, case: Case, timeout_s: float) -> int:
+    for name in _FILES:
+        if options[name] not in (None, "-"):
+            check_writable(options[name], f"--{name}")
+    plan, case = _planned(case, group)
+    refuse_too_many([plan], options["launches"])
+    trace = traced(plan, case, group, options["launches"], timeout_s)
+    costs = chain_costs(plan, case, group)
+    found = summary(trace, costs)
+    if options["out"] is not None:
+        write_document(chrome_trace([trace]), options["out"], "--out")
+    if options["html"] is not None:
+        write_document(trace_page(trace, found, costs), options["html"], "--html")
+    if options["json"] is not None:
+        write_document(trace_json(trace, found, costs), options["json"], "--json")
+    is_document = any(options[name] == "-" for name in _FILES)
+    out = sys.stderr if is_document else sys.stdout
+    say("\n".join(trace_lines(trace, found, costs, width(out))), file=out)
+    if found.slowdown is not None:
+        middle, low, high = ((value - 1) * 100 for value in found.slowdown)
+        remark(
+            f"result compared; a traced launch takes {middle:+.1f} % ({low:+.1f} to {high:+.1f}) of"
+            f" one that is not, in {len(trace.slowdowns)} pairs"
+        )
+    if trace.clock_error_s:
+        error_us = format_time_us(to_us(trace.clock_error_s))
+        whose = "GPUs" if case.backend == "cuda" else "hosts"
+        remark(f"clocks of different {whose} are known to {error_us} us")
+    return 0
+
+
+def _planned(case: Case, group: Group) -> tuple[Plan, Case]:
+    """The plan of the case, and the case with what was chosen."""
+    (point,) = plan_points([case], group)
+    if point.plan is None or point.waived:
+        raise UnavailableError(point.waived or "no plan", "change --op, --algo, --proto or --size")
+    return point.plan, point.case

@@ -1,0 +1,70 @@
+"""`collbench explain`: why a collective takes as long as it does, in ten lines."""
+
+import click
+
+from collbench.cli._command import StrictCommand, explicit_options
+from collbench.cli._declared import setting_option
+from collbench.cli._options import Size, Whole
+from collbench.cli._rules import Rule, refuse
+from collbench.spec.collectives import OPS, collective
+from collbench.spec.options import OPTIONS
+
+_OPTIONS = (
+    click.option(
+        "--op",
+        default="allreduce",
+        show_default=True,
+        callback=lambda context, param, value: collective(value).name,
+        metavar="OP",
+        help=f"The collective, one of {', '.join(OPS)}.",
+    ),
+    click.option(
+        "--size",
+        type=Size(),
+        default="1M",
+        show_default=True,
+        metavar="SIZE",
+        help="Size in bytes, for example 64K.",
+    ),
+    click.option(
+        "-n",
+        "--ranks",
+        type=Whole(2, 256),
+        default=None,
+        help="Ranks without a launcher, for example 4. Default: the usable cores (2 to 8).",
+    ),
+    setting_option(OPTIONS["timeout_s"]),
+)
+_EXPLAIN_RULES = (
+    Rule(
+        options=("size",),
+        when=lambda options: options["size"] == 0,
+        message="a size of 0 bytes",
+        hint="give at least one byte",
+    ),
+)
+
+
+@click.command(name="explain", cls=StrictCommand)
+@click.pass_context
+def command(context: click.Context, /, **_: object) -> int:
+    """Say why a collective of ranks on CPUs takes as long as it does, in ten lines.
+
+    It measures what the tool chooses, then the same with one knob changed at a time, and MPI; every
+    result is verified. One launch is traced. It shows what was chosen and by which tuning file, the
+    least time by the model (its hops, and its bytes), where the time goes, and which knob would
+    make it shorter or longer by how much.
+
+    \b
+    Examples:
+      collbench explain --op allreduce --size 1M
+      collbench explain --op broadcast --size 64K -n 4
+    """
+    from collbench.cli._run_explain import run_explain
+
+    refuse(_EXPLAIN_RULES, explicit_options(context), context.params)
+    return run_explain(context.params)
+
+
+for _option in _OPTIONS:
+    command = _option(command)

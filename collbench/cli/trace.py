@@ -1,0 +1,154 @@
+"""`collbench trace`: a timeline of launches, and the chain of events that made one as long as it
+was.
+"""
+
+import click
+
+from collbench.cli._command import StrictCommand, explicit_options
+from collbench.cli._declared import setting_option
+from collbench.cli._options import FileName, OneOf, Size, Whole
+from collbench.cli._rules import Options, Rule, refuse
+from collbench.planning.protocols import FAMILY as PROTOCOLS
+from collbench.schedules.algorithms import FAMILY as ALGORITHMS
+from collbench.spec.collectives import OPS, collective
+from collbench.spec.options import OPTIONS
+
+MAX_LAUNCHES = 1000
+_FILES = ("out", "html", "json")
+_OPTIONS = (
+    click.option(
+        "--backend",
+        type=OneOf(("cpu", "cuda")),
+        default="cpu",
+        show_default=True,
+        help="Where the ranks are: cpu or cuda.",
+    ),
+    click.option(
+        "--op",
+        default="allreduce",
+        show_default=True,
+        callback=lambda context, param, value: collective(value).name,
+        metavar="OP",
+        help=f"The collective, one of {', '.join(OPS)}.",
+    ),
+    click.option(
+        "--size",
+        type=Size(),
+        default="1M",
+        show_default=True,
+        metavar="SIZE",
+        help="Size in bytes, for example 64K.",
+    ),
+    click.option(
+        "--algo",
+        type=OneOf(("auto", *ALGORITHMS.names())),
+        default="auto",
+        show_default=True,
+        help=f"The algorithm: auto, {', '.join(ALGORITHMS.names())}.",
+    ),
+    click.option(
+        "--proto",
+        type=OneOf(("auto", *PROTOCOLS.names())),
+        default="auto",
+        show_default=True,
+        help=f"The protocol: auto, {', '.join(PROTOCOLS.names())}.",
+    ),
+    click.option(
+        "--transport",
+        type=OneOf(("auto", "p2p", "shm", "net")),
+        default="auto",
+        show_default=True,
+        help=(
+            "What carries slots: auto, p2p (memory of GPUs), shm (shared memory), net (messages of"
+            " MPI)."
+        ),
+    ),
+    click.option(
+        "--channels",
+        type=Whole(1, 64),
+        default=None,
+        help="Channels, for example 2. Default: by size.",
+    ),
+    click.option(
+        "-n",
+        "--ranks",
+        type=Whole(2, 256),
+        default=None,
+        help="Ranks without a launcher, for example 4. Default: the GPUs, or the cores (2 to 8).",
+    ),
+    click.option(
+        "--launches",
+        type=Whole(1, MAX_LAUNCHES),
+        default=3,
+        show_default=True,
+        help="Launches in the trace, for example 10.",
+    ),
+    click.option(
+        "--out",
+        type=FileName(),
+        help=(
+            "Write the timeline as Chrome's trace events, which ui.perfetto.dev opens, for example"
+            " to trace.json; - is stdout."
+        ),
+    ),
+    click.option(
+        "--html",
+        type=FileName(),
+        help="Write a page that draws the timeline, for example to trace.html; - is stdout.",
+    ),
+    click.option(
+        "--json",
+        metavar="FILE",
+        type=FileName(),
+        help="Write the chain and its causes as JSON, for example to chain.json; - is stdout.",
+    ),
+    setting_option(OPTIONS["timeout_s"]),
+)
+
+
+def _given(options: Options) -> list[str]:
+    """The files that documents go to."""
+    return [options[name] for name in _FILES if options[name] is not None]
+
+
+_TRACE_RULES = (
+    Rule(
+        options=("size",),
+        when=lambda options: options["size"] == 0,
+        message="a size of 0 bytes",
+        hint="give at least one byte",
+    ),
+    Rule(
+        options=_FILES,
+        when=lambda options: len(_given(options)) > len(set(_given(options))),
+        message="two documents in one file",
+        hint="give another file to one of them",
+    ),
+)
+
+
+@click.command(name="trace", cls=StrictCommand)
+@click.pass_context
+def command(context: click.Context, /, **_: object) -> int:
+    """Show where the time of a collective goes: every rank, channel, track and round of a launch.
+
+    Ranks note when each of their actions could begin, had moved or reduced its bytes and
+    had set its flags, and for which rank it waited. From that comes the chain of events that made
+    the launch as long as it was, its time by cause, and what the model says of each. The result
+    is verified, and launches that are not traced take turns with the others, so that the cost of
+    tracing is shown. Under mpirun or srun every rank is one of the launcher's.
+
+    \b
+    Examples:
+      collbench trace --op allreduce --size 64K -n 2
+      collbench trace --op allreduce --size 1M --algo ring --out trace.json --html trace.html
+      mpirun -n 4 collbench trace --op broadcast --size 8M --transport net
+    """
+    from collbench.cli._run_trace import run_trace
+
+    refuse(_TRACE_RULES, explicit_options(context), context.params)
+    return run_trace(context.params)
+
+
+for _option in _OPTIONS:
+    command = _option(command)

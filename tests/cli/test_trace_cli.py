@@ -1,0 +1,94 @@
+"""`trace` on real ranks: what it writes, that a planted late rank is named, and what it refuses."""
+
+import json
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from collbench.analysis.critical_path import critical_path, late_rank
+from collbench.analysis.launch_graph import launch_graph
+from collbench.backends.cpu.trace import TracedSession, TraceOrder
+from collbench.cli import run
+from collbench.launch.local import LocalGroup
+from collbench.planning.lowering import actors
+from collbench.planning.planner import resolve
+from collbench.spec.case import Case
+
+Capture = pytest.CaptureFixture[str]
+
+
+def test_files_and_the_screen(capfd: Capture, tmp_path: Path) -> None:
+    files = [tmp_path / name for name in ("t.json", "t.html")]
+    places = ["--out", str(files[0]), "--html", str(files[1]), "--json", "-"]
+    code = run(["trace", "--size", "4K", "-n", "2", "--algo", "ring", "--proto", "ll", *places])
+    out, err = capfd.readouterr()
+    assert code == 0
+    document = json.loads(out)
+    assert len(document["launches_us"]) == 3
+    assert document["slowdown"]["low"] <= document["slowdown"]["high"]
+    assert "allreduce 4K by ring ll shm, 2 ranks" in err
+    assert "by cause" in err
+    assert "result compared; a traced launch takes" in err
+    names = {event["name"] for event in json.loads(files[0].read_text())["traceEvents"]}
+    assert {"reduce", "move", "wait: data of rank 1", "launch"} <= names
+    assert files[1].read_text().startswith("<!DOCTYPE html>")
+
+
+@pytest.mark.parametrize(
+    ("proto", "late"), [("simple", 1), pytest.param("ll128", 0, marks=pytest.mark.exhaustive)]
+)
+def test_a_rank_that_comes_late_is_named(proto: str, late: int) -> None:
+    case = Case(op="allreduce", backend="cpu", algo="ring", proto=proto, ranks=2, size_bytes=8192)
+    plan = resolve(case).plan
+    delays = [0.0, 0.0]
+    delays[late] = 0.1
+    with closing(TracedSession(LocalGroup(20.0), [plan], hot=True)) as session:
+        traced = session.trace(plan, TraceOrder(tuple(delays), 2, has_plain=True), 20.0)
+    assert (traced.wrong, len(traced.launches), len(traced.plain_s)) == (0, 2, 2)
+    by_rank = [actors(plan, rank) for rank in range(plan.n)]
+    for ranks in traced.launches:
+        launch = launch_graph(plan, by_rank, ranks)
+        assert len(launch.actions) == sum(
+            len(actor.actions) + 1 for tracks in by_rank for actor in tracks
+        )
+        path = critical_path(launch)
+        assert sum(one.seconds for one in path) == pytest.approx(launch.total_s)
+        found = late_rank(launch, path)
+        assert found is not None
+        assert found[0] == late
+
+
+@pytest.mark.parametrize(
+    ("args", "match"),
+    [
+        (["--size", "0"], "a size of 0 bytes"),
+        (["--out", "a", "--html", "a"], "two documents in one file"),
+        (["--op", "alltoall", "--algo", "halving"], "halving"),
+        (["--size", "64M", "--launches", "1000", "-n", "2"], "actions in the launches"),
+    ],
+)
+def test_what_cannot_be_traced_is_refused(capfd: Capture, args: list[str], match: str) -> None:
+    assert run(["trace", *args]) in (2, 3)
+    assert match in capfd.readouterr().err
+
+
+def test_a_sweep_traces_its_points(capfd: Capture, tmp_path: Path) -> None:
+    file = tmp_path / "t.json"
+    sweep = ["sweep", "--backend", "cpu", "--sizes", "64,4K", "--ranks", "2", "--algo", "ring"]
+    quick = ["--iters", "1", "--repeats", "1"]
+    assert run([*sweep, *quick, "--trace", str(file)]) == 0
+    document = json.loads(file.read_text())
+    assert [case.split(" by ")[0] for case in document["otherData"]["cases"]] == [
+        "allreduce 64",
+        "allreduce 4K",
+    ]
+    assert {event["pid"] for event in document["traceEvents"]} == set(range(6))
+    capfd.readouterr()
+    for more, match in (
+        (["--backend", "model", "--trace", "t.json"], "no point of this sweep is of ranks on CPUs"),
+        (["--backend", "cpu", "--trace", "-"], "rows go there"),
+        (["--backend", "cpu", "--dry-run", "--trace", "t.json"], "a dry run launches nothing"),
+    ):
+        assert run(["sweep", "--sizes", "64", "--ranks", "2", *more]) in (2, 3)
+        assert match in capfd.readouterr().err
