@@ -1,0 +1,139 @@
+"""Execution traces in JSON: those that PyTorch's observer writes (a list of nodes, of which
+`record_param_comms` are collectives), and Chakra's, as chakra_jsonizer makes them of its protobuf
+files (a node an object, one behind the other; et_def.proto of mlcommons/chakra).
+
+In Chakra's `comm_size` is the bytes of a rank's input.
+"""
+
+from collections.abc import Iterable
+from typing import Any
+
+from collbench.analysis.job.formats import Opened
+from collbench.analysis.job.formats._read import documents, first_only
+from collbench.analysis.job.formats._torch import (
+    SILENT,
+    call_of,
+    dtype_of,
+    numbers,
+    op_of,
+    plain_name,
+    size_of,
+    whole,
+)
+from collbench.analysis.job.model import Call, Job
+from collbench.spec.collectives import OpName
+from collbench.spec.dtypes import DtypeName
+
+NAME = "an execution trace (Chakra)"
+HINT = "record one with torch.profiler.ExecutionTraceObserver, or give what chakra_jsonizer writes"
+_ASSUMED: DtypeName = "float32"
+# et_def.proto, CollectiveCommType, by number and by name
+_TYPES: tuple[OpName | None, ...] = (
+    "allreduce", "reduce", "allgather", "gather", "scatter", "broadcast", "alltoall",
+    "reducescatter", "reducescatter", None,
+)  # fmt: skip
+_COLLECTIVE = ("COMM_COLL_NODE", 7)
+_POINT_TO_POINT = ("COMM_SEND_NODE", 5)
+
+Node = dict[str, Any]  # Any: JSON
+
+
+def is_mine(head: str) -> bool:
+    """Whether a file begins like such a trace."""
+    is_nodes = '"nodes"' in head and ('"ctrl_deps"' in head or '"schema"' in head)
+    return is_nodes or ('"ctrlDeps"' in head or '"COMM_COLL_NODE"' in head or '_NODE"' in head)
+
+
+def read(files: Opened) -> Job:
+    """The calls of the first file's rank."""
+    (name, file), remarks = first_only(files)
+    calls: list[Call] = []
+    unknown, is_assumed = 0, False
+    for one in documents(file, name):
+        listed = one.get("nodes")
+        for node in listed if isinstance(listed, list) else [one]:
+            if not isinstance(node, dict):
+                continue
+            attributes = _attributes(node)
+            if node.get("name") == "record_param_comms":
+                call, is_silent = _of_pytorch(attributes)
+            elif node.get("type") in (*_COLLECTIVE, *_POINT_TO_POINT):
+                call, is_silent = _of_chakra(node, attributes), False
+                is_assumed |= call is not None
+            else:
+                continue
+            if call is not None:
+                calls.append(call)
+            else:
+                unknown += not is_silent
+    if unknown:
+        remarks.append(
+            f"{unknown} nodes are no collective that can be replayed, or do not say how many ranks"
+            " they have"
+        )
+    if is_assumed:
+        remarks.append(f"Chakra's nodes have no element types: {_ASSUMED} is assumed")
+    return Job(name=name, source=NAME, calls=calls, remarks=remarks)
+
+
+def _attributes(node: Node) -> dict[str, Any]:  # Any: JSON
+    """The attributes by name; Chakra's name the type of a value in its key."""
+    listed = node.get("attrs") or node.get("attr") or []
+    found: dict[str, Any] = {}
+    for one in listed if isinstance(listed, list) else []:
+        if isinstance(one, dict):
+            values: Iterable[Any] = (
+                value for key, value in one.items() if key not in ("name", "type", "docString")
+            )
+            found[str(one.get("name"))] = next(iter(values), None)
+    return found
+
+
+def _of_pytorch(attributes: dict[str, Any]) -> tuple[Call | None, bool]:  # Any: JSON
+    """The call, and whether there is none on purpose."""
+    title = str(attributes.get("collective_name", ""))
+    op, element = op_of(title), dtype_of(str(attributes.get("dtype", "")))
+    ranks = whole(attributes.get("pg_size"))
+    counts = whole(attributes.get("in_msg_nelems")), whole(attributes.get("out_msg_nelems"))
+    if op is None or element is None or ranks < 1 or not any(counts):
+        return None, plain_name(title) in SILENT
+    call = call_of(
+        op,
+        *counts,
+        element,
+        ranks,
+        group=str(attributes.get("pg_name", "")),
+        in_splits=numbers(attributes.get("in_split_size")),
+        out_splits=numbers(attributes.get("out_split_size")),
+    )
+    return call, False
+
+
+def _of_chakra(node: Node, attributes: dict[str, Any]) -> Call | None:  # Any: JSON
+    size = whole(attributes.get("comm_size"))
+    ranks = whole(attributes.get("group_size")) or whole(attributes.get("pg_size"))
+    if node.get("type") in _POINT_TO_POINT:
+        op: OpName | None = "sendrecv"
+        ranks = 2
+    else:
+        number = whole(attributes.get("comm_type"))
+        op = _TYPES[number] if number < len(_TYPES) else None
+        ranks = ranks or _dimension(attributes.get("involved_dim"))
+    if op is None or ranks < 1 or not size:
+        return None
+    is_timed = "durationMicros" in node  # of 64 bits, which JSON of protobuf writes as text
+    return Call(
+        op=op,
+        size_bytes=size_of(op, size, 0, ranks),
+        dtype=_ASSUMED,
+        ranks=ranks,
+        group=str(attributes.get("pg_name", "")),
+        start_us=float(whole(node.get("startTimeMicros"))) if is_timed else None,
+        duration_us=float(whole(node.get("durationMicros"))) if is_timed else None,
+    )
+
+
+def _dimension(value: object) -> int:
+    """The ranks of a list of who takes part, of which a single one says nothing."""
+    listed = value.get("values") if isinstance(value, dict) else None
+    return sum(map(bool, listed)) if isinstance(listed, list) and len(listed) > 1 else 0

@@ -1,0 +1,108 @@
+"""A job as its communication: the calls of one rank in their order, and the distinct operations
+among them.
+
+Sizes are S as our rows count it (see spec/collectives.py): the bytes of the vector, or of all n
+blocks.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from statistics import median
+from typing import NamedTuple
+
+from collbench.spec.collectives import OpName
+from collbench.spec.dtypes import DtypeName, RedopName
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Call:
+    """A collective that the rank asked for. group: the name of its communicator. start_us,
+    duration_us: None where the input has no times. skew: of an uneven exchange, its largest block
+    over the mean block; load: the bytes of its busiest rank over those of the mean rank, as far as
+    they are known. 1 of equal blocks.
+    """
+
+    op: OpName
+    size_bytes: int
+    dtype: DtypeName
+    ranks: int
+    redop: RedopName = "sum"
+    group: str = ""
+    start_us: float | None = None
+    duration_us: float | None = None
+    skew: float = 1.0
+    load: float = 1.0
+
+    @property
+    def kind(self) -> "Kind":
+        """What it has in common with calls that are measured as one."""
+        return Kind(self.op, self.size_bytes, self.dtype, self.redop, self.ranks)
+
+
+class Kind(NamedTuple):
+    """A distinct operation."""
+
+    op: OpName
+    size_bytes: int
+    dtype: DtypeName
+    redop: RedopName
+    ranks: int
+
+
+Span = tuple[float, float]  # of time, in microseconds
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Job:
+    """The calls of one rank, which stands for all. source: what the input is, in words. marks:
+    spans of steps that the input names. computing: spans in which the rank's GPU computed. remarks:
+    what was assumed or left out.
+    """
+
+    name: str
+    source: str
+    calls: Sequence[Call]
+    marks: Sequence[Span] = ()
+    computing: Sequence[Span] = ()
+    remarks: Sequence[str] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Operation:
+    """Calls of one kind. calls: a step. recorded_us: the median of their recorded times."""
+
+    kind: Kind
+    calls: float
+    skew: float
+    load: float
+    recorded_us: float | None
+
+    @property
+    def bytes(self) -> float:
+        """Bytes a step."""
+        return self.calls * self.kind.size_bytes
+
+
+def operations_of(calls: Iterable[Call], steps: int) -> list[Operation]:
+    """The distinct operations of the calls of so many steps, those with the most bytes first.
+
+    >>> one = Call(op="allreduce", size_bytes=1024, dtype="float32", ranks=4)
+    >>> [(which.kind.op, which.calls) for which in operations_of([one] * 6, 3)]
+    [('allreduce', 2.0)]
+    """
+    by_kind: dict[Kind, list[Call]] = {}
+    for call in calls:
+        by_kind.setdefault(call.kind, []).append(call)
+    operations = []
+    for kind, same in by_kind.items():
+        times = [call.duration_us for call in same if call.duration_us is not None]
+        operations.append(
+            Operation(
+                kind=kind,
+                calls=len(same) / steps,
+                skew=max(call.skew for call in same),
+                load=max(call.load for call in same),
+                recorded_us=median(times) if times else None,
+            )
+        )
+    return sorted(operations, key=lambda one: (-one.bytes, one.kind))
