@@ -362,15 +362,15 @@ class Measurement:
                 yield self._record(point)
                 point.plan = None  # its lowered actions take much memory
 
-    def once(self) -> list[float]:
-        """One more repeat of every point: seconds of the slowest rank's launch, in the order of the
-        points. Raises UnavailableError for a point that is waived or comes out wrong.
+    def once(self, points: Sequence[SweepPoint] | None = None) -> list[float]:
+        """One more repeat of every point, or of some: seconds of the slowest rank's launch, in the
+        order of the points. Raises UnavailableError for one that is waived or comes out wrong.
         """
-        for key, points in self._by_session().items():
+        for key, its_points in self._by_session().items():
             if key not in self.sessions:
-                self._open(key, points)
+                self._open(key, its_points)
         seconds = []
-        for point in self.points:
+        for point in self.points if points is None else points:
             if not point.waived:
                 self._repeat(point)
             row = self._record(point)

@@ -48,6 +48,10 @@ _COMMANDS = {
         "Find which rank, host, rail or path is slow, from the rates of pairs.",
     ),
     "log": ("collbench.cli.log", "Explain the log of a job: what NCCL printed, and what is wrong."),
+    "replay": (
+        "collbench.cli.replay",
+        "Replay what a job communicates: how long it takes here, and what to set.",
+    ),
     "overlap": (
         "collbench.cli.overlap",
         "Measure how much communication slows concurrent computation down, on GPUs.",
@@ -63,7 +67,7 @@ _COMMANDS = {
     ),
 }
 # Under a launcher every rank runs these; of all else, help included, only rank 0 does.
-_RUN_BY_ALL_RANKS = {"sweep", "topo", "overlap", "check", "doctor", "hunt"}
+_RUN_BY_ALL_RANKS = {"sweep", "topo", "overlap", "check", "doctor", "hunt", "replay"}
 DEBUG_VARIABLE = "COLLBENCH_DEBUG"  # set to anything: errors show their traceback too
 _LEAST_MEMORY_BYTES = 256 << 20
 _HANGUP_S = 0.3

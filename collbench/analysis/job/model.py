@@ -5,13 +5,13 @@ Sizes are S as our rows count it (see spec/collectives.py): the bytes of the vec
 blocks.
 """
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from statistics import median
 from typing import NamedTuple
 
 from collbench.spec.collectives import OpName
-from collbench.spec.dtypes import DtypeName, RedopName
+from collbench.spec.dtypes import DtypeName, RedopName, dtype
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,8 +55,9 @@ Span = tuple[float, float]  # of time, in microseconds
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
     """The calls of one rank, which stands for all. source: what the input is, in words. marks:
-    spans of steps that the input names. computing: spans in which the rank's GPU computed. remarks:
-    what was assumed or left out.
+    spans of steps that the input names. computing: spans in which the rank's GPU computed.
+    step_calls: the calls of a step, 0 where the input does not say. remarks: what was assumed or
+    left out.
     """
 
     name: str
@@ -64,6 +65,7 @@ class Job:
     calls: Sequence[Call]
     marks: Sequence[Span] = ()
     computing: Sequence[Span] = ()
+    step_calls: int = 0
     remarks: Sequence[str] = ()
 
 
@@ -83,7 +85,42 @@ class Operation:
         return self.calls * self.kind.size_bytes
 
 
-def operations_of(calls: Iterable[Call], steps: int) -> list[Operation]:
+_ALIKE = 2  # exchanges whose sizes differ by less are measured as one
+
+
+def evened(calls: Sequence[Call]) -> list[Call]:
+    """The calls with one size for uneven exchanges that are alike: experts get other shares in
+    every step, and what they get in all stays the same.
+
+    >>> calls = [
+    ...     Call(op="alltoall", size_bytes=size, dtype="int8", ranks=2, skew=1.5)
+    ...     for size in (100, 120)
+    ... ]
+    >>> [call.size_bytes for call in evened(calls)]
+    [110, 110]
+    """
+    sizes = [call.size_bytes for call in calls]
+    alike: dict[tuple[OpName, DtypeName, int], list[list[int]]] = {}
+    for place in sorted(range(len(calls)), key=sizes.__getitem__):
+        call = calls[place]
+        if call.skew > 1:
+            groups = alike.setdefault((call.op, call.dtype, call.ranks), [])
+            if not groups or sizes[place] >= _ALIKE * sizes[groups[-1][0]]:
+                groups.append([])
+            groups[-1].append(place)
+    for (_, element, ranks), groups in alike.items():
+        grain = ranks * dtype(element).item_bytes
+        for places in groups:
+            mean = sum(calls[place].size_bytes for place in places) / len(places)
+            for place in places:
+                sizes[place] = max(1, round(mean / grain)) * grain
+    return [
+        call if call.size_bytes == size else replace(call, size_bytes=size)
+        for call, size in zip(calls, sizes, strict=True)
+    ]
+
+
+def operations_of(calls: Sequence[Call], steps: int) -> list[Operation]:
     """The distinct operations of the calls of so many steps, those with the most bytes first.
 
     >>> one = Call(op="allreduce", size_bytes=1024, dtype="float32", ranks=4)
@@ -91,7 +128,7 @@ def operations_of(calls: Iterable[Call], steps: int) -> list[Operation]:
     [('allreduce', 2.0)]
     """
     by_kind: dict[Kind, list[Call]] = {}
-    for call in calls:
+    for call in evened(calls):
         by_kind.setdefault(call.kind, []).append(call)
     operations = []
     for kind, same in by_kind.items():

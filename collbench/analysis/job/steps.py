@@ -20,6 +20,7 @@ _MOST_TOKENS = 64  # kinds of calls that are told apart
 _RAREST = 8  # of them, whose distances are tried as lengths
 _MOST_OCCURRENCES = 64  # of one kind in a step
 _EQUAL = 0.02  # lengths whose windows differ by so much more are as good
+_LEAST_SHARE = 0.75  # of all calls that steps must be: layers of one step are alike, too
 _SAME_STEP = 0.25  # of the calls of a window that may differ from those of the next
 
 
@@ -54,14 +55,16 @@ def steps_of(job: Job) -> Steps:
     """
     if marked := _marked(job):
         return marked
-    names = _names(job.calls)
-    length = _length(names[-_MOST_CALLS:])
-    if length:
-        first, number = _run(names, length)
-        if number > 1:
-            return Steps(first=first, length=length, number=number, last=first + number * length)
     count = len(job.calls)
-    return Steps(first=0, length=count, number=1, last=count, is_found=False)
+    if not job.step_calls:
+        names = _names(job.calls)
+        length = _length(names[-_MOST_CALLS:])
+        first, number = _run(names, length) if length else (0, 0)
+        last = first + number * length
+        if number > 1 and last - first >= _LEAST_SHARE * count:
+            return Steps(first=first, length=length, number=number, last=last)
+    is_found = bool(job.step_calls)
+    return Steps(first=0, length=count, number=1, last=count, is_found=is_found)
 
 
 def _marked(job: Job) -> Steps | None:
@@ -107,9 +110,11 @@ def _length(names: "NDArray[np.int64]") -> int:
     least = min(errors.values())
     if least > _SAME_STEP:
         return 0
-    return next(length for length in lengths if errors[length] <= least + least * 0.5 + _slack(
-        length, len(names)
-    ))
+    return next(
+        length
+        for length in lengths
+        if errors[length] <= least + least * 0.5 + _slack(length, len(names))
+    )
 
 
 def _slack(length: int, count: int) -> float:
@@ -207,9 +212,7 @@ def step_times(job: Job, steps: Steps) -> StepTimes | None:
         window = (starts[0], max(end for start, end in job.marks if start <= starts[-1]))
         window = min(start for start, end in job.marks if end > starts[0]), window[1]
         step = median(
-            end - start
-            for start, end in job.marks
-            if any(start <= one < end for one in starts)
+            end - start for start, end in job.marks if any(start <= one < end for one in starts)
         )
     elif steps.number > 1:
         length = round(steps.length)

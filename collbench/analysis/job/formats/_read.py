@@ -66,4 +66,4 @@ def first_only(files: Opened) -> tuple[tuple[str, IO[str]], list[str]]:
 
 def number_or_none(value: object) -> float | None:
     """A number of a file, which may be missing."""
-    return float(value) if isinstance(value, int | float) and value == value else None  # noqa: PLR0124
+    return float(value) if isinstance(value, int | float) and value == value else None

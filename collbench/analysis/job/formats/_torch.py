@@ -136,6 +136,8 @@ def numbers(value: object) -> list[int]:
     """
     if isinstance(value, str):
         value = value.strip("[] ").split(",")
-    return [whole(str(one).strip()) for one in value if str(one).strip().isdigit()] if isinstance(
-        value, list
-    ) else []
+    return (
+        [whole(str(one).strip()) for one in value if str(one).strip().isdigit()]
+        if isinstance(value, list)
+        else []
+    )

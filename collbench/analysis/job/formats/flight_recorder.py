@@ -65,13 +65,13 @@ def _call(
     entry: dict[str, Any], op: Any, key: str, ranks: int
 ) -> tuple[Call | None, bool]:  # Any: JSON
     """The call of an entry, and whether its type is known."""
-    counts = [
+    sent, received = (
         sum(_product(shape) for shape in entry.get(which) or [])
         for which in ("input_sizes", "output_sizes")
-    ]
+    )
     types = entry.get("input_dtypes") or entry.get("output_dtypes") or []
     element = dtype_of(str(types[0])) if types else _UNTYPED
-    if element is None or not any(counts) or ranks < 1:
+    if element is None or not sent + received or ranks < 1:
         return None, bool(types)
     started = number_or_none(entry.get("time_discovered_started_ns"))
     ended = number_or_none(entry.get("time_discovered_completed_ns"))
@@ -81,7 +81,8 @@ def _call(
         duration_ms = (ended - started) / 1e6
     call = call_of(
         op,
-        *counts,
+        sent,
+        received,
         element,
         ranks,
         group=key,

@@ -34,8 +34,10 @@ Event = dict[str, Any]  # Any: JSON
 
 def is_mine(head: str) -> bool:
     """Whether a file begins like a trace."""
-    return '"traceEvents"' in head or ('"deviceProperties"' in head and "{" in head) or (
-        head.lstrip().startswith("[") and '"ph"' in head
+    return (
+        '"traceEvents"' in head
+        or ('"deviceProperties"' in head and "{" in head)
+        or (head.lstrip().startswith("[") and '"ph"' in head)
     )
 
 

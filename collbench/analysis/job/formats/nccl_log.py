@@ -71,9 +71,7 @@ def read(files: Opened) -> Job:
             if call is not None:
                 found.append((line, call))
         for place, exchange in enumerate(_exchanges(known, report, calls_of, member)):
-            same = [
-                of_rank[place] for of_rank in exchanges[known.name] if len(of_rank) > place
-            ]
+            same = [of_rank[place] for of_rank in exchanges[known.name] if len(of_rank) > place]
             found += [(exchange.line, call) for call in _calls_of(exchange, same, known)]
     found.sort(key=lambda pair: pair[0])
     remarks = [f"{skipped} calls have a type that cannot be replayed"] if skipped else []
@@ -159,9 +157,7 @@ def _calls_of(
     op: OpName = "sendrecv"
     for size in (exchange.sent or exchange.received).values():
         if size:
-            yield Call(
-                op=op, size_bytes=size, dtype=exchange.element, ranks=2, group=known.name
-            )
+            yield Call(op=op, size_bytes=size, dtype=exchange.element, ranks=2, group=known.name)
 
 
 def _alltoall(exchange: _Exchange, same: Sequence[_Exchange], known: Communicator) -> Call:
