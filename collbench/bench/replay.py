@@ -7,7 +7,7 @@ in batches, as in a sweep, and the batches add up by the calls of a step.
 
 import math
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from collbench.backends import FAMILY
@@ -22,6 +22,7 @@ from collbench.bench.runner import (
     plan_points,
 )
 from collbench.launch.group import Group
+from collbench.pricing.constants import cpu_costs
 from collbench.results.record import Record
 from collbench.results.statistics import Interval, interval
 from collbench.spec.case import Case
@@ -32,13 +33,16 @@ _MOST_ROUNDS = 25
 _NARROW = 0.02  # of an interval in logarithms, that more rounds need not narrow
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class Bench:
-    """Where and how cases are measured."""
+    """Where and how cases are measured. slowness: how many times as long as estimated the last
+    measurements took; ranks that share cores, or other processes, make it large.
+    """
 
     group: Group
     settings: Settings
     links: CaseLinks
+    slowness: float = 1.0
 
     def point(self, case: Case) -> SweepPoint:
         """A case, planned or waived."""
@@ -46,12 +50,7 @@ class Bench:
         return point
 
 
-def measure(
-    cases: Sequence[Case],
-    bench: Bench,
-    budget_s: float,
-    progress: Callable[[Case], None] = lambda case: None,
-) -> dict[Case, Record]:
+def measure(cases: Sequence[Case], bench: Bench, budget_s: float) -> dict[Case, Record]:
     """The records of the cases, the most important ones first, as far as the budget reaches; what
     can be planned is measured in turns. Raises the errors that end a sweep.
     """
@@ -61,23 +60,41 @@ def measure(
     for case in cases:
         if points and time.monotonic() > end_s:
             break
-        progress(case)
         point = bench.point(case)
         asked[case] = point.case, point.waived
         points.setdefault(asked[case], point)
     measurement = Measurement(list(points.values()), bench.group, bench.settings)
-    measurement.points = list(_within(measurement, end_s - time.monotonic()))
+    left_s = (end_s - time.monotonic()) / bench.slowness
+    measurement.points = list(_within(measurement, left_s))
     within = set(map(id, measurement.points))
     kept = {key: point for key, point in points.items() if id(point) in within}
     # before: a point that is measured gives its plan away, which its row is made of
     names = {key: measurement.key_of(point) for key, point in kept.items()}
+    estimated_s, start_s = measurement.estimate_s(), time.monotonic()
     try:
         measurement.open()
         rows = {row.point: row for row in measurement.records()}
         by_key = {key: rows[name] for key, name in names.items()}
     finally:
         measurement.close()
+    if estimated_s:
+        bench.slowness = max(1.0, (time.monotonic() - start_s) / estimated_s)
     return {case: by_key[key] for case, key in asked.items() if key in by_key}
+
+
+def by_estimate(cases: Sequence[Case], bench: Bench, budget_s: float) -> list[Case]:
+    """The cases that can run, those that should be fastest first, as far as so much time suffices
+    to plan them.
+    """
+    end_s, machine = time.monotonic() + budget_s, cpu_costs()
+    estimates: dict[Case, float] = {}
+    for case in cases:
+        if time.monotonic() > end_s:
+            break
+        point = bench.point(case)
+        if not point.waived:
+            estimates[case] = estimate_s(point, bench.settings, machine)
+    return sorted(estimates, key=estimates.__getitem__)
 
 
 def _within(measurement: Measurement, left_s: float) -> Iterator[SweepPoint]:

@@ -6,6 +6,7 @@ import sys
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
+from itertools import chain, zip_longest
 from pathlib import Path
 
 from collbench.analysis.job import formats
@@ -14,12 +15,11 @@ from collbench.analysis.job.cases import Stand, candidates, cases_of, form_name
 from collbench.analysis.job.mixes import mix
 from collbench.analysis.job.model import Job, Operation, operations_of
 from collbench.analysis.job.steps import step_times, steps_of
-from collbench.bench.replay import Bench, Part, measure, prove
+from collbench.bench.replay import Bench, Part, by_estimate, measure, prove
 from collbench.cli._declared import settings_of
 from collbench.cli._files import check_writable, write_document
 from collbench.cli._links import MODEL, RankLinks, recordings_of
 from collbench.cli._options import remark, width
-from collbench.cli._progress import activity_shown
 from collbench.cli._rank0 import drive_on_rank0, group_here
 from collbench.cli._rules import Options, Rule, refuse
 from collbench.cli._run_log import opened
@@ -38,6 +38,7 @@ _ON_GPUS = ("cuda", "nccl")
 _ON_CPUS = ("cpu", "mpi", "gloo")  # backends whose ranks each want a core
 # of the budget: for the operations as they are, and for other settings; the proof has the rest
 _MEASURING, _TUNING = 0.3, 0.35
+_TUNING_PLANS = 3  # of the time for other settings, the part in which they may be planned
 _REPEATS = 4  # so that the best of many is chosen by two of them and judged by two
 _RULES = (
     Rule(
@@ -200,13 +201,7 @@ class _Run:
             )
 
     def _measured(self, cases: Sequence[Case], budget_s: float) -> dict[Case, Record]:
-        what = [""]
-
-        def progress(case: Case) -> None:
-            what[0] = f"Planning {case.op} over {case.ranks} ranks."
-
-        with activity_shown(lambda: what[0]):
-            rows = measure(cases, self.bench, budget_s, progress)
+        rows = measure(cases, self.bench, budget_s)
         if self.options.get("csv"):
             writer = Writer(Path(self.options["csv"]))
             try:
@@ -221,15 +216,24 @@ class _Run:
         timed = [one for one, case in cases.items() if case in rows and rows[case].status == "ok"]
         timed.sort(key=lambda one: -one.calls * (rows[cases[one]].time_us or 0.0))
         top = timed[: options["tune"]]
+        budget_s = _TUNING * options["budget"]
         tried = {
-            one: candidates(one, backend, self.stand, has_hosts=self.links.has_hosts) for one in top
+            one: by_estimate(
+                candidates(one, backend, self.stand, has_hosts=self.links.has_hosts),
+                self.bench,
+                budget_s / _TUNING_PLANS / len(top),
+            )
+            for one in top
         }
         if not any(tried.values()):
             if top:
                 replay.failed = f"{backend} can be forced to nothing, so there is nothing to tune."
             return
-        again = [case for one in top for case in (cases[one], *tried[one])]
-        found = self._measured(list(dict.fromkeys(again)), _TUNING * options["budget"])
+        # in turns, so that a budget that is too small leaves no operation out
+        others = chain.from_iterable(zip_longest(*tried.values()))
+        again = [*(cases[one] for one in top), *(case for case in others if case is not None)]
+        self._remark(f"Trying {len(again) - len(top)} other settings of {len(top)} operations")
+        found = self._measured(list(dict.fromkeys(again)), budget_s)
         replay.advised = ordered(
             best_of(
                 one,
@@ -258,6 +262,7 @@ class _Run:
             for one in timed
         ]
         left_s = (1 - _MEASURING - _TUNING) * self.options["budget"]
+        self._remark("Running the step with and without the best settings")
         try:
             replay.proof = prove(before, after, self.bench, left_s)
         except CollbenchError as error:
@@ -285,6 +290,11 @@ class _Run:
                 write_document(text, self.options["tuner"], "--tuner")
         except UsageError as error:
             remark(f"{error.text}.")
+
+    def _remark(self, what: str) -> None:
+        """Say what takes long, unless nothing runs."""
+        if set(self.options["backend"]) != {MODEL}:
+            remark(f"{what}.")
 
     def _remark_on_cores(self) -> None:
         """Say where more ranks than cores run on CPUs."""

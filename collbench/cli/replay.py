@@ -52,7 +52,10 @@ _OPTIONS = (
     click.option(
         "--algo",
         type=OneOf(("auto", *ALGORITHMS.names())),
-        help="Algorithm of our collectives before they are tuned, for example ring. Default: auto.",
+        help=(
+            "Algorithm of our collectives before they are tuned, where it serves them, for example"
+            " ring. Default: auto."
+        ),
     ),
     click.option(
         "--proto",

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from collbench.analysis.job.model import Kind, Operation
 from collbench.bench.sweep import Sweep, cases
+from collbench.schedules.algorithms import algorithms_of
 from collbench.spec.case import Case
 from collbench.spec.dtypes import DtypeName, RedopName, dtype
 from collbench.spec.knobs import KNOB, Value
@@ -47,6 +48,8 @@ def cases_of(operation: Operation, backend: str, stand: Stand) -> list[Case]:
     knobs: dict[str, tuple[Value, ...]] = {"algo": ("auto",)}
     if not is_peer(backend):
         knobs |= {name: (value,) for name, value in stand.knobs.items()}
+        if not set(knobs["algo"]) <= {"auto", *algorithms_of(operation.kind.op)}:
+            knobs["algo"] = ("auto",)  # it does not serve this collective
     elif "buffers" in knobs_of(backend):
         knobs["buffers"] = KNOB["buffers"].choices
     return list(_cases(stand.of(operation.kind), backend, knobs, frozenset()))
@@ -103,8 +106,8 @@ def form_name(case: Case) -> str:
     """What a column of times is called.
 
     >>> case = Case(op="allreduce", backend="nccl", algo="library", ranks=2, size_bytes=8)
-    >>> form_name(replace(case, buffers="window"))
-    'nccl window'
+    >>> form_name(case)
+    'nccl plain'
     """
     if is_peer(case.backend) and "buffers" in knobs_of(case.backend):
         return f"{case.backend} {case.buffers}"

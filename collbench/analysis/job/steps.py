@@ -5,7 +5,7 @@ size. So what repeats is the multiset of calls in a window, and an exchange coun
 """
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from statistics import median
@@ -19,7 +19,11 @@ _MOST_CALLS = 20_000  # at the end of the job, by which the length of a step is 
 _MOST_TOKENS = 64  # kinds of calls that are told apart
 _RAREST = 8  # of them, whose distances are tried as lengths
 _MOST_OCCURRENCES = 64  # of one kind in a step
-_EQUAL = 0.02  # lengths whose windows differ by so much more are as good
+_JITTER = 2  # calls by which races shift a distance
+_DIVISORS = (2, 3, 5, 7)
+# Times as many calls that may differ in the windows of a part of a length, and so many more: a call
+# that comes once a step differs by 4 / divisor calls in windows that are a part of the step.
+_AS_GOOD, _FEW = 1.5, 0.5
 _LEAST_SHARE = 0.75  # of all calls that steps must be: layers of one step are alike, too
 _SAME_STEP = 0.25  # of the calls of a window that may differ from those of the next
 
@@ -101,39 +105,45 @@ def _names(calls: Sequence[Call]) -> "NDArray[np.int64]":
 
 
 def _length(names: "NDArray[np.int64]") -> int:
-    """The calls of a step; 0 if no length is better than chance."""
-    lengths = sorted(_candidates(names))
-    if not lengths:
-        return 0
-    sums = _sums(names)
-    errors = {length: float(_differences(sums, length).mean()) for length in lengths}
-    least = min(errors.values())
-    if least > _SAME_STEP:
-        return 0
-    return next(
-        length
-        for length in lengths
-        if errors[length] <= least + least * 0.5 + _slack(length, len(names))
-    )
+    """The calls of a step; 0 if nothing repeats.
 
-
-def _slack(length: int, count: int) -> float:
-    """What one call too many adds to the mean difference of windows."""
-    return _EQUAL * length / count
-
-
-def _candidates(names: "NDArray[np.int64]") -> set[int]:
-    """Lengths that could be those of a step: the median distances of the rarest calls that come
-    twice or more.
+    Of all lengths that are tried, the one whose windows differ by the least share. Several steps
+    are as good as one, so it is divided while the windows differ by no more calls.
     """
-    most = len(names) // 2
-    found: set[int] = set()
+    sums = _sums(names)
+    errors: dict[int, float] = {}
+    for length, first, last in _candidates(names):
+        if 0 < 2 * length <= last - first:
+            error = float(_differences(sums[:, first : last + 1], length).mean())
+            errors[length] = min(error, errors.get(length, 1.0))
+    if not errors:
+        return 0
+    length = min(errors, key=lambda one: (errors[one], one))
+    if errors[length] > _SAME_STEP:
+        return 0
+    while shorter := [
+        part
+        for divisor in _DIVISORS
+        if (part := round(length / divisor)) in errors
+        and errors[part] * 2 * part <= _AS_GOOD * errors[length] * 2 * length + _FEW
+    ]:
+        length = shorter[0]
+    return length
+
+
+def _candidates(names: "NDArray[np.int64]") -> Iterator[tuple[int, int, int]]:
+    """Lengths that could be those of a step, each with the part of the calls in which it should
+    hold: the distances of the rarest calls that come twice or more, and where these are.
+    """
     rare = [name for name, times in reversed(Counter(names.tolist()).most_common()) if times > 1]
     for name in rare[:_RAREST]:
         places = np.flatnonzero(names == name)
         for step in range(1, min(_MOST_OCCURRENCES, len(places) - 1) + 1):
-            found.add(int(np.median(places[step:] - places[:-step])))
-    return {length for length in found if 0 < length <= most}
+            middle = int(np.median(places[step:] - places[:-step]))
+            for length in range(middle - _JITTER, middle + _JITTER + 1):
+                half = -(-length // 2)
+                last = min(len(names), int(places[-1]) + 1 + half)
+                yield length, max(0, int(places[0]) - half), last
 
 
 def _sums(names: "NDArray[np.int64]") -> "NDArray[np.int64]":

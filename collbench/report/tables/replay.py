@@ -117,7 +117,7 @@ def _table(replay: Replay, forms: Sequence[str]) -> list[str]:
             one.kind.dtype,
             str(one.kind.ranks),
             f"{one.calls:.4g}",
-            f"{one.bytes / 1e6:.4g}",
+            _megabytes(one.bytes),
         ]
         row += [_time(one.recorded_us)] if has_recorded else []
         row += [_cell(replay, one, form) for form in forms]
@@ -130,9 +130,14 @@ def _table(replay: Replay, forms: Sequence[str]) -> list[str]:
     lines = table(heads, body, right={1, *range(3, len(heads))})
     if left_out:
         lines.append(
-            f"and {len(left_out)} more, {sum(one.bytes for one in left_out) / 1e6:.4g} MB a step"
+            f"and {len(left_out)} more, {_megabytes(sum(one.bytes for one in left_out))} MB a step"
         )
     return lines
+
+
+def _megabytes(size_bytes: float) -> str:
+    """Decimal megabytes with four digits, without an exponent."""
+    return f"{size_bytes / 1e6:.0f}" if size_bytes >= 1e9 else f"{size_bytes / 1e6:.4g}"
 
 
 def _time(time_us: float | None) -> str:
@@ -180,32 +185,36 @@ def _costs(replay: Replay, columns: int) -> list[str]:
     for cost in replay.costs:
         if cost.missing == len(replay.operations):
             continue
-        text = f"The calls of a step take {_ms(cost.time_us)} back to back with {cost.form}"
+        text = f"The calls of a step take {_duration(cost.time_us)} back to back with {cost.form}"
         if cost.missing:
             text += f", without {cost.missing} of {len(replay.operations)} operations"
         lines += wrapped(f"{text}.", columns)
     for share in replay.shares:
-        whose = "the job's own times" if share.is_recorded else "the times above"
+        whose = "the job's own times" if share.is_recorded else f"{replay.costs[0].form}'s times"
         text = (
-            f"A step of the job takes {_ms(share.step_us)}: communication is"
+            f"A step of the job takes {_duration(share.step_us)}: communication is"
             f" {share.percent:.0f}% of it by {whose}, and computation can hide"
-            f" {_ms(share.hideable_us)} of that at best."
+            f" {_duration(share.hideable_us)} of that at best."
         )
         if not share.is_recorded and replay.times is not None and replay.times.communicating:
             gaps = max(0.0, share.step_us - replay.times.communicating)
-            text += f" With the gaps of the job it would take {_ms(gaps + share.communicating_us)}."
+            with_gaps = _duration(gaps + share.communicating_us)
+            text += f" With the gaps of the job it would take {with_gaps}."
         lines += wrapped(text, columns)
     times = replay.times
     if times is not None and times.exposed is not None:
         lines += wrapped(
-            f"In the job {_ms(times.exposed)} of a step communicate while nothing computes.",
+            f"For {_duration(times.exposed)} of a step the job communicates while nothing"
+            " computes.",
             columns,
         )
     return lines
 
 
-def _ms(time_us: float) -> str:
-    return f"{time_us / 1e3:.3g} ms" if time_us < 1e6 else f"{time_us / 1e6:.3g} s"
+def _duration(time_us: float) -> str:
+    if abs(time_us) < 1e3:
+        return f"{time_us:.3g} us"
+    return f"{time_us / 1e3:.3g} ms" if abs(time_us) < 1e6 else f"{time_us / 1e6:.3g} s"
 
 
 def _skew(replay: Replay, columns: int) -> list[str]:
@@ -218,7 +227,7 @@ def _skew(replay: Replay, columns: int) -> list[str]:
             f"{operation.kind.op} of {format_size(operation.kind.size_bytes)} is uneven: its"
             f" largest block is {operation.skew:.3g}x the mean, its busiest rank moves"
             f" {operation.load:.3g}x the mean. It is measured with equal blocks; where that"
-            f" rank's link is the limit, the skew costs {_ms(more_us)} a step more.",
+            f" rank's link is the limit, the skew costs {_duration(more_us)} a step more.",
             columns,
         )
     return lines
@@ -251,14 +260,14 @@ def _proof(replay: Replay, columns: int) -> list[str]:
     ratio, saved = proof.ratio, proof.saved_s
     if proof.is_modelled:
         text = (
-            f"By the model a step with these settings saves {_ms(saved.median * 1e6)}: it takes"
-            f" {ratio.median:.3g}x as long without them. Nothing ran."
+            f"By the model a step with these settings saves {_duration(saved.median * 1e6)}:"
+            f" it takes {ratio.median:.3g}x as long without them. Nothing ran."
         )
     else:
         known = "saves" if proof.is_proven else "is not shown to save anything:"
         text = (
-            f"A step with these settings {known} {_ms(saved.median * 1e6)}"
-            f" [{_ms(saved.low * 1e6)}, {_ms(saved.high * 1e6)}]: without them it takes"
+            f"A step with these settings {known} {_duration(saved.median * 1e6)}"
+            f" [{_duration(saved.low * 1e6)}, {_duration(saved.high * 1e6)}]: without them it takes"
             f" {ratio.median:.3f}x as long, 95% interval {ratio.low:.3f} to {ratio.high:.3f},"
             f" {len(proof.rounds)} rounds with and without in turns."
         )
