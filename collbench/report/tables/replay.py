@@ -85,7 +85,8 @@ def _head(replay: Replay, columns: int) -> list[str]:
     count = len(job.calls)
     text = f"{job.name}: {job.source}, {count} call{'s' * (count != 1)} of a rank."
     if steps.number > 1:
-        text += f" {steps.number} steps of {steps.length:.4g} calls were found"
+        plural = "s" * (steps.length != 1)
+        text += f" {steps.number} steps of {steps.length:.4g} call{plural} were found"
         text += f", from call {steps.first + 1} on." if steps.first else "."
     elif not steps.is_found:
         text += " No step repeats: all calls are taken as one step."
