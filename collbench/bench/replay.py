@@ -27,7 +27,9 @@ from collbench.results.record import Record
 from collbench.results.statistics import Interval, interval
 from collbench.spec.case import Case
 from collbench.spec.options import Settings
+from collbench.spec.peers import forced_by
 
+_FORCED_START_S = 3.0  # until new processes have their GPUs and a forced library, roughly
 LEAST_ROUNDS = 6  # the fewest that give an interval of 95 %
 _MOST_ROUNDS = 25
 _NARROW = 0.02  # of an interval in logarithms, that more rounds need not narrow
@@ -107,7 +109,8 @@ def _within(measurement: Measurement, left_s: float) -> Iterator[SweepPoint]:
                 point, measurement.settings, measurement.machine
             )
             if point.session not in started:
-                seconds += start_s(point.case, point.plan)
+                is_forced = bool(forced_by(point.case))
+                seconds += _FORCED_START_S if is_forced else start_s(point.case, point.plan)
             if seconds > left_s and not is_first:
                 continue
             is_first, left_s = False, left_s - seconds

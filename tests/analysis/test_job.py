@@ -344,7 +344,7 @@ def test_nccl_is_measured_in_three_forms_and_forced_for_tuning() -> None:
     forms = [form_name(case) for case in cases_of(OPERATION, "nccl", Stand(knobs={}))]
     assert forms == ["nccl plain", "nccl registered", "nccl window"]
     tried = candidates(OPERATION, "nccl", Stand(knobs={}), has_hosts=False)
-    assert len({forced_by(case) for case in tried}) == len(tried) == 18
+    assert len({forced_by(case) for case in tried}) == len(tried) == 12
     assert not candidates(OPERATION, "mpi", Stand(knobs={}), has_hosts=False)
 
 

@@ -59,7 +59,7 @@ def cases_of(operation: Operation, backend: str, stand: Stand) -> list[Case]:
 _FORCED: dict[str, tuple[Value, ...]] = {
     "algo": ("ring", "chain"),
     "proto": ("simple", "ll128", "ll"),
-    "channels": (8, 16, 32),
+    "channels": (32, 16),
 }
 
 

@@ -70,7 +70,6 @@ def replay_lines(replay: Replay, columns: int) -> list[str]:
         _skew(replay, columns),
         _advice(replay),
         _proof(replay, columns),
-        [line for text in replay.settings for line in wrapped(text, columns)],
         list(replay.environment),
     ]
     lines: list[str] = []

@@ -15,6 +15,9 @@ from collbench.util.registry import Family
 FAMILY = Family(__name__, __path__, "format")
 LOG = "nccl_log"  # which has no beginning of its own: what nothing else takes is one
 
+# what a document with other values than its format has leads to
+_NO_SUCH_DOCUMENT = (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError)
+
 Opened = Sequence[tuple[str, IO[str]]]  # files by their names
 
 
@@ -51,7 +54,12 @@ def read(files: Opened, heads: Sequence[str]) -> Job:
             "give the files of one kind",
         )
     (chosen,) = formats.values()
-    job = chosen.read(files)
+    try:
+        job = chosen.read(files)
+    except _NO_SUCH_DOCUMENT as error:
+        raise UsageError(
+            f"{files[0][0]}: {chosen.NAME} has what none has: {error}", chosen.HINT
+        ) from None
     if not job.calls:
         raise UsageError(f"{job.name}: {chosen.NAME} without any collective", chosen.HINT)
     return job

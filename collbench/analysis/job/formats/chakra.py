@@ -95,7 +95,7 @@ def _of_pytorch(attributes: dict[str, Any]) -> tuple[Call | None, bool]:  # Any:
     op, element = op_of(title), dtype_of(str(attributes.get("dtype", "")))
     ranks = whole(attributes.get("pg_size"))
     counts = whole(attributes.get("in_msg_nelems")), whole(attributes.get("out_msg_nelems"))
-    if op is None or element is None or ranks < 1 or not any(counts):
+    if op is None or element is None or ranks < 2 or not any(counts):
         return None, plain_name(title) in SILENT
     call = call_of(
         op,
@@ -119,7 +119,7 @@ def _of_chakra(node: Node, attributes: dict[str, Any]) -> Call | None:  # Any: J
         number = whole(attributes.get("comm_type"))
         op = _TYPES[number] if number < len(_TYPES) else None
         ranks = ranks or _dimension(attributes.get("involved_dim"))
-    if op is None or ranks < 1 or not size:
+    if op is None or ranks < 2 or not size:
         return None
     is_timed = "durationMicros" in node  # of 64 bits, which JSON of protobuf writes as text
     return Call(

@@ -7,7 +7,14 @@ from typing import Any
 
 from collbench.analysis.job.formats import Opened
 from collbench.analysis.job.formats._read import document, first_only, number_or_none
-from collbench.analysis.job.formats._torch import SILENT, call_of, dtype_of, op_of, plain_name
+from collbench.analysis.job.formats._torch import (
+    SILENT,
+    call_of,
+    dtype_of,
+    op_of,
+    plain_name,
+    whole,
+)
 from collbench.analysis.job.model import Call, Job
 from collbench.spec.dtypes import DtypeName
 
@@ -71,7 +78,7 @@ def _call(
     )
     types = entry.get("input_dtypes") or entry.get("output_dtypes") or []
     element = dtype_of(str(types[0])) if types else _UNTYPED
-    if element is None or not sent + received or ranks < 1:
+    if element is None or not sent + received or ranks < 2:
         return None, bool(types)
     started = number_or_none(entry.get("time_discovered_started_ns"))
     ended = number_or_none(entry.get("time_discovered_completed_ns"))
@@ -95,5 +102,5 @@ def _call(
 def _product(shape: Any) -> int:  # Any: JSON
     count = 1
     for size in shape:
-        count *= int(size)
+        count *= whole(size)
     return count

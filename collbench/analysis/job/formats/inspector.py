@@ -61,7 +61,7 @@ def _call(header: dict[str, Any], record: dict[str, Any]) -> Call | None:  # Any
     performance = _object(record, "coll_perf")
     op = op_of(str(performance.get("coll", "")))
     ranks, size = whole(header.get("n_ranks")), whole(performance.get("coll_msg_size_bytes"))
-    if op is None or ranks < 1 or not size:
+    if op is None or ranks < 2 or not size:
         return None
     start = number_or_none(_object(performance, "event_trace_ts").get("coll_start_ts"))
     return Call(

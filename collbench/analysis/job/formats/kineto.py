@@ -114,7 +114,7 @@ def _call(event: Event, args: Event) -> Call | None:
     ranks = whole(args.get("Group size"))
     counts = whole(args.get("In msg nelems")), whole(args.get("Out msg nelems"))
     span = _span(event)
-    if op is None or element is None or ranks < 1 or not any(counts) or span is None:
+    if op is None or element is None or ranks < 2 or not any(counts) or span is None:
         return None
     return call_of(
         op,
