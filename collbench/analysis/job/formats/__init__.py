@@ -61,5 +61,7 @@ def read(files: Opened, heads: Sequence[str]) -> Job:
             f"{files[0][0]}: {chosen.NAME} has what none has: {error}", chosen.HINT
         ) from None
     if not job.calls:
-        raise UsageError(f"{job.name}: {chosen.NAME} without any collective", chosen.HINT)
+        raise UsageError(
+            f"{job.name}: {chosen.NAME} without any collective of two ranks", chosen.HINT
+        )
     return job

@@ -28,8 +28,11 @@ _UNTYPED: DtypeName = "float32"  # of versions before 2.4, which write no types
 
 def is_mine(head: str) -> bool:
     """Whether a file begins like a dump."""
-    return head.lstrip()[:1] == "{" and any(
-        key in head for key in ('"entries"', '"pg_config"', '"pg_status"')
+    is_trace = '"schemaVersion"' in head or '"traceEvents"' in head  # whose head has groups, too
+    return (
+        head.lstrip()[:1] == "{"
+        and not is_trace
+        and any(key in head for key in ('"entries"', '"pg_config"', '"pg_status"'))
     )
 
 

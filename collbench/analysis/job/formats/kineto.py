@@ -34,11 +34,8 @@ Event = dict[str, Any]  # Any: JSON
 
 def is_mine(head: str) -> bool:
     """Whether a file begins like a trace."""
-    return (
-        '"traceEvents"' in head
-        or ('"deviceProperties"' in head and "{" in head)
-        or (head.lstrip().startswith("[") and '"ph"' in head)
-    )
+    keys = ('"traceEvents"', '"schemaVersion"', '"deviceProperties"', '"distributedInfo"')
+    return any(key in head for key in keys) or (head.lstrip()[:1] == "[" and '"ph"' in head)
 
 
 def read(files: Opened) -> Job:
@@ -84,8 +81,7 @@ def read(files: Opened) -> Job:
         computing=[
             span
             for event in kernels
-            if "nccl" not in str(event.get("name", "")).lower()
-            and (span := _span(event)) is not None
+            if not _is_of_library(event) and (span := _span(event)) is not None
         ],
         remarks=remarks,
     )
@@ -96,6 +92,12 @@ def _span(event: Event) -> Span | None:
     return None if start is None or duration is None else (start, start + duration)
 
 
+def _is_of_library(event: Event) -> bool:
+    """Whether a kernel is one of NCCL or RCCL."""
+    args, name = event.get("args"), str(event.get("name", "")).lower()
+    return "nccl" in name or "rccl" in name or (isinstance(args, dict) and _NAME in args)
+
+
 def _asked(event: Event, records: dict[object, Event]) -> Event | None:
     """What a kernel was asked for; None if it is not of a collective."""
     args = event.get("args")
@@ -103,7 +105,7 @@ def _asked(event: Event, records: dict[object, Event]) -> Event | None:
         return None
     if _NAME in args:
         return args
-    if "nccl" not in str(event.get("name", "")).lower():
+    if not _is_of_library(event):
         return None
     known = records.get(args.get(_ID))
     return known if known is not None and _NAME in known else None
