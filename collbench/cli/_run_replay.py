@@ -100,7 +100,11 @@ def _default_backends(options: Options) -> tuple[str, ...]:
 
 
 def _drive(options: Options, group: Group, settings: Settings, links: RankLinks) -> int:
-    job = mix(options["mix"]) if "mix" in options else _read(options["files"])
+    job = (
+        mix(options["mix"])
+        if "mix" in options
+        else _read(options["files"], options.get("ranks", 0))
+    )
     steps = steps_of(job)
     known: dict[str, Value] = {name: options.get(name, "auto") for name in ("algo", "proto")}
     stand = Stand(
@@ -129,13 +133,13 @@ def _drive(options: Options, group: Group, settings: Settings, links: RankLinks)
     return _exit_code(replay)
 
 
-def _read(files: Sequence[str]) -> Job:
+def _read(files: Sequence[str], ranks: int) -> Job:
     with ExitStack() as stack:
         inputs = [(file, *stack.enter_context(opened(file))) for file in files]
         names = ["stdin" if file == "-" else Path(file).name for file, _, _ in inputs]
         heads = [head.decode("utf-8", "replace") for _, head, _ in inputs]
         texts = [text for _, _, text in inputs]
-        return formats.read(list(zip(names, texts, strict=True)), heads)
+        return formats.read(list(zip(names, texts, strict=True)), heads, ranks)
 
 
 def _stands(operations: Sequence[Operation], stand: Stand) -> list[str]:

@@ -35,7 +35,8 @@ _OPTIONS = (
         type=Whole(2, 4096),
         help=(
             "The most ranks of a communicator, for example 4: larger ones of the job are run with"
-            " so many, at the same size. Default: as in the job."
+            " so many, at the same size. Default: as in the job. Chakra's traces may not say how"
+            " many they have."
         ),
     ),
     click.option(

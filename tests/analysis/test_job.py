@@ -25,10 +25,10 @@ FSDP = Path(os.environ.get("COLLBENCH_SHARED", "shared")) / "data/nccl-logs/fsdp
 TRACE = Path(__file__).parent.parent.parent / "docs/examples/trace.json"
 
 
-def read(*texts: str) -> Job:
+def read(*texts: str, ranks: int = 0) -> Job:
     """The job of files with these texts."""
     files = [(f"rank{number}", io.StringIO(text)) for number, text in enumerate(texts)]
-    return formats.read(files, [text[:4096] for text in texts])
+    return formats.read(files, [text[:4096] for text in texts], ranks)
 
 
 def kinds(job: Job) -> list[tuple[str, int, str, int]]:
@@ -157,6 +157,17 @@ def test_formats_say_the_same(text: str, source: str, dtype: str) -> None:
     job = read(text)
     assert job.source == source
     assert kinds(job) == [(op, size, dtype, ranks) for op, size, _, ranks in WANTED]
+
+
+def test_a_graph_of_chakra_takes_its_ranks_from_the_command_line() -> None:
+    node = {"Id": 1, "Name": "a", "NodeType": 7, "runtime": 5, "is_cpu_op": False}
+    silent = {**node, "is_cpu_op": True}
+    text = json.dumps({"workload_graph": [silent, {**node, "comm_type": 2, "comm_size": 2048}]})
+    with pytest.raises(UsageError, match="how many ranks"):
+        read(text)
+    job = read(text, ranks=4)
+    assert kinds(job) == [("allgather", 8192, "float32", 4)]
+    assert len(job.remarks) == 1  # of types
 
 
 def test_times_of_formats() -> None:

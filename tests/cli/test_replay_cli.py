@@ -1,12 +1,17 @@
 """`collbench replay` from the command line, on the model, whose times are invented."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from collbench.bench.replay import Bench, Part, Proof
+from collbench.bench.runner import unmeasured_row
 from collbench.cli import run
-from collbench.results.record import read
+from collbench.results.record import Record, read
+from collbench.spec.case import Case
+from collbench.spec.peers import forced_by
 from tests.support.commands import invoke
 
 TRACE = str(Path(__file__).parent.parent.parent / "docs/examples/trace.json")
@@ -66,6 +71,42 @@ def test_a_log_on_two_backends(capfd: pytest.CaptureFixture[str], tmp_path: Path
     assert "4 steps of 1 call were" in out
     assert "back to back with reference." in out
     assert "back to back with model." in out
+
+
+def test_nccl_gets_its_tuner_file_from_the_rows_of_the_job(
+    capfd: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Everything but the GPUs: rows of a script, in which NCCL's tree by LL is the best."""
+
+    def rows(cases: list[Case], bench: Bench, budget_s: float) -> dict[Case, Record]:
+        return {case: row_of(case, bench) for case in cases}
+
+    def row_of(case: Case, bench: Bench) -> Record:
+        is_best = (case.algo, case.proto, case.channels) == ("chain", "ll", 16)
+        times = [(20.0 if is_best else 40.0) * (1 + place / 1000) for place in range(4)]
+        row = unmeasured_row(case, group=bench.group, session=None, run="run")
+        row = replace(row, repeat_times_us=tuple(times), repeats=4, wrong=0, time_us=times[1])
+        return replace(row, algbw_gbs=1.0, busbw_gbs=1.0, versions="nccl 2.28.9")
+
+    def proof(before: list[Part], after: list[Part], bench: Bench, budget_s: float) -> Proof:
+        assert [case.algo for case, _ in before] == ["library"] * 3
+        assert {forced_by(case)[:2] for case, _ in after} == {
+            (("NCCL_ALGO", "Tree"), ("NCCL_PROTO", "LL"))
+        }
+        return Proof(rounds=((40e-6, 20e-6),) * 6)
+
+    monkeypatch.setattr("collbench.cli._run_replay.measure", rows)
+    monkeypatch.setattr("collbench.cli._run_replay.by_estimate", lambda cases, *_: cases)
+    monkeypatch.setattr("collbench.cli._run_replay.prove", proof)
+    tuner = tmp_path / "nccl_tuner.conf"
+    code, out, _ = invoke(capfd, "replay", TRACE, "--backend", "nccl", "--tuner", str(tuner))
+    assert code == 0
+    assert "nccl plain us  nccl registered us  nccl window us" in out
+    assert "NCCL_ALGO=Tree NCCL_PROTO=LL" in out
+    assert "2.000x as long, 95% interval 2.000 to 2.000, 6 rounds" in out
+    lines = [line for line in tuner.read_text().splitlines() if not line.startswith("#")]
+    assert {line.split(",")[0] for line in lines} == {"allgather", "reducescatter", "allreduce"}
+    assert all(",tree,ll,16," in line for line in lines)
 
 
 @pytest.mark.parametrize(

@@ -30,8 +30,10 @@ class Format(Protocol):
     def is_mine(self, head: str) -> bool:
         """Whether a file begins like one of this format."""
 
-    def read(self, files: Opened) -> Job:
-        """The job of these files. Raises UsageError."""
+    def read(self, files: Opened, ranks: int) -> Job:
+        """The job of these files; ranks: of communicators whose size they do not say, 0 if nobody
+        knows. Raises UsageError.
+        """
 
 
 def format_of(head: str) -> Format:
@@ -45,8 +47,10 @@ def format_of(head: str) -> Format:
     return cast(Format, FAMILY.load(name))
 
 
-def read(files: Opened, heads: Sequence[str]) -> Job:
-    """The job of files that begin so, which are of one format. Raises UsageError."""
+def read(files: Opened, heads: Sequence[str], ranks: int = 0) -> Job:
+    """The job of files that begin so, which are of one format; ranks: of communicators whose size
+    they do not say. Raises UsageError.
+    """
     formats = {one.NAME: one for one in map(format_of, heads)}
     if len(formats) > 1:
         raise UsageError(
@@ -55,7 +59,7 @@ def read(files: Opened, heads: Sequence[str]) -> Job:
         )
     (chosen,) = formats.values()
     try:
-        job = chosen.read(files)
+        job = chosen.read(files, ranks)
     except _NO_SUCH_DOCUMENT as error:
         raise UsageError(
             f"{files[0][0]}: {chosen.NAME} has what none has: {error}", chosen.HINT

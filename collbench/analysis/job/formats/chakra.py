@@ -1,8 +1,9 @@
 """Execution traces in JSON: those that PyTorch's observer writes (a list of nodes, of which
-`record_param_comms` are collectives), and Chakra's, as chakra_jsonizer makes them of its protobuf
-files (a node an object, one behind the other; et_def.proto of mlcommons/chakra).
+`record_param_comms` are collectives), and Chakra's: as chakra_jsonizer makes them of protobuf files
+(a node an object, one behind the other; et_def.proto of mlcommons/chakra), or as its feeder reads
+them (`workload_graph`).
 
-In Chakra's `comm_size` is the bytes of a rank's input.
+In Chakra's `comm_size` is the bytes of a rank's input. Many do not say how many ranks there are.
 """
 
 from collections.abc import Iterable
@@ -23,6 +24,7 @@ from collbench.analysis.job.formats._torch import (
 from collbench.analysis.job.model import Call, Job
 from collbench.spec.collectives import OpName
 from collbench.spec.dtypes import DtypeName
+from collbench.util.errors import UsageError
 
 NAME = "an execution trace (Chakra)"
 HINT = "record one with torch.profiler.ExecutionTraceObserver, or give what chakra_jsonizer writes"
@@ -35,30 +37,40 @@ _TYPES: tuple[OpName | None, ...] = (
 _COLLECTIVE = ("COMM_COLL_NODE", 7)
 _POINT_TO_POINT = ("COMM_SEND_NODE", 5)
 
+_INLINE = ("comm_type", "comm_size", "is_cpu_op")  # of nodes without attributes
+
 Node = dict[str, Any]  # Any: JSON
 
 
 def is_mine(head: str) -> bool:
     """Whether a file begins like such a trace."""
     is_nodes = '"nodes"' in head and ('"ctrl_deps"' in head or '"schema"' in head)
-    return is_nodes or ('"ctrlDeps"' in head or '"COMM_COLL_NODE"' in head or '_NODE"' in head)
+    return (
+        is_nodes
+        or '"workload_graph"' in head
+        or ('"ctrlDeps"' in head or '"COMM_COLL_NODE"' in head or '_NODE"' in head)
+    )
 
 
-def read(files: Opened) -> Job:
+def read(files: Opened, ranks: int) -> Job:
     """The calls of the first file's rank."""
     (name, file), remarks = first_only(files)
     calls: list[Call] = []
-    unknown, is_assumed = 0, False
+    unknown, is_assumed, is_sizeless = 0, False, False
     for one in documents(file, name):
-        listed = one.get("nodes")
+        listed = one.get("nodes", one.get("workload_graph"))
         for node in listed if isinstance(listed, list) else [one]:
             if not isinstance(node, dict):
                 continue
             attributes = _attributes(node)
             if node.get("name") == "record_param_comms":
                 call, is_silent = _of_pytorch(attributes)
-            elif node.get("type") in (*_COLLECTIVE, *_POINT_TO_POINT):
-                call, is_silent = _of_chakra(node, attributes), False
+            elif _type_of(node) in (*_COLLECTIVE, *_POINT_TO_POINT):
+                attributes |= {key: node[key] for key in _INLINE if key in node}
+                has_size = bool(whole(attributes.get("comm_size")))
+                is_sizeless |= has_size and not _ranks_of(node, attributes)
+                call = _of_chakra(node, attributes, ranks)
+                is_silent = not has_size and bool(attributes.get("is_cpu_op"))
                 is_assumed |= call is not None
             else:
                 continue
@@ -66,11 +78,12 @@ def read(files: Opened) -> Job:
                 calls.append(call)
             else:
                 unknown += not is_silent
-    if unknown:
-        remarks.append(
-            f"{unknown} nodes are no collective that can be replayed, or do not say how many ranks"
-            " they have"
+    if is_sizeless and not ranks:
+        raise UsageError(
+            f"{name}: it does not say how many ranks its communicators have", "give them: --ranks 8"
         )
+    if unknown:
+        remarks.append(f"{unknown} nodes are no collective that can be replayed")
     if is_assumed:
         remarks.append(f"Chakra's nodes have no element types: {_ASSUMED} is assumed")
     return Job(name=name, source=NAME, calls=calls, remarks=remarks)
@@ -109,16 +122,24 @@ def _of_pytorch(attributes: dict[str, Any]) -> tuple[Call | None, bool]:  # Any:
     return call, False
 
 
-def _of_chakra(node: Node, attributes: dict[str, Any]) -> Call | None:  # Any: JSON
-    size = whole(attributes.get("comm_size"))
-    ranks = whole(attributes.get("group_size")) or whole(attributes.get("pg_size"))
-    if node.get("type") in _POINT_TO_POINT:
-        op: OpName | None = "sendrecv"
-        ranks = 2
-    else:
+def _type_of(node: Node) -> object:
+    return node.get("type", node.get("NodeType"))
+
+
+def _ranks_of(node: Node, attributes: dict[str, Any]) -> int:  # Any: JSON
+    """The ranks of a node's communicator; 0 if it does not say."""
+    if _type_of(node) in _POINT_TO_POINT:
+        return 2
+    known = whole(attributes.get("group_size")) or whole(attributes.get("pg_size"))
+    return known or _dimension(attributes.get("involved_dim"))
+
+
+def _of_chakra(node: Node, attributes: dict[str, Any], ranks: int) -> Call | None:  # Any: JSON
+    size, ranks = whole(attributes.get("comm_size")), _ranks_of(node, attributes) or ranks
+    op: OpName | None = "sendrecv"
+    if _type_of(node) in _COLLECTIVE:
         number = whole(attributes.get("comm_type"))
         op = _TYPES[number] if number < len(_TYPES) else None
-        ranks = ranks or _dimension(attributes.get("involved_dim"))
     if op is None or ranks < 2 or not size:
         return None
     is_timed = "durationMicros" in node  # of 64 bits, which JSON of protobuf writes as text
