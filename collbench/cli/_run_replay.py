@@ -10,7 +10,7 @@ from itertools import chain, zip_longest
 from pathlib import Path
 
 from collbench.analysis.job import formats
-from collbench.analysis.job.advice import Advice, best_of, ordered, setting_text
+from collbench.analysis.job.advice import Advice, best_of, fastest, ordered, setting_text
 from collbench.analysis.job.cases import Stand, candidates, cases_of, form_name
 from collbench.analysis.job.mixes import mix
 from collbench.analysis.job.model import Job, Operation, operations_of
@@ -36,9 +36,11 @@ from collbench.util.errors import CollbenchError, UnavailableError, UsageError
 
 _ON_GPUS = ("cuda", "nccl")
 _ON_CPUS = ("cpu", "mpi", "gloo")  # backends whose ranks each want a core
-# of the budget: for the operations as they are, and for other settings; the proof has the rest
-_MEASURING, _TUNING = 0.3, 0.35
-_TUNING_PLANS = 3  # of the time for other settings, the part in which they may be planned
+# Of the budget: for the operations as they are, for a glance at other settings, and for those that
+# look best. The proof has the rest.
+_MEASURING, _SCREENING, _JUDGING = 0.2, 0.2, 0.2
+_PLANNING = 0.3  # of the time for a glance, the part in which settings may be planned
+_FINALISTS = 2  # settings of an operation that are judged
 _REPEATS = 4  # so that the best of many is chosen by two of them and judged by two
 _RULES = (
     Rule(
@@ -180,7 +182,9 @@ class _Run:
             for operation in replay.operations
         }
         rows = self._measured(
-            [case for forms in asked.values() for case in forms.values()], _MEASURING * budget_s
+            [case for forms in asked.values() for case in forms.values()],
+            _MEASURING * budget_s,
+            self.bench,
         )
         replay.is_measured = True
         replay.rows = {
@@ -204,8 +208,9 @@ class _Run:
                 hint or "give another --backend, or fewer --ranks",
             )
 
-    def _measured(self, cases: Sequence[Case], budget_s: float) -> dict[Case, Record]:
-        rows = measure(cases, self.bench, budget_s)
+    def _measured(self, cases: Sequence[Case], budget_s: float, bench: Bench) -> dict[Case, Record]:
+        """The rows of the cases, which are in the file, too."""
+        rows = measure(cases, bench, budget_s)
         if self.options.get("csv"):
             writer = Writer(Path(self.options["csv"]))
             try:
@@ -220,12 +225,12 @@ class _Run:
         timed = [one for one, case in cases.items() if case in rows and rows[case].status == "ok"]
         timed.sort(key=lambda one: -one.calls * (rows[cases[one]].time_us or 0.0))
         top = timed[: options["tune"]]
-        budget_s = _TUNING * options["budget"]
+        budget_s = _SCREENING * options["budget"]
         tried = {
             one: by_estimate(
                 candidates(one, backend, self.stand, has_hosts=self.links.has_hosts),
                 self.bench,
-                budget_s / _TUNING_PLANS / len(top),
+                _PLANNING * budget_s / len(top),
             )
             for one in top
         }
@@ -234,16 +239,21 @@ class _Run:
                 replay.failed = f"{backend} can be forced to nothing, so there is nothing to tune."
             return
         # in turns, so that a budget that is too small leaves no operation out
-        others = chain.from_iterable(zip_longest(*tried.values()))
-        again = [*(cases[one] for one in top), *(case for case in others if case is not None)]
-        self._remark(f"Trying {len(again) - len(top)} other settings of {len(top)} operations")
-        found = self._measured(list(dict.fromkeys(again)), budget_s)
+        others = [case for case in chain.from_iterable(zip_longest(*tried.values())) if case]
+        self._remark(f"Trying {len(others)} other settings of {len(top)} operations")
+        once = replace(self.bench, settings=replace(self.bench.settings, repeats=1))
+        glances = self._measured(others, budget_s, once)
+        self.bench.slowness = once.slowness
+        finalists = {one: fastest(glances, tried[one], _FINALISTS) for one in top}
+        again = chain((cases[one] for one in top), *finalists.values())
+        found = self._measured(list(dict.fromkeys(again)), _JUDGING * options["budget"], self.bench)
         replay.advised = ordered(
             best_of(
                 one,
                 cases[one],
                 found[cases[one]],
-                {case: found[case] for case in tried[one] if case in found},
+                {case: found[case] for case in finalists[one] if case in found},
+                tried=sum(case in glances for case in tried[one]),
             )
             for one in top
             if cases[one] in found and found[cases[one]].status == "ok"
@@ -265,7 +275,7 @@ class _Run:
             (best[one].best or cases[one] if one in best else cases[one], one.calls)
             for one in timed
         ]
-        left_s = (1 - _MEASURING - _TUNING) * self.options["budget"]
+        left_s = (1 - _MEASURING - _SCREENING - _JUDGING) * self.options["budget"]
         self._remark("Running the step with and without the best settings")
         try:
             replay.proof = prove(before, after, self.bench, left_s)

@@ -38,8 +38,22 @@ class Advice:
         return self.operation.calls * self.now.time_us * (1 - 1 / self.gain)
 
 
-def best_of(operation: Operation, case: Case, now: Record, others: Mapping[Case, Record]) -> Advice:
-    """The best of other settings for an operation, if it is LEAST_GAIN faster than now."""
+def fastest(rows: Mapping[Case, Record], cases: Iterable[Case], most: int) -> list[Case]:
+    """The cases with the least times."""
+    times = {
+        case: row.time_us
+        for case in cases
+        if (row := rows.get(case)) is not None and row.time_us is not None
+    }
+    return sorted(times, key=times.__getitem__)[:most]
+
+
+def best_of(
+    operation: Operation, case: Case, now: Record, others: Mapping[Case, Record], *, tried: int
+) -> Advice:
+    """The best of other settings for an operation, if it is LEAST_GAIN faster than now. tried: how
+    many others were run, of which those here were the fastest.
+    """
     timed = {
         other: row
         for other, row in others.items()
@@ -51,7 +65,7 @@ def best_of(operation: Operation, case: Case, now: Record, others: Mapping[Case,
         gain = _judged(now) / _judged(timed[best])
     if gain < LEAST_GAIN:
         best, gain = None, 1.0
-    return Advice(operation=operation, now=now, case=case, best=best, gain=gain, tried=len(timed))
+    return Advice(operation=operation, now=now, case=case, best=best, gain=gain, tried=tried)
 
 
 def _judged(row: Record) -> float:

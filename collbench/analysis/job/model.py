@@ -71,13 +71,16 @@ class Job:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Operation:
-    """Calls of one kind. calls: a step. recorded_us: the median of their recorded times."""
+    """Calls of one kind. calls: a step. recorded_us: the median of their recorded times. groups:
+    the communicators that have them.
+    """
 
     kind: Kind
     calls: float
     skew: float
     load: float
     recorded_us: float | None
+    groups: tuple[str, ...] = ()
 
     @property
     def bytes(self) -> float:
@@ -140,6 +143,7 @@ def operations_of(calls: Sequence[Call], steps: int) -> list[Operation]:
                 skew=max(call.skew for call in same),
                 load=max(call.load for call in same),
                 recorded_us=median(times) if times else None,
+                groups=tuple(dict.fromkeys(call.group for call in same)),
             )
         )
     return sorted(operations, key=lambda one: (-one.bytes, one.kind))

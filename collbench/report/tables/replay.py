@@ -104,7 +104,9 @@ def _tables(replay: Replay) -> list[list[str]]:
 
 def _table(replay: Replay, forms: Sequence[str]) -> list[str]:
     has_recorded = any(one.recorded_us is not None for one in replay.operations)
+    has_groups = len({group for one in replay.operations for group in one.groups}) > 1
     heads = ["collective", "size", "type", "ranks", "calls", "MB a step"]
+    heads += ["groups"] if has_groups else []
     heads += ["job us"] if has_recorded else []
     heads += [f"{form} us" for form in forms]
     costs = {cost.form: cost for cost in replay.costs}
@@ -119,6 +121,7 @@ def _table(replay: Replay, forms: Sequence[str]) -> list[str]:
             f"{one.calls:.4g}",
             _megabytes(one.bytes),
         ]
+        row += [str(len(one.groups))] if has_groups else []
         row += [_time(one.recorded_us)] if has_recorded else []
         row += [_cell(replay, one, form) for form in forms]
         if forms:
@@ -193,7 +196,7 @@ def _costs(replay: Replay, columns: int) -> list[str]:
         whose = "the job's own times" if share.is_recorded else f"{replay.costs[0].form}'s times"
         text = (
             f"A step of the job takes {_duration(share.step_us)}: communication is"
-            f" {share.percent:.0f}% of it by {whose}, and computation can hide"
+            f" {_percent(share.percent)} of it by {whose}, and computation can hide"
             f" {_duration(share.hideable_us)} of that at best."
         )
         if not share.is_recorded and replay.times is not None and replay.times.communicating:
@@ -209,6 +212,10 @@ def _costs(replay: Replay, columns: int) -> list[str]:
             columns,
         )
     return lines
+
+
+def _percent(percent: float) -> str:
+    return f"{percent:.0f}%" if percent >= 10 else f"{percent:.2g}%"
 
 
 def _duration(time_us: float) -> str:
@@ -271,6 +278,8 @@ def _proof(replay: Replay, columns: int) -> list[str]:
             f" {ratio.median:.3f}x as long, 95% interval {ratio.low:.3f} to {ratio.high:.3f},"
             f" {len(proof.rounds)} rounds with and without in turns."
         )
+        if missing := replay.costs[0].missing:
+            text += f" {missing} of {len(replay.operations)} operations are not in it."
         if proof.is_noisy:
             text += " Other processes were busy meanwhile."
     return wrapped(text, columns)
@@ -347,6 +356,7 @@ def _document(replay: Replay, one: Operation) -> dict[str, object]:
         "skew": one.skew,
         "load": one.load,
         "recorded_us": one.recorded_us,
+        "groups": one.groups,
         "measured": {
             form: {"status": row.status, "time_us": row.time_us, "reason": row.reason,
                    "repeats_us": row.repeat_times_us, "algo": row.algo, "proto": row.proto}
