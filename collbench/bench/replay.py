@@ -7,16 +7,14 @@ in batches, as in a sweep, and the batches add up by the calls of a step.
 
 import math
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from collbench.backends import FAMILY
-from collbench.bench.estimate import start_s
 from collbench.bench.runner import (
     FOREIGN_SHARE,
     CaseLinks,
     Measurement,
-    SessionKey,
     SweepPoint,
     estimate_s,
     plan_points,
@@ -27,24 +25,19 @@ from collbench.results.record import Record
 from collbench.results.statistics import Interval, interval
 from collbench.spec.case import Case
 from collbench.spec.options import Settings
-from collbench.spec.peers import forced_by
 
-_FORCED_START_S = 3.0  # until new processes have their GPUs and a forced library, roughly
 LEAST_ROUNDS = 6  # the fewest that give an interval of 95 %
 _MOST_ROUNDS = 25
 _NARROW = 0.02  # of an interval in logarithms, that more rounds need not narrow
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Bench:
-    """Where and how cases are measured. slowness: how many times as long as estimated the last
-    measurements took; ranks that share cores, or other processes, make it large.
-    """
+    """Where and how cases are measured."""
 
     group: Group
     settings: Settings
     links: CaseLinks
-    slowness: float = 1.0
 
     def point(self, case: Case) -> SweepPoint:
         """A case, planned or waived."""
@@ -66,22 +59,14 @@ def measure(cases: Sequence[Case], bench: Bench, budget_s: float) -> dict[Case, 
         asked[case] = point.case, point.waived
         points.setdefault(asked[case], point)
     measurement = Measurement(list(points.values()), bench.group, bench.settings)
-    left_s = (end_s - time.monotonic()) / bench.slowness
-    measurement.points = list(_within(measurement, left_s))
-    within = set(map(id, measurement.points))
-    kept = {key: point for key, point in points.items() if id(point) in within}
-    # before: a point that is measured gives its plan away, which its row is made of
-    names = {key: measurement.key_of(point) for key, point in kept.items()}
-    estimated_s, start_s = measurement.estimate_s(), time.monotonic()
+    # before: a row that is waived later keeps its name
+    names = {key: measurement.key_of(point) for key, point in points.items()}
     try:
         measurement.open()
-        rows = {row.point: row for row in measurement.records()}
-        by_key = {key: rows[name] for key, name in names.items()}
+        rows = {row.point: row for row in measurement.records_within(end_s)}
     finally:
         measurement.close()
-    if estimated_s:
-        bench.slowness = max(1.0, (time.monotonic() - start_s) / estimated_s)
-    return {case: by_key[key] for case, key in asked.items() if key in by_key}
+    return {case: rows[names[key]] for case, key in asked.items() if names[key] in rows}
 
 
 def by_estimate(cases: Sequence[Case], bench: Bench, budget_s: float) -> list[Case]:
@@ -97,25 +82,6 @@ def by_estimate(cases: Sequence[Case], bench: Bench, budget_s: float) -> list[Ca
         if not point.waived:
             estimates[case] = estimate_s(point, bench.settings, machine)
     return sorted(estimates, key=estimates.__getitem__)
-
-
-def _within(measurement: Measurement, left_s: float) -> Iterator[SweepPoint]:
-    """The points that can be measured in the time, the first one and waived ones anyway."""
-    started: set[SessionKey] = set()
-    is_first = True
-    for point in measurement.points:
-        if not point.waived:
-            seconds = measurement.settings.repeats * estimate_s(
-                point, measurement.settings, measurement.machine
-            )
-            if point.session not in started:
-                is_forced = bool(forced_by(point.case))
-                seconds += _FORCED_START_S if is_forced else start_s(point.case, point.plan)
-            if seconds > left_s and not is_first:
-                continue
-            is_first, left_s = False, left_s - seconds
-            started.add(point.session)
-        yield point
 
 
 # The proof

@@ -243,7 +243,6 @@ class _Run:
         self._remark(f"Trying {len(others)} other settings of {len(top)} operations")
         once = replace(self.bench, settings=replace(self.bench.settings, repeats=1))
         glances = self._measured(others, budget_s, once)
-        self.bench.slowness = once.slowness
         finalists = {one: fastest(glances, tried[one], _FINALISTS) for one in top}
         again = chain((cases[one] for one in top), *finalists.values())
         found = self._measured(list(dict.fromkeys(again)), _JUDGING * options["budget"], self.bench)

@@ -34,8 +34,6 @@ def test_rows_are_found_by_what_was_asked(bench: Bench) -> None:
 def test_a_budget_measures_the_first_case_at_least(bench: Bench) -> None:
     cases = [replace(RING, size_bytes=4096 << place) for place in range(3)]
     assert list(measure(cases, bench, 0)) == cases[:1]
-    bench.slowness = 1e9  # everything takes far longer than estimated
-    assert list(measure(cases, bench, 60)) == cases[:1]
 
 
 def test_other_settings_come_by_what_they_should_take(bench: Bench) -> None:
