@@ -240,7 +240,8 @@ class _Run:
             return
         # in turns, so that a budget that is too small leaves no operation out
         others = [case for case in chain.from_iterable(zip_longest(*tried.values())) if case]
-        self._remark(f"Trying {len(others)} other settings of {len(top)} operations")
+        plural = "s" * (len(top) != 1)
+        self._remark(f"Trying {len(others)} other settings of {len(top)} operation{plural}")
         once = replace(self.bench, settings=replace(self.bench.settings, repeats=1))
         glances = self._measured(others, budget_s, once)
         finalists = {one: fastest(glances, tried[one], _FINALISTS) for one in top}

@@ -143,6 +143,11 @@ def _megabytes(size_bytes: float) -> str:
     return f"{size_bytes / 1e6:.0f}" if size_bytes >= 1e9 else f"{size_bytes / 1e6:.4g}"
 
 
+def _milliseconds(time_us: float) -> str:
+    """With three digits, without an exponent where it is large."""
+    return f"{time_us / 1e3:.0f}" if time_us >= 1e6 else f"{time_us / 1e3:.3g}"
+
+
 def _time(time_us: float | None) -> str:
     return "-" if time_us is None else format_time_us(time_us)
 
@@ -248,9 +253,9 @@ def _advice(replay: Replay) -> list[str]:
         (
             one.operation.kind.op,
             format_size(one.operation.kind.size_bytes),
-            f"{one.operation.calls * (one.now.time_us or 0.0) / 1e3:.3g}",
+            _milliseconds(one.operation.calls * (one.now.time_us or 0.0)),
             f"{one.gain:.2f}x" if one.best is not None else "-",
-            f"{one.saved_us / 1e3:.3g}",
+            _milliseconds(one.saved_us),
             setting_text(one.best) if one.best is not None else f"none of {one.tried} is faster",
         )
         for one in replay.advised
