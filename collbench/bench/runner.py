@@ -430,14 +430,46 @@ class Measurement:
                 yield self._record(point)
                 point.plan = point.together = None  # its lowered actions take much memory
 
-    def once(self) -> list[float]:
-        """One more repeat of every point: seconds of the slowest rank's launch, in the order of the
-        points. Raises UnavailableError for a point that is waived or comes out wrong.
+    def records_within(self, end_s: float) -> Iterator[Record]:
+        """As records(), for as many repeats as end before that time of the monotonic clock: of the
+        first point one anyway. A point that was not reached has no row.
         """
-        for key, points in self._by_session().items():
-            if key not in self.sessions:
+        yield from (self._record(point) for point in self.points if point.waived)
+        groups = self._by_session()
+        together = [one for key, of in groups.items() if not is_apart(key, of) for one in of]
+        yield from self._rounds(together, end_s)
+        is_first = not together
+        for key, points in groups.items():
+            if is_apart(key, points) and (is_first or time.monotonic() < end_s):
+                is_first = False
                 self._open(key, points)
-        return list(map(self.repeat, self.points))
+                yield from (self._record(point) for point in points if point.waived)
+                yield from self._rounds([one for one in points if not one.waived], end_s)
+                if key in self.sessions:
+                    self.sessions.pop(key).close()
+
+    def _rounds(self, live: Sequence[SweepPoint], end_s: float) -> Iterator[Record]:
+        """The rows of points whose sessions are open, one repeat of all after the other."""
+        for _ in range(self.settings.repeats):
+            for number, point in enumerate(live):
+                is_due = not number and not point.repeats
+                left_s = end_s - time.monotonic()
+                if point.waived or (self._repeat_s(point) > left_s and not is_due):
+                    continue
+                try:
+                    self._repeat(point)
+                except (RefusedError, ScheduleError) as error:
+                    point.waived = error.text
+        yield from (self._record(point) for point in live if point.repeats or point.waived)
+
+    def once(self, points: Sequence[SweepPoint] | None = None) -> list[float]:
+        """One more repeat of every point, or of some: seconds of the slowest rank's launch, in the
+        order of the points. Raises UnavailableError for one that is waived or comes out wrong.
+        """
+        for key, its_points in self._by_session().items():
+            if key not in self.sessions:
+                self._open(key, its_points)
+        return [self.repeat(point) for point in (self.points if points is None else points)]
 
     def repeat(self, point: SweepPoint) -> float:
         """One more repeat of a point, whose session is open: seconds of the slowest rank's launch.

@@ -60,6 +60,10 @@ _COMMANDS = {
         "Say why a collective takes as long as it does, in ten lines.",
     ),
     "log": ("collbench.cli.log", "Explain the log of a job: what NCCL printed, and what is wrong."),
+    "replay": (
+        "collbench.cli.replay",
+        "Replay what a job communicates: how long it takes here, and what to set.",
+    ),
     "overlap": (
         "collbench.cli.overlap",
         "Measure how much communication slows concurrent computation down, on GPUs.",
@@ -80,7 +84,8 @@ _COMMANDS = {
 }
 # Under a launcher every rank runs these; of all else, help included, only rank 0 does.
 _RUN_BY_ALL_RANKS = {
-    *("sweep", "tune", "topo", "overlap", "check", "doctor", "hunt", "trace", "explain")
+    *("sweep", "tune", "topo", "overlap", "check", "doctor", "hunt"),
+    *("trace", "explain", "replay"),
 }
 DEBUG_VARIABLE = "COLLBENCH_DEBUG"  # set to anything: errors show their traceback too
 _LEAST_MEMORY_BYTES = 256 << 20

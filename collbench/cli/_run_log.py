@@ -90,7 +90,7 @@ def _read(files: Sequence[str]) -> _Read:
     read = _Read()
     for file in files:
         name = "stdin" if file == "-" else Path(file).name
-        with _opened(file) as (head, lines):
+        with opened(file) as (head, lines):
             text = head.decode("utf-8", "replace")
             if is_pickle(head):
                 raise UsageError(
@@ -128,7 +128,7 @@ def _feed(reader: LogReader, file: str, name: str, lines: IO[str]) -> None:
 
 
 @contextmanager
-def _opened(file: str) -> Iterator[tuple[bytes, IO[str]]]:
+def opened(file: str) -> Iterator[tuple[bytes, IO[str]]]:
     """The beginning of a file and its text, whatever its bytes; gzip is unpacked as it is read."""
     try:
         raw = io.FileIO(0 if file == "-" else file, closefd=file != "-")

@@ -64,12 +64,13 @@ class Signature:
 @dataclass(slots=True)
 class Calls:
     """What one rank asked for in a communicator, in its order: numbers of signatures of
-    collectives, and their lines; of sends and receives apart.
+    collectives, and their lines; the same of sends and receives.
     """
 
     signatures: "array[int]" = field(default_factory=lambda: array("I"))
     lines: "array[int]" = field(default_factory=lambda: array("I"))
     p2p: "array[int]" = field(default_factory=lambda: array("I"))
+    p2p_lines: "array[int]" = field(default_factory=lambda: array("I"))
     first: Place | None = None
     last: Place | None = None
 

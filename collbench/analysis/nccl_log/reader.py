@@ -484,6 +484,7 @@ class LogReader:
             self.report.signatures.append(signature)
         if op in _P2P:
             calls.p2p.append(number)
+            calls.p2p_lines.append(place.line)
         else:
             calls.signatures.append(number)
             calls.lines.append(place.line)

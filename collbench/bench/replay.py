@@ -1,0 +1,181 @@
+"""Measures the operations of a job within a budget of time, and proves what other settings save: a
+step with them against the same step without them, in turns.
+
+A step here is every operation as often as the job has it: each operation is launched back to back
+in batches, as in a sweep, and the batches add up by the calls of a step.
+"""
+
+import math
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from collbench.backends import FAMILY
+from collbench.bench.runner import (
+    FOREIGN_SHARE,
+    CaseLinks,
+    Measurement,
+    SweepPoint,
+    estimate_s,
+    plan_points,
+)
+from collbench.launch.group import Group
+from collbench.pricing.constants import cpu_costs
+from collbench.results.record import Record
+from collbench.results.statistics import Interval, interval
+from collbench.spec.case import Case
+from collbench.spec.options import Settings
+
+LEAST_ROUNDS = 6  # the fewest that give an interval of 95 %
+_MOST_ROUNDS = 25
+_NARROW = 0.02  # of an interval in logarithms, that more rounds need not narrow
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bench:
+    """Where and how cases are measured."""
+
+    group: Group
+    settings: Settings
+    links: CaseLinks
+
+    def point(self, case: Case) -> SweepPoint:
+        """A case, planned or waived."""
+        (point,) = plan_points([case], self.group, self.settings.max_memory, self.links)
+        return point
+
+
+def measure(cases: Sequence[Case], bench: Bench, budget_s: float) -> dict[Case, Record]:
+    """The records of the cases, the most important ones first, as far as the budget reaches; what
+    can be planned is measured in turns. Raises the errors that end a sweep.
+    """
+    end_s = time.monotonic() + budget_s
+    points: dict[tuple[Case, str], SweepPoint] = {}
+    asked: dict[Case, tuple[Case, str]] = {}
+    for case in cases:
+        if points and time.monotonic() > end_s:
+            break
+        point = bench.point(case)
+        asked[case] = point.case, point.waived
+        points.setdefault(asked[case], point)
+    measurement = Measurement(list(points.values()), bench.group, bench.settings)
+    # before: a row that is waived later keeps its name
+    names = {key: measurement.key_of(point) for key, point in points.items()}
+    try:
+        measurement.open()
+        rows = {row.point: row for row in measurement.records_within(end_s)}
+    finally:
+        measurement.close()
+    return {case: rows[names[key]] for case, key in asked.items() if names[key] in rows}
+
+
+def by_estimate(cases: Sequence[Case], bench: Bench, budget_s: float) -> list[Case]:
+    """The cases that can run, those that should be fastest first, as far as so much time suffices
+    to plan them.
+    """
+    end_s, machine = time.monotonic() + budget_s, cpu_costs()
+    estimates: dict[Case, float] = {}
+    for case in cases:
+        if time.monotonic() > end_s:
+            break
+        point = bench.point(case)
+        if not point.waived:
+            estimates[case] = estimate_s(point, bench.settings, machine)
+    return sorted(estimates, key=estimates.__getitem__)
+
+
+# The proof
+
+Part = tuple[Case, float]  # an operation as it is done, and its calls a step
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Proof:
+    """Seconds of a step without and with other settings, round by round. is_noisy: other processes
+    were busy. is_modelled: nothing ran, and one round says all.
+    """
+
+    rounds: tuple[tuple[float, float], ...]
+    is_noisy: bool = False
+    is_modelled: bool = False
+
+    @property
+    def ratio(self) -> Interval:
+        """How many times as long the step takes without the settings.
+
+        >>> Proof(rounds=((2.0, 1.0),)).ratio.median
+        2.0
+        """
+        bounds = interval([math.log(before / after) for before, after in self.rounds])
+        return Interval(*map(math.exp, bounds))
+
+    @property
+    def saved_s(self) -> Interval:
+        """Seconds that the settings save a step."""
+        return interval([before - after for before, after in self.rounds])
+
+    @property
+    def is_proven(self) -> bool:
+        """Whether the interval shows that the settings save anything."""
+        is_enough = self.is_modelled or len(self.rounds) >= LEAST_ROUNDS
+        return is_enough and self.ratio.low > 1
+
+
+def prove(before: Sequence[Part], after: Sequence[Part], bench: Bench, budget_s: float) -> Proof:
+    """Rounds of a step without and with other settings, in turns, until the interval is narrow or
+    the time is over. Raises UnavailableError if a part cannot run.
+
+    Ranks on CPUs are started twice, as for the experiments of `doctor`: where they and their memory
+    are placed stays for as long as they live.
+    """
+    backends = {FAMILY.load(case.backend) for case, _ in (*before, *after)}
+    is_modelled = all(backend.wants_machine for backend in backends)
+    starts = 1 if is_modelled or any(backend.is_gpu for backend in backends) else 2
+    rounds: list[tuple[float, float]] = []
+    is_noisy = False
+    for _ in range(starts):
+        most = 1 if is_modelled else _MOST_ROUNDS
+        least = 1 if is_modelled else -(-LEAST_ROUNDS // starts)
+        is_noisy |= _rounds(before, after, bench, rounds, (least, most), budget_s / starts)
+    return Proof(rounds=tuple(rounds), is_noisy=is_noisy, is_modelled=is_modelled)
+
+
+def _rounds(
+    before: Sequence[Part],
+    after: Sequence[Part],
+    bench: Bench,
+    rounds: list[tuple[float, float]],
+    limits: tuple[int, int],
+    budget_s: float,
+) -> bool:
+    """Add rounds of ranks that start for them; returns whether other processes were busy."""
+    points = {case: bench.point(case) for case, _ in (*before, *after)}
+    settings = replace(bench.settings, repeats=1)
+    measurement = Measurement(list(points.values()), bench.group, settings)
+    arms = [[(points[case], calls) for case, calls in arm] for arm in (before, after)]
+
+    def once(arm: Sequence[tuple[SweepPoint, float]]) -> float:
+        seconds = measurement.once([point for point, _ in arm])
+        return sum(calls * one for (_, calls), one in zip(arm, seconds, strict=True))
+
+    try:
+        measurement.open()
+        if not all(FAMILY.load(point.case.backend).wants_machine for point in points.values()):
+            for arm in arms:  # what is slow the first time
+                once(arm)
+        start_s, first = time.monotonic(), len(rounds)
+        least, most = limits
+        while (done := len(rounds) - first) < most:
+            # ABBA: drift falls on both alike
+            if done % 2:
+                second = once(arms[1])
+                rounds.append((once(arms[0]), second))
+            else:
+                rounds.append((once(arms[0]), once(arms[1])))
+            ratio = Proof(rounds=tuple(rounds)).ratio
+            is_over = time.monotonic() - start_s > budget_s
+            if done + 1 >= least and (is_over or ratio.high / ratio.low < 1 + _NARROW):
+                break
+        return measurement.foreign_share > FOREIGN_SHARE
+    finally:
+        measurement.close()

@@ -1,0 +1,128 @@
+"""`collbench replay` from the command line, on the model, whose times are invented."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from collbench.bench.replay import Bench, Part, Proof
+from collbench.bench.runner import unmeasured_row
+from collbench.cli import run
+from collbench.results.record import Record, read
+from collbench.spec.case import Case
+from collbench.spec.peers import forced_by
+from tests.support.commands import invoke
+
+TRACE = str(Path(__file__).parent.parent.parent / "docs/examples/trace.json")
+
+
+def test_a_trace_on_a_described_machine(capfd: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    json_file, csv = tmp_path / "job.json", tmp_path / "job.csv"
+    args = ("replay", TRACE, "--machine", "hgx-h100", "--algo", "star")
+    code, out, _ = invoke(capfd, *args, "--json", str(json_file), "--csv", str(csv))
+    assert code == 0
+    document = json.loads(json_file.read_text())
+    assert document["steps"] == {"number": 3, "first_call": 0, "calls": 7.0, "found": True}
+    assert [(one["op"], one["calls"]) for one in document["operations"]] == [
+        ("allgather", 4.0),
+        ("reducescatter", 2.0),
+        ("allreduce", 1.0),
+    ]
+    total = sum(
+        one["calls"] * one["measured"]["model"]["time_us"] for one in document["operations"]
+    )
+    assert document["step"] == [{"form": "model", "time_us": total, "operations_missing": 0}]
+    saved_us = sum(one["saved_us"] for one in document["advice"])
+    assert document["proof"]["saved_s"][0] * 1e6 == pytest.approx(saved_us)
+    assert document["proof"]["proven"] and document["proof"]["modelled"]
+    assert {row.backend for row in read(csv)} == {"model"}
+    assert "By the model a step with these settings saves" in out
+
+
+def test_a_dry_run_measures_nothing(capfd: pytest.CaptureFixture[str]) -> None:
+    code, out, _ = invoke(capfd, "replay", "--mix", "moe:7B/8", "--dry-run")
+    assert code == 0
+    assert "alltoall" in out
+    assert "us" not in out.partition("collective")[2]
+
+
+def test_fewer_ranks_and_another_type_stand_for_the_job(capfd: pytest.CaptureFixture[str]) -> None:
+    code, out, _ = invoke(
+        capfd, "replay", "--mix", "tp:1B/64", "--backend", "model", "--ranks", "4",
+        "--dtype", "float32", "--redop", "max", "--tune", "0", "--step-ms", "100",
+    )  # fmt: skip
+    assert code == 0
+    assert "4 ranks stand for up to 64." in out
+    assert "Float32 stands for the types of the job." in out
+    assert "Max stands for the reductions of the job." in out
+    assert "A step of the job takes 100 ms" in out
+
+
+def test_a_log_on_two_backends(capfd: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    log = tmp_path / "job.log"
+    line = (
+        "n1:7:7 [0] NCCL INFO AllReduce: opCount 0 sendbuff 0x7 recvbuff 0x8 count 64 datatype 7"
+        " op 0 root 0 comm 0x1 [nranks=2] stream 0x5\n"
+    )
+    log.write_text(line * 4)
+    code, out, _ = invoke(capfd, "replay", str(log), "--backend", "reference,model", "--tune", "1")
+    assert code == 0
+    assert "4 steps of 1 call were" in out
+    assert "back to back with reference." in out
+    assert "back to back with model." in out
+
+
+def test_nccl_gets_its_tuner_file_from_the_rows_of_the_job(
+    capfd: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Everything but the GPUs: rows of a script, in which NCCL's tree by LL is the best."""
+
+    def rows(cases: list[Case], bench: Bench, budget_s: float) -> dict[Case, Record]:
+        return {case: row_of(case, bench) for case in cases}
+
+    def row_of(case: Case, bench: Bench) -> Record:
+        is_best = (case.algo, case.proto, case.channels) == ("chain", "ll", 16)
+        times = [(20.0 if is_best else 40.0) * (1 + place / 1000) for place in range(4)]
+        row = unmeasured_row(case, group=bench.group, session=None, run="run")
+        row = replace(row, repeat_times_us=tuple(times), repeats=4, wrong=0, time_us=times[1])
+        return replace(row, algbw_gbs=1.0, busbw_gbs=1.0, versions="nccl 2.28.9")
+
+    def proof(before: list[Part], after: list[Part], bench: Bench, budget_s: float) -> Proof:
+        assert [case.algo for case, _ in before] == ["library"] * 3
+        assert {forced_by(case)[:2] for case, _ in after} == {
+            (("NCCL_ALGO", "Tree"), ("NCCL_PROTO", "LL"))
+        }
+        return Proof(rounds=((40e-6, 20e-6),) * 6)
+
+    monkeypatch.setattr("collbench.cli._run_replay.measure", rows)
+    monkeypatch.setattr("collbench.cli._run_replay.by_estimate", lambda cases, *_: cases)
+    monkeypatch.setattr("collbench.cli._run_replay.prove", proof)
+    tuner = tmp_path / "nccl_tuner.conf"
+    code, out, _ = invoke(capfd, "replay", TRACE, "--backend", "nccl", "--tuner", str(tuner))
+    assert code == 0
+    assert "nccl plain us  nccl registered us  nccl window us" in out
+    assert "NCCL_ALGO=Tree NCCL_PROTO=LL" in out
+    assert "2.000x as long, 95% interval 2.000 to 2.000, 6 rounds" in out
+    lines = [line for line in tuner.read_text().splitlines() if not line.startswith("#")]
+    assert {line.split(",")[0] for line in lines} == {"allgather", "reducescatter", "allreduce"}
+    assert all(",tree,ll,16," in line for line in lines)
+
+
+@pytest.mark.parametrize(
+    ("args", "code"),
+    [
+        ((), 2),
+        ((TRACE, "--mix", "ddp:7B"), 2),
+        (("--mix", "ddp:7"), 2),
+        (("none.log",), 2),
+        ((TRACE, "--backend", "cpu", "--machine", "hgx-h100"), 2),
+        ((TRACE, "--backend", "mpi", "--algo", "ring"), 2),
+        ((TRACE, "--backend", "cpu", "--tuner", "nccl.conf"), 2),
+        ((TRACE, "--backend", "nccl", "--dry-run", "--tuner", "nccl.conf"), 2),
+        ((TRACE, "--backend", "cuda"), 3),
+    ],
+)
+def test_refusals(args: tuple[str, ...], code: int, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["replay", *args]) == code
+    assert capsys.readouterr().err.count("Error: ") == 1
