@@ -98,7 +98,8 @@ DOUBLING_OTHERS = replace(
     between=13,
     terms=lambda domains: [np.ones_like(domains), np.log2(domains - 1)],
 )
-RULES = (LINEAR, HALVES, DOUBLING, DOUBLING_OTHERS)
+DOUBLING_LATE = replace(DOUBLING, fit=(8, 16), check=(32,), between=24)
+RULES = (LINEAR, HALVES, DOUBLING, DOUBLING_OTHERS, DOUBLING_LATE)
 
 
 class Price(NamedTuple):

@@ -124,8 +124,9 @@ def lines(
             yield from wrapped(f"best on {_hosts(number)}: {', '.join(parts)}", _COLUMNS)
     for algo, reasons in prediction.reasons.items():
         for reason in dict.fromkeys(reasons.values()):
-            where = ", ".join(str(number) for number, why in reasons.items() if why == reason)
-            yield from wrapped(f"left out on {where} hosts: {algo}: {reason}", _COLUMNS)
+            numbers = [number for number, why in reasons.items() if why == reason]
+            where = ", ".join(map(str, numbers)) + (" host" if numbers == [1] else " hosts")
+            yield from wrapped(f"left out on {where}: {algo}: {reason}", _COLUMNS)
     if crowded := sorted({str(row["algo"]) for row in shown if _ends(prediction, row) > MAX_ENDS}):
         yield from wrapped(
             f"our kernels have room for {MAX_ENDS} ends of connections a rank, which"
@@ -167,7 +168,7 @@ def _limit(row: Row) -> str:
     if row["limit"] != LATENCY:
         return f"{_NAMES[str(row['limit'])]} {100 * float(str(row['limit_share'])):.0f}%"
     between = f", {row['hops_between']} between" if row["hops_between"] else ""
-    return f"latency of {row['hops']} hops{between}"
+    return f"latency of {row['hops']} hop{'' if row['hops'] == 1 else 's'}{between}"
 
 
 def sensitivity_lines(
