@@ -254,6 +254,11 @@ def test_communicators_of_a_rank_are_groups_in_the_order_of_its_lines() -> None:
     }
 
 
+def test_messages_from_all_to_one_rank_are_a_gather() -> None:
+    lines = log_of(0, *(coll("Recv", 64, peer) for peer in (1, 2, 3)))
+    assert kinds(read("\n".join(lines))) == [("gather", 512, "bfloat16", 4)]
+
+
 def test_a_message_to_one_peer_is_a_shift() -> None:
     (call,) = read("\n".join(log_of(0, coll("Send", 64, 1)))).calls
     assert (call.op, call.size_bytes, call.ranks) == ("sendrecv", 128, 2)

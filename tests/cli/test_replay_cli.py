@@ -19,7 +19,7 @@ TRACE = str(Path(__file__).parent.parent.parent / "docs/examples/trace.json")
 
 def test_a_trace_on_a_described_machine(capfd: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     json_file, csv = tmp_path / "job.json", tmp_path / "job.csv"
-    args = ("replay", TRACE, "--machine", "hgx-h100", "--algo", "star")
+    args = ("replay", TRACE, "--machine", "hgx-h100", "--algo", "star", "--tune", "1")
     code, out, _ = invoke(capfd, *args, "--json", str(json_file), "--csv", str(csv))
     assert code == 0
     document = json.loads(json_file.read_text())

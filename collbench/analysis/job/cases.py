@@ -12,6 +12,7 @@ from collbench.analysis.job.model import Kind, Operation
 from collbench.bench.sweep import Sweep, cases
 from collbench.schedules.algorithms import algorithms_of
 from collbench.spec.case import Case
+from collbench.spec.collectives import collective
 from collbench.spec.dtypes import DtypeName, RedopName, dtype
 from collbench.spec.knobs import KNOB, Value
 from collbench.spec.peers import forced_by, is_own_algo, is_peer, knobs_of
@@ -39,7 +40,8 @@ class Stand:
         element = self.dtype or kind.dtype
         # a vector keeps its bytes, and has one element at least
         size = max(kind.size_bytes, dtype(element).item_bytes)
-        redop = self.redop or kind.redop
+        is_reduction = collective(kind.op).is_reduction
+        redop = self.redop if self.redop and is_reduction else kind.redop
         return kind._replace(ranks=ranks, dtype=element, redop=redop, size_bytes=size)
 
 

@@ -18,11 +18,10 @@ _OPS: dict[str, OpName] = {
     "gather": "gather",
     "scatter": "scatter",
     "send": "sendrecv",
-    "recv": "sendrecv",
 }
 _VARIANTS = ("base", "coalesced", "intotensor", "tensor", "out", "single", "oop", "sparse")
-# what carries no data of a program
-SILENT = ("barrier", "allreducebarrier", "wait", "init", "coalesced", "startcoalescing",
+# what carries no data of a program, or is the other side of a send
+SILENT = ("recv", "barrier", "allreducebarrier", "wait", "init", "coalesced", "startcoalescing",
           "endcoalescing")  # fmt: skip
 _DTYPES: dict[str, DtypeName] = {
     "float": "float32",

@@ -149,10 +149,12 @@ def _exchanges(
 def _calls_of(
     exchange: _Exchange, same: Sequence[_Exchange], known: Communicator
 ) -> Iterator[Call]:
-    """One alltoall for an exchange with most ranks, else a shift for every message."""
+    """One alltoall for an exchange with most ranks, or a gather or a scatter where it goes one way;
+    else a shift for every message.
+    """
     peers = exchange.sent.keys() | exchange.received.keys()
     if len(peers) > 2 or 2 * len(peers) > known.nranks > 2 or len(peers) == known.nranks:
-        yield _alltoall(exchange, same, known)
+        yield _exchanged(exchange, same, known)
         return
     op: OpName = "sendrecv"
     for size in (exchange.sent or exchange.received).values():
@@ -160,8 +162,11 @@ def _calls_of(
             yield Call(op=op, size_bytes=size, dtype=exchange.element, ranks=2, group=known.name)
 
 
-def _alltoall(exchange: _Exchange, same: Sequence[_Exchange], known: Communicator) -> Call:
+def _exchanged(exchange: _Exchange, same: Sequence[_Exchange], known: Communicator) -> Call:
     """The exchange with equal blocks of the same total; same: what all ranks say of it."""
+    op: OpName = "alltoall"
+    if not exchange.sent or not exchange.received:
+        op, same = "scatter" if exchange.sent else "gather", [exchange]
     width, n = dtype(exchange.element).item_bytes, known.nranks
     blocks = [size for one in same for size in one.sent.values()]
     blocks = blocks or [size for one in same for size in one.received.values()]
@@ -169,7 +174,7 @@ def _alltoall(exchange: _Exchange, same: Sequence[_Exchange], known: Communicato
     block = max(width, round(mean / width) * width)
     loads = [sum(part.values()) for one in same for part in (one.sent, one.received) if part]
     return Call(
-        op="alltoall",
+        op=op,
         size_bytes=block * n,
         dtype=exchange.element,
         ranks=n,
