@@ -1,8 +1,8 @@
 """Cases of a job's operations: what is measured for each of them.
 
-`case_of` is the one place where an operation becomes a case. An uneven exchange becomes the
-exchange of equal blocks of the same total here; where cases have blocks of their own sizes, they
-begin here.
+`cases_of` and `candidates` are the places where an operation becomes a case. An uneven exchange
+becomes the exchange of equal blocks of the same total here; where cases have blocks of their own
+sizes, they begin here.
 """
 
 from collections.abc import Iterator, Mapping
