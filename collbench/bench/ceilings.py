@@ -36,7 +36,7 @@ from collbench.util.errors import RefusedError, ScheduleError, UsageError
 Orders = tuple[tuple[int, ...], ...]
 _SLOT_BYTES = 1 << 20  # large enough for whole lines
 # What the model takes where messages go between hosts: no tuning file was measured there.
-_OVER_HOSTS = {"channels": 32, "chunk": 1 << 16}
+_OVER_HOSTS = tuple({"channels": channels, "chunk": 1 << 16} for channels in (16, 32))
 _WITH_NVLS, _LEAST_NVLS = ("nccl", "torch"), 90  # libraries; compute capability
 FAR_BELOW = 0.6  # of the ceiling; a row below it is marked
 # Latency explains a low bandwidth of rows that take less than this at the ceiling.
@@ -183,8 +183,11 @@ class Ceilings:
             if is_nvlink or case.proto == proto or not PROTOCOLS.load(proto).NEEDS_NVLINK
         ]
         if self.hosts(case.ranks) and not case.channels and not case.chunk:
-            for one in knobs:
-                one |= _OVER_HOSTS if one["proto"] == "simple" else {}
+            knobs = [
+                one | more
+                for one in knobs
+                for more in (_OVER_HOSTS if one["proto"] == "simple" else ({},))
+            ]
         candidates = [replace(case, algo=algo, **one) for algo, one in product(algos, knobs)]
         known = [
             (price, place)

@@ -358,7 +358,7 @@ def _remark_on_what_is_kept(tuning: _Tuning) -> None:
 def _ended(tuning: _Tuning, cases: Sequence[Case], todo: Sequence[Case], limits: Limits) -> int:
     """Show what is known of the points; returns the exit code."""
     store = tuning.store
-    if tuning.out is not None and not todo:
+    if not todo:  # the tuning file may be gone, though its points are known
         tuning.save()
     asked = {(case.op, case.ranks, case.transport, case.size_bytes) for case in cases}
     points = [one for one in store.points if (one.op, one.ranks, one.asked, one.size) in asked]

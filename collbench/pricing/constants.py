@@ -101,6 +101,7 @@ class GpuCosts:
 
 
 Costs = TypeVar("Costs", bound=CpuCosts | GpuCosts)
+_LEAST_NUMBER, _MOST_NUMBER = 1e-6, 1e9
 _MAY_BE_ZERO = ("launch_us", "cta_us", "pdl_us", "step_us", "take_us", "post_us")
 
 
@@ -199,15 +200,20 @@ def _costs(
 def _numbers(machine: str, section: str, table: object, costs: type) -> dict[str, float]:
     """The numbers of a section, which are those of the class."""
     wanted = _numbers_of(costs)
+    place = f"machine profile {machine}: [{section}]"
     if not isinstance(table, dict) or set(table) != wanted:
+        has = set(table) if isinstance(table, dict) else set()
+        wrong = [f"lacks {name}" for name in sorted(wanted - has)]
+        wrong += [f"has {name}" for name in sorted(has - wanted)]
         raise UsageError(
-            f"machine profile {machine}: [{section}] must have exactly: {', '.join(sorted(wanted))}"
+            f"{place} {', '.join(wrong)}", f"it must have exactly: {', '.join(sorted(wanted))}"
         )
     for key, value in table.items():
         is_number = isinstance(value, int | float) and not isinstance(value, bool)
-        if not is_number or not (0 < value < 1e9 or (value == 0 and key in _MAY_BE_ZERO)):
+        is_zero = is_number and value == 0 and key in _MAY_BE_ZERO
+        if not is_number or not (_LEAST_NUMBER <= value <= _MOST_NUMBER or is_zero):
             raise UsageError(
-                f"machine profile {machine}: [{section}] {key} = {value!r} is not a positive number"
+                f"{place} {key} = {value!r} is no number from {_LEAST_NUMBER:g} to {_MOST_NUMBER:g}"
             )
     return {key: float(value) for key, value in table.items()}
 

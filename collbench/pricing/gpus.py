@@ -10,6 +10,7 @@ from functools import lru_cache
 from heapq import heappop, heappush
 from typing import NamedTuple
 
+from collbench.machine.topology.ceiling import Ceiling, ceiling
 from collbench.machine.topology.model import Link, Topology
 from collbench.machine.topology.paths import GPU_CLASSES, Path, like, path, path_to_cpu
 from collbench.planning.plan import Plan
@@ -17,7 +18,9 @@ from collbench.planning.protocols import FAMILY as PROTOCOLS
 from collbench.pricing.constants import WAYS, GpuCosts
 from collbench.pricing.events import Events, Port
 from collbench.pricing.launches import Shape, one_more_launch, shape_of
-from collbench.schedules.ir import MAX_KEPT
+from collbench.schedules.ir import MAX_KEPT, Schedule
+from collbench.schedules.passes import pair_traffic
+from collbench.spec.collectives import collective
 from collbench.util.errors import RefusedError
 
 NVLINK_PATHS, NETWORK_PATHS = (*GPU_CLASSES, "C2C"), ("NET",)  # all others are over PCIe
@@ -41,7 +44,35 @@ def gpu_price(plan: Plan, topology: Topology, costs: GpuCosts, gpus: Sequence[st
         ways = _ways(events.ports, topology, names, plan.transport in THROUGH_HOST)
         return _Player(plan, shape, events, ways, costs).ends()
 
-    return one_more_launch(plan, shape, play, is_one=is_one)
+    seconds = one_more_launch(plan, shape, play, is_one=is_one)
+    return max(seconds, _least_s(plan, topology, names, costs))
+
+
+def _least_s(plan: Plan, topology: Topology, gpus: tuple[str, ...], on: GpuCosts) -> float:
+    """The seconds in which the fullest link carries its bytes: no launch adds less, however many
+    are under way at once.
+    """
+    through_host = plan.transport in THROUGH_HOST
+    top = _ceiling(plan.schedule, topology, gpus, through_host)
+    if top is None:
+        return 0.0
+    what, is_copied = collective(plan.problem.op), plan.transport == "ce"
+    size_bytes = plan.problem.block_bytes * (plan.n if what.size_in_blocks else 1)
+    wire = 1.0 if is_copied else _wire_share(plan.proto)
+    share = max(1.0, on.kinds["ce" if is_copied else plan.proto].link_share)
+    return size_bytes * wire / (top.gbs * 1e9 * share)
+
+
+@lru_cache(maxsize=MAX_KEPT)
+def _ceiling(
+    schedule: Schedule, topology: Topology, gpus: tuple[str, ...], through_host: bool
+) -> Ceiling | None:
+    return ceiling(topology, gpus, pair_traffic(schedule), through_host=through_host)
+
+
+def _wire_share(proto: str) -> float:
+    """Bytes on a link for each byte of payload."""
+    return float(PROTOCOLS.load(proto).wire_bytes(1 << 20)) / (1 << 20)
 
 
 @lru_cache(maxsize=256)
@@ -119,7 +150,7 @@ class _Player:
         self.passes_on = PROTOCOLS.load(plan.proto).HAS_SLICES is False and not is_copied
         self.piece_bytes = shape.piece_bytes
         self.all_bytes = shape.channels * shape.piece_bytes
-        wire = float(PROTOCOLS.load(plan.proto).wire_bytes(1 << 20)) / (1 << 20)
+        wire = _wire_share(plan.proto)
         self.wire_bytes = self.all_bytes * (1.0 if is_copied else wire) / self.costs.link_share
         has_pdl = kernel is not None and kernel.pdl != "off"
         self.launch_s = 1e-6 * max(

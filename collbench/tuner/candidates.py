@@ -66,10 +66,11 @@ class Candidate:
 def text_of(case: Case, values: Values) -> str:
     """A choice in words: algorithm and protocol, the transport where there are several, and knobs.
 
+    >>> from collbench.planning.planner import resolve
     >>> case = Case(
-    ...     op="allreduce", backend="cpu", algo="ring", proto="simple", ranks=2, size_bytes=8
+    ...     op="allreduce", backend="cpu", algo="ring", ranks=2, size_bytes=8, chunk=1 << 17
     ... )
-    >>> text_of(case, {"algo": "ring", "chunk": 131072})
+    >>> text_of(resolve(case).case, {"algo": "ring", "chunk": 1 << 17})
     'ring simple, chunk 128K'
     """
     words = [case.algo, case.proto]

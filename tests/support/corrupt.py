@@ -178,9 +178,9 @@ def plant_stop(where: str) -> None:
         setattr(mpi_group, "load_mpi", load)  # noqa: B010  mypy sees an import there
     elif where == "shared-memory":
 
-        def stopped_allocate(self: Any, arena_bytes: int) -> memoryview:
+        def stopped_allocate(self: Any, name: str, arena_bytes: int) -> memoryview:
             stop_on_rank_1(self.rank)
-            memory: memoryview = allocate(self, arena_bytes)
+            memory: memoryview = allocate(self, name, arena_bytes)
             return memory
 
         group._allocate = stopped_allocate

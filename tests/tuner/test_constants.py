@@ -72,7 +72,7 @@ def test_what_is_found_is_a_machine_file_that_is_read_back(tmp_path: Path) -> No
     assert sum("+-" in line or "do not show" in line for line in shown) == len(calibration.names)
     file.write_text(file.read_text().replace("launch_us", "lunch_us"))
     cpu_costs.cache_clear()
-    with pytest.raises(UsageError, match="must have exactly"):
+    with pytest.raises(UsageError, match="lacks launch_us, has lunch_us"):
         cpu_costs(str(file))
 
 
