@@ -105,7 +105,7 @@ class Store:
             file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         data = {"machine": list(self.machine), "points": [asdict(one) for one in self.points]}
         write_whole(self.state_file, (json.dumps(data, indent=1) + "\n").encode())
-        if out is not None or self.has_rows:
+        if self.has_rows or (out is not None and self.points):
             write_whole(out or self.tuning_file, document(self).encode())
         else:
             self.tuning_file.unlink(missing_ok=True)

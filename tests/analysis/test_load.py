@@ -291,3 +291,18 @@ def test_any_bytes_give_a_table_or_a_usage_error(head: str, data: bytes, tmp_pat
         assert len(load(file).frame) > 0
     except UsageError as error:
         assert str(file) in error.message
+
+
+@pytest.mark.parametrize("names", [("osu_allreduce", "imb"), ("imb", "osu_allreduce")])
+def test_a_table_ends_at_the_heading_of_another_tool(
+    tmp_path: Path, names: tuple[str, str]
+) -> None:
+    """IMB's rows below OSU's were read as OSU's, with the number of repetitions as the time."""
+    folder = Path(__file__).parents[1] / "data" / "results"
+    files = [folder / f"{name}.txt" for name in names]
+    alone = [load(file).frame for file in files]
+    both = tmp_path / "both.txt"
+    both.write_text("".join(file.read_text() for file in files))
+    frame = load(both).frame
+    assert len(frame) == sum(map(len, alone))
+    assert sorted(frame["time_us"]) == sorted(time for one in alone for time in one["time_us"])

@@ -51,7 +51,10 @@ _PROGRAM = re.compile(r"\bosu_\w{1,60}")
 _DATATYPE = re.compile(r"#\s*Datatype:\s*(\w{1,30}?)\.?\s*$")
 _SIZE_HEADING = re.compile(r"#\s*Size\b(.*)")
 _SIZE_LINE = re.compile(r"(\d{1,18})\s+(\d.*|nan.*)")
-_OTHER_TOOL = re.compile(r"#\s{0,3}(?:nThread:?\s\d|nccl-tests version)")
+_OTHER_TOOL = re.compile(
+    r"#\s{0,9}(?:nThread:?\s\d|nccl-tests version|Intel\s?\(R\) MPI Benchmark|Benchmarking\s"
+    r"|bytes\s+#repetitions|Initializing MSCCL|minBytes\s\d)"
+)
 _PAIRS = re.compile(r"#\s*\[\s*pairs:\s*(\d{1,7})\s*\](?:\s*\[\s*window size:\s*(\d{1,7})\s*\])?")
 _BUFFERS = re.compile(r"#\s*Send Buffer on \w+ \((\w)\) and Receive Buffer on \w+ \((\w)\)")
 _WINDOW = re.compile(r"\s(?:-W|--window-size)[= ]?(\d{1,7})\b")
