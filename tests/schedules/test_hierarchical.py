@@ -325,6 +325,7 @@ def test_one_host_leaves_it_out_unless_it_is_named(capfd: pytest.CaptureFixture[
     assert "hierarchical needs ranks on several hosts" in why and "another algorithm" in hint
 
 
+@pytest.mark.exhaustive
 def test_on_two_described_hosts_it_uses_every_network_card(
     capfd: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
@@ -343,6 +344,8 @@ def test_on_two_described_hosts_it_uses_every_network_card(
                 "64M",
                 "--op",
                 "allreduce",
+                "--algo",
+                "ring,hierarchical,oneshot",
                 "--channels",
                 "16",
                 "--chunk",
