@@ -27,6 +27,9 @@ def without_traces(folder: Path) -> Path:
     return folder
 
 
+DISASSEMBLED = 75  # the least architecture that the disassembler of CUDA 13 knows
+
+
 @pytest.mark.parametrize(
     ("kind", "arch"), tiered([(kind, arch) for kind in SHAPES for arch in ARCHS], [("pulled", 90)])
 )
@@ -36,7 +39,8 @@ def test_kernels_have_stamps_if_traced_and_else_no_byte_of_them(
     plan = resolve(SHAPES[kind], limits_of(arch)).plan
     source = kernel_source(plan, 0)
     code = compiled(source, arch)
-    traced = instructions(compiled(kernel_source(plan, 0, is_traced=True), arch), tmp_path)
-    assert traced.total() > instructions(code, tmp_path).total()
+    traced = compiled(kernel_source(plan, 0, is_traced=True), arch)
+    if arch >= DISASSEMBLED:
+        assert instructions(traced, tmp_path).total() > instructions(code, tmp_path).total()
     monkeypatch.setattr(device_compile, "SOURCES", without_traces(tmp_path / "device"))
     assert compiled(source, arch) == code
