@@ -78,8 +78,9 @@ class CpuCosts:
 class GpuCosts:
     """launch_us: of a launch with one CTA; cta_us: of each further one. pdl_us: what a launch saves
     that takes its place while the one before it ends. pull_share: what loads from a peer reach of
-    the rate of stores. memory_gbs: of a GPU's memory, read and written. pcie_hops, net_hops: how
-    many times the hop over NVLink a hop over PCIe or the network takes.
+    the rate of stores. memory_gbs: of a GPU's memory, read and written. pcie_hops: how many
+    times the hop over NVLink one over PCIe takes; net_hops: how many times a whole message over
+    NVLink one over the network takes.
     """
 
     name: str

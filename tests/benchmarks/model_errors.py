@@ -30,9 +30,8 @@ from collbench.pricing.calibrate import fitted, values_of, with_values
 from collbench.pricing.constants import CpuCosts, GpuCosts, costs_text, cpu_costs, gpu_costs
 from collbench.pricing.cpus import cpu_price
 from collbench.pricing.gpus import gpu_price
-from collbench.schedules.algorithms import algorithms_of
+from collbench.pricing.points import drawn_cases
 from collbench.spec.case import Case
-from collbench.spec.collectives import OPS
 from collbench.spec.knobs import KNOBS
 from collbench.spec.options import Settings
 from collbench.util.errors import UsageError
@@ -96,28 +95,7 @@ def _case(row: dict[str, str]) -> Case:
 
 def draw(count: int, file: Path) -> None:
     """Measure drawn configurations of CPU ranks."""
-    drawn = random.Random(1)
-    cases: list[Case] = []
-    while len(cases) < count:
-        op = drawn.choice(OPS)
-        case = Case(
-            op=op,
-            backend="cpu",
-            ranks=drawn.choice([2, 2, 2, 3, 4]),
-            size_bytes=int(2 ** drawn.uniform(7, 25)) // 4 * 4,
-            algo=drawn.choice(algorithms_of(op, has_hosts=False)),
-            proto=drawn.choice(["simple", "simple", "ll", "ll128"]),
-            direct=drawn.choice(["auto", "on", "off"]),
-            channels=drawn.choice([0, 0, 1, 2, 4]),
-            chunk=drawn.choice([0, 0, 1 << 14, 1 << 16, 1 << 18, 1 << 20]),
-            slices=drawn.choice([0, 0, 1, 2, 4]),
-            slots=drawn.choice([0, 0, 2, 4, 8]),
-        ).rounded()
-        try:
-            if not case.why_senseless() and resolve(case).plan.action_count() < 20_000:
-                cases.append(case)
-        except UsageError:
-            continue
+    cases = drawn_cases("cpu", lambda drawn: drawn.choice((2, 2, 2, 3, 4)), count)
     group = LocalGroup()
     measurement = Measurement(plan_points(cases, group), group, Settings(repeats=5))
     try:
