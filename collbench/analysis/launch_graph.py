@@ -89,6 +89,7 @@ class _Graph:
             channel=actor.channel,
             track=actor.track,
             round=action.place.round,
+            step=action.place.step,
             slice=slices[0].number if slices else 0,
             work=work,
             size_bytes=0 if is_empty else action.operands[0].size,

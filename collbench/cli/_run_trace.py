@@ -3,6 +3,7 @@
 import sys
 from dataclasses import replace
 
+from collbench.analysis.played_trace import played_trace
 from collbench.analysis.trace_summary import summary
 from collbench.backends.gpu.session import why_no_gpus
 from collbench.bench.runner import plan_points
@@ -17,13 +18,15 @@ from collbench.launch.group import Group
 from collbench.launch.launcher import launcher
 from collbench.planning.plan import Plan
 from collbench.report.chrome_trace import chrome_trace
+from collbench.report.page.steps import page as steps_page
 from collbench.report.page.trace import trace_page
 from collbench.report.tables.trace import trace_json, trace_lines
 from collbench.spec.case import Case
-from collbench.util.errors import UnavailableError
+from collbench.util.errors import UnavailableError, UsageError
 from collbench.util.units import format_time_us, to_us
 
-_FILES = ("out", "html", "json")
+_FILES = ("out", "html", "steps", "json")
+_MOST_PLAYED_RANKS = 16
 
 
 def run_trace(options: Options) -> int:
@@ -55,6 +58,10 @@ def _drive(options: Options, group: Group, case: Case, timeout_s: float) -> int:
             check_writable(options[name], f"--{name}")
     plan, case = _planned(case, group)
     refuse_too_many([plan], options["launches"])
+    if options["steps"] is not None and plan.n > _MOST_PLAYED_RANKS:
+        raise UsageError(
+            f"--steps: {plan.n} ranks are too many to draw", f"at most {_MOST_PLAYED_RANKS} are"
+        )
     trace = traced(plan, case, group, options["launches"], timeout_s)
     costs = chain_costs(plan, case, group)
     found = summary(trace, costs)
@@ -62,6 +69,9 @@ def _drive(options: Options, group: Group, case: Case, timeout_s: float) -> int:
         write_document(chrome_trace([trace]), options["out"], "--out")
     if options["html"] is not None:
         write_document(trace_page(trace, found, costs), options["html"], "--html")
+    if options["steps"] is not None:
+        played = played_trace(plan, trace.launches[-1])
+        write_document(steps_page(played, launch=trace.title), options["steps"], "--steps")
     if options["json"] is not None:
         write_document(trace_json(trace, found, costs), options["json"], "--json")
     is_document = any(options[name] == "-" for name in _FILES)

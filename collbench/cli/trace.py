@@ -14,7 +14,7 @@ from collbench.spec.collectives import OPS, collective
 from collbench.spec.options import OPTIONS
 
 MAX_LAUNCHES = 1000
-_FILES = ("out", "html", "json")
+_FILES = ("out", "html", "steps", "json")
 _OPTIONS = (
     click.option(
         "--backend",
@@ -95,6 +95,15 @@ _OPTIONS = (
         "--html",
         type=FileName(),
         help="Write a page that draws the timeline, for example to trace.html; - is stdout.",
+    ),
+    click.option(
+        "--steps",
+        metavar="FILE",
+        type=FileName(),
+        help=(
+            "Write a page that plays the messages of the last launch with the times that they took,"
+            " for example to steps.html; - is stdout."
+        ),
     ),
     click.option(
         "--json",

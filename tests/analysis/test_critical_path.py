@@ -33,6 +33,7 @@ def action(
         channel=0,
         track="main",
         round=0,
+        step=0,
         slice=0,
         work=work,
         size_bytes=1000,

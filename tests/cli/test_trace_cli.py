@@ -1,6 +1,7 @@
 """`trace` on real ranks: what it writes, that a planted late rank is named, and what it refuses."""
 
 import json
+import re
 from contextlib import closing
 from pathlib import Path
 
@@ -19,21 +20,28 @@ Capture = pytest.CaptureFixture[str]
 
 
 def test_files_and_the_screen(capfd: Capture, tmp_path: Path) -> None:
-    files = [tmp_path / name for name in ("t.json", "t.html")]
-    places = ["--out", str(files[0]), "--html", str(files[1]), "--json", "-"]
+    files = [tmp_path / name for name in ("t.json", "t.html", "s.html")]
+    places = ["--out", str(files[0]), "--html", str(files[1]), "--steps", str(files[2])]
+    places += ["--launches", "30"]  # in some of which a rank waits for the other
+    places += ["--json", "-"]
     code = run(["trace", "--size", "4K", "-n", "2", "--algo", "ring", "--proto", "ll", *places])
     out, err = capfd.readouterr()
     assert code == 0
     document = json.loads(out)
-    assert len(document["launches_us"]) == 3
+    assert len(document["launches_us"]) == 30
     assert document["slowdown"]["low"] <= document["slowdown"]["high"]
     assert "allreduce 4K by ring ll shm, 2 ranks" in err
     assert "by cause" in err
     assert "result compared; a traced launch takes" in err
     names = {event["name"] for event in json.loads(files[0].read_text())["traceEvents"]}
     assert {"reduce", "move", "launch"} <= names
-    assert any(name.startswith("wait: data of rank ") for name in names)  # of one rank or both
+    assert any(name.startswith("wait: data of rank ") for name in names)
     assert files[1].read_text().startswith("<!DOCTYPE html>")
+    steps = files[2].read_text()
+    stops = [float(text) for text in re.findall(r", until ([\d.]+) us", steps)]
+    assert len(stops) == 4  # two messages of each rank, at four times
+    assert stops == sorted(stops)
+    assert stops[-1] <= document["launches_us"][-1]
 
 
 @pytest.mark.parametrize(

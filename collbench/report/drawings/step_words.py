@@ -5,6 +5,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from collbench.schedules.playback import CellKey, Flight, Playback, StepEvent
 from collbench.schedules.verify.proof import Value
 from collbench.spec.collectives import collective
+from collbench.util.units import format_time_us
 
 # messages of a rank in one step that are told one by one; of more, only to whom
 _TOLD_APART = 3
@@ -56,10 +57,14 @@ def ranks_text(ranks: Iterable[int]) -> str:
 
 
 class StepWords:
-    """Names and sentences of one playback. hosts: of each rank, if there are several."""
+    """Names and sentences of one playback. hosts: of each rank, if there are several. is_timed: its
+    times are microseconds that a launch took, which are told.
+    """
 
-    def __init__(self, played: Playback, hosts: Sequence[int] = ()) -> None:
-        self.played, self._hosts = played, hosts
+    def __init__(
+        self, played: Playback, hosts: Sequence[int] = (), *, is_timed: bool = False
+    ) -> None:
+        self.played, self._hosts, self._is_timed = played, hosts, is_timed
         self.schedule = played.schedule
         self.full = (1 << played.schedule.n) - 1
         what = collective(played.schedule.op)
@@ -170,7 +175,8 @@ class StepWords:
         if not number:
             return "Start"
         ports = sorted({flight.port for flight in self.leaving(number)})
-        return f"Step {number} of {last}: {', '.join(ports)}"
+        until = f", until {format_time_us(self.span(number)[1])} us" if self._is_timed else ""
+        return f"Step {number} of {last}{until}{': ' if ports else ''}{', '.join(ports)}"
 
     def leaving(self, number: int) -> list[Flight]:
         """The messages that set out in a step."""
