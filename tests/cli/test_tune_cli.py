@@ -203,7 +203,7 @@ def test_a_choice_that_is_slow_is_found_and_replaced(
     slow = home / "collbench/tuning/zzz.toml"
     slow.parent.mkdir(parents=True)
     slow.write_text(SLOW)
-    args = ("tune", "--backend", "cpu", "--op", "broadcast", "--sizes", "4K", "--budget", "60s")
+    args = ("tune", "--backend", "cpu", "--op", "broadcast", "--sizes", "64K", "--budget", "40s")
     if is_launched:
         command = under_mpirun(2, [sys.executable, "-m", "collbench", *args])
         done = subprocess.run(
@@ -218,6 +218,6 @@ def test_a_choice_that_is_slow_is_found_and_replaced(
     assert point.values
     assert f"{point.choice}, " in out
     fresh()
-    _, after, _ = invoke(capfd, *SWEEP, "--sizes", "4K", "--dry-run")
+    _, after, _ = invoke(capfd, *SWEEP, "--sizes", "64K", "--dry-run")
     assert f"broadcast cpu {point.choice.split()[0]}" in after
     assert "chunks of 64\n" not in after
