@@ -70,7 +70,7 @@ def _drive(options: Options, group: Group, case: Case, timeout_s: float) -> int:
     if options["html"] is not None:
         write_document(trace_page(trace, found, costs), options["html"], "--html")
     if options["steps"] is not None:
-        played = played_trace(plan, trace.launches[-1])
+        played = played_trace(plan, found.launch)
         write_document(steps_page(played, launch=trace.title), options["steps"], "--steps")
     if options["json"] is not None:
         write_document(trace_json(trace, found, costs), options["json"], "--json")

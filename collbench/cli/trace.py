@@ -101,8 +101,8 @@ _OPTIONS = (
         metavar="FILE",
         type=FileName(),
         help=(
-            "Write a page that plays the messages of the last launch with the times that they took,"
-            " for example to steps.html; - is stdout."
+            "Write a page that plays the messages of the typical launch with the times that they"
+            " took, for example to steps.html; - is stdout."
         ),
     ),
     click.option(

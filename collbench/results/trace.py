@@ -30,9 +30,9 @@ class Wait(NamedTuple):
 class TracedAction(NamedTuple):
     """One slice of one step of a round. size_bytes: of each operand, of which it reads so many of
     its own memory or of slots, writes so many to its own memory and sends so many; takes, posts:
-    slices that it awaits and fills. ready_s: when it could begin, worked_s: when its bytes were moved or
-    reduced, done_s: when its flags were set. before: the action that the same processor did before,
-    -1 if none; track_before: the same of its track.
+    slices that it awaits and fills. ready_s: when it could begin, worked_s: when its bytes were
+    moved or reduced, done_s: when its flags were set. before: the action that the same processor
+    did before, -1 if none; track_before: the same of its track.
     """
 
     rank: int

@@ -2,6 +2,7 @@
 cause, and the chain as text. It has no script and requests nothing.
 """
 
+import math
 from collections.abc import Sequence
 from string import Template
 
@@ -17,7 +18,7 @@ from collbench.util.units import format_time_us, to_us
 
 _LANE, _AXIS = 22, 24  # pixels of a track's lane, and of the numbers above
 _BAR = 14
-_TICKS = 8
+_MOST_TICKS = 8
 _LEAST_SHARE = 1 / 40_000  # of the launch: shorter spans have no width at any zoom
 _ZOOMS = (("1", "whole launch"), ("4", "4 times"), ("16", "16 times"))
 _KINDS = {
@@ -94,12 +95,24 @@ def _timeline(launch: TracedLaunch, path: Sequence[Segment]) -> str:
 
 def _axis(launch: TracedLaunch, height: int) -> list[str]:
     parts = []
-    for tick in range(_TICKS):
-        at = f"{100 * tick / _TICKS:g}%"
-        text = f"{_us(launch.total_s * tick / _TICKS)}{' us' if not tick else ''}"
+    step_us = _tick_step(to_us(launch.total_s))
+    for tick in range(math.ceil(to_us(launch.total_s) / step_us)):
+        at = f"{tick * step_us / to_us(launch.total_s):.4%}"
+        text = f"{tick * step_us:g}{' us' if not tick else ''}"
         parts.append(f'<line class="tick" x1="{at}" x2="{at}" y1="0" y2="{height}"/>')
         parts.append(f'<text x="{at}" y="12" dx="3">{clean(text)}</text>')
     return parts
+
+
+def _tick_step(total_us: float) -> float:
+    """The distance of numbers on the axis of a launch: 1, 2 or 5 times a power of ten.
+
+    >>> _tick_step(105.0), _tick_step(3.1)
+    (20.0, 0.5)
+    """
+    least = total_us / _MOST_TICKS
+    power = 10.0 ** math.floor(math.log10(least))
+    return next(step * power for step in (1, 2, 5, 10) if step * power >= least)
 
 
 def _span(
