@@ -510,4 +510,6 @@ def repeat_on_cpus(
             CpuTimedRank.timed_singly, key, hot, batch, timeout_s=limit_s + work_s
         )
     samples = samples_of(prepared, timed, iterations, notes, singly)
-    return replace(samples, wire=moved(before, after, iterations * batch.aggregate) if after else None)
+    return replace(
+        samples, wire=moved(before, after, iterations * batch.aggregate) if after else None
+    )

@@ -298,11 +298,16 @@ class Measurement:
         is_asked = self.settings.distribution is not None
         return is_asked and FAMILY.load(point.case.backend).has_launch_times
 
+    def has_wire(self, point: SweepPoint) -> bool:
+        """Whether the counters of links are read around the launches of a point."""
+        return self.settings.wire and FAMILY.load(point.case.backend).has_launch_times
+
     def is_measured_by(self, point: SweepPoint, row: Record | None) -> bool:
         """Whether a row, the last one of the point, has what would be measured."""
         if row is None or row.status != "ok":
             return False
-        return bool(row.histogram) or not self.has_launch_times(point)
+        is_counted = row.wire_bytes is not None or not self.has_wire(point)
+        return is_counted and (bool(row.histogram) or not self.has_launch_times(point))
 
     def key_of(self, point: SweepPoint) -> tuple[object, ...]:
         """Record.point of the row that the point will have."""
@@ -502,7 +507,7 @@ class Measurement:
             is_checked=settings.is_checked,
             aggregate=settings.aggregate,
             blocking=settings.blocking,
-            has_wire=settings.wire,
+            has_wire=self.has_wire(point),
             deadline_s=self._patience(point.case) * settings.timeout_s + expected_s,
         )
         if self.has_launch_times(point):

@@ -32,6 +32,7 @@ from collbench.util.errors import ScheduleError
 _IN_PACKET_BYTES, _HEADER_BYTES = 52, 66
 _SLOT_BYTES = 1 << 20  # large enough for whole lines
 _ALIKE = 0.02  # by which bytes of a library may differ from a schedule's that is named
+_FIRST = "ring"  # of algorithms that send as much, what libraries take most
 _OVER_SOCKETS = 0.5  # of what must be sent, that sockets carry if they carry it
 
 
@@ -98,23 +99,29 @@ def ledger_of(moved: Moved, plan: Plan | None, *, is_gpu: bool) -> Ledger:
     seen.
     """
     seen, raw = _seen(moved), _seen(moved, raw=True)
-    expected = None if plan is None else _expected(moved, traffic(plan), plan, is_gpu=is_gpu)
-    kinds = _kinds(moved, expected or {}, is_gpu=is_gpu)
+    expected = {} if plan is None else _expected(moved, traffic(plan), plan, is_gpu=is_gpu)
+    gpus = [gpu for _, gpu in moved.ranks]
+
+    def wanted(place: Place) -> Passed | None:
+        """What must pass a place; of a library, nothing passes the GPUs that have no rank."""
+        is_open = plan is None and (not place.device or place.device in gpus)
+        return None if is_open else expected.get(place, Passed(0, 0))
+
+    kinds = _kinds(moved, expected, is_gpu=is_gpu)
     entries = tuple(
         Entry(
             place,
             _label(moved, place),
             passed,
-            None if expected is None else expected.get(place, Passed(0, 0)),
+            wanted(place),
             raw.get(place),
-            "" if expected is None else _links(moved, place, expected.get(place, Passed(0, 0))),
+            _links(moved, place, wanted(place)),
         )
         for place, passed in sorted(seen.items())
         if place.kind in kinds
     )
     by_gpu = {entry.place.device: entry.seen.out for entry in entries if entry.place.device}
     total = sum(entry.seen.out for entry in entries)
-    gpus = [gpu for _, gpu in moved.ranks]
     n = len(moved.ranks)
     sent = tuple(by_gpu[gpu] for gpu in gpus) if {*gpus} <= {*by_gpu} else (total // n,)
     return Ledger(entries=entries, unread=moved.unread, sent=sent)
@@ -150,9 +157,7 @@ def _label(moved: Moved, place: Place) -> str:
     return names[0] if len(names) == 1 else f"{len(names)} interfaces"
 
 
-def _kinds(
-    moved: Moved, expected: Mapping[Place, Passed], *, is_gpu: bool
-) -> set[str]:
+def _kinds(moved: Moved, expected: Mapping[Place, Passed], *, is_gpu: bool) -> set[str]:
     """The kinds of links that count: of CPUs the network interfaces; of GPUs their NVLinks, or PCIe
     where they have none, and whatever else the schedule needs.
     """
@@ -204,9 +209,9 @@ def _headers(moved: Moved, sent: Sent, kind: str) -> int:
     return sent.messages * max(1, ceil(size / (min(mtus) - _IN_PACKET_BYTES))) * _HEADER_BYTES
 
 
-def _links(moved: Moved, place: Place, expected: Passed) -> str:
+def _links(moved: Moved, place: Place, expected: Passed | None) -> str:
     """The NVLinks that carried most of what was not expected, by their numbers."""
-    if place.kind != "nvlink":
+    if place.kind != "nvlink" or expected is None:
         return ""
     of_place = {
         link.number: passed
@@ -214,9 +219,7 @@ def _links(moved: Moved, place: Place, expected: Passed) -> str:
         if link.source == "nvlink" and _place(host, link) == place
     }
     beyond = {
-        number: max(
-            passed[way] - moved.launches * expected[way] / len(of_place) for way in (0, 1)
-        )
+        number: max(passed[way] - moved.launches * expected[way] / len(of_place) for way in (0, 1))
         for number, passed in of_place.items()
     }
     most = max(beyond.values())
@@ -233,7 +236,8 @@ def likenesses(case: Case, ledger: Ledger) -> list[str]:
     if not case.size_bytes:
         return []
     seen = [Fraction(number, case.size_bytes) for number in ledger.sent]
-    return [name for name, shares in _shares(case) if _is_alike(seen, shares)]
+    alike = [name for name, shares in _shares(case) if _is_alike(seen, shares)]
+    return sorted(alike, key=lambda name: not name.startswith(_FIRST))
 
 
 def _shares(case: Case) -> Iterator[tuple[str, list[Fraction]]]:

@@ -8,7 +8,6 @@ NVML_FI_DEV_PCIE_COUNT_*_BYTES: bytes), the kernel's ABI/testing/sysfs-class-net
 ABI/stable/sysfs-class-infiniband (port_*_data: four bytes each), linux/tcp.h (struct tcp_info).
 """
 
-import os
 import socket
 import struct
 from collections.abc import Callable, Iterator, Sequence
@@ -187,9 +186,9 @@ def _interfaces(name: str, root: Path, reading: Reading) -> None:
         return
     others = [one for one in found if _text(one / "type") not in (_LOOPBACK, _IB_NETDEV)]
     physical = [one for one in others if (one / "device").exists()] or others
-    wanted = physical if name == "nic" else [
-        one for one in found if _text(one / "type") == _LOOPBACK
-    ]
+    wanted = (
+        physical if name == "nic" else [one for one in found if _text(one / "type") == _LOOPBACK]
+    )
     for one in wanted:
         try:
             numbers = [int((one / f"statistics/{way}_bytes").read_text()) for way in ("tx", "rx")]
@@ -228,16 +227,19 @@ def _acked() -> int:
     """Bytes that peers have taken from the TCP sockets that this process has open."""
     total = 0
     with suppress(OSError):
-        for name in os.listdir("/proc/self/fd"):
+        for file in Path("/proc/self/fd").iterdir():
             with suppress(OSError):
-                total += _acked_by(int(name))
+                total += _acked_by(int(file.name))
     return total
 
 
 def _acked_by(descriptor: int) -> int:
     """Bytes of one socket. Raises OSError for what is no TCP socket."""
-    with socket.socket(fileno=os.dup(descriptor)) as one:
+    one = socket.socket(fileno=descriptor)
+    try:
         info = one.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _TCP_INFO_BYTES)
+    finally:
+        one.detach()  # it is not ours to close
     if len(info) < _ACKED_AT + 8:
         return 0
     acked: int = struct.unpack_from("<Q", info, _ACKED_AT)[0]

@@ -99,7 +99,7 @@ def _add(
     one.messages += times * loop.slices
     if not is_remote:
         batch = plan.kernel.credit_batch(plan.slots) if plan.kernel is not None else 1
-        credits = sent.setdefault((edge.peer, rank), Sent())
-        credits.flags += times * loop.slices * FLAG_BYTES // batch
+        back = sent.setdefault((edge.peer, rank), Sent())
+        back.flags += times * loop.slices * FLAG_BYTES // batch
         if plan.proto == "simple":
             one.flags += times * loop.slices * FLAG_BYTES

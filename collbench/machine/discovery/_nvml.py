@@ -236,9 +236,7 @@ def _links(
     )
 
 
-def _numbers_of_links(
-    handle: object, count: int | None, gpu_values: ValueReader
-) -> list[int]:
+def _numbers_of_links(handle: object, count: int | None, gpu_values: ValueReader) -> list[int]:
     """The links up to the number that NVML reports, or up to the first that does not exist."""
     import pynvml
 

@@ -33,9 +33,9 @@ def ledger_lines(rows: Sequence[tuple[Case, Ledger]], columns: int) -> list[str]
     lines += table(_HEADS, cells, right=_NUMBERS) if cells else []
     texts = [text for case, ledger in rows for text in _texts(case, ledger)]
     unread: dict[str, list[str]] = {}
-    for name, why in {one for _, ledger in rows for one in ledger.unread.items()}:
+    for name, why in sorted({one for _, ledger in rows for one in ledger.unread.items()}):
         unread.setdefault(why, []).append(name)
-    texts += [f"No counter of {', '.join(sorted(names))}: {why}." for why, names in unread.items()]
+    texts += [f"No counter of {', '.join(names)}: {why}." for why, names in unread.items()]
     return [*lines, *(part for text in texts for part in wrapped(text, columns))]
 
 
@@ -65,12 +65,10 @@ def _text(number: int | None) -> str:
 def _texts(case: Case, ledger: Ledger) -> list[str]:
     """What a row's ledger says, in sentences."""
     at = f"{_name(case)} at {format_size(case.size_bytes)}"
-    if is_peer(case.backend) and ledger.entries:
-        return [_moved(case, ledger, at)]
-    texts = []
+    texts = [_moved(case, ledger, at)] if is_peer(case.backend) and ledger.entries else []
     for entry in ledger.entries:
-        beyond = [seen - own for seen, own in zip(entry.seen, entry.expected or (), strict=False)]
-        for way, number in zip(_WAYS, beyond, strict=False):
+        for way, seen, own in zip(_WAYS, entry.seen, entry.expected or entry.seen, strict=True):
+            number = seen - own
             if number > max(_LEAST_FOREIGN, _OURS * max(entry.seen)):
                 on = f", links {entry.links}" if entry.links else ""
                 texts.append(
