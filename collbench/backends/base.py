@@ -14,8 +14,8 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Literal, Protocol, TypeVar
 
 from collbench.launch.group import Group, Rank, RankT, WorkerGroup
+from collbench.machine.discovery.counters import Moved, Reading, moved
 from collbench.machine.host import last_level_cache_bytes
-from collbench.machine.wire import Moved, Reading, moved
 from collbench.planning.limits import Limits
 from collbench.planning.plan import Plan
 from collbench.spec.case import BUFFER_GRAIN_BYTES, Case, Problem

@@ -40,8 +40,8 @@ from collbench.bench.estimate import is_gpu, repeat_s, start_s
 from collbench.bench.wire import Ledger, ledger_of
 from collbench.device.program import ctas
 from collbench.launch.group import Group
+from collbench.machine.discovery.counters import Moved
 from collbench.machine.host import busy_seconds, cpu_name, memory_left_bytes, usable_cores
-from collbench.machine.wire import Moved
 from collbench.planning.limits import Limits
 from collbench.planning.lowering import writer_of
 from collbench.planning.plan import Plan

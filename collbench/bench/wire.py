@@ -15,8 +15,8 @@ from fractions import Fraction
 from math import ceil
 from typing import NamedTuple
 
+from collbench.machine.discovery.counters import Link, Moved, Passed
 from collbench.machine.topology.model import spans
-from collbench.machine.wire import Link, Moved, Passed
 from collbench.planning.plan import Plan, registered
 from collbench.planning.protocols import FAMILY as PROTOCOLS
 from collbench.planning.traffic import Pair, Sent, traffic

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Literal, Protocol, TypeVar, TypeVarTuple, cast
 from collbench.launch.mpi_types import Comm
 
 if TYPE_CHECKING:
-    from collbench.machine.wire import Reading
+    from collbench.machine.discovery.counters import Reading
 
 GroupKind = Literal["local", "mpi"]
 
@@ -61,7 +61,7 @@ class Rank(Protocol):
 
     def counters(self) -> "Reading":
         """What has passed the links of the rank's host, and the sockets of its process."""
-        from collbench.machine.wire import read
+        from collbench.machine.discovery.counters import read
 
         return read()
 

@@ -44,8 +44,8 @@ from collbench.device.gemm import Gemm
 from collbench.device.layout import ABORT_AT
 from collbench.launch.group import Group, Rank, RankContext, WorkerGroup
 from collbench.machine import gpus
+from collbench.machine.discovery.counters import moved
 from collbench.machine.host import has_nvidia_gpus
-from collbench.machine.wire import moved
 from collbench.spec.case import Problem
 from collbench.spec.collectives import collective
 from collbench.spec.pattern import Wrong
