@@ -84,7 +84,7 @@ def _add(
     is_pulled: bool,
 ) -> None:
     """Add a message of a loop that comes so many times."""
-    wire_bytes = FAMILY.load(plan.proto).wire_bytes
+    stored_bytes = FAMILY.load(plan.proto).stored_bytes
     one = sent.setdefault((rank, edge.peer), Sent())
     is_remote = plan.is_remote(rank, edge.peer)
     for number in range(loop.slices):
@@ -95,7 +95,7 @@ def _add(
         if is_remote and not is_pulled:
             one.wire += times * max(index * plan.piece_bytes + size for index, size in sizes)
         else:
-            one.wire += times * sum(wire_bytes(size) for _, size in sizes)
+            one.wire += times * sum(stored_bytes(size) for _, size in sizes)
     one.messages += times * loop.slices
     if not is_remote:
         batch = plan.kernel.credit_batch(plan.slots) if plan.kernel is not None else 1
