@@ -9,7 +9,7 @@ interfaces, and those of one host its loopback interface if they go through sock
 library must move is not known.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from math import ceil
@@ -236,13 +236,15 @@ def likenesses(case: Case, ledger: Ledger) -> list[str]:
     if not case.size_bytes:
         return []
     seen = [Fraction(number, case.size_bytes) for number in ledger.sent]
-    alike = [name for name, shares in _shares(case) if _is_alike(seen, shares)]
+    is_gpu = any(entry.place.device for entry in ledger.entries)
+    protos = PROTOCOLS.names() if is_gpu else ("simple",)  # messages of MPI carry no flags
+    alike = [name for name, shares in _shares(case, protos) if _is_alike(seen, shares)]
     return sorted(alike, key=lambda name: not name.startswith(_FIRST))
 
 
-def _shares(case: Case) -> Iterator[tuple[str, list[Fraction]]]:
+def _shares(case: Case, protos: Sequence[str]) -> Iterator[tuple[str, list[Fraction]]]:
     """What each rank would send, as parts of S, by algorithm and protocol."""
-    for proto in ("simple", *(name for name in PROTOCOLS.names() if name != "simple")):
+    for proto in sorted(protos, key=lambda name: name != "simple"):
         facts = PROTOCOLS.load(proto)
         scale = Fraction(_SLOT_BYTES, facts.payload_bytes(_SLOT_BYTES))
         with_proto = "" if proto == "simple" else f" by {proto}"
