@@ -30,7 +30,9 @@ def ledger_lines(rows: Sequence[tuple[Case, Ledger]], columns: int) -> list[str]
     ]
     lines = ["Wire ledger, megabytes a launch:"]
     cells = [cells_of(case, entry, way) for case, entry in shown for way in range(2)]
-    lines += table(_HEADS, cells, right=_NUMBERS) if cells else []
+    used = [place for place in range(len(_HEADS)) if not cells or any(row[place] for row in cells)]
+    heads, kept = [_HEADS[k] for k in used], [[row[k] for k in used] for row in cells]
+    lines += table(heads, kept, right=[used.index(k) for k in used if k in _NUMBERS])
     texts = [text for case, ledger in rows for text in _texts(case, ledger)]
     unread: dict[str, list[str]] = {}
     for name, why in sorted({one for _, ledger in rows for one in ledger.unread.items()}):
