@@ -89,6 +89,11 @@ MEANINGS = {
     "the links are not known",
     "percent": "how much of the ceiling was reached",
     "limit": "the link that sets the ceiling",
+    "wire_bytes": "bytes that all counted links sent in a launch; this and the next two are empty"
+    " without `--wire` (see [how](../explanation/wire-ledger.md))",
+    "wire_expected": "what the schedule must send over them; empty for a library",
+    "wire_foreign": "what they sent or, if that is more, received beyond it; below 0 where they"
+    " carried less",
     "wrong": "wrong elements; empty if results were not compared",
     "status": "`ok`, `wrong`, `waived` or `error`",
     "reason": "why the status is not `ok`",

@@ -13,7 +13,8 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Literal, Protocol, TypeVar
 
-from collbench.launch.group import Group, Rank, WorkerGroup
+from collbench.launch.group import Group, Rank, RankT, WorkerGroup
+from collbench.machine.discovery.counters import Moved, Reading, moved
 from collbench.machine.host import last_level_cache_bytes
 from collbench.planning.limits import Limits
 from collbench.planning.plan import Plan
@@ -56,6 +57,7 @@ class Batch:
     single_launches: after that batch, so many more at most are timed one by one, each behind a
     barrier of its own; single_s: seconds that they may take together, but LEAST_SINGLE may take
     more. deadline_s: how long no rank may wait for another.
+    has_wire: read the counters of links before and after the timed iterations.
     """
 
     warmup: int = 1
@@ -66,6 +68,7 @@ class Batch:
     single_launches: int = 0
     single_s: float = math.inf
     deadline_s: float = 10.0
+    has_wire: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,7 +78,7 @@ class Samples:
 
     busy_s: CPU time of all ranks together, 0 if unknown. launch_times_s: of each launch that was
     timed by itself, the time of the rank that it took longest. alone_s: of launches together, what
-    they take one after the other (planning/together.py).
+    they take one after the other (planning/together.py). wire: what passed the links.
     """
 
     seconds: tuple[float, ...]
@@ -85,6 +88,7 @@ class Samples:
     alone_s: float = 0.0
     wrong: tuple[Wrong, ...] = ()
     notes: tuple[str, ...] = ()
+    wire: Moved | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -470,6 +474,11 @@ def host_data(problem: Problem, sets: int, *, hot: bool) -> tuple[int, list[str]
     return data_bytes, cache_notes(data_bytes, last_level_cache_bytes(), hot=hot)
 
 
+def counters_of(workers: WorkerGroup[RankT], batch: Batch) -> list[Reading]:
+    """The counters of links as each rank's host has them, if the batch asks for them."""
+    return workers.call(Rank.counters, timeout_s=ANSWER_S) if batch.has_wire else []
+
+
 def repeat_on_cpus(
     workers: WorkerGroup[CpuTimedRank[Key_contra]],
     key: Key_contra,
@@ -488,7 +497,9 @@ def repeat_on_cpus(
     prepared = workers.call(CpuTimedRank.prepare, key, hot, batch, timeout_s=limit_s)
     iterations = batch.iterations or auto_iterations(max(timing.seconds for timing in prepared))
     batch = replace(batch, iterations=iterations)
+    before = counters_of(workers, batch)
     timed = workers.call(CpuTimedRank.timed, key, hot, batch, timeout_s=limit_s)
+    after = counters_of(workers, batch)
     singly: list[RankTiming] = []
     if batch.single_launches:
         launch_s = max(timing.seconds for timing in timed)
@@ -498,4 +509,7 @@ def repeat_on_cpus(
         singly = workers.call(
             CpuTimedRank.timed_singly, key, hot, batch, timeout_s=limit_s + work_s
         )
-    return samples_of(prepared, timed, iterations, notes, singly)
+    samples = samples_of(prepared, timed, iterations, notes, singly)
+    return replace(
+        samples, wire=moved(before, after, iterations * batch.aggregate) if after else None
+    )

@@ -15,6 +15,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, fields, replace
 from datetime import UTC, datetime
+from functools import reduce
 from statistics import median
 from typing import cast
 
@@ -36,8 +37,10 @@ from collbench.backends.base import (
 from collbench.backends.net.receivers import may_take_threads
 from collbench.bench.ceilings import Ceilings, is_far_below
 from collbench.bench.estimate import is_gpu, repeat_s, start_s
+from collbench.bench.wire import Ledger, ledger_of
 from collbench.device.program import ctas
 from collbench.launch.group import Group
+from collbench.machine.discovery.counters import Moved
 from collbench.machine.host import busy_seconds, cpu_name, memory_left_bytes, usable_cores
 from collbench.planning.limits import Limits
 from collbench.planning.lowering import writer_of
@@ -288,17 +291,23 @@ class Measurement:
         self.ceilings: Callable[[Case], Ceilings | None] = lambda case: None
         self.sessions: dict[SessionKey, Session[Job]] = {}
         self.run_id = new_run()
+        self.ledgers: list[tuple[Case, Ledger]] = []  # of the rows so far, if they are asked for
 
     def has_launch_times(self, point: SweepPoint) -> bool:
         """Whether launches of a point are timed one by one."""
         is_asked = self.settings.distribution is not None
         return is_asked and FAMILY.load(point.case.backend).has_launch_times
 
+    def has_wire(self, point: SweepPoint) -> bool:
+        """Whether the counters of links are read around the launches of a point."""
+        return self.settings.wire and FAMILY.load(point.case.backend).has_launch_times
+
     def is_measured_by(self, point: SweepPoint, row: Record | None) -> bool:
         """Whether a row, the last one of the point, has what would be measured."""
         if row is None or row.status != "ok":
             return False
-        return bool(row.histogram) or not self.has_launch_times(point)
+        is_counted = row.wire_bytes is not None or not self.has_wire(point)
+        return is_counted and (bool(row.histogram) or not self.has_launch_times(point))
 
     def key_of(self, point: SweepPoint) -> tuple[object, ...]:
         """Record.point of the row that the point will have."""
@@ -498,6 +507,7 @@ class Measurement:
             is_checked=settings.is_checked,
             aggregate=settings.aggregate,
             blocking=settings.blocking,
+            has_wire=self.has_wire(point),
             deadline_s=self._patience(point.case) * settings.timeout_s + expected_s,
         )
         if self.has_launch_times(point):
@@ -541,6 +551,7 @@ class Measurement:
         row = with_distribution(row, [time for one in point.repeats for time in one.launch_times_s])
         if not self.settings.is_checked or is_modelled(point):
             row = replace(row, wrong=None)
+        row = self._with_wire(row, point)
         notes = self._notes(point, times)
         ceilings = self.ceilings(case)
         top = ceilings.of(case, point.plan) if ceilings is not None else None
@@ -550,6 +561,20 @@ class Measurement:
             if is_far_below(busbw, interval(times).median, top.gbs):
                 notes.append("far-below-ceiling")
         return replace(row, notes=" ".join(notes))
+
+    def _with_wire(self, row: Record, point: SweepPoint) -> Record:
+        """The row with what passed the links in all repeats, if that was read."""
+        moved = [samples.wire for samples in point.repeats if samples.wire is not None]
+        if not moved:
+            return row
+        ledger = ledger_of(reduce(Moved.and_then, moved), point.plan, is_gpu=is_gpu(point.case))
+        self.ledgers.append((point.case, ledger))
+        return replace(
+            row,
+            wire_bytes=ledger.wire_bytes,
+            wire_expected=ledger.wire_expected,
+            wire_foreign=ledger.wire_foreign,
+        )
 
     def _notes(self, point: SweepPoint, times: Sequence[float]) -> list[str]:
         notes = list(dict.fromkeys(note for samples in point.repeats for note in samples.notes))

@@ -38,6 +38,7 @@ from collbench.planning.tuning import Origin
 from collbench.report.chrome_trace import chrome_trace
 from collbench.report.tables.run import RunOf, head_lines, tail_lines
 from collbench.report.tables.sweep import SweepTable, best_lines, ceiling_lines, table_of
+from collbench.report.tables.wire import ledger_lines
 from collbench.results.record import Record, Writer, read
 from collbench.schedules import formats
 from collbench.schedules.algorithms import FAMILY as ALGORITHMS
@@ -341,7 +342,8 @@ def _measure(
         remark(f"The run is not saved: {kept.problem}.")
     seconds = time.monotonic() - start_s
     tail = tail_lines(records, len(runs), seconds, kept.saved_as(), width(out))
-    for lines in (best_lines(records, table, width(out)), ceiling_lines(records), tail):
+    ledger = ledger_lines([one for run in runs for one in run.ledgers], width(out))
+    for lines in (best_lines(records, table, width(out)), ceiling_lines(records), ledger, tail):
         if lines:
             say("\n" + "\n".join(lines), file=out)
     return records

@@ -86,7 +86,7 @@ SWEEP_RULES = (
     Rule(
         options=(
             *("csv", "repeats", "runs", "iters", "warmup", "check", "agg_iters", "isolate"),
-            *("distribution", "trace"),
+            *("distribution", "trace", "wire"),
         ),
         when=lambda options: "soak" in options,
         message="--soak measures no times and writes no rows",
@@ -171,9 +171,9 @@ SWEEP_RULES = (
         hint="leave out one or the other",
     ),
     Rule(
-        options=("distribution", "soak"),
+        options=("distribution", "soak", "wire"),
         when=is_together,
-        message="launches together are not timed one by one, nor soaked",
+        message="launches together are not timed one by one, soaked, or held against counters",
         hint="leave it out, or --groups, --split and --mix",
     ),
     Rule(
@@ -219,10 +219,9 @@ SWEEP_RULES = (
         hint="give a backend that measures, or leave it out",
     ),
     Rule(
-        options=("distribution",),
+        options=("distribution", "wire"),
         when=lambda options: not _has_launch_times(options),
-        message="no backend of this sweep times single launches: the model and the reference have"
-        " no ranks that run",
+        message="the model and the reference have no ranks that run",
         hint="give --backend cpu, mpi, gloo, cuda, nccl or torch, or leave it out",
     ),
     Rule(

@@ -10,9 +10,12 @@ from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Literal, Protocol, TypeVar, TypeVarTuple, cast
+from typing import TYPE_CHECKING, Literal, Protocol, TypeVar, TypeVarTuple, cast
 
 from collbench.launch.mpi_types import Comm
+
+if TYPE_CHECKING:
+    from collbench.machine.discovery.counters import Reading
 
 GroupKind = Literal["local", "mpi"]
 
@@ -55,6 +58,12 @@ class Rank(Protocol):
     def abort(self) -> None:
         """Make ranks that wait for messages of this one give up."""
         return
+
+    def counters(self) -> "Reading":
+        """What has passed the links of the rank's host, and the sockets of its process."""
+        from collbench.machine.discovery.counters import read
+
+        return read()
 
     def close(self) -> None:
         """Give back what is held."""

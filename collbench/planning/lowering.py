@@ -96,6 +96,32 @@ def actors(plan: Plan, rank: int) -> list[TrackActions]:
     ]
 
 
+def chunk_of_step(plan: Plan, place: Place) -> int:
+    """The chunk of a loop that a step works on: given by what its operands hold, not by where they
+    lie.
+    """
+    schedule, proof = plan.schedule, plan.proof
+    if not schedule.is_symmetric:
+        return proof.chunks[place]
+    chunk = proof.chunks[Place(0, *place[1:])]
+    return (chunk + place.program) % plan.n if schedule.chunks["in"] == plan.n else chunk
+
+
+def piece_of_step(
+    plan: Plan, channel: int, loop: Loop, number: int, place: Place
+) -> tuple[int, int]:
+    """First byte within a chunk, and size, of the slice of that number of what a step works on.
+    place: with the rank as its program.
+    """
+    chunk = chunk_of_step(plan, place)
+    if not plan.problem.counts:
+        return plan.piece(loop, number, chunk)
+    giver = plan.proof.givers[Place(0, *place[1:]) if plan.schedule.is_symmetric else place]
+    if plan.schedule.is_symmetric:
+        giver = (giver + place.program) % plan.n
+    return plan.piece_of_block(channel, loop, number, giver, chunk)
+
+
 class _TrackLowering:
     """One track of one rank on one channel, turned into actions.
 
@@ -144,27 +170,9 @@ class _TrackLowering:
             self.plan.number_of(self.channel, self.rank, edge.peer, edge.port), number
         )
 
-    def chunk_of(self, place: Place) -> int:
-        """The chunk of the loop that the step works on: given by what its operands hold, not by
-        where they lie.
-        """
-        schedule, proof = self.plan.schedule, self.plan.proof
-        if not schedule.is_symmetric:
-            return proof.chunks[place]
-        chunk = proof.chunks[Place(0, *place[1:])]
-        return (chunk + self.rank) % self.plan.n if schedule.chunks["in"] == self.plan.n else chunk
-
     def piece(self, loop: Loop, number: int, place: Place) -> tuple[int, int]:
-        """First byte within a chunk, and size, of the slice of that number of what a step works
-        on.
-        """
-        plan, chunk = self.plan, self.chunk_of(place)
-        if not plan.problem.counts:
-            return plan.piece(loop, number, chunk)
-        giver = plan.proof.givers[Place(0, *place[1:]) if plan.schedule.is_symmetric else place]
-        if plan.schedule.is_symmetric:
-            giver = (giver + self.rank) % plan.n
-        return plan.piece_of_block(self.channel, loop, number, giver, chunk)
+        """As piece_of_step(), of this channel."""
+        return piece_of_step(self.plan, self.channel, loop, number, place)
 
     def region(self, owner: int, operand: Operand, loop: Loop, piece: tuple[int, int]) -> Region:
         """Where a piece of an operand lies in its owner's memory."""

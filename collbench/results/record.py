@@ -32,6 +32,7 @@ LAUNCH_TIMES = (*PERCENTILES, "max_us")
 SINCE = dict.fromkeys((*LAUNCH_TIMES, "histogram"), 6) | dict.fromkeys(
     ("skew", "imbalance", "groups", "mix", "alone_us", "over_alone"), 8
 )
+SINCE |= dict.fromkeys(("wire_bytes", "wire_expected", "wire_foreign"), 9)
 SCHEMA = max(*(knob.since for knob in KNOBS), *SINCE.values())
 # Notes of rows of other tools whose messages go another way than those of the collective: in one
 # direction, several in flight between the same two ranks, as plain copies, or between two GPUs that
@@ -57,7 +58,9 @@ class Record(Knobs):
     busbw. ceiling_gbs is the bus bandwidth that the links allow its schedule and protocol, limit
     the hop that limits it, percent the part that was reached. time_us is the median over repeats of
     the slowest rank's mean; time_low_us and time_high_us bound it (stats.interval). p50_us to
-    max_us and the histogram are of single launches (see results/distribution.py). A row whose
+    max_us and the histogram are of single launches (see results/distribution.py). wire_bytes: of a
+    launch, over all links that were counted; wire_expected: what its schedule must move there;
+    wire_foreign: what is beyond that. A row whose
     status is not ok has no times, and a reason.
     """
 
@@ -95,6 +98,9 @@ class Record(Knobs):
     ceiling_gbs: float | None = None
     percent: float | None = None
     limit: str = ""
+    wire_bytes: int | None = None
+    wire_expected: int | None = None
+    wire_foreign: int | None = None
     wrong: int | None = None
     status: Status
     reason: str = ""

@@ -203,6 +203,17 @@ class Settings:
             ),
         ),
     ] = None
+    wire: Annotated[
+        bool,
+        Option(
+            flags=("--wire",),
+            help=(
+                "Read the byte counters of NVLinks, PCIe links and network interfaces around the"
+                " timed launches, and hold them against what the schedules must move. Default: no"
+                " counters."
+            ),
+        ),
+    ] = False
     net_memory: Annotated[
         NetMemory,
         Option(

@@ -207,8 +207,8 @@ def _slower(rows: list[Record], file: Path) -> str:
 @pytest.mark.parametrize(
     ("more", "why"),
     [
-        (("--backend", "model"), "times single launches"),
-        (("--backend", "reference,model"), "times single launches"),
+        (("--backend", "model"), "no ranks that run"),
+        (("--backend", "reference,model"), "no ranks that run"),
         (("--backend", "cpu", "-m", "2"), "-m 2 several as one"),
         (("--backend", "cpu", "--soak", "5"), "--soak measures no times"),
     ],

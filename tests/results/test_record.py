@@ -100,6 +100,8 @@ def test_columns_are_the_documented_ones() -> None:
     wanted = wanted.replace("dtype", "buffers pdl dtype").replace("iters", more)
     wanted = wanted.replace("group", "skew groups mix group")
     wanted = wanted.replace("algbw", "imbalance alone_us over_alone algbw")
+    assert " ".join(columns_of(8)) == wanted
+    wanted = wanted.replace("limit", "limit wire_bytes wire_expected wire_foreign")
     assert " ".join(COLUMNS) == wanted
 
 

@@ -30,6 +30,9 @@ class FakeLink:
     is_active: bool = True
     replay: int = 0
     crc: int = 0
+    # kibibytes that left by it and came in: of data, and of all
+    data: tuple[int, int] | None = None
+    raw: tuple[int, int] | None = None
     can_p2p: bool = True
 
 
@@ -213,6 +216,10 @@ class FakeNvml:
                     165: int(link.is_active),
                     166: gpu.version,
                 }
+            if link is not None and link.data is not None:
+                told |= {138: link.data[0], 139: link.data[1]}
+            if link is not None and link.raw is not None:
+                told |= {140: link.raw[0], 141: link.raw[1]}
             told |= gpu.fields
             answer = None if value.fieldId in self.bad_fields else told.get(value.fieldId)
             value.nvmlReturn = NOT_SUPPORTED if answer is None else 0

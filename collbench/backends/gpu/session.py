@@ -24,6 +24,7 @@ from collbench.backends.base import (
     Session,
     auto_iterations,
     cache_notes,
+    counters_of,
     samples_of,
     single_launches,
 )
@@ -43,6 +44,7 @@ from collbench.device.gemm import Gemm
 from collbench.device.layout import ABORT_AT
 from collbench.launch.group import Group, Rank, RankContext, WorkerGroup
 from collbench.machine import gpus
+from collbench.machine.discovery.counters import moved
 from collbench.machine.host import has_nvidia_gpus
 from collbench.spec.case import Problem
 from collbench.spec.collectives import collective
@@ -382,6 +384,7 @@ class GpuSession(Session[Job_contra], Generic[Job_contra, Key, GpuRankT]):
         )
         while True:
             work_s = SLOWER * (REPLAYS + 1) * iterations * batch.aggregate * launch_s
+            before = counters_of(workers, batch)
             timed = workers.call(
                 GpuRank.timed,
                 key,
@@ -389,6 +392,7 @@ class GpuSession(Session[Job_contra], Generic[Job_contra, Key, GpuRankT]):
                 work_s,
                 timeout_s=limit_s + work_s,
             )
+            after = counters_of(workers, batch)
             wanted = auto_iterations(max(rank.seconds for rank in timed), GPU_BATCH)
             if batch.iterations or key in self._iterations or wanted <= iterations:
                 break
@@ -403,7 +407,12 @@ class GpuSession(Session[Job_contra], Generic[Job_contra, Key, GpuRankT]):
         elif collective(problem.op).is_rooted:
             notes.append("pipelined")
         notes += [*self._watch.notes(), *self._notes_of(job)]
-        return samples_of(first, timed, iterations, notes, singly)
+        samples = samples_of(first, timed, iterations, notes, singly)
+        if not after:
+            return samples
+        launches = timing.launches_of(replace(batch, iterations=iterations), self.options)
+        gpus_of_ranks = [fact.uuid for fact in self.facts]
+        return replace(samples, wire=moved(before, after, launches, gpus_of_ranks))
 
     def _timed_singly(
         self, key: Key, batch: Batch, launch_s: float, limit_s: float

@@ -44,6 +44,13 @@ def timed(launches: Launches, batch: Batch, options: GpuOptions, work_s: float) 
     return RankTiming(wrong=launches.compare(checked), seconds=seconds)
 
 
+def launches_of(batch: Batch, options: GpuOptions) -> int:
+    """How many launches timed() makes of a batch."""
+    if options.isolated:
+        return batch.iterations
+    return (REPLAYS + 1) * batch.iterations * batch.aggregate
+
+
 def timed_singly(
     launches: Launches, batch: Batch, options: GpuOptions, work_s: float
 ) -> RankTiming:

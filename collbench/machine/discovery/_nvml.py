@@ -105,7 +105,7 @@ def gpu(index: int, handle: object, root: Path, *, has_condition: bool = False) 
     capability = value("arch", "nvmlDeviceGetCudaComputeCapability")
     mig = value("has_mig", "nvmlDeviceGetMigMode")
     affinity = value("cpu_affinity", "nvmlDeviceGetCpuAffinity", _AFFINITY_MASKS)
-    fields = _fields(handle, [(_LINK_COUNT, None), (_COMMON_SPEED, None), (_C2C_COUNT, None)])
+    fields = fields_of(handle, [(_LINK_COUNT, None), (_COMMON_SPEED, None), (_C2C_COUNT, None)])
     count, speed, c2c = _numbers(values, ("link_count", "common_speed_mbps", "c2c"), fields)
     return GpuRecord(
         index=index,
@@ -160,7 +160,7 @@ def condition(handle: object) -> GpuCondition:
     }
     known = {name: id_ for name, id_ in ids.items() if isinstance(id_, int)}
     numbers = dict(
-        zip(known, _fields(handle, [(id_, None) for id_ in known.values()]), strict=True)
+        zip(known, fields_of(handle, [(id_, None) for id_ in known.values()]), strict=True)
     )
     recovery = numbers.pop(_RECOVERY_ACTION, "this nvidia-ml-py does not know it")
     return GpuCondition(
@@ -216,10 +216,28 @@ def pair(a: int, b: int, first: object, second: object) -> PairRecord:
     return PairRecord(a=a, b=b, ancestor=ancestor, **status, unknown=values.unknown)
 
 
+def link_count(handle: object) -> int:
+    """The NVLinks of a GPU: as many as NVML reports, or as answer."""
+    (count,) = fields_of(handle, [(_LINK_COUNT, None)])
+    known = None if isinstance(count, str) else count
+    return len(_numbers_of_links(handle, known, reader()))
+
+
 def _links(
     handle: object, count: int | None, root: Path, gpu_values: ValueReader
 ) -> tuple[NvLink, ...]:
     """All links up to the number that NVML reports, or up to the first that does not exist."""
+    links = _numbers_of_links(handle, count, gpu_values)
+    fields = fields_of(handle, [(id_, link) for link in links for id_ in _LINK_FIELD_IDS.values()])
+    width = len(_LINK_FIELD_IDS)
+    return tuple(
+        _link(handle, link, fields[place * width : (place + 1) * width], root)
+        for place, link in enumerate(links)
+    )
+
+
+def _numbers_of_links(handle: object, count: int | None, gpu_values: ValueReader) -> list[int]:
+    """The links up to the number that NVML reports, or up to the first that does not exist."""
     import pynvml
 
     links: list[int] = []
@@ -238,12 +256,7 @@ def _links(
         except pynvml.NVMLError:
             pass
         links.append(link)
-    fields = _fields(handle, [(id_, link) for link in links for id_ in _LINK_FIELD_IDS.values()])
-    width = len(_LINK_FIELD_IDS)
-    return tuple(
-        _link(handle, link, fields[place * width : (place + 1) * width], root)
-        for place, link in enumerate(links)
-    )
+    return links
 
 
 def _link(handle: object, link: int, fields: Sequence[int | str], root: Path) -> NvLink:
@@ -291,7 +304,7 @@ def _c2c(handle: object, count: int) -> tuple[C2c, ...]:
     links = []
     for link in range(min(count, _MAX_GPU_LINKS)):
         values = reader()
-        fields = _fields(handle, [(_C2C_STATUS, link), (_C2C_MAX_MBPS, link)])
+        fields = fields_of(handle, [(_C2C_STATUS, link), (_C2C_MAX_MBPS, link)])
         status, speed = _numbers(values, ("status", "max_mbps"), fields)
         links.append(C2c(number=link, status=status, max_mbps=speed, unknown=values.unknown))
     return tuple(links)
@@ -306,7 +319,7 @@ def _numbers(
     return [None if isinstance(one, str) else one for one in fields]
 
 
-def _fields(handle: object, requests: Sequence[tuple[int, int | None]]) -> list[int | str]:
+def fields_of(handle: object, requests: Sequence[tuple[int, int | None]]) -> list[int | str]:
     """The values of fields, each of a link or of the GPU; a reason where one is missing."""
     import pynvml
 

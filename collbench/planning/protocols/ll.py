@@ -26,3 +26,6 @@ def wire_bytes(payload: int) -> int:
     48
     """
     return -(-payload // LL_LINE_PAYLOAD) * LL_LINE_BYTES
+
+
+stored_bytes = wire_bytes  # what a sender stores of it

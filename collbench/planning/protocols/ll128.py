@@ -26,3 +26,12 @@ def wire_bytes(payload: int) -> int:
     4096
     """
     return -(-payload // WARP_PAYLOAD) * WARP_BYTES
+
+
+def stored_bytes(payload: int) -> int:
+    """What a sender stores of it: the last access may be half a warp's.
+
+    >>> stored_bytes(1921), stored_bytes(3000)
+    (3072, 4096)
+    """
+    return -(-payload // (WARP_PAYLOAD // 2)) * (WARP_BYTES // 2)

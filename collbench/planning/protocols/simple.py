@@ -18,3 +18,6 @@ def payload_bytes(slot_bytes: int) -> int:
 def wire_bytes(payload: int) -> int:
     """What that much of one chunk takes in a slot."""
     return payload
+
+
+stored_bytes = wire_bytes  # what a sender stores of it

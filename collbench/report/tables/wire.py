@@ -1,0 +1,94 @@
+"""The wire ledger of rows as lines of text: what passed each link, beside what had to."""
+
+from collections.abc import Sequence
+
+from collbench.bench.wire import Entry, Ledger, likenesses
+from collbench.report.tables.text import table, wrapped
+from collbench.spec.case import Case
+from collbench.spec.peers import is_peer
+from collbench.util.units import format_size
+
+_MB = 1e6
+_HEADS = ("size", "row", "link", "", "expected MB", "seen MB", "raw MB", "foreign MB")
+_NUMBERS = range(4, 8)
+_WAYS = ("out", "in")
+_OURS = 0.01  # of what was seen; less than this is no other's traffic
+_LEAST_FOREIGN = 1 << 16  # bytes a launch
+
+
+def ledger_lines(rows: Sequence[tuple[Case, Ledger]], columns: int) -> list[str]:
+    """The ledger of rows; what libraries have moved; foreign traffic and its links; and what has no
+    counter.
+    """
+    if not rows:
+        return []
+    shown = [
+        (case, entry)
+        for case, ledger in rows
+        for entry in ledger.entries
+        if any(entry.seen) or any(entry.expected or ())
+    ]
+    lines = ["Wire ledger, megabytes a launch:"]
+    cells = [cells_of(case, entry, way) for case, entry in shown for way in range(2)]
+    used = [place for place in range(len(_HEADS)) if not cells or any(row[place] for row in cells)]
+    heads, kept = [_HEADS[k] for k in used], [[row[k] for k in used] for row in cells]
+    lines += table(heads, kept, right=[used.index(k) for k in used if k in _NUMBERS])
+    texts = [text for case, ledger in rows for text in _texts(case, ledger)]
+    unread: dict[str, list[str]] = {}
+    for name, why in sorted({one for _, ledger in rows for one in ledger.unread.items()}):
+        unread.setdefault(why, []).append(name)
+    texts += [f"No counter of {', '.join(names)}: {why}." for why, names in unread.items()]
+    return [*lines, *(part for text in texts for part in wrapped(text, columns))]
+
+
+def cells_of(case: Case, entry: Entry, way: int) -> tuple[str, ...]:
+    """A line of the table: one direction of a link."""
+    expected = None if entry.expected is None else entry.expected[way]
+    return (
+        format_size(case.size_bytes),
+        _name(case),
+        entry.label,
+        _WAYS[way],
+        _text(expected),
+        _text(entry.seen[way]),
+        _text(entry.raw[way] if entry.raw is not None else None),
+        _text(None if expected is None else entry.seen[way] - expected),
+    )
+
+
+def _name(case: Case) -> str:
+    return case.backend if is_peer(case.backend) else f"{case.backend} {case.algo} {case.proto}"
+
+
+def _text(number: int | None) -> str:
+    return "" if number is None else f"{number / _MB:.3f}"
+
+
+def _texts(case: Case, ledger: Ledger) -> list[str]:
+    """What a row's ledger says, in sentences."""
+    at = f"{_name(case)} at {format_size(case.size_bytes)}"
+    texts = [_moved(case, ledger, at)] if is_peer(case.backend) and ledger.entries else []
+    for entry in ledger.entries:
+        for way, seen, own in zip(_WAYS, entry.seen, entry.expected or entry.seen, strict=True):
+            number = seen - own
+            if number > max(_LEAST_FOREIGN, _OURS * max(entry.seen)):
+                on = f", links {entry.links}" if entry.links else ""
+                texts.append(
+                    f"{at}: {_text(number)} MB a launch {way} by {entry.label}{on} is not of this"
+                    " row."
+                )
+    return texts
+
+
+def _moved(case: Case, ledger: Ledger, at: str) -> str:
+    """What a library moved, in units of S, and what moves as much."""
+    units = sum(ledger.sent) / len(ledger.sent) / case.size_bytes
+    who = "GPU" if any(entry.place.device for entry in ledger.entries) else "rank"
+    alike = likenesses(case, ledger)
+    if alike:
+        how = f"as much as {', '.join(alike)}"
+    elif units < _OURS:
+        how = "its data passed no link that is counted"
+    else:
+        how = "as much as no algorithm here"
+    return f"{at} moved {units:.2f} S a {who}: {how}."
