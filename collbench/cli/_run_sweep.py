@@ -149,6 +149,8 @@ def _drive(
     """Plan, measure, write and show; returns the exit code. is_default: nobody chose backends."""
     peers = {name: knobs_of(name) for name in sweep.backend if is_peer(name)}
     requested = cases(sweep, peers, has_hosts=links.has_hosts)
+    for case in {(case.op, case.n, case.skew, case.mix): case for case in requested}.values():
+        case.refuse_counts()
     points = _planned(requested, group, settings, links)
     knobs = [
         one.name
