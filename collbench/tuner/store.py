@@ -19,7 +19,7 @@ from collbench.util.catalog import user_folder
 from collbench.util.errors import UnavailableError, UsageError
 from collbench.util.files import write_whole
 from collbench.util.reading import parse_json, read_bytes
-from collbench.util.units import format_size
+from collbench.util.units import exact_size
 
 _MOST_BYTES = 16 << 20
 _PREFIX = "tuned-"
@@ -301,14 +301,14 @@ def _table(
     yield f"when = {{ {conditions} }}"
     yield "rows = ["
     for first, last, values in rows:
-        cells = {"from": format_size(first), "up_to": format_size(last), **values}
+        cells = {"from": exact_size(first), "up_to": exact_size(last), **values}
         yield f"    {{ {', '.join(f'{key} = {_cell(key, cells[key])}' for key in cells)} }},"
     yield "]"
 
 
 def _cell(name: str, value: Value) -> str:
     if name in _SIZED and isinstance(value, int):
-        return _text(format_size(value))
+        return _text(exact_size(value))
     return _literal(value)
 
 

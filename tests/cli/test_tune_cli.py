@@ -66,7 +66,7 @@ def keep(*points: TunedPoint) -> Store:
         (("--sizes", "1:2:y"), 2, "--sizes: '1:2:y' is no range of sizes"),
         (("--sizes", "0"), 2, "a size of 0 bytes"),
         (("--sizes", "1"), 2, "--sizes: less than one float32 element"),
-        (("--op", "allsum"), 2, "--op"),
+        (("--op", "alltoallv"), 2, "gather, scatter, sendrecv)"),
         (("--show", "--ranks", "2"), 2, "--ranks: --show only shows what is known"),
         (("--show", "--forget"), 2, "--forget: --show only shows"),
         (("--forget", "--again"), 2, "--again: --forget only removes"),
