@@ -341,9 +341,9 @@ def _measure(
             run.close()
     if kept.problem:
         remark(f"The run is not saved: {kept.problem}.")
-    seconds = time.monotonic() - start_s
-    tail = tail_lines(records, len(runs), seconds, kept.saved_as(), width(out))
-    for lines in (best_lines(records, table, width(out)), ceiling_lines(records), tail):
+    seconds, columns = time.monotonic() - start_s, width(out)
+    tail = tail_lines(records, len(runs), seconds, kept.saved_as(), columns)
+    for lines in (best_lines(records, table, columns), ceiling_lines(records, columns), tail):
         if lines:
             say("\n" + "\n".join(lines), file=out)
     return records

@@ -73,7 +73,9 @@ def test_a_mistyped_name_has_a_suggestion(capfd: Capture, args: list[str], meant
     assert (code, hint) == (2, f"did you mean {meant}?")
 
 
-def test_blocks_that_do_not_fit_the_ranks_are_refused(capfd: Capture, tmp_path: Path) -> None:
+def test_blocks_that_do_not_fit_the_ranks_are_refused_within_the_screen(
+    capfd: Capture, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "ragged").write_text("# counts\n1 2\n\n3\n")
     args = ("sweep", "--backend", "cpu", "--op", "alltoallv", "--algo", "auto")
     code, why, _ = complaint(capfd, *args, "--counts", str(tmp_path / "ragged"))
@@ -81,6 +83,13 @@ def test_blocks_that_do_not_fit_the_ranks_are_refused(capfd: Capture, tmp_path: 
     code, why, hint = complaint(capfd, *args, "--skew", "hot:3", "--ranks", "4,2")
     assert (code, why) == (2, "--skew hot:3: 3 ranks cannot have all, there are 2")
     assert hint == "give hot:1 to hot:2, or more ranks"
+    monkeypatch.setenv("COLUMNS", "40")
+    assert run([*args, "--skew", "hot:3", "--ranks", "2"]) == 2
+    assert capfd.readouterr().err.splitlines() == [
+        "Error: --skew hot:3: 3 ranks cannot have",
+        "  all, there are 2",
+        "Hint: give hot:1 to hot:2, or more ranks",
+    ]
 
 
 @pytest.mark.parametrize(
