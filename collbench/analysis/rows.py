@@ -21,6 +21,7 @@ from collbench.results.record import CONDITIONS, GPUS, TRAFFIC, Record
 from collbench.results.statistics import NOISY_SPREAD, Interval, interval, is_noisy
 from collbench.spec.knobs import BY_STAGE, KNOB, UNASKED
 from collbench.spec.peers import OWN_CHOICE, form_of, is_own_algo, is_peer
+from collbench.spec.uneven import EVEN
 from collbench.util.collector import cyclic_gc_disabled
 
 if TYPE_CHECKING:
@@ -517,8 +518,8 @@ def label(row: Row, knobs: Mapping[str, Sequence[str]], *, has_backend: bool = F
 
 
 def titles(workloads: Iterable[Workload]) -> dict[Workload, str]:
-    """Workloads in words: the operation and ranks, what else distinguishes them, and messages that
-    go another way than those of the operation.
+    """Workloads in words: the operation and ranks, what else distinguishes them, unequal blocks,
+    groups and mixes, and messages that go another way than those of the operation.
     """
     known = list(workloads)
     distinct = [
@@ -535,7 +536,8 @@ def titles(workloads: Iterable[Workload]) -> dict[Workload, str]:
             "group",
             "conditions",
         )
-        if len({getattr(one, name) for one in known}) > 1
+        if len(values := {getattr(one, name) for one in known}) > 1
+        or (name in ("skew", "groups", "mix") and any(value and value != EVEN for value in values))
     ]
     if "conditions" not in distinct:
         distinct.append("traffic")

@@ -219,6 +219,8 @@ def _hangup_behind(error: BaseException) -> BaseException:
 
 def complain(error: BaseException) -> int:
     """Print what ended a command, in two lines and on one rank; return the exit code."""
+    from collbench.cli._options import on_screen
+
     under = launcher()
     interruption = interruption_in(error)
     if interruption is not None or isinstance(error, click.Abort | KeyboardInterrupt):
@@ -227,7 +229,8 @@ def complain(error: BaseException) -> int:
     else:
         ours = _as_ours(error)
         message, hint = map(one_line, (ours.message, ours.hint))
-        text = f"Error: {_cut(message)}\nHint: {_cut(hint or ours.general_hint)}"
+        lines = f"Error: {_cut(message)}", f"Hint: {_cut(hint or ours.general_hint)}"
+        text = "\n".join(on_screen(line, sys.stderr) for line in lines)
         code = ours.exit_code
         if os.environ.get(DEBUG_VARIABLE):
             text = "".join(traceback.format_exception(error)) + text

@@ -5,6 +5,7 @@ sizes; and the screen to write to.
 import math
 import os
 import shutil
+import sys
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -15,6 +16,7 @@ from click.shell_completion import CompletionItem
 
 from collbench.cli._screen import say
 from collbench.launch.launcher import launcher
+from collbench.report.tables.text import wrapped
 from collbench.spec.options import MAX_COUNT
 from collbench.util.errors import CollbenchError, UsageError, did_you_mean
 from collbench.util.text import one_line
@@ -262,7 +264,14 @@ def remark(text: str) -> None:
     """Print what a reader must know beside the data: a line on stderr, on one rank."""
     under = launcher()
     if under is None or under.rank == 0:
-        say(one_line(f"# {text}"), err=True)
+        say(on_screen(one_line(f"# {text}"), sys.stderr, "#   "), err=True)
+
+
+def on_screen(line: str, stream: IO[str], indent: str = "  ") -> str:
+    """A line within the columns of the screen; through a pipe as it is, unless COLUMNS is set."""
+    if is_terminal(stream) or "COLUMNS" in os.environ:
+        return "\n".join(wrapped(line, width(stream), indent))
+    return line
 
 
 def width(stream: IO[str]) -> int:

@@ -150,6 +150,8 @@ def _drive(
     """Plan, measure, write and show; returns the exit code. is_default: nobody chose backends."""
     peers = {name: knobs_of(name) for name in sweep.backend if is_peer(name)}
     requested = cases(sweep, peers, has_hosts=links.has_hosts)
+    for case in {(case.op, case.n, case.skew, case.mix): case for case in requested}.values():
+        case.refuse_counts()
     points = _planned(requested, group, settings, links)
     knobs = [
         one.name
@@ -340,10 +342,11 @@ def _measure(
             run.close()
     if kept.problem:
         remark(f"The run is not saved: {kept.problem}.")
-    seconds = time.monotonic() - start_s
-    tail = tail_lines(records, len(runs), seconds, kept.saved_as(), width(out))
-    ledger = ledger_lines([one for run in runs for one in run.ledgers], width(out))
-    for lines in (best_lines(records, table, width(out)), ceiling_lines(records), ledger, tail):
+    seconds, columns = time.monotonic() - start_s, width(out)
+    tail = tail_lines(records, len(runs), seconds, kept.saved_as(), columns)
+    ledger = ledger_lines([one for run in runs for one in run.ledgers], columns)
+    best = best_lines(records, table, columns)
+    for lines in (best, ceiling_lines(records, columns), ledger, tail):
         if lines:
             say("\n" + "\n".join(lines), file=out)
     return records

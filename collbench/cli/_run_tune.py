@@ -32,7 +32,7 @@ from collbench.machine.discovery.recording import Recording
 from collbench.machine.host import has_nvidia_gpus, usable_cores
 from collbench.planning.limits import Limits
 from collbench.planning.planner import machine_of, resolve
-from collbench.planning.tuning import Values, read, tuning_of
+from collbench.planning.tuning import Machine, Values, read, tuning_of
 from collbench.report.tables.text import wrapped
 from collbench.report.tables.tune import gain_line, point_line, tuned_lines
 from collbench.spec.case import Case
@@ -40,7 +40,7 @@ from collbench.spec.options import Settings
 from collbench.spec.world import host_numbers
 from collbench.tuner.candidates import Field, priced, text_of
 from collbench.tuner.search import LEAST_PAIRS, Outcome, Pace, Search
-from collbench.tuner.store import Store, TunedPoint, all_stored, forget, stored
+from collbench.tuner.store import Store, TunedPoint, all_stored, forget, set_aside, stored
 from collbench.util.errors import ScheduleError, UnavailableError, UsageError
 from collbench.util.units import format_duration, format_size
 
@@ -54,7 +54,10 @@ def show_all() -> int:
     """Show what is known of every machine; returns the exit code."""
     if not _is_rank0():
         return 0
-    stores = [one for one in all_stored() if one.points]
+    known, broken = all_stored()
+    for what in broken:
+        remark(f"{what}.")
+    stores = [one for one in known if one.points]
     if not stores:
         say("Nothing is tuned. collbench tune finds the best configuration of this machine.")
         return 0
@@ -76,7 +79,10 @@ def forget_all() -> int:
     if not _is_rank0():
         return 0
     removed = []
-    for store in all_stored():
+    known, broken = all_stored()
+    for what in broken:
+        remark(f"{what}.")
+    for store in known:
         try:
             removed += [(file, len(store.points)) for file in forget(store)]
         except OSError as error:
@@ -200,12 +206,19 @@ def _drive(who: Asked, options: Options, start_s: float) -> int:
     )
     machine = machine_of(name, base)._replace(joined=joined)
     out = Path(options["out"]) if "out" in options else None
-    tuning = _Tuning(stored(machine), out)
-    is_known = tuning.store.known()
+    tuning = _Tuning(_stored(machine), out)
+    known_points = tuning.store.known()
     count = len(set(hosts)) or 1
-    todo = [case for case in cases if options.get("again") or _key(case, count) not in is_known]
+    todo, unclear = [], []
+    for case in cases:
+        point = known_points.get(_key(case, count))
+        if options.get("again") or point is None:
+            todo.append(case)
+        elif point.is_open:
+            unclear.append(case)
+    todo += unclear
     budget_s = options.get("budget", _BUDGET_S)
-    _say_head(cases, todo, budget_s, group, machine.model)
+    _say_head(cases, todo, len(unclear), budget_s, group, machine.model)
     if todo:
         tuning.save()
         if tuning.problem:
@@ -262,6 +275,22 @@ def _drive(who: Asked, options: Options, start_s: float) -> int:
     return _ended(tuning, cases, todo, replace(base, joined=joined if backend.is_gpu else ""))
 
 
+def _stored(machine: Machine) -> Store:
+    """What is known; where its file is broken, that is said, and it gets another name."""
+    try:
+        return stored(machine)
+    except UsageError as error:
+        try:
+            kept = set_aside(machine)
+        except OSError as why:
+            raise UnavailableError(
+                f"{error.message}, and it cannot be renamed: {why.strerror or why}",
+                "is it another user's?",
+            ) from None
+        remark(f"{error.message}. It is {kept.name} now, and tuning starts anew.")
+        return Store(machine=machine, points=())
+
+
 def _told(tell: Show, where: str, deadline_s: float) -> Show:
     def tell_of(text: str) -> None:
         left_s = max(0.0, deadline_s - time.monotonic())
@@ -298,9 +327,14 @@ def _cases(options: Options, backend: str, ranks: int) -> list[Case]:
 
 
 def _say_head(
-    cases: Sequence[Case], todo: Sequence[Case], budget_s: float, group: Group, model: str
+    cases: Sequence[Case],
+    todo: Sequence[Case],
+    unclear: int,
+    budget_s: float,
+    group: Group,
+    model: str,
 ) -> None:
-    """What is about to be done, and how long it takes."""
+    """What is about to be done, and how long it takes. unclear: points that were not told apart."""
     ops = dict.fromkeys(case.op for case in cases)
     sizes = sorted({case.size_bytes for case in cases})
     spread = format_size(sizes[0])
@@ -312,6 +346,7 @@ def _say_head(
         f"{', '.join(ops)}: {spread}; {cases[0].ranks} ranks on {hosts} host{'s' * (hosts > 1)}:"
         f" {model}",
         f"{len(todo)} point{'s' * (len(todo) != 1)} to measure"
+        + (f", {unclear} of them not told apart so far" if unclear else "")
         + (f", {known} known already (--again measures them, too)" if known else "")
         + (
             f"; at most {format_duration(budget_s)}, about"
@@ -378,6 +413,10 @@ def _ended(tuning: _Tuning, cases: Sequence[Case], todo: Sequence[Case], limits:
         raise UnavailableError(f"no point can run: {next(iter(tuning.failed.values()))}")
     if points:
         _say_where(tuning, cases, limits)
+    if tuning.missed and not tuning.found and not tuning.wrong:
+        raise UnavailableError(
+            "nothing was tuned: the time did not suffice for a single point", "give more --budget"
+        )
     return 1 if tuning.wrong else 0
 
 

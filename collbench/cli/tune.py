@@ -67,7 +67,7 @@ def _sizes(text: str) -> tuple[int, ...]:
 _OPTIONS = (
     click.option(
         "--op",
-        type=ListOf("op", lambda text: collective(text).name, OPS),
+        type=ListOf("op", lambda text: collective(text, OPS).name, OPS),
         help=f"Collectives: {', '.join(OPS)}; for example allreduce,allgather. Default: allreduce.",
     ),
     click.option(

@@ -43,7 +43,7 @@ from collbench.spec.collectives import OpName, collective
 from collbench.spec.knobs import LaunchMode, P2p
 from collbench.spec.world import World
 from collbench.util.errors import ScheduleError
-from collbench.util.units import format_size
+from collbench.util.units import exact_size, format_size
 
 CHANNEL_GRAIN_BYTES = 64  # channels and shrunken chunks begin on cache lines
 MAX_SLICES = 64  # a message cut finer than this is a mistake in the knobs, and slow to prove
@@ -323,7 +323,7 @@ def lay_out(
     if piece_bytes <= 0:
         raise ScheduleError(
             f"a slot of {format_size(slot_bytes)} cannot carry {widest} chunks of a message",
-            f"use --buffsize {format_size(widest * unit * slots)} or more",
+            f"use --buffsize {exact_size(widest * unit * slots)} or more",
         )
     slices = -(-chunk_bytes // piece_bytes)
     if slices > MAX_SLICES:

@@ -185,6 +185,12 @@ def _costs(
         raise UsageError(
             f"machine profile {machine}: [{section}] is no table with [{section}.kinds]"
         )
+    source = table.get("source")
+    if not isinstance(source, str) or not source.strip():
+        raise UsageError(
+            f"machine profile {machine}: [{section}] has no source: what gave its numbers",
+            'add source = "..."',
+        )
     if set(table["kinds"]) != set(kinds):
         raise UsageError(
             f"machine profile {machine}: [{section}.kinds] must have exactly: {', '.join(kinds)}"

@@ -10,7 +10,16 @@ from collbench.spec.collectives import OpName, collective
 from collbench.spec.dtypes import DtypeName, RedopName, dtype
 from collbench.spec.knobs import Knobs, Placement
 from collbench.spec.together import MixPart, RankGroups, parse_groups, parse_mix
-from collbench.spec.uneven import EVEN, Counts, CountsFile, busiest, counts_by, counts_in, is_matrix
+from collbench.spec.uneven import (
+    EVEN,
+    Counts,
+    CountsFile,
+    busiest,
+    counts_by,
+    counts_in,
+    is_matrix,
+    refuse_skew,
+)
 from collbench.util.errors import UsageError
 
 BUFFER_GRAIN_BYTES = 64  # a rank's output begins on a cache line of its own
@@ -228,6 +237,16 @@ class Case(Knobs):
         if self.counts_file is not None:
             return counts_in(self.counts_file, self.op, self.n)
         return counts_by(self.skew or EVEN, self.op, self.n, self._elements)
+
+    def refuse_counts(self) -> None:
+        """Raise UsageError where the file of counts, or their formula, does not fit the ranks."""
+        for part in self._operations():
+            if collective(part.op).uneven_of is None:
+                continue
+            if part.counts_file is not None:
+                part.counts()
+            else:
+                refuse_skew(part.skew or EVEN, part.n)
 
     @property
     def imbalance(self) -> float | None:

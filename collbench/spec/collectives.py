@@ -9,7 +9,7 @@ sustain. A collective of unequal blocks (allgatherv, reducescatterv, alltoallv) 
 other sizes: see uneven.py.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, get_args
 
@@ -246,14 +246,16 @@ for _op in UNEVEN_OPS:
     _BY_NAME[_op] = replace(_even, name=_op, uneven_of=_even.name)
 
 
-def collective(name: str) -> Collective:
-    """The collective of that name; all_reduce, AllReduce and all-reduce mean allreduce.
+def collective(name: str, among: Sequence[OpName] = ()) -> Collective:
+    """The collective of that name; all_reduce, AllReduce and all-reduce mean allreduce. Raises
+    UsageError for one that is not among those, if any are named.
 
     >>> collective("Reduce_Scatter").name, collective("allreduce").factor(4)
     ('reducescatter', 1.5)
     """
     plain = name.lower().replace("_", "").replace("-", "")
     plain = _SPELLINGS.get(plain, plain)
-    if (known := _BY_NAME.get(plain)) is not None:
-        return known
-    raise unknown("collective", name, ALL_OPS)
+    known = _BY_NAME.get(plain)
+    if known is None or (among and known.name not in among):
+        raise unknown("collective", name, among or ALL_OPS)
+    return known

@@ -16,7 +16,7 @@ from typing import Annotated, Literal, get_args, get_type_hints
 from collbench.spec.collectives import ALL_OPS, OPS, collective
 from collbench.spec.dtypes import ALIASES, DTYPES, REDOPS
 from collbench.spec.uneven import FORMULAS, skew
-from collbench.util.units import format_size
+from collbench.util.units import exact_size
 
 DirectMode = Literal["auto", "on", "off"]
 P2p = Literal["push", "pull"]
@@ -92,7 +92,7 @@ class Knob:
         >>> KNOB["chunk"].text(131072), KNOB["slots"].text(8)
         ('128K', '8')
         """
-        return format_size(int(value)) if self.unit == "bytes" else str(value)
+        return exact_size(int(value)) if self.unit == "bytes" else str(value)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from collbench.spec.collectives import OpName, collective
 from collbench.util.errors import UsageError
-from collbench.util.units import format_size, parse_size, parse_whole
+from collbench.util.units import exact_size, parse_size, parse_whole
 
 RankGroups = tuple[tuple[int, ...], ...]
 _GROUPS_HINT = "give for example 0,1/2,3"
@@ -101,4 +101,4 @@ def parse_mix(text: str) -> tuple[MixPart, ...]:
 
 def mix_text(parts: tuple[MixPart, ...]) -> str:
     """A mix in the form that parse_mix() reads, which rows have."""
-    return "+".join(f"{part.op}:{format_size(part.size_bytes)}" for part in parts)
+    return "+".join(f"{part.op}:{exact_size(part.size_bytes)}" for part in parts)

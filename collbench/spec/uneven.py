@@ -30,10 +30,19 @@ Counts = tuple[int, ...]  # of a matrix: its rows one after the other
 
 
 class CountsFile(NamedTuple):
-    """The numbers of a file: its lines, and the name that its rows have."""
+    """The numbers of a file: its lines, the name that its rows have, the file, and the numbers of
+    the lines in it.
+    """
 
     lines: tuple[Counts, ...]
     name: str
+    file: str
+    numbers: tuple[int, ...]
+
+    def place(self, first: int, last: int) -> str:
+        """The file and its lines from one to another of those with counts, by their index."""
+        lines = sorted({self.numbers[first], self.numbers[last]})
+        return f"{self.file}, line{'s' * (len(lines) > 1)} {' to '.join(map(str, lines))}"
 
 
 def skew(text: str) -> str:
@@ -55,6 +64,19 @@ def skew(text: str) -> str:
             f"'{text}' is not one of {', '.join(FORMULAS)} with a number above 0 ({limits})", _HINT
         )
     return f"{name}:{number:g}"
+
+
+def refuse_skew(formula: str, n: int) -> None:
+    """Raise UsageError for a formula that so many ranks cannot have.
+
+    >>> refuse_skew("hot:2", 2)
+    """
+    name, _, value = formula.partition(":")
+    if name == "hot" and int(value) > n:
+        raise UsageError(
+            f"--skew {formula}: {value} ranks cannot have all, there are {n}",
+            f"give hot:1 to hot:{n}, or more ranks",
+        )
 
 
 def is_matrix(op: OpName) -> bool:
@@ -117,7 +139,7 @@ def read_counts(file: Path) -> CountsFile:
     except (OSError, UnicodeDecodeError) as error:
         why = error.strerror if isinstance(error, OSError) else "it is no text"
         raise UsageError(f"cannot read {file}: {why}", "give a file of counts") from None
-    lines = []
+    lines, numbers = [], []
     for number, line in enumerate(text.splitlines(), start=1):
         words = line.partition("#")[0].replace(",", " ").split()
         for word in words:
@@ -128,10 +150,11 @@ def read_counts(file: Path) -> CountsFile:
                 )
         if words:
             lines.append(tuple(map(int, words)))
+            numbers.append(number)
     if not lines:
         raise UsageError(f"{file} has no counts", "give a whole number for each rank")
     digest = hashlib.sha256(repr(lines).encode()).hexdigest()[:8]
-    return CountsFile(tuple(lines), f"file:{digest}")
+    return CountsFile(tuple(lines), f"file:{digest}", str(file), tuple(numbers))
 
 
 def counts_in(table: CountsFile, op: OpName, n: int) -> Counts:
@@ -141,20 +164,21 @@ def counts_in(table: CountsFile, op: OpName, n: int) -> Counts:
         if len(flat) == n:
             return flat
         raise UsageError(
-            f"{op} of {n} ranks needs {n} counts, the file has {len(flat)}",
+            f"{table.place(0, -1)}: {op} of {n} ranks needs {n} counts, these are {len(flat)}",
             f"use --ranks {len(flat)}" if len(flat) > 1 else "give a count for each rank",
         )
-    for number, line in enumerate(table.lines, start=1):
+    for at, line in enumerate(table.lines):
         if len(line) != n:
             raise UsageError(
-                f"{op} of {n} ranks needs {n} counts a rank, row {number} of the file has"
+                f"{table.place(at, at)}: {op} of {n} ranks needs {n} counts a line, this one has"
                 f" {len(line)}",
-                f"use --ranks {len(line)}" if len(line) == len(table.lines) else "mend that row",
+                f"use --ranks {len(line)}" if len(line) == len(table.lines) else "mend that line",
             )
     if len(table.lines) != n:
         raise UsageError(
-            f"{op} of {n} ranks needs {n} rows of counts, the file has {len(table.lines)}",
-            "give a row for each rank: what it sends to each",
+            f"{table.place(0, -1)}: {op} of {n} ranks needs {n} lines of counts, the file has"
+            f" {len(table.lines)}",
+            "give a line for each rank: what it sends to each",
         )
     return flat
 

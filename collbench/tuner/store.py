@@ -7,21 +7,25 @@ import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, fields, replace
 from itertools import groupby, pairwise
 from pathlib import Path
+from typing import get_type_hints
 
+from collbench.analysis.rows import LEAST_GAIN
 from collbench.planning.tuning import Machine, Value
 from collbench.results.runs import folder_of_runs
 from collbench.util.catalog import user_folder
 from collbench.util.errors import UnavailableError, UsageError
 from collbench.util.files import write_whole
 from collbench.util.reading import parse_json, read_bytes
-from collbench.util.units import format_size
+from collbench.util.units import exact_size
 
 _MOST_BYTES = 16 << 20
 _PREFIX = "tuned-"
 _SIZED = ("chunk",)  # values that are bytes
+_KINDS: Mapping[object, tuple[type, ...]] = {str: (str,), int: (int,), float: (int, float)}
+_MOST_SHOWN = 40  # characters of a wrong value
 
 
 PointKey = tuple[str, int, int, str, int]
@@ -56,6 +60,12 @@ class TunedPoint:
     def key(self) -> PointKey:
         """What it is about."""
         return self.op, self.ranks, self.hosts, self.asked, self.size
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the interval has both no gain and one that counts: noise decided."""
+        has_both = self.gain_low <= 1 and self.gain_high >= LEAST_GAIN
+        return not self.values and self.pairs > 0 and has_both
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -123,40 +133,83 @@ def _home() -> Iterator[None]:
 
 
 def stored(machine: Machine) -> Store:
-    """What is known of a machine: nothing where its file is missing or broken."""
+    """What is known of a machine. Raises UsageError where its file is broken."""
     empty = Store(machine=machine, points=())
-    found = _read(empty.state_file)
-    return found if found is not None and found.machine == machine else empty
+    file = empty.state_file
+    try:
+        found = _read(file)
+    except FileNotFoundError:
+        return empty
+    if found.machine != machine:
+        raise UsageError(f"{file}: machine: it is of {found.machine}")
+    return found
 
 
-def all_stored() -> list[Store]:
-    """What is known of every machine whose points are here."""
+def all_stored() -> tuple[list[Store], list[str]]:
+    """What is known of every machine whose points are here, and what is wrong with broken files."""
     folder = Store(machine=Machine("cpu"), points=()).state_file.parent
     files: list[Path] = []
     with suppress(OSError):
         files = sorted(file for file in folder.iterdir() if file.suffix == ".json")
-    return [one for file in files if (one := _read(file)) is not None]
+    stores, broken = [], []
+    for file in files:
+        try:
+            stores.append(_read(file))
+        except FileNotFoundError:  # removed meanwhile
+            continue
+        except UsageError as error:
+            broken.append(error.message)
+    return stores, broken
 
 
-def _read(file: Path) -> Store | None:
+def set_aside(machine: Machine) -> Path:
+    """Give the broken file of a machine another name, and return it. Raises OSError."""
+    file = Store(machine=machine, points=()).state_file
+    return file.replace(file.with_name(f"{file.name}.broken"))
+
+
+def _read(file: Path) -> Store:
+    """The points of a file. Raises FileNotFoundError, and UsageError where it is broken."""
     try:
-        data = parse_json(read_bytes(file, _MOST_BYTES).decode(), str(file), _MOST_BYTES)
-        if not isinstance(data, dict):
-            return None
-        machine = Machine(*map(str, data["machine"]))
-        points = tuple(TunedPoint(**{**one, "values": _values(one)}) for one in data["points"])
-        is_sound = all(
-            isinstance(point.size, int) and math.isfinite(point.gain) for point in points
-        )
-    except (OSError, ValueError, TypeError, KeyError, AttributeError, UsageError):
-        return None
-    return Store(machine=machine, points=points) if is_sound else None
+        text = read_bytes(file, _MOST_BYTES).decode()
+    except FileNotFoundError:
+        raise
+    except OSError as error:
+        raise UsageError(f"{file}: {error.strerror or error}") from None
+    except UnicodeDecodeError:
+        raise UsageError(f"{file}: not UTF-8 text") from None
+    data = parse_json(text, str(file), _MOST_BYTES)
+    machine = data.get("machine") if isinstance(data, dict) else None
+    points = data.get("points") if isinstance(data, dict) else None
+    if not isinstance(machine, list) or not 0 < len(machine) <= len(Machine._fields):
+        raise UsageError(f"{file}: machine: it is not {', '.join(Machine._fields)}")
+    if not isinstance(points, list):
+        raise UsageError(f"{file}: points: it is no list")
+    return Store(
+        machine=Machine(*map(str, machine)),
+        points=tuple(_point(one, f"{file}: point {k}") for k, one in enumerate(points, 1)),
+    )
 
 
-def _values(data: Mapping[str, Mapping[str, Value]]) -> dict[str, Value]:
+def _point(data: object, where: str) -> TunedPoint:
+    """A point as JSON has it. Raises UsageError."""
+    if not isinstance(data, dict):
+        raise UsageError(f"{where}: it is no table")
+    if wrong := {one.name for one in fields(TunedPoint)} ^ data.keys():
+        lacks = sorted(wrong - data.keys())
+        raise UsageError(f"{where}: {'lacks' if lacks else 'has'} {(lacks or sorted(wrong))[0]}")
+    for name, kind in get_type_hints(TunedPoint).items():
+        kinds = _KINDS.get(kind, dict)
+        value = data[name]
+        is_sound = isinstance(value, kinds) and not isinstance(value, bool)
+        if not is_sound or (isinstance(value, float) and not math.isfinite(value)):
+            raise UsageError(f"{where}: {name}: not {json.dumps(value)[:_MOST_SHOWN]}")
+    return TunedPoint(**{**data, "values": _values(data["values"])})
+
+
+def _values(data: Mapping[str, Value]) -> dict[str, Value]:
     return {
-        name: tuple(value) if isinstance(value, list) else value
-        for name, value in data["values"].items()
+        name: tuple(value) if isinstance(value, list) else value for name, value in data.items()
     }
 
 
@@ -248,14 +301,14 @@ def _table(
     yield f"when = {{ {conditions} }}"
     yield "rows = ["
     for first, last, values in rows:
-        cells = {"from": format_size(first), "up_to": format_size(last), **values}
+        cells = {"from": exact_size(first), "up_to": exact_size(last), **values}
         yield f"    {{ {', '.join(f'{key} = {_cell(key, cells[key])}' for key in cells)} }},"
     yield "]"
 
 
 def _cell(name: str, value: Value) -> str:
     if name in _SIZED and isinstance(value, int):
-        return _text(format_size(value))
+        return _text(exact_size(value))
     return _literal(value)
 
 

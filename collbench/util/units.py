@@ -12,6 +12,7 @@ from collbench.util.errors import UsageError
 _SUFFIXES = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
 _SIZE = re.compile(r"0*(\d+)(?:\.(\d+?)0*)?\s*([KMGT]?)(?:i?B)?", re.IGNORECASE | re.ASCII)
 MAX_SIZE_BYTES = 2**53  # up to here a float holds every whole number
+_MOST_SHOWN = 9  # characters of an exact size: all of 512M + 8 bytes
 _MOST_DIGITS = 18  # of a whole number: 64 bits hold all of them
 # No power of 2 up to T makes a whole number of more decimals, and none of more digits is in range.
 _MOST_SIZE_DIGITS = 40
@@ -63,10 +64,23 @@ def _too_large(text: str) -> UsageError:
 
 
 def format_size(size_bytes: int) -> str:
-    """Bytes as the shortest exact text, read back by parse_size.
+    """Bytes as people read them: the shortest exact text, or if that is long, two decimals.
 
-    >>> format_size(65536), format_size(1000), format_size(1 << 30)
-    ('64K', '1000', '1G')
+    >>> format_size(65536), format_size(1000), format_size(1 << 30), format_size(4 * 10**12)
+    ('64K', '1000', '1G', '3.64T')
+    """
+    exact = exact_size(size_bytes)
+    if len(exact) <= _MOST_SHOWN:
+        return exact
+    suffix, unit = next(one for one in reversed(_SUFFIXES.items()) if size_bytes >= one[1])
+    return f"{size_bytes / unit:.2f}{suffix}"
+
+
+def exact_size(size_bytes: int) -> str:
+    """Bytes as the shortest exact text, which parse_size reads back.
+
+    >>> exact_size(65536), exact_size(4 * 10**12)
+    ('64K', '3906250000K')
     """
     for suffix, unit in reversed(_SUFFIXES.items()):
         if size_bytes >= unit and size_bytes % unit == 0:

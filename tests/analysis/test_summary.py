@@ -101,7 +101,10 @@ def test_processes_of_ranks_are_no_effect_of_an_algorithm() -> None:
     assert "effect" not in text_of(rows, show_all=True)
 
 
-def test_titles_count_hosts() -> None:
+def test_titles_count_hosts_and_name_a_skew_that_all_share() -> None:
+    shared = {"op": "alltoallv", "skew": "zipf:1.1"}
+    said = text_of(frame(row((10.0, 10.0), **shared), row((20.0, 20.0), algo="tree", **shared)))
+    assert "alltoallv, 4 ranks, zipf:1.1\n" in said
     said = text_of(frame(row((10.0, 10.0)), row((20.0, 20.0), hosts=2)))
     assert "allreduce, 4 ranks, 1 host\n" in said and "allreduce, 4 ranks, 2 hosts\n" in said
 

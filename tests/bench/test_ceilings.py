@@ -217,7 +217,9 @@ def test_why_copy_engines_get_past_the_wires_is_said(
         percent=percent,
         busbw_gbs=364.5 * percent / 100,
     )
-    (line,) = ceiling_lines([row])
+    (line,) = ceiling_lines([row], 160)
+    lines = ceiling_lines([row], 80)
+    assert max(map(len, lines)) <= 80 and " ".join(map(str.strip, lines)) == line
     assert f"best {364.5 * percent / 100:.1f}" in line
     assert ("rated by what stores get" in line) == said
 

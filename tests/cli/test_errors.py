@@ -73,6 +73,25 @@ def test_a_mistyped_name_has_a_suggestion(capfd: Capture, args: list[str], meant
     assert (code, hint) == (2, f"did you mean {meant}?")
 
 
+def test_blocks_that_do_not_fit_the_ranks_are_refused_within_the_screen(
+    capfd: Capture, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "ragged").write_text("# counts\n1 2\n\n3\n")
+    args = ("sweep", "--backend", "cpu", "--op", "alltoallv", "--algo", "auto")
+    code, why, _ = complaint(capfd, *args, "--counts", str(tmp_path / "ragged"))
+    assert (code, f"{tmp_path}/ragged, line 4: alltoallv of 2 ranks needs" in why) == (2, True)
+    code, why, hint = complaint(capfd, *args, "--skew", "hot:3", "--ranks", "4,2")
+    assert (code, why) == (2, "--skew hot:3: 3 ranks cannot have all, there are 2")
+    assert hint == "give hot:1 to hot:2, or more ranks"
+    monkeypatch.setenv("COLUMNS", "40")
+    assert run([*args, "--skew", "hot:3", "--ranks", "2"]) == 2
+    assert capfd.readouterr().err.splitlines() == [
+        "Error: --skew hot:3: 3 ranks cannot have",
+        "  all, there are 2",
+        "Hint: give hot:1 to hot:2, or more ranks",
+    ]
+
+
 @pytest.mark.parametrize(
     ("args", "message", "hint"),
     [

@@ -66,7 +66,7 @@ def keep(*points: TunedPoint) -> Store:
         (("--sizes", "1:2:y"), 2, "--sizes: '1:2:y' is no range of sizes"),
         (("--sizes", "0"), 2, "a size of 0 bytes"),
         (("--sizes", "1"), 2, "--sizes: less than one float32 element"),
-        (("--op", "allsum"), 2, "--op"),
+        (("--op", "alltoallv"), 2, "gather, scatter, sendrecv)"),
         (("--show", "--ranks", "2"), 2, "--ranks: --show only shows what is known"),
         (("--show", "--forget"), 2, "--forget: --show only shows"),
         (("--forget", "--again"), 2, "--again: --forget only removes"),
@@ -125,6 +125,32 @@ def test_what_is_known_is_not_measured_again_and_shown_and_forgotten(
     ]
     assert invoke(capfd, "tune", "--forget")[1].startswith("Nothing is tuned")
     assert invoke(capfd, "tune", "--show")[1].startswith("Nothing is tuned")
+
+
+def test_a_second_run_goes_on_with_what_noise_decided_and_keeps_a_broken_state(
+    capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    open_point = replace(POINT, values={}, gain=1.02, gain_low=0.9, gain_high=1.2)
+    store = keep(open_point, replace(POINT, size=8192, values={}, gain_low=0.8, gain_high=0.9))
+    code, out, _ = invoke(capfd, "tune", "--show")
+    assert re.search(r"4K +2 +direct simple +not told apart +0.90 to 1.20\n", out)
+    assert re.search(r"8K +2 +direct simple +stays\n", out)
+    assert "2 points: the choice before stays everywhere. 1 not told apart: tune goes on" in out
+    args = (*TUNE, "--sizes", "4K,8K")
+    monkeypatch.setattr(search.Search, "run", lambda *_: None)
+    code, out, err = invoke(capfd, *args)
+    assert code == 3
+    assert "1 point to measure, 1 of them not told apart so far, 1 known already" in out
+    assert "Error: nothing was tuned: the time did not suffice for a single point" in err
+    store.state_file.write_text("{")
+    monkeypatch.setattr(search.Search, "run", outcome_of)
+    assert "line 1, column 2: not JSON" in invoke(capfd, "tune", "--show")[2]
+    code, out, err = invoke(capfd, *args)
+    assert code == 0
+    assert f"{store.state_file}, line 1, column 2: not JSON" in err
+    assert f"It is {store.state_file.name}.broken now, and tuning starts anew." in err
+    assert store.state_file.with_name(f"{store.state_file.name}.broken").read_text() == "{"
+    assert (len(stored(HERE).points), "2 points to measure;" in out) == (2, True)
 
 
 def outcome_of(self: search.Search, *args: object) -> search.Outcome:

@@ -55,20 +55,29 @@ def test_a_case_says_its_size_its_skew_and_how_uneven_it_is(tmp_path: Path) -> N
         ("0 0\n0 0", "alltoallv", "every count is 0: nothing travels"),
         ("0 0", "allgatherv", "every count is 0: nothing travels"),
         ("3 0\n0 4", "alltoallv", "every rank sends to itself only: nothing travels"),
-        ("1 2 3", "allgatherv", "allgatherv of 2 ranks needs 2 counts, the file has 3; use --ran"),
         (
-            "1 2\n3",
-            "alltoallv",
-            "alltoallv of 2 ranks needs 2 counts a rank, row 2 of the file has",
+            "1 2 3",
+            "allgatherv",
+            "line 1: allgatherv of 2 ranks needs 2 counts, these are 3; use --ran",
         ),
-        ("1 2", "alltoallv", "alltoallv of 2 ranks needs 2 rows of counts, the file has 1"),
+        ("1 2\n3", "alltoallv", "line 2: alltoallv of 2 ranks needs 2 counts a line, this one has"),
+        (
+            "1 2",
+            "alltoallv",
+            "line 1: alltoallv of 2 ranks needs 2 lines of counts, the file has 1",
+        ),
     ],
 )
 def test_counts_that_leave_nothing_to_do_are_waived(
     tmp_path: Path, text: str, op: OpName, why: str
 ) -> None:
     (tmp_path / "counts").write_text(text)
-    assert case(op, 1, file=tmp_path / "counts", n=2).why_senseless().startswith(why)
+    assert (
+        case(op, 1, file=tmp_path / "counts", n=2)
+        .why_senseless()
+        .removeprefix(f"{tmp_path}/counts, ")
+        .startswith(why)
+    )
 
 
 @pytest.mark.parametrize(

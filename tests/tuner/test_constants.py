@@ -74,6 +74,11 @@ def test_what_is_found_is_a_machine_file_that_is_read_back(tmp_path: Path) -> No
     cpu_costs.cache_clear()
     with pytest.raises(UsageError, match="lacks launch_us, has lunch_us"):
         cpu_costs(str(file))
+    file.write_text(
+        "\n".join(line for line in file.read_text().splitlines() if "source" not in line)
+    )
+    with pytest.raises(UsageError, match=r"mine.toml: \[cpu\] has no source"):
+        cpu_costs(str(file))
 
 
 def test_points_that_show_nothing_leave_a_constant_where_it_was() -> None:

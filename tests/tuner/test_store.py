@@ -1,5 +1,6 @@
 """What tuning has found: the file that the planner reads, and the state from which it is made."""
 
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -14,7 +15,16 @@ from collbench.planning.planner import resolve
 from collbench.planning.tuning import Machine, Value, read, tuning_of
 from collbench.spec.case import Case
 from collbench.tuner.candidates import Field
-from collbench.tuner.store import Store, TunedPoint, all_stored, document, forget, stored
+from collbench.tuner.store import (
+    Store,
+    TunedPoint,
+    all_stored,
+    document,
+    forget,
+    set_aside,
+    stored,
+)  # fmt: skip
+from collbench.util.errors import UsageError
 
 GPU = Machine("gpu", "NVIDIA A100-SXM4-80GB", "NVLink")
 LIMITS = {
@@ -92,7 +102,7 @@ def test_the_state_is_read_back_and_forgotten() -> None:
     store = store_of(GPU, point(64, {"cluster": (2,), "gpcs": 1, "channels": 3}), point(8, {}))
     store.save(None)
     assert stored(GPU) == store
-    assert all_stored() == [store]
+    assert all_stored() == ([store], [])
     assert stored(replace_model("another")).points == ()
     assert forget(store) == [store.tuning_file, store.state_file]
     assert (stored(GPU).points, forget(store)) == ((), [])
@@ -111,13 +121,30 @@ def test_a_point_is_replaced_and_a_file_without_rows_is_none() -> None:
     assert (len(stored(GPU).points), store.tuning_file.exists()) == (1, False)
 
 
-@pytest.mark.parametrize("text", ["", "[]", '{"machine": ["gpu"]}', '{"machine": 1, "points": 2}'])
-def test_a_broken_state_is_as_none(text: str) -> None:
-    file = Store(machine=GPU, points=()).state_file
-    file.parent.mkdir(parents=True)
-    file.write_text(text)
-    assert stored(GPU).points == ()
-    assert all_stored() == []
+def test_a_broken_state_is_said_with_its_field_and_set_aside() -> None:
+    store = store_of(GPU, point(64, {"channels": 3}))
+    store.save(None)
+    file = store.state_file
+    sound = file.read_text()
+    for text, told in [
+        ("", ", line 1, column 1: not JSON"),
+        (sound[:-4], ", line 28, column 2: not JSON"),
+        ("[]", ": machine: it is not kind, model, joined"),
+        ('{"machine": ["gpu"]}', ": points: it is no list"),
+        ('{"machine": ["gpu"], "points": [3]}', ": point 1: it is no table"),
+        (sound.replace('"gain"', '"grain"'), ": point 1: lacks gain"),
+        (sound.replace("1.5,", "1e999,"), ": point 1: gain: not Infinity"),
+        (sound.replace('"size": 64', '"size": "64"'), ': point 1: size: not "64"'),
+        (sound.replace(GPU.model, "another"), ": machine: it is of Machine("),
+    ]:
+        file.write_text(text)
+        with pytest.raises(UsageError, match=re.escape(f"{file}{told}")):
+            stored(GPU)
+        if "another" not in text:
+            stores, (broken,) = all_stored()
+            assert stores == [] and broken.startswith(f"{file}{told}")
+    assert set_aside(GPU).read_text() == text
+    assert (stored(GPU).points, all_stored()) == ((), ([], []))
 
 
 @pytest.mark.parametrize(("name", "op", "size"), [("cuda", "allreduce", 1 << 20),

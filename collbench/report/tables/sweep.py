@@ -22,7 +22,7 @@ from collbench.report.tables.summary import (
     rival_text,
     speedup_text,
 )
-from collbench.report.tables.text import NARROW_COLUMNS
+from collbench.report.tables.text import NARROW_COLUMNS, wrapped
 from collbench.report.tables.text import table as columns_of
 from collbench.results.record import Record
 from collbench.spec.case import Case
@@ -183,7 +183,7 @@ def _width_of(knob: Knob, cases: Sequence[Case]) -> int:
     return max([knob.width, *(len(knob.text(value)) for value in values)])
 
 
-def ceiling_lines(records: Sequence[Record]) -> list[str]:
+def ceiling_lines(records: Sequence[Record], columns: int = NARROW_COLUMNS) -> list[str]:
     """The highest ceiling of every collective, the link that sets it, and the best row."""
     rows_of: dict[tuple[str, int], list[Record]] = {}
     for row in records:
@@ -194,10 +194,11 @@ def ceiling_lines(records: Sequence[Record]) -> list[str]:
         top = max(rows, key=lambda row: row.ceiling_gbs or 0.0)
         best = max(rows, key=lambda row: row.busbw_gbs or 0.0)
         is_beyond = best.transport == "ce" and (best.percent or 0.0) > 100.0
-        lines.append(
+        lines += wrapped(
             f"{op} of {ranks} ranks: ceiling {format_rate(top.ceiling_gbs or 0.0)} GB/s by the"
             f" links ({top.limit}); best {format_rate(best.busbw_gbs or 0.0)}"
-            f"{_BEYOND if is_beyond else ''}"
+            f"{_BEYOND if is_beyond else ''}",
+            columns,
         )
     return lines
 

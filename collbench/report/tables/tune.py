@@ -20,9 +20,10 @@ def point_line(point: TunedPoint) -> str:
         )
     if not point.pairs:
         return f"{where}: {point.former} stays: nothing of {point.tried} candidates was faster"
+    why = ", which is not told apart" if point.is_open else ""
     return (
         f"{where}: {point.former} stays: {point.choice} is {_gain(point)} x ({_bounds(point)}) as"
-        " fast"
+        f" fast{why}"
     )
 
 
@@ -35,8 +36,8 @@ def tuned_lines(points: Sequence[TunedPoint]) -> list[str]:
             str(point.ranks) + (f" on {point.hosts} hosts" if point.hosts > 1 else ""),
             point.choice if point.values else point.former,
             point.former if point.values else "",
-            f"{_gain(point)} x" if point.values else "stays",
-            _bounds(point) if point.values else "",
+            f"{_gain(point)} x" if point.values else "not told apart" if point.is_open else "stays",
+            _bounds(point) if point.values or point.is_open else "",
         )
         for point in points
     ]
@@ -47,13 +48,19 @@ def gain_line(points: Sequence[TunedPoint]) -> str:
     """What the points gain, in a sentence."""
     gains = [point.gain for point in points if point.values]
     count = f"{len(points)} point{'s' * (len(points) != 1)}"
+    unclear = sum(point.is_open for point in points)
+    more = f" {unclear} not told apart: tune goes on with {_them(unclear)}." if unclear else ""
     if not gains:
-        return f"{count}: the choice before stays everywhere."
+        return f"{count}: the choice before stays everywhere.{more}"
     return (
         f"{len(gains)} of {count} gain{'s' * (len(gains) == 1)}: {median(gains):.2f} x in the"
         f" median, up to"
-        f" {max(gains):.2f} x."
+        f" {max(gains):.2f} x.{more}"
     )
+
+
+def _them(count: int) -> str:
+    return "it" if count == 1 else "them"
 
 
 def _gain(point: TunedPoint) -> str:
