@@ -60,8 +60,8 @@ def _place(core: int, topology: Path) -> tuple[int, int]:
 def measure_on_cpus(
     tests: Sequence[Litmus], trials: int, seconds: float, plant: str = ""
 ) -> Iterator[LitmusResult]:
-    """Every test on every kind of pair of cores, as each ends: so many trials, or what an equal part
-    of the time that is left allows. plant: for tests, what the writer breaks. Raises
+    """Every test on every kind of pair of cores, as each ends: so many trials, or what an equal
+    part of the time that is left allows. plant: for tests, what the writer breaks. Raises
     UnavailableError.
     """
     cores = sorted(own_cores())

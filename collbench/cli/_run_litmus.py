@@ -20,7 +20,7 @@ from collbench.report.tables.litmus import (
     row,
 )
 from collbench.results.litmus import forget, keep
-from collbench.spec.litmus import TESTS, LitmusResult, litmus, tests_of
+from collbench.spec.litmus import TESTS, LitmusResult, litmus, catalogue
 from collbench.util.errors import UnavailableError
 
 
@@ -35,7 +35,7 @@ def run_litmus(options: Options) -> int:
         had = forget(kind, model)
         say(f"Forgot the litmus tests of {model}." if had else f"Nothing is known of {model}.")
         return 0
-    names = [name for name in options["test"] if name in {test.name for test in tests_of(kind)}]
+    names = [name for name in options["test"] if name in {test.name for test in catalogue(kind)}]
     if not names:
         litmus(options["test"][0], kind)  # which says what there is
     if options["json"] not in (None, "-"):
@@ -56,7 +56,9 @@ def run_litmus(options: Options) -> int:
 
 
 def _kind(backend: str) -> str:
-    """cpu or gpu. Raises UnavailableError where GPUs are asked for, or present, and cannot run."""
+    """Which kind of tests to run. Raises UnavailableError where GPUs are asked for, or present, and
+    cannot run.
+    """
     if backend == "cpu" or (backend == "auto" and not has_nvidia_gpus()):
         return "cpu"
     if why := why_no_gpus():

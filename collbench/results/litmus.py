@@ -4,7 +4,7 @@ read from there.
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import asdict
 from functools import lru_cache
@@ -28,11 +28,15 @@ def saved(kind: str, model: str) -> tuple[LitmusResult, ...]:
 
 
 def keep(kind: str, model: str, results: Sequence[LitmusResult]) -> Path:
-    """Keep results of a machine; each replaces an older one of its test and link. Raises OSError or
-    RuntimeError.
+    """Keep results of a machine; each replaces an older one of its test and link, but for one in
+    which an assumption failed: that stays until it is forgotten. Raises OSError or RuntimeError.
     """
     file = _file(kind, model)
-    known = {(one.test, one.link): one for one in (*saved(kind, model), *results)}
+    known = {(one.test, one.link): one for one in saved(kind, model)}
+    for result in results:
+        old = known.get((result.test, result.link))
+        if old is None or result.broken or not old.broken:
+            known[result.test, result.link] = result
     data = {"kind": kind, "model": model, "results": [asdict(one) for one in known.values()]}
     file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     write_whole(file, (json.dumps(data, indent=1) + "\n").encode())
@@ -49,16 +53,16 @@ def forget(kind: str, model: str) -> bool:
     return is_there
 
 
-def broken_protocols(kind: str, model: str, transport: str = "") -> Mapping[str, LitmusResult]:
-    """The protocols (and `ce`) whose assumption failed on a link of a machine, each with a result
-    that shows it. transport: only what its links showed, and links that every transport uses.
+def broken_protocols(kind: str, model: str) -> tuple[tuple[str, str, str], ...]:
+    """The protocols (and `ce`) whose assumption failed on a machine: the name, the transport of the
+    links that showed it, and what did. Each is named once for a transport.
     """
-    found: dict[str, LitmusResult] = {}
+    found: dict[tuple[str, str], str] = {}
     for result in saved(kind, model) if model else ():
-        if not transport or not result.transport or result.transport in transport.split("+"):
-            for name in result.broken:
-                found.setdefault(name, result)
-    return found
+        why = f"litmus test {result.test} failed on {result.link}"
+        for name in result.broken:
+            found.setdefault((name, result.transport), why)
+    return tuple((*about, why) for about, why in found.items())
 
 
 def _file(kind: str, model: str) -> Path:

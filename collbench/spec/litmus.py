@@ -302,17 +302,17 @@ def _gpu_tests() -> Iterable[Litmus]:
 TESTS: tuple[Litmus, ...] = (*_cpu_tests(), *_gpu_tests())
 
 
-def tests_of(kind: str) -> tuple[Litmus, ...]:
+def catalogue(kind: str) -> tuple[Litmus, ...]:
     """The tests for CPUs or for GPUs."""
     return tuple(test for test in TESTS if test.kind == kind)
 
 
 def litmus(name: str, kind: str) -> Litmus:
     """A test by its name. Raises UsageError if there is none."""
-    for test in tests_of(kind):
+    for test in catalogue(kind):
         if test.name == name:
             return test
-    raise unknown(f"litmus test for {kind}", name, [test.name for test in tests_of(kind)])
+    raise unknown(f"litmus test for {kind}", name, [test.name for test in catalogue(kind)])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -333,7 +333,11 @@ class LitmusResult:
     def __post_init__(self) -> None:
         """Raise ValueError unless the counts are those of the test."""
         counts = self.counts
-        if len(counts) != len(self.litmus.outcomes) or min(counts) < 0 or sum(counts) != self.trials:
+        if (
+            len(counts) != len(self.litmus.outcomes)
+            or min(counts) < 0
+            or sum(counts) != self.trials
+        ):
             raise ValueError(f"{self.test}: counts {counts} of {self.trials} trials")
 
     @property

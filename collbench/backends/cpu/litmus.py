@@ -51,7 +51,7 @@ class Sides(NamedTuple):
 
     prepare: Callable[[int], None]
     play: Callable[[int], None]
-    count: Callable[[int], "Array"]
+    outcomes: Callable[[int], "Array"]
 
 
 class LitmusRank:
@@ -102,7 +102,7 @@ class LitmusRank:
                 pass
             sides.play(number)
             self._meet()
-            counts = sides.count(number)
+            counts = sides.outcomes(number)
             done += CELLS if test.shape != "lines" else SLICES * SLICE_LINES
             if self.rank == 1:
                 total += counts
@@ -186,7 +186,8 @@ def _plain_sides(test: Litmus, rank: int, area: "Array", plant: str) -> Sides:
     program = layout.programs[rank]
     accesses = [program[at : at + 2] for at in range(0, len(program), 2)]
     sources, targets, reads = [], [], 0
-    for kind, name in accesses:
+    for access in accesses:
+        kind, name = access[0], access[1]
         sources.append(offset("n" if kind == "W" else name, rank))
         targets.append(offset(name if kind == "W" else str(reads), rank))
         reads += kind == "R"

@@ -52,7 +52,7 @@ def conclusion(results: Sequence[LitmusResult], columns: int) -> list[str]:
     sound = [name for name in tested if name not in broken]
     lines = [
         f"{name} is not safe here: {result.test} on {result.link} showed"
-        f" \"{result.litmus.weak}\" {result.weak_count} times in {result.trials} trials."
+        f' "{result.litmus.weak}" {result.weak_count} times in {result.trials} trials.'
         for name in broken
         for result in results
         if name in result.broken
@@ -62,11 +62,11 @@ def conclusion(results: Sequence[LitmusResult], columns: int) -> list[str]:
             f"Nothing was seen that {', '.join(sound)} could not stand. Trials never prove that it"
             " cannot happen."
         )
-    for result in results:
-        if result.breaks_model and not result.broken:
-            lines.append(
-                f"{result.test} showed what {result.model} forbids; no protocol needs it."
-            )
+    lines += [
+        f"{result.test} showed what {result.model} forbids; no protocol relies on it."
+        for result in results
+        if result.breaks_model and not result.broken
+    ]
     return ["", *(part for line in lines for part in wrap(line, columns, subsequent_indent="  "))]
 
 
