@@ -20,7 +20,7 @@ from collbench.report.tables.litmus import (
     row,
 )
 from collbench.results.litmus import forget, keep
-from collbench.spec.litmus import TESTS, LitmusResult, litmus, catalogue
+from collbench.spec.litmus import TESTS, LitmusResult, catalogue, litmus
 from collbench.util.errors import UnavailableError
 
 

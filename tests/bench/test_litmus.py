@@ -22,7 +22,7 @@ from collbench.planning.planner import resolve
 from collbench.planning.protocols import FAMILY as PROTOCOLS
 from collbench.results.litmus import broken_protocols, forget, keep, saved
 from collbench.spec.case import Case
-from collbench.spec.litmus import OUTCOMES, TESTS, LitmusResult, litmus, catalogue
+from collbench.spec.litmus import OUTCOMES, TESTS, LitmusResult, catalogue, litmus
 from collbench.util.errors import ScheduleError, UsageError
 
 needs_two_cores = pytest.mark.skipif(usable_cores() < 2, reason="two cores race")
