@@ -180,7 +180,11 @@ class Ceilings:
         knobs: list[dict[str, Any]] = [  # Any: a knob's value
             {"proto": proto}
             for proto in (PROTOCOLS.names() if case.proto == "auto" else (case.proto,))
-            if is_nvlink or case.proto == proto or not PROTOCOLS.load(proto).NEEDS_NVLINK
+            if case.proto == proto
+            or (
+                (is_nvlink or not PROTOCOLS.load(proto).NEEDS_NVLINK)
+                and proto not in limits.refused(case.transport)
+            )
         ]
         if self.hosts(case.ranks) and not case.channels and not case.chunk:
             knobs = [

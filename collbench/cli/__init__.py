@@ -51,6 +51,10 @@ _COMMANDS = {
         "collbench.cli.hunt",
         "Find which rank, host, rail or path is slow, from the rates of pairs.",
     ),
+    "litmus": (
+        "collbench.cli.litmus",
+        "Test whether what the protocols rely on is true on the links of this machine.",
+    ),
     "trace": (
         "collbench.cli.trace",
         "Show where the time of a collective goes: a timeline, and its longest chain of events.",

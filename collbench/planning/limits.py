@@ -1,6 +1,7 @@
 """What a GPU has for one launch, what a plan takes of it, and what kernels cannot take."""
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from collbench.planning.plan import Plan
 from collbench.planning.protocols import FAMILY as PROTOCOLS
@@ -21,6 +22,16 @@ ALIGNMENT_BYTES = 8 * MEMORY_GRAIN_BYTES
 MAX_ENDS = 70
 
 
+class BrokenProtocol(NamedTuple):
+    """A protocol, or the transport `ce`, that relies on what a litmus test showed to be false.
+    transport: of the links that showed it, "" for all.
+    """
+
+    name: str
+    transport: str
+    why: str
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
     """What a GPU has for one launch: CTAs that can be resident, bytes that FIFOs may take,
@@ -30,6 +41,7 @@ class Limits:
     model: of the GPU or CPU; joined: what joins the ranks; "" where it is not known, both for the
     tuning files. orders: rank orders that use the links best. hosts: of the ranks, where there are
     several (world.host_numbers). is_gpu: whatever the backend, ranks are GPUs (the model's).
+    broken: what litmus tests of the links found.
     """
 
     ctas: int = 132
@@ -41,6 +53,18 @@ class Limits:
     orders: tuple[tuple[int, ...], ...] = ()
     hosts: tuple[int, ...] = ()
     is_gpu: bool = False
+    broken: tuple[BrokenProtocol, ...] = ()
+
+    def refused(self, transport: str) -> frozenset[str]:
+        """The protocols, and `ce`, that auto does not take on a transport; `auto` is any.
+
+        >>> Limits(broken=(BrokenProtocol("ll", "shm", "why"),)).refused("p2p+net")
+        frozenset()
+        """
+        carriers = ("", *transport.split("+"))
+        return frozenset(
+            one.name for one in self.broken if transport == "auto" or one.transport in carriers
+        )
 
 
 def slot_wire_bytes(plan: Plan) -> int:

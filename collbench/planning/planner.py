@@ -89,7 +89,7 @@ def resolve(case: Case, limits: Limits | None = None, by: Tuning | None = None) 
     tuning = by or tuning_for(case, has)
     facts = selection.facts_of(case, hosts)
     if not _is_on_gpus(case, has):
-        return _plan_cpu(case, facts, tuning, orders, hosts)
+        return _plan_cpu(case, facts, tuning, has, orders, hosts)
     transport = case.transport
     if transport != "ce":
         refuse_transport(case, has)
@@ -153,12 +153,17 @@ def chosen(case: Case, limits: Limits | None = None) -> Case | None:
 
 
 def _plan_cpu(
-    case: Case, facts: dict[str, Fact], tuning: Tuning, orders: Orders, hosts: tuple[int, ...]
+    case: Case,
+    facts: dict[str, Fact],
+    tuning: Tuning,
+    limits: Limits,
+    orders: Orders,
+    hosts: tuple[int, ...],
 ) -> Choice:
     """The plan of ranks on CPU cores, or of the backends of one process."""
     domains = _refuse_cpu(case, hosts)
-    facts["transport"] = net.label(domains)
-    algo, proto = selection.way_of(case, facts, tuning)
+    facts["transport"] = transport = net.label(domains)
+    algo, proto = selection.way_of(case, facts, tuning, limits.refused(transport))
     schedule = schedule_of(case, algo, orders, hosts)
     if case.proto == "auto" and (domains or case.backend not in LINE_BACKENDS):
         proto = CPU_PROTO
@@ -313,7 +318,7 @@ def _plan_kernels(
 ) -> Choice:
     """The plan of kernels that store over the link, into host memory or for proxies to send."""
     transport = str(facts["transport"])
-    algo, proto = selection.way_of(case, facts, tuning)
+    algo, proto = selection.way_of(case, facts, tuning, limits.refused(transport))
     schedule = schedule_of(case, algo, orders, hosts)
     domains = gpu_domains(case, limits)
     _refuse_kernels(case, proto, transport, domains)

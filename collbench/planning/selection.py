@@ -6,6 +6,7 @@ On the links of a described machine the algorithm is the one of the lowest price
 """
 
 from collections import Counter
+from collections.abc import Container
 from operator import attrgetter
 
 from collbench.planning.domains import gpu_domains
@@ -21,6 +22,7 @@ from collbench.util.errors import ScheduleError
 
 _OTHERS = [knob for knob in KNOBS if knob.name not in ("algo", "proto")]
 _other_knobs = attrgetter(*(knob.name for knob in _OTHERS))
+_SAFEST = ("simple", "ll")  # in the place of a protocol that is refused
 _OPEN = tuple(knob.default for knob in _OTHERS)
 
 
@@ -47,9 +49,12 @@ def facts_of(case: Case, hosts: tuple[int, ...]) -> dict[str, Fact]:
     }
 
 
-def way_of(case: Case, facts: Facts, tuning: Tuning) -> tuple[str, str]:
+def way_of(
+    case: Case, facts: Facts, tuning: Tuning, refused: Container[str] = ()
+) -> tuple[str, str]:
     """Algorithm and protocol of a case, by the tuning files where it leaves them open. facts: with
-    the transport. Raises ScheduleError if no algorithm serves the collective.
+    the transport. refused: protocols to leave out. Raises ScheduleError if no algorithm serves the
+    collective, or no protocol is left.
 
     >>> from collbench.planning.tuning import Machine, tuning_of
     >>> case = Case(op="allreduce", backend="cuda", ranks=4, size_bytes=8)
@@ -65,7 +70,18 @@ def way_of(case: Case, facts: Facts, tuning: Tuning) -> tuple[str, str]:
         proto = str(way.get("proto", proto)) if proto == "auto" else proto
     if proto == "auto":
         proto = tuning.text("proto", {**facts, "algo_given": True})
-    return algo, proto
+    return algo, proto if case.proto != "auto" else _safe(proto, refused)
+
+
+def _safe(proto: str, refused: Container[str]) -> str:
+    """A protocol, or in its place one whose assumptions were not seen to fail."""
+    for name in (proto, *_SAFEST):
+        if name not in refused:
+            return name
+    raise ScheduleError(
+        f"litmus tests of this machine refuse {proto} and {', '.join(_SAFEST)}",
+        "give --proto to take one all the same, or `collbench litmus --forget`",
+    )
 
 
 def _way_of_tables(case: Case, facts: Facts, tuning: Tuning, proto: str) -> Values:
@@ -106,6 +122,7 @@ def transport_of(case: Case, limits: Limits, facts: Facts, tuning: Tuning) -> st
         name = str(row.values["transport"])
         transport = TRANSPORTS.load(name)
         has_peers = limits.has_peers or not transport.NEEDS_PEERS
-        if transport.IN_DOMAIN and has_peers and (transport.BESIDE_NET or not domains):
+        is_sound = name not in limits.refused(name)
+        if is_sound and transport.IN_DOMAIN and has_peers and (transport.BESIDE_NET or not domains):
             return net.label(domains, name)
     raise ScheduleError("no tuning file names a transport that works here")

@@ -8,6 +8,7 @@ compiles and sends machine code, so that ranks never compile the same thing twic
 
 from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from itertools import starmap
 from typing import TYPE_CHECKING
 
 from collbench.backends.base import MAX_LOADED_PLANS, Backend, GpuOptions, SessionOptions
@@ -26,8 +27,9 @@ from collbench.device.compile import Source, cubin, kernel_source
 from collbench.device.layout import is_in_host, layouts
 from collbench.launch.group import Group
 from collbench.machine.host import usable_cores
-from collbench.planning.limits import Limits
+from collbench.planning.limits import BrokenProtocol, Limits
 from collbench.planning.plan import Plan
+from collbench.results.litmus import broken_protocols
 from collbench.spec.case import Problem
 from collbench.spec.pattern import Wrong
 from collbench.util.errors import CollbenchError, ScheduleError
@@ -216,6 +218,7 @@ class CudaBackend(Backend):
             has_clusters=all_have_clusters(),
             has_peers=all_reach_each_other(),
             model=model_of_all(),
+            broken=tuple(starmap(BrokenProtocol, broken_protocols("gpu", model_of_all()))),
         )
 
     def open(self, group: Group, plans: Sequence[Plan], options: SessionOptions) -> CudaSession:
