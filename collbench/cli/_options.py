@@ -268,8 +268,8 @@ def remark(text: str) -> None:
 
 
 def on_screen(line: str, stream: IO[str], indent: str = "  ") -> str:
-    """A line within the columns of the screen; through a pipe as it is, unless COLUMNS is set."""
-    if is_terminal(stream) or "COLUMNS" in os.environ:
+    """A line within the columns of the screen; through a pipe as it is."""
+    if is_terminal(stream):
         return "\n".join(wrapped(line, width(stream), indent))
     return line
 

@@ -84,6 +84,7 @@ def test_blocks_that_do_not_fit_the_ranks_are_refused_within_the_screen(
     assert (code, why) == (2, "--skew hot:3: 3 ranks cannot have all, there are 2")
     assert hint == "give hot:1 to hot:2, or more ranks"
     monkeypatch.setenv("COLUMNS", "40")
+    monkeypatch.setattr("collbench.cli._options.is_terminal", lambda _: True)
     assert run([*args, "--skew", "hot:3", "--ranks", "2"]) == 2
     assert capfd.readouterr().err.splitlines() == [
         "Error: --skew hot:3: 3 ranks cannot have",

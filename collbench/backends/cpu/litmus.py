@@ -25,7 +25,7 @@ from numpy.lib.stride_tricks import as_strided
 
 from collbench.backends.cpu.flags import LINE_WORDS, POLLS, YIELDS_A_LOOK
 from collbench.backends.cpu.lines import chunk_in
-from collbench.launch.group import RankContext
+from collbench.launch.group import Rank, RankContext
 from collbench.planning.protocols import FAMILY as PROTOCOLS
 from collbench.spec.litmus import Litmus, litmus
 from collbench.util.errors import HangError
@@ -54,7 +54,7 @@ class Sides(NamedTuple):
     outcomes: Callable[[int], "Array"]
 
 
-class LitmusRank:
+class LitmusRank(Rank):
     """One side of the tests."""
 
     faults: tuple[type[Exception], ...] = ()
