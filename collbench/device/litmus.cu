@@ -30,6 +30,8 @@ struct LitmusArgs {
     u32 rank, ranks, rounds, first_round, side, delay_ns;
 };
 
+static_assert(sizeof(LitmusArgs) == 96, "the host packs other arguments");
+
 // Both sides are here; false if the other one did not come.
 static __device__ __forceinline__ bool meet(const LitmusArgs& a, u32 pair, u32 side, u64 number) {
     bool is_lost = false;

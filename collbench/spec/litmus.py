@@ -293,7 +293,10 @@ def _gpu_tests() -> Iterable[Litmus]:
         shape="engine",
         width=16,
         access="copy",
-        sides=("the engine copies data; a kernel behind it sets the flag", "acquire the flag; read data"),
+        sides=(
+            "the engine copies data; a kernel behind it sets the flag",
+            "acquire the flag; read data",
+        ),
         fence="fence.acq_rel.sys",
         warps=1,
         needed_by=("ce",),
