@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import NamedTuple
 
 from collbench.backends.cpu.litmus import ARENA_BYTES, LitmusRank
+from collbench.backends.cuda import litmus as gpu_litmus
 from collbench.launch.local import LocalGroup
 from collbench.machine.host import own_cores
-from collbench.spec.litmus import MODEL_OF_MACHINE, Litmus, LitmusResult
+from collbench.spec.litmus import MODEL_OF_MACHINE, PTX, Litmus, LitmusResult
 from collbench.util.errors import UnavailableError
 
 _ANSWER_S = 30.0  # for two ranks to end a test, beyond the time of it
@@ -99,3 +100,26 @@ def measure_on_cpus(
             )
     finally:
         workers.close()
+
+
+def measure_on_gpus(
+    tests: Sequence[Litmus], trials: int, seconds: float, *, is_unordered: bool = False
+) -> Iterator[LitmusResult]:
+    """As measure_on_cpus, on the links of the first two GPUs. is_unordered, for tests: writers
+    without their store order.
+    """
+    runs = list(gpu_litmus.runs_of(tests, gpu_litmus.all_gpus()))
+    end = time.monotonic() + seconds
+    for number, (test, link) in enumerate(runs):
+        part_s = max(0.0, end - time.monotonic()) / (len(runs) - number)
+        counts, took_s = gpu_litmus.play(test, link, trials, part_s, is_unordered=is_unordered)
+        yield LitmusResult(
+            test=test.name,
+            kind="gpu",
+            link=str(link),
+            model=PTX,
+            trials=sum(counts),
+            counts=counts,
+            seconds=took_s,
+            transport=link.transport,
+        )

@@ -4,7 +4,7 @@ import sys
 from collections.abc import Iterator
 
 from collbench.backends.gpu.session import why_no_gpus
-from collbench.bench.litmus import measure_on_cpus
+from collbench.bench.litmus import measure_on_cpus, measure_on_gpus
 from collbench.cli._files import check_writable, write_document
 from collbench.cli._options import remark, width
 from collbench.cli._rules import Options
@@ -68,7 +68,8 @@ def _kind(backend: str) -> str:
 
 def _measured(kind: str, names: list[str], options: Options) -> Iterator[LitmusResult]:
     tests = [litmus(name, kind) for name in names]
-    return measure_on_cpus(tests, options["trials"], options["seconds"])
+    measure = measure_on_cpus if kind == "cpu" else measure_on_gpus
+    return measure(tests, options["trials"], options["seconds"])
 
 
 def _keep(kind: str, model: str, results: list[LitmusResult]) -> None:

@@ -291,10 +291,14 @@ def _gpu_tests() -> Iterable[Litmus]:
         name="copy-engine",
         kind="gpu",
         shape="engine",
-        width=8,
+        width=16,
         access="copy",
-        sides=("the engine copies data; behind it, it copies flags", "acquire flag; read data"),
-        allowed_by=frozenset((PTX,)),
+        sides=(
+            "the engine copies data; a kernel behind it sets the flag",
+            "acquire the flag; read data",
+        ),
+        fence="fence.acq_rel.sys",
+        warps=1,
         needed_by=("ce",),
     )
 

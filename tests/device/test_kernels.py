@@ -17,6 +17,7 @@ from collbench.device.compile import (
     compile_source,
     copy_source,
     kernel_source,
+    litmus_source,
     pattern_source,
 )
 from collbench.device.program import SLOT, Program, lower
@@ -27,6 +28,7 @@ from collbench.schedules.algorithms import FAMILY as ALGORITHMS
 from collbench.spec.case import Case
 from collbench.spec.collectives import OPS, OpName
 from collbench.spec.dtypes import DTYPES, REDOPS, DtypeName, RedopName
+from collbench.spec.litmus import catalogue, litmus
 from tests.support.nvrtc import Nvrtc, instructions, nvrtc_for
 from tests.support.tiers import tiered
 
@@ -257,6 +259,21 @@ def test_every_kind_of_kernel_compiles(shape: str, arch: int) -> None:
 def test_kernels_beside_the_plans_compile(arch: int) -> None:
     for source in (barrier_source(), copy_source(), *map(pattern_source, (1, 2, 4, 8))):
         compiled(source, arch)
+
+
+@pytest.mark.parametrize(
+    ("name", "arch"),
+    tiered(
+        product([test.name for test in catalogue("gpu")], ARCHS),
+        [("mp-16-warps-fence", 70), ("line-128-reload", 90), ("lb-warps", 120), ("sb-fence", 80)],
+    ),
+)
+def test_litmus_tests_compile(name: str, arch: int) -> None:
+    source = litmus_source(litmus(name, "gpu"))
+    compiled(source, arch)
+    if name.startswith("line-128"):
+        planted = litmus_source(litmus(name, "gpu"), is_unordered=True)
+        assert compiled(planted, arch) != compiled(source, arch)
 
 
 def test_kernels_for_stress_tests_and_faults_compile() -> None:
