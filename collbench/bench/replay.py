@@ -25,6 +25,8 @@ from collbench.results.record import Record
 from collbench.results.statistics import Interval, interval
 from collbench.spec.case import Case
 from collbench.spec.options import Settings
+from collbench.util.errors import UnavailableError
+from collbench.util.units import format_duration
 
 LEAST_ROUNDS = 6  # the fewest that give an interval of 95 %
 _MOST_ROUNDS = 25
@@ -45,9 +47,12 @@ class Bench:
         return point
 
 
-def measure(cases: Sequence[Case], bench: Bench, budget_s: float) -> dict[Case, Record]:
+def measure(
+    cases: Sequence[Case], bench: Bench, budget_s: float, partly: dict[Case, Record]
+) -> dict[Case, Record]:
     """The records of the cases, the most important ones first, as far as the budget reaches; what
-    can be planned is measured in turns. Raises the errors that end a sweep.
+    can be planned is measured in turns. Raises the errors that end a sweep. partly: gets what is
+    measured where the user ends it.
     """
     end_s = time.monotonic() + budget_s
     points: dict[tuple[Case, str], SweepPoint] = {}
@@ -64,6 +69,10 @@ def measure(cases: Sequence[Case], bench: Bench, budget_s: float) -> dict[Case, 
     try:
         measurement.open()
         rows = {row.point: row for row in measurement.records_within(end_s)}
+    except KeyboardInterrupt:
+        rows = {row.point: row for row in measurement.records_so_far()}
+        partly |= {case: rows[names[key]] for case, key in asked.items() if names[key] in rows}
+        raise
     finally:
         measurement.close()
     return {case: rows[names[key]] for case, key in asked.items() if names[key] in rows}
@@ -123,21 +132,37 @@ class Proof:
 
 def prove(before: Sequence[Part], after: Sequence[Part], bench: Bench, budget_s: float) -> Proof:
     """Rounds of a step without and with other settings, in turns, until the interval is narrow or
-    the time is over. Raises UnavailableError if a part cannot run.
+    the time is over. Raises UnavailableError if a part cannot run, or if the time does not suffice
+    for the fewest rounds.
 
     Ranks on CPUs are started twice, as for the experiments of `doctor`: where they and their memory
     are placed stays for as long as they live.
     """
-    backends = {FAMILY.load(case.backend) for case, _ in (*before, *after)}
-    is_modelled = all(backend.wants_machine for backend in backends)
-    starts = 1 if is_modelled or any(backend.is_gpu for backend in backends) else 2
+    start_s, is_modelled = time.monotonic(), _is_modelled(before, after)
+    starts = _starts(before, after)
     rounds: list[tuple[float, float]] = []
     is_noisy = False
-    for _ in range(starts):
+    for number in range(starts):
         most = 1 if is_modelled else _MOST_ROUNDS
         least = 1 if is_modelled else -(-LEAST_ROUNDS // starts)
-        is_noisy |= _rounds(before, after, bench, rounds, (least, most), budget_s / starts)
+        ends_s = start_s + budget_s * (number + 1) / starts, start_s + budget_s
+        is_noisy |= _rounds(before, after, bench, rounds, (least, most), ends_s)
     return Proof(rounds=tuple(rounds), is_noisy=is_noisy, is_modelled=is_modelled)
+
+
+def least_repeats(parts: Sequence[Part]) -> int:
+    """Repeats of every part that a proof takes at least, with what is slow the first time."""
+    return 0 if _is_modelled(parts) else 2 * (LEAST_ROUNDS + _starts(parts))
+
+
+def _is_modelled(*arms: Sequence[Part]) -> bool:
+    return all(FAMILY.load(case.backend).wants_machine for arm in arms for case, _ in arm)
+
+
+def _starts(*arms: Sequence[Part]) -> int:
+    """How often the ranks of a proof start."""
+    is_on_gpus = any(FAMILY.load(case.backend).is_gpu for arm in arms for case, _ in arm)
+    return 1 if is_on_gpus or _is_modelled(*arms) else 2
 
 
 def _rounds(
@@ -146,9 +171,11 @@ def _rounds(
     bench: Bench,
     rounds: list[tuple[float, float]],
     limits: tuple[int, int],
-    budget_s: float,
+    ends_s: tuple[float, float],
 ) -> bool:
-    """Add rounds of ranks that start for them; returns whether other processes were busy."""
+    """Add rounds of ranks that start for them; returns whether other processes were busy. ends_s:
+    of the monotonic clock, for these ranks and for all rounds.
+    """
     points = {case: bench.point(case) for case, _ in (*before, *after)}
     settings = replace(bench.settings, repeats=1)
     measurement = Measurement(list(points.values()), bench.group, settings)
@@ -160,11 +187,12 @@ def _rounds(
 
     try:
         measurement.open()
-        if not all(FAMILY.load(point.case.backend).wants_machine for point in points.values()):
+        first, (least, most) = len(rounds), limits
+        is_modelled = _is_modelled(before, after)
+        if not is_modelled:
             for arm in arms:  # what is slow the first time
                 once(arm)
-        start_s, first = time.monotonic(), len(rounds)
-        least, most = limits
+        start_s = time.monotonic()
         while (done := len(rounds) - first) < most:
             # ABBA: drift falls on both alike
             if done % 2:
@@ -172,10 +200,23 @@ def _rounds(
                 rounds.append((once(arms[0]), second))
             else:
                 rounds.append((once(arms[0]), once(arms[1])))
+            if not (is_modelled or first or done):
+                _refuse_late(time.monotonic() - start_s, ends_s[1] - time.monotonic())
             ratio = Proof(rounds=tuple(rounds)).ratio
-            is_over = time.monotonic() - start_s > budget_s
+            is_over = time.monotonic() > ends_s[0]
             if done + 1 >= least and (is_over or ratio.high / ratio.low < 1 + _NARROW):
                 break
         return measurement.foreign_share > FOREIGN_SHARE
     finally:
         measurement.close()
+
+
+def _refuse_late(round_s: float, left_s: float) -> None:
+    """Raise UnavailableError if the time that is left does not suffice for the other rounds."""
+    least_s = (LEAST_ROUNDS - 1) * round_s
+    if least_s > left_s:
+        raise UnavailableError(
+            f"{LEAST_ROUNDS - 1} more rounds take about {format_duration(least_s)}, and"
+            f" {format_duration(max(0.0, left_s))} of the budget are left",
+            "give more --budget",
+        )

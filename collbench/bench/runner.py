@@ -467,6 +467,10 @@ class Measurement:
                 if key in self.sessions:
                     self.sessions.pop(key).close()
 
+    def records_so_far(self) -> list[Record]:
+        """The rows of points that were measured at all, where records_within() was ended."""
+        return [self._record(point) for point in self.points if point.repeats]
+
     def _rounds(self, live: Sequence[SweepPoint], end_s: float) -> Iterator[Record]:
         """The rows of points whose sessions are open, one repeat of all after the other."""
         for _ in range(self.settings.repeats):

@@ -7,12 +7,13 @@ from collections.abc import Sequence
 from typing import cast
 
 from collbench.doctor.check import Check
-from collbench.doctor.evidence import Evidence
+from collbench.doctor.evidence import MEASURED, Evidence
 from collbench.doctor.finding import Finding
 from collbench.util.errors import unknown
 from collbench.util.registry import Family
 
 _OF_VARIABLES = "settings"
+_SEE_MORE = ("gpu-clocks", "pcie-link")  # at rest, too, but more under load
 FAMILY = Family(__name__, list(__path__), "check")
 
 
@@ -31,6 +32,11 @@ def check(identifier: str) -> Check:
 def why_not_run(identifier: str, evidence: Evidence) -> str:
     """Why a check cannot see anything; nothing if it can."""
     return next(filter(None, map(evidence.why_not, check(identifier).NEEDS)), "")
+
+
+def wants_measurements(identifier: str) -> bool:
+    """Whether a check looks at what takes more than reading, or sees more under load."""
+    return identifier in _SEE_MORE or bool(set(check(identifier).NEEDS) & set(MEASURED))
 
 
 def find(evidence: Evidence, only: Sequence[str] = ()) -> list[Finding]:

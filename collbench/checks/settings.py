@@ -8,7 +8,7 @@ from collbench.doctor.evidence import Evidence, Need
 from collbench.doctor.experiment import Arm, Experiment
 from collbench.doctor.finding import Finding, Severity
 from collbench.machine.discovery.recording import ProcessRecord
-from collbench.machine.settings.files import ENVIRONMENT, Setting, gather
+from collbench.machine.settings.files import ENVIRONMENT, SYSTEM_FILE, USER_FILE, Setting, gather
 from collbench.machine.settings.judge import SettingProblem, judge
 from collbench.machine.settings.table import Fact, known
 from collbench.machine.topology.model import spans
@@ -46,6 +46,7 @@ def find(evidence: Evidence) -> Iterable[Finding]:
         for problem in judge(_settings(process), process.nccl_version, facts):
             ranks_of.setdefault(problem, []).append(process.rank)
     everyone = sum(len(host.processes) for host in evidence.hosts)
+    yield from _unread(evidence)
     for problem, ranks in ranks_of.items():
         some = f"rank{'s' * (len(ranks) > 1)} {spans(ranks)}"
         where = "" if len(ranks) == everyone else f" ({some} of {everyone})"
@@ -59,6 +60,26 @@ def find(evidence: Evidence) -> Iterable[Finding]:
             why=why or f"{problem.text.rstrip('.')}.",
             change=problem.fix.rstrip("."),
             severity=_SEVERITY[problem.severity],
+        )
+
+
+def _unread(evidence: Evidence) -> Iterable[Finding]:
+    """Files of settings that are there and cannot be read."""
+    reasons: dict[tuple[str, str], list[int]] = {}
+    for _, _, process in evidence.processes():
+        named = process.environment.get("NCCL_CONF_FILE")
+        for name, why in process.unknown.items():
+            if name in (named, SYSTEM_FILE) or name.endswith(f"/{USER_FILE}"):
+                reasons.setdefault((name, why), []).append(process.rank)
+    for (name, why), ranks in reasons.items():
+        some = f"rank{'s' * (len(ranks) > 1)} {spans(ranks)}"
+        yield Finding(
+            check="settings",
+            subject=name,
+            seen=f"{some} cannot read {name}: {why}",
+            why="NCCL ignores a file that it cannot read, and nobody is told.",
+            change=f"let the user of the job read it: chmod a+r {name}",
+            severity="risk",
         )
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from collbench.bench.pairs import RankPair
 from collbench.bench.pairs import measure as measure_pairs
 from collbench.bench.runner import Measurement, plan_points
-from collbench.checks import check, find, identifiers, why_not_run
+from collbench.checks import check, find, identifiers, wants_measurements, why_not_run
 from collbench.cli._declared import settings_of
 from collbench.cli._files import check_writable, write_document
 from collbench.cli._options import remark, width
@@ -113,7 +113,7 @@ def _drive(hosts: Sequence[Recording], options: Options, fail_on: str, group: Gr
         missing=_missing(options),
         will_measure=bool(options.get("is_list") and not options.get("quick")),
     )
-    if not is_static:
+    if not is_static and any(map(wants_measurements, only)):
         evidence = _under_load(evidence, group, settings_of(options), options)
     runs = [
         CheckRun(identifier=one, title=check(one).TITLE, reason=why_not_run(one, evidence))

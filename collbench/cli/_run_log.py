@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO
 
+from collbench.analysis.job.formats import kineto
 from collbench.analysis.nccl_log.progress import Group, groups_of, watchdog_groups
 from collbench.analysis.nccl_log.reader import LogReader
 from collbench.analysis.nccl_log.recorder import (
@@ -98,6 +99,11 @@ def _read(files: Sequence[str]) -> _Read:
                     "if it is your own: python -c 'import json, pickle, sys;"
                     ' json.dump(pickle.load(open(sys.argv[1], "rb")), sys.stdout)\' '
                     f"{name} > {name}.json",
+                )
+            if text.lstrip()[:1] in ("{", "[") and kineto.is_mine(text):
+                raise UsageError(
+                    f"{file}: this is a Kineto trace, of PyTorch's profiler",
+                    f"collbench replay {file} reads it",
                 )
             if is_recorder(text) or is_ras(text):
                 read.reader.report.files.append(name)

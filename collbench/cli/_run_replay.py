@@ -3,6 +3,7 @@ best for it, and the proof of what they save.
 """
 
 import sys
+import time
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
@@ -15,7 +16,7 @@ from collbench.analysis.job.cases import Stand, candidates, cases_of, form_name
 from collbench.analysis.job.mixes import mix
 from collbench.analysis.job.model import Job, Operation, operations_of
 from collbench.analysis.job.steps import step_times, steps_of
-from collbench.bench.replay import Bench, Part, by_estimate, measure, prove
+from collbench.bench.replay import Bench, Part, by_estimate, least_repeats, measure, prove
 from collbench.cli._declared import settings_of
 from collbench.cli._files import check_writable, write_document
 from collbench.cli._links import MODEL, RankLinks, recordings_of
@@ -37,8 +38,9 @@ from collbench.util.errors import CollbenchError, UnavailableError, UsageError
 _ON_GPUS = ("cuda", "nccl")
 _ON_CPUS = ("cpu", "mpi", "gloo")  # backends whose ranks each want a core
 # Of the budget: for the operations as they are, for a glance at other settings, and for those that
-# look best. The proof has the rest.
+# look best. The proof has the rest; where it needs more, the two before it have down to a half.
 _MEASURING, _SCREENING, _JUDGING = 0.2, 0.2, 0.2
+_LEAST_SEARCH = 0.5
 _PLANNING = 0.3  # of the time for a glance, the part in which settings may be planned
 _FINALISTS = 2  # settings of an operation that are judged
 _REPEATS = 4  # so that the best of many is chosen by two of them and judged by two
@@ -127,12 +129,22 @@ def _drive(options: Options, group: Group, settings: Settings, links: RankLinks)
     )
     if not options.get("dry_run"):
         bench = Bench(group=group, settings=settings, links=links)
-        _Run(options, bench, links, stand, replay).measure()
+        try:
+            _Run(options, bench, links, stand, replay).measure()
+        except KeyboardInterrupt:
+            if replay.rows:
+                replay.failed = "Interrupted: this is what was measured until then."
+                _show(options, replay)
+            raise
+    _show(options, replay)
+    return _exit_code(replay)
+
+
+def _show(options: Options, replay: Replay) -> None:
     if options.get("json"):
         write_document(replay_json(replay), options["json"], "--json")
     out = sys.stderr if options.get("json") == "-" else sys.stdout
     say("\n".join(replay_lines(replay, width(out))), file=out)
-    return _exit_code(replay)
 
 
 def _read(files: Sequence[str], ranks: int) -> Job:
@@ -161,17 +173,24 @@ def _stands(operations: Sequence[Operation], stand: Stand) -> list[str]:
 
 @dataclass(slots=True)
 class _Run:
-    """The measurements of one replay."""
+    """The measurements of one replay. end_s: of the budget, on the monotonic clock; repeat_s: what
+    a repeat of an operation has taken.
+    """
 
     options: Options
     bench: Bench
     links: RankLinks
     stand: Stand
     replay: Replay
+    end_s: float = 0.0
+    repeat_s: float = 0.0
 
     def measure(self) -> None:
-        """The operations, other settings for the longest, and the proof."""
+        """The operations, other settings for the longest, and the proof. What the user's end leaves
+        of the operations is in the replay.
+        """
         budget_s, replay = self.options["budget"], self.replay
+        self.end_s = time.monotonic() + budget_s
         self._remark_on_cores()
         asked = {
             operation: {
@@ -181,18 +200,24 @@ class _Run:
             }
             for operation in replay.operations
         }
-        rows = self._measured(
-            [case for forms in asked.values() for case in forms.values()],
-            _MEASURING * budget_s,
-            self.bench,
-        )
-        replay.is_measured = True
-        replay.rows = {
-            operation: found
-            for operation, forms in asked.items()
-            if (found := {form: rows[case] for form, case in forms.items() if case in rows})
-        }
+        rows: dict[Case, Record] = {}
+        try:
+            rows |= self._measured(
+                [case for forms in asked.values() for case in forms.values()],
+                _MEASURING * budget_s,
+                self.bench,
+                rows,
+            )
+        finally:
+            replay.is_measured = True
+            replay.rows = {
+                operation: found
+                for operation, forms in asked.items()
+                if (found := {form: rows[case] for form, case in forms.items() if case in rows})
+            }
         self._refuse_nothing(list(rows.values()))
+        taken_s = time.monotonic() - (self.end_s - budget_s)
+        self.repeat_s = taken_s / max(1, sum(row.repeats or 0 for row in rows.values()))
         backend = self.options["backend"][0]
         replay.tuned = next(iter(asked[replay.operations[0]]))
         if self.options["tune"]:
@@ -208,16 +233,25 @@ class _Run:
                 hint or "give another --backend, or fewer --ranks",
             )
 
-    def _measured(self, cases: Sequence[Case], budget_s: float, bench: Bench) -> dict[Case, Record]:
-        """The rows of the cases, which are in the file, too."""
-        rows = measure(cases, bench, budget_s)
+    def _measured(
+        self, cases: Sequence[Case], budget_s: float, bench: Bench, partly: dict[Case, Record]
+    ) -> dict[Case, Record]:
+        """The rows of the cases, which are in the file, too; partly: as measure() has it."""
+        try:
+            rows = measure(cases, bench, budget_s, partly)
+        except KeyboardInterrupt:
+            self._write(partly)
+            raise
+        self._write(rows)
+        return rows
+
+    def _write(self, rows: dict[Case, Record]) -> None:
         if self.options.get("csv"):
             writer = Writer(Path(self.options["csv"]))
             try:
                 writer.write(list(rows.values()))
             finally:
                 writer.close()
-        return rows
 
     def _tune(self, backend: str, cases: dict[Operation, Case], rows: dict[Case, Record]) -> None:
         """Try other settings for the operations that take most of a step, and prove the best."""
@@ -225,7 +259,11 @@ class _Run:
         timed = [one for one, case in cases.items() if case in rows and rows[case].status == "ok"]
         timed.sort(key=lambda one: -one.calls * (rows[cases[one]].time_us or 0.0))
         top = timed[: options["tune"]]
-        budget_s = _SCREENING * options["budget"]
+        search_s = (_SCREENING + _JUDGING) * options["budget"]
+        repeats = least_repeats([(cases[one], one.calls) for one in timed])
+        left_s = self.end_s - time.monotonic() - repeats * len(timed) * self.repeat_s
+        share = min(1.0, max(_LEAST_SEARCH, left_s / search_s))
+        budget_s = share * _SCREENING * options["budget"]
         tried = {
             one: by_estimate(
                 candidates(one, backend, self.stand, has_hosts=self.links.has_hosts),
@@ -243,10 +281,11 @@ class _Run:
         plural = "s" * (len(top) != 1)
         self._remark(f"Trying {len(others)} other settings of {len(top)} operation{plural}")
         once = replace(self.bench, settings=replace(self.bench.settings, repeats=1))
-        glances = self._measured(others, budget_s, once)
+        glances = self._measured(others, budget_s, once, {})
         finalists = {one: fastest(glances, tried[one], _FINALISTS) for one in top}
         again = chain((cases[one] for one in top), *finalists.values())
-        found = self._measured(list(dict.fromkeys(again)), _JUDGING * options["budget"], self.bench)
+        budget_s = share * _JUDGING * options["budget"]
+        found = self._measured(list(dict.fromkeys(again)), budget_s, self.bench, {})
         replay.advised = ordered(
             best_of(
                 one,
@@ -275,10 +314,9 @@ class _Run:
             (best[one].best or cases[one] if one in best else cases[one], one.calls)
             for one in timed
         ]
-        left_s = (1 - _MEASURING - _SCREENING - _JUDGING) * self.options["budget"]
         self._remark("Running the step with and without the best settings")
         try:
-            replay.proof = prove(before, after, self.bench, left_s)
+            replay.proof = prove(before, after, self.bench, self.end_s - time.monotonic())
         except CollbenchError as error:
             replay.failed = f"The settings could not be proven: {error.text}."
             return

@@ -1,5 +1,6 @@
 """The operations of a job: budgets, rows by case, and the proof in rounds."""
 
+import math
 from dataclasses import replace
 
 import pytest
@@ -25,7 +26,7 @@ def bench() -> Bench:
 
 def test_rows_are_found_by_what_was_asked(bench: Bench) -> None:
     twice, waived = replace(RING, proto="simple"), replace(RING, op="alltoall")
-    rows = measure([RING, twice, waived], bench, 60)
+    rows = measure([RING, twice, waived], bench, 60, {})
     assert rows[RING] is rows[twice]  # it resolves to the same
     assert rows[RING].repeats == 2
     assert rows[waived].status == "waived"
@@ -33,7 +34,7 @@ def test_rows_are_found_by_what_was_asked(bench: Bench) -> None:
 
 def test_a_budget_measures_the_first_case_at_least(bench: Bench) -> None:
     cases = [replace(RING, size_bytes=4096 << place) for place in range(3)]
-    assert list(measure(cases, bench, 0)) == cases[:1]
+    assert list(measure(cases, bench, 0, {})) == cases[:1]
 
 
 def test_other_settings_come_by_what_they_should_take(bench: Bench) -> None:
@@ -47,7 +48,7 @@ def test_the_model_proves_in_one_round(bench: Bench) -> None:
     proof = prove([(RING, 2.0)], [(STAR, 2.0)], bench, 60)
     assert proof.is_modelled and proof.is_proven
     (times,) = proof.rounds
-    rows = measure([RING, STAR], bench, 60)
+    rows = measure([RING, STAR], bench, 60, {})
     assert times == pytest.approx([2e-6 * (rows[case].time_us or 0) for case in (RING, STAR)])
 
 
@@ -67,12 +68,15 @@ def test_arms_take_turns_and_ranks_on_cpus_start_twice(
         return run(session, plan, batch)
 
     monkeypatch.setattr(CpuSession, "run", noted)
+    monkeypatch.setattr("collbench.bench.replay._NARROW", math.inf)
     before, after = (replace(case, backend="cpu", ranks=2) for case in (STAR, RING))
-    proof = prove([(before, 1.0)], [(after, 1.0)], bench, 0.01)
+    proof = prove([(before, 1.0)], [(after, 1.0)], bench, 60)
     assert len(proof.rounds) == LEAST_ROUNDS and not proof.is_modelled
     first, second = ran[:2]
     # of each start: both once, then three rounds, of which the second is the other way round
     assert ran == [first, second, first, second, second, first, first, second] * 2
+    with pytest.raises(UnavailableError, match="5 more rounds take about"):
+        prove([(before, 1.0)], [(after, 1.0)], bench, 0.01)
 
 
 def test_a_proof_needs_an_interval() -> None:

@@ -1,10 +1,12 @@
 """The options of `doctor`: recordings, what makes it fail, lists, explanations, and mistakes."""
 
 import json
+import re
 from pathlib import Path
 
 import pytest
 
+from collbench import checks
 from collbench.checks import identifiers
 from collbench.machine.discovery import dumps
 from tests.support.commands import invoke
@@ -27,6 +29,17 @@ def well(tmp_path: Path) -> str:
     file = tmp_path / "well.json"
     file.write_text(dumps([with_ranks(machine("hgx_h100"), 8)]))
     return str(file)
+
+
+def test_only_some_checks_need_the_gpus_to_be_loaded() -> None:
+    """Those are all that read what a recording at rest does not have."""
+    folder = Path(checks.__file__).parent
+    measured = re.compile(r"evidence\.(loaded|after|alone|together|pairs|left_out)\b")
+    assert [one for one in identifiers() if checks.wants_measurements(one)] == [
+        one
+        for one in identifiers()
+        if measured.search((folder / f"{one.replace('-', '_')}.py").read_text())
+    ]
 
 
 def test_a_recording_is_looked_at(

@@ -39,6 +39,12 @@ def test_files_that_cannot_be_read_or_say_nothing(
     for file in (other, broken, tmp_path / "none.log"):
         assert run(["log", str(file)]) == 2
         assert file.name in capsys.readouterr().err
+    other.write_text(
+        '{"schemaVersion": 1, "distributedInfo": {"pg_config": []}, "traceEvents": []}'
+    )
+    assert run(["log", str(other)]) == 2
+    err = capsys.readouterr().err
+    assert "this is a Kineto trace" in err and f"collbench replay {other} reads it" in err
 
 
 def test_gzip_whole_and_cut(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

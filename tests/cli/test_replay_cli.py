@@ -2,12 +2,13 @@
 
 import json
 from dataclasses import replace
+from itertools import count
 from pathlib import Path
 
 import pytest
 
 from collbench.bench.replay import Bench, Part, Proof
-from collbench.bench.runner import unmeasured_row
+from collbench.bench.runner import Measurement, SweepPoint, unmeasured_row
 from collbench.cli import run
 from collbench.results.record import Record, read
 from collbench.spec.case import Case
@@ -47,6 +48,27 @@ def test_a_dry_run_measures_nothing(capfd: pytest.CaptureFixture[str]) -> None:
     assert "us" not in out.partition("collective")[2]
 
 
+def test_what_was_measured_until_the_users_end_is_shown(
+    capfd: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    repeat, done = Measurement._repeat, count()
+
+    def interrupted(measurement: Measurement, point: SweepPoint) -> None:
+        if next(done) > 1:
+            raise KeyboardInterrupt
+        repeat(measurement, point)
+
+    monkeypatch.setattr(Measurement, "_repeat", interrupted)
+    csv = tmp_path / "job.csv"
+    args = ("replay", TRACE, "--machine", "hgx-h100", "--csv", str(csv))
+    code, out, err = invoke(capfd, *args)
+    assert (code, err.strip()) == (130, "Interrupted.")
+    assert [row.op for row in read(csv)] == ["allgather", "reducescatter"]
+    (missing,) = (line for line in out.splitlines() if line.startswith("allreduce "))
+    assert "back to back with model" in out and missing.split()[-2:] == ["-", "-"]
+    assert out.endswith("\nInterrupted: this is what was measured until then.\n")
+
+
 def test_fewer_ranks_and_another_type_stand_for_the_job(capfd: pytest.CaptureFixture[str]) -> None:
     code, out, _ = invoke(
         capfd, "replay", "--mix", "tp:1B/64", "--backend", "model", "--ranks", "4",
@@ -78,7 +100,9 @@ def test_nccl_gets_its_tuner_file_from_the_rows_of_the_job(
 ) -> None:
     """Everything but the GPUs: rows of a script, in which NCCL's tree by LL is the best."""
 
-    def rows(cases: list[Case], bench: Bench, budget_s: float) -> dict[Case, Record]:
+    def rows(
+        cases: list[Case], bench: Bench, budget_s: float, partly: object
+    ) -> dict[Case, Record]:
         return {case: row_of(case, bench) for case in cases}
 
     def row_of(case: Case, bench: Bench) -> Record:

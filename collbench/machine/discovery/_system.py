@@ -152,7 +152,7 @@ def _config_files(
     files = []
     for name in paths(environment):
         path = root / name.lstrip("/")
-        if path.is_file():
+        if values.read(name, path.is_file):
             content = values.read(name, text, path)
             if content is not None:
                 files.append(ConfigFile(path=name, text=content[:_MOST_TEXT]))

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 ENVIRONMENT = "environment"
 SYSTEM_FILE = "/etc/nccl.conf"
-_USER_FILE = ".nccl.conf"
+USER_FILE = ".nccl.conf"
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +42,7 @@ def paths(environment: Mapping[str, str]) -> tuple[str, ...]:
     if named := environment.get("NCCL_CONF_FILE"):
         return named, SYSTEM_FILE
     home = environment.get("HOME")
-    return (SYSTEM_FILE,) if home is None else (f"{home}/{_USER_FILE}", SYSTEM_FILE)
+    return (SYSTEM_FILE,) if home is None else (f"{home}/{USER_FILE}", SYSTEM_FILE)
 
 
 def parse(text: str, file: str) -> Iterator[Setting]:

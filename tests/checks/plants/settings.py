@@ -23,6 +23,14 @@ def with_file(text: str, **variables: str) -> Evidence:
     return evidence(replace(recording, processes=(replace(process, files=files),)))
 
 
+def with_unread_file() -> Evidence:
+    """One process that may not read NCCL's file."""
+    (recording,) = with_variables().hosts
+    (process,) = recording.processes
+    process = replace(process, unknown={"/etc/nccl.conf": "Permission denied"})
+    return evidence(replace(recording, processes=(process,)))
+
+
 PLANTS = [
     Plant(
         name="a slip of the pen",
@@ -55,6 +63,13 @@ PLANTS = [
         evidence=with_file("NCCL_SHM_DISABLE=1\n"),
         subject="NCCL_SHM_DISABLE",
         words="/etc/nccl.conf line 1",
+    ),
+    Plant(
+        name="a file that cannot be read",
+        evidence=with_unread_file(),
+        subject="/etc/nccl.conf",
+        words="rank 0 cannot read /etc/nccl.conf: Permission denied",
+        severity="risk",
     ),
     Plant(
         name="on one rank of four",
