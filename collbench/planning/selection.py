@@ -11,7 +11,7 @@ from operator import attrgetter
 
 from collbench.planning.domains import gpu_domains
 from collbench.planning.limits import Limits
-from collbench.planning.protocols import SAFEST
+from collbench.planning.protocols import FAMILY as PROTOCOLS
 from collbench.planning.transports import FAMILY as TRANSPORTS
 from collbench.planning.transports import net
 from collbench.planning.tuning import Fact, Facts, Tuning, Values
@@ -74,12 +74,16 @@ def way_of(
 
 
 def _safe(proto: str, refused: Container[str]) -> str:
-    """A protocol, or in its place one whose assumptions were not seen to fail."""
-    for name in (proto, *SAFEST):
+    """A protocol, or in its place one for all links that is not refused: first one whose data
+    carries no flags.
+    """
+    everywhere = [name for name in PROTOCOLS if not PROTOCOLS.load(name).NEEDS_NVLINK]
+    everywhere.sort(key=lambda name: not PROTOCOLS.load(name).HAS_SLICES)
+    for name in (proto, *everywhere):
         if name not in refused:
             return name
     raise ScheduleError(
-        f"litmus tests of this machine refuse {proto} and {', '.join(SAFEST)}",
+        f"litmus tests of this machine refuse {' and '.join(dict.fromkeys((proto, *everywhere)))}",
         "give --proto to take one all the same, or `collbench litmus --forget`",
     )
 

@@ -124,7 +124,7 @@ def test_auto_takes_no_protocol_whose_assumption_failed(
     assert resolve(replace(case, proto="ll"), broken).case.proto == "ll"
     assert resolve(replace(case, transport="shm"), broken).case.proto == "ll"
     none = tuple(BrokenProtocol(name, "", "why") for name in PROTOCOLS.names())
-    with pytest.raises(ScheduleError, match="refuse ll"):
+    with pytest.raises(ScheduleError, match="refuse ll and simple"):
         resolve(case, replace(limits, broken=none))
     keep("cpu", cpu_name(), [a_result()])
     assert BACKEND.limits(0).refused("shm") == {"ll"}

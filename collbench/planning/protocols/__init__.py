@@ -3,4 +3,3 @@
 from collbench.util.registry import Family
 
 FAMILY = Family(__name__, __path__, "protocol")
-SAFEST = ("simple", "ll")  # taken in the place of one that litmus tests of a machine refuse
