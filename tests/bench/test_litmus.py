@@ -20,6 +20,7 @@ from collbench.machine.host import cpu_name, usable_cores
 from collbench.planning.limits import BrokenProtocol, Limits
 from collbench.planning.planner import resolve
 from collbench.planning.protocols import FAMILY as PROTOCOLS
+from collbench.report.tables.litmus import conclusion
 from collbench.results.litmus import broken_protocols, forget, keep, saved
 from collbench.spec.case import Case
 from collbench.spec.litmus import OUTCOMES, TESTS, LitmusResult, catalogue, litmus
@@ -85,6 +86,12 @@ def test_pairs_of_cores_are_of_each_kind(tmp_path: Path) -> None:
         "two sockets": (0, 2),
     }
     assert core_pairs([2], tmp_path) == []
+
+
+def test_a_test_whose_sides_did_not_race_is_named() -> None:
+    assert "did not race" not in "".join(conclusion([a_result()], 80))
+    text = " ".join(conclusion([a_result(), a_result(test="sb", counts=(0, 0, 10, 0))], 200))
+    assert "Every trial of sb ended the same, so the sides did not race" in text
 
 
 def test_results_are_whole() -> None:

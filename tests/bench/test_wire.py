@@ -113,6 +113,12 @@ def of_library(library: FakeNvml, *shares: float) -> Ledger:
     return ledger_of(counted(library, len(shares), launch), None, is_gpu=True)
 
 
+def test_where_nothing_passes_a_link_there_is_no_table(library: FakeNvml) -> None:
+    ledger = ledger_of(counted(library, 2, lambda: None), None, is_gpu=True)
+    lines = ledger_lines([(CASE, ledger)], 80)
+    assert lines[0] == "Wire ledger: no link that is counted carried anything."
+
+
 def test_a_library_is_likened_to_what_moves_as_much(library: FakeNvml) -> None:
     nccl = replace(CASE, backend="nccl", algo="library", proto="")
     ring = of_library(library, 1.5, 1.5, 1.5, 1.5)

@@ -67,6 +67,12 @@ def conclusion(results: Sequence[LitmusResult], columns: int) -> list[str]:
         for result in results
         if result.breaks_model and not result.broken
     ]
+    alike = [result.test for result in results if sum(count > 0 for count in result.counts) < 2]
+    if alike:
+        lines.append(
+            f"Every trial of {', '.join(dict.fromkeys(alike))} ended the same, so the sides did not"
+            " race: other programs had the cores, or there were too few trials."
+        )
     return ["", *(part for line in lines for part in wrap(line, columns, subsequent_indent="  "))]
 
 

@@ -28,11 +28,13 @@ def ledger_lines(rows: Sequence[tuple[Case, Ledger]], columns: int) -> list[str]
         for entry in ledger.entries
         if any(entry.seen) or any(entry.expected or ())
     ]
-    lines = ["Wire ledger, megabytes a launch:"]
-    cells = [cells_of(case, entry, way) for case, entry in shown for way in range(2)]
-    used = [place for place in range(len(_HEADS)) if not cells or any(row[place] for row in cells)]
-    heads, kept = [_HEADS[k] for k in used], [[row[k] for k in used] for row in cells]
-    lines += table(heads, kept, right=[used.index(k) for k in used if k in _NUMBERS])
+    lines = ["Wire ledger: no link that is counted carried anything."]
+    if shown:
+        cells = [cells_of(case, entry, way) for case, entry in shown for way in range(2)]
+        used = [place for place in range(len(_HEADS)) if any(row[place] for row in cells)]
+        heads, kept = [_HEADS[k] for k in used], [[row[k] for k in used] for row in cells]
+        right = [used.index(k) for k in used if k in _NUMBERS]
+        lines = ["Wire ledger, megabytes a launch:", *table(heads, kept, right=right)]
     texts = [text for case, ledger in rows for text in _texts(case, ledger)]
     unread: dict[str, list[str]] = {}
     for name, why in sorted({one for _, ledger in rows for one in ledger.unread.items()}):
