@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -25,7 +26,9 @@ from collbench.results.litmus import broken_protocols, forget, keep, saved
 from collbench.spec.case import Case
 from collbench.spec.litmus import OUTCOMES, TESTS, LitmusResult, catalogue, litmus
 from collbench.util.errors import ScheduleError, UsageError
+from tests.support.tiers import tiered
 
+MOST_TRIES = 30
 needs_two_cores = pytest.mark.skipif(usable_cores() < 2, reason="two cores race")
 
 
@@ -65,12 +68,20 @@ def test_every_outcome_is_counted_and_none_is_forbidden() -> None:
 
 
 @needs_two_cores
-def test_a_writer_without_its_store_order_is_caught() -> None:
-    tests = [litmus(name, "cpu") for name in ("mp-8", "mp-128", "mp-simple", "mp-ll", "mp-ll128")]
-    for result in measure_on_cpus(tests, 300_000, 60.0, plant=FLAG_FIRST):
-        assert result.weak_count > 0, result
-        assert result.broken == result.litmus.needed_by
-        assert result.breaks_model == (result.model == "x86-TSO")
+@pytest.mark.parametrize(
+    ("name",),
+    tiered([("mp-8",), ("mp-128",), ("mp-simple",), ("mp-ll",), ("mp-ll128",)], [("mp-ll128",)]),
+)
+def test_a_writer_without_its_store_order_is_caught(name: str) -> None:
+    """Where others use the cores the sides seldom race, so there are several tries."""
+    tests = [litmus(name, "cpu")]
+    for _ in range(MOST_TRIES):
+        (result,) = measure_on_cpus(tests, 200_000, 10.0, plant=FLAG_FIRST)
+        if result.weak_count:
+            break
+    assert result.weak_count > 0
+    assert result.broken == result.litmus.needed_by
+    assert result.breaks_model == (result.model == "x86-TSO")
 
 
 def test_pairs_of_cores_are_of_each_kind(tmp_path: Path) -> None:
@@ -181,3 +192,22 @@ def test_an_interrupt_leaves_no_process() -> None:
     assert error.strip() == "Interrupted."
     with pytest.raises(ProcessLookupError):
         os.killpg(process.pid, 0)
+
+
+@needs_two_cores
+def test_command_and_sweep_tell_of_a_planted_failure(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    planted = partial(measure_on_cpus, plant=FLAG_FIRST)
+    monkeypatch.setattr("collbench.cli._run_litmus.measure_on_cpus", planted)
+    words = ["litmus", "--backend", "cpu", "--test", "mp-ll128", "--trials", "1e6"]
+    assert any(run(words) == 1 for _ in range(MOST_TRIES))
+    shown = capsys.readouterr().out
+    assert "ll128 <- BROKEN" in shown
+    assert "ll128 is not safe here: mp-ll128 on two cores" in shown
+    sweep = ["sweep", "--op", "allreduce", "--ranks", "2", "--sizes", "64", "--algo", "oneshot"]
+    given = [*sweep, "--backend", "cpu", "--repeats", "1", "--iters", "1"]
+    assert run(given) == 0
+    head = " ".join(capsys.readouterr().out.replace("\n#  ", "").split())
+    assert "auto takes no ll128 (litmus test mp-ll128 failed on" in head

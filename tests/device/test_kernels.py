@@ -265,7 +265,7 @@ def test_kernels_beside_the_plans_compile(arch: int) -> None:
     ("name", "arch"),
     tiered(
         product([test.name for test in catalogue("gpu")], ARCHS),
-        [("mp-16-warps-fence", 70), ("line-128-reload", 90), ("lb-warps", 120), ("sb-fence", 80)],
+        [("mp-16-warps-fence", 70), ("line-128-reload", 90), ("lb-warps", 120)],
     ),
 )
 def test_litmus_tests_compile(name: str, arch: int) -> None:
