@@ -6,16 +6,13 @@ without it all steps can be read.
 """
 
 from collections.abc import Sequence
-from string import Template
 from typing import TypedDict
 
-from collbench import __version__
 from collbench.report.colors import FAMILIES
 from collbench.report.drawings.step_words import StepWords
 from collbench.report.drawings.steps import columns_of, level
-from collbench.report.drawings.svg import clean
 from collbench.report.page.html import element, embedded
-from collbench.report.page.parts import hash_of, part, style
+from collbench.report.page.parts import document, part, style
 from collbench.schedules.playback import Playback
 
 
@@ -73,17 +70,15 @@ def page(played: Playback, hosts: Sequence[int] = ()) -> str:
     words = StepWords(played, hosts)
     schedule = played.schedule
     look, script = style() + part("steps.css"), part("steps.js")
-    return Template(part("steps.html")).substitute(
-        title=clean(f"{schedule.op} by {schedule.name} over {schedule.n} ranks"),
+    return document(
+        "steps.html",
+        f"{schedule.op} by {schedule.name} over {schedule.n} ranks",
+        look,
+        script,
         lead=f"{element('p', f'Start: {words.start}', class_='lead')}\n"
         + element("p", f"Goal: {words.goal}", class_="lead"),
         key=element("p", _key(played, words), class_="hint"),
         transcript=_transcript(words, len(played.stops)),
-        version=clean(__version__),
-        style=look,
-        script=script,
-        style_hash=hash_of(look),
-        script_hash=hash_of(script),
         data=f'<script type="application/json" id="data">{embedded(data_of(played, hosts))}'
         "</script>",
     )
