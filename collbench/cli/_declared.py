@@ -24,6 +24,7 @@ from collbench.planning.protocols import FAMILY as PROTOCOLS
 from collbench.planning.transports import FAMILY as TRANSPORTS
 from collbench.schedules.algorithms import FAMILY as ALGORITHMS
 from collbench.schedules.formats import is_file
+from collbench.spec.collectives import OPS, collective
 from collbench.spec.knobs import Knob, Value
 from collbench.spec.options import OPTIONS, Option, Settings
 from collbench.util.catalog import names
@@ -105,3 +106,15 @@ def settings_of(options: Options) -> Settings:
         if option.key in options
     }
     return Settings(**values)  # type: ignore[arg-type]  # each was read by its option's type
+
+
+def op_option() -> Callable[[F], F]:
+    """The option of one collective, whose blocks are equal."""
+    return click.option(
+        "--op",
+        default="allreduce",
+        show_default=True,
+        callback=lambda context, param, value: collective(value).name,
+        metavar="OP",
+        help=f"The collective, one of {', '.join(OPS)}.",
+    )

@@ -3,21 +3,13 @@
 import click
 
 from collbench.cli._command import StrictCommand, explicit_options
-from collbench.cli._declared import setting_option
+from collbench.cli._declared import op_option, setting_option
 from collbench.cli._options import Size, Whole
 from collbench.cli._rules import Rule, refuse
-from collbench.spec.collectives import OPS, collective
 from collbench.spec.options import OPTIONS
 
 _OPTIONS = (
-    click.option(
-        "--op",
-        default="allreduce",
-        show_default=True,
-        callback=lambda context, param, value: collective(value).name,
-        metavar="OP",
-        help=f"The collective, one of {', '.join(OPS)}.",
-    ),
+    op_option(),
     click.option(
         "--size",
         type=Size(),

@@ -5,11 +5,10 @@ choose how many channels to give to it.
 import click
 
 from collbench.cli._command import StrictCommand, explicit_options
-from collbench.cli._declared import setting_option
+from collbench.cli._declared import op_option, setting_option
 from collbench.cli._options import ListOf, Whole, csv_option, positive
 from collbench.cli._rules import Rule, refuse
 from collbench.planning.transports import FAMILY as TRANSPORTS
-from collbench.spec.collectives import OPS, collective
 from collbench.spec.options import OVERLAP_OPTIONS
 from collbench.util.units import parse_size
 
@@ -18,19 +17,8 @@ BACKENDS = ("cuda", "nccl", "copies")
 TRANSPORT_NAMES = ("auto", *(name for name in TRANSPORTS.names() if name != "net"))
 
 
-def _op(context: click.Context, param: click.Parameter, value: str) -> str:
-    return collective(value).name
-
-
 _OPTIONS = (
-    click.option(
-        "--op",
-        default="allreduce",
-        show_default=True,
-        callback=_op,
-        metavar="OP",
-        help=f"The collective, one of {', '.join(OPS)}.",
-    ),
+    op_option(),
     click.option(
         "--sizes",
         type=ListOf("size", parse_size),

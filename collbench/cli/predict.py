@@ -3,19 +3,15 @@
 import click
 
 from collbench.cli._command import StrictCommand, explicit_options
+from collbench.cli._declared import op_option
 from collbench.cli._options import FileName, ListOf, Profile, color_option
 from collbench.cli._rules import Rule, refuse
-from collbench.spec.collectives import OPS, collective
 from collbench.util.catalog import names
 from collbench.util.errors import UsageError
 from collbench.util.units import parse_size, parse_whole
 
 _MOST_HOSTS = 1 << 16
 _FACTOR = 8
-
-
-def _op(context: click.Context, param: click.Parameter, value: str) -> str:
-    return collective(value).name
 
 
 def _hosts(text: str) -> int:
@@ -43,14 +39,7 @@ def _sizes(text: str) -> tuple[int, ...]:
 
 
 _OPTIONS = (
-    click.option(
-        "--op",
-        default="allreduce",
-        show_default=True,
-        callback=_op,
-        metavar="OP",
-        help=f"The collective, one of {', '.join(OPS)}.",
-    ),
+    op_option(),
     click.option(
         "--machine",
         type=Profile("machine", lambda: names("machines")),

@@ -5,12 +5,11 @@ was.
 import click
 
 from collbench.cli._command import StrictCommand, explicit_options
-from collbench.cli._declared import setting_option
+from collbench.cli._declared import op_option, setting_option
 from collbench.cli._options import FileName, OneOf, Size, Whole
 from collbench.cli._rules import Options, Rule, refuse
 from collbench.planning.protocols import FAMILY as PROTOCOLS
 from collbench.schedules.algorithms import FAMILY as ALGORITHMS
-from collbench.spec.collectives import OPS, collective
 from collbench.spec.options import OPTIONS
 
 MAX_LAUNCHES = 1000
@@ -23,14 +22,7 @@ _OPTIONS = (
         show_default=True,
         help="Where the ranks are: cpu or cuda.",
     ),
-    click.option(
-        "--op",
-        default="allreduce",
-        show_default=True,
-        callback=lambda context, param, value: collective(value).name,
-        metavar="OP",
-        help=f"The collective, one of {', '.join(OPS)}.",
-    ),
+    op_option(),
     click.option(
         "--size",
         type=Size(),

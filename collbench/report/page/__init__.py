@@ -8,7 +8,6 @@ data as JSON without any character that could end its element.
 
 from collections.abc import Sequence
 from pathlib import Path
-from string import Template
 from typing import TYPE_CHECKING
 
 from collbench import __version__
@@ -24,7 +23,7 @@ from collbench.report.page.health import health
 from collbench.report.page.histograms import single_launches
 from collbench.report.page.history import over_runs
 from collbench.report.page.html import element, section
-from collbench.report.page.parts import hash_of, part, style
+from collbench.report.page.parts import document, part, style
 from collbench.report.tables.summary import counts
 from collbench.results.frame import texts_of
 from collbench.util.collector import cyclic_gc_disabled
@@ -109,10 +108,12 @@ def _filled(
         if data["curves"]
         else element("p", "None: no row has a time.")
     )
-    text = Template(part("page.html")).substitute(
-        title=clean(title),
+    text = document(
+        "page.html",
+        title,
+        look,
+        script,
         lead=clean(lead),
-        version=clean(__version__),
         before="\n".join(filter(None, before)),
         curves=fallback,
         after="\n".join(filter(None, after)),
@@ -121,10 +122,6 @@ def _filled(
             f"Made by collbench {__version__}. Bandwidths are decimal GB/s, sizes powers of 1024"
             " where they have a suffix.",
         ),
-        style=look,
-        script=script,
-        style_hash=hash_of(look),
-        script_hash=hash_of(script),
         data=data_element(data),
     )
     return text.encode("utf-8", "replace").decode()  # a file's name may hold what is no text

@@ -1,13 +1,11 @@
 """The findings of the doctor as one page of HTML without a script, which requests nothing."""
 
 from collections.abc import Sequence
-from string import Template
 
-from collbench import __version__
 from collbench.doctor.finding import Finding
 from collbench.report.drawings.svg import clean
 from collbench.report.page.html import HtmlCell, element, facts_list, section, table
-from collbench.report.page.parts import hash_of, part, style
+from collbench.report.page.parts import document, style
 from collbench.report.tables.doctor import CheckRun, cost_texts, mark
 
 _CLASSES = {"COST": "worse", "RISK": "cannot-tell", "NOTE": "same"}
@@ -40,13 +38,12 @@ def page(
         section("checks", "What was looked at", table(heads, looked, kind="cards", label="checks"))
     )
     look = style()
-    text = Template(part("doctor.html")).substitute(
-        title=clean(f"What slows communication down on {', '.join(hosts)}"),
+    text = document(
+        "doctor.html",
+        f"What slows communication down on {', '.join(hosts)}",
+        look,
         lead=clean(lead),
-        version=clean(__version__),
         body="\n".join(parts),
-        style=look,
-        style_hash=hash_of(look),
     )
     return text.encode("utf-8", "replace").decode()  # a host's name may hold what is no text
 

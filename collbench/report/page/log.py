@@ -1,14 +1,12 @@
 """What a log of NCCL says and what was found in it, as one page of HTML without a script."""
 
 from collections.abc import Sequence
-from string import Template
 
-from collbench import __version__
 from collbench.analysis.nccl_log.model import LogReport
 from collbench.doctor.finding import Finding, Severity
 from collbench.report.drawings.svg import clean
 from collbench.report.page.html import element, facts_list, section
-from collbench.report.page.parts import hash_of, part, style
+from collbench.report.page.parts import document, style
 from collbench.report.tables.log import MARKS, log_lines, unread_lines
 
 _CLASSES: dict[Severity, str] = {"fault": "worse", "risk": "cannot-tell", "remark": "same"}
@@ -24,13 +22,12 @@ def page(report: LogReport, findings: Sequence[Finding], lead: str) -> str:
     if unread := unread_lines(report, _COLUMNS):
         parts.append(section("unread", "What could not be read", element("pre", "\n".join(unread))))
     look = style()
-    text = Template(part("doctor.html")).substitute(
-        title=clean(f"What NCCL printed in {', '.join(report.files[:4])}"),
+    text = document(
+        "doctor.html",
+        f"What NCCL printed in {', '.join(report.files[:4])}",
+        look,
         lead=clean(lead),
-        version=clean(__version__),
         body="\n".join(parts),
-        style=look,
-        style_hash=hash_of(look),
     )
     return text.encode("utf-8", "replace").decode()  # a host's name may hold what is no text
 

@@ -1,11 +1,13 @@
-"""What pages of HTML carry: the style, and the hashes by which a policy names what may run."""
+"""What pages of HTML share: the style, and the head with the policy of what may run."""
 
 import base64
 import hashlib
 from importlib import resources
 from string import Template
 
+from collbench import __version__
 from collbench.report.colors import css_classes, css_variables
+from collbench.report.drawings.svg import clean
 
 
 def part(name: str) -> str:
@@ -20,6 +22,23 @@ def style() -> str:
     )
 
 
-def hash_of(text: str) -> str:
+def document(name: str, title: str, look: str, script: str = "", **parts: str) -> str:
+    """A whole page: the head that all have, whose policy names the style and the script, and the
+    body of a template, with its parts.
+    """
+    head = Template(part("head.html")).substitute(
+        title=clean(title),
+        version=clean(__version__),
+        style=look,
+        style_hash=_hash_of(look),
+        script_policy=f" script-src 'sha256-{_hash_of(script)}';" if script else "",
+    )
+    body = Template(part(name)).substitute(
+        parts, title=clean(title), version=clean(__version__), script=script
+    )
+    return head + body
+
+
+def _hash_of(text: str) -> str:
     """A text as a policy names it."""
     return base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()

@@ -6,16 +6,13 @@ without it all steps can be read.
 """
 
 from collections.abc import Sequence
-from string import Template
 from typing import TypedDict
 
-from collbench import __version__
 from collbench.report.colors import FAMILIES
 from collbench.report.drawings.step_words import StepWords
 from collbench.report.drawings.steps import columns_of, level
-from collbench.report.drawings.svg import clean
 from collbench.report.page.html import element, embedded
-from collbench.report.page.parts import hash_of, part, style
+from collbench.report.page.parts import document, part, style
 from collbench.schedules.playback import Playback
 
 _OF_EQUAL_STEPS = "Every message takes one step of the same length here; on a machine it does not."
@@ -82,18 +79,16 @@ def page(played: Playback, hosts: Sequence[int] = (), *, launch: str = "") -> st
     words = StepWords(played, hosts, is_timed=bool(launch))
     schedule = played.schedule
     look, script = style() + part("steps.css"), part("steps.js")
-    return Template(part("steps.html")).substitute(
-        title=clean(launch or f"{schedule.op} by {schedule.name} over {schedule.n} ranks"),
+    return document(
+        "steps.html",
+        launch or f"{schedule.op} by {schedule.name} over {schedule.n} ranks",
+        look,
+        script,
         clock=_OF_A_LAUNCH if launch else _OF_EQUAL_STEPS,
         lead=f"{element('p', f'Start: {words.start}', class_='lead')}\n"
         + element("p", f"Goal: {words.goal}", class_="lead"),
         key=element("p", _key(played, words), class_="hint"),
         transcript=_transcript(words, len(played.stops)),
-        version=clean(__version__),
-        style=look,
-        script=script,
-        style_hash=hash_of(look),
-        script_hash=hash_of(script),
         data=f'<script type="application/json" id="data">{embedded(data_of(played, hosts))}'
         "</script>",
     )

@@ -4,14 +4,12 @@ cause, and the chain as text. It has no script and requests nothing.
 
 import math
 from collections.abc import Sequence
-from string import Template
 
-from collbench import __version__
 from collbench.analysis.critical_path import CAUSES, Segment
 from collbench.analysis.trace_summary import ChainCosts, TraceSummary
 from collbench.report.drawings.svg import clean
 from collbench.report.page.html import HtmlCell, element, section, table
-from collbench.report.page.parts import hash_of, part, style
+from collbench.report.page.parts import document, part, style
 from collbench.report.tables.trace import NAMES, model_hint, verdict, waterfall
 from collbench.results.trace import Trace, TracedLaunch, TraceSpan, spans
 from collbench.util.units import format_time_us, to_us
@@ -41,8 +39,10 @@ def trace_page(trace: Trace, found: TraceSummary, costs: ChainCosts) -> str:
         f"Launch {found.number + 1} of {len(trace.launches)}: {total} us from the first arrival to"
         f" the end. {verdict(trace, found)}"
     )
-    return Template(part("trace.html")).substitute(
-        title=clean(trace.title),
+    return document(
+        "trace.html",
+        trace.title,
+        look,
         lead=element("p", lead, class_="lead"),
         timeline=_timeline(found.launch, found.path),
         causes=_causes(found, costs, len(trace.launches)),
@@ -51,9 +51,6 @@ def trace_page(trace: Trace, found: TraceSummary, costs: ChainCosts) -> str:
         f"{format_time_us(to_us(trace.clock_error_s))} us."
         if trace.clock_error_s
         else "Times are of one clock.",
-        version=clean(__version__),
-        style=look,
-        style_hash=hash_of(look),
     )
 
 
