@@ -10,6 +10,7 @@ from collbench.cli._options import remark, width
 from collbench.cli._rules import Options
 from collbench.cli._screen import say
 from collbench.device.card import model_of_all
+from collbench.launch.launcher import launcher
 from collbench.machine.host import cpu_name, has_nvidia_gpus
 from collbench.report.tables.litmus import (
     conclusion,
@@ -19,13 +20,16 @@ from collbench.report.tables.litmus import (
     outcome_lines,
     row,
 )
-from collbench.results.litmus import forget, keep
+from collbench.results.litmus import forget, keep, saved
 from collbench.spec.litmus import TESTS, LitmusResult, catalogue, litmus
 from collbench.util.errors import UnavailableError
 
 
 def run_litmus(options: Options) -> int:
-    """The whole command; returns the exit code."""
+    """The whole command; returns the exit code. Under a launcher one rank runs the tests."""
+    under = launcher()
+    if under is not None and under.rank:
+        return 0
     if options["is_list"]:
         say("\n".join(list_lines(TESTS, width(sys.stdout))))
         return 0
@@ -41,17 +45,20 @@ def run_litmus(options: Options) -> int:
     if options["json"] not in (None, "-"):
         check_writable(options["json"], "--json")
     out = sys.stderr if options["json"] == "-" else sys.stdout
+    saved(kind, model)  # refuses a broken file before anything is measured
     results: list[LitmusResult] = []
-    for result in _measured(kind, names, options):
-        if not results or results[-1].link != result.link:
-            say("\n".join(heading(result.link, result.model)), file=out)
-        say(row(result), file=out)
-        results.append(result)
+    try:
+        for result in _measured(kind, names, options):
+            if not results or results[-1].link != result.link:
+                say("\n".join(heading(result.link, result.model)), file=out)
+            say(row(result), file=out)
+            results.append(result)
+    finally:
+        _keep(kind, model, results)
     say("\n".join(outcome_lines(results)), file=out)
     say("\n".join(conclusion(results, width(out))), file=out)
     if options["json"] is not None:
         write_document(litmus_json(results), options["json"], "--json")
-    _keep(kind, model, results)
     return int(any(result.broken for result in results))
 
 
@@ -73,6 +80,8 @@ def _measured(kind: str, names: list[str], options: Options) -> Iterator[LitmusR
 
 
 def _keep(kind: str, model: str, results: list[LitmusResult]) -> None:
+    if not results:
+        return
     try:
         file = keep(kind, model, results)
     except (OSError, RuntimeError) as error:

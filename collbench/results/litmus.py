@@ -20,7 +20,7 @@ _MOST_BYTES = 1 << 20
 
 
 def saved(kind: str, model: str) -> tuple[LitmusResult, ...]:
-    """What was seen on a machine; nothing where its file is missing or broken."""
+    """What was seen on a machine. Raises UsageError where its file is broken."""
     with suppress(OSError, RuntimeError):
         file = _file(kind, model)
         return _read(file, file.stat().st_mtime_ns, kind, model)
@@ -29,7 +29,8 @@ def saved(kind: str, model: str) -> tuple[LitmusResult, ...]:
 
 def keep(kind: str, model: str, results: Sequence[LitmusResult]) -> Path:
     """Keep results of a machine; each replaces an older one of its test and link, but for one in
-    which an assumption failed: that stays until it is forgotten. Raises OSError or RuntimeError.
+    which an assumption failed: that stays until it is forgotten. Raises OSError, RuntimeError, and
+    UsageError where what is known is broken.
     """
     file = _file(kind, model)
     known = {(one.test, one.link): one for one in saved(kind, model)}
@@ -55,7 +56,8 @@ def forget(kind: str, model: str) -> bool:
 
 def broken_protocols(kind: str, model: str) -> tuple[tuple[str, str, str], ...]:
     """The protocols (and `ce`) whose assumption failed on a machine: the name, the transport of the
-    links that showed it, and what did. Each is named once for a transport.
+    links that showed it, and what did. Each is named once for a transport. Raises UsageError where
+    what is known is broken.
     """
     found: dict[tuple[str, str], str] = {}
     for result in saved(kind, model) if model else ():
@@ -73,14 +75,22 @@ def _file(kind: str, model: str) -> Path:
 @lru_cache(maxsize=16)
 def _read(file: Path, changed_ns: int, kind: str, model: str) -> tuple[LitmusResult, ...]:
     """The results in a file; changed_ns: of the file, so that it is read again when it changes."""
+    text = read_bytes(file, _MOST_BYTES)
     try:
-        data = parse_json(read_bytes(file, _MOST_BYTES).decode(), str(file), _MOST_BYTES)
-        if not isinstance(data, dict) or (data["kind"], data["model"]) != (kind, model):
-            return ()
+        data = parse_json(text.decode(), str(file), _MOST_BYTES)
+        if not isinstance(data, dict):
+            raise TypeError("it is no table")
         results = tuple(
             LitmusResult(**{**one, "counts": tuple(map(int, one["counts"]))})
             for one in data["results"]
         )
-    except (OSError, ValueError, TypeError, KeyError, AttributeError, UsageError):
-        return ()
-    return tuple(one for one in results if one.kind == kind)
+        is_of_it = (data["kind"], data["model"]) == (kind, model)
+        if not is_of_it or any(one.kind != kind for one in results):
+            raise ValueError(f"it is of another machine than {model}")
+    except (ValueError, TypeError, KeyError, AttributeError, UsageError) as error:
+        why = error.message if isinstance(error, UsageError) else error
+        raise UsageError(
+            f"what litmus tests found is broken, in {file}: {why}",
+            "`collbench litmus --forget` removes it",
+        ) from None
+    return results

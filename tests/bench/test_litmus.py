@@ -122,8 +122,13 @@ def test_a_failure_stays_until_it_is_forgotten(
     assert broken_protocols("cpu", "another") == broken_protocols("cpu", "") == ()
     data = json.loads(file.read_text())
     data["results"][0]["counts"] = [1]
-    file.write_text(json.dumps(data))
-    assert saved("cpu", "M") == ()
+    for broken in (json.dumps(data), "{", "[]", json.dumps({**data, "model": "another"})):
+        file.write_text(broken)
+        os.utime(file, ns=(0, len(broken)))  # read anew, however fast this is
+        with pytest.raises(UsageError, match=f"is broken, in {file}"):
+            saved("cpu", "M")
+    with pytest.raises(UsageError, match="is broken"):
+        broken_protocols("cpu", "M")
     assert forget("cpu", "M")
     assert not forget("cpu", "M")
     keep("cpu", "M", [good])
@@ -189,7 +194,9 @@ def test_an_interrupt_leaves_no_process() -> None:
         process.send_signal(signal.SIGINT)
         _, error = process.communicate(timeout=30)
     assert process.returncode == 130
-    assert error.strip() == "Interrupted."
+    *kept, last = error.splitlines()
+    assert last == "Interrupted."
+    assert [line[:9] for line in kept] == ["# kept in"]  # what was found until then
     with pytest.raises(ProcessLookupError):
         os.killpg(process.pid, 0)
 

@@ -9,8 +9,9 @@ C library takes. NumPy walks the elements of the inner axis in order, which comp
 both sides of the copy may be the same memory. A test of a protocol makes the calls of lines.py and
 interpreter.py instead: a pass over data, then a pass over flags.
 
-A round: both ranks meet, pause for a random moment, run their calls, meet again, and the last rank
-counts. Every wait has a deadline.
+A round: both ranks meet twice, pause for a random moment, run their calls, meet, and the last rank
+counts. Twice, because whoever comes last to the first meeting would be done before the other one
+has its core back, where other programs use the cores. Every wait has a deadline.
 """
 
 import os
@@ -23,7 +24,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
-from collbench.backends.cpu.flags import LINE_WORDS, POLLS, YIELDS_A_LOOK
+from collbench.backends.cpu.flags import LINE_WORDS
 from collbench.backends.cpu.lines import chunk_in
 from collbench.launch.group import Rank, RankContext
 from collbench.planning.protocols import FAMILY as PROTOCOLS
@@ -38,6 +39,9 @@ _LINE_BYTES = LINE_WORDS * 8
 _CONTROL_BYTES = 4096
 _AREA_BYTES = CELLS * 1024  # of a side
 ARENA_BYTES = _CONTROL_BYTES + 2 * _AREA_BYTES
+_POLLS = 2_000  # of a rank that waits, before it sleeps between them
+_NAP_S = 20e-6
+_NAPS_A_LOOK = 64  # naps between two looks at the clock and the abort word
 _MOST_PAUSE = 64  # turns of an empty loop, by which one side begins later than the other
 _DEADLINE_S = 10.0  # for the other rank to come to a meeting
 SLICES, SLICE_LINES, _SLICE_BYTES = 16, 64, 132 * _LINE_BYTES  # of a test of a protocol
@@ -57,20 +61,12 @@ class Sides(NamedTuple):
 class LitmusRank(Rank):
     """One side of the tests."""
 
-    faults: tuple[type[Exception], ...] = ()
-
     def __init__(self, context: RankContext) -> None:
         assert context.arena is not None
         self.rank, self.arena = context.rank, context.arena
         self.bytes: Array = np.frombuffer(context.arena, np.uint8)
         self.words = context.arena[:_CONTROL_BYTES].cast("q")
         self.met = 0
-
-    def abort(self) -> None:
-        """Ranks see the arena's first word."""
-
-    def close(self) -> None:
-        """Nothing is held but the arena."""
 
     def play(
         self, name: str, core: tuple[int, int], trials: int, seconds: float, plant: str, seed: int
@@ -98,6 +94,7 @@ class LitmusRank(Rank):
             self._meet()
             if self.words[3 * LINE_WORDS]:
                 return done, tuple(total.tolist()), time.monotonic() - start
+            self._meet()  # whoever came last to the one before: the other has its core back now
             for _ in range(chance.randrange(_MOST_PAUSE)):
                 pass
             sides.play(number)
@@ -108,16 +105,19 @@ class LitmusRank(Rank):
                 total += counts
 
     def _meet(self) -> None:
-        """Both ranks are here. Raises HangError if the other one does not come, or was aborted."""
+        """Both ranks are here. A rank that waits for long sleeps: where other programs use the
+        cores, one that sleeps has its core back sooner than one that offers it. Raises HangError if
+        the other one does not come, or was aborted.
+        """
         self.met += 1
         words, other = self.words, (2 - self.rank) * LINE_WORDS
         words[(1 + self.rank) * LINE_WORDS] = self.met
         polls, deadline = 0, 0.0
         while words[other] < self.met:
             polls += 1
-            if polls > POLLS:
-                os.sched_yield()
-                if polls % YIELDS_A_LOOK == 0:
+            if polls > _POLLS:
+                time.sleep(_NAP_S)
+                if polls % _NAPS_A_LOOK == 0:
                     deadline = deadline or time.monotonic() + _DEADLINE_S
                     if time.monotonic() > deadline or self.arena[0]:
                         raise HangError(f"rank {self.rank} waited for the other side of a test")
