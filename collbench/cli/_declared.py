@@ -114,7 +114,7 @@ def op_option() -> Callable[[F], F]:
         "--op",
         default="allreduce",
         show_default=True,
-        callback=lambda context, param, value: collective(value).name,
+        callback=lambda context, param, value: collective(value, OPS).name,
         metavar="OP",
         help=f"The collective, one of {', '.join(OPS)}.",
     )

@@ -25,6 +25,7 @@ Model = Literal["x86-TSO", "Armv8", "PTX"]
 
 X86, ARM, PTX = "x86-TSO", "Armv8", "PTX"
 ALL = ("simple", "ll", "ll128")
+_FENCE = "fence.acq_rel.sys"  # of GPUs
 # name of a shape -> what its outcomes mean, in the order in which they are counted
 OUTCOMES: Mapping[str, tuple[str, ...]] = {
     "mp": ("flag old, data old", "flag old, data new", "flag new, data old", "flag new, data new"),
@@ -184,7 +185,7 @@ def _gpu_tests() -> Iterable[Litmus]:
                     "write data; fence; write flag" if has_fence else "write data; write flag",
                     "acquire flag; read data" if has_fence else "read flag; read data",
                 ),
-                fence="fence.acq_rel.sys" if has_fence else "",
+                fence=_FENCE if has_fence else "",
                 warps=1,
                 allowed_by=frozenset() if has_fence else frozenset((PTX,)),
                 needed_by=("simple",) if has_fence else (),
@@ -202,7 +203,7 @@ def _gpu_tests() -> Iterable[Litmus]:
                 ("one warp acquires" if has_fence else "one warp reads")
                 + " the flag; barrier; another reads data",
             ),
-            fence="fence.acq_rel.sys" if has_fence else "",
+            fence=_FENCE if has_fence else "",
             warps=2,
             allowed_by=frozenset() if has_fence else frozenset((PTX,)),
             needed_by=("simple",) if has_fence else (),
@@ -254,7 +255,7 @@ def _gpu_tests() -> Iterable[Litmus]:
             width=8,
             access="scalar",
             sides=(f"write x; {fence}read y", f"write y; {fence}read x"),
-            fence="fence.acq_rel.sys" if has_fence else "",
+            fence=_FENCE if has_fence else "",
             warps=1,
             allowed_by=frozenset((PTX,)),
         )
@@ -282,7 +283,7 @@ def _gpu_tests() -> Iterable[Litmus]:
             "write data; fence; write flag",
             "read data; acquire flag; read the same data again",
         ),
-        fence="fence.acq_rel.sys",
+        fence=_FENCE,
         warps=1,
         needed_by=("simple",),
         is_reloaded=True,
@@ -297,7 +298,7 @@ def _gpu_tests() -> Iterable[Litmus]:
             "the engine copies data; a kernel behind it sets the flag",
             "acquire the flag; read data",
         ),
-        fence="fence.acq_rel.sys",
+        fence=_FENCE,
         warps=1,
         needed_by=("ce",),
     )

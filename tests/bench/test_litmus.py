@@ -194,7 +194,7 @@ def test_an_interrupt_leaves_no_process() -> None:
         process.send_signal(signal.SIGINT)
         _, error = process.communicate(timeout=30)
     assert process.returncode == 130
-    *kept, last = error.splitlines()
+    *kept, last = filter(None, error.splitlines())
     assert last == "Interrupted."
     assert [line[:9] for line in kept] == ["# kept in"]  # what was found until then
     with pytest.raises(ProcessLookupError):
