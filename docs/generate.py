@@ -122,6 +122,7 @@ NOTES = {
     "pipelined": "launches of a rooted collective overlap",
     "isolated": "`--isolate`: each GPU launch was timed alone",
     "order-": "`--launch-order same` or `crossed`: in which order a rank launched what it had",
+    "shared-gpu": "ranks share a GPU (`--gpus 0,0`): the time is right and says nothing of links",
     "stream": "`--launch stream`: launches were queued one by one, not in a graph",
     "net-host": "slots of messages were in host memory",
     "net-device": "slots of messages were in GPU memory",

@@ -27,7 +27,9 @@ from collbench.schedules.formats import is_file
 from collbench.spec.collectives import OPS, collective
 from collbench.spec.knobs import Knob, Value
 from collbench.spec.options import OPTIONS, Option, Settings
+from collbench.spec.world import ranks_per_gpu
 from collbench.util.catalog import names
+from collbench.util.errors import UsageError
 
 _REGISTRIES = {
     "algo": ("auto", *ALGORITHMS.names()),
@@ -86,7 +88,7 @@ def _type_of(option: Option) -> "click.ParamType[Any]":
     if option.choices:
         return OneOf(option.choices)
     if option.unit == "GPU":
-        return ListOf("gpu", natural, is_each_once=True)
+        return ListOf("gpu", natural, keeps_repeats=True)
     if option.unit == "bytes":
         return Size()
     if option.unit == "machine":
@@ -106,6 +108,12 @@ def settings_of(options: Options) -> Settings:
         if option.key in options
     }
     return Settings(**values)  # type: ignore[arg-type]  # each was read by its option's type
+
+
+def refuse_sharing(options: Options) -> None:
+    """Raise UsageError if ranks would share a GPU: what is learnt there holds for no machine."""
+    if ranks_per_gpu(options.get("gpus") or ()) > 1:
+        raise UsageError("--gpus: a GPU is given more than once", "give each once")
 
 
 def op_option() -> Callable[[F], F]:

@@ -19,7 +19,7 @@ from collbench.planning.limits import Limits
 from collbench.planning.planner import problem_of, tuning_for
 from collbench.pricing.constants import costs_here, gpu_costs
 from collbench.spec.case import Case
-from collbench.spec.world import host_numbers
+from collbench.spec.world import host_numbers, ranks_per_gpu
 
 MODEL = "model"
 _PRICED = ("cuda", MODEL)
@@ -42,6 +42,7 @@ class RankLinks(CaseLinks):
             remark(text)
         self._group = group
         self._ceilings: dict[str, Ceilings] = {}
+        self._ranks_per_gpu = ranks_per_gpu(gpus)
         for backend in backends:
             if backend == MODEL and topology_described is not None:
                 self._ceilings[backend] = Ceilings(
@@ -49,6 +50,8 @@ class RankLinks(CaseLinks):
                     tuple(gpu.id for gpu in topology_described.gpus),
                     gpu_costs(str(machine)),
                 )
+            elif self._ranks_per_gpu > 1:  # between these ranks there are no links
+                pass
             elif _is_on_gpus(backend) and (topology := topology_described or recorded) is not None:
                 used = _gpus_of_ranks(topology, group, gpus)
                 names = {topology.by_id[gpu].name for gpu in used}
@@ -65,10 +68,12 @@ class RankLinks(CaseLinks):
         return self._ceilings.get(case.backend)
 
     def limits(self, case: Case, limits: Limits) -> Limits:
-        """The limits with what the links say of the case's ranks. A described machine has its own
-        hosts and GPUs.
+        """The limits with what the links say of the case's ranks: those that share a GPU share its
+        multiprocessors. A described machine has its own hosts and GPUs.
         """
         ceilings = self._ceilings.get(case.backend)
+        if ceilings is None and _is_on_gpus(case.backend):
+            return replace(limits, ctas=limits.ctas // self._ranks_per_gpu)
         if ceilings is None:
             return limits
         if case.backend == MODEL:

@@ -64,11 +64,11 @@ class ListOf(click.ParamType, Generic[Item]):  # type: ignore[type-arg]
         choices: Sequence[Item] = (),
         all_choices: Sequence[Item] = (),
         *,
-        is_each_once: bool = False,
+        keeps_repeats: bool = False,
     ) -> None:
         self.name, self._parse, self._choices = name, parse, tuple(choices)
         self._all = tuple(all_choices) or self._choices
-        self._is_each_once = is_each_once
+        self._keeps_repeats = keeps_repeats
 
     def get_metavar(self, param: click.Parameter, ctx: click.Context | None = None) -> str:
         return f"{self.name.upper()}[,...]"
@@ -79,12 +79,8 @@ class ListOf(click.ParamType, Generic[Item]):  # type: ignore[type-arg]
         text = str(value)
         if self._all and text.lower() == "all":
             return self._all
-        values: list[Item] = []
-        for item in map(str.strip, text.split(",")):
-            values.append(self._read(item, param))
-            if self._is_each_once and values[-1] in values[:-1]:
-                raise _bad(param, f"'{item}' is given twice", "give it once")
-        return tuple(dict.fromkeys(values))
+        values = [self._read(item, param) for item in map(str.strip, text.split(","))]
+        return tuple(values if self._keeps_repeats else dict.fromkeys(values))
 
     def _read(self, item: str, param: Parameter) -> Item:
         try:

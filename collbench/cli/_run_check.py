@@ -21,7 +21,7 @@ from collbench.backends.gpu.session import why_no_gpus
 from collbench.bench.pairs import RankPair, expected_gbs, measure
 from collbench.bench.runner import Measurement, new_run, plan_points
 from collbench.bench.sweep import Sweep, cases
-from collbench.cli._declared import settings_of
+from collbench.cli._declared import refuse_sharing, settings_of
 from collbench.cli._files import check_writable, write_document
 from collbench.cli._links import RankLinks, recordings_of
 from collbench.cli._options import remark, width
@@ -94,6 +94,7 @@ def run_check(options: Options) -> int:
             check_writable(options[name], f"--{name}")
     if options.get("json") == options.get("junit") == "-":
         raise UsageError("--json and --junit cannot both be stdout", "write one to a file")
+    refuse_sharing(options)
     settings, under = replace(settings_of(options), repeats=_REPEATS), launcher()
     backend = options.get("backend") or ("cuda" if _gpus(options, under is None) else "cpu")
     if backend == "cuda" and (why := why_no_gpus()):

@@ -13,6 +13,7 @@ from collbench.bench.overlap import (
     measure,
     to_line,
 )
+from collbench.cli._declared import refuse_sharing
 from collbench.cli._options import remark
 from collbench.cli._rank0 import drive_on_rank0, group_here
 from collbench.cli._rules import Options
@@ -36,6 +37,7 @@ def run_overlap(options: Options) -> int:
             if options[option.key] is not None
         }
     )
+    refuse_sharing(options)
     if min(options["sizes"]) <= 0:
         raise UsageError("a size of 0 bytes", "give at least one byte")
     if why := why_no_gpus():

@@ -125,9 +125,10 @@ def _has_one_gpu(options: Options, *, is_asked: bool) -> bool:
     if _gpu_count(options) != 1:
         return False
     why, hint = "One GPU: nothing travels between ranks", "--backend cpu measures the CPUs"
+    sharing = f"--gpus {','.join(map(str, options.get('gpus', (0,)) * 2))} runs two ranks on it"
     if is_asked:
-        raise UnavailableError(why, f"give two GPUs or more; {hint}")
-    say(f"{why}. {hint}.")
+        raise UnavailableError(why, f"{sharing}; {hint}")
+    say(f"{why}. {hint}; {sharing}.")
     return True
 
 

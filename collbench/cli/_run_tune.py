@@ -16,7 +16,7 @@ from collbench.backends.base import Backend
 from collbench.backends.gpu.session import why_no_gpus
 from collbench.bench.runner import Measurement
 from collbench.bench.sweep import sizes_between
-from collbench.cli._declared import settings_of
+from collbench.cli._declared import refuse_sharing, settings_of
 from collbench.cli._files import check_writable
 from collbench.cli._links import RankLinks, recordings_of
 from collbench.cli._options import remark, width
@@ -117,6 +117,7 @@ def asked(options: Options) -> Asked:
         if options["out"] == "-":
             raise UsageError("--out: stdout is no file", "give the name of a file")
         check_writable(options["out"], "--out")
+    refuse_sharing(options)
     settings, under = settings_of(options), launcher()
     name = options.get("backend") or ("cuda" if _has_gpus(under is None) else "cpu")
     if name == "cuda" and (why := why_no_gpus()):

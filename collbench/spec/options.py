@@ -62,7 +62,10 @@ class Settings:
         tuple[int, ...],
         Option(
             flags=("--gpus",),
-            help="GPUs by their CUDA numbers, in ring order, for example 0,2,3. Default: all.",
+            help=(
+                "GPUs by their CUDA numbers, in ring order, for example 0,2,3. Ranks share a GPU"
+                " that is given more than once. Default: all."
+            ),
             unit="GPU",
         ),
     ] = ()

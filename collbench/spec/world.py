@@ -7,6 +7,7 @@ any order afterwards (passes.reorder). Hosts are numbers, not names: worlds of o
 wherever they are.
 """
 
+from collections import Counter
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 
@@ -22,6 +23,15 @@ def host_numbers(names: Sequence[Hashable]) -> tuple[int, ...]:
     """
     known = list(dict.fromkeys(names))
     return tuple(known.index(name) for name in names) if len(known) > 1 else ()
+
+
+def ranks_per_gpu(gpus: Sequence[int]) -> int:
+    """The most ranks that share one of the GPUs that ranks were given; 1 if none were.
+
+    >>> ranks_per_gpu([0, 0, 1]), ranks_per_gpu([])
+    (2, 1)
+    """
+    return max(Counter(gpus).values(), default=1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -324,7 +324,7 @@ def test_one_gpu_that_was_asked_for_cannot_be_measured(
     monkeypatch.setattr("collbench.cli._run_sweep.device_count", lambda: 1)
     code, error, hint = complaint(capfd, "sweep", *args)
     assert (code, error) == (3, "One GPU: nothing travels between ranks")
-    assert "give two GPUs or more" in hint
+    assert "--gpus 0,0 runs two ranks on it" in hint
 
 
 def test_a_dry_run_marks_what_the_file_has(capfd: Capture, tmp_path: Path) -> None:
@@ -387,3 +387,12 @@ def test_an_error_on_the_way_out_of_a_signal_is_the_signals(capfd: Capture) -> N
 def test_a_name_that_ends_in_a_slash_is_a_directory(capfd: Capture, tmp_path: Path) -> None:
     code, said, _ = complaint(capfd, *MODEL, "--csv", f"{tmp_path}/rows.csv/")
     assert (code, said) == (2, f"--csv: {tmp_path}/rows.csv/ is a directory")
+
+
+@pytest.mark.skipif(has_nvidia_gpus(), reason="this host has GPUs")
+def test_ranks_share_a_gpu_that_is_given_twice_in_sweeps_only(capfd: Capture) -> None:
+    code, error, _ = complaint(capfd, "sweep", "--gpus", "0,0")
+    assert (code, error) == (3, "--gpus 0,0: this host has no NVIDIA GPU")
+    for command in ("tune", "check"):
+        code, error, _ = complaint(capfd, command, "--gpus", "0,0")
+        assert (code, error) == (2, "--gpus: a GPU is given more than once")

@@ -14,13 +14,13 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
 from collbench.backends import reference
 from collbench.backends.base import Batch, GpuOptions, Samples
 from collbench.backends.cuda import backend as cuda
-from collbench.backends.gpu import session
 from collbench.backends.gpu.rank import DeviceRank
 from collbench.backends.mpi import gpu as mpi
 from collbench.backends.nccl import backend as nccl
@@ -73,6 +73,7 @@ if TYPE_CHECKING:
     from collbench.spec.dtypes import Array
 
 TIMEOUT_S = 4.0  # of a wait on a GPU
+ALONE = 4  # ranks on a single GPU
 SHARED_TIMEOUT_S = 20.0  # where ranks share a GPU
 # after this many plans that hang, each of which costs the timeout, the rest of a batch is left out
 MAX_HANGS = 5
@@ -116,13 +117,10 @@ def differs(plan: Plan, ours: Sequence["Array"], wanted: Sequence["Array"]) -> s
 
 
 def options_for(n: int) -> GpuOptions:
-    """A GPU a rank. If there are too few, neighbours share one, which sessions of this process then
-    allow: this is correct but slow.
-    """
+    """A GPU a rank. If there are too few, neighbours share one: this is correct but slow."""
     count = device_count()
     if n <= count:
         return GpuOptions(timeout_s=TIMEOUT_S)
-    session.is_shared = lambda facts: False
     return GpuOptions(
         timeout_s=SHARED_TIMEOUT_S, gpus=tuple(rank * count // n for rank in range(n))
     )
@@ -208,6 +206,9 @@ def run_measured(group: Group, n: int, make: Callable[[int], list[Plan]] = measu
     """The measuring path with its checks, in every way to launch."""
     plans, failures = make(n), 0
     for how, (hot, options) in HOW.items():
+        if n > device_count():
+            shared = options_for(n)
+            options = replace(options, gpus=shared.gpus, timeout_s=shared.timeout_s)
         session = cuda.CudaSession(group, plans, hot=hot, options=options)
         for number, plan in enumerate(plans):
             samples = session.run(plan, Batch(iterations=6, aggregate=1 + number % 2))
@@ -397,7 +398,8 @@ def main(name: str, *more: str) -> int:
         return compile_all(int(more[0]), int(more[1]))
     started = launcher()
     if started is None:
-        return drive(LocalGroup(), name, device_count(), *more)
+        count = device_count()
+        return drive(LocalGroup(), name, count if count > 1 else ALONE, *more)
     from collbench.launch.mpi import MpiGroup
 
     group = MpiGroup(started)

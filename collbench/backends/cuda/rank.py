@@ -48,6 +48,7 @@ from collbench.planning.plan import Plan
 from collbench.spec.case import Problem
 from collbench.spec.dtypes import dtype
 from collbench.spec.pattern import Wrong
+from collbench.spec.world import ranks_per_gpu
 from collbench.util.errors import HangError, ScheduleError
 
 if TYPE_CHECKING:
@@ -141,7 +142,7 @@ class CudaRank(GpuRank[str]):
         )
         assert plan.kernel is not None
         resident = gpu.card.resident_ctas(function, plan.kernel.threads, plan.kernel.cluster)
-        wanted = ctas(plan)
+        wanted, resident = ctas(plan), resident // ranks_per_gpu(self.options.gpus)
         if wanted > min(resident, MAX_CTAS):
             raise ScheduleError(
                 f"{wanted} CTAs wait for each other, {resident} can be resident on {gpu.card.name}",

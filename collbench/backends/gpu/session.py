@@ -4,11 +4,12 @@ launches concurrent with matrix multiplications, and what disturbed them.
 
 import os
 from abc import abstractmethod
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from importlib.util import find_spec
-from typing import Generic, Never, TypeVar, cast
+from typing import ClassVar, Generic, Never, TypeVar, cast
 
 from collbench.backends.base import (
     ANSWER_S,
@@ -50,6 +51,7 @@ from collbench.spec.case import Problem
 from collbench.spec.collectives import collective
 from collbench.spec.pattern import Wrong
 from collbench.spec.peers import Variables
+from collbench.spec.world import ranks_per_gpu
 from collbench.util.errors import CollbenchError, UnavailableError
 
 Key = TypeVar("Key")
@@ -165,7 +167,12 @@ class TakesGpu(Rank):
 
 
 class GpuRank(TakesGpu, Generic[Key_contra]):
-    """One rank's part, as far as all GPU backends have it alike; a key names what is launched."""
+    """One rank's part, as far as all GPU backends have it alike; a key names what is launched.
+
+    why_not_shared: why ranks cannot share a GPU, in words, where they cannot.
+    """
+
+    why_not_shared: ClassVar[str] = ""
 
     def __init__(self, context: RankContext) -> None:
         self.context = context
@@ -246,21 +253,29 @@ def _switches() -> str:
 def open_ranks(
     group: Group, rank: type[GpuRankT], n: int, options: GpuOptions, variables: Variables = ()
 ) -> tuple[WorkerGroup[GpuRankT], list[GpuFacts]]:
-    """A worker group with a GPU a rank, no two the same, and what each is; in new processes with
-    those environment variables if there are any.
+    """A worker group with a GPU a rank, no two the same unless the options name one more than once,
+    and what each is; in new processes with those environment variables if there are any.
+
+    Ranks that share a GPU are processes, which take turns: those of one process would wait forever
+    where CUDA waits for the GPU to be idle.
     """
+    is_sharing = ranks_per_gpu(options.gpus) > 1
+    if is_sharing and rank.why_not_shared:
+        raise UnavailableError(rank.why_not_shared, "start one rank a GPU")
     count = len(options.gpus) or device_count()
     if group.kind == "local" and n > count:
         raise UnavailableError(f"{n} ranks, {count} GPUs", "use fewer --ranks")
     workers: WorkerGroup[GpuRankT] = (
-        ChildWorkerGroup(group, rank, n, variables) if variables else group.gpu_workers(rank, n)
+        ChildWorkerGroup(group, rank, n, variables)
+        if variables or (is_sharing and group.kind == "local")
+        else group.gpu_workers(rank, n)
     )
     try:
         facts = workers.call(GpuRank.device, options, timeout_s=START_S)
     except CollbenchError:
         workers.close()
         raise
-    if is_shared(facts):
+    if is_shared(facts) and not is_sharing:
         workers.close()
         uuids = ", ".join(fact.uuid for fact in facts)
         raise UnavailableError(
@@ -277,10 +292,10 @@ def is_shared(facts: Sequence[GpuFacts]) -> bool:
 
 def describe(facts: Sequence[GpuFacts]) -> tuple[str, str]:
     """The GPUs in words, and the versions of what drives them."""
-    names = list(dict.fromkeys(fact.name for fact in facts))
-    return ", ".join(
-        f"{sum(fact.name == name for fact in facts)} x {name}" for name in names
-    ), facts[0].version
+    names = {fact.uuid: fact.name for fact in facts}
+    counts = ", ".join(f"{count} x {name}" for name, count in Counter(names.values()).items())
+    shared = f"{len(facts)} ranks on " if is_shared(facts) else ""
+    return f"{shared}{counts}", facts[0].version
 
 
 class GpuHealth:
@@ -406,6 +421,8 @@ class GpuSession(Session[Job_contra], Generic[Job_contra, Key, GpuRankT]):
             notes.append("isolated")
         elif collective(problem.op).is_rooted:
             notes.append("pipelined")
+        if is_shared(self.facts):
+            notes.append("shared-gpu")
         notes += [*self._watch.notes(), *self._notes_of(job)]
         samples = samples_of(first, timed, iterations, notes, singly)
         if not after:

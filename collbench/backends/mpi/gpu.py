@@ -25,6 +25,7 @@ from collbench.device.card import device_count
 from collbench.launch.group import Group, RankContext
 from collbench.spec.case import Case, Problem
 from collbench.spec.pattern import Wrong
+from collbench.spec.world import ranks_per_gpu
 from collbench.util.errors import UnavailableError
 
 _HINT = "use an MPI library that is built with CUDA, or leave mpi out beside backends of GPUs"
@@ -105,7 +106,7 @@ class MpiGpuSession(LibrarySession):
         super().__init__(workers, hot=hot, start_s=DESCRIBE_S)
         try:
             facts = workers.call(MpiGpuRank.device, options, timeout_s=START_S)
-            if is_shared(facts):
+            if is_shared(facts) and ranks_per_gpu(options.gpus) == 1:
                 raise UnavailableError("two ranks share a GPU", "start one rank a GPU")
             self._cache_bytes = facts[0].cache_bytes
             size = max(self._bytes(case.problem()) for case in cases)

@@ -64,6 +64,8 @@ def load_nccl() -> Nccl:
 class NcclRank(GpuRank[NcclKey]):
     """One rank's part."""
 
+    why_not_shared = "NCCL refuses two ranks on one GPU"
+
     def __init__(self, context: RankContext) -> None:
         super().__init__(context)
         self.comm: Nccl = None

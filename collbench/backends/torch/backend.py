@@ -71,6 +71,8 @@ class _Memory:
 class TorchRank(GpuRank[TorchKey]):
     """One rank's part."""
 
+    why_not_shared = "torch and its NCCL refuse two ranks on one GPU"
+
     def __init__(self, context: RankContext) -> None:
         super().__init__(context)
         self.memory: dict[str, Any] = {}  # tensors of all user buffers, by way
