@@ -7,7 +7,7 @@ from typing import Any
 
 from collbench.backends.base import GpuOptions
 from collbench.backends.gpu.rank import DeviceRank, Graphs, Launches, QueueOne, stride_bytes
-from collbench.backends.gpu.session import GpuHealth, GpuRank, GpuSession
+from collbench.backends.gpu.session import GpuFacts, GpuHealth, GpuRank, GpuSession
 from collbench.launch.group import WorkerGroup
 from collbench.spec.case import Case, Problem
 
@@ -30,8 +30,13 @@ def session_on(
     """A session with so many bytes of buffers, on GPUs with 1 MiB of cache."""
     session = MadeUpSession.__new__(MadeUpSession)
     session.problem = Case(op="allreduce", backend="cuda", ranks=2, size_bytes=data_bytes).problem()
+    facts = [
+        GpuFacts(name="GPU", uuid=f"GPU-{rank}", arch=90, cache_bytes=1 << 20, pids=(), version="")
+        for rank in range(2)
+    ]
     vars(session).update(
         hot=False,
+        facts=facts,
         options=options or GpuOptions(),
         _workers=workers,
         _watch=watch,
