@@ -40,7 +40,7 @@ def outcome_lines(results: Sequence[LitmusResult]) -> list[str]:
     for result in results:
         counts = zip(result.litmus.outcomes, result.counts, strict=True)
         lines.append(
-            f"  {result.test:<15}" + "; ".join(f"{name} {count}" for name, count in counts)
+            f"  {result.test:<18}" + "; ".join(f"{name} {count}" for name, count in counts)
         )
     return lines
 
