@@ -15,8 +15,8 @@ enum Test : u32 { MP = 0, LINE = 1, SB = 2, LB = 3, ENGINE = 4 };
 constexpr u32 STEPS = 16, STRIDE = 128;  // accesses of a lane in a round; bytes between cells
 constexpr u32 CELLS = STEPS * (TEST == LINE && BYTES == 128 ? 4 : 32);
 constexpr u32 MEET_WORDS = 16;
-[[maybe_unused]] constexpr u32 MOST_LOOKS = 64;  // at a credit, in a round
-[[maybe_unused]] constexpr u32 PAUSE_NS = 1000;  // by which a planted flag runs ahead
+[[maybe_unused]] constexpr u32 MOST_LOOKS = 64;  // at a flag or a credit, in a round
+[[maybe_unused]] constexpr u32 PAUSE_NS = 5000;  // by which a planted flag runs ahead; a look takes less
 
 struct LitmusArgs {
     char *x, *y;    // [pairs][CELLS] of STRIDE bytes
@@ -147,6 +147,12 @@ static __device__ __forceinline__ void play(const LitmusArgs& a, u32 pair, u32 s
             if (AGAIN && warp == second) load_data(x, n);
             bool flag = false;
             if (warp == 0) flag = load_flag(y, n);
+            // Fences make the writer slow: the reader would be past before the first flag. Without
+            // one it looks once, because a vote would keep the data behind the flag.
+            for (u32 looks = 1; FENCED && warp == 0 && looks < MOST_LOOKS; ++looks) {
+                if (__any_sync(~0u, flag)) break;
+                flag = load_flag(y, n);
+            }
             if (WARPS > 1) {
                 if (warp == 0) told[lane] = flag;
                 __syncthreads();

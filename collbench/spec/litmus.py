@@ -43,6 +43,8 @@ _WEAK = {
     "corr": "new, old",
     "whole": "torn",
 }
+# the outcomes of trials in which the one in question might have come out
+_CHANCES = {"mp": (2, 3), "sb": (0, 1, 2, 3), "lb": (1, 2, 3), "corr": (2, 3), "whole": (1, 2)}
 # the model that holds for a kind of processor (platform.machine(), in lower case)
 MODEL_OF_MACHINE: Mapping[str, Model] = {
     "x86_64": "x86-TSO",
@@ -86,6 +88,11 @@ class Litmus:
     def weak(self) -> str:
         """The outcome that is in question."""
         return _WEAK[self.counted_as]
+
+    @property
+    def is_waited(self) -> bool:
+        """Whether a side waits for the other, so that all trials may end the same."""
+        return self.shape == "engine" or (self.kind == "gpu" and self.shape == "lb")
 
     def is_allowed(self, outcome: str, model: str) -> bool:
         """Whether a memory model allows an outcome.
@@ -354,6 +361,13 @@ class LitmusResult:
     def weak_count(self) -> int:
         """How often the outcome in question was seen."""
         return self.counts[self.litmus.outcomes.index(self.litmus.weak)]
+
+    @property
+    def chance_count(self) -> int:
+        """The trials in which the outcome in question might have come out: where the flag was not
+        seen, for example, its data says nothing.
+        """
+        return sum(self.counts[outcome] for outcome in _CHANCES[self.litmus.counted_as])
 
     @property
     def broken(self) -> tuple[str, ...]:

@@ -105,6 +105,15 @@ def test_a_test_whose_sides_did_not_race_is_named() -> None:
     assert "Every trial of sb ended the same, so the sides did not race" in text
 
 
+def test_a_test_that_had_no_chance_is_named() -> None:
+    text = " ".join(conclusion([a_result(test="mp-8", counts=(5, 5, 0, 0))], 200))
+    assert "No trial of mp-8 could show the outcome in question" in text
+    counts = (0, 0, 0, 10)
+    waited = a_result(test="copy-engine", kind="gpu", counts=counts)
+    assert waited.chance_count == 10
+    assert len(conclusion([waited], 200)) == 2
+
+
 def test_results_are_whole() -> None:
     with pytest.raises(ValueError, match="of 11 trials"):
         a_result(trials=11)

@@ -9,7 +9,7 @@ from tests.gpu._running import MODELS, failures_of, run, started
 
 RANKS = 4
 SWEEP = ("-m", "collbench", "sweep", "--backend", "cuda,nccl", "--algo", "auto")
-SHARED = ("--gpus", "0,0,0,0", "--sizes", "8,64K,1M")
+SHARED = ("--gpus", "0,0,0,0", "--sizes", "64,64K,1M")
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -34,7 +34,7 @@ def test_a_sweep_says_what_shares_a_gpu(model: str, op: str) -> None:
     assert ended.code == 0, ended.stderr
     rows = list(csv.DictReader(io.StringIO(ended.stdout)))
     measured = [row for row in rows if row["backend"] == "cuda" and row["status"] == "ok"]
-    assert {row["size_bytes"] for row in measured} == {"8", "65536", "1048576"}
+    assert {row["size_bytes"] for row in measured} == {"64", "65536", "1048576"}
     assert all("shared-gpu" in row["notes"] and not row["ceiling_gbs"] for row in measured)
     assert all(row["status"] == "waived" for row in rows if row["backend"] == "nccl")
 

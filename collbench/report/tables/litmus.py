@@ -67,7 +67,19 @@ def conclusion(results: Sequence[LitmusResult], columns: int) -> list[str]:
         for result in results
         if result.breaks_model and not result.broken
     ]
-    alike = [result.test for result in results if sum(count > 0 for count in result.counts) < 2]
+    idle = [result.test for result in results if not result.chance_count]
+    alike = [
+        result.test
+        for result in results
+        if result.chance_count
+        and not result.litmus.is_waited
+        and sum(count > 0 for count in result.counts) < 2
+    ]
+    if idle:
+        lines.append(
+            f"No trial of {', '.join(dict.fromkeys(idle))} could show the outcome in question: one"
+            " side never saw what the other wrote. These tests say nothing here."
+        )
     if alike:
         lines.append(
             f"Every trial of {', '.join(dict.fromkeys(alike))} ended the same, so the sides did not"
