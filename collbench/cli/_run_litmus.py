@@ -49,10 +49,10 @@ def run_litmus(options: Options) -> int:
     results: list[LitmusResult] = []
     try:
         for result in _measured(kind, names, options):
-            if not results or results[-1].link != result.link:
+            results.append(result)  # before it is shown: an interrupt keeps whatever was shown
+            if len(results) == 1 or results[-2].link != result.link:
                 say("\n".join(heading(result.link, result.model)), file=out)
             say(row(result), file=out)
-            results.append(result)
     finally:
         _keep(kind, model, results)
     say("\n".join(outcome_lines(results)), file=out)
