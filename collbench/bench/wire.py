@@ -178,6 +178,8 @@ def _expected(
         one.wire for one in remote.values()
     )
     with_nvlinks = {link.device for _, link in moved.passed if link.source == "nvlink"}
+    if with_nvlinks and "nvlink" in moved.unread:  # the GPUs whose counters were not answered
+        with_nvlinks |= {gpu for _, gpu in moved.ranks}
     total: dict[Place, Passed] = {}
     for pair, one in sent.items():
         (host, gpu), (other_host, other_gpu) = (moved.ranks[rank] for rank in pair)

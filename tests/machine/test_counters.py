@@ -97,3 +97,31 @@ def test_sockets_of_the_process_are_counted_and_left_open() -> None:
         assert after.passed[lo].since(before.passed[lo]).out >= 100_000
         one.sendall(b"x")
         assert other.recv(1) == b"x"
+
+
+def test_a_link_that_is_refused_once_is_asked_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    library = h200_vm(tmp_path)
+    counted(library, 64)
+    monkeypatch.setattr(counters, "has_nvidia_gpus", lambda: True)
+    fields_of, asked = counters._nvml.fields_of, 0
+
+    def refuses_every_other(handle: object, requests: object) -> list[int | str]:
+        nonlocal asked
+        asked += 1
+        values: list[int | str] = fields_of(handle, requests)  # type: ignore[arg-type]
+        return ["Not Supported"] * len(values) if asked % 2 else values
+
+    monkeypatch.setattr(counters._nvml, "fields_of", refuses_every_other)
+    monkeypatch.setattr(counters._nvml, "link_count", lambda handle: 18)
+    with driver(library):
+        reading = read(tmp_path)
+    assert sum(link.source == "nvlink" for link in reading.passed) == 4 * 18
+    assert "nvlink" not in reading.unread
+
+
+def test_only_one_rank_of_a_host_asks_for_links(tmp_path: Path) -> None:
+    reading = read(tmp_path, has_links=False)
+    assert reading.passed == {}
+    assert reading.unread == {}

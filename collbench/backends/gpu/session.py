@@ -45,7 +45,7 @@ from collbench.device.gemm import Gemm
 from collbench.device.layout import ABORT_AT
 from collbench.launch.group import Group, Rank, RankContext, WorkerGroup
 from collbench.machine import gpus
-from collbench.machine.discovery.counters import moved
+from collbench.machine.discovery.counters import Reading, moved, read
 from collbench.machine.host import has_nvidia_gpus
 from collbench.spec.case import Problem
 from collbench.spec.collectives import collective
@@ -159,6 +159,12 @@ class TakesGpu(Rank):
         self.faults, self.options = cuda_errors(), options
         self._gpu, facts = take_gpu(self.context, options)
         return facts
+
+    def counters(self) -> Reading:
+        """As of other ranks; of the links only where this rank is the first of its host: a driver
+        that several ask at once refuses some.
+        """
+        return read(has_links=self.context.local_rank == 0)
 
     def close(self) -> None:
         """Give memory back."""

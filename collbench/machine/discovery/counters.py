@@ -10,6 +10,7 @@ ABI/stable/sysfs-class-infiniband (port_*_data: four bytes each), linux/tcp.h (s
 
 import socket
 import struct
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -24,6 +25,7 @@ _KIB = 1 << 10
 # NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_TX, _DATA_RX, _RAW_TX, _RAW_RX; NVML_FI_DEV_PCIE_COUNT_TX_BYTES
 # and _RX_BYTES
 _DATA, _RAW, _PCIE = (138, 139), (140, 141), (197, 198)
+_TRIES, _PAUSE_S = 5, 0.004  # of a field that is not answered
 _IB_WORD = 4  # bytes that port_xmit_data and port_rcv_data count as one
 _IB_NETDEV = "32"  # type of an interface whose bytes its InfiniBand port counts, too
 _LOOPBACK = "772"
@@ -66,11 +68,14 @@ class Reading:
     acked: int = 0
 
 
-def read(root: Path = Path("/")) -> Reading:
-    """All counters of this host, now. root: the folder that has sys."""
+def read(root: Path = Path("/"), *, has_links: bool = True) -> Reading:
+    """All counters of this host, now; without has_links only those of this process's sockets. root:
+    the folder that has sys.
+    """
     reading = Reading(host=socket.gethostname(), acked=_acked())
-    for name, source in SOURCES.items():
-        source(name, root, reading)
+    if has_links:
+        for name, source in SOURCES.items():
+            source(name, root, reading)
     return reading
 
 
@@ -152,13 +157,25 @@ def _nvlink(name: str, root: Path, reading: Reading) -> None:
     fields = _RAW if name == "nvlink-raw" else _DATA
     for uuid, handle in _gpus(reading):
         links = range(_nvml.link_count(handle))
-        values = _nvml.fields_of(handle, [(id_, link) for link in links for id_ in fields])
+        values = _answers(handle, [(id_, link) for link in links for id_ in fields])
         for link in links:
             out, into = values[2 * link], values[2 * link + 1]
             if isinstance(out, str) or isinstance(into, str):
                 reading.unread[name] = str(out if isinstance(out, str) else into)
             else:
                 reading.passed[Link(name, uuid, link)] = Passed(out * _KIB, into * _KIB)
+
+
+def _answers(handle: object, requests: Sequence[tuple[int, int]]) -> list[int | str]:
+    """The values of fields, asked again where one is missing: drivers say now and then that they do
+    not support what they answer a moment later.
+    """
+    for _ in range(_TRIES):
+        values = _nvml.fields_of(handle, requests)
+        if not any(isinstance(value, str) for value in values):
+            break
+        time.sleep(_PAUSE_S)
+    return values
 
 
 def _pcie(name: str, root: Path, reading: Reading) -> None:
