@@ -40,6 +40,35 @@ static __device__ __forceinline__ int unit_of(int g, u32 lane) {
     return lane % 8 == 7 ? -1 : (int)(g / 2 * 60 + 32 + lane - lane / 8);
 }
 
+// Where a vector is not aligned, elements of four bytes and more are moved as words; narrower ones are
+// joined out of two vectors and shifted between lanes, which is longer code.
+static __device__ __forceinline__ u32 load_word(const char* at) {
+    u32 v;
+    asm volatile("ld.global.u32 %0, [%1];" : "=r"(v) : "l"(at) : "memory");
+    return v;
+}
+
+static __device__ __forceinline__ void store_word(char* at, u32 v) {
+    asm volatile("st.global.u32 [%0], %1;" ::"l"(at), "r"(v) : "memory");
+}
+
+// Sixteen bytes at a multiple of 4, of which `bytes` exist.
+static __device__ __forceinline__ uint4 load_words(const char* at, int bytes) {
+    uint4 v = make_uint4(0, 0, 0, 0);
+    v.x = load_word(at);
+    if (bytes > 4) v.y = load_word(at + 4);
+    if (bytes > 8) v.z = load_word(at + 8);
+    if (bytes > 12) v.w = load_word(at + 12);
+    return v;
+}
+
+static __device__ __forceinline__ void store_words(char* at, uint4 v, int bytes) {
+    store_word(at, v.x);
+    if (bytes > 4) store_word(at + 4, v.y);
+    if (bytes > 8) store_word(at + 8, v.z);
+    if (bytes > 12) store_word(at + 12, v.w);
+}
+
 static __device__ __forceinline__ void load_user(Words& words, const char* from, int bytes,
         u32 lane, int pairs) {
     const u32 skip = ALIGNED ? 0 : (u64)from % 16;
@@ -50,10 +79,14 @@ static __device__ __forceinline__ void load_user(Words& words, const char* from,
         const int first = unit_of(g, lane) * 16;
         const int last = (first + 16 < bytes ? first + 16 : bytes) - 1;
         if (g >= pairs * 2 || first < 0 || first >= bytes) continue;
+        if (ITEM >= 4 && skip) {
+            words.v[g] = load_words(from + first, bytes - first);
+            continue;
+        }
         words.v[g] = load16(from + first - skip);
         if (skip) next[g] = load16(vector_of<16>(from + last));
     }
-    if (skip) {
+    if (ITEM < 4 && skip) {
 #pragma unroll
         for (int g = 0; g < 4; ++g) words.v[g] = joined(words.v[g], next[g], skip);
     }
@@ -75,7 +108,7 @@ static __device__ __noinline__ void store_part(char* to, int first, uint4 v, int
             store_item(to + first + at, (at < 8 ? halves[0] : halves[1]) >> at % 8 * 8);
 }
 
-// Where `to` is not aligned: a lane joins the end of the unit before its own with the beginning of
+// Where `to` is not aligned for elements of one or two bytes: a lane joins the end of the unit before its own with the beginning of
 // its own, and stores the aligned vector. Elements fill the first and the last vector. Not inlined:
 // long code comes too late.
 static __device__ __noinline__ void store_shifted(char* to, const Words words, int bytes, u32 lane,
@@ -108,7 +141,8 @@ static __device__ __forceinline__ void store_user(char* to, Words words, int byt
             words.v[g - 1].w = words.v[g].y;
         }
     }
-    if (!ALIGNED && (u64)to % 16) {
+    const bool is_aligned = ALIGNED || (u64)to % 16 == 0;
+    if (ITEM < 4 && !is_aligned) {
         store_shifted(to, words, bytes, lane, pairs);
         return;
     }
@@ -116,7 +150,8 @@ static __device__ __forceinline__ void store_user(char* to, Words words, int byt
     for (int g = 0; g < 4; ++g) {
         const int first = unit_of(g, lane) * 16;
         if (g >= pairs * 2 || first < 0 || first >= bytes) continue;
-        if (WHOLE || first + 16 <= bytes) store16(to + first, words.v[g]);
+        if (is_aligned && (WHOLE || first + 16 <= bytes)) store16(to + first, words.v[g]);
+        else if (ITEM >= 4) store_words(to + first, words.v[g], bytes - first);
         else store_part(to, first, words.v[g], bytes);
     }
 }

@@ -250,7 +250,8 @@ def _gpu_tests() -> Iterable[Litmus]:
             ),
             warps=1,
             allowed_by=frozenset((PTX,)),
-            needed_by=("ll128",),
+            # ll128 reads a line again unless --ll128-reload is off
+            needed_by=("ll128",) if is_reloaded else (),
             is_reloaded=is_reloaded,
         )
     for has_fence in (False, True):

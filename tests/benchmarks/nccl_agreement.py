@@ -2,10 +2,15 @@
 
     python -m tests.benchmarks.nccl_agreement BUILD [OUT]
 
-BUILD has the programs of nccl-tests (all_reduce_perf and others); OUT gets all that was measured.
-Both drive all GPUs from one process, launch graphs, and report the slowest rank. A round measures
-every collective and form by both; the time of a size is the median of its rounds. Prints two tables
-in Markdown: the sizes within a limit by collective and form, and each size that is not.
+BUILD has the programs of nccl-tests (all_reduce_perf and others). OUT gets all that was measured;
+what is there already is read and not measured again. Both drive all GPUs from one process, launch
+graphs, and report the slowest rank. A round measures every collective and form by both; the time of
+a size is the median of its rounds. Prints two tables in Markdown: the sizes within a limit by
+collective and form, and each size that is not.
+
+Each launch takes the next of several buffers. How many there are decides from 256 KiB to 1 MiB
+whether they stay in the cache, so both must have as many: nccl-tests takes as many as there are
+launches in a graph, if they fit its largest size.
 """
 
 import os
@@ -15,11 +20,13 @@ import tempfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from statistics import median
+from typing import NamedTuple
 
 from collbench.analysis.readers import nccl_tests
+from collbench.backends.gpu.rank import MAX_SETS
 from collbench.device.card import device_count
 from collbench.results.record import Record, read
-from collbench.util.units import format_size
+from collbench.util.units import format_size, parse_size
 
 PROGRAMS = {
     "allreduce": "all_reduce_perf",
@@ -35,58 +42,62 @@ FORMS: dict[str, tuple[tuple[str, ...], Mapping[str, str]]] = {
     "window": (("-R", "2"), {}),
 }
 ROUNDS = 3
-# smallest and largest size, launches in a graph, rounds; nccl-tests takes its buffers in turn out
-# of the largest size, so that those of the first range pass the caches as ours do
-RANGES = (("8", "64M", 100, ROUNDS), ("128M", "1G", 5, 1))
+
+
+class Range(NamedTuple):
+    """Sizes of one run of both tools, of which those up to `counted` are used; launches in a graph
+    of nccl-tests.
+    """
+
+    low: str
+    high: str
+    counted: str
+    launches: int
+    rounds: int
+
+
+RANGES = (
+    Range("8", "64M", "128K", 100, ROUNDS),
+    Range("256K", "64M", "64M", MAX_SETS, ROUNDS),
+    Range("128M", "1G", "1G", 5, 1),
+)
 LIMIT = 0.05
 LIMIT_S = 120.0  # of a program
-Cell = tuple[str, str, int]  # collective, form, size
-Times = dict[Cell, list[float]]  # us
+Timed = tuple[str, str, Record]  # collective, form, row
+Times = dict[tuple[str, str, int], list[float]]  # us, by collective, form and size
 
 
-def by_nccl_tests(build: Path, out: Path, number: int) -> Iterator[tuple[Cell, float]]:
+def by_nccl_tests(build: Path, out: Path, sizes: Range, number: int) -> Iterator[Timed]:
     """The times of one round by nccl-tests."""
+    gpus = str(device_count())
     for form, (options, variables) in FORMS.items():
         for op, program in PROGRAMS.items():
-            for low, high, launches, rounds in RANGES:
-                if number >= rounds:
-                    continue
-                gpus = str(device_count())
-                sizes = ("-b", low, "-e", high, "-f", "2")
-                timing = ("-n", str(launches), "-w", "5", "-G", "20", "-a", "3", "-c", "0")
+            file = out / f"nccl-tests-{op}-{form}-{sizes.low}-{number}.txt"
+            if not file.exists():
+                ends = ("-b", sizes.low, "-e", sizes.high, "-f", "2")
+                timing = ("-n", str(sizes.launches), "-w", "5", "-G", "20", "-a", "3", "-c", "0")
                 done = subprocess.run(
-                    [build / program, "-t", gpus, "-g", "1", *sizes, *timing, *options],
+                    [build / program, "-t", gpus, "-g", "1", *ends, *timing, *options],
                     env={**os.environ, **variables},
                     capture_output=True,
                     text=True,
                     timeout=LIMIT_S,
-                    check=False,
+                    check=True,
                 )
-                name = f"nccl-tests-{op}-{form}-{low}-{number}.txt"
-                (out / name).write_text(done.stdout + done.stderr)
-                if done.returncode:
-                    print(f"{name}: exit code {done.returncode}", file=sys.stderr)
-                    continue
-                rows, _ = nccl_tests.read(done.stdout, name)
-                for row in rows:
-                    if row.placement == "out" and row.time_us:
-                        yield (op, form, row.size_bytes), row.time_us
+                file.write_text(done.stdout)
+            rows, _ = nccl_tests.read(file.read_text(), file.name)
+            yield from ((op, form, row) for row in rows if row.placement == "out")
 
 
-def by_collbench(out: Path, number: int) -> Iterator[tuple[Cell, float]]:
+def by_collbench(out: Path, sizes: Range, number: int) -> Iterator[Timed]:
     """The times of one round by collbench."""
-    for low, high, _, rounds in RANGES:
-        if number >= rounds:
-            continue
-        file = out / f"collbench-{low}-{number}.csv"
+    file = out / f"collbench-{sizes.low}-{number}.csv"
+    if not file.exists():
         command = [sys.executable, "-m", "collbench", "sweep", "--backend", "nccl"]
         what = ["--op", ",".join(PROGRAMS), "--algo", "auto", "--nccl", ",".join(FORMS)]
-        sizes = ["-b", low, "-e", high, "-f", "2", "--csv", str(file)]
-        subprocess.run([*command, *what, *sizes], stdout=subprocess.DEVNULL, check=True)
-        rows: list[Record] = read(file)
-        for row in rows:
-            if row.status == "ok" and row.time_us:
-                yield (row.op, row.buffers, row.size_bytes), row.time_us
+        ends = ["-b", sizes.low, "-e", sizes.high, "-f", "2", "--csv", str(file)]
+        subprocess.run([*command, *what, *ends], stdout=subprocess.DEVNULL, check=True)
+    yield from ((row.op, row.buffers, row) for row in read(file) if row.status == "ok")
 
 
 def main(build: str, out: str = "") -> int:
@@ -94,11 +105,16 @@ def main(build: str, out: str = "") -> int:
     folder = Path(out or tempfile.mkdtemp(prefix="agreement"))
     folder.mkdir(parents=True, exist_ok=True)
     ours, theirs = Times(), Times()
-    for number in range(ROUNDS):
-        for cell, time_us in by_collbench(folder, number):
-            ours.setdefault(cell, []).append(time_us)
-        for cell, time_us in by_nccl_tests(Path(build), folder, number):
-            theirs.setdefault(cell, []).append(time_us)
+    for sizes in RANGES:
+        most = parse_size(sizes.counted)
+        for number in range(sizes.rounds):
+            for times, timed in (
+                (ours, by_collbench(folder, sizes, number)),
+                (theirs, by_nccl_tests(Path(build), folder, sizes, number)),
+            ):
+                for op, form, row in timed:
+                    if row.time_us and row.size_bytes <= most:
+                        times.setdefault((op, form, row.size_bytes), []).append(row.time_us)
     ratios = {cell: median(ours[cell]) / median(theirs[cell]) for cell in ours if cell in theirs}
     print("| collective | buffers | sizes | within 5 % | farthest |")
     print("|---|---|---|---|---|")
