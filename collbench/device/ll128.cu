@@ -40,8 +40,8 @@ static __device__ __forceinline__ int unit_of(int g, u32 lane) {
     return lane % 8 == 7 ? -1 : (int)(g / 2 * 60 + 32 + lane - lane / 8);
 }
 
-// Where a vector is not aligned, elements of four bytes and more are moved as words; narrower ones are
-// joined out of two vectors and shifted between lanes, which is longer code.
+// Where a vector is not aligned, elements of four bytes and more are moved as words; narrower ones
+// are joined out of two vectors and shifted between lanes, which is longer code.
 static __device__ __forceinline__ u32 load_word(const char* at) {
     u32 v;
     asm volatile("ld.global.u32 %0, [%1];" : "=r"(v) : "l"(at) : "memory");
@@ -108,9 +108,9 @@ static __device__ __noinline__ void store_part(char* to, int first, uint4 v, int
             store_item(to + first + at, (at < 8 ? halves[0] : halves[1]) >> at % 8 * 8);
 }
 
-// Where `to` is not aligned for elements of one or two bytes: a lane joins the end of the unit before its own with the beginning of
-// its own, and stores the aligned vector. Elements fill the first and the last vector. Not inlined:
-// long code comes too late.
+// Where `to` is not aligned, for elements of one or two bytes: a lane joins the end of the unit
+// before its own with the beginning of its own, and stores the aligned vector. Elements fill the
+// first and the last vector. Not inlined: long code comes too late.
 static __device__ __noinline__ void store_shifted(char* to, const Words words, int bytes, u32 lane,
         int pairs) {
     const u32 skip = (u64)to % 16;
