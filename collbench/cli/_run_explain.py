@@ -38,7 +38,7 @@ from collbench.results.record import Record
 from collbench.schedules.algorithms import FAMILY as ALGORITHMS
 from collbench.schedules.passes import traffic
 from collbench.spec.case import Case
-from collbench.spec.knobs import KNOB, KNOBS, UNASKED
+from collbench.spec.knobs import KNOB, KNOBS, UNASKED, unheeded
 from collbench.spec.options import Settings
 from collbench.util.errors import UnavailableError
 
@@ -135,6 +135,7 @@ def _drive(group: Group, case: Case, links: RankLinks, timeout_s: float) -> int:
 def _neighbours(case: Case, own: Case) -> Iterator[tuple[str, Case]]:
     """The case with one knob given, and how that is written. own: the case as it was chosen."""
     is_on_gpus = case.backend == "cuda"
+    own = _asked(own)
     for name in ALGORITHMS.names():
         if case.op in ALGORITHMS.load(name).SERVES:
             yield f"--algo {name}", replace(case, algo=name)
@@ -149,9 +150,17 @@ def _neighbours(case: Case, own: Case) -> Iterator[tuple[str, Case]]:
             value = int(getattr(own, name) * factor)
             if value > 0:
                 text = f"{KNOB[name].flag} {KNOB[name].text(value)}"
-                # clusters must divide the channels
-                base = replace(own, cluster=KNOB["cluster"].default) if is_on_gpus else own
-                yield text, replace(base, **{name: value})  # type: ignore[arg-type]  # is a number
+                yield text, replace(own, **{name: value})  # type: ignore[arg-type]  # is a number
+
+
+def _asked(own: Case) -> Case:
+    """A case that was chosen as one that asks for the same, but for what follows from its channels,
+    slots and chunk, and for knobs that nothing in it heeds.
+    """
+    follows = [KNOB["buffsize"], KNOB["cluster"]]
+    lost = unheeded(own, backend=own.backend, proto=own.proto, transport=own.transport)
+    defaults = {knob.name: knob.default for knob in (*follows, *lost)}
+    return replace(own, **defaults)
 
 
 def _of_library(case: Case) -> list[Case]:

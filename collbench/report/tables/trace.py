@@ -201,6 +201,7 @@ def trace_json(trace: Trace, found: TraceSummary, costs: ChainCosts) -> str:
         "ranks": list(trace.names),
         "launches_us": [to_us(one.total_s) for one in trace.launches],
         "clock_error_us": to_us(trace.clock_error_s),
+        "clock_limit_us": to_us(trace.clock_limit_s),
         "slowdown": found.slowdown._asdict() if found.slowdown is not None else None,
         "launch": found.number,
         "total_us": to_us(launch.total_s),
