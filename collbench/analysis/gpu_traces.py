@@ -151,10 +151,10 @@ def tick_s(stamps: Sequence[bytes]) -> float:
     return ticks * _S_PER_NS
 
 
-def clock_plan(plan: Plan) -> Plan:
-    """A small allreduce of the same ranks on the same transport, whose launches align clocks: all
-    pairs exchange messages in both of its rounds, so that nobody comes so late to the second that
-    a message is not waited for.
+def clock_plan(plan: Plan, *, has_peers: bool) -> Plan:
+    """A small allreduce of the same ranks, whose launches align clocks: all pairs exchange messages
+    in both of its rounds, so that nobody comes so late to the second that a message is not waited
+    for. has_peers: GPUs reach each other's memory, which takes less than that of their host.
     """
     case = Case(
         op="allreduce", backend="cuda", ranks=plan.n, size_bytes=plan.n * _CLOCK_BYTES
@@ -165,7 +165,7 @@ def clock_plan(plan: Plan) -> Plan:
         p2p="push",
         chunk_bytes=_CLOCK_BYTES,
         kernel=Kernel(proto="simple", threads=_CLOCK_THREADS),
-        transport=plan.transport,
+        transport="p2p" if has_peers and plan.transport == "shm" else plan.transport,
         domains=plan.domains,
     )
 

@@ -221,4 +221,4 @@ def _floor(plan: Plan, case: Case, costs: ChainCosts, ceilings: Ceilings | None)
     full = fullest_link(plan, ceilings.topology, ceilings.gpus[: plan.n], on)
     if full is None:
         return Floor(on.name, hops_s, None, "a link on the way has no known rate")
-    return Floor(on.name, hops_s, full.seconds, f"its bytes over the fullest link, {full.name}")
+    return Floor(on.name, hops_s, full.seconds, f"its bytes over the fullest link ({full.name})")

@@ -23,7 +23,7 @@ from collbench.backends.cuda.backend import BACKEND as CUDA
 from collbench.backends.cuda.backend import CudaSession
 from collbench.backends.cuda.rank import StampedLaunches, StampOrder
 from collbench.bench.runner import cores_of, session_options
-from collbench.device.card import model_of_all
+from collbench.device.card import all_reach_each_other, model_of_all
 from collbench.launch.group import Group
 from collbench.machine.host import usable_cores
 from collbench.planning.lowering import TrackActions, actors
@@ -96,7 +96,7 @@ def traced(
 def _traced_on_gpus(
     plan: Plan, case: Case, group: Group, launches: int, settings: Settings, delays_s: Seconds
 ) -> Trace:
-    timing = clock_plan(plan)
+    timing = clock_plan(plan, has_peers=all_reach_each_other())
     order = StampOrder(_WARM_UP + max(_PAIRS, launches), launches, delays_s)
     with closing(CUDA.open(group, [plan, timing], session_options(settings, group))) as session:
         before = _stamped(session, timing, _CLOCKS)

@@ -176,7 +176,7 @@ def test_a_collective_is_explained_beside_nccl(model: str, op: str, size: str, g
     ended = collbench("explain", "--op", op, "--size", size, model=model, ranks=gpus)
     out = " ".join(ended.stdout.split())
     assert out.startswith(f"{op} of {size}, {gpus} ranks: ")
-    for part in ("Chosen: ", "Least by the model of ", "over the fullest link, "):
+    for part in ("Chosen: ", "Least by the model of ", "over the fullest link ("):
         assert part in out
     assert "A traced launch, alone behind a barrier, takes " in out or "Copy engines stamp" in out
     assert "its fastest form" in out or "is not measured" in out or "are not measured" in out
