@@ -18,7 +18,7 @@ from collbench.cli._options import width
 from collbench.cli._rank0 import drive_on_rank0, group_here
 from collbench.cli._rules import Options
 from collbench.cli._screen import say
-from collbench.cli._traces import chain_costs, default_ranks, traced
+from collbench.cli._traces import chain_costs, default_ranks, launches_of, traced
 from collbench.device.card import device_count
 from collbench.launch.group import Group
 from collbench.launch.launcher import launcher
@@ -115,7 +115,7 @@ def _drive(group: Group, case: Case, links: RankLinks, timeout_s: float) -> int:
         origin=own.origin,
         hops=plan.proof.hops,
         floor=_floor(plan, own.case, costs, links.ceilings(own.case)),
-        trace=summary(traced(plan, own.case, group, _TRACED, timeout_s), costs)
+        trace=summary(traced(plan, own.case, group, launches_of(plan, _TRACED), timeout_s), costs)
         if is_traced
         else None,
         neighbours=tuple(
