@@ -2,6 +2,7 @@
 
 import math
 import struct
+from dataclasses import replace
 
 import pytest
 
@@ -18,9 +19,11 @@ from collbench.analysis.gpu_traces import (
     tick_s,
 )
 from collbench.analysis.launch_graph import launch_graph
-from collbench.backends.cpu.trace import RankTrace
-from collbench.device.program import lower
+from collbench.backends.cpu.trace import ANY_FLAG, Event, RankTrace
+from collbench.device.program import lower, needs_no_credits
+from collbench.planning.limits import Limits
 from collbench.planning.planner import resolve
+from collbench.results.trace import Wait
 from collbench.spec.case import Case
 from tests.analysis.test_blame import LINK_S, Played
 
@@ -155,3 +158,36 @@ def test_flags_of_the_last_stage_may_be_set_while_the_track_ends() -> None:
     read = rank_trace(tracks, bytes(stamps), ZERO_NS)
     of_track = [event.position for event in read.events if event.actor == 0]
     assert of_track == list(range(last + 1))
+
+
+def test_actions_wait_for_what_their_kernel_waits_for() -> None:
+    """Pushed zero-copy: for the launch of the peer, not a slot. Without credits: for no slot."""
+    case = Case(op="broadcast", backend="cuda", transport="p2p", ranks=2, size_bytes=1 << 16)
+    pushed = resolve(
+        replace(case, algo="chain", proto="simple", direct="on", channels=1),
+        Limits(ctas=132, has_peers=True),
+    ).plan
+    stages = [stage_actors(pushed, rank) for rank in range(2)]
+    first = stages[0][0].actions[0]
+    assert (first.begun, first.room) == ((1,), ())
+    assert {one.begun for one in stages[1][0].actions} == {()}
+    flagged = resolve(replace(case, op="allreduce", algo="oneshot", proto="ll", size_bytes=4096))
+    assert needs_no_credits(flagged.plan)
+    assert not any(one.room for one in stage_actors(flagged.plan, 0)[0].actions)
+    # rank 1 begins late, and rank 0 moves at once then
+    ends_s = {0: 1.2e-3, 1: 1.3e-3}
+    traces = [
+        RankTrace(
+            begun_s,
+            begun_s,
+            [
+                Event(0, place, 1.1e-3 if not place else end_s, end_s, end_s, ANY_FLAG)
+                for place in range(len(stages[rank][0].actions) + 1)
+            ],
+            [],
+        )
+        for (rank, end_s), begun_s in zip(ends_s.items(), (0.0, 1e-3), strict=True)
+    ]
+    launch = launch_graph(pushed, stages, traces, is_serial=False)
+    assert launch.actions[0].wait == Wait("begun", 1, (0, 1), -1)
+    assert late_rank(launch, critical_path(launch)) == (1, 1e-3)

@@ -25,7 +25,7 @@ DELAY_S, DELAY_ERROR = 0.03, 0.1
 # (collective, algorithm, protocol, size, more options)
 CASES = [
     ("allreduce", "ring", "simple", "1M", ()),
-    ("allreduce", "ring", "simple", "64M", ()),  # more loops than slots
+    ("allreduce", "ring", "simple", "64M", ()),
     ("allreduce", "twoshot", "simple", "256K", ("--channels", "4")),
     ("allreduce", "oneshot", "ll", "4K", ()),
     ("allreduce", "ring", "ll", "64K", ("--channels", "2")),

@@ -25,7 +25,7 @@ from collbench.pricing.constants import gpu_costs
 from collbench.pricing.gpus import gpu_price
 from collbench.spec.case import Case
 from collbench.util.errors import RefusedError
-from tests.analysis.test_blame import Played
+from tests.analysis.test_blame import LINK_S, Played
 from tests.analysis.test_gpu_traces import stamps_of
 
 MACHINE = "hgx-h100"
@@ -56,6 +56,7 @@ class TracedSession(Session[Plan]):
         assert plan.transport != "ce"
         TracedSession.traced.append((plan.schedule.name, order.launches))
         slow: dict[Part, float] = {("late", (rank,)): times for rank, times in self.late.items()}
+        slow |= {("late", (rank,)): delay / LINK_S for rank, delay in enumerate(order.delays_s)}
         played = Played(plan, slow)
         played.actors = [stage_actors(plan, rank) for rank in range(plan.n)]
         launches = [played.launch() for _ in range(_PLAYED)]
