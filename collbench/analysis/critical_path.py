@@ -19,9 +19,9 @@ class Segment(NamedTuple):
     ends of the connection. action: the one that worked, or whose wait it was; -1 of an arrival.
 
     late: until the rank came, from the first arrival on. launch: until its tracks began. hop: data
-    on their way. slot: the word on its way that a slot is free. core: it was there, but the waiting
-    rank had no core. move, reduce: of bytes. step: all else, as finding what is next and setting
-    flags.
+    on their way. slot: the word on its way that a slot is free, or that a peer has begun, whose
+    buffers may then be written. core: it was there, but the waiting rank had no core. move, reduce:
+    of bytes. step: all else, as finding what is next and setting flags.
     """
 
     cause: Cause
@@ -61,15 +61,31 @@ def critical_path(launch: TracedLaunch) -> list[Segment]:
             path.append(Segment(cause, rank, left_s, there_s, at, one.wait.link))
             at = one.wait.origin
             continue
+        if one.wait is not None and one.wait.what == "begun":
+            peer = one.wait.peer
+            left_s = min(launch.begun_s[peer], one.ready_s)
+            path.append(Segment("slot", rank, left_s, one.ready_s, at, one.wait.link))
+            path += _beginning(launch, peer, left_s)
+            break
         before_s = actions[one.before].done_s if one.before >= 0 else launch.begun_s[rank]
         left_s = min(before_s, one.ready_s)  # others may still set the flags
         path.append(Segment("step", rank, left_s, one.ready_s, at))
         if one.before < 0:
-            path.append(Segment("launch", rank, launch.arrived_s[rank], left_s, -1))
-            path.append(Segment("late", rank, launch.first_s, launch.arrived_s[rank], -1))
+            path += _beginning(launch, rank, left_s)
             break
         at = one.before
     return [segment for segment in reversed(path) if segment.seconds > 0]
+
+
+def _beginning(launch: TracedLaunch, rank: int, begun_s: float) -> list[Segment]:
+    """The first two segments of a chain, the later one first: the launch of a rank whose tracks
+    began then, and its arrival.
+    """
+    arrived_s = min(launch.arrived_s[rank], begun_s)
+    return [
+        Segment("launch", rank, arrived_s, begun_s, -1),
+        Segment("late", rank, launch.first_s, arrived_s, -1),
+    ]
 
 
 def sums(path: Iterable[Segment]) -> dict[Cause, float]:

@@ -146,7 +146,12 @@ class _Graph:
         limit = event.ready if self.plan.proto == "simple" else event.worked
         able = [one for one in found if one[0] <= limit]
         since = self._track_before(rank, number, event)
-        if not able or max(able)[0] <= since:
+        last = max((one[0] for one in able), default=since)
+        peers = action.begun if action is not None else ()
+        begun = max(((self.traces[peer].begun, peer) for peer in peers), default=(since, -1))
+        if max(since, last) < begun[0] <= limit:
+            return Wait("begun", begun[1], (rank, begun[1]), -1), event.ready
+        if not able or last <= since:
             return None, event.ready
         _, edge, wants_data, origin = max(able)
         link = self.links[edge]

@@ -1,27 +1,44 @@
-"""Carry out `explain`: measure the tool's choice, its neighbours and MPI, and trace one launch."""
+"""Carry out `explain`: measure the tool's choice, its neighbours and a library, trace one launch.
+
+On GPUs the library is NCCL, on each kind of user buffers; what it chose comes from its own log.
+"""
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import closing
 from dataclasses import replace
 
-from collbench.analysis.trace_summary import summary
+from collbench.analysis.trace_summary import ChainCosts, summary
+from collbench.backends.gpu.session import why_no_gpus
+from collbench.bench.ceilings import Ceilings
 from collbench.bench.runner import Measurement, SweepPoint, plan_points
+from collbench.cli._links import RankLinks, recordings_of
+from collbench.cli._nccl_choice import nccl_choice
 from collbench.cli._options import width
 from collbench.cli._rank0 import drive_on_rank0, group_here
 from collbench.cli._rules import Options
 from collbench.cli._screen import say
-from collbench.cli._traces import chain_costs, default_ranks, traced
+from collbench.cli._traces import chain_costs, default_ranks, launches_of, traced
+from collbench.device.card import device_count
 from collbench.launch.group import Group
 from collbench.launch.launcher import launcher
+from collbench.machine.host import has_nvidia_gpus
 from collbench.planning.plan import Plan
 from collbench.planning.protocols import FAMILY as PROTOCOLS
-from collbench.report.tables.explain import Explanation, Neighbour, explain_lines
+from collbench.pricing.constants import WAYS
+from collbench.pricing.gpus import fullest_link
+from collbench.report.tables.explain import (
+    Explanation,
+    Floor,
+    LibraryForm,
+    Neighbour,
+    explain_lines,
+)
 from collbench.results.record import Record
 from collbench.schedules.algorithms import FAMILY as ALGORITHMS
 from collbench.schedules.passes import traffic
 from collbench.spec.case import Case
-from collbench.spec.knobs import KNOB
+from collbench.spec.knobs import KNOB, KNOBS, UNASKED, unheeded
 from collbench.spec.options import Settings
 from collbench.util.errors import UnavailableError
 
@@ -29,46 +46,87 @@ _REPEATS = 5
 _TRACED = 20  # launches
 _FACTORS = (0.5, 2.0)  # of a knob that is a number
 _NUMBERS = ("channels", "slots", "chunk")
+_GPU_TRANSPORTS = ("p2p", "shm", "ce")
+_GPU_PDL = ("off", "early", "late")
+_WAY = {"NVLink": "nvlink", "PCIe": "pcie", "network": "net"}  # of Ceilings.joined(), of the prices
 
 
 def run_explain(options: Options) -> int:
     """The whole command; returns the exit code."""
     timeout_s = options["timeout"] or 10.0
     under = launcher()
-    ranks = under.size if under is not None else options["ranks"] or default_ranks()
-    case = Case(op=options["op"], backend="cpu", ranks=ranks, size_bytes=options["size"])
+    backend = options["backend"] or ("cuda" if has_nvidia_gpus() else "cpu")
+    ranks = options["ranks"]
+    if backend == "cuda":
+        if why := why_no_gpus():
+            raise UnavailableError(why, "give --backend cpu")
+        if under is None and device_count() == 1:
+            why, hint = "One GPU: nothing travels between ranks", "--backend cpu explains the CPUs"
+            if options["backend"]:
+                raise UnavailableError(why, hint)
+            say(f"{why}. {hint}.")
+            return 0
+        ranks = ranks or device_count()
+    if under is not None:
+        ranks = under.size
+    case = Case(
+        op=options["op"],
+        backend=backend,
+        ranks=ranks or default_ranks(),
+        size_bytes=options["size"],
+    )
     group = group_here(timeout_s)
-    return drive_on_rank0(group, lambda: _drive(group, case, timeout_s))
+    recordings = recordings_of(group, {"backend": (backend,)})
+
+    def drive() -> int:
+        from collbench.machine.discovery import topology_of
+
+        topology = topology_of(recordings) if recordings else None
+        links = RankLinks((backend,), None, group, (), topology)
+        return _drive(group, case, links, timeout_s)
+
+    return drive_on_rank0(group, drive)
 
 
-def _drive(group: Group, case: Case, timeout_s: float) -> int:
-    (own,) = plan_points([case], group)
+def _drive(group: Group, case: Case, links: RankLinks, timeout_s: float) -> int:
+    (own,) = plan_points([case], group, links=links)
     if own.plan is None or own.waived:
         raise UnavailableError(own.waived or "no plan", "change --op or --size")
     plan = own.plan
     points: dict[Case, tuple[str, SweepPoint]] = {own.case: ("", own)}
     for flag, neighbour in _neighbours(case, own.case):
-        (point,) = plan_points([neighbour], group)
+        (point,) = plan_points([neighbour], group, links=links)
         if point.plan is not None and not point.waived:
             points.setdefault(point.case, (flag, point))
-    (mpi,) = plan_points([replace(case, backend="mpi", algo="library", proto="")], group)
-    rows, why_no_mpi = _measured([*(point for _, point in points.values()), mpi], group, timeout_s)
-    chosen, *others = rows[: len(points)]
+    libraries = plan_points(_of_library(case), group)
+    ours = [point for _, point in points.values()]
+    rows = _measured([*ours, *libraries], group, timeout_s)
+    chosen, *others = rows[: len(ours)]
+    if chosen.status != "ok":
+        raise UnavailableError(f"{chosen.status}: {chosen.reason}", "change --op or --size")
     flags = [flag for flag, _ in points.values()][1:]
-    trace = traced(plan, own.case, group, _TRACED, timeout_s)
+    forms = [LibraryForm(row, _form(row), _why(row)) for row in rows[len(ours) :]]
+    known = [form for form in forms if not form.why]
+    fastest = min(known, key=lambda form: form.row.time_us or 0.0, default=None)
+    is_traced = plan.transport != "ce"
     costs = chain_costs(plan, own.case, group)
     found = Explanation(
         row=chosen,
         origin=own.origin,
         hops=plan.proof.hops,
-        hops_s=plan.proof.hops * costs.hop_s,
-        sent=traffic(plan.schedule).sent,
-        bytes_s=_bytes_s(plan, own.case, costs.kind.send_gbs),
-        machine=costs.machine,
-        trace=summary(trace, costs),
-        neighbours=tuple(Neighbour(flag, row) for flag, row in zip(flags, others, strict=True)),
-        library=rows[-1],
-        why_no_library=why_no_mpi,
+        floor=_floor(plan, own.case, costs, links.ceilings(own.case)),
+        trace=summary(traced(plan, own.case, group, launches_of(plan, _TRACED), timeout_s), costs)
+        if is_traced
+        else None,
+        neighbours=tuple(
+            Neighbour(flag, row)
+            for flag, row in zip(flags, others, strict=True)
+            if row.status == "ok"
+        ),
+        libraries=tuple(forms),
+        choice=nccl_choice(_case_of(fastest, libraries), group, timeout_s)
+        if fastest is not None and fastest.row.backend == "nccl"
+        else "",
     )
     say("\n".join(explain_lines(found, width(sys.stdout))))
     return 0
@@ -76,11 +134,17 @@ def _drive(group: Group, case: Case, timeout_s: float) -> int:
 
 def _neighbours(case: Case, own: Case) -> Iterator[tuple[str, Case]]:
     """The case with one knob given, and how that is written. own: the case as it was chosen."""
+    is_on_gpus = case.backend == "cuda"
+    own = _asked(own)
     for name in ALGORITHMS.names():
         if case.op in ALGORITHMS.load(name).SERVES:
             yield f"--algo {name}", replace(case, algo=name)
     for name in PROTOCOLS.names():
         yield f"--proto {name}", replace(case, proto=name)
+    for name in _GPU_TRANSPORTS if is_on_gpus else ():
+        yield f"--transport {name}", replace(case, transport=name)
+    for pdl in _GPU_PDL if is_on_gpus else ():
+        yield f"--pdl {pdl}", replace(own, pdl=pdl)  # type: ignore[arg-type]  # is a mode
     for name in _NUMBERS:
         for factor in _FACTORS:
             value = int(getattr(own, name) * factor)
@@ -89,21 +153,72 @@ def _neighbours(case: Case, own: Case) -> Iterator[tuple[str, Case]]:
                 yield text, replace(own, **{name: value})  # type: ignore[arg-type]  # is a number
 
 
-def _measured(points: list[SweepPoint], group: Group, timeout_s: float) -> tuple[list[Record], str]:
-    """The rows of the points, and why the last one has no time. Raises UnavailableError if another
-    has none.
+def _asked(own: Case) -> Case:
+    """A case that was chosen as one that asks for the same, but for what follows from its channels,
+    slots and chunk, and for knobs that nothing in it heeds.
     """
+    follows = [KNOB["buffsize"], KNOB["cluster"]]
+    lost = unheeded(own, backend=own.backend, proto=own.proto, transport=own.transport)
+    defaults = {knob.name: knob.default for knob in (*follows, *lost)}
+    return replace(own, **defaults)
+
+
+def _of_library(case: Case) -> list[Case]:
+    """What the library would do with the same: NCCL on each kind of buffers on GPUs, else MPI."""
+    backend = "nccl" if case.backend == "cuda" else "mpi"
+    unasked = replace(case, backend=backend, **{one.name: UNASKED[one.name] for one in KNOBS})
+    if backend == "mpi":
+        return [unasked]
+    return [replace(unasked, buffers=form) for form in KNOB["buffers"].choices]
+
+
+def _form(row: Record) -> str:
+    """The library, and on which user buffers."""
+    return f"{row.backend} on {row.buffers} buffers" if row.backend == "nccl" else row.backend
+
+
+def _why(row: Record) -> str:
+    """Why a row has no time."""
+    return row.reason if row.status != "ok" else ""
+
+
+def _case_of(form: LibraryForm, points: Sequence[SweepPoint]) -> Case:
+    """The case of a row of the library."""
+    return next(point.case for point in points if point.case.buffers == form.row.buffers)
+
+
+def _measured(points: Sequence[SweepPoint], group: Group, timeout_s: float) -> list[Record]:
+    """The rows of the points. Raises UnavailableError if a result is wrong."""
     measurement = Measurement(points, group, Settings(repeats=_REPEATS, timeout_s=timeout_s))
     with closing(measurement):
         measurement.open()
+        keys = [measurement.key_of(point) for point in points]
         found = {row.point: row for row in measurement.records()}
-        rows = [found[measurement.key_of(point)] for point in points]
-    for row in rows[:-1]:
-        if row.status != "ok":
-            raise UnavailableError(f"{row.status}: {row.reason}", "change --op or --size")
-    return rows, rows[-1].reason if rows[-1].status != "ok" else ""
+    rows = [found[key] for key in keys]
+    for row in rows:
+        if row.status == "wrong":
+            raise UnavailableError(f"{row.status}: {row.reason}", "run a sweep of it")
+    return rows
 
 
-def _bytes_s(plan: Plan, case: Case, send_gbs: float) -> float:
-    """Seconds that the busiest rank needs to send its bytes."""
-    return float(traffic(plan.schedule).sent) * case.size_bytes / (send_gbs * 1e9)
+def _floor(plan: Plan, case: Case, costs: ChainCosts, ceilings: Ceilings | None) -> Floor:
+    """The least time by the constants: its hops, and its bytes over the fullest link, or on CPUs
+    those that the busiest rank sends.
+    """
+    hops = plan.proof.hops
+    if case.backend != "cuda":
+        sent = traffic(plan.schedule).sent
+        bytes_s = float(sent) * case.size_bytes / (costs.kind.send_gbs * 1e9)
+        what = f"{sent} S sent by the busiest rank"
+        return Floor(costs.machine, hops * costs.hop_s, bytes_s, what)
+    if ceilings is None or not ceilings.gpus:
+        return Floor(costs.machine, hops * costs.hop_s, None, "its links are not known")
+    on = ceilings.costs
+    kind = on.kinds["ce" if plan.transport == "ce" else plan.proto]
+    way = _WAY[ceilings.joined(case.ranks)] if plan.transport != "shm" else "pcie"
+    assert way in WAYS
+    hops_s = hops * on.hop_us(kind, way) * 1e-6
+    full = fullest_link(plan, ceilings.topology, ceilings.gpus[: plan.n], on)
+    if full is None:
+        return Floor(on.name, hops_s, None, "a link on the way has no known rate")
+    return Floor(on.name, hops_s, full.seconds, f"its bytes over the fullest link ({full.name})")

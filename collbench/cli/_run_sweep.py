@@ -56,6 +56,7 @@ _NEW_PROCESSES_S = 3  # until new processes have their GPUs and NCCL, roughly
 _LONG_S, _HOPELESS_S = 10, 3600  # a sweep that takes longer is told so first, and how to shorten it
 _SHORTER = " Fewer --ranks, --sizes, --algo or --repeats make it shorter; Ctrl-C ends it."
 _BY_DEFAULT_ON_GPUS = ("cuda", "nccl")  # the backends of a sweep where there are GPUs
+_TRACED = ("cpu", "cuda")  # backends whose launches can be traced
 _TRACED_LAUNCHES = 3  # of every point
 _ON_CPUS = ("cpu", "mpi", "gloo")  # backends whose ranks each want a core
 
@@ -227,18 +228,25 @@ def _traced_points(points: Sequence[SweepPoint]) -> list[tuple[Plan, Case]]:
     found = [
         (point.plan, point.case)
         for point in points
-        if point.case.backend == "cpu" and point.plan is not None and not point.waived
+        if point.case.backend in _TRACED
+        and point.plan is not None
+        and not point.waived
+        and point.plan.transport != "ce"
     ]
     if not found:
-        raise UnavailableError("no point of this sweep is of ranks on CPUs", "leave --trace out")
+        raise UnavailableError(
+            "no point of this sweep can be traced: those of --backend cpu and cuda can, but of copy"
+            " engines",
+            "leave --trace out",
+        )
     refuse_too_many([plan for plan, _ in found], _TRACED_LAUNCHES)
     return found
 
 
 def _trace(points: Sequence[SweepPoint], group: Group, settings: Settings, file: str) -> None:
-    """Trace some launches of every point of ranks on CPUs, and write them to one file."""
+    """Trace some launches of every point that can be, and write them to one file."""
     found = [
-        traced(plan, case, group, _TRACED_LAUNCHES, settings.timeout_s)
+        traced(plan, case, group, _TRACED_LAUNCHES, settings.timeout_s, settings.gpus)
         for plan, case in _traced_points(points)
     ]
     write_document(chrome_trace(found), file, "--trace")

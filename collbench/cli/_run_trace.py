@@ -85,8 +85,14 @@ def _drive(options: Options, group: Group, case: Case, timeout_s: float) -> int:
         )
     if trace.clock_error_s:
         error_us = format_time_us(to_us(trace.clock_error_s))
-        whose = "GPUs" if case.backend == "cuda" else "hosts"
-        remark(f"clocks of different {whose} are known to {error_us} us")
+        if case.backend == "cuda":
+            limit_us = format_time_us(to_us(trace.clock_limit_s))
+            remark(
+                f"clocks of different GPUs are known to {error_us} us, if messages take as long one"
+                f" way as the other, and else to {limit_us} us"
+            )
+        else:
+            remark(f"clocks of different hosts are known to {error_us} us")
     return 0
 
 

@@ -1,26 +1,34 @@
 """Traces of cases: what `trace` and `sweep --trace` measure."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from contextlib import closing
 from dataclasses import replace
 
 from collbench.analysis.gpu_traces import (
+    Clocks,
+    clock_plan,
     clocks,
+    first_stamp_ns,
+    offset_s,
     on_one_clock,
     rank_trace,
     record_count,
     stage_actors,
+    tick_s,
 )
 from collbench.analysis.launch_graph import launch_graph
 from collbench.analysis.trace_summary import ChainCosts
-from collbench.backends.cpu.trace import TracedSession, TraceOrder
+from collbench.backends.cpu.trace import RankTrace, TracedSession, TraceOrder
 from collbench.backends.cuda.backend import BACKEND as CUDA
+from collbench.backends.cuda.backend import CudaSession
+from collbench.backends.cuda.rank import StampedLaunches, StampOrder
 from collbench.bench.runner import cores_of, session_options
+from collbench.device.card import all_reach_each_other, model_of_all
 from collbench.launch.group import Group
 from collbench.machine.host import usable_cores
-from collbench.planning.lowering import actors
+from collbench.planning.lowering import TrackActions, actors
 from collbench.planning.plan import Plan
-from collbench.pricing.constants import cpu_costs, gpu_costs
+from collbench.pricing.constants import costs_here, cpu_costs, gpu_costs
 from collbench.pricing.cpus import cpu_price
 from collbench.results.trace import Trace
 from collbench.spec.case import Case
@@ -29,8 +37,10 @@ from collbench.util.errors import CollbenchError, UnavailableError
 from collbench.util.units import format_size
 
 _PAIRS, _WARM_UP = 50, 3  # of a traced launch and one that is not
+_CLOCKS = StampOrder(launches=43, kept=40)  # that align clocks, without the first
 _MOST_DEFAULT_RANKS = 8
 _MOST_ACTIONS = 200_000  # of all ranks and launches: a file of 100 MB
+Seconds = tuple[float, ...]
 
 
 def default_ranks() -> int:
@@ -48,14 +58,28 @@ def refuse_too_many(plans: Iterable[Plan], launches: int) -> None:
         )
 
 
-def traced(plan: Plan, case: Case, group: Group, launches: int, timeout_s: float) -> Trace:
-    """The last launches, traced; of all, the cost of tracing. Raises CollbenchError if the result
-    is wrong.
+def launches_of(plan: Plan, most: int) -> int:
+    """Launches to trace, as many as have not too many actions; at least one."""
+    return max(1, min(most, _MOST_ACTIONS // (plan.action_count() * plan.n)))
+
+
+def traced(
+    plan: Plan,
+    case: Case,
+    group: Group,
+    launches: int,
+    timeout_s: float,
+    gpus: Sequence[int] = (),
+    delays_s: Seconds = (),
+) -> Trace:
+    """The last launches, traced; of all, the cost of tracing. gpus: of the ranks, if not all.
+    delays_s: of each rank, for tests. Raises CollbenchError if the result is wrong.
     """
     if case.backend == "cuda":
-        return _traced_on_gpus(plan, case, group, launches, timeout_s)
+        settings = Settings(hot=True, timeout_s=timeout_s, gpus=tuple(gpus))
+        return _traced_on_gpus(plan, case, group, launches, settings, delays_s)
     pairs = max(_PAIRS, launches)
-    order = TraceOrder((0.0,) * plan.n, _WARM_UP + pairs, has_plain=True)
+    order = TraceOrder(delays_s or (0.0,) * plan.n, _WARM_UP + pairs, has_plain=True)
     with closing(TracedSession(group, [plan], hot=True)) as session:
         found = session.trace(plan, order, timeout_s)
     _refuse_wrong(found.wrong)
@@ -74,35 +98,59 @@ def traced(plan: Plan, case: Case, group: Group, launches: int, timeout_s: float
     )
 
 
-def _traced_on_gpus(plan: Plan, case: Case, group: Group, launches: int, timeout_s: float) -> Trace:
-    pairs = _WARM_UP + max(_PAIRS, launches)
+def _traced_on_gpus(
+    plan: Plan, case: Case, group: Group, launches: int, settings: Settings, delays_s: Seconds
+) -> Trace:
+    timing = clock_plan(plan, has_peers=all_reach_each_other())
+    order = StampOrder(_WARM_UP + max(_PAIRS, launches), launches, delays_s)
+    with closing(CUDA.open(group, [plan, timing], session_options(settings, group))) as session:
+        before = _stamped(session, timing, _CLOCKS)
+        found = _stamped(session, plan, order)
+        after = _stamped(session, timing, _CLOCKS)
+    zeros_ns = [first_stamp_ns(rank.stamps[0]) for rank in before]
+    first, last = (_clocks(timing, ranks, zeros_ns) for ranks in (before, after))
     stages = [stage_actors(plan, rank) for rank in range(plan.n)]
-    settings = Settings(hot=True, timeout_s=timeout_s)
-    with closing(CUDA.open(group, [plan], session_options(settings, group))) as session:
-        stamps, seconds, wrong = session.trace(plan, pairs, [record_count(one) for one in stages])
-    _refuse_wrong(wrong)
-    traces = [
-        [rank_trace(own, one) for own, one in zip(stages, ranks, strict=True)]
-        for ranks in stamps[_WARM_UP:]
-    ]
-    found = clocks(plan, stages, traces)
-    graphs = [
-        launch_graph(
-            plan,
-            stages,
-            [on_one_clock(*one) for one in zip(ranks, found.offsets_s, strict=True)],
-            is_serial=False,
-        )
-        for ranks in traces[-launches:]
-    ]
-    slowest = [[max(times) for times in zip(*ranks, strict=True)] for ranks in seconds[_WARM_UP:]]
+    graphs = []
+    for ranks in _launches(stages, found, zeros_ns):
+        offsets_s = [offset_s(first, last, rank, one.arrived) for rank, one in enumerate(ranks)]
+        moved = [on_one_clock(*one) for one in zip(ranks, offsets_s, strict=True)]
+        graphs.append(launch_graph(plan, stages, moved, is_serial=False))
+    pairs = list(zip(*(rank.seconds for rank in found), strict=True))[_WARM_UP:]
+    slowest = [[max(times) for times in zip(*ranks, strict=True)] for ranks in pairs]
     return Trace(
         title=_title(case, plan),
         names=_names(group, plan.n),
         launches=tuple(graphs),
-        clock_error_s=found.error_s,
+        clock_error_s=max(first.error_s, last.error_s),
+        clock_limit_s=max(first.limit_s, last.limit_s),
         slowdowns=tuple(stamped_s / plain_s for plain_s, stamped_s in slowest),
     )
+
+
+def _stamped(session: CudaSession, plan: Plan, order: StampOrder) -> list[StampedLaunches]:
+    """What every rank has to say. Raises CollbenchError if a result is wrong."""
+    records = [record_count(stage_actors(plan, rank)) for rank in range(plan.n)]
+    found = session.trace(plan, order, records)
+    _refuse_wrong(sum(rank.wrong for rank in found))
+    return found
+
+
+def _launches(
+    stages: Sequence[Sequence[TrackActions]],
+    found: Sequence[StampedLaunches],
+    zeros_ns: Sequence[int],
+) -> list[list[RankTrace]]:
+    """Of each launch what every rank did, by its own clock."""
+    return [
+        [rank_trace(*one) for one in zip(stages, stamps, zeros_ns, strict=True)]
+        for stamps in zip(*(rank.stamps for rank in found), strict=True)
+    ]
+
+
+def _clocks(plan: Plan, found: Sequence[StampedLaunches], zeros_ns: Sequence[int]) -> Clocks:
+    stages = [stage_actors(plan, rank) for rank in range(plan.n)]
+    ticks_s = [tick_s(rank.stamps) for rank in found]
+    return clocks(plan, stages, _launches(stages, found, zeros_ns), max(ticks_s))
 
 
 def _refuse_wrong(wrong: int) -> None:
@@ -125,10 +173,12 @@ def _names(group: Group, n: int) -> tuple[str, ...]:
 
 
 def chain_costs(plan: Plan, case: Case, group: Group) -> ChainCosts:
-    """The constants that price chains of a plan; of GPUs those of the reference machine."""
+    """The constants that price chains of a plan: those of this machine, else of the reference
+    machine.
+    """
     if case.backend == "cuda":
-        gpus = gpu_costs()
-        kind = gpus.kinds[plan.proto]
+        gpus = gpu_costs(costs_here("gpu", model_of_all()))
+        kind = gpus.kinds["ce" if plan.transport == "ce" else plan.proto]
         return ChainCosts(
             kind=kind,
             launch_s=gpus.launch_us * 1e-6,

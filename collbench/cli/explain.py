@@ -4,11 +4,17 @@ import click
 
 from collbench.cli._command import StrictCommand, explicit_options
 from collbench.cli._declared import op_option, setting_option
-from collbench.cli._options import Size, Whole
+from collbench.cli._options import OneOf, Size, Whole
 from collbench.cli._rules import Rule, refuse
 from collbench.spec.options import OPTIONS
 
 _OPTIONS = (
+    click.option(
+        "--backend",
+        type=OneOf(("cpu", "cuda")),
+        default=None,
+        help="Where the ranks are: cpu or cuda. Default: cuda where there are GPUs, else cpu.",
+    ),
     op_option(),
     click.option(
         "--size",
@@ -23,7 +29,7 @@ _OPTIONS = (
         "--ranks",
         type=Whole(2, 256),
         default=None,
-        help="Ranks without a launcher, for example 4. Default: the usable cores (2 to 8).",
+        help="Ranks without a launcher, for example 4. Default: the GPUs, or the cores (2 to 8).",
     ),
     setting_option(OPTIONS["timeout_s"]),
 )
@@ -40,16 +46,18 @@ _EXPLAIN_RULES = (
 @click.command(name="explain", cls=StrictCommand)
 @click.pass_context
 def command(context: click.Context, /, **_: object) -> int:
-    """Say why a collective of ranks on CPUs takes as long as it does, in ten lines.
+    """Say why a collective takes as long as it does, in ten lines.
 
-    It measures what the tool chooses, then the same with one knob changed at a time, and MPI; every
-    result is verified. One launch is traced. It shows what was chosen and by which tuning file, the
-    least time by the model (its hops, and its bytes), where the time goes, and which knob would
-    make it shorter or longer by how much.
+    It measures what the tool chooses, then the same with one knob changed at a time, and beside it
+    MPI on CPUs, or NCCL on GPUs in all its forms; every result is verified. One launch is traced.
+    It shows what was chosen and by which tuning file, the least time by the model (its hops, and
+    its bytes), where the time goes, which knob would make it shorter or longer by how much, and
+    what NCCL chose instead. Under mpirun or srun every rank is one of the launcher's.
 
     \b
     Examples:
       collbench explain --op allreduce --size 1M
+      mpirun -n 4 collbench explain --backend cuda --op allreduce --size 64M
       collbench explain --op broadcast --size 64K -n 4
     """
     from collbench.cli._run_explain import run_explain

@@ -128,8 +128,9 @@ _FILE_OPTIONS = (
         "--trace",
         type=FileName(),
         help=(
-            "After the sweep trace three launches of every point of the cpu backend, and write them"
-            " as Chrome's trace events, for example to trace.json. Default: no trace."
+            "After the sweep trace three launches of every point of the cpu and cuda backends, but"
+            " of copy engines, and write them as Chrome's trace events, for example to trace.json."
+            " Default: no trace."
         ),
     ),
     click.option(

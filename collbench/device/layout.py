@@ -201,7 +201,8 @@ def macros(program: Program) -> dict[str, int]:
 ARGS = struct.Struct("<12Q12I")
 END = struct.Struct("<5Q3I2H")
 TRACE_ARGS = struct.Struct("<2Q")  # Trace of trace.cuh
-STAMP_BYTES = 32  # of a record there
+STAMPS = 4  # of a record there
+STAMP_BYTES = 8 * STAMPS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

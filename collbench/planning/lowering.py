@@ -48,7 +48,8 @@ class Action(NamedTuple):
     `back` have been read. Reduce `operands` into `targets[0]` (dividing if `divide`), and copy that
     to the other targets; without operands there is nothing to do. Then the slices in `post` are
     filled, and those in `free` have been read. sent: the bytes of the rank's memory that each of
-    `post` carries, if it goes to another shared-memory domain.
+    `post` carries, if it goes to another shared-memory domain. begun: ranks that must have begun
+    the launch, which only kernels wait for, before they write to a peer's buffers.
     """
 
     place: Place
@@ -61,6 +62,7 @@ class Action(NamedTuple):
     post: tuple[SlotSequence, ...]
     free: tuple[SlotSequence, ...]
     sent: tuple[tuple[SlotSequence, Region], ...] = ()
+    begun: tuple[int, ...] = ()
 
 
 class TrackActions(NamedTuple):

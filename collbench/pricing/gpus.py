@@ -45,22 +45,32 @@ def gpu_price(plan: Plan, topology: Topology, costs: GpuCosts, gpus: Sequence[st
         return _Player(plan, shape, events, ways, costs).ends()
 
     seconds = one_more_launch(plan, shape, play, is_one=is_one)
-    return max(seconds, _least_s(plan, topology, names, costs))
+    full = fullest_link(plan, topology, names, costs)
+    return max(seconds, full.seconds if full is not None else 0.0)
 
 
-def _least_s(plan: Plan, topology: Topology, gpus: tuple[str, ...], on: GpuCosts) -> float:
-    """The seconds in which the fullest link carries its bytes: no launch adds less, however many
-    are under way at once.
+class FullestLink(NamedTuple):
+    """The seconds in which the fullest link carries its bytes, and which it is."""
+
+    seconds: float
+    name: str
+
+
+def fullest_link(
+    plan: Plan, topology: Topology, gpus: tuple[str, ...], on: GpuCosts
+) -> FullestLink | None:
+    """The link that no launch can take less time than, however many are under way at once; None if
+    a link has no known rate.
     """
     through_host = plan.transport in THROUGH_HOST
     top = _ceiling(plan.schedule, topology, gpus, through_host)
     if top is None:
-        return 0.0
+        return None
     what, is_copied = collective(plan.problem.op), plan.transport == "ce"
     size_bytes = plan.problem.block_bytes * (plan.n if what.size_in_blocks else 1)
     wire = 1.0 if is_copied else _wire_share(plan.proto)
     share = max(1.0, on.kinds["ce" if is_copied else plan.proto].link_share)
-    return size_bytes * wire / (top.gbs * 1e9 * share)
+    return FullestLink(size_bytes * wire / (top.gbs * 1e9 * share), top.limit)
 
 
 @lru_cache(maxsize=MAX_KEPT)

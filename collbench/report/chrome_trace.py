@@ -16,6 +16,7 @@ from collbench.util.units import to_us
 
 _LAUNCHES, _FIRST_TRACK, _FIRST_PROXY = 0, 1, 100_000  # numbers of threads of a rank
 TraceEvent = dict[str, object]
+_AWAITED = {"data": "data of", "slot": "a slot from", "begun": "the launch of"}
 _NAMES = {"post": "post flags", "end": "wait until peers have read", "launch": "launch"}
 
 
@@ -120,8 +121,7 @@ class _Writer:
             if span.what == "wait":
                 name = "wait: other tracks of this rank run"
                 if action.wait is not None:
-                    what = "data of" if action.wait.what == "data" else "a slot from"
-                    name = f"wait: {what} rank {action.wait.peer}"
+                    name = f"wait: {_AWAITED[action.wait.what]} rank {action.wait.peer}"
         return self._complete(name, span.rank, tid, span.start_s, span.end_s, args)
 
     def _complete(

@@ -10,14 +10,16 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
-Awaited = Literal["data", "slot"]  # of a peer, or that a peer has read what a slot or buffer holds
+# of a peer: data, that it has read what a slot or buffer holds, or that it has begun the launch
+Awaited = Literal["data", "slot", "begun"]
 Work = Literal["move", "reduce", "hand over", "end"]
 What = Literal["launch", "wait", "move", "reduce", "hand over", "end", "post"]
 
 
 class Wait(NamedTuple):
     """For what an action waited last: a slice of a connection, whose ends are `link`. peer: the end
-    that is not the waiting rank. origin: the action that ended the wait, -1 if none is known.
+    that is not the waiting rank. origin: the action that ended the wait, -1 if none is known, or if
+    it was the beginning of the peer's launch.
     """
 
     what: Awaited
@@ -90,14 +92,17 @@ class TracedLaunch(NamedTuple):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trace:
     """Some launches of one case. title: the case in words. names: of the ranks. clock_error_s: of
-    times of different ranks against each other. slowdowns: of each pair of launches the time of the
-    traced one over that of the other.
+    times of different ranks against each other. clock_limit_s: the error that the clocks of GPUs
+    have at most, if messages do not take as long one way as the other; 0 where nothing of the kind
+    is assumed. slowdowns: of each pair of launches the time of the traced one over that of the
+    other.
     """
 
     title: str
     names: tuple[str, ...]
     launches: tuple[TracedLaunch, ...]
     clock_error_s: float = 0.0
+    clock_limit_s: float = 0.0
     slowdowns: tuple[float, ...] = ()
 
 

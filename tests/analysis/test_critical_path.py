@@ -91,6 +91,16 @@ def test_a_flag_seen_before_its_time_was_noted() -> None:
     assert sum(in_us(launch).values()) == pytest.approx(50.0)
 
 
+def test_a_wait_until_a_peer_has_begun_leads_to_its_arrival() -> None:
+    """As on GPUs, where a rank writes to a peer's buffers once the peer has begun."""
+    waiting = action(0, "move", (54, 64, 65), Wait("begun", 1, (0, 1), -1))
+    launch = TracedLaunch((0.0, 50e-6), (2e-6, 51e-6), (waiting,))
+    assert in_us(launch) == {"late": 50, "launch": 1, "slot": 3, "move": 10, "step": 1}
+    assert late_rank(launch, critical_path(launch)) == (1, 50e-6)
+    rows = waterfall(launch, critical_path(launch), is_wide=False)
+    assert "slot: rank 1 has begun, to rank 0" in [row.text for row in rows]
+
+
 @pytest.mark.parametrize("late_us", [100.0, 5000.0])
 def test_a_late_rank_is_named_with_its_delay(late_us: float) -> None:
     launch = two_ranks(late_us)

@@ -95,7 +95,7 @@ def test_a_sweep_traces_its_points(capfd: Capture, tmp_path: Path) -> None:
     assert {event["pid"] for event in document["traceEvents"]} == set(range(6))
     capfd.readouterr()
     for more, match in (
-        (["--backend", "model", "--trace", "t.json"], "no point of this sweep is of ranks on CPUs"),
+        (["--backend", "model", "--trace", "t.json"], "no point of this sweep can be traced"),
         (["--backend", "cpu", "--trace", "-"], "rows go there"),
         (["--backend", "cpu", "--dry-run", "--trace", "t.json"], "a dry run launches nothing"),
     ):

@@ -1,14 +1,19 @@
 """The lines of `explain` on made-up rows, and the command on real ranks."""
 
 from dataclasses import replace
-from fractions import Fraction
 
 import pytest
 
 from collbench.analysis.trace_summary import summary
 from collbench.cli import run
 from collbench.planning.tuning import Origin
-from collbench.report.tables.explain import Explanation, Neighbour, explain_lines
+from collbench.report.tables.explain import (
+    Explanation,
+    Floor,
+    LibraryForm,
+    Neighbour,
+    explain_lines,
+)
 from collbench.results.record import Record
 from tests.report.test_trace import CHAIN_COSTS, played_trace
 from tests.results.test_record import ROW
@@ -23,14 +28,10 @@ def explanation(neighbours: dict[str, Record], why: str = "") -> Explanation:
         row=row(90.0, 100.0, 110.0),
         origin=Origin(True, (("mine", "my machine"),)),
         hops=4,
-        hops_s=1e-6,
-        sent=Fraction(3, 2),
-        bytes_s=49e-6,
-        machine="m",
+        floor=Floor("m", 1e-6, 49e-6, "3/2 S sent by the busiest rank"),
         trace=summary(played_trace(), CHAIN_COSTS),
         neighbours=tuple(Neighbour(flag, one) for flag, one in neighbours.items()),
-        library=row(190.0, 200.0, 210.0, "mpi"),
-        why_no_library=why,
+        libraries=(LibraryForm(row(190.0, 200.0, 210.0, "mpi"), "mpi", why),),
     )
 
 

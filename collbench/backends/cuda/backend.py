@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from collbench.backends.base import MAX_LOADED_PLANS, Backend, GpuOptions, SessionOptions
 from collbench.backends.cuda.net_memory import reserve_net
-from collbench.backends.cuda.rank import DROP_AFTER, CudaRank
+from collbench.backends.cuda.rank import DROP_AFTER, CudaRank, StampedLaunches, StampOrder
 from collbench.backends.gpu.concurrent import ConcurrentRepeat
 from collbench.backends.gpu.rank import stride_bytes
 from collbench.backends.gpu.session import START_S, GpuSession, soak_limit_s, why_no_gpus
@@ -148,12 +148,9 @@ class CudaSession(GpuSession[Plan, str, CudaRank]):
         )
         return tuple(wrong for wrong in by_rank if wrong is not None)
 
-    def trace(
-        self, plan: Plan, launches: int, records: Sequence[int]
-    ) -> tuple[list[list[bytes]], list[list[tuple[float, float]]], int]:
-        """Launches in turn with and without stamps. Of every traced launch the stamps of each rank,
-        by its own clock; of every pair the seconds of each rank; and wrong elements. records: of a
-        CTA of each rank. Raises ScheduleError for copy engines, which stamp nothing.
+    def trace(self, plan: Plan, order: StampOrder, records: Sequence[int]) -> list[StampedLaunches]:
+        """Launches in turn with and without stamps, and what each rank has to say of them. records:
+        of a CTA of each rank. Raises ScheduleError for copy engines, which stamp nothing.
         """
         if plan.transport == "ce":
             raise ScheduleError(
@@ -165,17 +162,12 @@ class CudaSession(GpuSession[Plan, str, CudaRank]):
             for rank in range(self.n)
         ]
         cubins = list(self._pool.map(cubin, sources, [fact.arch for fact in self.facts]))
-        limit_s = soak_limit_s(self.options)
+        limit_s = soak_limit_s(self.options) + order.launches * sum(order.delays_s)
+        self._workers.call(
+            CudaRank.prepare_trace, plan.digest, cubins, max(records), timeout_s=START_S
+        )
         self._workers.call(CudaRank.reset, plan.digest, timeout_s=limit_s)
-        answers = self._workers.call(
-            CudaRank.trace, plan.digest, cubins, launches, max(records), timeout_s=limit_s
-        )
-        stamps, seconds, wrong = zip(*answers, strict=True)
-        return (
-            [list(ranks) for ranks in zip(*stamps, strict=True)],
-            [list(ranks) for ranks in zip(*seconds, strict=True)],
-            sum(wrong),
-        )
+        return self._workers.call(CudaRank.trace, plan.digest, order, timeout_s=limit_s)
 
     def once(self, plan: Plan, inputs: Sequence["Array"]) -> list["Array"]:
         """One launch on given inputs, one array a rank; returns every rank's output."""

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -75,6 +75,36 @@ class LoadedGpuPlan:
     graphs: Graphs = field(default_factory=dict)
 
 
+class StampingKernel(NamedTuple):
+    """A kernel that stamps: its stamps are at `table`, `records` of them for each CTA."""
+
+    function: int
+    table: int
+    size: int
+    records: int
+
+
+class StampOrder(NamedTuple):
+    """Pairs of launches without and with stamps. kept: pairs, the last ones, whose stamps are
+    wanted. delays_s: how late the host of each rank queues a launch with stamps; none: it does not
+    wait.
+    """
+
+    launches: int
+    kept: int
+    delays_s: tuple[float, ...] = ()
+
+
+class StampedLaunches(NamedTuple):
+    """What a rank has to say of an order: the stamps of every launch that is kept, by its own
+    clock; the seconds of each pair; and wrong elements of the last result.
+    """
+
+    stamps: list[bytes]
+    seconds: list[tuple[float, float]]
+    wrong: int
+
+
 class CudaRank(GpuRank[str]):
     """One rank's part."""
 
@@ -82,6 +112,7 @@ class CudaRank(GpuRank[str]):
         super().__init__(context)
         self.loaded: dict[str, LoadedGpuPlan] = {}
         self.outside: Outside | None = None
+        self.stamping = StampingKernel(0, 0, 0, 0)
 
     def device(self, options: GpuOptions) -> GpuFacts:
         """Take this rank's GPU; what the driver wants to know of it."""
@@ -203,9 +234,11 @@ class CudaRank(GpuRank[str]):
         delay_ns: int = 0,
         block_bytes: int | None = None,
         more_args: Sequence[bytes] = (),
+        is_alone: bool = False,
     ) -> Launch:
         """A launch of a plan's kernel on a set of user buffers. delay_ns, block_bytes: see
-        pack_args; more_args: behind the arguments of every kernel.
+        pack_args; more_args: behind the arguments of every kernel; is_alone: it does not take its
+        place on the GPU before what is in front of it has ended.
         """
         plan, rank = loaded.plan, self.context.rank
         assert plan.kernel is not None
@@ -226,7 +259,7 @@ class CudaRank(GpuRank[str]):
             plan.kernel.threads,
             [args, *more_args],
             cluster=plan.kernel.cluster,
-            is_dependent=plan.kernel.pdl != "off",
+            is_dependent=plan.kernel.pdl != "off" and not is_alone,
         )
 
     def _queue(self, loaded: LoadedGpuPlan, number: int, stream: int) -> None:
@@ -366,43 +399,63 @@ class CudaRank(GpuRank[str]):
         total, index = gpu.mismatches()
         return Wrong(rank=rank, count=total, index=index, got="?", wanted="?") if total else None
 
-    def trace(
-        self, digest: str, cubins: Sequence[bytes], launches: int, records: int
-    ) -> tuple[list[bytes], list[tuple[float, float]], int]:
-        """Launches in turn with and without stamps, each behind a barrier: the stamps of each
-        traced one, the seconds of each without and with them, and how many elements of the last
-        result were wrong. cubins: of kernels that stamp; records: of each CTA.
+    def prepare_trace(self, digest: str, cubins: Sequence[bytes], records: int) -> None:
+        """Load the kernel that stamps, and have memory for its stamps, before any rank waits for
+        another. cubins: of the kernels of all ranks; records: of each CTA. Raises ScheduleError if
+        its CTAs cannot all be resident.
         """
-        gpu, loaded = self.gpu, self._activated(digest)
+        gpu, loaded = self.gpu, self.loaded[digest]
+        kernel = loaded.plan.kernel
+        assert kernel is not None
+        function = gpu.card.function(cubins[self.context.rank], "collbench_run")
+        resident = gpu.card.resident_ctas(function, kernel.threads, kernel.cluster)
+        resident //= ranks_per_gpu(self.options.gpus)
+        if ctas(loaded.plan) > resident:
+            raise ScheduleError(
+                f"{ctas(loaded.plan)} CTAs that stamp wait for each other, {resident} can be"
+                f" resident on {gpu.card.name}",
+                "use fewer --channels",
+            )
+        tracks = len(loaded.plan.schedule.program(self.context.rank))
+        size = loaded.plan.channels * tracks * records * STAMP_BYTES
+        table = gpu.card.allocate(size)
+        self.stamping = StampingKernel(function, table, size, records)
+
+    def trace(self, digest: str, order: StampOrder) -> StampedLaunches:
+        """Launches in turn with and without stamps, behind barriers; after prepare_trace()."""
+        gpu, loaded, stamping = self.gpu, self._activated(digest), self.stamping
         card, plan = gpu.card, loaded.plan
-        ctas_here = plan.channels * len(plan.schedule.program(self.context.rank))
-        size = ctas_here * records * STAMP_BYTES
-        table = card.allocate(launches * size)
-        card.clear(table, launches * size)
-        stamping = card.function(cubins[self.context.rank], "collbench_run")
+        stamps = TRACE_ARGS.pack(stamping.table, stamping.records)
+        launches = (
+            self._launch(loaded, loaded.function, loaded.memory, 0, is_alone=True),
+            self._launch(
+                loaded, stamping.function, loaded.memory, 0, more_args=[stamps], is_alone=True
+            ),
+        )
         events = [card.event() for _ in range(4)]
-        seconds = []
+        found: list[bytes] = []
+        seconds: list[tuple[float, float]] = []
+        delay_s = order.delays_s[self.context.rank] if order.delays_s else 0.0
         try:
-            for number in range(launches):
-                stamps = TRACE_ARGS.pack(table + number * size, records)
-                pair = (
-                    self._launch(loaded, loaded.function, loaded.memory, 0),
-                    self._launch(loaded, stamping, loaded.memory, 0, more_args=[stamps]),
-                )
-                for which, launch in enumerate(pair):
+            for number in range(order.launches):
+                for which, launch in enumerate(launches):
                     gpu.prepare(plan.problem, range(1), stride_bytes(plan.problem))
+                    card.clear(stamping.table, stamping.size)
                     gpu.barrier()
                     gpu.expect(1)
+                    if which and delay_s:
+                        time.sleep(delay_s)
                     card.record(events[2 * which])
                     launch(card.stream)
                     card.record(events[2 * which + 1])
                     self._wait(loaded)
                 seconds.append((card.elapsed_s(*events[:2]), card.elapsed_s(*events[2:])))
+                if number >= order.launches - order.kept:
+                    found.append(card.download(stamping.table, stamping.size))
             wrong = gpu.compare(plan.problem, range(1))
-            found = [card.download(table + number * size, size) for number in range(launches)]
         finally:
-            card.free(table)
-        return found, seconds, wrong.count if wrong is not None else 0
+            card.free(stamping.table)
+        return StampedLaunches(found, seconds, wrong.count if wrong is not None else 0)
 
     def give(self, digest: str, inputs: Sequence["Array"]) -> None:
         """Fill the output with a pattern, and write the given inputs."""

@@ -28,6 +28,7 @@ _KINDS = {
     "late": "not there yet",
     "chain": "longest chain",
 }
+_AWAITED = {"data": "data", "slot": "a slot", "begun": "the launch"}
 Lane = tuple[int, int, str]  # rank, channel, track; channel -1: the launch itself
 
 
@@ -125,7 +126,7 @@ def _span(
     if span.what == "wait":
         text = f"other tracks of the rank run, {at}"
         if one.wait is not None:
-            what = "data" if one.wait.what == "data" else "a slot"
+            what = _AWAITED[one.wait.what]
             text = f"waits for {what} of rank {one.wait.peer}, {at}"
     return _rect(span.what.split()[0], launch, lane, span.start_s, span.end_s, text)
 

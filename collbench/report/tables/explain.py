@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from fractions import Fraction
 
 from collbench.analysis.trace_summary import TraceSummary
 from collbench.planning.tuning import Origin
@@ -17,21 +16,40 @@ _LEAST_SHARE = 0.02  # of a cause that is worth a word
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Explanation:
-    """row: of the choice. origin: of the choice. sent: by the busiest rank, in sizes. hops_s,
-    bytes_s: the least time by the model of the machine. library: its row, and why it has no time.
+    """row: of the choice. origin: of the choice. trace: None for copy engines, which stamp nothing.
+    libraries: the forms of the library beside it. choice: what the library says that it chose in
+    the fastest one, or why that is not known; empty where nobody asks.
     """
 
     row: Record
     origin: Origin | None
     hops: int
-    hops_s: float
-    sent: Fraction
-    bytes_s: float
-    machine: str
-    trace: TraceSummary
+    floor: "Floor"
+    trace: TraceSummary | None
     neighbours: tuple["Neighbour", ...]
-    library: Record
-    why_no_library: str
+    libraries: tuple["LibraryForm", ...]
+    choice: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Floor:
+    """The least time by the constants of a machine. what: the bytes that take so long, or why
+    bytes_s is not known.
+    """
+
+    machine: str
+    hops_s: float
+    bytes_s: float | None
+    what: str
+
+
+@dataclass(frozen=True, slots=True)
+class LibraryForm:
+    """A way to call a library: its row, its name, and why it has no time."""
+
+    row: Record
+    name: str
+    why: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +68,7 @@ def explain_lines(found: Explanation, columns: int) -> list[str]:
         f" {format_rate(row.busbw_gbs or 0.0)} GB/s of bus bandwidth, result compared.",
         f"Chosen: {row.algo} {row.proto} over {row.transport}, {row.channels}"
         f" channel{'s' * (row.channels > 1)}, {row.slots} slots, chunks of"
-        f" {format_size(row.chunk)}; {_origin(found.origin)}.",
+        f" {format_size(row.chunk)}{_pdl(row)}; {_origin(found.origin)}.",
         _least(found),
         _spent(found.trace),
     ]
@@ -61,7 +79,7 @@ def explain_lines(found: Explanation, columns: int) -> list[str]:
     known = len(faster) + len(slower)
     if unsure := len(found.neighbours) - known:
         texts.append(f"{unsure} other setting{'s' * (unsure > 1)} cannot be told from it.")
-    texts.append(_library(found))
+    texts += _libraries(found)
     return [line for text in texts for line in wrapped(text, columns)]
 
 
@@ -79,18 +97,27 @@ def _origin(origin: Origin | None) -> str:
     return f"no tuning file fits this machine, so by {files}"
 
 
+def _pdl(row: Record) -> str:
+    """When the next launch may take its place, of kernels that heed it."""
+    return f", pdl {row.pdl}" if row.backend == "cuda" and row.transport != "ce" else ""
+
+
 def _least(found: Explanation) -> str:
-    least_us = to_us(found.hops_s + found.bytes_s)
+    floor = found.floor
+    hops = f"{found.hops} hop{'s' * (found.hops > 1)} {_us(floor.hops_s)} us"
+    if floor.bytes_s is None:
+        return f"Least by the model of {floor.machine}: {hops}; {floor.what}."
+    least_us = to_us(floor.hops_s + floor.bytes_s)
     share = least_us / (found.row.time_us or least_us)
     return (
-        f"Least by the model of {found.machine}: {found.hops}"
-        f" hop{'s' * (found.hops > 1)} {_us(found.hops_s)} us, and"
-        f" {found.sent} S sent by the busiest rank {_us(found.bytes_s)} us: {share:.0%} of the"
-        " time."
+        f"Least by the model of {floor.machine}: {hops}, and {floor.what} {_us(floor.bytes_s)} us:"
+        f" {share:.0%} of the time."
     )
 
 
-def _spent(trace: TraceSummary) -> str:
+def _spent(trace: TraceSummary | None) -> str:
+    if trace is None:
+        return "Copy engines stamp nothing: where the time goes is not traced."
     total = trace.launch.total_s
     parts = sorted(trace.seconds.items(), key=lambda item: -item[1])
     texts = [
@@ -126,11 +153,29 @@ def _listed(neighbours: Sequence[Neighbour]) -> str:
     return f"{shown} and {more} more" if more > 0 else shown
 
 
-def _library(found: Explanation) -> str:
-    if found.why_no_library:
-        return f"{found.library.backend} is not measured: {found.why_no_library}."
-    ratio = (found.library.time_us or 0.0) / (found.row.time_us or 1.0)
-    return f"{found.library.backend} takes {_time(found.library)}: {ratio:.2f} times as long."
+def _libraries(found: Explanation) -> list[str]:
+    """The forms of the library, the fastest first, what it chose there, and those without a time;
+    a reason that several have is said once.
+    """
+    known = sorted(
+        (form for form in found.libraries if not form.why), key=lambda form: form.row.time_us or 0.0
+    )
+    times = []
+    for number, form in enumerate(known):
+        ratio = (form.row.time_us or 0.0) / (found.row.time_us or 1.0)
+        is_best = ", its fastest form" if not number and len(found.libraries) > 1 else ""
+        times.append(f"{form.name} takes {_time(form.row)}{is_best}: {ratio:.2f} times as long.")
+        if not number and found.choice:
+            times.append(found.choice)
+    whys: dict[str, list[str]] = {}
+    for form in found.libraries:
+        if form.why:
+            whys.setdefault(form.why, []).append(form.name)
+    missing = [
+        f"{' and '.join(names)} {'are' if len(names) > 1 else 'is'} not measured: {why}."
+        for why, names in whys.items()
+    ]
+    return times + missing
 
 
 def _us(seconds: float) -> str:

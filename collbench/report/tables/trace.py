@@ -147,7 +147,9 @@ def _text(launch: TracedLaunch, segments: Sequence[Segment], hops: int, *, is_wi
         peer = first.link[0] if first.link[1] == first.rank else first.link[1]
         if first.cause == "hop":
             return f"hop {hops}: data of rank {peer} to {rank}{place}"
-        return f"slot: rank {peer} has read, to {rank}{place}"
+        wait = actions[0].wait
+        what = "begun" if wait is not None and wait.what == "begun" else "read"
+        return f"slot: rank {peer} has {what}, to {rank}{place}"
     if first.cause == "step":
         return f"{rank} steps{place}"
     verb = "moves" if first.cause == "move" else "reduces"
@@ -199,6 +201,7 @@ def trace_json(trace: Trace, found: TraceSummary, costs: ChainCosts) -> str:
         "ranks": list(trace.names),
         "launches_us": [to_us(one.total_s) for one in trace.launches],
         "clock_error_us": to_us(trace.clock_error_s),
+        "clock_limit_us": to_us(trace.clock_limit_s),
         "slowdown": found.slowdown._asdict() if found.slowdown is not None else None,
         "launch": found.number,
         "total_us": to_us(launch.total_s),
