@@ -518,10 +518,19 @@ class Plan:
         self, channel: int, loop: Loop, buffer: Literal["in", "out"], owner: int, chunk: int
     ) -> int:
         """Where a loop begins in one of unequal blocks, in bytes of a rank's buffer."""
-        firsts = self._firsts_of(buffer, owner)
-        item_bytes, first, end = self.problem.item_bytes, firsts[chunk], firsts[chunk + 1]
+        first, size = self.part_of_block(channel, buffer, owner, chunk)
+        return first + min(loop.offset, size)
+
+    def part_of_block(
+        self, channel: int, buffer: Literal["in", "out"], owner: int, chunk: int
+    ) -> tuple[int, int]:
+        """First byte in a rank's buffer, and size, of the channel's part of one of unequal
+        blocks.
+        """
+        firsts, item_bytes = self._firsts_of(buffer, owner), self.problem.item_bytes
+        first, end = firsts[chunk], firsts[chunk + 1]
         own, size = self.part_of(channel, (end - first) * item_bytes)
-        return first * item_bytes + own + min(loop.offset, size)
+        return first * item_bytes + own, size
 
     def _firsts_of(self, buffer: Literal["in", "out"], owner: int) -> tuple[int, ...]:
         """Where the blocks of a rank's buffer begin, in elements."""
