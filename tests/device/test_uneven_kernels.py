@@ -122,9 +122,10 @@ def test_any_counts_on_any_layout(
 ) -> None:
     op, algo = pair
     what = drawn_problem(op, n, seed, in_place=is_placed and collective(op).has_in_place)
-    knobs = {"channels": channels, "slots": slots, "chunk_bytes": chunk_bytes, "slices": slices}
     try:
-        plan = plan_for(what, algo, mode, **knobs)
+        plan = plan_for(
+            what, algo, mode, channels=channels, slots=slots, chunk_bytes=chunk_bytes, slices=slices
+        )
     except ScheduleError:
         return  # too few slots
     assert_right(plan, seed)
