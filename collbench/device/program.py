@@ -13,7 +13,7 @@ from typing import Literal, NamedTuple
 
 from collbench.planning.plan import Plan
 from collbench.schedules.ir import Edge, Operand, Round
-from collbench.schedules.passes import cell, is_copy, shape_of
+from collbench.schedules.passes import cell, has_shared_cells, is_copy, shape_of
 from collbench.schedules.verify.check import ends_after_peers_begin
 from collbench.schedules.verify.proof import Place
 
@@ -330,22 +330,7 @@ def needs_fences(plan: Plan) -> bool:
     """Whether tracks of a rank pass data to each other through memory, so that flags alone do not
     order the accesses.
     """
-    for rank, program in enumerate(plan.schedule.programs):
-        readers: dict[Operand, set[int]] = {}
-        writers: dict[Operand, set[int]] = {}
-        for t, track in enumerate(program):
-            for step in (step for steps in track.rounds for step in steps):
-                for operand in step.src:
-                    readers.setdefault(
-                        cell(plan.schedule, rank, operand, in_place=plan.problem.in_place), set()
-                    ).add(t)
-                if step.dst is not None:
-                    writers.setdefault(
-                        cell(plan.schedule, rank, step.dst, in_place=plan.problem.in_place), set()
-                    ).add(t)
-        if any(len(tracks | readers.get(place, set())) > 1 for place, tracks in writers.items()):
-            return True
-    return False
+    return has_shared_cells(plan.schedule, in_place=plan.problem.in_place)
 
 
 def fits_one_loop(plan: Plan) -> bool:

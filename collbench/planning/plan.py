@@ -25,6 +25,7 @@ from collbench.schedules.algorithms import FAMILY, needs_hosts
 from collbench.schedules.ir import MAX_KEPT, Operand, Schedule, build
 from collbench.schedules.passes import (
     braid,
+    has_shared_cells,
     home,
     landing,
     message_chunks,
@@ -339,6 +340,7 @@ def lay_out(
     proof = proved(ready, sure_slots, slices, problem.in_place)
     if problem.counts:
         _refuse_other_blocks(ready, proof)
+        _refuse_lost_order(problem, ready, kernel.proto if kernel else proto)
     return Plan(
         problem=problem,
         schedule=ready,
@@ -379,6 +381,22 @@ def _refuse_other_blocks(schedule: Schedule, proof: Proof) -> None:
                         " shorter",
                         "use another --algo",
                     )
+
+
+def _refuse_lost_order(problem: Problem, schedule: Schedule, proto: str) -> None:
+    """Raise ScheduleError if messages whose data carries the flags order the accesses of two tracks
+    to one chunk: an empty one, as of a block that ends before others do, is waited for by nobody.
+    """
+    if (
+        proto != "simple"
+        and len(set(problem.counts)) > 1
+        and has_shared_cells(schedule, in_place=problem.in_place)
+    ):
+        raise ScheduleError(
+            f"{schedule.op} {schedule.name}: tracks of a rank pass data to each other, and an empty"
+            f" message of {proto} keeps no order between them",
+            "use --proto simple",
+        )
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

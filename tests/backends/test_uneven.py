@@ -136,6 +136,37 @@ def test_a_schedule_that_keeps_another_block_in_the_output_is_refused() -> None:
         lay_out(uneven_problem("allgatherv", 2, (4, 4)), schedule)
 
 
+def test_empty_messages_do_not_order_two_tracks() -> None:
+    """One track reads what the other has received, behind a message that the peer has sent because
+    of that. The lines of an empty message are waited for by nobody.
+    """
+
+    def gather(world: World, rank: int) -> Program:
+        peer = 1 - rank
+        first, back, again = (Edge(peer, port) for port in ("first", "back", "again"))
+        receiving = (
+            Step(src=(Operand("in", 0),), send=(first,)),
+            Step(recv=(first,), dst=Operand("out", peer), send=(back,)),
+        )
+        reading = (
+            Step(recv=(back,), dst=Operand("out", rank), send=(again,)),
+            Step(recv=(again,), dst=Operand("tmp", 0)),
+            Step(src=(Operand("out", peer),), dst=Operand("tmp", 1)),
+        )
+        return tuple(
+            Track(name=name, rounds=tuple((step,) for step in steps))
+            for name, steps in (("receiving", receiving), ("reading", reading))
+        )
+
+    schedule = build("allgather", "there and back", gather, World(n=2))
+    for proto in ("simple", "ll"):
+        lay_out(uneven_problem("allgatherv", 2, (4, 4)), schedule, proto=proto)
+    short = uneven_problem("allgatherv", 2, (4, 1))
+    lay_out(short, schedule)
+    with pytest.raises(ScheduleError, match="an empty message of ll keeps no order"):
+        lay_out(short, schedule, proto="ll")
+
+
 class FakeNccl:
     """Notes what one rank asks for, between the start of a group and its end."""
 
