@@ -70,11 +70,12 @@ def stress(
 
 
 def _counts(chance: random.Random, plan: Plan) -> tuple[int, ...]:
-    """The block counts of a burst: for half of the bursts that of the plan, which runs its own
-    kernel; otherwise random ones up to it, evenly distributed on a logarithmic scale.
+    """The block counts of a burst: for half of the bursts, and for all of unequal blocks, that of
+    the plan, which runs its own kernel; otherwise random ones up to it, evenly distributed on a
+    logarithmic scale.
     """
     most = plan.problem.block_count
-    if chance.random() < 0.5:
+    if plan.problem.counts or chance.random() < 0.5:
         return (most,) * LAUNCHES
     return tuple(
         max(1, min(most, int(most ** chance.random()) + chance.randrange(4)))

@@ -98,6 +98,8 @@ def kernel_source(
         "NARROW": int(is_narrow(plan)),
         "PARTS": plan.parts if plan.is_interleaved else 0,
     }
+    if plan.problem.counts:
+        values["BLOCKS"] = 1 + len(program.blocks)
     unit = 8 if kernel.proto == "ll" else 16
     aligned = not any_size and is_aligned(plan, unit)
     is_whole = aligned and plan.problem.block_bytes % unit == 0

@@ -23,7 +23,16 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import NamedTuple
 
-from collbench.device.layout import EndAddresses, Memory, layout, peer_of, piece_of, reach, shifted
+from collbench.device.layout import (
+    EndAddresses,
+    Memory,
+    block_of,
+    layout,
+    peer_of,
+    piece_of,
+    reach,
+    shifted,
+)
 from collbench.device.program import (
     DATA,
     DIVIDE,
@@ -408,7 +417,9 @@ class _ScriptBuilder:
         copies: list[tuple[int, CopyCommand]],
     ) -> None:
         """Add the moves and copies of one step; a copy carries the distance to its peer."""
-        first, size = piece_of(self.plan, self.rank, stage.loop, stage.slice, step.work)
+        first, size = piece_of(
+            self.plan, self.rank, stage.channel, stage.loop, stage.slice, step.work
+        )
         if not size:
             return
         sources = tuple(self._address(stage, ref, first, is_source=True) for ref in step.sources)
@@ -463,12 +474,15 @@ class _ScriptBuilder:
             )
             return self.memory.own + self.own.tmp + chunk * plan.chunk_bytes + first
         is_in = ref.kind in (IN, PEER_IN)
-        chunk = shifted(plan, self.rank, ref.chunk, "in" if is_in else "out")
         rank = self.rank
         if ref.kind > SLOT:  # of the peer
             ends = self.program.receiving if is_source else self.program.sending
             rank = peer_of(plan, self.rank, ends[ref.end])
         buffer = (self.memory.inputs if is_in else self.memory.outputs)[rank] + self.set_offset
+        if plan.problem.counts:
+            block = block_of(plan, self.rank, ref.chunk)
+            return buffer + plan.place_of_block(stage.channel, loop, *block) + first
+        chunk = shifted(plan, self.rank, ref.chunk, "in" if is_in else "out")
         before = chunk * plan.problem.block_bytes
         if plan.is_interleaved:
             before = min(chunk * loop.chunk, loop.size)

@@ -91,12 +91,20 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
     __shared__ Program program;
     load_program(a.program, program);
 #endif
+#ifdef BLOCKS
+    __shared__ Block blocks[BLOCKS];
+    load_blocks(a.program, blockIdx.x / TRACKS, blocks);
+    __syncthreads();
+#endif
     wait_for_launch_in_front();
     TRACED(if (threadIdx.x == 0) trace.stamp(0, STAMP_READY);)
     const State state = a.state[blockIdx.x];
     // waits that last check the abort word; a check here would delay every launch
     bool given_up = false;
     Walk w;
+#ifdef BLOCKS
+    w.blocks = blocks;
+#endif
     begin(a, w, blockIdx.x / TRACKS, state.done);
 #ifdef COMPILED_PROGRAM
     u64 seen[SENDING + !SENDING];

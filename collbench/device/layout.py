@@ -6,9 +6,10 @@ import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import starmap
 from typing import NamedTuple
 
-from collbench.device.program import ConnectionEnd, Program, lower, tables_of
+from collbench.device.program import BlockRef, ConnectionEnd, Program, lower, tables_of
 from collbench.planning.limits import FLAG_STRIDE_BYTES, MEMORY_GRAIN_BYTES, slot_wire_bytes
 from collbench.planning.plan import Loop, Plan
 
@@ -145,11 +146,24 @@ def shifted(plan: Plan, rank: int, chunk: int, buffer: str) -> int:
     return (chunk + rank) % plan.n if is_shifted else chunk
 
 
-def piece_of(plan: Plan, rank: int, loop: Loop, part: int, work: int) -> tuple[int, int]:
+def block_of(plan: Plan, rank: int, number: int) -> BlockRef:
+    """Which of unequal blocks a number in the rank's program is."""
+    buffer, owner, chunk = lower(plan, rank).blocks[number - 1]
+    if plan.schedule.is_symmetric:
+        owner = (owner + rank) % plan.n
+    return BlockRef(buffer, owner, shifted(plan, rank, chunk, buffer))
+
+
+def piece_of(
+    plan: Plan, rank: int, channel: int, loop: Loop, part: int, work: int
+) -> tuple[int, int]:
     """The first byte within a chunk, and the size, of a slice of the chunk that a step works on:
     see walk.cuh.
     """
-    return plan.piece(loop, part, shifted(plan, rank, work, "in"))
+    if not plan.problem.counts:
+        return plan.piece(loop, part, shifted(plan, rank, work, "in"))
+    _, giver, chunk = block_of(plan, rank, work)
+    return plan.piece_of_block(channel, loop, part, giver, chunk)
 
 
 def other_end(plan: Plan, rank: int, end: ConnectionEnd, *, is_sending: bool) -> int:
@@ -178,6 +192,26 @@ def pack_program(program: Program) -> bytes:
     return struct.pack(f"<{len(numbers)}H", *numbers)
 
 
+def pack_blocks(plan: Plan, rank: int) -> bytes:
+    """The tables of unequal blocks that types.cuh declares, of each channel in turn."""
+    numbers = range(1, 1 + len(lower(plan, rank).blocks))
+    parts: list[tuple[int, int]] = []
+    for channel in range(plan.channels):
+        parts.append(plan.channel_range(channel))
+        parts += [plan.part_of_block(channel, *block_of(plan, rank, number)) for number in numbers]
+    return b"".join(starmap(BLOCK.pack, parts))
+
+
+def pack_constants(plan: Plan, rank: int) -> bytes:
+    """What a rank's kernel reads but never writes: its program, and behind it the tables of unequal
+    blocks where blocks are unequal.
+    """
+    packed = pack_program(lower(plan, rank))
+    if not plan.problem.counts:
+        return packed
+    return packed.ljust(-(-len(packed) // BLOCK.size) * BLOCK.size, b"\0") + pack_blocks(plan, rank)
+
+
 def macros(program: Program) -> dict[str, int]:
     """The sizes that types.cuh needs."""
     sources, targets = program.widest
@@ -200,6 +234,7 @@ def macros(program: Program) -> dict[str, int]:
 
 ARGS = struct.Struct("<12Q12I")
 END = struct.Struct("<5Q3I2H")
+BLOCK = struct.Struct("<2Q")
 TRACE_ARGS = struct.Struct("<2Q")  # Trace of trace.cuh
 STAMPS = 4  # of a record there
 STAMP_BYTES = 8 * STAMPS

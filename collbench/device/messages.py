@@ -41,15 +41,16 @@ def _messages(
             if ref.kind == SLOT and ref.end == end:
                 works[ref.message][ref.chunk] = step.work
     known: dict[tuple[object, ...], WireMessage] = {}
-    for loop in replace(plan, problem=replace(plan.problem, block_count=block_count)).loops(
-        channel
-    ):
+    what = plan.problem
+    for loop in replace(plan, problem=replace(what, block_count=block_count)).loops(channel):
+        before = loop.offset if what.counts else 0  # other blocks end there
         for number, work in enumerate(works):
             for part in range(loop.slices):
-                key = loop.size, loop.chunk, number, part
+                key = before, loop.size, loop.chunk, number, part
                 if key not in known:
                     sizes = {
-                        place: piece_of(plan, rank, loop, part, of)[1] for place, of in work.items()
+                        place: piece_of(plan, rank, channel, loop, part, of)[1]
+                        for place, of in work.items()
                     }
                     parts = tuple(
                         (place * int(wire(plan.piece_bytes)), int(wire(size)))

@@ -58,3 +58,14 @@ static __device__ __forceinline__ void load_program(const Program* from, Program
     for (u32 i = threadIdx.x; i < sizeof(Program) / 4; i += blockDim.x)
         ((u32*)&to)[i] = ((const u32*)from)[i];
 }
+
+#ifdef BLOCKS
+// Copy a channel's table of blocks, which lies behind the program, to shared memory, by all threads
+// together. A barrier must follow.
+static __device__ __forceinline__ void load_blocks(const Program* program, u32 channel,
+        Block (&to)[BLOCKS]) {
+    constexpr u64 BEHIND = (sizeof(Program) + sizeof(Block) - 1) / sizeof(Block) * sizeof(Block);
+    const Block* from = (const Block*)((const char*)program + BEHIND) + channel * BLOCKS;
+    for (u32 i = threadIdx.x; i < BLOCKS; i += blockDim.x) to[i] = from[i];
+}
+#endif

@@ -9,11 +9,11 @@ from collections.abc import Iterable, Sequence, Sized
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import chain
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from collbench.planning.plan import Plan
 from collbench.schedules.ir import Edge, Operand, Round
-from collbench.schedules.passes import cell, is_copy, shape_of
+from collbench.schedules.passes import cell, has_shared_cells, is_copy, shape_of
 from collbench.schedules.verify.check import ends_after_peers_begin
 from collbench.schedules.verify.proof import Place
 
@@ -52,6 +52,16 @@ class DeviceStep(NamedTuple):
     work: int
 
 
+class BlockRef(NamedTuple):
+    """A block of a rank's input or output, with the rank and the chunk seen from rank 0 in a
+    symmetric program.
+    """
+
+    buffer: Literal["in", "out"]
+    owner: int
+    chunk: int
+
+
 class ConnectionEnd(NamedTuple):
     """One end of a connection: the peer, seen from rank 0 in a symmetric program, the port, the
     messages in a loop, and whether it has a FIFO.
@@ -65,7 +75,12 @@ class ConnectionEnd(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Program:
-    """The tables of types.cuh's Program, and the connection ends that its numbers index."""
+    """The tables of types.cuh's Program, and the connection ends that its numbers index.
+
+    blocks: of unequal blocks, those that its steps name. In the place of a chunk of an input or
+    output, and of the chunk that a step works on, such a program has the number of a block from 1
+    on: kernels find it in a table (Block of types.cuh).
+    """
 
     tracks: tuple[tuple[int, ...], ...]
     rounds: tuple[tuple[int, int], ...]
@@ -75,6 +90,7 @@ class Program:
     signals: tuple[Flag, ...]
     receiving: tuple[ConnectionEnd, ...]
     sending: tuple[ConnectionEnd, ...]
+    blocks: tuple[BlockRef, ...] = ()
 
     @property
     def widest(self) -> tuple[int, int]:
@@ -105,6 +121,7 @@ class _ProgramBuilder:
         self.messages_sent: dict[Edge, int] = {}
         self.messages_received: dict[Edge, int] = {}
         self.message_of: dict[tuple[int, int, Edge], int] = {}
+        self.blocks: dict[BlockRef, int] = {}
 
     def build(self) -> Program:
         tracks = []
@@ -145,6 +162,7 @@ class _ProgramBuilder:
             signals=tuple(self.signals),
             receiving=tuple(self._end(edge, is_sending=False) for edge in self.receiving),
             sending=tuple(self._end(edge, is_sending=True) for edge in self.sending),
+            blocks=tuple(self.blocks),
         )
 
     def _end(self, edge: Edge, *, is_sending: bool) -> ConnectionEnd:
@@ -243,18 +261,19 @@ class _ProgramBuilder:
         _, t, r, s = place
         step, schedule, problem = steps[s], self.schedule, self.plan.problem
         pushed = schedule.pushed_at(self.rank, t, r)
-        sources = [OperandRef(_KIND[operand.buffer], chunk=operand.chunk) for operand in step.src]
+        sources = [self._own(operand) for operand in step.src]
         target = step.dst
         for edge in step.recv:
             end, number = self.receiving[edge], self.messages_received.get(edge, 0)
             message = self.plan.messages_of_port[edge.peer, self.rank, edge.port][number]
             if edge in pushed:
                 assert step.dst is not None
-                sources.append(OperandRef(OUT, chunk=step.dst.chunk))
+                sources.append(self._own(step.dst))
                 target = None
             elif message.is_direct:
                 where = message.places[received_index[s, edge]]
-                sources.append(OperandRef(_PEER_KIND[where.buffer], end, chunk=where.chunk))
+                chunk = self._chunk(where, edge.peer)
+                sources.append(OperandRef(_PEER_KIND[where.buffer], end, chunk=chunk))
             else:
                 sources.append(OperandRef(SLOT, end, number, received_index[s, edge]))
         if (
@@ -270,16 +289,26 @@ class _ProgramBuilder:
             if not message.is_direct:
                 targets.append(OperandRef(SLOT, end, number, sent_index[s, edge]))
             elif self.plan.p2p == "push":
-                targets.append(
-                    OperandRef(PEER_OUT, end, chunk=message.places[sent_index[s, edge]].chunk)
-                )
+                chunk = self._chunk(message.places[sent_index[s, edge]], edge.peer)
+                targets.append(OperandRef(PEER_OUT, end, chunk=chunk))
         if target is not None:
-            targets.append(OperandRef(_KIND[target.buffer], chunk=target.chunk))
+            targets.append(self._own(target))
         if targets:
-            divides = DIVIDE if place in self.plan.proof.complete and problem.redop == "avg" else 0
-            self.steps.append(
-                DeviceStep(tuple(sources), tuple(targets), divides, self.plan.proof.chunks[place])
-            )
+            proof = self.plan.proof
+            divides = DIVIDE if place in proof.complete and problem.redop == "avg" else 0
+            work = self._chunk(Operand("in", proof.chunks[place]), proof.givers[place])
+            self.steps.append(DeviceStep(tuple(sources), tuple(targets), divides, work))
+
+    def _own(self, operand: Operand) -> OperandRef:
+        """A chunk of the rank's own buffers."""
+        return OperandRef(_KIND[operand.buffer], chunk=self._chunk(operand, self.rank))
+
+    def _chunk(self, operand: Operand, owner: int) -> int:
+        """The number by which kernels find a chunk of a rank's buffer."""
+        if operand.buffer == "tmp" or not self.plan.problem.counts:
+            return operand.chunk
+        block = BlockRef(operand.buffer, owner, operand.chunk)
+        return self.blocks.setdefault(block, 1 + len(self.blocks))
 
     def _same(self, a: Operand, b: Operand, in_place: bool) -> bool:
         return cell(self.schedule, self.rank, a, in_place=in_place) == cell(
@@ -301,22 +330,7 @@ def needs_fences(plan: Plan) -> bool:
     """Whether tracks of a rank pass data to each other through memory, so that flags alone do not
     order the accesses.
     """
-    for rank, program in enumerate(plan.schedule.programs):
-        readers: dict[Operand, set[int]] = {}
-        writers: dict[Operand, set[int]] = {}
-        for t, track in enumerate(program):
-            for step in (step for steps in track.rounds for step in steps):
-                for operand in step.src:
-                    readers.setdefault(
-                        cell(plan.schedule, rank, operand, in_place=plan.problem.in_place), set()
-                    ).add(t)
-                if step.dst is not None:
-                    writers.setdefault(
-                        cell(plan.schedule, rank, step.dst, in_place=plan.problem.in_place), set()
-                    ).add(t)
-        if any(len(tracks | readers.get(place, set())) > 1 for place, tracks in writers.items()):
-            return True
-    return False
+    return has_shared_cells(plan.schedule, in_place=plan.problem.in_place)
 
 
 def fits_one_loop(plan: Plan) -> bool:
@@ -340,6 +354,12 @@ def needs_no_credits(plan: Plan) -> bool:
     # a proxy needs credits to know which slots are free
     if plan.domains or not fits_one_loop(plan) or 2 * most > plan.slots:
         return False
+    if not all(
+        plan.part_of(channel, count * plan.problem.item_bytes)[1]
+        for count in set(plan.problem.counts)
+        for channel in range(plan.channels)
+    ):
+        return False
     loops = [loop for channel in range(plan.channels) for loop in plan.loops(channel)]
     return (
         all(loop.size > (plan.parts - 1) * loop.chunk for loop in loops)
@@ -359,11 +379,13 @@ def is_narrow(plan: Plan) -> bool:
 
 def is_aligned(plan: Plan, unit: int) -> bool:
     """Whether all pieces of all chunks begin at multiples of `unit` bytes. They end there, too, if
-    the size of a block is such a multiple.
+    the size of a block is such a multiple, which unequal blocks all must be.
     """
+    what = plan.problem
     if (plan.chunk_bytes | plan.piece_bytes) % unit:
         return False
-    if not plan.is_interleaved and plan.problem.block_bytes % unit:
+    counts = what.counts or (what.block_count,)
+    if not plan.is_interleaved and any(count * what.item_bytes % unit for count in counts):
         return False
     return all(
         (loop.offset | loop.chunk) % unit == 0

@@ -155,6 +155,10 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
     __shared__ u64 seen[RECEIVING + SENDING];
     __shared__ u32 given_up;
     load_program(a.program, program);
+#ifdef BLOCKS
+    __shared__ Block blocks[BLOCKS];
+    load_blocks(a.program, blockIdx.x / TRACKS, blocks);
+#endif
     for (u32 i = threadIdx.x; i < RECEIVING + SENDING; i += THREADS) seen[i] = 0;
     wait_for_launch_in_front();
     TRACED(if (threadIdx.x == 0) trace.stamp(0, STAMP_READY);)
@@ -168,6 +172,9 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
     Cta cta{a, program, seen, seen + RECEIVING, &given_up, blockIdx.x % TRACKS, state.launch};
     const Track& track = program.tracks[cta.track];
     Walk w;
+#ifdef BLOCKS
+    w.blocks = blocks;
+#endif
     begin(a, w, blockIdx.x / TRACKS, state.done);
     if (!is_worker)
         for (u32 i = lane; i < track.readies; i += 32)

@@ -7,6 +7,7 @@
 //   MAX_SOURCES, MAX_TARGETS   operands of the widest step
 //   RECEIVING, SENDING         ends of the rank's connections; either may be 0
 //   TRACKS, ROUNDS, STAGES, STEPS, WAITS, SIGNALS   lengths of the program's tables
+//   BLOCKS                     length of a channel's table of blocks; only where these are unequal
 #pragma once
 
 #include "memory.cuh"
@@ -72,6 +73,14 @@ struct Program {
     Step steps[STEPS];
     Flag waits[WAITS];
     Flag signals[SIGNALS];
+};
+
+// A channel's part of a block, where blocks are unequal: its first byte in the buffer that has the
+// block, and its size. Operands of buffers and `work` of steps are then not numbers of chunks but of
+// entries in the channel's table. Entry 0 has the size of the channel's longest part, which gives
+// the number of its loops. The tables of all channels lie behind the program.
+struct Block {
+    u64 first, size;
 };
 
 // One end of a connection on channel 0; the strides lead to the other channels.

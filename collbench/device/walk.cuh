@@ -5,6 +5,8 @@
 // collective is blocked; SLICED if messages may have more than one slice; NARROW if a set of user
 // buffers is smaller than 2 GiB. They are macros because constants need no division and no 64-bit
 // arithmetic.
+// With BLOCKS (types.cuh) a table says where blocks begin and end. Loops go on until the longest
+// part of a block is done; pieces of shorter ones are empty by then.
 #pragma once
 #include "types.cuh"
 
@@ -33,16 +35,24 @@ struct Walk {
     u32 done;
     Loop loop;
     u32 slice;
+#ifdef BLOCKS
+    const Block* blocks;  // the channel's, set before begin()
+#endif
 };
 
 static __device__ __forceinline__ void begin(const Args& a, Walk& w, u32 channel, u32 done) {
     w.channel = channel;
     w.done = done;
     w.slice = 0;
+#ifdef BLOCKS
+    w.loop.offset = 0;
+    w.end = (Size)w.blocks[0].size;
+#else
     w.loop.offset = least(channel * (Size)a.share_bytes, a.block_bytes);
+    w.end = w.loop.offset + least((Size)a.share_bytes, (Size)a.block_bytes - w.loop.offset);
+#endif
     w.loop.size = 0;
     w.loop.slices = 0;
-    w.end = w.loop.offset + least((Size)a.share_bytes, (Size)a.block_bytes - w.loop.offset);
 }
 
 // Go on to the next loop; false if there is none.
@@ -81,6 +91,10 @@ struct Piece {
 
 static __device__ __forceinline__ Piece piece_of(const Args& a, const Walk& w, u32 work) {
     Size size = w.loop.size;
+#ifdef BLOCKS
+    const Size part = (Size)w.blocks[work].size;
+    size = w.loop.offset < part ? least(w.loop.chunk, part - w.loop.offset) : 0;
+#endif
     if (PARTS) {
         const Size start = (Size)shifted(work, a.shift_work, a.ranks) * w.loop.chunk;
         size = start < w.loop.size ? least(w.loop.chunk, w.loop.size - start) : 0;
@@ -113,8 +127,12 @@ static __device__ __forceinline__ char* slot(const Args& a, const Walk& w, const
 
 // The offset of a chunk in a rank's input or output.
 static __device__ __forceinline__ Size chunk_offset(const Args& a, const Walk& w, u32 chunk) {
+#ifdef BLOCKS
+    return (Size)w.blocks[chunk].first + least(w.loop.offset, (Size)w.blocks[chunk].size);
+#else
     return w.loop.offset
         + (PARTS ? least((Size)chunk * w.loop.chunk, w.loop.size) : chunk * (Size)a.block_bytes);
+#endif
 }
 
 // The address of a chunk of the rank's own or a peer's buffers; not of a slot.
@@ -124,7 +142,11 @@ static __device__ __forceinline__ char* buffer_at(const Args& a, const Walk& w,
         return a.tmp + (u64)w.channel * a.tmp_stride
             + (u64)shifted(ref.chunk, a.shift_tmp, a.ranks) * a.chunk_bytes + first;
     const bool is_in = ref.kind == IN || ref.kind == PEER_IN;
+#ifdef BLOCKS
+    const u32 chunk = ref.chunk;
+#else
     const u32 chunk = shifted(ref.chunk, is_in ? a.shift_in : a.shift_out, a.ranks);
+#endif
     char* base = ref.kind == IN ? a.in
         : ref.kind == OUT ? a.out
         : is_in ? ends[ref.end].peer_in

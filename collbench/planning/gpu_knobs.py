@@ -16,6 +16,7 @@ from collbench.schedules.ir import MAX_KEPT, Schedule
 from collbench.schedules.passes import direct_count, widest_message
 from collbench.spec.case import Case
 from collbench.spec.collectives import collective
+from collbench.spec.dtypes import dtype
 from collbench.util.errors import ScheduleError
 
 MAX_GPU_CHANNELS = 1024
@@ -102,7 +103,8 @@ def launch_knobs(
     shape = shape_of(schedule, case.in_place)
     # bytes of a chunk over all channels
     parts = schedule.chunks["in"] if collective(case.op).is_interleaved else 1
-    share = -(-case.problem().block_bytes // parts)
+    # of unequal blocks as of equal ones of the same size in all
+    share = max(1, -(-case.block_count * dtype(case.dtype).item_bytes // parts))
     facts = {
         **facts,
         **shape.facts(),

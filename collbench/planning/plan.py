@@ -25,6 +25,7 @@ from collbench.schedules.algorithms import FAMILY, needs_hosts
 from collbench.schedules.ir import MAX_KEPT, Operand, Schedule, build
 from collbench.schedules.passes import (
     braid,
+    has_shared_cells,
     home,
     landing,
     message_chunks,
@@ -339,6 +340,7 @@ def lay_out(
     proof = proved(ready, sure_slots, slices, problem.in_place)
     if problem.counts:
         _refuse_other_blocks(ready, proof)
+        _refuse_lost_order(problem, ready, kernel.proto if kernel else proto)
     return Plan(
         problem=problem,
         schedule=ready,
@@ -379,6 +381,22 @@ def _refuse_other_blocks(schedule: Schedule, proof: Proof) -> None:
                         " shorter",
                         "use another --algo",
                     )
+
+
+def _refuse_lost_order(problem: Problem, schedule: Schedule, proto: str) -> None:
+    """Raise ScheduleError if messages whose data carries the flags order the accesses of two tracks
+    to one chunk: an empty one, as of a block that ends before others do, is waited for by nobody.
+    """
+    if (
+        proto != "simple"
+        and len(set(problem.counts)) > 1
+        and has_shared_cells(schedule, in_place=problem.in_place)
+    ):
+        raise ScheduleError(
+            f"{schedule.op} {schedule.name}: tracks of a rank pass data to each other, and an empty"
+            f" message of {proto} keeps no order between them",
+            "use --proto simple",
+        )
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -518,10 +536,19 @@ class Plan:
         self, channel: int, loop: Loop, buffer: Literal["in", "out"], owner: int, chunk: int
     ) -> int:
         """Where a loop begins in one of unequal blocks, in bytes of a rank's buffer."""
-        firsts = self._firsts_of(buffer, owner)
-        item_bytes, first, end = self.problem.item_bytes, firsts[chunk], firsts[chunk + 1]
+        first, size = self.part_of_block(channel, buffer, owner, chunk)
+        return first + min(loop.offset, size)
+
+    def part_of_block(
+        self, channel: int, buffer: Literal["in", "out"], owner: int, chunk: int
+    ) -> tuple[int, int]:
+        """First byte in a rank's buffer, and size, of the channel's part of one of unequal
+        blocks.
+        """
+        firsts, item_bytes = self._firsts_of(buffer, owner), self.problem.item_bytes
+        first, end = firsts[chunk], firsts[chunk + 1]
         own, size = self.part_of(channel, (end - first) * item_bytes)
-        return first * item_bytes + own + min(loop.offset, size)
+        return first * item_bytes + own, size
 
     def _firsts_of(self, buffer: Literal["in", "out"], owner: int) -> tuple[int, ...]:
         """Where the blocks of a rank's buffer begin, in elements."""

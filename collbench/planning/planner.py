@@ -96,11 +96,6 @@ def resolve(case: Case, limits: Limits | None = None, by: Tuning | None = None) 
         if transport == "auto":
             transport = selection.transport_of(case, has, facts, tuning)
     facts["transport"] = transport
-    if collective(case.op).uneven_of is not None:
-        raise ScheduleError(
-            "our kernels find a block by its number, so that all blocks must be equal",
-            f"use --backend nccl, cpu or mpi, or --op {collective(case.op).even}",
-        )
     plan_on_gpus = _plan_copies if transport == "ce" else _plan_kernels
     return plan_on_gpus(case, facts, tuning, has, orders, hosts)
 

@@ -44,6 +44,26 @@ def cell(schedule: Schedule, rank: int, operand: Operand, *, in_place: bool) -> 
     return Operand("out", alias[1]) if operand.chunk == alias[0] else operand
 
 
+def has_shared_cells(schedule: Schedule, *, in_place: bool) -> bool:
+    """Whether tracks of a rank pass data to each other through memory: one writes what another one
+    reads or writes.
+    """
+    for rank, program in enumerate(schedule.programs):
+        readers: dict[Operand, set[int]] = {}
+        writers: dict[Operand, set[int]] = {}
+        for t, track in enumerate(program):
+            for step in (step for steps in track.rounds for step in steps):
+                for operand in step.src:
+                    place = cell(schedule, rank, operand, in_place=in_place)
+                    readers.setdefault(place, set()).add(t)
+                if step.dst is not None:
+                    place = cell(schedule, rank, step.dst, in_place=in_place)
+                    writers.setdefault(place, set()).add(t)
+        if any(len(tracks | readers.get(place, set())) > 1 for place, tracks in writers.items()):
+            return True
+    return False
+
+
 def message_chunks(steps: Round) -> tuple[dict[Edge, int], dict[Edge, int]]:
     """How many chunks one round sends, and receives, along each edge."""
     sent: dict[Edge, int] = {}

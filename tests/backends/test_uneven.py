@@ -17,39 +17,16 @@ from collbench.backends.nccl.backend import NCCL_REDOPS, NCCL_TYPES, NcclRank
 from collbench.backends.reference import ReferenceRun, ReferenceSession
 from collbench.launch.local import LocalGroup
 from collbench.planning.plan import Plan, lay_out, registered
-from collbench.planning.planner import resolve
 from collbench.planning.protocols import FAMILY as PROTOCOLS
-from collbench.schedules.algorithms import algorithms_of
 from collbench.schedules.ir import Edge, Operand, Program, Step, Track, build
-from collbench.spec.case import Case, Problem
+from collbench.spec.case import Problem
 from collbench.spec.collectives import UNEVEN_OPS, OpName, collective
-from collbench.spec.uneven import is_matrix
 from collbench.spec.world import World
 from collbench.util.errors import ScheduleError
 from tests.support.batteries import random_inputs, world_of
+from tests.support.uneven import UNEVEN_PAIRS, drawn_counts, uneven_problem
 
-PAIRS = [(op, algo) for op in UNEVEN_OPS for algo in algorithms_of(op)]
-RANKS = 3
-
-
-def counts_of(op: OpName, n: int, chance: random.Random) -> tuple[int, ...]:
-    """Counts with many zeros, some small ones, and one that needs many loops."""
-    wanted = [chance.choice((0, 0, 1, 15, 64, 201)) for _ in range(n * n if is_matrix(op) else n)]
-    wanted[chance.randrange(len(wanted))] = 700
-    return tuple(wanted)
-
-
-def problem(op: OpName, n: int, counts: tuple[int, ...], *, in_place: bool = False) -> Problem:
-    return Problem(
-        op=op,
-        n=n,
-        root=0,
-        block_count=max(counts),
-        dtype="float32",
-        redop="sum",
-        in_place=in_place,
-        counts=counts,
-    )
+RANKS, MOST = 3, 700
 
 
 def plan_of(what: Problem, algo: str, seed: int, proto: str = "simple") -> Plan:
@@ -78,41 +55,41 @@ def defined(what: Problem, inputs: list[np.ndarray]) -> list[np.ndarray]:
     return [np.concatenate([parts[i][j] for i in range(n)]) for j in range(n)]
 
 
-@pytest.mark.parametrize(("op", "algo"), PAIRS)
+@pytest.mark.parametrize(("op", "algo"), UNEVEN_PAIRS)
 def test_the_reference_does_what_the_definition_says(op: OpName, algo: str) -> None:
     for n, seed in ((2, 1), (3, 2), (6, 4)):
-        what = problem(op, n, counts_of(op, n, random.Random(seed)))
+        what = uneven_problem(op, n, drawn_counts(op, n, random.Random(seed), MOST))
         plan, inputs = plan_of(what, algo, seed), random_inputs(what, seed)
         wanted = defined(what, inputs)
         for rank, output in enumerate(ReferenceSession().once(plan, inputs)):
             assert len(output) == len(wanted[rank])
             np.testing.assert_allclose(output, wanted[rank], rtol=1e-4, atol=1e-4)
         in_place = collective(op).has_in_place and seed % 2 == 0
-        plan = plan_of(problem(op, n, what.counts, in_place=in_place), algo, seed)
+        plan = plan_of(uneven_problem(op, n, what.counts, in_place=in_place), algo, seed)
         machine = ReferenceRun(plan)
         assert verify_in_process(plan.problem, machine.buffer, machine.launch) == ()
 
 
 @pytest.fixture(scope="module")
 def session() -> Iterator[CpuSession]:
-    largest = problem("alltoallv", RANKS, (4000,) * RANKS**2)
+    largest = uneven_problem("alltoallv", RANKS, (4000,) * RANKS**2)
     opened = CpuSession(LocalGroup(), [plan_of(largest, "direct", 1)], hot=True)
     yield opened
     opened.close()
 
 
-@pytest.mark.parametrize(("op", "algo"), PAIRS)
+@pytest.mark.parametrize(("op", "algo"), UNEVEN_PAIRS)
 def test_cpu_equals_the_reference(session: CpuSession, op: OpName, algo: str) -> None:
     protocols = PROTOCOLS.names()
     for seed, proto in enumerate(("simple", protocols[len(algo) % len(protocols)])):
-        what = problem(op, RANKS, counts_of(op, RANKS, random.Random(seed + 5)))
+        what = uneven_problem(op, RANKS, drawn_counts(op, RANKS, random.Random(seed + 5), MOST))
         plan, inputs = plan_of(what, algo, seed, proto), random_inputs(what, seed)
         pairs = zip(session.once(plan, inputs), ReferenceSession().once(plan, inputs), strict=True)
         assert all(ours.tobytes() == theirs.tobytes() for ours, theirs in pairs)
 
 
 def test_a_wrong_element_and_a_byte_behind_the_output_are_found() -> None:
-    what = problem("alltoallv", 3, (2, 0, 5, 0, 0, 0, 7, 1, 1))
+    what = uneven_problem("alltoallv", 3, (2, 0, 5, 0, 0, 0, 7, 1, 1))
     for rank, outputs in enumerate((9, 1, 6)):
         at = what.buffers(rank)
         source = np.zeros(at.in_bytes // 4, np.float32)
@@ -150,17 +127,44 @@ def test_a_schedule_that_keeps_another_block_in_the_output_is_refused() -> None:
         return (Track(name="one", rounds=tuple((step,) for step in steps)),)
 
     schedule = build("allgather", "detour", gather, World(n=2))
-    even = Problem(**{**asdict(problem("allgatherv", 2, (4, 4))), "op": "allgather", "counts": ()})
+    even = Problem(
+        **{**asdict(uneven_problem("allgatherv", 2, (4, 4))), "op": "allgather", "counts": ()}
+    )
     machine = ReferenceRun(plan := lay_out(even, schedule))
     assert verify_in_process(plan.problem, machine.buffer, machine.launch) == ()
     with pytest.raises(ScheduleError, match=r"keeps another block in out\[0\]"):
-        lay_out(problem("allgatherv", 2, (4, 4)), schedule)
+        lay_out(uneven_problem("allgatherv", 2, (4, 4)), schedule)
 
 
-def test_kernels_refuse_unequal_blocks() -> None:
-    case = Case(op="alltoallv", backend="cuda", ranks=2, size_bytes=64).rounded()
-    with pytest.raises(ScheduleError, match="all blocks must be equal"):
-        resolve(case)
+def test_empty_messages_do_not_order_two_tracks() -> None:
+    """One track reads what the other has received, behind a message that the peer has sent because
+    of that. The lines of an empty message are waited for by nobody.
+    """
+
+    def gather(world: World, rank: int) -> Program:
+        peer = 1 - rank
+        first, back, again = (Edge(peer, port) for port in ("first", "back", "again"))
+        receiving = (
+            Step(src=(Operand("in", 0),), send=(first,)),
+            Step(recv=(first,), dst=Operand("out", peer), send=(back,)),
+        )
+        reading = (
+            Step(recv=(back,), dst=Operand("out", rank), send=(again,)),
+            Step(recv=(again,), dst=Operand("tmp", 0)),
+            Step(src=(Operand("out", peer),), dst=Operand("tmp", 1)),
+        )
+        return tuple(
+            Track(name=name, rounds=tuple((step,) for step in steps))
+            for name, steps in (("receiving", receiving), ("reading", reading))
+        )
+
+    schedule = build("allgather", "there and back", gather, World(n=2))
+    for proto in ("simple", "ll"):
+        lay_out(uneven_problem("allgatherv", 2, (4, 4)), schedule, proto=proto)
+    short = uneven_problem("allgatherv", 2, (4, 1))
+    lay_out(short, schedule)
+    with pytest.raises(ScheduleError, match="an empty message of ll keeps no order"):
+        lay_out(short, schedule, proto="ll")
 
 
 class FakeNccl:
@@ -179,7 +183,7 @@ def test_the_groups_of_nccl_move_every_block(op: OpName, in_place: bool) -> None
     if in_place and not collective(op).has_in_place:
         return
     n = 5
-    what = problem(op, n, counts_of(op, n, random.Random(7)), in_place=in_place)
+    what = uneven_problem(op, n, drawn_counts(op, n, random.Random(7), MOST), in_place=in_place)
     memory = [np.zeros(what.buffers(rank).total_bytes // 4, np.float32) for rank in range(n)]
     calls: list[list[tuple[Any, ...]]] = []
     for rank in range(n):

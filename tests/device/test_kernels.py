@@ -26,7 +26,7 @@ from collbench.planning.planner import resolve
 from collbench.planning.protocols import FAMILY as PROTOCOLS
 from collbench.schedules.algorithms import FAMILY as ALGORITHMS
 from collbench.spec.case import Case
-from collbench.spec.collectives import OPS, OpName
+from collbench.spec.collectives import ALL_OPS, OPS, OpName
 from collbench.spec.dtypes import DTYPES, REDOPS, DtypeName, RedopName
 from collbench.spec.litmus import catalogue, litmus
 from tests.support.nvrtc import Nvrtc, instructions, nvrtc_for
@@ -321,7 +321,9 @@ def choices(op: OpName, n: int) -> Iterable[tuple[Source, Program]]:
     return [(source, program) for _, source, program in kernels.values()]
 
 
-@pytest.mark.parametrize(("op", "n"), tiered(product(OPS, (2, 4, 8)), [("allreduce", 4)]))
+@pytest.mark.parametrize(
+    ("op", "n"), tiered(product(ALL_OPS, (2, 4, 8)), [("allreduce", 4), ("alltoallv", 4)])
+)
 def test_automatic_choices_stay_in_registers(op: OpName, n: int, tmp_path: Path) -> None:
     """They neither spill nor have a stack, with the threads that they are launched with. For 4
     ranks, the instructions of one kernel of each kind are checked as well.

@@ -6,6 +6,7 @@ and a specialised one differs by schedule, rank, alignment and loops. So algorit
 float32, types and reductions on two algorithms, random schedules on one layout each.
 """
 
+import random
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -29,6 +30,7 @@ from collbench.util.errors import ScheduleError
 from tests.support.batteries import PAIRS, placements, problem, world_of
 from tests.support.random_schedules import random_allreduce, random_blocks
 from tests.support.runs import ROOT
+from tests.support.uneven import UNEVEN_PAIRS, drawn_counts, uneven_problem
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -136,9 +138,10 @@ def describe(plan: Plan) -> str:
         how = ("specialised" if kernel.specialized else "interpreted") + (
             "" if kernel.reload else ", no reload"
         )
+    elements = f"blocks of {what.counts}" if what.counts else f"{what.block_count} elements a block"
     return (
         f"{what.op} {plan.schedule.name} {kernel.proto} ({how}) {what.dtype} {what.redop} root"
-        f" {what.root}, {what.block_count} elements a block {'in' if what.in_place else 'out of'}"
+        f" {what.root}, {elements} {'in' if what.in_place else 'out of'}"
         f" place, {plan.channels} channels, {plan.slots} slots, chunks of {plan.chunk_bytes} in"
         f" {plan.slices}"
     )
@@ -266,9 +269,51 @@ def relay_plans(n: int) -> list[Plan]:
     return kept(plans)
 
 
+def uneven_counts(op: OpName, n: int, number: int, most: int) -> tuple[int, ...]:
+    """Counts of unequal blocks by turns: drawn ones, of which several are 0; all for one rank, the
+    last, or all from it; and multiples of 16 elements, which every type's vectors divide.
+    """
+    drawn = drawn_counts(op, n, random.Random(number), most)
+    if number % 3 == 0:
+        hot = (*(0,) * (n - 1), most)
+        return hot * n if len(drawn) > n else hot
+    return drawn if number % 3 == 1 else tuple(-(-count // 16) * 16 for count in drawn)
+
+
+def uneven_problem_on(shape: Shape, op: OpName, n: int, number: int) -> Problem:
+    """A problem of unequal blocks, the largest as large as the shape's; types and reductions by
+    turns.
+    """
+    return uneven_problem(
+        op,
+        n,
+        uneven_counts(op, n, number, max(shape.count, 5)),
+        dtype=DTYPES[number % len(DTYPES)],
+        redop=REDOPS[number % len(REDOPS)] if collective(op).is_reduction else "sum",
+        in_place=shape.in_place and True in placements(op),
+    )
+
+
+def uneven_plans(n: int) -> list[Plan]:
+    """Each algorithm of each collective of unequal blocks in each form of each protocol, on two
+    shapes by turns.
+    """
+    plans, number = [], 0
+    for form in (form for forms in FORMS.values() for form in forms):
+        for op, algo in UNEVEN_PAIRS:
+            schedule = registered(collective(op).even, algo, world_of(algo, n))
+            for _ in range(2):
+                shape = SHAPES[number % len(SHAPES)]
+                what = uneven_problem_on(shape, op, n, number)
+                plans.append(plan_of(what, schedule, form, shape))
+                number += 1
+    return kept(plans)
+
+
 def net_plans(n: int) -> list[Plan]:
     """Each algorithm of each collective over messages, with each kernel, on one shape; alternately
     between all ranks, and between halves that reach each other's memory or share their host's.
+    Those of unequal blocks take the kernels by turns.
     """
     every, halves = tuple(range(n)), halves_of(n)
     domains = [(every, "p2p"), *([(halves, "p2p"), (halves, "shm")] if n > 2 else [])]
@@ -283,6 +328,12 @@ def net_plans(n: int) -> list[Plan]:
             form = Form(kernel=kernel, transport=label(of_ranks, inside), domains=of_ranks)
             schedule = registered(op, algo, world_of(algo, n, root))
             plans.append(plan_of(problem_on(shape, op, n, root), schedule, form, shape))
+    for p, (op, algo) in enumerate(UNEVEN_PAIRS):
+        kernel, shape = NET_KERNELS[p % len(NET_KERNELS)], SHAPES[p % len(SHAPES)]
+        of_ranks, inside = domains[p % len(domains)]
+        form = Form(kernel=kernel, transport=label(of_ranks, inside), domains=of_ranks)
+        schedule = registered(collective(op).even, algo, world_of(algo, n))
+        plans.append(plan_of(uneven_problem_on(shape, op, n, p), schedule, form, shape))
     return kept(plans)
 
 
@@ -365,6 +416,35 @@ def measured_plans(n: int) -> list[Plan]:
             "root": n - 1,
             "size_bytes": 1 << 17,
         },
+    )
+    return [resolved(n, **knobs) for knobs in cases]
+
+
+def uneven_measured_plans(n: int) -> list[Plan]:
+    """Plans of unequal blocks as a sweep makes them, with the default knobs."""
+    cases: Sequence[dict[str, Any]] = (
+        {"op": "alltoallv", "skew": "zipf:1.1", "size_bytes": 1_000_004},
+        {"op": "alltoallv", "skew": "hot:1", "proto": "ll", "dtype": "int8", "size_bytes": 6007},
+        {"op": "alltoallv", "skew": "zipf:1.1", "transport": "ce", "size_bytes": 1 << 20},
+        {
+            "op": "allgatherv",
+            "skew": "lognormal:1.2",
+            "placement": "in",
+            "proto": "simple",
+            "direct": "on",
+            "p2p": "pull",
+            "size_bytes": 1 << 18,
+        },
+        {"op": "allgatherv", "skew": "hot:1", "proto": "ll128", "size_bytes": 300_000},
+        {
+            "op": "reducescatterv",
+            "skew": "zipf:2",
+            "dtype": "bfloat16",
+            "redop": "avg",
+            "placement": "in",
+            "size_bytes": 100_002,
+        },
+        {"op": "reducescatterv", "skew": "zipf:1.1", "proto": "simple", "size_bytes": 1 << 20},
     )
     return [resolved(n, **knobs) for knobs in cases]
 

@@ -66,6 +66,8 @@ from tests.gpu._plans import (
     random_plans,
     relay_plans,
     through_fifos,
+    uneven_measured_plans,
+    uneven_plans,
 )
 from tests.support.batteries import random_inputs
 
@@ -82,6 +84,7 @@ EXACT: dict[str, Callable[[int], list[Plan]]] = {
     "random": random_plans,
     "relay": relay_plans,
     "net": net_plans,
+    "uneven": uneven_plans,
 }
 HOW = {
     "hot, in a graph": (True, GpuOptions(timeout_s=TIMEOUT_S)),
@@ -375,15 +378,15 @@ OTHER: dict[str, Callable[[Group, int], int]] = {
     "torch": run_torch,
     "mpi": run_mpi_on_gpus,
     "net-measured": partial(run_measured, make=net_measured_plans),
+    "uneven-measured": partial(run_measured, make=uneven_measured_plans),
     "net-hosts": run_pretended,
 }
 
 
 def compile_all(n: int, arch: int) -> int:
     """Compile every kernel of every batch."""
-    plans = [
-        plan for make in (*EXACT.values(), measured_plans, net_measured_plans) for plan in make(n)
-    ]
+    measured = measured_plans, net_measured_plans, uneven_measured_plans
+    plans = [plan for make in (*EXACT.values(), *measured) for plan in make(n)]
     sources = dict.fromkeys(
         kernel_source(plan, rank) for plan in plans for rank in range(len(plan.schedule.programs))
     )

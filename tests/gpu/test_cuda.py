@@ -23,8 +23,13 @@ def test_the_example_algorithm_of_contributing_equals_the_reference(gpus: int) -
     assert failures_of(MODEL, gpus, "relay") == []
 
 
-def test_measured_launches_are_right(gpus: int) -> None:
-    assert failures_of(MODEL, gpus, "measured") == []
+def test_unequal_blocks_equal_the_reference(gpus: int) -> None:
+    assert failures_of(MODEL, gpus, "uneven") == []
+
+
+@pytest.mark.parametrize("name", ["measured", "uneven-measured"])
+def test_measured_launches_are_right(gpus: int, name: str) -> None:
+    assert failures_of(MODEL, gpus, name) == []
 
 
 def test_one_wrong_element_is_found(gpus: int) -> None:

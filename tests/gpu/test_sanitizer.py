@@ -16,10 +16,6 @@ SWEEP = (
     "-m",
     "collbench",
     "sweep",
-    "--op",
-    "allreduce,alltoall",
-    "--algo",
-    "ring,oneshot,direct",
     "--proto",
     "simple,ll,ll128",
     "--sizes",
@@ -40,7 +36,18 @@ SWEEP = (
 )
 
 
-def test_memcheck_finds_nothing(gpus: int) -> None:
+@pytest.mark.parametrize(
+    "problems",
+    [
+        ("--op", "allreduce,alltoall", "--algo", "ring,oneshot,direct"),
+        (
+            *("--op", "allgatherv,reducescatterv,alltoallv", "--skew", "zipf:1.1,hot:1"),
+            *("--algo", "ring,direct"),
+        ),
+    ],
+    ids=["equal blocks", "unequal blocks"],
+)
+def test_memcheck_finds_nothing(gpus: int, problems: tuple[str, ...]) -> None:
     tool = shutil.which(
         "compute-sanitizer", path=f"{environment().get('PATH', '')}:/usr/local/cuda/bin"
     )
@@ -56,6 +63,7 @@ def test_memcheck_finds_nothing(gpus: int) -> None:
         str(FOUND),
         sys.executable,
         *SWEEP,
+        *problems,
     ]
     done = subprocess.run(
         command,

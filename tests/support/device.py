@@ -33,9 +33,8 @@ from collbench.device.layout import (
     layout,
     net_layout,
     pack_args,
-    pack_program,
+    pack_constants,
 )
-from collbench.device.program import lower
 from collbench.planning.plan import Plan
 from collbench.spec.case import Problem
 from collbench.spec.collectives import collective
@@ -43,7 +42,7 @@ from collbench.spec.dtypes import divide, dtype, saturate, ufunc
 from collbench.spec.pattern import PERIOD, inputs, reduced
 from tests.support.device_cta import Coroutine, Cta
 from tests.support.fake_mpi import FakeComm, World
-from tests.support.structures import unpack
+from tests.support.structures import structure, unpack
 
 ARENA, USER, PROGRAM, NET, HOST = REGIONS = range(5)
 _SIZE = 1 << 36  # of the addresses of one region
@@ -93,9 +92,14 @@ class Gpus:
             )
             for rank in range(plan.n)
         ]
+        constants = [pack_constants(plan, rank) for rank in range(plan.n)]
         self.programs = [
-            unpack(pack_program(lower(plan, rank)), "Program", self.sizes[rank])
-            for rank in range(plan.n)
+            unpack(packed[: sizes["PROGRAM_BYTES"]], "Program", sizes)
+            for packed, sizes in zip(constants, self.sizes, strict=True)
+        ]
+        self.blocks = [
+            tables_of(packed, sizes, plan.channels)
+            for packed, sizes in zip(constants, self.sizes, strict=True)
         ]
 
     # Memory, as a rank sees it
@@ -121,7 +125,10 @@ class Gpus:
             assert offset >= layout(self.plan, owner).tmp
         else:
             first = offset - cta.a.set
-            assert 0 <= first <= first + size <= _user_bytes(cta.problem, owner)
+            assert any(
+                start <= first <= first + size <= end
+                for start, end in _user_ranges(cta.problem, owner)
+            ), f"{size} bytes at {first} of rank {owner}'s buffers"
         unit = 8 if self.plan.kernel and self.plan.kernel.proto == "ll" else 16
         known = self.sizes[cta.rank]
         assert not (size and known.get("ALIGNED") and address % unit), f"{address:#x}"
@@ -236,21 +243,23 @@ class Gpus:
         which is not overwritten is unchanged.
         """
         problem, mine = problem_of(self.plan, run), self.set_of(rank, run)
-        at, size = problem.buffers(rank), problem.block_bytes
-        for want in collective(problem.op).wants(problem.n, problem.root, rank):
-            got = mine[at.out_offset + want.out_block * size :][:size]
-            first = want.in_block * problem.block_count
+        at, item_bytes = problem.buffers(rank), problem.item_bytes
+        for block in problem.blocks(rank):
+            size, first = block.size * item_bytes, block.given_first
+            got = mine[at.out_offset + block.first * item_bytes :][:size]
             if collective(problem.op).is_reduction:
                 wanted = _tiled(
                     reduced(problem.dtype, problem.redop, problem.n), first, size, phase
                 )
             else:
-                wanted = input_bytes(problem, want.ranks[0], first, size, phase)
+                wanted = input_bytes(problem, block.giver, first, size, phase)
             wrong = np.flatnonzero(got != wanted)
             assert not len(wrong), (
-                f"rank {rank}, block {want.out_block}: {len(wrong)} of {size} bytes wrong, the"
-                f" first at {wrong[0]}"
+                f"rank {rank}, block at element {block.first}: {len(wrong)} of {size} bytes wrong,"
+                f" the first at {wrong[0]}"
             )
+        behind = mine[at.out_offset + at.out_bytes :][: at.guard_bytes]
+        assert (behind == _POISON).all(), f"rank {rank} has bytes behind its output"
         if not problem.in_place:
             assert (
                 mine[at.in_offset :][: at.in_bytes]
@@ -259,8 +268,13 @@ class Gpus:
 
 
 @lru_cache(maxsize=256)
-def _user_bytes(problem: Problem, rank: int) -> int:
-    return problem.buffers(rank).total_bytes
+def _user_ranges(problem: Problem, rank: int) -> list[tuple[int, int]]:
+    """Where a rank's input and output begin and end in its user memory."""
+    at = problem.buffers(rank)
+    return [
+        (at.in_offset, at.in_offset + at.in_bytes),
+        (at.out_offset, at.out_offset + at.out_bytes),
+    ]
 
 
 def input_bytes(problem: Problem, rank: int, first: int, size: int, phase: int) -> np.ndarray:
@@ -296,6 +310,21 @@ def args_of(plan: Plan, rank: int, run: Run, sizes: dict[str, int]) -> SimpleNam
         block_bytes=problem.block_bytes,
     )
     return unpack(packed, "Args", sizes)
+
+
+def tables_of(
+    packed: bytes, sizes: dict[str, int], channels: int
+) -> list[list[tuple[int, int]]] | None:
+    """Each channel's table of unequal blocks, which lies behind the program; None if blocks are
+    equal.
+    """
+    if "BLOCKS" not in sizes:
+        assert len(packed) == sizes["PROGRAM_BYTES"]
+        return None
+    kind = structure("Block", {})
+    behind = -(-sizes["PROGRAM_BYTES"] // kind.itemsize) * kind.itemsize
+    tables = np.frombuffer(packed[behind:], kind).reshape(channels, sizes["BLOCKS"])
+    return [[(first, size) for first, size in table.tolist()] for table in tables]
 
 
 def macros_of(plan: Plan, rank: int, *, any_size: bool = False) -> dict[str, int]:

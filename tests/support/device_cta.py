@@ -33,7 +33,13 @@ class Walk:
     """
 
     def __init__(
-        self, args: SimpleNamespace, sizes: dict[str, int], item: int, channel: int, done: int
+        self,
+        args: SimpleNamespace,
+        sizes: dict[str, int],
+        item: int,
+        channel: int,
+        done: int,
+        blocks: Sequence[tuple[int, int]] | None,
     ) -> None:
         self.a, self.channel, self.done, self.item = args, channel, done, item
         self.parts, self.slots, self.is_sliced = sizes["PARTS"], sizes["SLOTS"], sizes["SLICED"]
@@ -41,6 +47,9 @@ class Walk:
         self.slice = self.size = self.slices = self.chunk = 0
         self.offset = min(channel * args.share_bytes & self.mask, args.block_bytes)
         self.end = self.offset + min(args.share_bytes, args.block_bytes - self.offset)
+        self.blocks = blocks  # the channel's table, where blocks are unequal
+        if blocks is not None:
+            self.offset, self.end = 0, blocks[0][1]
 
     def advance(self) -> bool:
         """Go on to the next loop; False if there is none."""
@@ -65,6 +74,8 @@ class Walk:
     def piece(self, work: int) -> tuple[int, int]:
         """The first byte and the size of the current slice of a chunk."""
         size = self.size
+        if self.blocks is not None:
+            size = max(0, min(self.chunk, self.blocks[work][1] - self.offset))
         if self.parts:
             start = shifted(work, self.a.shift_work, self.a.ranks) * self.chunk & self.mask
             size = min(self.chunk, self.size - start) if start < self.size else 0
@@ -104,10 +115,14 @@ class Walk:
                 + first
             )
         is_in = ref.kind in (KIND.IN, KIND.PEER_IN)
-        chunk = shifted(ref.chunk, a.shift_in if is_in else a.shift_out, a.ranks)
-        at = self.offset + (
-            min(chunk * self.chunk, self.size) if self.parts else chunk * a.block_bytes
-        )
+        if self.blocks is not None:
+            begin, size = self.blocks[ref.chunk]
+            at = begin + min(self.offset, size)
+        else:
+            chunk = shifted(ref.chunk, a.shift_in if is_in else a.shift_out, a.ranks)
+            at = self.offset + (
+                min(chunk * self.chunk, self.size) if self.parts else chunk * a.block_bytes
+            )
         own = {KIND.IN: vars(a)["in"], KIND.OUT: a.out}
         base = (
             own[ref.kind]
@@ -136,12 +151,14 @@ class Cta:
         )
 
     def walk(self) -> Walk:
+        channel, tables = self.index // self.sizes["TRACKS"], self.gpus.blocks[self.rank]
         return Walk(
             self.a,
             self.sizes,
             self.problem.item_bytes,
-            self.index // self.sizes["TRACKS"],
+            channel,
             self.done,
+            None if tables is None else tables[channel],
         )
 
     def leave(self, walk: Walk) -> None:

@@ -39,9 +39,9 @@ from collbench.device.layout import (
     is_in_host,
     layout,
     pack_args,
-    pack_program,
+    pack_constants,
 )
-from collbench.device.program import ctas, launches_counted, lower
+from collbench.device.program import ctas, launches_counted
 from collbench.launch.group import RankContext
 from collbench.machine.host import own_cores
 from collbench.planning.plan import Plan
@@ -180,7 +180,7 @@ class CudaRank(GpuRank[str]):
                 "use fewer --channels or --threads",
             )
         memory = self._memory(
-            plan, plan.problem, gpu.keep(("program", plan.digest), pack_program(lower(plan, rank)))
+            plan, plan.problem, gpu.keep(("program", plan.digest), pack_constants(plan, rank))
         )
         proxy = self.outside.proxy_of(plan) if plan.domains and self.outside is not None else None
         loaded = self.loaded[plan.digest] = LoadedGpuPlan(
