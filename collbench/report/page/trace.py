@@ -48,7 +48,7 @@ def trace_page(trace: Trace, found: TraceSummary, costs: ChainCosts) -> str:
         timeline=_timeline(found.launch, found.path),
         causes=_causes(found, costs, len(trace.launches)),
         chain=_chain(found),
-        footer="Times are of one clock; between hosts they are known to "
+        footer="Times are of one clock; between hosts, and between GPUs, they are known to "
         f"{format_time_us(to_us(trace.clock_error_s))} us."
         if trace.clock_error_s
         else "Times are of one clock.",
