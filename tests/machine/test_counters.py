@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from collbench.machine.discovery import counters
+from collbench.machine.discovery import _nvml, counters
 from collbench.machine.discovery.counters import Link, Passed, read
 from tests.support.fake_hosts import h200_vm
 from tests.support.fake_nvml import FakeNvml, driver
@@ -105,7 +105,7 @@ def test_a_link_that_is_refused_once_is_asked_again(
     library = h200_vm(tmp_path)
     counted(library, 64)
     monkeypatch.setattr(counters, "has_nvidia_gpus", lambda: True)
-    fields_of, asked = counters._nvml.fields_of, 0
+    fields_of, asked = _nvml.fields_of, 0
 
     def refuses_every_other(handle: object, requests: object) -> list[int | str]:
         nonlocal asked
@@ -113,8 +113,8 @@ def test_a_link_that_is_refused_once_is_asked_again(
         values: list[int | str] = fields_of(handle, requests)  # type: ignore[arg-type]
         return ["Not Supported"] * len(values) if asked % 2 else values
 
-    monkeypatch.setattr(counters._nvml, "fields_of", refuses_every_other)
-    monkeypatch.setattr(counters._nvml, "link_count", lambda handle: 18)
+    monkeypatch.setattr(_nvml, "fields_of", refuses_every_other)
+    monkeypatch.setattr(_nvml, "link_count", lambda handle: 18)
     with driver(library):
         reading = read(tmp_path)
     assert sum(link.source == "nvlink" for link in reading.passed) == 4 * 18
