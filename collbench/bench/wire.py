@@ -117,7 +117,7 @@ def ledger_of(moved: Moved, plan: Plan | None, *, is_gpu: bool) -> Ledger:
             raw.get(place),
             _links(moved, place, wanted(place)),
         )
-        for place, passed in sorted(seen.items())
+        for place, passed in sorted(seen.items(), key=lambda one: _order(moved, one[0]))
         if place.kind in kinds
     )
     by_gpu = {entry.place.device: entry.seen.out for entry in entries if entry.place.device}
@@ -139,6 +139,12 @@ def _seen(moved: Moved, *, raw: bool = False) -> dict[Place, Passed]:
         place: Passed(*(round(number / moved.launches) for number in passed))
         for place, passed in total.items()
     }
+
+
+def _order(moved: Moved, place: Place) -> tuple[str, str, int, str]:
+    """By host and kind, and GPUs by their numbers."""
+    label = moved.labels.get(place.device, place.device)
+    return place.host, place.kind, len(label), label
 
 
 def _place(host: str, link: Link) -> Place:

@@ -126,7 +126,7 @@ def test_a_library_is_likened_to_what_moves_as_much(library: FakeNvml) -> None:
     assert ring.wire_bytes == pytest.approx(6 * SIZE, rel=0.001)
     assert likenesses(nccl, ring)[0] == "ring"
     text = "\n".join(ledger_lines([(nccl, ring)], 200))
-    assert "\nnccl at 23040K moved 1.50 S a GPU: as much as ring" in text
+    assert "\nnccl plain at 23040K moved 1.50 S a GPU: as much as ring" in text
     assert "tree" not in likenesses(nccl, ring)
     assert likenesses(nccl, of_library(library, 1, 2, 1, 2)) == ["chain", "tree"]
     assert likenesses(nccl, of_library(library, 0.9, 0.9, 0.9, 0.9)) == []

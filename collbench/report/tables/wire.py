@@ -29,13 +29,14 @@ def ledger_lines(rows: Sequence[tuple[Case, Ledger]], columns: int) -> list[str]
         if any(entry.seen) or any(entry.expected or ())
     ]
     lines = ["Wire ledger: no link that is counted carried anything."]
+    has_ops = len({case.op for case, _ in rows}) > 1
     if shown:
-        cells = [cells_of(case, entry, way) for case, entry in shown for way in range(2)]
+        cells = [cells_of(case, entry, way, has_ops) for case, entry in shown for way in range(2)]
         used = [place for place in range(len(_HEADS)) if any(row[place] for row in cells)]
         heads, kept = [_HEADS[k] for k in used], [[row[k] for k in used] for row in cells]
         right = [used.index(k) for k in used if k in _NUMBERS]
         lines = ["Wire ledger, megabytes a launch:", *table(heads, kept, right=right)]
-    texts = [text for case, ledger in rows for text in _texts(case, ledger)]
+    texts = [text for case, ledger in rows for text in _texts(case, ledger, has_ops)]
     unread: dict[str, list[str]] = {}
     for name, why in sorted({one for _, ledger in rows for one in ledger.unread.items()}):
         unread.setdefault(why, []).append(name)
@@ -43,12 +44,12 @@ def ledger_lines(rows: Sequence[tuple[Case, Ledger]], columns: int) -> list[str]
     return [*lines, *(part for text in texts for part in wrapped(text, columns))]
 
 
-def cells_of(case: Case, entry: Entry, way: int) -> tuple[str, ...]:
-    """A line of the table: one direction of a link."""
+def cells_of(case: Case, entry: Entry, way: int, has_ops: bool = False) -> tuple[str, ...]:
+    """A line of the table: one direction of a link. has_ops: the row names its collective."""
     expected = None if entry.expected is None else entry.expected[way]
     return (
         format_size(case.size_bytes),
-        _name(case),
+        _name(case, has_ops),
         entry.label,
         _WAYS[way],
         _text(expected),
@@ -58,17 +59,22 @@ def cells_of(case: Case, entry: Entry, way: int) -> tuple[str, ...]:
     )
 
 
-def _name(case: Case) -> str:
-    return case.backend if is_peer(case.backend) else f"{case.backend} {case.algo} {case.proto}"
+def _name(case: Case, has_ops: bool) -> str:
+    words = [case.op] * has_ops + [case.backend]
+    if not is_peer(case.backend):
+        words += [case.algo, case.proto]
+    elif case.backend == "nccl":
+        words.append(case.buffers)
+    return " ".join(words)
 
 
 def _text(number: int | None) -> str:
     return "" if number is None else f"{number / _MB:.3f}"
 
 
-def _texts(case: Case, ledger: Ledger) -> list[str]:
+def _texts(case: Case, ledger: Ledger, has_ops: bool) -> list[str]:
     """What a row's ledger says, in sentences."""
-    at = f"{_name(case)} at {format_size(case.size_bytes)}"
+    at = f"{_name(case, has_ops)} at {format_size(case.size_bytes)}"
     texts = [_moved(case, ledger, at)] if is_peer(case.backend) and ledger.entries else []
     for entry in ledger.entries:
         for way, seen, own in zip(_WAYS, entry.seen, entry.expected or entry.seen, strict=True):
