@@ -27,6 +27,9 @@ gc.set_threshold(50_000)
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
+# Hundreds of processes are started: each would compile the package anew where none writes bytecode.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+
 # where sweeps are saved, and whence tuning files come: not the user's own
 os.environ["XDG_STATE_HOME"] = tempfile.mkdtemp(prefix="collbench-state-")
 os.environ["XDG_CONFIG_HOME"] = os.environ["XDG_STATE_HOME"]
