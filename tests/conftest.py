@@ -12,6 +12,7 @@ import shutil
 import signal
 import tempfile
 
+import pytest
 from hypothesis import HealthCheck, settings
 
 settings.register_profile(
@@ -27,7 +28,22 @@ gc.set_threshold(50_000)
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
+# Hundreds of processes are started: each would compile the package anew where none writes bytecode.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+
 # where sweeps are saved, and whence tuning files come: not the user's own
 os.environ["XDG_STATE_HOME"] = tempfile.mkdtemp(prefix="collbench-state-")
 os.environ["XDG_CONFIG_HOME"] = os.environ["XDG_STATE_HOME"]
 atexit.register(shutil.rmtree, os.environ["XDG_STATE_HOME"], ignore_errors=True)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """With several workers: one that is done takes tests from others, so that none ends late."""
+    if config.getoption("numprocesses", None) and config.option.dist == "no":
+        config.option.dist = "worksteal"
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_auto_num_workers() -> int:
+    """One more than there are cores, since many tests wait."""
+    return len(os.sched_getaffinity(0)) + 1

@@ -146,6 +146,15 @@ def test_answers_of_one_file_import_no_matplotlib() -> None:
     assert not modules & {"matplotlib", "cupy", "mpi4py"}
 
 
+def test_a_sweep_imports_no_pandas() -> None:
+    """A third of what a rank takes to start."""
+    said, modules = modules_after(
+        "sweep", "--backend", "reference", "--sizes", "1K", "--ranks", "2", "--repeats", "1"
+    )
+    assert "0 wrong" in said
+    assert not modules & {"pandas", "matplotlib", "cupy", "mpi4py"}
+
+
 def test_reading_a_csv_loads_no_backend() -> None:
     _, modules = modules_after("compare", str(PACKAGE.parent / "profiles/results/h200x4.csv"))
     ours = {module for module in modules if module in MODULES}

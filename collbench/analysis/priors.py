@@ -5,14 +5,16 @@ it: the shipped `profiles/spread`, each made of pairs of runs between which noth
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
-import pandas as pd
 from numpy.typing import NDArray
 
 from collbench.analysis.rows import CORES
 from collbench.util.catalog import load
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 Array: TypeAlias = NDArray[np.float64]
 # the largest size at which latency and not the links' rate sets the time
@@ -83,7 +85,7 @@ def prior(kinds: Sequence[str], sizes: Array) -> Prior:
     )
 
 
-def machine_kinds(rows: pd.DataFrame) -> list[str]:
+def machine_kinds(rows: "pd.DataFrame") -> list[str]:
     """What measured each row: "gpu", "cpu", or "model"."""
     kinds: dict[tuple[str, str, str], str] = {}
     values = list(zip(rows["backend"], rows["device"], rows["notes"], strict=True))

@@ -119,8 +119,9 @@ def kinds(op: OpName, number: int) -> tuple[DtypeName, RedopName]:
 
 
 def assert_right(plan: Plan, seed: int, *runs: Run, any_size: bool = False) -> None:
-    assert_addresses(plan)
-    Gpus(plan, seed, any_size=any_size).run(*runs or RUNS)
+    gpus = Gpus(plan, seed, any_size=any_size)
+    assert_addresses(plan, [gpus.args(rank, Run(1)) for rank in range(plan.n)])
+    gpus.run(*runs or RUNS)
 
 
 Variant = tuple[Mode, bool, float]
@@ -369,10 +370,11 @@ def test_schedules_that_nobody_registered(
 # Memory layout
 
 
-def assert_addresses(plan: Plan) -> None:
-    """Both ends of every connection have the same flags and slots, and nothing overlaps."""
+def assert_addresses(plan: Plan, args: Sequence[SimpleNamespace]) -> None:
+    """Both ends of every connection have the same flags and slots, and nothing overlaps. args: of
+    every rank, for the second set of user buffers.
+    """
     channels = range(plan.channels)
-    args = [args_of(plan, rank, Run(1), macros_of(plan, rank)) for rank in range(plan.n)]
     shared = shared_region(plan)
     taken: list[list[tuple[int, int]]] = [[(0, CONTROL_BYTES)] for _ in range(plan.n)]
     for rank, mine in enumerate(args):
@@ -398,10 +400,9 @@ def assert_addresses(plan: Plan) -> None:
             assert_apart([(0, CONTROL_BYTES), tmp], at.total)
         for e, end in enumerate(mine.sending[: len(lower(plan, rank).sending)]):
             theirs = args[end.peer].receiving[: len(lower(plan, end.peer).receiving)]
+            flag = where(end.remote_flag)
             (number,) = [
-                number
-                for number, other in enumerate(theirs)
-                if where(other.local_flag) == where(end.remote_flag)
+                number for number, other in enumerate(theirs) if where(other.local_flag) == flag
             ]
             other = theirs[number]
             assert other.peer == rank
@@ -483,7 +484,11 @@ def test_addresses_of_automatic_choices_agree(op: OpName) -> None:
         for size in (8 << k for k in range(0, 28, 3)):
             case = Case(op=op, backend="cuda", transport="p2p", ranks=n, size_bytes=size).rounded()
             if not case.why_senseless():
-                assert_addresses(resolve(case).plan)
+                plan = resolve(case).plan
+                assert_addresses(
+                    plan,
+                    [args_of(plan, rank, Run(1), macros_of(plan, rank)) for rank in range(plan.n)],
+                )
 
 
 def test_control_words_fit_before_the_flags() -> None:

@@ -76,6 +76,7 @@ class Gpus:
         for rank in range(plan.n):
             self.arenas[rank][layout(plan, rank).tmp :] = _POISON
         self.sizes = [macros_of(plan, rank, any_size=any_size) for rank in range(plan.n)]
+        self._args: dict[tuple[int, Run], SimpleNamespace] = {}
         self.nets = [np.zeros(net_layout(plan, rank).words_end, np.uint8) for rank in range(plan.n)]
         self.slots = [
             np.zeros(net_layout(plan, rank).slots_bytes, np.uint8) for rank in range(plan.n)
@@ -175,6 +176,12 @@ class Gpus:
 
     # Launches
 
+    def args(self, rank: int, run: Run) -> SimpleNamespace:
+        """The arguments of a rank's kernel, made once for all launches of a kind."""
+        if (rank, run) not in self._args:
+            self._args[rank, run] = args_of(self.plan, rank, run, self.sizes[rank])
+        return self._args[rank, run]
+
     def run(self, *runs: Run) -> None:
         """Run launches one after the other on every rank and compare each. Asserts that all end."""
         streams = [self.stream(rank, runs) for rank in range(self.plan.n)]
@@ -217,7 +224,7 @@ class Gpus:
         for number, run in enumerate(runs):
             problem, phase = problem_of(self.plan, run), 1009 * number
             self.fill(rank, run, phase)
-            args = args_of(self.plan, rank, run, self.sizes[rank])
+            args = self.args(rank, run)
             ctas = [
                 Cta(self, rank, index, problem, args)
                 for index in range(self.plan.channels * self.sizes[rank]["TRACKS"])

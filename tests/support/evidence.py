@@ -86,6 +86,8 @@ MACHINES = ("cpus", "dgx1v", "dgx_a100", "hgx_h100", "pcie_box", "h200_vm")
 @cache
 def machine(name: str, hostname: str = "") -> Recording:
     """One of MACHINES, well kept; with a name of its own if that is given."""
+    if hostname:
+        return replace(machine(name), hostname=hostname, boot_id=f"boot-of-{hostname}")
     with TemporaryDirectory() as folder:
         root = Path(folder)
         if name == "cpus":
@@ -100,8 +102,6 @@ def machine(name: str, hostname: str = "") -> Recording:
     # the NIC of pcie_box has half of its lanes
     pci = tuple(replace(one, current_link_width=one.max_link_width) for one in recording.pci)
     process = replace(PROCESS, cpulist=recording.cpus, cuda=recording.cuda)
-    if hostname:
-        recording = replace(recording, hostname=hostname, boot_id=f"boot-of-{hostname}")
     return replace(recording, gpus=gpus, pci=pci, system=SYSTEM, processes=(process,))
 
 

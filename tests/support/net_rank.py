@@ -7,6 +7,7 @@ Prints `right` and how many launches were compared, or what the rank raised. FAU
 drop:RANK, whose GPU sets no word after a while; refused, after which all go on.
 """
 
+import os
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -69,6 +70,8 @@ class Card:
             since = time.monotonic()
             for is_waiting in self.queued.pop(0)():
                 meanwhile()
+                if is_waiting:
+                    os.sched_yield()  # there may be more ranks than cores
                 since = since if is_waiting else time.monotonic()
                 if time.monotonic() - since > TIMEOUT_S:
                     self.outside.words[0] = 1  # as a kernel that gives up does
