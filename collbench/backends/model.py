@@ -31,17 +31,23 @@ class ModelSession(Session[Plan]):
         self._cores = cpu_costs(machine_name) if self._links is None else None
         self._gpus = gpu_costs(machine_name)
         self.host = self.device = host_of(machine_name)
+        self._seconds: dict[Plan, float] = {}
 
     def run(self, plan: Plan, batch: Batch) -> Samples:
         """One repeat, always the same."""
-        if self._links is not None:
-            seconds = gpu_price(plan, self._links, self._gpus)
-        else:
-            assert self._cores is not None
-            seconds = cpu_price(plan, self._cores)
+        if plan not in self._seconds:
+            self._seconds[plan] = self._price(plan)
         return Samples(
-            seconds=(seconds,) * plan.n, iterations=batch.iterations or 1, notes=("modelled",)
+            seconds=(self._seconds[plan],) * plan.n,
+            iterations=batch.iterations or 1,
+            notes=("modelled",),
         )
+
+    def _price(self, plan: Plan) -> float:
+        if self._links is not None:
+            return gpu_price(plan, self._links, self._gpus)
+        assert self._cores is not None
+        return cpu_price(plan, self._cores)
 
 
 class ModelBackend(Backend):

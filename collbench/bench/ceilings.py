@@ -64,6 +64,7 @@ class Ceilings:
         self._place_of = [_place(topology, gpu) for gpu in self.gpus]
         self._orders: dict[tuple[str, str, int, int], Orders] = {}
         self._rings: dict[int, Orders] = {}
+        self._joined: dict[int, str] = {}
         self._prices: dict[tuple[Case, Limits], float | None] = {}
         self._known: dict[tuple[str, str, int, int, str, bool, bool], Ceiling | None] = {}
 
@@ -71,11 +72,14 @@ class Ceilings:
         """NVLink where no pair of so many ranks needs another link, else PCIe or, over hosts,
         network.
         """
-        pairs = combinations(self.gpus[:ranks], 2)
-        kinds = {path(self.topology, one, other).kind for one, other in pairs}
-        if kinds & {*NETWORK_PATHS}:
-            return "network"
-        return "NVLink" if kinds <= {*NVLINK_PATHS} else "PCIe"
+        if ranks not in self._joined:
+            pairs = combinations(self.gpus[:ranks], 2)
+            kinds = {path(self.topology, one, other).kind for one, other in pairs}
+            is_near = kinds <= {*NVLINK_PATHS}
+            self._joined[ranks] = (
+                "network" if kinds & {*NETWORK_PATHS} else "NVLink" if is_near else "PCIe"
+            )
+        return self._joined[ranks]
 
     def of(self, case: Case, plan: Plan | None) -> Ceiling | None:
         """The ceiling of a case as bus bandwidth, or None if it is not known."""

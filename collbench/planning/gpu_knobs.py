@@ -3,6 +3,7 @@
 What is wanted stands in the tuning files; here it is fitted to the case and to the GPU.
 """
 
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import NamedTuple
@@ -14,6 +15,7 @@ from collbench.planning.transports import FAMILY as TRANSPORTS
 from collbench.planning.tuning import Fact, Facts, Tuning, Values, number
 from collbench.schedules.ir import MAX_KEPT, Schedule
 from collbench.schedules.passes import direct_count, widest_message
+from collbench.schedules.verify.proof import Proof
 from collbench.spec.case import Case
 from collbench.spec.collectives import collective
 from collbench.spec.dtypes import dtype
@@ -29,6 +31,7 @@ CHUNK_GRAIN_BYTES = 64  # chunks that the planner chooses are multiples of a cac
 BUDGET_PARTS, BUDGET_OF = 7, 8
 SLACK_OF = 16  # chunks may exceed the largest of the table by this part of it, together
 ANY_BYTES = 1 << 62  # where no FIFO and no scratch memory is needed
+_USUAL_SLOTS = 4  # of plans
 _WHOLE_BYTES = 1 << 20  # large enough for whole lines of every protocol
 
 
@@ -77,8 +80,7 @@ class ScheduleShape(NamedTuple):
 @lru_cache(maxsize=MAX_KEPT)
 def shape_of(schedule: Schedule, in_place: bool) -> ScheduleShape:
     """The shape of a schedule. Raises ScheduleError where it cannot be proved."""
-    # Eight slots are enough for every schedule of one slice.
-    hops = proved(schedule, 8, 1, in_place).hops
+    hops = _proved_somehow(schedule, in_place).hops
     return ScheduleShape(
         tracks=max(len(program) for program in schedule.programs),
         peers=peers_of(schedule),
@@ -90,6 +92,15 @@ def shape_of(schedule: Schedule, in_place: bool) -> ScheduleShape:
         scratch=schedule.chunks["tmp"],
         direct=direct_count(schedule),
     )
+
+
+def _proved_somehow(schedule: Schedule, in_place: bool) -> Proof:
+    """The proof with the slots of most plans, which then need no other; else with eight, which are
+    enough for every schedule of one slice.
+    """
+    with suppress(ScheduleError):
+        return proved(schedule, _USUAL_SLOTS, 1, in_place)
+    return proved(schedule, 8, 1, in_place)
 
 
 def launch_knobs(

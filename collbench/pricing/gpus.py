@@ -19,7 +19,7 @@ from collbench.pricing.constants import WAYS, GpuCosts
 from collbench.pricing.events import Events, Port
 from collbench.pricing.launches import Shape, one_more_launch, shape_of
 from collbench.schedules.ir import MAX_KEPT, Schedule
-from collbench.schedules.passes import pair_traffic
+from collbench.schedules.passes import message_chunks, pair_traffic, rounds_of
 from collbench.spec.collectives import collective
 from collbench.util.errors import RefusedError
 
@@ -37,14 +37,16 @@ def gpu_price(plan: Plan, topology: Topology, costs: GpuCosts, gpus: Sequence[st
         raise RefusedError(
             f"{topology.name} has {len(names)} GPUs, not {plan.n}", "use fewer --ranks"
         )
+    through_host = plan.transport in THROUGH_HOST
     is_one = plan.schedule.is_symmetric and _is_uniform(topology, names)
+    few = int(is_one or _are_apart(plan.schedule, topology, names, through_host))
     shape = shape_of(plan)
 
     def play(events: Events) -> list[float]:
-        ways = _ways(events.ports, topology, names, plan.transport in THROUGH_HOST)
+        ways = _ways(events.ports, topology, names, through_host)
         return _Player(plan, shape, events, ways, costs).ends()
 
-    seconds = one_more_launch(plan, shape, play, is_one=is_one)
+    seconds = one_more_launch(plan, shape, play, is_one=is_one, few=few)
     full = fullest_link(plan, topology, names, costs)
     return max(seconds, full.seconds if full is not None else 0.0)
 
@@ -89,6 +91,39 @@ def _wire_share(proto: str) -> float:
 def _is_uniform(topology: Topology, gpus: tuple[str, ...]) -> bool:
     """Whether the links treat all ranks alike."""
     return len({like(topology, gpu) for gpu in gpus}) == 1 and _has_nvlink(topology, gpus[0])
+
+
+@lru_cache(maxsize=MAX_KEPT)
+def _are_apart(
+    schedule: Schedule, topology: Topology, gpus: tuple[str, ...], through_host: bool
+) -> bool:
+    """Whether all ranks of a symmetric schedule do the same over links that are alike and that no
+    two ranks share, as those of a ring on one switch: each then takes the same time, to the bit.
+    """
+    if not schedule.is_symmetric:
+        return False
+    n = schedule.n
+    edges = sorted({edge for at, steps in rounds_of(schedule) for edge in message_chunks(steps)[0]})
+    ports = tuple((rank, (rank + edge.peer) % n, edge.port) for rank in range(n) for edge in edges)
+    ways = _ways(ports, topology, gpus, through_host)
+    owners: dict[int, int] = {}
+    looks = set()
+    for rank in range(n):
+        own = ways[rank * len(edges) : (rank + 1) * len(edges)]
+        if any(owners.setdefault(hop, rank) != rank for way in own for hop, _ in way.hops):
+            return False
+        places: dict[int, int] = {}
+        looks.add(
+            tuple(
+                (
+                    tuple((places.setdefault(hop, len(places)), rate) for hop, rate in way.hops),
+                    way.kind,
+                    way.times,
+                )
+                for way in own
+            )
+        )
+    return len(looks) == 1
 
 
 def _has_nvlink(topology: Topology, gpu: str) -> bool:

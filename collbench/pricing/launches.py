@@ -31,9 +31,16 @@ def shape_of(plan: Plan) -> Shape:
 
 
 def one_more_launch(
-    plan: Plan, shape: Shape, play: Callable[[Events], Sequence[float]], *, is_one: bool = False
+    plan: Plan,
+    shape: Shape,
+    play: Callable[[Events], Sequence[float]],
+    *,
+    is_one: bool = False,
+    few: int = 0,
 ) -> float:
-    """Seconds that one more launch takes. play: when each launch is over."""
+    """Seconds that one more launch takes. play: when each launch is over. is_one: one rank stands
+    for all, so that more can be played. few: how many ranks do (events_of).
+    """
     is_large = plan.n > _MANY_RANKS and not is_one
 
     def with_loops(loops: int) -> float:
@@ -43,7 +50,7 @@ def one_more_launch(
             loops=loops,
             launches=_FEW_LAUNCHES if is_large else _LAUNCHES,
             slots=plan.kernel.sure_slots(plan.slots) if plan.kernel else plan.slots,
-            few=int(is_one),
+            few=few,
         )
         ends = play(events)
         return ends[-1] - ends[-2]

@@ -44,6 +44,7 @@ def check(
     in_place: bool = False,
     loops: int = 2,
     launches: int = 2,
+    with_one_slice: bool = True,
 ) -> Proof:
     """Prove a schedule for FIFOs of that many slots and messages of at most that many slices.
 
@@ -75,7 +76,7 @@ def check(
     whole = expanded(schedule) if schedule.pushed else schedule
     run = Execution(whole, slots, slices, in_place, loops, launches)
     proof = run.prove()
-    if run.has_clocks and slices > 1:
+    if run.has_clocks and slices > 1 and with_one_slice:
         Execution(whole, slots, 1, in_place, loops, launches).prove()
     if whole is schedule:
         return proof

@@ -80,6 +80,11 @@ def _placed(schedule: Schedule) -> dict[Message, _Placed]:
     }
 
 
+def has_clocks(schedule: Schedule) -> bool:
+    """Whether messages order accesses of several tracks to the same memory."""
+    return bool(schedule.pushed) or any(len(program) > 1 for program in schedule.programs)
+
+
 class Execution:
     """One symbolic execution. Memory is per rank: (cell, piece) -> value, scratch being kept by
     launch and slice only.
@@ -111,9 +116,7 @@ class Execution:
         self.formed: dict[Place, Formed] | None = None
         self.findings, self.history = findings, History()
         self.pushed = _placed(schedule) if schedule.pushed else {}
-        self.has_clocks = bool(schedule.pushed) or any(
-            len(program) > 1 for program in schedule.programs
-        )
+        self.has_clocks = has_clocks(schedule)
         self.on_pull: dict[tuple[int, Operand, int], set[tuple[Key, int]]] = {}
         self.full = (1 << schedule.n) - 1
 
