@@ -180,7 +180,7 @@ class CudaRank(GpuRank[str]):
                 "use fewer --channels or --threads",
             )
         memory = self._memory(
-            plan, plan.problem, gpu.keep(("program", plan.digest), pack_constants(plan, rank))
+            plan, plan.problem, gpu.keep(("program", plan.digest, rank), pack_constants(plan, rank))
         )
         proxy = self.outside.proxy_of(plan) if plan.domains and self.outside is not None else None
         loaded = self.loaded[plan.digest] = LoadedGpuPlan(

@@ -7,6 +7,7 @@ is, this module does not know.
 
 import struct
 from collections.abc import Callable, Hashable, Iterable, Sequence
+from copy import copy
 from dataclasses import dataclass
 from functools import partial
 
@@ -59,17 +60,51 @@ def sets_of(problem: Problem, cache_bytes: int, *, hot: bool) -> int:
     return turning + base.accumulates(problem)
 
 
+class ConstantPool:
+    """Constant data on a GPU, each uploaded once."""
+
+    def __init__(self, card: Card) -> None:
+        self._card = card
+        self._start = self._next = self._end = 0
+        self._known: dict[Hashable, int] = {}
+
+    def keep(self, key: Hashable, data: bytes) -> int:
+        """The address of the data, which is uploaded if the key is new."""
+        if key not in self._known:
+            size = -(-len(data) // 256) * 256
+            if self._next + size > self._end:
+                self.grow(max(size, POOL_BYTES))
+            self._known[key], self._next = self._next, self._next + size
+            self._card.upload(self._known[key], data)
+        return self._known[key]
+
+    def kept(self) -> Kept:
+        """What is kept up to now: see forget()."""
+        return dict(self._known), self._next, self._end
+
+    def forget(self, since: Kept) -> None:
+        """Forget what was kept since then, which nothing may use any more; its memory serves
+        again.
+        """
+        self._known, at, end = dict(since[0]), since[1], since[2]
+        self._next = at if end == self._end else self._start
+
+    def grow(self, size: int) -> None:
+        """Have so many new bytes."""
+        self._start = self._card.allocate(size)
+        self._next, self._end = self._start, self._start + size
+
+
 class DeviceRank:
     """One rank on its GPU, among the others."""
 
     def __init__(self, rank: int, n: int, card: Card, *, is_alone: bool) -> None:
         self.rank, self.n, self.card, self.is_alone = rank, n, card, is_alone
-        self.arena = self.user = self.tables = 0
+        self.arena = self.user = 0
         self.arenas: list[int] = []
         self.host_arenas: list[int] = []
         self.users: list[int] = []
-        self._pool = self._pool_end = 0
-        self._known: dict[Hashable, int] = {}
+        self._pool = ConstantPool(card)
         self._patterns: dict[int, tuple[int, int]] = {}
         self._events: list[int] = []
         self._barriers: dict[int, Launch] = {}
@@ -87,7 +122,7 @@ class DeviceRank:
         card = self.card
         self.arena = card.allocate(max(arena_bytes, CONTROL_BYTES))
         self.user = card.allocate(user_bytes)
-        self._new_pool(POOL_BYTES)
+        self._pool.grow(POOL_BYTES)
         barrier = cubin(barrier_source(), card.arch)
         self._barrier = card.function(barrier, "collbench_barrier")
         for item in (1, 2, 4, 8):
@@ -146,6 +181,7 @@ class DeviceRank:
             else self.host_arenas or [self.arena]
         )
         me = self.rank if len(controls) == self.n else 0
+        self.controls = controls
         self.control, self._barrier_ranks = controls[me], len(controls)
         self.aborts = self.keep(
             "aborts", struct.pack(f"<{len(controls)}Q", *(arena + ABORT_AT for arena in controls))
@@ -156,30 +192,40 @@ class DeviceRank:
         )
         self._mismatches = self.keep("mismatches", bytes(_MISMATCHES_BYTES))
 
+    def part(
+        self, ranks: Sequence[int], arenas_at: Sequence[int], users_at: Sequence[int]
+    ) -> "DeviceRank":
+        """The rank as it is among some ranks that run a plan of their own: its number is its place
+        in `ranks`. Flags, FIFOs, scratch memory, reports and user buffers of each rank begin so
+        many bytes behind those of all; the abort words, the barrier and all else are the same.
+        """
+        part = copy(self)
+        part.rank, part.n = ranks.index(self.rank), len(ranks)
+        part.arena = self.arena + arenas_at[self.rank]
+        part.user = self.user + users_at[self.rank]
+        of_peers = ranks if self.is_peered else ()
+        part.arenas = [self.arenas[rank] + arenas_at[rank] for rank in of_peers]
+        part.users = [self.users[rank] + users_at[rank] for rank in of_peers]
+        part.host_arenas = [
+            self.host_arenas[rank] + arenas_at[rank] for rank in ranks if self.host_arenas
+        ]
+        aborts = [self.controls[rank] + ABORT_AT for rank in ranks]
+        part.aborts = self.keep(("aborts", *ranks), struct.pack(f"<{len(aborts)}Q", *aborts))
+        return part
+
     def keep(self, key: Hashable, data: bytes) -> int:
         """Constant data on the GPU, uploaded once."""
-        if key not in self._known:
-            size = -(-len(data) // 256) * 256
-            if self._pool + size > self._pool_end:
-                self._new_pool(max(size, POOL_BYTES))
-            self._known[key], self._pool = self._pool, self._pool + size
-            self.card.upload(self._known[key], data)
-        return self._known[key]
+        return self._pool.keep(key, data)
 
     def kept(self) -> Kept:
         """What is kept up to now: see forget()."""
-        return dict(self._known), self._pool, self._pool_end
+        return self._pool.kept()
 
     def forget(self, since: Kept) -> None:
         """Forget what was kept since then, which nothing may use any more; its memory serves
         again.
         """
-        self._known, pool, end = dict(since[0]), since[1], since[2]
-        self._pool = pool if end == self._pool_end else self.tables
-
-    def _new_pool(self, size: int) -> None:
-        self.tables = self.card.allocate(size)
-        self._pool, self._pool_end = self.tables, self.tables + size
+        self._pool.forget(since)
 
     def barrier(self, hold_ns: int = HOLD_NS) -> None:
         """Queue a barrier of all ranks."""
