@@ -1,5 +1,5 @@
-"""GPUs made of NumPy arrays under whole sessions of the cuda backend: ranks are threads, each with a
-card whose streams, events and graphs are queues of Python generators, and kernels are the CTAs of
+"""GPUs made of NumPy arrays under whole sessions of the cuda backend: ranks are threads, each with
+a card whose streams, events and graphs are queues of Python generators, and kernels are the CTAs of
 device_cta.py.
 
 All that a rank does to its card is run as it is; kernels get the bytes that launches pack, and find
@@ -29,6 +29,7 @@ from collbench.backends.gpu import rank as gpu_rank
 from collbench.backends.gpu import session as gpu_session
 from collbench.backends.gpu.rank import BARRIER, DeviceRank
 from collbench.backends.gpu.session import GpuFacts
+from collbench.device import compile as device_compile
 from collbench.device.compile import Source
 from collbench.launch.group import RankContext
 from collbench.planning.plan import Plan
@@ -371,7 +372,7 @@ class PlanMemory(Gpus):
             constants = machine.view(at, behind + plan.channels * sizes["BLOCKS"] * kind).tobytes()
         self.blocks = cast(Any, {rank: tables_of(constants, sizes, plan.channels)})
 
-    @property  # type: ignore[override]
+    @property
     def changes(self) -> int:
         return self.machine.changes
 
@@ -408,10 +409,8 @@ def run_on(machine: Machine, n: int, monkeypatch: pytest.MonkeyPatch) -> None:
         card = cast(Any, Card(machine, context.rank))
         return DeviceRank(context.rank, context.n, card, is_alone=True), facts
 
-    sources = compilation.kernel_source
-
     def kernel_source(plan: Plan, rank: int, drop: int | None = None) -> Source:
-        source = sources(plan, rank, drop)
+        source = device_compile.kernel_source(plan, rank, drop)
         machine.plans.setdefault(source, plan)
         return source
 
