@@ -3,6 +3,7 @@ results, alone and together; streams, regions, and what is refused.
 """
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,10 +18,12 @@ from collbench.device.layout import CONTROL_BYTES, REPORTS_AT
 from collbench.device.program import DATA, ctas
 from collbench.launch.local import LocalGroup
 from collbench.planning.together import Together
+from collbench.results.record import read
 from collbench.spec.case import Case, Problem
 from collbench.spec.options import LaunchOrder
 from collbench.spec.pattern import Wrong
 from collbench.util.errors import CollbenchError, HangError, ScheduleError
+from tests.support.commands import invoke
 from tests.support.gpus_in_threads import Machine, run_on
 
 KNOBS: dict[str, Any] = {"channels": 2, "transport": "p2p", "threads": 64, "cluster": 1}
@@ -246,3 +249,27 @@ def test_auto_leaves_room_for_all_parts_of_a_rank(monkeypatch: pytest.MonkeyPatc
         together = job(monkeypatch, ranks=4, groups=groups, **free)
         assert together.most_parts == parts
         assert sum(ctas(part.plan) for part in together.parts[:1]) * parts <= 132
+
+
+def test_rows_say_what_being_together_costs(
+    capfd: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The same columns as on CPUs, and no ceiling: nobody knows what parts could reach together."""
+    monkeypatch.setattr(cuda.BACKEND, "why_not", lambda group: "")
+    monkeypatch.setattr(cuda, "least_multiprocessors", lambda: 0)
+    run_on(Machine(10), 4, monkeypatch)
+    file = tmp_path / "out.csv"
+    code, _, err = invoke(
+        capfd,
+        *("sweep", "--backend", "cuda", "--groups", "0,1/2,3/0,2/1,3", "--op", "allreduce"),
+        *("--sizes", "1K", "--algo", "auto", "--transport", "p2p,ce", "-n", "4", "--repeats", "2"),
+        *("--csv", str(file)),
+    )
+    assert code == 0, err
+    waived, row = sorted(read(file), key=lambda one: one.status, reverse=True)
+    assert (waived.status, waived.transport) == ("waived", "ce")
+    assert (row.status, row.wrong, row.ranks, row.groups) == ("ok", 0, 4, "0,1/2,3/0,2/1,3")
+    # any two marks are 10 us apart, of 4 launches
+    assert (row.time_us, row.alone_us, row.over_alone) == pytest.approx((2.5, 5.0, 0.5))
+    assert row.algbw_gbs == pytest.approx(2 * 1024 / 2.5e-6 / 1e9)
+    assert (row.ceiling_gbs, row.limit) == (None, "")
