@@ -117,7 +117,12 @@ class Card:
         self.running: set[int] = set()  # streams with kernels of plans
         self.stream = self.new_stream()
         self.captured: list[tuple[str, int, int, Callable[[], Work]]] | None = None
-        self.runtime = SimpleNamespace(eventRecord=self._record, streamWaitEvent=self._wait_event)
+        self.runtime = SimpleNamespace(
+            eventRecord=self._record,
+            streamWaitEvent=self._wait_event,
+            eventDisableTiming=2,
+            eventCreateWithFlags=lambda flags: self.event(),
+        )
         machine.cards.append(self)
 
     def new_stream(self) -> int:

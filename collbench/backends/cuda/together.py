@@ -47,7 +47,7 @@ from collbench.backends.gpu.session import (
     is_shared,
     repeat_limit_s,
 )
-from collbench.device.card import Launch
+from collbench.device.card import Card, Launch
 from collbench.device.layout import CONTROL_BYTES, is_in_host, layouts
 from collbench.device.program import ctas, launches_counted
 from collbench.launch.group import Group, RankContext
@@ -85,7 +85,7 @@ class _PartRank(CudaRank):
         super().__init__(RankContext(rank=gpu.rank, n=gpu.n))
         self._gpu, self.options, self.part = gpu, whole.options, part
         self.stream = gpu.card.new_stream()
-        self.arrived = gpu.card.event()
+        self.arrived = _untimed_event(gpu.card)
         self._beside: dict[tuple[str, int], Launch] = {}
 
     def first(self, digest: str, is_checked: bool) -> RankTiming:
@@ -137,7 +137,7 @@ class TogetherRank(CudaRank):
 
     def divide(self, parts: Sequence[PartOfRanks]) -> None:
         """Have a part for each that this rank is in."""
-        self._left = self.gpu.card.event()
+        self._left = _untimed_event(self.gpu.card)
         self.parts = {
             number: _PartRank(self, part)
             for number, part in enumerate(parts)
@@ -293,6 +293,11 @@ class TogetherRank(CudaRank):
             ]
             hangs = [one for one in found if one is not None and one.suspect is not None]
             raise min(hangs, key=lambda one: one.suspect or (), default=error) from None
+
+
+def _untimed_event(card: Card) -> int:
+    """An event that orders streams and takes no time."""
+    return int(card.runtime.eventCreateWithFlags(card.runtime.eventDisableTiming))
 
 
 def _in_turn(queues: Sequence[tuple[_PartRank, Queue]], stream: int) -> None:
