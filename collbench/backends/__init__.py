@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING
 from collbench.util.registry import Family
 
 if TYPE_CHECKING:
-    from collbench.backends.base import Backend, Peer, SessionOpener
-    from collbench.planning.together import Together
+    from collbench.backends.base import Backend, Peer, TogetherOpener
 
 
 class BackendFamily:
@@ -37,7 +36,7 @@ class BackendFamily:
 FAMILY = BackendFamily()
 
 
-def together_of(name: str) -> "SessionOpener[Together] | None":
+def together_of(name: str) -> "TogetherOpener | None":
     """What opens sessions of a backend for several collectives at once, or None: the object
     TOGETHER of its module `together`, where it has one.
     """
@@ -45,5 +44,5 @@ def together_of(name: str) -> "SessionOpener[Together] | None":
     is_package = hasattr(importlib.import_module(f"{__name__}.{name}"), "__path__")
     if not is_package or importlib.util.find_spec(module) is None:
         return None
-    opener: SessionOpener[Together] = importlib.import_module(module).TOGETHER
+    opener: TogetherOpener = importlib.import_module(module).TOGETHER
     return opener

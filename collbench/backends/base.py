@@ -18,6 +18,7 @@ from collbench.machine.discovery.counters import Moved, Reading, moved
 from collbench.machine.host import last_level_cache_bytes
 from collbench.planning.limits import Limits
 from collbench.planning.plan import Plan
+from collbench.planning.together import Together
 from collbench.spec.case import BUFFER_GRAIN_BYTES, Case, Problem
 from collbench.spec.collectives import collective
 from collbench.spec.options import DEFAULT_MACHINE, LaunchMode, NetMemory
@@ -198,6 +199,16 @@ class Backend(SessionOpener[Plan], Protocol):
 
     def why_waived(self, plan: Plan, group: Group) -> str:
         """Why this backend cannot run a plan on that group, or an empty text."""
+        return ""
+
+
+class TogetherOpener(SessionOpener[Together], Protocol):
+    """Runs several plans at once."""
+
+    has_launch_times: bool = False
+
+    def why_waived(self, job: Together) -> str:
+        """Why these plans cannot run at once, or an empty text."""
         return ""
 
 

@@ -12,6 +12,7 @@ import os
 import platform
 import socket
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, fields, replace
 from datetime import UTC, datetime
@@ -186,7 +187,12 @@ def plan_points(
             else plan(case, backend, replace(limits[case.backend], hosts=here), links)
         )
         if point.plan is not None and not backend.is_peer and not point.waived:
-            point.waived = backend.why_waived(point.plan, group)
+            found = together_of(case.backend) if point.together is not None else None
+            point.waived = (
+                backend.why_waived(point.plan, group)
+                if found is None or point.together is None
+                else found.why_waived(point.together)
+            )
         points.setdefault((point.case, point.waived), point)
     return list(points.values())
 
@@ -220,11 +226,12 @@ def _refused(limits: Limits, transport: str) -> tuple[str, ...]:
 
 def _why_not_together(backend: Backend | Peer, group: Group) -> str:
     """Why a backend cannot run several collectives at once on that group, or an empty text."""
-    if together_of(backend.name) is None:
-        return f"{backend.name} is measured with one collective at a time; use --backend cpu"
-    if group.kind == "mpi":
-        return "groups and mixes are of ranks that share memory: start it without a launcher"
-    return ""
+    found = together_of(backend.name)
+    if found is None:
+        return (
+            f"{backend.name} is measured with one collective at a time; use --backend cpu or cuda"
+        )
+    return found.why_not(group)
 
 
 def _planned_together(
@@ -235,9 +242,15 @@ def _planned_together(
     """
     points: dict[Case, SweepPoint] = {}
     parts: list[Part] = []
+    if backend.is_gpu:  # the CTAs of all parts of a rank are on its GPU at once
+        most = max(Counter(rank for _, ranks in case.parts() for rank in ranks).values())
+        limits = replace(limits, ctas=limits.ctas // most)
     for single, ranks in case.parts():
         if single not in points:
-            points[single] = _planned(single, backend, limits, links)
+            point = _planned(single, backend, limits, links)
+            if point.plan is not None and point.plan.transport == "ce" != single.transport:
+                point = _planned(replace(single, transport="p2p"), backend, limits, links)
+            points[single] = point
         plan = points[single].plan
         if plan is None:
             return SweepPoint(case, waived=points[single].waived)
@@ -568,7 +581,9 @@ class Measurement:
         row = self._with_wire(row, point)
         notes = self._notes(point, times)
         ceilings = self.ceilings(case)
-        top = ceilings.of(case, point.plan) if ceilings is not None else None
+        # nobody knows what several collectives at once could reach on the links that they share
+        is_known = point.together is None
+        top = ceilings.of(case, point.plan) if ceilings is not None and is_known else None
         if top is not None and (busbw := row.busbw_gbs) is not None:
             percent = 100 * busbw / top.gbs
             row = replace(row, ceiling_gbs=top.gbs, percent=percent, limit=top.limit)

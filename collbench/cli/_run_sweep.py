@@ -231,12 +231,13 @@ def _traced_points(points: Sequence[SweepPoint]) -> list[tuple[Plan, Case]]:
         if point.case.backend in _TRACED
         and point.plan is not None
         and not point.waived
+        and point.together is None
         and point.plan.transport != "ce"
     ]
     if not found:
         raise UnavailableError(
             "no point of this sweep can be traced: those of --backend cpu and cuda can, but of copy"
-            " engines",
+            " engines and of several collectives at once",
             "leave --trace out",
         )
     refuse_too_many([plan for plan, _ in found], _TRACED_LAUNCHES)

@@ -5,9 +5,11 @@ from dataclasses import dataclass
 from functools import cached_property
 from graphlib import CycleError, TopologicalSorter
 from itertools import pairwise
+from typing import NamedTuple
 
 from collbench.planning.plan import Plan
 from collbench.spec.options import LaunchOrder
+from collbench.util.errors import HangError
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,6 +29,13 @@ class Part:
         return f"{self.plan.problem.op} of ranks {','.join(map(str, self.ranks))}"
 
 
+class LaunchesOfRanks(NamedTuple):
+    """The order in which each rank launches its parts, and whether as one launch."""
+
+    orders: tuple[tuple[int, ...], ...]
+    is_grouped: bool
+
+
 @dataclass(frozen=True, kw_only=True)
 class Together:
     """Parts that n ranks launch together. order: of the launches of a rank that has several."""
@@ -39,6 +48,16 @@ class Together:
         """The numbers of a rank's parts, in the order of its launches."""
         mine = tuple(number for number, part in enumerate(self.parts) if rank in part.ranks)
         return mine[::-1] if self.order == "crossed" and rank % 2 else mine
+
+    @property
+    def launches(self) -> LaunchesOfRanks:
+        """What the ranks have to know of the order."""
+        return LaunchesOfRanks(tuple(map(self.parts_of, range(self.n))), self.order == "grouped")
+
+    @property
+    def most_parts(self) -> int:
+        """Parts of the rank that has most."""
+        return max(len(self.parts_of(rank)) for rank in range(self.n))
 
     @cached_property
     def algorithm_bytes(self) -> float:
@@ -83,3 +102,12 @@ class Together:
             ]
             return f"{', and '.join(orders)}: each may wait for another's first launch for ever"
         return ""
+
+    def explained(self, error: HangError) -> HangError:
+        """The error with what the order of launches has to do with it, if it has."""
+        if why := self.why_it_can_deadlock():
+            return HangError(
+                f"{error.message}; {why}",
+                "launch in one order on all ranks, or as a group (--launch-order grouped)",
+            )
+        return error

@@ -11,6 +11,7 @@ import pytest
 
 from collbench.backends.base import REPLAYS, Batch, GpuOptions, RankTiming
 from collbench.backends.cuda import backend as cuda
+from collbench.backends.cuda import compilation
 from collbench.backends.cuda.copy_engine import CopyEngine
 from collbench.backends.gpu import session as gpu_session
 from collbench.backends.gpu import timing
@@ -81,7 +82,7 @@ def test_ranks_that_cannot_have_their_memory_are_let_go(monkeypatch: pytest.Monk
         "open_ranks",
         lambda *args: (SimpleNamespace(close=lambda: closed.append(True)), facts),
     )
-    monkeypatch.setattr(cuda, "cubin", lambda *args: b"")
+    monkeypatch.setattr(compilation, "cubin", lambda *args: b"")
     monkeypatch.setattr(cuda.CudaSession, "_share_memory", refuse)
     case = Case(op="allreduce", backend="cuda", algo="ring", ranks=2, size_bytes=1 << 20)
     plans = [

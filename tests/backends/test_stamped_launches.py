@@ -160,5 +160,5 @@ def test_launches_alone_are_not_dependent() -> None:
     assert loaded.plan.kernel.pdl == "late"
     stamps = layout.TRACE_ARGS.pack(TABLE, 5)
     assert struct.unpack("<2Q", stamps) == (TABLE, 5)
-    launch = rank._launch(loaded, STAMPING, loaded.memory, 0, more_args=[stamps], is_alone=True)
+    launch = rank.launch(loaded, STAMPING, loaded.memory, 0, more_args=[stamps], is_alone=True)
     assert launch._attributed is None

@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 from collbench.planning.limits import Limits
 from collbench.planning.plan import Kernel, Plan, lay_out, registered
 from collbench.planning.planner import resolve
+from collbench.planning.together import Part, Together
 from collbench.planning.transports.net import Domains, label
 from collbench.schedules.ir import Schedule, build
 from collbench.spec.case import Case, Problem
@@ -463,6 +464,76 @@ def net_measured_plans(n: int) -> list[Plan]:
         *(resolved(n, transport="net", **knobs) for knobs in cases),
         resolved(n, Limits(hosts=halves_of(n)), **average, size_bytes=4_000_002),
     ]
+
+
+def together_jobs(n: int) -> list[list[Together]]:
+    """What runs at once in a session each: one operation, and two, in halves of the ranks, in
+    halves and across them, in all ranks twice, and in all ranks once.
+    """
+    every, half = tuple(range(n)), n // 2
+    rows = (every[:half], every[half:])
+    columns = tuple((rank, rank + half) for rank in range(half))
+    groups: list[tuple[tuple[int, ...], ...]] = [(every, every), (every,)]
+    if n == 4:
+        groups += [rows, (*rows, *columns)]
+    single: Sequence[Sequence[dict[str, Any]]] = (
+        [{"op": "allreduce", "algo": "ring", "proto": "simple", "size_bytes": 1 << 20}],
+        [{"op": "allreduce", "algo": "oneshot", "proto": "ll", "size_bytes": 4096}],
+        [
+            {
+                "op": "allgather",
+                "algo": "direct",
+                "proto": "simple",
+                "p2p": "pull",
+                "direct": "on",
+                "placement": "in",
+                "size_bytes": 1 << 18,
+            }
+        ],
+    )
+    pairs: Sequence[Sequence[dict[str, Any]]] = (
+        [
+            {"op": "allreduce", "proto": "ll128", "dtype": "bfloat16", "size_bytes": 300_000},
+            {"op": "alltoall", "proto": "ll", "dtype": "int8", "size_bytes": 6007},
+        ],
+        [
+            {"op": "reduce", "algo": "tree", "proto": "simple", "root": 1, "size_bytes": 1 << 17},
+            {"op": "broadcast", "transport": "shm", "size_bytes": 1_000_004},
+        ],
+        [
+            {"op": "alltoallv", "skew": "zipf:1.1", "proto": "simple", "size_bytes": 1 << 18},
+            {"op": "sendrecv", "size_bytes": 8},
+        ],
+        [
+            {"op": "reducescatter", "redop": "avg", "placement": "in", "size_bytes": 100_002},
+            {"op": "allreduce", "algo": "ring", "proto": "simple", "size_bytes": 1 << 20},
+        ],
+    )
+    return [
+        [_together(n, of_ranks, operations) for operations in jobs]
+        for of_ranks in groups
+        for jobs in (single, pairs)
+        if len(of_ranks) * len(jobs[0]) > 1
+    ]
+
+
+def _together(
+    n: int, groups: Sequence[tuple[int, ...]], operations: Sequence[dict[str, Any]]
+) -> Together:
+    """Operations of two channels each, in every group."""
+    return Together(
+        n=n,
+        parts=tuple(
+            Part(
+                plan=resolved(len(ranks), channels=2, **knobs),
+                ranks=ranks,
+                size_bytes=knobs["size_bytes"],
+                factor=1.0,
+            )
+            for knobs in operations
+            for ranks in groups
+        ),
+    )
 
 
 def resolved(n: int, limits: Limits | None = None, /, **knobs: Any) -> Plan:

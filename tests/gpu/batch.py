@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING
 from collbench.backends import reference
 from collbench.backends.base import Batch, GpuOptions, Samples
 from collbench.backends.cuda import backend as cuda
+from collbench.backends.cuda.together import CudaTogetherSession
 from collbench.backends.gpu.rank import DeviceRank
 from collbench.backends.mpi import gpu as mpi
 from collbench.backends.nccl import backend as nccl
@@ -41,6 +42,7 @@ from collbench.planning.plan import Plan
 from collbench.spec.case import Problem
 from collbench.spec.collectives import collective
 from collbench.spec.dtypes import dtype
+from collbench.spec.options import LaunchOrder
 from collbench.util.errors import (
     CollbenchError,
     HangError,
@@ -66,6 +68,7 @@ from tests.gpu._plans import (
     random_plans,
     relay_plans,
     through_fifos,
+    together_jobs,
     uneven_measured_plans,
     uneven_plans,
 )
@@ -75,6 +78,8 @@ if TYPE_CHECKING:
     from collbench.spec.dtypes import Array
 
 TIMEOUT_S = 4.0  # of a wait on a GPU
+HANG_S = 2.0  # the same, where launches wait for each other
+ORDERS: tuple[LaunchOrder, ...] = ("grouped", "same")
 ALONE = 4  # ranks on a single GPU
 SHARED_TIMEOUT_S = 20.0  # where ranks share a GPU
 # after this many plans that hang, each of which costs the timeout, the rest of a batch is left out
@@ -233,6 +238,63 @@ def run_measured(group: Group, n: int, make: Callable[[int], list[Plan]] = measu
     return 1 if failures else 0
 
 
+def run_together(group: Group, n: int) -> int:
+    """Several plans at once, alone and together, in the ways of launching by turns; at last in an
+    order that deadlocks, whose end names a part.
+    """
+    sessions, failures, ran, start = together_jobs(n), 0, 0, time.monotonic()
+    shared = options_for(n)
+    for number, jobs in enumerate(sessions):
+        how, (hot, options) = list(HOW.items())[number % len(HOW)]
+        options = replace(options, gpus=shared.gpus, timeout_s=shared.timeout_s)
+        session = CudaTogetherSession(group, jobs, hot=hot, options=options)
+        for job in jobs:
+            for order in ORDERS[: 1 + (job.most_parts > 1)]:
+                what = f"{how}, {order}, {' beside '.join(part.name for part in job.parts)}"
+                say(what)
+                try:
+                    batch = Batch(iterations=6, aggregate=1 + number % 2)
+                    samples = session.run(replace(job, order=order), batch)
+                except ScheduleError as error:
+                    if n <= device_count() or "resident" not in error.message:
+                        raise
+                    say(f"left out: {error.message}")  # ranks share the SMs
+                    continue
+                why = why_unsound(samples, n)
+                if not why and not 0 < samples.alone_s < 1:
+                    why = f"seconds alone: {samples.alone_s}"
+                over_alone = max(samples.seconds) / (samples.alone_s or 1)
+                took = f"{1e6 * max(samples.seconds):.1f} us, {over_alone:.2f} x alone"
+                failures += report(f"{took}: {what}", why)
+                ran += 1
+        session.close()
+    failures += why_no_deadlock(group, n)
+    say(
+        f"SUMMARY {ran} launches of several plans, {len(sessions)} sessions, {group.kind} group of"
+        f" {n}: {failures} wrong, {time.monotonic() - start:.1f} s"
+    )
+    return 1 if failures else 0
+
+
+def why_no_deadlock(group: Group, n: int) -> int:
+    """Two operations that ranks launch in different orders must end at the deadline; returns 1 if
+    they do not, or if the error does not say why.
+    """
+    job = replace(together_jobs(n)[1][0], order="crossed")
+    options = replace(options_for(n), timeout_s=HANG_S)
+    session = CudaTogetherSession(group, [job], hot=True, options=options)
+    try:
+        session.run(job, Batch(iterations=2))
+    except HangError as error:
+        is_explained = " of ranks " in error.message and " waited for " in error.message
+        why = "" if is_explained and "before" in error.message else error.message
+        say(f"as it should: {error.message}")
+        return report("an order that deadlocks", why)
+    finally:
+        session.close()
+    return report("an order that deadlocks", "it did not")
+
+
 def run_pretended(group: Group, n: int) -> int:
     """Ranks that access each other's memory only inside a half, as if each half were a host."""
     group.hosts = [f"pretended {2 * rank // n}" for rank in range(n)]
@@ -374,6 +436,7 @@ def run_mpi_on_gpus(group: Group, n: int) -> int:
 OTHER: dict[str, Callable[[Group, int], int]] = {
     "measured": run_measured,
     "spoiled": run_spoiled,
+    "together": run_together,
     "nccl": run_nccl,
     "torch": run_torch,
     "mpi": run_mpi_on_gpus,
@@ -387,6 +450,7 @@ def compile_all(n: int, arch: int) -> int:
     """Compile every kernel of every batch."""
     measured = measured_plans, net_measured_plans, uneven_measured_plans
     plans = [plan for make in (*EXACT.values(), *measured) for plan in make(n)]
+    plans += [part.plan for jobs in together_jobs(n) for job in jobs for part in job.parts]
     sources = dict.fromkeys(
         kernel_source(plan, rank) for plan in plans for rank in range(len(plan.schedule.programs))
     )

@@ -32,5 +32,9 @@ def test_measured_launches_are_right(gpus: int, name: str) -> None:
     assert failures_of(MODEL, gpus, name) == []
 
 
+def test_several_collectives_at_once_are_right(gpus: int) -> None:
+    assert failures_of(MODEL, gpus, "together") == []
+
+
 def test_one_wrong_element_is_found(gpus: int) -> None:
     assert failures_of(MODEL, gpus, "spoiled") == []

@@ -20,7 +20,9 @@ def gpus(found_gpus: int) -> int:
     return 1
 
 
-@pytest.mark.parametrize("name", ["simple", "ll", "ll128", "random", "relay", "uneven", "measured"])
+@pytest.mark.parametrize(
+    "name", ["simple", "ll", "ll128", "random", "relay", "uneven", "measured", "together"]
+)
 def test_batches_are_right_on_one_gpu(found_gpus: int, name: str) -> None:
     if found_gpus > 1:
         pytest.skip("the batches of other files have a GPU a rank")

@@ -11,7 +11,6 @@ import mmap
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from typing import NamedTuple
 
 import numpy as np
 
@@ -23,8 +22,8 @@ from collbench.backends.base import (
     RankTiming,
     Samples,
     Session,
-    SessionOpener,
     SessionOptions,
+    TogetherOpener,
     auto_iterations,
     checked_sets,
     host_data,
@@ -41,17 +40,9 @@ from collbench.backends.cpu.lines import refuse_repeats
 from collbench.launch.group import Group, RankContext
 from collbench.machine.host import cpu_name
 from collbench.planning.plan import Plan
-from collbench.planning.together import Together
+from collbench.planning.together import LaunchesOfRanks, Together
 from collbench.spec.pattern import Wrong
 from collbench.util.errors import CollbenchError, HangError
-
-
-class LaunchesOfRanks(NamedTuple):
-    """The order in which each rank launches its parts, and whether as one launch."""
-
-    orders: tuple[tuple[int, ...], ...]
-    is_grouped: bool
-
 
 Launch = tuple[Runner, Sequence[Sequence[Bound]]]  # a part's runner, and its programs for a set
 
@@ -266,12 +257,7 @@ class TogetherSession(Session[Together]):
         try:
             return self._run(job, batch)
         except HangError as error:
-            if why := job.why_it_can_deadlock():
-                raise HangError(
-                    f"{error.message}; {why}",
-                    "launch in one order on all ranks, or as a group (--launch-order grouped)",
-                ) from None
-            raise
+            raise job.explained(error) from None
 
     def _run(self, job: Together, batch: Batch) -> Samples:
         digests = self._load(job, batch.deadline_s)
@@ -292,9 +278,8 @@ class TogetherSession(Session[Together]):
             call(TogetherRank.timed_alone, number, digest, self.hot, batch, timeout_s=limit_s)
             for number, digest in enumerate(digests)
         ]
-        launches = LaunchesOfRanks(tuple(map(job.parts_of, range(job.n))), job.order == "grouped")
         timed = call(
-            TogetherRank.timed_together, digests, self.hot, batch, launches, timeout_s=limit_s
+            TogetherRank.timed_together, digests, self.hot, batch, job.launches, timeout_s=limit_s
         )
         answers = [[one for one in of_part if one is not None] for of_part in alone]
         samples = samples_of(prepared, timed, iterations, notes)
@@ -324,11 +309,18 @@ def _arenas(jobs: Sequence[Together], *, hot: bool) -> tuple[tuple[tuple[int, in
     return tuple(ends), first
 
 
-class CpuTogether(SessionOpener[Together]):
+class CpuTogether(TogetherOpener):
     """What opens sessions for launches together."""
 
     name = "cpu"
-    has_launch_times = False
+
+    def why_not(self, group: Group) -> str:
+        if group.kind == "mpi":
+            return (
+                "groups and mixes on CPUs are of ranks that share memory: start it without a"
+                " launcher"
+            )
+        return ""
 
     def shared_bytes(self, job: Together, *, hot: bool) -> int:
         return _arenas([job], hot=hot)[1]

@@ -7,11 +7,11 @@ compiles and sends machine code, so that ranks never compile the same thing twic
 """
 
 from collections.abc import Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
 from itertools import starmap
 from typing import TYPE_CHECKING
 
 from collbench.backends.base import MAX_LOADED_PLANS, Backend, GpuOptions, SessionOptions
+from collbench.backends.cuda.compilation import Compilation
 from collbench.backends.cuda.net_memory import reserve_net
 from collbench.backends.cuda.rank import DROP_AFTER, CudaRank, StampedLaunches, StampOrder
 from collbench.backends.gpu.concurrent import ConcurrentRepeat
@@ -23,10 +23,9 @@ from collbench.device.card import (
     least_multiprocessors,
     model_of_all,
 )
-from collbench.device.compile import Source, cubin, kernel_source
+from collbench.device.compile import kernel_source
 from collbench.device.layout import is_in_host, layouts
 from collbench.launch.group import Group
-from collbench.machine.host import usable_cores
 from collbench.planning.limits import BrokenProtocol, Limits
 from collbench.planning.plan import Plan
 from collbench.results.litmus import broken_protocols
@@ -37,8 +36,6 @@ from collbench.util.errors import CollbenchError, ScheduleError
 if TYPE_CHECKING:
     from collbench.spec.dtypes import Array
 
-FP8_ARCH = 89  # from which the conversions of 8-bit floats are instructions
-
 
 class CudaSession(GpuSession[Plan, str, CudaRank]):
     """Drives the ranks: compiles while others are measured, loads, measures."""
@@ -48,10 +45,10 @@ class CudaSession(GpuSession[Plan, str, CudaRank]):
     ) -> None:
         super().__init__(group, CudaRank, plans[0].n, hot=hot, options=options)
         self._known: set[str] = set()
-        self._compiling: dict[tuple[Source, int], Future[bytes]] = {}
-        self._pool = ThreadPoolExecutor(max_workers=max(1, min(16, usable_cores() - 1)))
+        self._archs = [fact.arch for fact in self.facts]
+        self._compilation = Compilation(DROP_AFTER if options.inject == "drop" else None)
         for plan in plans:
-            self._sources(plan)
+            self._compilation.begin(plan, self._archs)
         arena_bytes = max(where.total for plan in plans for where in layouts(plan))
         user = max(stride_bytes(plan.problem) * self._sets(plan.problem) for plan in plans)
         host_bytes = max(
@@ -71,20 +68,6 @@ class CudaSession(GpuSession[Plan, str, CudaRank]):
             f" and scratch memory a GPU{messages}"
         )
 
-    def _sources(self, plan: Plan) -> list[Future[bytes]]:
-        """The machine code of every rank's kernel, being made."""
-        drop = DROP_AFTER if self.options.inject == "drop" else None
-        futures = []
-        for rank in range(self.n):
-            key = (
-                kernel_source(plan, 0 if plan.schedule.is_symmetric else rank, drop),
-                self.facts[rank].arch,
-            )
-            if key not in self._compiling:
-                self._compiling[key] = self._pool.submit(cubin, *key)
-            futures.append(self._compiling[key])
-        return futures
-
     def _load(self, plan: Plan) -> None:
         """Have the plan on all GPUs. Raises RefusedError for messages that cannot be moved as they
         were asked to, ScheduleError for what a GPU cannot run.
@@ -93,13 +76,7 @@ class CudaSession(GpuSession[Plan, str, CudaRank]):
             self._refuse(plan)
         if plan.digest in self._known:
             return
-        arch = min(fact.arch for fact in self.facts)
-        if plan.problem.dtype.startswith("float8") and arch < FP8_ARCH:
-            raise ScheduleError(
-                f"{plan.problem.dtype} needs compute capability {FP8_ARCH / 10}, this GPU has"
-                f" {arch / 10}"
-            )
-        cubins = [future.result() for future in self._sources(plan)]
+        cubins = self._compilation.cubins(plan, self._archs)
         if is_full := len(self._known) >= MAX_LOADED_PLANS:
             self._known.clear()
         digests = self._workers.call(
@@ -140,7 +117,7 @@ class CudaSession(GpuSession[Plan, str, CudaRank]):
                 kernel_source(plan, 0 if plan.schedule.is_symmetric else rank, any_size=True)
                 for rank in range(self.n)
             ]
-            cubins = list(self._pool.map(cubin, sources, [fact.arch for fact in self.facts]))
+            cubins = self._compilation.at_once(sources, self._archs)
         limit_s = soak_limit_s(self.options)
         self._workers.call(CudaRank.reset, plan.digest, timeout_s=limit_s)
         by_rank = self._workers.call(
@@ -161,7 +138,7 @@ class CudaSession(GpuSession[Plan, str, CudaRank]):
             kernel_source(plan, 0 if plan.schedule.is_symmetric else rank, is_traced=True)
             for rank in range(self.n)
         ]
-        cubins = list(self._pool.map(cubin, sources, [fact.arch for fact in self.facts]))
+        cubins = self._compilation.at_once(sources, self._archs)
         limit_s = soak_limit_s(self.options) + order.launches * sum(order.delays_s)
         self._workers.call(
             CudaRank.prepare_trace, plan.digest, cubins, max(records), timeout_s=START_S
@@ -179,7 +156,7 @@ class CudaSession(GpuSession[Plan, str, CudaRank]):
 
     def close(self) -> None:
         """End the ranks, and what is being compiled."""
-        self._pool.shutdown(wait=False, cancel_futures=True)
+        self._compilation.close()
         super().close()
 
 

@@ -63,7 +63,9 @@ DROP_AFTER = 2  # slices, where a test makes a rank keep silent
 
 @dataclass(slots=True)
 class LoadedGpuPlan:
-    """A plan on a GPU: its launches by set, its graphs."""
+    """A plan on a GPU: its launches by set, its graphs. resident: CTAs of its kernel that can be
+    resident at once.
+    """
 
     plan: Plan
     sets: int
@@ -71,6 +73,7 @@ class LoadedGpuPlan:
     function: int
     memory: Memory
     proxy: GpuProxy | None = None
+    resident: int = 0
     launches: dict[int, Callable[[int], None]] = field(default_factory=dict)
     graphs: Graphs = field(default_factory=dict)
 
@@ -180,11 +183,11 @@ class CudaRank(GpuRank[str]):
                 "use fewer --channels or --threads",
             )
         memory = self._memory(
-            plan, plan.problem, gpu.keep(("program", plan.digest), pack_constants(plan, rank))
+            plan, plan.problem, gpu.keep(("program", plan.digest, rank), pack_constants(plan, rank))
         )
         proxy = self.outside.proxy_of(plan) if plan.domains and self.outside is not None else None
         loaded = self.loaded[plan.digest] = LoadedGpuPlan(
-            plan, sets, cubins[rank], function, memory, proxy
+            plan, sets, cubins[rank], function, memory, proxy, resident
         )
         if plan.transport == "ce":  # written now: it takes longer than ranks stay at a barrier
             for number in range(sets):
@@ -224,7 +227,7 @@ class CudaRank(GpuRank[str]):
             aborts=gpu.aborts_outside(outside),
         )
 
-    def _launch(
+    def launch(
         self,
         loaded: LoadedGpuPlan,
         function: int,
@@ -265,7 +268,7 @@ class CudaRank(GpuRank[str]):
     def _queue(self, loaded: LoadedGpuPlan, number: int, stream: int) -> None:
         """Queue one launch on a set of user buffers."""
         if number not in loaded.launches:
-            loaded.launches[number] = self._launch(loaded, loaded.function, loaded.memory, number)
+            loaded.launches[number] = self.launch(loaded, loaded.function, loaded.memory, number)
         loaded.launches[number](stream)
 
     def _launches(self, digest: str) -> Launches:
@@ -364,7 +367,7 @@ class CudaRank(GpuRank[str]):
             if cubins and not is_copied
             else loaded.function
         )
-        launch_of = partial(self._launch, loaded, function, delay_ns=delay_ns)
+        launch_of = partial(self.launch, loaded, function, delay_ns=delay_ns)
         stride = stride_bytes(plan.problem)
         gpu.clear_mismatches()
         # launches live until they have run
@@ -427,8 +430,8 @@ class CudaRank(GpuRank[str]):
         card, plan = gpu.card, loaded.plan
         stamps = TRACE_ARGS.pack(stamping.table, stamping.records)
         launches = (
-            self._launch(loaded, loaded.function, loaded.memory, 0, is_alone=True),
-            self._launch(
+            self.launch(loaded, loaded.function, loaded.memory, 0, is_alone=True),
+            self.launch(
                 loaded, stamping.function, loaded.memory, 0, more_args=[stamps], is_alone=True
             ),
         )
@@ -496,8 +499,12 @@ class CudaRank(GpuRank[str]):
             self.gpu.wait(repeat_limit_s(self.gpu.timeout_s) + work_s)
         except HangError as error:
             raise (
-                error if error.suspect is not None else diagnosis(self.gpu, loaded.plan) or error
+                error if error.suspect is not None else self._diagnosis(loaded.plan) or error
             ) from None
+
+    def _diagnosis(self, plan: Plan) -> HangError | None:
+        """What the CTAs of the plan were waiting for, if any was."""
+        return diagnosis(self.gpu, plan)
 
     def close(self) -> None:
         """Give memory back, but what MPI may still write to."""

@@ -3,6 +3,7 @@ whom.
 """
 
 import struct
+from collections.abc import Sequence
 
 from collbench.backends.gpu.rank import DeviceRank
 from collbench.device.layout import REPORT_BYTES, REPORTS_AT
@@ -19,10 +20,15 @@ _WAITED_FOR = {
 }
 
 
-def diagnosis(gpu: DeviceRank, plan: Plan) -> HangError | None:
-    """The report of the CTA with the least progress, or None. In a cyclic wait any CTA may time out
-    first, so all of them report.
+def diagnosis(
+    gpu: DeviceRank, plan: Plan, ranks: Sequence[int] = (), part: str = ""
+) -> HangError | None:
+    """The report of the CTA with the least progress, or None. In a cyclic wait any CTA may time
+    out first, so all of them report.
+
+    ranks: those of all that run the plan, if they are only some. part: the name of what they run.
     """
+    ranks = ranks or range(plan.n)
     data = gpu.card.download(gpu.arena + REPORTS_AT, waiters(plan) * REPORT_BYTES)
     program = plan.schedule.program(gpu.rank)
     reports = sorted(
@@ -38,9 +44,11 @@ def diagnosis(gpu: DeviceRank, plan: Plan) -> HangError | None:
         if round_index < len(program[track].rounds)
         else "the end of the launch"
     )
+    peer = ranks[peer]
+    at = f"{f'{part}, ' if part else ''}channel {channel}, track {program[track].name}, {where}"
     more = f" (and {len(reports) - 1} more CTAs)" if len(reports) > 1 else ""
     return HangError(
-        f"rank {rank} (channel {channel}, track {program[track].name}, {where}) waited for"
+        f"rank {ranks[rank]} ({at}) waited for"
         f" {_WAITED_FOR[SIGNAL_NAMES[signal]].format(peer)}: wanted {wanted}, saw {seen}{more}",
         suspect=((done, round_index), peer),
     )

@@ -7,7 +7,8 @@ is, this module does not know.
 
 import struct
 from collections.abc import Callable, Hashable, Iterable, Sequence
-from dataclasses import dataclass
+from copy import copy
+from dataclasses import dataclass, field
 from functools import partial
 
 import numpy as np
@@ -59,22 +60,69 @@ def sets_of(problem: Problem, cache_bytes: int, *, hot: bool) -> int:
     return turning + base.accumulates(problem)
 
 
+@dataclass(slots=True)
+class Barriers:
+    """Barriers of so many ranks: the address of this rank's words, a table of where its flag lies
+    in each rank's, and the launches by how long they hold.
+    """
+
+    words: int = 0
+    peers: int = 0
+    ranks: int = 0
+    launches: dict[int, Launch] = field(default_factory=dict)
+
+
+class ConstantPool:
+    """Constant data on a GPU, each uploaded once."""
+
+    def __init__(self, card: Card) -> None:
+        self._card = card
+        self._start = self._next = self._end = 0
+        self._known: dict[Hashable, int] = {}
+
+    def keep(self, key: Hashable, data: bytes) -> int:
+        """The address of the data, which is uploaded if the key is new."""
+        if key not in self._known:
+            size = -(-len(data) // 256) * 256
+            if self._next + size > self._end:
+                self.grow(max(size, POOL_BYTES))
+            self._known[key], self._next = self._next, self._next + size
+            self._card.upload(self._known[key], data)
+        return self._known[key]
+
+    def kept(self) -> Kept:
+        """What is kept up to now: see forget()."""
+        return dict(self._known), self._next, self._end
+
+    def forget(self, since: Kept) -> None:
+        """Forget what was kept since then, which nothing may use any more; its memory serves
+        again.
+        """
+        self._known, at, end = dict(since[0]), since[1], since[2]
+        self._next = at if end == self._end else self._start
+
+    def grow(self, size: int) -> None:
+        """Have so many new bytes."""
+        self._start = self._card.allocate(size)
+        self._next, self._end = self._start, self._start + size
+
+
 class DeviceRank:
     """One rank on its GPU, among the others."""
 
     def __init__(self, rank: int, n: int, card: Card, *, is_alone: bool) -> None:
         self.rank, self.n, self.card, self.is_alone = rank, n, card, is_alone
-        self.arena = self.user = self.tables = 0
+        self.arena = self.user = 0
         self.arenas: list[int] = []
         self.host_arenas: list[int] = []
         self.users: list[int] = []
-        self._pool = self._pool_end = 0
-        self._known: dict[Hashable, int] = {}
+        self._pool = ConstantPool(card)
         self._patterns: dict[int, tuple[int, int]] = {}
         self._events: list[int] = []
-        self._barriers: dict[int, Launch] = {}
+        self.barriers = Barriers()
         self.timeout_s = 10.0
         self.is_peered = True
+        self.numbers: Sequence[int] = range(n)  # of the ranks, among all
         self.assemble: Callable[[int], None] | None = None
         self.outside: Outside | None = None  # while a plan runs that sends messages
         # what is computed while launches run, where that is measured
@@ -87,7 +135,7 @@ class DeviceRank:
         card = self.card
         self.arena = card.allocate(max(arena_bytes, CONTROL_BYTES))
         self.user = card.allocate(user_bytes)
-        self._new_pool(POOL_BYTES)
+        self._pool.grow(POOL_BYTES)
         barrier = cubin(barrier_source(), card.arch)
         self._barrier = card.function(barrier, "collbench_barrier")
         for item in (1, 2, 4, 8):
@@ -146,40 +194,60 @@ class DeviceRank:
             else self.host_arenas or [self.arena]
         )
         me = self.rank if len(controls) == self.n else 0
-        self.control, self._barrier_ranks = controls[me], len(controls)
-        self.aborts = self.keep(
-            "aborts", struct.pack(f"<{len(controls)}Q", *(arena + ABORT_AT for arena in controls))
-        )
-        self._peers = self.keep(
-            "barrier",
-            struct.pack(f"<{len(controls)}Q", *(arena + BARRIER_AT + me * 8 for arena in controls)),
-        )
+        self.controls = controls
+        self.control = controls[me]
+        self.aborts = self._addresses("aborts", [one + ABORT_AT for one in controls])
+        self.barriers = self._barriers_at([one + BARRIER_AT for one in controls], me)
         self._mismatches = self.keep("mismatches", bytes(_MISMATCHES_BYTES))
+
+    def part(
+        self, ranks: Sequence[int], arenas_at: Sequence[int], users_at: Sequence[int]
+    ) -> "DeviceRank":
+        """The rank as it is among some ranks that run a plan of their own: its number is its place
+        in `ranks`. Flags, FIFOs, scratch memory, reports, the words of barriers and user buffers of
+        each rank begin so many bytes behind those of all. The abort words, the stream, events and
+        constants are those of all.
+        """
+        part = copy(self)
+        part.rank, part.n, part.numbers = ranks.index(self.rank), len(ranks), tuple(ranks)
+        part.arena = self.arena + arenas_at[self.rank]
+        part.user = self.user + users_at[self.rank]
+        of_peers = ranks if self.is_peered else ()
+        part.arenas = [self.arenas[rank] + arenas_at[rank] for rank in of_peers]
+        part.users = [self.users[rank] + users_at[rank] for rank in of_peers]
+        part.host_arenas = [
+            self.host_arenas[rank] + arenas_at[rank] for rank in ranks if self.host_arenas
+        ]
+        controls = [self.controls[rank] for rank in ranks]
+        part.aborts = self._addresses(("aborts", *ranks), [one + ABORT_AT for one in controls])
+        part.barriers = self._barriers_at(
+            [one + arenas_at[rank] + BARRIER_AT for one, rank in zip(controls, ranks, strict=True)],
+            part.rank,
+        )
+        return part
+
+    def _barriers_at(self, words: Sequence[int], own: int) -> "Barriers":
+        """Barriers of ranks with flags at those addresses, of which one is this rank's own."""
+        peers = self._addresses(("barrier", *words), [word + own * 8 for word in words])
+        return Barriers(words=words[own], peers=peers, ranks=len(words))
+
+    def _addresses(self, key: Hashable, addresses: Sequence[int]) -> int:
+        """A table of addresses on the GPU."""
+        return self.keep(key, struct.pack(f"<{len(addresses)}Q", *addresses))
 
     def keep(self, key: Hashable, data: bytes) -> int:
         """Constant data on the GPU, uploaded once."""
-        if key not in self._known:
-            size = -(-len(data) // 256) * 256
-            if self._pool + size > self._pool_end:
-                self._new_pool(max(size, POOL_BYTES))
-            self._known[key], self._pool = self._pool, self._pool + size
-            self.card.upload(self._known[key], data)
-        return self._known[key]
+        return self._pool.keep(key, data)
 
     def kept(self) -> Kept:
         """What is kept up to now: see forget()."""
-        return dict(self._known), self._pool, self._pool_end
+        return self._pool.kept()
 
     def forget(self, since: Kept) -> None:
         """Forget what was kept since then, which nothing may use any more; its memory serves
         again.
         """
-        self._known, pool, end = dict(since[0]), since[1], since[2]
-        self._pool = pool if end == self._pool_end else self.tables
-
-    def _new_pool(self, size: int) -> None:
-        self.tables = self.card.allocate(size)
-        self._pool, self._pool_end = self.tables, self.tables + size
+        self._pool.forget(since)
 
     def barrier(self, hold_ns: int = HOLD_NS) -> None:
         """Queue a barrier of all ranks."""
@@ -188,24 +256,25 @@ class DeviceRank:
             return
         if self.assemble is not None:
             self.assemble(self.card.stream)
-        if hold_ns not in self._barriers:
-            words = self.control + BARRIER_AT, self._peers, self.control + ABORT_AT, self.aborts
+        launches = self.barriers.launches
+        if hold_ns not in launches:
+            words = self.barriers.words, self.barriers.peers, self.control + ABORT_AT, self.aborts
             timeout_ns = int(self.timeout_s * 1e9)
-            args = BARRIER.pack(*words, timeout_ns, hold_ns, self._barrier_ranks)
-            self._barriers[hold_ns] = Launch(self.card, self._barrier, (1, 1), 32, [args])
-        self._barriers[hold_ns](self.card.stream)
+            args = BARRIER.pack(*words, timeout_ns, hold_ns, self.barriers.ranks)
+            launches[hold_ns] = Launch(self.card, self._barrier, (1, 1), 32, [args])
+        launches[hold_ns](self.card.stream)
 
     def _queue_outside_barrier(self, outside: Outside) -> None:
         """Queue a kernel that waits for this rank's host, which synchronises with the others when
         it has queued what follows.
         """
-        if OUTSIDE not in self._barriers:
+        if OUTSIDE not in self.barriers.launches:
             peers = self.keep("outside barrier", struct.pack("<2Q", *outside.barrier_table()))
             patience_ns = int(_OUTSIDE_PATIENCE * self.timeout_s * 1e9)
             aborts = outside.abort_word, self.aborts_outside(outside)
             args = BARRIER.pack(outside.barrier_word, peers, *aborts, patience_ns, 0, 2)
-            self._barriers[OUTSIDE] = Launch(self.card, self._barrier, (1, 1), 32, [args])
-        self._barriers[OUTSIDE](self.card.stream)
+            self.barriers.launches[OUTSIDE] = Launch(self.card, self._barrier, (1, 1), 32, [args])
+        self.barriers.launches[OUTSIDE](self.card.stream)
         outside.is_at_barrier = True
 
     def aborts_outside(self, outside: Outside) -> int:
@@ -345,15 +414,15 @@ class DeviceRank:
         self.card.wait(deadline_s)
         if self.is_aborted():
             (missing,) = struct.unpack(
-                "<Q",
-                self.card.download(self.control + BARRIER_AT + (self._barrier_ranks + 1) * 8, 8),
+                "<Q", self.card.download(self.barriers.words + (self.barriers.ranks + 1) * 8, 8)
             )
+            own = self.numbers[self.rank]
             if missing:
+                peer = self.numbers[missing - 1]
                 raise HangError(
-                    f"rank {self.rank} waited for rank {missing - 1} to begin",
-                    suspect=((-1,), missing - 1),
+                    f"rank {own} waited for rank {peer} to begin", suspect=((-1,), peer)
                 )
-            raise HangError(f"rank {self.rank} was told to stop")
+            raise HangError(f"rank {own} was told to stop")
 
     def is_aborted(self) -> bool:
         """Whether any rank gave up."""

@@ -5,7 +5,7 @@ launches concurrent with matrix multiplications, and what disturbed them.
 import os
 from abc import abstractmethod
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from importlib.util import find_spec
@@ -54,7 +54,7 @@ from collbench.spec.peers import Variables
 from collbench.spec.world import ranks_per_gpu
 from collbench.util.errors import CollbenchError, UnavailableError
 
-Key = TypeVar("Key")
+Key = TypeVar("Key", bound=Hashable)
 # times as long as the first launches, on average, later ones may take: a GPU that grows hot lowers
 # its clocks
 SLOWER = 2
@@ -318,9 +318,9 @@ class GpuHealth:
         return gpus.disturbances(before, self._last)
 
 
-class GpuSession(Session[Job_contra], Generic[Job_contra, Key, GpuRankT]):
-    """The driver's side, as far as all GPU backends have it alike: ranks with a GPU each, and a key
-    by which they know a job.
+class GpuRanksSession(Session[Job_contra], Generic[Job_contra, GpuRankT]):
+    """The driver's side, as far as whatever runs on GPUs has it alike: ranks with a GPU each, which
+    are watched, and the memory that they share.
     """
 
     def __init__(
@@ -337,15 +337,7 @@ class GpuSession(Session[Job_contra], Generic[Job_contra, Key, GpuRankT]):
         self._workers, self.facts = open_ranks(group, rank, n, options, variables)
         self.device, self.version = describe(self.facts)
         self._cache_bytes = self.facts[0].cache_bytes
-        self._iterations: dict[Key, int] = {}  # of what was timed
-
-    @abstractmethod
-    def _loaded(self, job: Job_contra) -> tuple[Key, Problem, int]:
-        """Have a job on all ranks: its key, what it computes, and its sets of user buffers."""
-
-    def _notes_of(self, job: Job_contra) -> tuple[str, ...]:
-        """Notes on every repeat of a job."""
-        return ()
+        self._iterations: dict[Hashable, int] = {}  # of what was timed
 
     @contextmanager
     def _opening(self) -> Iterator[None]:
@@ -383,6 +375,22 @@ class GpuSession(Session[Job_contra], Generic[Job_contra, Key, GpuRankT]):
     def _sets(self, problem: Problem) -> int:
         """Sets of user buffers of each rank."""
         return sets_of(problem, self._cache_bytes, hot=self.hot)
+
+    def close(self) -> None:
+        """End the ranks."""
+        self._workers.close()
+
+
+class GpuSession(GpuRanksSession[Job_contra, GpuRankT], Generic[Job_contra, Key, GpuRankT]):
+    """The driver's side, as far as all GPU backends have it alike: ranks know a job by a key."""
+
+    @abstractmethod
+    def _loaded(self, job: Job_contra) -> tuple[Key, Problem, int]:
+        """Have a job on all ranks: its key, what it computes, and its sets of user buffers."""
+
+    def _notes_of(self, job: Job_contra) -> tuple[str, ...]:
+        """Notes on every repeat of a job."""
+        return ()
 
     def _ranks(self) -> WorkerGroup[GpuRank[Key]]:
         """The ranks, as their keys name what they launch; the bound of a type variable cannot say
@@ -499,7 +507,3 @@ class GpuSession(Session[Job_contra], Generic[Job_contra, Key, GpuRankT]):
                 )
             )
         return rows, wrong
-
-    def close(self) -> None:
-        """End the ranks."""
-        self._workers.close()

@@ -4,12 +4,12 @@ or each behind a barrier of its own, in a graph or on a stream.
 Whose launches they are, this module does not know; a DeviceRank queues, synchronises and waits.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from statistics import fmean
 
 from collbench.backends.base import REPLAYS, Batch, GpuOptions, RankTiming
-from collbench.backends.gpu.rank import Launches
+from collbench.backends.gpu.rank import DeviceRank, Launches
 from collbench.backends.net.gpu_proxy import BURST
 
 GRAPH_LAUNCHES = 100  # timed one by one in a graph, behind one that does not count
@@ -96,40 +96,61 @@ def _time_together(
     poisoned before each replay, which so finds the caches as the one before did.
     """
     gpu, order = launches.gpu, launches.timed(count)
-    events = gpu.events(_EVENTS_A_TIME * (REPLAYS + 1))
-    pairs = list(zip(events[::2], events[1::2], strict=True))
-    times: list[float] = []
+    poison = partial(launches.poison, checked)
     if gpu.outside is not None:
-        for pair in pairs:
-            launches.poison(checked)
+        times: list[float] = []
+        for pair in _pairs(gpu, REPLAYS + 1):
+            poison()
             times.append(_time_bursts(launches, count, options, work_s, *pair))
-    elif options.launch == "graph":
-        start, stop = pairs[0]
-
-        def body(stream: int) -> None:
-            gpu.barrier(hold_ns=0)
-            gpu.card.record_by_graph(start)
-            launches.each(order, stream)
-            gpu.card.record_by_graph(stop)
-
-        # The graph has all in it: the barrier, which then need not wait for any host, the launches
-        # and the events. Otherwise the time would include the start of a graph.
-        replay = launches.captured(("timed", *order), body)
-        for _ in pairs:
-            launches.poison(checked)
-            replay()
-            launches.wait(work_s)
-            times.append(gpu.card.elapsed_s(start, stop))
     else:
+        times = replayed(
+            gpu,
+            partial(launches.each, order),
+            poison,
+            partial(launches.wait, work_s),
+            partial(launches.captured, ("timed", *order)) if options.launch == "graph" else None,
+        )
+    return sum(times[1:]) / REPLAYS / count
+
+
+def replayed(
+    gpu: DeviceRank,
+    each: Callable[[int], None],
+    poison: Callable[[], None],
+    wait: Callable[[], None],
+    capture: Callable[[Callable[[int], None]], Callable[[], None]] | None,
+) -> list[float]:
+    """Seconds of a batch behind a barrier of all ranks, of a first time that does not count and of
+    REPLAYS more. each: queues the batch in a stream. capture: makes a graph of what queues
+    something in a stream, and returns what queues the graph; None: nothing is in a graph.
+    """
+    pairs, times = _pairs(gpu, REPLAYS + 1), list[float]()
+    if capture is None:
         for start, stop in pairs:
-            launches.poison(checked)
+            poison()
             gpu.barrier()
             gpu.card.record(start)
-            launches.each(order, gpu.card.stream)
+            each(gpu.card.stream)
             gpu.card.record(stop)
-        launches.wait(work_s)
-        times = [gpu.card.elapsed_s(*pair) for pair in pairs]
-    return sum(times[1:]) / REPLAYS / count
+        wait()
+        return [gpu.card.elapsed_s(*pair) for pair in pairs]
+    start, stop = pairs[0]
+
+    def body(stream: int) -> None:
+        gpu.barrier(hold_ns=0)
+        gpu.card.record_by_graph(start)
+        each(stream)
+        gpu.card.record_by_graph(stop)
+
+    # The graph has all in it: the barrier, which then need not wait for any host, the launches
+    # and the events. Otherwise the time would include the start of a graph.
+    replay = capture(body)
+    for _ in pairs:
+        poison()
+        replay()
+        wait()
+        times.append(gpu.card.elapsed_s(start, stop))
+    return times
 
 
 def _time_bursts(
@@ -166,15 +187,15 @@ def _time_isolated(launches: Launches, count: int, checked: range, work_s: float
     return fmean(_times_on_stream(launches, launches.timed(count), work_s))
 
 
-def _pairs(launches: Launches, count: int) -> list[tuple[int, int]]:
+def _pairs(gpu: DeviceRank, count: int) -> list[tuple[int, int]]:
     """The events before and behind each of so many launches."""
-    events = launches.gpu.events(_EVENTS_A_TIME * count)
+    events = gpu.events(_EVENTS_A_TIME * count)
     return list(zip(events[::2], events[1::2], strict=True))
 
 
 def _times_in_graph(launches: Launches, order: Sequence[int], work_s: float) -> list[float]:
     """Seconds of each launch on this rank, in a graph that has the barriers, too."""
-    gpu, pairs = launches.gpu, _pairs(launches, len(order))
+    gpu, pairs = launches.gpu, _pairs(launches.gpu, len(order))
 
     def body(stream: int) -> None:
         for number, (start, stop) in zip(order, pairs, strict=True):
@@ -189,17 +210,25 @@ def _times_in_graph(launches: Launches, order: Sequence[int], work_s: float) -> 
 
 
 def _times_on_stream(launches: Launches, order: Sequence[int], work_s: float) -> list[float]:
-    """Seconds of each launch on this rank. The barrier holds all ranks until their hosts have
-    queued the launch.
+    """Seconds of each launch on this rank."""
+    queues = [partial(launches.queue, number) for number in order]
+    return times_apart(launches.gpu, queues, partial(launches.wait, work_s))
+
+
+def times_apart(
+    gpu: DeviceRank, queues: Sequence[Callable[[int], None]], wait: Callable[[], None]
+) -> list[float]:
+    """Seconds of each of some launches on this rank, each behind a barrier of its own that holds
+    all ranks until their hosts have queued it.
     """
-    gpu, pairs = launches.gpu, _pairs(launches, len(order))
-    for number, (start, stop) in zip(order, pairs, strict=True):
+    pairs = _pairs(gpu, len(queues))
+    for queue, (start, stop) in zip(queues, pairs, strict=True):
         gpu.barrier()
         gpu.card.record(start)
         gpu.expect(1)
-        launches.queue(number, gpu.card.stream)
+        queue(gpu.card.stream)
         gpu.card.record(stop)
         if gpu.outside is not None:
-            launches.wait(work_s)
-    launches.wait(work_s)
+            wait()
+    wait()
     return [gpu.card.elapsed_s(*pair) for pair in pairs]

@@ -1,0 +1,275 @@
+"""Several collectives at once by the cuda backend, on GPUs made of NumPy arrays: every part's
+results, alone and together; streams, regions, and what is refused.
+"""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from collbench.backends.base import Batch, GpuOptions, Samples, SessionOptions
+from collbench.backends.cuda import backend as cuda
+from collbench.backends.cuda.together import CudaTogether, CudaTogetherSession, TogetherRank
+from collbench.backends.gpu.hang import REPORT
+from collbench.backends.gpu.rank import DeviceRank
+from collbench.bench.runner import plan_points
+from collbench.device.layout import CONTROL_BYTES, REPORTS_AT
+from collbench.device.program import DATA, ctas
+from collbench.launch.local import LocalGroup
+from collbench.planning.together import Together
+from collbench.results.record import read
+from collbench.spec.case import Case, Problem
+from collbench.spec.options import LaunchOrder
+from collbench.spec.pattern import Wrong
+from collbench.util.errors import CollbenchError, HangError, ScheduleError
+from tests.support.commands import invoke
+from tests.support.gpus_in_threads import Machine, run_on
+
+KNOBS: dict[str, Any] = {"channels": 2, "transport": "p2p", "threads": 64, "cluster": 1}
+
+
+def job(monkeypatch: pytest.MonkeyPatch, **knobs: Any) -> Together:
+    """What the planner makes of a case."""
+    monkeypatch.setattr(cuda.BACKEND, "why_not", lambda group: "")
+    monkeypatch.setattr(cuda, "least_multiprocessors", lambda: 0)
+    case = Case(**{"op": "allreduce", "backend": "cuda", "size_bytes": 1024, **KNOBS, **knobs})
+    (point,) = plan_points([case.rounded()], LocalGroup())
+    assert point.together is not None, point.waived
+    assert not point.waived
+    return point.together
+
+
+def samples_of(
+    machine: Machine,
+    together: Together,
+    monkeypatch: pytest.MonkeyPatch,
+    options: GpuOptions | None = None,
+    *,
+    hot: bool = False,
+    batch: Batch | None = None,
+) -> Samples:
+    """One repeat, and one more."""
+    run_on(machine, together.n, monkeypatch)
+    session = CudaTogether().open(
+        LocalGroup(), [together], SessionOptions(hot=hot, gpu=options or GpuOptions())
+    )
+    try:
+        session.run(together, batch or Batch(iterations=2))
+        return session.run(together, batch or Batch(iterations=2))
+    finally:
+        session.close()
+
+
+GROUPS = [
+    (4, {"groups": "0,1/2,3"}),
+    (4, {"groups": "0,2/1,3", "proto": "ll"}),
+    (2, {"groups": "0,1/0,1", "op": "alltoall"}),
+    (4, {"groups": "0,1/2,3/0,2/1,3/1,3", "proto": "ll128"}),
+    (2, {"groups": "0,1/1,0", "op": "broadcast", "proto": "simple"}),
+    (3, {"groups": "0,1/1,2/2,0", "op": "reducescatter", "transport": "shm"}),
+    (2, {"mix": "allreduce:1K+allgatherv:6K", "skew": "zipf:1"}),
+    (4, {"mix": "allreduce:1K+alltoall:4K", "groups": "0,1/2,3/3,1", "placement": "out"}),
+]
+
+
+@pytest.mark.parametrize("number", range(len(GROUPS)))
+def test_parts_are_right_alone_and_together(number: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    ranks, knobs = GROUPS[number]
+    options = GpuOptions(launch="stream" if number % 3 == 1 else "graph", isolated=number % 4 == 3)
+    together, machine = job(monkeypatch, ranks=ranks, **knobs), Machine(number)
+    samples = samples_of(machine, together, monkeypatch, options, hot=number % 2 == 0)
+    assert samples.wrong == ()
+    assert len(samples.seconds) == ranks
+    # any two marks are 10 us apart here, between which there are two launches
+    launch_s = 1e-5 if options.isolated else 5e-6
+    assert samples.seconds == (pytest.approx(launch_s),) * ranks
+    assert samples.alone_s == pytest.approx(together.most_parts * launch_s)
+    assert machine.most_streams == together.most_parts
+
+
+@pytest.mark.parametrize("which", ["arenas_at", "users_at"])
+def test_parts_that_share_a_region_are_noticed(which: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    regions = CudaTogetherSession._regions
+
+    def shared(session: CudaTogetherSession, jobs: Any) -> Any:
+        parts, *sizes = regions(session, jobs)
+        first, second = parts
+        return [first, second._replace(**{which: getattr(first, which)})], *sizes
+
+    monkeypatch.setattr(CudaTogetherSession, "_regions", shared)
+    together = job(monkeypatch, ranks=2, mix="allreduce:1K+alltoall:1K", proto="simple")
+    try:
+        assert samples_of(Machine(1, hangs_s=1.0), together, monkeypatch).wrong
+    except CollbenchError:
+        assert which == "arenas_at"  # flags that another part has set
+
+
+def test_launches_that_do_nothing_together_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(TogetherRank, "_fork", lambda rank, queues, stream: None)
+    together = job(monkeypatch, ranks=2, groups="0,1/0,1")
+    wrong = samples_of(Machine(2), together, monkeypatch).wrong
+    assert {one.rank for one in wrong} == {0, 1}
+
+
+def test_wrong_elements_have_the_number_of_the_rank_among_all(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    compare = DeviceRank.compare
+
+    def spoiled(gpu: DeviceRank, problem: Problem, sets: range) -> Wrong | None:
+        if gpu.numbers[gpu.rank] == 3:
+            out, _ = gpu.buffer(problem, "out", sets[0])
+            gpu.card.upload(out + 8, bytes(4))
+        return compare(gpu, problem, sets)
+
+    monkeypatch.setattr(DeviceRank, "compare", spoiled)
+    wrong = samples_of(Machine(3), job(monkeypatch, ranks=4, groups="0,1/2,3"), monkeypatch).wrong
+    assert {(one.rank, one.index, one.count) for one in wrong} == {(3, 2, 1)}
+
+
+@pytest.mark.parametrize("order", ["same", "crossed"])
+def test_one_launch_after_the_other(order: LaunchOrder, monkeypatch: pytest.MonkeyPatch) -> None:
+    mixed = job(monkeypatch, ranks=2, mix="allreduce:1K+alltoall:1K")
+    together, machine = replace(mixed, order=order), Machine(4, resident=4, hangs_s=1.0)
+    if order == "same":
+        assert samples_of(machine, together, monkeypatch).wrong == ()
+        assert machine.most_streams == 1
+    else:
+        with pytest.raises(HangError, match="before allreduce of ranks 0,1, and rank 0 launches"):
+            samples_of(machine, together, monkeypatch)
+
+
+@pytest.mark.parametrize(
+    ("resident", "cluster", "fits"), [(4, 1, True), (3, 1, False), (8, 2, True), (7, 2, False)]
+)
+def test_parts_that_may_not_be_resident_together_are_refused(
+    resident: int, cluster: int, fits: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two launches of two CTAs: clusters may find only half of all places."""
+    together = job(
+        monkeypatch, ranks=2, groups="0,1/0,1", algo="ring", proto="simple", cluster=cluster
+    )
+    machine = Machine(5, resident=resident)
+    if fits:
+        assert samples_of(machine, together, monkeypatch).wrong == ()
+        return
+    with pytest.raises(ScheduleError, match=f"4 CTAs of 2 launches.*, {resident // cluster} are"):
+        samples_of(machine, together, monkeypatch)
+
+
+def test_more_launches_at_once_than_cuda_has_queues_for_are_refused(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    together = job(monkeypatch, ranks=2, groups="0,1/0,1")
+    monkeypatch.setenv("CUDA_DEVICE_MAX_CONNECTIONS", "1")
+    with pytest.raises(ScheduleError, match="2 launches at once, CUDA has 1 queues"):
+        samples_of(Machine(6), together, monkeypatch)
+    apart = job(monkeypatch, ranks=4, groups="0,1/2,3")
+    assert samples_of(Machine(6), apart, monkeypatch).wrong == ()
+
+
+def test_a_hang_names_the_part_and_the_ranks_among_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Kernels do not time out here: a CTA's report is put where its kernel would leave it."""
+    together = job(monkeypatch, ranks=4, groups="0,1/2,3/0,2/1,3", algo="ring", proto="simple")
+    wait = DeviceRank.wait
+
+    def hang(gpu: DeviceRank, deadline_s: float) -> None:
+        wait(gpu, deadline_s)
+        if gpu.rank == 3 and gpu.n == 4:  # of all: when parts are together
+            of_rank = parts[3][3]  # the part 1,3, where it is rank 1
+            report = REPORT.pack(1, 5, 0, DATA, 1, 1, 0, 0, 7, 6)
+            gpu.card.upload(of_rank.arena + REPORTS_AT, report)
+            raise HangError("rank 3 was told to stop")
+
+    parts: dict[int, dict[int, DeviceRank]] = {}
+    whole = TogetherRank.divide
+
+    def divide(rank: TogetherRank, of: Any) -> None:
+        whole(rank, of)
+        parts[rank.context.rank] = {number: one.gpu for number, one in rank.parts.items()}
+
+    monkeypatch.setattr(TogetherRank, "divide", divide)
+    monkeypatch.setattr(DeviceRank, "wait", hang)
+    with pytest.raises(HangError) as caught:
+        samples_of(Machine(7, hangs_s=1.0), together, monkeypatch)
+    assert caught.value.message.startswith("rank 1 keeps the others waiting")
+    assert caught.value.message.endswith(
+        "rank 3 (allreduce of ranks 1,3, channel 1, track main, round 0) waited for data from rank"
+        " 1: wanted 7, saw 6"
+    )
+
+
+def test_regions_of_a_rank_are_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those of another rank begin elsewhere: it has other parts."""
+    together = job(monkeypatch, ranks=4, groups="0,1/1,2/2,3/1,3")
+    run_on(Machine(8), 4, monkeypatch)
+    session = CudaTogetherSession(LocalGroup(), [together], hot=True, options=GpuOptions())
+    try:
+        parts, arena_bytes, user_bytes = session._regions([together])
+    finally:
+        session.close()
+    for rank in range(4):
+        own = [part for part in parts if rank in part.ranks]
+        for most, starts in (
+            (arena_bytes, [part.arenas_at[rank] for part in own]),
+            (user_bytes, [part.users_at[rank] for part in own]),
+        ):
+            assert starts == sorted(set(starts))
+            assert starts[-1] < most
+        assert own[0].arenas_at[rank] == CONTROL_BYTES
+    assert len({part.arenas_at[1] for part in parts}) == 3
+
+
+def test_what_is_left_out_is_waived(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cuda.BACKEND, "why_not", lambda group: "")
+    monkeypatch.setattr(cuda, "least_multiprocessors", lambda: 0)
+    copied = Case(
+        op="allreduce", backend="cuda", ranks=4, size_bytes=1 << 20, groups="0,1/2,3",
+        transport="ce",
+    )  # fmt: skip
+    (point,) = plan_points([copied], LocalGroup())
+    assert point.waived.startswith("copy engines take turns")
+    # what is left open takes kernels where one collective would take copy engines
+    large = replace(copied, op="alltoall", size_bytes=1 << 30, transport="auto")
+    (point,) = plan_points([large], LocalGroup())
+    assert (point.waived, point.case.transport) == ("", "p2p")
+    (point,) = plan_points([replace(copied, transport="net")], LocalGroup())
+    assert "messages of one collective" in point.waived
+    hosts = LocalGroup()
+    hosts.hosts = ["a", "a", "b", "b"]
+    assert CudaTogether().why_not(hosts) == (
+        "groups and mixes on GPUs are of one host: start all ranks there"
+    )
+
+
+def test_auto_leaves_room_for_all_parts_of_a_rank(monkeypatch: pytest.MonkeyPatch) -> None:
+    free = {"channels": 0, "threads": 0, "cluster": 0, "transport": "auto", "size_bytes": 1 << 28}
+    for groups, parts in (("0,1/2,3", 1), ("0,1/2,3/0,2/1,3/0,3/1,2", 3)):
+        together = job(monkeypatch, ranks=4, groups=groups, **free)
+        assert together.most_parts == parts
+        assert sum(ctas(part.plan) for part in together.parts[:1]) * parts <= 132
+
+
+def test_rows_say_what_being_together_costs(
+    capfd: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The same columns as on CPUs, and no ceiling: nobody knows what parts could reach together."""
+    monkeypatch.setattr(cuda.BACKEND, "why_not", lambda group: "")
+    monkeypatch.setattr(cuda, "least_multiprocessors", lambda: 0)
+    run_on(Machine(10), 4, monkeypatch)
+    file = tmp_path / "out.csv"
+    code, _, err = invoke(
+        capfd,
+        *("sweep", "--backend", "cuda", "--groups", "0,1/2,3/0,2/1,3", "--op", "allreduce"),
+        *("--sizes", "1K", "--algo", "auto", "--transport", "p2p,ce", "-n", "4", "--repeats", "2"),
+        *("--csv", str(file)),
+    )
+    assert code == 0, err
+    waived, row = sorted(read(file), key=lambda one: one.status, reverse=True)
+    assert (waived.status, waived.transport) == ("waived", "ce")
+    assert (row.status, row.wrong, row.ranks, row.groups) == ("ok", 0, 4, "0,1/2,3/0,2/1,3")
+    # any two marks are 10 us apart, of 4 launches
+    assert (row.time_us, row.alone_us, row.over_alone) == pytest.approx((2.5, 5.0, 0.5))
+    assert row.algbw_gbs == pytest.approx(2 * 1024 / 2.5e-6 / 1e9)
+    assert (row.ceiling_gbs, row.limit) == (None, "")

@@ -1,0 +1,432 @@
+"""GPUs made of NumPy arrays under whole sessions of the cuda backend: ranks are threads, each with
+a card whose streams, events and graphs are queues of Python generators, and kernels are the CTAs of
+device_cta.py.
+
+All that a rank does to its card is run as it is; kernels get the bytes that launches pack, and find
+memory by its real address. Streams of all cards are stepped at random, so that launches which lack
+an order read incomplete data. Caches, the memory order, timeouts of kernels and time are not
+simulated, and any number of CTAs is resident.
+"""
+
+import os
+import random
+import struct
+import threading
+import time
+from bisect import bisect
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from types import SimpleNamespace
+from typing import Any, cast
+
+import numpy as np
+import pytest
+
+from collbench.backends.base import GpuOptions
+from collbench.backends.cuda import compilation
+from collbench.backends.cuda import rank as cuda_rank
+from collbench.backends.gpu import rank as gpu_rank
+from collbench.backends.gpu import session as gpu_session
+from collbench.backends.gpu.rank import BARRIER, DeviceRank
+from collbench.backends.gpu.session import GpuFacts
+from collbench.device import compile as device_compile
+from collbench.device.compile import Source
+from collbench.launch.group import RankContext
+from collbench.planning.plan import Plan
+from collbench.util.errors import HangError
+from tests.support.device import Gpus, tables_of
+from tests.support.device_cta import Cta
+from tests.support.structures import structure, unpack
+
+CACHE_BYTES = 1 << 14
+_POOL_BYTES = 1 << 20
+_PERSISTENCE = 0.9  # probability that a coroutine which can go on does so
+Work = Iterator[bool]  # yields whether it waits
+Queued = tuple[int, Callable[[], Work]]  # the stream, and what is begun there
+
+
+class Machine:
+    """What all cards have in common: memory, streams, and the kernels that were compiled.
+
+    resident: CTAs of a kernel that a card says can be resident. hangs_s: how long a rank waits for
+    streams that do not end.
+    """
+
+    def __init__(self, seed: int = 0, resident: int = 264, hangs_s: float = 60.0) -> None:
+        self.chance, self.lock = random.Random(seed), threading.RLock()
+        self.resident, self.hangs_s, self.changes = resident, hangs_s, 0
+        self.starts: list[int] = []
+        self.memory: list[np.ndarray] = []
+        self.streams: list[list[Work]] = []
+        self.sources: list[Source] = []
+        self.plans: dict[Source, Plan] = {}
+        self.most_streams = 0  # that had kernels of plans at once, on a card
+        self.cards: list[Card] = []
+
+    def view(self, address: int, size: int) -> np.ndarray:
+        """Memory that was allocated."""
+        number = bisect(self.starts, address) - 1
+        assert number >= 0, f"nothing is at {address:#x}"
+        offset, memory = address - self.starts[number], self.memory[number]
+        assert offset + size <= len(memory), f"{size} bytes at {offset} of {len(memory)}"
+        return memory[offset : offset + size]
+
+    def words(self, address: int, count: int = 1) -> np.ndarray:
+        """Words of 8 bytes."""
+        return self.view(address, 8 * count).view("<u8")
+
+    def allocate(self, size: int) -> int:
+        """Zeroed memory."""
+        whole = np.zeros(size + 4096, np.uint8)
+        skipped = -whole.ctypes.data % 4096
+        memory = whole[skipped : skipped + size]
+        with self.lock:
+            at = bisect(self.starts, memory.ctypes.data)
+            self.starts.insert(at, memory.ctypes.data)
+            self.memory.insert(at, memory)
+        return memory.ctypes.data
+
+    def step(self) -> None:
+        """Let every stream go on for a bit."""
+        for stream in self.chance.sample(self.streams, len(self.streams)):
+            while stream:
+                try:
+                    if next(stream[0]):
+                        break
+                except StopIteration:
+                    stream.pop(0)
+                if self.chance.random() > _PERSISTENCE:
+                    break
+
+    def compiled(self, source: Source, arch: int) -> bytes:
+        """In the place of machine code: the number of the source."""
+        with self.lock:
+            if source not in self.sources:
+                self.sources.append(source)
+            return struct.pack("<I", self.sources.index(source))
+
+
+class Card:
+    """In the place of a card of device/card.py."""
+
+    name, arch, cache_bytes, multiprocessors = "made of arrays", 90, CACHE_BYTES, 132
+
+    def __init__(self, machine: Machine, index: int) -> None:
+        self.machine, self.index = machine, index
+        self.events: list[list[bool]] = []
+        self.running: set[int] = set()  # streams with kernels of plans
+        self.stream = self.new_stream()
+        self.captured: list[tuple[str, int, int, Callable[[], Work]]] | None = None
+        self.runtime = SimpleNamespace(
+            eventRecord=self._record,
+            streamWaitEvent=self._wait_event,
+            eventDisableTiming=2,
+            eventCreateWithFlags=lambda flags: self.event(),
+        )
+        machine.cards.append(self)
+
+    def new_stream(self) -> int:
+        with self.machine.lock:
+            self.machine.streams.append([])
+            return len(self.machine.streams) - 1
+
+    def queue(
+        self, stream: int, begin: Callable[[], Work], what: str = "work", event: int = -1
+    ) -> None:
+        """Queue what begins when all before it in the stream has ended, or capture it."""
+        if self.captured is not None:
+            self.captured.append((what, stream, event, begin))
+            return
+        with self.machine.lock:
+            self.machine.streams[stream].append(begin())
+
+    def do(self, what: str, work: Callable[[], None]) -> None:
+        """Queue a function in the main stream."""
+
+        def begin() -> Work:
+            work()
+            yield False
+
+        self.queue(self.stream, begin)
+
+    def event(self) -> int:
+        self.events.append([True])
+        return len(self.events) - 1
+
+    def _record(self, event: int, stream: int) -> None:
+        def begin() -> Work:
+            # the record is the event's from now on, where it is queued
+            is_done = self.events[event] = [False]
+
+            def happen() -> Work:
+                is_done[0] = True
+                yield False
+
+            return happen()
+
+        self.queue(stream, begin, "record", event)
+
+    def _wait_event(self, stream: int, event: int) -> None:
+        def begin() -> Work:
+            is_done = self.events[event]
+
+            def wait() -> Work:
+                while not is_done[0]:
+                    yield True
+
+            return wait()
+
+        self.queue(stream, begin, "wait", event)
+
+    def record(self, event: int) -> None:
+        self._record(event, self.stream)
+
+    record_by_graph = record
+
+    def elapsed_s(self, start: int, stop: int) -> float:
+        assert self.events[start][0]
+        assert self.events[stop][0]
+        return 1e-5
+
+    def capture(self, body: Callable[[int], None]) -> Any:
+        assert self.captured is None
+        self.captured = []
+        body(self.stream)
+        works, self.captured = self.captured, None
+        self._refuse_loose_ends(works)
+
+        def launch(stream: int) -> None:
+            for what, own, event, begin in works:
+                self.queue(own, begin, what, event)
+
+        return SimpleNamespace(launch=launch)
+
+    def _refuse_loose_ends(self, works: Sequence[tuple[str, int, int, Callable[[], Work]]]) -> None:
+        """CUDA captures another stream from where it waits for one that is captured, and refuses a
+        capture that does not come back from all of them.
+        """
+        inside, recorded, loose = {self.stream}, dict[int, int](), set[int]()
+        for what, stream, event, _ in works:
+            if what == "wait" and event in recorded:
+                inside.add(stream)
+                loose.discard(recorded[event])
+            assert stream in inside, f"stream {stream} is not captured"
+            if stream != self.stream:
+                loose.add(stream)
+            if what == "record":
+                recorded[event] = stream
+        assert not loose, f"streams {loose} have not been joined"
+
+    def as_cupy(self, stream: int) -> int:
+        return stream
+
+    # Memory
+
+    def allocate(self, size: int) -> int:
+        return self.machine.allocate(max(1, size))
+
+    def export(self, pointer: int, *, to_processes: bool) -> tuple[int, int, int, bytes]:
+        return os.getpid(), self.index, pointer, b""
+
+    def open(self, exported: tuple[int, int, int, bytes]) -> int:
+        return exported[2]
+
+    def allocate_host(self, size: int) -> int:
+        return self.machine.allocate(size)
+
+    def open_host(self, handle: int) -> int:
+        return handle
+
+    def view(self, address: int, size: int) -> np.ndarray:
+        return self.machine.view(address, size)
+
+    def upload(self, pointer: int, data: bytes) -> None:
+        with self.machine.lock:
+            self.view(pointer, len(data))[:] = np.frombuffer(data, np.uint8)
+
+    def download(self, pointer: int, size: int) -> bytes:
+        with self.machine.lock:
+            return self.view(pointer, size).tobytes()
+
+    def clear(self, pointer: int, size: int) -> None:
+        self.do("clear", partial(self.view(pointer, size).fill, 0))
+
+    # Kernels
+
+    def function(self, code: bytes, name: str) -> tuple[Source, str]:
+        return self.machine.sources[struct.unpack("<I", code)[0]], name
+
+    def resident_ctas(self, function: object, threads: int, cluster: int = 1) -> int:
+        return self.machine.resident
+
+    def wait(self, deadline_s: float) -> None:
+        """Until the main stream is empty; meanwhile all cards go on."""
+        end, last, changes = time.monotonic() + self.machine.hangs_s, time.monotonic(), -1
+        while True:
+            with self.machine.lock:
+                if not self.machine.streams[self.stream]:
+                    return
+                self.machine.step()
+                if self.machine.changes != changes:
+                    changes, last = self.machine.changes, time.monotonic()
+            if time.monotonic() > min(end, last + self.machine.hangs_s):
+                raise HangError(f"GPU {self.index} has not finished")
+            time.sleep(0)
+
+    def close(self) -> None: ...
+
+
+class Launch:
+    """In the place of a launch of device/card.py."""
+
+    def __init__(
+        self,
+        card: Card,
+        function: tuple[Source, str],
+        grid: tuple[int, int],
+        block: int,
+        args: Sequence[bytes],
+        *,
+        cluster: int = 1,
+        is_dependent: bool = False,
+    ) -> None:
+        self.card, (self.source, self.name), self.grid = card, function, grid
+        self.args, self.is_dependent = tuple(args), is_dependent
+
+    def __call__(self, stream: int) -> None:
+        name = self.name.removeprefix("collbench_")
+        work = {"run": self._run, "barrier": self._barrier}.get(name, self._pattern)
+        self.card.queue(stream, partial(work, stream))
+
+    def _run(self, stream: int) -> Work:
+        """The kernel of a plan."""
+        machine = self.card.machine
+        (args,) = self.args
+        memory = PlanMemory(machine, machine.plans[self.source], self.source, args)
+        self.card.running.add(stream)
+        machine.most_streams = max(machine.most_streams, len(self.card.running))
+        ctas = [memory.cta(number) for number in range(self.grid[0])]
+        live = [one for cta in ctas for one in cta.coroutines()]
+        while live:
+            before = machine.changes
+            for one in machine.chance.sample(live, len(live)):
+                try:
+                    while not next(one):
+                        machine.changes += 1
+                        if machine.chance.random() > _PERSISTENCE:
+                            break
+                except StopIteration:
+                    machine.changes += 1
+                    live.remove(one)
+            yield machine.changes == before
+        self.card.running.discard(stream)
+
+    def _barrier(self, stream: int) -> Work:
+        """The kernel of barrier.cu."""
+        machine = self.card.machine
+        local, table, _, _, _, _, ranks = BARRIER.unpack(self.args[0])
+        own, peers = machine.words(local, ranks + 2), machine.words(table, ranks)
+        count = int(own[ranks]) + 1
+        for peer in peers:
+            machine.words(int(peer))[0] = count
+        machine.changes += 1
+        while not all(own[:ranks] >= count):
+            yield True
+        own[ranks] = count
+
+    def _pattern(self, stream: int) -> Work:
+        """The kernels of pattern.cu, for every set."""
+        view = self.card.machine.view
+        item = int(dict(self.source.macros)["ITEM"])
+        address, table, count, phase, stride, shift, *more = (
+            int.from_bytes(arg, "little") for arg in self.args
+        )
+        for number in range(self.grid[1]):
+            period = more[-2] if self.name.endswith("fill") else more[-1]
+            values = view(table, period * item).view(f"u{item}")
+            wanted = values[(np.arange(count) + phase + number * shift) % period]
+            data = view(address + number * stride, count * item).view(f"u{item}")
+            if self.name.endswith("fill"):
+                step, _, flip = more
+                data[::step] = ~wanted[::step] if flip else wanted[::step]
+            else:
+                first, found = more[0], view(more[1], 16).view("u8")
+                wrong = np.flatnonzero(data != wanted)
+                found[0] += len(wrong)
+                found[1] = min([found[1], *(first + wrong[:1].astype("u8"))])
+        self.card.machine.changes += 1
+        yield False
+
+
+class PlanMemory(Gpus):
+    """What the CTAs of a launch reach, and their program, by real addresses."""
+
+    def __init__(self, machine: Machine, plan: Plan, source: Source, packed: bytes) -> None:
+        self.machine, self.plan = machine, plan
+        sizes = {name: int(value) for name, value in source.macros if value.isdecimal()}
+        self.args = unpack(packed, "Args", sizes)
+        rank, at = self.args.rank, self.args.program
+        length = sizes["PROGRAM_BYTES"]
+        program = machine.view(at, length).tobytes()
+        self.programs = cast(Any, {rank: unpack(program, "Program", sizes)})
+        self.sizes = cast(Any, {rank: sizes})
+        constants = program
+        if "BLOCKS" in sizes:
+            kind = structure("Block", {}).itemsize
+            behind = -(-length // kind) * kind
+            constants = machine.view(at, behind + plan.channels * sizes["BLOCKS"] * kind).tobytes()
+        self.blocks = cast(Any, {rank: tables_of(constants, sizes, plan.channels)})
+
+    @property
+    def changes(self) -> int:
+        return self.machine.changes
+
+    @changes.setter
+    def changes(self, value: int) -> None:
+        self.machine.changes = value
+
+    def cta(self, number: int) -> Cta:
+        """One of the launch's CTAs."""
+        return Cta(self, self.args.rank, number, self.plan.problem, self.args)
+
+    def at(self, viewer: int, address: int, size: int) -> np.ndarray:
+        return self.machine.view(address, size)
+
+    def user(self, cta: Cta, address: int, size: int) -> np.ndarray:
+        return self.machine.view(address, size)
+
+    def words(self, viewer: int, address: int) -> np.ndarray:
+        return self.machine.words(address)
+
+
+def run_on(machine: Machine, n: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """From now on the cuda backend has n GPUs of a machine."""
+
+    def take_gpu(context: RankContext, options: GpuOptions) -> tuple[DeviceRank, GpuFacts]:
+        facts = GpuFacts(
+            name=Card.name,
+            uuid=f"GPU-{context.rank}",
+            arch=Card.arch,
+            cache_bytes=Card.cache_bytes,
+            pids=(),
+            version="cuda 0",
+        )
+        card = cast(Any, Card(machine, context.rank))
+        return DeviceRank(context.rank, context.n, card, is_alone=True), facts
+
+    def kernel_source(plan: Plan, rank: int, drop: int | None = None) -> Source:
+        source = device_compile.kernel_source(plan, rank, drop)
+        machine.plans.setdefault(source, plan)
+        return source
+
+    health = SimpleNamespace(notes=lambda: ())
+    monkeypatch.setattr(gpu_session, "take_gpu", take_gpu)
+    monkeypatch.setattr(gpu_session, "cuda_errors", lambda: ())
+    monkeypatch.setattr(gpu_session, "device_count", lambda: n)
+    monkeypatch.setattr(gpu_session, "GpuHealth", lambda facts: health)
+    monkeypatch.setattr(gpu_rank, "POOL_BYTES", _POOL_BYTES)
+    monkeypatch.setattr(gpu_rank, "cubin", machine.compiled)
+    monkeypatch.setattr(gpu_rank, "Launch", Launch)
+    monkeypatch.setattr(cuda_rank, "Launch", Launch)
+    monkeypatch.setattr(compilation, "cubin", machine.compiled)
+    monkeypatch.setattr(compilation, "kernel_source", kernel_source)
