@@ -10,7 +10,7 @@ from typing import Literal, NamedTuple, get_args
 
 from collbench.results.trace import TracedLaunch
 
-Cause = Literal["late", "launch", "hop", "slot", "core", "move", "reduce", "step"]
+Cause = Literal["late", "launch", "hop", "wire", "slot", "core", "move", "reduce", "step"]
 CAUSES: tuple[Cause, ...] = get_args(Cause)
 
 
@@ -18,10 +18,12 @@ class Segment(NamedTuple):
     """A part of the chain. rank: who took the time, or of a wait who waited. link: of a wait, the
     ends of the connection. action: the one that worked, or whose wait it was; -1 of an arrival.
 
-    late: until the rank came, from the first arrival on. launch: until its tracks began. hop: data
-    on their way. slot: the word on its way that a slot is free, or that a peer has begun, whose
-    buffers may then be written. core: it was there, but the waiting rank had no core. move, reduce:
-    of bytes. step: all else, as finding what is next and setting flags.
+    late: until the rank came, from the first arrival on. launch: until its tracks began. hop:
+    data on their way. wire: the same of data that carry their flags, which are taken, and
+    reduced, as they come: from the end of the sender's action to that of the bytes in the
+    receiver's. slot: the word on its way that a slot is free, or that a peer has begun, whose
+    buffers may then be written. core: it was there, but the waiting rank had no core. move,
+    reduce: of bytes. step: all else, as finding what is next and setting flags.
     """
 
     cause: Cause
@@ -51,6 +53,8 @@ def critical_path(launch: TracedLaunch) -> list[Segment]:
         rank, work = one.rank, one.work
         path.append(Segment("step", rank, one.worked_s, left_s, at))
         kind: Cause = work if work == "move" or work == "reduce" else "step"
+        if one.wait is not None and one.wait.is_in_lines:
+            kind = "wire"
         path.append(Segment(kind, rank, one.ready_s, one.worked_s, at))
         if one.wait is not None and one.wait.origin >= 0:
             origin = actions[one.wait.origin]

@@ -159,7 +159,9 @@ class _Graph:
         what: Awaited = "data" if wants_data else "slot"
         done = self.traces[origin[0]].events[origin[1]].done
         ready = max(event.ready, min(done, event.worked))
-        return Wait(what, peer, link, self.first[origin[0]] + origin[1]), ready
+        is_in_lines = wants_data and self.plan.proto != "simple"
+        number = self.first[origin[0]] + origin[1]
+        return Wait(what, peer, link, number, is_in_lines=is_in_lines), ready
 
     def _track_before(self, rank: int, number: int, event: Event) -> float:
         """When the track of an event had worked before it."""

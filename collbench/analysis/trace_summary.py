@@ -15,13 +15,18 @@ from collbench.results.trace import Trace, TracedLaunch
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChainCosts:
-    """The constants that price a chain. price_s: the model's price of the launch, if known."""
+    """The constants that price a chain. launch_s: None where the clock of a launch begins on the
+    GPU, behind most of it. price_s: the model's price of the launch, if known. wire_gbs, channels:
+    see chain_model.
+    """
 
     kind: KindCosts
-    launch_s: float
+    launch_s: float | None
     hop_s: float
     price_s: float | None
     machine: str
+    wire_gbs: float | None = None
+    channels: int = 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,7 +60,13 @@ def summary(trace: Trace, costs: ChainCosts) -> TraceSummary:
         seconds=by_launch[number],
         medians_s={cause: median(one.get(cause, 0.0) for one in by_launch) for cause in CAUSES},
         model_s=chain_model(
-            launch, paths[number], costs.kind, launch_s=costs.launch_s, hop_s=costs.hop_s
+            launch,
+            paths[number],
+            costs.kind,
+            launch_s=costs.launch_s,
+            hop_s=costs.hop_s,
+            wire_gbs=costs.wire_gbs,
+            channels=costs.channels,
         ),
         late=late_rank(launch, paths[number]),
         slowdown=interval(trace.slowdowns) if trace.slowdowns else None,

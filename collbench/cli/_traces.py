@@ -25,11 +25,14 @@ from collbench.backends.cuda.rank import StampedLaunches, StampOrder
 from collbench.bench.runner import cores_of, session_options
 from collbench.device.card import all_reach_each_other, model_of_all
 from collbench.launch.group import Group
+from collbench.machine.formats import described
 from collbench.machine.host import usable_cores
 from collbench.planning.lowering import TrackActions, actors
 from collbench.planning.plan import Plan
-from collbench.pricing.constants import costs_here, cpu_costs, gpu_costs
+from collbench.pricing.constants import GpuCosts, costs_here, cpu_costs, gpu_costs
 from collbench.pricing.cpus import cpu_price
+from collbench.pricing.gpus import payload_gbs
+from collbench.pricing.launches import shape_of
 from collbench.results.trace import Trace
 from collbench.spec.case import Case
 from collbench.spec.options import Settings
@@ -181,10 +184,12 @@ def chain_costs(plan: Plan, case: Case, group: Group) -> ChainCosts:
         kind = gpus.kinds["ce" if plan.transport == "ce" else plan.proto]
         return ChainCosts(
             kind=kind,
-            launch_s=gpus.launch_us * 1e-6,
+            launch_s=None,
             hop_s=kind.hop_us * 1e-6,
             price_s=None,
             machine=gpus.name,
+            wire_gbs=_wire_gbs(plan, gpus),
+            channels=shape_of(plan).channels,
         )
     on = replace(cpu_costs(), cores=cores_of(group))
     return ChainCosts(
@@ -194,3 +199,9 @@ def chain_costs(plan: Plan, case: Case, group: Group) -> ChainCosts:
         price_s=cpu_price(plan, on),
         machine=on.name,
     )
+
+
+def _wire_gbs(plan: Plan, gpus: GpuCosts) -> float | None:
+    """What a link of the machine that has these constants carries of payload, if it is known."""
+    topology = described(gpus.name)
+    return None if topology is None else payload_gbs(topology, plan.proto, gpus)

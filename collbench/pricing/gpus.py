@@ -87,6 +87,24 @@ def _wire_share(proto: str) -> float:
     return float(PROTOCOLS.load(proto).wire_bytes(1 << 20)) / (1 << 20)
 
 
+def payload_gbs(topology: Topology, proto: str, on: GpuCosts) -> float | None:
+    """What the fastest NVLink of a GPU carries of the payload of a protocol; None if it has none of
+    a known rate.
+
+    >>> from collbench.machine.topology.machines import machine_topology
+    >>> from collbench.pricing.constants import gpu_costs
+    >>> payload_gbs(machine_topology("k40x8"), "ll", gpu_costs()) is None
+    True
+    """
+    rates = [
+        link.usable_gbs or 0.0
+        for link in topology.links_of[topology.gpus[0].id]
+        if link.kind == "nvlink"
+    ]
+    fastest = max(rates, default=0.0)
+    return fastest * on.kinds[proto].link_share / _wire_share(proto) or None
+
+
 @lru_cache(maxsize=256)
 def _is_uniform(topology: Topology, gpus: tuple[str, ...]) -> bool:
     """Whether the links treat all ranks alike."""

@@ -19,7 +19,8 @@ What = Literal["launch", "wait", "move", "reduce", "hand over", "end", "post"]
 class Wait(NamedTuple):
     """For what an action waited last: a slice of a connection, whose ends are `link`. peer: the end
     that is not the waiting rank. origin: the action that ended the wait, -1 if none is known, or if
-    it was the beginning of the peer's launch.
+    it was the beginning of the peer's launch. is_in_lines: the data carry their flags, so that they
+    are taken while they come.
     """
 
     what: Awaited
@@ -27,6 +28,7 @@ class Wait(NamedTuple):
     link: tuple[int, int]
     origin: int
     away_s: float = math.inf
+    is_in_lines: bool = False
 
 
 class TracedAction(NamedTuple):

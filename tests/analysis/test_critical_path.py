@@ -122,6 +122,26 @@ def test_the_model_of_the_chain() -> None:
     assert {cause: value for cause, value in found.items() if value} == pytest.approx(expected)
 
 
+def test_data_with_flags_are_on_the_wire_until_they_were_taken() -> None:
+    """What follows the end of the sender's action is the wire's; causes still add up."""
+    launch = two_ranks(0.0)
+    wait = Wait("data", 0, (0, 1), 0, is_in_lines=True)
+    taken = launch.actions[1]._replace(ready_s=16e-6, wait=wait)
+    launch = launch._replace(actions=(launch.actions[0], taken, *launch.actions[2:]))
+    assert in_us(launch) == {"launch": 2, "wire": 27, "slot": 6, "move": 10, "step": 5}
+    path = critical_path(launch)
+    assert "rank 1 takes 1000 of rank 0 off the wire" in [
+        row.text for row in waterfall(launch, path, is_wide=False)
+    ]
+    bytes_s = 1000 * (2 / 1 + 1 / 2 + 1 / 4) * 1e-9
+    for channels, expected_s in ((1, bytes_s), (32, 32 * 1000e-9 / 2)):
+        found = chain_model(
+            launch, path, COSTS, launch_s=None, hop_s=2e-6, wire_gbs=2.0, channels=channels
+        )
+        assert "launch" not in found
+        assert found["wire"] == pytest.approx(2e-6 + expected_s)
+
+
 def test_the_timeline_has_no_overlap_in_a_track() -> None:
     launch = two_ranks(9.0)
     drawn = [span for span in spans(launch) if span.action >= 0]

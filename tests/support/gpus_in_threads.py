@@ -291,7 +291,7 @@ class Launch:
         is_dependent: bool = False,
     ) -> None:
         self.card, (self.source, self.name), self.grid = card, function, grid
-        self.args, self.is_dependent = tuple(args), is_dependent
+        self.own_args, self.is_dependent = tuple(args), is_dependent
 
     def __call__(self, stream: int) -> None:
         name = self.name.removeprefix("collbench_")
@@ -301,7 +301,7 @@ class Launch:
     def _run(self, stream: int) -> Work:
         """The kernel of a plan."""
         machine = self.card.machine
-        (args,) = self.args
+        (args,) = self.own_args
         memory = PlanMemory(machine, machine.plans[self.source], self.source, args)
         self.card.running.add(stream)
         machine.most_streams = max(machine.most_streams, len(self.card.running))
@@ -324,7 +324,7 @@ class Launch:
     def _barrier(self, stream: int) -> Work:
         """The kernel of barrier.cu."""
         machine = self.card.machine
-        local, table, _, _, _, _, ranks = BARRIER.unpack(self.args[0])
+        local, table, _, _, _, _, ranks = BARRIER.unpack(self.own_args[0])
         own, peers = machine.words(local, ranks + 2), machine.words(table, ranks)
         count = int(own[ranks]) + 1
         for peer in peers:
@@ -339,7 +339,7 @@ class Launch:
         view = self.card.machine.view
         item = int(dict(self.source.macros)["ITEM"])
         address, table, count, phase, stride, shift, *more = (
-            int.from_bytes(arg, "little") for arg in self.args
+            int.from_bytes(arg, "little") for arg in self.own_args
         )
         for number in range(self.grid[1]):
             period = more[-2] if self.name.endswith("fill") else more[-1]
@@ -364,8 +364,8 @@ class PlanMemory(Gpus):
     def __init__(self, machine: Machine, plan: Plan, source: Source, packed: bytes) -> None:
         self.machine, self.plan = machine, plan
         sizes = {name: int(value) for name, value in source.macros if value.isdecimal()}
-        self.args = unpack(packed, "Args", sizes)
-        rank, at = self.args.rank, self.args.program
+        self.own_args = unpack(packed, "Args", sizes)
+        rank, at = self.own_args.rank, self.own_args.program
         length = sizes["PROGRAM_BYTES"]
         program = machine.view(at, length).tobytes()
         self.programs = cast(Any, {rank: unpack(program, "Program", sizes)})
@@ -387,7 +387,7 @@ class PlanMemory(Gpus):
 
     def cta(self, number: int) -> Cta:
         """One of the launch's CTAs."""
-        return Cta(self, self.args.rank, number, self.plan.problem, self.args)
+        return Cta(self, self.own_args.rank, number, self.plan.problem, self.own_args)
 
     def at(self, viewer: int, address: int, size: int) -> np.ndarray:
         return self.machine.view(address, size)

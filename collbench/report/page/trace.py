@@ -10,7 +10,7 @@ from collbench.analysis.trace_summary import ChainCosts, TraceSummary
 from collbench.report.drawings.svg import clean
 from collbench.report.page.html import HtmlCell, element, section, table
 from collbench.report.page.parts import document, part, style
-from collbench.report.tables.trace import NAMES, model_hint, verdict, waterfall
+from collbench.report.tables.trace import NAMES, model_hint, model_us, verdict, waterfall
 from collbench.results.trace import Trace, TracedLaunch, TraceSpan, spans
 from collbench.util.units import format_time_us, to_us
 
@@ -188,7 +188,7 @@ def _causes(found: TraceSummary, costs: ChainCosts, launches: int) -> str:
                         _us(found.seconds.get(cause, 0.0)),
                         f"{found.seconds.get(cause, 0.0) / found.launch.total_s:.0%}",
                         _us(found.medians_s[cause]),
-                        _us(found.model_s[cause]),
+                        model_us(found, cause),
                     )
                 ),
             ],

@@ -21,6 +21,7 @@ NAMES: Mapping[Cause, str] = {
     "late": "waiting for a late rank",
     "launch": "launch",
     "hop": "hops (data on the way)",
+    "wire": "bytes on the wire, and taking them",
     "slot": "waiting for slots",
     "core": "waiting for a core",
     "move": "moving bytes",
@@ -152,8 +153,11 @@ def _text(launch: TracedLaunch, segments: Sequence[Segment], hops: int, *, is_wi
         return f"slot: rank {peer} has {what}, to {rank}{place}"
     if first.cause == "step":
         return f"{rank} steps{place}"
+    size = format_size(sum(one.size_bytes for one in actions))
+    if first.cause == "wire" and (wait := actions[0].wait) is not None:
+        return f"{rank} takes {size} of rank {wait.peer} off the wire{place}"
     verb = "moves" if first.cause == "move" else "reduces"
-    return f"{rank} {verb} {format_size(sum(one.size_bytes for one in actions))}{place}"
+    return f"{rank} {verb} {size}{place}"
 
 
 def _drawn(rows: Sequence[WaterfallRow], launch: TracedLaunch, columns: int) -> list[str]:
@@ -176,7 +180,7 @@ def _by_cause(found: TraceSummary, launches: int) -> list[str]:
             _us(found.seconds.get(cause, 0.0)),
             f"{found.seconds.get(cause, 0.0) / found.launch.total_s:.0%}",
             _us(found.medians_s[cause]),
-            _us(found.model_s[cause]),
+            model_us(found, cause),
         )
         for cause in CAUSES
         if found.seconds.get(cause, 0.0) or found.medians_s[cause]
@@ -185,6 +189,11 @@ def _by_cause(found: TraceSummary, launches: int) -> list[str]:
     rows.append(("together", _us(found.launch.total_s), "100%", "", _us(model_s)))
     heads = ("by cause", "us", "share", f"median of {launches}", "model")
     return table(heads, rows, right=range(1, 5))
+
+
+def model_us(found: TraceSummary, cause: Cause) -> str:
+    """What the model says of a cause; empty where it says nothing."""
+    return _us(found.model_s[cause]) if cause in found.model_s else ""
 
 
 def _us(seconds: float) -> str:
@@ -217,7 +226,7 @@ def trace_json(trace: Trace, found: TraceSummary, costs: ChainCosts) -> str:
             cause: {
                 "us": to_us(found.seconds.get(cause, 0.0)),
                 "median_us": to_us(found.medians_s[cause]),
-                "model_us": to_us(found.model_s[cause]),
+                "model_us": to_us(found.model_s[cause]) if cause in found.model_s else None,
             }
             for cause in CAUSES
         },
