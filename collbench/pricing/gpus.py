@@ -293,8 +293,9 @@ class _Player:
         for port, pieces in event.sent:
             for hop, rate in ways[port].hops:
                 there = max(there, self._queued(hop, start, pieces * self.wire_bytes / rate))
-        # no buffer holds a slice: a CTA goes on once the links have taken all that it stored
-        self.end[number] = self.seen[number] = there
+        # a counter is stored once the slice has arrived; nobody waits for lines with flags
+        self.end[number] = over if self.passes_on else there
+        self.seen[number] = there
 
     def _queued(self, hop: int, start: float, seconds: float) -> float:
         """When a link is over with bytes that come to it at `start`."""

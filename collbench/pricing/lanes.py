@@ -222,7 +222,8 @@ def play(events: Events, links: Links, lanes: Lanes, tracks: int) -> Played:
                     seconds = piece_s[queue] if pieces == 1 else pieces * piece_s[queue]
                     queue_free[queue] = free + seconds
                     there = np.maximum(there, free + seconds / links.queues[queue].uses)
-            seen[number] = end[number] = there
+            seen[number] = there
+            end[number] = np.where(lanes.has_flags, over, there)
             handed[number] = np.where(lanes.has_flags, begin, there)
         if number in launch_of:
             launch = launch_of[number]
