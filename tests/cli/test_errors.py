@@ -183,6 +183,9 @@ def test_no_value_ends_in_a_traceback(
         "json",
         "junit",
         "csv",
+        "out",
+        "steps",
+        "trace",
     )
     if param.name in of_files:
         value = "/no/such/folder/file.svg"
