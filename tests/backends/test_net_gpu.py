@@ -18,7 +18,7 @@ from collbench.backends.cuda.net_memory import reserve_net
 from collbench.backends.cuda.rank import CudaRank
 from collbench.backends.gpu.rank import DeviceRank
 from collbench.backends.net.gpu_proxy import GpuProxy, Outside, net_bytes
-from collbench.backends.net.proxy import DataComm
+from collbench.backends.net.proxy import DataComm, SendConnector
 from collbench.backends.net.receivers import RECEIVED_FROM, TAKEN_FROM, Receivers
 from collbench.device.layout import CONTROL_BYTES, FLAG_LINE_BYTES, layout, net_layout, reach
 from collbench.device.messages import messages
@@ -35,6 +35,7 @@ from collbench.util.errors import HangError, RefusedError, ScheduleError, Unavai
 from tests.support.batteries import PAIRS, problem, world_of
 from tests.support.device import Gpus, Run, memory_of, place_of
 from tests.support.tiers import tiered
+from tests.support.uneven import uneven_problem
 
 TWO_HOSTS = Limits(hosts=(0, 0, 1, 1))
 PROTOS = ("simple", "ll")
@@ -490,12 +491,37 @@ def test_large_messages_of_the_host_are_taken_one_by_one(
     receivers.close()
     proxy.expect(1)
     proxy.turn()
-    inlets = [end for end in proxy.ends if not hasattr(end, "launched")]
+    inlets = [end for end in proxy.ends if not isinstance(end, SendConnector)]
     assert sorted(end.peer for end in inlets if not end.pending) == taken
     assert sorted(end.peer for end in inlets if getattr(end, "receivers", None)) == threads
     assert sorted(end.peer for end in inlets if len(end.pending) == plan.slots) == sorted(
         {0, 2, 3} - set(taken)
     )
+
+
+@pytest.mark.parametrize("proto", PROTOS)
+def test_nothing_is_on_its_way_before_kernels_begin(proto: str) -> None:
+    """Blocks without an element in more loops than a FIFO has slots: a barrier before the launch
+    waits until every message has left.
+    """
+    plan = lay_out(
+        uneven_problem("alltoallv", 2, (0, 999, 0, 0)),
+        registered("alltoall", "direct", world_of("direct", 2, 0)),
+        p2p="push",
+        channels=1,
+        slots=4,
+        chunk_bytes=64,
+        kernel=Kernel(proto=proto, threads=64),
+        transport="net",
+        domains=(0, 1),
+    )
+    gpus = Gpus(plan)
+    for proxy in gpus.proxies:
+        proxy.expect(2)
+    for _ in range(3):
+        for proxy in gpus.proxies:
+            proxy.turn()
+    assert all(proxy.is_sent() for proxy in gpus.proxies)
 
 
 def test_ranks_of_one_process_send_no_messages() -> None:

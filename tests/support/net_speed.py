@@ -17,7 +17,7 @@ import time
 import numpy as np
 
 from collbench.backends.net.gpu_proxy import Outside, net_bytes, slots_offset
-from collbench.backends.net.proxy import data_comm_of
+from collbench.backends.net.proxy import SendConnector, data_comm_of
 from collbench.backends.net.receivers import Receivers
 from collbench.machine.host import own_pages
 from collbench.planning.planner import resolve
@@ -67,14 +67,14 @@ def main(size: str, *knobs: str) -> None:
         while not proxy.is_idle():
             for end in proxy.ends:
                 words[end.kernel_word] = (
-                    min(end.limit, end.done + plan.slots) if hasattr(end, "launched") else end.done
+                    min(end.limit, end.done + plan.slots) if isinstance(end, SendConnector) else end.done
                 )
             proxy.turn()
             turns += 1
         found.append(((time.perf_counter() - start) / LAUNCHES, turns))
         world.Barrier()
     seconds, turns = min(found)
-    sent = [end.launched for end in proxy.ends if hasattr(end, "launched")]
+    sent = [end.launched for end in proxy.ends if isinstance(end, SendConnector)]
     mine = [message.size for launched in sent for message in launched]
     count, total = (world.allreduce(number) / data_comm.n for number in (len(mine), sum(mine)))
     if world.Get_rank() == 0:

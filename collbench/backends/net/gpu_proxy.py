@@ -13,6 +13,9 @@ CPU to GPU: MPI has written the data before Test says so, and x86-64 stores in o
 writes of lines in which order does not matter, as long as it copies words of 8 bytes whole or
 ascending.
 
+A message without a byte, as unequal blocks have them, is sent by nobody: no flag says that it is
+filled, so it would run ahead of the kernel, past the slots that its receiver has.
+
 It has no thread of its own (see proxy.py; large messages may have some to copy them, see
 receivers.py): the rank's host has nothing else to do while its GPU runs, and gives turns instead
 of sleeping. So all that the host queues while kernels wait must not block it: launches go in
@@ -76,8 +79,20 @@ class _GpuEnd(WireEnd):
     receivers: Receivers | None = None
 
 
-class _GpuSendConnector(SendConnector):
-    """The sending end of a connection on a channel."""
+class _NothingToMove:
+    """The request of a message without a byte, which nobody sends: both ends know its size."""
+
+    def Test(self) -> bool:
+        return True
+
+
+_NOTHING = _NothingToMove()
+
+
+class _GpuConnector(Connector):
+    """One end of a connection on a channel. first: the messages before those of the launches that
+    were expected last, each of which has the messages `launched`.
+    """
 
     def __init__(self, end: _GpuEnd) -> None:
         super().__init__(end)
@@ -86,13 +101,22 @@ class _GpuSendConnector(SendConnector):
         self.launched: Sequence[WireMessage] = ()
 
     def expect(self, launched: Sequence[WireMessage], count: int) -> None:
-        """What so many launches, which follow each other, will send each."""
+        """What so many launches, which follow each other, will move each."""
         self.first, self.launched = self.posted, launched
         self.limit = self.posted + count * len(launched)
 
     def next_message(self) -> WireMessage:
-        """The message that is sent next."""
+        """The message that is posted next."""
         return self.launched[(self.posted - self.first) % len(self.launched)]
+
+    def skip(self) -> None:
+        """Count the next message, which has no byte."""
+        self.posted += 1
+        self.pending.append(_NOTHING)
+
+
+class _GpuSendConnector(_GpuConnector, SendConnector):
+    """The sending end."""
 
     def turn(self, words: "memoryview[int]") -> None:
         """Send what was filled, and say what has left."""
@@ -105,7 +129,10 @@ class _GpuSendConnector(SendConnector):
     def send(self) -> None:
         """Send the next message."""
         slot, size = self.memory[self.posted % self.slots], self.next_message().size
-        self.post(slot if size == self.slot_bytes else slot[:size])
+        if size:
+            self.post(slot if size == self.slot_bytes else slot[:size])
+        else:
+            self.skip()
 
 
 class _LineSendConnector(_GpuSendConnector):
@@ -134,27 +161,22 @@ class _LineSendConnector(_GpuSendConnector):
         )
 
 
-class _GpuRecvConnector(Connector):
-    """The receiving end of a connection on a channel, which posts a receive into every free slot.
-    kernel_word: the word by which the kernel frees slots.
+class _GpuRecvConnector(_GpuConnector):
+    """The receiving end, which posts a receive into every free slot. kernel_word: the word by which
+    the kernel frees slots.
     """
-
-    def __init__(self, end: _GpuEnd) -> None:
-        super().__init__(end)
-        self.kernel_word, self.memory = end.kernel_word, end.memory
-
-    def expect(self, launched: Sequence[WireMessage], count: int) -> None:
-        """What so many launches, which follow each other, will receive each."""
-        self.limit = self.posted + count * len(launched)
 
     def turn(self, words: "memoryview[int]") -> None:
         """Receive into free slots, and say what has come."""
         if self.posted < self.limit:
             free = min(self.limit, words[self.kernel_word] + self.slots)
             while self.posted < free:
-                slot = self.memory[self.posted % self.slots]
-                self.pending.append(self.comm.Irecv(slot, self.peer, self.tag))
-                self.posted += 1
+                if self.next_message().size:
+                    slot = self.memory[self.posted % self.slots]
+                    self.pending.append(self.comm.Irecv(slot, self.peer, self.tag))
+                    self.posted += 1
+                else:
+                    self.skip()
         if self.pending:
             self.settle(words)
 
@@ -171,8 +193,9 @@ class _DirectRecvConnector(_GpuRecvConnector):
     def turn(self, words: "memoryview[int]") -> None:
         """Take a message if there is one and a slot for it, and say what has come."""
         if self.posted < self.limit and self.posted < words[self.kernel_word] + self.slots:
-            message = self.comm.Improbe(self.peer, self.tag)
-            if message is not None:
+            if not self.next_message().size:
+                self.skip()
+            elif (message := self.comm.Improbe(self.peer, self.tag)) is not None:
                 slot = self.memory[self.posted % self.slots]
                 self.pending.append(
                     message.Irecv(slot)

@@ -155,15 +155,25 @@ class Connector:
 
 
 class SendConnector(Connector):
-    """The sending end. done: the first so many of the posted messages have left the rank's
-    memory.
+    """The sending end. done: the first so many of the posted messages have left the rank's memory;
+    sent: those of them that MPI got.
     """
+
+    def __init__(self, end: WireEnd) -> None:
+        super().__init__(end)
+        self.sent = 0
 
     def post(self, message: Buffer) -> None:
         """Send what was filled."""
         self.posted += 1
-        send = self.comm.Isend if self.posted % self.slots else self.comm.Issend
+        self.sent += 1
+        send = self.comm.Isend if self.sent % self.slots else self.comm.Issend
         self.pending.append(send(message, self.peer, self.tag))
+
+    def clear(self) -> None:
+        """Forget the counts of earlier launches."""
+        super().clear()
+        self.sent = 0
 
 
 class _RecvConnector(Connector):
