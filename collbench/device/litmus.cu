@@ -16,7 +16,7 @@ constexpr u32 STEPS = 16, STRIDE = 128;  // accesses of a lane in a round; bytes
 constexpr u32 CELLS = STEPS * (TEST == LINE && BYTES == 128 ? 4 : 32);
 constexpr u32 MEET_WORDS = 16;
 [[maybe_unused]] constexpr u32 MOST_LOOKS = 64;  // at a flag or a credit, in a round
-[[maybe_unused]] constexpr u32 PAUSE_NS = 5000;  // by which a planted flag runs ahead; a look takes less
+[[maybe_unused]] constexpr u32 PAUSE_NS = 20000;  // by which planted flags run ahead of their data
 
 struct LitmusArgs {
     char *x, *y;    // [pairs][CELLS] of STRIDE bytes
@@ -70,21 +70,11 @@ static __device__ __forceinline__ bool meet(const LitmusArgs& a, u32 pair, u32 s
     return (FENCED ? load_acquire((const u64*)at) : load_relaxed((const u64*)at)) == n;
 }
 
+// Planted: the flags of all cells of a round are stored so long before the first data.
 [[maybe_unused]] static __device__ __forceinline__ void run_ahead() {
     const u64 until = now_ns() + PAUSE_NS;
     while (now_ns() < until) {
     }
-}
-
-// A line as a warp stores it: of 128 bytes by 8 lanes.
-[[maybe_unused]] static __device__ __forceinline__ void store_cell(char* at, u32 n, bool is_last) {
-#ifdef INJECT_UNORDERED
-    if (is_last) store_line(at, make_uint4(n, n, n, n));
-    __syncwarp();
-    run_ahead();
-    if (is_last) return;
-#endif
-    store_line(at, make_uint4(n, n, n, n));
 }
 
 struct Counts {
@@ -104,11 +94,19 @@ static __device__ __forceinline__ void play(const LitmusArgs& a, u32 pair, u32 s
     if (threadIdx.x >= 32) return;
     constexpr u32 LANES = BYTES == 128 ? 8 : 1;  // of a line
     const u32 part = threadIdx.x % LANES;
+    const u32 first = pair * CELLS + threadIdx.x / LANES;
+#ifdef INJECT_UNORDERED
+    for (u32 k = 0; side == 0 && k < STEPS; ++k) {
+        char* at = a.x + (u64)(first + k * 32 / LANES) * STRIDE + part * 16;
+        if (part == LANES - 1) store_line(at, make_uint4(n, n, n, n));
+    }
+    if (side == 0) run_ahead();
+#endif
     for (u32 k = 0; k < STEPS; ++k) {
-        const u32 cell = pair * CELLS + (k * 32 + threadIdx.x) / LANES;
-        char* at = a.x + (u64)cell * STRIDE + part * 16;
+        char* at = a.x + (u64)(first + k * 32 / LANES) * STRIDE + part * 16;
         if (side == 0) {
-            store_cell(at, n, part == LANES - 1);
+            // the lanes of a warp store a line together
+            store_line(at, make_uint4(n, n, n, n));
             continue;
         }
         uint4 v = load_line(at);
@@ -132,14 +130,17 @@ static __device__ __forceinline__ void play(const LitmusArgs& a, u32 pair, u32 s
     const u32 lane = threadIdx.x % 32, warp = threadIdx.x / 32;
     const u32 second = WARPS - 1;  // the warp that makes the second access
     [[maybe_unused]] __shared__ bool told[32];
+#ifdef INJECT_UNORDERED
+    for (u32 k = 0; TEST == MP && side == 0 && warp == 0 && k < STEPS; ++k) {
+        char* y = a.y + (u64)(pair * CELLS + k * 32 + lane) * STRIDE;
+        store_relaxed((u64*)y, (u64)n);
+    }
+    if (TEST == MP && side == 0) run_ahead();
+#endif
     for (u32 k = 0; k < STEPS; ++k) {
         const u32 cell = pair * CELLS + k * 32 + lane;
         char *x = a.x + (u64)cell * STRIDE, *y = a.y + (u64)cell * STRIDE;
         if (TEST == MP && side == 0) {
-#ifdef INJECT_UNORDERED
-            if (warp == 0) store_relaxed((u64*)y, (u64)n);
-            run_ahead();
-#endif
             if (warp == 0) store_data(x, n);
             if (WARPS > 1) __syncthreads();
             if (warp == second) store_flag(y, n);

@@ -67,7 +67,9 @@ def main(size: str, *knobs: str) -> None:
         while not proxy.is_idle():
             for end in proxy.ends:
                 words[end.kernel_word] = (
-                    min(end.limit, end.done + plan.slots) if isinstance(end, SendConnector) else end.done
+                    min(end.limit, end.done + plan.slots)
+                    if isinstance(end, SendConnector)
+                    else end.done
                 )
             proxy.turn()
             turns += 1

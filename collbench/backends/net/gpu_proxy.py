@@ -82,7 +82,7 @@ class _GpuEnd(WireEnd):
 class _NothingToMove:
     """The request of a message without a byte, which nobody sends: both ends know its size."""
 
-    def Test(self) -> bool:
+    def Test(self) -> bool:  # noqa: N802  a name of mpi4py
         return True
 
 
