@@ -516,6 +516,8 @@ def _sweep(options: Options, launched: int) -> Sweep:
         axes.setdefault("ranks", (launched or _ranks_of(counts_file),))
     axes |= _together(options)
     axes.setdefault("ranks", (launched or _default_ranks(options),))
+    if MODEL in backends and "machine" in options:
+        _refuse_few_gpus(options["machine"], max(axes["ranks"]))
     is_sized = counts_file is not None or "mix" in options
     sizes = (1,) if is_sized else _sizes(options)
     return Sweep(sizes=sizes, knobs=knobs, asked=asked, counts_file=counts_file, **axes)
@@ -579,6 +581,15 @@ def _sizes(options: Options) -> tuple[int, ...]:
     if min(sizes) <= 0:
         raise UsageError("a size of 0 bytes", "give at least one byte")
     return sizes
+
+
+def _refuse_few_gpus(machine: str, ranks: int) -> None:
+    """Raise UsageError if a described machine has GPUs, but not one for each rank: the schedules of
+    many ranks take long to prove.
+    """
+    links = described(machine)
+    if links is not None and ranks > len(links.gpus):
+        raise UsageError(f"{machine} has {len(links.gpus)} GPUs, not {ranks}", "use fewer --ranks")
 
 
 def _default_ranks(options: Options) -> int:

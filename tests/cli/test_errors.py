@@ -99,6 +99,11 @@ def test_blocks_that_do_not_fit_the_ranks_are_refused_within_the_screen(
         (["sweep", "--op"], "option '--op' requires an argument", "'collbench sweep --help'"),
         (["sweep", "ring"], "got unexpected extra argument (ring)", "'collbench sweep --help'"),
         (["sweep", "--csv", "/"], "--csv: / is a directory", "give the name of a file"),
+        (
+            ["sweep", "--backend", "model", "--machine", "dgx-1v", "--ranks", "9"],
+            "dgx-1v has 8 GPUs, not 9",
+            "use fewer --ranks",
+        ),
         (["compare"], "FILES is missing", "'collbench compare --help'"),
         (["compare", "--all=3", "x"], "option '--all' does not take a value", "compare --help"),
         (["--nothing"], "there is no option '--nothing'", "'collbench --help'"),
