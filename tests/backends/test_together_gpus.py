@@ -29,7 +29,7 @@ from tests.support.gpus_in_threads import Machine, run_on
 KNOBS: dict[str, Any] = {"channels": 2, "transport": "p2p", "threads": 64, "cluster": 1}
 
 
-def job(monkeypatch: pytest.MonkeyPatch, **knobs: Any) -> Together:
+def job(monkeypatch: pytest.MonkeyPatch, **knobs: Any) -> Together[Any]:
     """What the planner makes of a case."""
     monkeypatch.setattr(cuda.BACKEND, "why_not", lambda group: "")
     monkeypatch.setattr(cuda, "least_multiprocessors", lambda: 0)
@@ -42,7 +42,7 @@ def job(monkeypatch: pytest.MonkeyPatch, **knobs: Any) -> Together:
 
 def samples_of(
     machine: Machine,
-    together: Together,
+    together: Together[Any],
     monkeypatch: pytest.MonkeyPatch,
     options: GpuOptions | None = None,
     *,
@@ -248,7 +248,7 @@ def test_auto_leaves_room_for_all_parts_of_a_rank(monkeypatch: pytest.MonkeyPatc
     for groups, parts in (("0,1/2,3", 1), ("0,1/2,3/0,2/1,3/0,3/1,2", 3)):
         together = job(monkeypatch, ranks=4, groups=groups, **free)
         assert together.most_parts == parts
-        assert sum(ctas(part.plan) for part in together.parts[:1]) * parts <= 132
+        assert sum(ctas(part.job) for part in together.parts[:1]) * parts <= 132
 
 
 def test_rows_say_what_being_together_costs(

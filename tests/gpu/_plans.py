@@ -466,7 +466,7 @@ def net_measured_plans(n: int) -> list[Plan]:
     ]
 
 
-def together_jobs(n: int) -> list[list[Together]]:
+def together_jobs(n: int) -> list[list[Together[Plan]]]:
     """What runs at once in a session each: one operation, and two, in halves of the ranks, in
     halves and across them, in all ranks twice, and in all ranks once.
     """
@@ -519,13 +519,13 @@ def together_jobs(n: int) -> list[list[Together]]:
 
 def _together(
     n: int, groups: Sequence[tuple[int, ...]], operations: Sequence[dict[str, Any]]
-) -> Together:
+) -> Together[Plan]:
     """Operations of two channels each, in every group."""
     return Together(
         n=n,
         parts=tuple(
             Part(
-                plan=resolved(len(ranks), channels=2, **knobs),
+                job=resolved(len(ranks), channels=2, **knobs),
                 ranks=ranks,
                 size_bytes=knobs["size_bytes"],
                 factor=1.0,

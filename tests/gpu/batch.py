@@ -450,7 +450,7 @@ def compile_all(n: int, arch: int) -> int:
     """Compile every kernel of every batch."""
     measured = measured_plans, net_measured_plans, uneven_measured_plans
     plans = [plan for make in (*EXACT.values(), *measured) for plan in make(n)]
-    plans += [part.plan for jobs in together_jobs(n) for job in jobs for part in job.parts]
+    plans += [part.job for jobs in together_jobs(n) for job in jobs for part in job.parts]
     sources = dict.fromkeys(
         kernel_source(plan, rank) for plan in plans for rank in range(len(plan.schedule.programs))
     )

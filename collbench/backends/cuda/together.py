@@ -32,6 +32,8 @@ from collbench.backends.base import (
     auto_iterations,
     cache_notes,
     checked_sets,
+    samples_together,
+    slowest_s,
     timed_sets,
 )
 from collbench.backends.cuda.compilation import Compilation
@@ -90,18 +92,7 @@ class _PartRank(CudaRank):
 
     def first(self, digest: str, is_checked: bool) -> RankTiming:
         """As of CudaRank; faults of tests are those of the whole rank."""
-        return self.of_all(GpuRank.first(self, digest, is_checked))
-
-    def timed(self, digest: str, batch: Batch, work_s: float) -> RankTiming:
-        return self.of_all(super().timed(digest, batch, work_s))
-
-    def of_all(self, found: RankTiming) -> RankTiming:
-        """What this rank of the part has found, with its number among all ranks."""
-        return replace(found, wrong=self.numbered(found.wrong))
-
-    def numbered(self, wrong: Wrong | None) -> Wrong | None:
-        """Wrong elements of this rank of the part, with its number among all ranks."""
-        return None if wrong is None else replace(wrong, rank=self.part.ranks[wrong.rank])
+        return GpuRank.first(self, digest, is_checked)
 
     def launches(self, digest: str) -> Launches:
         """The launches of a plan alone."""
@@ -232,8 +223,8 @@ class TogetherRank(CudaRank):
             capture = partial(self._captured, key) if options.launch == "graph" else None
             seconds = sum(timing.replayed(gpu, each, poison, wait, capture)[1:]) / REPLAYS / count
         wrong: Wrong | None = None
-        for number, one, sets in zip(order, launches, checked, strict=True):
-            wrong = wrong or self.parts[number].numbered(one.compare(sets))
+        for one, sets in zip(launches, checked, strict=True):
+            wrong = wrong or one.compare(sets)
         return RankTiming(wrong=wrong, seconds=seconds)
 
     def _captured(self, key: tuple[object, ...], body: Queue) -> Callable[[], None]:
@@ -320,19 +311,19 @@ def resident_places(loaded: Sequence[LoadedGpuPlan]) -> int:
     return places // _CLUSTERED_SHARE if has_clusters else places
 
 
-class CudaTogetherSession(GpuRanksSession[Together, TogetherRank]):
+class CudaTogetherSession(GpuRanksSession[Together[Plan], TogetherRank]):
     """Drives the ranks: a repeat runs each part once, times each alone, and then all together."""
 
     def __init__(
-        self, group: Group, jobs: Sequence[Together], *, hot: bool, options: GpuOptions
+        self, group: Group, jobs: Sequence[Together[Plan]], *, hot: bool, options: GpuOptions
     ) -> None:
         super().__init__(group, TogetherRank, jobs[0].n, hot=hot, options=options)
         self._known: set[tuple[str, ...]] = set()
         self._compilation = Compilation(DROP_AFTER if options.inject == "drop" else None)
-        plans = [part.plan for job in jobs for part in job.parts]
+        plans = [part.job for job in jobs for part in job.parts]
         for job in jobs:
             for part in job.parts:
-                self._compilation.begin(part.plan, self._archs(part))
+                self._compilation.begin(part.job, self._archs(part))
         parts, arena_bytes, user_bytes = self._regions(jobs)
         with self._opening():
             self._share_memory(
@@ -347,10 +338,10 @@ class CudaTogetherSession(GpuRanksSession[Together, TogetherRank]):
             f" {len(parts)} parts"
         )
 
-    def _archs(self, part: Part) -> list[int]:
+    def _archs(self, part: Part[Plan]) -> list[int]:
         return [self.facts[rank].arch for rank in part.ranks]
 
-    def _regions(self, jobs: Sequence[Together]) -> tuple[list[PartOfRanks], int, int]:
+    def _regions(self, jobs: Sequence[Together[Plan]]) -> tuple[list[PartOfRanks], int, int]:
         """Where each part has its regions, large enough for that part of every job; and bytes of
         the arena and of the user memory of the rank that has most of them. The arenas begin with
         the control words of all.
@@ -358,7 +349,7 @@ class CudaTogetherSession(GpuRanksSession[Together, TogetherRank]):
         arena_ends, user_ends = [CONTROL_BYTES] * self.n, [0] * self.n
         parts = []
         for of_jobs in zip(*(job.parts for job in jobs), strict=True):
-            plans = [part.plan for part in of_jobs]
+            plans = [part.job for part in of_jobs]
             arena = max(
                 max(CONTROL_BYTES, where.total, where.fifos_end)
                 for plan in plans
@@ -372,16 +363,16 @@ class CudaTogetherSession(GpuRanksSession[Together, TogetherRank]):
                 user_ends[rank] += -(-user // _REGION_BYTES) * _REGION_BYTES
         return parts, max(arena_ends), max(user_ends)
 
-    def _load(self, job: Together) -> tuple[str, ...]:
+    def _load(self, job: Together[Plan]) -> tuple[str, ...]:
         """Have the plans of a job on their ranks; returns their hashes. Raises ScheduleError for
         what a GPU cannot run, or not at once.
         """
-        digests = tuple(part.plan.digest for part in job.parts)
+        digests = tuple(part.job.digest for part in job.parts)
         if digests not in self._known:
             if is_full := len(self._known) >= MAX_LOADED_PLANS:
                 self._known.clear()
             for number, part in enumerate(job.parts):
-                plan, cubins = part.plan, self._compilation.cubins(part.plan, self._archs(part))
+                plan, cubins = part.job, self._compilation.cubins(part.job, self._archs(part))
                 sets = self._sets(plan.problem)
                 loaded = self._workers.call(
                     TogetherRank.load_part, number, plan, sets, cubins, is_full, timeout_s=START_S
@@ -396,26 +387,21 @@ class CudaTogetherSession(GpuRanksSession[Together, TogetherRank]):
             self._workers.call(TogetherRank.refuse_crowd, digests, timeout_s=START_S)
         return digests
 
-    def run(self, job: Together, batch: Batch) -> Samples:
+    def run(self, job: Together[Plan], batch: Batch) -> Samples:
         """One repeat. Raises HangError, which explains an order of launches that can deadlock."""
-        try:
+        with job.explaining():
             return self._run(job, batch)
-        except HangError as error:
-            raise job.explained(error) from None
 
-    def _run(self, job: Together, batch: Batch) -> Samples:
+    def _run(self, job: Together[Plan], batch: Batch) -> Samples:
         digests, call = self._load(job), self._workers.call
         limit_s = repeat_limit_s(self.options.timeout_s) + batch.deadline_s + ANSWER_S
         parts_limit_s = len(digests) * limit_s
         call(TogetherRank.reset_parts, digests, timeout_s=parts_limit_s)
-        checked, wrong = batch.is_checked, list[Wrong | None]()
-        launch_s = []
-        for number, digest in enumerate(digests):
-            first = _answers(
-                call(TogetherRank.first_of_part, number, digest, checked, timeout_s=limit_s)
-            )
-            launch_s.append(max(one.seconds for one in first))
-            wrong += [one.wrong for one in first]
+        first = [
+            call(TogetherRank.first_of_part, number, digest, batch.is_checked, timeout_s=limit_s)
+            for number, digest in enumerate(digests)
+        ]
+        launch_s = list(map(slowest_s, first))
         all_s = job.alone_s(launch_s)
         iterations = (
             batch.iterations or self._iterations.get(digests) or auto_iterations(all_s, GPU_BATCH)
@@ -425,12 +411,10 @@ class CudaTogetherSession(GpuRanksSession[Together, TogetherRank]):
             self._refuse_uncounted(job, each)
             work_s = SLOWER * (REPLAYS + 1) * iterations * batch.aggregate
             alone = [
-                _answers(
-                    call(
-                        TogetherRank.timed_alone,
-                        *(number, digest, each, work_s * launch_s[number]),
-                        timeout_s=limit_s + work_s * launch_s[number],
-                    )
+                call(
+                    TogetherRank.timed_alone,
+                    *(number, digest, each, work_s * launch_s[number]),
+                    timeout_s=limit_s + work_s * launch_s[number],
                 )
                 for number, digest in enumerate(digests)
             ]
@@ -439,24 +423,17 @@ class CudaTogetherSession(GpuRanksSession[Together, TogetherRank]):
                 *(digests, each, job.launches, work_s * all_s),
                 timeout_s=limit_s + work_s * all_s,
             )
-            wanted = auto_iterations(max(one.seconds for one in timed), GPU_BATCH)
+            wanted = auto_iterations(slowest_s(timed), GPU_BATCH)
             if batch.iterations or digests in self._iterations or wanted <= iterations:
                 break
             # launched one by one for the first time, they took longer: see GpuSession.run
             self._iterations[digests] = iterations = wanted
             call(TogetherRank.reset_parts, digests, timeout_s=parts_limit_s)
-        wrong += [one.wrong for of_part in (*alone, timed) for one in of_part]
-        return Samples(
-            seconds=tuple(one.seconds for one in timed),
-            iterations=iterations,
-            alone_s=job.alone_s([max(one.seconds for one in of_part) for of_part in alone]),
-            wrong=tuple(one for one in wrong if one is not None),
-            notes=self._notes(job),
-        )
+        return samples_together(job, first, alone, timed, iterations, self._notes(job))
 
-    def _refuse_uncounted(self, job: Together, batch: Batch) -> None:
+    def _refuse_uncounted(self, job: Together[Plan], batch: Batch) -> None:
         """Raise ScheduleError for more launches than kernels can count between two resets."""
-        for plan in (part.plan for part in job.parts):
+        for plan in (part.job for part in job.parts):
             # alone and together
             timed = 2 * timing.launches_of(batch, self.options)
             launches, most = self._sets(plan.problem) + timed, launches_counted(plan)
@@ -466,9 +443,9 @@ class CudaTogetherSession(GpuRanksSession[Together, TogetherRank]):
                     "use fewer --iters or a larger --chunk",
                 )
 
-    def _notes(self, job: Together) -> tuple[str, ...]:
+    def _notes(self, job: Together[Plan]) -> tuple[str, ...]:
         """Notes on a repeat, as other sessions on GPUs have them."""
-        problems = [part.plan.problem for part in job.parts]
+        problems = [part.job.problem for part in job.parts]
         user_bytes = [
             sum(
                 self._sets(problems[number]) * stride_bytes(problems[number])
@@ -491,12 +468,7 @@ class CudaTogetherSession(GpuRanksSession[Together, TogetherRank]):
         super().close()
 
 
-def _answers(found: Sequence[RankTiming | None]) -> list[RankTiming]:
-    """What the ranks of a part have answered."""
-    return [one for one in found if one is not None]
-
-
-class CudaTogether(TogetherOpener):
+class CudaTogether(TogetherOpener[Plan]):
     """What opens sessions for launches together."""
 
     name = "cuda"
@@ -507,13 +479,13 @@ class CudaTogether(TogetherOpener):
             return "groups and mixes on GPUs are of one host: start all ranks there"
         return ""
 
-    def why_waived(self, job: Together) -> str:
-        transports = {part.plan.transport for part in job.parts}
+    def why_waived(self, job: Together[Plan]) -> str:
+        transports = {part.job.transport for part in job.parts}
         if "ce" in transports:
             return (
                 "copy engines take turns with one collective at a time: use --transport p2p or shm"
             )
-        if any(part.plan.domains for part in job.parts):
+        if any(part.job.domains for part in job.parts):
             return (
                 "a rank's host moves the messages of one collective at a time: use --transport p2p"
                 " or shm"
@@ -521,7 +493,7 @@ class CudaTogether(TogetherOpener):
         return ""
 
     def open(
-        self, group: Group, jobs: Sequence[Together], options: SessionOptions
+        self, group: Group, jobs: Sequence[Together[Plan]], options: SessionOptions
     ) -> CudaTogetherSession:
         return CudaTogetherSession(group, jobs, hot=options.hot, options=options.gpu)
 
