@@ -60,8 +60,12 @@ class Machine:
         self.streams: list[list[Work]] = []
         self.sources: list[Source] = []
         self.plans: dict[Source, Plan] = {}
-        self.most_streams = 0  # that had kernels of plans at once, on a card
         self.cards: list[Card] = []
+
+    @property
+    def most_streams(self) -> int:
+        """Streams with launches of what is measured, on the card that had most."""
+        return max(len(card.launching) for card in self.cards)
 
     def view(self, address: int, size: int) -> np.ndarray:
         """Memory that was allocated."""
@@ -114,7 +118,7 @@ class Card:
     def __init__(self, machine: Machine, index: int) -> None:
         self.machine, self.index = machine, index
         self.events: list[list[bool]] = []
-        self.running: set[int] = set()  # streams with kernels of plans
+        self.launching: set[int] = set()  # streams that had launches of what is measured
         self.stream = self.new_stream()
         self.captured: list[tuple[str, int, int, Callable[[], Work]]] | None = None
         self.runtime = SimpleNamespace(
@@ -303,8 +307,7 @@ class Launch:
         machine = self.card.machine
         (args,) = self.own_args
         memory = PlanMemory(machine, machine.plans[self.source], self.source, args)
-        self.card.running.add(stream)
-        machine.most_streams = max(machine.most_streams, len(self.card.running))
+        self.card.launching.add(stream)
         ctas = [memory.cta(number) for number in range(self.grid[0])]
         live = [one for cta in ctas for one in cta.coroutines()]
         while live:
@@ -319,7 +322,6 @@ class Launch:
                     machine.changes += 1
                     live.remove(one)
             yield machine.changes == before
-        self.card.running.discard(stream)
 
     def _barrier(self, stream: int) -> Work:
         """The kernel of barrier.cu."""
