@@ -31,7 +31,7 @@ from collbench.backends.base import (
     timed_sets,
 )
 from collbench.backends.gpu import timing
-from collbench.backends.gpu.rank import Graphs, Launches, QueueOne, stride_bytes
+from collbench.backends.gpu.rank import Graphs, Launches, QueueOne, captured, stride_bytes
 from collbench.backends.gpu.session import (
     SLOWER,
     START_S,
@@ -176,22 +176,15 @@ class TogetherRank(GpuRank[Key]):
             poison()
             seconds = fmean(timing.times_apart(gpu, queues, wait))
         else:
-            key = *keys, job.is_grouped, order, count
-            capture = partial(self._captured, keys, key) if options.launch == "graph" else None
+            key, graphs = (*keys, job.is_grouped, order, count), self._graphs_of(keys)
+            capture = (
+                partial(captured, gpu.card, graphs, key) if options.launch == "graph" else None
+            )
             seconds = sum(timing.replayed(gpu, each, poison, wait, capture)[1:]) / REPLAYS / count
         wrong: Wrong | None = None
         for one, sets in zip(launches, checked, strict=True):
             wrong = wrong or one.compare(sets)
         return RankTiming(wrong=wrong, seconds=seconds)
-
-    def _captured(
-        self, keys: Sequence[Key], key: tuple[object, ...], body: Queue
-    ) -> Callable[[], None]:
-        """What queues a graph of this rank, captured once."""
-        card, graphs = self.gpu.card, self._graphs_of(keys)
-        if key not in graphs:
-            graphs[key] = card.capture(body)
-        return partial(graphs[key].launch, card.as_cupy(card.stream))
 
     def _launches_together(
         self, keys: Sequence[Key], launches: Sequence[Launches], count: int, job: LaunchesOfRanks
