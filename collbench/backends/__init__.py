@@ -11,6 +11,8 @@ from collbench.util.registry import Family
 
 if TYPE_CHECKING:
     from collbench.backends.base import Backend, Peer, TogetherOpener
+    from collbench.planning.plan import Plan
+    from collbench.spec.case import Case
 
 
 class BackendFamily:
@@ -36,13 +38,26 @@ class BackendFamily:
 FAMILY = BackendFamily()
 
 
-def together_of(name: str) -> "TogetherOpener | None":
+def together_names() -> tuple[str, ...]:
+    """Names of the backends that run several collectives at once, sorted. Imports no session."""
+    return tuple(name for name in FAMILY if _has_together(name))
+
+
+def together_of(name: str) -> "TogetherOpener[Plan | Case] | None":
     """What opens sessions of a backend for several collectives at once, or None: the object
-    TOGETHER of its module `together`, where it has one.
+    TOGETHER of its module `together`, where it has one. Of Plan and Case it takes what the backend
+    does, which types cannot say.
     """
-    module = f"{__name__}.{name}.together"
-    is_package = hasattr(importlib.import_module(f"{__name__}.{name}"), "__path__")
-    if not is_package or importlib.util.find_spec(module) is None:
+    if not _has_together(name):
         return None
-    opener: TogetherOpener = importlib.import_module(module).TOGETHER
+    opener: TogetherOpener[Plan | Case] = importlib.import_module(_together_module(name)).TOGETHER
     return opener
+
+
+def _together_module(name: str) -> str:
+    return f"{__name__}.{name}.together"
+
+
+def _has_together(name: str) -> bool:
+    is_package = hasattr(importlib.import_module(f"{__name__}.{name}"), "__path__")
+    return is_package and importlib.util.find_spec(_together_module(name)) is not None

@@ -39,6 +39,7 @@ if TYPE_CHECKING:
 
 Job_contra = TypeVar("Job_contra", contravariant=True)
 Key_contra = TypeVar("Key_contra", contravariant=True)
+PartJob_contra = TypeVar("PartJob_contra", bound=Plan | Case, contravariant=True)
 CACHES_TO_PASS = 2  # buffers rotate over this many times the last-level cache
 MAX_ROTATIONS = 256  # small buffers come back after this many launches
 SET_PHASE = 4099  # elements between the phases of two sets' data, so that no two sets hold the same
@@ -202,13 +203,13 @@ class Backend(SessionOpener[Plan], Protocol):
         return ""
 
 
-class TogetherOpener(SessionOpener[Together], Protocol):
-    """Runs several plans at once."""
+class TogetherOpener(SessionOpener[Together[PartJob_contra]], Protocol[PartJob_contra]):
+    """Runs several plans at once, or, for a library, several cases."""
 
     has_launch_times: bool = False
 
-    def why_waived(self, job: Together) -> str:
-        """Why these plans cannot run at once, or an empty text."""
+    def why_waived(self, job: Together[PartJob_contra]) -> str:
+        """Why these cannot run at once, or an empty text."""
         return ""
 
 
@@ -472,6 +473,37 @@ def samples_of(
         notes=tuple(notes),
         launch_times_s=tuple(map(max, zip(*each, strict=True))),
     )
+
+
+def samples_together(
+    job: Together[Plan | Case],
+    before: Sequence[Sequence[RankTiming | None]],
+    alone: Sequence[Sequence[RankTiming | None]],
+    timed: Sequence[RankTiming],
+    iterations: int,
+    notes: Sequence[str],
+) -> Samples:
+    """The samples of a repeat of launches together, whose ranks answered so before it was timed, of
+    each part alone, and of all of them. A rank that is not in a part does not answer for it; wrong
+    elements have the number of the rank among all.
+    """
+    calls = [*before, *alone, timed]
+    answers = [(rank, one) for call in calls for rank, one in enumerate(call) if one is not None]
+    return Samples(
+        seconds=tuple(one.seconds for one in timed),
+        iterations=iterations,
+        alone_s=job.alone_s(list(map(slowest_s, alone))),
+        wrong=tuple(
+            replace(one.wrong, rank=rank) for rank, one in answers if one.wrong is not None
+        ),
+        busy_s=sum(one.busy_s for _, one in answers),
+        notes=tuple(notes),
+    )
+
+
+def slowest_s(answers: Sequence[RankTiming | None]) -> float:
+    """Seconds of a launch of the slowest of the ranks that have answered."""
+    return max(one.seconds for one in answers if one is not None)
 
 
 def cache_notes(data_bytes: int, cache_bytes: int, *, hot: bool) -> list[str]:

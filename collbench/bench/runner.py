@@ -21,7 +21,7 @@ from statistics import median
 from typing import cast
 
 from collbench import __version__
-from collbench.backends import FAMILY, together_of
+from collbench.backends import FAMILY, together_names, together_of
 from collbench.backends.base import (
     DISTRIBUTION_LAUNCHES,
     DISTRIBUTION_S,
@@ -76,7 +76,7 @@ FOREIGN_MIN_S = 0.05  # and at least this much, because the kernel counts in ste
 # backend, ranks, and the variables that its processes are started with
 SessionKey = tuple[str | int | tuple[str, str], ...]
 # what a session runs: a peer's a case, any other's a plan, or several together
-Job = Plan | Case | Together
+Job = Plan | Case | Together[Plan | Case]
 
 
 @dataclass(slots=True)
@@ -91,7 +91,7 @@ class SweepPoint:
     waived: str = ""
     is_choice: bool = False
     origin: Origin | None = None
-    together: Together | None = None
+    together: Together[Plan | Case] | None = None
     repeats: list[Samples] = field(default_factory=list)
     elapsed_s: float = 0.0
     foreign_s: float = 0.0
@@ -186,13 +186,11 @@ def plan_points(
             if why
             else plan(case, backend, replace(limits[case.backend], hosts=here), links)
         )
-        if point.plan is not None and not backend.is_peer and not point.waived:
-            found = together_of(case.backend) if point.together is not None else None
-            point.waived = (
-                backend.why_waived(point.plan, group)
-                if found is None or point.together is None
-                else found.why_waived(point.together)
-            )
+        if point.together is not None:
+            found = together_of(case.backend)
+            point.waived = found.why_waived(point.together) if found is not None else ""
+        elif point.plan is not None and not backend.is_peer and not point.waived:
+            point.waived = backend.why_waived(point.plan, group)
         points.setdefault((point.case, point.waived), point)
     return list(points.values())
 
@@ -228,8 +226,10 @@ def _why_not_together(backend: Backend | Peer, group: Group) -> str:
     """Why a backend cannot run several collectives at once on that group, or an empty text."""
     found = together_of(backend.name)
     if found is None:
+        *others, last = together_names()
         return (
-            f"{backend.name} is measured with one collective at a time; use --backend cpu or cuda"
+            f"{backend.name} is measured with one collective at a time; use --backend"
+            f" {', '.join(others)} or {last}"
         )
     return found.why_not(group)
 
@@ -241,7 +241,7 @@ def _planned_together(
     the algorithms of all.
     """
     points: dict[Case, SweepPoint] = {}
-    parts: list[Part] = []
+    parts: list[Part[Plan | Case]] = []
     if backend.is_gpu:  # the CTAs of all parts of a rank are on its GPU at once
         most = max(Counter(rank for _, ranks in case.parts() for rank in ranks).values())
         limits = replace(limits, ctas=limits.ctas // most)
@@ -251,11 +251,17 @@ def _planned_together(
             if point.plan is not None and point.plan.transport == "ce" != single.transport:
                 point = _planned(replace(single, transport="p2p"), backend, limits, links)
             points[single] = point
-        plan = points[single].plan
-        if plan is None:
+        if points[single].waived:
             return SweepPoint(case, waived=points[single].waived)
-        factor = collective(single.op).factor(single.ranks) * (single.imbalance or 1)
-        parts.append(Part(plan=plan, ranks=ranks, size_bytes=single.size_bytes, factor=factor))
+        plan = points[single].plan
+        parts.append(
+            Part(
+                job=single if plan is None else plan,
+                ranks=ranks,
+                size_bytes=single.size_bytes,
+                factor=collective(single.op).factor(single.ranks) * (single.imbalance or 1),
+            )
+        )
     first, *_ = known = list(points.values())
     chosen_knobs = {knob.name: getattr(first.case, knob.name) for knob in KNOBS}
     chosen_knobs["algo"] = "+".join(dict.fromkeys(point.case.algo for point in known))
@@ -273,11 +279,11 @@ def estimate_s(point: SweepPoint, settings: Settings, on: CpuCosts) -> float:
     if point.waived:
         return 0.0
     if point.together is not None:  # each part alone, and all of them
-        plans = [part.plan for part in point.together.parts]
+        jobs = [part.job for part in point.together.parts]
         singles = [single for single, _ in point.case.parts()]
         return 2 * sum(
-            repeat_s(single, plan, on, settings)
-            for single, plan in zip(singles, plans, strict=True)
+            repeat_s(single, job if isinstance(job, Plan) else None, on, settings)
+            for single, job in zip(singles, jobs, strict=True)
         )
     return repeat_s(point.case, point.plan, on, settings)
 
@@ -682,7 +688,7 @@ def timed_row(row: Record, times: Sequence[float], iterations: int) -> Record:
     )
 
 
-def with_alone(row: Record, together: Together, alone_s: Sequence[float]) -> Record:
+def with_alone(row: Record, together: Together[Plan | Case], alone_s: Sequence[float]) -> Record:
     """The row of launches together, with what they take one after the other, each alone."""
     assert row.time_us is not None
     alone_us, seconds = to_us(interval(alone_s).median), row.time_us * 1e-6
@@ -772,10 +778,9 @@ def is_apart(key: SessionKey, points: Sequence[SweepPoint]) -> bool:
     """Whether the ranks of a session with these points are processes that must not be on the GPUs
     while others are measured: those of a library that is forced to something are.
     """
-    is_forced = len(key) > 2
-    if points[0].together is not None:
-        return False
-    return is_forced or opener(str(key[0])).is_apart(points[0].job)
+    is_forced, first = len(key) > 2, points[0]
+    found = opener(str(key[0]), is_together=first.together is not None)
+    return is_forced or found.is_apart(first.job)
 
 
 def ctas_of(point: SweepPoint) -> int:

@@ -81,7 +81,7 @@ _TOGETHER_OPTIONS = (
         "--groups",
         help=(
             "Groups of ranks, each with a collective of its own at the same time, for example"
-            " 0,1/2,3; a rank may be in several (cpu, cuda). Default: one group of all."
+            " 0,1/2,3; a rank may be in several (cpu, cuda, nccl). Default: one group of all."
         ),
     ),
     click.option(
@@ -95,7 +95,7 @@ _TOGETHER_OPTIONS = (
         "--mix",
         help=(
             "Operations of one grouped launch, with their sizes, in the place of --op and --sizes,"
-            " for example allreduce:1M+allgather:4M (cpu, cuda). Default: none."
+            " for example allreduce:1M+allgather:4M (cpu, cuda, nccl). Default: none."
         ),
     ),
 )

@@ -1,32 +1,42 @@
-"""Plans that run at once, each on ranks of its own choice, and what their order can do."""
+"""Collectives that run at once, each on ranks of its own choice, and what their order can do."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from graphlib import CycleError, TopologicalSorter
 from itertools import pairwise
-from typing import NamedTuple
+from typing import Generic, NamedTuple, TypeVar
 
 from collbench.planning.plan import Plan
+from collbench.spec.case import Case, Problem
 from collbench.spec.options import LaunchOrder
 from collbench.util.errors import HangError
 
+# What a part runs: a plan, or, by a library, a case.
+PartJob_co = TypeVar("PartJob_co", bound=Plan | Case, covariant=True)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Part:
-    """A plan and the ranks that run it: rank r of the plan is ranks[r] of all. size_bytes, factor:
-    S, and by what its bus bandwidth is more than S over time.
+class Part(Generic[PartJob_co]):
+    """A collective and the ranks that run it: its rank r is ranks[r] of all. size_bytes, factor: S,
+    and by what its bus bandwidth is more than S over time.
     """
 
-    plan: Plan
+    job: PartJob_co
     ranks: tuple[int, ...]
     size_bytes: int
     factor: float
 
     @property
+    def problem(self) -> Problem:
+        """What the part computes."""
+        return self.job.problem() if isinstance(self.job, Case) else self.job.problem
+
+    @property
     def name(self) -> str:
         """The part in messages."""
-        return f"{self.plan.problem.op} of ranks {','.join(map(str, self.ranks))}"
+        return f"{self.problem.op} of ranks {','.join(map(str, self.ranks))}"
 
 
 class LaunchesOfRanks(NamedTuple):
@@ -37,11 +47,11 @@ class LaunchesOfRanks(NamedTuple):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Together:
+class Together(Generic[PartJob_co]):
     """Parts that n ranks launch together. order: of the launches of a rank that has several."""
 
     n: int
-    parts: tuple[Part, ...]
+    parts: tuple[Part[PartJob_co], ...]
     order: LaunchOrder = "grouped"
 
     def parts_of(self, rank: int) -> tuple[int, ...]:
@@ -103,11 +113,15 @@ class Together:
             return f"{', and '.join(orders)}: each may wait for another's first launch for ever"
         return ""
 
-    def explained(self, error: HangError) -> HangError:
-        """The error with what the order of launches has to do with it, if it has."""
-        if why := self.why_it_can_deadlock():
-            return HangError(
+    @contextmanager
+    def explaining(self) -> Iterator[None]:
+        """Errors of hangs get what the order of launches has to do with them, if it has."""
+        try:
+            yield
+        except HangError as error:
+            if not (why := self.why_it_can_deadlock()):
+                raise
+            raise HangError(
                 f"{error.message}; {why}",
                 "launch in one order on all ranks, or as a group (--launch-order grouped)",
-            )
-        return error
+            ) from None

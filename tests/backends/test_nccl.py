@@ -3,22 +3,27 @@ sweep. Stand-ins take NCCL's place.
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, ClassVar
 
 import pytest
 
-from collbench.backends.base import Batch, Samples, Session
+from collbench.backends.base import Batch, GpuOptions, RankTiming, Samples, Session
 from collbench.backends.nccl import backend as nccl
 from collbench.bench.sweep import Sweep, cases
 from collbench.cli import run
 from collbench.launch.group import RankContext
+from collbench.launch.local import LocalGroup
 from collbench.results.record import read
 from collbench.spec.case import Case
 from collbench.spec.collectives import collective
+from collbench.spec.options import LaunchMode
 from collbench.spec.peers import PEERS, Variables, forced_by
 from collbench.util.errors import HangError, RefusedError, UnavailableError
+from tests.support.gpus_in_threads import Machine, run_on
+from tests.support.nccl_in_threads import nccl_on
 
 SWEEP = ["sweep", "--backend", "model,nccl", "--ranks", "2", "--repeats", "2", "--nccl", "plain"]
 Forced = tuple[str, str, int, int]
@@ -458,16 +463,52 @@ def test_what_nccl_does_not_register_is_refused(held: int) -> None:
 
 
 def test_a_hang_inside_nccl_is_aborted_at_the_deadline() -> None:
-    rank, aborted = rank_without_gpu(), []
+    """Once, and without graphs when NCCL waits for their end."""
+    rank, calls = rank_without_gpu(), list[object]()
 
     def wait(deadline_s: float) -> None:
         raise HangError(f"GPU 1 has not finished after {deadline_s:.0f} s")
 
     rank._gpu = SimpleNamespace(timeout_s=2.0, wait=wait)  # type: ignore[assignment]
-    rank.nccl = SimpleNamespace(comm_abort=lambda comm: aborted.append(True))
+    rank.nccl = SimpleNamespace(
+        group_start=lambda: calls.append("begin"),
+        group_end=lambda: calls.append(("wait", len(rank.graphs))),
+        comm_abort=lambda comm: calls.append(("abort", comm)),
+        comm_destroy=lambda comm: calls.append(("destroy", comm)),
+    )
+    rank.comm, rank.graphs = 5, {("timed", 0): SimpleNamespace(launch=None, upload=None)}
     with pytest.raises(HangError, match="after 8 s"):
         rank._wait(0.0)
-    assert aborted == [True]
+    rank.let_go()
+    assert calls == ["begin", ("abort", 5), ("wait", 0)]
+
+
+@pytest.mark.parametrize("launch", ["graph", "stream"])
+def test_ranks_that_hang_give_everything_back(
+    launch: LaunchMode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rank 0 keeps silent once all is right, where graphs hold launches of the communicator."""
+    pretended = nccl_on(Machine(1, hangs_s=0.5), monkeypatch)
+    run_on(pretended.machine, 2, monkeypatch)
+    options = GpuOptions(launch=launch)
+    one = case(op="alltoall", ranks=2, buffers="window")
+    session = nccl.NcclSession(LocalGroup(), [one], hot=True, options=options)
+    timed = nccl.NcclRank.timed
+
+    def silent(rank: nccl.NcclRank, *args: Any) -> RankTiming:
+        rank.options = replace(rank.options, inject="drop")
+        rank.graphs.clear()
+        return timed(rank, *args)
+
+    try:
+        assert session.run(one, Batch(iterations=3)).wrong == ()
+        monkeypatch.setattr(nccl.NcclRank, "timed", silent)
+        with pytest.raises(HangError):
+            session.run(one, Batch(iterations=3))
+    finally:
+        session.close()
+    assert (pretended.faults, pretended.left()) == ([], [])
+    assert {comm.state for comm in pretended.comms} == {"aborted"}
 
 
 def test_a_missing_nccl_is_a_reason(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,6 +4,7 @@ that deadlock.
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -16,6 +17,7 @@ from collbench.planning.together import Together
 from collbench.results.record import Record, read
 from collbench.spec.case import Case
 from collbench.spec.collectives import OpName
+from collbench.spec.pattern import Wrong
 from collbench.spec.together import parse_groups, parse_mix, split
 from collbench.util.errors import HangError, UsageError
 from tests.support.commands import invoke
@@ -29,7 +31,7 @@ def rows_of(capfd: pytest.CaptureFixture[str], file: Path, *args: str) -> list[R
     return read(file)
 
 
-def job(ranks: int, groups: str = "", mix: str = "", op: OpName = "allreduce") -> Together:
+def job(ranks: int, groups: str = "", mix: str = "", op: OpName = "allreduce") -> Together[Any]:
     case = Case(
         op=op, backend="cpu", ranks=ranks, size_bytes=4096, groups=groups, mix=mix
     ).rounded()
@@ -95,6 +97,23 @@ def test_launches_that_do_nothing_are_found(
     )  # of 4 KiB that may be cached one element is poisoned
 
 
+def test_wrong_elements_have_the_number_of_the_rank_among_all(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(
+        cpu_together._PartRank,
+        "compare_sets",
+        lambda part, *_: Wrong(rank=part.rank, count=1, index=0, got="1", wanted="2"),
+    )
+    apart = job(4, groups="0,1/2,3")
+    session = CpuTogether().open(LocalGroup(), [apart], SessionOptions(hot=True))
+    try:
+        wrong = session.run(apart, Batch(iterations=3)).wrong
+    finally:
+        session.close()
+    assert [one.rank for one in wrong] == [0, 1, 2, 3]
+
+
 def test_an_order_that_deadlocks_ends_at_the_deadline_and_is_explained() -> None:
     crossed = replace(job(2, mix="allreduce:4K+alltoall:4K"), order="crossed")
     session = CpuTogether().open(LocalGroup(), [crossed], SessionOptions(hot=True))
@@ -146,4 +165,6 @@ def test_groups_that_are_none_are_refused(capfd: pytest.CaptureFixture[str]) -> 
 def test_other_backends_are_waived() -> None:
     case = Case(op="allreduce", backend="model", ranks=4, size_bytes=64, groups="0,1/2,3")
     (point,) = plan_points([case], LocalGroup())
-    assert point.waived.startswith("model is measured with one collective at a time")
+    assert point.waived == (
+        "model is measured with one collective at a time; use --backend cpu, cuda or nccl"
+    )

@@ -4,6 +4,7 @@ that fit badly.
 
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 from typing import get_args
 
 from collbench.backends.base import GpuOptions
@@ -13,10 +14,12 @@ from collbench.backends.mpi.rank import MPI_REDOPS, MPI_TYPES
 from collbench.backends.net.gpu_proxy import why_not_cuda_aware
 from collbench.backends.torch.backend import BACKEND as TORCH
 from collbench.device.host_memory import HostMemory
+from collbench.planning.together import Together
 from collbench.spec.case import Case, Problem
 from collbench.spec.collectives import OPS, UNEVEN_OPS, collective
 from collbench.spec.dtypes import DTYPES, REDOPS, DtypeName, RedopName, dtype
-from collbench.spec.knobs import PLACEMENTS, NcclBuffers, UserBuffers
+from collbench.spec.knobs import KNOBS, PLACEMENTS, NcclBuffers, UserBuffers
+from tests.gpu._plans import Knobs, jobs_at_once
 from tests.support.batteries import placements, problem
 
 COUNT = 2999
@@ -66,6 +69,35 @@ def nccl_cases(n: int) -> list[Case]:
         for placement in PLACEMENTS[: len(placements(op))]
     ]
     return [*even, *uneven]
+
+
+def nccl_together_jobs(n: int) -> list[list[Together[Case]]]:
+    """NCCL's collectives at once, as ours, in a session each for all kinds of user buffers: windows
+    where blocks are whole words (see _aligned), averages where NCCL does not round (see _reduced).
+    """
+    kinds: tuple[NcclBuffers, ...] = get_args(NcclBuffers)
+    forced = {knob.name for knob in KNOBS}
+
+    def case_of(buffers: UserBuffers, ranks: int, knobs: Knobs) -> Case:
+        free = {name: value for name, value in knobs.items() if name not in forced}
+        return Case(
+            backend="nccl", algo="library", proto="", buffers=buffers, ranks=ranks, **free
+        ).rounded()
+
+    def is_fine(job: Together[Case]) -> bool:
+        problems = [part.problem for part in job.parts]
+        has_windows = any(part.job.buffers == "window" for part in job.parts)
+        return all(
+            (not has_windows or one.block_bytes % 4 == 0)
+            and (one.redop != "avg" or not one.n & (one.n - 1))
+            for one in problems
+        )
+
+    sessions = [jobs_at_once(n, partial(case_of, kind)) for kind in kinds]
+    return [
+        list(filter(is_fine, (job for jobs in of_kinds for job in jobs)))
+        for of_kinds in zip(*sessions, strict=True)
+    ]
 
 
 def torch_cases(n: int) -> list[Case]:

@@ -8,10 +8,10 @@ float32, types and reductions on two algorithms, random schedules on one layout 
 
 import random
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from types import ModuleType
-from typing import Any
+from typing import Any, TypeVar
 
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
@@ -466,9 +466,47 @@ def net_measured_plans(n: int) -> list[Plan]:
     ]
 
 
-def together_jobs(n: int) -> list[list[Together]]:
+PartJob = TypeVar("PartJob", bound=Plan | Case)
+Knobs = dict[str, Any]
+# What runs at once: one operation, and two.
+ONE_OPERATION: Sequence[Sequence[Knobs]] = (
+    [{"op": "allreduce", "algo": "ring", "proto": "simple", "size_bytes": 1 << 20}],
+    [{"op": "allreduce", "algo": "oneshot", "proto": "ll", "size_bytes": 4096}],
+    [
+        {
+            "op": "allgather",
+            "algo": "direct",
+            "proto": "simple",
+            "p2p": "pull",
+            "direct": "on",
+            "placement": "in",
+            "size_bytes": 1 << 18,
+        }
+    ],
+)
+TWO_OPERATIONS: Sequence[Sequence[Knobs]] = (
+    [
+        {"op": "allreduce", "proto": "ll128", "dtype": "bfloat16", "size_bytes": 300_000},
+        {"op": "alltoall", "proto": "ll", "dtype": "int8", "size_bytes": 6007},
+    ],
+    [
+        {"op": "reduce", "algo": "tree", "proto": "simple", "root": 1, "size_bytes": 1 << 17},
+        {"op": "broadcast", "transport": "shm", "size_bytes": 1_000_004},
+    ],
+    [
+        {"op": "alltoallv", "skew": "zipf:1.1", "proto": "simple", "size_bytes": 1 << 18},
+        {"op": "sendrecv", "size_bytes": 8},
+    ],
+    [
+        {"op": "reducescatter", "redop": "avg", "placement": "in", "size_bytes": 100_002},
+        {"op": "allreduce", "algo": "ring", "proto": "simple", "size_bytes": 1 << 20},
+    ],
+)
+
+
+def jobs_at_once(n: int, job_of: Callable[[int, Knobs], PartJob]) -> list[list[Together[PartJob]]]:
     """What runs at once in a session each: one operation, and two, in halves of the ranks, in
-    halves and across them, in all ranks twice, and in all ranks once.
+    halves and across them, in all ranks twice, and in all ranks once. job_of: of so many ranks.
     """
     every, half = tuple(range(n)), n // 2
     rows = (every[:half], every[half:])
@@ -476,64 +514,26 @@ def together_jobs(n: int) -> list[list[Together]]:
     groups: list[tuple[tuple[int, ...], ...]] = [(every, every), (every,)]
     if n == 4:
         groups += [rows, (*rows, *columns)]
-    single: Sequence[Sequence[dict[str, Any]]] = (
-        [{"op": "allreduce", "algo": "ring", "proto": "simple", "size_bytes": 1 << 20}],
-        [{"op": "allreduce", "algo": "oneshot", "proto": "ll", "size_bytes": 4096}],
-        [
-            {
-                "op": "allgather",
-                "algo": "direct",
-                "proto": "simple",
-                "p2p": "pull",
-                "direct": "on",
-                "placement": "in",
-                "size_bytes": 1 << 18,
-            }
-        ],
-    )
-    pairs: Sequence[Sequence[dict[str, Any]]] = (
-        [
-            {"op": "allreduce", "proto": "ll128", "dtype": "bfloat16", "size_bytes": 300_000},
-            {"op": "alltoall", "proto": "ll", "dtype": "int8", "size_bytes": 6007},
-        ],
-        [
-            {"op": "reduce", "algo": "tree", "proto": "simple", "root": 1, "size_bytes": 1 << 17},
-            {"op": "broadcast", "transport": "shm", "size_bytes": 1_000_004},
-        ],
-        [
-            {"op": "alltoallv", "skew": "zipf:1.1", "proto": "simple", "size_bytes": 1 << 18},
-            {"op": "sendrecv", "size_bytes": 8},
-        ],
-        [
-            {"op": "reducescatter", "redop": "avg", "placement": "in", "size_bytes": 100_002},
-            {"op": "allreduce", "algo": "ring", "proto": "simple", "size_bytes": 1 << 20},
-        ],
-    )
+
+    def together(of_ranks: Sequence[tuple[int, ...]], knobs: Sequence[Knobs]) -> Together[PartJob]:
+        parts = tuple(
+            Part(job=job_of(len(ranks), one), ranks=ranks, size_bytes=one["size_bytes"], factor=1.0)
+            for one in knobs
+            for ranks in of_ranks
+        )
+        return Together(n=n, parts=parts)
+
     return [
-        [_together(n, of_ranks, operations) for operations in jobs]
+        [together(of_ranks, operations) for operations in jobs]
         for of_ranks in groups
-        for jobs in (single, pairs)
+        for jobs in (ONE_OPERATION, TWO_OPERATIONS)
         if len(of_ranks) * len(jobs[0]) > 1
     ]
 
 
-def _together(
-    n: int, groups: Sequence[tuple[int, ...]], operations: Sequence[dict[str, Any]]
-) -> Together:
-    """Operations of two channels each, in every group."""
-    return Together(
-        n=n,
-        parts=tuple(
-            Part(
-                plan=resolved(len(ranks), channels=2, **knobs),
-                ranks=ranks,
-                size_bytes=knobs["size_bytes"],
-                factor=1.0,
-            )
-            for knobs in operations
-            for ranks in groups
-        ),
-    )
+def together_jobs(n: int) -> list[list[Together[Plan]]]:
+    """Plans at once, of two channels each."""
+    return jobs_at_once(n, lambda ranks, knobs: resolved(ranks, channels=2, **knobs))
 
 
 def resolved(n: int, limits: Limits | None = None, /, **knobs: Any) -> Plan:

@@ -19,12 +19,13 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from collbench.backends import reference
-from collbench.backends.base import Batch, GpuOptions, Samples
+from collbench.backends.base import Batch, GpuOptions, Samples, SessionOptions, TogetherOpener
 from collbench.backends.cuda import backend as cuda
-from collbench.backends.cuda.together import CudaTogetherSession
+from collbench.backends.cuda.together import TOGETHER as CUDA_TOGETHER
 from collbench.backends.gpu.rank import DeviceRank
 from collbench.backends.mpi import gpu as mpi
 from collbench.backends.nccl import backend as nccl
+from collbench.backends.nccl.together import TOGETHER as NCCL_TOGETHER
 from collbench.backends.torch import backend as torch
 from collbench.device.card import device_count
 from collbench.device.compile import (
@@ -39,7 +40,8 @@ from collbench.launch.launcher import launcher
 from collbench.launch.local import LocalGroup
 from collbench.machine.host import usable_cores
 from collbench.planning.plan import Plan
-from collbench.spec.case import Problem
+from collbench.planning.together import Part, Together
+from collbench.spec.case import Case, Problem
 from collbench.spec.collectives import collective
 from collbench.spec.dtypes import dtype
 from collbench.spec.options import LaunchOrder
@@ -56,10 +58,12 @@ from tests.gpu._peers import (
     may_be_refused,
     mpi_cases,
     nccl_cases,
+    nccl_together_jobs,
     torch_cases,
 )
 from tests.gpu._plans import (
     PROTOS,
+    PartJob,
     describe,
     measured_plans,
     net_measured_plans,
@@ -242,15 +246,36 @@ def run_together(group: Group, n: int) -> int:
     """Several plans at once, alone and together, in the ways of launching by turns; at last in an
     order that deadlocks, whose end names a part.
     """
-    sessions, failures, ran, start = together_jobs(n), 0, 0, time.monotonic()
+    return run_at_once(group, n, CUDA_TOGETHER, together_jobs(n), " waited for ")
+
+
+def run_nccl_together(group: Group, n: int) -> int:
+    """As run_together(), of NCCL's collectives."""
+    if why := nccl.BACKEND.why_not(group):
+        say(f"SKIP {why}")
+        return 0
+    return run_at_once(group, n, NCCL_TOGETHER, nccl_together_jobs(n), " has not finished")
+
+
+def run_at_once(
+    group: Group,
+    n: int,
+    opener: TogetherOpener[PartJob],
+    sessions: Sequence[Sequence[Together[PartJob]]],
+    hang: str,
+) -> int:
+    """Every job of every session, grouped and one after the other. hang: what an error says of an
+    order that deadlocks.
+    """
+    failures, ran, start = 0, 0, time.monotonic()
     shared = options_for(n)
     for number, jobs in enumerate(sessions):
         how, (hot, options) = list(HOW.items())[number % len(HOW)]
         options = replace(options, gpus=shared.gpus, timeout_s=shared.timeout_s)
-        session = CudaTogetherSession(group, jobs, hot=hot, options=options)
+        session = opener.open(group, jobs, SessionOptions(hot=hot, gpu=options))
         for job in jobs:
             for order in ORDERS[: 1 + (job.most_parts > 1)]:
-                what = f"{how}, {order}, {' beside '.join(part.name for part in job.parts)}"
+                what = f"{how}, {order}, {' beside '.join(map(described_part, job.parts))}"
                 say(what)
                 try:
                     batch = Batch(iterations=6, aggregate=1 + number % 2)
@@ -267,29 +292,37 @@ def run_together(group: Group, n: int) -> int:
                 took = f"{1e6 * max(samples.seconds):.1f} us, {over_alone:.2f} x alone"
                 failures += report(f"{took}: {what}", why)
                 ran += 1
+        version = session.version
         session.close()
-    failures += why_no_deadlock(group, n)
+    failures += why_no_deadlock(group, n, opener, sessions[1][0], hang)
     say(
-        f"SUMMARY {ran} launches of several plans, {len(sessions)} sessions, {group.kind} group of"
-        f" {n}: {failures} wrong, {time.monotonic() - start:.1f} s"
+        f"SUMMARY {ran} launches of several collectives by {opener.name} ({version}),"
+        f" {len(sessions)} sessions, {group.kind} group of {n}: {failures} wrong,"
+        f" {time.monotonic() - start:.1f} s"
     )
     return 1 if failures else 0
 
 
-def why_no_deadlock(group: Group, n: int) -> int:
+def described_part(part: Part[Plan | Case]) -> str:
+    """A part in a few words."""
+    return f"{part.name} on {part.job.buffers}" if isinstance(part.job, Case) else part.name
+
+
+def why_no_deadlock(
+    group: Group, n: int, opener: TogetherOpener[PartJob], job: Together[PartJob], hang: str
+) -> int:
     """Two operations that ranks launch in different orders must end at the deadline; returns 1 if
     they do not, or if the error does not say why.
     """
-    job = replace(together_jobs(n)[1][0], order="crossed")
+    job = replace(job, order="crossed")
     options = replace(options_for(n), timeout_s=HANG_S)
-    session = CudaTogetherSession(group, [job], hot=True, options=options)
+    session = opener.open(group, [job], SessionOptions(hot=True, gpu=options))
     try:
         session.run(job, Batch(iterations=2))
     except HangError as error:
-        is_explained = " of ranks " in error.message and " waited for " in error.message
-        why = "" if is_explained and "before" in error.message else error.message
+        is_explained = all(words in error.message for words in (" of ranks ", "before", hang))
         say(f"as it should: {error.message}")
-        return report("an order that deadlocks", why)
+        return report("an order that deadlocks", "" if is_explained else error.message)
     finally:
         session.close()
     return report("an order that deadlocks", "it did not")
@@ -438,6 +471,7 @@ OTHER: dict[str, Callable[[Group, int], int]] = {
     "spoiled": run_spoiled,
     "together": run_together,
     "nccl": run_nccl,
+    "nccl-together": run_nccl_together,
     "torch": run_torch,
     "mpi": run_mpi_on_gpus,
     "net-measured": partial(run_measured, make=net_measured_plans),
@@ -450,7 +484,7 @@ def compile_all(n: int, arch: int) -> int:
     """Compile every kernel of every batch."""
     measured = measured_plans, net_measured_plans, uneven_measured_plans
     plans = [plan for make in (*EXACT.values(), *measured) for plan in make(n)]
-    plans += [part.plan for jobs in together_jobs(n) for job in jobs for part in job.parts]
+    plans += [part.job for jobs in together_jobs(n) for job in jobs for part in job.parts]
     sources = dict.fromkeys(
         kernel_source(plan, rank) for plan in plans for rank in range(len(plan.schedule.programs))
     )

@@ -42,7 +42,8 @@ CACHE_BYTES = 1 << 14
 _POOL_BYTES = 1 << 20
 _PERSISTENCE = 0.9  # probability that a coroutine which can go on does so
 Work = Iterator[bool]  # yields whether it waits
-Queued = tuple[int, Callable[[], Work]]  # the stream, and what is begun there
+# what it is, the stream, an event, and what is begun there
+Captured = tuple[str, int, int, Callable[[], Work]]
 
 
 class Machine:
@@ -55,13 +56,18 @@ class Machine:
     def __init__(self, seed: int = 0, resident: int = 264, hangs_s: float = 60.0) -> None:
         self.chance, self.lock = random.Random(seed), threading.RLock()
         self.resident, self.hangs_s, self.changes = resident, hangs_s, 0
+        self.here = threading.local()  # card: the one that this thread, a rank, has made
         self.starts: list[int] = []
         self.memory: list[np.ndarray] = []
         self.streams: list[list[Work]] = []
         self.sources: list[Source] = []
         self.plans: dict[Source, Plan] = {}
-        self.most_streams = 0  # that had kernels of plans at once, on a card
         self.cards: list[Card] = []
+
+    @property
+    def most_streams(self) -> int:
+        """Streams with launches of what is measured, on the card that had most."""
+        return max(len(card.launching) for card in self.cards)
 
     def view(self, address: int, size: int) -> np.ndarray:
         """Memory that was allocated."""
@@ -106,6 +112,17 @@ class Machine:
             return struct.pack("<I", self.sources.index(source))
 
 
+class Graph:
+    """What a card has captured."""
+
+    def __init__(self, card: "Card", works: Sequence[Captured]) -> None:
+        self._card, self._works = card, works
+
+    def launch(self, stream: int) -> None:
+        for what, own, event, begin in self._works:
+            self._card.queue(own, begin, what, event)
+
+
 class Card:
     """In the place of a card of device/card.py."""
 
@@ -114,9 +131,10 @@ class Card:
     def __init__(self, machine: Machine, index: int) -> None:
         self.machine, self.index = machine, index
         self.events: list[list[bool]] = []
-        self.running: set[int] = set()  # streams with kernels of plans
+        self.launching: set[int] = set()  # streams that had launches of what is measured
         self.stream = self.new_stream()
-        self.captured: list[tuple[str, int, int, Callable[[], Work]]] | None = None
+        self.captured: list[Captured] | None = None
+        self.when_captured: list[Callable[[Graph], None]] = []
         self.runtime = SimpleNamespace(
             eventRecord=self._record,
             streamWaitEvent=self._wait_event,
@@ -124,6 +142,7 @@ class Card:
             eventCreateWithFlags=lambda flags: self.event(),
         )
         machine.cards.append(self)
+        machine.here.card = self
 
     def new_stream(self) -> int:
         with self.machine.lock:
@@ -188,20 +207,20 @@ class Card:
         assert self.events[stop][0]
         return 1e-5
 
-    def capture(self, body: Callable[[int], None]) -> Any:
+    def capture(self, body: Callable[[int], None]) -> "Graph":
         assert self.captured is None
         self.captured = []
         body(self.stream)
         works, self.captured = self.captured, None
         self._refuse_loose_ends(works)
 
-        def launch(stream: int) -> None:
-            for what, own, event, begin in works:
-                self.queue(own, begin, what, event)
+        graph = Graph(self, works)
+        for tell in self.when_captured:
+            tell(graph)
+        self.when_captured.clear()
+        return graph
 
-        return SimpleNamespace(launch=launch)
-
-    def _refuse_loose_ends(self, works: Sequence[tuple[str, int, int, Callable[[], Work]]]) -> None:
+    def _refuse_loose_ends(self, works: Sequence[Captured]) -> None:
         """CUDA captures another stream from where it waits for one that is captured, and refuses a
         capture that does not come back from all of them.
         """
@@ -303,8 +322,7 @@ class Launch:
         machine = self.card.machine
         (args,) = self.own_args
         memory = PlanMemory(machine, machine.plans[self.source], self.source, args)
-        self.card.running.add(stream)
-        machine.most_streams = max(machine.most_streams, len(self.card.running))
+        self.card.launching.add(stream)
         ctas = [memory.cta(number) for number in range(self.grid[0])]
         live = [one for cta in ctas for one in cta.coroutines()]
         while live:
@@ -319,7 +337,6 @@ class Launch:
                     machine.changes += 1
                     live.remove(one)
             yield machine.changes == before
-        self.card.running.discard(stream)
 
     def _barrier(self, stream: int) -> Work:
         """The kernel of barrier.cu."""
@@ -330,7 +347,8 @@ class Launch:
         for peer in peers:
             machine.words(int(peer))[0] = count
         machine.changes += 1
-        while not all(own[:ranks] >= count):
+        end = time.monotonic() + machine.hangs_s
+        while not all(own[:ranks] >= count) and time.monotonic() < end:
             yield True
         own[ranks] = count
 

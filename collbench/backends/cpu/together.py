@@ -11,6 +11,7 @@ import mmap
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 
@@ -28,8 +29,9 @@ from collbench.backends.base import (
     checked_sets,
     host_data,
     poison_again,
-    samples_of,
+    samples_together,
     sets_in_turn,
+    slowest_s,
     timed_sets,
 )
 from collbench.backends.cpu.backend import SLOWEST_LOAD_S, CpuRank, LoadedCpuPlan, private_bytes
@@ -211,10 +213,10 @@ class TogetherRank(CpuRank):
         return RankTiming(wrong=wrong, seconds=seconds, busy_s=time.process_time() - busy)
 
 
-class TogetherSession(Session[Together]):
+class TogetherSession(Session[Together[Plan]]):
     """Drives the ranks: a repeat prepares all parts, times each alone, and then all together."""
 
-    def __init__(self, group: Group, jobs: Sequence[Together], *, hot: bool) -> None:
+    def __init__(self, group: Group, jobs: Sequence[Together[Plan]], *, hot: bool) -> None:
         self.device, self.version, self.hot = cpu_name(), f"numpy {np.__version__}", hot
         self._known: set[tuple[str, ...]] = set()
         ends, total = _arenas(jobs, hot=hot)
@@ -226,17 +228,17 @@ class TogetherSession(Session[Together]):
             self.close()
             raise
 
-    def _load(self, job: Together, timeout_s: float) -> tuple[str, ...]:
+    def _load(self, job: Together[Plan], timeout_s: float) -> tuple[str, ...]:
         """Have the plans of a job on their ranks; returns their hashes. Raises CollbenchError if
         ranks disagree about one.
         """
-        digests = tuple(part.plan.digest for part in job.parts)
+        digests = tuple(part.job.digest for part in job.parts)
         if digests in self._known:
             return digests
         if is_full := len(self._known) >= MAX_LOADED_PLANS:
             self._known.clear()
         for number, part in enumerate(job.parts):
-            plan, sets = part.plan, sets_of(part.plan, hot=self.hot)
+            plan, sets = part.job, sets_of(part.job, hot=self.hot)
             slices = sum(plan.slices_of_channel) * sum(map(len, plan.messages_of_port.values()))
             loaded = self._workers.call(
                 TogetherRank.load_part,
@@ -252,64 +254,49 @@ class TogetherSession(Session[Together]):
         self._known.add(digests)
         return digests
 
-    def run(self, job: Together, batch: Batch) -> Samples:
+    def run(self, job: Together[Plan], batch: Batch) -> Samples:
         """One repeat. Raises HangError, which explains an order of launches that can deadlock."""
-        try:
-            return self._run(job, batch)
-        except HangError as error:
-            raise job.explained(error) from None
-
-    def _run(self, job: Together, batch: Batch) -> Samples:
         digests = self._load(job, batch.deadline_s)
         data_bytes, notes = 0, list[str]()
         for part in job.parts:
-            plan, sets = part.plan, sets_of(part.plan, hot=self.hot)
+            plan, sets = part.job, sets_of(part.job, hot=self.hot)
             if has_lines(plan):
                 refuse_repeats(plan, sets + 2 * max(1000, batch.iterations) * batch.aggregate)
             part_bytes, notes = host_data(plan.problem, sets, hot=self.hot)
             data_bytes += part_bytes
         fill_s = data_bytes / SLOWEST_FILL_BYTES_S
         limit_s = len(job.parts) * (batch.deadline_s + fill_s) + ANSWER_S
-        call = self._workers.call
-        prepared = call(TogetherRank.prepare_parts, digests, self.hot, batch, timeout_s=limit_s)
-        iterations = batch.iterations or auto_iterations(max(one.seconds for one in prepared))
-        batch = replace(batch, iterations=iterations)
-        alone = [
-            call(TogetherRank.timed_alone, number, digest, self.hot, batch, timeout_s=limit_s)
-            for number, digest in enumerate(digests)
-        ]
-        timed = call(
-            TogetherRank.timed_together, digests, self.hot, batch, job.launches, timeout_s=limit_s
-        )
-        answers = [[one for one in of_part if one is not None] for of_part in alone]
-        samples = samples_of(prepared, timed, iterations, notes)
-        return replace(
-            samples,
-            alone_s=job.alone_s([max(one.seconds for one in of_part) for of_part in answers]),
-            wrong=(
-                *samples.wrong,
-                *(one.wrong for of_part in answers for one in of_part if one.wrong is not None),
-            ),
-            busy_s=samples.busy_s + sum(one.busy_s for of_part in answers for one in of_part),
-        )
+        call = partial(self._workers.call, timeout_s=limit_s)
+        with job.explaining():
+            prepared = call(TogetherRank.prepare_parts, digests, self.hot, batch)
+            iterations = batch.iterations or auto_iterations(slowest_s(prepared))
+            batch = replace(batch, iterations=iterations)
+            alone = [
+                call(TogetherRank.timed_alone, number, digest, self.hot, batch)
+                for number, digest in enumerate(digests)
+            ]
+            timed = call(TogetherRank.timed_together, digests, self.hot, batch, job.launches)
+        return samples_together(job, [prepared], alone, timed, iterations, notes)
 
     def close(self) -> None:
         self._workers.close()
 
 
-def _arenas(jobs: Sequence[Together], *, hot: bool) -> tuple[tuple[tuple[int, int], ...], int]:
+def _arenas(
+    jobs: Sequence[Together[Plan]], *, hot: bool
+) -> tuple[tuple[tuple[int, int], ...], int]:
     """First and last byte of the arena of each part, large enough for that part of every job, and
     bytes of all, behind the words of the barrier of all ranks.
     """
     first, ends = aligned((jobs[0].n + 1) * LINE_WORDS * 8, mmap.PAGESIZE), []
     for parts in zip(*(job.parts for job in jobs), strict=True):
-        most = max(layout(part.plan, sets_of(part.plan, hot=hot)).total for part in parts)
+        most = max(layout(part.job, sets_of(part.job, hot=hot)).total for part in parts)
         ends.append((first, first + aligned(most, mmap.PAGESIZE)))
         first = ends[-1][1]
     return tuple(ends), first
 
 
-class CpuTogether(TogetherOpener):
+class CpuTogether(TogetherOpener[Plan]):
     """What opens sessions for launches together."""
 
     name = "cpu"
@@ -322,14 +309,14 @@ class CpuTogether(TogetherOpener):
             )
         return ""
 
-    def shared_bytes(self, job: Together, *, hot: bool) -> int:
+    def shared_bytes(self, job: Together[Plan], *, hot: bool) -> int:
         return _arenas([job], hot=hot)[1]
 
-    def private_bytes(self, job: Together, *, hot: bool) -> int:
-        return sum(private_bytes(part.plan, hot=hot) for part in job.parts)
+    def private_bytes(self, job: Together[Plan], *, hot: bool) -> int:
+        return sum(private_bytes(part.job, hot=hot) for part in job.parts)
 
     def open(
-        self, group: Group, jobs: Sequence[Together], options: SessionOptions
+        self, group: Group, jobs: Sequence[Together[Plan]], options: SessionOptions
     ) -> TogetherSession:
         return TogetherSession(group, jobs, hot=options.hot)
 

@@ -47,6 +47,18 @@ QueueOne = Callable[[int, int], None]  # (set, stream)
 Graphs = dict[tuple[object, ...], Graph]  # of what is launched, by how it is
 
 
+def captured(
+    card: Card, graphs: Graphs, key: tuple[object, ...], body: Callable[[int], None]
+) -> Callable[[], None]:
+    """What queues the graph of that key in the card's stream; captured from the body once. The
+    graph ends where it is taken out of `graphs`, whoever still could queue it.
+    """
+    if key not in graphs:
+        graphs[key] = card.capture(body)
+    stream = card.as_cupy(card.stream)
+    return lambda: graphs[key].launch(stream)
+
+
 def stride_bytes(problem: Problem) -> int:
     """Bytes of user memory that one rank's buffers take."""
     return base.stride_bytes(problem, GRAIN_BYTES)
@@ -472,10 +484,7 @@ class Launches:
 
     def captured(self, key: tuple[object, ...], body: Callable[[int], None]) -> Callable[[], None]:
         """What queues the graph of that key in the stream; captured from the body once."""
-        card = self.gpu.card
-        if key not in self.graphs:
-            self.graphs[key] = card.capture(body)
-        return partial(self.graphs[key].launch, card.as_cupy(card.stream))
+        return captured(self.gpu.card, self.graphs, key, body)
 
     def poison(self, sets: range) -> None:
         """Queue poison for the outputs of some sets that launches have written (see

@@ -7,7 +7,7 @@ runs in new processes (gpu/child.py), one session for each set of variables.
 """
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
@@ -37,7 +37,7 @@ from collbench.util.errors import HangError, RefusedError, UnavailableError
 Memory = tuple[UserBuffers, bool]
 # what is launched, how many sets of user buffers there are, and in which memory
 NcclKey = tuple[Problem, int, Memory]
-_PLAIN: Memory = ("plain", False)
+PLAIN: Memory = ("plain", False)
 _INTEGERS = {"int8": 0, "uint8": 1, "int32": 2, "int64": 4}
 _FLOATS = {"float16": 6, "float32": 7, "float64": 8, "bfloat16": 9}
 NCCL_TYPES = _INTEGERS | _FLOATS | {"float8_e4m3fn": 10, "float8_e5m2": 11}  # ncclDataType_t
@@ -70,7 +70,7 @@ class NcclRank(GpuRank[NcclKey]):
         super().__init__(context)
         self.comm: Nccl = None
         self.graphs: Graphs = {}
-        self.graphs_of: NcclKey | None = None
+        self.graphs_of: Hashable = None
         self._word: int | None = None
         self._users: dict[Memory, int] = {}  # where they begin
         self._held: dict[Memory, Nccl] = {}  # by which NCCL knows them
@@ -113,7 +113,7 @@ class NcclRank(GpuRank[NcclKey]):
             self._assemble if self.options.is_spread else None,
             is_peered=is_peered,
         )
-        self._users[_PLAIN] = self.gpu.user
+        self._users[PLAIN] = self.gpu.user
 
     def _assemble(self, stream: int) -> None:
         """Queue a collective that none can leave before all have come."""
@@ -244,16 +244,21 @@ class NcclRank(GpuRank[NcclKey]):
         """Queue one collective. Raises RefusedError."""
         source, _ = self.gpu.buffer(problem, "in", number)
         target, _ = self.gpu.buffer(problem, "out", number)
-        if self.options.inject == "drop" and self.context.rank == 0:
+        if self.options.inject == "drop" and self._number == 0:
             return
         try:
             call(source, target, stream)
         except self.refusals as error:
             raise _refusal(f"do {problem.op}", error) from None
 
+    @property
+    def _number(self) -> int:
+        """The rank's number among all ranks of the session."""
+        return self.gpu.numbers[self.gpu.rank]
+
     def first(self, key: NcclKey, is_checked: bool) -> RankTiming:
         """Run every set of buffers once and compare."""
-        if self.options.inject == f"die:{self.context.rank}":
+        if self.options.inject == f"die:{self._number}":
             os.kill(os.getpid(), 9)
         return super().first(key, is_checked)
 
@@ -270,7 +275,7 @@ class NcclRank(GpuRank[NcclKey]):
             graphs=self._graphs(key),
         )
 
-    def _graphs(self, key: NcclKey) -> Graphs:
+    def _graphs(self, key: Hashable) -> Graphs:
         """The graphs of what is launched; those of others are forgotten."""
         if self.graphs_of != key:
             self.graphs, self.graphs_of = {}, key
@@ -280,14 +285,30 @@ class NcclRank(GpuRank[NcclKey]):
         try:
             self.gpu.wait(repeat_limit_s(self.gpu.timeout_s) + work_s)
         except HangError:
-            # NCCL's kernels have no deadline: without this the GPU could not even give memory back
-            with suppress(*self.refusals):
-                self.nccl.comm_abort(self.comm)
+            self.give_up()
             raise
 
-    def close(self) -> None:
-        """Give memory back; graphs before the communicator, which waits for those that hold its
-        launches.
+    def give_up(self) -> None:
+        """End NCCL's kernels, which have no deadline: without this the GPU could not even give
+        memory back. In a group NCCL tells every communicator to end before it waits for launches
+        of any, and for the graphs that hold them.
+        """
+        with suppress(*self.refusals):
+            self.nccl.group_start()
+            self.abort_comms()
+            self.nccl.group_end()
+
+    def abort_comms(self) -> None:
+        """Abort the communicator, and let graphs of its launches go."""
+        comm, self.comm = self.comm, None
+        if comm is not None:
+            with suppress(*self.refusals):
+                self.nccl.comm_abort(comm)
+        self.graphs.clear()
+
+    def let_go(self) -> None:
+        """Give back what NCCL has; graphs before the communicator, which waits for those that hold
+        its launches.
         """
         self.graphs.clear()
         if self.comm is not None:
@@ -301,6 +322,10 @@ class NcclRank(GpuRank[NcclKey]):
         for user in self._allocated:
             with suppress(*self.refusals):
                 self.nccl.mem_free(user)
+
+    def close(self) -> None:
+        """Give memory back."""
+        self.let_go()
         super().close()
 
 
@@ -320,9 +345,16 @@ def _version(number: int) -> str:
     return f"{number // 10000}.{number // 100 % 100}.{number % 100}"
 
 
+def notes_of(case: Case, facts: GpuFacts, *, is_forced: bool) -> tuple[str, ...]:
+    """Notes on every repeat of a case. is_forced: its ranks are processes for that."""
+    # while a graph is captured, NCCL may register plain buffers, too
+    of_plain = (facts.buffers,) if case.buffers == "plain" else ()
+    return (*filter(None, of_plain), *(["processes"] if is_forced else []))
+
+
 def memory_of(case: Case) -> Memory:
     """The memory of a case's user buffers."""
-    return _PLAIN if case.buffers == "plain" else (case.buffers, case.op in GROUPED)
+    return PLAIN if case.buffers == "plain" else (case.buffers, case.op in GROUPED)
 
 
 class NcclSession(GpuSession[Case, NcclKey, NcclRank]):
@@ -343,15 +375,15 @@ class NcclSession(GpuSession[Case, NcclKey, NcclRank]):
         super().__init__(
             group, NcclRank, cases[0].ranks, hot=hot, options=options, variables=variables
         )
-        self._processes = ("processes",) if variables and group.kind == "local" else ()
+        self._is_forced = bool(variables) and group.kind == "local"
         self._refused: dict[Memory, RefusedError] = {}
         with self._opening():
-            sizes: dict[Memory, int] = {_PLAIN: 0}
+            sizes: dict[Memory, int] = {PLAIN: 0}
             for case in cases:
                 problem, memory = case.problem(), memory_of(case)
                 size = stride_bytes(problem) * self._sets(problem)
                 sizes[memory] = max(size, sizes.get(memory, 0))
-            self._share_memory(0, sizes.pop(_PLAIN))
+            self._share_memory(0, sizes.pop(PLAIN))
             unique_id = self._workers.call(NcclRank.unique_id, timeout_s=START_S)[0]
             self._workers.call(NcclRank.join, unique_id, timeout_s=START_S)
             for memory, size in sizes.items():
@@ -369,9 +401,7 @@ class NcclSession(GpuSession[Case, NcclKey, NcclRank]):
         return (problem, sets, memory), problem, sets
 
     def _notes_of(self, case: Case) -> tuple[str, ...]:
-        # while a graph is captured, NCCL may register plain buffers, too
-        of_plain = (self.facts[0].buffers,) if case.buffers == "plain" else ()
-        return (*filter(None, of_plain), *self._processes)
+        return notes_of(case, self.facts[0], is_forced=self._is_forced)
 
 
 class NcclBackend(Peer):
