@@ -8,7 +8,7 @@ measured again, and only these repeats give the gains.
 
 import time
 from collections.abc import Callable, Sequence
-from itertools import product
+from itertools import chain, product, zip_longest
 from math import nan
 
 from collbench.analysis.nccl_tuner import Gain, Setting, TunerMatch, variables_of
@@ -28,16 +28,20 @@ _SEARCH_SHARE = 0.5  # of the time, for the short measurements
 
 
 def settings(algos: Sequence[str]) -> list[Setting]:
-    """What is tried, from what differs least from NCCL's own choice on: one variable, then
-    algorithm, protocol and channels together, which a line of the tuner file needs.
+    """What is tried, from what differs least from NCCL's own choice on: one variable and, in turns
+    with these, algorithm, protocol and channels together, which a line of the tuner file needs.
     """
     single = [
         *(Setting("", proto, 0, 0) for proto in NCCL_PROTOS),
         *(Setting("", "", channels, 0) for channels in _CHANNELS if channels),
         *(Setting("", "", 0, buffer) for buffer in _BUFFERS),
     ]
-    whole = product(algos, NCCL_PROTOS, _CHANNELS[1:], (0,))
-    return [*single, *(Setting(*one) for one in whole)]
+    whole = (
+        Setting(algo, proto, channels, 0)
+        for algo, channels, proto in product(algos, _CHANNELS[1:], NCCL_PROTOS)
+    )
+    in_turns = chain.from_iterable(zip_longest(single, whole))
+    return [one for one in in_turns if one is not None]
 
 
 def algorithms(op: str) -> tuple[str, ...]:
@@ -57,13 +61,14 @@ def search(
     """
     start_s = time.monotonic()
     tried = settings(algorithms(match.op))
-    tried = tried[: max(1, int(_SEARCH_SHARE * budget_s / LEAST_S))]
     first: dict[Setting, tuple[Cost, ...]] = {}
     reason = "there was no time for any setting"
     for setting in tried:
-        if time.monotonic() > start_s + _SEARCH_SHARE * budget_s:
+        left_s = start_s + _SEARCH_SHARE * budget_s - time.monotonic()
+        # where nothing is slow an experiment takes less than half of what it may
+        if left_s < (LEAST_S / 2 if first else 0):
             break
-        tell(f"{match.op}: {len(first) + 1} of {len(tried)} settings, {_text(match, setting)}")
+        tell(f"{match.op}: setting {len(first) + 1} of {len(tried)}, {_text(match, setting)}")
         try:
             first[setting] = measure(_experiment(match, sizes, setting), LEAST_S)
         except (UnavailableError, FailsUnchanged) as error:

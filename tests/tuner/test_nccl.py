@@ -16,16 +16,22 @@ MATCH, SIZES = TunerMatch("allreduce", 1, 8), (1 << 10, 1 << 20)
 
 class Plant:
     """NCCL with known costs: LL gains 30 % at the small size and loses at the large one; Ring with
-    16 channels gains 10 % at the large one; half of a first measurement's gain is luck.
+    16 channels gains 10 % at the large one; half of a first measurement's gain is luck. Each
+    measurement takes so long.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, takes_s: float = 0.0) -> None:
         self.seen: list[tuple[tuple[str, str], ...]] = []
+        self.takes_s, self.now_s = takes_s, 0.0
+
+    def monotonic(self) -> float:
+        return self.now_s
 
     def __call__(self, experiment: Experiment, budget_s: float) -> tuple[Cost, ...]:
         variables = {name: str(value) for name, value in experiment.changed.environment.items()}
         assert variables
         assert not experiment.found.environment
+        self.now_s += self.takes_s
         if variables.get("NCCL_ALGO") == "Tree":
             raise UnavailableError("the process of an experiment did not answer")
         key = tuple(sorted(variables.items()))
@@ -56,11 +62,21 @@ def test_gains_are_those_of_fresh_repeats_and_both_files_have_them() -> None:
     assert "1K: 1.30x\n    NCCL_PROTO=LL" in env
 
 
-def test_the_time_limits_what_is_tried_and_nothing_measured_is_an_error() -> None:
-    plant = Plant()
-    search(MATCH, SIZES, 4 * LEAST_S, plant, lambda text: None)
-    assert len(set(plant.seen)) == 2
+@pytest.mark.parametrize(("takes_s", "tried"), [(LEAST_S, 2), (LEAST_S / 4, 7), (0.0, 17)])
+def test_the_time_limits_what_is_tried(
+    monkeypatch: pytest.MonkeyPatch, takes_s: float, tried: int
+) -> None:
+    """The time that it takes, not the longest that it may: a short search has lines, too."""
+    plant = Plant(takes_s)
+    monkeypatch.setattr("collbench.tuner.nccl.time", plant)
+    gains = {MATCH: search(MATCH, SIZES, 4 * LEAST_S, plant, lambda text: None)}
+    assert len(set(plant.seen)) == tried
+    assert plant.now_s <= 4 * LEAST_S
+    if takes_s < LEAST_S:
+        assert any(line.startswith("allreduce,") for line in tuner_lines_of(gains, []))
 
+
+def test_nothing_measured_is_an_error() -> None:
     def refuse(experiment: Experiment, budget_s: float) -> tuple[Cost, ...]:
         raise UnavailableError("nccl4py is not installed")
 
