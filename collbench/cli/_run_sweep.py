@@ -69,10 +69,10 @@ def run_sweep(options: Options, csv: Path | str | None) -> int:
         has_gpus = has_nvidia_gpus() or "gpus" in options
         options = {
             **options,
-            "backend": ("cpu",)
-            if is_together(options)
-            else _BY_DEFAULT_ON_GPUS
+            "backend": _BY_DEFAULT_ON_GPUS
             if has_gpus
+            else ("cpu",)
+            if is_together(options)
             else _on_cpus(under is not None),
         }
     refuse(SWEEP_RULES, options, options)

@@ -475,12 +475,13 @@ def test_one_gpu_has_nobody_to_talk_to(
     assert "nothing travels" in out
 
 
+@pytest.mark.parametrize("more", [(), ("--groups", "0,1"), ("--mix", "allreduce:1K", "-g", "2")])
 def test_gpus_without_cupy_are_no_reason_to_measure_processors(
-    capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, more: tuple[str, ...]
 ) -> None:
     monkeypatch.setattr("collbench.cli._run_sweep.has_nvidia_gpus", lambda: True)
     monkeypatch.setitem(sys.modules, "cupy", None)
-    code, out, err = invoke(capfd, "sweep", "--sizes", "1K")
+    code, out, err = invoke(capfd, "sweep", *(more or ("--sizes", "1K")))
     assert (code, out) == (3, "")
     assert "pip install 'collbench[cuda13]'" in err
 
