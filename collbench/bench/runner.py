@@ -243,9 +243,9 @@ def _planned_together(
     points: dict[Case, SweepPoint] = {}
     parts: list[Part[Plan | Case]] = []
     if backend.is_gpu:  # the CTAs of all parts of a rank are on its GPU at once
-        most = max(Counter(rank for _, ranks in case.parts() for rank in ranks).values())
+        most = max(Counter(rank for part in case.parts() for rank in part.ranks).values())
         limits = replace(limits, ctas=limits.ctas // most)
-    for single, ranks in case.parts():
+    for single, ranks, group in case.parts():
         if single not in points:
             point = _planned(single, backend, limits, links)
             if point.plan is not None and point.plan.transport == "ce" != single.transport:
@@ -260,6 +260,7 @@ def _planned_together(
                 ranks=ranks,
                 size_bytes=single.size_bytes,
                 factor=collective(single.op).factor(single.ranks) * (single.imbalance or 1),
+                group=group,
             )
         )
     first, *_ = known = list(points.values())
@@ -280,7 +281,7 @@ def estimate_s(point: SweepPoint, settings: Settings, on: CpuCosts) -> float:
         return 0.0
     if point.together is not None:  # each part alone, and all of them
         jobs = [part.job for part in point.together.parts]
-        singles = [single for single, _ in point.case.parts()]
+        singles = [part.case for part in point.case.parts()]
         return 2 * sum(
             repeat_s(single, job if isinstance(job, Plan) else None, on, settings)
             for single, job in zip(singles, jobs, strict=True)

@@ -20,13 +20,15 @@ PartJob_co = TypeVar("PartJob_co", bound=Plan | Case, covariant=True)
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Part(Generic[PartJob_co]):
     """A collective and the ranks that run it: its rank r is ranks[r] of all. size_bytes, factor: S,
-    and by what its bus bandwidth is more than S over time.
+    and by what its bus bandwidth is more than S over time. group: the number of its group of ranks,
+    which the operations of a mix have in common.
     """
 
     job: PartJob_co
     ranks: tuple[int, ...]
     size_bytes: int
     factor: float
+    group: int = 0
 
     @property
     def problem(self) -> Problem:

@@ -289,12 +289,12 @@ class Case(Knobs):
             for op, size_bytes in mix
         ]
 
-    def parts(self) -> "list[tuple[Case, tuple[int, ...]]]":
-        """What runs at once: the case of each collective, and its ranks of all."""
+    def parts(self) -> "list[CasePart]":
+        """What runs at once: operation by operation, in each group of ranks."""
         return [
-            (operation.rounded(), ranks)
+            CasePart(operation.rounded(), ranks, group)
             for operation in self._operations()
-            for ranks in self._rank_groups()
+            for group, ranks in enumerate(self._rank_groups())
         ]
 
     @property
@@ -358,3 +358,11 @@ class Case(Knobs):
             in_place=self.in_place,
             counts=counts,
         )
+
+
+class CasePart(NamedTuple):
+    """A collective that runs beside others, its ranks of all, and the number of their group."""
+
+    case: Case
+    ranks: tuple[int, ...]
+    group: int

@@ -91,9 +91,10 @@ def test_parts_are_right_alone_and_together(number: int, monkeypatch: pytest.Mon
     launch_s = 1e-5 if options.isolated else 5e-6
     assert samples.seconds == (pytest.approx(launch_s),) * ranks
     assert samples.alone_s == pytest.approx(together.most_parts * launch_s)
-    most = together.most_parts
+    groups = {part.group: part.ranks for part in together.parts}
+    most = max(sum(rank in of_ranks for of_ranks in groups.values()) for rank in range(ranks))
     assert machine.most_streams == (1 if most == 1 else 1 + most)
-    assert len(nccl.comms) == sum(len(part.ranks) for part in together.parts)
+    assert len(nccl.comms) == sum(map(len, groups.values()))
     assert {comm.state for comm in nccl.comms} == {"destroyed"}
 
 
@@ -151,6 +152,24 @@ def test_wrong_elements_have_the_number_of_the_rank_among_all(
     assert {(one.rank, one.index, one.count) for one in wrong} == {(3, 2, 1)}
 
 
+@pytest.mark.parametrize(("order", "most"), [("grouped", 1 + 1 + 2), ("same", 2)])
+def test_a_mix_is_a_group_on_one_communicator(
+    order: LaunchOrder, most: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A launch of two collectives, a send and a receive; or one after the other."""
+    nccl = nccl_on(machine := Machine(11), monkeypatch)
+    mix = replace(job(ranks=2, mix="allreduce:1K+allgather:1K+sendrecv:1K"), order=order)
+    assert samples_of(nccl, mix, monkeypatch).wrong == ()
+    assert (max(nccl.calls), machine.most_streams, len(nccl.comms)) == (most, 1, 2)
+
+
+def test_operations_of_a_communicator_have_one_order(monkeypatch: pytest.MonkeyPatch) -> None:
+    nccl = nccl_on(Machine(12), monkeypatch)
+    mix = replace(job(ranks=2, mix="allreduce:1K+allgather:1K"), order="crossed")
+    with pytest.raises(ScheduleError, match="on which NCCL allows one order only"):
+        samples_of(nccl, mix, monkeypatch)
+
+
 @pytest.mark.parametrize("launch", ["graph", "stream"])
 @pytest.mark.parametrize("order", ["same", "crossed"])
 def test_one_launch_after_the_other(
@@ -159,7 +178,7 @@ def test_one_launch_after_the_other(
     """In crossed order every rank aborts its communicators, and NCCL gets all back."""
     nccl = nccl_on(machine := Machine(4, hangs_s=HANGS_S), monkeypatch)
     options = GpuOptions(launch=launch)
-    together = replace(job(ranks=2, mix="allreduce:1K+alltoall:1K"), order=order)
+    together = replace(job(ranks=2, groups="0,1/0,1"), order=order)
     if order == "same":
         assert samples_of(nccl, together, monkeypatch, options).wrong == ()
         assert machine.most_streams == 1
@@ -218,6 +237,22 @@ def test_what_nccl_refuses(
     together = job(ranks=4, groups="0,1/2,3", buffers=buffers)
     with pytest.raises(RefusedError, match=why):
         samples_of(nccl, together, monkeypatch)
+
+
+@pytest.mark.parametrize("refused", ["group_end", "all_gather"])
+def test_what_nccl_refuses_in_a_group(refused: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    nccl = nccl_on(Machine(13), monkeypatch)
+    mix = job(ranks=2, mix="allreduce:1K+allgather:1K")
+    timed = TogetherRank.timed_together
+
+    def refusing(rank: TogetherRank, *args: Any) -> Any:
+        nccl.refused = (refused,)
+        return timed(rank, *args)
+
+    monkeypatch.setattr(TogetherRank, "timed_together", refusing)
+    why = "do a group of operations" if refused == "group_end" else "do allgather"
+    with pytest.raises(RefusedError, match=f"NCCL does not {why}: NCCL_ERROR_INVALID_USAGE"):
+        samples_of(nccl, mix, monkeypatch)
 
 
 def test_two_ranks_on_a_gpu_and_too_many_parts_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -517,9 +517,15 @@ def jobs_at_once(n: int, job_of: Callable[[int, Knobs], PartJob]) -> list[list[T
 
     def together(of_ranks: Sequence[tuple[int, ...]], knobs: Sequence[Knobs]) -> Together[PartJob]:
         parts = tuple(
-            Part(job=job_of(len(ranks), one), ranks=ranks, size_bytes=one["size_bytes"], factor=1.0)
+            Part(
+                job=job_of(len(ranks), one),
+                ranks=ranks,
+                size_bytes=one["size_bytes"],
+                factor=1.0,
+                group=group,
+            )
             for one in knobs
-            for ranks in of_ranks
+            for group, ranks in enumerate(of_ranks)
         )
         return Together(n=n, parts=parts)
 

@@ -294,7 +294,7 @@ def run_at_once(
                 ran += 1
         version = session.version
         session.close()
-    failures += why_no_deadlock(group, n, opener, sessions[1][0], hang)
+    failures += why_no_deadlock(group, n, opener, sessions[0][0], hang)
     say(
         f"SUMMARY {ran} launches of several collectives by {opener.name} ({version}),"
         f" {len(sessions)} sessions, {group.kind} group of {n}: {failures} wrong,"
@@ -311,7 +311,7 @@ def described_part(part: Part[Plan | Case]) -> str:
 def why_no_deadlock(
     group: Group, n: int, opener: TogetherOpener[PartJob], job: Together[PartJob], hang: str
 ) -> int:
-    """Two operations that ranks launch in different orders must end at the deadline; returns 1 if
+    """Two collectives that ranks launch in different orders must end at the deadline; returns 1 if
     they do not, or if the error does not say why.
     """
     job = replace(job, order="crossed")

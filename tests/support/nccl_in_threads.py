@@ -79,13 +79,14 @@ class Comm:
 
 
 class PretendedNccl:
-    """The functions of the binding. refused: those that raise."""
+    """The functions of the binding. refused: those that raise. calls: of each launch."""
 
     NCCLError = PretendedError
 
     def __init__(self, machine: Machine, *refused: str, version: int = 22809) -> None:
         self.machine, self.refused, self.version = machine, refused, version
         self.faults: list[str] = []
+        self.calls: list[int] = []
         self.comms: list[Comm] = []
         self.allocated: set[int] = set()
         self.held: dict[int, tuple[str, Comm, int, int]] = {}
@@ -163,6 +164,7 @@ class PretendedNccl:
         waiting["depth"] -= 1
         if waiting["depth"]:
             return
+        self._refuse("group_end")
         of_comm: dict[tuple[Comm, int], list[Call]] = {}
         for comm, stream, call in waiting["calls"]:
             of_comm.setdefault((comm, stream), []).append(call)
@@ -267,6 +269,7 @@ class PretendedNccl:
         card = comm.card
         if card.captured is not None and comm.hold_graph not in card.when_captured:
             card.when_captured.append(comm.hold_graph)
+        self.calls.append(len(calls))
         card.queue(stream, partial(self._begin, comm, stream, calls))
 
     def _begin(self, comm: Comm, stream: int, calls: list[Call]) -> Work:
@@ -279,7 +282,7 @@ class PretendedNccl:
         while comm.is_busy and not comm.is_aborted:
             yield True
         comm.is_busy = True
-        steps = (self._messages if calls[0].is_message else self._together)(comm, calls)
+        steps = self._steps(comm, calls)
         while not comm.is_aborted and (is_waiting := next(steps, None)) is not None:
             machine.changes += not is_waiting
             yield is_waiting
@@ -287,9 +290,15 @@ class PretendedNccl:
         comm.is_busy = False
         comm.queued -= 1
 
+    def _steps(self, comm: Comm, calls: list[Call]) -> Iterator[bool]:
+        """A launch: its collectives, then its sends and receives."""
+        if collectives := [call for call in calls if not call.is_message]:
+            yield from self._together(comm, collectives)
+        if messages := [call for call in calls if call.is_message]:
+            yield from self._messages(comm, messages)
+
     def _messages(self, comm: Comm, calls: list[Call]) -> Iterator[bool]:
         """A group of sends and receives."""
-        assert all(call.is_message for call in calls), "messages and collectives in one group"
         messages = comm.clique.messages
         for call in calls:
             name, size, kind, peer = call.what

@@ -62,11 +62,12 @@ Queue = Callable[[int], None]  # queues something in a stream
 
 
 class PartOfRanks(NamedTuple):
-    """A part's ranks, its name, and where its regions begin in the arena and the user memory of
-    each rank.
+    """A part's ranks, their group and its name, and where its regions begin in the arena and the
+    user memory of each rank.
     """
 
     ranks: tuple[int, ...]
+    group: int
     name: str
     arenas_at: tuple[int, ...]
     users_at: tuple[int, ...]
@@ -89,6 +90,9 @@ class PartRank(GpuRank[Key]):
     def beside(self, key: Key, launches: Launches) -> QueueOne:
         """What queues a launch of a rank that has several parts."""
         return launches.queue
+
+
+PartQueue = tuple[PartRank[Key], Queue]  # whose stream, and what queues something in it
 
 
 class TogetherRank(GpuRank[Key]):
@@ -121,12 +125,17 @@ class TogetherRank(GpuRank[Key]):
         """The error of a wait for launches of all parts, with what is known of them."""
         return error
 
+    def _at_once(self, queues: Sequence[PartQueue[Key]]) -> Sequence[PartQueue[Key]]:
+        """What is launched at once, each in the stream of a part: here every part for itself."""
+        return queues
+
     def refuse_queues(self) -> None:
-        """Raise ScheduleError if this rank has more parts than CUDA runs streams at once."""
+        """Raise ScheduleError if this rank launches more at once than CUDA runs streams."""
+        launches = len(self._at_once([(part, _nothing) for part in self.parts.values()]))
         queues = int(os.environ.get(_QUEUES_VARIABLE) or _QUEUES)
-        if len(self.parts) > queues:
+        if launches > queues:
             raise ScheduleError(
-                f"rank {self.context.rank} has {len(self.parts)} launches at once, CUDA has"
+                f"rank {self.context.rank} has {launches} launches at once, CUDA has"
                 f" {queues} queues for them",
                 f"set {_QUEUES_VARIABLE}, at most 32, or use --launch-order same",
             )
@@ -211,11 +220,14 @@ class TogetherRank(GpuRank[Key]):
             for numbers in zip(*sets, strict=True)
         ]
 
-    def _fork(self, queues: Sequence[tuple[PartRank[Key], Queue]], stream: int) -> None:
-        """Queue each part's launch in its own stream, behind what the main stream has; what follows
-        there is behind all of them.
+    def _fork(self, queues: Sequence[PartQueue[Key]], stream: int) -> None:
+        """Queue what is launched at once, each in a stream of its own behind what the main stream
+        has; what follows there is behind all of them. A single launch stays in the main stream.
         """
-        runtime = self.gpu.card.runtime
+        runtime, queues = self.gpu.card.runtime, self._at_once(queues)
+        if len(queues) == 1:
+            queues[0][1](stream)
+            return
         runtime.eventRecord(self._left, stream)
         for part, queue in queues:
             runtime.streamWaitEvent(part.stream, self._left)
@@ -235,6 +247,10 @@ class TogetherRank(GpuRank[Key]):
 def untimed_event(card: Card) -> int:
     """An event that orders streams and takes no time."""
     return int(card.runtime.eventCreateWithFlags(card.runtime.eventDisableTiming))
+
+
+def _nothing(stream: int) -> None:
+    """Queue nothing."""
 
 
 def _in_turn(queues: Sequence[tuple[object, Queue]], stream: int) -> None:
@@ -281,8 +297,8 @@ class GpuTogetherSession(
         parts = []
         for of_jobs in zip(*(job.parts for job in jobs), strict=True):
             arena, user = map(max, zip(*map(self._bytes_of, of_jobs), strict=True))
-            ranks = of_jobs[0].ranks
-            parts.append(PartOfRanks(ranks, of_jobs[0].name, tuple(arena_ends), tuple(user_ends)))
+            ranks, group, name = of_jobs[0].ranks, of_jobs[0].group, of_jobs[0].name
+            parts.append(PartOfRanks(ranks, group, name, tuple(arena_ends), tuple(user_ends)))
             for rank in ranks:
                 arena_ends[rank] += -(-max(CONTROL_BYTES, arena) // _REGION_BYTES) * _REGION_BYTES
                 user_ends[rank] += -(-user // _REGION_BYTES) * _REGION_BYTES

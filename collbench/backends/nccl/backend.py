@@ -69,6 +69,7 @@ class NcclRank(GpuRank[NcclKey]):
     def __init__(self, context: RankContext) -> None:
         super().__init__(context)
         self.comm: Nccl = None
+        self.is_guest = False  # of a communicator that somebody else destroys
         self.graphs: Graphs = {}
         self.graphs_of: Hashable = None
         self._word: int | None = None
@@ -128,7 +129,7 @@ class NcclRank(GpuRank[NcclKey]):
         try:
             self.comm = self.nccl.comm_init_rank(self.context.n, known, self.context.rank)
         except self.refusals as error:
-            raise _refusal("make a communicator", error) from None
+            raise refusal("make a communicator", error) from None
 
     def hold(self, memory: Memory, size: int) -> None:
         """Have memory for user buffers, all ranks together. Raises RefusedError."""
@@ -143,7 +144,7 @@ class NcclRank(GpuRank[NcclKey]):
                 else nccl.comm_window_register(self.comm, user, size, _COLL_SYMMETRIC)
             )
         except self.refusals as error:
-            raise _refusal(what, error) from None
+            raise refusal(what, error) from None
         if not held:
             raise RefusedError(f"NCCL does not {what} here", _WHY)
         self._users[memory], self._held[memory] = user, held
@@ -249,7 +250,7 @@ class NcclRank(GpuRank[NcclKey]):
         try:
             call(source, target, stream)
         except self.refusals as error:
-            raise _refusal(f"do {problem.op}", error) from None
+            raise refusal(f"do {problem.op}", error) from None
 
     @property
     def _number(self) -> int:
@@ -299,9 +300,11 @@ class NcclRank(GpuRank[NcclKey]):
             self.nccl.group_end()
 
     def abort_comms(self) -> None:
-        """Abort the communicator, and let graphs of its launches go."""
+        """Abort the communicator, unless another rank object has it, and let graphs of its launches
+        go.
+        """
         comm, self.comm = self.comm, None
-        if comm is not None:
+        if comm is not None and not self.is_guest:
             with suppress(*self.refusals):
                 self.nccl.comm_abort(comm)
         self.graphs.clear()
@@ -318,7 +321,8 @@ class NcclRank(GpuRank[NcclKey]):
                         self.nccl.comm_window_deregister(self.comm, held)
                     else:
                         self.nccl.comm_deregister(self.comm, held)
-                self.nccl.comm_destroy(self.comm)
+                if not self.is_guest:
+                    self.nccl.comm_destroy(self.comm)
         for user in self._allocated:
             with suppress(*self.refusals):
                 self.nccl.mem_free(user)
@@ -332,7 +336,7 @@ class NcclRank(GpuRank[NcclKey]):
 _WHY = "with NCCL_DEBUG=WARN in the environment it says why"
 
 
-def _refusal(what: str, error: Exception) -> RefusedError:
+def refusal(what: str, error: Exception) -> RefusedError:
     """An error of NCCL as ours."""
     return RefusedError(f"NCCL does not {what}: {_first_line(error)}", _WHY)
 

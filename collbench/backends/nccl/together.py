@@ -1,16 +1,18 @@
-"""Several of NCCL's collectives at once: see gpu/together.py. Each part has a communicator of its
-own among its ranks, and, besides plain buffers, memory that NCCL has for it.
+"""Several of NCCL's collectives at once: see gpu/together.py. Each group of ranks has one
+communicator, and each part, besides plain buffers, memory that NCCL has for it.
 
-NCCL's guide asks that all ranks call in one order, whatever communicators they call, and that
-kernels of several communicators keep it on every GPU, by a stream or NCCL_LAUNCH_ORDER_IMPLICIT:
-each waits for other ranks, and not all need find room. Here all ranks call in the order of the
-parts. One after the other, launches are in one stream. Grouped, each is in a stream of its own, and
-what keeps kernels in order is left to the environment, because NCCL is measured as jobs use it. No
-group of NCCL's is around them: it needs the same order of calls, and kernels of several
-communicators stay several.
+Grouped, the operations of a mix are one group of NCCL's on their communicator, in one stream, which
+NCCL can make one launch. Communicators have a stream each. NCCL's guide asks that all ranks call in
+one order, whatever communicators they call, and that kernels of several communicators keep it on
+every GPU, by a stream or NCCL_LAUNCH_ORDER_IMPLICIT: each waits for other ranks, and not all need
+find room. Here all ranks call in the order of the parts. What keeps kernels in order is left to the
+environment, because NCCL is measured as jobs use it. One after the other, launches are in one
+stream.
 """
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from functools import partial
 
 from collbench.backends.base import Batch, GpuOptions, Samples, SessionOptions, TogetherOpener
 from collbench.backends.gpu import together
@@ -19,15 +21,25 @@ from collbench.backends.gpu.session import START_S
 from collbench.backends.gpu.together import (
     GpuTogetherSession,
     PartOfRanks,
+    PartQueue,
     PartRank,
+    Queue,
     why_not_one_host,
 )
-from collbench.backends.nccl.backend import PLAIN, Memory, NcclKey, NcclRank, memory_of, notes_of
+from collbench.backends.nccl.backend import (
+    PLAIN,
+    Memory,
+    NcclKey,
+    NcclRank,
+    memory_of,
+    notes_of,
+    refusal,
+)
 from collbench.launch.group import Group
 from collbench.planning.together import Part, Together
 from collbench.spec.case import Case
 from collbench.spec.peers import forced_by
-from collbench.util.errors import HangError, RankLostError, RefusedError
+from collbench.util.errors import HangError, RankLostError, RefusedError, ScheduleError
 
 
 class _PartRank(PartRank[NcclKey], NcclRank):
@@ -51,26 +63,62 @@ class TogetherRank(together.TogetherRank[NcclKey], NcclRank):
     def _part(self, part: PartOfRanks) -> _PartRank:
         return _PartRank(self, part)
 
+    def _hosts(self) -> dict[int, _PartRank]:
+        """The first part of each group, which has the communicator."""
+        hosts: dict[int, _PartRank] = {}
+        for part in self.parts.values():
+            hosts.setdefault(part.part.group, part)
+        return hosts
+
     def unique_ids(self) -> dict[int, bytes]:
-        """What ranks find each other by, of the parts that this rank is the first of."""
+        """What ranks find each other by, of the groups that this rank is the first of."""
         return {
-            number: part.unique_id()
-            for number, part in self.parts.items()
+            group: part.unique_id()
+            for group, part in self._hosts().items()
             if part.context.rank == 0
         }
 
-    def join_parts(self, unique_ids: Mapping[int, bytes]) -> None:
-        """Make the communicators, one after the other in the order of the parts, so that no two
+    def join_groups(self, unique_ids: Mapping[int, bytes]) -> None:
+        """Make the communicators, one after the other in the order of the groups, so that no two
         ranks wait for each other in different ones. Raises RefusedError.
         """
-        for number, part in self.parts.items():
-            part.join(unique_ids[number])
+        hosts = self._hosts()
+        for group, part in hosts.items():
+            part.join(unique_ids[group])
+        for part in self.parts.values():
+            host = hosts[part.part.group]
+            part.comm, part.is_guest = host.comm, part is not host
 
     def hold_parts(self, memory: Memory, sizes: Sequence[int]) -> None:
         """Have memory for the user buffers of parts; 0: of this one none. Raises RefusedError."""
         for number, part in self.parts.items():
             if sizes[number]:
                 part.hold(memory, sizes[number])
+
+    def _at_once(self, queues: Sequence[PartQueue[NcclKey]]) -> Sequence[PartQueue[NcclKey]]:
+        """The parts of each group together."""
+        hosts, of_groups = self._hosts(), dict[int, list[Queue]]()
+        for part, queue in queues:
+            of_groups.setdefault(part.part.group, []).append(queue)
+        return [
+            (hosts[group], partial(self._group, of) if len(of) > 1 else of[0])
+            for group, of in of_groups.items()
+        ]
+
+    def _group(self, queues: Sequence[Queue], stream: int) -> None:
+        """Queue several operations of a communicator as a group of NCCL's. Raises RefusedError."""
+        self.nccl.group_start()
+        try:
+            for queue in queues:
+                queue(stream)
+        except RefusedError:
+            with suppress(*self.refusals):
+                self.nccl.group_end()
+            raise
+        try:
+            self.nccl.group_end()
+        except self.refusals as error:
+            raise refusal("do a group of operations", error) from None
 
     def _graphs_of(self, keys: Sequence[NcclKey]) -> Graphs:
         return self._graphs(tuple(keys))
@@ -86,9 +134,9 @@ class TogetherRank(together.TogetherRank[NcclKey], NcclRank):
             part.abort_comms()
 
     def let_go(self) -> None:
-        """Give back what NCCL has for all parts."""
+        """Give back what NCCL has for all parts; for those that have a communicator last."""
         super().let_go()
-        for part in self.parts.values():
+        for part in reversed([*self.parts.values()]):
             part.let_go()
 
 
@@ -109,8 +157,8 @@ class NcclTogetherSession(GpuTogetherSession[Case, NcclKey, TogetherRank]):
             self._share_memory(arena_bytes, user_bytes)
             self._workers.call(TogetherRank.divide, parts, timeout_s=START_S)
             found = self._workers.call(TogetherRank.unique_ids, timeout_s=START_S)
-            unique_ids = {number: one for of_rank in found for number, one in of_rank.items()}
-            self._workers.call(TogetherRank.join_parts, unique_ids, timeout_s=START_S)
+            unique_ids = {group: one for of_rank in found for group, one in of_rank.items()}
+            self._workers.call(TogetherRank.join_groups, unique_ids, timeout_s=START_S)
             for memory, sizes in self._held(jobs).items():
                 try:
                     self._workers.call(TogetherRank.hold_parts, memory, sizes, timeout_s=START_S)
@@ -131,6 +179,11 @@ class NcclTogetherSession(GpuTogetherSession[Case, NcclKey, TogetherRank]):
         return 0, self._user_bytes(part) if memory_of(part.job) == PLAIN else 0
 
     def _load(self, job: Together[Case]) -> tuple[NcclKey, ...]:
+        if job.order == "crossed" and len({part.group for part in job.parts}) < len(job.parts):
+            raise ScheduleError(
+                "operations of a mix have one communicator, on which NCCL allows one order only",
+                "use --groups, for example 0,1/0,1, for communicators of their own",
+            )
         memories = [memory_of(part.job) for part in job.parts]
         for memory in memories:
             if memory in self._refused:
@@ -149,11 +202,14 @@ class NcclTogetherSession(GpuTogetherSession[Case, NcclKey, TogetherRank]):
         try:
             return super().run(job, batch)
         except HangError as error:
-            is_lost = isinstance(error, RankLostError)
-            if is_lost or job.order != "grouped" or job.most_parts == 1:
+            most = max(
+                len({job.parts[number].group for number in job.parts_of(rank)})
+                for rank in range(job.n)
+            )
+            if isinstance(error, RankLostError) or job.order != "grouped" or most == 1:
                 raise
             raise HangError(
-                f"{error.message}; kernels of {job.most_parts} communicators need not all find room"
+                f"{error.message}; kernels of {most} communicators need not all find room"
                 " on a GPU, and then wait for each other",
                 "set NCCL_LAUNCH_ORDER_IMPLICIT=1, or use --launch-order same",
             ) from None
