@@ -18,17 +18,8 @@ from typing import Protocol, cast
 from collbench.backends.base import GpuOptions, SessionFacts, SessionOptions
 from collbench.backends.gpu import copies
 from collbench.backends.gpu.concurrent import ConcurrentRepeat
-from collbench.bench.runner import (
-    Job,
-    SweepPoint,
-    ctas_of,
-    new_run,
-    opener,
-    plan_points,
-    timed_row,
-    unmeasured_row,
-    wrong_row,
-)
+from collbench.bench.points import Job, SweepPoint, ctas_of, opener, plan_points
+from collbench.bench.rows import new_run, timed_row, unmeasured_row, wrong_row
 from collbench.bench.sweep import Sweep, cases
 from collbench.launch.group import Group
 from collbench.results.record import COLUMNS, Record, line_of, values_of

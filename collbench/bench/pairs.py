@@ -13,7 +13,8 @@ from itertools import combinations
 from statistics import median
 
 from collbench.bench.pairwise import Pairs
-from collbench.bench.runner import Measurement, plan_points
+from collbench.bench.points import plan_points
+from collbench.bench.runner import Measurement
 from collbench.device.copies import copy_rate
 from collbench.launch.group import Group
 from collbench.machine.topology.model import Link, Topology

@@ -11,14 +11,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from collbench.backends import FAMILY
-from collbench.bench.runner import (
-    FOREIGN_SHARE,
-    CaseLinks,
-    Measurement,
-    SweepPoint,
-    estimate_s,
-    plan_points,
-)
+from collbench.bench.points import CaseLinks, SweepPoint, estimate_s, plan_points
+from collbench.bench.runner import FOREIGN_SHARE, Measurement
 from collbench.launch.group import Group
 from collbench.pricing.constants import cpu_costs
 from collbench.results.record import Record

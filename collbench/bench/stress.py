@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol, cast
 
-from collbench.bench.runner import SessionKey, SweepPoint
+from collbench.bench.points import SessionKey, SweepPoint
 from collbench.planning.plan import Plan
 from collbench.spec.pattern import Wrong
 from collbench.util.errors import RefusedError, ScheduleError

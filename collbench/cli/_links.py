@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from collbench.backends import FAMILY
 from collbench.bench.ceilings import Ceilings
-from collbench.bench.runner import CaseLinks
+from collbench.bench.points import CaseLinks
 from collbench.cli._options import remark
 from collbench.cli._rules import Options
 from collbench.launch.group import Group

@@ -10,7 +10,7 @@ from statistics import median
 
 from collbench.analysis.hunt.blame import Blame, blame, is_saved
 from collbench.backends.cpu.trace import TracedSession, TraceOrder
-from collbench.bench.runner import CaseLinks, plan_points
+from collbench.bench.points import CaseLinks, plan_points
 from collbench.cli._files import check_writable, write_document
 from collbench.cli._options import remark, width
 from collbench.cli._rank0 import drive_on_rank0, group_here

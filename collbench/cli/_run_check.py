@@ -19,7 +19,9 @@ from collbench.analysis.rows import row_of
 from collbench.analysis.verdicts import CheckUnit, Expectation, Finding, Measured, judge
 from collbench.backends.gpu.session import why_no_gpus
 from collbench.bench.pairs import RankPair, expected_gbs, measure
-from collbench.bench.runner import Measurement, new_run, plan_points
+from collbench.bench.points import plan_points
+from collbench.bench.rows import new_run
+from collbench.bench.runner import Measurement
 from collbench.bench.sweep import Sweep, cases
 from collbench.cli._declared import refuse_sharing, settings_of
 from collbench.cli._files import check_writable, write_document

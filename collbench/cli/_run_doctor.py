@@ -9,7 +9,8 @@ from pathlib import Path
 
 from collbench.bench.pairs import RankPair
 from collbench.bench.pairs import measure as measure_pairs
-from collbench.bench.runner import Measurement, plan_points
+from collbench.bench.points import plan_points
+from collbench.bench.runner import Measurement
 from collbench.checks import check, find, identifiers, wants_measurements, why_not_run
 from collbench.cli._declared import settings_of
 from collbench.cli._files import check_writable, write_document

@@ -11,7 +11,8 @@ from dataclasses import replace
 from collbench.analysis.trace_summary import ChainCosts, summary
 from collbench.backends.gpu.session import why_no_gpus
 from collbench.bench.ceilings import Ceilings
-from collbench.bench.runner import Measurement, SweepPoint, plan_points
+from collbench.bench.points import SweepPoint, plan_points
+from collbench.bench.runner import Measurement
 from collbench.cli._links import RankLinks, recordings_of
 from collbench.cli._nccl_choice import nccl_choice
 from collbench.cli._options import width

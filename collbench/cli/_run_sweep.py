@@ -11,7 +11,9 @@ from pathlib import Path
 from typing import IO, Any
 
 from collbench.backends.model import host_of
-from collbench.bench.runner import Measurement, SweepPoint, plan_points, row_of_runs
+from collbench.bench.points import SweepPoint, plan_points
+from collbench.bench.rows import row_of_runs
+from collbench.bench.runner import Measurement
 from collbench.bench.sweep import Sweep, cases, sizes_between
 from collbench.cli import _options as defaults
 from collbench.cli._declared import settings_of

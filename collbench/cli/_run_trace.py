@@ -6,7 +6,7 @@ from dataclasses import replace
 from collbench.analysis.played_trace import played_trace
 from collbench.analysis.trace_summary import summary
 from collbench.backends.gpu.session import why_no_gpus
-from collbench.bench.runner import plan_points
+from collbench.bench.points import plan_points
 from collbench.cli._files import check_writable, write_document
 from collbench.cli._options import remark, width
 from collbench.cli._rank0 import drive_on_rank0, group_here

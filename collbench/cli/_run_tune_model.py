@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
-from collbench.bench.runner import Measurement, plan_points
+from collbench.bench.points import plan_points
+from collbench.bench.runner import Measurement
 from collbench.cli._links import RankLinks
 from collbench.cli._options import remark
 from collbench.cli._rank0 import drive_on_rank0

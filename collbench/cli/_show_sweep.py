@@ -7,7 +7,8 @@ from typing import IO, TypedDict
 
 import click
 
-from collbench.bench.runner import Measurement, SweepPoint
+from collbench.bench.points import SweepPoint
+from collbench.bench.runner import Measurement
 from collbench.cli._options import is_coloured, is_terminal, remark
 from collbench.cli._progress import Remarks
 from collbench.cli._screen import say

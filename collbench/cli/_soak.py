@@ -2,7 +2,8 @@
 for each configuration that failed.
 """
 
-from collbench.bench.runner import Measurement, SweepPoint
+from collbench.bench.points import SweepPoint
+from collbench.bench.runner import Measurement
 from collbench.bench.stress import BACKENDS, LAUNCHES, stress
 from collbench.cli._screen import say
 from collbench.launch.group import Group

@@ -47,7 +47,8 @@ def _bind(cpulist: str) -> None:
 
 
 def _measure(asked: dict[str, object], answers: TextIO) -> None:
-    from collbench.bench.runner import Measurement, plan_points
+    from collbench.bench.points import plan_points
+    from collbench.bench.runner import Measurement
     from collbench.bench.sweep import Sweep, cases
     from collbench.launch.local import LocalGroup
     from collbench.spec.options import Settings

@@ -4,7 +4,8 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 
-from collbench.bench.runner import Measurement, plan_points
+from collbench.bench.points import plan_points
+from collbench.bench.runner import Measurement
 from collbench.doctor.evidence import LeftOut
 from collbench.launch.group import Group
 from collbench.spec.case import Case

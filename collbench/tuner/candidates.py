@@ -11,7 +11,7 @@ from itertools import product
 
 from collbench.backends.base import Backend
 from collbench.bench.ceilings import Ceilings
-from collbench.bench.runner import SweepPoint
+from collbench.bench.points import SweepPoint
 from collbench.launch.group import Group
 from collbench.planning.limits import Limits
 from collbench.planning.planner import machine_of, resolve

@@ -12,7 +12,8 @@ from dataclasses import dataclass, replace
 from statistics import median, quantiles
 
 from collbench.bench.ceilings import Ceilings
-from collbench.bench.runner import Measurement, SweepPoint
+from collbench.bench.points import SweepPoint
+from collbench.bench.runner import Measurement
 from collbench.planning.plan import Plan
 from collbench.planning.tuning import Machine
 from collbench.pricing.calibrate import Fit, fitted, names_of, values_of, with_values

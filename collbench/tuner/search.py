@@ -16,7 +16,8 @@ from types import TracebackType
 
 from collbench.analysis.rows import LEAST_GAIN, is_separated
 from collbench.backends.base import BatchLength, auto_iterations
-from collbench.bench.runner import Measurement, SweepPoint, estimate_s
+from collbench.bench.points import SweepPoint, estimate_s
+from collbench.bench.runner import Measurement
 from collbench.launch.group import Group
 from collbench.planning.tuning import Values
 from collbench.results.statistics import Interval, interval

@@ -15,7 +15,7 @@ from collbench.analysis.job.cases import Stand, candidates, cases_of, form_name
 from collbench.analysis.job.mixes import mix
 from collbench.analysis.job.model import Call, Job, Kind, Operation, operations_of
 from collbench.analysis.job.steps import step_times, steps_of
-from collbench.bench.runner import unmeasured_row
+from collbench.bench.rows import unmeasured_row
 from collbench.launch.local import LocalGroup
 from collbench.results.record import Record
 from collbench.spec.peers import forced_by

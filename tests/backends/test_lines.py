@@ -14,7 +14,7 @@ from collbench.backends.cpu import backend as cpu
 from collbench.backends.cpu import lines
 from collbench.backends.cpu.layout import layout
 from collbench.backends.cpu.lines import LineFlags, fifo_wire_bytes, refuse_repeats
-from collbench.bench.runner import plan_points
+from collbench.bench.points import plan_points
 from collbench.cli import run
 from collbench.launch.group import RankContext
 from collbench.launch.local import LocalGroup

@@ -508,7 +508,7 @@ def test_ranks_that_hang_give_everything_back(
     finally:
         session.close()
     assert (pretended.faults, pretended.left()) == ([], [])
-    assert {comm.state for comm in pretended.comms} == {"aborted"}
+    assert {comm.state for comm in pretended.comms if comm.rank} == {"aborted"}
 
 
 def test_a_missing_nccl_is_a_reason(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,7 +11,7 @@ import pytest
 from collbench.backends.base import Batch, SessionOptions
 from collbench.backends.cpu import together as cpu_together
 from collbench.backends.cpu.together import CpuTogether
-from collbench.bench.runner import plan_points
+from collbench.bench.points import plan_points
 from collbench.launch.local import LocalGroup
 from collbench.planning.together import Together
 from collbench.results.record import Record, read

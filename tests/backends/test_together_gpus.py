@@ -13,7 +13,7 @@ from collbench.backends.cuda import backend as cuda
 from collbench.backends.cuda.together import CudaTogether, CudaTogetherSession, TogetherRank
 from collbench.backends.gpu.hang import REPORT
 from collbench.backends.gpu.rank import DeviceRank
-from collbench.bench.runner import plan_points
+from collbench.bench.points import plan_points
 from collbench.device.layout import CONTROL_BYTES, REPORTS_AT
 from collbench.device.program import DATA, ctas
 from collbench.launch.local import LocalGroup

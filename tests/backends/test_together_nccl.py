@@ -13,7 +13,7 @@ from collbench.backends.cuda import backend as cuda
 from collbench.backends.gpu import session as gpu_session
 from collbench.backends.gpu.rank import DeviceRank
 from collbench.backends.nccl.together import NcclTogether, TogetherRank
-from collbench.bench.runner import is_apart, plan_points
+from collbench.bench.points import is_apart, plan_points
 from collbench.launch.local import LocalGroup
 from collbench.planning.together import Together
 from collbench.results.record import read

@@ -14,7 +14,7 @@ import pytest
 from collbench.backends.cpu.backend import BACKEND
 from collbench.backends.cpu.litmus import FLAG_FIRST
 from collbench.bench.litmus import core_pairs, measure_on_cpus
-from collbench.bench.runner import plan_points
+from collbench.bench.points import plan_points
 from collbench.cli import run
 from collbench.launch.local import LocalGroup
 from collbench.machine.host import cpu_name, usable_cores

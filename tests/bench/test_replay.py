@@ -7,8 +7,8 @@ import pytest
 
 from collbench.backends.base import Batch, Samples
 from collbench.backends.cpu.backend import CpuSession
+from collbench.bench.points import CaseLinks
 from collbench.bench.replay import LEAST_ROUNDS, Bench, Proof, by_estimate, measure, prove
-from collbench.bench.runner import CaseLinks
 from collbench.launch.local import LocalGroup
 from collbench.planning.plan import Plan
 from collbench.spec.case import Case

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from collbench.backends.base import Batch, Samples, Session
-from collbench.bench.runner import STRIDE, Measurement, SweepPoint, estimate_s, order, plan_points
+from collbench.bench.points import SweepPoint, estimate_s, plan_points
+from collbench.bench.runner import STRIDE, Measurement, order
 from collbench.launch.local import LocalGroup
 from collbench.planning.planner import resolve
 from collbench.results.distribution import launches_of

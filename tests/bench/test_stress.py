@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from collbench.bench.runner import SweepPoint
+from collbench.bench.points import SweepPoint
 from collbench.bench.stress import LAUNCHES, PAUSES_NS, Burst, _counts, stress
 from collbench.launch.driver import hang_error
 from collbench.planning.plan import Plan

@@ -20,7 +20,8 @@ from typing import NamedTuple
 import click
 import numpy as np
 
-from collbench.bench.runner import Measurement, plan_points
+from collbench.bench.points import plan_points
+from collbench.bench.runner import Measurement
 from collbench.launch.local import LocalGroup
 from collbench.machine.formats import described
 from collbench.planning.limits import Limits

@@ -15,7 +15,7 @@ import time
 from statistics import median
 
 from collbench.backends import FAMILY
-from collbench.bench.runner import SweepPoint
+from collbench.bench.points import SweepPoint
 from collbench.cli._links import RankLinks, recordings_of
 from collbench.cli.tune import Sizes
 from collbench.launch.local import LocalGroup

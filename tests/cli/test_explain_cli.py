@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from collbench.backends.nccl import backend as nccl
-from collbench.bench.runner import SweepPoint, plan_points
+from collbench.bench.points import SweepPoint, plan_points
 from collbench.cli import _run_explain, run
 from collbench.device import card
 from collbench.spec.case import Case

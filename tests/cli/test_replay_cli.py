@@ -7,8 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from collbench.bench.points import SweepPoint
 from collbench.bench.replay import Bench, Part, Proof
-from collbench.bench.runner import Measurement, SweepPoint, unmeasured_row
+from collbench.bench.rows import unmeasured_row
+from collbench.bench.runner import Measurement
 from collbench.cli import run
 from collbench.results.record import Record, read
 from collbench.spec.case import Case

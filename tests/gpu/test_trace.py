@@ -41,7 +41,7 @@ LATE = """
 import json, sys
 from collbench.analysis.critical_path import critical_path, late_rank, sums
 from collbench.cli._traces import traced
-from collbench.bench.runner import plan_points
+from collbench.bench.points import plan_points
 from collbench.launch.local import LocalGroup
 from collbench.spec.case import Case
 

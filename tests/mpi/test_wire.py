@@ -10,7 +10,8 @@ from dataclasses import replace
 import pytest
 
 from collbench.backends import base
-from collbench.bench.runner import Measurement, plan_points
+from collbench.bench.points import plan_points
+from collbench.bench.runner import Measurement
 from collbench.launch.local import LocalGroup
 from collbench.machine.discovery.counters import Reading
 from collbench.report.tables.wire import ledger_lines

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from collbench.bench.runner import plan_points
+from collbench.bench.points import plan_points
 from collbench.launch.local import LocalGroup
 from collbench.planning.limits import Limits
 from collbench.planning.planner import resolve, tuning_for

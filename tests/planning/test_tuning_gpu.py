@@ -11,7 +11,7 @@ import pytest
 from _pytest.mark import ParameterSet
 
 from collbench.backends.cuda import backend as cuda
-from collbench.bench.runner import CaseLinks, plan_points
+from collbench.bench.points import CaseLinks, plan_points
 from collbench.cli._links import RankLinks
 from collbench.device.compile import kernel_source
 from collbench.device.layout import ARGS, CONTROL_BYTES, END, Memory, layout, pack_args

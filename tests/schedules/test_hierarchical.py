@@ -12,7 +12,7 @@ import pytest
 
 from collbench.backends import reference
 from collbench.backends.cpu import backend as cpu
-from collbench.bench.runner import plan_points
+from collbench.bench.points import plan_points
 from collbench.bench.sweep import Sweep, cases
 from collbench.cli import run
 from collbench.cli._links import RankLinks

@@ -1,0 +1,261 @@
+"""Points of a sweep: each case with its plan, or why there is none, and what it will take."""
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import cast
+
+from collbench.backends import FAMILY, together_names, together_of
+from collbench.backends.base import Backend, Peer, Samples, SessionOpener
+from collbench.bench.estimate import repeat_s
+from collbench.device.program import ctas
+from collbench.launch.group import Group
+from collbench.planning.limits import Limits
+from collbench.planning.plan import Plan
+from collbench.planning.planner import chosen, problem_of, resolve, tuning_for
+from collbench.planning.together import Part, Together
+from collbench.planning.tuning import Origin
+from collbench.pricing.constants import CpuCosts
+from collbench.spec.case import Case
+from collbench.spec.collectives import collective
+from collbench.spec.knobs import KNOBS
+from collbench.spec.options import DEFAULT_MEMORY, Settings
+from collbench.spec.peers import forced_by
+from collbench.spec.world import host_numbers
+from collbench.util.errors import ScheduleError
+
+# backend, ranks, and the variables that its processes are started with
+SessionKey = tuple[str | int | tuple[str, str], ...]
+# what a session runs: a peer's a case, any other's a plan, or several together
+Job = Plan | Case | Together[Plan | Case]
+
+
+@dataclass(slots=True)
+class SweepPoint:
+    """A case on its way to a record: resolved and planned, or waived with a reason. is_choice: the
+    tool itself would choose this case for its problem. origin: of what it was left to choose.
+    together: all collectives of a case that has several at once; plan is then of the first.
+    """
+
+    case: Case
+    plan: Plan | None = None
+    waived: str = ""
+    is_choice: bool = False
+    origin: Origin | None = None
+    together: Together[Plan | Case] | None = None
+    repeats: list[Samples] = field(default_factory=list)
+    elapsed_s: float = 0.0
+    foreign_s: float = 0.0
+
+    def anew(self) -> "SweepPoint":
+        """The same point, not yet measured."""
+        return SweepPoint(
+            self.case, self.plan, self.waived, self.is_choice, self.origin, self.together
+        )
+
+    @property
+    def job(self) -> Job:
+        if self.together is not None:
+            return self.together
+        return self.plan if self.plan is not None else self.case
+
+    @property
+    def session(self) -> "SessionKey":
+        return self.case.backend, self.case.ranks, *forced_by(self.case)
+
+
+def opener(name: str, *, is_together: bool = False) -> SessionOpener[Job]:
+    """The backend or peer of that name, for jobs of its points: Point.job is of the kind that it
+    takes, which types cannot say.
+    """
+    found = together_of(name) if is_together else FAMILY.load(name)
+    return cast("SessionOpener[Job]", found)
+
+
+class CaseLinks:
+    """What is known of the links between the ranks of cases: nothing, unless a subclass does."""
+
+    def pricing(self, case: Case, limits: Limits) -> str:
+        """The machine by whose constants the model decides what the case leaves open; empty where
+        tuning files decide alone.
+        """
+        return ""
+
+    def priced(self, case: Case, limits: Limits) -> Case:
+        """The case with what it leaves open where the model decides that."""
+        return case
+
+    def best(self, case: Case, limits: Limits) -> Case | None:
+        """What the tool takes for the case's problem; None where nobody needs to know."""
+        return problem_of(case)
+
+    def limits(self, case: Case, limits: Limits) -> Limits:
+        """The limits with the hosts of the ranks, what joins them, and the orders for the case's
+        algorithm.
+        """
+        return limits
+
+
+def plan_points(
+    cases: Sequence[Case],
+    group: Group,
+    max_memory: int = DEFAULT_MEMORY,
+    links: CaseLinks | None = None,
+    progress: Callable[[int], None] = lambda begun: None,
+) -> list[SweepPoint]:
+    """Resolve and lay out every case. A case that cannot run is waived with its reason; cases that
+    resolve to the same are measured once.
+
+    links: what is known of those between the ranks. progress(number): called before each case with
+    how many were planned.
+    """
+    refused: dict[str, str] = {}
+    limits: dict[str, Limits] = {}
+    points: dict[tuple[Case, str], SweepPoint] = {}
+    here, links = host_numbers(group.hosts), links or CaseLinks()
+    for number, case in enumerate(cases):
+        progress(number)
+        backend = FAMILY.load(case.backend)
+        if case.backend not in refused:
+            refused[case.backend] = backend.why_not(group)
+            limits[case.backend] = (
+                Limits(memory_bytes=max_memory)
+                if backend.is_peer or refused[case.backend]
+                else backend.limits(max_memory)
+            )
+        why = refused[case.backend] or case.why_senseless()
+        if not why and group.ranks and case.ranks != group.ranks:
+            why = (
+                f"the launcher started {group.ranks} ranks, not {case.ranks}: start as many, or"
+                " leave --ranks out"
+            )
+        if not why and case.is_together:
+            why = _why_not_together(backend, group)
+        plan = _planned_together if case.is_together else _planned
+        point = (
+            SweepPoint(case, waived=why)
+            if why
+            else plan(case, backend, replace(limits[case.backend], hosts=here), links)
+        )
+        if point.together is not None:
+            found = together_of(case.backend)
+            point.waived = found.why_waived(point.together) if found is not None else ""
+        elif point.plan is not None and not backend.is_peer and not point.waived:
+            point.waived = backend.why_waived(point.plan, group)
+        points.setdefault((point.case, point.waived), point)
+    return list(points.values())
+
+
+def _planned(case: Case, backend: Backend | Peer, limits: Limits, links: CaseLinks) -> SweepPoint:
+    if backend.is_peer:
+        return SweepPoint(case, waived=backend.why_waived(case, collective(case.op).is_reduction))
+    is_open = case.proto == "auto"
+    best, case = links.best(case, limits), links.priced(case, limits)
+    limits = links.limits(case, limits)
+    try:
+        choice = resolve(case, limits)
+    except ScheduleError as error:
+        return SweepPoint(case, waived=error.text)
+    return SweepPoint(
+        choice.case,
+        choice.plan,
+        is_choice=best is not None and choice.case == chosen(best, limits),
+        origin=tuning_for(case, limits).origin._replace(
+            priced_by=links.pricing(case, limits),
+            refused=_refused(limits, choice.plan.transport) if is_open else (),
+        ),
+    )
+
+
+def _refused(limits: Limits, transport: str) -> tuple[str, ...]:
+    """The protocols that were left out on a transport, each with what showed why."""
+    names = limits.refused(transport)
+    return tuple(f"{one.name} ({one.why})" for one in limits.broken if one.name in names)
+
+
+def _why_not_together(backend: Backend | Peer, group: Group) -> str:
+    """Why a backend cannot run several collectives at once on that group, or an empty text."""
+    found = together_of(backend.name)
+    if found is None:
+        *others, last = together_names()
+        return (
+            f"{backend.name} is measured with one collective at a time; use --backend"
+            f" {', '.join(others)} or {last}"
+        )
+    return found.why_not(group)
+
+
+def _planned_together(
+    case: Case, backend: Backend | Peer, limits: Limits, links: CaseLinks
+) -> SweepPoint:
+    """As _planned(), of several collectives at once. The point has the knobs of the first one, and
+    the algorithms of all.
+    """
+    points: dict[Case, SweepPoint] = {}
+    parts: list[Part[Plan | Case]] = []
+    if backend.is_gpu:  # the CTAs of all parts of a rank are on its GPU at once
+        most = max(Counter(rank for part in case.parts() for rank in part.ranks).values())
+        limits = replace(limits, ctas=limits.ctas // most)
+    for single, ranks, group in case.parts():
+        if single not in points:
+            point = _planned(single, backend, limits, links)
+            if point.plan is not None and point.plan.transport == "ce" != single.transport:
+                point = _planned(replace(single, transport="p2p"), backend, limits, links)
+            points[single] = point
+        if points[single].waived:
+            return SweepPoint(case, waived=points[single].waived)
+        plan = points[single].plan
+        parts.append(
+            Part(
+                job=single if plan is None else plan,
+                ranks=ranks,
+                size_bytes=single.size_bytes,
+                factor=collective(single.op).factor(single.ranks) * (single.imbalance or 1),
+                group=group,
+            )
+        )
+    first, *_ = known = list(points.values())
+    chosen_knobs = {knob.name: getattr(first.case, knob.name) for knob in KNOBS}
+    chosen_knobs["algo"] = "+".join(dict.fromkeys(point.case.algo for point in known))
+    return SweepPoint(
+        replace(case, **chosen_knobs),
+        first.plan,
+        is_choice=all(point.is_choice for point in known),
+        origin=first.origin,
+        together=Together(n=case.ranks, parts=tuple(parts)),
+    )
+
+
+def estimate_s(point: SweepPoint, settings: Settings, on: CpuCosts) -> float:
+    """Seconds that one repeat of a point should take, with the preparation of its data."""
+    if point.waived:
+        return 0.0
+    if point.together is not None:  # each part alone, and all of them
+        jobs = [part.job for part in point.together.parts]
+        singles = [part.case for part in point.case.parts()]
+        return 2 * sum(
+            repeat_s(single, job if isinstance(job, Plan) else None, on, settings)
+            for single, job in zip(singles, jobs, strict=True)
+        )
+    return repeat_s(point.case, point.plan, on, settings)
+
+
+def is_apart(key: SessionKey, points: Sequence[SweepPoint]) -> bool:
+    """Whether the ranks of a session with these points are processes that must not be on the GPUs
+    while others are measured: those of a library that is forced to something are.
+    """
+    is_forced, first = len(key) > 2, points[0]
+    found = opener(str(key[0]), is_together=first.together is not None)
+    return is_forced or found.is_apart(first.job)
+
+
+def ctas_of(point: SweepPoint) -> int:
+    """CTAs of the launch of a rank, 0 if unknown; a library has one CTA a channel."""
+    if point.plan is not None:
+        return ctas(point.plan) if point.plan.kernel is not None else 0
+    return point.case.channels if forced_by(point.case) else 0
+
+
+def is_modelled(point: SweepPoint) -> bool:
+    """Whether the times of a point were predicted by the model rather than measured."""
+    return any("modelled" in samples.notes for samples in point.repeats)
