@@ -57,6 +57,13 @@ def test_the_lines() -> None:
     assert waived[-1] == "mpi is not measured: no MPI here."
 
 
+def test_a_least_time_above_the_time_is_none() -> None:
+    """Constants of another machine."""
+    found = explanation({})
+    text = " ".join(explain_lines(replace(found, row=row(40.0, 45.0, 50.0)), 200))
+    assert "49.0 us: more than it takes. These constants do not hold here; `collbench" in text
+
+
 @pytest.mark.exhaustive
 def test_a_collective_is_explained(capfd: pytest.CaptureFixture[str]) -> None:
     assert run(["explain", "--op", "broadcast", "--size", "4K", "-n", "2"]) == 0

@@ -109,10 +109,15 @@ def _least(found: Explanation) -> str:
         return f"Least by the model of {floor.machine}: {hops}; {floor.what}."
     least_us = to_us(floor.hops_s + floor.bytes_s)
     share = least_us / (found.row.time_us or least_us)
-    return (
-        f"Least by the model of {floor.machine}: {hops}, and {floor.what} {_us(floor.bytes_s)} us:"
-        f" {share:.0%} of the time."
+    least = (
+        f"Least by the model of {floor.machine}: {hops}, and {floor.what} {_us(floor.bytes_s)} us"
     )
+    if share > 1:
+        return (
+            f"{least}: more than it takes. These constants do not hold here; `collbench tune"
+            " --model` finds this machine's."
+        )
+    return f"{least}: {share:.0%} of the time."
 
 
 def _spent(trace: TraceSummary | None) -> str:
