@@ -39,6 +39,7 @@ def main() -> None:
     parser.add_argument("--op", default="allreduce")
     parser.add_argument("--sizes", default="1K:16M")
     parser.add_argument("--ranks", type=int, default=2)
+    parser.add_argument("--transport", default="auto")
     parser.add_argument("--turns", type=int, default=TURNS)
     asked = parser.parse_args()
     ops = OPS if asked.op == "all" else asked.op.split(",")
@@ -46,8 +47,14 @@ def main() -> None:
     ratios: list[tuple[float, float]] = []
     for op in ops:
         for size in Sizes().convert(asked.sizes, None, None):
-            case = Case(op=op, backend=asked.backend, ranks=asked.ranks, size_bytes=size).rounded()
-            ratios.append(measured(case, asked.turns))
+            case = Case(
+                op=op,
+                backend=asked.backend,
+                ranks=asked.ranks,
+                size_bytes=size,
+                transport=asked.transport,
+            )
+            ratios.append(measured(case.rounded(), asked.turns))
     for name, column in zip(("auto", "before"), zip(*ratios, strict=True), strict=True):
         print(f"{name}: worst {max(column):.3f}, median {median(column):.3f} of the best's time")
 
