@@ -8,6 +8,7 @@ from collbench.analysis.nccl_log.model import Choice
 from collbench.analysis.nccl_log.reader import LogReader
 from collbench.backends.base import Batch
 from collbench.backends.nccl.backend import NcclSession
+from collbench.backends.nccl.knobs import GROUPED
 from collbench.bench.runner import session_options
 from collbench.launch.group import Group
 from collbench.spec.case import Case
@@ -17,6 +18,8 @@ from collbench.util.errors import CollbenchError
 
 def nccl_choice(case: Case, group: Group, timeout_s: float) -> str:
     """What NCCL says that it took, in a sentence, or why that is not known."""
+    if case.op in GROUPED:
+        return f"NCCL's {case.op} is sends and receives, of which its log names no choice."
     with tempfile.TemporaryDirectory(prefix="collbench-nccl-") as folder:
         try:
             _launch(case, group, Path(folder), timeout_s)

@@ -56,6 +56,8 @@ def test_what_nccl_does_not_do_or_say_is_told(
     assert "nccl on registered buffers takes 20.0 us (20.0 to 20.0), its fastest form" in out
     assert "What NCCL chose is not known: its log does not say." in out
     assert "nccl on window buffers is not measured: NCCL does not have window buffers here." in out
+    out = said(capfd, "explain", "--op", "alltoall", "--size", "64K", "--backend", "cuda")
+    assert "NCCL's alltoall is sends and receives, of which its log names no choice." in out
     monkeypatch.setattr(nccl.BACKEND, "why_not", lambda group: "there is no NCCL")
     out = said(capfd, "explain", *SMALL)
     assert (
