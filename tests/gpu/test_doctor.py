@@ -12,10 +12,28 @@ import pytest
 
 from tests.support.runs import ROOT, environment
 
-HOG = (
-    "import sys, time, cupy; kept = cupy.zeros(1 << 20); cupy.cuda.runtime.deviceSynchronize();"
-    " print('ready', flush=True); sys.stdin.read()"
-)
+# Another process: what it has, and what it does until its input ends.
+OTHER = """
+import sys, threading, time, cupy
+over = threading.Event()
+threading.Thread(target=lambda: (sys.stdin.read(), over.set()), daemon=True).start()
+{has}
+cupy.cuda.runtime.deviceSynchronize()
+print("ready", flush=True)
+while not over.is_set():
+    {does}
+    cupy.cuda.runtime.deviceSynchronize()
+"""
+OTHERS = {
+    "a context": ("kept = cupy.zeros(1 << 20)", "time.sleep(0.05)", ["GPU 0"]),
+    "multiplications": ("a = cupy.ones((4096, 4096), 'f4')", "a @ a", ["GPU 0"]),
+    "memory traffic": ("a = cupy.zeros(1 << 28, 'u1'); b = a.copy()", "a[:] = b", ["GPU 0"]),
+    "copies between GPUs": (
+        "a = cupy.zeros(1 << 28, 'u1'); cupy.cuda.Device(1).use(); b = cupy.zeros(1 << 28, 'u1')",
+        "cupy.cuda.runtime.memcpyPeer(b.data.ptr, 1, a.data.ptr, 0, 1 << 28)",
+        ["GPU 0", "GPU 1"],
+    ),
+}
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -61,15 +79,25 @@ def test_gpus_at_rest_have_no_faults() -> None:
     assert not faults
 
 
-def test_another_process_on_a_gpu_is_named() -> None:
-    hog = subprocess.Popen(
-        [sys.executable, "-c", HOG], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+@pytest.mark.parametrize("name", OTHERS)
+def test_another_process_on_a_gpu_is_named(name: str, gpus: int) -> None:
+    """Also by the whole doctor, beside what that measures, where it fills a link."""
+    has, does, subjects = OTHERS[name]
+    if gpus < len(subjects):
+        pytest.skip("needs two GPUs")
+    other = subprocess.Popen(
+        [sys.executable, "-c", OTHER.format(has=has, does=does)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
     )
     try:
-        assert hog.stdout is not None
-        assert hog.stdout.readline() == "ready\n"
+        assert other.stdout is not None
+        assert other.stdout.readline() == "ready\n"
         time.sleep(0.5)  # until the driver lists it
-        found = doctor("--quick", "--only", "busy-gpus")["findings"]
-        assert [one["subject"] for one in found] == ["GPU 0"]
+        findings = doctor(*(("--quick",) if len(subjects) == 1 else ()))["findings"]
+        print(name, [(one["check"], one["subject"], one["seen"]) for one in findings])
+        busy = [one for one in findings if one["check"] == "busy-gpus"]
+        assert [one["subject"] for one in busy] == subjects
     finally:
-        hog.communicate()
+        other.communicate()
