@@ -193,8 +193,9 @@ def _planned_together(
     """
     points: dict[Case, SweepPoint] = {}
     parts: list[Part[Plan | Case]] = []
-    if backend.is_gpu:  # the CTAs of all parts of a rank are on its GPU at once
-        most = max(Counter(rank for part in case.parts() for rank in part.ranks).values())
+    if backend.is_gpu:  # the CTAs of all groups of a rank are on its GPU at once
+        groups = {part.group: part.ranks for part in case.parts()}
+        most = max(Counter(rank for ranks in groups.values() for rank in ranks).values())
         limits = replace(limits, ctas=limits.ctas // most)
     for single, ranks, group in case.parts():
         if single not in points:

@@ -85,13 +85,19 @@ def test_parts_are_right_alone_and_together(number: int, monkeypatch: pytest.Mon
     launch_s = 1e-5 if options.isolated else 5e-6
     assert samples.seconds == (pytest.approx(launch_s),) * ranks
     assert samples.alone_s == pytest.approx(together.most_parts * launch_s)
-    # each part has a stream of its own, and alone all take the main one
-    most = together.most_parts
+    # each group has a stream of its own, and alone all take the main one
+    groups = {part.group: part.ranks for part in together.parts}
+    most = max(sum(rank in of_ranks for of_ranks in groups.values()) for rank in range(ranks))
     assert machine.most_streams == (1 if most == 1 else 1 + most)
 
 
-@pytest.mark.parametrize("which", ["arenas_at", "users_at"])
-def test_parts_that_share_a_region_are_noticed(which: str, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("which", "knobs"),
+    [("arenas_at", {"groups": "0,1/0,1"}), ("users_at", {"mix": "allreduce:1K+alltoall:1K"})],
+)
+def test_parts_that_share_a_region_are_noticed(
+    which: str, knobs: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
     regions = CudaTogetherSession._regions
 
     def shared(session: CudaTogetherSession, jobs: Any) -> Any:
@@ -100,7 +106,7 @@ def test_parts_that_share_a_region_are_noticed(which: str, monkeypatch: pytest.M
         return [first, second._replace(**{which: getattr(first, which)})], *sizes
 
     monkeypatch.setattr(CudaTogetherSession, "_regions", shared)
-    together = job(monkeypatch, ranks=2, mix="allreduce:1K+alltoall:1K", proto="simple")
+    together = job(monkeypatch, ranks=2, proto="simple", **knobs)
     try:
         assert samples_of(Machine(1, hangs_s=1.0), together, monkeypatch).wrong
     except CollbenchError:
@@ -158,6 +164,16 @@ def test_parts_that_may_not_be_resident_together_are_refused(
         return
     with pytest.raises(ScheduleError, match=f"4 CTAs of 2 launches.*, {resident // cluster} are"):
         samples_of(machine, together, monkeypatch)
+
+
+def test_operations_of_a_mix_need_no_place_beside_each_other(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """They follow each other in one stream, each in the place of the one before."""
+    mix = job(monkeypatch, ranks=2, mix="allreduce:1K+alltoall:1K", proto="ll", pdl="early")
+    machine = Machine(8, resident=2)
+    assert samples_of(machine, mix, monkeypatch).wrong == ()
+    assert machine.most_streams == 1
 
 
 def test_more_launches_at_once_than_cuda_has_queues_for_are_refused(

@@ -94,11 +94,15 @@ class TogetherRank(together.TogetherRank[str], CudaRank):
 
     def refuse_crowd(self, digests: Sequence[str]) -> None:
         """Raise ScheduleError if the launches of this rank's parts may not run at once."""
+        most: dict[int, int] = {}  # CTAs of a group, whose launches follow each other
+        for number, part in self.parts.items():
+            launched = ctas(part.loaded[digests[number]].plan)
+            most[part.part.group] = max(launched, most.get(part.part.group, 0))
         loaded = [part.loaded[digests[number]] for number, part in self.parts.items()]
-        places, wanted = resident_places(loaded), sum(ctas(one.plan) for one in loaded)
-        if len(loaded) > 1 and wanted > places:
+        places, wanted = resident_places(loaded), sum(most.values())
+        if len(most) > 1 and wanted > places:
             raise ScheduleError(
-                f"{wanted} CTAs of {len(loaded)} launches wait for each other on rank"
+                f"{wanted} CTAs of {len(most)} launches wait for each other on rank"
                 f" {self.context.rank}, {places} are sure to be resident together on"
                 f" {self.gpu.card.name}",
                 "use fewer --channels, --cluster 1, or --launch-order same",

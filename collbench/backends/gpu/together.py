@@ -3,9 +3,10 @@ communicators that share ranks, and grouped launches of several operations.
 
 Each part has a region of its own in the arena, and in the user memory, of each of its ranks, and is
 a rank of its own there: its user buffers, and the flags of its barriers, are its own; abort words
-are those of all. A rank that has several parts queues each in a stream of its own, which leaves the
-main stream before a launch and comes back behind it; with another order of launches they follow
-each other in the main stream. What is launched, this module does not know.
+are those of all. A grouped launch of a rank that is in several groups has a stream for each, which
+leaves the main stream before it and comes back behind it; the operations of a mix follow each other
+in the stream of their group. With another order of launches all follow each other in the main
+stream. What is launched, this module does not know.
 """
 
 import os
@@ -96,13 +97,17 @@ PartQueue = tuple[PartRank[Key], Queue]  # whose stream, and what queues somethi
 
 
 class TogetherRank(GpuRank[Key]):
-    """One rank's part of several collectives. keys: what each part launches."""
+    """One rank's part of several collectives. keys: what each part launches; hosts: the first part
+    of each group, whose stream all parts of the group take.
+    """
 
     parts: Mapping[int, PartRank[Key]]
+    hosts: Mapping[int, PartRank[Key]]
 
     def __init__(self, context: RankContext) -> None:
         super().__init__(context)
         self.parts, self.graphs = {}, Graphs()
+        self.hosts = {}
 
     def divide(self, parts: Sequence[PartOfRanks]) -> None:
         """Have a part for each that this rank is in."""
@@ -112,6 +117,8 @@ class TogetherRank(GpuRank[Key]):
             for number, part in enumerate(parts)
             if self.context.rank in part.ranks
         }
+        # the first part of a group is the last that is put here
+        self.hosts = {one.part.group: one for one in reversed([*self.parts.values()])}
 
     @abstractmethod
     def _part(self, part: PartOfRanks) -> PartRank[Key]:
@@ -125,17 +132,17 @@ class TogetherRank(GpuRank[Key]):
         """The error of a wait for launches of all parts, with what is known of them."""
         return error
 
-    def _at_once(self, queues: Sequence[PartQueue[Key]]) -> Sequence[PartQueue[Key]]:
-        """What is launched at once, each in the stream of a part: here every part for itself."""
-        return queues
+    def _group(self, queues: Sequence[Queue], stream: int) -> None:
+        """Queue several operations of a group of ranks in its stream."""
+        for queue in queues:
+            queue(stream)
 
     def refuse_queues(self) -> None:
         """Raise ScheduleError if this rank launches more at once than CUDA runs streams."""
-        launches = len(self._at_once([(part, _nothing) for part in self.parts.values()]))
         queues = int(os.environ.get(_QUEUES_VARIABLE) or _QUEUES)
-        if launches > queues:
+        if len(self.hosts) > queues:
             raise ScheduleError(
-                f"rank {self.context.rank} has {launches} launches at once, CUDA has"
+                f"rank {self.context.rank} has {len(self.hosts)} launches at once, CUDA has"
                 f" {queues} queues for them",
                 f"set {_QUEUES_VARIABLE}, at most 32, or use --launch-order same",
             )
@@ -204,8 +211,9 @@ class TogetherRank(GpuRank[Key]):
         if len(order) == 1:
             return [partial(launches[0].queue, number) for number in sets[0]]
         parts = [self.parts[number] for number in order]
+        is_alone = job.is_grouped and len(self.hosts) == 1
         beside = [
-            part.beside(keys[number], one)
+            one.queue if is_alone else part.beside(keys[number], one)
             for part, number, one in zip(parts, order, launches, strict=True)
         ]
         queue = self._fork if job.is_grouped else _in_turn
@@ -221,20 +229,23 @@ class TogetherRank(GpuRank[Key]):
         ]
 
     def _fork(self, queues: Sequence[PartQueue[Key]], stream: int) -> None:
-        """Queue what is launched at once, each in a stream of its own behind what the main stream
-        has; what follows there is behind all of them. A single launch stays in the main stream.
+        """Queue the launches of each group in a stream of its own, behind what the main stream has;
+        what follows there is behind all of them. Those of a single group stay in the main stream.
         """
-        runtime, queues = self.gpu.card.runtime, self._at_once(queues)
-        if len(queues) == 1:
-            queues[0][1](stream)
+        runtime, of_groups = self.gpu.card.runtime, dict[int, list[Queue]]()
+        for part, queue in queues:
+            of_groups.setdefault(part.part.group, []).append(queue)
+        if len(of_groups) == 1:
+            self._group([queue for _, queue in queues], stream)
             return
         runtime.eventRecord(self._left, stream)
-        for part, queue in queues:
-            runtime.streamWaitEvent(part.stream, self._left)
-            queue(part.stream)
-            runtime.eventRecord(part.arrived, part.stream)
-        for part, _ in queues:
-            runtime.streamWaitEvent(stream, part.arrived)
+        for group, several in of_groups.items():
+            host = self.hosts[group]
+            runtime.streamWaitEvent(host.stream, self._left)
+            self._group(several, host.stream)
+            runtime.eventRecord(host.arrived, host.stream)
+        for group in of_groups:
+            runtime.streamWaitEvent(stream, self.hosts[group].arrived)
 
     def _wait_for_parts(self, keys: Sequence[Key], work_s: float) -> None:
         """Until the GPU is done, which may take so long. Raises HangError."""
@@ -247,10 +258,6 @@ class TogetherRank(GpuRank[Key]):
 def untimed_event(card: Card) -> int:
     """An event that orders streams and takes no time."""
     return int(card.runtime.eventCreateWithFlags(card.runtime.eventDisableTiming))
-
-
-def _nothing(stream: int) -> None:
-    """Queue nothing."""
 
 
 def _in_turn(queues: Sequence[tuple[object, Queue]], stream: int) -> None:

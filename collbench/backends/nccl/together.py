@@ -12,7 +12,6 @@ stream.
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from functools import partial
 
 from collbench.backends.base import Batch, GpuOptions, Samples, SessionOptions, TogetherOpener
 from collbench.backends.gpu import together
@@ -21,7 +20,6 @@ from collbench.backends.gpu.session import START_S
 from collbench.backends.gpu.together import (
     GpuTogetherSession,
     PartOfRanks,
-    PartQueue,
     PartRank,
     Queue,
     why_not_one_host,
@@ -59,34 +57,25 @@ class TogetherRank(together.TogetherRank[NcclKey], NcclRank):
     """One rank's part of several collectives. It has no communicator but those of its parts."""
 
     parts: Mapping[int, _PartRank]
+    hosts: Mapping[int, _PartRank]
 
     def _part(self, part: PartOfRanks) -> _PartRank:
         return _PartRank(self, part)
 
-    def _hosts(self) -> dict[int, _PartRank]:
-        """The first part of each group, which has the communicator."""
-        hosts: dict[int, _PartRank] = {}
-        for part in self.parts.values():
-            hosts.setdefault(part.part.group, part)
-        return hosts
-
     def unique_ids(self) -> dict[int, bytes]:
         """What ranks find each other by, of the groups that this rank is the first of."""
         return {
-            group: part.unique_id()
-            for group, part in self._hosts().items()
-            if part.context.rank == 0
+            group: part.unique_id() for group, part in self.hosts.items() if part.context.rank == 0
         }
 
     def join_groups(self, unique_ids: Mapping[int, bytes]) -> None:
         """Make the communicators, one after the other in the order of the groups, so that no two
         ranks wait for each other in different ones. Raises RefusedError.
         """
-        hosts = self._hosts()
-        for group, part in hosts.items():
+        for group, part in self.hosts.items():
             part.join(unique_ids[group])
         for part in self.parts.values():
-            host = hosts[part.part.group]
+            host = self.hosts[part.part.group]
             part.comm, part.is_guest = host.comm, part is not host
 
     def hold_parts(self, memory: Memory, sizes: Sequence[int]) -> None:
@@ -95,22 +84,11 @@ class TogetherRank(together.TogetherRank[NcclKey], NcclRank):
             if sizes[number]:
                 part.hold(memory, sizes[number])
 
-    def _at_once(self, queues: Sequence[PartQueue[NcclKey]]) -> Sequence[PartQueue[NcclKey]]:
-        """The parts of each group together."""
-        hosts, of_groups = self._hosts(), dict[int, list[Queue]]()
-        for part, queue in queues:
-            of_groups.setdefault(part.part.group, []).append(queue)
-        return [
-            (hosts[group], partial(self._group, of) if len(of) > 1 else of[0])
-            for group, of in of_groups.items()
-        ]
-
     def _group(self, queues: Sequence[Queue], stream: int) -> None:
         """Queue several operations of a communicator as a group of NCCL's. Raises RefusedError."""
         self.nccl.group_start()
         try:
-            for queue in queues:
-                queue(stream)
+            super()._group(queues, stream)
         except RefusedError:
             with suppress(*self.refusals):
                 self.nccl.group_end()
