@@ -40,7 +40,7 @@ from collbench.machine.topology.model import Topology
 from collbench.machine.topology.paths import path
 from collbench.report.tables.check import as_json, as_junit, heading, line, summary
 from collbench.report.tables.text import wrapped
-from collbench.results.checks import GoodCheck, keep, last_good
+from collbench.results.checks import GoodCheck, GoodValue, forget, keep, last_good
 from collbench.results.frame import frame_of
 from collbench.results.record import Record
 from collbench.spec.collectives import OPS
@@ -56,10 +56,10 @@ _CEILING_FROM, _CEILING_FLOOR = 0.8, 0.6  # of what the links allow, at the larg
 
 @dataclass(slots=True)
 class _Check:
-    """A check on its way. good: the last one of this machine without a failure."""
+    """A check on its way. good: numbers of checks of this machine without a failure."""
 
     out: IO[str]
-    good: GoodCheck | None
+    good: dict[str, GoodValue]
     findings: list[Finding] = field(default_factory=list)
     noise: set[str] = field(default_factory=set)
     compared: int = 0
@@ -74,9 +74,8 @@ class _Check:
         self.compared += 1
         self.noise |= {number.name} if number.is_noisy else set()
         known = [*expectations]
-        before = self.good.values.get(_key(number.name, number.unit)) if self.good else None
-        if self.good is not None and before is not None:
-            known.append(Expectation(value=before, source=f"check {self.good.day}"))
+        if (before := self.good.get(_key(number.name, number.unit))) is not None:
+            known.append(Expectation(value=before.value, source=f"check {before.day}"))
         self.add(judge(number, known))
 
     def add_unmeasured(self, name: str, reason: str, *, is_wrong: bool, is_refused: bool) -> None:
@@ -87,6 +86,17 @@ class _Check:
 
 def _key(name: str, unit: str) -> str:
     return f"{name}, {unit}"
+
+
+def run_forget(options: Options) -> int:
+    """Remove the numbers of earlier checks, and say how many had some; returns the exit code."""
+    if len(options) > 1:
+        raise UsageError("--forget checks nothing", "leave out the other options")
+    under = launcher()
+    if under is None or under.rank == 0:
+        had = forget()
+        say(f"Forgot {had} check{'s' * (had != 1)}." if had else "No check is known.")
+    return 0
 
 
 def run_check(options: Options) -> int:

@@ -21,7 +21,7 @@ from collbench.analysis.nccl_log.recorder import (
     ras_groups,
 )
 from collbench.cli._files import check_writable, write_document
-from collbench.cli._options import width
+from collbench.cli._options import remark, width
 from collbench.cli._rules import Options
 from collbench.cli._screen import say
 from collbench.doctor.finding import Finding, ranked
@@ -93,13 +93,7 @@ def _read(files: Sequence[str]) -> _Read:
         name = "stdin" if file == "-" else Path(file).name
         with opened(file) as (head, lines):
             text = head.decode("utf-8", "replace")
-            if is_pickle(head):
-                raise UsageError(
-                    f"{file}: this is a pickle, which can run any program that is in it",
-                    "if it is your own: python -c 'import json, pickle, sys;"
-                    ' json.dump(pickle.load(open(sys.argv[1], "rb")), sys.stdout)\' '
-                    f"{name} > {name}.json",
-                )
+            refuse_pickle(file, head)
             if text.lstrip()[:1] in ("{", "[") and kineto.is_mine(text):
                 raise UsageError(
                     f"{file}: this is a Kineto trace, of PyTorch's profiler",
@@ -121,16 +115,42 @@ def _feed(reader: LogReader, file: str, name: str, lines: IO[str]) -> None:
     before = report.counters.nccl, len(report.warnings)
     try:
         reader.feed(name, _lines(lines))
-    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+    except UsageError as error:  # of a gzip
         if before == (report.counters.nccl, len(report.warnings)):
-            raise UsageError(
-                f"{file}: its gzip cannot be read: {error}", "give the whole file"
-            ) from None
+            raise
+        remark(f"{error.message}. What comes before was read.")
     if before == (report.counters.nccl, len(report.warnings)):
         raise UsageError(
             f"{file}: there is no line of NCCL in it",
             "run the job with NCCL_DEBUG=INFO NCCL_DEBUG_SUBSYS=INIT,GRAPH,TUNING,ENV,NET,COLL",
         )
+
+
+def refuse_pickle(file: str, head: bytes) -> None:
+    """Raise UsageError for a file that begins as a pickle does."""
+    name = "stdin" if file == "-" else Path(file).name
+    if is_pickle(head):
+        raise UsageError(
+            f"{file}: this is a pickle, which can run any program that is in it",
+            "if it is your own: python -c 'import json, pickle, sys;"
+            ' json.dump(pickle.load(open(sys.argv[1], "rb")), sys.stdout)\' '
+            f"{name} > {name}.json",
+        )
+
+
+class _Unpacked(gzip.GzipFile):
+    """What is in a gzip. Reading raises UsageError where it ends early or was damaged."""
+
+    def __init__(self, packed: IO[bytes], name: str) -> None:
+        super().__init__(fileobj=packed)
+        self._name = name
+
+    def read(self, size: int | None = -1) -> bytes:
+        try:
+            return super().read(size)
+        except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+            why = f"{self._name}: its gzip cannot be read: {error}"
+            raise UsageError(why, "give the whole file") from None
 
 
 @contextmanager
@@ -143,13 +163,8 @@ def opened(file: str) -> Iterator[tuple[bytes, IO[str]]]:
         raise UsageError(f"cannot read {file}: {why}", "give the log of a job") from None
     with io.BufferedReader(raw) as buffered:
         is_gzip = buffered.peek(2)[:2] == _GZIP
-        unpacked = io.BufferedReader(gzip.GzipFile(fileobj=buffered)) if is_gzip else buffered
-        try:
-            head = unpacked.peek(_HEAD)[:_HEAD]
-        except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-            raise UsageError(
-                f"{file}: its gzip cannot be read: {error}", "give the whole file"
-            ) from None
+        unpacked = io.BufferedReader(_Unpacked(buffered, file)) if is_gzip else buffered
+        head = unpacked.peek(_HEAD)[:_HEAD]
         yield head, io.TextIOWrapper(unpacked, encoding="utf-8", errors="replace", newline="\n")
 
 

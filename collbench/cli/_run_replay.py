@@ -23,7 +23,7 @@ from collbench.cli._links import MODEL, RankLinks, recordings_of
 from collbench.cli._options import remark, width
 from collbench.cli._rank0 import drive_on_rank0, group_here
 from collbench.cli._rules import Options, Rule, refuse
-from collbench.cli._run_log import opened
+from collbench.cli._run_log import opened, refuse_pickle
 from collbench.cli._screen import say
 from collbench.launch.group import Group
 from collbench.machine.host import has_nvidia_gpus, usable_cores
@@ -150,6 +150,8 @@ def _show(options: Options, replay: Replay) -> None:
 def _read(files: Sequence[str], ranks: int) -> Job:
     with ExitStack() as stack:
         inputs = [(file, *stack.enter_context(opened(file))) for file in files]
+        for file, head, _ in inputs:
+            refuse_pickle(file, head)
         names = ["stdin" if file == "-" else Path(file).name for file, _, _ in inputs]
         heads = [head.decode("utf-8", "replace") for _, head, _ in inputs]
         texts = [text for _, _, text in inputs]
@@ -293,6 +295,7 @@ class _Run:
                 found[cases[one]],
                 {case: found[case] for case in finalists[one] if case in found},
                 tried=sum(case in glances for case in tried[one]),
+                known=len(tried[one]),
             )
             for one in top
             if cases[one] in found and found[cases[one]].status == "ok"
@@ -307,7 +310,13 @@ class _Run:
             one.operation: one for one in replay.advised if one.best is not None
         }
         if not best:
-            replay.failed = "No other setting is faster, so there is nothing to prove."
+            left = sum(one.known - one.tried for one in replay.advised)
+            replay.failed = (
+                f"{left} other settings were not reached: give a larger --budget. Of the others"
+                " none is faster, so there is nothing to prove."
+                if left
+                else "No other setting is faster, so there is nothing to prove."
+            )
             return
         before: list[Part] = [(cases[one], one.calls) for one in timed]
         after: list[Part] = [

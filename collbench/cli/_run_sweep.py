@@ -140,6 +140,17 @@ def _gpu_count(options: Options) -> int:
     return len(options.get("gpus", ())) or (device_count() if has_nvidia_gpus() else 0)
 
 
+def _what_is_kept(csv: Path | str | None, kept: SavedSweep) -> str:
+    """Where the rows of a sweep are that was interrupted."""
+    if not kept.rows:
+        return "No row was finished."
+    if isinstance(csv, Path):
+        return f"The rows that were measured are in {csv}: --resume goes on from there."
+    if name := kept.saved_as():
+        return f"The rows that were measured are saved: collbench compare {name}"
+    return "The rows that were measured are not saved."
+
+
 def _drive(
     group: Group,
     sweep: Sweep,
@@ -213,10 +224,7 @@ def _drive(
         try:
             records = _measure(left, keep, table, out, options["color"], kept)
         except KeyboardInterrupt:
-            if isinstance(csv, Path):
-                remark(f"The rows that were measured are in {csv}: --resume goes on from there.")
-            elif name := kept.saved_as():
-                remark(f"The rows that were measured are saved: collbench compare {name}")
+            remark(_what_is_kept(csv, kept))
             raise
         if options.get("trace") is not None:
             _trace(points, group, settings, options["trace"])

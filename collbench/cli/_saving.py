@@ -50,6 +50,11 @@ class SavedSweep:
         """Whether any row was wrong."""
         return self._wrong > 0
 
+    @property
+    def rows(self) -> int:
+        """Rows until now."""
+        return self._rows
+
     def saved_as(self) -> str:
         """The name by which the rows can be read again, or an empty text."""
         return self._keeper.saved_as()
@@ -104,8 +109,10 @@ def title_of(cases: Sequence[Case]) -> str:
     """
     if not cases:
         return "nothing"
-    ops = list(dict.fromkeys(case.op for case in cases))
+    ops = list(dict.fromkeys(case.mix or case.op for case in cases))
+    groups = list(dict.fromkeys(case.groups for case in cases if case.groups))
+    of_groups = f" in groups {', '.join(groups)}" if groups else ""
     ranks = sorted({case.ranks for case in cases})
     backends = list(dict.fromkeys(case.backend for case in cases))
     shown = ", ".join(ops) if len(ops) <= 2 else f"{len(ops)} collectives"
-    return f"{shown}; {', '.join(map(str, ranks))} ranks; {', '.join(backends)}"
+    return f"{shown}; {', '.join(map(str, ranks))} ranks{of_groups}; {', '.join(backends)}"

@@ -35,6 +35,11 @@ _OPTIONS = (
         type=FileName(),
         help="Write the findings as JUnit's XML, for example to check.xml; - is stdout.",
     ),
+    click.option(
+        "--forget",
+        is_flag=True,
+        help="Forget the numbers of all earlier checks, and end: the next one begins anew.",
+    ),
 )
 
 
@@ -54,9 +59,10 @@ def command(context: click.Context, /, **_: object) -> int:
       collbench check --backend cpu --junit check.xml
       mpirun -n 4 collbench check --json check.json
     """
-    from collbench.cli._run_check import run_check
+    from collbench.cli._run_check import run_check, run_forget
 
-    return run_check({name: context.params[name] for name in explicit_options(context)})
+    options = {name: context.params[name] for name in explicit_options(context)}
+    return run_forget(options) if options.get("forget") else run_check(options)
 
 
 for _option in _OPTIONS:

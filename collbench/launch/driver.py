@@ -99,7 +99,7 @@ def rank_lost(fates: Sequence[str], errors: Sequence[CollbenchError] = ()) -> Ra
     """The error for ranks that did not answer, with the errors of those that did."""
     return RankLostError(
         "; ".join([*_few(fates), *_few([error.message for error in errors])]),
-        "rows finished before are kept; collbench sweep --resume goes on from them",
+        "run it again; a sweep that has --csv goes on from its rows with --resume",
     )
 
 

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from collbench.results.runs import folder_of_runs
 from collbench.util.errors import UsageError
@@ -33,12 +34,24 @@ class GoodCheck:
         return self.started[:10]
 
 
-def last_good(machine: str) -> GoodCheck | None:
-    """The newest good check of that machine."""
+class GoodValue(NamedTuple):
+    """A number of a good check, and its day."""
+
+    value: float
+    day: str
+
+
+def last_good(machine: str) -> dict[str, GoodValue]:
+    """Of each number the value in the newest good check of that machine that has it: one that was
+    noise is missing in the check, and leaves the value before.
+    """
     known = [one for file in _files() if (one := _read(file)) is not None]
-    return max(
-        (one for one in known if one.machine == machine), key=lambda one: one.started, default=None
-    )
+    return {
+        name: GoodValue(value, one.day)
+        for one in sorted(known, key=lambda one: one.started)
+        if one.machine == machine
+        for name, value in one.values.items()
+    }
 
 
 def keep(check: GoodCheck, name: str) -> None:
@@ -51,6 +64,14 @@ def keep(check: GoodCheck, name: str) -> None:
     write_whole(folder / f"{name}.json", (json.dumps(data, indent=1) + "\n").encode())
     for old in sorted(_files(), key=lambda file: file.stat().st_mtime)[:-MOST_KEPT]:
         old.unlink(missing_ok=True)
+
+
+def forget() -> int:
+    """Remove what is kept of all machines; returns how many checks there were. Raises OSError."""
+    files = _files()
+    for file in files:
+        file.unlink(missing_ok=True)
+    return len(files)
 
 
 def _folder() -> Path:

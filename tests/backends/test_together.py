@@ -162,6 +162,21 @@ def test_groups_that_are_none_are_refused(capfd: pytest.CaptureFixture[str]) -> 
         assert invoke(capfd, "sweep", "--backend", "cpu", *args)[0] == 2
 
 
+@pytest.mark.parametrize("what", [{"groups": "0,1/0,1"}, {"mix": "allreduce:64+alltoall:64"}])
+def test_messages_are_waived(what: dict[str, str]) -> None:
+    case = Case(
+        op="allreduce",
+        backend="cpu",
+        ranks=2,
+        size_bytes=64,
+        algo="auto",
+        transport="net",
+        **what,  # type: ignore[arg-type]
+    )
+    (point,) = plan_points([case.rounded()], LocalGroup())
+    assert point.waived == "messages of MPI move one collective at a time: use --transport shm"
+
+
 def test_other_backends_are_waived() -> None:
     case = Case(op="allreduce", backend="model", ranks=4, size_bytes=64, groups="0,1/2,3")
     (point,) = plan_points([case], LocalGroup())

@@ -16,7 +16,7 @@ import pytest
 from collbench.bench.pairs import RankPair
 from collbench.cli import _run_check
 from collbench.machine.formats import described
-from collbench.results.checks import GoodCheck
+from collbench.results.checks import GoodCheck, GoodValue, keep
 from collbench.results.record import read
 from collbench.spec.collectives import OPS
 from tests.support.commands import invoke
@@ -65,14 +65,26 @@ def test_a_check_and_its_documents(
     assert code == any(line.startswith("FAIL") for line in lines)
 
 
-def far_faster(document: Any) -> GoodCheck:
-    """A check with other numbers."""
-    values = {
-        f"{one['name']}, {one['unit']}": 1e-6 if one["unit"] == "us" else 1e9
+def far_faster(document: Any) -> dict[str, GoodValue]:
+    """Other numbers of a check before."""
+    return {
+        f"{one['name']}, {one['unit']}": GoodValue(
+            1e-6 if one["unit"] == "us" else 1e9, "2026-11-23"
+        )
         for one in document["checks"]
         if one["value"] is not None
     }
-    return GoodCheck(machine="", started="2026-11-23T10:00:00+00:00", values=values)
+
+
+def test_earlier_checks_are_forgotten(
+    capfd: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    keep(GoodCheck(machine="m", started="2026-11-23T10:00:00+00:00", values={"a": 1.0}), "one")
+    assert invoke(capfd, "check", "--forget") == (0, "Forgot 1 check.\n", "")
+    assert invoke(capfd, "check", "--forget") == (0, "No check is known.\n", "")
+    code, _, err = invoke(capfd, "check", "--forget", "--ranks", "2")
+    assert (code, "--forget checks nothing" in err) == (2, True)
 
 
 @pytest.mark.exhaustive
@@ -121,7 +133,7 @@ def test_a_file_that_cannot_be_written_is_said_before_the_work(
 
 def judged(**more: Any) -> tuple[str, str]:
     """The verdict and source of a row of GPUs."""
-    check = _run_check._Check(out=io.StringIO(), good=None)
+    check = _run_check._Check(out=io.StringIO(), good={})
     of = ("allreduce", "cuda", 1 << 30, "ok", "out")
     largest = next(
         row
@@ -149,7 +161,7 @@ def test_gpus_are_held_against_the_shipped_results_of_the_same_machine() -> None
 
 
 def test_pairs_that_are_wrong_fail_and_those_that_are_refused_do_not_count() -> None:
-    check = _run_check._Check(out=io.StringIO(), good=None)
+    check = _run_check._Check(out=io.StringIO(), good={})
     row = replace(next(iter(read(H200))), time_us=None, status="wrong")
     wrong = RankPair(a=0, b=1, way="stores", reason="rank 1 element 0: got 0", record=row)
     refused = RankPair(a=1, b=0, way="stores", reason="no peer access")
@@ -162,7 +174,7 @@ def test_pairs_that_are_wrong_fail_and_those_that_are_refused_do_not_count() -> 
 def test_links_are_held_against_what_the_topology_rates_them() -> None:
     topology = described("h200x4-vm")
     assert topology is not None
-    check = _run_check._Check(out=io.StringIO(), good=None)
+    check = _run_check._Check(out=io.StringIO(), good={})
     check.add(_run_check._of_machine(topology, "cuda", 4))
     assert "4 x NVIDIA H200" in _run_check._device(topology, "cuda")
     for gbs in (360.0, 200.0):

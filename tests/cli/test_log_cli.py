@@ -56,7 +56,11 @@ def test_gzip_whole_and_cut(tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
     # bytes that do not compress, so that the cut one has many lines too
     cut = tmp_path / "cut.gz"
     cut.write_bytes(gzip.compress(FAILED.read_bytes() + bytes(range(256)) * 400)[:-40])
+    capsys.readouterr()
     assert run(["log", str(cut), "--fail-on", "never"]) == 0
+    err = capsys.readouterr().err
+    assert "cut.gz: its gzip cannot be read: " in err
+    assert err.endswith("What comes before was read.\n")
 
 
 def test_stdin(capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,6 +1,8 @@
 """`collbench replay` from the command line, on the model, whose times are invented."""
 
+import gzip
 import json
+import pickle
 from dataclasses import replace
 from itertools import count
 from pathlib import Path
@@ -152,3 +154,14 @@ def test_nccl_gets_its_tuner_file_from_the_rows_of_the_job(
 def test_refusals(args: tuple[str, ...], code: int, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["replay", *args]) == code
     assert capsys.readouterr().err.count("Error: ") == 1
+
+
+def test_what_cannot_be_read_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A gzip of a log that ends early, and a pickle."""
+    line = "n1:7:7 [0] NCCL INFO AllReduce: opCount 1 sendbuff 0x1 recvbuff 0x2 count 9 datatype 7"
+    cut, dumped = tmp_path / "cut.gz", tmp_path / "dump.pkl"
+    cut.write_bytes(gzip.compress((line * 9000 + str(list(range(9000)))).encode())[:-400])
+    dumped.write_bytes(pickle.dumps({"entries": [1] * 99}))
+    for file, why in ((cut, "its gzip cannot be read"), (dumped, "this is a pickle")):
+        assert run(["replay", str(file), "--dry-run"]) == 2
+        assert f"Error: {file}: {why}" in capsys.readouterr().err

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from collbench.results.checks import MOST_KEPT, GoodCheck, keep, last_good
+from collbench.results.checks import MOST_KEPT, GoodCheck, forget, keep, last_good
 
 
 @pytest.fixture(autouse=True)
@@ -20,13 +20,23 @@ def check(day: int, machine: str = "a; 2 ranks", **values: float) -> GoodCheck:
 
 
 def test_the_newest_of_the_same_machine_counts() -> None:
-    assert last_good("a; 2 ranks") is None
+    assert last_good("a; 2 ranks") == {}
     keep(check(3, link=3.0), "c")
     keep(check(2, link=2.0), "b")
     keep(check(4, "b; 2 ranks", link=4.0), "d")
-    found = last_good("a; 2 ranks")
-    assert found is not None
-    assert (found.day, found.values) == ("2026-11-03", {"link": 3.0})
+    assert last_good("a; 2 ranks") == {"link": (3.0, "2026-11-03")}
+
+
+def test_what_was_noise_keeps_its_value_before() -> None:
+    keep(check(2, link=2.0, copy=7.0), "b")
+    keep(check(3, link=3.0), "c")
+    keep(check(4), "d")
+    assert last_good("a; 2 ranks") == {"link": (3.0, "2026-11-03"), "copy": (7.0, "2026-11-02")}
+
+
+def test_all_can_be_forgotten() -> None:
+    keep(check(2, link=2.0), "b")
+    assert (forget(), forget(), last_good("a; 2 ranks")) == (1, 0, {})
 
 
 @pytest.mark.parametrize(
@@ -47,9 +57,7 @@ def test_the_newest_of_the_same_machine_counts() -> None:
 def test_broken_files_count_for_nothing(folder: Path, text: str) -> None:
     keep(check(3, link=3.0), "good")
     (folder / "broken.json").write_text(text)
-    found = last_good("a; 2 ranks")
-    assert found is not None
-    assert found.values == {"link": 3.0}
+    assert last_good("a; 2 ranks") == {"link": (3.0, "2026-11-03")}
 
 
 def test_old_ones_go(folder: Path) -> None:

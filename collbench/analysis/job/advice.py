@@ -21,7 +21,8 @@ from collbench.spec.peers import forced_by, is_peer
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Advice:
     """An operation, what it takes as it is, and the best other setting, None if none is faster.
-    gain: how many times as long it takes as it is; saved_us: a step.
+    gain: how many times as long it takes as it is; saved_us: a step; tried: other settings that
+    were run, of so many that there are.
     """
 
     operation: Operation
@@ -30,6 +31,7 @@ class Advice:
     best: Case | None
     gain: float
     tried: int
+    known: int
 
     @property
     def saved_us(self) -> float:
@@ -49,10 +51,16 @@ def fastest(rows: Mapping[Case, Record], cases: Iterable[Case], most: int) -> li
 
 
 def best_of(
-    operation: Operation, case: Case, now: Record, others: Mapping[Case, Record], *, tried: int
+    operation: Operation,
+    case: Case,
+    now: Record,
+    others: Mapping[Case, Record],
+    *,
+    tried: int,
+    known: int,
 ) -> Advice:
     """The best of other settings for an operation, if it is LEAST_GAIN faster than now. tried: how
-    many others were run, of which those here were the fastest.
+    many of the known others were run, of which those here were the fastest.
     """
     timed = {
         other: row
@@ -65,7 +73,9 @@ def best_of(
         gain = _judged(now) / _judged(timed[best])
     if gain < LEAST_GAIN:
         best, gain = None, 1.0
-    return Advice(operation=operation, now=now, case=case, best=best, gain=gain, tried=tried)
+    return Advice(
+        operation=operation, now=now, case=case, best=best, gain=gain, tried=tried, known=known
+    )
 
 
 def _judged(row: Record) -> float:

@@ -309,6 +309,11 @@ class CpuTogether(TogetherOpener[Plan]):
             )
         return ""
 
+    def why_waived(self, job: Together[Plan]) -> str:
+        if any(part.job.domains for part in job.parts):
+            return "messages of MPI move one collective at a time: use --transport shm"
+        return ""
+
     def shared_bytes(self, job: Together[Plan], *, hot: bool) -> int:
         return _arenas([job], hot=hot)[1]
 

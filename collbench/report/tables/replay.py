@@ -256,11 +256,19 @@ def _advice(replay: Replay) -> list[str]:
             _milliseconds(one.operation.calls * (one.now.time_us or 0.0)),
             f"{one.gain:.2f}x" if one.best is not None else "-",
             _milliseconds(one.saved_us),
-            setting_text(one.best) if one.best is not None else f"none of {one.tried} is faster",
+            setting_text(one.best) if one.best is not None else _none_faster(one),
         )
         for one in replay.advised
     ]
     return table(heads, body, right=(1, 2, 3, 4))
+
+
+def _none_faster(one: Advice) -> str:
+    """What is known of other settings, where none is faster."""
+    if not one.tried:
+        return f"none of {one.known} was reached"
+    of_known = f" of {one.known}" if one.tried < one.known else ""
+    return f"none of {one.tried}{of_known} is faster"
 
 
 def _proof(replay: Replay, columns: int) -> list[str]:
