@@ -210,7 +210,7 @@ def _communicators(report: LogReport) -> list[str]:
         )
         for one in alike(report.communicators)
     ]
-    heads = ("ranks", "hosts", "how many", "channels", "made by", "")
+    heads = ("ranks", "nodes", "how many", "channels", "made by", "")
     return _cut_rows(rows, heads, {0, 1, 2, 3}) if rows else []
 
 

@@ -203,17 +203,16 @@ def tail_lines(
     else:
         parts.append("all predicted" if is_predicted else "no element compared")
     lines = [f"{', '.join(parts)}, {format_duration(seconds)}."]
-    lines += _extremes(
-        [
-            row
-            for row in measured
-            if row.status == "ok"
-            and not is_peer(row.backend)
-            and "noisy" not in row.notes
-            # a prediction is no result beside what was measured
-            and ("modelled" not in row.notes or is_predicted)
-        ]
-    )
+    ours = [
+        row
+        for row in measured
+        if row.status == "ok"
+        and not is_peer(row.backend)
+        # a prediction is no result beside what was measured
+        and ("modelled" not in row.notes or is_predicted)
+    ]
+    calm = [row for row in ours if "noisy" not in row.notes]
+    lines += _extremes(calm, " of rows that are not noisy" if len(calm) < len(ours) else "")
     lines += _speedup(records)
     right = [row for row in measured if row.status == "ok"]
     if jitter := jitter_text(right):
@@ -225,9 +224,9 @@ def tail_lines(
     return [part for line in lines for part in wrap(line, columns, subsequent_indent="  ")]
 
 
-def _extremes(rows: Sequence[Record]) -> list[str]:
+def _extremes(rows: Sequence[Record], of: str) -> list[str]:
     """The highest bus bandwidth and the lowest time, of one workload alone: others are not told
-    apart by a number.
+    apart by a number. of: which rows they are, if not all.
     """
     timed = [row for row in rows if row.time_us is not None and row.busbw_gbs is not None]
     if not timed or len({(row.op, row.ranks) for row in timed}) > 1:
@@ -236,9 +235,9 @@ def _extremes(rows: Sequence[Record]) -> list[str]:
     quick = min(timed, key=lambda row: row.time_us or 0.0)
     share = f", {top.percent:.0f}% of the ceiling ({top.limit})" if top.percent is not None else ""
     return [
-        f"Highest bus bandwidth: {format_rate(top.busbw_gbs or 0.0)} GB/s, {top.algo} at"
+        f"Highest bus bandwidth{of}: {format_rate(top.busbw_gbs or 0.0)} GB/s, {top.algo} at"
         f" {format_size(top.size_bytes)}{share}.",
-        f"Lowest time: {format_time_us(quick.time_us or 0.0)} us, {quick.algo} at"
+        f"Lowest time{of}: {format_time_us(quick.time_us or 0.0)} us, {quick.algo} at"
         f" {format_size(quick.size_bytes)}.",
     ]
 
