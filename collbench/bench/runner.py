@@ -1,5 +1,5 @@
-"""From cases to records: plans every point, measures its repeats spread over the sweep, verifies
-them, and turns samples into rows.
+"""From points to records: measures the repeats of every point spread over the sweep, verifies them,
+and has them made into rows.
 
 Points are measured in a sliding order: repeat k of a point follows some points after repeat k - 1.
 So drift shows in the spread of the repeats, and rows still finish all along. Backends are reached

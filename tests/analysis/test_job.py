@@ -21,7 +21,10 @@ from collbench.results.record import Record
 from collbench.spec.peers import forced_by
 from collbench.util.errors import UsageError
 
-FSDP = Path(os.environ.get("COLLBENCH_SHARED", "shared")) / "data/nccl-logs/fsdp.txt"
+FSDP = (
+    Path(os.environ.get("COLLBENCH_SHARED", Path(__file__).parent.parent.parent.parent / "shared"))
+    / "data/nccl-logs/fsdp.txt"
+)
 TRACE = Path(__file__).parent.parent.parent / "docs/examples/trace.json"
 
 

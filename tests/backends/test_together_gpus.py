@@ -19,12 +19,11 @@ from collbench.device.program import DATA, ctas
 from collbench.launch.local import LocalGroup
 from collbench.planning.together import Together
 from collbench.results.record import read
-from collbench.spec.case import Case, Problem
+from collbench.spec.case import Case
 from collbench.spec.options import LaunchOrder
-from collbench.spec.pattern import Wrong
 from collbench.util.errors import CollbenchError, HangError, ScheduleError
 from tests.support.commands import invoke
-from tests.support.gpus_in_threads import Machine, run_on
+from tests.support.gpus_in_threads import Machine, run_on, spoil
 
 KNOBS: dict[str, Any] = {"channels": 2, "transport": "p2p", "threads": 64, "cluster": 1}
 
@@ -123,15 +122,7 @@ def test_launches_that_do_nothing_together_are_found(monkeypatch: pytest.MonkeyP
 def test_wrong_elements_have_the_number_of_the_rank_among_all(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    compare = DeviceRank.compare
-
-    def spoiled(gpu: DeviceRank, problem: Problem, sets: range) -> Wrong | None:
-        if gpu.numbers[gpu.rank] == 3:
-            out, _ = gpu.buffer(problem, "out", sets[0])
-            gpu.card.upload(out + 8, bytes(4))
-        return compare(gpu, problem, sets)
-
-    monkeypatch.setattr(DeviceRank, "compare", spoiled)
+    spoil(monkeypatch, 3)
     wrong = samples_of(Machine(3), job(monkeypatch, ranks=4, groups="0,1/2,3"), monkeypatch).wrong
     assert {(one.rank, one.index, one.count) for one in wrong} == {(3, 2, 1)}
 

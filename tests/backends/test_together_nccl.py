@@ -11,19 +11,17 @@ import pytest
 from collbench.backends.base import Batch, GpuOptions, Samples, SessionOptions
 from collbench.backends.cuda import backend as cuda
 from collbench.backends.gpu import session as gpu_session
-from collbench.backends.gpu.rank import DeviceRank
 from collbench.backends.nccl.together import NcclTogether, TogetherRank
 from collbench.bench.points import is_apart, plan_points
 from collbench.launch.local import LocalGroup
 from collbench.planning.together import Together
 from collbench.results.record import read
-from collbench.spec.case import Case, Problem
+from collbench.spec.case import Case
 from collbench.spec.options import LaunchOrder
-from collbench.spec.pattern import Wrong
 from collbench.spec.peers import Variables
 from collbench.util.errors import HangError, RefusedError, ScheduleError, UnavailableError
 from tests.support.commands import invoke
-from tests.support.gpus_in_threads import Machine, run_on
+from tests.support.gpus_in_threads import Machine, run_on, spoil
 from tests.support.nccl_in_threads import PretendedNccl, nccl_on
 
 KNOBS: dict[str, Any] = {"algo": "library", "proto": "", "op": "allreduce", "size_bytes": 1024}
@@ -138,15 +136,7 @@ def test_launches_that_do_nothing_together_are_found(monkeypatch: pytest.MonkeyP
 def test_wrong_elements_have_the_number_of_the_rank_among_all(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    compare = DeviceRank.compare
-
-    def spoiled(gpu: DeviceRank, problem: Problem, sets: range) -> Wrong | None:
-        if gpu.numbers[gpu.rank] == 3:
-            out, _ = gpu.buffer(problem, "out", sets[0])
-            gpu.card.upload(out + 8, bytes(4))
-        return compare(gpu, problem, sets)
-
-    monkeypatch.setattr(DeviceRank, "compare", spoiled)
+    spoil(monkeypatch, 3)
     nccl = nccl_on(Machine(3), monkeypatch)
     wrong = samples_of(nccl, job(ranks=4, groups="0,1/2,3"), monkeypatch).wrong
     assert {(one.rank, one.index, one.count) for one in wrong} == {(3, 2, 1)}

@@ -33,6 +33,8 @@ from collbench.device import compile as device_compile
 from collbench.device.compile import Source
 from collbench.launch.group import RankContext
 from collbench.planning.plan import Plan
+from collbench.spec.case import Problem
+from collbench.spec.pattern import Wrong
 from collbench.util.errors import HangError
 from tests.support.device import Gpus, tables_of
 from tests.support.device_cta import Cta
@@ -448,3 +450,18 @@ def run_on(machine: Machine, n: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cuda_rank, "Launch", Launch)
     monkeypatch.setattr(compilation, "cubin", machine.compiled)
     monkeypatch.setattr(compilation, "kernel_source", kernel_source)
+
+
+def spoil(monkeypatch: pytest.MonkeyPatch, rank: int) -> None:
+    """From now on the third element of 4 bytes that a rank has as its output is spoiled, before it
+    is compared; rank: among all.
+    """
+    compare = DeviceRank.compare
+
+    def spoiled(gpu: DeviceRank, problem: Problem, sets: range) -> Wrong | None:
+        if gpu.numbers[gpu.rank] == rank:
+            out, _ = gpu.buffer(problem, "out", sets[0])
+            gpu.card.upload(out + 8, bytes(4))
+        return compare(gpu, problem, sets)
+
+    monkeypatch.setattr(DeviceRank, "compare", spoiled)

@@ -499,10 +499,10 @@ class CudaRank(GpuRank[str]):
             self.gpu.wait(repeat_limit_s(self.gpu.timeout_s) + work_s)
         except HangError as error:
             raise (
-                error if error.suspect is not None else self._diagnosis(loaded.plan) or error
+                error if error.suspect is not None else self.diagnosis(loaded.plan) or error
             ) from None
 
-    def _diagnosis(self, plan: Plan) -> HangError | None:
+    def diagnosis(self, plan: Plan) -> HangError | None:
         """What the CTAs of the plan were waiting for, if any was."""
         return diagnosis(self.gpu, plan)
 

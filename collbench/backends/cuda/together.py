@@ -1,8 +1,8 @@
 """Several plans at once on GPUs: see gpu/together.py. Each part is a CudaRank in its regions: its
 states, FIFOs and reports are its own, too.
 
-CTAs of all parts of a rank wait for other ranks, so all must be resident at once: a part that finds
-no place could be what others wait for.
+CTAs of all groups of a rank wait for other ranks, so all must be resident at once: a group that
+finds no place could be what others wait for.
 """
 
 from collections.abc import Sequence
@@ -52,7 +52,7 @@ class _PartRank(PartRank[str], CudaRank):
 
     def beside(self, digest: str, launches: Launches) -> QueueOne:
         """A launch that does not take its place before what is in front of it has ended: the place
-        might be one that another part needs.
+        might be one that another group needs.
         """
         return partial(self._queue_beside, self.loaded[digest])
 
@@ -67,9 +67,6 @@ class _PartRank(PartRank[str], CudaRank):
     def diagnosis(self, plan: Plan) -> HangError | None:
         """What the CTAs of a plan of this part were waiting for, if any was."""
         return diagnosis(self.gpu, plan, self.part.ranks, self.part.name)
-
-    def _diagnosis(self, plan: Plan) -> HangError | None:
-        return self.diagnosis(plan)
 
 
 class TogetherRank(together.TogetherRank[str], CudaRank):

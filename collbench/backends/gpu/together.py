@@ -82,7 +82,7 @@ class PartRank(GpuRank[Key]):
         super().__init__(RankContext(rank=gpu.rank, n=gpu.n))
         self._gpu, self.options, self.part = gpu, whole.options, part
         self.stream = gpu.card.new_stream()
-        self.arrived = untimed_event(gpu.card)
+        self.arrived = _untimed_event(gpu.card)
 
     def launches(self, key: Key) -> Launches:
         """The launches of this part."""
@@ -97,28 +97,28 @@ PartQueue = tuple[PartRank[Key], Queue]  # whose stream, and what queues somethi
 
 
 class TogetherRank(GpuRank[Key]):
-    """One rank's part of several collectives. keys: what each part launches; hosts: the first part
-    of each group, whose stream all parts of the group take.
+    """One rank's part of several collectives. keys: what each part launches; leaders: the first
+    part of each group, whose stream all parts of the group take.
     """
 
     parts: Mapping[int, PartRank[Key]]
-    hosts: Mapping[int, PartRank[Key]]
+    leaders: Mapping[int, PartRank[Key]]
 
     def __init__(self, context: RankContext) -> None:
         super().__init__(context)
         self.parts, self.graphs = {}, Graphs()
-        self.hosts = {}
+        self.leaders = {}
 
     def divide(self, parts: Sequence[PartOfRanks]) -> None:
         """Have a part for each that this rank is in."""
-        self._left = untimed_event(self.gpu.card)
+        self._left = _untimed_event(self.gpu.card)
         self.parts = {
             number: self._part(part)
             for number, part in enumerate(parts)
             if self.context.rank in part.ranks
         }
         # the first part of a group is the last that is put here
-        self.hosts = {one.part.group: one for one in reversed([*self.parts.values()])}
+        self.leaders = {one.part.group: one for one in reversed([*self.parts.values()])}
 
     @abstractmethod
     def _part(self, part: PartOfRanks) -> PartRank[Key]:
@@ -140,9 +140,9 @@ class TogetherRank(GpuRank[Key]):
     def refuse_queues(self) -> None:
         """Raise ScheduleError if this rank launches more at once than CUDA runs streams."""
         queues = int(os.environ.get(_QUEUES_VARIABLE) or _QUEUES)
-        if len(self.hosts) > queues:
+        if len(self.leaders) > queues:
             raise ScheduleError(
-                f"rank {self.context.rank} has {len(self.hosts)} launches at once, CUDA has"
+                f"rank {self.context.rank} has {len(self.leaders)} launches at once, CUDA has"
                 f" {queues} queues for them",
                 f"set {_QUEUES_VARIABLE}, at most 32, or use --launch-order same",
             )
@@ -210,10 +210,17 @@ class TogetherRank(GpuRank[Key]):
         sets = [timed_sets(one.problem, one.sets, count) for one in launches]
         if len(order) == 1:
             return [partial(launches[0].queue, number) for number in sets[0]]
+        if job.is_grouped and len(self.leaders) == 1:  # a mix, in the main stream
+            return [
+                partial(
+                    self._group,
+                    [partial(one.queue, k) for one, k in zip(launches, numbers, strict=True)],
+                )
+                for numbers in zip(*sets, strict=True)
+            ]
         parts = [self.parts[number] for number in order]
-        is_alone = job.is_grouped and len(self.hosts) == 1
         beside = [
-            one.queue if is_alone else part.beside(keys[number], one)
+            part.beside(keys[number], one)
             for part, number, one in zip(parts, order, launches, strict=True)
         ]
         queue = self._fork if job.is_grouped else _in_turn
@@ -230,22 +237,19 @@ class TogetherRank(GpuRank[Key]):
 
     def _fork(self, queues: Sequence[PartQueue[Key]], stream: int) -> None:
         """Queue the launches of each group in a stream of its own, behind what the main stream has;
-        what follows there is behind all of them. Those of a single group stay in the main stream.
+        what follows there is behind all of them.
         """
         runtime, of_groups = self.gpu.card.runtime, dict[int, list[Queue]]()
         for part, queue in queues:
             of_groups.setdefault(part.part.group, []).append(queue)
-        if len(of_groups) == 1:
-            self._group([queue for _, queue in queues], stream)
-            return
         runtime.eventRecord(self._left, stream)
         for group, several in of_groups.items():
-            host = self.hosts[group]
-            runtime.streamWaitEvent(host.stream, self._left)
-            self._group(several, host.stream)
-            runtime.eventRecord(host.arrived, host.stream)
+            leader = self.leaders[group]
+            runtime.streamWaitEvent(leader.stream, self._left)
+            self._group(several, leader.stream)
+            runtime.eventRecord(leader.arrived, leader.stream)
         for group in of_groups:
-            runtime.streamWaitEvent(stream, self.hosts[group].arrived)
+            runtime.streamWaitEvent(stream, self.leaders[group].arrived)
 
     def _wait_for_parts(self, keys: Sequence[Key], work_s: float) -> None:
         """Until the GPU is done, which may take so long. Raises HangError."""
@@ -255,7 +259,7 @@ class TogetherRank(GpuRank[Key]):
             raise self._hang(keys, error) from None
 
 
-def untimed_event(card: Card) -> int:
+def _untimed_event(card: Card) -> int:
     """An event that orders streams and takes no time."""
     return int(card.runtime.eventCreateWithFlags(card.runtime.eventDisableTiming))
 

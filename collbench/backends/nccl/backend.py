@@ -69,7 +69,7 @@ class NcclRank(GpuRank[NcclKey]):
     def __init__(self, context: RankContext) -> None:
         super().__init__(context)
         self.comm: Nccl = None
-        self.is_guest = False  # of a communicator that somebody else destroys
+        self.owns_comm = True  # else somebody else destroys it
         self.graphs: Graphs = {}
         self.graphs_of: Hashable = None
         self._word: int | None = None
@@ -300,11 +300,9 @@ class NcclRank(GpuRank[NcclKey]):
             self.nccl.group_end()
 
     def abort_comms(self) -> None:
-        """Abort the communicator, unless another rank object has it, and let graphs of its launches
-        go.
-        """
+        """Abort the communicator if it is its own, and let graphs of its launches go."""
         comm, self.comm = self.comm, None
-        if comm is not None and not self.is_guest:
+        if comm is not None and self.owns_comm:
             with suppress(*self.refusals):
                 self.nccl.comm_abort(comm)
         self.graphs.clear()
@@ -321,7 +319,7 @@ class NcclRank(GpuRank[NcclKey]):
                         self.nccl.comm_window_deregister(self.comm, held)
                     else:
                         self.nccl.comm_deregister(self.comm, held)
-                if not self.is_guest:
+                if self.owns_comm:
                     self.nccl.comm_destroy(self.comm)
         for user in self._allocated:
             with suppress(*self.refusals):

@@ -57,7 +57,7 @@ class TogetherRank(together.TogetherRank[NcclKey], NcclRank):
     """One rank's part of several collectives. It has no communicator but those of its parts."""
 
     parts: Mapping[int, _PartRank]
-    hosts: Mapping[int, _PartRank]
+    leaders: Mapping[int, _PartRank]
 
     def _part(self, part: PartOfRanks) -> _PartRank:
         return _PartRank(self, part)
@@ -65,18 +65,20 @@ class TogetherRank(together.TogetherRank[NcclKey], NcclRank):
     def unique_ids(self) -> dict[int, bytes]:
         """What ranks find each other by, of the groups that this rank is the first of."""
         return {
-            group: part.unique_id() for group, part in self.hosts.items() if part.context.rank == 0
+            group: part.unique_id()
+            for group, part in self.leaders.items()
+            if part.context.rank == 0
         }
 
     def join_groups(self, unique_ids: Mapping[int, bytes]) -> None:
         """Make the communicators, one after the other in the order of the groups, so that no two
         ranks wait for each other in different ones. Raises RefusedError.
         """
-        for group, part in self.hosts.items():
+        for group, part in self.leaders.items():
             part.join(unique_ids[group])
         for part in self.parts.values():
-            host = self.hosts[part.part.group]
-            part.comm, part.is_guest = host.comm, part is not host
+            leader = self.leaders[part.part.group]
+            part.comm, part.owns_comm = leader.comm, part is leader
 
     def hold_parts(self, memory: Memory, sizes: Sequence[int]) -> None:
         """Have memory for the user buffers of parts; 0: of this one none. Raises RefusedError."""

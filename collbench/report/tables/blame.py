@@ -25,9 +25,7 @@ def lines(
     shown += ["", *wrapped(_spent(found, names), columns), ""]
     if found.part is None:
         return shown + wrapped(
-            "None of these stands out over launches and among its like: no rank and no link is to"
-            " blame.",
-            columns,
+            "None of these stands out: no rank and no link is to blame.", columns
         )
     shown += wrapped(headline(found, names, is_confirmed=is_confirmed), columns)
     return shown + [f"  {line}" for line in wrapped(confirmation, columns - 2)]
