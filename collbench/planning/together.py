@@ -28,7 +28,7 @@ class Part(Generic[PartJob_co]):
     ranks: tuple[int, ...]
     size_bytes: int
     factor: float
-    group: int = 0
+    group: int
 
     @property
     def problem(self) -> Problem:
