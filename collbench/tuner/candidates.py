@@ -35,6 +35,7 @@ _BESIDE: dict[str, dict[str, Value]] = {
 _HELPERS = {name for beside in _BESIDE.values() for name in beside}
 _WAY = ("transport", "algo", "proto")
 _NAMED = {*_WAY, *(knob.name for knob in KNOBS if knob.choices)}
+_UNSAFE = "reload"  # off, a link that reorders a line may give wrong data, but seldom: unseen here
 _FACTORS = (2, 0.5, 4, 0.25)  # of numbers, from the one that is in use
 _CLUSTERS = (1, 2, 4, 8)
 _LEAST_BYTES = 1024  # of a chunk that is tried
@@ -146,7 +147,7 @@ class Field:
         near = [
             [{**candidate.values, **values} for values in _steps(knob, case)]
             for knob in KNOBS
-            if knob.name in VALUE_STAGE and knob.name not in _WAY and _heeds(knob, case)
+            if knob.name in VALUE_STAGE and knob.name not in (*_WAY, _UNSAFE) and _heeds(knob, case)
         ]
         longest = max(map(len, near), default=0)
         rows = [values[k] for k in range(longest) for values in near if k < len(values)]

@@ -7,9 +7,9 @@ measured again, and only these repeats give the gains.
 """
 
 import time
-from collections.abc import Callable, Sequence
-from itertools import chain, product, zip_longest
-from math import nan
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import product
+from math import nan, prod
 
 from collbench.analysis.nccl_tuner import Gain, Setting, TunerMatch, variables_of
 from collbench.analysis.rows import LEAST_GAIN
@@ -22,26 +22,28 @@ from collbench.util.errors import UnavailableError
 Measure = Callable[[Experiment, float], tuple[Cost, ...]]
 
 LEAST_S = 8.0  # of an experiment: two starts of NCCL, and six rounds
-_CHANNELS = (0, 8, 16, 32)  # 0: left to NCCL
+_CHANNELS = (8, 16, 32)
 _BUFFERS = (1 << 20, 16 << 20)  # bytes; NCCL's own are of 4 MiB
 _SEARCH_SHARE = 0.5  # of the time, for the short measurements
 
 
-def settings(algos: Sequence[str]) -> list[Setting]:
-    """What is tried, from what differs least from NCCL's own choice on: one variable and, in turns
-    with these, algorithm, protocol and channels together, which a line of the tuner file needs.
+def settings(algos: Sequence[str], first: Mapping[Setting, Sequence[Cost]]) -> Iterator[Setting]:
+    """What is tried, in this order: a protocol alone, channels alone; algorithm, protocol and
+    channels together, as a line of the tuner file needs them, those first whose parts alone gained
+    most at some size; buffers. first: what was measured by the time that the next one is asked for.
     """
-    single = [
-        *(Setting("", proto, 0, 0) for proto in NCCL_PROTOS),
-        *(Setting("", "", channels, 0) for channels in _CHANNELS if channels),
-        *(Setting("", "", 0, buffer) for buffer in _BUFFERS),
-    ]
-    whole = (
-        Setting(algo, proto, channels, 0)
-        for algo, channels, proto in product(algos, _CHANNELS[1:], NCCL_PROTOS)
-    )
-    in_turns = chain.from_iterable(zip_longest(single, whole))
-    return [one for one in in_turns if one is not None]
+    yield from (Setting("", proto, 0, 0) for proto in NCCL_PROTOS)
+    yield from (Setting("", "", channels, 0) for channels in _CHANNELS)
+    together = product(algos, NCCL_PROTOS, _CHANNELS)
+
+    def promise(one: Setting) -> float:
+        alone = (Setting("", one.proto, 0, 0), Setting("", "", one.channels, 0))
+        measured = [first[part] for part in alone if part in first]
+        costs_of_size = zip(*measured, strict=True)
+        return max((prod(one.ratio.median for one in costs) for costs in costs_of_size), default=1)
+
+    yield from sorted((Setting(*one, 0) for one in together), key=promise, reverse=True)
+    yield from (Setting("", "", 0, buffer) for buffer in _BUFFERS)
 
 
 def algorithms(op: str) -> tuple[str, ...]:
@@ -60,15 +62,15 @@ def search(
     UnavailableError if none could be measured.
     """
     start_s = time.monotonic()
-    tried = settings(algorithms(match.op))
+    algos = algorithms(match.op)
     first: dict[Setting, tuple[Cost, ...]] = {}
-    reason = "there was no time for any setting"
-    for setting in tried:
+    reason, number = "there was no time for any setting", len(list(settings(algos, {})))
+    for place, setting in enumerate(settings(algos, first), 1):
         left_s = start_s + _SEARCH_SHARE * budget_s - time.monotonic()
         # where nothing is slow an experiment takes less than half of what it may
         if left_s < (LEAST_S / 2 if first else 0):
             break
-        tell(f"{match.op}: setting {len(first) + 1} of {len(tried)}, {_text(match, setting)}")
+        tell(f"{match.op}: setting {place} of {number}, {_text(match, setting)}")
         try:
             first[setting] = measure(_experiment(match, sizes, setting), LEAST_S)
         except (UnavailableError, FailsUnchanged) as error:

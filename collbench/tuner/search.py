@@ -218,10 +218,12 @@ class Search:
             near = self._field.neighbours(leader)[: self._most(until_s)]
             if not near:
                 break
-            again = list(dict.fromkeys([former, leader]))
+            again = {one: one.times for one in (former, leader)}
             for one in again:
                 one.times = []
             later = self._heat([*again, *near], until_s)
+            for one, times in again.items():
+                one.times = one.times or times  # what the time did not suffice for
             if not later:
                 break
             best = simplest(later)
@@ -269,6 +271,7 @@ class Search:
         entrants = list(dict.fromkeys([self.former, best, *ways]))[: 1 + _FINALISTS]
         entrants = [one for one in entrants if not one.reason]
         is_long = time.monotonic() + self._final_s(REPEATS) < until_s
+        heats = [one.times for one in entrants]
         for one in entrants:
             one.times = []
         with Trial(entrants, self._group, self._settings, self._pace) as trial:
@@ -277,6 +280,8 @@ class Search:
                     if time.monotonic() < until_s and not one.reason:
                         self._measure(trial, one)
         if any(not one.times and not one.reason for one in entrants):
+            for one, times in zip(entrants, heats, strict=True):
+                one.times = times
             return best
         left = sorted((one for one in entrants if not one.reason), key=middle)
         return simplest(left) if left else self.former

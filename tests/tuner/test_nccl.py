@@ -4,7 +4,7 @@ proved, and the files that are made of it.
 
 import pytest
 
-from collbench.analysis.nccl_tuner import TunerMatch, env_lines_of, tuner_lines_of
+from collbench.analysis.nccl_tuner import Setting, TunerMatch, env_lines_of, tuner_lines_of
 from collbench.doctor.experiment import Experiment
 from collbench.doctor.finding import Cost
 from collbench.results.statistics import Interval
@@ -86,8 +86,22 @@ def test_nothing_measured_is_an_error() -> None:
 
 def test_settings_are_each_tried_once_and_only_what_serves_the_collective() -> None:
     assert algorithms("allgather") == ("ring",)
-    tried = settings(algorithms("allreduce"))
+    tried = list(settings(algorithms("allreduce"), {}))
     assert len(set(tried)) == len(tried)
     assert {one.algo for one in tried} == {"", "ring", "chain"}
     assert any(one.buffsize for one in tried)
     assert sum(one.is_for_tuner for one in tried) == 2 * 3 * 3
+
+
+def test_what_gained_alone_is_tried_together_first() -> None:
+    """Where 32 channels alone gain at one size, the first lines for the tuner have 32."""
+    first: dict[Setting, tuple[Cost, ...]] = {}
+    together: list[Setting] = []
+    for one in settings(("ring",), first):
+        gain = 1.13 if one.channels == 32 else 0.5 if one.proto == "ll" else 1.0
+        ratio = Interval(gain, 0.99 * gain, 1.01 * gain)
+        first[one] = (Cost(what="", ratio=Interval(0.8, 0.8, 0.8)), Cost(what="", ratio=ratio))
+        together += [one] if one.is_for_tuner else []
+    assert {one.proto for one in together[:2]} == {"ll128", "simple"}
+    assert [one.channels for one in together[:2]] == [32, 32]
+    assert all(one.proto == "ll" for one in together[-3:])
