@@ -61,6 +61,7 @@ _ANY_VALUE = -1
 _COMMENT_WIDTH = 200
 # in `versions`, as backends.nccl writes it
 _NCCL_VERSION = re.compile(r"\bnccl ([\d.]+)(?: with ([^;]*))?")
+_NO_GAIN = "nothing gains more than chance explains"
 _HINT = (
     "measure some, best under mpirun: collbench sweep --backend nccl --op allreduce --algo"
     " ring,chain --proto ll,ll128,simple --channels 8,16"
@@ -385,14 +386,18 @@ def tuner_lines_of(measured: Gains, remarks: Sequence[str]) -> list[str]:
             " choice: a line of the plugin needs all",
             _HINT,
         )
-    remarks = [*remarks, *(_plugin(ranges_of) if any(one.is_gain for one in chosen) else ())]
+    why_not = "" if any(one.is_gain for one in chosen) else _NO_GAIN
+    why_not = why_not or _losses(ranges_of)
+    if not why_not:
+        most = max(one.setting.channels for one in chosen if one.setting is not None)
+        remarks = [*remarks, *_plugin(ranges_of, most)]
     lines = [
         *(f"# {part}" for text in remarks for part in wrap(text, _COMMENT_WIDTH)),
         f"# {TUNER_COLUMNS}",
     ]
-    if not any(one.is_gain for one in chosen):
-        remark = "nothing gains more than chance explains; do not load the plugin"
-        return [*lines, f"# no change: {remark}"]
+    if why_not:
+        text = f"no change: {why_not}; do not load the plugin"
+        return [*lines, *(f"# {part}" for part in wrap(text, _COMMENT_WIDTH))]
     for match, ranges_of_match in ranges_of.items():
         for one, first, last in _limits(
             [one for one in ranges_of_match if one.setting is not None]
@@ -409,15 +414,33 @@ def tuner_lines_of(measured: Gains, remarks: Sequence[str]) -> list[str]:
     return lines
 
 
-def _plugin(matches: Mapping[TunerMatch, object]) -> list[str]:
-    """What the plugin does that its user must know."""
+def _losses(ranges_of: Mapping[TunerMatch, Sequence[Range]]) -> str:
+    """Where every setting that a line can say is slower than NCCL's own choice, in words."""
+    losses = [
+        f"{gain.ratio.median:.2f}x for {match.op} at {format_size(size)}"
+        for match, ones in ranges_of.items()
+        for one in ones
+        for size, gain in one.gains
+        if gain.is_worse
+    ]
+    if not losses:
+        return ""
+    return (
+        f"all lines that were measured are slower than NCCL's own choice at some sizes"
+        f" ({', '.join(losses)}), and the plugin has none for that choice"
+    )
+
+
+def _plugin(matches: Mapping[TunerMatch, object], channels: int) -> list[str]:
+    """What the plugin does that its user must know; channels: the most of a line."""
     open_ops = [op for op in TUNED_OPS if op not in {match.op for match in matches}]
     rest = f"{', '.join(open_ops)}, other" if open_ops else "Other"
     return [
         (
-            "NCCL_TUNER_PLUGIN=libnccl-tuner-example.so NCCL_TUNER_CONFIG_FILE=<this file>; the"
-            " plugin of NCCL 2.27 to 2.29 crashes at its first match (NVIDIA/nccl issue 1974): take"
-            " that of a later NCCL"
+            "NCCL_TUNER_PLUGIN=libnccl-tuner-example.so NCCL_TUNER_CONFIG_FILE=<this file>"
+            f" NCCL_MIN_NCHANNELS={channels}, because a line takes no more channels than the"
+            " communicator has; the plugin of NCCL 2.27 to 2.29 crashes at its first match"
+            " (NVIDIA/nccl issue 1974): take that of a later NCCL"
         ),
         (
             f"The plugin takes one channel where no line matches. {rest} numbers of ranks or nodes,"
@@ -529,7 +552,7 @@ def _everywhere(measured: Gains) -> list[str]:
         why = (
             "what gains at some sizes loses, or was not measured, at others"
             if somewhere
-            else "nothing gains more than chance explains"
+            else _NO_GAIN
         )
         return [*lines, f"For all that was measured: no change ({why})."]
     setting = max(kept, key=lambda pair: (pair[0], -sum(map(bool, pair[1]))))[1]

@@ -8,7 +8,7 @@ measured again, and only these repeats give the gains.
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from itertools import product
+from itertools import chain, product
 from math import nan, prod
 
 from collbench.analysis.nccl_tuner import Gain, Setting, TunerMatch, variables_of
@@ -29,20 +29,23 @@ _SEARCH_SHARE = 0.5  # of the time, for the short measurements
 
 def settings(algos: Sequence[str], first: Mapping[Setting, Sequence[Cost]]) -> Iterator[Setting]:
     """What is tried, in this order: a protocol alone, channels alone; algorithm, protocol and
-    channels together, as a line of the tuner file needs them, those first whose parts alone gained
-    most at some size; buffers. first: what was measured by the time that the next one is asked for.
+    channels together, as a line of the tuner file needs them, for each size in turn those whose
+    parts alone gained most; buffers. first: what was measured by the time that the next is asked
+    for.
     """
     yield from (Setting("", proto, 0, 0) for proto in NCCL_PROTOS)
     yield from (Setting("", "", channels, 0) for channels in _CHANNELS)
-    together = product(algos, NCCL_PROTOS, _CHANNELS)
+    together = [Setting(*one, 0) for one in product(algos, NCCL_PROTOS, _CHANNELS)]
 
-    def promise(one: Setting) -> float:
-        alone = (Setting("", one.proto, 0, 0), Setting("", "", one.channels, 0))
-        measured = [first[part] for part in alone if part in first]
-        costs_of_size = zip(*measured, strict=True)
-        return max((prod(one.ratio.median for one in costs) for costs in costs_of_size), default=1)
+    def ranked(place: int) -> list[Setting]:
+        def promise(one: Setting) -> float:
+            alone = (Setting("", one.proto, 0, 0), Setting("", "", one.channels, 0))
+            return prod(first[part][place].ratio.median for part in alone if part in first)
 
-    yield from sorted((Setting(*one, 0) for one in together), key=promise, reverse=True)
+        return sorted(together, key=promise, reverse=True)
+
+    sizes = len(next(iter(first.values()), [0]))
+    yield from dict.fromkeys(chain.from_iterable(zip(*map(ranked, range(sizes)), strict=True)))
     yield from (Setting("", "", 0, buffer) for buffer in _BUFFERS)
 
 

@@ -127,6 +127,8 @@ def test_a_library_is_likened_to_what_moves_as_much(library: FakeNvml) -> None:
     assert likenesses(nccl, ring)[0] == "ring"
     text = "\n".join(ledger_lines([(nccl, ring)], 200))
     assert "\nnccl plain at 23040K moved 1.50 S a GPU: as much as ring" in text
+    torch = replace(CASE, backend="torch", algo="oneshot", proto="")
+    assert "\ntorch oneshot at" in "\n".join(ledger_lines([(torch, ring)], 200))
     assert "tree" not in likenesses(nccl, ring)
     assert likenesses(nccl, of_library(library, 1, 2, 1, 2)) == ["chain", "tree"]
     assert likenesses(nccl, of_library(library, 0.9, 0.9, 0.9, 0.9)) == []

@@ -55,8 +55,8 @@ def environment(variables: Mapping[str, str], planted: bool) -> dict[str, str]:
     return {**kept, **variables} if planted else kept
 
 
-def diagnosed(plant: Planted) -> tuple[float, dict[str, tuple[float, float, float]]]:
-    """Seconds, and the ratios by size that the doctor gives."""
+def diagnosed(plant: Planted) -> tuple[float, dict[str, tuple[float, float, float]], str]:
+    """Seconds, the ratios by size that the doctor gives, and why it has none."""
     _, check, prefix, variables, _ = plant
     start = time.monotonic()
     done = subprocess.run(
@@ -68,17 +68,21 @@ def diagnosed(plant: Planted) -> tuple[float, dict[str, tuple[float, float, floa
         check=False,
     )
     seconds = time.monotonic() - start
+    findings = [
+        finding
+        for finding in json.loads(done.stdout)["findings"]
+        if not variables or any(name in finding["seen"] for name in variables)
+    ]
     costs = {
         cost["what"].partition(" of ")[2].partition(",")[0]: (
             cost["ratio"],
             cost["low"],
             cost["high"],
         )
-        for finding in json.loads(done.stdout)["findings"]
-        if not variables or any(name in finding["seen"] for name in variables)
+        for finding in findings
         for cost in finding["costs"]
     }
-    return seconds, costs
+    return seconds, costs, "; ".join(filter(None, (one["unmeasured"] for one in findings)))
 
 
 def truth(plant: Planted, ranks: int) -> dict[str, float]:
@@ -116,10 +120,10 @@ def main() -> int:
     print("| planted | size | doctor | true | doctor took |")
     print("| --- | --- | --- | --- | --- |")
     for plant in [*ON_CPUS, *(ON_GPUS if gpus > 1 else [])]:
-        seconds, costs = diagnosed(plant)
+        seconds, costs, why = diagnosed(plant)
         true = truth(plant, gpus if plant[4] == "nccl" else 2)
         for size, ratio in true.items():
-            said = "not measured"
+            said = f"not measured: {why}"
             if size in costs:
                 middle, low, high = costs[size]
                 said = f"{middle:.2f} ({low:.2f} to {high:.2f})"

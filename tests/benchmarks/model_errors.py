@@ -3,9 +3,10 @@ prices compared with all others.
 
     python -m tests.benchmarks.model_errors --machine h200x4-vm --fit 300 results.csv ...
     python -m tests.benchmarks.model_errors --machine cpu-2 --draw 330 drawn.csv
+    python -m tests.benchmarks.model_errors --machine h200x4-vm --draw 360 --backend cuda drawn.csv
 
---draw measures that many drawn configurations of the cpu backend first, into the file. Prints the
-errors by what the rows differ in, and what the choice by the model costs over the best row; with
+--draw measures that many drawn configurations of a backend first, into the file. Prints the errors
+by what the rows differ in, and what the choice by the model costs over the best row; with
 --constants also the constants that were fitted.
 """
 
@@ -20,6 +21,7 @@ from typing import NamedTuple
 import click
 import numpy as np
 
+from collbench.backends import FAMILY
 from collbench.bench.points import plan_points
 from collbench.bench.runner import Measurement
 from collbench.launch.local import LocalGroup
@@ -94,10 +96,20 @@ def _case(row: dict[str, str]) -> Case:
     return Case(**values)  # type: ignore[arg-type]  # each of its field's type
 
 
-def draw(count: int, file: Path) -> None:
-    """Measure drawn configurations of CPU ranks."""
-    cases = drawn_cases("cpu", lambda drawn: drawn.choice((2, 2, 2, 3, 4)), count)
-    group = LocalGroup()
+def cases_of(backend: str, count: int, limits: Limits) -> list[Case]:
+    """Drawn configurations of CPU ranks, or of two GPUs."""
+    if backend == "cpu":
+        return drawn_cases("cpu", lambda drawn: drawn.choice((2, 2, 2, 3, 4)), count)
+    return drawn_cases(
+        backend, lambda drawn: drawn.choice((2,)), count, limits=limits, most_bytes=256 << 20
+    )
+
+
+def draw(backend: str, count: int, file: Path) -> None:
+    """Measure drawn configurations."""
+    family, group = FAMILY.load(backend), LocalGroup()
+    assert not family.is_peer
+    cases = cases_of(backend, count, family.limits(Settings().max_memory))
     measurement = Measurement(plan_points(cases, group), group, Settings(repeats=5))
     try:
         measurement.open()
@@ -130,12 +142,19 @@ def errors(name: str, logs: Iterable[float]) -> str:
 @click.option("--fit", "fit_points", default=40, show_default=True, help="Rows to fit to.")
 @click.option("--seed", default=1, show_default=True, help="Of the draw of these rows.")
 @click.option("--draw", "drawn", default=0, help="Configurations to measure first.")
+@click.option("--backend", default="cpu", type=click.Choice(("cpu", "cuda")), help="Of these.")
 @click.option("--constants", is_flag=True, help="Show the constants as well.")
 def main(
-    files: tuple[Path, ...], machine: str, fit_points: int, seed: int, drawn: int, constants: bool
+    files: tuple[Path, ...],
+    machine: str,
+    fit_points: int,
+    seed: int,
+    drawn: int,
+    backend: str,
+    constants: bool,
 ) -> None:
     if drawn:
-        draw(drawn, files[0])
+        draw(backend, drawn, files[0])
     points = [point for file in files for point in points_of(file)]
     links = described(machine)
     start = cpu_costs(machine) if links is None else gpu_costs(machine)

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from collbench.bench.wire import Entry, Ledger, likenesses
 from collbench.report.tables.text import table, wrapped
 from collbench.spec.case import Case
+from collbench.spec.knobs import UNASKED
 from collbench.spec.peers import is_peer
 from collbench.util.units import format_size
 
@@ -63,8 +64,9 @@ def _name(case: Case, has_ops: bool) -> str:
     words = [case.op] * has_ops + [case.backend]
     if not is_peer(case.backend):
         words += [case.algo, case.proto]
-    elif case.backend == "nccl":
-        words.append(case.buffers)
+    else:
+        words += [case.algo] * (case.algo != UNASKED["algo"])
+        words += [case.buffers] * (case.backend == "nccl")
     return " ".join(words)
 
 
