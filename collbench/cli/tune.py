@@ -116,7 +116,7 @@ _OPTIONS = (
     click.option(
         "--model",
         is_flag=True,
-        help="Find the constants by which the model prices this machine, in about a minute.",
+        help="Find the constants by which the model prices this machine, in half a minute.",
     ),
     click.option("--again", is_flag=True, help="Measure also what is known already."),
     click.option(

@@ -42,18 +42,19 @@ def drawn_cases(
     for _ in range(_MOST_DRAWS * count):
         if len(cases) == count:
             break
-        op = drawn.choice(OPS)
+        op, proto = drawn.choice(OPS), drawn.choice(("simple", *PROTOCOLS.names()))
+        has_flags = not PROTOCOLS.load(proto).HAS_SLICES  # in its lines: they say how it sends
         case = Case(
             op=op,
             backend=backend,
             ranks=ranks(drawn),
             size_bytes=int(LEAST_BYTES * (most_bytes / LEAST_BYTES) ** drawn.random()) // 4 * 4,
             algo=drawn.choice(algorithms_of(op, has_hosts=False)),
-            proto=drawn.choice(("simple", *PROTOCOLS.names())),
-            direct=drawn.choice(("auto", "on", "off")),
+            proto=proto,
+            direct="auto" if has_flags else drawn.choice(("auto", "on", "off")),
             channels=drawn.choice(_CHANNELS[backend]),
             chunk=drawn.choice(_CHUNKS),
-            slices=drawn.choice(_SLICES),
+            slices=0 if has_flags else drawn.choice(_SLICES),
             slots=drawn.choice(_SLOTS),
         ).rounded()
         try:

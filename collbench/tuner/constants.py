@@ -22,8 +22,8 @@ from collbench.pricing.cpus import cpu_price
 from collbench.pricing.gpus import gpu_price
 from collbench.util.errors import UnavailableError
 
-POINTS = 40  # that the constants are fitted to
-CHECKED = 12  # more, that judge them
+POINTS = 100  # that the constants are fitted to
+CHECKED = 20  # more, that judge them
 _ROUNDS = 3
 _UNSEEN = 0.7  # the error of a logarithm from which on the constant before says as much
 
