@@ -196,7 +196,10 @@ def _expected(
             ends = Place(host, kind), Place(other_host, kind)
             number = one.wire + _headers(moved, one, kind) * has_sockets
         elif is_gpu:
-            is_nvlink = plan.transport[:3] != "shm" and {gpu, other_gpu} <= with_nvlinks
+            is_direct = plan.transport[:3] != "shm"
+            if is_direct and (host, gpu) == (other_host, other_gpu):
+                continue  # ranks that share a GPU
+            is_nvlink = is_direct and {gpu, other_gpu} <= with_nvlinks
             kind = "nvlink" if is_nvlink else "pcie"
             ends = Place(host, kind, gpu), Place(other_host, kind, other_gpu)
             number = one.total

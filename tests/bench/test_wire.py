@@ -103,6 +103,15 @@ def test_a_copy_between_two_other_gpus_is_foreign_and_at_its_links(library: Fake
     assert text.count("not of this row") == 2
 
 
+def test_ranks_that_share_a_gpu_load_no_link(library: FakeNvml) -> None:
+    case = replace(CASE, ranks=2, proto="simple")
+    seen = counted(library, 2, lambda: passes(library, 0, SIZE, 0))
+    seen = replace(seen, ranks=(seen.ranks[0],) * 2)
+    ledger = ledger_of(seen, plan_of(case), is_gpu=True)
+    assert ledger.wire_expected == 0
+    assert ledger.wire_foreign == ledger.wire_bytes > 0
+
+
 def of_library(library: FakeNvml, *shares: float) -> Ledger:
     """What a library moved, as parts of S by rank."""
 

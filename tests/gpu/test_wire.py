@@ -10,6 +10,7 @@ in the switch where NCCL_NVLS_ENABLE is not 0.
 
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -36,12 +37,12 @@ with cupy.cuda.Device(a):
 """
 
 
-def sweep(folder: Path, ranks: int, *more: str) -> tuple[list[Record], str]:
+def sweep(folder: Path, gpus: Sequence[int], *more: str) -> tuple[list[Record], str]:
     """The rows of a sweep that are not waived, and what it printed."""
     csv = folder / "rows.csv"
     command = ["-m", "collbench", "sweep", "--op", "allreduce", "--wire", "--csv", str(csv)]
-    gpus = ",".join(map(str, range(ranks)))
-    ended = run(started("local", ranks, [*command, "--gpus", gpus, *more]), LIMIT_S)
+    command += ["--gpus", ",".join(map(str, gpus))]
+    ended = run(started("local", len(gpus), [*command, *more]), LIMIT_S)
     print(ended.stdout)
     assert ended.code == 0, ended.stderr[-2000:]
     found = [row for row in read(csv) if row.status != "waived"]
@@ -53,7 +54,7 @@ def sweep(folder: Path, ranks: int, *more: str) -> tuple[list[Record], str]:
 
 def test_links_carry_what_each_protocol_must_move(tmp_path: Path, gpus: int) -> None:
     options = ("--backend", "cuda", "--algo", "ring,twoshot", "--proto", "simple,ll,ll128")
-    rows, _ = sweep(tmp_path, gpus, *options, "--sizes", "16M,64M,256M")
+    rows, _ = sweep(tmp_path, range(gpus), *options, "--sizes", "16M,64M,256M")
     assert {row.proto for row in rows} >= {"simple", "ll"}
     for row in rows:
         assert row.wire_expected
@@ -67,15 +68,21 @@ def test_a_ring_of_nccl_is_called_one(
 ) -> None:
     monkeypatch.setenv("NCCL_NVLS_ENABLE", "0")
     options = ("--backend", "nccl", "--algo", "ring", "--proto", "simple", "--sizes", "64M")
-    _, text = sweep(tmp_path, gpus, *options)
+    _, text = sweep(tmp_path, range(gpus), *options)
     assert f"moved {2 * (gpus - 1) / gpus:.2f} S a GPU: as much as ring" in " ".join(text.split())
 
 
-def test_a_copy_between_two_other_gpus_is_found_at_their_links(tmp_path: Path, gpus: int) -> None:
-    if gpus < 4:
+@pytest.mark.parametrize(
+    ("ranks_on", "copied"), [((0, 0), (0, 1)), ((0, 1), (2, 3))], ids=["shared", "others"]
+)
+def test_a_copy_between_two_other_gpus_is_found_at_their_links(
+    tmp_path: Path, gpus: int, ranks_on: tuple[int, int], copied: tuple[int, int]
+) -> None:
+    """Of two GPUs, where both ranks are on one, and load no link."""
+    if gpus <= max(copied):
         pytest.skip("two GPUs for the ranks, and two for the copy")
     with subprocess.Popen(
-        [sys.executable, "-c", COPIES, "2", "3"],
+        [sys.executable, "-c", COPIES, *map(str, copied)],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
@@ -83,23 +90,14 @@ def test_a_copy_between_two_other_gpus_is_found_at_their_links(tmp_path: Path, g
         assert copies.stdout is not None
         assert copies.stdin is not None
         assert copies.stdout.readline() == "ready\n"
-        rows, text = sweep(
-            tmp_path,
-            2,
-            "--backend",
-            "cuda",
-            "--algo",
-            "ring",
-            "--proto",
-            "simple",
-            "--sizes",
-            "64M",
-        )
+        way = ("--backend", "cuda", "--algo", "ring", "--proto", "simple", "--sizes", "64M")
+        rows, text = sweep(tmp_path, ranks_on, *way)
         copies.stdin.close()
     for row in rows:
         assert row.wire_foreign is not None
         assert row.wire_foreign > row.size_bytes // 10
     text = " ".join(text.split())
-    assert "out by GPU 2 NVLink, links" in text
-    assert "in by GPU 3 NVLink, links" in text
-    assert "GPU 0 NVLink, links" not in text
+    source, target = copied
+    assert f"out by GPU {source} NVLink, links" in text
+    assert f"in by GPU {target} NVLink, links" in text
+    assert (f"GPU {ranks_on[0]} NVLink, links" in text) == (ranks_on[0] in copied)
