@@ -4,6 +4,7 @@ sizes; and the screen to write to.
 
 import math
 import os
+import re
 import shutil
 import sys
 from collections.abc import Callable, Iterable, Sequence
@@ -18,7 +19,7 @@ from collbench.cli._screen import say
 from collbench.launch.launcher import launcher
 from collbench.report.tables.text import wrapped
 from collbench.spec.options import MAX_COUNT
-from collbench.util.errors import CollbenchError, UsageError, did_you_mean
+from collbench.util.errors import CollbenchError, UnavailableError, UsageError, did_you_mean
 from collbench.util.text import one_line
 from collbench.util.units import parse_size, parse_whole
 
@@ -261,6 +262,19 @@ def remark(text: str) -> None:
     under = launcher()
     if under is None or under.rank == 0:
         say(on_screen(one_line(f"# {text}"), sys.stderr, "#   "), err=True)
+
+
+def refusal(reason: str, hint: str) -> UnavailableError:
+    """Why a point cannot run, from its reason: what that advises is the hint, in the place of the
+    other one, unless it names an option that the command lacks.
+    """
+    context = click.get_current_context(silent=True)
+    known = {name for one in context.command.params for name in one.opts} if context else set()
+    why, _, advice = reason.rpartition("; ")
+    named = re.findall(r"--[a-z][a-z0-9-]*", advice)
+    if not why or not named:
+        return UnavailableError(reason, hint)
+    return UnavailableError(why, advice if known.issuperset(named) else hint)
 
 
 def on_screen(line: str, stream: IO[str], indent: str = "  ") -> str:

@@ -15,7 +15,7 @@ from collbench.bench.points import SweepPoint, plan_points
 from collbench.bench.runner import Measurement
 from collbench.cli._links import RankLinks, recordings_of
 from collbench.cli._nccl_choice import nccl_choice
-from collbench.cli._options import width
+from collbench.cli._options import refusal, width
 from collbench.cli._rank0 import drive_on_rank0, group_here
 from collbench.cli._rules import Options
 from collbench.cli._screen import say
@@ -92,7 +92,7 @@ def run_explain(options: Options) -> int:
 def _drive(group: Group, case: Case, links: RankLinks, timeout_s: float) -> int:
     (own,) = plan_points([case], group, links=links)
     if own.plan is None or own.waived:
-        raise UnavailableError(own.waived or "no plan", "change --op or --size")
+        raise refusal(own.waived or "no plan", "change --op or --size")
     plan = own.plan
     points: dict[Case, tuple[str, SweepPoint]] = {own.case: ("", own)}
     for flag, neighbour in _neighbours(case, own.case):
@@ -104,7 +104,7 @@ def _drive(group: Group, case: Case, links: RankLinks, timeout_s: float) -> int:
     rows = _measured([*ours, *libraries], group, timeout_s)
     chosen, *others = rows[: len(ours)]
     if chosen.status != "ok":
-        raise UnavailableError(f"{chosen.status}: {chosen.reason}", "change --op or --size")
+        raise refusal(f"{chosen.status}: {chosen.reason}", "change --op or --size")
     flags = [flag for flag, _ in points.values()][1:]
     forms = [LibraryForm(row, _form(row), _why(row)) for row in rows[len(ours) :]]
     known = [form for form in forms if not form.why]

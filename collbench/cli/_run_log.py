@@ -47,7 +47,8 @@ def run_log(options: Options) -> int:
     read = _read(options["files"])
     report = read.reader.finish()
     findings = log_findings(report)
-    if options.get("is_hang") or read.groups() or not report.counters.lines:
+    asks_hang = options.get("is_hang") or read.groups() or not report.counters.lines
+    if asks_hang:
         groups = [*groups_of(report), *watchdog_groups(report), *read.groups()]
         if not groups:
             raise UsageError(
@@ -70,6 +71,9 @@ def run_log(options: Options) -> int:
     if unread := unread_lines(report, columns):
         say("\n" + "\n".join(unread), file=out)
     say("\n" + "\n".join(wrapped(last, columns)), file=out)
+    if not asks_hang and watchdog_groups(report):
+        more = f"Next: collbench log --hang {' '.join(options['files'])}"
+        say(f"{more}  # which rank did not come to what timed out", file=out)
     return int(_fails(findings, options.get("fail_on", "cost")))
 
 

@@ -6,7 +6,7 @@ import json
 import sys
 
 from collbench.cli._files import check_writable, write_document
-from collbench.cli._options import is_coloured, remark
+from collbench.cli._options import is_coloured, remark, width
 from collbench.cli._rules import Options
 from collbench.cli._screen import say
 from collbench.machine.formats import described
@@ -51,6 +51,7 @@ def run_predict(options: Options) -> None:
         prediction,
         table,
         _doubled(sizes),
+        width(out),
         has_changes=before is not None,
         has_colours=is_coloured(options["color"], out),
     ):

@@ -8,7 +8,7 @@ from collbench.analysis.trace_summary import summary
 from collbench.backends.gpu.session import why_no_gpus
 from collbench.bench.points import plan_points
 from collbench.cli._files import check_writable, write_document
-from collbench.cli._options import remark, width
+from collbench.cli._options import refusal, remark, width
 from collbench.cli._rank0 import drive_on_rank0, group_here
 from collbench.cli._rules import Options
 from collbench.cli._screen import say
@@ -100,5 +100,5 @@ def _planned(case: Case, group: Group) -> tuple[Plan, Case]:
     """The plan of the case, and the case with what was chosen."""
     (point,) = plan_points([case], group)
     if point.plan is None or point.waived:
-        raise UnavailableError(point.waived or "no plan", "change --op, --algo, --proto or --size")
+        raise refusal(point.waived or "no plan", "change --op, --algo, --proto or --size")
     return point.plan, point.case

@@ -99,7 +99,7 @@ class Keeper:
                 self._writer.write(self._waived)
             self._writer.write([record])
         except (OSError, RuntimeError, CollbenchError) as error:
-            self.problem = error.message if isinstance(error, CollbenchError) else str(error)
+            self.problem = _problem(error)
 
     def _begin(self) -> Writer:
         folder = folder_of_runs() / self._name
@@ -125,7 +125,13 @@ class Keeper:
                 if health:
                     write_whole(folder / _HEALTH, health.encode())
             except (OSError, RuntimeError) as error:
-                self.problem = str(error)
+                self.problem = _problem(error)
+
+
+def _problem(error: Exception) -> str:
+    if isinstance(error, OSError) and error.strerror:
+        return f"{error.strerror}: {error.filename or folder_of_runs()}"
+    return error.message if isinstance(error, CollbenchError) else str(error)
 
 
 def _write(file: Path, facts: RunFacts) -> None:

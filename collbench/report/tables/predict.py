@@ -1,4 +1,4 @@
-"""Predictions as rows, and as a table of 100 columns with crossovers and what was left out."""
+"""Predictions as rows, and as a table with crossovers and what was left out."""
 
 from collections.abc import Iterable, Sequence
 from itertools import product
@@ -10,7 +10,11 @@ from collbench.pricing.prediction import LATENCY, Point, Prediction
 from collbench.report.tables.text import table, wrapped
 from collbench.util.units import format_rate, format_size, format_time_us, to_us
 
-_COLUMNS = 100
+_SPARE = (
+    1,
+    8,
+    9,
+)  # columns of the table that a narrow screen has no room for, the first ones first
 _NAMES = {
     "nvlink": "NVLink",
     "pcie": "PCIe",
@@ -96,42 +100,54 @@ def lines(
     prediction: Prediction,
     shown: Sequence[Row],
     sizes: Sequence[int],
+    columns: int,
     *,
     has_changes: bool,
     has_colours: bool,
 ) -> Iterable[str]:
     """The table, which algorithm is best from where to where, and what was left out. sizes: those
-    between which crossovers are looked for.
+    between which crossovers are looked for. columns: of the screen.
     """
-    heads = ["hosts", "ranks", "  size", "algorithm", "proto", "time us", "busbw", "limited by"]
+    heads = ["hosts", "ranks", "  size", "algo", "proto", "time us", "busbw", "limited by"]
     heads += ["a-b us", "scaling", *(["before", "gain"] if has_changes else [])]
     right = {0, 1, 2, 5, 6, 8, 9, 10, 11}
-    head, *body = table(heads, [_cells(row, has_changes=has_changes) for row in shown], right)
+    cells = [_cells(row, has_changes=has_changes) for row in shown]
+    places = list(range(len(heads)))
+    head, *body = table(heads, cells, right)
+    for spare in _SPARE:
+        if max(map(len, (head, *body))) <= columns:
+            break
+        places.remove(spare)
+        kept = [[row[place] for place in places] for row in (heads, *cells)]
+        head, *body = table(kept[0], kept[1:], [places.index(one) for one in right & {*places}])
     yield click.style(head, bold=True) if has_colours else head
     yield from body
     yield ""
-    yield from wrapped(
-        "busbw in GB/s. a-b: alpha-beta, hops by their latency and bytes of the fullest link by its"
-        " rate. scaling: of the bus bandwidth on the fewest hosts.",
-        _COLUMNS,
-    )
+    notes = ["busbw in GB/s."]
+    if 8 in places:
+        notes.append(
+            "a-b: alpha-beta, hops by their latency and bytes of the fullest link by its rate."
+        )
+    if 9 in places:
+        notes.append("scaling: of the bus bandwidth on the fewest hosts.")
+    yield from wrapped(" ".join(notes), columns)
     hosts = list(dict.fromkeys(row["hosts"] for row in shown))
     for number in hosts:
         ranges = prediction.ranges(int(str(number)), sizes)
         if len(ranges) > 1:
             parts = [f"{ranges[0][0]} to {format_size(ranges[0][2])}"]
             parts += [f"{algo} from {format_size(first)}" for algo, first, _ in ranges[1:]]
-            yield from wrapped(f"best on {_hosts(number)}: {', '.join(parts)}", _COLUMNS)
+            yield from wrapped(f"best on {_hosts(number)}: {', '.join(parts)}", columns)
     for algo, reasons in prediction.reasons.items():
         for reason in dict.fromkeys(reasons.values()):
             numbers = [number for number, why in reasons.items() if why == reason]
             where = ", ".join(map(str, numbers)) + (" host" if numbers == [1] else " hosts")
-            yield from wrapped(f"left out on {where}: {algo}: {reason}", _COLUMNS)
+            yield from wrapped(f"left out on {where}: {algo}: {reason}", columns)
     if crowded := sorted({str(row["algo"]) for row in shown if _ends(prediction, row) > MAX_ENDS}):
         yield from wrapped(
             f"our kernels have room for {MAX_ENDS} ends of connections a rank, which"
             f" {', '.join(crowded)} would exceed here",
-            _COLUMNS,
+            columns,
         )
 
 
@@ -168,7 +184,7 @@ def _limit(row: Row) -> str:
     if row["limit"] != LATENCY:
         return f"{_NAMES[str(row['limit'])]} {100 * float(str(row['limit_share'])):.0f}%"
     between = f", {row['hops_between']} between" if row["hops_between"] else ""
-    return f"latency of {row['hops']} hop{'' if row['hops'] == 1 else 's'}{between}"
+    return f"{row['hops']} hop{'' if row['hops'] == 1 else 's'}{between}"
 
 
 def sensitivity_lines(
@@ -190,4 +206,4 @@ def sensitivity_lines(
                 [str(number), format_size(size), best[0].algo, "  ".join(slopes[:_MOST_SHOWN])]
             )
     yield "percent of the time for one percent more of a constant, the largest first"
-    yield from table(["hosts", "  size", "algorithm", "constants"], shown, {0, 1})
+    yield from table(["hosts", "  size", "algo", "constants"], shown, {0, 1})
