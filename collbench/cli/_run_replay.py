@@ -26,6 +26,7 @@ from collbench.cli._rules import Options, Rule, refuse
 from collbench.cli._run_log import opened, refuse_pickle
 from collbench.cli._screen import say
 from collbench.launch.group import Group
+from collbench.machine.formats import described
 from collbench.machine.host import has_nvidia_gpus, usable_cores
 from collbench.report.tables.replay import Replay, replay_json, replay_lines
 from collbench.results.record import Record, Writer
@@ -56,6 +57,12 @@ _RULES = (
         when=lambda options: options.get("dry_run") or "nccl" not in options["backend"],
         message="NCCL's tuner file is made of NCCL's own rows",
         hint="give --backend nccl, on a machine with GPUs, without --dry-run",
+    ),
+    Rule(
+        options=("csv",),
+        when=lambda options: options.get("dry_run"),
+        message="--dry-run measures no row",
+        hint="leave one out",
     ),
     Rule(
         options=("machine",),
@@ -128,6 +135,7 @@ def _drive(options: Options, group: Group, settings: Settings, links: RankLinks)
         step_us=step_ms * 1e3 if step_ms is not None else None,
     )
     if not options.get("dry_run"):
+        _refuse_few_gpus(options, max(stand.of(one.kind).ranks for one in operations))
         bench = Bench(group=group, settings=settings, links=links)
         try:
             _Run(options, bench, links, stand, replay).measure()
@@ -138,6 +146,19 @@ def _drive(options: Options, group: Group, settings: Settings, links: RankLinks)
             raise
     _show(options, replay)
     return _exit_code(replay)
+
+
+def _refuse_few_gpus(options: Options, ranks: int) -> None:
+    """Raise UsageError if a described machine has too few GPUs for a communicator of the job: the
+    schedules of many ranks take long to prove.
+    """
+    machine = options.get("machine")
+    links = described(machine) if machine and MODEL in options["backend"] else None
+    if links is not None and ranks > len(links.gpus):
+        raise UsageError(
+            f"{machine} has {len(links.gpus)} GPUs, and the job has communicators of {ranks} ranks",
+            f"give --ranks {len(links.gpus)}, or another --machine",
+        )
 
 
 def _show(options: Options, replay: Replay) -> None:
@@ -165,11 +186,11 @@ def _stands(operations: Sequence[Operation], stand: Stand) -> list[str]:
     found = []
     most = max(kind.ranks for kind in kinds)
     if any(a.ranks != b.ranks for a, b in zip(kinds, stands, strict=True)):
-        found.append(f"{stand.ranks} ranks stand for up to {most}")
+        found.append(f"{stand.ranks} ranks are measured in the place of up to {most}")
     if any(a.dtype != b.dtype for a, b in zip(kinds, stands, strict=True)):
-        found.append(f"{stand.dtype} stands for the types of the job")
+        found.append(f"{stand.dtype} is measured in the place of the job's types")
     if any(a.redop != b.redop for a, b in zip(kinds, stands, strict=True)):
-        found.append(f"{stand.redop} stands for the reductions of the job")
+        found.append(f"{stand.redop} is measured in the place of the job's reductions")
     return found
 
 
@@ -232,7 +253,7 @@ class _Run:
             why, _, hint = rows[0].reason.partition("; ")
             raise UnavailableError(
                 f"no operation can be measured: {why}",
-                hint or "give another --backend, or fewer --ranks",
+                hint or "give another --backend, or other --ranks, --dtype or --redop",
             )
 
     def _measured(

@@ -11,6 +11,7 @@ each rank would send if all blocks were equal.
 """
 
 import hashlib
+import re
 from functools import lru_cache
 from math import exp
 from pathlib import Path
@@ -141,7 +142,8 @@ def read_counts(file: Path) -> CountsFile:
         raise UsageError(f"cannot read {file}: {why}", "give a file of counts") from None
     lines, numbers = [], []
     for number, line in enumerate(text.splitlines(), start=1):
-        words = line.partition("#")[0].replace(",", " ").split()
+        told = line.partition("#")[0].strip().removesuffix(",").rstrip()
+        words = re.split(r"\s*,\s*|\s+", told) if told else []
         for word in words:
             if not (word.isascii() and word.isdigit() and int(word) <= MAX_COUNT):
                 raise UsageError(

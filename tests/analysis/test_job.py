@@ -257,6 +257,25 @@ def test_communicators_of_a_rank_are_groups_in_the_order_of_its_lines() -> None:
     }
 
 
+def test_the_log_of_another_job_is_left_out_with_a_remark() -> None:
+    def job(pid: int, calls: int) -> str:
+        lines = []
+        for rank in range(2):
+            head = f"n1:{pid + rank}:{pid + rank} [{rank}] NCCL INFO "
+            init = f"ncclCommInitRank comm 0x{pid} rank {rank} nranks 2 cudaDev {rank} nvmlDev"
+            lines.append(f"{head}{init} {rank} busId {rank}000 commId 0x{pid} - Init START")
+            lines += [f"{head}{coll('AllReduce', 64)} comm 0x{pid} [nranks=2] stream 0x5"] * calls
+        return "\n".join(lines)
+
+    both = read(job(100, 3), job(200, 2))
+    assert len(both.calls) == 3
+    assert both.remarks == [
+        "4 calls are left out: their ranks share no communicator with this one, as those of another"
+        " job"
+    ]
+    assert read(job(100, 3)).remarks == []
+
+
 def test_messages_from_all_to_one_rank_are_a_gather() -> None:
     lines = log_of(0, *(coll("Recv", 64, peer) for peer in (1, 2, 3)))
     assert kinds(read("\n".join(lines))) == [("gather", 512, "bfloat16", 4)]

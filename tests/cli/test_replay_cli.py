@@ -79,10 +79,18 @@ def test_fewer_ranks_and_another_type_stand_for_the_job(capfd: pytest.CaptureFix
         "--dtype", "float32", "--redop", "max", "--tune", "0", "--step-ms", "100",
     )  # fmt: skip
     assert code == 0
-    assert "4 ranks stand for up to 64." in out
-    assert "Float32 stands for the types of the job." in out
-    assert "Max stands for the reductions of the job." in out
+    assert "4 ranks are measured in the place of up to 64." in out
+    assert "Float32 is measured in the place of the job's types." in out
+    assert "Max is measured in the place of the job's reductions." in out
     assert "A step of the job takes 100 ms" in out
+
+
+def test_a_step_that_is_shorter_than_its_calls(capfd: pytest.CaptureFixture[str]) -> None:
+    args = ("--mix", "ddp:7B", "--ranks", "4", "--machine", "h200x4-vm", "--tune", "0")
+    code, out, _ = invoke(capfd, "replay", *args, "--step-ms", "1")
+    assert code == 0
+    assert "A step of the job takes 1 ms: less than its communication, which by model's" in out
+    assert "hide" not in out
 
 
 def test_a_log_on_two_backends(capfd: pytest.CaptureFixture[str], tmp_path: Path) -> None:
@@ -148,6 +156,8 @@ def test_nccl_gets_its_tuner_file_from_the_rows_of_the_job(
         ((TRACE, "--backend", "mpi", "--algo", "ring"), 2),
         ((TRACE, "--backend", "cpu", "--tuner", "nccl.conf"), 2),
         ((TRACE, "--backend", "nccl", "--dry-run", "--tuner", "nccl.conf"), 2),
+        ((TRACE, "--dry-run", "--csv", "rows.csv"), 2),
+        (("--mix", "fsdp:70B/512", "--machine", "hgx-h100"), 2),
         ((TRACE, "--backend", "cuda"), 3),
     ],
 )

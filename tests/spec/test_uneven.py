@@ -85,6 +85,7 @@ def test_counts_that_leave_nothing_to_do_are_waived(
     [
         ("1 2\n3 -4", "line 2: '-4' is not a whole number from 0"),
         ("1 2\n\n3 x", "line 3: 'x' is not a whole number"),
+        ("5,,7", "line 1: '' is not a whole number"),
         ("1.5", "line 1: '1.5' is not"),
         ("# none", "has no counts"),
         ("²", "line 1: '²' is not"),

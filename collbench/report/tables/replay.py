@@ -23,6 +23,7 @@ from collbench.util.units import format_size, format_time_us
 
 _JSON_VERSION = 1
 _MOST_ROWS = 20  # of operations on the screen; --json has all
+_WHOLE = 100.5  # percent of a step, rounded
 _FORMS_A_TABLE = 3  # columns of times that 80 characters hold
 
 
@@ -199,11 +200,14 @@ def _costs(replay: Replay, columns: int) -> list[str]:
         lines += wrapped(f"{text}.", columns)
     for share in replay.shares:
         whose = "the job's own times" if share.is_recorded else f"{replay.costs[0].form}'s times"
-        text = (
-            f"A step of the job takes {_duration(share.step_us)}: communication is"
-            f" {_percent(share.percent)} of it by {whose}, and computation can hide"
-            f" {_duration(share.hideable_us)} of that at best."
-        )
+        text = f"A step of the job takes {_duration(share.step_us)}: "
+        if share.percent > _WHOLE:
+            text += f"less than its communication, which by {whose} is {_percent(share.percent)}."
+        else:
+            text += (
+                f"communication is {_percent(share.percent)} of it by {whose}, and computation can"
+                f" hide {_duration(share.hideable_us)} of that at best."
+            )
         if not share.is_recorded and replay.times is not None and replay.times.communicating:
             gaps = max(0.0, share.step_us - replay.times.communicating)
             with_gaps = _duration(gaps + share.communicating_us)
@@ -267,7 +271,7 @@ def _none_faster(one: Advice) -> str:
     """What is known of other settings, where none is faster."""
     if not one.tried:
         return f"none of {one.known} was reached"
-    of_known = f" of {one.known}" if one.tried < one.known else ""
+    of_known = f" tried, of {one.known}," if one.tried < one.known else ""
     return f"none of {one.tried}{of_known} is faster"
 
 

@@ -75,7 +75,31 @@ def read(files: Opened, _: int) -> Job:
             found += [(exchange.line, call) for call in _calls_of(exchange, same, known)]
     found.sort(key=lambda pair: pair[0])
     remarks = [f"{skipped} calls have a type that cannot be replayed"] if skipped else []
+    if apart := made.keys() - _connected(member, report):
+        remarks.append(
+            f"{sum(made[one] for one in apart)} calls are left out: their ranks share no"
+            " communicator with this one, as those of another job"
+        )
     return Job(name=name, source=NAME, calls=[call for _, call in found], remarks=remarks)
+
+
+def _connected(member: Source, report: LogReport) -> set[Source]:
+    """The ranks that share a communicator with a rank, or with one that does; all, where the log
+    does not say who is in which.
+    """
+    if any(len(one.ranks) < one.nranks for one in report.communicators if one.calls):
+        return {other for one in report.communicators for other in one.calls}
+    known, more = {member}, True
+    while more:
+        near = {
+            other
+            for one in report.communicators
+            if not known.isdisjoint(one.calls)
+            for other in one.calls
+        }
+        more = not near <= known
+        known |= near
+    return known
 
 
 def _collectives(calls: Calls, report: LogReport) -> Iterator[tuple[int, Signature]]:
