@@ -4,6 +4,7 @@ import gzip
 import io
 import sys
 import zlib
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -55,6 +56,11 @@ def run_log(options: Options) -> int:
                 "no operation is in these files, so that no rank can be compared",
                 "run the job with NCCL_DEBUG=INFO NCCL_DEBUG_SUBSYS=INIT,COLL",
             )
+        if not report.counters.lines and all(max(one.nranks, len(one.lanes)) < 2 for one in groups):
+            raise UsageError(
+                "no two ranks of a group are in these files, so that nothing can be compared",
+                "give the dumps of all ranks",
+            )
         findings = ranked([*hang_findings(groups), *findings])
     out = sys.stderr if "-" in (options.get("json"), options.get("html")) else sys.stdout
     last = last_line(findings)
@@ -93,8 +99,10 @@ class _Read:
 def _read(files: Sequence[str]) -> _Read:
     """What the files say. Raises UsageError for a file that is none, or none of NCCL."""
     read = _Read()
+    short = Counter(Path(file).name for file in files)
     for file in files:
         name = "stdin" if file == "-" else Path(file).name
+        name = name if short[Path(file).name] == 1 else file
         with opened(file) as (head, lines):
             text = head.decode("utf-8", "replace")
             refuse_pickle(file, head)

@@ -20,11 +20,24 @@ from collbench.spec.collectives import OPS, OpName, collective
 from collbench.spec.world import World, host_numbers
 from collbench.util.errors import ScheduleError, UsageError, unknown
 
+_QUICK_RANKS = 512
 _DRAWN_RANKS = 16
 _DRAWN_STEPS = 200  # of a rank: about as many lines
 
 
 _DRAWINGS = ("svg", "html")
+
+
+def _not_where(name: str, other: str) -> Rule:
+    """That an option names another file than the other one."""
+    return Rule(
+        options=(name,),
+        when=lambda options: options[name] == options[other],
+        message=f"--{other} writes there, too",
+        hint="give another file to one of them",
+    )
+
+
 _ALGOS_RULES = (
     Rule(
         options=("ranks", "root", "hosts"),
@@ -58,12 +71,9 @@ _ALGOS_RULES = (
         message="{ranks} ranks are too many to draw",
         hint=f"give --ranks {_DRAWN_RANKS} or fewer; 4 to 8 show best how an algorithm works",
     ),
-    Rule(
-        options=("html",),
-        when=lambda options: options["html"] == options["svg"],
-        message="--svg writes there, too",
-        hint="give another file to one of them",
-    ),
+    _not_where("html", "svg"),
+    _not_where("msccl", "svg"),
+    _not_where("msccl", "html"),
     Rule(
         options=("svg",),
         when=lambda options: (
@@ -141,6 +151,8 @@ def command(context: click.Context, /, **_: object) -> None:
     options = context.params
     name, op, world = options["name"], options["op"], _world(options)
     refuse(_ALGOS_RULES, explicit_options(context), options)
+    if world.n > _QUICK_RANKS:
+        remark(f"Schedules of {world.n} ranks are checked: that may take minutes.")
     ops = (collective(op).even,) if op else OPS
     if is_file(name or ""):
         _draw_file(name, ops if op else (), options)

@@ -151,14 +151,13 @@ def _versions(report: LogReport) -> Iterator[Finding]:
     )
 
 
+_OF_PEERS = ("NCCL_P2P_DISABLE", "NCCL_P2P_LEVEL")
+_DISABLING = {"SHM": _OF_PEERS, "NET": (*_OF_PEERS, "NCCL_SHM_DISABLE")}
+
+
 def _paths_in_hosts(report: LogReport) -> Iterator[Finding]:
     """Shared memory or a network between ranks of one host."""
     has_nvlink = bool(report.links)
-    disabled = [
-        f"{name}={value}"
-        for name, value in report.settings
-        if name in ("NCCL_P2P_DISABLE", "NCCL_P2P_LEVEL", "NCCL_SHM_DISABLE")
-    ]
     for row in joined(report.communicators):
         if row.where != WITHIN or row.kind not in ("SHM", "NET"):
             continue
@@ -169,6 +168,9 @@ def _paths_in_hosts(report: LogReport) -> Iterator[Finding]:
                     seen.places += places.places
                     seen.count += places.count
         seen.places.sort()
+        disabled = [
+            f"{name}={value}" for name, value in report.settings if name in _DISABLING[row.kind]
+        ]
         is_setting = bool(disabled)
         name = "host-memory" if row.kind == "SHM" else "network-in-host"
         through = "shared host memory" if row.kind == "SHM" else f"the network ({row.transport})"

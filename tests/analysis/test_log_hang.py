@@ -84,10 +84,21 @@ def test_sends_that_nobody_receives() -> None:
     calls = [(0, "a", "Send 8 1"), (0, "a", "Send 8 1"), (1, "a", "Recv 8 0"), (2, "a", "Send 8 2")]
     groups = groups_of(job(*calls).report)
     assert groups[0].p2p_texts == (
-        "rank 0 sent 2 times to rank 1, which received 1 times from it",
-        "rank 2 sent 1 times to rank 2, which received 0 times from it",
+        "rank 0 sent 2 times to rank 1, which received once from it",
+        "rank 2 sent once to rank 2, which received 0 times from it",
     )
     assert mismatches(groups) == []
+
+
+def test_a_send_and_a_receive_of_other_bytes() -> None:
+    calls = [
+        (0, "a", "Send 8 1"),
+        (1, "a", "Recv 16 0"),
+        (1, "a", "Send 4 2"),
+        (2, "a", "Recv 4 1"),
+    ]
+    (group,) = groups_of(job(*calls).report)
+    assert group.p2p_texts == ("rank 0 sent 32 bytes to rank 1, which received 64 bytes from it",)
 
 
 def test_ranks_whose_logs_are_missing() -> None:

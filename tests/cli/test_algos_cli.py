@@ -78,6 +78,7 @@ def test_algos_writes_a_picture_and_a_page(
         (("algos", "ring", "--html", "-"), 2, "--html: one schedule is drawn"),
         ((*RING, "--ranks", "17", "--svg", "-"), 2, "--svg: 17 ranks are too many to draw"),
         ((*RING, "--svg", "-", "--html", "-"), 2, "--html: --svg writes there, too"),
+        ((*RING, "--svg", "-", "--msccl", "-"), 2, "--msccl: --svg writes there, too"),
         ((*RING, "--svg", "ring.png"), 2, "--svg: a drawing is SVG only, not ring.png"),
         ((*RING, "--html", "/nowhere/ring.html"), 3, "cannot write /nowhere/ring.html"),
     ],

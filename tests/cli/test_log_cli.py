@@ -100,3 +100,28 @@ def test_a_hang(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     pickled.write_bytes(b"\x80\x02}q\x00.")
     assert run(["log", str(pickled)]) == 2
     assert "pickle" in capsys.readouterr().err
+
+
+def test_dumps_that_cannot_be_compared_or_are_cut(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    one = {"collective_seq_id": 1, "process_group": ["0", "default_pg"], "state": "scheduled"}
+    dump = json.dumps({"version": "2.5", "pg_config": [], "entries": [one]})
+    file = tmp_path / "rank.json"
+    file.write_text(dump)
+    assert run(["log", str(file)]) == 2
+    assert "nothing can be compared" in capsys.readouterr().err
+    file.write_text(dump[:-9])
+    assert run(["log", str(file)]) == 2
+    assert "is the file cut off?" in capsys.readouterr().err
+
+
+def test_files_of_one_name_are_told_apart(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    files = [tmp_path / name / "job.log" for name in ("n1", "n2")]
+    for file in files:
+        file.parent.mkdir()
+        file.write_text(FAILED.read_text())
+    run(["log", *map(str, files)])
+    assert str(files[0]) in "".join(capsys.readouterr().out.split())

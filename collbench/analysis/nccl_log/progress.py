@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from collbench.analysis.nccl_log.model import Communicator, LogReport, Place, Signature
-from collbench.analysis.nccl_log.summary import REDOPS, dtype_name
+from collbench.analysis.nccl_log.summary import REDOPS, dtype_name, size_of
 
 P2P = ("Send", "Recv")
 
@@ -160,9 +160,11 @@ def _group(known: Communicator, report: LogReport, texts: Sequence[str]) -> Grou
 def _unpaired(
     known: Communicator, report: LogReport, ranks: dict[tuple[str, int, int], int]
 ) -> Iterable[str]:
-    """Pairs whose sends and receives differ in number, of ranks that are all in the log."""
-    sent: Counter[tuple[int, int]] = Counter()
-    received: Counter[tuple[int, int]] = Counter()
+    """Pairs whose sends and receives differ in number or in bytes, of ranks that are all in the
+    log.
+    """
+    sent: dict[tuple[int, int], Counter[int]] = {}
+    received: dict[tuple[int, int], Counter[int]] = {}
     present = set()
     for member, calls in known.calls.items():
         rank = ranks.get((member.host, member.pid, member.device))
@@ -171,17 +173,31 @@ def _unpaired(
         present.add(rank)
         for number, times in Counter(calls.p2p).items():
             one = report.signatures[number]
-            if one.op == "Send":
-                sent[rank, one.root] += times
-            else:
-                received[one.root, rank] += times
+            is_send = one.op == "Send"
+            pair = (rank, one.root) if is_send else (one.root, rank)
+            ways = sent if is_send else received
+            size = size_of(one.op, one.count, one.dtype, known.nranks)
+            ways.setdefault(pair, Counter())[size] += times
     for pair in sorted(sent.keys() | received.keys()):
-        if sent[pair] != received[pair] and set(pair) <= present:
-            source, target = pair
+        given, taken = sent.get(pair, Counter()), received.get(pair, Counter())
+        if given == taken or not set(pair) <= present:
+            continue
+        source, target = pair
+        if given.total() != taken.total():
             yield (
-                f"rank {source} sent {sent[pair]} times to rank {target}, which received"
-                f" {received[pair]} times from it"
+                f"rank {source} sent {_times(given.total())} to rank {target}, which received"
+                f" {_times(taken.total())} from it"
             )
+        else:
+            size, other = next(iter(given - taken)), next(iter(taken - given))
+            yield (
+                f"rank {source} sent {size} bytes to rank {target}, which received {other} bytes"
+                " from it"
+            )
+
+
+def _times(number: int) -> str:
+    return "once" if number == 1 else f"{number} times"
 
 
 def mismatches(groups: Iterable[Group]) -> list[Mismatch]:

@@ -51,6 +51,12 @@ class Recorders:
         """Read the dump of a rank. Raises UsageError for what is none."""
         try:
             data = json.loads(text)
+        except (ValueError, RecursionError):
+            raise UsageError(
+                f"{name}: it begins like a dump of PyTorch's flight recorder, and is not JSON",
+                "is the file cut off?",
+            ) from None
+        try:
             entries = data["entries"]
             match = _RANK.search(name)
             rank = int(data.get("rank", match[1] if match else len(self._sizes)))

@@ -123,8 +123,9 @@ def _held(gpu: _Node) -> dict[BufferName, int]:
 
 
 def _op(plan: _Node) -> OpName:
+    name = plan.word("collective")
     try:
-        return collective(plan.word("collective")).name
+        return collective(name).name
     except UsageError as error:
         raise UsageError(f"{plan.place}.collective: {error.message}", error.hint) from None
 
