@@ -74,7 +74,7 @@ def _doubled(sizes: list[int]) -> list[int]:
 def _heading(machine: Machine, op: OpName) -> str:
     return (
         f"{op} on {machine.fabric.name}, predicted, not measured; constants of"
-        f" {machine.costs.name}; {machine.fabric.gpus_of_host} GPUs a host"
+        f" {machine.costs.name}; GPUs a host: {machine.fabric.gpus_of_host}"
     )
 
 

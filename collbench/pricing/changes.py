@@ -59,7 +59,7 @@ def _changed(machine: Machine, key: str, value: str) -> Machine:
         return _scaled(machine, key, number)
     if key == GPUS and not match[1] and not unit and number == int(number):
         return replace(machine, fabric=machine.fabric.with_gpus(int(number)))
-    if key == OVERSUBSCRIPTION and not unit:
+    if key == OVERSUBSCRIPTION and not unit and number >= 1:
         return _scaled(machine, key, number)
     if key == NIC and not unit:
         fabric = machine.fabric

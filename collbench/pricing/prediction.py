@@ -136,7 +136,10 @@ def lanes_of(
             ]
         ),
         has_flags=by_proto([not protocol.HAS_SLICES for protocol in protocols]).astype(bool),
-        launch_s=factor("launch") * 1e-6 * (on.launch_us + on.cta_us * (ctas - 1)),
+        # launches follow each other, and each begins while the one before it ends
+        launch_s=factor("launch")
+        * 1e-6
+        * np.maximum(0.0, on.launch_us - on.pdl_us + on.cta_us * (ctas - 1)),
         step_s=messages * by_proto([kind.step_us * 1e-6 for kind in kinds]),
         take_s=messages * by_proto([kind.take_us * 1e-6 for kind in kinds]),
         post_s=messages * by_proto([kind.post_us * 1e-6 for kind in kinds]),

@@ -108,7 +108,7 @@ def lines(
     """The table, which algorithm is best from where to where, and what was left out. sizes: those
     between which crossovers are looked for. columns: of the screen.
     """
-    heads = ["hosts", "ranks", "  size", "algo", "proto", "time us", "busbw", "limited by"]
+    heads = ["hosts", "ranks", "  size", "algo", "proto", "time us", "busbw", "busiest"]
     heads += ["a-b us", "scaling", *(["before", "gain"] if has_changes else [])]
     right = {0, 1, 2, 5, 6, 8, 9, 10, 11}
     cells = [_cells(row, has_changes=has_changes) for row in shown]
@@ -142,7 +142,7 @@ def lines(
         for reason in dict.fromkeys(reasons.values()):
             numbers = [number for number, why in reasons.items() if why == reason]
             where = ", ".join(map(str, numbers)) + (" host" if numbers == [1] else " hosts")
-            yield from wrapped(f"left out on {where}: {algo}: {reason}", columns)
+            yield from wrapped(f"left out on {where}: {_of(algo, reason)}", columns)
     if crowded := sorted({str(row["algo"]) for row in shown if _ends(prediction, row) > MAX_ENDS}):
         yield from wrapped(
             f"our kernels have room for {MAX_ENDS} ends of connections a rank, which"
@@ -153,6 +153,11 @@ def lines(
 
 def _ends(prediction: Prediction, row: Row) -> int:
     return prediction.algorithms[str(row["algo"])].ends(int(str(row["hosts"])))
+
+
+def _of(algo: str, reason: str) -> str:
+    """A reason that names its algorithm, once."""
+    return reason if reason.startswith(f"{algo} ") else f"{algo}: {reason}"
 
 
 def _hosts(number: object) -> str:
