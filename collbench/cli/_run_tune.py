@@ -67,7 +67,7 @@ def show_all() -> int:
             ("\n" if number else "") + f"{model}, joined by {store.machine.joined or 'what it has'}"
         )
         say("\n".join(tuned_lines(store.points)))
-        say(gain_line(store.points))
+        say("\n".join(wrapped(gain_line(store.points), width(sys.stdout))))
         used = store.tuning_file
         if store.has_rows:
             remark(f"{used} is {'used' if used.exists() else 'not there: nothing is used'}.")
@@ -90,7 +90,7 @@ def forget_all() -> int:
                 f"cannot remove {error.filename}: {error.strerror}", "is it another user's?"
             ) from None
     for file, points in removed:
-        say(f"Removed {file} ({points} points).")
+        say(f"Removed {file} ({points} point{'s' * (points != 1)}).")
     if not removed:
         say("Nothing is tuned, and nothing was removed.")
     return 0
@@ -267,7 +267,7 @@ def _drive(who: Asked, options: Options, start_s: float) -> int:
                 point = _point(case, outcome, count)
                 tuning.keep(point)
                 best[case.op] = outcome.best.values
-                keep(point_line(point))
+                keep("\n".join(wrapped(point_line(point), width(sys.stdout))))
                 if tuning.problem:
                     keep(f"not saved: {tuning.problem}")
     except KeyboardInterrupt:

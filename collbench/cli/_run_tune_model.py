@@ -15,6 +15,7 @@ from collbench.cli._rank0 import drive_on_rank0
 from collbench.cli._rules import Options
 from collbench.cli._run_tune import Asked, asked, refuse_ranks
 from collbench.cli._screen import say
+from collbench.cli._show_tune import tune_screen
 from collbench.planning.planner import machine_of
 from collbench.pricing.constants import own_file
 from collbench.pricing.points import drawn_cases
@@ -51,7 +52,8 @@ def _drive(who: Asked, options: Options) -> int:
     remark(f"Measuring {len(runs)} configurations of {name}, and fitting the model to them.")
     try:
         measurement.open()
-        measured = constants.measured(measurement)
+        with tune_screen() as (_, tell):
+            measured = constants.measured(measurement, tell)
     finally:
         measurement.close()
     try:

@@ -7,7 +7,7 @@ price on this machine from then on.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from statistics import median, quantiles
 
@@ -57,8 +57,10 @@ class Calibration:
         )
 
 
-def measured(measurement: Measurement) -> list[tuple[Plan, float]]:
-    """The plans of the points that can run, with the least seconds of some rounds."""
+def measured(measurement: Measurement, tell: Callable[[str], None]) -> list[tuple[Plan, float]]:
+    """The plans of the points that can run, with the least seconds of some rounds. tell(text): how
+    far it has come.
+    """
     live = [point for point in measurement.points if not point.waived]
     if len(live) < POINTS:
         raise UnavailableError(
@@ -67,7 +69,12 @@ def measured(measurement: Measurement) -> list[tuple[Plan, float]]:
             f"{POINTS} are needed",
         )
     measurement.points = live
-    rounds = [measurement.once() for _ in range(_ROUNDS)]
+    rounds: list[list[float]] = []
+    for number in range(_ROUNDS):
+        rounds.append([])
+        for place, point in enumerate(live, 1):
+            tell(f"round {number + 1} of {_ROUNDS}, configuration {place} of {len(live)}")
+            rounds[-1] += measurement.once([point])
     return [
         (point.plan, min(seconds))
         for point, *seconds in zip(live, *rounds, strict=True)

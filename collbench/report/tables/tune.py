@@ -52,9 +52,10 @@ def gain_line(points: Sequence[TunedPoint]) -> str:
     more = f" {unclear} not told apart: tune goes on with {_them(unclear)}." if unclear else ""
     if not gains:
         return f"{count}: the choice before stays everywhere.{more}"
+    if len(gains) == 1:
+        return f"1 of {count} gains: {gains[0]:.2f} x.{more}"
     return (
-        f"{len(gains)} of {count} gain{'s' * (len(gains) == 1)}: {median(gains):.2f} x in the"
-        f" median, up to"
+        f"{len(gains)} of {count} gain: {median(gains):.2f} x in the median, up to"
         f" {max(gains):.2f} x.{more}"
     )
 
