@@ -63,6 +63,11 @@ def _drive(who: Asked, options: Options) -> int:
     machine = machine_of(name, limits)
     file = Path(options["out"]) if "out" in options else own_file(machine.kind, machine.model)
     say("\n".join(constants.lines(found)))
+    if not found.is_better:
+        raise UnavailableError(
+            "the constants before price this machine better, so these are not kept",
+            "end other processes (top shows them), and measure again",
+        )
     try:
         file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         day = datetime.now(UTC).date().isoformat()

@@ -44,6 +44,11 @@ class Calibration:
     before: tuple[float, float]
     after: tuple[float, float]
 
+    @property
+    def is_better(self) -> bool:
+        """Whether prices by these constants are nearer, half and nine of ten taken together."""
+        return sum(self.after) <= sum(self.before)
+
     def text(self, machine: Machine, day: str) -> str:
         """The machine file."""
         half, most = self.after

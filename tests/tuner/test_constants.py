@@ -81,6 +81,13 @@ def test_what_is_found_is_a_machine_file_that_is_read_back(tmp_path: Path) -> No
         cpu_costs(str(file))
 
 
+def test_constants_that_price_worse_are_not_better() -> None:
+    one = planted_cpu(1, 0.0)
+    assert one.is_better
+    assert not replace(one, before=(0.1, 0.2), after=(0.1, 0.4)).is_better
+    assert replace(one, before=(0.08, 0.78), after=(0.11, 0.18)).is_better
+
+
 def test_points_that_show_nothing_leave_a_constant_where_it_was() -> None:
     start = replace(cpu_costs(), switch_us=17.0)
     cases = drawn_cases("cpu", lambda one: 2, POINTS + CHECKED, seed=5)
@@ -91,13 +98,24 @@ def test_points_that_show_nothing_leave_a_constant_where_it_was() -> None:
 
 
 @pytest.mark.exhaustive
+@pytest.mark.parametrize("is_better", [True, False])
 def test_a_machine_learns_its_constants(
-    capfd: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    capfd: pytest.CaptureFixture[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    *,
+    is_better: bool,
 ) -> None:
+    """Which are kept where they are better than those before."""
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
-    assert run(["tune", "--model", "--backend", "cpu"]) == 0
+    monkeypatch.setattr(Calibration, "is_better", is_better)
+    assert run(["tune", "--model", "--backend", "cpu"]) == (0 if is_better else 3)
     out, err = capfd.readouterr()
     assert "simple.send_gbs" in out and "half within" in out
+    if not is_better:
+        assert "the constants before price this machine better" in err
+        assert not (tmp_path / "collbench").exists()
+        return
     (file,) = (tmp_path / "collbench" / "machines").iterdir()
     assert str(file) in " ".join(err.split()) or "prices this machine now" in err
     assert run(["sweep", "--backend", "model", "--machine", str(file), "--sizes", "1K"]) == 0
