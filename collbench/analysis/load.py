@@ -18,7 +18,7 @@ from collbench.results.frame import frame_of, plain_lines
 from collbench.results.record import Record, named
 from collbench.util.catalog import results
 from collbench.util.errors import UsageError
-from collbench.util.reading import read_bytes
+from collbench.util.reading import STDIN, read_bytes
 from collbench.util.text import printable
 
 if TYPE_CHECKING:
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from collbench.machine.health import MachineState
     from collbench.machine.topology.model import Topology
 
-STDIN = Path("/dev/stdin")
 MOST_OWN_BYTES = 1 << 30  # of our CSV: two million rows
 # of other tools' output, which is some KiB; more is NCCL's debug lines of a large cluster
 MOST_FOREIGN_BYTES = 32 << 20

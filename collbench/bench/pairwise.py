@@ -9,6 +9,7 @@ from collbench.bench.pair_rank import PairJob, PairRank, PairTime
 from collbench.launch.group import Group, WorkerGroup
 from collbench.results.pairwise import Mode, PairSample, PairWorld, world_of
 from collbench.util.errors import UnavailableError
+from collbench.util.text import counted
 from collbench.util.units import rate_gbs
 
 SIZES = {"cpu": 1 << 20, "cuda": 64 << 20}  # of a message, in bytes
@@ -114,7 +115,7 @@ class Pairs:
             mode=mode,
             sharing=sharing,
             size_bytes=size_bytes,
-            reason=f"{time.wrong} bytes came out wrong" if time.wrong else "",
+            reason=f"{counted(time.wrong, 'byte')} came out wrong" if time.wrong else "",
         )
 
 

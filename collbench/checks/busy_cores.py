@@ -3,10 +3,12 @@
 from collections.abc import Iterable
 
 from collbench.checks._ranks import cores_of
+from collbench.checks._siblings import numbered
 from collbench.doctor.evidence import Evidence, Need
 from collbench.doctor.experiment import Experiment
 from collbench.doctor.finding import Finding
-from collbench.machine.topology.model import members, spans
+from collbench.machine.topology.model import members
+from collbench.util.text import counted
 
 TITLE = "Other processes on the cores"
 NEEDS: tuple[Need, ...] = ("system",)
@@ -49,11 +51,12 @@ def find(evidence: Evidence) -> Iterable[Finding]:
             is_risk = False
         else:
             continue
-        where = f", those of ours: {spans(busy)}" if busy and is_risk else ""
+        is_shown = busy and is_risk
+        where = f"; busy among those of ours: {numbered('core', busy)}" if is_shown else ""
         yield Finding(
             check="busy-cores",
             subject=evidence.name(host),
-            seen=f"other processes use {foreign:.1f} of {len(everywhere)} cores{where}",
+            seen=f"other processes use {foreign:.1f} of {counted(len(everywhere), 'core')}{where}",
             why="A rank that waits for its core keeps all others waiting.",
             change="end what is left over (top shows who it is), or ask for the whole host",
             severity="risk" if is_risk else "remark",

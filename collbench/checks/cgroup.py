@@ -6,6 +6,7 @@ from collbench.checks._ranks import cores_of
 from collbench.doctor.evidence import Evidence, Need
 from collbench.doctor.experiment import Experiment
 from collbench.doctor.finding import Finding
+from collbench.util.text import counted
 from collbench.util.units import format_size
 
 TITLE = "Time of cores and memory that control groups allow"
@@ -43,7 +44,7 @@ def find(evidence: Evidence) -> Iterable[Finding]:
                 check="cgroup",
                 subject=evidence.name(host),
                 seen=f"the control group allows {system.cgroup_cpus:g} CPUs' worth of time on"
-                f" {cores} cores (cpu.max)",
+                f" {counted(cores, 'core')} (cpu.max)",
                 why="When the time is used up, all ranks stand still until the next tenth of a"
                 " second.",
                 change="docker run --cpuset-cpus instead of --cpus; in Kubernetes equal requests"

@@ -8,6 +8,7 @@ from collbench.doctor.experiment import Experiment
 from collbench.doctor.finding import Finding
 from collbench.machine.discovery.recording import UNLIMITED, ProcessRecord, Recording
 from collbench.machine.topology.model import members
+from collbench.util.text import counted
 
 TITLE = "Limits of open files, processes and stacks"
 NEEDS: tuple[Need, ...] = ("processes",)
@@ -50,8 +51,8 @@ def _files(evidence: Evidence) -> Iterable[Finding]:
             yield Finding(
                 check="limits",
                 subject=subject,
-                seen=f"may open {limit} files; {_counted(processes[0].ranks, 'rank')} and"
-                f" {_counted(len(host.gpus), 'GPU')} may need {needed}",
+                seen=f"may open {limit} files; {counted(processes[0].ranks, 'rank')} and"
+                f" {counted(len(host.gpus), 'GPU')} may need {needed}",
                 why=why,
                 change="ulimit -n 131072, by nofile in /etc/security/limits.conf or docker run"
                 " --ulimit nofile=131072",
@@ -69,10 +70,6 @@ def _files(evidence: Evidence) -> Iterable[Finding]:
             )
 
 
-def _counted(number: int, what: str) -> str:
-    return f"{number} {what}{'s' * (number != 1)}"
-
-
 def _processes(evidence: Evidence) -> Iterable[Finding]:
     why = "Threads count as processes: beyond the limit none can be started, and a program stops."
     for host in evidence.hosts:
@@ -83,7 +80,7 @@ def _processes(evidence: Evidence) -> Iterable[Finding]:
                 check="limits",
                 subject=evidence.name(host),
                 seen=f"the control group allows {most} processes and threads; its"
-                f" {len(host.processes)} ranks may need {needed}",
+                f" {counted(len(host.processes), 'rank')} may need {needed}",
                 why=why,
                 change="docker run --pids-limit=-1, podPidsLimit of the kubelet, or TasksMax="
                 "infinity of the service; or a smaller OMP_NUM_THREADS",

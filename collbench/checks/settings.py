@@ -50,14 +50,11 @@ def find(evidence: Evidence) -> Iterable[Finding]:
     for problem, ranks in ranks_of.items():
         some = f"rank{'s' * (len(ranks) > 1)} {spans(ranks)}"
         where = "" if len(ranks) == everyone else f" ({some} of {everyone})"
-        seen, _, why = problem.text.partition(". ")
-        if problem.kind == "unknown":
-            why = "A variable that nobody reads does nothing, and nobody is told."
         yield Finding(
             check="settings",
             subject=" and ".join(problem.names) + where,
-            seen=seen.rstrip("."),
-            why=why or f"{problem.text.rstrip('.')}.",
+            seen=problem.seen,
+            why=problem.why,
             change=problem.fix.rstrip("."),
             severity=_SEVERITY[problem.severity],
         )
@@ -101,7 +98,7 @@ def experiment(finding: Finding, evidence: Evidence) -> Experiment | str:
             one
             for _, _, process in evidence.processes()
             for one in judge(_settings(process), process.nccl_version, facts)
-            if list(one.names) == names and one.may_cost and finding.seen in one.text
+            if list(one.names) == names and one.may_cost and finding.seen == one.seen
         ),
         None,
     )

@@ -9,6 +9,7 @@ from dataclasses import replace
 from statistics import median
 
 from collbench.analysis.hunt.blame import Blame, blame, is_saved
+from collbench.backends import FAMILY
 from collbench.backends.cpu.trace import TracedSession, TraceOrder
 from collbench.bench.points import CaseLinks, plan_points
 from collbench.cli._files import check_writable, write_document
@@ -23,12 +24,15 @@ from collbench.planning.limits import Limits
 from collbench.planning.lowering import actors
 from collbench.planning.plan import Plan
 from collbench.report.tables.blame import as_json, lines
+from collbench.schedules.algorithms import algorithms_of
 from collbench.spec.case import Case
-from collbench.util.errors import CollbenchError, UnavailableError
+from collbench.util.errors import CollbenchError, UnavailableError, UsageError
+from collbench.util.text import counted
 
 _SIZE_BYTES = 1 << 20
 _LEAST_CORES, _MOST_CORES = 3, 8
 _LAUNCHES, _WARM_UP = 10, 2
+_RING = "ring"  # whose links can be left out, which confirms a verdict
 
 
 class _Experiment:
@@ -38,7 +42,7 @@ class _Experiment:
         self.timeout_s = timeout_s
         self.plan = _plan(group, case)
         n = self.plan.n
-        links = [(rank, (rank + 1) % n) for rank in range(n)] if case.algo == "ring" else []
+        links = [(rank, (rank + 1) % n) for rank in range(n)] if case.algo == _RING else []
         self.without = {
             link: _plan(group, case, order) for link in links if (order := _order_without(n, link))
         }
@@ -51,7 +55,8 @@ class _Experiment:
         )
         traced = self._session.trace(plan, order, self.timeout_s)
         if traced.wrong:
-            raise CollbenchError(f"{traced.wrong} elements of the result are wrong", "run a sweep")
+            wrong = counted(traced.wrong, "element")
+            raise CollbenchError(f"{wrong} of the result came out wrong", "run a sweep")
         by_rank = [actors(plan, rank) for rank in range(plan.n)]
         return blame(plan, by_rank, traced.launches[_WARM_UP:])
 
@@ -71,10 +76,14 @@ class _InOrder(CaseLinks):
 
 
 def _plan(group: Group, case: Case, order: tuple[int, ...] = ()) -> Plan:
-    """The plan of the case, with its ranks in an order if one is given."""
+    """The plan of the case, with its ranks in an order if one is given. Raises UsageError for what
+    nothing can run, UnavailableError for what cannot run here.
+    """
     (point,) = plan_points([case], group, links=_InOrder((order,) if order else ()))
     if point.plan is None or point.waived:
-        raise UnavailableError(point.waived or "no plan", "give another --op, --algo or --size")
+        is_asked = not FAMILY.load(case.backend).why_not(group) and point.plan is None
+        error = UsageError if is_asked else UnavailableError
+        raise error(point.waived, "give another --op, --algo or --size")
     return point.plan
 
 
@@ -87,7 +96,7 @@ def run_blame(options: Options) -> int:
     case = Case(
         op=options["op"],
         backend="cpu",
-        algo=options["algo"],
+        algo=options["algo"] or (_RING if _RING in algorithms_of(options["op"]) else "auto"),
         proto="simple",
         ranks=under.size if under is not None else ranks,
         size_bytes=options["size"] or _SIZE_BYTES,
@@ -110,8 +119,8 @@ def _drive(options: Options, group: Group, case: Case, timeout_s: float) -> int:
     shown = lines(found, names, text, width(out), is_confirmed=is_confirmed)
     say("\n".join(shown), file=out)
     remark(
-        f"{case.op} by {case.algo} of {plan.n} ranks, {_LAUNCHES} launches, result compared; waits"
-        " polled by the ranks themselves"
+        f"{case.op} by {plan.schedule.name} of {plan.n} ranks, {_LAUNCHES} launches, result"
+        " compared; waits polled by the ranks themselves"
     )
     return 1 if found.part is not None and is_confirmed else 0
 

@@ -1,6 +1,7 @@
 """Carry out `doctor`: gather evidence, let the checks look, measure what their findings cost."""
 
 import re
+import shlex
 import sys
 import time
 from collections.abc import Sequence
@@ -46,6 +47,7 @@ from collbench.report.tables.text import wrapped
 from collbench.spec.case import Case
 from collbench.spec.options import Settings
 from collbench.util.errors import UnavailableError, UsageError
+from collbench.util.reading import STDIN
 from collbench.util.units import format_duration
 
 _BUDGET_S = {False: 40.0, True: 300.0}  # of all experiments; True: deep
@@ -54,6 +56,7 @@ _LEAST_S = 4.0  # that an experiment must have left
 _ALL_PAIRS = 4  # GPUs up to which all pairs are measured by default
 _LEAST_GPUS = 3  # of which one can be left out
 _LOAD_BYTES = 64 << 20
+_INTERRUPTED = "interrupted"
 _FAIL_ON = re.compile(r"cost(?::(\d+(?:\.\d+)?)%?)?|risk|never")
 
 
@@ -98,10 +101,12 @@ def _explain(identifier: str) -> int:
 
 
 def _recordings_in(file: str) -> tuple[Recording, ...]:
-    text = text_of(Path(file))
+    hint = "give what collbench topo --record FILE wrote, unpacked"
+    name, opened = ("stdin", STDIN) if file == "-" else (file, Path(file))
+    text = text_of(opened, hint)
     if not text.lstrip().startswith("{"):
-        raise UsageError(f"{file}: not a recording", "collbench topo --record FILE writes one")
-    return tuple(loads(text, file))
+        raise UsageError(f"{name}: not a recording", hint)
+    return tuple(loads(text, name))
 
 
 def _drive(hosts: Sequence[Recording], options: Options, fail_on: str, group: Group) -> int:
@@ -114,41 +119,71 @@ def _drive(hosts: Sequence[Recording], options: Options, fail_on: str, group: Gr
         missing=_missing(options),
         will_measure=bool(options.get("is_list") and not options.get("quick")),
     )
+    interruption: KeyboardInterrupt | None = None
     if not is_static and any(map(wants_measurements, only)):
-        evidence = _under_load(evidence, group, settings_of(options), options)
+        try:
+            evidence = _under_load(evidence, group, settings_of(options), options)
+        except KeyboardInterrupt as error:
+            interruption = error
+            evidence = replace(evidence, missing=dict.fromkeys(MEASURED, _INTERRUPTED))
     runs = [
         CheckRun(identifier=one, title=check(one).TITLE, reason=why_not_run(one, evidence))
         for one in only
     ]
+    if options.get("is_list"):
+        say("\n".join(runs_table(runs, width(sys.stdout))))
+        return 0
+    if interruption is None and all(run.reason for run in runs):
+        raise UnavailableError(f"no check can look: {runs[0].reason}", _list_command(options))
+    findings = list(find(evidence, only))
+    if is_static:
+        findings = [_unmeasured(one, evidence, options) for one in findings]
+    else:
+        is_deep = bool(options.get("deep"))
+        findings, interruption = _with_costs(findings, evidence, interruption, is_deep=is_deep)
+    is_failed = _fails(findings, fail_on)
+    seconds = time.monotonic() - started
+    _show(ranked(findings), runs, evidence, options, seconds, is_failed=is_failed)
+    if interruption is not None:
+        raise interruption
+    return int(is_failed)
+
+
+def _show(
+    findings: Sequence[Finding],
+    runs: Sequence[CheckRun],
+    evidence: Evidence,
+    options: Options,
+    seconds: float,
+    *,
+    is_failed: bool,
+) -> None:
+    """Show and write the findings."""
     out = sys.stderr if "-" in (options.get("json"), options.get("html")) else sys.stdout
     columns = width(out)
-    if options.get("is_list"):
-        say("\n".join(runs_table(runs, columns)), file=out)
-        return 0
-    if all(run.reason for run in runs):
-        raise UnavailableError(f"no check can look: {runs[0].reason}", "collbench doctor --list")
-    findings = list(find(evidence, only))
-    if not is_static:
-        findings = _with_costs(findings, evidence, is_deep=bool(options.get("deep")))
-    else:
-        findings = [_unmeasured(one, evidence, options) for one in findings]
-    findings = ranked(findings)
     shown = merged(findings)
     for finding in shown:
         say("\n".join(finding_lines(finding, columns)) + "\n", file=out)
-    seconds = time.monotonic() - started
-    last = summary(findings, runs, format_duration(seconds))
+    last = summary(findings, runs, format_duration(seconds), _list_command(options))
     say("\n".join(wrapped(last, columns)), file=out)
     names = [str(host.hostname or evidence.name(host)) for host in evidence.hosts]
     if options.get("json"):
-        write_document(as_json(findings, runs, names, seconds), options["json"], "--json")
+        document = as_json(findings, runs, names, seconds, is_failed=is_failed)
+        write_document(document, options["json"], "--json")
     if options.get("html"):
         from collbench.report.page.doctor import page
 
         explanations = {one.check: check(one.check).EXPLANATION for one in findings}
         text = page(shown, runs, explanations, names, last)
         write_document(text, options["html"], "--html")
-    return int(_fails(findings, fail_on))
+
+
+def _list_command(options: Options) -> str:
+    """The command that lists the checks of the same run."""
+    words = ["collbench", "doctor", "--list"]
+    words += ["--quick"] if options.get("quick") else []
+    words += ["--from", options["recording"]] if options.get("recording") else []
+    return shlex.join(words)
 
 
 def _under_load(evidence: Evidence, group: Group, settings: Settings, options: Options) -> Evidence:
@@ -241,8 +276,16 @@ def _unmeasured(finding: Finding, evidence: Evidence, options: Options) -> Findi
     return replace(finding, unmeasured=where)
 
 
-def _with_costs(findings: Sequence[Finding], evidence: Evidence, *, is_deep: bool) -> list[Finding]:
-    """The findings with what their experiments show, as far as the time allows."""
+def _with_costs(
+    findings: Sequence[Finding],
+    evidence: Evidence,
+    interruption: KeyboardInterrupt | None,
+    *,
+    is_deep: bool,
+) -> tuple[list[Finding], KeyboardInterrupt | None]:
+    """The findings with what their experiments show, as far as the time allows and until an
+    interruption; and that, if there was one.
+    """
     deadline = time.monotonic() + _BUDGET_S[is_deep]
     known: dict[str, tuple[Cost, ...] | UnavailableError | FailsUnchanged] = {}
     # those of all ranks here: a launcher may have bound this one to a single core
@@ -260,14 +303,15 @@ def _with_costs(findings: Sequence[Finding], evidence: Evidence, *, is_deep: boo
             continue
         if isinstance(wanted, Experiment) and key not in known:
             left_s = deadline - time.monotonic()
-            known[key] = (
-                _measured(wanted, min(left_s, _EXPERIMENT_S[is_deep]), finding)
-                if left_s > _LEAST_S
-                else UnavailableError("there was no time left: collbench doctor --deep takes more")
-            )
+            known[key] = UnavailableError(_INTERRUPTED)
+            try:
+                if interruption is None:
+                    known[key] = _measured(wanted, min(left_s, _EXPERIMENT_S[is_deep]), finding)
+            except KeyboardInterrupt as error:
+                interruption = error
         result = known[key] if isinstance(wanted, Experiment) else UnavailableError(wanted)
         with_costs.append(_with_result(finding, result))
-    return with_costs
+    return with_costs, interruption
 
 
 def _with_result(
@@ -283,6 +327,8 @@ def _with_result(
 def _measured(
     experiment: Experiment, budget_s: float, finding: Finding
 ) -> tuple[Cost, ...] | UnavailableError | FailsUnchanged:
+    if budget_s <= _LEAST_S:
+        return UnavailableError("there was no time left: collbench doctor --deep takes more")
     remark(f"measuring what {finding.check} of {finding.subject} costs")
     try:
         return measure(experiment, budget_s)

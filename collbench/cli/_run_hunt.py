@@ -26,6 +26,7 @@ from collbench.report.colors import painted
 from collbench.report.tables.hunt import as_json, lines
 from collbench.results.pairwise import COLUMNS, Mode, PairSample, PairWorld, csv_line, sample_line
 from collbench.util.errors import CollbenchError, UnavailableError
+from collbench.util.text import counted
 from collbench.util.units import format_duration
 
 _BUSY_SHOWN = 4
@@ -120,7 +121,7 @@ def _drive(options: Options, group: Group, backend: str, ranks: int) -> int:
                 _show(options, analyse(search.samples, world), world, search.samples, "", start)
             raise
     unmeasured = (
-        f"{search.missed} measurements of pairs did not fit into the budget of"
+        f"{counted(search.missed, 'measurement')} of pairs did not fit into the budget of"
         f" {format_duration(options['budget'])}: raise --budget"
         if search.missed
         else ""
@@ -178,14 +179,14 @@ def _show(
     if wrong:
         one = wrong[0]
         remark(
-            f"{len(wrong)} measurement{'s' * (len(wrong) != 1)} failed, the first of ranks"
+            f"{counted(len(wrong), 'measurement')} failed, the first of ranks"
             f" {one.a} and {one.b}: {one.reason}"
         )
     if not options["files"]:
         hosts = len(world.host_names)
         remark(
-            f"{len(samples)} measurements of {world.n} ranks on {hosts} host{'s' * (hosts != 1)} in"
-            f" {format_duration(seconds)}, every result compared"
+            f"{counted(len(samples), 'measurement')} of {world.n} ranks on {counted(hosts, 'host')}"
+            f" in {format_duration(seconds)}, every result compared"
         )
     if len(wrong) == len(samples):
         raise UnavailableError("no pair has a rate", "look at the reasons in the CSV")

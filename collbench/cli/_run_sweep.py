@@ -50,7 +50,7 @@ from collbench.spec.options import Settings
 from collbench.spec.peers import forced_by, is_of_libraries, is_peer, knobs_of
 from collbench.spec.together import groups_text, mix_text, parse_groups, parse_mix
 from collbench.spec.uneven import CountsFile, read_counts
-from collbench.util.errors import UnavailableError, UsageError
+from collbench.util.errors import RankLostError, UnavailableError, UsageError
 from collbench.util.units import format_duration, parse_size
 
 _MODELLED_RANKS = 16  # GPUs of a described machine, unless more are asked for
@@ -223,7 +223,7 @@ def _drive(
 
         try:
             records = _measure(left, keep, table, out, options["color"], kept)
-        except KeyboardInterrupt:
+        except (KeyboardInterrupt, RankLostError):
             remark(_what_is_kept(csv, kept))
             raise
         if options.get("trace") is not None:

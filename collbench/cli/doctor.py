@@ -39,7 +39,10 @@ _OPTIONS = (
         "recording",
         metavar="FILE",
         type=FileName(),
-        help="Look at the recording of another machine, which collbench topo --record wrote.",
+        help=(
+            "Look at the recording of another machine, which collbench topo --record wrote, for"
+            " example machine.json; - is stdin."
+        ),
     ),
     click.option(
         "--list", "is_list", is_flag=True, help="List every check, and why not if it cannot look."
@@ -104,7 +107,7 @@ _DOCTOR_RULES = (
     Rule(
         options=("json", "html"),
         when=lambda options: (
-            options["recording"] is not None
+            options["recording"] not in (None, "-")
             and options["recording"] in (options["json"], options["html"])
         ),
         message="it would replace the recording of --from",

@@ -86,9 +86,11 @@ _OPTIONS = (
     click.option(
         "--algo",
         type=OneOf(ALGORITHMS.names()),
-        default="ring",
-        show_default=True,
-        help=f"The algorithm of --blame, one of {', '.join(ALGORITHMS.names())}.",
+        default=None,
+        help=(
+            f"The algorithm of --blame, one of {', '.join(ALGORITHMS.names())}. Default: ring if it"
+            " serves the collective, or else what auto takes."
+        ),
     ),
     click.option(
         "--from",
@@ -98,8 +100,8 @@ _OPTIONS = (
         metavar="FILE",
         help=(
             "Measure nothing and read rates of pairs, for example pairs.csv: what --csv wrote, any"
-            " CSV with host_a, host_b and busbw, or outputs of nccl-tests on two ranks. May be"
-            " given several times."
+            " CSV with host_a, host_b and busbw, or outputs of nccl-tests on two ranks; - is stdin."
+            " May be given several times."
         ),
     ),
     click.option(
@@ -162,7 +164,7 @@ _HUNT_RULES = (
     ),
     Rule(
         options=("json",),
-        when=lambda options: options["json"] in options["files"],
+        when=lambda options: options["json"] != "-" and options["json"] in options["files"],
         message="it would replace a file of --from",
         hint="give another file",
     ),

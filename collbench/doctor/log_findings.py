@@ -394,13 +394,12 @@ def _settings(report: LogReport) -> Iterable[Finding]:
     for problem in judge(settings, number or None, ["several hosts"] if several else []):
         if problem.kind == "unknown" or set(problem.names) <= covered:
             continue  # NCCL printed that it read it
-        seen_text, _, why = problem.text.partition(". ")
         place = _places(effective[problem.names[0]][1]) if problem.names[0] in effective else ""
         yield _finding(
             "settings",
             " and ".join(problem.names),
-            f"{seen_text.rstrip('.')}; {place}".rstrip("; "),
-            why or f"{problem.text.rstrip('.')}.",
+            f"{problem.seen}; {place}".rstrip("; "),
+            problem.why,
             problem.fix.rstrip("."),
             _SEVERITY[problem.severity],
         )

@@ -98,8 +98,7 @@ class Driver:
 def rank_lost(fates: Sequence[str], errors: Sequence[CollbenchError] = ()) -> RankLostError:
     """The error for ranks that did not answer, with the errors of those that did."""
     return RankLostError(
-        "; ".join([*_few(fates), *_few([error.message for error in errors])]),
-        "run it again; a sweep that has --csv goes on from its rows with --resume",
+        "; ".join([*_few(fates), *_few([error.message for error in errors])]), "run it again"
     )
 
 

@@ -12,6 +12,7 @@ from typing import Any, NoReturn
 
 from collbench.util.errors import UsageError
 
+STDIN = Path("/dev/stdin")
 _PIECE_BYTES = 1 << 20
 _DOTTED_KEY = re.compile(r"""(?:[ \t]{0,9}\.[ \t]{0,9}[\w"'-]{1,99}){64}""")
 _MAX_DEPTH = 64  # ours have less than 10; Python shows no value of more than some 900

@@ -38,6 +38,15 @@ def escaped(text: str, kept: str = "") -> str:
     )
 
 
+def counted(number: int, what: str) -> str:
+    """So many of a thing.
+
+    >>> counted(1, "pair"), counted(2, "pair")
+    ('1 pair', '2 pairs')
+    """
+    return f"{number} {what}{'s' * (number != 1)}"
+
+
 def one_line(text: str) -> str:
     """A text that a terminal may see, in one line."""
     return " ".join(printable(text).split("\n"))

@@ -113,9 +113,19 @@ class Played:
 @pytest.mark.parametrize("algo", ["ring", "tree", "twoshot", "halving"])
 @pytest.mark.parametrize("n", [3, 5])
 def test_the_path_adds_up_and_nothing_is_blamed(algo: str, n: int) -> None:
-    found = Played(plan_of(algo, n), {}).blame()
-    assert sum(found.shares.values()) == pytest.approx(1.0, abs=1e-6)
-    assert found.part is None
+    played = Played(plan_of(algo, n), {})
+    assert played.blame().part is None
+    one = blame(played.plan, played.actors, [played.launch()])  # medians do not add up
+    assert sum(one.shares.values()) == pytest.approx(1.0, abs=1e-6)
+
+
+def test_one_launch_that_takes_long_does_not_change_what_is_shown() -> None:
+    plan = plan_of("ring", 3)
+    usual, late = Played(plan, {}), Played(plan, {("late", (1,)): 400.0})
+    launches = [usual.launch(), late.launch(), usual.launch()]
+    found = blame(plan, usual.actors, launches)
+    assert max(found.waits_s.values()) <= found.total_s
+    assert found.shares["late", (1,)] < 0.1
 
 
 @pytest.mark.parametrize(

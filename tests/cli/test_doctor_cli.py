@@ -1,16 +1,20 @@
 """The options of `doctor`: recordings, what makes it fail, lists, explanations, and mistakes."""
 
+import gzip
 import json
 import re
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 
 from collbench import checks
 from collbench.checks import identifiers
+from collbench.cli import _run_doctor
 from collbench.machine.discovery import dumps
-from tests.support.commands import invoke
+from tests.support.commands import invoke, stdin_of
 from tests.support.evidence import machine, with_gpu, with_ranks, with_system
+from tests.support.runs import library, needs_mpi
 
 
 @pytest.fixture
@@ -59,6 +63,80 @@ def test_a_recording_is_looked_at(
     code, out, _ = invoke(capfd, "doctor", "--from", well)
     assert code == 0
     assert out.startswith("Nothing was found.")
+
+
+def test_stdin_and_the_list_of_the_same_recording(
+    capfd: pytest.CaptureFixture[str], well: str
+) -> None:
+    with stdin_of(Path(well)):
+        code, out, _ = invoke(capfd, "doctor", "--from", "-")
+    assert code == 0
+    assert "(collbench doctor --list --from - says why)" in " ".join(out.split())
+    out = invoke(capfd, "doctor", "--from", well)[1]
+    assert f"(collbench doctor --list --from {well} says why)" in " ".join(out.split())
+
+
+@pytest.mark.parametrize(
+    ("fail_on", "verdict"), [("cost", "clean"), ("risk", "risks"), ("never", "clean")]
+)
+def test_the_verdict_agrees_with_the_exit_code(
+    capfd: pytest.CaptureFixture[str], ill: str, fail_on: str, verdict: str
+) -> None:
+    args = ("--from", ill, "--only", "limits", "--fail-on", fail_on, "--json", "-")
+    code, out, _ = invoke(capfd, "doctor", *args)
+    assert (code, json.loads(out)["verdict"]) == (int(verdict != "clean"), verdict)
+
+
+def test_what_was_found_until_the_users_end_is_shown(
+    capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(*_: object) -> NoReturn:
+        raise KeyboardInterrupt
+
+    monkeypatch.setenv("UCX_TLS", "tcp")
+    monkeypatch.setattr(_run_doctor, "measure", interrupted)
+    args = ("--only", "mpi-transport", "--json", "-")
+    code, out, err = invoke(capfd, "doctor", *args)
+    (finding,) = json.loads(out)["findings"]
+    assert (code, finding["unmeasured"]) == (130, "interrupted")
+    assert "costs   not measured: interrupted" in err
+    assert err.endswith("\nInterrupted.\n")
+
+
+@needs_mpi
+@pytest.mark.parametrize("check", ["cross-memory-attach", "mpi-transport"])
+def test_variables_of_another_mpi_library_are_left_out(
+    capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, check: str
+) -> None:
+    for name, value in (
+        ("OMPI_MCA_smsc", "^cma"),
+        ("MPIR_CVAR_CH4_CMA_ENABLE", "0"),
+        ("OMPI_MCA_btl", "tcp"),
+        ("MPIR_CVAR_NOLOCAL", "1"),
+    ):
+        monkeypatch.setenv(name, value)
+    out = invoke(capfd, "doctor", "--quick", "--only", check, "--json", "-")[1]
+    own, other = ("OMPI_", "MPIR_") if library() == "Open MPI" else ("MPIR_", "OMPI_")
+    variables = [one["change"] for one in json.loads(out)["findings"]]
+    assert any(f"unset {own}" in one for one in variables)
+    assert not any(f"unset {other}" in one for one in variables)
+
+
+def test_what_is_seen_of_a_setting_is_not_repeated(
+    capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("NCCL_BUFFSIZE", "abc")
+    monkeypatch.setenv("NCCL_P2P_DISABLE", "1")
+    monkeypatch.setenv("NCCL_P2P_LEVEL", "NVL")
+    out = invoke(capfd, "doctor", "--quick", "--only", "settings", "--json", "-")[1]
+    said = {one["subject"]: (one["seen"], one["why"]) for one in json.loads(out)["findings"]}
+    assert said["NCCL_BUFFSIZE"] == (
+        "NCCL_BUFFSIZE=abc",
+        "The value is no number, and NCCL reads 0.",
+    )
+    seen, why = said["NCCL_P2P_DISABLE and NCCL_P2P_LEVEL"]
+    assert seen == "NCCL_P2P_DISABLE=1 and NCCL_P2P_LEVEL=NVL"
+    assert why.startswith("NCCL_P2P_LEVEL allows direct access")
 
 
 @pytest.mark.parametrize(
@@ -111,6 +189,7 @@ def test_every_check_is_listed_and_explained(capfd: pytest.CaptureFixture[str], 
         (["--from", "WRONG", "--json", "WRONG"], 2, "would replace the recording"),
         (["--from", "WRONG", "--ranks", "2"], 2, "--ranks: nothing can be measured"),
         (["--from", "TEXT"], 2, "TEXT: not a recording"),
+        (["--from", "PACKED"], 2, "Hint: give what collbench topo --record FILE wrote, unpacked"),
         (["--list", "--json", "list.json"], 2, "--json: --list only lists"),
         (["--explain", "binding", "--only", "binding"], 2, "--only: --explain only explains"),
         (["--ranks", "1"], 2, "1"),
@@ -130,6 +209,7 @@ def test_mistakes_are_errors(
     (tmp_path / "BROKEN").write_text(whole[:-40])
     (tmp_path / "EMPTY").write_text("")
     (tmp_path / "TEXT").write_text("<system/>")
+    (tmp_path / "PACKED").write_bytes(gzip.compress(whole.encode(), mtime=0))
     (tmp_path / "WRONG").write_text(whole.replace('"open_files": 1', '"open_files": -1.'))
     hosts = json.loads(whole)
     for host in hosts["hosts"]:

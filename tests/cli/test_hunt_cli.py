@@ -13,6 +13,7 @@ from collbench.analysis.hunt.verdicts import analyse
 from collbench.cli import run
 from collbench.report.tables.hunt import lines
 from collbench.results.pairwise import COLUMNS, PairSample, csv_line, sample_line
+from tests.support.commands import stdin_of
 from tests.support.slow_pairs import world
 
 Capture = pytest.CaptureFixture[str]
@@ -82,6 +83,42 @@ def test_outputs_of_nccl_tests_on_pairs(capfd: Capture, tmp_path: Path) -> None:
     assert "SLOW  host n3 as a host: slow by 2.0" in out
 
 
+def test_rates_of_nccl_tests_may_have_exponents(tmp_path: Path) -> None:
+    file = tmp_path / "runs.txt"
+    file.write_text("".join(NCCL_TESTS.format(a="x", b="y", gbs=gbs) for gbs in ("1e5", "9.5e-05")))
+    assert [one.gbs for one in read([file])[1]] == [1e5, 9.5e-5]
+
+
+def test_a_run_of_nccl_tests_with_wrong_data_has_no_rate(capfd: Capture, tmp_path: Path) -> None:
+    good = NCCL_TESTS.format(a="x", b="y", gbs=20)
+    bad = good.replace("20  0", "20  7").replace("0 OK", "7 FAILED")
+    file = tmp_path / "runs.txt"
+    file.write_text(good + bad + good)
+    code, _, err = invoke(capfd, "--from", str(file))
+    assert code == 1
+    assert "1 measurement failed, the first of ranks 0 and 1: wrong data" in err
+    file.write_text(bad)
+    code, _, err = invoke(capfd, "--from", str(file))
+    assert (code, "Error: no pair has a rate" in err) == (3, True)
+
+
+def test_each_of_several_files_must_have_a_pair(capfd: Capture, tmp_path: Path) -> None:
+    good, empty = tmp_path / "good.csv", tmp_path / "empty.csv"
+    good.write_text("a,b,gbs\nx,y,1\n")
+    empty.write_text("a,b,gbs\n")
+    code, _, err = invoke(capfd, "--from", str(good), "--from", str(empty))
+    assert (code, f"{empty}: no rate of any pair" in err) == (2, True)
+
+
+def test_stdin(capfd: Capture, pairs: Path) -> None:
+    expected = invoke(capfd, "--from", str(pairs))
+    with stdin_of(pairs):
+        assert invoke(capfd, "--from", "-") == expected
+    with stdin_of(pairs):
+        code, out, _ = invoke(capfd, "--from", "-", "--json", "-")
+    assert (code, json.loads(out)["is_clean"]) == (1, False)
+
+
 def test_our_own_file_is_read_as_it_was_written(tmp_path: Path) -> None:
     ranks = world(2, 2)
     samples = [
@@ -114,6 +151,19 @@ def test_what_is_too_little_to_name_is_not_called_clean(capfd: Capture, tmp_path
     assert "Nothing is slow" not in out
 
 
+def test_a_pair_that_was_given_in_both_orders_has_both_rates(
+    capfd: Capture, tmp_path: Path
+) -> None:
+    file = tmp_path / "ways.csv"
+    file.write_text("a,b,gbs\nn1,n2,24.1\nn2,n1,10\n")
+    _, out, _ = invoke(capfd, "--from", str(file))
+    assert [line.split() for line in out.splitlines()[2:4]] == [
+        ["n1", "X", "24.10"],
+        ["n2", "10.00", "X"],
+    ]
+    assert "1 pair is below 80 % of the median" in " ".join(out.split())
+
+
 @pytest.mark.parametrize(
     ("text", "match"),
     [
@@ -127,7 +177,10 @@ def test_what_is_too_little_to_name_is_not_called_clean(capfd: Capture, tmp_path
         ("a,b,gbs,direction\nx,y,1,up\n", "direction 'up'"),
         ("a,b,gbs,mode\nx,y,1,never\n", "mode 'never'"),
         ("a,b,gbs,gpu_a\nx,y,1,first\n", "'first' is no whole number"),
-        (NCCL_TESTS.format(a="x", b="x", gbs=1), "a run of 1 ranks"),
+        (NCCL_TESTS.format(a="x", b="x", gbs=1), "a run of 1 rank"),
+        (NCCL_TESTS.format(a="x", b="y", gbs="-nan"), "line 6: '-nan' is no rate"),
+        (NCCL_TESTS.format(a="x", b="y", gbs="inf"), "line 6: 'inf' is no rate"),
+        (NCCL_TESTS.format(a="x", b="y", gbs=1) + NCCL_TESTS[:150], "its last run has no average"),
         ("a,b,gbs\nx,y,1e308\n", "'1e308' is no rate in GB/s"),
     ],
 )
@@ -151,6 +204,8 @@ def test_broken_files_are_usage_errors(
         (["--csv", "-", "--json", "-"], "--csv: --json writes there"),
         (["--size", "0"], "--size: a message of 0 bytes"),
         (["--blame", "--rails"], "--rails: --blame traces one collective on CPUs"),
+        (["--blame", "--op", "alltoall", "--algo", "ring"], "ring does not serve alltoall"),
+        (["--blame", "--size", "3", "--ranks", "2"], "less than one float32 element"),
         (["--op", "reduce"], "--op: pairs exchange messages"),
         (["--ranks", "1"], "--ranks: '1' is not a whole number from 2"),
     ],
@@ -161,6 +216,27 @@ def test_what_contradicts_itself_is_a_usage_error(
     code, out, err = invoke(capfd, *args)
     assert (code, out) == (2, "")
     assert match in err
+
+
+def test_blame_takes_an_algorithm_that_serves_the_collective(capfd: Capture) -> None:
+    code, out, err = invoke(
+        capfd, "--blame", "--op", "alltoall", "--ranks", "2", "--size", "64K", "--timeout", "60"
+    )
+    assert code in (0, 1), err  # other tests run beside it
+    assert "Rows wait for columns" in out
+    assert "alltoall by " in err
+
+
+def test_of_many_hosts_the_slower_direction_is_shown() -> None:
+    ranks = world(40, 1)
+    samples = [PairSample(a=a, b=b, gbs=5.0 if a == 7 else 10.0) for a, b in _pairs(40)]
+    shown = lines(analyse(samples, ranks), ranks, samples, 40)
+    start = next(place for place, line in enumerate(shown) if line.startswith("The slowest of 40"))
+    rows = [line.split() for line in shown[start:] if line.startswith(ranks.hosts[7])]
+    assert rows[0] == [ranks.hosts[7], "sends", "5.00", "50%"]
+    both = [PairSample(a=a, b=b, gbs=10.0, is_both=True) for a, b in _pairs(40) if a < b]
+    shown = lines(analyse(both, ranks), ranks, both, 40)
+    assert any(line.split()[1:] == ["both", "10.00", "100%"] for line in shown)
 
 
 @pytest.mark.parametrize("columns", [80, 160])

@@ -2,12 +2,12 @@
 
 import gzip
 import json
-import os
 from pathlib import Path
 
 import pytest
 
 from collbench.cli import run
+from tests.support.commands import stdin_of
 
 DATA = Path(__file__).parent.parent / "data" / "nccl-logs"
 HEALTHY = DATA / "rccl-2.21.txt"
@@ -64,14 +64,8 @@ def test_gzip_whole_and_cut(tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
 
 
 def test_stdin(capsys: pytest.CaptureFixture[str]) -> None:
-    kept = os.dup(0)
-    try:
-        with FAILED.open("rb") as file:
-            os.dup2(file.fileno(), 0)
+    with stdin_of(FAILED):
         assert run(["log", "-"]) == 1
-    finally:
-        os.dup2(kept, 0)
-        os.close(kept)
     assert "stdin line 31" in capsys.readouterr().out
 
 

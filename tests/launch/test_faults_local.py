@@ -45,6 +45,10 @@ def test_a_killed_rank_is_named_and_ends_the_run(tmp_path: Path, rank: int, prot
         assert f"rank {rank} was killed by SIGKILL" in run.rows()[-1].reason
 
 
+def test_what_has_no_resume_does_not_advise_it() -> None:
+    assert launch_driver.rank_lost(["rank 1 is gone"]).hint == "run it again"
+
+
 @pytest.mark.parametrize(("rank", "proto"), tiered([(0, "ll"), (1, "simple")], []))
 def test_a_stopped_rank_ends_the_run_within_its_deadline(
     tmp_path: Path, rank: int, proto: str

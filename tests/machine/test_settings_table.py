@@ -131,7 +131,7 @@ def satisfying(condition: Condition) -> dict[str, str]:
 def found(rule: Contradiction, values: dict[str, str]) -> bool:
     settings = [Setting(name, value) for name, value in values.items()]
     problems = judge(settings, facts=[rule.needs] if rule.needs else [])
-    return rule.text in [problem.text for problem in problems if problem.kind == "contradiction"]
+    return rule.text in [problem.why for problem in problems if problem.kind == "contradiction"]
 
 
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: "+".join(one.name for one in rule.when))

@@ -1,5 +1,10 @@
 """Runs a command line in this process."""
 
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
 import pytest
 
 from collbench.cli import run
@@ -12,3 +17,16 @@ def invoke(capfd: pytest.CaptureFixture[str], *args: str) -> tuple[int, str, str
     code = run(list(args))
     out, err = capfd.readouterr()
     return code, out, err
+
+
+@contextmanager
+def stdin_of(path: Path) -> Iterator[None]:
+    """A file as the standard input of this process."""
+    kept = os.dup(0)
+    try:
+        with path.open("rb") as file:
+            os.dup2(file.fileno(), 0)
+        yield
+    finally:
+        os.dup2(kept, 0)
+        os.close(kept)

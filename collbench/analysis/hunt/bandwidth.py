@@ -47,7 +47,14 @@ def matrix(
     samples: Iterable[PairSample], world: PairWorld
 ) -> tuple[tuple[str, ...], dict[tuple[int, int], float]]:
     """The names of ranks, or of hosts if there are many ranks, and the median rate from each to
-    each; alone where that was measured.
+    each; alone where that was measured. What both directions reached at once stands for both,
+    unless the other one was measured as well.
+
+    >>> world = PairWorld(("a", "b", "c"), (0, 0, 0))
+    >>> ends = ((0, 1, 24.0), (1, 0, 10.0), (0, 2, 20.0))
+    >>> samples = [PairSample(a=a, b=b, gbs=gbs, is_both=True) for a, b, gbs in ends]
+    >>> matrix(samples, world)[1]
+    {(0, 1): 24.0, (1, 0): 10.0, (0, 2): 20.0, (2, 0): 20.0}
     """
     is_of_hosts = world.n > HEAT_RANKS and len(world.host_names) > 1
     group = world.host_numbers if is_of_hosts else tuple(range(world.n))
@@ -56,10 +63,13 @@ def matrix(
     known = [one for one in samples if one.gbs is not None]
     alone = [one for one in known if one.mode == "alone"]
     for one in alone or known:
-        a, b = group[one.a], group[one.b]
-        for key in {(a, b), (b, a)} if one.is_both else {(a, b)}:
-            rates.setdefault(key, []).append(one.gbs or 0.0)
-    return names, {key: median(values) for key, values in rates.items()}
+        rates.setdefault((group[one.a], group[one.b]), []).append(one.gbs or 0.0)
+    medians = {key: median(values) for key, values in rates.items()}
+    for one in alone or known:
+        if one.is_both:
+            a, b = group[one.a], group[one.b]
+            medians.setdefault((b, a), medians[a, b])
+    return names, medians
 
 
 def _rank_names(world: PairWorld) -> tuple[str, ...]:

@@ -37,7 +37,8 @@ class Blame:
     """What explains most of the excess time, or None. share: of the time of a launch; ratio: to the
     median of its like, of a link or of a rank's work; excess_s: what would be saved without it.
     total_s: of a launch, from the first arrival to the end; totals_s: of each. waits_s: what each
-    rank waited for each other in a launch. shares: of every part of the path.
+    rank waited for each other in a launch. shares: of every part of the path. What is of a launch
+    is the median of all of them.
     """
 
     part: Part | None
@@ -74,10 +75,7 @@ def blame(
             times = [event.done - event.ready for event in trace.events]
             work[rank].append(sum(times) / len(times))
     n = len(launches)
-    # of launches without the part its share is none
-    typical = {
-        part: median([*values, *[0.0] * (n - len(values))]) for part, values in shares.items()
-    }
+    typical = {part: _typical(values, n) for part, values in shares.items()}
     total_s = median(totals)
     like: dict[str, dict[tuple[int, ...], float]] = {
         "link": {key: median(values) for key, values in links.items()},
@@ -97,9 +95,18 @@ def blame(
         excess_s=best[0] * total_s if best else 0.0,
         total_s=total_s,
         totals_s=tuple(totals),
-        waits_s={key: sum(values) / n for key, values in waits.items()},
-        shares={part: sum(values) / n for part, values in shares.items()},
+        waits_s={key: _typical(values, n) for key, values in waits.items()},
+        shares=typical,
     )
+
+
+def _typical(values: Sequence[float], n: int) -> float:
+    """The median of n launches, of which those without a value have none of it.
+
+    >>> _typical([3.0, 5.0], 3), _typical([3.0], 3)
+    (3.0, 0.0)
+    """
+    return median([*values, *[0.0] * (n - len(values))])
 
 
 def is_saved(with_it_s: Sequence[float], without_s: Sequence[float], excess_s: float) -> bool:

@@ -14,8 +14,8 @@ from typing import NoReturn
 
 from collbench.results.pairwise import MODES, PairSample, PairWorld
 from collbench.util.errors import UsageError
-from collbench.util.reading import read_bytes
-from collbench.util.text import escaped
+from collbench.util.reading import STDIN, read_bytes
+from collbench.util.text import counted, escaped
 from collbench.util.units import parse_whole
 
 # what we read -> names of its column; the first is ours
@@ -39,7 +39,8 @@ _MOST_BYTES = 256 << 20
 _MOST_RANKS = 65536
 _LEAST_GBS, _MOST_GBS = 1e-9, 1e9  # a byte a second, and a million NICs in one: what is a rate
 _RANK = re.compile(r"#\s+Rank\s+\d+ .*?\bon\s+(\S+) device\s+(\d+)", re.ASCII)
-_BUSBW = re.compile(r"#\s*Avg bus bandwidth\s*:\s*([0-9.]{1,20})", re.ASCII)
+_WRONG = re.compile(r"#\s*Out of bounds values\s*:\s*([0-9]{1,20}) FAILED", re.ASCII)
+_BUSBW = re.compile(r"#\s*Avg bus bandwidth\s*:\s*(\S{1,40})", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,10 +65,8 @@ class _Line:
 
 
 def read(files: Sequence[Path]) -> tuple[PairWorld, list[PairSample]]:
-    """The ranks and the samples of all files. Raises UsageError."""
+    """The ranks and the samples of all files; - is stdin. Raises UsageError."""
     lines = [line for file in files for line in _lines(file)]
-    if not lines:
-        _refuse(str(files[0]), "no rate of any pair")
     rank_of = {end: rank for line in lines for end, rank in line.ranks}
     in_order = sorted(rank_of, key=lambda end: (rank_of[end], _natural(end.host), end.local))
     if len(in_order) > _MOST_RANKS:
@@ -102,9 +101,9 @@ def _numbered(line: _Line, number: Mapping[_End, int]) -> PairSample:
 
 
 def _lines(file: Path) -> list[_Line]:
-    name = escaped(str(file))
+    name, opened = ("stdin", STDIN) if str(file) == "-" else (escaped(str(file)), file)
     try:
-        data = read_bytes(file, _MOST_BYTES)
+        data = read_bytes(opened, _MOST_BYTES)
     except (OSError, ValueError) as error:
         raise UsageError(
             f"cannot read {name}: {getattr(error, 'strerror', None) or error}",
@@ -113,9 +112,10 @@ def _lines(file: Path) -> list[_Line]:
     if len(data) > _MOST_BYTES:
         _refuse(name, f"more than {_MOST_BYTES >> 20} MiB")
     text = data.decode("utf-8-sig", errors="replace")
-    if _RANK.search(text):
-        return _of_nccl_tests(text, name)
-    return _of_csv(text, name)
+    lines = _of_nccl_tests(text, name) if _RANK.search(text) else _of_csv(text, name)
+    if not lines:
+        _refuse(name, "no rate of any pair")
+    return lines
 
 
 def _of_csv(text: str, name: str) -> list[_Line]:
@@ -201,18 +201,27 @@ def _whole(text: str, where: str, default: int) -> int:
 
 
 def _of_nccl_tests(text: str, name: str) -> list[_Line]:
-    """Outputs one after the other, each of two ranks and with its average bus bandwidth."""
-    lines, ends = list[_Line](), list[_End]()
+    """Outputs one after the other, each of two ranks and with its average bus bandwidth; one with
+    wrong data has no rate.
+    """
+    lines, ends, reason = list[_Line](), list[_End](), ""
     for number, line in enumerate(text.splitlines(), start=1):
         if rank := _RANK.search(line):
             ends.append(_End(rank[1], int(rank[2])))
+        elif wrong := _WRONG.search(line):
+            reason = f"wrong data, out of bounds values: {wrong[1]}"
         elif rate := _BUSBW.search(line):
             where = f"{name}, line {number}"
-            if len(set(ends)) != 2:
-                _refuse(where, f"a run of {len(set(ends))} ranks", "run nccl-tests on two ranks")
-            a, b = dict.fromkeys(ends)
-            lines.append(_Line(a, b, PairSample(a=0, b=0, gbs=_rate(rate[1], where), is_both=True)))
-            ends = []
+            different = dict.fromkeys(ends)
+            if len(different) != 2:
+                what = f"a run of {counted(len(different), 'rank')}"
+                _refuse(where, what, "run nccl-tests on two ranks")
+            a, b = different
+            gbs = None if reason else _rate(rate[1], where)
+            lines.append(_Line(a, b, PairSample(a=0, b=0, gbs=gbs, is_both=True, reason=reason)))
+            ends, reason = [], ""
+    if lines and ends:
+        _refuse(name, "its last run has no average bus bandwidth", "leave that run out")
     return lines
 
 

@@ -48,7 +48,7 @@ def own_process(comm: Any, cuda: tuple[int, ...] | None) -> ProcessRecord:  # An
         _system.process(Path("/"), os.environ, cuda),
         rank=comm.Get_rank(),
         ranks=comm.Get_size(),
-        mpi_library=MPI.Get_library_version().splitlines()[0].strip(" \0"),
+        mpi_library=_system.mpi_library(),
         mpi_thread_level=MPI.Query_thread(),
         mpi_has_cuda=_has_cuda(MPI.__file__),
     )

@@ -31,6 +31,8 @@ _SAMPLE_S = 0.1  # of the host's busy cores
 _BUSY = 0.5  # of a core's time, from which on it counts as used
 _MOST_TEXT = 1 << 16  # of a configuration file
 _CHOSEN = re.compile(r"\[(\w+)\]")
+# variables that concern one MPI library alone
+_OF_MPI = re.compile(r"(OMPI_MCA|MPIR_CVAR|I_MPI)_")
 
 
 def system(root: Path) -> SystemRecord:
@@ -111,8 +113,21 @@ def process(
         files=_config_files(root, environment, values),
         cuda=cuda,
         nccl_version=_nccl_version(),
+        mpi_library=mpi_library() if any(map(_OF_MPI.match, environment)) else None,
         unknown=values.unknown,
     )
+
+
+def mpi_library() -> str | None:
+    """The MPI library that ranks load, which need not be started for that; a tenth of a second."""
+    try:
+        import mpi4py
+
+        mpi4py.rc.initialize = mpi4py.rc.finalize = False
+        from mpi4py import MPI
+    except (ImportError, RuntimeError):  # RuntimeError: there is no library
+        return None
+    return MPI.Get_library_version().splitlines()[0].strip(" \0")
 
 
 def _nccl_version() -> str | None:

@@ -42,13 +42,15 @@ _OURS = "NCCL_"
 # families with how similar two names are of which one was meant; CUDA_ is also others' prefix
 _NEAR = {_OURS: 0.8, "CUDA_": 0.9}
 _WORDS = ("choice", "list", "tuning", "path")  # of numbers and texts blanks do no harm
+_UNREAD = "A variable that nobody reads does nothing, and nobody is told."
 _MOST_NAME = 80  # the longest known name has 62 characters
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SettingProblem:
-    """names: the variables that it is about; value and source: of the first; may_cost: whether the
-    settings may cost speed, which measuring with and without them shows.
+    """names: the variables that it is about; value and source: of the first. seen: what is set, or
+    what is wrong with a name; why: what that does. may_cost: whether the settings may cost speed,
+    which measuring with and without them shows.
     """
 
     kind: ProblemKind
@@ -56,7 +58,8 @@ class SettingProblem:
     names: tuple[str, ...]
     value: str
     source: str
-    text: str
+    seen: str
+    why: str
     fix: str
     may_cost: bool = False
 
@@ -67,8 +70,9 @@ def judge(
     """The problems of the settings, the worst first. settings: what wins first, as `gather` gives
     them; version: of NCCL, as "2.28.9"; facts: what is known of the machine.
 
-    >>> print(judge([Setting("NCCL_P2P_DISABLED", "1")])[0].text)
-    NCCL_P2P_DISABLED: did you mean NCCL_P2P_DISABLE? No program is known to read the first.
+    >>> (problem,) = judge([Setting("NCCL_BUFFSIZE", "abc")])
+    >>> problem.seen, problem.why
+    ('NCCL_BUFFSIZE=abc', 'The value is no number, and NCCL reads 0.')
     """
     tables = known()
     effective: dict[str, Setting] = {}
@@ -94,14 +98,15 @@ def _of_one(setting: Setting, tables: Known, version: str | None) -> Iterator[Se
     if missing := _not_in(variable, version):
         newer = variable.replaced_by
         fix = f"Use {newer} instead." if newer else _removal(setting)
-        yield _problem("not-in-this-version", "remark", setting, missing, fix)
+        yield _problem("not-in-this-version", "remark", setting, _named(setting), missing, fix)
     elif wrong := _untrimmed(setting, variable) or fault(variable, setting.value, version):
         text, fix = wrong
         yield _problem(
             "bad-value",
             "error",
             setting,
-            f"{_named(setting)} {text}.",
+            _named(setting),
+            f"The value {text}.",
             fix or _removal(setting),
             variable.may_cost and not variable.costs_at,
         )
@@ -117,20 +122,21 @@ def _is_automatic(setting: Setting, variable: Variable) -> bool:
 
 def _of_value(setting: Setting, variable: Variable) -> Iterator[SettingProblem]:
     may_cost = variable.may_cost and is_one_of(variable, setting.value, variable.costs_at or ("*",))
-    text = f"{_named(setting)}. {variable.meaning} {variable.hurts}".rstrip()
+    seen, why = _named(setting), f"{variable.meaning} {variable.hurts}".rstrip()
     severity: Severity = "cost" if may_cost and not variable.is_deliberate else "remark"
     if variable.leftover and is_one_of(variable, setting.value, variable.leftover):
-        text = f"{_named(setting)} is for debugging. {variable.meaning} {variable.hurts}".rstrip()
-        yield _problem("leftover", severity, setting, text, _removal(setting), may_cost)
+        seen += " is for debugging"
+        yield _problem("leftover", severity, setting, seen, why, _removal(setting), may_cost)
     elif may_cost:
-        yield _problem("costs", severity, setting, text, _removal(setting), may_cost)
+        yield _problem("costs", severity, setting, seen, why, _removal(setting), may_cost)
 
 
 def _problem(
     kind: ProblemKind,
     severity: Severity,
     setting: Setting,
-    text: str,
+    seen: str,
+    why: str,
     fix: str,
     may_cost: bool = False,
 ) -> SettingProblem:
@@ -140,7 +146,8 @@ def _problem(
         names=(setting.name,),
         value=setting.value,
         source=setting.source,
-        text=text,
+        seen=seen,
+        why=why,
         fix=fix,
         may_cost=may_cost,
     )
@@ -159,8 +166,8 @@ def _removal(setting: Setting) -> str:
 
 def _overridden(setting: Setting, winner: Setting) -> SettingProblem:
     place = f" of {winner.source}" if winner.is_of_a_file else " of the environment"
-    text = f"{_named(setting)} has no effect: {shown(winner.value)!r}{place} wins."
-    return _problem("overridden", "remark", setting, text, _removal(setting))
+    why = f"It has no effect: {shown(winner.value)!r}{place} wins."
+    return _problem("overridden", "remark", setting, _named(setting), why, _removal(setting))
 
 
 def _untrimmed(setting: Setting, variable: Variable) -> tuple[str, str] | None:
@@ -189,20 +196,20 @@ def _unknown(setting: Setting, tables: Known) -> Iterator[SettingProblem]:
     bare = (name.split() or [""])[-1]  # of " NAME" or "export NAME"
     if bare != name and tables.find(bare):
         what = f"{shown(name)!r} is not {bare}: blanks and words in front belong to the name"
-        yield _misspelt(setting, f"{what}.", f"Write {bare}={shown(setting.value)}.")
+        yield _misspelt(setting, what, f"Write {bare}={shown(setting.value)}.")
     elif bare in tables.unread:
-        what = f"NCCL does not read {bare}."
+        what = f"NCCL does not read {bare}"
         yield _misspelt(setting, what, tables.unread[bare])
     elif near := _nearest(bare, tables):
-        what = f"{shown(name)}: did you mean {near}? No program is known to read the first."
+        what = f"{shown(name)}: did you mean {near}? No program is known to read the first"
         yield _misspelt(setting, what, f"Write {near} if it was meant, or else unset it.")
     elif name.startswith(_OURS):
-        what = f"No program is known to read {shown(name)}."
-        yield _problem("unknown", "remark", setting, what, _removal(setting))
+        what = f"No program is known to read {shown(name)}"
+        yield _problem("unknown", "remark", setting, what, _UNREAD, _removal(setting))
 
 
-def _misspelt(setting: Setting, text: str, fix: str) -> SettingProblem:
-    return _problem("unknown", "error", setting, text, fix)
+def _misspelt(setting: Setting, what: str, fix: str) -> SettingProblem:
+    return _problem("unknown", "error", setting, what, _UNREAD, fix)
 
 
 def _nearest(name: str, tables: Known) -> str:
@@ -296,14 +303,16 @@ def _contradiction(rule: Contradiction, effective: Mapping[str, Setting]) -> Set
         for operand in condition.operands
         if operand in effective and condition.test in ("above", "differs", "times")
     ]
+    names = list(dict.fromkeys(names))
     first = effective[names[0]]
     return SettingProblem(
         kind="contradiction",
         severity=rule.severity,
-        names=tuple(dict.fromkeys(names)),
+        names=tuple(names),
         value=first.value,
         source=first.source,
-        text=rule.text,
+        seen=" and ".join(_named(effective[name]) for name in names if name in effective),
+        why=rule.text,
         fix=rule.fix,
         may_cost=rule.severity == "cost",
     )

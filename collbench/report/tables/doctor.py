@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from collbench import __version__
 from collbench.doctor.finding import Cost, Finding
 from collbench.report.tables.text import table, wrapped
+from collbench.util.text import counted
 
 _JSON_VERSION = 1
 _LABEL = 8  # of the lines of a finding
@@ -101,24 +102,27 @@ def _few(names: Sequence[str]) -> str:
     return ", ".join(names[:_SUBJECTS]) + more
 
 
-def summary(findings: Sequence[Finding], runs: Sequence[CheckRun], duration: str) -> str:
-    """The last line."""
+def summary(
+    findings: Sequence[Finding], runs: Sequence[CheckRun], duration: str, list_command: str
+) -> str:
+    """The last line. list_command: what says why checks could not look."""
     looked = sum(not run.reason for run in runs)
     marks = [mark(one) for one in findings]
+    costs = marks.count("COST")
     numbers = {
-        "that cost": marks.count("COST"),
+        "that costs" if costs == 1 else "that cost": costs,
         "that may cost": marks.count("RISK"),
         "to know": marks.count("NOTE"),
     }
     parts = [f"{number} {what}" for what, number in numbers.items() if number]
     found = (
-        f"{len(findings)} finding{'s' * (len(findings) != 1)}: {', '.join(parts)}"
+        f"{counted(len(findings), 'finding')}: {', '.join(parts)}"
         if findings
         else "Nothing was found"
     )
     could_not = len(runs) - looked
-    more = f", {could_not} could not (collbench doctor --list says why)" if could_not else ""
-    return f"{found}. {looked} check{'s' * (looked != 1)} looked{more}, {duration}."
+    more = f", {could_not} could not ({list_command} says why)" if could_not else ""
+    return f"{found}. {counted(looked, 'check')} looked{more}, {duration}."
 
 
 def runs_table(runs: Sequence[CheckRun], columns: int) -> list[str]:
@@ -162,15 +166,21 @@ def finding_facts(one: Finding) -> dict[str, object]:
 
 
 def as_json(
-    findings: Sequence[Finding], runs: Sequence[CheckRun], hosts: Sequence[str], seconds: float
+    findings: Sequence[Finding],
+    runs: Sequence[CheckRun],
+    hosts: Sequence[str],
+    seconds: float,
+    *,
+    is_failed: bool,
 ) -> str:
-    """The findings and the checks as a JSON object."""
+    """The findings and the checks as a JSON object. is_failed: whether the exit code is 1."""
+    costs = any(one.is_cost for one in findings)
     document = {
         "format": "collbench-doctor",
         "version": _JSON_VERSION,
         "collbench": __version__,
         "hosts": list(hosts),
-        "verdict": "costs" if any(one.is_cost for one in findings) else "clean",
+        "verdict": "costs" if costs else "risks" if is_failed else "clean",
         "seconds": round(seconds, 3),
         "findings": [finding_facts(one) for one in findings],
         "checks": [

@@ -14,6 +14,7 @@ from collbench.analysis.hunt.rounds import Pair
 from collbench.analysis.hunt.verdicts import Analysis, Effect, Sharing, Verdict
 from collbench.report.tables.text import table, wrapped
 from collbench.results.pairwise import PairSample, PairWorld
+from collbench.util.text import counted
 from collbench.util.units import format_rate
 
 _JSON_VERSION = 1
@@ -78,7 +79,7 @@ def verdict_lines(
             columns,
         )
     elif analysis.is_clean and analysis.tested:
-        shown += wrapped(f"Nothing is slow: {analysis.tested} places were tested.", columns)
+        shown += wrapped(f"Nothing is slow: {counted(analysis.tested, 'place')} tested.", columns)
     return shown
 
 
@@ -137,7 +138,7 @@ def _times(factor: float) -> str:
 
 def _evidence(place: Place, effect: Effect) -> str:
     what = "partner" if place.kind in ("host", "rank") else "measurement"
-    return f"{effect.slow} of {effect.of} {what}{'s' * (effect.of != 1)} slow"
+    return f"{effect.slow} of {counted(effect.of, what)} slow"
 
 
 def place_name(place: Place, world: PairWorld) -> str:
@@ -183,23 +184,23 @@ def _sharing(sharing: Sharing) -> tuple[str, list[str]]:
         return (
             f"SLOW  all well alone, slow together: {factor}, oversubscription",
             [
-                f"{sharing.effect.slow} of {sharing.effect.of} measurements slow, with at most"
-                f" {sharing.pairs} pairs on a host's links at once.",
+                f"{sharing.effect.slow} of {counted(sharing.effect.of, 'measurement')} slow, with"
+                f" at most {counted(sharing.pairs, 'pair')} on a host's links at once.",
                 f"Next: {_NEXT['load']}",
             ],
         )
     if sharing.is_inside:
         return "Inside a host", [f"{factor} together: pairs share its cores and memory."]
     return "Between hosts", [
-        f"{factor} together: {sharing.pairs} pairs of a host share its links, which explains it."
+        f"{factor} together: {counted(sharing.pairs, 'pair')} on the links of a host, which"
+        " explains it."
     ]
 
 
 def _across(across: Bisection) -> str:
     ways = " and back ".join(format_rate(rate) for rate in across.gbs)
     return (
-        f"Bisection: {ways} GB/s by {across.pairs} pair{'s' * (across.pairs != 1)} across the two"
-        " halves at once."
+        f"Bisection: {ways} GB/s by {counted(across.pairs, 'pair')} across the two halves at once."
     )
 
 
@@ -253,19 +254,30 @@ def _tenths(rate: float | None, middle: float) -> str:
 def _slowest(
     names: Sequence[str], rates: Mapping[tuple[int, int], float], middle: float
 ) -> list[str]:
-    """The slowest of many, by the median of what they send and receive."""
-    of: dict[int, list[float]] = {}
+    """The slowest of many, each by the median of what it sends or of what it receives, whichever is
+    less.
+    """
+    sent: dict[int, list[float]] = {}
+    received: dict[int, list[float]] = {}
     for (a, b), rate in rates.items():
-        for end in {a, b}:
-            of.setdefault(end, []).append(rate)
-    order = sorted(of, key=lambda end: median(of[end]))[:_SHOWN]
+        sent.setdefault(a, []).append(rate)
+        received.setdefault(b, []).append(rate)
+    ways = {"sends": sent, "receives": received}
+    worst: dict[int, tuple[float, str]] = {}
+    for way, of in ways.items():
+        for end, some in of.items():
+            rate, other = median(some), worst.get(end)
+            if other is None or rate < other[0]:
+                worst[end] = rate, way
+            elif rate == other[0]:
+                worst[end] = rate, "both"
     rows = [
-        (names[end], format_rate(median(of[end])), f"{median(of[end]) / middle:.0%}")
-        for end in order
+        (names[end], way, format_rate(rate), f"{rate / middle:.0%}")
+        for end, (rate, way) in sorted(worst.items(), key=lambda item: item[1][0])[:_SHOWN]
     ]
     return [
-        f"The slowest of {len(names)}, median of each with its partners:",
-        *table(("", "GB/s", "of median"), rows, right=(1, 2)),
+        f"The slowest of {len(names)}, median of each with its partners in its slower direction:",
+        *table(("", "", "GB/s", "of median"), rows, right=(2, 3)),
     ]
 
 

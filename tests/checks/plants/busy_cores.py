@@ -22,7 +22,7 @@ PLANTS = [
             )
         ),
         subject="this host",
-        words="other processes use 1.0 of 32 cores, those of ours: 0-3",
+        words="other processes use 1.0 of 32 cores; busy among those of ours: cores 0-3",
         severity="risk",
     ),
     Plant(
@@ -35,7 +35,7 @@ PLANTS = [
             )
         ),
         subject="this host",
-        words="other processes use 0.9 of 2 cores, those of ours: 1",
+        words="other processes use 0.9 of 2 cores; busy among those of ours: core 1",
         severity="risk",
     ),
     Plant(
