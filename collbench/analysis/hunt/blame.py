@@ -68,7 +68,7 @@ def blame(
             shares[part].append(seconds / total)
         for key, seconds in _waits(launch).items():
             waits[key].append(seconds)
-        for link, seconds in _transits(plan, launch).items():
+        for link, seconds in _transits(launch).items():
             links[link].append(seconds)
         for rank, trace in enumerate(traces):
             # of an action: the schedule gives some ranks more of them
@@ -157,15 +157,13 @@ def _waits(launch: TracedLaunch) -> dict[tuple[int, int], float]:
     return found
 
 
-def _transits(plan: Plan, launch: TracedLaunch) -> dict[tuple[int, int], float]:
+def _transits(launch: TracedLaunch) -> dict[tuple[int, int], float]:
     """The median time of a slice from when its link could take it to its arrival, by link.
 
-    A receiver that came to it later did not wait: that slice says nothing. Where none says
-    anything, the link took no time.
+    A receiver that came to it later did not wait: that slice says nothing, and a link of which none
+    says anything is left out.
     """
-    found: dict[tuple[int, int], list[float]] = {
-        (connection.src, connection.dst): [] for connection in plan.connections
-    }
+    found: dict[tuple[int, int], list[float]] = defaultdict(list)
     arrived: dict[tuple[int, int], float] = {}
     for one in launch.actions:
         if one.wait is not None and one.wait.origin >= 0 and one.wait.link[1] == one.rank:
@@ -173,4 +171,4 @@ def _transits(plan: Plan, launch: TracedLaunch) -> dict[tuple[int, int], float]:
             since_s = max(launch.actions[one.wait.origin].done_s, arrived.get(link, 0.0))
             found[link].append(max(0.0, one.ready_s - since_s))
             arrived[link] = one.ready_s
-    return {link: median(times) if times else 0.0 for link, times in found.items()}
+    return {link: median(times) for link, times in found.items()}
