@@ -64,8 +64,10 @@ def run_log(options: Options) -> int:
         findings = ranked([*hang_findings(groups), *findings])
     out = sys.stderr if "-" in (options.get("json"), options.get("html")) else sys.stdout
     last = last_line(findings)
+    is_failed = _fails(findings, options.get("fail_on", "cost"))
     if options.get("json"):
-        write_document(log_json(report, findings), options["json"], "--json")
+        document = log_json(report, findings, is_failed=is_failed)
+        write_document(document, options["json"], "--json")
     if options.get("html"):
         from collbench.report.page.log import page
 
@@ -80,7 +82,7 @@ def run_log(options: Options) -> int:
     if not asks_hang and watchdog_groups(report):
         more = f"Next: collbench log --hang {' '.join(options['files'])}"
         say(f"{more}  # which rank did not come to what timed out", file=out)
-    return int(_fails(findings, options.get("fail_on", "cost")))
+    return int(is_failed)
 
 
 @dataclass(slots=True)

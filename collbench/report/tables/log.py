@@ -67,15 +67,16 @@ def unread_lines(report: LogReport, columns: int) -> list[str]:
     return lines
 
 
-def log_json(report: LogReport, findings: Sequence[Finding]) -> str:
-    """The log and what was found as a JSON object."""
+def log_json(report: LogReport, findings: Sequence[Finding], *, is_failed: bool) -> str:
+    """The log and what was found as a JSON object. is_failed: whether the exit code says so."""
     counters = report.counters
+    costs = any(one.is_cost for one in findings)
     document = {
         "format": "collbench-log",
         "version": _JSON_VERSION,
         "collbench": __version__,
         "files": report.files,
-        "verdict": "costs" if any(one.is_cost for one in findings) else "clean",
+        "verdict": "costs" if costs else "risks" if is_failed else "clean",
         "lines": {
             "read": counters.lines,
             "of_nccl": counters.nccl,
