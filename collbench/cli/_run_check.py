@@ -288,7 +288,7 @@ def _judge_collectives(
 def _reference(record: Record) -> tuple[str, dict[CurveKey, RateCurve]]:
     """The shipped results of the same GPUs, where there are some."""
     try:
-        found = reference("", frame_of([record]))
+        found = reference("", frame_of([record]), across=("group",))
     except UsageError:
         return "", {}
     return found.name, reference_curves(found.frame)
