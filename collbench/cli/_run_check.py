@@ -168,7 +168,8 @@ def _drive(
             "collbench sweep says more",
         )
     seconds = time.monotonic() - start_s
-    say(summary(check.findings, check.compared, format_duration(seconds)), file=out)
+    total = summary(check.findings, check.compared, format_duration(seconds))
+    say("\n".join(wrapped(total, width(out))), file=out)
     if check.noise:
         remark(
             f"{len(check.noise)} of {check.compared} numbers are noise: other processes were busy,"
