@@ -494,6 +494,23 @@ def test_a_gpu_backend_without_gpus_is_waived(capfd: pytest.CaptureFixture[str])
     assert code == 3
     assert out.count("waived, 7 points: this host has no NVIDIA GPU") == 1
     assert "every point was waived: this host has no NVIDIA GPU" in err
+    assert "Hint: give --backend cpu to measure the CPUs" in err
+
+
+@pytest.mark.parametrize(
+    ("words", "hint"),
+    [
+        (("-g", "1", "--sizes", "1K"), "use --ranks 2 or more"),
+        (("-g", "2", "--sizes", "3"), "give larger --sizes"),
+        (("-g", "2", "--op", "alltoall", "--sizes", "4"), "give larger --sizes"),
+        (("-g", "2", "--root", "1", "--op", "broadcast,alltoall", "--sizes", "3"), "change what"),
+    ],
+)
+def test_a_sweep_that_can_measure_nothing_says_what_to_change(
+    capfd: pytest.CaptureFixture[str], words: tuple[str, ...], hint: str
+) -> None:
+    code, _, err = invoke(capfd, "sweep", "--backend", "cpu", *words)
+    assert (code, f"Hint: {hint}" in err) == (3, True)
 
 
 def test_a_soak_needs_a_backend_of_ours(capfd: pytest.CaptureFixture[str]) -> None:
