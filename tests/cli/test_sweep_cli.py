@@ -513,6 +513,19 @@ def test_a_sweep_that_can_measure_nothing_says_what_to_change(
     assert (code, f"Hint: {hint}" in err) == (3, True)
 
 
+def test_points_of_a_dry_run_keep_to_the_screen(
+    capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    words = ("sweep", "--backend", "cpu", "-g", "2", "--op", "reduce", "--sizes", "1M", "--dry-run")
+    whole = invoke(capfd, *words)[1]
+    assert max(map(len, whole.splitlines())) > 80
+    monkeypatch.setattr("collbench.cli._options.is_terminal", lambda stream: True)
+    monkeypatch.setenv("COLUMNS", "80")
+    shown = invoke(capfd, *words)[1]
+    assert max(map(len, shown.splitlines())) <= 80
+    assert shown.split() == whole.split()
+
+
 def test_a_soak_needs_a_backend_of_ours(capfd: pytest.CaptureFixture[str]) -> None:
     code, _, err = invoke(capfd, "sweep", "--backend", "reference", "--sizes", "1K", "--soak", "5")
     assert code == 2
