@@ -96,8 +96,7 @@ def _doubt_lines(row: Record, columns: int) -> list[str]:
 def _knob_lines(found: Explanation, columns: int) -> list[str]:
     """Which knobs make it faster or slower, and how many others there are."""
     faster, slower = _compared(found)
-    texts = []
-    texts.append(f"Faster: {_listed(faster)}." if faster else "No knob alone makes it faster.")
+    texts = [f"Faster: {_listed(faster)}." if faster else "No knob alone makes it faster."]
     if slower:
         texts.append(f"Slower: {_listed(slower)}.")
     known = len(faster) + len(slower)
