@@ -147,10 +147,13 @@ class RateSpan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CurveVerdict:
-    """One curve against the reference's."""
+    """One curve against the reference's. outside: sizes that the reference's curve does not
+    reach.
+    """
 
     key: CurveKey
     spans: tuple[RateSpan, ...]
+    outside: tuple[int, ...]
 
     def has(self, *verdicts: RateVerdict) -> bool:
         """Whether any size has one of the verdicts."""
@@ -191,12 +194,15 @@ class Judgement:
     differences: tuple[tuple[str, str, str], ...]
 
 
-def reference(name: str, frame: "pd.DataFrame", *, is_forced: bool = False) -> ResultFile:
+def reference(
+    name: str, frame: "pd.DataFrame", *, across: Collection[str] = (), is_forced: bool = False
+) -> ResultFile:
     """A shipped reference by name, any file by its path; without a name the shipped one of the
     nearest machine.
 
-    Nearest: the same GPU model and form (is_forced: or another form), then the nearest number of
-    ranks, then a curve of ours before a published one. Raises UsageError if there is none.
+    Nearest: the same GPU model and form (is_forced: or another form), then the most curves that it
+    has too, then the nearest number of ranks, then a file of ours before a published one. across:
+    see judged(). Raises UsageError if there is none.
     """
     shipped = catalog.results()
     known = f"shipped: {', '.join(shipped)}"
@@ -205,7 +211,9 @@ def reference(name: str, frame: "pd.DataFrame", *, is_forced: bool = False) -> R
             raise unknown("file or reference", name, shipped)
         return _named(name, shipped[name]) if name in shipped else load(Path(name))
     wanted, ranks = kinds_of(frame["device"].unique()), set(frame["ranks"])
-    near: list[tuple[tuple[bool, bool, int, bool, str], ResultFile]] = []
+    left_out = _left_out(across, is_forced=is_forced)
+    ours = rate_curves(frame, left_out)
+    near: list[tuple[tuple[bool, int, bool, int, bool, str], ResultFile]] = []
     others: list[str] = []
     for label, file in shipped.items():
         loaded = _named(label, file)
@@ -217,7 +225,8 @@ def reference(name: str, frame: "pd.DataFrame", *, is_forced: bool = False) -> R
             others.append(label)
             continue
         apart = min(abs(theirs - ours) for theirs in set(loaded.frame["ranks"]) for ours in ranks)
-        order = (not is_alike, not here & wanted, apart, "published" in label, label)
+        common = len(_common(ours, rate_curves(loaded.frame, left_out)))
+        order = (not is_alike, -common, not here & wanted, apart, "published" in label, label)
         near.append((order, loaded))
     if not near:
         kinds = ", ".join(sorted(map(str, wanted))) or "a known GPU"
@@ -252,25 +261,18 @@ def judged(
             f"--across {wrong[0]}: a curve is the best over all of its values",
             f"with --against these may differ: {', '.join(ACROSS_CURVES)}",
         )
-    left_out = {*across, *(("device",) if is_forced else ())}
+    left_out = _left_out(across, is_forced=is_forced)
     ours, theirs = rate_curves(frame, left_out), rate_curves(against, left_out)
-    pairs: list[tuple[CurveKey, CurveKey]] = []
-    shares: list[dict[int, _Share]] = []
-    alone: list[CurveKey] = []
-    for key, curve in ours.items():
-        same = min(
-            (one for one in theirs if not key.apart(one)),
-            key=lambda one: sum(a != b for a, b in zip(key, one, strict=True)),
-            default=None,
-        )
-        here = _shares(curve.rates, theirs[same].rates) if same is not None else {}
-        if same is not None and here:
-            pairs.append((key, same))
-            shares.append(here)
-        else:
-            alone.append(key)
+    common = _common(ours, theirs)
+    pairs = [(key, same) for key, (same, _) in common.items()]
+    shares = [here for _, here in common.values()]
+    alone = [key for key in ours if key not in common]
     verdicts = [
-        CurveVerdict(key=key, spans=tuple(_spans(here, verdicts_here, behind)))
+        CurveVerdict(
+            key=key,
+            spans=tuple(_spans(here, verdicts_here, behind)),
+            outside=tuple(sorted(ours[key].rates.keys() - here)),
+        )
         for (key, _), here, verdicts_here in zip(
             pairs, shares, _verdicts(shares, behind), strict=True
         )
@@ -280,6 +282,11 @@ def judged(
         apart=tuple(_apart(alone, theirs)),
         differences=tuple(_differences([(ours[one], theirs[two]) for one, two in pairs], pairs)),
     )
+
+
+def _left_out(across: Collection[str], *, is_forced: bool) -> set[str]:
+    """The fields that keys of curves leave open."""
+    return {*across, *(("device",) if is_forced else ())}
 
 
 class _Share(NamedTuple):
@@ -300,6 +307,24 @@ class _Share(NamedTuple):
     def high(self) -> float:
         """The upper bound of its 95% interval, of the most."""
         return self.of_most * math.exp(SURE_SCALES * self.scale)
+
+
+def _common(
+    ours: Mapping[CurveKey, MeasuredCurve], theirs: Mapping[CurveKey, MeasuredCurve]
+) -> dict[CurveKey, tuple[CurveKey, dict[int, _Share]]]:
+    """Of each curve that the reference has too, at some size: the reference's key, and the
+    shares.
+    """
+    common = {}
+    for key, curve in ours.items():
+        same = min(
+            (one for one in theirs if not key.apart(one)),
+            key=lambda one: sum(a != b for a, b in zip(key, one, strict=True)),
+            default=None,
+        )
+        if same is not None and (here := _shares(curve.rates, theirs[same].rates)):
+            common[key] = same, here
+    return common
 
 
 def _shares(ours: RateCurve, theirs: RateCurve) -> dict[int, _Share]:

@@ -9,9 +9,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-Verdict = Literal["PASS", "WARN", "FAIL", "SKIP"]
+Verdict = Literal["PASS", "WARN", "FAIL", "SKIP", "NONE"]  # NONE: nothing to hold it against
 CheckUnit = Literal["", "us", "GB/s"]
-SEVERITY: tuple[Verdict, ...] = ("FAIL", "WARN", "SKIP", "PASS")
+SEVERITY: tuple[Verdict, ...] = ("FAIL", "WARN", "SKIP", "NONE", "PASS")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,13 +63,13 @@ def judge(number: Measured, expectations: Sequence[Expectation]) -> Finding:
     ...     Expectation(value=10.0, source="h200x4"),
     ... )
     >>> judge(step, [expected]).verdict, judge(step, []).verdict
-    ('FAIL', 'PASS')
+    ('FAIL', 'NONE')
     """
     value, unit = number.value, number.unit
     graded = [(_verdict(number, one), _share(value, unit, one.value), one) for one in expectations]
     if not graded:
         detail = "no reference yet" + ", noise" * number.is_noisy
-        return Finding(name=number.name, verdict="PASS", unit=unit, value=value, detail=detail)
+        return Finding(name=number.name, verdict="NONE", unit=unit, value=value, detail=detail)
     verdict, share, worst = min(graded, key=lambda grade: (SEVERITY.index(grade[0]), grade[1]))
     if verdict == "FAIL" and number.is_noisy:
         verdict = "WARN"

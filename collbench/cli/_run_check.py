@@ -168,7 +168,8 @@ def _drive(
             "collbench sweep says more",
         )
     seconds = time.monotonic() - start_s
-    say(summary(check.findings, check.compared, format_duration(seconds)), file=out)
+    total = summary(check.findings, check.compared, format_duration(seconds))
+    say("\n".join(wrapped(total, width(out))), file=out)
     if check.noise:
         remark(
             f"{len(check.noise)} of {check.compared} numbers are noise: other processes were busy,"
@@ -288,7 +289,7 @@ def _judge_collectives(
 def _reference(record: Record) -> tuple[str, dict[CurveKey, RateCurve]]:
     """The shipped results of the same GPUs, where there are some."""
     try:
-        found = reference("", frame_of([record]))
+        found = reference("", frame_of([record]), across=("group",))
     except UsageError:
         return "", {}
     return found.name, reference_curves(found.frame)

@@ -94,11 +94,11 @@ def _drive(group: Group, case: Case, links: RankLinks, timeout_s: float) -> int:
     if own.plan is None or own.waived:
         raise refusal(own.waived or "no plan", "change --op or --size")
     plan = own.plan
-    points: dict[Case, tuple[str, SweepPoint]] = {own.case: ("", own)}
+    points: dict[str, tuple[str, SweepPoint]] = {_work(plan): ("", own)}
     for flag, neighbour in _neighbours(case, own.case):
         (point,) = plan_points([neighbour], group, links=links)
         if point.plan is not None and not point.waived:
-            points.setdefault(point.case, (flag, point))
+            points.setdefault(_work(point.plan), (flag, point))
     libraries = plan_points(_of_library(case), group)
     ours = [point for _, point in points.values()]
     rows = _measured([*ours, *libraries], group, timeout_s)
@@ -152,6 +152,22 @@ def _neighbours(case: Case, own: Case) -> Iterator[tuple[str, Case]]:
             if value > 0:
                 text = f"{KNOB[name].flag} {KNOB[name].text(value)}"
                 yield text, replace(own, **{name: value})  # type: ignore[arg-type]  # is a number
+
+
+def _work(plan: Plan) -> str:
+    """A digest of what a plan does: chunks that are longer than what there is to cut change
+    nothing, nor do on CPUs slots beyond the slices of a launch.
+    """
+    loops = [loop for channel in range(plan.channels) for loop in plan.loops(channel)]
+    longest = max(loop.chunk for loop in loops)
+    used = replace(
+        plan,
+        slots=plan.slots if plan.kernel is not None else min(plan.slots, plan.most_slices),
+        chunk_bytes=longest,
+        piece_bytes=min(plan.piece_bytes, longest),
+        slot_bytes=min(plan.slot_bytes, longest),
+    )
+    return used.digest
 
 
 def _asked(own: Case) -> Case:

@@ -55,7 +55,7 @@ def run_litmus(options: Options) -> int:
             say(row(result), file=out)
     finally:
         _keep(kind, model, results)
-    say("\n".join(outcome_lines(results)), file=out)
+    say("\n".join(outcome_lines(results, width(out))), file=out)
     say("\n".join(conclusion(results, width(out))), file=out)
     if options["json"] is not None:
         write_document(litmus_json(results), options["json"], "--json")

@@ -10,6 +10,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import IO, Any
 
+from collbench.backends import FAMILY as BACKENDS
 from collbench.backends.model import host_of
 from collbench.bench.points import SweepPoint, plan_points
 from collbench.bench.rows import row_of_runs
@@ -502,10 +503,20 @@ def _exit_code(records: Sequence[Record], *, is_part: bool) -> int:
         first, *others = dict.fromkeys(record.reason for record in records)
         why, _, hint = first.partition("; ")
         more = f" (other reasons: {len(others)})" if others else ""
-        raise UnavailableError(
-            f"every point was waived: {why}{more}", hint or "change what the reasons name"
-        )
+        general = "change what the reasons name" if others else _what_to_change(records)
+        raise UnavailableError(f"every point was waived: {why}{more}", hint or general)
     return 0
+
+
+def _what_to_change(waived: Sequence[Record]) -> str:
+    """What makes rows possible that are all waived for one reason, which advises nothing."""
+    if all(row.ranks == 1 for row in waived):
+        return "use --ranks 2 or more"
+    if not has_nvidia_gpus() and all(BACKENDS.load(row.backend).is_gpu for row in waived):
+        return "give --backend cpu to measure the CPUs"
+    if not any(row.count for row in waived):
+        return "give larger --sizes"
+    return "change what the reason names"
 
 
 def _sweep(options: Options, launched: int) -> Sweep:

@@ -1,5 +1,6 @@
 """What `sweep` prints: rows as they finish, the points of a dry run, and remarks."""
 
+import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -9,7 +10,7 @@ import click
 
 from collbench.bench.points import SweepPoint
 from collbench.bench.runner import Measurement
-from collbench.cli._options import is_coloured, is_terminal, remark
+from collbench.cli._options import is_coloured, is_terminal, on_screen, remark
 from collbench.cli._progress import Remarks
 from collbench.cli._screen import say
 from collbench.report.colors import TERMINAL
@@ -167,7 +168,7 @@ def show_points(
     wanted = {(point.case, point.waived) for point in missing}
     for point in points:
         mark = "" if (point.case, point.waived) in wanted else "; in the file already"
-        say(_line_of(point) + mark)
+        say(on_screen(_line_of(point) + mark, sys.stdout, " " * 8))
     known, waived = len(points) - len(missing), sum(bool(point.waived) for point in points)
     say(
         f"# {len(points)} point{'s' * (len(points) != 1)}, {waived} waived"

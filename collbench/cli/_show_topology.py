@@ -241,12 +241,12 @@ def _show_views(shown: ShownTopology, views: Sequence[str], color: str) -> None:
         echo(matrix(topology, width(out), paint), out, has_colours)
         return
     kinds: dict[str, tuple[str, Callable[[], list[str]]]] = {
-        "tree": ("Tree", lambda: tree(topology, paint)),
+        "tree": ("Tree", lambda: tree(topology, paint, width(out))),
         "rates": ("GB/s that can be used, in one direction", lambda: tables.rates(topology, paint)),
         "p2p": ("What GPUs may do with each other's memory", lambda: tables.p2p(topology, paint)),
         "links": ("Links", lambda: _links(shown, width(out), paint)),
         "rings": ("Rings", lambda: _rings(topology, width(out))),
-        "gdr": ("GPUDirect RDMA", lambda: _gdr(topology, paint)),
+        "gdr": ("GPUDirect RDMA", lambda: _gdr(topology, paint, width(out))),
         "rails": ("NICs of GPUs", lambda: rdma.rail_lines(topology)),
     }
     for place, view in enumerate(views):
@@ -281,10 +281,11 @@ def _rings(topology: Topology, columns: int) -> list[str]:
     return tables.rings(orders, trees(topology), ring_rate_gbs(topology, orders), columns)
 
 
-def _gdr(topology: Topology, paint: Paint) -> list[str]:
+def _gdr(topology: Topology, paint: Paint, columns: int) -> list[str]:
     from collbench.machine.topology.rdma import level_of
 
-    return rdma.gdr(topology, level_of(os.environ.get("NCCL_NET_GDR_LEVEL", "")), paint)
+    level = level_of(os.environ.get("NCCL_NET_GDR_LEVEL", ""))
+    return rdma.gdr(topology, level, paint, columns)
 
 
 def _painted(text: str, kind: str) -> str:

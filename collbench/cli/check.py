@@ -50,8 +50,8 @@ def command(context: click.Context, /, **_: object) -> int:
 
     Each line is PASS, WARN or FAIL, with the number, what was expected, and where that is from: the
     shipped results of the same GPUs, what the links allow, or the last check of this machine
-    without a failure. Rates are bus bandwidths, of a link those of one direction. The exit code is
-    1 if anything failed.
+    without a failure; or NONE, where nothing is known to hold the number against. Rates are bus
+    bandwidths, of a link those of one direction. The exit code is 1 if anything failed.
 
     \b
     Examples:

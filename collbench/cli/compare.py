@@ -131,7 +131,8 @@ class _CompareCommand(StrictCommand):
     default=None,
     help=(
         "Of one file: is it normal? NAME is a shipped reference, for example h200x4, or a file;"
-        f" without NAME, the one of the nearest machine. Shipped: {', '.join(results())}."
+        " without NAME, the one of the same GPUs with the most curves of the file. Shipped:"
+        f" {', '.join(results())}."
     ),
 )
 @click.option(
@@ -316,7 +317,7 @@ def _judge(frame: "pd.DataFrame", options: Options) -> int:
 
     against, fail_below = options["against"], options["fail_below"]
     name = "" if against == _NEAREST else against
-    base = reference(name, frame, is_forced=options["force"])
+    base = reference(name, frame, across=options["across"], is_forced=options["force"])
     behind = BEHIND_SHARE if fail_below is None else 1 / (1 + fail_below / 100)
     judgement = judged(
         frame, base.frame, behind, across=options["across"], is_forced=options["force"]

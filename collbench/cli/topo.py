@@ -168,13 +168,13 @@ _TOPO_RULES = (
     Rule(
         options=("noise", "seed"),
         when=lambda options: not _shows_another(options),
-        message="for rates that are invented, and those of this machine are measured",
+        message="it is for rates that are invented, and those of this machine are measured",
         hint="leave it out, or give --machine or --from",
     ),
     Rule(
         options=("budget",),
         when=_shows_another,
-        message="for what is measured, and the rates of a described machine are invented",
+        message="it limits what is measured, and the rates of a described machine are invented",
         hint="leave it out",
     ),
     Rule(

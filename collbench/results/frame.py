@@ -16,9 +16,9 @@ from collbench.results.record import (
     KINDS,
     LEAST_OF_KIND,
     MOST,
+    NAMES,
     SCHEMA,
     SCHEMAS,
-    STATUSES,
     Record,
     columns_of,
     named,
@@ -205,9 +205,9 @@ def _category(data: bytes, name: str, parts: "list[pd.Categorical]") -> "pd.Seri
         file = io.BytesIO(data)
         frame = pd.read_csv(file, usecols=[name], index_col=False, keep_default_na=False, dtype=str)
         column = frame[name].astype("category")
-    is_status = KINDS[name] == "status"  # other texts are read as Record shows them
+    known = NAMES.get(name)  # other texts are read as Record shows them
     for text in column.cat.categories:
-        if text not in STATUSES if is_status else not text.isprintable():
+        if not text.isprintable() if known is None else text not in known:
             raise ValueError(name)
     return column
 

@@ -224,7 +224,7 @@ def from_cells(cells: Mapping[str, str]) -> Record:
     return Record(**{name: _value(name, text) for name, text in cells.items()})  # type: ignore[arg-type]
 
 
-_NAMES: dict[str, Sequence[str]] = {
+NAMES: dict[str, Sequence[str]] = {  # columns whose texts are known
     "status": STATUSES,
     "op": ALL_OPS,
     "dtype": DTYPES,
@@ -244,7 +244,7 @@ def _value(name: str, text: str) -> object:
         return tuple(_measured(name, item) for item in text.split(";") if item)
     if kind == "histogram":
         return parse_histogram(text)
-    if text not in _NAMES.get(name, (text,)):
+    if text not in NAMES.get(name, (text,)):
         raise ValueError(f"there is no {name} '{text}'")
     return text
 

@@ -40,7 +40,10 @@ def check_whole(file: Path) -> None:
     """Raise OSError if write_whole would, as far as one can know before. It leaves no file."""
     old = _status(file)
     if old is not None and not _is_replaced(old):
-        return  # opening a FIFO waits for a reader
+        if stat.S_ISCHR(old.st_mode):  # opening a FIFO waits for a reader
+            with file.open("ab", buffering=0) as device:
+                device.write(b"")  # /dev/full refuses even that
+        return
     draft = _draft(_writable_place(file))
     try:
         draft.touch(exist_ok=False)

@@ -127,11 +127,37 @@ def test_without_a_name_the_nearest_machine_counts(capsys: pytest.CaptureFixture
     assert "against h200x4" in capsys.readouterr().out
 
 
+def test_the_nearest_has_the_most_curves_and_what_it_lacks_is_listed(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    file = str(catalog.results()["h200x8-published"])  # with one row of 4 ranks
+    assert reference("", load(Path(file)).frame).name == "h200x8-published"
+    assert run(["compare", file, "--against", "h200x4"]) == 1
+    out = " ".join(capsys.readouterr().out.split())
+    assert "not in it, or only at other sizes: allreduce by nccl on 4 ranks" in out
+
+
+def test_sizes_beyond_the_reference_are_listed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    frame = load(H200).frame
+    frame = frame[(frame["op"] == "allreduce") & (frame["backend"] == "nccl")]
+    some, file = tmp_path / "some.csv", tmp_path / "mine.csv"
+    frame[frame["size_bytes"].between(1024, 1 << 20)].to_csv(some, index=False)
+    frame.to_csv(file, index=False)
+    assert run(["compare", str(file), "--against", str(some)]) == 0
+    out = " ".join(capsys.readouterr().out.split())
+    assert (
+        "not compared: allreduce by nccl on 4 ranks at 8 to 512 and 4M to 1G, where it has no size"
+        " of that curve"
+    ) in out
+
+
 def test_nothing_in_common_is_a_failure(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["compare", str(H200), "--against", "a100x8-published"]) == 1
     out = " ".join(capsys.readouterr().out.split())
     assert (
-        "against a100x8-published: 8 x NVIDIA A100 SXM; no date" in out
+        "against a100x8-published: 8 x NVIDIA A100 SXM; no date; nccl; source github.com" in out
         and "the file is of 4 x NVIDIA H200" in out
     )
     assert (

@@ -114,7 +114,7 @@ def test_what_shares_nothing_is_no_group() -> None:
 
 
 def test_a_machine_without_rates_or_of_several_hosts_is_refused() -> None:
-    with pytest.raises(UsageError, match="has 1 GPUs and 1 CPUs"):
+    with pytest.raises(UsageError, match="has 1 GPU and 1 CPU: nothing"):
         PlantedFlows(planted("gh200"), 0.0)
     with pytest.raises(UsageError, match="gives no rate of the way from gpu0 to cpu0"):
         infer(PlantedFlows(planted("gb200-nvl72"), 0.0))

@@ -1,9 +1,11 @@
 """How numbers of a check are graded: the worst of all that is expected, and noise fails nothing."""
 
+import json
+
 import pytest
 
-from collbench.analysis.verdicts import CheckUnit, Expectation, Measured, Verdict, judge
-from collbench.report.tables.check import counts_text
+from collbench.analysis.verdicts import CheckUnit, Expectation, Finding, Measured, Verdict, judge
+from collbench.report.tables.check import as_json, counts_text
 
 REFERENCE = Expectation(value=100.0, source="h200x4")
 
@@ -56,8 +58,12 @@ def test_repeats_that_disagree_and_noise_do_not_fail(
 @pytest.mark.parametrize(
     ("is_noisy", "detail"), [(False, "no reference yet"), (True, "no reference yet, noise")]
 )
-def test_without_expectation_it_passes_and_says_so(is_noisy: bool, detail: str) -> None:
+def test_without_expectation_it_is_not_judged(is_noisy: bool, detail: str) -> None:
     found = judge(Measured(name="x", value=1.0, unit="us", is_noisy=is_noisy), [])
-    assert (found.verdict, found.expected) == ("PASS", None)
+    assert (found.verdict, found.expected) == ("NONE", None)
     assert found.detail == detail
-    assert counts_text([found]) == "1 passed, 0 warnings, 0 failed"
+    right = Finding(name="topology", verdict="PASS")
+    assert counts_text([right, found]) == "1 passed, 0 warnings, 0 failed, 1 not judged"
+    document = json.loads(as_json([right, found], "device", "now", 1.0))
+    assert document["verdict"] == "PASS"
+    assert document["counts"] == {"PASS": 1, "WARN": 0, "FAIL": 0, "SKIP": 0, "NONE": 1}

@@ -13,6 +13,7 @@ from collbench.machine.topology.rates import nvlink_link, pcie, pcie_link
 from collbench.planning.limits import Limits
 from collbench.planning.plan import registered
 from collbench.planning.planner import resolve
+from collbench.report.tables.run import tail_lines
 from collbench.report.tables.sweep import ceiling_lines
 from collbench.schedules.algorithms import algorithms_of
 from collbench.schedules.passes import pair_traffic, traffic
@@ -217,11 +218,23 @@ def test_why_copy_engines_get_past_the_wires_is_said(
         percent=percent,
         busbw_gbs=364.5 * percent / 100,
     )
-    (line,) = ceiling_lines([row], 160)
+    (line,) = ceiling_lines([row], 200)
     lines = ceiling_lines([row], 80)
     assert max(map(len, lines)) <= 80 and " ".join(map(str.strip, lines)) == line
     assert f"best {364.5 * percent / 100:.1f}" in line
     assert ("rated by what stores get" in line) == said
+
+
+def test_each_ceiling_names_the_algorithm_that_it_is_of() -> None:
+    rows = [
+        replace(ROW, algo=algo, ceiling_gbs=ceiling, busbw_gbs=busbw, percent=100 * busbw / ceiling)
+        for algo, ceiling, busbw in (("ring", 60.0, 6.0), ("twoshot", 26.4, 8.2))
+    ]
+    (line,) = ceiling_lines(rows, 160)
+    assert "highest ceiling 60.00 GB/s by the links, of ring simple (" in line
+    assert line.endswith("; best 8.20, of twoshot simple")
+    tail = " ".join(tail_lines(rows, 1, 2.0, "", 200))
+    assert "8.20 GB/s, twoshot at 4K, 31% of the ceiling of twoshot simple (" in tail
 
 
 @pytest.mark.parametrize(

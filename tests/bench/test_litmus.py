@@ -21,7 +21,7 @@ from collbench.machine.host import cpu_name, usable_cores
 from collbench.planning.limits import BrokenProtocol, Limits
 from collbench.planning.planner import resolve
 from collbench.planning.protocols import FAMILY as PROTOCOLS
-from collbench.report.tables.litmus import conclusion
+from collbench.report.tables.litmus import conclusion, outcome_lines
 from collbench.results.litmus import broken_protocols, forget, keep, saved
 from collbench.spec.case import Case
 from collbench.spec.litmus import OUTCOMES, TESTS, LitmusResult, catalogue, litmus
@@ -112,6 +112,13 @@ def test_a_test_that_had_no_chance_is_named() -> None:
     waited = a_result(test="copy-engine", kind="gpu", counts=counts)
     assert waited.chance_count == 10
     assert len(conclusion([waited], 200)) == 2
+
+
+def test_outcomes_keep_to_the_columns() -> None:
+    counts = (1209307, 1867, 0, 1810650)
+    lines = outcome_lines([a_result(test="mp-simple", trials=sum(counts), counts=counts)], 80)
+    assert max(map(len, lines)) <= 80
+    assert "flag new, data old 0; flag new, data new 1810650" in " ".join(" ".join(lines).split())
 
 
 def test_results_are_whole() -> None:

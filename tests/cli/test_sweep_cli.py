@@ -79,8 +79,8 @@ def test_a_sweep_says_what_it_measures_and_what_came_of_it(
     rows, *extremes, saved_as = out.splitlines()[-5:]
     assert re.fullmatch(r"2 rows, all predicted, \d+ s\.", rows)
     assert extremes == [
-        "Highest bus bandwidth: 117.2 GB/s, ring at 256M, 98% of the ceiling (GPU0 ->",
-        "  GPU1, NVLink 2 x1).",
+        "Highest bus bandwidth: 117.2 GB/s, ring at 256M, 98% of the ceiling of ring",
+        "  simple (GPU0 -> GPU1, NVLink 2 x1).",
         "Lowest time: 20.2 us, ring at 1M.",
     ]
     assert saved_as == "Saved as @1: collbench compare @1"
@@ -494,6 +494,36 @@ def test_a_gpu_backend_without_gpus_is_waived(capfd: pytest.CaptureFixture[str])
     assert code == 3
     assert out.count("waived, 7 points: this host has no NVIDIA GPU") == 1
     assert "every point was waived: this host has no NVIDIA GPU" in err
+    assert "Hint: give --backend cpu to measure the CPUs" in err
+
+
+@pytest.mark.parametrize(
+    ("words", "hint"),
+    [
+        (("-g", "1", "--sizes", "1K"), "use --ranks 2 or more"),
+        (("-g", "2", "--sizes", "3"), "give larger --sizes"),
+        (("-g", "2", "--op", "alltoall", "--sizes", "4"), "give larger --sizes"),
+        (("-g", "2", "--root", "1", "--op", "broadcast,alltoall", "--sizes", "3"), "change what"),
+    ],
+)
+def test_a_sweep_that_can_measure_nothing_says_what_to_change(
+    capfd: pytest.CaptureFixture[str], words: tuple[str, ...], hint: str
+) -> None:
+    code, _, err = invoke(capfd, "sweep", "--backend", "cpu", *words)
+    assert (code, f"Hint: {hint}" in err) == (3, True)
+
+
+def test_points_of_a_dry_run_keep_to_the_screen(
+    capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    words = ("sweep", "--backend", "cpu", "-g", "2", "--op", "reduce", "--sizes", "1M", "--dry-run")
+    whole = invoke(capfd, *words)[1]
+    assert max(map(len, whole.splitlines())) > 80
+    monkeypatch.setattr("collbench.cli._options.is_terminal", lambda stream: True)
+    monkeypatch.setenv("COLUMNS", "80")
+    shown = invoke(capfd, *words)[1]
+    assert max(map(len, shown.splitlines())) <= 80
+    assert shown.split() == whole.split()
 
 
 def test_a_soak_needs_a_backend_of_ours(capfd: pytest.CaptureFixture[str]) -> None:

@@ -25,6 +25,7 @@ from tests.support.machines import dgx1v, laptop, two_hosts, unknown_rates
 from tests.support.runs import ROOT, environment, mpirun, needs_mpi
 
 Capture = pytest.CaptureFixture[str]
+TOPOLOGIES = ROOT / "tests" / "data" / "topologies"
 
 
 @pytest.fixture
@@ -130,8 +131,11 @@ def test_several_hosts_are_named_once(capfd: Capture, monkeypatch: pytest.Monkey
         (["--measure", "--save", "-"], "--save - and --measure would mix on stdout"),
         (["--infer", "--measure"], "--infer: --measure keeps what the machine shows"),
         (["--seed", "1"], "--seed: nothing is inferred"),
-        (["--infer", "--noise", "2"], "--noise: for rates that are invented"),
-        (["--infer", "--machine", "dgx-1", "--budget", "9"], "--budget: for what is measured"),
+        (["--infer", "--noise", "2"], "--noise: it is for rates that are invented"),
+        (
+            ["--infer", "--machine", "dgx-1", "--budget", "9"],
+            "--budget: it limits what is measured",
+        ),
         (["--infer", "--machine", "pcie-4-ib2"], "has 2 hosts: trees are inferred of one"),
         (["--infer", "--machine", "dgx-1", "--json", "--tree"], "--json writes a document"),
         (["--json", "--tree"], "--json writes a document to stdout, where --tree"),
@@ -145,6 +149,24 @@ def test_what_contradicts_itself_is_a_usage_error(
     assert (code, out) == (2, "")
     assert match in err
     assert "Hint: " in err
+
+
+@pytest.mark.parametrize(
+    ("args", "hint"),
+    [
+        (
+            ["--from", str(TOPOLOGIES / "dgx1v-topo-m.txt"), "--xml"],
+            "give NCCL's topology XML, or a file of collbench topo --record",
+        ),
+        (["--from", "/dev/null"], "known are NCCL's and RCCL's topology XML, nvidia-smi topo -m"),
+    ],
+)
+def test_what_cannot_be_read_or_written_says_what_can(
+    capfd: Capture, args: list[str], hint: str
+) -> None:
+    code, out, err = invoke(capfd, *args)
+    assert (code, out) == (2, "")
+    assert f"Hint: {hint}" in err
 
 
 def test_a_hidden_tree_is_inferred_shown_and_written(capfd: Capture, tmp_path: Path) -> None:
@@ -361,7 +383,7 @@ def test_under_a_launcher_one_rank_speaks(tmp_path: Path) -> None:
 
 
 def test_a_paste_from_stdin() -> None:
-    text = (ROOT / "tests" / "data" / "topologies" / "pcie-box-topo-m.txt").read_text()
+    text = (TOPOLOGIES / "pcie-box-topo-m.txt").read_text()
     done = subprocess.run(
         [sys.executable, "-m", "collbench", "topo", "--from", "-"],
         input="".join(f"> {line}\n" for line in text.splitlines()),

@@ -82,6 +82,13 @@ def test_rails_and_bisection_of_several_hosts() -> None:
     assert lines[-1].startswith("bisection, 2 hosts to 2: at most 50.0 GB/s")
 
 
+def test_reasons_keep_to_the_columns() -> None:
+    box = machine_topology("dgx-1")
+    lines, wide = (gdr(box, columns=columns) for columns in (80, 200))
+    assert max(map(len, lines)) <= 80 < max(map(len, wide))
+    assert " ".join(" ".join(lines).split()) == " ".join(" ".join(wide).split())
+
+
 def test_views_of_machines_without_nics() -> None:
     plain = machine_topology("pcie-4")
     assert gdr(plain)[-1] == rail_lines(plain)[-1] == "There is no GPU with a NIC."

@@ -5,7 +5,10 @@ from dataclasses import replace
 import pytest
 
 from collbench.analysis.trace_summary import summary
+from collbench.bench.points import plan_points
 from collbench.cli import run
+from collbench.cli._run_explain import _work
+from collbench.launch.local import LocalGroup
 from collbench.planning.tuning import Origin
 from collbench.report.tables.explain import (
     Explanation,
@@ -15,6 +18,7 @@ from collbench.report.tables.explain import (
     explain_lines,
 )
 from collbench.results.record import Record
+from collbench.spec.case import Case
 from tests.report.test_trace import CHAIN_COSTS, played_trace
 from tests.results.test_record import ROW
 
@@ -55,6 +59,55 @@ def test_the_lines() -> None:
     assert "No knob alone makes it faster." in " ".join(explain_lines(explanation({}), 80))
     waived = explain_lines(explanation({}, "no MPI here"), 160)
     assert waived[-1] == "mpi is not measured: no MPI here."
+
+
+def test_noise_claims_no_knob_and_no_ratio() -> None:
+    found = explanation({"--algo star": row(50.0, 60.0, 70.0)})
+    noisy = replace(found.row, repeat_times_us=(90.0, 95.0, 100.0, 400.0, 900.0))
+    for one in (noisy, replace(found.row, notes="noisy")):
+        lines = explain_lines(replace(found, row=one), 80)
+        text = " ".join(" ".join(lines).split())
+        assert max(map(len, lines)) <= 80
+        assert "The time is noise: it is not certain, and which knob would change it" in text
+        assert "what to do end other processes" in text
+        assert "Faster" not in text
+        assert "No knob" not in text
+        assert "--repeats" not in text
+        assert text.endswith("mpi takes 200 us (190 to 210).")
+    assert "repeats of one row differ by" in " ".join(explain_lines(replace(found, row=noisy), 200))
+
+
+def test_a_neighbour_that_is_noise_is_neither_faster_nor_slower() -> None:
+    found = explanation({"--algo star": replace(row(50.0, 60.0, 70.0), notes="noisy")})
+    text = " ".join(explain_lines(found, 200))
+    assert "No knob alone makes it faster. 1 other setting cannot be told from it." in text
+
+
+def test_time_that_is_not_in_the_trace_is_told() -> None:
+    found = explanation({})
+    assert found.trace is not None
+    traced_us = found.trace.launch.total_s * 1e6
+    long, near = (
+        " ".join(explain_lines(replace(found, row=row(time_us, time_us, time_us)), 300))
+        for time_us in (4 * traced_us, 1.4 * traced_us)
+    )
+    assert " us are not in the trace: they are between launches, or noise." in long
+    assert "not in the trace" not in near
+
+
+def test_knobs_that_change_nothing_are_not_tried() -> None:
+    case = Case(op="allreduce", backend="cpu", ranks=2, size_bytes=65536, algo="twoshot")
+    knobs = (
+        {"chunk": 65536},
+        {"chunk": 1 << 20},
+        {"chunk": 65536, "slots": 8},
+        {"chunk": 8192},
+        {"chunk": 65536, "channels": 2},
+    )
+    points = plan_points([replace(case, **knob) for knob in knobs], LocalGroup(10.0))  # type: ignore[arg-type]  # are numbers
+    same, longer, roomier, *others = [_work(point.plan) for point in points if point.plan]
+    assert same == longer == roomier
+    assert len({same, *others}) == 3
 
 
 def test_a_least_time_above_the_time_is_none() -> None:

@@ -243,6 +243,14 @@ def test_the_tree_tells_links_and_neighbours() -> None:
     )
 
 
+def test_a_long_list_of_cpus_keeps_to_the_columns() -> None:
+    affinity = ",".join(map(str, range(0, 176, 2)))
+    nodes = tuple(Node(id=f"cpu{k}", kind="cpu", index=k, affinity=affinity) for k in range(2))
+    lines = tree(Topology(name="two", nodes=nodes, links=()), columns=60)
+    assert max(map(len, lines)) <= 60
+    assert "".join(line.strip("│├└─ ") for line in lines[1:]).count(affinity) == 2
+
+
 def test_a_deep_tree_and_a_loop_end() -> None:
     nodes = [
         Node(id="cpu0", kind="cpu", index=0),

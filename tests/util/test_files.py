@@ -50,6 +50,12 @@ def test_an_old_file_keeps_its_rights_and_a_link_its_target(tmp_path: Path) -> N
     assert len(list(tmp_path.iterdir())) == 4
 
 
+def test_a_device_that_takes_nothing_is_found_before() -> None:
+    check_whole(Path("/dev/null"))
+    with pytest.raises(OSError, match="No space left"):
+        check_whole(Path("/dev/full"))
+
+
 def test_a_full_disk_leaves_the_old_file(tmp_path: Path) -> None:
     (file := tmp_path / "page.html").write_bytes(OLD)
     with full_disk(), pytest.raises(OSError, match="File too large"):

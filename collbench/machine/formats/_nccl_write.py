@@ -26,6 +26,7 @@ from collbench.machine.topology.rates import pcie_speed
 from collbench.machine.topology.unnamed import is_amd, library
 from collbench.util.errors import UsageError
 
+_WHAT_HAS_ALL = "give NCCL's topology XML, or a file of collbench topo --record"
 _PCI_CLASSES: dict[NodeKind, str] = {"gpu": "0x030200", "nic": "0x020000", "pci": "0x060400"}
 
 
@@ -69,7 +70,8 @@ class _NcclWriter:
                 raise UsageError(
                     f"{topology.name} tells no PCI address of {gpu.id}, by which"
                     f" {library(topology.gpus)} would know"
-                    " it: no topology XML can be written"
+                    " it: no topology XML can be written",
+                    _WHAT_HAS_ALL,
                 )
         if len(topology.hosts) > 1 and not all(
             cpu.fact("host_hash") for cpu in topology.of_kind("cpu")
@@ -84,7 +86,9 @@ class _NcclWriter:
         lost = [gpu.id for gpu in self.topology.gpus if gpu.id not in self.seen]
         if lost or not cpus:
             what = f"{', '.join(lost)} hang below no CPU" if lost else "there is no CPU"
-            raise UsageError(f"{self.topology.name}: {what}: no topology XML can be written")
+            raise UsageError(
+                f"{self.topology.name}: {what}: no topology XML can be written", _WHAT_HAS_ALL
+            )
         version = 2 if any(is_amd(gpu) for gpu in self.topology.gpus) else 1
         return _element("system", {"version": version}, cpus)
 

@@ -68,9 +68,10 @@ class PlantedFlows:
         if is_one_memory:
             self._cpus = self._cpus[:1]
         if len(self._gpus) < 2 or not self._cpus:
+            gpus, cpus = len(self._gpus), len(self._cpus)
             raise UsageError(
-                f"{topology.name} has {len(self._gpus)} GPUs and {len(self._cpus)} CPUs: nothing"
-                " is shared",
+                f"{topology.name} has {gpus} GPU{'s' * (gpus != 1)} and {cpus} CPU"
+                f"{'s' * (cpus != 1)}: nothing is shared",
                 "give a machine with two GPUs and a CPU",
             )
         self.own = own_links(topology)

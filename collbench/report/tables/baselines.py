@@ -110,9 +110,26 @@ def _apart_lines(judgement: Judgement) -> list[str]:
             lines += wrapped(text, NARROW_COLUMNS)
             if apart.remedy:
                 lines.append(f"  to compare them still: {apart.remedy}")
-        elif judgement.verdicts:
+        else:
             lines += wrapped(f"not in it, or only at other sizes: {listed}", NARROW_COLUMNS)
+    outside: dict[str, list[CurveKey]] = {}
+    for verdict in judgement.verdicts:
+        if verdict.outside:
+            outside.setdefault(_outside(verdict), []).append(verdict.key)
+    for sizes, keys in outside.items():
+        text = f"not compared: {_listed(keys)} at {sizes}, where it has no size of that curve"
+        lines += wrapped(text, NARROW_COLUMNS)
     return lines
+
+
+def _outside(verdict: CurveVerdict) -> str:
+    """The sizes below and above those of the reference's curve."""
+    first = verdict.spans[0].first
+    sides = [
+        [size for size in verdict.outside if (size < first) is is_below]
+        for is_below in (True, False)
+    ]
+    return " and ".join(_range(sizes[0], sizes[-1]) for sizes in sides if sizes)
 
 
 def _origin(frame: "pd.DataFrame") -> str:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 
 from collbench import __version__
-from collbench.analysis.verdicts import SEVERITY, Finding
+from collbench.analysis.verdicts import SEVERITY, Finding, Verdict
 from collbench.util.units import format_rate, format_time_us
 
 _NAME, _NUMBER = 25, 11
@@ -47,10 +47,15 @@ def counts_text(findings: Sequence[Finding]) -> str:
     >>> counts_text([Finding(name="a", verdict="PASS"), Finding(name="b", verdict="FAIL")])
     '1 passed, 0 warnings, 1 failed'
     """
-    count = {verdict: sum(one.verdict == verdict for one in findings) for verdict in SEVERITY}
-    skipped = [f"{count['SKIP']} skipped"] if count["SKIP"] else []
+    count = _counts(findings)
     warnings = f"{count['WARN']} warning{'s' * (count['WARN'] != 1)}"
-    return ", ".join([f"{count['PASS']} passed", warnings, f"{count['FAIL']} failed", *skipped])
+    texts = [f"{count['PASS']} passed", warnings, f"{count['FAIL']} failed"]
+    texts += [f"{count['SKIP']} skipped"] if count["SKIP"] else []
+    return ", ".join([*texts, *([f"{count['NONE']} not judged"] if count["NONE"] else [])])
+
+
+def _counts(findings: Sequence[Finding]) -> dict[Verdict, int]:
+    return {verdict: sum(one.verdict == verdict for one in findings) for verdict in SEVERITY}
 
 
 def as_json(findings: Sequence[Finding], device: str, started: str, seconds: float) -> str:
@@ -60,6 +65,7 @@ def as_json(findings: Sequence[Finding], device: str, started: str, seconds: flo
         "version": _JSON_VERSION,
         "collbench": __version__,
         "verdict": worst,
+        "counts": _counts(findings),
         "device": device,
         "started": started,
         "seconds": round(seconds, 3),

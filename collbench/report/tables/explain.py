@@ -3,8 +3,11 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from collbench.analysis.doubt import LEAST_REPEATS, doubt_of
+from collbench.analysis.rows import row_of
 from collbench.analysis.trace_summary import TraceSummary
 from collbench.planning.tuning import Origin
+from collbench.report.tables.summary import lines_of
 from collbench.report.tables.text import wrapped
 from collbench.report.tables.trace import NAMES
 from collbench.results.record import Record
@@ -12,6 +15,8 @@ from collbench.util.units import format_rate, format_size, format_time_us, to_us
 
 _SHOWN = 3  # neighbours of each kind
 _LEAST_SHARE = 0.02  # of a cause that is worth a word
+_LEAST_TRACED = 2 / 3  # of the time: what is traced below it does not explain the time
+_NOISE = "The time is noise: it is not certain, and which knob would change it cannot be told."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,16 +75,33 @@ def explain_lines(found: Explanation, columns: int) -> list[str]:
         f" channel{'s' * (row.channels > 1)}, {row.slots} slots, chunks of"
         f" {format_size(row.chunk)}{_pdl(row)}; {_origin(found.origin)}.",
         _least(found),
-        _spent(found.trace),
+        _spent(found.trace, row.time_us or 0.0),
     ]
+    lines = [line for text in texts for line in wrapped(text, columns)]
+    lines += _doubt_lines(row, columns) if _is_noise(row) else _knob_lines(found, columns)
+    return [*lines, *(line for text in _libraries(found) for line in wrapped(text, columns))]
+
+
+def _is_noise(row: Record) -> bool:
+    return row_of(row).is_noise
+
+
+def _doubt_lines(row: Record, columns: int) -> list[str]:
+    """That the time is noise, why, and what to do, without an option for repeats, which `explain`
+    has not.
+    """
+    return lines_of(doubt_of(_NOISE, [row_of(row)], LEAST_REPEATS), columns)[:-1]
+
+
+def _knob_lines(found: Explanation, columns: int) -> list[str]:
+    """Which knobs make it faster or slower, and how many others there are."""
     faster, slower = _compared(found)
-    texts.append(f"Faster: {_listed(faster)}." if faster else "No knob alone makes it faster.")
+    texts = [f"Faster: {_listed(faster)}." if faster else "No knob alone makes it faster."]
     if slower:
         texts.append(f"Slower: {_listed(slower)}.")
     known = len(faster) + len(slower)
     if unsure := len(found.neighbours) - known:
         texts.append(f"{unsure} other setting{'s' * (unsure > 1)} cannot be told from it.")
-    texts += _libraries(found)
     return [line for text in texts for line in wrapped(text, columns)]
 
 
@@ -120,7 +142,7 @@ def _least(found: Explanation) -> str:
     return f"{least}: {share:.0%} of the time."
 
 
-def _spent(trace: TraceSummary | None) -> str:
+def _spent(trace: TraceSummary | None, time_us: float) -> str:
     if trace is None:
         return "Copy engines stamp nothing: where the time goes is not traced."
     total = trace.launch.total_s
@@ -130,13 +152,23 @@ def _spent(trace: TraceSummary | None) -> str:
         for cause, seconds in parts
         if seconds >= _LEAST_SHARE * total
     ]
-    return f"A traced launch, alone behind a barrier, takes {_us(total)} us: {', '.join(texts)}."
+    spent = f"A traced launch, alone behind a barrier, takes {_us(total)} us: {', '.join(texts)}."
+    if to_us(total) >= _LEAST_TRACED * time_us:
+        return spent
+    rest_us = time_us - to_us(total)
+    return (
+        f"{spent} {format_time_us(rest_us)} of the {format_time_us(time_us)} us are not in the"
+        " trace: they are between launches, or noise."
+    )
 
 
 def _compared(found: Explanation) -> tuple[list[Neighbour], list[Neighbour]]:
-    """The neighbours whose intervals are below that of the choice, and above; largest first."""
+    """The neighbours that are no noise and whose intervals are below that of the choice, and above;
+    largest first.
+    """
     row = found.row
-    ordered = sorted(found.neighbours, key=lambda one: one.row.time_us or 0.0)
+    calm = [one for one in found.neighbours if not _is_noise(one.row)]
+    ordered = sorted(calm, key=lambda one: one.row.time_us or 0.0)
     faster = [one for one in ordered if (one.row.time_high_us or 0.0) < (row.time_low_us or 0.0)]
     slower = [one for one in ordered if (one.row.time_low_us or 0.0) > (row.time_high_us or 0.0)]
 
@@ -167,9 +199,8 @@ def _libraries(found: Explanation) -> list[str]:
     )
     times = []
     for number, form in enumerate(known):
-        ratio = (form.row.time_us or 0.0) / (found.row.time_us or 1.0)
         is_best = ", its fastest form" if not number and len(found.libraries) > 1 else ""
-        times.append(f"{form.name} takes {_time(form.row)}{is_best}: {ratio:.2f} times as long.")
+        times.append(f"{form.name} takes {_time(form.row)}{is_best}{_ratio(form.row, found.row)}.")
         if not number and found.choice:
             times.append(found.choice)
     whys: dict[str, list[str]] = {}
@@ -181,6 +212,13 @@ def _libraries(found: Explanation) -> list[str]:
         for why, names in whys.items()
     ]
     return times + missing
+
+
+def _ratio(row: Record, ours: Record) -> str:
+    """How many times as long as ours a library takes; nothing where one of the two is noise."""
+    if _is_noise(row) or _is_noise(ours):
+        return ""
+    return f": {(row.time_us or 0.0) / (ours.time_us or 1.0):.2f} times as long"
 
 
 def _us(seconds: float) -> str:

@@ -6,6 +6,7 @@ from dataclasses import asdict
 from itertools import groupby
 from textwrap import wrap
 
+from collbench.report.tables.text import wrapped
 from collbench.spec.litmus import Litmus, LitmusResult
 
 _FORMAT = "collbench litmus 1"
@@ -34,14 +35,13 @@ def verdict(result: LitmusResult) -> str:
     return " <- against the model" if result.breaks_model else ""
 
 
-def outcome_lines(results: Sequence[LitmusResult]) -> list[str]:
+def outcome_lines(results: Sequence[LitmusResult], columns: int) -> list[str]:
     """The counts of all outcomes."""
     lines = ["", "All outcomes:"]
     for result in results:
         counts = zip(result.litmus.outcomes, result.counts, strict=True)
-        lines.append(
-            f"  {result.test:<18}" + "; ".join(f"{name} {count}" for name, count in counts)
-        )
+        text = "; ".join(f"{name} {count}" for name, count in counts)
+        lines += wrapped(f"  {result.test:<18}{text}", columns, " " * 20)
     return lines
 
 

@@ -233,7 +233,11 @@ def _extremes(rows: Sequence[Record], of: str) -> list[str]:
         return []
     top = max(timed, key=lambda row: row.busbw_gbs or 0.0)
     quick = min(timed, key=lambda row: row.time_us or 0.0)
-    share = f", {top.percent:.0f}% of the ceiling ({top.limit})" if top.percent is not None else ""
+    share = (
+        f", {top.percent:.0f}% of the ceiling of {top.algo} {top.proto} ({top.limit})"
+        if top.percent is not None
+        else ""
+    )
     return [
         f"Highest bus bandwidth{of}: {format_rate(top.busbw_gbs or 0.0)} GB/s, {top.algo} at"
         f" {format_size(top.size_bytes)}{share}.",

@@ -87,7 +87,7 @@ def lines_of_rows(rows: Sequence[Row], columns: int, show_all: bool, bars: str =
         lines += ["", named[workload], *_table(summary, workload, columns)]
         lines += launch_time_table(rows_with_launch_times(summary, workload), summary.knobs)
         if show_all:
-            lines += _effect_table(summary, workload)
+            lines += _effect_table(summary, workload, columns)
             lines += _every_row(summary, workload)
     return lines
 
@@ -431,7 +431,7 @@ def speedup_text(best: Best, peer: str, width: int = 0, *, is_wide: bool) -> str
     )
 
 
-def _effect_table(summary: Summary, workload: Workload) -> list[str]:
+def _effect_table(summary: Summary, workload: Workload, columns: int) -> list[str]:
     """The effect of each knob at each size, and its best value."""
     sizes = summary.best[workload]
     effects = {
@@ -454,7 +454,10 @@ def _effect_table(summary: Summary, workload: Workload) -> list[str]:
     ]
     return [
         "",
-        "effect of a knob: slowest value over fastest, the rest as in the best configuration",
+        *wrapped(
+            "effect of a knob: slowest value over fastest, the rest as in the best configuration",
+            columns,
+        ),
         "(in brackets: its fastest value; ~: the repeats do not separate them)",
         *table(("  size", *[KNOB_NAMES.get(knob, knob) for knob in knobs]), rows, right=(0,)),
     ]

@@ -184,19 +184,22 @@ def _width_of(knob: Knob, cases: Sequence[Case]) -> int:
 
 
 def ceiling_lines(records: Sequence[Record], columns: int = NARROW_COLUMNS) -> list[str]:
-    """The highest ceiling of every collective, the link that sets it, and the best row."""
+    """The highest ceiling of every collective, of what it is, the link that sets it, and the best
+    row.
+    """
     rows_of: dict[tuple[str, int], list[Record]] = {}
     for row in records:
         if None not in (row.ceiling_gbs, row.busbw_gbs) and not is_peer(row.backend):
             rows_of.setdefault((row.op, row.ranks), []).append(row)
     lines = []
     for (op, ranks), rows in rows_of.items():
-        top = max(rows, key=lambda row: row.ceiling_gbs or 0.0)
+        top = max(rows, key=lambda row: (row.ceiling_gbs or 0.0, row.busbw_gbs or 0.0))
         best = max(rows, key=lambda row: row.busbw_gbs or 0.0)
         is_beyond = best.transport == "ce" and (best.percent or 0.0) > 100.0
         lines += wrapped(
-            f"{op} of {ranks} ranks: ceiling {format_rate(top.ceiling_gbs or 0.0)} GB/s by the"
-            f" links ({top.limit}); best {format_rate(best.busbw_gbs or 0.0)}"
+            f"{op} of {ranks} ranks: highest ceiling {format_rate(top.ceiling_gbs or 0.0)} GB/s by"
+            f" the links, of {top.algo} {top.proto} ({top.limit}); best"
+            f" {format_rate(best.busbw_gbs or 0.0)}, of {best.algo} {best.proto}"
             f"{_BEYOND if is_beyond else ''}",
             columns,
         )

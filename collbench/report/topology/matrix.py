@@ -129,16 +129,16 @@ def _affinities(
         shared.setdefault(near, []).append(name)
     lines: list[str] = []
     for (cpus, nodes), of in shared.items():
-        lines += _wrapped(
+        lines += wrapped_after(
             f"{', '.join(runs(of))}: NUMA Affinity {nodes}, CPU Affinity {cpus}", columns, ", "
         )
     return lines
 
 
-def _wrapped(text: str, columns: int, marks: str) -> list[str]:
+def wrapped_after(text: str, columns: int, marks: str) -> list[str]:
     """A text broken after marks, or where none comes, its further lines set in.
 
-    >>> _wrapped("  a: 1,2,3", 8, ",")
+    >>> wrapped_after("  a: 1,2,3", 8, ",")
     ['  a: 1,', '    2,3']
     """
     indent = " " * (len(text) - len(text.lstrip()) + 2)
@@ -215,5 +215,5 @@ def _legend(shown: set[str], groups: Sequence[Alike], columns: int, paint: Paint
         ]
         if nics:
             lines += ["", "NICs:" if len(groups) == 1 else f"NICs of {group.names[0]}:"]
-            lines += _wrapped("  " + ", ".join(nics), columns, ",")
+            lines += wrapped_after("  " + ", ".join(nics), columns, ",")
     return lines

@@ -5,7 +5,7 @@ from collections import Counter
 from collbench.machine.topology.model import Topology
 from collbench.machine.topology.rdma import DEFAULT_LEVEL, bisection_gbs, nic_gbs, rails, rdma
 from collbench.machine.topology.unnamed import library
-from collbench.report.tables.text import table
+from collbench.report.tables.text import NARROW_COLUMNS, table, wrapped
 from collbench.report.topology.labels import (
     MOST_DEVICES,
     UNKNOWN,
@@ -19,14 +19,20 @@ from collbench.report.topology.labels import (
 )
 from collbench.report.topology.matrix import runs
 
+_WHY = "by what, or why not"  # the heading of the last column
 _HOST_FACTS = (("peermem", "nvidia_peermem"), ("open_driver", "dma-buf"), ("iommu", "IOMMU"))
 
 
-def gdr(topology: Topology, level: str = DEFAULT_LEVEL, paint: Paint = plain) -> list[str]:
+def gdr(
+    topology: Topology,
+    level: str = DEFAULT_LEVEL,
+    paint: Paint = plain,
+    columns: int = NARROW_COLUMNS,
+) -> list[str]:
     """Whether RDMA between each GPU and each NIC can be direct, and whether NCCL will use it."""
     unless = f"NCCL_NET_GDR_LEVEL; {DEFAULT_LEVEL} unless set"
     name = library(topology.gpus)
-    lines = [f"{name} uses GPUDirect RDMA up to {level} ({unless})"]
+    lines = wrapped(f"{name} uses GPUDirect RDMA up to {level} ({unless})", columns)
     groups = alike(topology)
     for group in groups:
         one = group.part
@@ -38,18 +44,18 @@ def gdr(topology: Topology, level: str = DEFAULT_LEVEL, paint: Paint = plain) ->
         if not gpus or not shown:
             lines.append("There is no GPU with a NIC.")
             continue
-        lines.append(_host_line(one))
+        lines += wrapped(_host_line(one), columns)
         found = [rdma(one, gpu, nic, level) for gpu in gpus for nic in shown]
         rows = [
             (label(one, way.gpu), label(one, way.nic), way.way.label, way.direct, way.used, way.why)
             for way in found
         ]
-        head, *body = table(("GPU", "NIC", "class", "direct", name, "by what, or why not"), rows)
+        head, *body = table(("GPU", "NIC", "class", "direct", name, _WHY), rows)
         lines += [head]
-        lines += [
-            line.replace(f"  {way.way.label}  ", f"  {paint(way.way.label, way.way.kind)}  ", 1)
-            for line, way in zip(body, found, strict=True)
-        ]
+        for line, way in zip(body, found, strict=True):
+            first, *more = wrapped(line, columns, " " * head.index(_WHY))
+            painted = f"  {paint(way.way.label, way.way.kind)}  "
+            lines += [first.replace(f"  {way.way.label}  ", painted, 1), *more]
         devices = len(one.gpus) + len(nics)
         lines += left_out(devices - len(gpus) - len(shown), "device")
     return lines

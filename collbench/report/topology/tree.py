@@ -7,6 +7,7 @@ CPU leads to comes last. Hosts that are equal are shown once.
 
 from collbench.machine.topology.model import Link, Node, Topology
 from collbench.machine.topology.rates import link_label
+from collbench.report.tables.text import NARROW_COLUMNS
 from collbench.report.topology.labels import (
     Paint,
     alike,
@@ -17,13 +18,13 @@ from collbench.report.topology.labels import (
     plain,
     rate_text,
 )
-from collbench.report.topology.matrix import runs
+from collbench.report.topology.matrix import runs, wrapped_after
 
 _ASIDE = ("nvlink", "xgmi", "socket", "network")  # kinds of links that lead across the tree
 _KIND_ORDER = {"cpu": 0, "root": 1, "pci": 2, "gpu": 3, "nic": 4, "nvswitch": 5, "net": 6}
 
 
-def tree(topology: Topology, paint: Paint = plain) -> list[str]:
+def tree(topology: Topology, paint: Paint = plain, columns: int = NARROW_COLUMNS) -> list[str]:
     r"""The whole view.
 
     >>> from collbench.machine.topology.rates import pcie_link
@@ -40,7 +41,8 @@ def tree(topology: Topology, paint: Paint = plain) -> list[str]:
     groups = alike(topology)
     lines: list[str] = []
     for group in groups:
-        lines += [*([""] if lines else []), heading(group), *_Walk(group.part, paint).lines()]
+        lines += [*([""] if lines else []), heading(group)]
+        lines += _Walk(group.part, paint, columns).lines()
     over = between(topology, groups)
     return [*lines, "", *over] if over else lines
 
@@ -48,8 +50,9 @@ def tree(topology: Topology, paint: Paint = plain) -> list[str]:
 class _Walk:
     """One host, walked from its CPUs down; no node twice."""
 
-    def __init__(self, one: Topology, paint: Paint) -> None:
+    def __init__(self, one: Topology, paint: Paint, columns: int) -> None:
         self._one, self._paint, self._seen = one, paint, set[str]()
+        self._columns = columns
         self._labels = labels(one)
         self._is_one_model = len({node.name for node in one.gpus}) == 1
 
@@ -65,10 +68,12 @@ class _Walk:
         self._seen |= {node.id for node in tops}
         while stack:
             node, above, indent, is_last = stack.pop()
-            texts.append(f"{indent}{'└─ ' if is_last else '├─ '}{self._text(node, above)}")
+            text, *more = self._texts(node, above, self._columns - len(indent) - 3)
+            texts.append(f"{indent}{'└─ ' if is_last else '├─ '}{text}")
             inner = indent + ("   " if is_last else "│  ")
             below = self._below(node)
-            texts += [f"{inner}{'│  ' if below else '   '}{text}" for text in self._aside(node)]
+            more += self._aside(node)
+            texts += [f"{inner}{'│  ' if below else '   '}{text}" for text in more]
             stack += [
                 (child, link, inner, place == len(below) - 1)
                 for place, (child, link) in reversed(list(enumerate(below)))
@@ -112,6 +117,13 @@ class _Walk:
                 pair[0].index if _is_device(pair[0]) else 0,
             ),
         )
+
+    def _texts(self, node: Node, above: Link | None, columns: int) -> list[str]:
+        """The lines of a node: a CPU may have a long list of logical CPUs."""
+        text = self._text(node, above)
+        if node.kind != "cpu":
+            return [text]
+        return [line.strip() for line in wrapped_after(text, columns, ", ")]
 
     def _text(self, node: Node, above: Link | None) -> str:
         label = self._labels[node.id]
