@@ -159,7 +159,8 @@ ERRORS: tuple[KnownError, ...] = (
         "bootstrap",
         r"Bootstrap ?:? ?(?:Root )?:? ?(?:no socket|mismatch|rank \d+ of|localId)|No usable"
         r" listening interface|no device found (?:matching|after)|Invalid NCCL_COMM_ID|no socket"
-        r" interface found|No IP interface found|NET/Socket : no interface",
+        r" interface found|No IP interface found|NET/Socket : no interface|No interface found in"
+        r" the same subnet|Call to bind failed|Socket creation failed",
         "The ranks cannot find each other: no network interface fits what is set, or ranks"
         " disagree on how many they are",
         "see NCCL_SOCKET_IFNAME and NCCL_COMM_ID, and that every host has that interface: ip"

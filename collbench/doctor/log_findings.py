@@ -19,6 +19,7 @@ from collbench.doctor.finding import Finding, Severity, ranked
 from collbench.doctor.log_errors import IB_COMPLETION, IB_STATUS, known_error
 from collbench.machine.settings.files import Setting
 from collbench.machine.settings.judge import judge
+from collbench.util.text import counted
 
 UNMEASURED = "a log has no times: collbench doctor measures on the machine"
 _FEW_CHANNELS = 4  # of a communicator over NVLink: H100 takes 16 to 32, A100 24
@@ -108,7 +109,8 @@ def _errors(report: LogReport) -> Iterator[Finding]:
             {host for one in warnings for host in one.seen.hosts},
         )
         text = " ".join(first.text.split())[:_MOST_SHOWN]
-        more = f" (and {len(warnings) - 1} other texts)" if len(warnings) > 1 else ""
+        others_here = counted(len(warnings) - 1, "other text")
+        more = f" (and {others_here})" if len(warnings) > 1 else ""
         seen = f"{_places(together)}: {text}{more}"
         subject = _hosts(together, every)
         if name.startswith("ib-completion"):
@@ -178,7 +180,7 @@ def _paths_in_hosts(report: LogReport) -> Iterator[Finding]:
         nvlink = f"These GPUs have NVLink ({', '.join(report.links)} GB/s). " if has_nvlink else ""
         yield _finding(
             name,
-            f"{row.pairs} pairs of ranks of one host",
+            f"{counted(row.pairs, 'pair')} of ranks of one host",
             f"via {row.transport}, {_places(seen)}",
             f"Data between GPUs of one host goes through {through}, with two copies more,"
             f" instead of directly. {nvlink}{cause}",
@@ -200,7 +202,7 @@ def _networks(report: LogReport) -> Iterator[Finding]:
         seen = report.networks.get("Socket") or Seen()
         yield _finding(
             "sockets",
-            f"{sockets[0].pairs} pairs of ranks" if sockets else "the network",
+            f"{counted(sockets[0].pairs, 'pair')} of ranks" if sockets else "the network",
             f"Socket is used, {_places(seen)}; {next(iter(adapters))} is there,"
             f" {_places(next(iter(adapters.values())))}",
             "TCP sockets reach a tenth of what InfiniBand or RoCE does, and load the cores.",
@@ -216,7 +218,7 @@ def _networks(report: LogReport) -> Iterator[Finding]:
         seen = report.networks.get("Socket") or Seen()
         yield _finding(
             "sockets",
-            f"{sockets[0].pairs} pairs of ranks of different hosts",
+            f"{counted(sockets[0].pairs, 'pair')} of ranks of different hosts",
             f"via NET/Socket, {_places(seen)}",
             "The hosts are joined by TCP sockets: no InfiniBand, RoCE or EFA was found."
             + (" The log shows NCCL_IB_DISABLE=1." if off else ""),
@@ -300,8 +302,8 @@ def _interfaces(report: LogReport) -> Iterator[Finding]:
                 f"interface {name}, {_places(seen)}",
                 "This interface belongs to containers or virtual machines of one host, or to the"
                 " host alone: other hosts cannot be reached by it, or only slowly.",
-                "NCCL_SOCKET_IFNAME=^lo,docker,virbr,veth, or the name of the interface that the"
-                " hosts share",
+                "NCCL_SOCKET_IFNAME=^lo,docker,virbr,veth,br-, or the name of the interface that"
+                " the hosts share",
                 "fault" if is_several else "remark",
             )
 

@@ -239,6 +239,8 @@ def test_errors_are_known_by_their_words() -> None:
         "socketStartConnect: Connect to n<5> failed : Software caused connection abort": "connect",
         "[Proxy Service 0] Failed to execute operation Connect from rank 0": "proxy-failed",
         "Call to posix_fallocate failed : No space left on device": "shm-full",
+        "Net : No interface found in the same subnet as remote address 10.0.0.9<270>": "bootstrap",
+        "Call to bind failed : Cannot assign requested address": "bootstrap",
         "Missing \"iommu=pt\" from kernel command line": "iommu",
     }  # fmt: skip
     assert {text: getattr(known_error(text), "name", None) for text in named} == named

@@ -373,16 +373,18 @@ def last_line(findings: Sequence[Finding]) -> str:
 
     >>> last_line([])
     'Nothing is wrong in what the log says.'
+    >>> last_line([Finding(check="", subject="", seen="", why="", change="", severity="fault")])
+    '1 finding: 1 that is an error or slow anywhere.'
     """
     if not findings:
         return "Nothing is wrong in what the log says."
     numbers = [
         (sum(one.severity == severity for one in findings), what)
         for severity, what in (
-            ("fault", "that are errors or slow anywhere"),
-            ("risk", "that may cost"),
-            ("remark", "to know"),
+            ("fault", ("that is an error or slow anywhere", "that are errors or slow anywhere")),
+            ("risk", ("that may cost",) * 2),
+            ("remark", ("to know",) * 2),
         )
     ]
-    parts = ", ".join(f"{number} {what}" for number, what in numbers if number)
+    parts = ", ".join(f"{number} {what[number > 1]}" for number, what in numbers if number)
     return f"{_some(len(findings), 'finding')}: {parts}."
