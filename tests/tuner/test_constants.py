@@ -17,6 +17,7 @@ from collbench.pricing.constants import cpu_costs, gpu_costs
 from collbench.pricing.cpus import cpu_price
 from collbench.pricing.gpus import gpu_price
 from collbench.pricing.points import drawn_cases
+from collbench.tuner import constants
 from collbench.tuner.constants import CHECKED, POINTS, Calibration, found, lines
 from collbench.util.errors import UsageError
 
@@ -109,6 +110,8 @@ def test_a_machine_learns_its_constants(
     """Which are kept where they are better than those before."""
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
     monkeypatch.setattr(Calibration, "is_better", is_better)
+    monkeypatch.setattr(constants, "POINTS", 30)
+    monkeypatch.setattr(constants, "CHECKED", 10)
     assert run(["tune", "--model", "--backend", "cpu"]) == (0 if is_better else 3)
     out, err = capfd.readouterr()
     assert "simple.send_gbs" in out and "half within" in out
