@@ -186,9 +186,9 @@ def _list(names: list[str], ops: tuple[OpName, ...], world: World) -> None:
     from collbench.schedules.verify.check import check
 
     leaving = f"{'to hosts':>10}" if world.hosts else ""
+    say(f"Of the busiest of {world.n} ranks; S is the size.")
     say(
         f"{'collective':<14}{'algorithm':<14}{'hops':>5}{'sent':>10}{'received':>10}{'messages':>10}{leaving}"
-        f"  busiest of {world.n}, S = size"
     )
     for op in ops:
         for name in names:

@@ -13,7 +13,8 @@ from tests.support.commands import invoke
 def test_algos_lists_every_pair(capfd: pytest.CaptureFixture[str]) -> None:
     code, out, _ = invoke(capfd, "algos")
     assert code == 0
-    pairs = {tuple(line.split()[:2]) for line in out.splitlines()[1:]}
+    assert max(map(len, out.splitlines())) <= 80
+    pairs = {tuple(line.split()[:2]) for line in out.splitlines()[2:]}
     assert pairs == {
         (op, algo)
         for op in OPS
