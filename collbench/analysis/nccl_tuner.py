@@ -358,7 +358,8 @@ def tuner_lines(frame: "pd.DataFrame") -> list[str]:
     UsageError if there is nothing to go by.
 
     All sizes have a line; two ranges meet at the geometric middle of the sizes that were measured.
-    Sizes of NCCL are total bytes, as ours. Without any gain there is no line.
+    Sizes of NCCL are total bytes, as ours. Without any gain, or where the best line of a size
+    loses, there is no line.
     """
     rows = rows_of(frame)
     gains_of = gains(rows)

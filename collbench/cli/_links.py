@@ -20,6 +20,7 @@ from collbench.planning.planner import problem_of, tuning_for
 from collbench.pricing.constants import costs_here, gpu_costs
 from collbench.spec.case import Case
 from collbench.spec.world import host_numbers, ranks_per_gpu
+from collbench.util.errors import UsageError
 
 MODEL = "model"
 _PRICED = ("cuda", MODEL)
@@ -118,6 +119,15 @@ class RankLinks(CaseLinks):
 
     def _joined(self, case: Case, limits: Limits) -> Limits:
         return replace(limits, joined=self._ceilings[case.backend].joined(case.ranks))
+
+
+def refuse_few_gpus(machine: str, ranks: int) -> None:
+    """Raise UsageError if a described machine has GPUs, but not one for each rank: the schedules of
+    many ranks take long to prove.
+    """
+    links = described(machine)
+    if links is not None and ranks > len(links.gpus):
+        raise UsageError(f"{machine} has {len(links.gpus)} GPUs, not {ranks}", "use fewer --ranks")
 
 
 def _gpus_of_ranks(topology: Topology, group: Group, gpus: Sequence[int]) -> tuple[str, ...]:

@@ -19,14 +19,13 @@ from collbench.analysis.job.steps import step_times, steps_of
 from collbench.bench.replay import Bench, Part, by_estimate, least_repeats, measure, prove
 from collbench.cli._declared import settings_of
 from collbench.cli._files import check_writable, write_document
-from collbench.cli._links import MODEL, RankLinks, recordings_of
+from collbench.cli._links import MODEL, RankLinks, recordings_of, refuse_few_gpus
 from collbench.cli._options import remark, width
 from collbench.cli._rank0 import drive_on_rank0, group_here
 from collbench.cli._rules import Options, Rule, refuse
 from collbench.cli._run_log import opened, refuse_pickle
 from collbench.cli._screen import say
 from collbench.launch.group import Group
-from collbench.machine.formats import described
 from collbench.machine.host import has_nvidia_gpus, usable_cores
 from collbench.report.tables.replay import Replay, replay_json, replay_lines
 from collbench.results.record import Record, Writer
@@ -135,7 +134,9 @@ def _drive(options: Options, group: Group, settings: Settings, links: RankLinks)
         step_us=step_ms * 1e3 if step_ms is not None else None,
     )
     if not options.get("dry_run"):
-        _refuse_few_gpus(options, max(stand.of(one.kind).ranks for one in operations))
+        if "machine" in options and MODEL in options["backend"]:
+            most = max(stand.of(one.kind).ranks for one in operations)
+            refuse_few_gpus(options["machine"], most)
         bench = Bench(group=group, settings=settings, links=links)
         try:
             _Run(options, bench, links, stand, replay).measure()
@@ -146,19 +147,6 @@ def _drive(options: Options, group: Group, settings: Settings, links: RankLinks)
             raise
     _show(options, replay)
     return _exit_code(replay)
-
-
-def _refuse_few_gpus(options: Options, ranks: int) -> None:
-    """Raise UsageError if a described machine has too few GPUs for a communicator of the job: the
-    schedules of many ranks take long to prove.
-    """
-    machine = options.get("machine")
-    links = described(machine) if machine and MODEL in options["backend"] else None
-    if links is not None and ranks > len(links.gpus):
-        raise UsageError(
-            f"{machine} has {len(links.gpus)} GPUs, and the job has communicators of {ranks} ranks",
-            f"give --ranks {len(links.gpus)}, or another --machine",
-        )
 
 
 def _show(options: Options, replay: Replay) -> None:

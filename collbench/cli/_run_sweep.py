@@ -19,7 +19,7 @@ from collbench.bench.sweep import Sweep, cases, sizes_between
 from collbench.cli import _options as defaults
 from collbench.cli._declared import settings_of
 from collbench.cli._files import check_writable, write_document
-from collbench.cli._links import MODEL, RankLinks, recordings_of
+from collbench.cli._links import MODEL, RankLinks, recordings_of, refuse_few_gpus
 from collbench.cli._options import remark, width
 from collbench.cli._progress import activity_shown
 from collbench.cli._rank0 import drive_on_rank0, group_here
@@ -538,7 +538,7 @@ def _sweep(options: Options, launched: int) -> Sweep:
     axes |= _together(options)
     axes.setdefault("ranks", (launched or _default_ranks(options),))
     if MODEL in backends and "machine" in options:
-        _refuse_few_gpus(options["machine"], max(axes["ranks"]))
+        refuse_few_gpus(options["machine"], max(axes["ranks"]))
     is_sized = counts_file is not None or "mix" in options
     sizes = (1,) if is_sized else _sizes(options)
     return Sweep(sizes=sizes, knobs=knobs, asked=asked, counts_file=counts_file, **axes)
@@ -602,15 +602,6 @@ def _sizes(options: Options) -> tuple[int, ...]:
     if min(sizes) <= 0:
         raise UsageError("a size of 0 bytes", "give at least one byte")
     return sizes
-
-
-def _refuse_few_gpus(machine: str, ranks: int) -> None:
-    """Raise UsageError if a described machine has GPUs, but not one for each rank: the schedules of
-    many ranks take long to prove.
-    """
-    links = described(machine)
-    if links is not None and ranks > len(links.gpus):
-        raise UsageError(f"{machine} has {len(links.gpus)} GPUs, not {ranks}", "use fewer --ranks")
 
 
 def _default_ranks(options: Options) -> int:

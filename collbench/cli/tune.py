@@ -169,10 +169,10 @@ def command(context: click.Context, /, **_: object) -> int:
     """Find the best configuration of this machine by measuring, and use it from then on.
 
     Candidates are all algorithms, protocols and transports that can run, then other values of every
-    knob. They are measured in turns, and after each round the slower half leaves. What is left is
-    held against the choice before on fresh repeats, and replaces it only if the interval of the
-    gain says so. Every result is verified. What is known is kept when you end it; the same command
-    goes on from there.
+    knob but --ll128-reload. They are measured in turns, and after each round the slower half
+    leaves. What is left is held against the choice before on fresh repeats, and replaces it only if
+    the interval of the gain says so. Every result is verified. What is known is kept when you end
+    it; the same command goes on from there.
 
     \b
     Examples:

@@ -22,6 +22,9 @@ from collbench.machine.settings.judge import judge
 from collbench.util.text import counted
 
 UNMEASURED = "a log has no times: collbench doctor measures on the machine"
+# what switches off the transports that are faster than one
+_OF_PEERS = ("NCCL_P2P_DISABLE", "NCCL_P2P_LEVEL")
+_DISABLING = {"SHM": _OF_PEERS, "NET": (*_OF_PEERS, "NCCL_SHM_DISABLE")}
 _FEW_CHANNELS = 4  # of a communicator over NVLink: H100 takes 16 to 32, A100 24
 _DEFAULT_BUFFER_BYTES = 4 << 20
 _WRONG_INTERFACES = ("docker", "virbr", "veth", "br-", "cni", "flannel", "tailscale")
@@ -151,10 +154,6 @@ def _versions(report: LogReport) -> Iterator[Finding]:
         "use one container image; see which libnccl.so.2 each rank loads",
         "risk" if len(numbers) > 1 else "remark",
     )
-
-
-_OF_PEERS = ("NCCL_P2P_DISABLE", "NCCL_P2P_LEVEL")
-_DISABLING = {"SHM": _OF_PEERS, "NET": (*_OF_PEERS, "NCCL_SHM_DISABLE")}
 
 
 def _paths_in_hosts(report: LogReport) -> Iterator[Finding]:

@@ -122,5 +122,5 @@ def text_of(file: Path, hint: str = _KNOWN_FORMATS) -> str:
             f"{file}, byte {error.start}: not UTF-8 text", "save it as UTF-8"
         ) from None
     if not text.strip():
-        raise UsageError(f"{file} is empty", _KNOWN_FORMATS)
+        raise UsageError(f"{file} is empty", hint)
     return text
