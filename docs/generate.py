@@ -478,7 +478,7 @@ microseconds unless they name another unit.
     for file in sorted((ROOT / "profiles/tuning").glob("*.toml")):
         table = tomllib.loads(file.read_text())
         machine = table.pop("machine")
-        on = ", ".join((*machine["models"], machine["joined"]))
+        on = f"{' or '.join(machine['models'])}, {machine['joined']}"
         ranks = ", ".join(map(str, machine["ranks"]))
         title = table.pop("title")
         parts.append(f"\n## {file.stem}\n\n{title}. It fits {ranks} ranks on {on}.\n")

@@ -93,7 +93,9 @@ class Table(NamedTuple):
 
 
 class TuningFile(NamedTuple):
-    """A tuning file, and the machine on which it was measured. models: what its name contains."""
+    """A tuning file, and the machines on which it was measured. models: what their names contain,
+    one of these texts, in which * stands for anything.
+    """
 
     name: str
     title: str
@@ -108,7 +110,7 @@ class TuningFile(NamedTuple):
         return (
             self.kind == machine.kind
             and ranks in self.ranks
-            and all(model in machine.model for model in self.models)
+            and (not self.models or any(_is_in(machine.model, text) for text in self.models))
             and machine.joined in ("", self.joined)
         )
 
@@ -162,6 +164,15 @@ class Tuning:
     def text(self, name: str, facts: Facts, default: str = "") -> str:
         """A value that is a name."""
         return str(self.row(name, facts).get(name, default))
+
+
+def _is_in(name: str, text: str) -> bool:
+    """Whether a name contains a text, in which * stands for anything.
+
+    >>> _is_in("AMD EPYC 9B14 (2 cores)", "EPYC*(2 cores)")
+    True
+    """
+    return re.search(".*".join(map(re.escape, text.split("*"))), name) is not None
 
 
 def _hold(conditions: Conditions, facts: Facts) -> bool:

@@ -9,7 +9,7 @@ import json
 import re
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass, fields, replace
+from dataclasses import MISSING, dataclass, fields, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Literal, TypeVar
@@ -21,6 +21,7 @@ from collbench.util.errors import UnavailableError, UsageError
 REFERENCE = "h200x4-vm"  # whose constants a machine has that has none of its own
 CPU_KINDS = ("simple", "ll", "ll128")
 GPU_KINDS = (*CPU_KINDS, "ce")
+FULL_THREADS = 512  # of a CTA that a constant is for
 WAYS = ("nvlink", "pcie", "net")  # that a message can take
 
 
@@ -43,11 +44,13 @@ class KindCosts:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GpuKindCosts(KindCosts):
     """hop_us: until a peer over NVLink sees what was stored. link_share: of the usable rate of a
-    link that its bytes reach, those of flags included.
+    link that its bytes reach, those of flags included. thread_power: the rates are those of a CTA
+    of FULL_THREADS; one of fewer threads has that power of its share of them.
     """
 
     hop_us: float
     link_share: float
+    thread_power: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,7 +106,7 @@ class GpuCosts:
 
 Costs = TypeVar("Costs", bound=CpuCosts | GpuCosts)
 _LEAST_NUMBER, _MOST_NUMBER = 1e-6, 1e9
-_MAY_BE_ZERO = ("launch_us", "cta_us", "pdl_us", "step_us", "take_us", "post_us")
+_MAY_BE_ZERO = ("launch_us", "cta_us", "pdl_us", "step_us", "take_us", "post_us", "thread_power")
 
 
 @lru_cache(maxsize=64)
@@ -205,12 +208,13 @@ def _costs(
 
 
 def _numbers(machine: str, section: str, table: object, costs: type) -> dict[str, float]:
-    """The numbers of a section, which are those of the class."""
+    """The numbers of a section, which are those of the class; one with a default may be missing."""
     wanted = _numbers_of(costs)
+    needed = wanted - {field.name for field in fields(costs) if field.default is not MISSING}
     place = f"machine profile {machine}: [{section}]"
-    if not isinstance(table, dict) or set(table) != wanted:
+    if not isinstance(table, dict) or not needed <= set(table) <= wanted:
         has = set(table) if isinstance(table, dict) else set()
-        wrong = [f"lacks {name}" for name in sorted(wanted - has)]
+        wrong = [f"lacks {name}" for name in sorted(needed - has)]
         wrong += [f"has {name}" for name in sorted(has - wanted)]
         raise UsageError(
             f"{place} {', '.join(wrong)}", f"it must have exactly: {', '.join(sorted(wanted))}"

@@ -15,7 +15,7 @@ from collbench.machine.topology.model import Link, Topology
 from collbench.machine.topology.paths import GPU_CLASSES, Path, like, path, path_to_cpu
 from collbench.planning.plan import Plan
 from collbench.planning.protocols import FAMILY as PROTOCOLS
-from collbench.pricing.constants import WAYS, GpuCosts
+from collbench.pricing.constants import FULL_THREADS, WAYS, GpuCosts
 from collbench.pricing.events import Events, Port
 from collbench.pricing.launches import Shape, one_more_launch, shape_of
 from collbench.schedules.ir import MAX_KEPT, Schedule
@@ -221,9 +221,11 @@ class _Player:
         )
         hop_us = {kind: on.hop_us(self.costs, kind) for kind in WAYS}
         self.hop_s = [hop_us[way.kind] * 1e-6 * way.times for way in ways]
-        costs = self.costs
+        costs, rate = self.costs, 1.0
+        if kernel is not None and not is_copied:
+            rate = min(1.0, kernel.threads / FULL_THREADS) ** self.costs.thread_power
         self.read_s, self.write_s, self.send_s = (
-            self.piece_bytes / (gbs * 1e9)
+            self.piece_bytes / (gbs * rate * 1e9)
             for gbs in (costs.read_gbs, costs.write_gbs, costs.send_gbs)
         )
         self.step_s, self.take_s, self.post_s = (

@@ -8,6 +8,7 @@ Check that the lines of all GPUs agree, and that nccl's bytes are called those o
 in the switch where NCCL_NVLS_ENABLE is not 0.
 """
 
+import re
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -28,6 +29,7 @@ with cupy.cuda.Device(b):
     target = cupy.zeros(size, cupy.uint8)
 with cupy.cuda.Device(a):
     source = cupy.ones(size, cupy.uint8)
+    cupy.cuda.runtime.deviceEnablePeerAccess(b)  # else copies go through the host
     print("ready", flush=True)
     over = threading.Event()
     threading.Thread(target=lambda: (sys.stdin.read(), over.set())).start()
@@ -47,7 +49,7 @@ def sweep(folder: Path, gpus: Sequence[int], *more: str) -> tuple[list[Record], 
     assert ended.code == 0, ended.stderr[-2000:]
     found = [row for row in read(csv) if row.status != "waived"]
     assert {row.status for row in found} == {"ok"}
-    if any(row.wire_bytes == 0 for row in found):
+    if re.search(r"No counter of nvlink\b", " ".join(ended.stdout.split())):
         pytest.skip("no NVLink of this machine has a counter")
     return found, ended.stdout
 

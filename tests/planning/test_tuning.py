@@ -117,7 +117,7 @@ def test_every_row_names_an_algorithm_that_serves_its_collective(name: str) -> N
         ("{ hosts =", "{ hops = 1, hosts =", "[hosts] rows[0]: algo is decided before hops is"),
         ('by = "share"', 'by = "op"', "[ll.one_peer] by: 'op' is no fact that is a number"),
         ("[ce.slots]", "[ce.slots]\nslots = 1", "[ce.slots] slots: there is no such key; values"),
-        ('title = "4 x', 'titles = "4 x', "the file: it must have a title"),
+        ('title = "NVIDIA', 'titles = "NVIDIA', "the file: it must have a title"),
         ('kind = "gpu"', 'kind = "tpu"', "[machine] kind: 'tpu' is none of gpu, cpu"),
         (
             'source = "not measured',
@@ -125,7 +125,11 @@ def test_every_row_names_an_algorithm_that_serves_its_collective(name: str) -> N
             "[default] sauce: there is no such key",
         ),
         ('source = "not measured', 'note = "not measured', "[default] rooted: it has no source"),
-        ('models = ["H200"]', "", "[machine] with exactly: joined, kind, models, ranks"),
+        (
+            'models = ["H200", "H100 80GB HBM3"]',
+            "",
+            "[machine] with exactly: joined, kind, models, ranks",
+        ),
     ],
 )
 def test_a_wrong_file_is_refused_by_file_section_and_key(
