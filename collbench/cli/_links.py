@@ -16,7 +16,8 @@ from collbench.machine.formats import described
 from collbench.machine.topology import unnamed
 from collbench.machine.topology.model import Topology
 from collbench.planning.limits import Limits
-from collbench.planning.planner import problem_of, tuning_for
+from collbench.planning.planner import is_measured, machine_of, problem_of, tuning_for
+from collbench.planning.tuning import Values, tuning_without
 from collbench.pricing.constants import costs_here, gpu_costs
 from collbench.spec.case import Case
 from collbench.spec.world import host_numbers, ranks_per_gpu
@@ -89,15 +90,29 @@ class RankLinks(CaseLinks):
             model is not None and bool(model.hosts(len(model.gpus)))
         )
 
-    def pricing(self, case: Case, limits: Limits) -> str:
-        """Where the model prices the links: on a described machine, and on GPUs that no tuning file
-        fits.
+    def pricing(self, case: Case, limits: Limits, left_out: str = "") -> str:
+        """Where the model prices the links: on a described machine, and on GPUs for whose case no
+        tuning file that fits has a choice. left_out: the user's file that is not asked.
         """
         ceilings = self._ceilings.get(case.backend)
         if ceilings is None or case.backend not in _PRICED:
             return ""
-        is_measured = tuning_for(case, self._joined(case, limits)).origin.is_fitting
-        return "" if case.backend != MODEL and is_measured else ceilings.costs.name
+        here = self._joined(case, limits)
+        if case.backend != MODEL:
+            tuning = tuning_for(case, here)
+            if left_out:
+                tuning = tuning_without(machine_of(case.backend, here), case.ranks, left_out)
+            if is_measured(case, here, tuning):
+                return ""
+        return ceilings.costs.name
+
+    def way(self, case: Case, limits: Limits, left_out: str = "") -> Values:
+        """Algorithm and protocol of a case that leaves them open, where the model decides."""
+        if not self.pricing(case, limits, left_out):
+            return {}
+        cheapest = self._ceilings[case.backend].cheapest(case, limits)
+        found = {"algo": cheapest.algo, "proto": cheapest.proto}
+        return {} if "auto" in found.values() else found
 
     def priced(self, case: Case, limits: Limits) -> Case:
         """The case with what it leaves open: where the model decides, what has the lowest price;

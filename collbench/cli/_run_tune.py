@@ -233,7 +233,9 @@ def _drive(who: Asked, options: Options, start_s: float) -> int:
             for number, case in enumerate(todo):
                 where = f"{case.op} {format_size(case.size_bytes)}"
                 limits = links.limits(case, base)
-                candidates = Field(case, backend, group, limits, str(tuning.store.tuning_file))
+                own = str(tuning.store.tuning_file)
+                way = links.way(case, limits, own)
+                candidates = Field(case, backend, group, limits, own, way)
                 if candidates.today is None:
                     tuning.failed[where] = next(iter(candidates.waived), "nothing can run")
                     continue
@@ -369,7 +371,7 @@ def _point(case: Case, outcome: Outcome, hosts: int) -> TunedPoint:
         ranks=case.ranks,
         hosts=hosts,
         asked=case.transport,
-        values=dict(outcome.best.values),
+        values=dict(outcome.best.values) if outcome.is_better else {},
         carrier=best.transport,
         choice=outcome.challenger.text,
         former=outcome.former.text,

@@ -137,10 +137,21 @@ class Tuning:
             bool(fitting), tuple((one.name, one.title) for one in fitting or files)
         )
         self._tables: dict[str, list[Table]] = {}
-        for table in (table for file in files for table in file.tables):
+        self._measured: dict[str, int] = {}  # how many of these tables are of fitting files
+        for source, table in ((file, table) for file in files for table in file.tables):
             for name in dict.fromkeys(name for row in table.rows for name in row.values):
                 if rows := tuple(filter(None, (_row_of(row, name) for row in table.rows))):
                     self._tables.setdefault(name, []).append(table._replace(rows=rows))
+                    if source in fitting:
+                        self._measured[name] = len(self._tables[name])
+
+    def is_measured(self, name: str, facts: Facts) -> bool:
+        """Whether a file that fits has a row with a value of that name that holds."""
+        return any(
+            _hold(table.conditions, facts)
+            and any(_hold(row.conditions, facts) for row in table.rows)
+            for table in self._tables.get(name, ())[: self._measured.get(name, 0)]
+        )
 
     def tables(self, name: str, facts: Facts) -> Iterator[tuple[Row, ...]]:
         """Of each table whose conditions hold the rows with a value of that name that hold."""

@@ -87,18 +87,25 @@ def text_of(case: Case, values: Values) -> str:
 
 class Field:
     """The candidates of a case that leaves everything open, each plan once. left_out: the user's
-    file that is not asked, because it is about to be written. today: what the tool chooses without
-    it, None if nothing can run. waived: what cannot run, and how often why.
+    file that is not asked, because it is about to be written. way: what the model chooses, where no
+    other file does. today: what the tool chooses without that file, None if nothing can run.
+    waived: what cannot run, and how often why.
     """
 
     def __init__(
-        self, case: Case, backend: Backend, group: Group, limits: Limits, left_out: str
+        self,
+        case: Case,
+        backend: Backend,
+        group: Group,
+        limits: Limits,
+        left_out: str,
+        way: Values | None = None,
     ) -> None:
         self.case, self.limits = case, limits
         self.waived: dict[str, int] = {}
         self._backend, self._group, self._left_out = backend, group, left_out
         self._known: set[str] = set()
-        self.today = self.add({})
+        self.today = self.add(way or {})
 
     def add(self, values: Values) -> Candidate | None:
         """The candidate of those values; None where it cannot run, or is there already."""

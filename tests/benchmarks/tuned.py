@@ -71,8 +71,9 @@ def measured(case: Case, turns: int) -> tuple[float, float]:
     machine = machine_of(case.backend, limits)
     machine = machine if backend.is_gpu else machine._replace(joined="memory")
     own = str(stored(machine).tuning_file)
-    field = Field(case, backend, group, limits, "")
-    auto, before = field.today, Field(case, backend, group, limits, own).today
+    field = Field(case, backend, group, limits, "", links.way(case, limits))
+    before = Field(case, backend, group, limits, own, links.way(case, limits, own)).today
+    auto = field.today
     assert auto is not None
     assert before is not None
     ways = fastest(field.ways(), group, settings)

@@ -9,7 +9,9 @@ import pytest
 
 from collbench.backends import FAMILY
 from collbench.backends.base import Backend
+from collbench.cli._links import RankLinks
 from collbench.launch.local import LocalGroup
+from collbench.machine.topology.machines import machine_topology
 from collbench.planning.limits import Limits
 from collbench.planning.planner import resolve
 from collbench.planning.tuning import Machine, Value, read, tuning_of
@@ -177,6 +179,38 @@ def test_what_is_written_is_planned_as_it_was_measured(name: str, op: str, size:
 def field_of(case: Case, backend: Backend) -> Field:
     own = Store(machine=MACHINES[case.backend], points=()).tuning_file
     return Field(case, backend, LocalGroup(), LIMITS[case.backend], str(own))
+
+
+def test_the_model_decides_what_no_fitting_file_does_while_others_are_tuned() -> None:
+    """On two A100: its choice is today's, before anything is tuned and when it is tuned again; a
+    row of what was tuned replaces it for that size of that collective alone.
+    """
+    backend = FAMILY.load("cuda")
+    assert not backend.is_peer
+    links = RankLinks(("cuda",), None, LocalGroup(), (0, 1), machine_topology("dgx-a100"))
+    small = Case(op="allreduce", backend="cuda", ranks=2, size_bytes=1 << 14)
+    large, other = replace(small, size_bytes=1 << 26), replace(small, op="alltoall")
+    limits = LIMITS["cuda"]
+    own = Store(machine=GPU, points=()).tuning_file
+    for case in (small, large, other):
+        today = Field(case, backend, LocalGroup(), limits, str(own), links.way(case, limits)).today
+        assert today is not None
+        assert today.point.case == resolve(links.priced(case, limits), limits).case
+    way = links.way(small, limits)
+    assert set(way) == {"algo", "proto"}
+    row: dict[str, Value] = {"algo": "chain", "proto": "simple"}
+    store_of(GPU, point(1 << 14, row, ranks=2)).save(None)
+    fresh()
+    assert [bool(links.pricing(case, limits)) for case in (small, large, other)] == [
+        False,
+        True,
+        True,
+    ]
+    assert links.way(small, limits) == {}
+    assert links.priced(small, limits) == small
+    assert resolve(small, limits).case.algo == "chain"
+    assert links.way(small, limits, str(own)) == way
+    assert links.way(large, limits) == links.way(large, limits, str(own)) != {}
 
 
 def test_candidates_are_each_planned_once_and_say_what_they_set() -> None:

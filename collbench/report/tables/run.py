@@ -65,11 +65,12 @@ def head_lines(run: RunOf, columns: int) -> list[str]:
 def _choices(run: RunOf) -> list[str]:
     """Whether a tuning file decides on this machine, and which."""
     texts = []
-    for origin, ranks in run.origins.items():
-        of = f" of {_listed(ranks, 'numbers of')} ranks" if len(run.origins) > 1 else ""
+    origins = _by_files(run.origins)
+    for origin, ranks in origins.items():
+        of = f" of {_listed(ranks, 'numbers of')} ranks" if len(origins) > 1 else ""
         files = " and ".join(f"{name} ({title})" for name, title in origin.files)
         texts.append(
-            f"auto{of}: by tuning file {files}, which fits this machine"
+            f"auto{of}: by tuning file {files}, which fits this machine{_priced(origin)}"
             if origin.is_fitting
             else f"auto{of}: no tuning file fits this machine; {_priced(origin)}{files}"
         )
@@ -80,11 +81,25 @@ def _choices(run: RunOf) -> list[str]:
     return texts
 
 
+def _by_files(origins: Mapping[Origin, Sequence[int]]) -> dict[Origin, Sequence[int]]:
+    """One for all choices by the same files, whether the model decides a part of them or not."""
+    merged: dict[Origin, Origin] = {}
+    ranks: dict[Origin, set[int]] = {}
+    for origin, numbers in origins.items():
+        files = origin._replace(priced_by="")
+        if files not in merged or origin.priced_by:
+            merged[files] = origin
+        ranks.setdefault(files, set()).update(numbers)
+    return {merged[files]: sorted(numbers) for files, numbers in ranks.items()}
+
+
 def _priced(origin: Origin) -> str:
-    """What the model decides where no file fits."""
-    if not origin.priced_by:
-        return "by "
-    return f"algorithm and protocol by the model (constants of {origin.priced_by}), the rest by "
+    """What the model decides where no file that fits does."""
+    model = f"by the model (constants of {origin.priced_by})"
+    if origin.is_fitting:
+        rest = f"; where it says nothing, algorithm and protocol {model}"
+        return rest if origin.priced_by else ""
+    return f"algorithm and protocol {model}, the rest by " if origin.priced_by else "by "
 
 
 def _what(run: RunOf) -> list[str]:
