@@ -88,7 +88,7 @@ def _slopes(residuals: Callable[[Values], Values], logs: Values, rest: Values) -
 # ------------------------------------------------------------------------------------- of a machine
 
 # Those that points on one host show.
-_OF_GPUS = ("launch_us", "cta_us", "pdl_us", "pull_share", "memory_gbs")
+_OF_GPUS = ("launch_us", "cta_us", "cold_us", "pdl_us", "pull_share", "memory_gbs")
 _OF_CPUS = ("launch_us", "hop_us", "switch_us", "memory_gbs")
 _LEAST = 1e-6  # a constant that is 0 has a logarithm from here
 

@@ -22,6 +22,7 @@ REFERENCE = "h200x4-vm"  # whose constants a machine has that has none of its ow
 CPU_KINDS = ("simple", "ll", "ll128")
 GPU_KINDS = (*CPU_KINDS, "ce")
 FULL_THREADS = 512  # of a CTA that a constant is for
+SETS = 32  # of user buffers that the launches of a sweep take in turn at most
 WAYS = ("nvlink", "pcie", "net")  # that a message can take
 
 
@@ -79,11 +80,12 @@ class CpuCosts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GpuCosts:
-    """launch_us: of a launch with one CTA; cta_us: of each further one. pdl_us: what a launch saves
-    that takes its place while the one before it ends. pull_share: what loads from a peer reach of
-    the rate of stores. memory_gbs: of a GPU's memory, read and written. pcie_hops: how many
-    times the hop over NVLink one over PCIe takes; net_hops: how many times a whole message over
-    NVLink one over the network takes.
+    """launch_us: of a launch with one CTA; cta_us: of each further one. cold_us: what a launch
+    takes longer whose data is in no cache: a GPU's has cache_mib. pdl_us: what a launch saves that
+    takes its place while the one before it ends. pull_share: what loads from a peer reach of the
+    rate of stores. memory_gbs: of a GPU's memory, read and written. pcie_hops: how many times the
+    hop over NVLink one over PCIe takes; net_hops: how many times a whole message over NVLink one
+    over the network takes.
     """
 
     name: str
@@ -95,6 +97,14 @@ class GpuCosts:
     pcie_hops: float
     net_hops: float
     kinds: Mapping[str, GpuKindCosts]
+    cold_us: float = 0.0
+    cache_mib: float = 50.0
+
+    def is_cold(self, set_bytes: float) -> bool:
+        """Whether launches find their data in no cache: they take SETS buffers of so many bytes in
+        turn.
+        """
+        return SETS * set_bytes >= self.cache_mib * 2**20
 
     def hop_us(self, kind: GpuKindCosts, way: str) -> float:
         """Until a peer sees what was stored, over one of WAYS."""
@@ -106,7 +116,8 @@ class GpuCosts:
 
 Costs = TypeVar("Costs", bound=CpuCosts | GpuCosts)
 _LEAST_NUMBER, _MOST_NUMBER = 1e-6, 1e9
-_MAY_BE_ZERO = ("launch_us", "cta_us", "pdl_us", "step_us", "take_us", "post_us", "thread_power")
+_OF_LAUNCHES = ("launch_us", "cta_us", "cold_us", "pdl_us")
+_MAY_BE_ZERO = (*_OF_LAUNCHES, "step_us", "take_us", "post_us", "thread_power")
 
 
 @lru_cache(maxsize=64)

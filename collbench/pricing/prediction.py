@@ -107,9 +107,12 @@ def lanes_of(
     piece_bytes: Values,
     channels: Values,
     ctas: Values,
+    is_cold: Values,
     factors: Mapping[str, Values],
 ) -> Lanes:
-    """Lanes with these settings, and constants changed by these factors too."""
+    """Lanes with these settings, and constants changed by these factors too. is_cold: whether their
+    data is in no cache.
+    """
     on = machine.costs
     names = sorted(set(protos))
     place = np.array([names.index(proto) for proto in protos])
@@ -139,7 +142,7 @@ def lanes_of(
         # launches follow each other, and each begins while the one before it ends
         launch_s=factor("launch")
         * 1e-6
-        * np.maximum(0.0, on.launch_us - on.pdl_us + on.cta_us * (ctas - 1)),
+        * np.maximum(0.0, on.launch_us - on.pdl_us + on.cta_us * (ctas - 1) + on.cold_us * is_cold),
         step_s=messages * by_proto([kind.step_us * 1e-6 for kind in kinds]),
         take_s=messages * by_proto([kind.take_us * 1e-6 for kind in kinds]),
         post_s=messages * by_proto([kind.post_us * 1e-6 for kind in kinds]),
@@ -278,8 +281,18 @@ class Algorithm:
             np.array([lane.piece_bytes for lane in lanes]),
             np.array([float(lane.used) for lane in lanes]),
             np.array([float(lane.ctas) for lane in lanes]),
+            np.array([self._is_cold(lane) for lane in lanes]),
             factors or {},
         )
+
+    def _is_cold(self, lane: Lane) -> bool:
+        """Whether its data is in no cache."""
+        what, n = collective(self.op), lane.ranks
+        blocks = max(
+            sum(what.blocks(buffer, n, 0, rank) for buffer in ("in", "out")) for rank in (0, n - 1)
+        )
+        set_bytes = blocks * lane.size_bytes / (n if what.size_in_blocks else 1)
+        return self.machine.costs.is_cold(set_bytes)
 
     def seconds(self, lane: Lane) -> float:
         """The price of one setting."""
