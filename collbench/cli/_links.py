@@ -17,7 +17,7 @@ from collbench.machine.topology import unnamed
 from collbench.machine.topology.model import Topology
 from collbench.planning.limits import Limits
 from collbench.planning.planner import is_measured, machine_of, problem_of, tuning_for
-from collbench.planning.tuning import Values, tuning_without
+from collbench.planning.tuning import Value, Values, tuning_without
 from collbench.pricing.constants import costs_here, gpu_costs
 from collbench.spec.case import Case
 from collbench.spec.world import host_numbers, ranks_per_gpu
@@ -107,12 +107,18 @@ class RankLinks(CaseLinks):
         return ceilings.costs.name
 
     def way(self, case: Case, limits: Limits, left_out: str = "") -> Values:
-        """Algorithm and protocol of a case that leaves them open, where the model decides."""
+        """What the model chooses of a case that leaves all open, as a row of a tuning file; none
+        where tuning files decide.
+        """
         if not self.pricing(case, limits, left_out):
             return {}
-        cheapest = self._ceilings[case.backend].cheapest(case, limits)
-        found = {"algo": cheapest.algo, "proto": cheapest.proto}
-        return {} if "auto" in found.values() else found
+        found = self._ceilings[case.backend].cheapest(case, limits)
+        if "auto" in (found.algo, found.proto):
+            return {}
+        row: dict[str, Value] = {"algo": found.algo, "proto": found.proto}
+        if found.channels:
+            row |= {"channels": found.channels, "channel_bytes": 1}
+        return row | ({"chunk": found.chunk} if found.chunk else {})
 
     def priced(self, case: Case, limits: Limits) -> Case:
         """The case with what it leaves open: where the model decides, what has the lowest price;
@@ -128,9 +134,10 @@ class RankLinks(CaseLinks):
         """What the tool takes for the case's problem. Of many ranks only where it is asked for:
         every algorithm has to be proved.
         """
-        if case.algo != "auto" and case.ranks > _MANY_RANKS and self.pricing(case, limits):
+        problem = problem_of(case)
+        if case.algo != "auto" and case.ranks > _MANY_RANKS and self.pricing(problem, limits):
             return None
-        return self.priced(problem_of(case), limits)
+        return self.priced(problem, limits)
 
     def _joined(self, case: Case, limits: Limits) -> Limits:
         return replace(limits, joined=self._ceilings[case.backend].joined(case.ranks))

@@ -101,10 +101,10 @@ def resolve(case: Case, limits: Limits | None = None, by: Tuning | None = None) 
 
 
 def is_measured(case: Case, limits: Limits, by: Tuning) -> bool:
-    """Whether a tuning file that fits says which algorithm a case takes, which leaves that open;
-    any file that fits where it does not.
+    """Whether a tuning file that fits decides what a case leaves open of algorithm and protocol;
+    where it leaves neither open, whether any file fits.
     """
-    if case.algo != "auto":
+    if by.is_whole or "auto" not in (case.algo, case.proto):
         return by.origin.is_fitting
     facts = selection.facts_of(case, limits.hosts if len(limits.hosts) == case.ranks else ())
     transport = case.transport
@@ -113,7 +113,7 @@ def is_measured(case: Case, limits: Limits, by: Tuning) -> bool:
             transport = selection.transport_of(case, limits, facts, by)
         except ScheduleError:
             return by.origin.is_fitting
-    return by.is_measured("algo", {**facts, "transport": transport})
+    return selection.is_measured(case, {**facts, "transport": transport}, by)
 
 
 def tuning_for(case: Case, limits: Limits) -> Tuning:

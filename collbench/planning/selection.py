@@ -6,7 +6,7 @@ On the links of a described machine the algorithm is the one of the lowest price
 """
 
 from collections import Counter
-from collections.abc import Container
+from collections.abc import Container, Sequence
 from operator import attrgetter
 
 from collbench.planning.domains import gpu_domains
@@ -14,7 +14,7 @@ from collbench.planning.limits import Limits
 from collbench.planning.protocols import FAMILY as PROTOCOLS
 from collbench.planning.transports import FAMILY as TRANSPORTS
 from collbench.planning.transports import net
-from collbench.planning.tuning import Fact, Facts, Tuning, Values
+from collbench.planning.tuning import Fact, Facts, Row, Tuning, Values
 from collbench.schedules.algorithms import FAMILY, algorithms_of
 from collbench.spec.case import Case
 from collbench.spec.collectives import collective
@@ -73,6 +73,15 @@ def way_of(
     return algo, proto if case.proto != "auto" else _safe(proto, refused)
 
 
+def is_measured(case: Case, facts: Facts, tuning: Tuning) -> bool:
+    """Whether a file that fits has a row for what a case leaves open of algorithm and protocol.
+    facts: with the transport.
+    """
+    if case.algo != "auto":
+        return any(tuning.tables("proto", facts, only_fitting=True))
+    return any(_serving(rows, case) for rows in tuning.tables("algo", facts, only_fitting=True))
+
+
 def _safe(proto: str, refused: Container[str]) -> str:
     """A protocol, or in its place one for all links that is not refused: first one whose data
     carries no flags.
@@ -93,11 +102,7 @@ def _way_of_tables(case: Case, facts: Facts, tuning: Tuning, proto: str) -> Valu
     the protocol that is wanted; else any algorithm that does.
     """
     for table in tuning.tables("algo", facts):
-        rows = [
-            row
-            for row in table
-            if collective(case.op).even in FAMILY.load(str(row.values["algo"])).SERVES
-        ]
+        rows = _serving(table, case)
         for row in rows:
             if proto in ("auto", row.values.get("proto", proto)):
                 return row.values
@@ -106,6 +111,12 @@ def _way_of_tables(case: Case, facts: Facts, tuning: Tuning, proto: str) -> Valu
     if served := algorithms_of(case.op, has_hosts=False):
         return {"algo": served[0]}
     raise ScheduleError(f"no algorithm serves {case.op}", "see `collbench algos`")
+
+
+def _serving(rows: Sequence[Row], case: Case) -> list[Row]:
+    """The rows whose algorithm serves the collective."""
+    what = collective(case.op).even
+    return [row for row in rows if what in FAMILY.load(str(row.values["algo"])).SERVES]
 
 
 def transport_of(case: Case, limits: Limits, facts: Facts, tuning: Tuning) -> str:

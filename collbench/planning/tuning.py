@@ -129,13 +129,14 @@ class Origin(NamedTuple):
 
 class Tuning:
     """What several files say: the first one that says anything. fitting: those of them that were
-    measured on such a machine.
+    measured on such a machine. is_whole: one of these decides everything.
     """
 
     def __init__(self, files: Sequence[TuningFile], fitting: Sequence[TuningFile]) -> None:
         self.origin = Origin(
             bool(fitting), tuple((one.name, one.title) for one in fitting or files)
         )
+        self.is_whole = any(file.name in FALLBACK.values() for file in fitting)
         self._tables: dict[str, list[Table]] = {}
         self._measured: dict[str, int] = {}  # how many of these tables are of fitting files
         for source, table in ((file, table) for file in files for table in file.tables):
@@ -145,17 +146,14 @@ class Tuning:
                     if source in fitting:
                         self._measured[name] = len(self._tables[name])
 
-    def is_measured(self, name: str, facts: Facts) -> bool:
-        """Whether a file that fits has a row with a value of that name that holds."""
-        return any(
-            _hold(table.conditions, facts)
-            and any(_hold(row.conditions, facts) for row in table.rows)
-            for table in self._tables.get(name, ())[: self._measured.get(name, 0)]
-        )
-
-    def tables(self, name: str, facts: Facts) -> Iterator[tuple[Row, ...]]:
-        """Of each table whose conditions hold the rows with a value of that name that hold."""
-        for table in self._tables.get(name, ()):
+    def tables(
+        self, name: str, facts: Facts, *, only_fitting: bool = False
+    ) -> Iterator[tuple[Row, ...]]:
+        """Of each table whose conditions hold the rows with a value of that name that hold.
+        only_fitting: of tables in files that fit.
+        """
+        tables = self._tables.get(name, [])
+        for table in tables[: self._measured.get(name, 0)] if only_fitting else tables:
             if _hold(table.conditions, facts):
                 yield tuple(row for row in table.rows if _hold(row.conditions, facts))
 
@@ -180,10 +178,16 @@ class Tuning:
 def _is_in(name: str, text: str) -> bool:
     """Whether a name contains a text, in which * stands for anything.
 
-    >>> _is_in("AMD EPYC 9B14 (2 cores)", "EPYC*(2 cores)")
-    True
+    >>> _is_in("AMD EPYC 9B14 (2 cores)", "EPYC*(2 cores)"), _is_in("2 EPYC", "EPYC*2")
+    (True, False)
     """
-    return re.search(".*".join(map(re.escape, text.split("*"))), name) is not None
+    place = 0
+    for part in text.split("*"):
+        found = name.find(part, place)
+        if found < 0:
+            return False
+        place = found + len(part)
+    return True
 
 
 def _hold(conditions: Conditions, facts: Facts) -> bool:
@@ -247,6 +251,8 @@ def read(name: str) -> TuningFile:
         needed = ", ".join(sorted(_OF_MACHINES))
         raise place.error(f"it must have a title, and [machine] with exactly: {needed}")
     at, models = place.of("machine"), machine["models"]
+    if models == "" or (isinstance(models, list) and "" in models):
+        raise at.of("models").error("an empty text; [] is any machine")
     return TuningFile(
         name,
         title,

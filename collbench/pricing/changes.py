@@ -12,6 +12,7 @@ from collbench.pricing.prediction import CONSTANTS, LATENCIES, Machine
 from collbench.util.errors import UsageError, did_you_mean
 
 OVERSUBSCRIPTION, GPUS = "oversubscription", "gpus"
+_LAUNCHES = ("launch", "cold")  # constants of a launch
 KEYS = (*(name for name in CONSTANTS if name != SPINE), OVERSUBSCRIPTION, GPUS)
 _WORDS = {"half": 0.5, "double": 2.0, "same": 1.0}
 _VALUE = re.compile(r"(x?)(\d+(?:\.\d*)?|\.\d+)\s*([a-z/]*)", re.IGNORECASE | re.ASCII)
@@ -66,10 +67,14 @@ def _changed(machine: Machine, key: str, value: str) -> Machine:
         return _scaled(machine, key, number * fabric.width / max(1, fabric.nics))
     if key in LATENCIES and unit.lower() in _SECONDS:
         return replace(machine, seconds={**machine.seconds, key: number * _SECONDS[unit.lower()]})
-    if key == "launch" and unit.lower() in _SECONDS:
-        return _scaled(
-            machine, key, number * _SECONDS[unit.lower()] * 1e6 / machine.costs.launch_us
+    if key in _LAUNCHES and unit.lower() in _SECONDS:
+        us = number * _SECONDS[unit.lower()] * 1e6
+        costs = (
+            replace(machine.costs, launch_us=us)
+            if key == "launch"
+            else replace(machine.costs, cold_us=us)
         )
+        return replace(machine, costs=costs)
     gbs = number * _GBS.get(unit, 0.0)
     if key in (NIC, NVLINK, "memory") and gbs:
         return _scaled(machine, key, gbs / _gbs_of(machine, key))
@@ -95,7 +100,7 @@ def _wrong(key: str, value: str) -> UsageError:
         examples.append("450GB/s")
     if key == NIC:
         examples += ["400Gb", "2 (NICs a GPU)"]
-    if key in (*LATENCIES, "launch"):
+    if key in (*LATENCIES, *_LAUNCHES):
         examples.append("5us")
     if key == GPUS:
         examples = ["4 (GPUs of a host)"]

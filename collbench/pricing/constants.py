@@ -46,7 +46,7 @@ class KindCosts:
 class GpuKindCosts(KindCosts):
     """hop_us: until a peer over NVLink sees what was stored. link_share: of the usable rate of a
     link that its bytes reach, those of flags included. thread_power: the rates are those of a CTA
-    of FULL_THREADS; one of fewer threads has that power of its share of them.
+    of 512 threads (FULL_THREADS); one of fewer has that power of its share of them; default 0.
     """
 
     hop_us: float
@@ -81,11 +81,11 @@ class CpuCosts:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GpuCosts:
     """launch_us: of a launch with one CTA; cta_us: of each further one. cold_us: what a launch
-    takes longer whose data is in no cache: a GPU's has cache_mib. pdl_us: what a launch saves that
-    takes its place while the one before it ends. pull_share: what loads from a peer reach of the
-    rate of stores. memory_gbs: of a GPU's memory, read and written. pcie_hops: how many times the
-    hop over NVLink one over PCIe takes; net_hops: how many times a whole message over NVLink one
-    over the network takes.
+    takes longer whose data is in no cache, default 0; cache_mib: of a GPU's L2 cache, default 50.
+    pdl_us: what a launch saves that takes its place while the one before it ends. pull_share: what
+    loads from a peer reach of the rate of stores. memory_gbs: of a GPU's memory, read and written.
+    pcie_hops: how many times the hop over NVLink one over PCIe takes; net_hops: how many times a
+    whole message over NVLink one over the network takes.
     """
 
     name: str
@@ -116,6 +116,7 @@ class GpuCosts:
 
 Costs = TypeVar("Costs", bound=CpuCosts | GpuCosts)
 _LEAST_NUMBER, _MOST_NUMBER = 1e-6, 1e9
+_MOST = {"thread_power": 2.0}  # of numbers with a bound of their own
 _OF_LAUNCHES = ("launch_us", "cta_us", "cold_us", "pdl_us")
 _MAY_BE_ZERO = (*_OF_LAUNCHES, "step_us", "take_us", "post_us", "thread_power")
 
@@ -228,14 +229,18 @@ def _numbers(machine: str, section: str, table: object, costs: type) -> dict[str
         wrong = [f"lacks {name}" for name in sorted(needed - has)]
         wrong += [f"has {name}" for name in sorted(has - wanted)]
         raise UsageError(
-            f"{place} {', '.join(wrong)}", f"it must have exactly: {', '.join(sorted(wanted))}"
+            f"{place} {', '.join(wrong)}",
+            f"it must have {', '.join(sorted(needed))}"
+            + (f", and may have {', '.join(sorted(wanted - needed))}" if wanted - needed else ""),
         )
     for key, value in table.items():
         is_number = isinstance(value, int | float) and not isinstance(value, bool)
         is_zero = is_number and value == 0 and key in _MAY_BE_ZERO
-        if not is_number or not (_LEAST_NUMBER <= value <= _MOST_NUMBER or is_zero):
+        most = _MOST.get(key, _MOST_NUMBER)
+        if not is_number or not (_LEAST_NUMBER <= value <= most or is_zero):
+            zero = "neither 0 nor a" if key in _MAY_BE_ZERO else "no"
             raise UsageError(
-                f"{place} {key} = {value!r} is no number from {_LEAST_NUMBER:g} to {_MOST_NUMBER:g}"
+                f"{place} {key} = {value!r} is {zero} number from {_LEAST_NUMBER:g} to {most:g}"
             )
     return {key: float(value) for key, value in table.items()}
 

@@ -218,13 +218,8 @@ class _Player:
         has_pdl = kernel is not None and kernel.pdl != "off"
         problem = plan.problem
         set_bytes = max(problem.buffers(rank).total_bytes for rank in range(plan.n))
-        self.launch_s = 1e-6 * max(
-            0.0,
-            on.launch_us
-            + on.cta_us * (shape.channels - 1)
-            + on.cold_us * on.is_cold(set_bytes)
-            - on.pdl_us * has_pdl,
-        )
+        begun_us = on.launch_us + on.cta_us * (shape.channels - 1) - on.pdl_us * has_pdl
+        self.launch_s = 1e-6 * (max(0.0, begun_us) + on.cold_us * on.is_cold(set_bytes))
         hop_us = {kind: on.hop_us(self.costs, kind) for kind in WAYS}
         self.hop_s = [hop_us[way.kind] * 1e-6 * way.times for way in ways]
         costs, rate = self.costs, 1.0

@@ -36,7 +36,7 @@ LATENCY = "latency"
 _WIRE_BYTES = 1 << 20  # large enough for whole lines
 LATENCIES = tuple(f"latency.{way}" for way in WAYS)
 # What can be changed, and whose share in a result is asked for.
-CONSTANTS = (*RATES, *LATENCIES, "launch", "messages", "cta", "memory")
+CONSTANTS = (*RATES, *LATENCIES, "launch", "cold", "messages", "cta", "memory")
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -140,9 +140,11 @@ def lanes_of(
         ),
         has_flags=by_proto([not protocol.HAS_SLICES for protocol in protocols]).astype(bool),
         # launches follow each other, and each begins while the one before it ends
-        launch_s=factor("launch")
-        * 1e-6
-        * np.maximum(0.0, on.launch_us - on.pdl_us + on.cta_us * (ctas - 1) + on.cold_us * is_cold),
+        launch_s=1e-6
+        * (
+            factor("launch") * np.maximum(0.0, on.launch_us - on.pdl_us + on.cta_us * (ctas - 1))
+            + factor("cold") * on.cold_us * is_cold
+        ),
         step_s=messages * by_proto([kind.step_us * 1e-6 for kind in kinds]),
         take_s=messages * by_proto([kind.take_us * 1e-6 for kind in kinds]),
         post_s=messages * by_proto([kind.post_us * 1e-6 for kind in kinds]),

@@ -126,7 +126,7 @@ def test_every_row_names_an_algorithm_that_serves_its_collective(name: str) -> N
         ),
         ('source = "not measured', 'note = "not measured', "[default] rooted: it has no source"),
         (
-            'models = ["H200", "H100 80GB HBM3"]',
+            'models = ["NVIDIA H200", "NVIDIA H100 80GB HBM3"]',
             "",
             "[machine] with exactly: joined, kind, models, ranks",
         ),

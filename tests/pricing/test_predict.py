@@ -254,6 +254,24 @@ def test_a_change_has_its_effect() -> None:
     assert gain("latency.net=1us", "alltoall", 4, tiny) > 1.2
 
 
+def test_a_launch_is_set_by_itself_and_what_cold_data_costs_by_itself() -> None:
+    """Also where a launch costs nothing in the machine file."""
+    free = replace(SMALL, costs=replace(SMALL.costs, launch_us=SMALL.costs.pdl_us))
+
+    def seconds(size: int, *texts: str) -> float:
+        return predict(changed(free, texts), "sendrecv", [1], [size]).at(1, size)[0].seconds
+
+    small, large = 1 << 10, 4 << 20
+    assert seconds(small, "launch=3us") - seconds(small) == pytest.approx(
+        3e-6 - SMALL.costs.pdl_us * 1e-6, rel=0.05
+    )
+    assert seconds(small, "cold=9us") == seconds(small)
+    more = 9e-6 - SMALL.costs.cold_us * 1e-6
+    assert seconds(large, "cold=9us") - seconds(large) == pytest.approx(more, rel=0.05)
+    nothing = replace(SMALL, costs=replace(SMALL.costs, launch_us=0.0))
+    assert changed(nothing, ["launch=3us"]).costs.launch_us == pytest.approx(3)
+
+
 def test_a_time_depends_on_all_constants_together_as_on_one() -> None:
     """All latencies up and all rates down by one percent: one percent more."""
     prediction = predict(SMALL, "alltoall", [64], [1 << 10, 1 << 28])

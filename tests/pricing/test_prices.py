@@ -3,6 +3,7 @@
 from dataclasses import replace
 from fractions import Fraction
 from itertools import product
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,7 +14,7 @@ from collbench.machine.topology.model import Topology
 from collbench.planning.limits import Limits
 from collbench.planning.plan import Plan, lay_out, registered
 from collbench.planning.planner import resolve
-from collbench.pricing.constants import GpuCosts, cpu_costs, gpu_costs
+from collbench.pricing.constants import GpuCosts, costs_text, cpu_costs, gpu_costs
 from collbench.pricing.cpus import cpu_price
 from collbench.pricing.events import events_of
 from collbench.pricing.gpus import gpu_price
@@ -21,6 +22,7 @@ from collbench.schedules.passes import traffic
 from collbench.spec.case import Case, Problem
 from collbench.spec.collectives import OpName
 from collbench.spec.world import World
+from collbench.util.errors import UsageError
 from tests.support.batteries import PAIRS, plan_of, problem
 from tests.support.tiers import tiered
 
@@ -34,7 +36,9 @@ def on_links() -> GpuCosts:
     """GPUs that take no time themselves: only links do."""
     own = gpu_costs()
     kinds = {kind: replace(one, **FREE, **FAST) for kind, one in own.kinds.items()}
-    return replace(own, kinds=kinds, launch_us=0.0, cta_us=0.0, pdl_us=0.0, memory_gbs=1e8)
+    return replace(
+        own, kinds=kinds, launch_us=0.0, cta_us=0.0, pdl_us=0.0, cold_us=0.0, memory_gbs=1e8
+    )
 
 
 def case_on(machine: Topology, **knobs: Any) -> Plan:
@@ -218,3 +222,39 @@ def test_bytes_of_the_traffic_are_those_that_events_move() -> None:
     events = events_of(plan.schedule, slices=1, loops=1, launches=1, slots=4, few=1)
     moved = sum(pieces for event in events.events for _, pieces in event.sent)
     assert moved * Fraction(1, 4) == traffic(schedule).sent
+
+
+def test_fewer_threads_are_slower_and_so_is_data_in_no_cache() -> None:
+    own = gpu_costs()
+    kinds = {kind: replace(one, thread_power=0.5) for kind, one in own.kinds.items()}
+    costs = replace(own, kinds=kinds, cold_us=7.0, cache_mib=50.0)
+
+    def seconds(size: int, on: GpuCosts, **knobs: Any) -> float:
+        plan = case_on(LINKS, op="sendrecv", algo="direct", ranks=2, size_bytes=size, **knobs)
+        return gpu_price(plan, LINKS, on)
+
+    way = {"proto": "ll", "channels": 1}
+    few, many = (seconds(1 << 18, costs, threads=threads, **way) for threads in (128, 512))
+    assert 1.5 < few / many <= 2.1
+    alike = (seconds(1 << 18, on_links(), threads=threads, **way) for threads in (128, 512))
+    assert len(set(alike)) == 1
+    warm, cold = (seconds(size, costs, **way) - seconds(size, replace(costs, cold_us=0.0), **way)
+                  for size in (1 << 18, 2 << 20))  # fmt: skip
+    assert warm == 0
+    assert cold == pytest.approx(7e-6)
+
+
+def test_a_machine_file_may_leave_out_what_has_a_default(tmp_path: Path) -> None:
+    file = tmp_path / "mine.toml"
+    text = costs_text(gpu_costs(), "a sweep")
+    optional = ("cold_us", "cache_mib", "thread_power")
+    file.write_text("".join(line for line in text.splitlines(keepends=True)
+                            if not line.startswith(optional)))  # fmt: skip
+    found = gpu_costs(str(file))
+    assert (found.cold_us, found.cache_mib, found.kinds["ll"].thread_power) == (0.0, 50.0, 0.0)
+    power = f"thread_power = {found.kinds['ce'].thread_power:g}"
+    for number, wrong in enumerate(("thread_power = 50", "thread_power = -1", "thread_powr = 1")):
+        file = tmp_path / f"wrong{number}.toml"
+        file.write_text(text.replace(power, wrong))
+        with pytest.raises(UsageError, match=wrong.split()[0]):
+            gpu_costs(str(file))

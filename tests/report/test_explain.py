@@ -57,6 +57,8 @@ def test_the_lines() -> None:
     assert "1 other setting cannot be told from it." in text
     assert text.endswith("mpi takes 200 us (190 to 210): 2.00 times as long.")
     assert "No knob alone makes it faster." in " ".join(explain_lines(explanation({}), 80))
+    by_model = replace(explanation({}), origin=Origin(True, (), "h200x4-vm"))
+    assert "by the model (constants of h200x4-vm)" in " ".join(explain_lines(by_model, 160))
     waived = explain_lines(explanation({}, "no MPI here"), 160)
     assert waived[-1] == "mpi is not measured: no MPI here."
 

@@ -14,7 +14,7 @@ from collbench.launch.local import LocalGroup
 from collbench.machine.topology.machines import machine_topology
 from collbench.planning.limits import Limits
 from collbench.planning.planner import resolve
-from collbench.planning.tuning import Machine, Value, read, tuning_of
+from collbench.planning.tuning import Machine, Value, read, tuning_of, tuning_without
 from collbench.spec.case import Case
 from collbench.tuner.candidates import Field
 from collbench.tuner.store import (
@@ -27,6 +27,7 @@ from collbench.tuner.store import (
     stored,
 )  # fmt: skip
 from collbench.util.errors import UsageError
+from tests.support.machines import two_hosts
 
 GPU = Machine("gpu", "NVIDIA A100-SXM4-80GB", "NVLink")
 LIMITS = {
@@ -211,6 +212,38 @@ def test_the_model_decides_what_no_fitting_file_does_while_others_are_tuned() ->
     assert resolve(small, limits).case.algo == "chain"
     assert links.way(small, limits, str(own)) == way
     assert links.way(large, limits) == links.way(large, limits, str(own)) != {}
+    given = replace(other, algo="direct")  # of which the file says nothing either
+    assert links.pricing(given, limits)
+    assert links.pricing(replace(given, op="gather"), limits)
+
+
+def test_a_row_of_an_algorithm_that_does_not_serve_the_collective_leaves_it_to_the_model(
+    tmp_path: Path,
+) -> None:
+    links = RankLinks(("cuda",), None, LocalGroup(), (0, 1), machine_topology("dgx-a100"))
+    own = Store(machine=GPU, points=()).tuning_file
+    own.parent.mkdir(parents=True)
+    own.write_text(
+        'title = "mine"\n[machine]\nkind = "gpu"\nmodels = ["A100"]\njoined = "NVLink"\n'
+        'ranks = [2]\n[all]\nsource = "a sweep"\nrows = [{ algo = "halving", proto = "simple" }]\n'
+    )
+    fresh()
+    case = Case(op="allreduce", backend="cuda", ranks=2, size_bytes=1 << 16)
+    assert not links.pricing(case, LIMITS["cuda"])
+    assert links.pricing(replace(case, op="alltoall"), LIMITS["cuda"])
+
+
+def test_over_hosts_today_has_the_channels_that_a_sweep_takes() -> None:
+    group = LocalGroup()
+    group.kind, group.hosts = "mpi", ("a", "a", "b", "b")
+    links = RankLinks(("cuda",), None, group, (), two_hosts())
+    case = Case(op="allreduce", backend="cuda", ranks=4, size_bytes=16 << 20)
+    limits = replace(LIMITS["cuda"], joined="network", hosts=(0, 0, 1, 1))
+    way = links.way(case, limits)
+    assert {"algo", "proto", "channels", "channel_bytes", "chunk"} == set(way)
+    found = resolve(case, limits, tuning_without(GPU, 4, "", way)).case
+    wanted = resolve(links.priced(case, limits), limits).case
+    assert (found.algo, found.channels, found.chunk) == (wanted.algo, wanted.channels, wanted.chunk)
 
 
 def test_candidates_are_each_planned_once_and_say_what_they_set() -> None:

@@ -114,6 +114,8 @@ def _origin(origin: Origin | None) -> str:
     if origin is None:
         return "by default"
     files = " and ".join(name for name, _ in origin.files)
+    if origin.priced_by:
+        return f"algorithm and protocol by the model (constants of {origin.priced_by})"
     if origin.is_fitting:
         return f"by tuning file {files}, which fits this machine"
     return f"no tuning file fits this machine, so by {files}"
