@@ -16,6 +16,7 @@ from collbench.cli._rules import Options
 from collbench.cli._run_tune import Asked, asked, refuse_ranks
 from collbench.cli._screen import say
 from collbench.cli._show_tune import tune_screen
+from collbench.device.card import least_cache_mib
 from collbench.planning.planner import machine_of
 from collbench.pricing.constants import own_file
 from collbench.pricing.points import drawn_cases
@@ -57,7 +58,8 @@ def _drive(who: Asked, options: Options) -> int:
     finally:
         measurement.close()
     try:
-        found = constants.found(measured, ceilings, measurement.machine.cores)
+        cache_mib = least_cache_mib() if who.backend.is_gpu else 0.0
+        found = constants.found(measured, ceilings, measurement.machine.cores, cache_mib)
     except RefusedError as error:  # a link without a known rate
         raise UnavailableError(error.message, error.hint) from None
     machine = machine_of(name, limits)

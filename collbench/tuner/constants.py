@@ -91,11 +91,17 @@ def _reason(points: Sequence[SweepPoint]) -> str:
     return next((point.waived for point in points if point.waived), "")
 
 
-def found(points: Sequence[tuple[Plan, float]], links: Ceilings | None, cores: int) -> Calibration:
+def found(
+    points: Sequence[tuple[Plan, float]], links: Ceilings | None, cores: int, cache_mib: float = 0.0
+) -> Calibration:
     """The constants that fit the first points best, judged by the others. links: those of
-    the GPUs; None for CPU cores, of which there are so many.
+    the GPUs; None for CPU cores, of which there are so many. cache_mib: of a GPU's L2 cache, 0 if
+    it is not known.
     """
-    start: CpuCosts | GpuCosts = replace(cpu_costs(), cores=cores) if links is None else gpu_costs()
+    start: CpuCosts | GpuCosts = replace(cpu_costs(), cores=cores)
+    if links is not None:
+        gpus = gpu_costs()
+        start = replace(gpus, cache_mib=cache_mib or gpus.cache_mib)
     fit, judges = points[: -CHECKED or None], points[-CHECKED:]
     kinds = [
         kind for kind in start.kinds if any(kind in (plan.proto, plan.transport) for plan, _ in fit)

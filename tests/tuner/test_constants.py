@@ -52,11 +52,12 @@ def test_planted_constants_of_gpus_price_what_was_not_fitted() -> None:
     start, kinds = gpu_costs(), ("ll", "ll128", "simple")
     drawn = random.Random(3)
     values = [value * 2 ** drawn.uniform(-0.7, 0.7) for value in values_of(start, kinds)]
-    planted = with_values(start, values, kinds)
+    planted = replace(with_values(start, values, kinds), cache_mib=20.0)
     limits = links.described(Limits(), 4)
     cases = drawn_cases("cuda", lambda one: 4, POINTS + CHECKED, limits=limits, seed=3)
     plans = [resolve(case, limits).plan for case in cases]
-    calibration = found([(one, gpu_price(one, machine, planted)) for one in plans], links, 2)
+    calibration = found([(one, gpu_price(one, machine, planted)) for one in plans], links, 2, 20.0)
+    assert "cache_mib = 20\n" in calibration.text(Machine("gpu", "a GPU"), "2026-11-25")
     half, most = calibration.after
     assert half < 0.08 and most < 0.25 and half < calibration.before[0] / 2
 
