@@ -16,7 +16,8 @@ from collbench.machine.formats import described
 from collbench.machine.topology import unnamed
 from collbench.machine.topology.model import Topology
 from collbench.planning.limits import Limits
-from collbench.planning.planner import is_measured, machine_of, problem_of, tuning_for
+from collbench.planning.planner import machine_of, problem_of, tuning_for
+from collbench.planning.selection import is_measured
 from collbench.planning.tuning import Value, Values, tuning_without
 from collbench.pricing.constants import costs_here, gpu_costs
 from collbench.spec.case import Case

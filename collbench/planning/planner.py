@@ -100,22 +100,6 @@ def resolve(case: Case, limits: Limits | None = None, by: Tuning | None = None) 
     return plan_on_gpus(case, facts, tuning, has, orders, hosts)
 
 
-def is_measured(case: Case, limits: Limits, by: Tuning) -> bool:
-    """Whether a tuning file that fits decides what a case leaves open of algorithm and protocol;
-    where it leaves neither open, whether any file fits.
-    """
-    if by.is_whole or "auto" not in (case.algo, case.proto):
-        return by.origin.is_fitting
-    facts = selection.facts_of(case, limits.hosts if len(limits.hosts) == case.ranks else ())
-    transport = case.transport
-    if transport == "auto":
-        try:
-            transport = selection.transport_of(case, limits, facts, by)
-        except ScheduleError:
-            return by.origin.is_fitting
-    return selection.is_measured(case, {**facts, "transport": transport}, by)
-
-
 def tuning_for(case: Case, limits: Limits) -> Tuning:
     """The tuning files that decide what a case leaves open. Raises UsageError for a wrong file."""
     return tuning_of(machine_of(case.backend, limits), case.ranks)

@@ -73,10 +73,19 @@ def way_of(
     return algo, proto if case.proto != "auto" else _safe(proto, refused)
 
 
-def is_measured(case: Case, facts: Facts, tuning: Tuning) -> bool:
-    """Whether a file that fits has a row for what a case leaves open of algorithm and protocol.
-    facts: with the transport.
+def is_measured(case: Case, limits: Limits, tuning: Tuning) -> bool:
+    """Whether a tuning file that fits decides what a case leaves open of algorithm and protocol;
+    where it leaves neither open, whether any file fits.
     """
+    if tuning.is_whole or "auto" not in (case.algo, case.proto):
+        return tuning.origin.is_fitting
+    facts = facts_of(case, limits.hosts if len(limits.hosts) == case.ranks else ())
+    facts["transport"] = case.transport
+    if case.transport == "auto":
+        try:
+            facts["transport"] = transport_of(case, limits, facts, tuning)
+        except ScheduleError:
+            return tuning.origin.is_fitting
     if case.algo != "auto":
         return any(tuning.tables("proto", facts, only_fitting=True))
     return any(_serving(rows, case) for rows in tuning.tables("algo", facts, only_fitting=True))

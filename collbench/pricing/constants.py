@@ -14,7 +14,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Literal, TypeVar
 
-from collbench.spec.options import DEFAULT_MACHINE
+from collbench.spec.options import DEFAULT_MACHINE, MAX_SETS
 from collbench.util import catalog
 from collbench.util.errors import UnavailableError, UsageError
 
@@ -22,7 +22,6 @@ REFERENCE = "h200x4-vm"  # whose constants a machine has that has none of its ow
 CPU_KINDS = ("simple", "ll", "ll128")
 GPU_KINDS = (*CPU_KINDS, "ce")
 FULL_THREADS = 512  # of a CTA that a constant is for
-SETS = 32  # of user buffers that the launches of a sweep take in turn at most
 WAYS = ("nvlink", "pcie", "net")  # that a message can take
 
 
@@ -46,7 +45,7 @@ class KindCosts:
 class GpuKindCosts(KindCosts):
     """hop_us: until a peer over NVLink sees what was stored. link_share: of the usable rate of a
     link that its bytes reach, those of flags included. thread_power: the rates are those of a CTA
-    of 512 threads (FULL_THREADS); one of fewer has that power of its share of them; default 0.
+    of 512 threads; one of fewer has that power of its share of them; default 0.
     """
 
     hop_us: float
@@ -101,10 +100,8 @@ class GpuCosts:
     cache_mib: float = 50.0
 
     def is_cold(self, set_bytes: float) -> bool:
-        """Whether launches find their data in no cache: they take SETS buffers of so many bytes in
-        turn.
-        """
-        return SETS * set_bytes >= self.cache_mib * 2**20
+        """Whether launches find their data in no cache: they take sets of so many bytes in turn."""
+        return MAX_SETS * set_bytes >= self.cache_mib * 2**20
 
     def hop_us(self, kind: GpuKindCosts, way: str) -> float:
         """Until a peer sees what was stored, over one of WAYS."""
@@ -117,8 +114,10 @@ class GpuCosts:
 Costs = TypeVar("Costs", bound=CpuCosts | GpuCosts)
 _LEAST_NUMBER, _MOST_NUMBER = 1e-6, 1e9
 _MOST = {"thread_power": 2.0}  # of numbers with a bound of their own
-_OF_LAUNCHES = ("launch_us", "cta_us", "cold_us", "pdl_us")
-_MAY_BE_ZERO = (*_OF_LAUNCHES, "step_us", "take_us", "post_us", "thread_power")
+_MAY_BE_ZERO = (
+    *("launch_us", "cta_us", "cold_us", "pdl_us"),
+    *("step_us", "take_us", "post_us", "thread_power"),
+)
 
 
 @lru_cache(maxsize=64)

@@ -75,6 +75,8 @@ LINEAR = Rule(
     terms=lambda domains: [np.ones_like(domains), domains],
     has_same_bytes=False,
 )
+# What holds up a root changes with the number of those that it waits for, past eight of them, too.
+LINEAR_TO_ROOT = replace(LINEAR, check=(5, 16))
 HALVES = Rule(
     name="halves",
     fit=(2, 4, 8),
@@ -243,7 +245,8 @@ class Growth:
             )
             predicted = rule.weights(np.array(rule.check)).T @ fit
             if np.allclose(predicted, there, rtol=_EXACT, atol=_EXACT):
-                return rule
+                is_rooted = collective(self.op).is_rooted
+                return LINEAR_TO_ROOT if rule is LINEAR and is_rooted else rule
         raise ScheduleError(
             f"the hops of {self.algo} grow neither with every host nor with every doubling"
         )

@@ -14,6 +14,9 @@ LaunchOrder = Literal["grouped", "same", "crossed"]
 NetMemory = Literal["auto", "host", "device"]
 Priority = Literal["high", "normal"]
 DEFAULT_MACHINE = "cpu-2"
+# Sets of user buffers that launches on GPUs take in turn; small ones come back while they are still
+# in the cache: rows say in-cache.
+MAX_SETS = 32
 DEFAULT_MEMORY = 256 << 20  # of FIFOs, flags and scratch memory, a GPU
 MAX_S = 1_000_000  # of a timeout or a stress test, eleven days; and a factor between sizes
 MAX_REPEATS = 10_000

@@ -23,9 +23,9 @@ from statistics import median
 from typing import NamedTuple
 
 from collbench.analysis.readers import nccl_tests
-from collbench.backends.gpu.rank import MAX_SETS
 from collbench.device.card import device_count
 from collbench.results.record import Record, read
+from collbench.spec.options import MAX_SETS
 from collbench.util.units import format_size, parse_size
 
 PROGRAMS = {

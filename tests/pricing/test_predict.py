@@ -86,10 +86,6 @@ def settings(algorithm: Algorithm, hosts: int) -> tuple[Lanes, Values, Values]:
     )
 
 
-# What holds up the root changes between 12 and 16 domains, where no rule looks.
-BENT = {("reduce", "twoshot", 32): 0.15}
-
-
 @pytest.mark.parametrize(
     ("op", "algo", "hosts"),
     tiered(
@@ -113,7 +109,7 @@ def test_a_rule_gives_what_is_played_on_more_hosts(op: OpName, algo: str, hosts:
     seconds = np.max([seconds, *busy.values()], axis=0)
     sure = price.is_sure
     assert sure.any()
-    assert price.seconds[sure] == pytest.approx(seconds[sure], rel=BENT.get((op, algo, hosts), 0.1))
+    assert price.seconds[sure] == pytest.approx(seconds[sure], rel=0.1)
     assert growth.hops(hosts) == tuple(map(round, growth._hops_played(hosts)))
 
 

@@ -23,11 +23,10 @@ from collbench.device.layout import ABORT_AT, BARRIER_AT, CONTROL_BYTES
 from collbench.spec.case import Problem
 from collbench.spec.collectives import collective
 from collbench.spec.dtypes import dtype
+from collbench.spec.options import MAX_SETS
 from collbench.spec.pattern import PERIOD, Wrong, inputs, reduced
 from collbench.util.errors import HangError
 
-# of small buffers, which come back while they are still in the cache: rows say in-cache
-MAX_SETS = 32
 GRAIN_BYTES = 512  # user buffers of a set begin at multiples of this
 HOLD_NS = 300_000  # all ranks stay at a barrier until the slowest host has queued what follows
 _OUTSIDE_PATIENCE = 2  # deadlines that a kernel waits for its host, which gives up before
