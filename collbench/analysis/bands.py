@@ -5,8 +5,8 @@ that the library is fastest with at each size. Pure.
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from collbench.analysis.best import fastest_own_choices
-from collbench.analysis.rows import Row, Workload, by_workload, ratio
+from collbench.analysis.best import Errors, fastest_own_choices
+from collbench.analysis.rows import Row, Workload, by_workload
 from collbench.results.statistics import Interval
 
 # Largest size of a band and its name: where latency dominates, where protocols change, and where
@@ -47,6 +47,7 @@ def bands(rows: Sequence[Row], peer: str = "nccl") -> dict[Workload, list[Lowest
     question is what is best with 24.
     """
     worst_of: dict[Workload, list[Lowest | None]] = {}
+    errors = Errors(rows)
     for workload, sizes in by_workload(rows).items():
         worst: list[Lowest | None] = [None] * len(BANDS)
         for size, here in sizes.items():
@@ -60,8 +61,8 @@ def bands(rows: Sequence[Row], peer: str = "nccl") -> dict[Workload, list[Lowest
             band = next((k for k, (last, _) in enumerate(BANDS) if size <= last), None)
             if ours is None or theirs is None or band is None:
                 continue
-            slowdown, so_far = ratio(theirs.times_us, ours.times_us), worst[band]
-            if slowdown is not None and (so_far is None or slowdown.median < so_far.ratio.median):
+            slowdown, so_far = errors.ratio(theirs, ours), worst[band]
+            if so_far is None or slowdown.median < so_far.ratio.median:
                 worst[band] = Lowest(size, theirs.buffers, slowdown)
         if any(worst):
             worst_of[workload] = worst

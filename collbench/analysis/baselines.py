@@ -20,14 +20,22 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import groupby
 from pathlib import Path
-from statistics import median
 from typing import TYPE_CHECKING, Literal, NamedTuple, get_args
 
-from collbench.analysis.chance import SURE_SCALES, beyond_chance, deviate, scale_of
+from collbench.analysis.best import Errors
 from collbench.analysis.gpu_kinds import GpuKind, kind_of, kinds_of
 from collbench.analysis.join import is_reduction
 from collbench.analysis.load import ResultFile, load
 from collbench.analysis.rows import Row, conditions_of, fastest, rows_of
+from collbench.results.verdict import (
+    BEHIND_SHARE,
+    SURE_SCALES,
+    SURE_Z,
+    beyond_chance,
+    deviate,
+    luck,
+    scale_of,
+)
 from collbench.spec.collectives import collective
 from collbench.util import catalog
 from collbench.util.errors import CollbenchError, UsageError, unknown
@@ -35,8 +43,6 @@ from collbench.util.errors import CollbenchError, UsageError, unknown
 if TYPE_CHECKING:
     import pandas as pd
 
-# of the reference's rate: below it a size counts as behind; machines of one kind differ by less
-BEHIND_SHARE = 0.9
 # of the time of one row from one run to the next (standard deviation, of logarithms), where the
 # row has repeats and where it has one: see docs/explanation/statistics.md
 BETWEEN_RUNS = 0.015
@@ -439,11 +445,12 @@ def rate_curves(
     """The best rate of every backend at each size; libraries count with their own choice where that
     was measured, and else as forced. left_out: fields that the keys leave open.
 
-    Half of the repeats choose the best of several rows and the other half gives its rate, because
-    the best of many is the luckiest of them.
+    The best of several rows is the luckiest of them: its rate is less by what luck gives.
     """
     cells: dict[CurveKey, dict[int, list[Row]]] = {}
-    for row in rows_of(frame):
+    every = rows_of(frame)
+    errors = Errors(every)
+    for row in every:
         # NaN is not above 0
         if row.status == "ok" and row.times_us and row.busbw_gbs > 0:
             cells.setdefault(_key(row, left_out), {}).setdefault(row.size_bytes, []).append(row)
@@ -456,7 +463,7 @@ def rate_curves(
             continue
         rows = [row for here in sizes.values() for row in here]
         found[key] = MeasuredCurve(
-            rates={size: _rate(here) for size, here in sizes.items()},
+            rates={size: _rate(here, errors) for size, here in sizes.items()},
             versions={row.versions for row in rows},
             devices={row.device for row in rows if row.device},
             groups={row.group for row in rows if row.group},
@@ -512,13 +519,13 @@ def _is_rooted(op: str) -> bool:
         return True
 
 
-def _rate(rows: list[Row]) -> MeasuredRate:
-    """The best rate of several rows."""
+def _rate(rows: list[Row], errors: Errors) -> MeasuredRate:
+    """The best rate of several rows, without what luck gives it."""
     best = fastest(rows)
-    times = best.times_us[1::2] if len(rows) > 1 and len(best.times_us) > 2 else best.times_us
-    # the rate in the row is that of its median
-    busbw_gbs = best.busbw_gbs * median(best.times_us) / median(times)
-    return MeasuredRate(busbw_gbs=busbw_gbs, times_us=best.times_us)
+    error, least = errors.of(best), math.log(best.median_us)
+    rivals = sum(math.log(row.median_us) - least <= SURE_Z * error for row in rows)
+    gain = math.exp(luck(error, rivals))
+    return MeasuredRate(busbw_gbs=best.busbw_gbs / gain, times_us=best.times_us)
 
 
 def _apart(alone: Iterable[CurveKey], theirs: Mapping[CurveKey, MeasuredCurve]) -> Iterator[Apart]:

@@ -4,21 +4,22 @@
 plots and pages show its answer.
 
 1. Our rows compete; where a file has none of ours, those of the library do.
-2. The even repeats choose the fastest row. The odd ones give its time and its ratios, so that the
-   best of many is not flattered.
-3. A row is beaten if the repeats of another row separate the two and it takes LEAST_GAIN times as
-   long. One row that is not beaten is the winner; several are tied, and the simplest leads.
+2. A row is beaten if another one's median is less by LEAST_GAIN and by SURE_Z standard deviations.
+   These come from how far repeats of like rows differ, so that no single repeat decides.
+3. One row that is not beaten is the winner. Several are tied, and the simplest leads with its own
+   time: the fastest of many is also the luckiest, and it is not claimed.
 4. Where all rows are noise, or the fastest has one repeat only, nothing is decided. Noise has no
-   ratios either: the row with the least median of all repeats stands alone, with that median.
+   ratios either: the row with the least median stands alone.
 """
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import groupby
+from itertools import chain, groupby
+from operator import itemgetter
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from collbench.analysis.rows import (
-    LEAST_GAIN,
     Row,
     Workload,
     by_workload,
@@ -26,11 +27,18 @@ from collbench.analysis.rows import (
     distinguishing_knobs,
     fastest,
     label,
-    median_time,
-    ratio,
     rows_of,
 )
-from collbench.results.statistics import Interval, bounds
+from collbench.results.statistics import Interval
+from collbench.results.verdict import (
+    LEAST_GAIN,
+    SURE_Z,
+    by_median,
+    by_square,
+    middle,
+    moderated,
+    ratio_of,
+)
 from collbench.spec.knobs import UNASKED
 from collbench.spec.peers import PEERS
 from collbench.util.collector import cyclic_gc_disabled
@@ -41,6 +49,7 @@ if TYPE_CHECKING:
 
 # only: nothing competes with it. cannot tell: noise, or too few repeats.
 Certainty = Literal["only", "winner", "tie", "cannot tell"]
+_LEAST_LOG = math.log(LEAST_GAIN)
 UNCERTAIN = "cannot tell"
 UNCERTAIN_MARK = " ?"  # after the fastest row where nothing is decided
 LEADERS_SHOWN = 4  # tied configurations that are named, before "more"
@@ -66,10 +75,10 @@ class Best(NamedTuple):
 
     leaders: the tied rows, the simplest first; one row unless certainty is "tie", and the fastest
     row where it is "cannot tell". rows: those that competed. time_us, busbw_gbs, percent, gain,
-    peers and excess are those of the first leader, on repeats that had no part in choosing it if
-    is_held_out. busbw_gbs is None where the file has none. gain: the time of the runner-up, tied
-    or not, over its time. peers: the same of the fastest of each library's own choices: its row in
-    `rivals`. excess: the same of the tool's own choice, which is `choice`.
+    peers and excess are those of the first leader; of a tie that is the simplest and not the
+    fastest, which would be the luckiest. busbw_gbs is None where the file has none. gain: the time
+    of the runner-up, tied or not, over its time. peers: the same of the fastest of each library's
+    own choices: its row in `rivals`. excess: the same of the tool's own choice, which is `choice`.
     """
 
     certainty: Certainty
@@ -78,7 +87,6 @@ class Best(NamedTuple):
     time_us: float
     busbw_gbs: float | None
     percent: float | None
-    is_held_out: bool
     runner_up: Row | None
     gain: Interval | None
     peers: Mapping[str, Interval]
@@ -89,11 +97,6 @@ class Best(NamedTuple):
     @property
     def row(self) -> Row:
         return self.leaders[0]
-
-    @property
-    def is_flattered(self) -> bool:
-        """Whether the repeat that chose the row is the only one that gives its time."""
-        return len(self.rows) > 1 and len(self.row.times_us) == 1
 
     @property
     def is_certain(self) -> bool:
@@ -131,10 +134,42 @@ class Summary:
     peers: tuple[str, ...]
     has_launches: bool
     forms: Mapping[str, frozenset[str]]
+    errors: "Errors"
 
     @property
     def every_best(self) -> list[Best]:
         return [best for sizes in self.best.values() for best in sizes.values()]
+
+
+class Errors:
+    """How far the median of each row's repeats may be off, as a standard deviation of logarithms:
+    from its own repeats and those of like rows, of the same backend and a similar size.
+    """
+
+    def __init__(self, rows: Iterable[Row]) -> None:
+        spreads: dict[tuple[str, int], list[float]] = {}
+        for row in rows:
+            if row.scale == row.scale:  # NaN differs from itself
+                count = len(row.times_us)
+                spread = row.scale * by_median(count) / by_square(count)
+                spreads.setdefault(_kind(row), []).append(spread)
+        self._typical = {kind: middle(known) for kind, known in spreads.items()}
+
+    def of(self, row: Row) -> float:
+        """Of one row; NaN where no row has two repeats, 0 of a price."""
+        if row.is_price:
+            return 0.0
+        return moderated(row.scale, len(row.times_us), self._typical.get(_kind(row), math.nan))
+
+    def ratio(self, slower: Row, faster: Row) -> Interval:
+        """The time of a row over that of another, with its interval, NaN where it is not known."""
+        scale = math.hypot(self.of(slower), self.of(faster))
+        return ratio_of(slower.median_us / faster.median_us, scale)
+
+
+def _kind(row: Row) -> tuple[str, int]:
+    """Rows that are alike: of one backend, and of sizes within a factor of 16."""
+    return row.method.backend, row.size_bytes.bit_length() // 4
 
 
 @cyclic_gc_disabled()
@@ -147,8 +182,11 @@ def summarise_rows(rows: Sequence[Row]) -> Summary:
     """The summary of rows."""
     workloads = by_workload(rows)
     knobs = distinguishing_knobs(workloads)
+    errors = Errors(
+        chain.from_iterable(chain.from_iterable(sizes.values() for sizes in workloads.values()))
+    )
     best = {
-        workload: {size: best_of(here, knobs) for size, here in sizes.items()}
+        workload: {size: best_of(here, knobs, errors) for size, here in sizes.items()}
         for workload, sizes in workloads.items()
     }
     peers = {peer for sizes in best.values() for one in sizes.values() for peer in one.peers}
@@ -164,11 +202,12 @@ def summarise_rows(rows: Sequence[Row]) -> Summary:
         peers=tuple(sorted(peers)),
         has_launches=any(row.has_launches for row in rows),
         forms={peer: frozenset(kinds) for peer, kinds in forms.items()},
+        errors=errors,
     )
 
 
 def fastest_own_choices(rows: Iterable[Row]) -> dict[str, Row]:
-    """Of each library the fastest of its own choices, by the even repeats."""
+    """Of each library the fastest of its own choices."""
     own: dict[str, list[Row]] = {}
     for row in rows:
         method = row.method
@@ -182,22 +221,14 @@ def candidates(rows: Sequence[Row]) -> list[Row]:
     return [row for row in rows if row.method.backend not in PEERS] or list(rows)
 
 
-def best_of(rows: Sequence[Row], knobs: Mapping[str, Sequence[str]]) -> Best:
+def best_of(rows: Sequence[Row], knobs: Mapping[str, Sequence[str]], errors: Errors) -> Best:
     """The best of the rows of one workload and size."""
     able = candidates(rows)
     is_noise = all(row.is_noise for row in able)
-    certainty, leaders = _decision(able, knobs, is_noise=is_noise)
+    certainty, leaders = _decision(able, knobs, errors, is_noise=is_noise)
     row = leaders[0]
     others = [other for other in able if other is not row]
     runner_up = fastest(others) if others else None
-    is_held_out = len(able) > 1 and len(row.times_us) > 1 and not is_noise
-    repeats = range(1 if is_held_out else 0, len(row.times_us), 2 if is_held_out else 1)
-    time_us = median_time(row.times_us, repeats)
-    busbw = (
-        row.busbw_gbs * median_time(row.times_us) / time_us
-        if row.busbw_gbs == row.busbw_gbs
-        else None
-    )
     backend = row.method.backend
     choice = next(
         (
@@ -212,9 +243,7 @@ def best_of(rows: Sequence[Row], knobs: Mapping[str, Sequence[str]]) -> Best:
 
     def slowdown(other: Row | None) -> Interval | None:
         """The time of another row over that of the leader; None of noise."""
-        if other is None or is_noise:
-            return None
-        return ratio(other.times_us, row.times_us, _common(other, row, repeats))
+        return None if other is None or is_noise else errors.ratio(other, row)
 
     rivals = {
         peer: rival
@@ -226,16 +255,16 @@ def best_of(rows: Sequence[Row], knobs: Mapping[str, Sequence[str]]) -> Best:
         for peer, rival in rivals.items()
         if (slowdown_of_peer := slowdown(rival)) is not None
     }
+    busbw = row.busbw_gbs if row.busbw_gbs == row.busbw_gbs else None
     return Best(
         certainty=certainty,
         leaders=leaders,
         rows=able,
-        time_us=time_us,
+        time_us=row.median_us,
         busbw_gbs=busbw,
         percent=(
             100 * busbw / row.ceiling_gbs if busbw is not None and row.ceiling_gbs > 0 else None
         ),
-        is_held_out=is_held_out,
         runner_up=runner_up,
         gain=slowdown(runner_up),
         peers=peers,
@@ -246,51 +275,40 @@ def best_of(rows: Sequence[Row], knobs: Mapping[str, Sequence[str]]) -> Best:
 
 
 def _decision(
-    able: Sequence[Row], knobs: Mapping[str, Sequence[str]], *, is_noise: bool
+    able: Sequence[Row], knobs: Mapping[str, Sequence[str]], errors: Errors, *, is_noise: bool
 ) -> tuple[Certainty, tuple[Row, ...]]:
-    if is_noise:
-        return "cannot tell", (min(able, key=lambda row: median_time(row.times_us)),)
     first = fastest(able)
+    if is_noise:
+        return "cannot tell", (first,)
     if len(able) == 1:
         return "only", (first,)
     if len(first.times_us) < 2 and not first.is_price:
         return "cannot tell", (first,)
-    tied = _unbeaten(able, first)
+    tied = _unbeaten(able, errors)
     if len(tied) == 1:
         return "winner", tuple(tied)
     return "tie", tuple(sorted(tied, key=lambda row: simplicity(row, knobs)))
 
 
-def _unbeaten(rows: Sequence[Row], first: Row) -> Sequence[Row]:
-    """The rows that no other row beats. A single repeat beats nothing, unless it is a price.
-
-    What a beaten row beats, the row that beats it beats too. So only those that the first, which is
-    the fastest, leaves over are compared with each other.
+def _unbeaten(rows: Sequence[Row], errors: Errors) -> Sequence[Row]:
+    """The rows that no other row beats: by LEAST_GAIN, and by SURE_Z of what repeats allow. A
+    single repeat beats nothing, unless it is a price.
     """
-    if len(first.times_us) > 1 or first.is_price:
-        middle, _, top = bounds(first.times_us)
-        beaten_from = max(_rival(middle, top))
-        # most rows: every repeat lies above what the first needs to beat it
-        rows = [row for row in rows if row is first or min(row.times_us) <= beaten_from]
-        if len(rows) == 1:
-            return rows
-    left = [(row, *bounds(row.times_us)) for row in rows]
+    known = [(math.log(row.median_us), errors.of(row), row) for row in rows]
     rivals: list[tuple[float, float]] = []
-    for high, least in sorted(
-        _rival(middle, top) for row, middle, _, top in left if len(row.times_us) > 1 or row.is_price
-    ):
-        if not rivals or least < rivals[-1][1]:  # the others beat nothing that these do not
-            rivals.append((high, least))
+    for time, error, row in sorted(known, key=itemgetter(0)):
+        if len(row.times_us) < 2 and not row.is_price:
+            continue
+        if not rivals or error < rivals[-1][1]:  # the others beat nothing that these do not
+            rivals.append((time, error))
     return [
         row
-        for row, middle, low, _ in left
-        if not any(high < low and least <= middle for high, least in rivals)
+        for time, error, row in known
+        if not any(
+            time - rival >= _LEAST_LOG and time - rival > SURE_Z * math.hypot(error, its_error)
+            for rival, its_error in rivals
+        )
     ]
-
-
-def _rival(middle: float, high: float) -> tuple[float, float]:
-    """What a row must lie above to be beaten: the slowest time, and the least median."""
-    return high, LEAST_GAIN * middle
 
 
 def simplicity(row: Row, knobs: Mapping[str, Sequence[str]]) -> tuple[object, ...]:
@@ -312,13 +330,6 @@ def simplicity(row: Row, knobs: Mapping[str, Sequence[str]]) -> tuple[object, ..
 
 def _rank(order: Sequence[str], name: str) -> tuple[int, str]:
     return (order.index(name) if name in order else len(order)), name
-
-
-def _common(other: Row, row: Row, repeats: Sequence[int]) -> Sequence[int]:
-    """The repeats to compare on: those held out, or all if the other row has none of them."""
-    if repeats and repeats[0] < len(other.times_us):
-        return repeats
-    return range(min(len(other.times_us), len(row.times_us)))
 
 
 def best_text(names: Sequence[str], certainty: Certainty, most: int = LEADERS_SHOWN) -> str:

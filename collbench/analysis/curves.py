@@ -23,7 +23,6 @@ from collbench.analysis.rows import (
     distinguishing_knobs,
     fastest,
     label,
-    median_time,
     titles,
 )
 from collbench.results.statistics import bounds
@@ -363,7 +362,7 @@ def _heat_map(
                 knob in ("algo", "proto") or knob in knobs.get(row.method.backend, ())
             ):
                 here = times.setdefault(value, {})
-                here[size] = min(here.get(size, math.inf), median_time(row.times_us))
+                here[size] = min(here.get(size, math.inf), row.median_us)
     if len(times) < 2:
         return None
     values = sorted(times, key=lambda value: (isinstance(value, str), value))

@@ -7,7 +7,7 @@ from statistics import median
 
 from collbench.analysis.best import Summary
 from collbench.analysis.rows import CORES, DISTURBED, Row
-from collbench.results.statistics import is_noisy
+from collbench.results.verdict import is_noisy
 
 MOSTLY = 0.5  # share of rows that are noise: from here on the report says so first
 LEAST_REPEATS = 9  # that are advised: from 6 on an interval leaves the slowest and fastest out

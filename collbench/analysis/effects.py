@@ -5,7 +5,8 @@ from operator import attrgetter, itemgetter
 from typing import NamedTuple
 
 from collbench.analysis.best import Best
-from collbench.analysis.rows import KNOB_FIELDS, LEAST_GAIN, Row, is_separated, median_time
+from collbench.analysis.rows import KNOB_FIELDS, Row
+from collbench.results.verdict import LEAST_GAIN, is_separated
 
 KNOBS_WITH_EFFECT = ("algo", "proto", *KNOB_FIELDS)
 
@@ -36,7 +37,7 @@ def effect_of(best: Best, knobs: Mapping[str, Sequence[str]], name: str) -> Effe
     for row in best.rows:
         method = row.method
         if others(method) == rest and not method.is_own_choice:
-            value, time_us = getattr(method, name), median_time(row.times_us)
+            value, time_us = getattr(method, name), row.median_us
             if value not in least or time_us < least[value][0]:
                 least[value] = time_us, row
     if len(least) < 2:

@@ -7,7 +7,8 @@ from typing import Literal, NamedTuple
 
 from collbench.analysis.bands import BANDS, BEYOND, band_of
 from collbench.analysis.best import Best, Summary
-from collbench.analysis.rows import LEAST_GAIN, Row, Workload
+from collbench.analysis.rows import Row, Workload
+from collbench.results.verdict import LEAST_GAIN
 
 GapKind = Literal["peer", "wire"]
 LINKS_BOUND_BYTES = (

@@ -20,16 +20,12 @@ from typing import NamedTuple
 import numpy as np
 import pandas as pd
 
-from collbench.analysis.noise import Array
-from collbench.analysis.rows import LEAST_GAIN, conditions_of
+from collbench.analysis.rows import conditions_of
 from collbench.results.frame import with_strings
 from collbench.results.record import KEY
+from collbench.results.verdict import FAR, LEAST_GAIN, LEAST_SCALE, LEAST_SEGMENT, PENALTY, Array
 
-FAR = 3.0  # scales of noise: from here on a value costs no more
-PENALTY = 18.0  # of a change: what two outliers cost
-LEAST_SEGMENT = 3  # runs of one level
 LEAST_RUNS = 4  # that make a history
-LEAST_SCALE = 0.005  # of noise: clocks and graphs repeat no better between runs
 _MAD_TO_SD = 1.4826
 _POINT = [*KEY, "conditions"]
 

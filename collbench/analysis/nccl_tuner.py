@@ -19,18 +19,17 @@ from math import isqrt, log, nan
 from textwrap import wrap
 from typing import TYPE_CHECKING, NamedTuple
 
-from collbench.analysis.chance import beyond_chance, deviate, scale_of
-from collbench.analysis.rows import (
-    LEAST_GAIN,
-    Row,
-    Workload,
-    by_workload,
-    is_separated,
-    median_time,
-    ratio,
-    rows_of,
-)
+from collbench.analysis.rows import Row, Workload, by_workload, rows_of
 from collbench.results.statistics import Interval
+from collbench.results.verdict import (
+    LEAST_GAIN,
+    beyond_chance,
+    deviate,
+    is_separated,
+    ratio_of,
+    scale_of,
+    scale_of_two,
+)
 from collbench.spec.case import Case
 from collbench.spec.peers import Variables, forced_by
 from collbench.util.errors import UsageError
@@ -100,15 +99,13 @@ class Gain:
     """NCCL's own choice's time over a setting's at one size; the worst of the workloads (types,
     placements) that were measured.
 
-    chosen_by is of the even repeats, ratio of the odd ones, so that the best is not merely the
-    luckiest (of all, if there is one repeat). is_faster, is_worse: shown by the repeats of
+    is_faster, is_worse: shown by the repeats of
     every workload, or of some workload, and by LEAST_GAIN or more. deviate: how unlikely a gain
     beyond LEAST_GAIN is by chance, as a normal deviate. is_better: is_faster, and chance does not
     explain it, however many settings and sizes were tried.
     """
 
     setting: Setting
-    chosen_by: float
     ratio: Interval
     deviate: float
     is_faster: bool
@@ -197,22 +194,18 @@ def _gains_at(cells: Sequence[Sequence[Row]]) -> list[Gain] | None:
 
 
 def _gain(setting: Setting, pairs: Sequence[tuple[Row, Row]]) -> Gain:
-    halves = [
-        [
-            gain
+    least = min(
+        (
+            ratio_of(own.median_us / row.median_us, scale_of_two(own.times_us, row.times_us))
             for own, row in pairs
-            if (gain := ratio(own.times_us, row.times_us, range(start, len(row.times_us), 2)))
-            is not None
-        ]
-        for start in (0, 1)
-    ]
-    held_out = min(halves[1] or halves[0], key=lambda one: one.median)
+        ),
+        key=lambda one: one.median,
+    )
     return Gain(
         setting=setting,
-        chosen_by=min(one.median for one in halves[0]),
-        ratio=held_out,
+        ratio=least,
         deviate=min(_deviate(row, own) for own, row in pairs),
-        is_faster=held_out.median >= LEAST_GAIN and all(_is_faster(row, own) for own, row in pairs),
+        is_faster=all(_is_faster(row, own) for own, row in pairs),
         is_worse=any(_is_faster(own, row) or _may_lose(own, row) for own, row in pairs),
     )
 
@@ -220,14 +213,14 @@ def _gain(setting: Setting, pairs: Sequence[tuple[Row, Row]]) -> Gain:
 def _may_lose(own: Row, row: Row) -> bool:
     """Whether a loss has no second repeat to show that it is none."""
     is_single = min(len(own.times_us), len(row.times_us)) < 2
-    return is_single and median_time(row.times_us) >= LEAST_GAIN * median_time(own.times_us)
+    return is_single and row.median_us >= LEAST_GAIN * own.median_us
 
 
 def _deviate(row: Row, own: Row) -> float:
     """How unlikely it is that a row that gains LEAST_GAIN is so much faster than NCCL's own choice,
     as a normal deviate: each of them differs from run to run.
     """
-    change = log(median_time(own.times_us) / median_time(row.times_us) / LEAST_GAIN)
+    change = log(own.median_us / row.median_us / LEAST_GAIN)
     return deviate(change, scale_of(SETTING_SPREAD, own.times_us, row.times_us))
 
 
@@ -271,9 +264,9 @@ def _beyond_chance(measured: Gains) -> Gains:
 
 
 def _is_faster(row: Row, other: Row) -> bool:
-    return is_separated(row.times_us, other.times_us) and median_time(
-        other.times_us
-    ) >= LEAST_GAIN * median_time(row.times_us)
+    return (
+        is_separated(row.times_us, other.times_us) and other.median_us >= LEAST_GAIN * row.median_us
+    )
 
 
 def best_gain(options: Iterable[Gain], *, is_for_tuner: bool) -> Gain | None:
@@ -281,7 +274,9 @@ def best_gain(options: Iterable[Gain], *, is_for_tuner: bool) -> Gain | None:
     better = [
         one for one in options if one.is_better and (one.setting.is_for_tuner or not is_for_tuner)
     ]
-    return max(better, key=lambda one: (one.chosen_by, -sum(map(bool, one.setting))), default=None)
+    return max(
+        better, key=lambda one: (one.ratio.median, -sum(map(bool, one.setting))), default=None
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -346,9 +341,13 @@ def ranges(sizes: Mapping[int, Sequence[Gain]], *, is_for_tuner: bool) -> list[R
 def _closest(options: Iterable[Gain], before: Setting | None) -> Gain | None:
     """The setting that loses least, or that of the size before if it loses as little."""
     able = [one for one in options if one.setting.is_for_tuner]
-    least = max(able, key=lambda one: one.chosen_by, default=None)
+    least = max(able, key=lambda one: one.ratio.median, default=None)
     kept = next((one for one in able if one.setting == before), None)
-    if kept is not None and least is not None and kept.chosen_by * LEAST_GAIN >= least.chosen_by:
+    if (
+        kept is not None
+        and least is not None
+        and kept.ratio.median * LEAST_GAIN >= least.ratio.median
+    ):
         return kept
     return least
 
@@ -621,7 +620,7 @@ def nccl_rows_lines(frame: "pd.DataFrame") -> list[str]:
         workload = max(workloads, key=lambda one: sum(map(len, known[one].values())))
         for size, rows in known[workload].items():
             for row in rows:
-                setting, time = setting_of(row), f"{median_time(row.times_us):.6g}"
+                setting, time = setting_of(row), f"{row.median_us:.6g}"
                 algo = _TUNER_ALGORITHMS[setting.algo]
                 where = match.hosts or _ANY_VALUE, match.ranks, _ANY_VALUE, _ANY_VALUE
                 measured = time, f"{row.busbw_gbs:.6g}", time

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 from collbench.results.distribution import histogram_text
 from collbench.results.frame import distinct_values
 from collbench.results.record import CONDITIONS, GPUS, TRAFFIC, Record
-from collbench.results.statistics import NOISY_SPREAD, Interval, interval, is_noisy
+from collbench.results.verdict import NOISY_SCALE, by_square, closest_half, middle, repeat_scale
 from collbench.spec.knobs import BY_STAGE, KNOB, UNASKED
 from collbench.spec.peers import OWN_CHOICE, form_of, is_own_algo, is_peer
 from collbench.spec.uneven import EVEN
@@ -29,13 +29,9 @@ if TYPE_CHECKING:
 
 # In the order in which they are tried to tell configurations apart.
 KNOB_FIELDS = tuple(knob.name for knob in BY_STAGE if knob.name not in ("algo", "proto"))
-# Below it nothing is called faster, however close the repeats: two runs of one thing may differ
-# by as much. A choice, not a measurement.
-LEAST_GAIN = 1.02
 DISTURBED = ("throttled", "clocks-low", "other-processes")
 SIZES = {knob.name for knob in BY_STAGE if knob.unit == "bytes"}
 CORES = re.compile(r"\((\d+) cores\)")  # in `device` of rows that CPUs measured
-_AGREEMENT = 1 + NOISY_SPREAD  # the slowest over the fastest: up to here repeats cannot be noisy
 KNOB_NAMES = {knob.name: knob.label for knob in BY_STAGE}
 _own_knobs, _OWN_KNOBS = attrgetter(*OWN_CHOICE), tuple(OWN_CHOICE.values())
 _ROWS_AT_ONCE = 50_000  # so that the columns of a large file are not in memory twice
@@ -145,8 +141,8 @@ Shared = TypeVar("Shared", Task, Method)
 
 class _OwnColumns(NamedTuple):
     """What a row has for itself; what many rows have in common they share, so that a million rows
-    are small. times_us are its repeats, chosen_by_us the median of the even ones. is_noise: the
-    repeats disagree too much to compare them.
+    are small. times_us are its repeats, median_us their median, and scale how far they differ (see
+    verdict.repeat_scale). is_noise: they disagree too much to compare them.
     """
 
     task: Task
@@ -159,7 +155,8 @@ class _OwnColumns(NamedTuple):
     percent: float
     launches: Launches
     times_us: tuple[float, ...]
-    chosen_by_us: float
+    median_us: float
+    scale: float
     is_noise: bool
 
 
@@ -309,12 +306,11 @@ def rows_of(frame: "pd.DataFrame", *, is_last_use: bool = False) -> list[Row]:
             _values(frame[name].iloc[here], is_shared=name in _RECURRING)
             for name in (*_NUMBERS, "repeat_times_us")
         )
-        times, may_disagree = _times_of(repeats, time_us)
-        chosen_by = map(_choosing_time, times)
-        is_noise = map(_is_noise, methods[here], times, may_disagree)
+        times, medians, scales = _times_of(repeats, time_us)
+        is_noise = map(_is_noise, methods[here], scales)
         rates.append(_launches_of(frame, here) if has_launches else [_NO_LAUNCHES] * len(times))
-        columns = (tasks[here], methods[here], sizes, time_us, *rates, times, chosen_by, is_noise)
-        rows += map(Row._make, zip(*columns, strict=True))
+        columns = (tasks[here], methods[here], sizes, time_us, *rates, times, medians, scales)
+        rows += map(Row._make, zip(*columns, is_noise, strict=True))
     if is_last_use:
         _keep(frame, ())
     return rows
@@ -355,27 +351,27 @@ def _launches_of(frame: "pd.DataFrame", here: slice) -> list[Launches]:
 
 def _times_of(
     repeats: Sequence[str], times: Sequence[float]
-) -> tuple[list[tuple[float, ...]], list[bool]]:
-    """The repeats of each row, or else its time; and whether they differ by so much that they may
-    be noisy.
-    """
+) -> tuple[list[tuple[float, ...]], list[float], list[float]]:
+    """The repeats of each row, or else its time; their median, and how far they differ."""
     import numpy as np
 
     counts = np.array([text.count(";") + 1 if text else 0 for text in repeats], dtype=np.intp)
     numbers = np.fromstring(";".join(filter(None, repeats)), sep=";")
     first = np.cumsum(counts) - counts
-    may_disagree = np.zeros(len(counts), dtype=np.bool_)
-    timed = np.flatnonzero(counts)
-    if len(timed):
-        fastest, slowest = (of.reduceat(numbers, first[timed]) for of in (np.minimum, np.maximum))
-        may_disagree[timed] = slowest > _AGREEMENT * fastest
+    medians, scales = np.array(times, dtype=np.float64), np.full(len(counts), math.nan)
+    for count in np.unique(counts[counts > 0]).tolist():
+        places = np.flatnonzero(counts == count)
+        table = np.sort(numbers[first[places][:, None] + np.arange(count)], axis=1)
+        medians[places] = (table[:, (count - 1) // 2] + table[:, count // 2]) / 2
+        if count > 1:
+            scales[places] = closest_half(np.log(table)) * by_square(count)
     every = iter(numbers.tolist())
     every_time = [
         # NaN differs from itself
         tuple(islice(every, count)) if count else (time,) if time == time else ()
         for count, time in zip(counts.tolist(), times, strict=True)
     ]
-    return every_time, may_disagree.tolist()
+    return every_time, medians.tolist(), scales.tolist()
 
 
 def row_of(record: Record) -> Row:
@@ -388,51 +384,13 @@ def row_of(record: Record) -> Row:
     times_of_one = (record.p50_us, record.p99_us, record.p999_us, record.max_us)
     cells = [math.nan if value is None else value for value in times_of_one]
     launches = Launches._make([*cells, histogram_text(record.histogram)])
-    choosing, is_noise = _choosing_time(times), _is_noise(method, times)
-    return Row._make((task, method, *known, launches, times, choosing, is_noise))
+    median, scale = middle(times) if times else math.nan, repeat_scale(times)
+    is_noise = _is_noise(method, scale)
+    return Row._make((task, method, *known, launches, times, median, scale, is_noise))
 
 
-def _is_noise(method: Method, times: Sequence[float], may_disagree: bool = True) -> bool:
-    return method.has_note("noisy") or (may_disagree and len(times) > 1 and is_noisy(times))
-
-
-def _choosing_time(times: Sequence[float]) -> float:
-    """The median of the even repeats."""
-    if 2 < len(times) < 5:
-        return (times[0] + times[2]) / 2
-    return _median(times[0::2]) if len(times) > 2 else times[0] if times else math.nan
-
-
-def is_separated(faster: Sequence[float], slower: Sequence[float]) -> bool:
-    """Whether repeats show that one is faster: at least two of each, and the intervals of their
-    medians do not touch.
-
-    >>> (
-    ...     is_separated([1.0, 1.1], [1.2, 1.3]),
-    ...     is_separated([1.0, 1.25], [1.2, 1.3]),
-    ...     is_separated([1.0], [2.0]),
-    ... )
-    (True, False, False)
-    """
-    return len(faster) > 1 and len(slower) > 1 and interval(faster).high < interval(slower).low
-
-
-def ratio(
-    slower: Sequence[float], faster: Sequence[float], repeats: Iterable[int] | None = None
-) -> Interval | None:
-    """Times over times, repeat by repeat; None where they share no repeat. The bounds of one
-    shared repeat are NaN.
-
-    >>> ratio([2.0, 3.0, 4.0], [2.0, 2.0, 2.0])
-    Interval(median=1.5, low=1.0, high=2.0)
-    """
-    both = min(len(slower), len(faster))
-    shared = [
-        slower[k] / faster[k] for k in (range(both) if repeats is None else repeats) if k < both
-    ]
-    if not shared:
-        return None
-    return interval(shared) if len(shared) > 1 else Interval(shared[0], math.nan, math.nan)
+def _is_noise(method: Method, scale: float) -> bool:
+    return scale > NOISY_SCALE or method.has_note("noisy")
 
 
 def by_workload(rows: Iterable[Row]) -> dict[Workload, dict[int, list[Row]]]:
@@ -581,19 +539,8 @@ def _property_text(workload: Workload, name: str) -> str:
 
 
 def fastest(rows: Sequence[Row]) -> Row:
-    """The fastest row by the even repeats."""
-    return min(rows, key=_CHOOSING_TIME)
+    """The fastest row by its median."""
+    return min(rows, key=_MEDIAN)
 
 
-_CHOOSING_TIME = attrgetter("chosen_by_us")
-
-
-def median_time(times: Sequence[float], repeats: Iterable[int] | None = None) -> float:
-    """The median of some repeats, of all if none are named."""
-    return _median(times if repeats is None else [times[k] for k in repeats])
-
-
-def _median(values: Sequence[float]) -> float:
-    """The median of numbers that are there, in a third of the time of `statistics`."""
-    ordered, half = sorted(values), len(values) // 2
-    return ordered[half] if len(ordered) % 2 else (ordered[half - 1] + ordered[half]) / 2
+_MEDIAN = attrgetter("median_us")

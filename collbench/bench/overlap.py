@@ -23,7 +23,7 @@ from collbench.bench.rows import new_run, timed_row, unmeasured_row, wrong_row
 from collbench.bench.sweep import Sweep, cases
 from collbench.launch.group import Group
 from collbench.results.record import COLUMNS, Record, line_of, values_of
-from collbench.results.statistics import is_noisy
+from collbench.results.verdict import is_noisy
 from collbench.spec.case import Case
 from collbench.spec.collectives import OpName, collective
 from collbench.spec.knobs import Value

@@ -50,7 +50,8 @@ from collbench.machine.discovery.counters import Moved
 from collbench.machine.host import busy_seconds, cpu_name, memory_left_bytes, usable_cores
 from collbench.pricing.constants import costs_here, cpu_costs
 from collbench.results.record import Record
-from collbench.results.statistics import interval, is_noisy
+from collbench.results.statistics import interval
+from collbench.results.verdict import is_noisy
 from collbench.spec.case import Case
 from collbench.spec.options import Settings
 from collbench.util.errors import CollbenchError, RefusedError, ScheduleError, UnavailableError

@@ -1,15 +1,11 @@
-"""Statistics of repeats: medians, intervals and disagreement."""
+"""Intervals of medians."""
 
 import math
 from collections.abc import Sequence
 from functools import cache
-from statistics import median
 from typing import NamedTuple
 
 COVERAGE = 0.95
-# The spread of the repeats over their median, above which they are noisy: a choice, not a
-# measurement.
-NOISY_SPREAD = 0.3
 
 
 class Interval(NamedTuple):
@@ -49,16 +45,3 @@ def _dropped(n: int) -> int:
         drop += 1
         missed += 2 * math.comb(n, drop + 1) / 2**n
     return drop
-
-
-def is_noisy(values: Sequence[float]) -> bool:
-    """Whether repeats disagree: the middle half of them (all, if fewer than four) spreads over more
-    than NOISY_SPREAD of the median.
-
-    >>> is_noisy([1.0, 1.05, 1.1]), is_noisy([1.0, 1.05, 1.6])
-    (False, True)
-    """
-    ordered = sorted(values)
-    cut = len(ordered) // 4
-    inner = ordered[cut : len(ordered) - cut]
-    return inner[-1] - inner[0] > NOISY_SPREAD * median(ordered)

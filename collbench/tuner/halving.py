@@ -8,8 +8,8 @@ from collections.abc import Callable, Sequence
 from statistics import median_low
 from typing import Protocol, TypeVar
 
-from collbench.analysis.rows import LEAST_GAIN, is_separated
 from collbench.results.statistics import interval
+from collbench.results.verdict import LEAST_GAIN, is_separated
 
 ROUNDS = 4
 REPEATS = 2  # of each in a round

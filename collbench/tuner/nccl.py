@@ -12,10 +12,10 @@ from itertools import chain, product
 from math import nan, prod
 
 from collbench.analysis.nccl_tuner import Gain, Setting, TunerMatch, variables_of
-from collbench.analysis.rows import LEAST_GAIN
 from collbench.doctor.experiment import Arm, Experiment
 from collbench.doctor.finding import Cost
 from collbench.doctor.lab import FailsUnchanged
+from collbench.results.verdict import LEAST_GAIN
 from collbench.spec.peers import NCCL_ALGOS, NCCL_PROTOS
 from collbench.util.errors import UnavailableError
 

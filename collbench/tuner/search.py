@@ -14,13 +14,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from types import TracebackType
 
-from collbench.analysis.rows import LEAST_GAIN, is_separated
 from collbench.backends.base import BatchLength, auto_iterations
 from collbench.bench.points import SweepPoint, estimate_s
 from collbench.bench.runner import Measurement
 from collbench.launch.group import Group
 from collbench.planning.tuning import Values
 from collbench.results.statistics import Interval, interval
+from collbench.results.verdict import LEAST_GAIN, is_separated
 from collbench.spec.options import Settings
 from collbench.tuner.candidates import Candidate, Field, propose
 from collbench.tuner.halving import REPEATS, halve, middle, simplest

@@ -12,9 +12,9 @@ from itertools import groupby, pairwise
 from pathlib import Path
 from typing import get_type_hints
 
-from collbench.analysis.rows import LEAST_GAIN
 from collbench.planning.tuning import Machine, Value
 from collbench.results.runs import folder_of_runs
+from collbench.results.verdict import LEAST_GAIN
 from collbench.util.catalog import user_folder
 from collbench.util.errors import UnavailableError, UsageError
 from collbench.util.files import write_whole

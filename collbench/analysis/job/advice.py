@@ -11,8 +11,8 @@ from statistics import median
 from collbench.analysis.job.cases import form_name
 from collbench.analysis.job.model import Operation
 from collbench.analysis.job.steps import StepTimes
-from collbench.analysis.rows import LEAST_GAIN
 from collbench.results.record import Record
+from collbench.results.verdict import LEAST_GAIN
 from collbench.spec.case import Case
 from collbench.spec.knobs import KNOBS
 from collbench.spec.peers import forced_by, is_peer

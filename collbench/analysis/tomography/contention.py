@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from statistics import NormalDist, fmean, median
 
-from collbench.analysis.chance import deviate, scale_of
 from collbench.results.flows import Flow, FlowSet, Repeats, flow_set
+from collbench.results.verdict import deviate, scale_of
 
 SURE = 0.99  # what is claimed: so that 95 % hold for all claims of a machine together
 REPEATS, MOST_REPEATS = 3, 12  # of a measurement; the most where a test is undecided

@@ -17,10 +17,11 @@ from collbench.analysis.gaps import (
     widest,
     wire_gaps,
 )
-from collbench.analysis.rows import LEAST_GAIN, Row, Workload, configuration, label, titles
+from collbench.analysis.rows import Row, Workload, configuration, label, titles
 from collbench.report.page.data import Opening
 from collbench.report.page.html import HtmlCell, element, link, section, table
 from collbench.report.tables.summary import fastest_text, form_heading, peer_name
+from collbench.results.verdict import LEAST_GAIN
 from collbench.util.units import format_size
 
 WORKLOADS_SHOWN = 60  # a page is to be read

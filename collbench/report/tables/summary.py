@@ -18,13 +18,11 @@ from collbench.analysis.effects import KNOBS_WITH_EFFECT, Effect, effect_of
 from collbench.analysis.outliers import KIND_NAMES, Suspect, suspects
 from collbench.analysis.rows import (
     KNOB_NAMES,
-    LEAST_GAIN,
     SIZES,
     Row,
     Workload,
     gpu_pairs,
     label,
-    median_time,
     pair_of,
     rows_of,
     titles,
@@ -38,6 +36,7 @@ from collbench.report.tables.distribution import (
 from collbench.report.tables.text import NARROW_COLUMNS, named_lines, table, wrapped
 from collbench.results.record import STATUSES
 from collbench.results.statistics import Interval
+from collbench.results.verdict import LEAST_GAIN
 from collbench.spec.peers import OWN_ALGOS
 from collbench.util.collector import cyclic_gc_disabled
 from collbench.util.units import format_rate, format_size, format_time_us
@@ -282,7 +281,7 @@ def _checks(rows: Sequence[Row]) -> str:
 def legend(summary: Summary) -> list[str]:
     """What the columns of the tables mean."""
     every = summary.every_best
-    lines = ["Best of each size, on repeats that did not choose it where there are some."]
+    lines = ["Best of each size, by the median of its repeats."]
     if any(best.certainty == "tie" for best in every):
         lines.append("a/b, a = b: tied, the repeats do not separate them; the simpler one leads.")
     if any(not best.is_certain for best in every):
@@ -292,8 +291,6 @@ def legend(summary: Summary) -> list[str]:
     if any(best.excess is not None for best in every):
         lines.append("auto: how much longer the tool's own choice takes.")
     lines += [peer_legend(summary, peer) for peer in summary.peers]
-    if any(best.is_flattered for best in every):
-        lines.append("*: chosen and reported on the same repeat, so flattered: measure several.")
     return lines
 
 
@@ -383,9 +380,8 @@ def rival_text(best: Best, peer: str) -> str:
 
 
 def time_text(best: Best) -> str:
-    """The time, marked where the repeat that chose it gives it."""
-    mark = "*" if best.is_flattered else ""
-    return format_time_us(best.time_us) + mark
+    """The time."""
+    return format_time_us(best.time_us)
 
 
 def busbw_text(best: Best) -> str:
@@ -477,11 +473,11 @@ def _every_row(summary: Summary, workload: Workload) -> list[str]:
         (
             format_size(row.size_bytes),
             label(row, summary.knobs, has_backend=has_backend),
-            format_time_us(median_time(row.times_us)),
+            format_time_us(row.median_us),
             format_rate(row.busbw_gbs) if row.busbw_gbs == row.busbw_gbs else "-",
             row.notes,
         )
-        for row in sorted(rows, key=lambda row: (row.size_bytes, median_time(row.times_us)))
+        for row in sorted(rows, key=lambda row: (row.size_bytes, row.median_us))
     ]
     heads = ("  size", "configuration", " time us", "  busbw", "notes")
     return ["", "all rows", *table(heads, cells, right=(0, 2, 3))]

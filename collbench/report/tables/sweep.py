@@ -269,8 +269,8 @@ def best_lines(
 def _legend(every: Sequence[Best], *, has_choice: bool) -> list[str]:
     """How the closing table differs from the rows above it."""
     lines = []
-    if any(best.is_held_out and not best.row.is_price for best in every):
-        lines.append("Best of each size: half of its repeats chose it, the other half are shown.")
+    if any(len(best.row.times_us) > 1 for best in every):
+        lines.append("Best of each size, by the median of its repeats.")
     if any(not best.is_certain for best in every):
         lines.append("?: cannot tell; the row that was fastest, by chance or not.")
     if has_choice:
