@@ -32,14 +32,12 @@ from collbench.analysis.groups import (
     verdicts_of,
 )
 from collbench.analysis.join import apart, differences, join, match_mode
-from collbench.analysis.noise import Array, Noise, Side, are_sure, row_noise
+from collbench.analysis.noise import Noise, Side, row_noise
 from collbench.analysis.priors import machine_kinds, prior
 from collbench.results.frame import texts_of, with_strings
+from collbench.results.verdict import FALSE_ROWS, SAME, Array, are_sure
 from collbench.util.errors import UsageError
 
-SAME = 0.05  # `same` is a ratio within this of 1, where no other threshold is asked for
-# Of all comparisons in which nothing changed, in how many any row may be called better or worse
-_FALSE_CALLS = 0.025
 _NEAR_HOURS = 6.0  # runs within this are of one day
 
 
@@ -69,6 +67,11 @@ class Changes:
     def count(self, verdict: Verdict) -> int:
         """How many rows have a verdict."""
         return int((self.rows["verdict"] == verdict).sum())
+
+    @property
+    def called(self) -> tuple[Change, ...]:
+        """The groups that changed, those that explain most first."""
+        return tuple(one for one in self.groups if one.verdict in ("better", "worse"))
 
     @property
     def is_judged(self) -> bool:
@@ -130,7 +133,7 @@ def compare(
             same=same,
             remarks=(*remarks, *apart(new, base, across)),
         )
-    is_another_day = _is_another_day(new, base)
+    is_far = _are_of_two_days(new, base)
     judged = judge(
         rows,
         joined.new,
@@ -138,10 +141,10 @@ def compare(
         tuple(groups_of(rows)),
         same,
         is_alike=not why and not across and match_mode(new, base) == "knobs",
-        is_another_day=is_another_day,
+        is_far=is_far,
     )
     noise = judged.noise
-    if is_another_day and joined.base.runs.shape[1] > 1:
+    if is_far and joined.base.runs.shape[1] > 1:
         remarks = (*remarks, _DAYS)
     rows = rows.drop(columns=["_times", "_times_base", "side"])
     rows = rows.assign(
@@ -160,7 +163,7 @@ def compare(
         repeat_spread=noise.repeat_spread,
         run_spread=float(np.median(noise.spread)),
         shift=float(np.median(noise.change)),
-        least_row=math.exp(float(np.median(noise.least_change(_FALSE_CALLS / len(rows))))),
+        least_row=math.exp(float(np.median(noise.least_change(FALSE_ROWS / len(rows))))),
         runs=(joined.new.runs.shape[1], joined.base.runs.shape[1]),
         remarks=remarks,
     )
@@ -190,15 +193,13 @@ def judge(
     same: float,
     *,
     is_alike: bool,
-    is_another_day: bool,
+    is_far: bool,
 ) -> Judged:
     """The verdicts of rows, of which both sides are known as numbers: see row_noise."""
     sizes = rows["size_bytes"].to_numpy(dtype=np.float64)
     backends = rows["backend"].to_numpy(dtype=object).astype(str)
     known = prior(machine_kinds(rows), sizes)
-    noise = row_noise(
-        new, base, sizes, backends, known, is_alike=is_alike, is_another_day=is_another_day
-    )
+    noise = row_noise(new, base, sizes, backends, known, is_alike=is_alike, is_far=is_far)
     within = math.log1p(same)
     changes = changes_of_groups(groups, rows, noise, within)
     half = noise.half_interval()
@@ -207,26 +208,29 @@ def judge(
 
 
 def _sure_rows(noise: Noise, groups: Sequence[Change], half: Array) -> NDArray[np.bool_]:
-    """Which rows are sure among all, or, where a group of theirs is sure, sure by themselves in the
-    same direction.
+    """Which rows are sure among all, or, where a group of theirs changed, sure by themselves in the
+    same direction and nearer to its change than to none.
     """
-    sure = are_sure(noise.chance(), _FALSE_CALLS)
+    sure = are_sure(noise.chance_of(noise.change), FALSE_ROWS)
     for group in groups:
         if group.verdict in ("better", "worse"):
-            sign = 1 if group.verdict == "worse" else -1
-            here = group.places
-            sure[here] |= sign * noise.change[here] > half[here]
+            sign, here = 1 if group.verdict == "worse" else -1, group.places
+            change = sign * noise.change[here]
+            is_near = change > abs(math.log(group.ratio)) / 2
+            sure[here] |= is_near & ((change > half[here]) | (group.several > 0))
     return sure
 
 
-def _is_another_day(new: pd.DataFrame, base: pd.DataFrame) -> bool:
-    """Whether all runs of the base are of one day, and none of the new file's is of that day."""
+def _are_of_two_days(new: pd.DataFrame, base: pd.DataFrame) -> bool:
+    """Whether all runs of the base are of one day, and none of the new file's is of that day; also
+    where another tool's file does not say when it was.
+    """
     ours, theirs = (
         pd.to_datetime(frame["timestamp"], errors="coerce", utc=True, format="ISO8601").dropna()
         for frame in (new, base)
     )
     if not len(ours) or not len(theirs):
-        return False
+        return not any((frame["versions"] != "").any() for frame in (new, base))
     near = pd.Timedelta(hours=_NEAR_HOURS)
     if theirs.max() - theirs.min() > near:
         return False

@@ -1,28 +1,41 @@
-"""Rows judged together, by their median: those of a backend, an algorithm, a collective or a band
-of sizes. A change of 2 % that no single row shows is seen in all of them.
+"""Which rows changed together: the fewest groups that say what changed: of a backend, a collective,
+an algorithm, a protocol, a band of sizes.
 
-What such rows share by chance, because they were measured within seconds of each other or by one
-session, is estimated from the runs where there are several, and else from the prior.
+The group that explains most is named first: that in whose rows a change of the whole is likelier
+than none by the most, so neither a larger group, whose other rows did not change, nor a part of it.
+What it explains is taken out, and the rest is asked again. A group's change is held against that of
+like rows outside it, because a session moves all rows; how far groups move against each other by
+chance is read from the files themselves, drawn towards the prior. Last come single rows of which a
+group has more than chance gives it, though the group as a whole did not change.
 """
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Literal, get_args
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from collbench.analysis.bands import BANDS
-from collbench.analysis.noise import MAD_TO_SD, Array, Noise, Places, are_sure
+from collbench.analysis.bands import BANDS, BEYOND
+from collbench.analysis.noise import MAD_TO_SD, Array, Noise, Places
 from collbench.analysis.priors import LATENCY_UP_TO
+from collbench.results.verdict import (
+    FALSE_GROUPS,
+    LEAST_GROUP,
+    MINOR,
+    PURE,
+    SINGLE_Z,
+    TAIL_FREEDOM,
+    t_of_z,
+    z_of_t,
+)
 from collbench.util.units import format_size
 
 Verdict = Literal["better", "worse", "same", "cannot tell"]
 VERDICTS: tuple[Verdict, ...] = get_args(Verdict)
-MINOR = 0.01  # a change too small to mention
-LEAST_GROUP = 4  # rows that make a group
+# with each band of sizes, too; _CUT: and from each size on, and below it
 LEVELS = (
     (),
     ("backend",),
@@ -32,25 +45,23 @@ LEVELS = (
     ("op", "backend", "algo"),
     ("op", "backend", "algo", "proto"),
 )
-_BANDED = ((), ("backend",))  # levels that are also judged by sizes
-# Of all comparisons in which nothing changed, in how many any group may be called
-_FALSE_CALLS = 0.01
-_SINGLE_Z = 1.96  # of one interval by itself, which covers 95 of 100
-# degrees of freedom that the prior's knowledge of what rows share counts for
-_PRIOR_FREEDOM, _DAY_FREEDOM = 10.0, 4.0
-# how rare a change is that counts among single rows, and how many times as many such rows as that
-# says may be chance
-_SINGLE_LEVELS, _MOST_EXPECTED = (0.001, 0.01), 4.0
-_LEAST_SHARING = 8  # rows that show what they share
-_LEAST_SHARED = 0.3  # of the spread of a row, what rows share, where the files do not show it
+_CUT = ((), ("backend",), ("op", "backend"))
+_CELL = ("op", "backend", "algo", "proto")  # rows of one band of it show how far groups move
+_LEAST_CELL = 3  # rows, whose median says something
+_LEAST_OUTSIDE = 8  # like rows outside a group, which show what a session moves all rows by
+_PRIOR_FREEDOM, _MOST_FREEDOM = 4.0, 30.0
+_OF_MEDIAN = 0.4  # degrees of freedom that a median deviation has for each value (Rousseeuw 1993)
+# Single rows: how rare a change is that counts, and how many times as many such rows as that says
+# may be chance, because rows that are placed anew come in clusters.
+_SINGLE_LEVELS, _MOST_EXPECTED = (0.001, 0.003, 0.01), 2.0
+_MOST_CALLS = 20  # more than anybody reads
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Change:
     """Rows taken together: what names them, and which sizes, "" for all; ratio: of times, new over
-    base; places: which rows; sureness: the normal deviate that is as unlikely as the change;
-    purity: the share of the rows whose change is nearer to the group's than to none. is_named:
-    whether its rows have something in common but that they changed.
+    base; places: which rows. several: of how many rows these are the ones that changed; 0 where all
+    did.
     """
 
     names: tuple[str, ...]
@@ -60,9 +71,7 @@ class Change:
     low: float
     high: float
     verdict: Verdict
-    sureness: float
-    purity: float
-    is_named: bool = True
+    several: int = 0
 
     @property
     def rows(self) -> int:
@@ -71,7 +80,10 @@ class Change:
     @property
     def title(self) -> str:
         """What was judged, in words."""
-        return " ".join([*self.names, self.sizes]).strip() or "everything"
+        name = " ".join([*self.names, self.sizes]).strip() or "everything"
+        if not self.several:
+            return name
+        return f"{self.rows} of the {self.several} rows of {name}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,104 +95,205 @@ class Group:
     places: Places
 
 
-def z_of_t(t: Array, freedom: Array) -> Array:
-    """The normal deviate as unlikely as Student's t (Wallace 1959); its inverse is t_of_z.
-
-    >>> round(float(z_of_t(np.array([2.776]), np.array([4.0]))[0]), 2)
-    1.95
+class _Middle:
+    """The change of a group's rows: its middle, against that of like rows outside it, the standard
+    errors of both, and whether most of its rows share it.
     """
-    return np.sqrt(freedom * np.log1p(t * t / freedom)) * (8 * freedom + 1) / (8 * freedom + 3)
+
+    __slots__ = ("error", "freedom", "half", "is_pure", "middle", "z")
+
+    def __init__(self, places: Places, judge: "_Judge") -> None:
+        change = judge.change[places]
+        self.middle = float(np.median(change))
+        away = np.abs(change - self.middle)
+        own = max(MAD_TO_SD * float(np.median(away)), float(np.median(judge.scale[places])))
+        own2 = own**2 * math.pi / 2 / len(places)
+        relative, shared2, shared_freedom = judge.relative(places, self.middle)
+        variance = own2 + shared2
+        # of a sum of two variances (Satterthwaite 1946)
+        self.freedom = variance**2 / (
+            own2**2 / (len(places) + 2.0) + shared2**2 / shared_freedom + 1e-300
+        )
+        self.error = math.sqrt(variance)
+        signed = relative if self.middle > 0 else -relative
+        self.z = float(z_of_t(np.array([max(signed, 0.0) / self.error]), np.array(self.freedom))[0])
+        self.half = float(t_of_z(SINGLE_Z, np.array(self.freedom))) * self.error
+        self.is_pure = bool((away < np.abs(change)).mean() >= PURE)
 
 
-def t_of_z(z: float, freedom: Array) -> Array:
-    """Student's t as unlikely as a normal deviate.
+class _Judge:
+    """What all groups are judged by."""
 
-    >>> round(float(t_of_z(1.96, np.array([4.0]))[0]), 1)
-    2.8
-    """
-    scaled = z * (8 * freedom + 3) / (8 * freedom + 1)
-    return np.sqrt(freedom * np.expm1(np.minimum(scaled * scaled / freedom, 50.0)))
+    def __init__(self, rows: pd.DataFrame, noise: Noise) -> None:
+        self.change, self.scale, self._prior = noise.change, noise.scale, noise.prior
+        self.is_latency = (rows["size_bytes"] <= LATENCY_UP_TO).to_numpy()
+        day2 = noise.prior.together**2 if noise.is_far else noise.prior.together_soon**2
+        self.prior2 = day2 * np.where(noise.assumed, 2.0, noise.share)
+        self.shared2, self.freedom = np.empty(len(rows)), np.empty(len(rows))
+        cells = _cells(rows)
+        self.configuration = rows.groupby(list(_CELL)).ngroup().to_numpy()
+        for part in (True, False):
+            here = self.is_latency == part
+            if here.any():
+                self.shared2[here], self.freedom[here] = self._scatter(cells, part)
+
+    def _scatter(self, cells: Sequence[Places], part: bool) -> tuple[float, float]:
+        """The variance by which groups of one part of the sizes move against each other."""
+        here = self.is_latency == part
+        prior2 = float(np.median(self.prior2[here]))
+        mine = [cell for cell in cells if self.is_latency[cell[0]] == part]
+        if len(mine) < 2:
+            return prior2, _PRIOR_FREEDOM
+        middles = np.array([np.median(self.change[cell]) for cell in mine])
+        own2 = np.array([np.median(self.scale[cell]) ** 2 / len(cell) for cell in mine])
+        spread = MAD_TO_SD * float(np.median(np.abs(middles - np.median(middles))))
+        seen2 = max(spread**2 - math.pi / 2 * float(np.median(own2)), 0.0)
+        # bands of one configuration move together
+        apart = len({self.configuration[cell[0]] for cell in mine})
+        freedom = min(_OF_MEDIAN * (apart - 1.0), _MOST_FREEDOM - _PRIOR_FREEDOM)
+        both = _PRIOR_FREEDOM + freedom
+        return (_PRIOR_FREEDOM * prior2 + freedom * seen2) / both, both
+
+    def relative(self, places: Places, middle: float) -> tuple[float, float, float]:
+        """The change against that of rows of like sizes outside, the variance of what groups share
+        by chance, and its degrees of freedom.
+        """
+        is_outside = np.ones(len(self.change), dtype=np.bool_)
+        is_outside[places] = False
+        kinds = np.unique(self.is_latency[places])
+        if len(kinds) == 1:
+            is_outside &= self.is_latency == kinds[0]
+        outside = self.change[is_outside]
+        if len(outside) < _LEAST_OUTSIDE:
+            return middle, float(np.median(self.prior2[places])), _PRIOR_FREEDOM
+        shared2 = float(np.median(self.shared2[places]))
+        return middle - float(np.median(outside)), shared2, float(np.median(self.freedom[places]))
+
+    def support(self, places: Places, middle: float) -> float:
+        """How much likelier the rows are if all changed by so much than if none did, as a
+        logarithm: of Student's t, so that no row counts for more than it can.
+        """
+        change, scale2 = self.change[places], TAIL_FREEDOM * self.scale[places] ** 2
+        none, all_of_it = (np.log1p((change - by) ** 2 / scale2) for by in (0.0, middle))
+        return float((none - all_of_it).sum()) * (TAIL_FREEDOM + 1) / 2
 
 
 def changes_of_groups(
     groups: Sequence[Group], rows: pd.DataFrame, noise: Noise, same: float
 ) -> tuple[Change, ...]:
-    """Judge groups of rows. same: the logarithm up to which a change is none."""
+    """The groups that changed, those that explain most first; then the others, which are the same
+    or cannot be told. same: the logarithm up to which a change is none.
+    """
     if not groups:
         return ()
-    together2, freedom_of_row = _together(rows, noise)
-    middles, errors, freedom = np.empty(len(groups)), np.empty(len(groups)), np.empty(len(groups))
-    for k, group in enumerate(groups):
-        places = group.places
-        change = noise.change[places]
-        middles[k] = np.median(change)
-        scatter = MAD_TO_SD * float(np.median(np.abs(change - middles[k])))
-        own = max(scatter, float(np.median(noise.scale[places])))
-        shared2 = float(np.median(together2[places]))
-        own2 = own**2 * math.pi / 2 / len(places)
-        errors[k] = math.sqrt(own2 + shared2)
-        # of a sum of two variances (Satterthwaite 1946)
-        own_freedom, shared_freedom = len(places) + 2.0, float(np.median(freedom_of_row[places]))
-        freedom[k] = (own2 + shared2) ** 2 / (own2**2 / own_freedom + shared2**2 / shared_freedom)
-    sureness = z_of_t(np.abs(middles) / errors, freedom)
-    chances = np.array([math.erfc(z / math.sqrt(2)) for z in sureness])
-    half = t_of_z(_SINGLE_Z, freedom) * errors
-    verdicts = verdicts_of(middles, half, are_sure(chances, _FALSE_CALLS), same)
-    together = tuple(
-        Change(
+    judge = _Judge(rows, noise)
+    least_z = _least_z(len(groups))
+    first = [_Middle(group.places, judge) for group in groups]
+    left = np.ones(len(rows), dtype=np.bool_)
+    able = {
+        k: one
+        for k, one in enumerate(first)
+        if one.z >= least_z and one.is_pure and abs(one.middle) >= MINOR
+    }
+    called: dict[int, Change] = {}
+    while able and len(called) < _MOST_CALLS:
+        score = {k: judge.support(_left(groups[k], left), one.middle) for k, one in able.items()}
+        best = max(score, key=score.__getitem__)
+        places = _left(groups[best], left)
+        called[best] = _change(groups[best], able.pop(best), same, is_called=True, places=places)
+        left[places] = False
+        for k in list(able):
+            rest = _left(groups[k], left)
+            if len(rest) == len(groups[k].places):
+                continue
+            again = _Middle(rest, judge) if len(rest) >= LEAST_GROUP else None
+            if again is None or again.z < least_z or not again.is_pure or abs(again.middle) < MINOR:
+                del able[k]
+            else:
+                able[k] = again
+    others = [
+        _change(group, one, same, is_called=False)
+        for k, (group, one) in enumerate(zip(groups, first, strict=True))
+        if k not in called
+    ]
+    return (*called.values(), *_single_rows(groups, noise, judge, left), *others)
+
+
+def _least_z(groups: int) -> float:
+    """The normal deviate that a group must reach among so many, in both directions."""
+    low, high = 0.0, 40.0
+    for _ in range(60):
+        half = (low + high) / 2
+        is_likely = math.erfc(half / math.sqrt(2)) > FALSE_GROUPS / groups
+        low, high = (half, high) if is_likely else (low, half)
+    return high
+
+
+def _left(group: Group, left: NDArray[np.bool_]) -> Places:
+    places: Places = group.places[left[group.places]]
+    return places
+
+
+def _change(
+    group: Group, found: _Middle, same: float, *, is_called: bool, places: Places | None = None
+) -> Change:
+    low, high = found.middle - found.half, found.middle + found.half
+    quiet: Verdict = "same" if -same <= low and high <= same else "cannot tell"
+    return Change(
+        names=group.names,
+        sizes=group.sizes,
+        places=group.places if places is None else places,
+        ratio=math.exp(found.middle),
+        low=math.exp(low),
+        high=math.exp(high),
+        verdict=("worse" if found.middle > 0 else "better") if is_called else quiet,
+    )
+
+
+def _single_rows(
+    groups: Sequence[Group], noise: Noise, judge: _Judge, left: NDArray[np.bool_]
+) -> Iterator[Change]:
+    """Rows of a group that are too many to have changed by chance, though the group did not: each
+    is rare by itself, and together they cannot be. What rows of like sizes share counts for
+    nothing.
+    """
+    own = noise.change.copy()
+    for part in (True, False):
+        here = left & (judge.is_latency == part)
+        own[judge.is_latency == part] -= np.median(own[here]) if here.any() else 0.0
+    chances = noise.chance_of(own)
+    left = left.copy()
+    for _ in range(_MOST_CALLS):
+        found: tuple[float, Places, Group, int] | None = None
+        for group in groups:
+            for sign in (1, -1):
+                for level in _SINGLE_LEVELS:
+                    is_rare = left & (chances <= level) & (sign * own > MINOR)
+                    is_rare &= sign * noise.change > MINOR
+                    places = group.places[is_rare[group.places]]
+                    surprise = _surprise(len(places), _MOST_EXPECTED * level * len(group.places))
+                    if len(places) >= LEAST_GROUP and (found is None or surprise > found[0]):
+                        found = surprise, places, group, len(group.places)
+        if found is None or found[0] < -math.log(FALSE_GROUPS / 4 / len(groups)):
+            return
+        _, places, group, count = found
+        left[places] = False
+        low, half, high = np.exp(np.quantile(noise.change[places], (0.25, 0.5, 0.75)))
+        yield Change(
             names=group.names,
             sizes=group.sizes,
-            places=group.places,
-            ratio=math.exp(middles[k]),
-            low=math.exp(middles[k] - half[k]),
-            high=math.exp(middles[k] + half[k]),
-            verdict=verdicts[k],
-            sureness=float(sureness[k]),
-            purity=_purity(noise.change[group.places], middles[k]),
+            places=places,
+            ratio=float(half),
+            low=float(low),
+            high=float(high),
+            verdict="worse" if half > 1 else "better",
+            several=count,
         )
-        for k, group in enumerate(groups)
-    )
-    return (*together, *_single_rows(rows, noise))
 
 
-def _single_rows(rows: pd.DataFrame, noise: Noise) -> Iterator[Change]:
-    """Rows that nothing joins but that too many of them changed: none of them is sure, and all of
-    them cannot be chance. What the rows of a backend share counts for nothing here.
-    """
-    is_latency = rows["size_bytes"] <= LATENCY_UP_TO
-    shared = pd.Series(noise.change).groupby([rows["backend"].to_numpy(), is_latency.to_numpy()])
-    own = noise.change - shared.transform("median").to_numpy()
-    chances = replace(noise, change=own).chance()
-    signs: tuple[tuple[int, Verdict], ...] = ((1, "worse"), (-1, "better"))
-    for sign, verdict in signs:
-        for level in _SINGLE_LEVELS:
-            places = np.flatnonzero((chances <= level) & (sign * own > 0))
-            expected = _MOST_EXPECTED * level * len(rows)
-            if len(places) < LEAST_GROUP or len(places) <= expected:
-                continue
-            # of a sum of rare events (Chernoff 1952)
-            log_chance = len(places) - expected + len(places) * math.log(expected / len(places))
-            if log_chance > math.log(_FALSE_CALLS / 4):
-                continue
-            change = noise.change[places]
-            low, middle, high = np.exp(np.quantile(change, (0.25, 0.5, 0.75)))
-            yield Change(
-                names=(f"{len(places)} single rows",),
-                sizes="",
-                places=places,
-                ratio=float(middle),
-                low=float(low),
-                high=float(high),
-                verdict=verdict if abs(math.log(middle)) >= MINOR else "same",
-                sureness=math.sqrt(-2 * log_chance),
-                purity=1.0,
-                is_named=False,
-            )
-            break
-
-
-def _purity(change: Array, middle: float) -> float:
-    return float((np.abs(change - middle) < np.abs(change)).mean())
+def _surprise(count: int, expected: float) -> float:
+    """Minus the logarithm of how likely so many rare events are, at most (Chernoff 1952)."""
+    return count * math.log(count / expected) - count + expected if count > expected else 0.0
 
 
 def verdicts_of(
@@ -214,14 +327,25 @@ def groups_of(rows: pd.DataFrame) -> Iterator[Group]:
     known: set[bytes] = set()
     for level in LEVELS:
         for names, places in _parts(rows, level):
-            parts = [("", places)]
-            if level in _BANDED:
+            parts = [("", places), *_by_band(sizes, places)]
+            if level in _CUT:
                 parts += list(_by_size(sizes, places))
             for title, part in parts:
                 # the same rows need no second test
                 if len(part) >= LEAST_GROUP and part.tobytes() not in known:
                     known.add(part.tobytes())
                     yield Group(names=names, sizes=title, places=part)
+
+
+def _cells(rows: pd.DataFrame) -> list[Places]:
+    """Rows of one configuration and band of sizes, none of them in two cells."""
+    sizes = rows["size_bytes"].to_numpy(dtype=np.float64)
+    return [
+        part
+        for _, places in _parts(rows, _CELL)
+        for _, part in _by_band(sizes, places)
+        if len(part) >= _LEAST_CELL
+    ]
 
 
 def _parts(rows: pd.DataFrame, level: Sequence[str]) -> Iterator[tuple[tuple[str, ...], Places]]:
@@ -236,52 +360,16 @@ def _parts(rows: pd.DataFrame, level: Sequence[str]) -> Iterator[tuple[tuple[str
         yield tuple(name for name in names if name), places
 
 
-def _by_size(sizes: Array, places: Places) -> Iterator[tuple[str, Places]]:
-    """The bands of sizes, and all from each power of two on and below it."""
-    mine = sizes[places]
-    below = 0
-    for last, name in BANDS:
+def _by_band(sizes: Array, places: Places) -> Iterator[tuple[str, Places]]:
+    mine, below = sizes[places], 0.0
+    for last, name in (*BANDS, (math.inf, BEYOND)):
         yield name, places[(mine > below) & (mine <= last)]
         below = last
+
+
+def _by_size(sizes: Array, places: Places) -> Iterator[tuple[str, Places]]:
+    """All from each power of two on and below it."""
+    mine = sizes[places]
     for size in np.unique(2.0 ** np.floor(np.log2(np.maximum(mine, 1.0))))[1:]:
         yield f"from {format_size(int(size))} on", places[mine >= size]
         yield f"below {format_size(int(size))}", places[mine < size]
-
-
-def _together(rows: pd.DataFrame, noise: Noise) -> tuple[Array, Array]:
-    """Of the change of each row, the variance of what it shares with its group, and its degrees of
-    freedom: the prior's, to which runs that are there add what their groups show.
-    """
-    prior = noise.prior
-    day2, soon2 = prior.together**2, prior.together_soon**2
-    freedom = np.full(len(rows), _PRIOR_FREEDOM)
-    if noise.held_out.shape[1]:
-        is_latency = rows["size_bytes"].to_numpy() <= LATENCY_UP_TO
-        shown = {part: _shared_by_runs(rows, noise, is_latency == part) for part in (True, False)}
-        for part, squares in shown.items():
-            here = is_latency == part
-            count = _PRIOR_FREEDOM + len(squares)
-            soon2[here] = (_PRIOR_FREEDOM * soon2[here] + max(sum(squares), 0.0)) / count
-            freedom[here] = count
-    # a machine on which rows scatter more than the prior says drifts more, too
-    days2 = 2 * np.maximum(day2, (_LEAST_SHARED * noise.spread) ** 2)  # of both sides
-    return (
-        soon2 * noise.share + np.where(noise.assumed, days2, 0.0),
-        np.where(noise.assumed, _DAY_FREEDOM, freedom),
-    )
-
-
-def _shared_by_runs(rows: pd.DataFrame, noise: Noise, here: NDArray[np.bool_]) -> list[float]:
-    """What the rows of each backend share in each run, squared, beyond what chance gives them."""
-    squares = []
-    backends = rows["backend"].to_numpy(dtype=object)
-    for backend in np.unique(backends[here].astype(str)):
-        mine = noise.held_out[here & (backends == backend)]
-        for change in mine.T:
-            change = change[np.isfinite(change)]
-            if len(change) < _LEAST_SHARING:
-                continue
-            middle = float(np.median(change))
-            scatter = MAD_TO_SD * float(np.median(np.abs(change - middle)))
-            squares.append(middle**2 - scatter**2 * math.pi / 2 / len(change))
-    return squares

@@ -18,10 +18,11 @@ import numpy as np
 import pandas as pd
 
 from collbench.analysis.gate import Loss, losses
-from collbench.analysis.noise import Array, Places, Side, median_variance, medians
+from collbench.analysis.noise import Places, Side, medians
 from collbench.analysis.rows import DISTURBED
 from collbench.results.frame import numbers_of, texts_of
 from collbench.results.record import ACROSS, CONDITIONS, KEY, LAUNCH_TIMES, TRAFFIC
+from collbench.results.verdict import Array, median_variance
 from collbench.spec.collectives import collective
 from collbench.util.errors import CollbenchError, UsageError
 

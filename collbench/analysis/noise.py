@@ -11,34 +11,33 @@ of times throughout: 0.01 is one percent.
 """
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from collbench.analysis.priors import Prior
+from collbench.results.verdict import (
+    NEIGHBOUR_FREEDOM,
+    SURE_SCALES,
+    TAIL_FREEDOM,
+    Array,
+    median_variance,
+)
 
-Array: TypeAlias = NDArray[np.float64]
 Places: TypeAlias = NDArray[np.intp]
 Names: TypeAlias = NDArray[np.str_]
 
 MAD_TO_SD = 1.4826  # of a normal distribution
 # rows of like size that a spread is taken from: a median of fewer is off by a fifth
 WINDOW_ROWS = 48
-# degrees of freedom that the neighbours' variance counts for beside a row's own runs
-NEIGHBOUR_FREEDOM = 16.0
-# Few deviations are taken to have tails like Student's t of so many degrees of freedom.
-TAIL_FREEDOM = 3.0
 # Beyond a share of the largest deviations that were seen, chances fall by a power of the deviation:
 # shares, powers. The rarer a share, the more of the tail is behind it.
 _TAILS = ((0.1, 3.0), (0.03, 3.5), (0.01, 4.0), (0.005, 4.0))
 _LEAST_BEYOND = 2  # deviations beyond a share's quantile, to extrapolate from it
 _MANY = 100  # deviations that show the tail by themselves, without Student's t
-_SINGLE_T = 3.182  # covers 95 of 100 values of Student's t of TAIL_FREEDOM
 _TINY = 1e-5  # spread of times that are equal in the six digits of a CSV file
-# of the median of n normal values, in variances
-_MEDIAN_VARIANCE = (math.nan, 1.0, 0.5, 0.4487, 0.2982, 0.2868, 0.2147, 0.2104)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,6 +60,7 @@ class Noise:
     held_out: rows x runs, the change of each run against the other runs of its side, NaN where
     there is none; spread: the scale of one run; share: the variance of the change over that of one
     run; tail: what is held out, in its scales. assumed: rows whose spread comes from the prior.
+    is_far: the sides are of different days.
     """
 
     change: Array
@@ -72,36 +72,26 @@ class Noise:
     assumed: NDArray[np.bool_]
     prior: Prior
     repeat_spread: float
+    is_far: bool
 
-    def chance(self) -> Array:
-        """How likely such changes are where nothing changed."""
-        known = tail_chance(np.abs(self.change) / self.scale, self.tail)
-        return np.where(self.assumed, np.maximum(known, self.prior.rare(self.change)), known)
+    def chance_of(self, change: Array) -> Array:
+        """How likely changes of the rows are where nothing changed."""
+        known = tail_chance(np.abs(change) / self.scale, self.tail)
+        return np.where(self.assumed, np.maximum(known, self.prior.rare(change)), known)
 
     def half_interval(self) -> Array:
         """Half of the interval that covers 95 of 100 changes, of each row by itself."""
         is_shown = len(self.tail) >= _MANY
-        return (np.quantile(self.tail, 0.95) if is_shown else _SINGLE_T) * self.scale
+        return (np.quantile(self.tail, 0.95) if is_shown else SURE_SCALES) * self.scale
 
     def least_change(self, chance: float) -> Array:
         """The change of each row from which on it is less likely than `chance`."""
         low, high = np.full(len(self.scale), _TINY), np.full(len(self.scale), 5.0)
         for _ in range(30):
             middle = np.sqrt(low * high)
-            is_rarer = replace(self, change=middle).chance() <= chance
+            is_rarer = self.chance_of(middle) <= chance
             low, high = np.where(is_rarer, low, middle), np.where(is_rarer, middle, high)
         return high
-
-
-def median_variance(counts: Array) -> Array:
-    """Variance of the median of so many repeats, as a share of one repeat's.
-
-    >>> [round(float(share), 3) for share in median_variance(np.array([1.0, 3.0, 20.0]))]
-    [1.0, 0.449, 0.079]
-    """
-    known = np.array(_MEDIAN_VARIANCE)
-    places = np.minimum(counts, len(known) - 1).astype(int)
-    return np.where(counts < len(known), known[places], math.pi / 2 / np.maximum(counts, 1.0))
 
 
 def tail_chance(deviates: Array, seen: Array) -> Array:
@@ -131,23 +121,6 @@ def tail_chance(deviates: Array, seen: Array) -> Array:
     return chance
 
 
-def are_sure(chances: Array, level: float) -> NDArray[np.bool_]:
-    """Which chances count, of so many tested together: a call anywhere by chance in `level` of all
-    comparisons (Holm 1979).
-
-    >>> are_sure(np.array([0.001, 0.02, 0.5]), 0.05).tolist()
-    [True, True, False]
-    >>> are_sure(np.array([0.03, 0.5]), 0.05).tolist()
-    [False, False]
-    """
-    order = np.argsort(chances, kind="stable")
-    passed = chances[order] * np.arange(len(chances), 0, -1) <= level
-    first = int(np.argmin(passed)) if not passed.all() else len(passed)
-    sure = np.zeros(len(chances), dtype=np.bool_)
-    sure[order[:first]] = True
-    return sure
-
-
 def row_noise(
     new: Side,
     base: Side,
@@ -156,11 +129,11 @@ def row_noise(
     prior: Prior,
     *,
     is_alike: bool,
-    is_another_day: bool,
+    is_far: bool,
 ) -> Noise:
     """What chance does to every row. is_alike: both sides measured the same things, so that most
-    rows should agree. is_another_day: the runs of a side were measured together, and those of the
-    other at another time, so that they do not show how far days differ.
+    rows should agree. is_far: the runs of a side were measured together, and those of the other on
+    another day, or nobody knows when, so that they do not show how far days differ.
     """
     windows, places = _windows(sizes, backends)
     change = medians(new.runs) - medians(base.runs)
@@ -174,7 +147,7 @@ def row_noise(
     run2 = (NEIGHBOUR_FREEDOM * typical2 + squares) / (NEIGHBOUR_FREEDOM + freedom)
     # where the new side's medians are of fewer repeats than those which show the spread
     run2 += repeat2 * np.maximum(new.share - base.share, 0.0)
-    days2 = 2 * prior.row**2 if is_another_day else 0.0  # of both sides
+    days2 = 2 * prior.row**2 if is_far else 0.0  # of both sides
     scatter2 = _scatter(change, windows, places) ** 2 / share if is_alike else 0.0 * change
     one_run2 = prior.row**2 + repeat2 * (new.share + base.share) / 2
     spread2 = np.where(has_runs, run2, np.maximum(one_run2, scatter2))
@@ -186,9 +159,10 @@ def row_noise(
         share=share,
         held_out=held_out,
         tail=tail,
-        assumed=~has_runs | is_another_day,
+        assumed=~has_runs | is_far,
         prior=prior,
         repeat_spread=float(np.sqrt(np.median(repeat2))),
+        is_far=is_far,
     )
 
 

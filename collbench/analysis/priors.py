@@ -20,8 +20,11 @@ Array: TypeAlias = NDArray[np.float64]
 # the largest size at which latency and not the links' rate sets the time
 LATENCY_UP_TO = 1 << 20
 _ON_CPUS = ("cpu", "reference")
-# beyond the largest deviation that was seen, chances fall by this power of it
-_RARE_POWER = 6.0
+# of a row between two runs: 10 scales of one row, which differences of two have by the root of two
+RARE_SCALES = 10.0 * 2**0.5
+# How chances fall with a deviation that is rare: by a power of it, up to the largest that was seen,
+# so that there one of the rare rows of the runs is left, and by another one beyond it.
+_SEEN_POWER, _RARE_POWER = 1.25, 6.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,7 +32,7 @@ class Prior:
     """Of every row, as differences of logarithms between runs: row, the scale of one row by itself
     (of Student's t); together and together_soon, the standard deviation of what rows share, between
     days and between runs that follow each other; repeat, of one repeat within a run; and the share
-    of rows that were seen to differ by rare_size or more.
+    of rows that were seen to differ by RARE_SCALES or more, by rare_size at most.
     """
 
     row: Array
@@ -41,8 +44,12 @@ class Prior:
 
     def rare(self, change: Array) -> Array:
         """How likely a single row changes so much by chance, of those that were placed anew."""
-        beyond = np.maximum(np.abs(change) / np.maximum(self.rare_size, 1e-9), 1.0)
-        return self.rare_share * beyond**-_RARE_POWER
+        size, least = np.abs(change), RARE_SCALES * self.row
+        seen = np.clip(
+            size / np.maximum(least, 1e-9), 1.0, self.rare_size / np.maximum(least, 1e-9)
+        )
+        beyond = np.maximum(size / np.maximum(self.rare_size, 1e-9), 1.0)
+        return self.rare_share * np.maximum(seen, 1.0) ** -_SEEN_POWER * beyond**-_RARE_POWER
 
 
 _NONE = dict.fromkeys(("row", "repeat", "rare_share", "rare_size"), 0.0) | {

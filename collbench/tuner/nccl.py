@@ -93,9 +93,7 @@ def search(
         except (UnavailableError, FailsUnchanged):
             continue
     return {
-        size: [
-            _gain(setting, first[setting][place], costs[place]) for setting, costs in proofs.items()
-        ]
+        size: [_gain(setting, costs[place]) for setting, costs in proofs.items()]
         for place, size in enumerate(sizes)
     }
 
@@ -125,12 +123,11 @@ def _fastest(first: dict[Setting, tuple[Cost, ...]], sizes: int) -> list[Setting
     return sorted(wins, key=lambda one: -wins[one])
 
 
-def _gain(setting: Setting, chosen: Cost, proof: Cost) -> Gain:
+def _gain(setting: Setting, proof: Cost) -> Gain:
     """What fresh repeats say of a setting at a size."""
     is_better = not proof.is_noisy and proof.ratio.low > 1 and proof.ratio.median >= LEAST_GAIN
     return Gain(
         setting=setting,
-        chosen_by=chosen.ratio.median,
         ratio=proof.ratio,
         deviate=nan,
         is_faster=is_better,

@@ -3,13 +3,12 @@ differs around the numbers, then the rows.
 """
 
 import math
-from collections.abc import Sequence
 
 import numpy as np
 import pandas as pd
 
 from collbench.analysis.changes import Changes
-from collbench.analysis.groups import MINOR, VERDICTS, Change
+from collbench.analysis.groups import VERDICTS, Change
 from collbench.report.colors import painted
 from collbench.report.tables.distribution import changed_launch_times
 from collbench.report.tables.text import NARROW_COLUMNS, named_lines, wrapped
@@ -18,8 +17,6 @@ from collbench.util.units import format_size, format_time_us
 
 WORST = 5  # rows named among the verdicts
 ROWS_OF_A_VERDICT = 20  # in the table, unless all are asked for
-_PURE = 0.9  # of the rows of a group, how many must have changed for it to say what did
-_NEARLY = 0.8  # of the sureness of the surest group
 _FIXED = 54  # columns of the table beside the configuration
 _WORDS = {"better": "faster", "worse": "slower"}
 NAME_COLUMNS = ("op", "backend", "algo", "proto")
@@ -98,43 +95,13 @@ def _groups(changes: Changes, *, is_colored: bool) -> list[str]:
     """Groups that changed as a whole."""
     return [
         _paint(
-            f"{one.title}: {_WORDS[one.verdict]} as a whole, {percent(one.ratio)}"
-            f" ({_range(one)}, {one.rows} rows)",
+            f"{one.title}: {_WORDS[one.verdict]}{'' if one.several else ' as a whole'},"
+            f" {percent(one.ratio)} ({_range(one)}, {one.rows} rows)",
             one.verdict,
             is_colored=is_colored,
         )
-        for one in telling(changes.groups)
+        for one in changes.called
     ]
-
-
-def telling(groups: Sequence[Change]) -> list[Change]:
-    """Of the groups that changed the fewest that say what did: the largest of those that are nearly
-    as sure as the surest, groups first whose rows have something in common and all changed, and
-    none that shares most rows with one before it, unless it changed otherwise.
-    """
-    left = [one for one in groups if one.verdict in _WORDS]
-    said: list[Change] = []
-    while left:
-        named = [one for one in left if one.is_named] or left
-        pure = [one for one in named if one.purity >= _PURE] or named
-        surest = max(one.sureness for one in pure)
-        next_one = max(
-            (one for one in pure if one.sureness >= _NEARLY * surest), key=lambda one: one.rows
-        )
-        said.append(next_one)
-        left = [one for one in left if not _is_said(one, next_one)]
-    return said
-
-
-def _is_said(one: Change, other: Change) -> bool:
-    """Whether a group says nothing that another one has not said."""
-    is_like = other.low - MINOR <= one.ratio <= other.high + MINOR
-    return one is other or (one.verdict == other.verdict and is_like and _overlap(one, other) > 0.5)
-
-
-def _overlap(one: Change, other: Change) -> float:
-    """Which share of the rows of the smaller group is in both."""
-    return len(np.intersect1d(one.places, other.places)) / min(one.rows, other.rows)
 
 
 def _range(one: Change) -> str:
