@@ -117,11 +117,11 @@ class Ceilings:
                 ceilings.append(switched)
             best = max(ceilings, key=lambda top: top.gbs, default=None)
             share = collective(case.op).factor(case.ranks) * efficiency(proto)
-            mover = "" if self.hosts(case.ranks) else f"{engine} over "  # NICs carry it to hosts
+            named = None if self.hosts(case.ranks) else engine  # NICs carry it to other hosts
             self._known[key] = (
                 None
                 if best is None
-                else Ceiling(gbs=best.gbs * share, limit=f"{mover}{best.limit}")
+                else Ceiling(gbs=best.gbs * share, limit=best.limit, engine=named)
             )
         return self._known[key]
 

@@ -13,6 +13,7 @@ from typing import NamedTuple
 from collbench.machine.topology.ceiling import Ceiling, ceiling
 from collbench.machine.topology.model import Link, Topology
 from collbench.machine.topology.paths import GPU_CLASSES, Path, like, path, path_to_cpu
+from collbench.machine.topology.rates import Engine
 from collbench.planning.plan import Plan
 from collbench.planning.protocols import FAMILY as PROTOCOLS
 from collbench.pricing.constants import FULL_THREADS, WAYS, GpuCosts
@@ -47,7 +48,7 @@ def gpu_price(plan: Plan, topology: Topology, costs: GpuCosts, gpus: Sequence[st
         return _Player(plan, shape, events, ways, costs).ends()
 
     seconds = one_more_launch(plan, shape, play, is_one=is_one, few=few)
-    full = fullest_link(plan, topology, names, costs)
+    full = fullest_link(plan, topology, names)
     return max(seconds, full.seconds if full is not None else 0.0)
 
 
@@ -58,28 +59,31 @@ class FullestLink(NamedTuple):
     name: str
 
 
-def fullest_link(
-    plan: Plan, topology: Topology, gpus: tuple[str, ...], on: GpuCosts
-) -> FullestLink | None:
-    """The link that no launch can take less time than, however many are under way at once; None if
-    a link has no known rate.
+def fullest_link(plan: Plan, topology: Topology, gpus: tuple[str, ...]) -> FullestLink | None:
+    """The link that no launch can take less time than, however many are under way at once, at the
+    best rate that was measured of it; None if a link has no known rate.
     """
     through_host = plan.transport in THROUGH_HOST
-    top = _ceiling(plan.schedule, topology, gpus, through_host)
+    what, is_copied = collective(plan.problem.op), plan.transport == "ce"
+    engine: Engine = "copy engines" if is_copied else "stores"
+    top = _ceiling(plan.schedule, topology, gpus, through_host, engine)
     if top is None:
         return None
-    what, is_copied = collective(plan.problem.op), plan.transport == "ce"
     size_bytes = plan.problem.block_bytes * (plan.n if what.size_in_blocks else 1)
     wire = 1.0 if is_copied else _wire_share(plan.proto)
-    share = max(1.0, on.kinds["ce" if is_copied else plan.proto].link_share)
-    return FullestLink(size_bytes * wire / (top.gbs * 1e9 * share), top.limit)
+    return FullestLink(size_bytes * wire / (top.gbs * 1e9), top.limit)
 
 
 @lru_cache(maxsize=MAX_KEPT)
 def _ceiling(
-    schedule: Schedule, topology: Topology, gpus: tuple[str, ...], through_host: bool
+    schedule: Schedule,
+    topology: Topology,
+    gpus: tuple[str, ...],
+    through_host: bool,
+    engine: Engine,
 ) -> Ceiling | None:
-    return ceiling(topology, gpus, pair_traffic(schedule), through_host=through_host)
+    traffic = pair_traffic(schedule)
+    return ceiling(topology, gpus, traffic, through_host=through_host, engine=engine)
 
 
 def _wire_share(proto: str) -> float:

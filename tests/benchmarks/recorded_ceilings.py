@@ -55,7 +55,7 @@ def _ceiling(row: Mapping[str, str], ceilings: Ceilings) -> dict[str, str]:
     return {
         "ceiling_gbs": f"{top.gbs:.6g}",
         "percent": f"{100 * float(row['busbw_gbs']) / top.gbs:.6g}",
-        "limit": top.limit,
+        "limit": top.text,
     }
 
 

@@ -18,11 +18,22 @@ from collbench.machine.topology.rates import Engine, best_gbs, link_label
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ceiling:
     """gbs: S over the time (algorithm bandwidth) in which the fullest link carries its share,
-    before a protocol's own bytes. limit: that hop in words.
+    before a protocol's own bytes. limit: that hop in words. engine: what moves the bytes, if that
+    is known.
     """
 
     gbs: float
     limit: str
+    engine: Engine | None = None
+
+    @property
+    def text(self) -> str:
+        """What a row is held against, in words.
+
+        >>> Ceiling(gbs=375.7, limit="GPU0 -> GPU1, NVLink 4 x18", engine="stores").text
+        'stores over GPU0 -> GPU1, NVLink 4 x18'
+        """
+        return self.limit if self.engine is None else f"{self.engine} over {self.limit}"
 
 
 def ceiling(
