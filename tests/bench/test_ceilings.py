@@ -253,7 +253,7 @@ def test_each_ceiling_names_the_algorithm_that_it_is_of() -> None:
     assert "highest ceiling 60.00 GB/s by the links, of ring simple (" in line
     assert line.endswith("; best 8.20, of twoshot simple")
     tail = " ".join(tail_lines(rows, 1, 2.0, "", 200))
-    assert "8.20 GB/s, twoshot at 4K, 31.3% (30.1-32.4) of the ceiling of twoshot simple (" in tail
+    assert "8.20 GB/s, twoshot at 4K, 31.1% (29.9-32.4) of the ceiling of twoshot simple (" in tail
 
 
 @pytest.mark.parametrize(
