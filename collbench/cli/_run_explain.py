@@ -235,7 +235,7 @@ def _floor(plan: Plan, case: Case, costs: ChainCosts, ceilings: Ceilings | None)
     way = _WAY[ceilings.joined(case.ranks)] if plan.transport != "shm" else "pcie"
     assert way in WAYS
     hops_s = hops * on.hop_us(kind, way) * 1e-6
-    full = fullest_link(plan, ceilings.topology, ceilings.gpus[: plan.n])
+    full = fullest_link(plan, ceilings.topology, ceilings.gpus[: plan.n], on)
     if full is None:
         return Floor(on.name, hops_s, None, "a link on the way has no known rate")
     return Floor(on.name, hops_s, full.seconds, f"its bytes over the fullest link ({full.name})")

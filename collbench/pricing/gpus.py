@@ -48,7 +48,7 @@ def gpu_price(plan: Plan, topology: Topology, costs: GpuCosts, gpus: Sequence[st
         return _Player(plan, shape, events, ways, costs).ends()
 
     seconds = one_more_launch(plan, shape, play, is_one=is_one, few=few)
-    full = fullest_link(plan, topology, names)
+    full = fullest_link(plan, topology, names, costs)
     return max(seconds, full.seconds if full is not None else 0.0)
 
 
@@ -59,19 +59,24 @@ class FullestLink(NamedTuple):
     name: str
 
 
-def fullest_link(plan: Plan, topology: Topology, gpus: tuple[str, ...]) -> FullestLink | None:
+def fullest_link(
+    plan: Plan, topology: Topology, gpus: tuple[str, ...], on: GpuCosts
+) -> FullestLink | None:
     """The link that no launch can take less time than, however many are under way at once, at the
-    best rate that was measured of it; None if a link has no known rate.
+    best rate that was measured of it, or that was fitted to the machine if that is higher; None if
+    a link has no known rate.
     """
     through_host = plan.transport in THROUGH_HOST
     what, is_copied = collective(plan.problem.op), plan.transport == "ce"
     engine: Engine = "copy engines" if is_copied else "stores"
+    usual = _ceiling(plan.schedule, topology, gpus, through_host, None)
     top = _ceiling(plan.schedule, topology, gpus, through_host, engine)
-    if top is None:
+    if usual is None or top is None:
         return None
+    fitted_gbs = usual.gbs * on.kinds["ce" if is_copied else plan.proto].link_share
     size_bytes = plan.problem.block_bytes * (plan.n if what.size_in_blocks else 1)
     wire = 1.0 if is_copied else _wire_share(plan.proto)
-    return FullestLink(size_bytes * wire / (top.gbs * 1e9), top.limit)
+    return FullestLink(size_bytes * wire / (max(top.gbs, fitted_gbs) * 1e9), top.limit)
 
 
 @lru_cache(maxsize=MAX_KEPT)
@@ -80,7 +85,7 @@ def _ceiling(
     topology: Topology,
     gpus: tuple[str, ...],
     through_host: bool,
-    engine: Engine,
+    engine: Engine | None,
 ) -> Ceiling | None:
     traffic = pair_traffic(schedule)
     return ceiling(topology, gpus, traffic, through_host=through_host, engine=engine)

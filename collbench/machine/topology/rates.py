@@ -53,8 +53,6 @@ _NVLINK_BEST: dict[tuple[int, Engine], float] = {
     # 133.3 of 150 GB/s between two, 399.7 of 450 to one: 4 x GH200, nvbandwidth 0.9, published.
     # Through NVSwitches 395.0 of 450: one pair, 4 x H200, 2026-11-20. Packets of 256 bytes.
     (4, "copy engines"): 133.3 / 150,
-    # 274 of 300 GB/s: one pair, 8 x A100, published (stas00/ml-engineering, network/README.md).
-    (3, "copy engines"): 274 / 300,
 }
 _NVLINK_SOURCE = "NVIDIA whitepapers; stores in packets of 128 bytes with 32 beside them"
 # Compute capability: generation of its NVLink, and the links that a GPU has at most.
