@@ -85,10 +85,13 @@ MEANINGS = {
     "histogram": "`bin:launches` with `;` between them; bin k begins at 2^(k/8) us",
     "algbw_gbs": "S / time in decimal GB/s",
     "busbw_gbs": "algbw times the factor of the collective, and times `imbalance`",
-    "ceiling_gbs": "the bus bandwidth that the links allow this schedule and protocol; empty if "
-    "the links are not known",
-    "percent": "how much of the ceiling was reached",
-    "limit": "the link that sets the ceiling",
+    "ceiling_gbs": "the bus bandwidth that the links allow this schedule and protocol, at the best"
+    " rate that was measured of them (see [ceilings](../explanation/ceilings.md)); empty if the"
+    " links are not known",
+    "percent": "how much of the ceiling was reached; by the repeats it lies between `percent` x"
+    " `time_us` / `time_high_us` and `percent` x `time_us` / `time_low_us`",
+    "limit": "what sets the ceiling: the engine that moves the bytes, stores or copy engines, and"
+    " the link",
     "wire_bytes": "bytes that all counted links sent in a launch; this and the next two are empty"
     " without `--wire` (see [how](../explanation/wire-ledger.md))",
     "wire_expected": "what the schedule must send over them; empty for a library",

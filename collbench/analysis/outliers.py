@@ -25,7 +25,7 @@ _FAR_LOG = math.log(FAR_FROM_CURVE)
 _NEAR = 2  # neighbours on each side that a point is held against
 _LEAST_POINTS = 4  # of a line, to judge any of them
 _LINES_AT_ONCE = 10_000  # so that little memory is taken
-# of the ceiling: its rates are what kernels usually get, and rows a little above are known
+# of the ceiling: of a link whose best rate nobody measured it is what kernels usually get
 MOST_PERCENT = 110.0
 
 

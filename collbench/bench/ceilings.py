@@ -3,7 +3,8 @@ hop that limits it, and the algorithm of the lowest predicted time.
 
 The traffic is that of the schedule, divided by the share of a slot that is payload. The algorithm
 of a library is not known, so its rows are compared with the best of our schedules, either in the
-order of the ranks or spread evenly over all ring orders of the links.
+order of the ranks or spread evenly over all ring orders of the links. A link carries the best rate
+that was measured of it by the engine that moves the bytes, which the limit names.
 """
 
 import os
@@ -18,7 +19,7 @@ from collbench.machine.topology.ceiling import Ceiling, ceiling
 from collbench.machine.topology.gpu_models import multiprocessors
 from collbench.machine.topology.model import Topology
 from collbench.machine.topology.paths import path
-from collbench.machine.topology.rates import link_label
+from collbench.machine.topology.rates import Engine, best_gbs, link_label
 from collbench.machine.topology.rings import rings, trees
 from collbench.planning.limits import Limits
 from collbench.planning.plan import Plan, along, registered
@@ -66,7 +67,7 @@ class Ceilings:
         self._rings: dict[int, Orders] = {}
         self._joined: dict[int, str] = {}
         self._prices: dict[tuple[Case, Limits], float | None] = {}
-        self._known: dict[tuple[str, str, int, int, str, bool, bool], Ceiling | None] = {}
+        self._known: dict[tuple[str, str, int, int, str, bool, bool, Engine], Ceiling | None] = {}
 
     def joined(self, ranks: int) -> str:
         """NVLink where no pair of so many ranks needs another link, else PCIe or, over hosts,
@@ -92,7 +93,8 @@ class Ceilings:
             return None  # CPUs copy messages inside a host, at a rate that no link has
         name = plan.schedule.name if plan is not None else ""
         has_nvls = plan is None and case.backend in _WITH_NVLS
-        key = case.op, name, case.ranks, case.root, proto, through_host, has_nvls
+        engine = _engine(case, transport)
+        key = case.op, name, case.ranks, case.root, proto, through_host, has_nvls, engine
         if key not in self._known:
             traffics = (
                 [pair_traffic(plan.schedule)]
@@ -104,15 +106,22 @@ class Ceilings:
             ceilings = [
                 top
                 for traffic in traffics
-                if (top := ceiling(self.topology, self.gpus, traffic, through_host=through_host))
+                if (
+                    top := ceiling(
+                        self.topology, self.gpus, traffic, through_host=through_host, engine=engine
+                    )
+                )
                 is not None
             ]
             if has_nvls and ceilings and (switched := self._in_switch(case)) is not None:
                 ceilings.append(switched)
             best = max(ceilings, key=lambda top: top.gbs, default=None)
             share = collective(case.op).factor(case.ranks) * efficiency(proto)
+            named = None if self.hosts(case.ranks) else engine  # NICs carry it to other hosts
             self._known[key] = (
-                None if best is None else Ceiling(gbs=best.gbs * share, limit=best.limit)
+                None
+                if best is None
+                else Ceiling(gbs=best.gbs * share, limit=best.limit, engine=named)
             )
         return self._known[key]
 
@@ -135,12 +144,12 @@ class Ceilings:
         if len(up) != len(gpus) or len(switches) != 1 or min(map(_number, archs)) < _LEAST_NVLS:
             return None
         slowest = min(up, key=lambda link: link.usable_gbs or 0.0)
-        if not slowest.usable_gbs:
+        gbs = best_gbs(slowest, "stores")
+        if not gbs:
             return None
         name = f"{slowest.a.upper()} -> {slowest.b.upper()}, {link_label(slowest)}"
         return Ceiling(
-            gbs=slowest.usable_gbs * case.ranks / (case.ranks + 1),
-            limit=f"{name}, sums in the switch (NVLS)",
+            gbs=gbs * case.ranks / (case.ranks + 1), limit=f"{name}, sums in the switch (NVLS)"
         )
 
     def orders(self, ranks: int) -> Orders:
@@ -247,6 +256,17 @@ class Ceilings:
         except ScheduleError:
             return 0.0
         return top.gbs if top is not None else 0.0
+
+
+def _engine(case: Case, transport: str) -> Engine:
+    """What moves the bytes: copy engines by transport ce, in an MPI library, which copies between
+    GPUs by CUDA, and in NCCL where NCCL_CTA_POLICY=ZERO lets it and nothing is summed; else kernels
+    that store.
+    """
+    policy = {*os.environ.get("NCCL_CTA_POLICY", "").upper().split("|")}
+    may_copy = policy & {"ZERO", "2"} and not collective(case.op).is_reduction
+    is_copied = transport == "ce" or case.backend == "mpi" or (case.backend == "nccl" and may_copy)
+    return "copy engines" if is_copied else "stores"
 
 
 def _number(arch: str) -> int:

@@ -370,7 +370,7 @@ class Measurement:
         top = ceilings.of(case, point.plan) if ceilings is not None and is_known else None
         if top is not None and (busbw := row.busbw_gbs) is not None:
             percent = 100 * busbw / top.gbs
-            row = replace(row, ceiling_gbs=top.gbs, percent=percent, limit=top.limit)
+            row = replace(row, ceiling_gbs=top.gbs, percent=percent, limit=top.text)
             if is_far_below(busbw, interval(times).median, top.gbs):
                 notes.append("far-below-ceiling")
         return replace(row, notes=" ".join(notes))

@@ -312,8 +312,9 @@ def _judge(frame: "pd.DataFrame", options: Options) -> int:
     """Compare one file with a reference; exit code 1 where nothing is comparable, and with
     fail_below if it is behind or wrong, or if no size can be judged.
     """
-    from collbench.analysis.baselines import BEHIND_SHARE, judged, reference
+    from collbench.analysis.baselines import judged, reference
     from collbench.report.tables.baselines import verdict_lines
+    from collbench.results.verdict import BEHIND_SHARE
 
     against, fail_below = options["against"], options["fail_below"]
     name = "" if against == _NEAREST else against
@@ -392,9 +393,10 @@ def _write(text: str, target: str, option: str) -> None:
 
 def _compare(new: "ResultFile", bases: Sequence["ResultFile"], options: Options) -> int:
     """The new file against the runs of its base; returns the exit code."""
-    from collbench.analysis.changes import SAME, compare
+    from collbench.analysis.changes import compare
     from collbench.cli._draw_results import plot
     from collbench.report.tables.changes import lines
+    from collbench.results.verdict import SAME
 
     limit = options["fail_below"]
     changes = compare(

@@ -13,6 +13,7 @@ from typing import NamedTuple
 from collbench.machine.topology.ceiling import Ceiling, ceiling
 from collbench.machine.topology.model import Link, Topology
 from collbench.machine.topology.paths import GPU_CLASSES, Path, like, path, path_to_cpu
+from collbench.machine.topology.rates import Engine
 from collbench.planning.plan import Plan
 from collbench.planning.protocols import FAMILY as PROTOCOLS
 from collbench.pricing.constants import FULL_THREADS, WAYS, GpuCosts
@@ -61,25 +62,33 @@ class FullestLink(NamedTuple):
 def fullest_link(
     plan: Plan, topology: Topology, gpus: tuple[str, ...], on: GpuCosts
 ) -> FullestLink | None:
-    """The link that no launch can take less time than, however many are under way at once; None if
+    """The link that no launch can take less time than, however many are under way at once, at the
+    best rate that was measured of it, or that was fitted to the machine if that is higher; None if
     a link has no known rate.
     """
     through_host = plan.transport in THROUGH_HOST
-    top = _ceiling(plan.schedule, topology, gpus, through_host)
-    if top is None:
-        return None
     what, is_copied = collective(plan.problem.op), plan.transport == "ce"
+    engine: Engine = "copy engines" if is_copied else "stores"
+    usual = _ceiling(plan.schedule, topology, gpus, through_host, None)
+    top = _ceiling(plan.schedule, topology, gpus, through_host, engine)
+    if usual is None or top is None:
+        return None
+    fitted_gbs = usual.gbs * on.kinds["ce" if is_copied else plan.proto].link_share
     size_bytes = plan.problem.block_bytes * (plan.n if what.size_in_blocks else 1)
     wire = 1.0 if is_copied else _wire_share(plan.proto)
-    share = max(1.0, on.kinds["ce" if is_copied else plan.proto].link_share)
-    return FullestLink(size_bytes * wire / (top.gbs * 1e9 * share), top.limit)
+    return FullestLink(size_bytes * wire / (max(top.gbs, fitted_gbs) * 1e9), top.limit)
 
 
 @lru_cache(maxsize=MAX_KEPT)
 def _ceiling(
-    schedule: Schedule, topology: Topology, gpus: tuple[str, ...], through_host: bool
+    schedule: Schedule,
+    topology: Topology,
+    gpus: tuple[str, ...],
+    through_host: bool,
+    engine: Engine | None,
 ) -> Ceiling | None:
-    return ceiling(topology, gpus, pair_traffic(schedule), through_host=through_host)
+    traffic = pair_traffic(schedule)
+    return ceiling(topology, gpus, traffic, through_host=through_host, engine=engine)
 
 
 def _wire_share(proto: str) -> float:

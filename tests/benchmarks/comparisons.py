@@ -17,10 +17,11 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from collbench.analysis.changes import SAME, Judged, judge
+from collbench.analysis.changes import Judged, judge
 from collbench.analysis.groups import groups_of
-from collbench.analysis.noise import Side, median_variance
+from collbench.analysis.noise import Side
 from collbench.results.record import COLUMNS, FLOATS, INTEGERS
+from collbench.results.verdict import SAME, median_variance
 
 DATA = Path(__file__).parent.parent / "data" / "spread" / "h200x4.csv"
 GATE = 5.0  # percent

@@ -23,7 +23,7 @@ from collbench.spec.collectives import collective
 from collbench.util import catalog
 from collbench.util.units import format_rate, format_size, parse_size
 
-_MACHINES = {
+MACHINES = {
     "a100x8-published": "dgx-a100",
     "h100x8-published": "hgx-h100",
     "h200x8-published": "hgx-h200",
@@ -53,7 +53,7 @@ def machine_of(name: str) -> Machine:
 def published() -> list[list[str]]:
     """Predicted over published, a line for each row out of place."""
     lines = []
-    for name, machine_name in _MACHINES.items():
+    for name, machine_name in MACHINES.items():
         rows = csv.DictReader(catalog.results()[name].read_text().splitlines())
         topology = machine_topology(machine_name)
         known = [row for row in rows if row["status"] == "ok" and row["placement"] == "out"]

@@ -80,7 +80,7 @@ def test_a_sweep_says_what_it_measures_and_what_came_of_it(
     assert re.fullmatch(r"2 rows, all predicted, \d+ s\.", rows)
     assert extremes == [
         "Highest bus bandwidth: 119.2 GB/s, ring at 256M, 99% of the ceiling of ring",
-        "  simple (GPU0 -> GPU1, NVLink 2 x1).",
+        "  simple (stores over GPU0 -> GPU1, NVLink 2 x1).",
         "Lowest time: 21.3 us, ring at 1M.",
     ]
     assert saved_as == "Saved as @1: collbench compare @1"

@@ -12,17 +12,28 @@ from fractions import Fraction
 
 from collbench.machine.topology.model import Link, Topology
 from collbench.machine.topology.paths import Path, path, path_to_cpu
-from collbench.machine.topology.rates import link_label
+from collbench.machine.topology.rates import Engine, best_gbs, link_label
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ceiling:
     """gbs: S over the time (algorithm bandwidth) in which the fullest link carries its share,
-    before a protocol's own bytes. limit: that hop in words.
+    before a protocol's own bytes. limit: that hop in words. engine: what moves the bytes, if that
+    is known.
     """
 
     gbs: float
     limit: str
+    engine: Engine | None = None
+
+    @property
+    def text(self) -> str:
+        """What a row is held against, in words.
+
+        >>> Ceiling(gbs=375.7, limit="GPU0 -> GPU1, NVLink 4 x18", engine="stores").text
+        'stores over GPU0 -> GPU1, NVLink 4 x18'
+        """
+        return self.limit if self.engine is None else f"{self.engine} over {self.limit}"
 
 
 def ceiling(
@@ -31,11 +42,13 @@ def ceiling(
     traffic: Mapping[tuple[int, int], Fraction],
     *,
     through_host: bool = False,
+    engine: Engine | None = None,
 ) -> Ceiling | None:
     """The ceiling of traffic between ranks, of which rank r runs on gpus[r]; None if a link on the
     way has no known rate, or nothing travels.
 
-    through_host: it is written to memory at the receiver's CPU, and read from there.
+    through_host: it is written to memory at the receiver's CPU, and read from there. engine: links
+    carry the best rate that was measured by it; without one, what stores usually reach.
 
     >>> from collbench.machine.topology.model import Node
     >>> from collbench.machine.topology.rates import pcie_link
@@ -67,14 +80,19 @@ def ceiling(
             ways.setdefault(hop, (source, target))
     if not loads:
         return None
-    fullest = max(loads, key=lambda hop: float(loads[hop]) / (hop[2].usable_gbs or 0.0))
+
+    def rate(link: Link) -> float:
+        gbs = link.usable_gbs if engine is None else best_gbs(link, engine)
+        return gbs or 0.0
+
+    fullest = max(loads, key=lambda hop: float(loads[hop]) / rate(hop[2]))
     here, there, link = fullest
     # a link of switches or CPUs: say for whom it matters
     if not all(topology.by_id[node].kind == "gpu" for node in (here, there)):
         source, target = ways[fullest]
         here, there = gpus[source], gpus[target]
     return Ceiling(
-        gbs=(link.usable_gbs or 0.0) / float(loads[fullest]),
+        gbs=rate(link) / float(loads[fullest]),
         limit=f"{here.upper()} -> {there.upper()}, {link_label(link)}",
     )
 

@@ -2,14 +2,18 @@
 tables.
 GB/s are decimal and per direction.
 
-raw is what the link carries after its line code. usable is what kernels can move that store to a
-peer's memory, in packets of 128 bytes: one efficiency for each generation of a link, none for a
-machine.
+raw is what the link carries after its line code. usable is what kernels usually move that store to
+a peer's memory, in packets of 128 bytes, which prices are made of: one efficiency for each
+generation of a link, none for a machine. What `best_gbs` gives is the highest rate that was ever
+measured of the link, which ceilings are made of.
 """
 
 from dataclasses import dataclass, replace
+from typing import Literal
 
 from collbench.machine.topology.model import Link
+
+Engine = Literal["stores", "copy engines"]  # what moves bytes over a link; stores: of kernels
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,9 +43,17 @@ _PCIE_EFFICIENCY = 0.76
 # generation: GB/s of one link. NVIDIA's whitepapers of P100, V100, A100, H100, Blackwell.
 _NVLINK = {1: 20.0, 2: 25.0, 3: 25.0, 4: 25.0, 5: 50.0}
 # Of the line rate: stores go as packets of 128 bytes with 32 of headers and of their own answers:
-# 0.8. NVLink 4 was measured: 364 of 450 GB/s (4 x H200, ring of 132 CTAs that store); copy engines
-# send 256 bytes a packet and reach 0.87.
+# 0.8. NVLink 4 was measured: 364 of 450 GB/s (4 x H200, ring of 132 CTAs that store).
 _NVLINK_EFFICIENCY = {1: 0.80, 2: 0.80, 3: 0.80, 4: 0.81, 5: 0.80}
+# The best rates that were measured, of the line rate: nothing that was ever measured is above.
+_NVLINK_BEST: dict[tuple[int, Engine], float] = {
+    # 375.7 of 450 GB/s: gather of 1 GiB, 4 x H200, 2026-11-21 (profiles/results/h200x4.csv). Both
+    # ways at once stores reach 367.9: allreduce there.
+    (4, "stores"): 375.7 / 450,
+    # 133.3 of 150 GB/s between two, 399.7 of 450 to one: 4 x GH200, nvbandwidth 0.9, published.
+    # Through NVSwitches 395.0 of 450: one pair, 4 x H200, 2026-11-20. Packets of 256 bytes.
+    (4, "copy engines"): 133.3 / 150,
+}
 _NVLINK_SOURCE = "NVIDIA whitepapers; stores in packets of 128 bytes with 32 beside them"
 # Compute capability: generation of its NVLink, and the links that a GPU has at most.
 _NVLINK_OF_ARCH = {60: 1, 70: 2, 72: 2, 75: 2, 80: 3, 86: 3, 90: 4, 100: 5, 103: 5}
@@ -128,6 +140,25 @@ def nvlink(generation: int, links: int) -> Rate:
     raw = _NVLINK[generation] * links
     source = f"NVLink {generation}, {_NVLINK[generation]:g} GB/s a link; {_NVLINK_SOURCE}"
     return Rate(raw_gbs=raw, usable_gbs=raw * _NVLINK_EFFICIENCY[generation], source=source)
+
+
+def best_gbs(link: Link, engine: Engine) -> float | None:
+    """GB/s that a link carries at most by an engine: the best that was measured of its generation.
+    Where none was, what stores usually reach, and of copy engines what the line carries. None if no
+    rate is known.
+
+    >>> link = nvlink_link("a", "b", 4, 18)
+    >>> [round(best_gbs(link, engine) or 0.0) for engine in ("stores", "copy engines")]
+    [376, 400]
+    """
+    if link.usable_gbs is None:
+        return None
+    if link.kind == "nvlink" and (link.generation, engine) in _NVLINK_BEST:
+        usual = _NVLINK_EFFICIENCY[link.generation]
+        return link.usable_gbs * _NVLINK_BEST[link.generation, engine] / usual
+    if engine == "copy engines":
+        return max(link.usable_gbs, link.raw_gbs or 0.0)
+    return link.usable_gbs
 
 
 def most_links(arch: int) -> int:

@@ -7,7 +7,6 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from collbench.analysis.baselines import (
-    BEHIND_SHARE,
     RATE_VERDICTS,
     CurveKey,
     CurveVerdict,
@@ -17,6 +16,7 @@ from collbench.analysis.baselines import (
 )
 from collbench.report.tables.text import NARROW_COLUMNS, wrapped
 from collbench.results.frame import texts_of
+from collbench.results.verdict import BEHIND_SHARE
 from collbench.spec.knobs import KNOB, UNASKED
 from collbench.util.units import format_size
 

@@ -14,6 +14,7 @@ from collbench.analysis.rows import row_of
 from collbench.planning.tuning import Origin
 from collbench.report.tables.distribution import jitter_text, unknown_text
 from collbench.report.tables.summary import rival_name
+from collbench.report.tables.text import share_text
 from collbench.results.record import Record
 from collbench.spec.case import Case
 from collbench.spec.collectives import collective
@@ -248,11 +249,12 @@ def _extremes(rows: Sequence[Record], of: str) -> list[str]:
         return []
     top = max(timed, key=lambda row: row.busbw_gbs or 0.0)
     quick = min(timed, key=lambda row: row.time_us or 0.0)
-    share = (
-        f", {top.percent:.0f}% of the ceiling of {top.algo} {top.proto} ({top.limit})"
-        if top.percent is not None
-        else ""
-    )
+    share = ""
+    if top.percent is not None:
+        time_us = top.time_us or 0.0
+        ends = top.time_low_us or time_us, top.time_high_us or time_us
+        share = f", {share_text(top.percent, time_us, *ends)} of the ceiling of {top.algo}"
+        share += f" {top.proto} ({top.limit})"
     return [
         f"Highest bus bandwidth{of}: {format_rate(top.busbw_gbs or 0.0)} GB/s, {top.algo} at"
         f" {format_size(top.size_bytes)}{share}.",

@@ -33,9 +33,9 @@ from collbench.report.tables.distribution import (
     launch_time_table,
     rows_with_launch_times,
 )
-from collbench.report.tables.text import NARROW_COLUMNS, named_lines, table, wrapped
+from collbench.report.tables.text import NARROW_COLUMNS, named_lines, share_text, table, wrapped
 from collbench.results.record import STATUSES
-from collbench.results.statistics import Interval
+from collbench.results.statistics import Interval, bounds
 from collbench.results.verdict import LEAST_GAIN
 from collbench.spec.peers import OWN_ALGOS
 from collbench.util.collector import cyclic_gc_disabled
@@ -143,7 +143,10 @@ def facts(summary: Summary, workload: Workload, bars: str = "") -> dict[str, Seq
     least = min(sizes.values(), key=lambda best: best.time_us)
     parts: dict[str, Sequence[str]] = {}
     if peak.busbw_gbs is not None:
-        percent = f", {peak.percent:.0f}% of the ceiling" if peak.percent is not None else ""
+        percent = ""
+        if peak.percent is not None:
+            _, *ends = bounds(peak.row.times_us)
+            percent = f", {share_text(peak.percent, peak.time_us, *ends)} of the ceiling"
         text = f"{format_rate(peak.busbw_gbs)} GB/s at {_configuration(peak, summary)}{percent}"
         parts["peak busbw"] = text.split(" ")
     text = f"{format_time_us(least.time_us)} us at {_configuration(least, summary)}"

@@ -34,7 +34,6 @@ _LAUNCH_TIME = 6  # columns of a percentile
 BOUNDS_COLUMNS = 120  # of a terminal, from which on times have their bounds
 # those that may have a column: the algorithm always has one
 _SHOWN = (*AXES, *KNOBS[1:])
-_BEYOND = ", by copy engines: links are rated by what stores get"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -195,12 +194,10 @@ def ceiling_lines(records: Sequence[Record], columns: int = NARROW_COLUMNS) -> l
     for (op, ranks), rows in rows_of.items():
         top = max(rows, key=lambda row: (row.ceiling_gbs or 0.0, row.busbw_gbs or 0.0))
         best = max(rows, key=lambda row: row.busbw_gbs or 0.0)
-        is_beyond = best.transport == "ce" and (best.percent or 0.0) > 100.0
         lines += wrapped(
             f"{op} of {ranks} ranks: highest ceiling {format_rate(top.ceiling_gbs or 0.0)} GB/s by"
             f" the links, of {top.algo} {top.proto} ({top.limit}); best"
-            f" {format_rate(best.busbw_gbs or 0.0)}, of {best.algo} {best.proto}"
-            f"{_BEYOND if is_beyond else ''}",
+            f" {format_rate(best.busbw_gbs or 0.0)}, of {best.algo} {best.proto}",
             columns,
         )
     return lines

@@ -47,3 +47,17 @@ def table(
         ).rstrip(" ")
         for row in (heads, *rows)
     ]
+
+
+def share_text(percent: float, time_us: float, low_us: float, high_us: float) -> str:
+    """A share of what the links allow, and between which shares the repeats leave it. low_us,
+    high_us: the ends of the interval of the time; the same for a single repeat, which leaves
+    nothing to say.
+
+    >>> share_text(98.6, 100.0, 99.0, 101.0), share_text(98.6, 100.0, 100.0, 100.0)
+    ('98.6% (97.6-99.6)', '99%')
+    """
+    if low_us == high_us:
+        return f"{percent:.0f}%"
+    low, high = percent * time_us / high_us, percent * time_us / low_us
+    return f"{percent:.1f}% ({low:.1f}-{high:.1f})"

@@ -1,0 +1,57 @@
+"""Ceilings of recorded and published rows: nothing that was measured is above them."""
+
+import csv
+from pathlib import Path
+
+import pytest
+
+from collbench.analysis.best import summarise
+from collbench.analysis.load import load
+from collbench.bench.ceilings import Ceilings
+from collbench.machine.topology.machines import machine_topology
+from collbench.spec.case import Case
+from collbench.spec.collectives import collective
+from collbench.util import catalog
+from tests.benchmarks.predict_published import MACHINES
+from tests.benchmarks.recorded_ceilings import RECORDED, rewritten
+
+MOST_PERCENT = 101.0  # a hundredth more than the best that was ever measured of a link
+
+
+def test_every_file_with_ceilings_is_held_to_them() -> None:
+    with_ceilings = {
+        file
+        for folder in {file.parent for file in RECORDED}
+        for file in folder.glob("*.csv")
+        if any(row.get("ceiling_gbs") for row in csv.DictReader(file.read_text().splitlines()))
+    }
+    assert with_ceilings == {*RECORDED}
+
+
+@pytest.mark.parametrize("file", RECORDED, ids=lambda file: file.stem)
+def test_recorded_ceilings_are_those_of_today_and_no_row_is_above(
+    file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("NCCL_NVLS_ENABLE", "0")
+    text = file.read_text()
+    assert rewritten(text) == text, "run python -m tests.benchmarks.recorded_ceilings"
+    percents = [float(row["percent"] or 0) for row in csv.DictReader(text.splitlines())]
+    assert max(percents) <= MOST_PERCENT
+    best = summarise(load(file).frame).every_best
+    assert max(one.percent or 0.0 for one in best) <= MOST_PERCENT
+
+
+@pytest.mark.parametrize(("name", "machine"), MACHINES.items())
+def test_no_published_row_is_above_the_links_of_its_machine(
+    name: str, machine: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topology = machine_topology(machine)
+    for row in csv.DictReader(catalog.results()[name].read_text().splitlines()):
+        has_nvls = "NCCL_NVLS_ENABLE=0" not in row["versions"]
+        monkeypatch.setenv("NCCL_NVLS_ENABLE", str(int(has_nvls)))
+        ranks, size_bytes = int(row["ranks"]), int(row["size_bytes"])
+        op = collective(row["op"]).name
+        case = Case(op=op, backend="nccl", ranks=ranks, size_bytes=size_bytes)
+        top = Ceilings(topology, [gpu.id for gpu in topology.gpus]).of(case, None)
+        assert top is not None
+        assert 100 * float(row["busbw_gbs"]) <= MOST_PERCENT * top.gbs
