@@ -199,6 +199,13 @@ class Judgement:
     apart: tuple[Apart, ...]
     differences: tuple[tuple[str, str, str], ...]
 
+    def sizes_in_doubt(self, behind: float) -> int:
+        """How many sizes were measured below that share of the reference, perhaps by chance."""
+        spans = [span for verdict in self.verdicts for span in verdict.spans]
+        return sum(
+            one.sizes for one in spans if one.verdict == "cannot tell" and one.least < behind
+        )
+
 
 def reference(
     name: str, frame: "pd.DataFrame", *, across: Collection[str] = (), is_forced: bool = False

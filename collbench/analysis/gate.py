@@ -1,15 +1,23 @@
-"""What fails a gate beside slower rows: what the base has, right and checked, and the new file has
-not. A gate that passes because nothing was left to compare is none.
+"""The gate of a comparison: it fails where something is surely slower by more than the limit, and
+where the base has what the new file lacks; where something took longer by more than the limit, and
+that may be chance, it says so and does not pass. A gate that passes because nothing was left to
+compare, or because nothing could be judged, is none.
 """
 
 from collections.abc import Collection
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, get_args
 
+from collbench.results.verdict import LEAST_RUNS
 from collbench.spec.peers import is_peer
+from collbench.util.errors import UNJUDGED_CODE
 
 if TYPE_CHECKING:
+    import numpy as np
     import pandas as pd
+    from numpy.typing import NDArray
+
+    from collbench.analysis.changes import Changes
 
 LossKind = Literal["missing", "waived", "unchecked", "failed", "peers"]
 LOSS_KINDS: tuple[LossKind, ...] = get_args(LossKind)
@@ -57,3 +65,93 @@ def losses(both: "pd.DataFrame", names: Collection[str]) -> tuple[Loss, ...]:
         *kinds,
         *(Loss(kind="peers", text=f"{name}, which the base has, is gone") for name in peers),
     )
+
+
+GateVerdict = Literal["pass", "worse", "unjudged"]
+GATE_CODES: dict[GateVerdict, int] = {"pass": 0, "worse": 1, "unjudged": UNJUDGED_CODE}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gate:
+    """What a gate says. percent: its limit. slower, unjudged: places of rows of the comparison that
+    are surely slower, or that took longer, by more than that. losses: those that count. reasons:
+    in words, why it does not pass; remedy: what would decide the unjudged rows.
+    """
+
+    percent: float
+    slower: tuple[int, ...]
+    unjudged: tuple[int, ...]
+    losses: tuple[Loss, ...]
+    reasons: tuple[str, ...]
+    verdict: GateVerdict
+    remedy: str
+
+    @property
+    def exit_code(self) -> int:
+        return GATE_CODES[self.verdict]
+
+
+def gate_of(
+    changes: "Changes",
+    percent: float,
+    *,
+    allowed: Collection[str] = (),
+    noisy: Collection[str] = (),
+    is_unjudged_allowed: bool = False,
+) -> Gate:
+    """The gate of a comparison. allowed: kinds of losses that pass. noisy: files most of whose rows
+    are noise. is_unjudged_allowed: what cannot be judged passes.
+    """
+    rows, least = changes.rows, 1 + percent / 100
+    is_longer = (rows["ratio"] > least).to_numpy()
+    slower = is_longer & (rows["verdict"] == "worse").to_numpy()
+    open_rows = is_longer & (rows["verdict"] == "cannot tell").to_numpy()
+    groups = [one for one in changes.called if one.verdict == "worse" and one.ratio > least]
+    lost = tuple(loss for loss in changes.losses if loss.kind not in allowed)
+    bad = [f"{loss.text}: --allow {loss.kind} lets that pass" for loss in lost]
+    if slower.any() or groups:
+        bad.append(f"{_count(int(slower.sum()), 'row')} slower by more than {percent:g}%")
+    unsure = [f"cannot judge: most rows of {name} are noise" for name in noisy]
+    if not len(rows):
+        bad.append("cannot judge: nothing was compared")
+    elif not changes.is_judged:
+        unsure.append(f"cannot judge: no interval is narrow enough for {percent:g}%")
+    elif open_rows.any():
+        count = _count(int(open_rows.sum()), "row")
+        unsure.append(f"not judged: {count} took over {percent:g}% longer, which may be chance")
+    verdict: GateVerdict = "pass"
+    if bad:
+        verdict = "worse"
+    elif unsure and not is_unjudged_allowed:
+        verdict = "unjudged"
+    return Gate(
+        percent=percent,
+        slower=_places(slower),
+        unjudged=_places(open_rows),
+        losses=lost,
+        reasons=(*bad, *unsure),
+        verdict=verdict,
+        remedy=remedy(changes) if unsure else "",
+    )
+
+
+def remedy(changes: "Changes") -> str:
+    """What would decide the rows that cannot be told."""
+    new, base = changes.runs
+    if base < LEAST_RUNS:
+        return (
+            f"a row alone is called from {100 * (changes.least_row - 1):.0f}% on: {LEAST_RUNS} runs"
+            " of the base (--base A B C) show how far runs differ, and less"
+        )
+    return (
+        f"a row alone is called from {100 * (changes.least_row - 1):.0f}% on: measure the new side"
+        f" more often (--runs {2 * max(new, 2)}), on a quiet machine"
+    )
+
+
+def _places(mask: "NDArray[np.bool_]") -> tuple[int, ...]:
+    return tuple(int(place) for place in mask.nonzero()[0])
+
+
+def _count(number: int, word: str) -> str:
+    return f"{number} {word}{'s' * (number != 1)}"

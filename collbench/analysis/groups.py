@@ -19,7 +19,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from collbench.analysis.bands import BANDS, BEYOND
-from collbench.analysis.noise import MAD_TO_SD, Array, Noise, Places
+from collbench.analysis.noise import MAD_TO_SD, Noise, Places
 from collbench.analysis.priors import LATENCY_UP_TO
 from collbench.results.verdict import (
     FALSE_GROUPS,
@@ -28,6 +28,7 @@ from collbench.results.verdict import (
     PURE,
     SINGLE_Z,
     TAIL_FREEDOM,
+    Array,
     t_of_z,
     z_of_t,
 )

@@ -15,9 +15,9 @@ from itertools import chain
 import numpy as np
 
 from collbench.analysis.best import Summary, configurations
-from collbench.analysis.noise import Array, Places
+from collbench.analysis.noise import Places
 from collbench.analysis.rows import DISTURBED, Row, names_disturbance
-from collbench.results.verdict import is_noisy
+from collbench.results.verdict import Array, is_noisy
 
 # Times the time expected from the neighbours of a point: a choice, not a measurement.
 FAR_FROM_CURVE = 1.5

@@ -310,7 +310,8 @@ def rows_of(frame: "pd.DataFrame", *, is_last_use: bool = False) -> list[Row]:
         is_noise = map(_is_noise, methods[here], scales)
         rates.append(_launches_of(frame, here) if has_launches else [_NO_LAUNCHES] * len(times))
         columns = (tasks[here], methods[here], sizes, time_us, *rates, times, medians, scales)
-        rows += map(Row._make, zip(*columns, is_noise, strict=True))
+        columns_of_all = (*columns, is_noise)
+        rows += map(Row._make, zip(*columns_of_all, strict=True))
     if is_last_use:
         _keep(frame, ())
     return rows

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TextIO
 
 import click
 
@@ -29,12 +29,13 @@ from collbench.cli._rules import Options, refuse
 from collbench.cli._screen import say
 from collbench.results.record import ACROSS
 from collbench.util.catalog import results
-from collbench.util.errors import UsageError
+from collbench.util.errors import UNJUDGED_CODE, UsageError
 
 if TYPE_CHECKING:
     import pandas as pd
 
     from collbench.analysis.changes import Changes
+    from collbench.analysis.gate import Gate
     from collbench.analysis.load import ResultFile
 
 _NEAREST = "nearest"  # --against without a name
@@ -109,7 +110,8 @@ class _CompareCommand(StrictCommand):
     help=(
         "Exit with code 1 if something is surely slower than in the base, and by more than this"
         " percentage as measured, for example 5%, or if the base has rows that the new file lacks"
-        " (see --allow). Default: no limit."
+        " (see --allow); with code 5 if something took that much longer and nobody can say whether"
+        " by chance. Default: no limit."
     ),
 )
 @click.option(
@@ -120,6 +122,23 @@ class _CompareCommand(StrictCommand):
         "What --fail-below lets pass: rows of the base that are missing, or waived; rows that are"
         f" unchecked, or failed; peers that are gone: {', '.join(LOSS_KINDS)}. Default: none."
     ),
+)
+@click.option(
+    "--allow-unjudged",
+    is_flag=True,
+    help="Let --fail-below pass what cannot be judged, instead of exit code 5.",
+)
+@click.option(
+    "--json",
+    metavar="FILE",
+    type=FileName(),
+    help="Of two files: write every verdict as JSON, for example to changes.json; - is stdout.",
+)
+@click.option(
+    "--junit",
+    metavar="FILE",
+    type=FileName(),
+    help="Of two files: write a JUnit test case a row, for example to junit.xml; - is stdout.",
 )
 @click.option("--all", "show_all", is_flag=True, help="Show every row, not only the first ones.")
 @click.option(
@@ -189,7 +208,7 @@ def command(context: click.Context, /, **_: object) -> int:
 
     Reads our CSV, saved runs (@1 is the newest, see collbench runs), and the results of nccl-tests,
     rccl-tests, OSU, IMB, nvbandwidth, mscclpp and PARAM; - is stdin. Exit code 1: nothing to
-    compare, or --fail-below.
+    compare, or --fail-below; 5: --fail-below, and it cannot be judged.
 
     \b
     Examples:
@@ -227,7 +246,7 @@ def command(context: click.Context, /, **_: object) -> int:
         if place:
             say()
         codes.append(_compare(new, [base], options))
-    return max(codes)
+    return CHANGED_CODE if CHANGED_CODE in codes else max(codes)
 
 
 def _show_one(loaded: "ResultFile", options: Options) -> int:
@@ -238,8 +257,7 @@ def _show_one(loaded: "ResultFile", options: Options) -> int:
         _derive(loaded.frame, options)
     if options["against"] is not None:
         is_noise = _print_doubt(loaded)
-        code = _judge(loaded.frame, options)
-        return max(code, _gate_on_noise([loaded.name] * is_noise, options["fail_below"]))
+        return _judge(loaded, options, is_noise=is_noise)
     return 0 if has_derived else _summarise(loaded, options)
 
 
@@ -288,35 +306,27 @@ def _summarise(loaded: "ResultFile", options: Options) -> int:
     return code
 
 
-def _print_doubt(loaded: "ResultFile") -> bool:
+def _print_doubt(loaded: "ResultFile", out: TextIO = sys.stdout) -> bool:
     """Say that most rows of a file are noise, why, and what to do; whether it is so."""
     from collbench.analysis.doubt import doubt_of_changes
     from collbench.analysis.rows import rows_of
     from collbench.report.tables.summary import lines_of
 
-    lines = lines_of(doubt_of_changes(rows_of(loaded.frame), loaded.name), width(sys.stdout))
+    lines = lines_of(doubt_of_changes(rows_of(loaded.frame), loaded.name), width(out))
     for line in lines:
-        say(line)
+        say(line, err=out is sys.stderr)
     return bool(lines)
 
 
-def _gate_on_noise(noisy: Sequence[str], fail_below: float | None) -> int:
-    """The exit code of a gate that had noise to judge."""
-    if not noisy or fail_below is None:
-        return 0
-    say(f"cannot judge: most rows of {' and of '.join(noisy)} are noise", err=True)
-    return CHANGED_CODE
-
-
-def _judge(frame: "pd.DataFrame", options: Options) -> int:
+def _judge(loaded: "ResultFile", options: Options, *, is_noise: bool) -> int:
     """Compare one file with a reference; exit code 1 where nothing is comparable, and with
-    fail_below if it is behind or wrong, or if no size can be judged.
+    fail_below if it is behind or wrong; UNJUDGED_CODE if what is behind may be so by chance.
     """
     from collbench.analysis.baselines import judged, reference
     from collbench.report.tables.baselines import verdict_lines
     from collbench.results.verdict import BEHIND_SHARE
 
-    against, fail_below = options["against"], options["fail_below"]
+    frame, against, fail_below = loaded.frame, options["against"], options["fail_below"]
     name = "" if against == _NEAREST else against
     base = reference(name, frame, across=options["across"], is_forced=options["force"])
     behind = BEHIND_SHARE if fail_below is None else 1 / (1 + fail_below / 100)
@@ -331,13 +341,20 @@ def _judge(frame: "pd.DataFrame", options: Options) -> int:
         say(f"{failed} rows are wrong or failed", err=True)
     if is_late := any(verdict.has("behind") for verdict in judgement.verdicts):
         say(f"slower than {base.name} by more than {fail_below:g}%", err=True)
-    unsure = sum(verdict.sizes("cannot tell") for verdict in judgement.verdicts)
-    is_judged = any(verdict.has("behind", "faster", "normal") for verdict in judgement.verdicts)
-    if not is_judged:
+    if failed or is_late:
+        return CHANGED_CODE
+    if is_noise:
+        say(f"cannot judge: most rows of {loaded.name} are noise", err=True)
+    elif unsure := judgement.sizes_in_doubt(behind):
+        say(
+            f"not judged: {unsure} sizes are over {fail_below:g}% slower, which may be chance",
+            err=True,
+        )
+    elif not any(verdict.has("faster", "normal") for verdict in judgement.verdicts):
         say(f"cannot judge: no interval is narrow enough for {fail_below:g}%", err=True)
-    elif unsure:
-        say(f"not judged, because their intervals are too wide: {unsure} sizes", err=True)
-    return CHANGED_CODE if is_late or failed or not is_judged else 0
+    else:
+        return 0
+    return 0 if options["allow_unjudged"] else UNJUDGED_CODE
 
 
 def _derive(frame: "pd.DataFrame", options: Options) -> None:
@@ -394,6 +411,7 @@ def _write(text: str, target: str, option: str) -> None:
 def _compare(new: "ResultFile", bases: Sequence["ResultFile"], options: Options) -> int:
     """The new file against the runs of its base; returns the exit code."""
     from collbench.analysis.changes import compare
+    from collbench.analysis.gate import gate_of
     from collbench.cli._draw_results import plot
     from collbench.report.tables.changes import lines
     from collbench.results.verdict import SAME
@@ -406,49 +424,42 @@ def _compare(new: "ResultFile", bases: Sequence["ResultFile"], options: Options)
         across=options["across"],
         same=SAME if not limit else limit / 100,
     )
-    has_colours = is_coloured(options["color"], sys.stdout)
-    noisy = [one.name for one in (new, *bases) if _print_doubt(one)]
+    documents = [options[name] for name in ("json", "junit")]
+    out = sys.stderr if "-" in documents else sys.stdout
+    has_colours = is_coloured(options["color"], out)
+    noisy = [one.name for one in (new, *bases) if _print_doubt(one, out)]
     names = ", ".join(base.name for base in bases)
     for line in lines(
-        changes,
-        (new.name, names),
-        width(sys.stdout),
-        show_all=options["show_all"],
-        is_colored=has_colours,
+        changes, (new.name, names), width(out), show_all=options["show_all"], is_colored=has_colours
     ):
-        say(line, color=has_colours)
+        say(line, color=has_colours, err=out is sys.stderr)
+    gate = (
+        gate_of(
+            changes,
+            limit,
+            allowed=options["allow"],
+            noisy=noisy,
+            is_unjudged_allowed=options["allow_unjudged"],
+        )
+        if limit is not None
+        else None
+    )
+    _write_for_ci(changes, gate, (new.name, names), options)
+    for reason in () if gate is None else (*gate.reasons, *filter(None, [gate.remedy])):
+        say(reason, err=True)
     if not len(changes.rows):
-        if limit is not None:
-            say("cannot judge: nothing was compared", err=True)
         return CHANGED_CODE
     if options["plot"] is not None:
         plot(options["plot"], [new, *bases])
-    code = 0 if limit is None else _gate(changes, names, limit, options["allow"])
-    return max(code, _gate_on_noise(noisy, limit))
+    return 0 if gate is None else gate.exit_code
 
 
-def _gate(changes: "Changes", base: str, percent: float, allowed: Sequence[str]) -> int:
-    """The exit code of --fail-below, with what a reader must know of it on stderr."""
-    if 100 * (changes.least_row - 1) > percent:
-        say(
-            f"a row alone is called from {100 * (changes.least_row - 1):.0f}% on: more runs of the"
-            " base (--base) show less",
-            err=True,
-        )
-    unsure = changes.rows[changes.rows["verdict"] == "cannot tell"]
-    if len(unsure):
-        longer = int((unsure["ratio"] > 1 + percent / 100).sum())
-        say(
-            f"not judged: {len(unsure)} row{'s' * (len(unsure) > 1)}, of which {longer} took over"
-            f" {percent:g}% longer than in the base",
-            err=True,
-        )
-    lost = [loss for loss in changes.losses if loss.kind not in allowed]
-    for loss in lost:
-        say(f"{loss.text}: --allow {loss.kind} lets that pass", err=True)
-    is_slower = changes.is_worse_by(percent)
-    if is_slower:
-        say(f"slower than {base} by more than {percent:g}%", err=True)
-    if not changes.is_judged:
-        say(f"cannot judge: no interval is narrow enough for {percent:g}%", err=True)
-    return CHANGED_CODE if lost or is_slower or not changes.is_judged else 0
+def _write_for_ci(
+    changes: "Changes", gate: "Gate | None", titles: tuple[str, str], options: Options
+) -> None:
+    """The documents that were asked for."""
+    from collbench.report.comparison import json_of, junit_of
+
+    for name, document_of in (("json", json_of), ("junit", junit_of)):
+        if options[name] is not None:
+            _write(document_of(changes, gate, titles), options[name], f"--{name}")

@@ -38,6 +38,7 @@ SURE_SCALES: Final = 3.1824  # of t with 3 degrees of freedom: 95 of 100 values 
 NEIGHBOUR_FREEDOM: Final = 16.0  # degrees of freedom that like rows count for beside a row's own
 LEAST_GROUP: Final = 4  # rows that make a group: the median of fewer is one row's
 PURE: Final = 2 / 3  # of a group's rows that changed: else its name says what did not change
+LEAST_RUNS: Final = 3  # of a base, that show how far runs differ: two show one difference
 # Whether runs of a history changed: scales from which on a value costs no more, and what a change
 # costs: what two outliers do, so that three runs alike are a change and two are none.
 FAR: Final = 3.0

@@ -19,9 +19,7 @@ command line prints the two in two lines, with a class's general hint where an e
 from collections.abc import Iterable
 from difflib import get_close_matches
 
-UNJUDGED_CODE = (
-    5  # the exit code of a verdict that could not be given: neither good (0) nor bad (1)
-)
+UNJUDGED_CODE = 5  # of a verdict that could not be given: neither good (0) nor bad (1)
 
 
 class CollbenchError(Exception):

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from collbench.analysis.history import LEAST_RUNS, History, Run, history, segments
-from collbench.analysis.noise import Array
+from collbench.results.verdict import Array
 from tests.support.frames import frame, row
 
 SCALE = 0.02
