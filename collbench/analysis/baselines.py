@@ -202,9 +202,8 @@ class Judgement:
     def sizes_in_doubt(self, behind: float) -> int:
         """How many sizes were measured below that share of the reference, perhaps by chance."""
         spans = [span for verdict in self.verdicts for span in verdict.spans]
-        return sum(
-            one.sizes for one in spans if one.verdict == "cannot tell" and one.least < behind
-        )
+        in_doubt = [one for one in spans if one.verdict == "cannot tell" and one.least < behind]
+        return sum(one.sizes for one in in_doubt)
 
 
 def reference(

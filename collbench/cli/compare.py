@@ -256,7 +256,7 @@ def _show_one(loaded: "ResultFile", options: Options) -> int:
     if has_derived:
         _derive(loaded.frame, options)
     if options["against"] is not None:
-        is_noise = _print_doubt(loaded)
+        is_noise = _print_doubt(loaded, sys.stdout)
         return _judge(loaded, options, is_noise=is_noise)
     return 0 if has_derived else _summarise(loaded, options)
 
@@ -306,7 +306,7 @@ def _summarise(loaded: "ResultFile", options: Options) -> int:
     return code
 
 
-def _print_doubt(loaded: "ResultFile", out: TextIO = sys.stdout) -> bool:
+def _print_doubt(loaded: "ResultFile", out: TextIO) -> bool:
     """Say that most rows of a file are noise, why, and what to do; whether it is so."""
     from collbench.analysis.doubt import doubt_of_changes
     from collbench.analysis.rows import rows_of

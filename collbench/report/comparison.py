@@ -1,4 +1,4 @@
-"""A comparison in the forms that CI reads: JSON, and JUnit's XML with a test case a row and a group."""
+"""A comparison as CI reads it: JSON, and JUnit's XML with a test case a row and a group."""
 
 import json
 import math
@@ -79,17 +79,9 @@ def junit_of(changes: Changes, gate: Gate | None, titles: tuple[str, str]) -> st
     limit and cannot be judged; skipped is one that cannot be told otherwise.
     """
     cases = [*_row_cases(changes, gate), *_group_cases(changes, gate), *_loss_cases(changes, gate)]
-    suite = ET.Element(
-        "testsuite",
-        name=f"{titles[0]} against {titles[1]}",
-        tests=str(len(cases)),
-        **{
-            f"{kind}{'' if kind == 'skipped' else 's'}": str(
-                sum(case.find(kind) is not None for case in cases)
-            )
-            for kind in ("failure", "error", "skipped")
-        },
-    )
+    suite = ET.Element("testsuite", name=f"{titles[0]} against {titles[1]}", tests=str(len(cases)))
+    for kind, name in (("failure", "failures"), ("error", "errors"), ("skipped", "skipped")):
+        suite.set(name, str(sum(case.find(kind) is not None for case in cases)))
     suite.extend(cases)
     ET.indent(suite)
     return ET.tostring(suite, encoding="unicode", xml_declaration=True) + "\n"

@@ -176,7 +176,7 @@ def test_sizes_end_where_the_plugin_ends() -> None:
 
 @pytest.mark.parametrize(
     "times",
-    [(9.0, 10.1, 8.9), (9.95, 9.9, 9.95), (9.0,)],
+    [(9.0, 10.1, 9.6), (9.95, 9.9, 9.95), (9.0,)],
     ids=["overlaps", "too-little", "one-repeat"],
 )
 def test_noise_is_no_gain(times: tuple[float, ...]) -> None:

@@ -220,7 +220,7 @@ def draw(seed: int, spread: Spread, bases: int, repeats: int, plant: Plant) -> D
     base = MACHINE.side(random, off, repeats, WITHIN)
     net = spread(random, len(rows)) + planted
     new = MACHINE.side(random, [net], repeats, WITHIN)
-    judged = judge(rows, new, base, MACHINE.groups, SAME, is_alike=True, is_another_day=False)
+    judged = judge(rows, new, base, MACHINE.groups, SAME, is_alike=True, is_far=False)
     return Draw(judged=judged, planted=planted, net=net - np.median(off, axis=0))
 
 

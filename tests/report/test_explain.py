@@ -65,7 +65,7 @@ def test_the_lines() -> None:
 
 def test_noise_claims_no_knob_and_no_ratio() -> None:
     found = explanation({"--algo star": row(50.0, 60.0, 70.0)})
-    noisy = replace(found.row, repeat_times_us=(90.0, 95.0, 100.0, 400.0, 900.0))
+    noisy = replace(found.row, repeat_times_us=(90.0, 125.0, 170.0, 400.0, 900.0))
     for one in (noisy, replace(found.row, notes="noisy")):
         lines = explain_lines(replace(found, row=one), 80)
         text = " ".join(" ".join(lines).split())

@@ -2,7 +2,8 @@
 
 import random
 
-from collbench.results.statistics import COVERAGE, interval, is_noisy
+from collbench.results.statistics import COVERAGE, interval
+from collbench.results.verdict import is_noisy
 
 
 def test_interval_covers_the_median_as_often_as_it_says() -> None:
@@ -22,6 +23,7 @@ def test_interval_is_tighter_than_the_range_with_many_values() -> None:
 
 def test_noise() -> None:
     assert not is_noisy([1.0, 1.1, 1.2])
-    assert is_noisy([1.0, 1.1, 1.9])
+    assert is_noisy([1.0, 1.4, 1.9])
+    assert not is_noisy([1.0, 1.1, 9.0])  # one outlier is none
     assert not is_noisy([1.0, 1.0, 1.0, 1.05, 1.1, 1.1, 1.1, 9.0])
     assert not is_noisy([1.0])
