@@ -35,7 +35,7 @@ from collbench.pricing import constants
 from collbench.results.distribution import Histogram
 from collbench.results.record import COLUMNS, KEY, SCHEMA, Record
 from collbench.util import catalog
-from collbench.util.errors import CollbenchError
+from collbench.util.errors import UNJUDGED_CODE, CollbenchError
 from docs.blocks import ROOT, filled, pages
 
 HOUSE_WIDTH = 60  # characters of the drawing
@@ -271,6 +271,14 @@ def _codes() -> list[tuple[str, str, str]]:
     rows += sorted(
         (str(error.exit_code), f"`{error.__name__}`", (error.__doc__ or "").split("\n\n")[0])
         for error in _errors()
+    )
+    rows.append(
+        (
+            str(UNJUDGED_CODE),
+            "",
+            "Could not be judged: nothing, or too little, to judge it by. The last lines say what to "
+            "do.",
+        )
     )
     ended = [
         *(

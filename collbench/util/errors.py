@@ -9,12 +9,19 @@ it into.
     `-- HangError           4  a deadline passed
         `-- RankLostError    4  a rank died or stopped
 
+No error has the code 5, UNJUDGED_CODE: everything ran, and there was nothing, or too little, to
+judge it by.
+
 A message says what is wrong, the value, and what is allowed; the hint says what to do next. The
 command line prints the two in two lines, with a class's general hint where an error has none.
 """
 
 from collections.abc import Iterable
 from difflib import get_close_matches
+
+UNJUDGED_CODE = (
+    5  # the exit code of a verdict that could not be given: neither good (0) nor bad (1)
+)
 
 
 class CollbenchError(Exception):
