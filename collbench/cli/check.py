@@ -36,10 +36,11 @@ _OPTIONS = (
         help="Write the findings as JUnit's XML, for example to check.xml; - is stdout.",
     ),
     click.option(
-        "--forget",
+        "--save",
         is_flag=True,
-        help="Forget the numbers of all earlier checks, and end: the next one begins anew.",
+        help="Save this run as the reference of this machine, unless something failed.",
     ),
+    click.option("--forget", is_flag=True, help="Forget all saved references, and end."),
 )
 
 
@@ -49,13 +50,15 @@ def command(context: click.Context, /, **_: object) -> int:
     """Check this machine in less than a minute: its links, and each collective at three sizes.
 
     Each line is PASS, WARN or FAIL, with the number, what was expected, and where that is from: the
-    shipped results of the same GPUs, what the links allow, or the last check of this machine
-    without a failure; or NONE, where nothing is known to hold the number against. Rates are bus
-    bandwidths, of a link those of one direction. The exit code is 1 if anything failed.
+    shipped results of the same GPUs, what the links allow, or the reference that --save has kept of
+    this machine; or UNKNOWN, where there is nothing to judge by. Rates are bus bandwidths, of a
+    link those of one direction. The last line has the verdict of the whole. The exit code is 1 if
+    anything failed, and 5 if most lines are UNKNOWN.
 
     \b
     Examples:
       collbench check
+      collbench check --save
       collbench check --backend cpu --junit check.xml
       mpirun -n 4 collbench check --json check.json
     """

@@ -1,0 +1,46 @@
+"""Says which other processes were busy while something was measured: once, before its results."""
+
+from collections.abc import Collection, Sequence
+
+from collbench.bench.runner import Measurement
+from collbench.cli._options import remark
+from collbench.machine.others import Census, foreign_cores
+from collbench.results.record import Record
+from collbench.util.text import counted
+
+_WHAT_TO_DO = "End them, or measure when they have ended."
+
+
+class BusyRemark:
+    """Watches from now on. What is said, is said once."""
+
+    def __init__(self) -> None:
+        self._census, self._is_said = Census(), False
+
+    def at_start(self, run: Measurement) -> None:
+        """Say it if others are busy when the sessions of a run have been opened."""
+        if cores := run.foreign_at_start:
+            self._say(f"Other processes want {_cores(cores)} of this machine", run.own)
+
+    def at_end(self, records: Sequence[Record], own: Collection[int]) -> None:
+        """Say it if the rows do, and it was not said."""
+        taken = [cores for row in records if (cores := foreign_cores(row.notes))]
+        if taken:
+            rows = f"{len(taken)} of {counted(len(records), 'row')}"
+            self._say(f"Other processes disturbed {rows}, by up to {_cores(max(taken))}", own)
+
+    def _say(self, what: str, own: Collection[int]) -> None:
+        if self._is_said:
+            return
+        self._is_said = True
+        remark(f"{what}: {self.names(own)}. {_WHAT_TO_DO}")
+
+    def names(self, own: Collection[int]) -> str:
+        """The busiest, with their ids and what they had of the cores."""
+        busiest = self._census.busiest(own)
+        texts = [f"{one.pid} {one.command} ({one.cores:.1f})" for one in busiest]
+        return ", ".join(texts) or "which ones, the system hides"
+
+
+def _cores(cores: float) -> str:
+    return f"{cores:.1f} core{'s' * (cores != 1)}"
