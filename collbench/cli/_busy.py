@@ -1,10 +1,12 @@
 """Says which other processes were busy while something was measured: once, before its results."""
 
+import os
 from collections.abc import Collection, Sequence
 
 from collbench.bench.runner import Measurement
 from collbench.cli._options import remark
-from collbench.machine.others import Census, foreign_cores
+from collbench.launch.guardian import own_processes
+from collbench.machine.others import FOREIGN_SHARE, Census, demand, foreign_cores, look
 from collbench.results.record import Record
 from collbench.util.text import counted
 
@@ -16,18 +18,28 @@ class BusyRemark:
 
     def __init__(self) -> None:
         self._census, self._is_said = Census(), False
+        self._first = look(own_processes())
 
     def at_start(self, run: Measurement) -> None:
         """Say it if others are busy when the sessions of a run have been opened."""
         if cores := run.foreign_at_start:
             self._say(f"Other processes want {_cores(cores)} of this machine", run.own)
 
-    def at_end(self, records: Sequence[Record], own: Collection[int]) -> None:
-        """Say it if the rows do, and it was not said."""
+    def of_rows(self, records: Sequence[Record], own: Collection[int]) -> None:
+        """Say it if rows do."""
         taken = [cores for row in records if (cores := foreign_cores(row.notes))]
         if taken:
             rows = f"{len(taken)} of {counted(len(records), 'row')}"
             self._say(f"Other processes disturbed {rows}, by up to {_cores(max(taken))}", own)
+
+    def of_all(self, ranks: int) -> None:
+        """Say it if others left fewer cores than ranks of this host, from then until now."""
+        own = own_processes()
+        last = look(own)
+        if self._first is not None and last is not None:
+            cores = demand([(self._first, last)])
+            if cores > FOREIGN_SHARE and cores + ranks > (os.cpu_count() or 1):
+                self._say(f"Other processes had or wanted {_cores(cores)} of this machine", own)
 
     def _say(self, what: str, own: Collection[int]) -> None:
         if self._is_said:

@@ -42,7 +42,6 @@ from collbench.cli._saving import command_line
 from collbench.cli._screen import say
 from collbench.device.card import device_count
 from collbench.launch.group import Group
-from collbench.launch.guardian import own_processes
 from collbench.launch.launcher import launcher
 from collbench.machine.discovery.recording import Recording
 from collbench.machine.host import cpu_name, has_nvidia_gpus, usable_cores
@@ -60,8 +59,10 @@ from collbench.util.errors import UNJUDGED_CODE, UnavailableError, UsageError
 from collbench.util.text import counted
 from collbench.util.units import format_duration, format_size, parse_size
 
-_MEASURE_S = 50.0  # from the start of the command: a minute, less what starting and ending take
-_PAIRS_S = 30.0  # of that, until the collectives have their turn
+_MINUTE_S = 58.0  # that the command may take from its start, the interpreter's own not counted
+_ENDING_S = 1.5  # of a processor: to read what is known of such GPUs, to write, and to end
+_SLOWEST = 16.0  # times that a machine is taken to be slower while others are busy
+_PAIRS_SHARE = 0.5  # of the time, until the collectives have their turn
 _SIZES = {"cuda": ("64", "1M", "256M"), "cpu": ("1K", "64K", "4M")}
 _REPEATS = 5  # the fastest of which must be too slow to fail
 _TIMED_UP_TO = 64 << 10  # bytes; larger results are shown as rates
@@ -76,7 +77,6 @@ class _Check:
     known: dict[str, SavedValue]
     findings: list[Finding] = field(default_factory=list)
     noise: set[str] = field(default_factory=set)
-    rows: list[Record] = field(default_factory=list)  # that the numbers are from
     compared: int = 0
 
     def add(self, finding: Finding) -> None:
@@ -116,9 +116,17 @@ def run_forget(options: Options) -> int:
     return 0
 
 
-def run_check(options: Options) -> int:
+def end_of_measuring(start_s: float, computed_s: float) -> float:
+    """When the command that began at start_s must stop measuring, to end within its minute. Ending
+    takes as many times longer than on a quiet machine as starting did, which took the processor for
+    computed_s. Times of the monotonic clock.
+    """
+    slower = (time.monotonic() - start_s) / max(computed_s, 1e-3)
+    return start_s + _MINUTE_S - _ENDING_S * min(max(slower, 1.0), _SLOWEST)
+
+
+def run_check(options: Options, end_s: float) -> int:
     """The whole command, of the options that are given; returns the exit code."""
-    end_s = time.monotonic() + _MEASURE_S
     for name in ("json", "junit"):
         if options.get(name) not in (None, "-"):
             check_writable(options[name], f"--{name}")
@@ -179,9 +187,8 @@ def _drive(
     check.add(_of_machine(topology, backend, ranks))
     devices = (settings.gpus or tuple(range(ranks))) if backend == "cuda" else (0, 1)
     if group.kind == "local":  # under a launcher each rank has one GPU alone
-        pairs_s = end_s - _MEASURE_S + _PAIRS_S
+        pairs_s = time.monotonic() + _PAIRS_SHARE * (end_s - time.monotonic())
         for pair in measure(group, backend, devices, settings, ("stores",), end_s=pairs_s):
-            check.rows += [pair.record] if pair.record is not None else []
             _judge_pair(check, pair, devices, topology, backend)
     _judge_collectives(check, group, backend, ranks, settings, topology, end_s)
     if not check.compared and not any(one.detail == OUT_OF_TIME for one in check.findings):
@@ -189,7 +196,7 @@ def _drive(
             "nothing could be measured" + "".join(f": {one.detail}" for one in check.findings[1:2]),
             "collbench sweep says more",
         )
-    busy.at_end(check.rows, own_processes())
+    busy.of_all(ranks // len(set(group.hosts)))
     seconds = time.monotonic() - start_s
     total = summary(check.findings, check.compared, format_duration(seconds))
     say("\n".join(wrapped(total, width(out))), file=out)
@@ -320,8 +327,7 @@ def _judge_collectives(
         measurement.open()
         for record in measurement.records_within(end_s):
             del left[_name(record)]
-            check.rows.append(record)
-            if known is None and record.status == "ok":
+            if backend == "cuda" and known is None and record.status == "ok":
                 name_of_known, known = _reference(record)
             _judge_record(check, record, known or {}, name_of_known, max(sizes))
     finally:

@@ -361,7 +361,7 @@ def _measure(
             if len(runs) > 1:
                 remark(f"Run {number + 1} of {len(runs)}.")
             records = show_rows(run, keep, table, out, color, shown)
-            busy.at_end(records, run.own)
+            busy.of_rows(records, run.own)
         finally:
             run.close()
     if kept.problem:

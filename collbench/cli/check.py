@@ -1,5 +1,7 @@
 """`collbench check`: whether this machine is as fast as it should be."""
 
+import time
+
 import click
 
 from collbench.cli._command import StrictCommand, explicit_options
@@ -62,10 +64,13 @@ def command(context: click.Context, /, **_: object) -> int:
       collbench check --backend cpu --junit check.xml
       mpirun -n 4 collbench check --json check.json
     """
-    from collbench.cli._run_check import run_check, run_forget
+    start_s, computed_s = time.monotonic(), time.process_time()
+    from collbench.cli._run_check import end_of_measuring, run_check, run_forget
 
     options = {name: context.params[name] for name in explicit_options(context)}
-    return run_forget(options) if options.get("forget") else run_check(options)
+    if options.get("forget"):
+        return run_forget(options)
+    return run_check(options, end_of_measuring(start_s, time.process_time() - computed_s))
 
 
 for _option in _OPTIONS:

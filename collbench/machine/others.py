@@ -130,7 +130,7 @@ class Census:
         self._root, self._start_s = root, time.monotonic()
         self._before = _times(root)
 
-    def busiest(self, own: Collection[int]) -> list[BusyProcess]:
+    def busiest(self, own: Collection[int], most: int = BUSIEST) -> list[BusyProcess]:
         """Those that had most of the cores since then, without the run's own."""
         elapsed_s = max(time.monotonic() - self._start_s, 1e-9)
         had = {
@@ -138,7 +138,7 @@ class Census:
             for pid, seconds in _times(self._root).items()
             if pid not in own
         }
-        first = sorted(had, key=had.__getitem__, reverse=True)[:BUSIEST]
+        first = sorted(had, key=had.__getitem__, reverse=True)[:most]
         return [
             BusyProcess(pid=pid, command=_command(pid, self._root), cores=had[pid])
             for pid in first
