@@ -130,7 +130,7 @@ NOTES = {
     "throttled:...": "NVML reported reduced clocks during a repeat, with the reason",
     "clocks-low": "clocks were below their maximum at a repeat",
     "other-processes": "other processes used a GPU at a repeat",
-    "other-processes:N": "other processes had or waited for N cores, and left fewer than ranks need",
+    "other-processes:N": "other processes had or waited for N cores, and left too few to the ranks",
     "unchecked": "`-c 0`: results were not compared",
     "blocking": "`-z 1`: a barrier followed every iteration",
     "aggregate-M": "`-m M`: M launches counted as one iteration",

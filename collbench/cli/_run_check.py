@@ -206,12 +206,14 @@ def _drive(
             " machine."
         )
     verdict = whole([one.verdict for one in check.findings])
-    is_saved = bool(options.get("save")) and _save(check, machine, started, verdict)
+    is_save = bool(options.get("save"))
+    is_saved = is_save and _save(check, machine, started, verdict)
     for name, file in documents.items():
         write = as_json if name == "json" else as_junit
         write_document(write(check.findings, device, started, seconds), file, f"--{name}")
     if verdict == "UNKNOWN" and not is_saved:
-        _say_what_is_missing(check)
+        if not is_save:
+            _say_what_is_missing(check)
         return UNJUDGED_CODE
     return int(verdict == "FAIL")
 
