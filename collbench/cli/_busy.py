@@ -29,7 +29,7 @@ class BusyRemark:
         """Say it if rows do."""
         taken = [cores for row in records if (cores := foreign_cores(row.notes))]
         if taken:
-            rows = f"{len(taken)} of {counted(len(records), 'row')}"
+            rows = f"{len(taken)} of {counted(len(records), 'row')} (busy:N)"
             self._say(f"Other processes disturbed {rows}, by up to {_cores(max(taken))}", own)
 
     def of_all(self, ranks: int) -> None:
