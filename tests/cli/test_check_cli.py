@@ -143,7 +143,7 @@ def test_wrong_data_fails(tmp_path: Path) -> None:
     with Run(tmp_path, command) as run:
         assert run.finish(120) == 1
         out = run.stdout
-    assert re.search(r"^FAIL  allreduce 1K +wrong: rank \d element \d+: got", out, re.MULTILINE)
+    assert re.search(r"^FAIL +allreduce 1K +wrong: rank \d element \d+: got", out, re.MULTILINE)
 
 
 @needs_mpi
