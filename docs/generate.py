@@ -133,6 +133,7 @@ NOTES = {
     "throttled:...": "NVML reported reduced clocks during a repeat, with the reason",
     "clocks-low": "clocks were below their maximum at a repeat",
     "other-processes": "other processes used a GPU at a repeat",
+    "other-processes:N": "other processes had or waited for N cores, and left too few to the ranks",
     "unchecked": "`-c 0`: results were not compared",
     "blocking": "`-z 1`: a barrier followed every iteration",
     "aggregate-M": "`-m M`: M launches counted as one iteration",
@@ -141,7 +142,7 @@ NOTES = {
     "PyTorch cannot be threads",
     "copied": "the library works in place: the time includes a copy to the output before it",
     "host-clock": "calls on GPU memory that block, timed by the clock of the host",
-    "noisy": "repeats disagree by more than 30 %, or other processes took over a quarter of a core",
+    "noisy": "repeats disagree by more than 30 %, or other processes took cores of ranks",
     "far-below-ceiling": "under 60 % of the ceiling, at a size where latency does not explain it",
     "modelled": "not measured: priced on a described machine",
 }
@@ -279,8 +280,8 @@ def _codes() -> list[tuple[str, str, str]]:
         (
             str(UNJUDGED_CODE),
             "",
-            "Could not be judged: nothing, or too little, to judge it by. The last lines say what to "
-            "do.",
+            "Could not be judged: nothing, or too little, to judge it by. The last lines say what "
+            "to do.",
         )
     )
     ended = [

@@ -2,16 +2,19 @@
 
 A number is held against everything that is known: its share of each expectation is graded, and the
 worst grade counts. Repeats that disagree do not fail a machine: only a number whose fastest repeat
-is too slow fails; one whose median alone is too slow, or that is noise, is a warning.
+is too slow fails; one whose median alone is too slow, or that is noise, is a warning. What nothing
+is known of is UNKNOWN, and so is a whole that most lines say nothing of.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-Verdict = Literal["PASS", "WARN", "FAIL", "SKIP", "NONE"]  # NONE: nothing to hold it against
+# UNKNOWN: nothing to judge by. SKIP: of a line, what the machine cannot do.
+Verdict = Literal["PASS", "WARN", "FAIL", "SKIP", "UNKNOWN"]
 CheckUnit = Literal["", "us", "GB/s"]
-SEVERITY: tuple[Verdict, ...] = ("FAIL", "WARN", "SKIP", "NONE", "PASS")
+SEVERITY: tuple[Verdict, ...] = ("FAIL", "WARN", "SKIP", "UNKNOWN", "PASS")
+LEAST_JUDGED = 0.5  # of the lines that a whole is judged by: with fewer, most of it was not seen
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,13 +66,13 @@ def judge(number: Measured, expectations: Sequence[Expectation]) -> Finding:
     ...     Expectation(value=10.0, source="h200x4"),
     ... )
     >>> judge(step, [expected]).verdict, judge(step, []).verdict
-    ('FAIL', 'NONE')
+    ('FAIL', 'UNKNOWN')
     """
     value, unit = number.value, number.unit
     graded = [(_verdict(number, one), _share(value, unit, one.value), one) for one in expectations]
     if not graded:
         detail = "no reference yet" + ", noise" * number.is_noisy
-        return Finding(name=number.name, verdict="NONE", unit=unit, value=value, detail=detail)
+        return Finding(name=number.name, verdict="UNKNOWN", unit=unit, value=value, detail=detail)
     verdict, share, worst = min(graded, key=lambda grade: (SEVERITY.index(grade[0]), grade[1]))
     if verdict == "FAIL" and number.is_noisy:
         verdict = "WARN"
@@ -82,6 +85,25 @@ def judge(number: Measured, expectations: Sequence[Expectation]) -> Finding:
         source=worst.source,
         detail="" if verdict == "PASS" else f"{'~' * number.is_noisy}{100 * share:.0f}%",
     )
+
+
+def judged_lines(verdicts: Sequence[Verdict]) -> int:
+    """How many lines were judged."""
+    return sum(one in ("PASS", "WARN", "FAIL") for one in verdicts)
+
+
+def whole(verdicts: Sequence[Verdict]) -> Verdict:
+    """The verdict of all lines: FAIL if one failed; UNKNOWN if most were not judged; else WARN if
+    one warns, or PASS.
+
+    >>> whole(["PASS", "WARN", "UNKNOWN"]), whole(["PASS", "UNKNOWN", "UNKNOWN"]), whole([])
+    ('WARN', 'UNKNOWN', 'UNKNOWN')
+    """
+    if "FAIL" in verdicts:
+        return "FAIL"
+    if not verdicts or judged_lines(verdicts) < LEAST_JUDGED * len(verdicts):
+        return "UNKNOWN"
+    return "WARN" if "WARN" in verdicts else "PASS"
 
 
 def _share(value: float, unit: CheckUnit, expected: float) -> float:

@@ -7,6 +7,8 @@ copies, which are compared byte by byte. The latency is that of an exchange of 8
 including its launch in a graph.
 """
 
+import math
+import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
@@ -31,6 +33,7 @@ SIZE_BYTES = 256 << 20  # of a GPU's transfer
 CPU_SIZE_BYTES = 16 << 20
 WAYS = ("stores", "loads", "copies", "host")
 MESSAGES = "messages"  # under a launcher
+OUT_OF_TIME = "no time was left to measure it"
 _SMALL_BYTES = 8
 _REPEATS = 3  # of messages
 _BEHIND = 0.9  # of the median of pairs of the same class; pairs below it are named
@@ -63,9 +66,11 @@ def measure(
     settings: Settings,
     ways: Sequence[str] = WAYS,
     pairs: Sequence[tuple[int, int]] = (),
+    end_s: float = math.inf,
 ) -> Iterator[RankPair]:
     """Every pair of some GPUs (by their CUDA numbers), or of two ranks on CPUs, as each is
     measured. ways: of GPUs; the latency is always measured. pairs: these places of `ranks` alone.
+    end_s: of the monotonic clock; what is not measured then is OUT_OF_TIME.
     """
     for a, b in pairs or combinations(range(len(ranks)), 2):
         yield from _by_schedules(
@@ -74,6 +79,7 @@ def measure(
             (a, b),
             replace(settings, gpus=(ranks[a], ranks[b]) if backend == "cuda" else ()),
             ways,
+            end_s,
         )
         if backend == "cuda":
             copies = [way for way in ("copies", "host") if way in ways]
@@ -81,7 +87,12 @@ def measure(
 
 
 def _by_schedules(
-    group: Group, backend: str, pair: tuple[int, int], settings: Settings, ways: Sequence[str]
+    group: Group,
+    backend: str,
+    pair: tuple[int, int],
+    settings: Settings,
+    ways: Sequence[str],
+    end_s: float,
 ) -> Iterator[RankPair]:
     cases: dict[Case, RankPair] = {}
     a, b = pair
@@ -105,17 +116,21 @@ def _by_schedules(
         cases[both_ways] = RankPair(a=a, b=b, way=way, is_both=True)
     small = replace(base, algo="direct", proto="ll" if is_gpu else "auto", size_bytes=8)
     cases[small] = RankPair(a=a, b=b, way="latency", is_both=True)
-    points = plan_points(list(cases), group, settings.max_memory)
-    pair_of = {_key(point.case): pair for point, pair in zip(points, cases.values(), strict=True)}
-    measurement = Measurement(points, group, settings)
-    try:
-        measurement.open()
-        for record in measurement.records():
-            measured = pair_of[_key(record)]
-            value = record.time_us if measured.way == "latency" else record.busbw_gbs
-            yield replace(measured, value=value, reason=record.reason, record=record)
-    finally:
-        measurement.close()
+    left = {_key(case): pair for case, pair in cases.items()}
+    if time.monotonic() < end_s:
+        points = plan_points(list(cases), group, settings.max_memory)
+        left = {_key(one.case): left[_key(case)] for one, case in zip(points, cases, strict=True)}
+        measurement = Measurement(points, group, settings)
+        measurement.end_s = end_s
+        try:
+            measurement.open()
+            for record in measurement.records_within(end_s):
+                measured = left.pop(_key(record))
+                value = record.time_us if measured.way == "latency" else record.busbw_gbs
+                yield replace(measured, value=value, reason=record.reason, record=record)
+        finally:
+            measurement.close()
+    yield from (replace(pair, reason=OUT_OF_TIME) for pair in left.values())
 
 
 def by_messages(pairs: Pairs) -> Iterator[RankPair]:

@@ -10,6 +10,7 @@ from collbench.backends.base import Backend, Peer, Samples, SessionOpener
 from collbench.bench.estimate import repeat_s
 from collbench.device.program import ctas
 from collbench.launch.group import Group
+from collbench.machine.others import Span
 from collbench.planning.limits import Limits
 from collbench.planning.plan import Plan
 from collbench.planning.planner import chosen, problem_of, resolve, tuning_for
@@ -44,8 +45,7 @@ class SweepPoint:
     origin: Origin | None = None
     together: Together[Plan | Case] | None = None
     repeats: list[Samples] = field(default_factory=list)
-    elapsed_s: float = 0.0
-    foreign_s: float = 0.0
+    spans: list[Span] = field(default_factory=list)  # of its repeats, where the kernel says
 
     def anew(self) -> "SweepPoint":
         """The same point, not yet measured."""

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 from collbench.backends import FAMILY
 from collbench.bench.points import CaseLinks, SweepPoint, estimate_s, plan_points
-from collbench.bench.runner import FOREIGN_SHARE, Measurement
+from collbench.bench.runner import Measurement
 from collbench.launch.group import Group
 from collbench.pricing.constants import cpu_costs
 from collbench.results.record import Record
@@ -200,7 +200,7 @@ def _rounds(
             is_over = time.monotonic() > ends_s[0]
             if done + 1 >= least and (is_over or ratio.high / ratio.low < 1 + _NARROW):
                 break
-        return measurement.foreign_share > FOREIGN_SHARE
+        return measurement.foreign_share > 0
     finally:
         measurement.close()
 

@@ -12,6 +12,7 @@ from statistics import median
 from collbench import __version__
 from collbench.backends.base import SessionFacts
 from collbench.launch.group import Group
+from collbench.machine.others import FOREIGN_NOTE, foreign_cores, foreign_note
 from collbench.planning.lowering import writer_of
 from collbench.planning.plan import Plan
 from collbench.planning.together import Together
@@ -112,7 +113,10 @@ def row_of_runs(rows: Sequence[Record]) -> Record:
     if last.ceiling_gbs and row.busbw_gbs is not None:
         percent = 100 * row.busbw_gbs / last.ceiling_gbs
     notes = dict.fromkeys(note for row in rows for note in row.notes.split())
-    return replace(row, wrong=last.wrong, percent=percent, notes=" ".join(notes))
+    texts = [note for note in notes if not note.startswith(FOREIGN_NOTE)]
+    if foreign := max(foreign_cores(row.notes) for row in rows):
+        texts.append(foreign_note(foreign))
+    return replace(row, wrong=last.wrong, percent=percent, notes=" ".join(texts))
 
 
 def with_distribution(row: Record, seconds: Sequence[float]) -> Record:

@@ -9,7 +9,7 @@ only through their sessions.
 import math
 import os
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import replace
 from functools import reduce
 
@@ -45,9 +45,12 @@ from collbench.bench.rows import (
     wrong_row,
 )
 from collbench.bench.wire import Ledger, ledger_of
+from collbench.launch.deadline import OutOfTime, ended_at
 from collbench.launch.group import Group
+from collbench.launch.guardian import own_processes
 from collbench.machine.discovery.counters import Moved
-from collbench.machine.host import busy_seconds, cpu_name, memory_left_bytes, usable_cores
+from collbench.machine.host import cpu_name, memory_left_bytes, own_cores, usable_cores
+from collbench.machine.others import FOREIGN_SHARE, Look, Span, demand, foreign_note, look
 from collbench.pricing.constants import costs_here, cpu_costs
 from collbench.results.record import Record
 from collbench.results.statistics import interval
@@ -61,9 +64,6 @@ STRIDE = 24  # points between two repeats of one point, in a sweep long enough
 # their rows come sooner.
 SPREAD_S = 5.0
 SHARING = 8  # ranks that may share a core without more patience
-# The share of a core that other processes took, above which the row of a point is noisy.
-FOREIGN_SHARE = 0.25
-FOREIGN_MIN_S = 0.05  # and at least this much, because the kernel counts in steps of 0.01 s
 
 
 def order(points: int, repeats: int, stride: int = STRIDE) -> Iterator[tuple[int, int]]:
@@ -88,7 +88,8 @@ class Measurement:
     variables, and some need them anyway. Its points come after all others, one set of processes at
     a time, so that no more than one set waits on the GPUs.
 
-    progress is called after every repeat with the estimated seconds of work that are done.
+    progress is called after every repeat with the estimated seconds of work that are done. end_s:
+    of the monotonic clock, when ranks that this host started are left in the middle of a repeat.
     """
 
     def __init__(self, points: Sequence[SweepPoint], group: Group, settings: Settings) -> None:
@@ -99,6 +100,9 @@ class Measurement:
         self.sessions: dict[SessionKey, Session[Job]] = {}
         self.run_id = new_run()
         self.ledgers: list[tuple[Case, Ledger]] = []  # of the rows so far, if they are asked for
+        self.end_s = math.inf
+        self._opening: list[Span] = []
+        self._own: frozenset[int] = frozenset()  # the processes of this run, once they are needed
 
     def has_launch_times(self, point: SweepPoint) -> bool:
         """Whether launches of a point are timed one by one."""
@@ -125,7 +129,7 @@ class Measurement:
         the backend of the point heeds.
         """
         settings, on_gpus = self.settings, is_gpu(point.case)
-        if FAMILY.load(point.case.backend).wants_machine:  # it measures nothing
+        if not has_machine_time(point.case):
             return []
         conditions = ["hot"] if settings.hot else []
         if not settings.is_checked:
@@ -152,9 +156,13 @@ class Measurement:
         """Open a session for each backend and number of ranks; points whose session cannot be
         opened are waived.
         """
+        is_timed = any(has_machine_time(point.case) for point in self.points)
+        before = self.look() if is_timed else None
         for key, points in self._by_session().items():
             if not is_apart(key, points):
                 self._open(key, points)
+        after = self.look() if before is not None else None
+        self._opening = [] if before is None or after is None else [(before, after)]
 
     def estimate_s(self) -> float:
         """Seconds that all repeats of all points should take, and the start of their ranks."""
@@ -183,6 +191,7 @@ class Measurement:
                 self.sessions[key] = backend.open(
                     self.group, jobs, session_options(self.settings, self.group)
                 )
+                self._own = frozenset()
         except UnavailableError as error:
             for point in points:
                 point.waived = error.text
@@ -247,8 +256,8 @@ class Measurement:
                 point.plan = point.together = None  # its lowered actions take much memory
 
     def records_within(self, end_s: float) -> Iterator[Record]:
-        """As records(), for as many repeats as end before that time of the monotonic clock: of the
-        first point one anyway. A point that was not reached has no row.
+        """As records(), for as many repeats as should end before that time of the monotonic clock:
+        of the first point one anyway. A point that was not reached has no row.
         """
         yield from (self._record(point) for point in self.points if point.waived)
         groups = self._by_session()
@@ -270,17 +279,22 @@ class Measurement:
 
     def _rounds(self, live: Sequence[SweepPoint], end_s: float) -> Iterator[Record]:
         """The rows of points whose sessions are open, one repeat of all after the other."""
-        for _ in range(self.settings.repeats):
+        is_over = False
+        for round_number in range(self.settings.repeats):
             for number, point in enumerate(live):
                 is_due = not number and not point.repeats
                 left_s = end_s - time.monotonic()
-                if point.waived or (self._repeat_s(point) > left_s and not is_due):
-                    continue
-                try:
-                    self._repeat(point)
-                except (RefusedError, ScheduleError) as error:
-                    point.waived = error.text
-        yield from (self._record(point) for point in live if point.repeats or point.waived)
+                is_wanted = self._repeat_s(point) <= left_s or is_due
+                if is_wanted and not (point.waived or is_over):
+                    try:
+                        self._repeat(point)
+                    except (RefusedError, ScheduleError) as error:
+                        point.waived = error.text
+                    except OutOfTime:
+                        is_over = True  # its session answers no more
+                is_last = round_number == self.settings.repeats - 1
+                if is_last and (point.repeats or point.waived):
+                    yield self._record(point)
 
     def once(self, points: Sequence[SweepPoint] | None = None) -> list[float]:
         """One more repeat of every point, or of some: seconds of the slowest rank's launch, in the
@@ -304,9 +318,38 @@ class Measurement:
 
     @property
     def foreign_share(self) -> float:
-        """Cores' worth of time that other processes took while points were measured."""
-        elapsed_s = sum(point.elapsed_s for point in self.points)
-        return sum(point.foreign_s for point in self.points) / elapsed_s if elapsed_s else 0.0
+        """Cores that other processes took from ranks while points were measured."""
+        return self._taken([span for point in self.points for span in point.spans])
+
+    @property
+    def foreign_at_start(self) -> float:
+        """Cores that other processes took, or would have taken, while sessions were opened."""
+        return self._taken(self._opening)
+
+    @property
+    def own(self) -> frozenset[int]:
+        """The processes of this run on this host."""
+        self._own = self._own or own_processes()
+        return self._own
+
+    def look(self) -> Look | None:
+        """The processors now, as the ranks may use them."""
+        is_all = len(self._cores) == os.cpu_count()
+        return look(self.own, () if is_all else self._cores)
+
+    @property
+    def _cores(self) -> Collection[int]:
+        """Cores of this host that ranks may use; a launcher may have pinned this one to some."""
+        return own_cores() if self.group.kind == "local" else range(os.cpu_count() or 1)
+
+    def _taken(self, spans: Sequence[Span], ranks: int | None = None) -> float:
+        """Cores that other processes had or waited for in some spans of time; 0 where that is
+        little, or left a core to every rank of this host (None: of the largest point).
+        """
+        foreign = demand(spans)
+        if ranks is None:
+            ranks = max((self._ranks_here(point.case) for point in self.points), default=0)
+        return foreign if foreign > FOREIGN_SHARE and foreign + ranks > len(self._cores) else 0.0
 
     def _repeat(self, point: SweepPoint) -> None:
         settings, session = self.settings, self.sessions[point.session]
@@ -323,17 +366,14 @@ class Measurement:
         )
         if self.has_launch_times(point):
             batch = with_single_launches(batch, settings, len(point.repeats))
-        start, busy, own = time.monotonic(), busy_seconds(), time.process_time()
         if point.together is not None:
             point.together = replace(point.together, order=settings.launch_order)
-        samples = session.run(point.job, batch)
-        elapsed = time.monotonic() - start
-        point.repeats.append(samples)
-        point.elapsed_s += elapsed
-        if samples.busy_s:
-            point.foreign_s += max(
-                0.0, busy_seconds() - busy - (time.process_time() - own) - samples.busy_s
-            )
+        before = self.look() if has_machine_time(point.case) else None
+        # a launcher's ranks cannot be left: they would answer a later call
+        with ended_at(self.end_s if self.group.kind == "local" else math.inf):
+            point.repeats.append(session.run(point.job, batch))
+        if before is not None and (after := self.look()) is not None:
+            point.spans.append((before, after))
 
     def _patience(self, case: Case) -> float:
         """How many timeouts a rank waits for another: more than one where many ranks share a core,
@@ -394,9 +434,10 @@ class Measurement:
     def _notes(self, point: SweepPoint, times: Sequence[float]) -> list[str]:
         notes = list(dict.fromkeys(note for samples in point.repeats for note in samples.notes))
         notes += [condition for condition in self._conditions(point) if condition not in notes]
-        is_busy = point.foreign_s > max(FOREIGN_MIN_S, FOREIGN_SHARE * point.elapsed_s)
-        if (len(times) > 1 and is_noisy(times)) or is_busy:
+        taken = self._taken(point.spans, self._ranks_here(point.case))
+        if (len(times) > 1 and is_noisy(times)) or taken:
             notes.append("noisy")
+        notes += [foreign_note(taken)] if taken else []
         if point.is_choice:
             notes.append("auto")
         return notes
@@ -406,6 +447,11 @@ class Measurement:
         for session in self.sessions.values():
             session.close()
         self.sessions.clear()
+
+
+def has_machine_time(case: Case) -> bool:
+    """Whether a case is measured, and not priced on a described machine."""
+    return not FAMILY.load(case.backend).wants_machine
 
 
 def cores_of(group: Group) -> int:

@@ -34,6 +34,11 @@ def why_not_run(identifier: str, evidence: Evidence) -> str:
     return next(filter(None, map(evidence.why_not, check(identifier).NEEDS)), "")
 
 
+def is_absent(identifier: str, evidence: Evidence) -> bool:
+    """Whether what a check looks at is not there at all."""
+    return any(map(evidence.is_absent, check(identifier).NEEDS))
+
+
 def wants_measurements(identifier: str) -> bool:
     """Whether a check looks at what takes more than reading, or sees more under load."""
     return identifier in _SEE_MORE or bool(set(check(identifier).NEEDS) & set(MEASURED))

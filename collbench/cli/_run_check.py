@@ -16,13 +16,22 @@ from collbench.analysis.baselines import (
     reference_curves,
 )
 from collbench.analysis.rows import row_of
-from collbench.analysis.verdicts import CheckUnit, Expectation, Finding, Measured, judge
+from collbench.analysis.verdicts import (
+    CheckUnit,
+    Expectation,
+    Finding,
+    Measured,
+    Verdict,
+    judge,
+    whole,
+)
 from collbench.backends.gpu.session import why_no_gpus
-from collbench.bench.pairs import RankPair, expected_gbs, measure
+from collbench.bench.pairs import OUT_OF_TIME, RankPair, expected_gbs, measure
 from collbench.bench.points import plan_points
 from collbench.bench.rows import new_run
 from collbench.bench.runner import Measurement
 from collbench.bench.sweep import Sweep, cases
+from collbench.cli._busy import BusyRemark
 from collbench.cli._declared import refuse_sharing, settings_of
 from collbench.cli._files import check_writable, write_document
 from collbench.cli._links import RankLinks, recordings_of
@@ -40,14 +49,20 @@ from collbench.machine.topology.model import Topology
 from collbench.machine.topology.paths import path
 from collbench.report.tables.check import as_json, as_junit, heading, line, summary
 from collbench.report.tables.text import wrapped
-from collbench.results.checks import GoodCheck, GoodValue, forget, keep, last_good
+from collbench.results.checks import SavedCheck, SavedValue, forget, keep, reference_values
 from collbench.results.frame import frame_of
 from collbench.results.record import Record
+from collbench.spec.case import Case
 from collbench.spec.collectives import OPS
 from collbench.spec.options import Settings
-from collbench.util.errors import UnavailableError, UsageError
+from collbench.util.errors import UNJUDGED_CODE, UnavailableError, UsageError
+from collbench.util.text import counted
 from collbench.util.units import format_duration, format_size, parse_size
 
+_MINUTE_S = 58.0  # that the command may take from its start, the interpreter's own not counted
+_ENDING_S = 1.5  # of a processor: to read what is known of such GPUs, to write, and to end
+_SLOWEST = 16.0  # times that a machine is taken to be slower while others are busy
+_PAIRS_SHARE = 0.5  # of the time, until the collectives have their turn
 _SIZES = {"cuda": ("64", "1M", "256M"), "cpu": ("1K", "64K", "4M")}
 _REPEATS = 5  # the fastest of which must be too slow to fail
 _TIMED_UP_TO = 64 << 10  # bytes; larger results are shown as rates
@@ -56,10 +71,10 @@ _CEILING_FROM, _CEILING_FLOOR = 0.8, 0.6  # of what the links allow, at the larg
 
 @dataclass(slots=True)
 class _Check:
-    """A check on its way. good: numbers of checks of this machine without a failure."""
+    """A check on its way. known: the saved numbers of this machine."""
 
     out: IO[str]
-    good: dict[str, GoodValue]
+    known: dict[str, SavedValue]
     findings: list[Finding] = field(default_factory=list)
     noise: set[str] = field(default_factory=set)
     compared: int = 0
@@ -70,18 +85,20 @@ class _Check:
         say(line(finding), file=self.out)
 
     def judge(self, number: Measured, expectations: Sequence[Expectation]) -> None:
-        """Hold a number against what is expected, and against the last good check."""
+        """Hold a number against what is expected, and against the saved one."""
         self.compared += 1
         self.noise |= {number.name} if number.is_noisy else set()
         known = [*expectations]
-        if (before := self.good.get(_key(number.name, number.unit))) is not None:
+        if (before := self.known.get(_key(number.name, number.unit))) is not None:
             known.append(Expectation(value=before.value, source=f"check {before.day}"))
         self.add(judge(number, known))
 
     def add_unmeasured(self, name: str, reason: str, *, is_wrong: bool, is_refused: bool) -> None:
-        """Keep what has no number: wrong data, what failed, what was refused."""
+        """Keep what has no number: wrong data, what failed, what was refused or not reached."""
         self.compared += is_wrong
-        self.add(Finding(name=name, verdict="SKIP" if is_refused else "FAIL", detail=reason))
+        verdict: Verdict = "SKIP" if is_refused else "FAIL"
+        verdict = "UNKNOWN" if reason == OUT_OF_TIME else verdict
+        self.add(Finding(name=name, verdict=verdict, detail=reason))
 
 
 def _key(name: str, unit: str) -> str:
@@ -89,17 +106,26 @@ def _key(name: str, unit: str) -> str:
 
 
 def run_forget(options: Options) -> int:
-    """Remove the numbers of earlier checks, and say how many had some; returns the exit code."""
+    """Remove the saved references, and say how many there were; returns the exit code."""
     if len(options) > 1:
         raise UsageError("--forget checks nothing", "leave out the other options")
     under = launcher()
     if under is None or under.rank == 0:
         had = forget()
-        say(f"Forgot {had} check{'s' * (had != 1)}." if had else "No check is known.")
+        say(f"Forgot {counted(had, 'reference')}." if had else "No reference is saved.")
     return 0
 
 
-def run_check(options: Options) -> int:
+def end_of_measuring(start_s: float, computed_s: float) -> float:
+    """When the command that began at start_s must stop measuring, to end within its minute. Ending
+    takes as many times longer than on a quiet machine as starting did, which took the processor for
+    computed_s. Times of the monotonic clock.
+    """
+    slower = (time.monotonic() - start_s) / max(computed_s, 1e-3)
+    return start_s + _MINUTE_S - _ENDING_S * min(max(slower, 1.0), _SLOWEST)
+
+
+def run_check(options: Options, end_s: float) -> int:
     """The whole command, of the options that are given; returns the exit code."""
     for name in ("json", "junit"):
         if options.get(name) not in (None, "-"):
@@ -117,7 +143,7 @@ def run_check(options: Options) -> int:
     group = group_here(settings.timeout_s)
     recordings = recordings_of(group, {"backend": (backend,)})
     return drive_on_rank0(
-        group, lambda: _drive(group, backend, ranks, settings, options, recordings)
+        group, lambda: _drive(group, backend, ranks, settings, options, recordings, end_s)
     )
 
 
@@ -144,44 +170,65 @@ def _drive(
     settings: Settings,
     options: Options,
     recordings: Sequence[Recording],
+    end_s: float,
 ) -> int:
-    """Measure, show and write; returns the exit code."""
+    """Measure until end_s, show and write; returns the exit code."""
     started, start_s = datetime.now(UTC).isoformat(timespec="seconds"), time.monotonic()
     documents = {name: options[name] for name in ("json", "junit") if options.get(name)}
     out = sys.stderr if "-" in documents.values() else sys.stdout
     topology = _topology(recordings)
     device = _device(topology, backend)
     machine = f"{socket.gethostname()}; {device}; {ranks} ranks; {backend}; {group.kind}"
-    check = _Check(out=out, good=last_good(machine))
+    busy = BusyRemark()
+    check = _Check(out=out, known=reference_values(machine))
     title = f"# {command_line()}: {ranks} ranks, {device}"
     say("\n".join(wrapped(title, width(out), "#   ")), file=out)
     say(heading(), file=out)
     check.add(_of_machine(topology, backend, ranks))
     devices = (settings.gpus or tuple(range(ranks))) if backend == "cuda" else (0, 1)
     if group.kind == "local":  # under a launcher each rank has one GPU alone
-        for pair in measure(group, backend, devices, settings, ("stores",)):
+        pairs_s = time.monotonic() + _PAIRS_SHARE * (end_s - time.monotonic())
+        for pair in measure(group, backend, devices, settings, ("stores",), end_s=pairs_s):
             _judge_pair(check, pair, devices, topology, backend)
-    _judge_collectives(check, group, backend, ranks, settings, topology)
-    if not check.compared:
+    _judge_collectives(check, group, backend, ranks, settings, topology, end_s)
+    if not check.compared and not any(one.detail == OUT_OF_TIME for one in check.findings):
         raise UnavailableError(
             "nothing could be measured" + "".join(f": {one.detail}" for one in check.findings[1:2]),
             "collbench sweep says more",
         )
+    busy.of_all(ranks // len(set(group.hosts)))
     seconds = time.monotonic() - start_s
     total = summary(check.findings, check.compared, format_duration(seconds))
     say("\n".join(wrapped(total, width(out))), file=out)
     if check.noise:
         remark(
-            f"{len(check.noise)} of {check.compared} numbers are noise: other processes were busy,"
-            " or repeats disagree. Check again on a quiet machine."
+            f"{len(check.noise)} of {check.compared} numbers are noise. Check again on a quiet"
+            " machine."
         )
-    has_failed = any(one.verdict == "FAIL" for one in check.findings)
-    if not has_failed:
-        _keep(check, machine, started)
+    verdict = whole([one.verdict for one in check.findings])
+    is_save = bool(options.get("save"))
+    is_saved = is_save and _save(check, machine, started, verdict)
     for name, file in documents.items():
         write = as_json if name == "json" else as_junit
         write_document(write(check.findings, device, started, seconds), file, f"--{name}")
-    return int(has_failed)
+    if verdict == "UNKNOWN" and not is_saved:
+        if not is_save:
+            _say_what_is_missing(check)
+        return UNJUDGED_CODE
+    return int(verdict == "FAIL")
+
+
+def _say_what_is_missing(check: _Check) -> None:
+    """The next step where most lines were not judged."""
+    late = sum(one.detail == OUT_OF_TIME for one in check.findings)
+    unknown = sum(one.verdict == "UNKNOWN" for one in check.findings)
+    if 2 * late > unknown:
+        remark(f"{late} lines were not reached in a minute. Check again on a quiet machine.")
+    elif unknown:
+        remark(
+            "Most lines have nothing to be held against. If this machine is as fast as it should"
+            " be, save this run as the reference: collbench check --save"
+        )
 
 
 def _topology(recordings: Sequence[Recording]) -> Topology | None:
@@ -251,7 +298,7 @@ def _measured(name: str, value: float, unit: CheckUnit, record: Record | None) -
         value=value,
         unit=unit,
         fastest=value * share if unit == "us" else value / share,
-        is_noisy=row.is_noise or row.has_note("other-processes"),
+        is_noisy=row.is_noise or "other-processes" in row.notes,
     )
 
 
@@ -262,8 +309,9 @@ def _judge_collectives(
     ranks: int,
     settings: Settings,
     topology: Topology | None,
+    end_s: float,
 ) -> None:
-    """Each collective at three sizes, by our own choice."""
+    """Each collective at three sizes, by our own choice, as far as the time allows."""
     links = RankLinks((backend,), None, group, settings.gpus, topology)
     sizes = tuple(map(parse_size, _SIZES[backend]))
     sweep = Sweep(
@@ -273,17 +321,25 @@ def _judge_collectives(
         cases(sweep, {}, has_hosts=links.has_hosts), group, settings.max_memory, links
     )
     measurement = Measurement(points, group, settings)
-    measurement.ceilings = links.ceilings
+    measurement.ceilings, measurement.end_s = links.ceilings, end_s
+    left = {_name(point.case): None for point in points}
     known: dict[CurveKey, RateCurve] | None = None
     name_of_known = ""
     try:
         measurement.open()
-        for record in measurement.records():
-            if known is None and record.status == "ok":
+        for record in measurement.records_within(end_s):
+            del left[_name(record)]
+            if backend == "cuda" and known is None and record.status == "ok":
                 name_of_known, known = _reference(record)
             _judge_record(check, record, known or {}, name_of_known, max(sizes))
     finally:
         measurement.close()
+    for name in left:
+        check.add_unmeasured(name, OUT_OF_TIME, is_wrong=False, is_refused=False)
+
+
+def _name(of: Case | Record) -> str:
+    return f"{of.op} {format_size(of.size_bytes)}"
 
 
 def _reference(record: Record) -> tuple[str, dict[CurveKey, RateCurve]]:
@@ -302,7 +358,7 @@ def _judge_record(
     name_of_known: str,
     largest: int,
 ) -> None:
-    name = f"{record.op} {format_size(record.size_bytes)}"
+    name = _name(record)
     time_us, rate = record.time_us, record.busbw_gbs
     if time_us is None or rate is None:
         check.add_unmeasured(
@@ -334,14 +390,24 @@ def _judge_record(
     check.judge(_measured(name, value, "us" if is_time else "GB/s", record), expectations)
 
 
-def _keep(check: _Check, machine: str, started: str) -> None:
-    """Keep the numbers that are no noise for the next check."""
+def _save(check: _Check, machine: str, started: str, verdict: Verdict) -> bool:
+    """Save the numbers that are no noise as the reference, unless something failed; returns whether
+    there are some now.
+    """
     values = {
         _key(one.name, one.unit): one.value
         for one in check.findings
         if one.value is not None and one.name not in check.noise
     }
+    if verdict == "FAIL" or not values:
+        why = "something failed" if verdict == "FAIL" else "all numbers are noise"
+        remark(f"Nothing is saved: {why}. A reference must be of a machine that is well and quiet.")
+        return False
     try:
-        keep(GoodCheck(machine=machine, started=started, values=values), new_run())
+        keep(SavedCheck(machine=machine, started=started, values=values), new_run())
     except (OSError, RuntimeError) as error:
-        remark(f"The check is not kept: {error}.")
+        remark(f"Nothing is saved: {error}.")
+        return False
+    more = f"; {len(check.noise)} are noise and are not" if check.noise else ""
+    remark(f"Saved as the reference of this machine: {counted(len(values), 'number')}{more}.")
+    return True

@@ -12,7 +12,7 @@ from collbench.bench.pairs import RankPair
 from collbench.bench.pairs import measure as measure_pairs
 from collbench.bench.points import plan_points
 from collbench.bench.runner import Measurement
-from collbench.checks import check, find, identifiers, wants_measurements, why_not_run
+from collbench.checks import check, find, identifiers, is_absent, wants_measurements, why_not_run
 from collbench.cli._declared import settings_of
 from collbench.cli._files import check_writable, write_document
 from collbench.cli._options import remark, width
@@ -38,6 +38,7 @@ from collbench.report.tables.doctor import (
     CheckRun,
     as_json,
     finding_lines,
+    is_unknown,
     mark,
     merged,
     runs_table,
@@ -46,7 +47,7 @@ from collbench.report.tables.doctor import (
 from collbench.report.tables.text import wrapped
 from collbench.spec.case import Case
 from collbench.spec.options import Settings
-from collbench.util.errors import UnavailableError, UsageError
+from collbench.util.errors import UNJUDGED_CODE, UnavailableError, UsageError
 from collbench.util.reading import STDIN
 from collbench.util.units import format_duration
 
@@ -127,7 +128,12 @@ def _drive(hosts: Sequence[Recording], options: Options, fail_on: str, group: Gr
             interruption = error
             evidence = replace(evidence, missing=dict.fromkeys(MEASURED, _INTERRUPTED))
     runs = [
-        CheckRun(identifier=one, title=check(one).TITLE, reason=why_not_run(one, evidence))
+        CheckRun(
+            identifier=one,
+            title=check(one).TITLE,
+            reason=why_not_run(one, evidence),
+            is_absent=is_absent(one, evidence),
+        )
         for one in only
     ]
     if options.get("is_list"):
@@ -146,7 +152,7 @@ def _drive(hosts: Sequence[Recording], options: Options, fail_on: str, group: Gr
     _show(ranked(findings), runs, evidence, options, seconds, is_failed=is_failed)
     if interruption is not None:
         raise interruption
-    return int(is_failed)
+    return UNJUDGED_CODE if is_unknown(runs) and not is_failed else int(is_failed)
 
 
 def _show(

@@ -17,6 +17,7 @@ from collbench.bench.rows import row_of_runs
 from collbench.bench.runner import Measurement
 from collbench.bench.sweep import Sweep, cases, sizes_between
 from collbench.cli import _options as defaults
+from collbench.cli._busy import BusyRemark
 from collbench.cli._declared import settings_of
 from collbench.cli._files import check_writable, write_document
 from collbench.cli._links import MODEL, RankLinks, recordings_of, refuse_few_gpus
@@ -337,7 +338,7 @@ def _measure(
     measured and what is best.
     """
     _remark_on_time(runs)
-    start_s = time.monotonic()
+    start_s, busy = time.monotonic(), BusyRemark()
     rows: dict[tuple[object, ...], list[Record]] = {}
     records: list[Record] = []
     for number, run in enumerate(runs):
@@ -349,6 +350,7 @@ def _measure(
 
         try:
             run.open()
+            busy.at_start(run)
             if not number:
                 for line in head_lines(_run_of(run), width(out)):
                     say(line, file=out)
@@ -359,6 +361,7 @@ def _measure(
             if len(runs) > 1:
                 remark(f"Run {number + 1} of {len(runs)}.")
             records = show_rows(run, keep, table, out, color, shown)
+            busy.of_rows(records, run.own)
         finally:
             run.close()
     if kept.problem:

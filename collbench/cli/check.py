@@ -1,5 +1,7 @@
 """`collbench check`: whether this machine is as fast as it should be."""
 
+import time
+
 import click
 
 from collbench.cli._command import StrictCommand, explicit_options
@@ -36,10 +38,11 @@ _OPTIONS = (
         help="Write the findings as JUnit's XML, for example to check.xml; - is stdout.",
     ),
     click.option(
-        "--forget",
+        "--save",
         is_flag=True,
-        help="Forget the numbers of all earlier checks, and end: the next one begins anew.",
+        help="Save this run as the reference of this machine, unless something failed.",
     ),
+    click.option("--forget", is_flag=True, help="Forget all saved references, and end."),
 )
 
 
@@ -49,20 +52,25 @@ def command(context: click.Context, /, **_: object) -> int:
     """Check this machine in less than a minute: its links, and each collective at three sizes.
 
     Each line is PASS, WARN or FAIL, with the number, what was expected, and where that is from: the
-    shipped results of the same GPUs, what the links allow, or the last check of this machine
-    without a failure; or NONE, where nothing is known to hold the number against. Rates are bus
-    bandwidths, of a link those of one direction. The exit code is 1 if anything failed.
+    shipped results of the same GPUs, what the links allow, or the reference that --save has kept of
+    this machine; or UNKNOWN, where there is nothing to judge by. Rates are bus bandwidths, of a
+    link those of one direction. The last line has the verdict of the whole. The exit code is 1 if
+    anything failed, and 5 if most lines are UNKNOWN.
 
     \b
     Examples:
       collbench check
+      collbench check --save
       collbench check --backend cpu --junit check.xml
       mpirun -n 4 collbench check --json check.json
     """
-    from collbench.cli._run_check import run_check, run_forget
+    start_s, computed_s = time.monotonic(), time.process_time()
+    from collbench.cli._run_check import end_of_measuring, run_check, run_forget
 
     options = {name: context.params[name] for name in explicit_options(context)}
-    return run_forget(options) if options.get("forget") else run_check(options)
+    if options.get("forget"):
+        return run_forget(options)
+    return run_check(options, end_of_measuring(start_s, time.process_time() - computed_s))
 
 
 for _option in _OPTIONS:

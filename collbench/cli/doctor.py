@@ -123,8 +123,8 @@ def command(context: click.Context, /, **_: object) -> int:
 
     Checks read the hardware, the system, the processes and the settings of this machine, or of all
     machines under a launcher. What may cost is measured: with and without, in turns, in processes
-    of their own. Nothing is ever changed. The exit code is 1 if something costs, and 3 if nothing
-    could be looked at.
+    of their own. Nothing is ever changed. The exit code is 1 if something costs, 5 if most checks
+    of what is here could not look, and 3 if none could.
 
     \b
     Examples:

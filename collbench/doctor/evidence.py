@@ -96,6 +96,22 @@ class Evidence:
         }[need]
         return "" if is_met else reason
 
+    def is_absent(self, need: Need) -> bool:
+        """Whether a need is not met because there is no such thing here, so that nothing of it can
+        be wrong unseen.
+        """
+        gpus = max((len(host.gpus) for host in self.hosts), default=0)
+        counts = {
+            "nics": (sum(len(host.nics) for host in self.hosts), 1),
+            "ranks": (sum(len(host.processes) for host in self.hosts), 2),
+            "hosts": (len(self.hosts), 2),
+            **dict.fromkeys(("gpus", "condition", "load", "host copies"), (gpus, 1)),
+            **dict.fromkeys(("two gpus", "pairs"), (gpus, 2)),
+            "left out": (gpus, 3),
+        }
+        found, least = counts.get(need, (0, 0))
+        return found < least
+
     def gpus(self, hosts: Sequence[Recording] | None = None) -> Iterator[tuple[str, GpuRecord]]:
         """All GPUs that NVML can ask, with what people call them; hosts: `loaded` or `after`."""
         for place, host in enumerate(self.hosts if hosts is None else hosts):

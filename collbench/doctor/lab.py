@@ -12,7 +12,6 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from types import TracebackType
 
-from collbench.bench.runner import FOREIGN_SHARE
 from collbench.doctor.experiment import Arm, Experiment, costs_of
 from collbench.doctor.finding import Cost
 from collbench.launch.driver import fate
@@ -92,7 +91,7 @@ def _take_turns(experiment: Experiment, rounds: Rounds, budget_s: float, starts:
                     f"the machine is busy, or very slow: {done + 1} of {least} rounds"
                     f" took {elapsed_s:.0f} s, {slowest:.3g} x as long as with the change"
                 )
-        return max(found.foreign, changed.foreign) > FOREIGN_SHARE
+        return max(found.foreign, changed.foreign) > 0
 
 
 class FailsUnchanged(Exception):  # noqa: N818 - what an experiment shows, no error of the tool

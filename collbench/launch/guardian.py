@@ -395,6 +395,20 @@ def ranks_below(pid: int, vendor: str = "") -> dict[int, list[int]]:
     return ranks
 
 
+def own_processes() -> frozenset[int]:
+    """The processes of this run on this host: this one, those above and below it, and the ranks
+    that its launcher has here.
+    """
+    own = {os.getpid(), *descendants(os.getpid())}
+    above = os.getpid()
+    while (above := _parent(above)) > 0:
+        own.add(above)
+    started = launcher()
+    if started is not None:
+        own.update(*ranks_beside(os.getpid(), started.vendor).values())
+    return frozenset(own)
+
+
 def _launcher_of(pid: int, vendor: str) -> Launcher | None:
     """The launcher of that vendor (or any) above a process, by its environment."""
     try:

@@ -70,18 +70,6 @@ def has_nvidia_gpus() -> bool:
     return any(Path("/proc/driver/nvidia/gpus").glob("*"))
 
 
-def busy_seconds() -> float:
-    """Seconds of work that all cores of the host have done since it started, from /proc/stat; 0
-    where there is none.
-    """
-    try:
-        fields = Path("/proc/stat").read_text().splitlines()[0].split()
-    except OSError:
-        return 0.0
-    user, nice, system, _idle, _iowait, irq, softirq, steal = (int(field) for field in fields[1:9])
-    return (user + nice + system + irq + softirq + steal) / os.sysconf("SC_CLK_TCK")
-
-
 def memory_left_bytes() -> int:
     """Memory that may still be taken, private or shared: what the kernel calls available, or less
     where a control group says so.

@@ -1,5 +1,5 @@
-"""Checks of machines that went well, in a folder of the user's state beside the saved runs: what a
-later check of the same machine is held against.
+"""Checks that were saved as the reference of their machine, in a folder of the user's state beside
+the saved runs: what a later check of the same machine is held against.
 """
 
 import json
@@ -20,9 +20,9 @@ _MOST_BYTES = 1 << 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class GoodCheck:
-    """A check without failures. machine: what tells machines and ways to start apart. started: ISO
-    8601. values: by the name of a finding and its unit.
+class SavedCheck:
+    """A check that is a reference. machine: what tells machines and ways to start apart. started:
+    ISO 8601. values: by the name of a finding and its unit.
     """
 
     machine: str
@@ -34,27 +34,27 @@ class GoodCheck:
         return self.started[:10]
 
 
-class GoodValue(NamedTuple):
-    """A number of a good check, and its day."""
+class SavedValue(NamedTuple):
+    """A number of a saved check, and its day."""
 
     value: float
     day: str
 
 
-def last_good(machine: str) -> dict[str, GoodValue]:
-    """Of each number the value in the newest good check of that machine that has it: one that was
+def reference_values(machine: str) -> dict[str, SavedValue]:
+    """Of each number the value in the newest saved check of that machine that has it: one that was
     noise is missing in the check, and leaves the value before.
     """
     known = [one for file in _files() if (one := _read(file)) is not None]
     return {
-        name: GoodValue(value, one.day)
+        name: SavedValue(value, one.day)
         for one in sorted(known, key=lambda one: one.started)
         if one.machine == machine
         for name, value in one.values.items()
     }
 
 
-def keep(check: GoodCheck, name: str) -> None:
+def keep(check: SavedCheck, name: str) -> None:
     """Keep a check under a name of its own, and the newest others. Raises OSError or
     RuntimeError.
     """
@@ -75,7 +75,8 @@ def forget() -> int:
 
 
 def _folder() -> Path:
-    return folder_of_runs().parent / "checks"
+    # what is in "checks" there was kept by earlier versions without being asked
+    return folder_of_runs().parent / "references"
 
 
 def _files() -> list[Path]:
@@ -84,13 +85,13 @@ def _files() -> list[Path]:
     return []
 
 
-def _read(file: Path) -> GoodCheck | None:
+def _read(file: Path) -> SavedCheck | None:
     """The check in a file, None where it is missing or broken."""
     try:
         found = parse_json(read_bytes(file, _MOST_BYTES).decode(), str(file), _MOST_BYTES)
         if not isinstance(found, dict):
             return None
-        check = GoodCheck(**found)
+        check = SavedCheck(**found)
         is_sound = isinstance(check.machine, str) and isinstance(check.started, str)
         is_sound &= all(
             isinstance(name, str) and isinstance(value, float) and 0 < value < math.inf

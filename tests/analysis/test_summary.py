@@ -54,9 +54,7 @@ def test_best_is_chosen_and_told_by_medians() -> None:
     assert found.excess.median == pytest.approx(1.1)
     assert (found.certainty, [one.algo for one in found.leaders]) == ("winner", ["ring"])
     assert {peer: one.median for peer, one in found.peers.items()} == {"nccl": 2.0}
-    assert found.busbw_gbs == pytest.approx(
-        1.8
-    )  # 12000 bytes in 10 us is 1.2 GB/s, times 2 * 3 / 4
+    assert found.busbw_gbs == pytest.approx(1.8)  # 1.2 GB/s times 2 * 3 / 4
     assert found.percent == pytest.approx(60)
 
 

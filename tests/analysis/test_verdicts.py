@@ -4,7 +4,15 @@ import json
 
 import pytest
 
-from collbench.analysis.verdicts import CheckUnit, Expectation, Finding, Measured, Verdict, judge
+from collbench.analysis.verdicts import (
+    CheckUnit,
+    Expectation,
+    Finding,
+    Measured,
+    Verdict,
+    judge,
+    whole,
+)
 from collbench.report.tables.check import as_json, counts_text
 
 REFERENCE = Expectation(value=100.0, source="h200x4")
@@ -60,10 +68,28 @@ def test_repeats_that_disagree_and_noise_do_not_fail(
 )
 def test_without_expectation_it_is_not_judged(is_noisy: bool, detail: str) -> None:
     found = judge(Measured(name="x", value=1.0, unit="us", is_noisy=is_noisy), [])
-    assert (found.verdict, found.expected) == ("NONE", None)
+    assert (found.verdict, found.expected) == ("UNKNOWN", None)
     assert found.detail == detail
     right = Finding(name="topology", verdict="PASS")
-    assert counts_text([right, found]) == "1 passed, 0 warnings, 0 failed, 1 not judged"
+    assert counts_text([right, found]) == "1 passed, 0 warnings, 0 failed, 1 unknown"
     document = json.loads(as_json([right, found], "device", "now", 1.0))
-    assert document["verdict"] == "PASS"
-    assert document["counts"] == {"PASS": 1, "WARN": 0, "FAIL": 0, "SKIP": 0, "NONE": 1}
+    assert (document["verdict"], document["judged"], document["lines"]) == ("PASS", 1, 2)
+    assert document["counts"] == {"PASS": 1, "WARN": 0, "FAIL": 0, "SKIP": 0, "UNKNOWN": 1}
+
+
+@pytest.mark.parametrize(
+    ("lines", "verdict"),
+    [
+        ({"PASS": 1, "UNKNOWN": 31}, "UNKNOWN"),
+        ({"PASS": 1, "SKIP": 2}, "UNKNOWN"),
+        ({"WARN": 1, "UNKNOWN": 2}, "UNKNOWN"),
+        ({"PASS": 16, "UNKNOWN": 16}, "PASS"),
+        ({"PASS": 31, "WARN": 1}, "WARN"),
+        ({"PASS": 1, "FAIL": 1, "UNKNOWN": 30}, "FAIL"),
+        ({}, "UNKNOWN"),
+    ],
+)
+def test_the_whole_passes_only_where_most_lines_were_judged(
+    lines: dict[Verdict, int], verdict: Verdict
+) -> None:
+    assert whole([one for one, count in lines.items() for _ in range(count)]) == verdict

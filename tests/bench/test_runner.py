@@ -1,5 +1,6 @@
 """Case to record: order of repeats, waivers, wrong data, noise."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -7,9 +8,12 @@ from typing import Any
 import pytest
 
 from collbench.backends.base import Batch, Samples, Session
+from collbench.bench import runner
 from collbench.bench.points import SweepPoint, estimate_s, plan_points
 from collbench.bench.runner import STRIDE, Measurement, order
+from collbench.launch.deadline import OutOfTime
 from collbench.launch.local import LocalGroup
+from collbench.machine.others import Look
 from collbench.planning.planner import resolve
 from collbench.results.distribution import launches_of
 from collbench.results.record import Record
@@ -22,6 +26,12 @@ CASES = [
     Case(op="allreduce", backend="model", algo=algo, ranks=2, size_bytes=4096)
     for algo in ("ring", "twoshot")
 ]
+
+
+@pytest.fixture(autouse=True)
+def quiet(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A machine of which the kernel says nothing, whatever else runs here."""
+    monkeypatch.setattr(runner, "look", lambda *of: None)
 
 
 class Scripted(Session[Any]):
@@ -87,6 +97,37 @@ def test_the_slowest_rank_counts_and_the_median_of_repeats() -> None:
     assert ring.notes == "noisy"
     assert twoshot.notes == ""
     assert [batch.iterations for batch in session.batches] == [0, 0, 5, 5, 5, 5]
+
+
+@pytest.mark.parametrize(
+    ("ranks", "queued", "note"),
+    [(2, 12, "other-processes:12.0"), (2, 0, ""), (2, 1, "other-processes:1.0"), (1, 1, "")],
+)
+def test_a_row_says_what_other_processes_took_where_they_left_no_core_to_a_rank(
+    monkeypatch: pytest.MonkeyPatch, ranks: int, queued: int, note: str
+) -> None:
+    """Two cores: what is queued is seen in the shortest time."""
+    clock = iter(range(100))
+
+    def seen(*of: object) -> Look:
+        return Look(when_s=1e-3 * next(clock), busy_s=0.0, own_s=0.0, queued=queued)
+
+    monkeypatch.setattr(runner, "look", seen)
+    monkeypatch.setattr(runner, "own_cores", lambda: frozenset((0, 1)))
+    monkeypatch.setattr(Measurement, "_ranks_here", lambda self, case: ranks)
+    case = replace(CASES[0], backend="cpu")
+    (row,), _ = measured([samples(1e-6, 1e-6)] * 3, [case], repeats=3)
+    assert row.notes == (f"noisy {note}" if note else "")
+
+
+def test_no_repeat_goes_on_behind_the_end_of_all() -> None:
+    """What was measured until then stays, and no session is asked again."""
+    group = LocalGroup()
+    measurement = Measurement(plan_points(CASES, group), group, Settings(repeats=3))
+    session = Scripted([samples(1e-6, 1e-6), OutOfTime(), samples(1e-6, 1e-6)])
+    measurement.sessions = {("model", 2): session}
+    (row,) = measurement.records_within(math.inf)
+    assert (row.algo, row.repeats, len(session.batches)) == ("ring", 1, 2)
 
 
 def test_single_launches_of_all_repeats_are_one_distribution() -> None:

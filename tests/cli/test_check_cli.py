@@ -13,12 +13,14 @@ from typing import Any
 
 import pytest
 
-from collbench.bench.pairs import RankPair
+from collbench.analysis.verdicts import CheckUnit, Measured
+from collbench.bench.pairs import OUT_OF_TIME, RankPair
 from collbench.cli import _run_check
 from collbench.machine.formats import described
-from collbench.results.checks import GoodCheck, GoodValue, keep
-from collbench.results.record import read
+from collbench.results.checks import SavedCheck, SavedValue, keep
+from collbench.results.record import Record, read
 from collbench.spec.collectives import OPS
+from collbench.util.errors import UNJUDGED_CODE
 from tests.support.commands import invoke
 from tests.support.frames import H200
 from tests.support.runs import Run, needs_mpi, under_mpirun
@@ -39,7 +41,9 @@ def test_a_check_and_its_documents(
     junit = tmp_path / "check.xml"
     code, out, err = invoke(capfd, *CHECK, "--json", "-", "--junit", str(junit))
     document = json.loads(out)
-    assert (code, document["verdict"]) == (0, "PASS")
+    assert (code, document["verdict"]) == (UNJUDGED_CODE, "UNKNOWN")
+    assert (document["judged"], document["lines"]) == (1, len(document["checks"]))
+    assert "collbench check --save" in err
     names = [one["name"] for one in document["checks"]]
     assert names == [
         "topology",
@@ -52,23 +56,25 @@ def test_a_check_and_its_documents(
     assert "every element of 13 results compared" in " ".join(err.split())
     assert max(len(line) for line in err.splitlines() if not line.startswith("# ")) <= 80
     cases = ET.parse(junit).getroot().findall("testcase")
-    assert [case.get("name") for case in cases] == names
+    assert [case.get("name") for case in cases] == [*names, "the whole"]
+    assert cases[-1].find("error") is not None
+    assert all(case.find("skipped") is not None for case in cases[1:-1])
 
-    good = far_faster(document)
-    monkeypatch.setattr(_run_check, "last_good", lambda machine: good)
+    known = far_faster(document)
+    monkeypatch.setattr(_run_check, "reference_values", lambda machine: known)
     code, out, _ = invoke(capfd, *CHECK)
-    lines = [line for line in out.splitlines() if line.startswith(("PASS", "WARN", "FAIL"))]
-    assert lines[0].startswith("PASS  topology")
+    lines = [line for line in out.splitlines() if line.startswith(("PASS ", "WARN ", "FAIL "))]
+    assert lines[0].split()[:2] == ["PASS", "topology"]
     assert len(lines) == len(names)
     assert all(line.startswith(("FAIL", "WARN")) for line in lines[1:])
     assert all(" check 2026-11-23, " in line for line in lines[1:])
     assert code == any(line.startswith("FAIL") for line in lines)
 
 
-def far_faster(document: Any) -> dict[str, GoodValue]:
-    """Other numbers of a check before."""
+def far_faster(document: Any) -> dict[str, SavedValue]:
+    """Other numbers of a saved check."""
     return {
-        f"{one['name']}, {one['unit']}": GoodValue(
+        f"{one['name']}, {one['unit']}": SavedValue(
             1e-6 if one["unit"] == "us" else 1e9, "2026-11-23"
         )
         for one in document["checks"]
@@ -76,13 +82,57 @@ def far_faster(document: Any) -> dict[str, GoodValue]:
     }
 
 
+def test_a_check_is_a_reference_only_if_it_is_saved(
+    quick: None, capfd: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    monkeypatch.setattr(_run_check, "_measured", steady)
+    for _ in range(2):
+        assert invoke(capfd, *CHECK)[0] == UNJUDGED_CODE
+    code, out, err = invoke(capfd, *CHECK, "--save")
+    assert (code, "Saved as the reference" in err, "UNKNOWN: 1 of" in out) == (0, True, True)
+    code, out, _ = invoke(capfd, *CHECK, "--json", "-")
+    document = json.loads(out)
+    assert (code, document["verdict"]) == (0, "PASS")
+    assert document["judged"] == document["lines"]
+
+
+def steady(name: str, value: float, unit: CheckUnit, record: Record | None) -> Measured:
+    """A number that is the same in each check, and no noise."""
+    return Measured(name=name, value=5.0, unit=unit)
+
+
+def test_a_check_with_failures_or_of_noise_alone_is_not_saved(
+    quick: None, capfd: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    monkeypatch.setattr(_run_check, "_measured", lambda *of: replace(steady(*of), is_noisy=True))
+    assert invoke(capfd, *CHECK, "--save")[0] == UNJUDGED_CODE
+    monkeypatch.setattr(_run_check, "_measured", steady)
+    known = {f"rank0 -> rank1, {unit}": SavedValue(1e9, "2026-11-23") for unit in ("us", "GB/s")}
+    monkeypatch.setattr(_run_check, "reference_values", lambda machine: known)
+    assert invoke(capfd, *CHECK, "--save")[0] == 1
+    assert not (tmp_path / "collbench" / "references").exists()
+
+
+def test_what_is_not_reached_in_time_is_unknown(
+    quick: None, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(_run_check, "_MINUTE_S", 0.0)
+    code, out, err = invoke(capfd, *CHECK, "--json", "-")
+    document = json.loads(out)
+    assert (code, document["verdict"], document["judged"]) == (UNJUDGED_CODE, "UNKNOWN", 1)
+    assert {one["detail"] for one in document["checks"][1:]} == {OUT_OF_TIME}
+    assert "not reached" in err
+
+
 def test_earlier_checks_are_forgotten(
     capfd: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
-    keep(GoodCheck(machine="m", started="2026-11-23T10:00:00+00:00", values={"a": 1.0}), "one")
-    assert invoke(capfd, "check", "--forget") == (0, "Forgot 1 check.\n", "")
-    assert invoke(capfd, "check", "--forget") == (0, "No check is known.\n", "")
+    keep(SavedCheck(machine="m", started="2026-11-23T10:00:00+00:00", values={"a": 1.0}), "one")
+    assert invoke(capfd, "check", "--forget") == (0, "Forgot 1 reference.\n", "")
+    assert invoke(capfd, "check", "--forget") == (0, "No reference is saved.\n", "")
     code, _, err = invoke(capfd, "check", "--forget", "--ranks", "2")
     assert (code, "--forget checks nothing" in err) == (2, True)
 
@@ -93,7 +143,7 @@ def test_wrong_data_fails(tmp_path: Path) -> None:
     with Run(tmp_path, command) as run:
         assert run.finish(120) == 1
         out = run.stdout
-    assert re.search(r"^FAIL  allreduce 1K +wrong: rank \d element \d+: got", out, re.MULTILINE)
+    assert re.search(r"^FAIL +allreduce 1K +wrong: rank \d element \d+: got", out, re.MULTILINE)
 
 
 @needs_mpi
@@ -101,7 +151,7 @@ def test_wrong_data_fails(tmp_path: Path) -> None:
 def test_ranks_of_a_launcher(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "collbench", *CHECK[:3]]
     with Run(tmp_path, under_mpirun(2, command)) as run:
-        assert run.finish(120) in (0, 1)
+        assert run.finish(120) == UNJUDGED_CODE
         assert "every element of 27 results compared" in run.stdout
 
 
@@ -133,7 +183,7 @@ def test_a_file_that_cannot_be_written_is_said_before_the_work(
 
 def judged(**more: Any) -> tuple[str, str]:
     """The verdict and source of a row of GPUs."""
-    check = _run_check._Check(out=io.StringIO(), good={})
+    check = _run_check._Check(out=io.StringIO(), known={})
     of = ("allreduce", "cuda", 1 << 30, "ok", "out")
     largest = next(
         row
@@ -151,7 +201,7 @@ def test_gpus_are_held_against_the_shipped_results_of_the_same_machine() -> None
     slow: dict[str, Any] = {"busbw_gbs": 200.0}
     assert judged(**slow) == ("FAIL", "h200x4")
     assert judged(**slow | {"busbw_gbs": 366.0}) == ("PASS", "h200x4")
-    assert judged(**slow | {"ranks": 3}) == ("NONE", "")
+    assert judged(**slow | {"ranks": 3}) == ("UNKNOWN", "")
     wrong = {"time_us": None, "status": "wrong", "reason": "rank 1 element 0: got 0"}
     assert judged(**slow | wrong) == ("FAIL", "")
     assert judged(**slow | wrong | {"status": "waived"}) == ("SKIP", "")
@@ -161,7 +211,7 @@ def test_gpus_are_held_against_the_shipped_results_of_the_same_machine() -> None
 
 
 def test_pairs_that_are_wrong_fail_and_those_that_are_refused_do_not_count() -> None:
-    check = _run_check._Check(out=io.StringIO(), good={})
+    check = _run_check._Check(out=io.StringIO(), known={})
     row = replace(next(iter(read(H200))), time_us=None, status="wrong")
     wrong = RankPair(a=0, b=1, way="stores", reason="rank 1 element 0: got 0", record=row)
     refused = RankPair(a=1, b=0, way="stores", reason="no peer access")
@@ -174,7 +224,7 @@ def test_pairs_that_are_wrong_fail_and_those_that_are_refused_do_not_count() -> 
 def test_links_are_held_against_what_the_topology_rates_them() -> None:
     topology = described("h200x4-vm")
     assert topology is not None
-    check = _run_check._Check(out=io.StringIO(), good={})
+    check = _run_check._Check(out=io.StringIO(), known={})
     check.add(_run_check._of_machine(topology, "cuda", 4))
     assert "4 x NVIDIA H200" in _run_check._device(topology, "cuda")
     for gbs in (360.0, 200.0):

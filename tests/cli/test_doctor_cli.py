@@ -3,6 +3,7 @@
 import gzip
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import NoReturn
 
@@ -12,6 +13,7 @@ from collbench import checks
 from collbench.checks import identifiers
 from collbench.cli import _run_doctor
 from collbench.machine.discovery import dumps
+from collbench.util.errors import UNJUDGED_CODE
 from tests.support.commands import invoke, stdin_of
 from tests.support.evidence import machine, with_gpu, with_ranks, with_system
 from tests.support.runs import library, needs_mpi
@@ -85,6 +87,25 @@ def test_the_verdict_agrees_with_the_exit_code(
     args = ("--from", ill, "--only", "limits", "--fail-on", fail_on, "--json", "-")
     code, out, _ = invoke(capfd, "doctor", *args)
     assert (code, json.loads(out)["verdict"]) == (int(verdict != "clean"), verdict)
+
+
+def test_a_recording_in_which_most_cannot_be_seen_is_not_clean(
+    capfd: pytest.CaptureFixture[str], well: str, tmp_path: Path
+) -> None:
+    """Nothing is found in it, and the exit code is that of what could not be judged."""
+    document = json.loads(invoke(capfd, "doctor", "--from", well, "--json", "-")[1])
+    looked = sum(one["looked"] for one in document["checks"])
+    counts = {"looked": looked, "could_not": len(document["checks"]) - looked}
+    assert {name: document[name] for name in counts} == counts
+    assert document["verdict"] == "clean"
+    host = with_ranks(machine("hgx_h100"), 8)
+    gpus = tuple(replace(gpu, condition=None) for gpu in host.gpus)
+    file = tmp_path / "hidden.json"
+    file.write_text(dumps([replace(host, gpus=gpus, system=None, processes=())]))
+    code, out, _ = invoke(capfd, "doctor", "--from", str(file), "--json", "-")
+    document = json.loads(out)
+    assert (code, document["verdict"]) == (UNJUDGED_CODE, "unknown")
+    assert document["looked"] < document["could_not"]
 
 
 def test_what_was_found_until_the_users_end_is_shown(

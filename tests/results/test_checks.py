@@ -1,4 +1,4 @@
-"""Good checks of machines, kept in the user's state: the newest of the same machine counts, and
+"""References of machines, kept in the user's state: the newest of the same machine counts, and
 broken files count for nothing.
 """
 
@@ -6,37 +6,40 @@ from pathlib import Path
 
 import pytest
 
-from collbench.results.checks import MOST_KEPT, GoodCheck, forget, keep, last_good
+from collbench.results.checks import MOST_KEPT, SavedCheck, forget, keep, reference_values
 
 
 @pytest.fixture(autouse=True)
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
-    return tmp_path / "collbench" / "checks"
+    return tmp_path / "collbench" / "references"
 
 
-def check(day: int, machine: str = "a; 2 ranks", **values: float) -> GoodCheck:
-    return GoodCheck(machine=machine, started=f"2026-11-{day:02}T10:00:00+00:00", values=values)
+def check(day: int, machine: str = "a; 2 ranks", **values: float) -> SavedCheck:
+    return SavedCheck(machine=machine, started=f"2026-11-{day:02}T10:00:00+00:00", values=values)
 
 
 def test_the_newest_of_the_same_machine_counts() -> None:
-    assert last_good("a; 2 ranks") == {}
+    assert reference_values("a; 2 ranks") == {}
     keep(check(3, link=3.0), "c")
     keep(check(2, link=2.0), "b")
     keep(check(4, "b; 2 ranks", link=4.0), "d")
-    assert last_good("a; 2 ranks") == {"link": (3.0, "2026-11-03")}
+    assert reference_values("a; 2 ranks") == {"link": (3.0, "2026-11-03")}
 
 
 def test_what_was_noise_keeps_its_value_before() -> None:
     keep(check(2, link=2.0, copy=7.0), "b")
     keep(check(3, link=3.0), "c")
     keep(check(4), "d")
-    assert last_good("a; 2 ranks") == {"link": (3.0, "2026-11-03"), "copy": (7.0, "2026-11-02")}
+    assert reference_values("a; 2 ranks") == {
+        "link": (3.0, "2026-11-03"),
+        "copy": (7.0, "2026-11-02"),
+    }
 
 
 def test_all_can_be_forgotten() -> None:
     keep(check(2, link=2.0), "b")
-    assert (forget(), forget(), last_good("a; 2 ranks")) == (1, 0, {})
+    assert (forget(), forget(), reference_values("a; 2 ranks")) == (1, 0, {})
 
 
 @pytest.mark.parametrize(
@@ -57,7 +60,7 @@ def test_all_can_be_forgotten() -> None:
 def test_broken_files_count_for_nothing(folder: Path, text: str) -> None:
     keep(check(3, link=3.0), "good")
     (folder / "broken.json").write_text(text)
-    assert last_good("a; 2 ranks") == {"link": (3.0, "2026-11-03")}
+    assert reference_values("a; 2 ranks") == {"link": (3.0, "2026-11-03")}
 
 
 def test_old_ones_go(folder: Path) -> None:

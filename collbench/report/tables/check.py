@@ -6,21 +6,22 @@ from collections.abc import Sequence
 from dataclasses import asdict
 
 from collbench import __version__
-from collbench.analysis.verdicts import SEVERITY, Finding, Verdict
+from collbench.analysis.verdicts import SEVERITY, Finding, Verdict, judged_lines, whole
+from collbench.util.text import counted
 from collbench.util.units import format_rate, format_time_us
 
-_NAME, _NUMBER = 25, 11
+_VERDICT, _NAME, _NUMBER = 7, 25, 11
 _JSON_VERSION = 1
 
 
 def heading() -> str:
     """The line above the findings."""
-    return f"{'':4}  {'what':<{_NAME}}{'measured':>{_NUMBER}}{'expected':>{_NUMBER}}  from"
+    return f"{'':{_VERDICT}} {'what':<{_NAME}}{'measured':>{_NUMBER}}{'expected':>{_NUMBER}}  from"
 
 
 def line(finding: Finding) -> str:
     """A finding in a line."""
-    start = f"{finding.verdict:4}  {finding.name:<{_NAME}}"
+    start = f"{finding.verdict:{_VERDICT}} {finding.name:<{_NAME}}"
     if finding.value is None:
         return f"{start}  {finding.detail}".rstrip()
     source = ", ".join(filter(None, (finding.source, finding.detail)))
@@ -37,8 +38,14 @@ def _number(value: float | None, unit: str) -> str:
 
 
 def summary(findings: Sequence[Finding], results: int, duration: str) -> str:
-    """The line below the findings. results: how many were compared, element by element."""
-    return f"{counts_text(findings)}, {duration}; every element of {results} results compared."
+    """The line below the findings: the verdict of the whole first. results: how many were
+    compared, element by element.
+    """
+    verdicts = [one.verdict for one in findings]
+    judged = f"{judged_lines(verdicts)} of {counted(len(verdicts), 'line')} judged"
+    counts = f"{judged} ({counts_text(findings)})"
+    every = f"every element of {results} results compared"
+    return f"{whole(verdicts)}: {counts}, {duration}; {every}."
 
 
 def counts_text(findings: Sequence[Finding]) -> str:
@@ -48,10 +55,13 @@ def counts_text(findings: Sequence[Finding]) -> str:
     '1 passed, 0 warnings, 1 failed'
     """
     count = _counts(findings)
-    warnings = f"{count['WARN']} warning{'s' * (count['WARN'] != 1)}"
-    texts = [f"{count['PASS']} passed", warnings, f"{count['FAIL']} failed"]
+    texts = [
+        f"{count['PASS']} passed",
+        counted(count["WARN"], "warning"),
+        f"{count['FAIL']} failed",
+    ]
     texts += [f"{count['SKIP']} skipped"] if count["SKIP"] else []
-    return ", ".join([*texts, *([f"{count['NONE']} not judged"] if count["NONE"] else [])])
+    return ", ".join([*texts, *([f"{count['UNKNOWN']} unknown"] if count["UNKNOWN"] else [])])
 
 
 def _counts(findings: Sequence[Finding]) -> dict[Verdict, int]:
@@ -60,11 +70,13 @@ def _counts(findings: Sequence[Finding]) -> dict[Verdict, int]:
 
 def as_json(findings: Sequence[Finding], device: str, started: str, seconds: float) -> str:
     """The findings as a JSON object."""
-    worst = "FAIL" if any(one.verdict == "FAIL" for one in findings) else "PASS"
+    verdicts = [one.verdict for one in findings]
     document = {
         "version": _JSON_VERSION,
         "collbench": __version__,
-        "verdict": worst,
+        "verdict": whole(verdicts),
+        "lines": len(verdicts),
+        "judged": judged_lines(verdicts),
         "counts": _counts(findings),
         "device": device,
         "started": started,
@@ -75,14 +87,18 @@ def as_json(findings: Sequence[Finding], device: str, started: str, seconds: flo
 
 
 def as_junit(findings: Sequence[Finding], device: str, started: str, seconds: float) -> str:
-    """The findings as JUnit's XML: a test case each; warnings pass, and say so in system-out."""
+    """The findings as JUnit's XML: a test case each; warnings pass, and say so in system-out. A
+    whole that is UNKNOWN is an error, in a case of its own.
+    """
+    verdicts = [one.verdict for one in findings]
+    is_unknown = whole(verdicts) == "UNKNOWN"
     suite = ET.Element(
         "testsuite",
         name=f"collbench check: {device}",
-        tests=str(len(findings)),
-        failures=str(sum(one.verdict == "FAIL" for one in findings)),
-        errors="0",
-        skipped=str(sum(one.verdict == "SKIP" for one in findings)),
+        tests=str(len(findings) + is_unknown),
+        failures=str(verdicts.count("FAIL")),
+        errors=str(int(is_unknown)),
+        skipped=str(verdicts.count("SKIP") + verdicts.count("UNKNOWN")),
         time=f"{seconds:.3f}",
         timestamp=started,
     )
@@ -90,9 +106,13 @@ def as_junit(findings: Sequence[Finding], device: str, started: str, seconds: fl
         case = ET.SubElement(suite, "testcase", classname="collbench.check", name=one.name)
         if one.verdict == "FAIL":
             ET.SubElement(case, "failure", message=line(one))
-        elif one.verdict == "SKIP":
+        elif one.verdict in ("SKIP", "UNKNOWN"):
             ET.SubElement(case, "skipped", message=one.detail)
         else:
             ET.SubElement(case, "system-out").text = line(one)
+    if is_unknown:
+        case = ET.SubElement(suite, "testcase", classname="collbench.check", name="the whole")
+        text = f"UNKNOWN: {judged_lines(verdicts)} of {len(verdicts)} lines judged"
+        ET.SubElement(case, "error", message=text)
     ET.indent(suite)
     return ET.tostring(suite, encoding="unicode", xml_declaration=True) + "\n"

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from collbench import __version__
+from collbench.analysis.verdicts import LEAST_JUDGED
 from collbench.doctor.finding import Cost, Finding
 from collbench.report.tables.text import table, wrapped
 from collbench.util.text import counted
@@ -17,11 +18,12 @@ _FACTOR_FROM = 2.0  # costs from which on they are shown as factors
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckRun:
-    """A check of the list: whether it looked, and why not."""
+    """A check of the list: whether it looked, and why not. is_absent: there is nothing to see."""
 
     identifier: str
     title: str
     reason: str = ""
+    is_absent: bool = False
 
 
 def mark(finding: Finding) -> str:
@@ -102,6 +104,18 @@ def _few(names: Sequence[str]) -> str:
     return ", ".join(names[:_SUBJECTS]) + more
 
 
+def is_unknown(runs: Sequence[CheckRun]) -> bool:
+    """Whether most checks of what is here could not look: then nothing found says nothing.
+
+    >>> seen, hidden = (CheckRun(identifier="a", title="A", reason=why) for why in ("", "hidden"))
+    >>> is_unknown([seen, hidden]), is_unknown([seen, hidden, hidden])
+    (False, True)
+    """
+    concerned = [run for run in runs if not (run.reason and run.is_absent)]
+    looked = sum(not run.reason for run in concerned)
+    return looked < LEAST_JUDGED * len(concerned)
+
+
 def summary(
     findings: Sequence[Finding], runs: Sequence[CheckRun], duration: str, list_command: str
 ) -> str:
@@ -122,7 +136,8 @@ def summary(
     )
     could_not = len(runs) - looked
     more = f", {could_not} could not ({list_command} says why)" if could_not else ""
-    return f"{found}. {counted(looked, 'check')} looked{more}, {duration}."
+    most = " UNKNOWN: most of what is here was not looked at." if is_unknown(runs) else ""
+    return f"{found}. {counted(looked, 'check')} looked{more}, {duration}.{most}"
 
 
 def runs_table(runs: Sequence[CheckRun], columns: int) -> list[str]:
@@ -174,13 +189,16 @@ def as_json(
     is_failed: bool,
 ) -> str:
     """The findings and the checks as a JSON object. is_failed: whether the exit code is 1."""
-    costs = any(one.is_cost for one in findings)
+    costs, looked = any(one.is_cost for one in findings), sum(not run.reason for run in runs)
+    calm = "unknown" if is_unknown(runs) else "clean"
     document = {
         "format": "collbench-doctor",
         "version": _JSON_VERSION,
         "collbench": __version__,
         "hosts": list(hosts),
-        "verdict": "costs" if costs else "risks" if is_failed else "clean",
+        "verdict": "costs" if costs else "risks" if is_failed else calm,
+        "looked": looked,
+        "could_not": len(runs) - looked,
         "seconds": round(seconds, 3),
         "findings": [finding_facts(one) for one in findings],
         "checks": [

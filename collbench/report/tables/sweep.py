@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 
 from collbench.analysis.best import Best, best_text, summarise_rows
 from collbench.analysis.rows import Row, row_of
+from collbench.machine.others import FOREIGN_NOTE
 from collbench.report.tables.distribution import LAUNCH_TIME_NAMES, launch_time_text
 from collbench.report.tables.summary import (
     auto_text,
@@ -34,6 +35,18 @@ _LAUNCH_TIME = 6  # columns of a percentile
 BOUNDS_COLUMNS = 120  # of a terminal, from which on times have their bounds
 # those that may have a column: the algorithm always has one
 _SHOWN = (*AXES, *KNOBS[1:])
+
+
+def _shown_notes(notes: str) -> str:
+    """The notes of a row in few columns: one that other processes disturbed is noise, too.
+
+    >>> _shown_notes("in-cache noisy other-processes:5.0 auto")
+    'in-cache busy:5.0 auto'
+    """
+    if FOREIGN_NOTE not in notes:
+        return notes
+    words = [word for word in notes.split() if word != "noisy"]
+    return " ".join(words).replace(FOREIGN_NOTE, "busy:")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,7 +117,7 @@ class SweepTable:
             if self.has_ceilings:
                 cells.append(f"{'-' if record.percent is None else f'{record.percent:.0f}%':>6}")
             cells += [f"{'-' if record.wrong is None else record.wrong:>6}", f"{record.iters:>5}"]
-        return "  ".join([*cells, record.notes]).rstrip()
+        return "  ".join([*cells, _shown_notes(record.notes)]).rstrip()
 
     def waived(self, records: Sequence[Record]) -> list[str]:
         """A line for each reason of waived rows; `*` stands for values that differ."""

@@ -1,0 +1,48 @@
+"""What is said of other processes: once, first, with the names of the busiest and what to do."""
+
+import re
+from typing import Any
+
+import pytest
+
+from collbench.bench import runner
+from collbench.cli import _busy
+from collbench.machine.others import BusyProcess, Census, Look
+from tests.support.commands import invoke
+
+SWEEP = ("sweep", "--backend", "cpu", "--ranks", "2", "--algo", "ring,star", "--sizes", "1K")
+OTHERS = [BusyProcess(pid=4711 + place, command=f"spin {place}", cores=0.3) for place in range(3)]
+
+
+def queue(monkeypatch: pytest.MonkeyPatch, first: int, later: int) -> None:
+    """Two cores, with so many other tasks queued while sessions open, and from then on."""
+    counts = iter((first, first))
+
+    def seen(*of: Any) -> Look:
+        return Look(when_s=0.0, busy_s=0.0, own_s=0.0, queued=next(counts, later))
+
+    moments = iter(range(10**6))
+    monkeypatch.setattr(
+        runner, "look", lambda *of: Look(**{**_facts(seen(*of)), "when_s": float(next(moments))})
+    )
+    monkeypatch.setattr(runner, "own_cores", lambda: frozenset((0, 1)))
+    monkeypatch.setattr(Census, "busiest", lambda self, own, most=3: OTHERS)
+
+
+def _facts(look: Look) -> dict[str, Any]:
+    return {name: getattr(look, name) for name in Look.__slots__}
+
+
+@pytest.mark.parametrize(("first", "later"), [(12, 12), (0, 12), (12, 0), (0, 0)])
+def test_a_sweep_says_once_that_others_were_busy(
+    capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, first: int, later: int
+) -> None:
+    queue(monkeypatch, first, later)
+    code, out, err = invoke(capfd, *SWEEP)
+    assert code == 0
+    assert len(re.findall(r"busy:12\.0", out)) == (2 if later else 0)
+    said = [" ".join(line.split()) for line in err.splitlines() if "Other processes" in line]
+    assert len(said) == (1 if first or later else 0)
+    for line in said:
+        assert "4711 spin 0 (0.3), 4712 spin 1 (0.3), 4713 spin 2 (0.3)" in line
+        assert _busy._WHAT_TO_DO in line
