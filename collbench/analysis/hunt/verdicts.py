@@ -12,7 +12,7 @@ from statistics import median
 import numpy as np
 
 from collbench.analysis.hunt.fit import Cause, Fit, fit
-from collbench.analysis.hunt.places import Family, Place, Table, directed_pairs, families
+from collbench.analysis.hunt.places import BETWEEN, Family, Place, Table, directed_pairs, families
 from collbench.analysis.hunt.rounds import Pair
 from collbench.results.pairwise import MODES, Mode, PairSample, PairWorld
 
@@ -330,19 +330,15 @@ def _slower(middle: Mapping[Pair, float], one: PairSample) -> float:
 def _of_load(alone: Sequence[float], together: Sequence[float]) -> Effect | None:
     """The effect of the load, judged as a place is."""
     slow = np.array([*alone, *together])
-    numbers = np.arange(len(alone), len(slow))
+    each = np.arange(len(slow))
+    numbers = each[len(alone) :]
+    ends = np.full_like(each, BETWEEN)
     load = Family(
-        "load", "both", numbers, np.zeros_like(numbers), np.array([0, len(numbers)]), lambda _: ()
+        *("load", "both", numbers, np.zeros_like(numbers), np.array([0, len(numbers)])),
+        *(lambda _: (), ends[len(alone) :]),
     )
-    each = Family(
-        "pair",
-        "out",
-        np.arange(len(slow)),
-        np.arange(len(slow)),
-        np.arange(len(slow) + 1),
-        lambda _: (),
-    )
-    causes = fit(slow, [load], each).causes
+    rows = Family("pair", "out", each, each, np.arange(len(slow) + 1), lambda _: (), ends)
+    causes = fit(slow, [load], rows).causes
     if not causes:
         return None
     cause = causes[0]
