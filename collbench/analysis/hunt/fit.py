@@ -25,12 +25,25 @@ from statistics import NormalDist
 
 import numpy as np
 
-from collbench.analysis.hunt.places import Bools, Family, Floats, Ints, Place, split
+from collbench.analysis.hunt.places import (
+    BETWEEN,
+    RECEIVER,
+    SENDER,
+    Bools,
+    Family,
+    Floats,
+    Ints,
+    Place,
+    split,
+)
 
 FALSE_ALARM = 1e-3  # that anything is named where nothing is slow
+# of that for paths, pairs and groups: there are many, and few measurements of each
+PATHS_SHARE = 0.1
 SUSPICION = 0.5  # of a false alarm: what is more likely is not even measured again
 LEAST = math.log(1.03)  # a slower place is called slow: well hosts differ by 1 to 2 %
 FAR = math.log(1.25)  # a row that takes so much longer than good ones must be explained
+UNEVEN = 0.999  # sure that pairs differ by more than their repeats do: only these count then
 FLOOR = 0.005  # of the standard deviation of a row: well pairs differ by that for good
 SURE_NOISE = 0.1  # no more is expected of a row where too few of them show its noise
 FEW_PATHS = 0.1  # of the rows (or one path) may be slow for themselves
@@ -39,10 +52,15 @@ FAR_DEVIATES = 4.0  # of noise: a row further off is not noise, among thousands
 _AHEAD = 3  # places that are added though the last one was not sure: the next may explain more
 _GAPS = 8  # widest gaps of the slowness of hosts that are tried
 LEAST_GAIN = 4.0  # of a place that is tried: two standard deviations, squared
-AGREED = 0.8  # of the measurements of a place must exceed half of its effect
+_ENOUGH = 8  # rows whose median deviation is a noise
+# of the measurements of a path must exceed half of its effect: two hiccups of three are no path
+AGREED = 0.8
+MOST_AGREED = 0.5  # of another place, whose chance counts many pairs
 _MOST = 256  # places
 _CELLS = 4e6  # of rows by places: more takes seconds
+_MANY = 20  # repeats, of which the median deviation tells hiccups
 _CLIP = 3.0  # standard deviations of repeats, from which on one is a hiccup
+_PATHS = ("path", "pair", "group")
 _NORMAL = NormalDist()
 _INTERVAL = 0.975  # on each side: 95 of 100 between
 
@@ -73,15 +91,16 @@ class Cause:
 class Fit:
     """Causes, those that explain most first; suspects, which only more samples can clear.
 
-    level: of the slowness of good pairs. uneven: the rows (a pair and direction each) that are far
-    slower than good ones without a cause, or than the best ones where these are too few to be the
-    norm; by numbers of a sample of each. least: the effect that a place must have to be found.
+    level: of the slowness of good pairs. unexplained: a sample of each row (pair and direction)
+    that is far slower than good ones without a cause, slowest first; is_by_best: than the best
+    ones, which are few. least: the effect that a host must have to be found.
     """
 
     causes: tuple[Cause, ...] = ()
     suspects: tuple[Cause, ...] = ()
     level: float = 0.0
     unexplained: tuple[int, ...] = ()
+    is_by_best: bool = False
     least: float = math.inf
 
     @property
@@ -115,6 +134,7 @@ class _Term:
 class _Model:
     """Terms with their effects and errors. residuals: of all rows. degrees: of freedom of scale,
     the factor on the expected variance. chances: of each term, before Bonferroni's correction.
+    bare: rows without a cause. adds_up: whether rows with slow places at both ends show both.
     """
 
     terms: tuple[_Term, ...]
@@ -126,12 +146,19 @@ class _Model:
     squares: float
     scale: float
     degrees: int
-    bare: int  # rows without a cause
+    bare: int
+    adds_up: bool
 
 
-def fit(slow: Floats, families: Sequence[Family], pairs: Family, tested: int = 0) -> Fit:
+def fit(
+    slow: Floats,
+    families: Sequence[Family],
+    pairs: Family,
+    tested: int = 0,
+    known: float = -math.inf,
+) -> Fit:
     """The slow places. pairs: the family of every pair and direction. tested: the places tested in
-    all, where other samples are judged too.
+    all, where other samples are judged too. known: the slowness of a good pair, if it is known.
 
     A step costs O(families x rows), and O(causes^2 x rows).
     """
@@ -142,7 +169,7 @@ def fit(slow: Floats, families: Sequence[Family], pairs: Family, tested: int = 0
     tested = tested or sum(len(family.starts) - 1 for family in families)
     parted = [family for one in of_rows for family in split(one, rows.slow)]
     places = [*of_rows, *parted]
-    search = _Search(slow, pairs, rows, places, tested + len(parted))
+    search = _Search(slow, pairs, rows, places, _tests(places, tested), known)
     best = search.run(len(of_rows))
     causes = [_cause(search, best, k, len(families)) for k in range(len(best.terms))]
     causes.sort(key=lambda one: -one.effect * math.sqrt(len(one.samples)))
@@ -153,11 +180,13 @@ def fit(slow: Floats, families: Sequence[Family], pairs: Family, tested: int = 0
         else []
     )
     first = pairs.members[pairs.starts[:-1]]
+    unexplained, is_by_best = _unexplained(best, rows)
     return Fit(
         causes=tuple(causes),
         suspects=tuple(suspects),
         level=best.level,
-        unexplained=tuple(int(first[row]) for row in _unexplained(best, rows)),
+        unexplained=tuple(int(first[row]) for row in unexplained),
+        is_by_best=is_by_best,
         least=search.least(best),
     )
 
@@ -174,12 +203,24 @@ def _rows(slow: Floats, pairs: Family) -> _Rows:
     return _Rows(medians, np.maximum(FLOOR**2, noise**2 * shares), len(steps))
 
 
+def _tests(places: Sequence[Family], tested: int) -> list[float]:
+    """How many tests each place of a family counts for: together, those of all places and of what
+    is judged elsewhere.
+    """
+    is_path = [one.kind in _PATHS for one in places]
+    numbers = [len(one.starts) - 1 for one in places]
+    count = {kind: sum(n for n, own in zip(numbers, is_path) if own == kind) for kind in is_path}
+    share = {True: PATHS_SHARE, False: 1 - PATHS_SHARE} if len(count) > 1 else dict.fromkeys(count, 1)
+    elsewhere = max(1.0, tested / max(sum(numbers), 1))
+    return [elsewhere * max(count[kind], 1) / share[kind] for kind in is_path]
+
+
 def _spread(values: Floats) -> float:
     """The standard deviation of values about 0, with hiccups clipped."""
     if not len(values):
         return 0.0
     typical = float(np.median(np.abs(values))) / _NORMAL.inv_cdf(0.75)
-    bound = _CLIP * typical if typical and len(values) > 5 else math.inf
+    bound = _CLIP * typical if typical and len(values) >= _MANY else math.inf
     return math.sqrt(float(np.mean(np.minimum(np.abs(values), bound) ** 2)))
 
 
@@ -204,7 +245,8 @@ class _Search:
     pairs: Family
     rows: _Rows
     places: Sequence[Family]
-    tested: int
+    tests: Sequence[float]
+    known: float
     dropped: tuple[_Term, ...] = ()
 
     def run(self, known: int) -> _Model:
@@ -233,10 +275,12 @@ class _Search:
             sizes = np.diff(family.starts)
             if family.flow == "both" and family.kind in ("host", "rank") and len(sizes) > 3:
                 slow = np.bincount(family.groups, self.rows.slow[family.members]) / sizes
+                # of slow hosts that are half of all, the partners are slow in half of their pairs
                 order = np.argsort(-slow)
                 gaps = -np.diff(slow[order])[1:-1]  # two hosts at least on each side
                 for place in np.argsort(-gaps)[:_GAPS]:
-                    if place + 2 <= min(_MOST, _CELLS / len(self.rows.slow)):
+                    is_few = place + 2 <= min(_MOST, _CELLS / len(self.rows.slow))
+                    if is_few and gaps[place] > LEAST / 2:
                         yield [self._term(number, int(group)) for group in order[: place + 2]]
 
     def _grown(self, model: _Model, known: int) -> tuple[_Model, tuple[_Term, ...]]:
@@ -252,7 +296,7 @@ class _Search:
         dropped: list[_Term] = []
         if model is not sure:
             first = self.model([*sure.terms, model.terms[len(sure.terms)]])
-            if first.chances[-1] * self.tested < SUSPICION and first.effects[-1] >= LEAST:
+            if self.chance(first, -1) < SUSPICION and first.effects[-1] >= LEAST:
                 dropped.append(first.terms[-1])
         sure = self._pruned(sure, dropped)
         paths = [term for term in sure.terms if self._is_path(term)]
@@ -267,7 +311,7 @@ class _Search:
             worst = max(range(len(model.terms)), key=lambda k: (-self._surety(model, k)))
             if self._is_sure(model, worst):
                 break
-            if model.chances[worst] * self.tested < SUSPICION and model.effects[worst] >= LEAST:
+            if self.chance(model, worst) < SUSPICION and model.effects[worst] >= LEAST:
                 dropped.append(model.terms[worst])
             model = self.model([term for k, term in enumerate(model.terms) if k != worst])
         return model if self._has_norm(model) else self.model(())
@@ -277,10 +321,15 @@ class _Search:
         return float(model.effects[k] / model.errors[k]) if model.errors[k] else math.inf
 
     def _is_sure(self, model: _Model, k: int) -> bool:
-        if model.effects[k] < LEAST or model.chances[k] * self.tested >= FALSE_ALARM:
+        if model.effects[k] < LEAST or self.chance(model, k) >= FALSE_ALARM:
             return False
         residuals = self.samples(model, k)[1]
-        return bool((residuals > model.effects[k] / 2).mean() >= AGREED)
+        agreed = AGREED if self._is_path(model.terms[k]) else MOST_AGREED
+        return bool((residuals > model.effects[k] / 2).mean() >= agreed)
+
+    def chance(self, model: _Model, k: int) -> float:
+        """That chance alone makes any place look like a term."""
+        return float(model.chances[k]) * self.tests[model.terms[k].family]
 
     def samples(self, model: _Model, k: int) -> tuple[Ints, Floats]:
         """The samples of a term, and their slowness without the level and other terms."""
@@ -300,10 +349,12 @@ class _Search:
 
     def _has_norm(self, model: _Model) -> bool:
         """Whether good rows are more than an oddity: one pair against several slow hosts may as
-        well be a fast pair.
+        well be a fast pair, unless the rate of a good one is known, or slow hosts add up.
         """
         ends = [term for term in model.terms if not self._is_path(term)]
-        return len(ends) < 2 or model.bare > self._rows_of_a_pair()
+        is_known = model.level < self.known + FAR
+        is_plain = len(ends) < 2 or is_known or model.adds_up
+        return is_plain or model.bare > self._rows_of_a_pair()
 
     def _rows_of_a_pair(self) -> int:
         sizes = [
@@ -315,10 +366,10 @@ class _Search:
 
     def _is_better(self, one: _Model, other: _Model) -> bool:
         scale = min(one.scale, other.scale)
-        price = 2 * math.log(self.tested / FALSE_ALARM)
 
         def badness(model: _Model) -> float:
-            return model.squares / scale + price * len(model.terms)
+            tests = [self.tests[term.family] for term in model.terms]
+            return model.squares / scale + 2 * sum(math.log(n / FALSE_ALARM) for n in tests)
 
         return badness(one) < badness(other)
 
@@ -363,9 +414,9 @@ class _Search:
         weighted = design[is_free] / variance[is_free, None]
         inverse = np.linalg.pinv(weighted.T @ design[is_free], hermitian=True)
         values = inverse @ (weighted.T @ slow[is_free])
-        residuals = slow - design @ values
+        residuals, adds_up = slow - design @ values, False
         if not is_free.all():
-            residuals[~is_free] = _between(slow, values, terms, ends, ~is_free)
+            residuals[~is_free], adds_up = _between(slow, values, terms, ~is_free)
         squares = float((residuals**2 / variance).sum())
         left = int(is_free.sum()) - k - 1
         scale, degrees = self._scale(squares, left)
@@ -389,32 +440,35 @@ class _Search:
             scale=scale,
             degrees=degrees,
             bare=int((design[:, :k].sum(axis=1) == 0).sum()),
+            adds_up=adds_up,
         )
 
     def _scale(self, squares: float, left: int) -> tuple[float, int]:
         """How many times as much as expected the rows vary, and the degrees of freedom of that: the
-        residuals alone, where they vary by more than repeats do, or without repeats.
+        residuals alone, where they vary by more than repeats do, or without repeats; else of both.
         """
         of_repeats = self.rows.degrees
+        least = FLOOR**2 / float(self.rows.variance.min())
         if left < 1:
             return 1.0, of_repeats
-        scale = max(1.0, squares / left)
-        # Wilson and Hilferty 1931: the chance of so large a chi square
-        deviate = (scale ** (1 / 3) - 1 + 2 / (9 * left)) / math.sqrt(2 / (9 * left))
-        if not of_repeats or deviate > _NORMAL.inv_cdf(0.95):
-            return scale, left
-        return 1.0, left + of_repeats
+        scale = squares / left
+        if not of_repeats or _deviate_of_ratio(scale, left, of_repeats) > _NORMAL.inv_cdf(UNEVEN):
+            return max(least, scale), left
+        pooled = (squares + of_repeats) / (left + of_repeats)
+        return max(least, pooled), left + of_repeats
 
     def least(self, model: _Model) -> float:
         """The least effect that every host or rank (or else any place) would be found by."""
-        some = [one for one in self.places if one.kind in ("host", "rank") and one.flow == "both"]
-        sizes = [size for one in some or self.places for size in np.diff(one.starts).tolist()]
-        m = len(self.rows.slow)
-        shares = [1 / size + 1 / (m - size) for size in sizes if 0 < size < m]
+        m, tests = len(self.rows.slow), min(self.tests, default=1)
+        ends = [one for one in self.places if one.kind in ("host", "rank") and one.flow == "both"]
+        shares: list[float] = []
+        for some in (ends, self.places):
+            sizes = [size for one in some for size in np.diff(one.starts).tolist()]
+            shares = shares or [1 / size + 1 / (m - size) for size in sizes if 0 < size < m]
         if not shares or not model.degrees:
             return math.inf
         sd = math.sqrt(model.scale * float(np.median(self.rows.variance)) * max(shares))
-        deviate = -_NORMAL.inv_cdf(FALSE_ALARM / self.tested)
+        deviate = -_NORMAL.inv_cdf(FALSE_ALARM / tests)
         sure = deviate * SURE_NOISE * math.sqrt(max(shares))
         by_test = _deviate(deviate, model.degrees) * sd
         return min(by_test, max(sure, deviate * sd))
@@ -424,7 +478,7 @@ def _covered(terms: Sequence[_Term], m: int) -> tuple[Bools, Bools]:
     """Whether a place slows the sender's end of each row, and the receiver's end."""
     ends = np.zeros(m, bool), np.zeros(m, bool)
     for term in terms:
-        for end in (0, 1):
+        for end in (SENDER, RECEIVER):
             ends[end][term.rows[term.ends == end]] = True
     return ends
 
@@ -434,24 +488,34 @@ def _other_end_covered(
 ) -> Bools:
     """Whether the end that a place does not slow is slowed by another place already."""
     sent, received = _covered(terms, m)
-    return ((ends == 0) & received[rows]) | ((ends == 1) & sent[rows])
+    return ((ends == SENDER) & received[rows]) | ((ends == RECEIVER) & sent[rows])
 
 
 def _between(
-    slow: Floats,
-    values: Floats,
-    terms: Sequence[_Term],
-    ends: tuple[Bools, Bools],
-    chosen: Bools,
-) -> Floats:
-    """The residuals of rows with slow places at both ends: from the slower one, or from both."""
-    m = len(slow)
-    parts = np.zeros((3, m))  # by the sender, by the receiver, and by the path
+    slow: Floats, values: Floats, terms: Sequence[_Term], chosen: Bools
+) -> tuple[Floats, bool]:
+    """The residuals of rows with slow places at both ends: from the slower one, or from both; and
+    whether it is rather both.
+    """
+    parts = np.zeros((3, len(slow)))  # by the sender, by the receiver, and by the path
     for term, effect in zip(terms, values[:-1], strict=True):
         np.add.at(parts, (term.ends, term.rows), effect)
-    over = (slow - values[-1] - parts[2])[chosen]
-    sent, received = parts[0][chosen], parts[1][chosen]
-    return over - np.clip(over, np.maximum(sent, received), sent + received)
+    over = (slow - values[-1] - parts[BETWEEN])[chosen]
+    sent, received = parts[SENDER][chosen], parts[RECEIVER][chosen]
+    most, both = np.maximum(sent, received), sent + received
+    adds_up = bool(np.median((over - most) - (both - over)) > 0)
+    return over - np.clip(over, most, both), adds_up
+
+
+def _deviate_of_ratio(ratio: float, above: int, below: int) -> float:
+    """The normal deviate as unlikely as a ratio of two variances, by their degrees of freedom
+    (Paulson 1942).
+
+    >>> round(_deviate_of_ratio(9.15, 4, 6), 1)  # exceeded by 1 of 100
+    2.3
+    """
+    a, b, root = 2 / (9 * above), 2 / (9 * below), ratio ** (1 / 3)
+    return ((1 - b) * root - (1 - a)) / math.sqrt(b * root * root + a)
 
 
 def _tail(t: float, degrees: int) -> float:
@@ -481,19 +545,21 @@ def _deviate(normal: float, degrees: int) -> float:
     return math.sqrt(degrees * math.expm1(min(grown * grown / degrees, 500.0)))
 
 
-def _unexplained(model: _Model, rows: _Rows) -> Ints:
-    """The rows that are far slower than the level without a cause; or, if others are far faster
-    than it, all that are far slower than these.
+def _unexplained(model: _Model, rows: _Rows) -> tuple[Ints, bool]:
+    """The rows that are far slower than the level without a cause, slowest first; or all that are
+    far slower than the best ones, if these are far faster than the level.
     """
     residuals = model.residuals
-    noise = np.median(np.abs(residuals - np.median(residuals))) / _NORMAL.inv_cdf(0.75)
-    limit = max(FAR, FAR_DEVIATES * max(float(noise), FLOOR))
+    noise = 0.0
+    if rows.degrees or len(residuals) >= _ENOUGH:
+        noise = float(np.median(np.abs(residuals - np.median(residuals))))
+    limit = max(FAR, FAR_DEVIATES * noise / _NORMAL.inv_cdf(0.75))
     level = float(np.median(residuals))
     fast = residuals < level - limit
     if fast.any():
         level = float(np.median(residuals[fast]))
     found: Ints = np.flatnonzero(residuals > level + limit)
-    return found[np.argsort(-residuals[found], kind="stable")]
+    return found[np.argsort(-residuals[found], kind="stable")], bool(fast.any())
 
 
 def _cause(
@@ -514,7 +580,7 @@ def _cause(
         effect=effect,
         low=effect - reach,
         high=effect + reach,
-        chance=float(model.chances[k]) * search.tested,
+        chance=search.chance(model, k),
         same=tuple(_same(search, model, k, own, known)),
         samples=samples,
         residuals=residuals,

@@ -12,7 +12,7 @@ from collbench.results.pairwise import PairWorld
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]
-PlaceKind = Literal["host", "rank", "rail", "path", "pair", "group", "load"]
+PlaceKind = Literal["host", "rank", "rail", "path", "pair", "group", "all"]
 # of a host or a rank: what it sends, what it receives; of a path or a pair: from the first to the
 # second of its key
 Flow = Literal["both", "out", "in"]
@@ -22,7 +22,7 @@ SENDER, RECEIVER, BETWEEN = 0, 1, 2  # ends of a sample
 @dataclass(frozen=True, slots=True)
 class Place:
     """A possible cause. key: the number of the host, rank or rail, the two of a path or a pair, the
-    hosts of a group that is slow with all others, or nothing of the load of all pairs at once.
+    hosts of a group that is slow with all others, or nothing of all pairs.
     """
 
     kind: PlaceKind
@@ -98,11 +98,10 @@ def families(table: Table, world: PairWorld) -> list[Family]:
 
 
 def directed_pairs(table: Table, n: int) -> Family:
-    """Every pair and direction of n ranks; every pair, if samples are of both at once."""
-    a, b = table.a, table.b
-    if table.is_both:
-        a, b = np.minimum(a, b), np.maximum(a, b)
-    return _family("pair", "out", np.arange(len(table)), a * n + b, lambda key: divmod(key, n))
+    """Every pair and direction of n ranks, or order in which samples of both at once name it."""
+    return _family(
+        "pair", "out", np.arange(len(table)), table.a * n + table.b, lambda key: divmod(key, n)
+    )
 
 
 def _ends(kind: PlaceKind, a: Ints, b: Ints, *, is_directed: bool) -> Iterator[Family]:
