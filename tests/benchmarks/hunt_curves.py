@@ -48,7 +48,8 @@ def drawn(
     """Samples of all pairs. factor: of the rate of a pair."""
     pairs = [*combinations(range(hosts), 2)] * rounds
     samples = []
-    for k, deviate in zip(rng.permutation(len(pairs)), rng.normal(0, noise, len(pairs))):
+    deviates = rng.normal(0, noise, len(pairs))
+    for k, deviate in zip(rng.permutation(len(pairs)), deviates, strict=True):
         a, b = pairs[k]
         rate = BEST_GBS * factor(a, b) * math.exp(deviate)
         samples.append(PairSample(a=a, b=b, gbs=rate, is_both=True))

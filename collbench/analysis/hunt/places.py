@@ -186,9 +186,10 @@ def split(paths: Family, slow: Floats) -> Iterator[Family]:
     sides: dict[int, list[int]] = {}
     for host in sorted(head):
         sides.setdefault(root(host), []).append(host)
-    if len(sides) != 2 or min(map(len, sides.values())) < 2:
+    if len(sides) != 2 or min(len(hosts) for hosts in sides.values()) < 2:
         return
-    side = tuple(min(sides.values(), key=lambda hosts: (len(hosts), hosts)))
+    smaller: list[int] = min(sides.values(), key=lambda hosts: (len(hosts), hosts))
+    side = tuple(smaller)
     crossing = [group for group, (a, b) in enumerate(keys) if root(a) != root(b)]
     rows = np.concatenate([paths.samples(group) for group in crossing])
     yield _family("group", "both", rows, np.zeros_like(rows), lambda _: side)

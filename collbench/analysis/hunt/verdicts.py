@@ -12,7 +12,8 @@ from typing import Literal
 
 import numpy as np
 
-from collbench.analysis.hunt.fit import FAR, Cause, Fit, fit
+from collbench.analysis.hunt.fit import Cause, Fit, fit
+from collbench.analysis.hunt.model import FAR
 from collbench.analysis.hunt.places import BETWEEN, Family, Place, Table, directed_pairs, families
 from collbench.analysis.hunt.rounds import Pair
 from collbench.results.pairwise import MODES, Mode, PairSample, PairWorld
@@ -182,7 +183,7 @@ def analyse(
 
 
 def _good(strata: Sequence[_Stratum], fits: Sequence[Fit], world: PairWorld) -> float | None:
-    """The rate of good pairs, between hosts if there are several, and alone if that was measured."""
+    """The rate of good pairs, between hosts if there are several, and alone if measured so."""
     is_inside = len(world.host_names) == 1
     levels = {
         stratum.mode: one.level
@@ -318,14 +319,16 @@ def _missing(
     place = cause.place
     if place.kind == "rail" or (place.kind in ("host", "rank") and effect.of >= _PARTNERS):
         return ()
+    missing: list[Pair] = []
     ends = [end for one in (place, *cause.same) for end in ends_of(one, world)]
+    if len(ends) == 2 and len(cause.samples) == 1:
+        missing.append((min(ends), max(ends)))  # again
     near = {world.hosts[rank] for rank in ends} if len(world.host_names) > 1 else set()
     good = [
         rank
         for rank in range(world.n)
         if rank not in ends and rank not in slow and world.hosts[rank] not in near
     ]
-    missing: list[Pair] = []
     for end in dict.fromkeys(ends):
         pairs = [(min(end, rank), max(end, rank)) for rank in good]
         unmeasured = [pair for pair in pairs if pair not in measured]
@@ -398,10 +401,8 @@ def _of_load(alone: Sequence[float], together: Sequence[float]) -> Effect | None
     each = np.arange(len(slow))
     numbers = each[len(alone) :]
     ends = np.full_like(each, BETWEEN)
-    load = Family(
-        *("load", "both", numbers, np.zeros_like(numbers), np.array([0, len(numbers)])),
-        *(lambda _: (), ends[len(alone) :]),
-    )
+    groups, starts = np.zeros_like(numbers), np.array([0, len(numbers)])
+    load = Family("all", "both", numbers, groups, starts, lambda _: (), ends[len(alone) :])
     rows = Family("pair", "out", each, each, np.arange(len(slow) + 1), lambda _: (), ends)
     causes = fit(slow, [load], rows).causes
     if not causes:
