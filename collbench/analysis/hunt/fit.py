@@ -131,12 +131,11 @@ def fit(
     best = search.run(len(of_rows))
     causes = [_cause(search, best, k, len(families)) for k in range(len(best.terms))]
     causes.sort(key=lambda one: -one.effect * math.sqrt(len(one.samples)))
-    dropped = least_squares(search.rows, search.dropped) if search.dropped else None
-    suspects = (
-        [_cause(search, dropped, k, len(families)) for k in range(len(dropped.terms))]
-        if dropped
-        else []
-    )
+    doubtful = least_squares(rows, [*best.terms, *search.dropped])
+    suspects = [
+        _cause(search, doubtful, k, len(families))
+        for k in range(len(best.terms), len(doubtful.terms))
+    ]
     first = pairs.members[pairs.starts[:-1]]
     unexplained, is_by_best = _unexplained(best, rows)
     return Fit(

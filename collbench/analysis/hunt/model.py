@@ -17,6 +17,7 @@ FALSE_ALARM = 1e-3  # that anything is named where nothing is slow
 # of that for paths, pairs and groups: there are many, and few measurements of each
 PATHS_SHARE = 0.1
 SUSPICION = 0.5  # of a false alarm: what is more likely is not even measured again
+MAYBE = 0.02  # of a false alarm: what is less likely, but not sure, is said
 LEAST = math.log(1.03)  # a slower place is called slow: well hosts differ by 1 to 2 %
 FAR = math.log(1.25)  # a row that takes so much longer than good ones must be explained
 UNEVEN = 0.999  # sure that pairs differ by more than their repeats do: only these count then

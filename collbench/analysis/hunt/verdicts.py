@@ -13,7 +13,7 @@ from typing import Literal
 import numpy as np
 
 from collbench.analysis.hunt.fit import Cause, Fit, fit
-from collbench.analysis.hunt.model import FAR
+from collbench.analysis.hunt.model import FAR, LEAST, MAYBE
 from collbench.analysis.hunt.places import BETWEEN, Family, Place, Table, directed_pairs, families
 from collbench.analysis.hunt.rounds import Pair
 from collbench.results.pairwise import MODES, Mode, PairSample, PairWorld
@@ -78,7 +78,10 @@ class Sharing:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Analysis:
-    """Verdicts, worst first. suspects: pairs to measure again, as they may be slow. tested: the
+    """Verdicts, worst first.
+
+    suspects: pairs to measure again, as they may be slow. maybe: hosts, ranks and rails that are
+    slow by a factor, unless chance made them so, which is unlikely but not excluded. tested: the
     places that were tested in all. below: pairs far slower than good ones, which nothing explains,
     slowest first; is_below_best: than the best ones, which are few. unjudged: hosts without a rate,
     or with such of slow hosts alone. least: the factor by which a host must be slow to be found.
@@ -88,6 +91,7 @@ class Analysis:
     verdicts: tuple[Verdict, ...] = ()
     sharing: tuple[Sharing, ...] = ()
     suspects: tuple[Pair, ...] = ()
+    maybe: tuple[tuple[Place, float], ...] = ()
     tested: int = 0
     below: tuple[Pair, ...] = ()
     is_below_best: bool = False
@@ -102,7 +106,7 @@ class Analysis:
         """
         if self.verdicts or any(one.is_slow for one in self.sharing):
             return "slow"
-        is_open = self.below or self.unjudged or self.least > math.exp(_HALF)
+        is_open = self.below or self.unjudged or self.maybe or self.least > math.exp(_HALF)
         return "cannot tell" if is_open else "nothing slow"
 
     @property
@@ -164,6 +168,12 @@ def analyse(
         for suspect in one.suspects
         for pair in sorted({_pair(stratum.samples[number]) for number in suspect.samples})[:_PAIRS]
     ]
+    maybe = {
+        one.place: math.exp(one.effect)
+        for found in fits
+        for one in found.suspects
+        if one.place.kind in ("host", "rank", "rail") and one.chance < MAYBE and one.effect > LEAST
+    }
     below = [
         _pair(stratum.samples[number])
         for stratum, one in zip(strata, fits, strict=True)
@@ -173,6 +183,7 @@ def analyse(
         verdicts=tuple(sorted(verdicts, key=lambda one: -one.effect.factor)),
         sharing=tuple(_sharing(strata, world)),
         suspects=tuple(dict.fromkeys(suspects)),
+        maybe=tuple(maybe.items()),
         tested=tested,
         below=tuple(dict.fromkeys(below)),
         is_below_best=any(one.is_by_best for one in fits),

@@ -69,10 +69,12 @@ def verdict_lines(
             shown += wrapped(f"{text}: {more[0]}", columns)
     if analysis.answer == "nothing slow":
         good = (
-            f", good pairs reach {format_rate(analysis.good_gbs)} GB/s" if analysis.good_gbs else ""
+            f" Good pairs reach {format_rate(analysis.good_gbs)} GB/s." if analysis.good_gbs else ""
         )
         shown += wrapped(
-            f"Nothing is slow: {counted(analysis.tested, 'place')} tested{good}.", columns
+            f"Nothing is slow: {counted(analysis.tested, 'place')} tested; a host slower than"
+            f" {_times(analysis.least)}x would have been seen.{good}",
+            columns,
         )
     elif open_points := _open_points(analysis, world):
         head = "" if analysis.answer == "slow" else "UNKNOWN  "
@@ -91,12 +93,18 @@ def _open_points(analysis: Analysis, world: PairWorld) -> list[str]:
         lead = "Besides," if analysis.verdicts else "Nothing can be named, but"
         shown += [
             f"{lead} {count} pair{'s are' if count > 1 else ' is'} below 80 % of the {norm}, the"
-            f" slowest {pair_names(analysis.below[:1], world)}; no place explains"
-            f" {'them' if count > 1 else 'it'}.",
-            "Measure each pair several times, on hosts without other work; what stays is a path.",
+            f" slowest {pair_names(analysis.below[:1], world)}.",
+            "No host or group explains that. Measure each pair several times, on hosts without"
+            " other work; what stays is a path.",
         ]
         if analysis.is_below_best:
             shown.append("If you know what a good pair reaches, give it by --rate.")
+    if analysis.maybe:
+        some = analysis.maybe[:_PAIRS]
+        names = ", ".join(f"{place_name(place, world)} by {_times(x)}x" for place, x in some)
+        shown.append(
+            f"Maybe slow: {names}; chance is not excluded. Measure each pair several times."
+        )
     if analysis.unjudged:
         hosts = ", ".join(analysis.unjudged[:_PAIRS])
         more = len(analysis.unjudged) - _PAIRS
@@ -351,6 +359,9 @@ def as_json(
                 "text": [headline(one, world), *details(one, world)],
             }
             for one in analysis.verdicts
+        ],
+        "maybe": [
+            {"name": place_name(place, world), "factor": factor} for place, factor in analysis.maybe
         ],
         "below": analysis.below,
         "unjudged": analysis.unjudged,
