@@ -35,7 +35,7 @@ from collbench.pricing import constants
 from collbench.results.distribution import Histogram
 from collbench.results.record import COLUMNS, KEY, SCHEMA, Record
 from collbench.util import catalog
-from collbench.util.errors import CollbenchError
+from collbench.util.errors import CollbenchError, UnavailableError
 from docs.blocks import ROOT, filled, pages
 
 HOUSE_WIDTH = 60  # characters of the drawing
@@ -267,6 +267,13 @@ def _codes() -> list[tuple[str, str, str]]:
             "Wrong data (`sweep`); something slow (`hunt`); a regression, nothing to compare, or a "
             "gate on noise (`compare`).",
         ),
+    ]
+    rows += [
+        (
+            str(UnavailableError.exit_code),
+            "",
+            "It cannot be told whether something is slow (`hunt`).",
+        )
     ]
     rows += sorted(
         (str(error.exit_code), f"`{error.__name__}`", (error.__doc__ or "").split("\n\n")[0])

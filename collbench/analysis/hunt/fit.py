@@ -122,7 +122,7 @@ def fit(
     of_rows = [by_rows(family, pairs) for family in families]
     tested = tested or sum(len(family.starts) - 1 for family in families)
     parted = (
-        [family for one in of_rows for family in split(one, rows.slow)]
+        [family for one in of_rows for family in split(one, rows.slow, LEAST)]
         if len(rows.slow) < HUGE
         else []
     )

@@ -13,7 +13,7 @@ import numpy as np
 
 from collbench.analysis.hunt.places import BETWEEN, RECEIVER, SENDER, Bools, Family, Floats, Ints
 
-FALSE_ALARM = 1e-3  # that anything is named where nothing is slow
+FALSE_ALARM = 5e-4  # that anything is named where nothing is slow
 # of that for paths, pairs and groups: there are many, and few measurements of each
 PATHS_SHARE = 0.1
 SUSPICION = 0.5  # of a false alarm: what is more likely is not even measured again

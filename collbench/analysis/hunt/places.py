@@ -155,10 +155,10 @@ def _family(
     )
 
 
-def split(paths: Family, slow: Floats) -> Iterator[Family]:
+def split(paths: Family, slow: Floats, least: float = 0.0) -> Iterator[Family]:
     """What is between two groups of hosts: each is whole by its good paths, and no path between
     them is one. paths: of hosts, in both directions. slow: of its members; good is what is left of
-    the widest gap.
+    the widest gap, which is `least` wide.
 
     >>> table = Table(np.array([0, 0, 0, 1, 1, 2]), np.array([1, 2, 3, 2, 3, 3]), np.zeros(6))
     >>> slow = np.array([0.0, 1.0, 1.1, 1.0, 1.1, 0.1])
@@ -171,9 +171,13 @@ def split(paths: Family, slow: Floats) -> Iterator[Family]:
         return
     in_order = np.sort(slow)
     gap = int(np.argmax(np.diff(in_order)))
+    if in_order[gap + 1] - in_order[gap] < least:
+        return
     is_slow = slow > (in_order[gap] + in_order[gap + 1]) / 2
     keys = [paths.key_of(group) for group in range(len(paths.starts) - 1)]
     head = {host: host for key in keys for host in key}
+    if is_slow.sum() < 2 * (len(head) - 2) and len(keys) == len(head) * (len(head) - 1) // 2:
+        return  # too few for the paths between two hosts and all others
 
     def root(host: int) -> int:
         while head[host] != host:
