@@ -268,17 +268,12 @@ def _codes() -> list[tuple[str, str, str]]:
             "gate on noise (`compare`).",
         ),
     ]
-    rows += [
-        (
-            str(UnavailableError.exit_code),
-            "",
-            "It cannot be told whether something is slow (`hunt`).",
-        )
-    ]
-    rows += sorted(
+    unknown = "It cannot be told whether something is slow (`hunt`)."
+    errors = [
         (str(error.exit_code), f"`{error.__name__}`", (error.__doc__ or "").split("\n\n")[0])
         for error in _errors()
-    )
+    ]
+    rows += sorted([(str(UnavailableError.exit_code), "", unknown), *errors])
     ended = [
         *(
             (str(exit_code_of(number)), "", f"Ended by {number.name}, in order.")

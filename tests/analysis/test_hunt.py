@@ -408,3 +408,18 @@ def test_missing_pairs_and_repeats_in_any_order_do_not_mislead() -> None:
         turned = [replace(one, a=one.b, b=one.a) if rng.random() < 0.5 else one for one in kept]
         analysis = analyse([*turned, *turned], ranks)  # and every line twice
         assert [one.place for one in analysis.verdicts] == [Place("host", (5,))]
+
+
+def test_two_groups_of_ranks_of_one_host_are_how_it_is_built() -> None:
+    between = {(a, b): 4.0 for a in range(8) for b in range(8) if (a < 4) != (b < 4)}
+    analysis = _analysed(world(1, 8), between)
+    assert [(one.place.kind, one.is_layout) for one in analysis.verdicts] == [("group", True)]
+    assert analysis.answer == "nothing slow"
+
+
+def test_a_pair_without_a_rate_is_not_a_good_one() -> None:
+    ranks, samples = drawn(np.random.default_rng(1), 5, 0.01, 2)
+    failed = [replace(one, gbs=None) if (one.a, one.b) == (1, 3) else one for one in samples]
+    assert analyse(samples, ranks).answer == "nothing slow"
+    analysis = analyse(failed, ranks)
+    assert (analysis.answer, analysis.failed) == ("cannot tell", ((1, 3),))

@@ -97,6 +97,7 @@ class Fit:
     unexplained: tuple[int, ...] = ()
     is_by_best: bool = False
     least: float = math.inf
+    rows: int = 0
 
     @property
     def uneven(self) -> int:
@@ -145,6 +146,7 @@ def fit(
         unexplained=tuple(int(first[row]) for row in unexplained),
         is_by_best=is_by_best,
         least=search.least(best),
+        rows=len(rows.slow),
     )
 
 

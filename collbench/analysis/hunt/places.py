@@ -156,9 +156,10 @@ def _family(
 
 
 def split(paths: Family, slow: Floats, least: float = 0.0) -> Iterator[Family]:
-    """What is between two groups of hosts: each is whole by its good paths, and no path between
-    them is one. paths: of hosts, in both directions. slow: of its members; good is what is left of
-    the widest gap, which is `least` wide.
+    """What is between two groups of hosts, or of ranks of one host.
+
+    Each is whole by its good paths, and no path between them is one. paths: in both directions.
+    slow: of its members; good is what is below the widest gap, which is `least` wide.
 
     >>> table = Table(np.array([0, 0, 0, 1, 1, 2]), np.array([1, 2, 3, 2, 3, 3]), np.zeros(6))
     >>> slow = np.array([0.0, 1.0, 1.1, 1.0, 1.1, 0.1])
@@ -167,7 +168,7 @@ def split(paths: Family, slow: Floats, least: float = 0.0) -> Iterator[Family]:
     >>> group.place(0).key, group.members.tolist()
     ((0, 1), [1, 2, 3, 4])
     """
-    if (paths.kind, paths.flow) != ("path", "both") or len(paths.starts) < 4:
+    if paths.kind not in ("path", "pair") or paths.flow != "both" or len(paths.starts) < 4:
         return
     in_order = np.sort(slow)
     gap = int(np.argmax(np.diff(in_order)))

@@ -13,14 +13,14 @@ from typing import Literal
 import numpy as np
 
 from collbench.analysis.hunt.fit import Cause, Fit, fit
-from collbench.analysis.hunt.model import FAR, LEAST, MAYBE
+from collbench.analysis.hunt.model import FAR, FEW_PATHS, LEAST, MAYBE
 from collbench.analysis.hunt.places import BETWEEN, Family, Place, Table, directed_pairs, families
 from collbench.analysis.hunt.rounds import Pair
 from collbench.results.pairwise import MODES, Mode, PairSample, PairWorld
 
 _PARTNERS = 3  # that acquit the partners of a slow host or rank
 _PAIRS = 6  # of a suspect, to measure again
-_HALF = math.log(2)  # a host so slow must be found before nothing is called slow
+_MUCH = 2.0  # times as slow: such a host must be found before nothing is called slow
 
 Answer = Literal["slow", "cannot tell", "nothing slow"]
 
@@ -63,6 +63,11 @@ class Verdict:
         """Whether no other place explains the same."""
         return not self.same
 
+    @property
+    def is_layout(self) -> bool:
+        """Whether it is between two groups of ranks of one host, which is how the host is built."""
+        return self.place.kind == "group" and self.is_inside
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sharing:
@@ -84,7 +89,8 @@ class Analysis:
     slow by a factor, unless chance made them so, which is unlikely but not excluded. tested: the
     places that were tested in all. below: pairs far slower than good ones, which nothing explains,
     slowest first; is_below_best: than the best ones, which are few. unjudged: hosts without a rate,
-    or with such of slow hosts alone. least: the factor by which a host must be slow to be found.
+    or with such of slow hosts alone. failed: pairs without a rate, though they were tried.
+    measured: the pairs with a rate. least: the factor by which a host must be slow to be found.
     good_gbs: the rate of good pairs, between hosts if there are several.
     """
 
@@ -96,6 +102,8 @@ class Analysis:
     below: tuple[Pair, ...] = ()
     is_below_best: bool = False
     unjudged: tuple[str, ...] = ()
+    failed: tuple[Pair, ...] = ()
+    measured: int = 0
     least: float = math.inf
     good_gbs: float | None = None
 
@@ -104,10 +112,11 @@ class Analysis:
         """What all of it says: that nothing is slow only where a host at half of the rate would
         have been found.
         """
-        if self.verdicts or any(one.is_slow for one in self.sharing):
+        is_slow = any(not one.is_layout for one in self.verdicts)
+        if is_slow or any(one.is_slow for one in self.sharing):
             return "slow"
-        is_open = self.below or self.unjudged or self.maybe or self.least > math.exp(_HALF)
-        return "cannot tell" if is_open else "nothing slow"
+        is_open = self.below or self.unjudged or self.failed or self.maybe
+        return "cannot tell" if is_open or self.least > _MUCH else "nothing slow"
 
     @property
     def is_clean(self) -> bool:
@@ -149,7 +158,9 @@ def analyse(
     ... ]
     [('host', (2,), 'out')]
     """
+    samples = list(samples)
     strata = _strata(samples, world)
+    measured = {_pair(one) for one in samples if one.gbs}
     tables = [stratum.table() for stratum in strata]
     places = [families(table, world) for table in tables]
     tested = sum(len(one.starts) - 1 for found in places for one in found)
@@ -177,6 +188,7 @@ def analyse(
     below = [
         _pair(stratum.samples[number])
         for stratum, one in zip(strata, fits, strict=True)
+        if not _is_layout(stratum, one, world)
         for number in one.unexplained
     ]
     return Analysis(
@@ -187,10 +199,18 @@ def analyse(
         tested=tested,
         below=tuple(dict.fromkeys(below)),
         is_below_best=any(one.is_by_best for one in fits),
+        failed=tuple(sorted({_pair(one) for one in samples} - measured)),
+        measured=len(measured),
         unjudged=_unjudged(strata, fits, verdicts, world),
         least=math.exp(min(700.0, max((one.least for one in fits), default=math.inf))),
         good_gbs=good_gbs,
     )
+
+
+def _is_layout(stratum: _Stratum, one: Fit, world: PairWorld) -> bool:
+    """Whether slow pairs are how hosts are built: many inside several hosts."""
+    is_inside = stratum.is_inside and len(world.host_names) > 1
+    return is_inside and len(one.unexplained) > FEW_PATHS * one.rows
 
 
 def _good(strata: Sequence[_Stratum], fits: Sequence[Fit], world: PairWorld) -> float | None:

@@ -60,6 +60,9 @@ def verdict_lines(
     """The verdicts, worst first, then what load adds."""
     shown: list[str] = []
     for verdict in analysis.verdicts:
+        if verdict.is_layout:
+            shown += wrapped(headline(verdict, world), columns)
+            continue
         shown += _paragraph(headline(verdict, world), details(verdict, world), columns, paint)
     for sharing in analysis.sharing:
         text, more = _sharing(sharing)
@@ -71,9 +74,10 @@ def verdict_lines(
         good = (
             f" Good pairs reach {format_rate(analysis.good_gbs)} GB/s." if analysis.good_gbs else ""
         )
+        pairs = counted(world.n * (world.n - 1) // 2, "pair")
         shown += wrapped(
-            f"Nothing is slow: {counted(analysis.tested, 'place')} tested; a host slower than"
-            f" {_times(analysis.least)}x would have been seen.{good}",
+            f"Nothing is slow: {counted(analysis.tested, 'place')} tested by {analysis.measured} of"
+            f" {pairs}; a host slower than {_times(analysis.least)}x would have been seen.{good}",
             columns,
         )
     elif open_points := _open_points(analysis, world):
@@ -105,6 +109,8 @@ def _open_points(analysis: Analysis, world: PairWorld) -> list[str]:
         shown.append(
             f"Maybe slow: {names}; chance is not excluded. Measure each pair several times."
         )
+    if analysis.failed:
+        shown.append(f"Not judged: {pair_names(analysis.failed, world)}, without a rate.")
     if analysis.unjudged:
         hosts = ", ".join(analysis.unjudged[:_PAIRS])
         more = len(analysis.unjudged) - _PAIRS
@@ -135,6 +141,10 @@ def headline(verdict: Verdict, world: PairWorld) -> str:
     effect = verdict.effect
     only = ", only while all pairs are loaded" if _is_only_together(verdict) else ""
     names = " or ".join(place_name(place, world) for place in (verdict.place, *verdict.same))
+    if verdict.is_layout:
+        return (
+            f"Between two groups, {names}: {_factor(effect)}, which may be how the host is built."
+        )
     return f"SLOW  {names}: {_factor(effect)}{only}, {_evidence(verdict.place, effect)}"
 
 
@@ -197,9 +207,11 @@ def place_name(place: Place, world: PairWorld) -> str:
     if place.kind == "pair":
         return f"only the pair {joint.join(_rank_name(rank, world) for rank in place.key)}"
     if place.kind == "group":
-        hosts = [world.host_names[host] for host in place.key]
-        more = f" and {len(hosts) - _PAIRS} more" if len(hosts) > _PAIRS else ""
-        return f"all between {', '.join(hosts[:_PAIRS])}{more} and the other hosts"
+        is_host = len(world.host_names) > 1
+        names = [world.host_names[one] if is_host else f"rank {one}" for one in place.key]
+        more = f" and {len(names) - _PAIRS} more" if len(names) > _PAIRS else ""
+        others = "hosts" if is_host else "ranks"
+        return f"all between {', '.join(names[:_PAIRS])}{more} and the other {others}"
     return "all pairs, against the known rate"
 
 
@@ -365,6 +377,7 @@ def as_json(
         ],
         "below": analysis.below,
         "unjudged": analysis.unjudged,
+        "failed": analysis.failed,
         "least_factor": round(analysis.least, 3) if analysis.least < _TOO_MUCH else None,
         "good_gbs": analysis.good_gbs,
         "sharing": [asdict(one) for one in analysis.sharing],
