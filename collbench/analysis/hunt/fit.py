@@ -365,7 +365,8 @@ def _unexplained(model: Model, rows: Rows) -> tuple[Ints, bool]:
     noise = 0.0
     if rows.degrees or len(residuals) >= ENOUGH:
         noise = float(np.median(np.abs(residuals - np.median(residuals))))
-    limit = max(FAR, FAR_DEVIATES * noise / NORMAL.inv_cdf(0.75))
+    deviates = max(FAR_DEVIATES, -NORMAL.inv_cdf(FALSE_ALARM / len(residuals)))
+    limit = max(FAR, deviates * noise / NORMAL.inv_cdf(0.75))
     level = float(np.median(residuals))
     fast = residuals < level - limit
     if fast.any():

@@ -25,7 +25,7 @@ FLOOR = 0.005  # of the standard deviation of a row: well pairs differ by that f
 SURE_NOISE = 0.1  # no more is expected of a row where too few of them show its noise
 FEW_PATHS = 0.1  # of the rows (or one path) may be slow for themselves
 UNLIKE = 0.01  # another place explains as well unless chance prefers this one so rarely
-FAR_DEVIATES = 4.0  # of noise: a row further off is not noise, among thousands
+FAR_DEVIATES = 4.0  # of noise, at least: a row further off is not noise
 AHEAD = 3  # places that are added though the last one was not sure: the next may explain more
 GAPS = 8  # widest gaps of the slowness of hosts that are tried
 LEAST_GAIN = 4.0  # of a place that is tried: two standard deviations, squared
@@ -123,7 +123,9 @@ def _spread(values: Floats) -> float:
 
 
 def least_squares(rows: Rows, terms: Sequence[Term]) -> Model:
-    """The least squares of some terms; a row with slow places at both ends judges neither."""
+    """The least squares of some terms. A row with slow places at both ends judges neither, unless
+    such rows show that both count.
+    """
     slow, variance = rows.slow, rows.variance
     m, k = len(slow), len(terms)
     design = np.zeros((m, k + 1))
@@ -131,15 +133,20 @@ def least_squares(rows: Rows, terms: Sequence[Term]) -> Model:
     for number, term in enumerate(terms):
         design[term.rows, number] = 1
     ends = covered(terms, m)
-    is_free = ~(ends[0] & ends[1])
-    weighted = design[is_free] / variance[is_free, None]
-    inverse = np.linalg.pinv(weighted.T @ design[is_free], hermitian=True)
-    values = inverse @ (weighted.T @ slow[is_free])
+    is_free = ~(ends[SENDER] & ends[RECEIVER])
+    values, inverse = _solved(slow, variance, design, is_free)
     residuals, adds_up = slow - design @ values, False
     if not is_free.all():
-        residuals[~is_free], adds_up = _between(slow, values, terms, ~is_free)
+        between, adds_up = _between(slow, values, terms, ~is_free)
+        if adds_up:
+            is_free[:] = True
+            values, inverse = _solved(slow, variance, design, is_free)
+            residuals = slow - design @ values
+        else:
+            residuals[~is_free] = between
     squares = float((residuals**2 / variance).sum())
-    left = int(is_free.sum()) - k - 1
+    # about half of the rows with two slow ends lie beyond what the two explain
+    left = int(is_free.sum()) - k - 1 + int((~is_free).sum()) // 2
     scale, degrees = _scale(rows, squares, left)
     sds = np.sqrt(scale * np.diag(inverse)[:k])
     own = design[is_free, :k].sum(axis=0)
@@ -163,6 +170,13 @@ def least_squares(rows: Rows, terms: Sequence[Term]) -> Model:
         bare=int((design[:, :k].sum(axis=1) == 0).sum()),
         adds_up=adds_up,
     )
+
+
+def _solved(slow: Floats, variance: Floats, design: Floats, chosen: Bools) -> tuple[Floats, Floats]:
+    """The effects and the level, and the inverse of the normal equations."""
+    weighted = design[chosen] / variance[chosen, None]
+    inverse = np.linalg.pinv(weighted.T @ design[chosen], hermitian=True)
+    return inverse @ (weighted.T @ slow[chosen]), inverse
 
 
 def _scale(rows: Rows, squares: float, left: int) -> tuple[float, int]:
