@@ -175,7 +175,7 @@ def least_squares(rows: Rows, terms: Sequence[Term]) -> Model:
 def _solved(slow: Floats, variance: Floats, design: Floats, chosen: Bools) -> tuple[Floats, Floats]:
     """The effects and the level, and the inverse of the normal equations."""
     weighted = design[chosen] / variance[chosen, None]
-    inverse = np.linalg.pinv(weighted.T @ design[chosen], hermitian=True)
+    inverse = np.linalg.pinv(weighted.T @ design[chosen], hermitian=True).astype(np.float64)
     return inverse @ (weighted.T @ slow[chosen]), inverse
 
 
