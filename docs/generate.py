@@ -268,8 +268,8 @@ def _codes() -> list[tuple[str, str, str]]:
         (
             str(CollbenchError.exit_code),
             "",
-            "Wrong data (`sweep`); something slow (`hunt`); a regression, nothing to compare, or a "
-            "gate on noise (`compare`).",
+            "Wrong data (`sweep`); something slow (`hunt`); a regression, or nothing to compare "
+            "(`compare`).",
         ),
     ]
     rows += sorted(

@@ -10,7 +10,7 @@ from typing import IO
 from collbench.analysis.hunt.read import read
 from collbench.analysis.hunt.rounds import Round, planned
 from collbench.analysis.hunt.search import Search
-from collbench.analysis.hunt.verdicts import Analysis, analyse
+from collbench.analysis.hunt.verdicts import Analysis, Answer, analyse
 from collbench.backends.gpu.session import why_no_gpus
 from collbench.bench.pairwise import SIZES, Pairs, PairSettings
 from collbench.cli._files import check_writable, named_in_errors, write_document
@@ -25,10 +25,11 @@ from collbench.machine.host import has_nvidia_gpus, usable_cores
 from collbench.report.colors import painted
 from collbench.report.tables.hunt import as_json, lines
 from collbench.results.pairwise import COLUMNS, Mode, PairSample, PairWorld, csv_line, sample_line
-from collbench.util.errors import CollbenchError, UnavailableError
+from collbench.util.errors import UNJUDGED_CODE, CollbenchError, UnavailableError
 from collbench.util.text import counted
 from collbench.util.units import format_duration
 
+_CODES: Mapping[Answer, int] = {"nothing slow": 0, "slow": 1, "cannot tell": UNJUDGED_CODE}
 _BUSY_SHOWN = 4
 _LEAST_CORES, _MOST_CORES = 3, 8  # ranks on CPUs without a launcher, by default
 _MODES_OF: Mapping[bool | None, Sequence[Mode] | None] = {
@@ -73,7 +74,7 @@ def _read_and_judge(options: Options) -> int:
         return 0
     start = time.monotonic()
     world, samples = read([Path(file) for file in options["files"]])
-    return _show(options, analyse(samples, world), world, samples, "", start)
+    return _show(options, analyse(samples, world, options["rate"]), world, samples, "", start)
 
 
 def _drive(options: Options, group: Group, backend: str, ranks: int) -> int:
@@ -107,6 +108,7 @@ def _drive(options: Options, group: Group, backend: str, ranks: int) -> int:
             choice=options["pairs"] or "",
             rails=options["rails"],
             modes=_MODES_OF[options["is_alone"]],
+            rate_gbs=options["rate"],
         )
         if not any(planned(world, search.choice, rails=search.rails)):
             raise UnavailableError(
@@ -118,7 +120,8 @@ def _drive(options: Options, group: Group, backend: str, ranks: int) -> int:
         except (KeyboardInterrupt, CollbenchError):
             if search.samples:
                 remark("ended early; this is what was measured until then:")
-                _show(options, analyse(search.samples, world), world, search.samples, "", start)
+                early = analyse(search.samples, world, options["rate"])
+                _show(options, early, world, search.samples, "", start)
             raise
     unmeasured = (
         f"{counted(search.missed, 'measurement')} of pairs did not fit into the budget of"
@@ -190,4 +193,4 @@ def _show(
         )
     if len(wrong) == len(samples):
         raise UnavailableError("no pair has a rate", "look at the reasons in the CSV")
-    return 0 if analysis.is_clean and not wrong else 1
+    return 1 if wrong else _CODES[analysis.answer]

@@ -100,8 +100,18 @@ _OPTIONS = (
         metavar="FILE",
         help=(
             "Measure nothing and read rates of pairs, for example pairs.csv: what --csv wrote, any"
-            " CSV with host_a, host_b and busbw, or outputs of nccl-tests on two ranks; - is stdin."
-            " May be given several times."
+            " CSV with host_a, host_b and busbw, lines such as n1 n2 49.3, or outputs of nccl-tests"
+            " on two ranks; - is stdin. May be given several times."
+        ),
+    ),
+    click.option(
+        "--rate",
+        type=Finite(min=1e-3, max=1e6),
+        default=None,
+        metavar="GBS",
+        help=(
+            "What a good pair reaches alone, in GB/s, for example 48. Default: what the pairs reach"
+            " that nothing slows."
         ),
     ),
     click.option(
@@ -132,7 +142,7 @@ def _reads(options: Options) -> bool:
 
 _HUNT_RULES = (
     Rule(
-        options=("pairs", "rails", "is_alone", "budget", "backend", "files", "csv"),
+        options=("pairs", "rails", "is_alone", "budget", "backend", "files", "rate", "csv"),
         when=_blames,
         message="--blame traces one collective on CPUs",
         hint="leave one of them out",
@@ -180,7 +190,7 @@ def command(context: click.Context, /, **_: object) -> int:
     direction, and every result is verified. A robust fit names what explains the slow pairs, with a
     factor, an interval and the evidence, and says which pairs are missing where that cannot be
     told. Start it under mpirun or srun with a rank on every host, or one for every GPU. The exit
-    code is 1 if something is slow.
+    code is 1 if something is slow, and 3 if that cannot be told.
 
     \b
     Examples:

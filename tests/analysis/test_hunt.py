@@ -4,6 +4,7 @@ and what cannot be told says what to measure.
 
 import math
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from itertools import product
 from typing import Any
 
@@ -15,7 +16,15 @@ from collbench.analysis.hunt.places import Place, Table
 from collbench.analysis.hunt.rounds import Round, packed, planned, quick, rounds, squares
 from collbench.analysis.hunt.search import Search
 from collbench.analysis.hunt.verdicts import Analysis, analyse
-from collbench.results.pairwise import Mode, PairSample, PairWorld
+from collbench.results.pairwise import Mode, PairSample, PairWorld, world_of
+from tests.benchmarks.hunt_curves import (
+    BEST_GBS,
+    drawn,
+    one_slow_host,
+    scenarios,
+    slow_hosts,
+    tally,
+)
 from tests.support.slow_pairs import draw, fitted, named, slow_down, world
 from tests.support.tiers import tiered
 
@@ -321,3 +330,96 @@ def test_a_search_ends_with_its_budget_and_counts_what_it_missed() -> None:
     # 15 seconds of single pairs, of the first round and of the second one
     assert cluster.seconds == 15
     assert search.missed == 3 * 2 * 120 - 8 - 8 - 6
+
+
+@pytest.mark.parametrize("hosts", [4, 8, 16])
+def test_a_host_that_is_15_percent_slower_is_named(hosts: int) -> None:
+    """At 3 % of noise, in two rounds: docs/results/hunt.md has all cells."""
+    found = tally(one_slow_host(hosts, 0.03, 0.15, 2, 100))
+    assert found.recall >= 0.98
+    assert found.false <= 0.01
+
+
+@pytest.mark.parametrize("hosts", [4, 8])
+@pytest.mark.parametrize("noise", [0.01, 0.03, 0.1])
+def test_where_nothing_is_slow_nothing_is_named(hosts: int, noise: float) -> None:
+    assert tally(one_slow_host(hosts, noise, 0.0, 1, 100)).false <= 0.01
+
+
+@pytest.mark.parametrize("hosts", [3, 5, 6, 8])
+def test_one_round_names_a_host_at_half_of_the_rate(hosts: int) -> None:
+    found = tally(one_slow_host(hosts, 0.01, 0.5, 1, 20))
+    assert (found.recall, found.false) == (1.0, 0.0)
+
+
+@pytest.mark.parametrize("hosts", [6, 8])
+def test_what_else_may_be_slow_is_named_or_unknown(hosts: int) -> None:
+    rng = np.random.default_rng(hosts)
+    for name, factor, places in scenarios(hosts):
+        ranks, samples = drawn(rng, hosts, 0.03, 2, factor)
+        analysis = analyse(samples, ranks)
+        if hosts == 6 and name == "most hosts, the slower end counts":
+            # one good pair: it may be fast as well
+            assert (analysis.answer, len(analysis.below)) == ("cannot tell", 14)
+            analysis = analyse(samples, ranks, rate_gbs=BEST_GBS)
+        assert {one.place for one in analysis.verdicts} == places, name
+        assert analysis.answer == "slow"
+
+
+def _of_lines(*lines: tuple[str, str, float]) -> tuple[PairWorld, Analysis]:
+    names = sorted({name for line in lines for name in line[:2]})
+    ranks = world_of(names)
+    samples = [
+        PairSample(a=names.index(a), b=names.index(b), gbs=gbs, is_both=True) for a, b, gbs in lines
+    ]
+    return ranks, analyse(samples, ranks)
+
+
+def test_a_slow_majority_is_not_the_norm() -> None:
+    """Of six pairs four are slow, whichever is measured: good pairs acquit their hosts."""
+    ranks, analysis = _of_lines(
+        ("a", "b", 20.1), ("a", "c", 19.9), ("a", "d", 20.0), ("e", "f", 20.2),
+        ("b", "c", 39.8), ("c", "d", 40.3),
+    )  # fmt: skip
+    certain = [one for one in analysis.verdicts if one.is_certain]
+    assert [one.place for one in certain] == [Place("host", (0,))]
+    (other,) = (one for one in analysis.verdicts if not one.is_certain)
+    ends = ranks.host_names.index("e"), ranks.host_names.index("f")
+    assert {other.place, *other.same} == {
+        *(Place("host", (end,)) for end in ends),
+        Place("path", ends),
+    }
+    assert other.missing
+
+
+def test_a_host_of_which_only_pairs_with_a_slow_one_are_known_is_not_judged() -> None:
+    lines = [("a", "b", 20.0), ("a", "c", 20.1), ("a", "d", 20.0), ("a", "e", 19.9)]
+    good = [("b", "c", 40.0), ("c", "d", 40.2), ("b", "d", 39.9)]
+    _, analysis = _of_lines(*lines, *good)
+    assert [one.place for one in analysis.verdicts] == [Place("host", (0,))]
+    assert analysis.unjudged == ("e",)
+
+
+def test_missing_pairs_and_repeats_in_any_order_do_not_mislead() -> None:
+    rng = np.random.default_rng(2)
+    for _ in range(10):
+        ranks, samples = drawn(rng, 8, 0.03, 2, slow_hosts([5], 0.3))
+        kept = [one for one in samples if rng.random() < 0.7]
+        turned = [replace(one, a=one.b, b=one.a) if rng.random() < 0.5 else one for one in kept]
+        analysis = analyse([*turned, *turned], ranks)  # and every line twice
+        assert [one.place for one in analysis.verdicts] == [Place("host", (5,))]
+
+
+def test_two_groups_of_ranks_of_one_host_are_how_it_is_built() -> None:
+    between = {(a, b): 4.0 for a in range(8) for b in range(8) if (a < 4) != (b < 4)}
+    analysis = _analysed(world(1, 8), between)
+    assert [(one.place.kind, one.is_layout) for one in analysis.verdicts] == [("group", True)]
+    assert analysis.answer == "nothing slow"
+
+
+def test_a_pair_without_a_rate_is_not_a_good_one() -> None:
+    ranks, samples = drawn(np.random.default_rng(1), 5, 0.01, 2)
+    failed = [replace(one, gbs=None) if (one.a, one.b) == (1, 3) else one for one in samples]
+    assert analyse(samples, ranks).answer == "nothing slow"
+    analysis = analyse(failed, ranks)
+    assert (analysis.answer, analysis.failed) == ("cannot tell", ((1, 3),))

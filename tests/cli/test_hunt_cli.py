@@ -5,6 +5,7 @@ and options that contradict each other.
 import json
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -146,9 +147,52 @@ def test_what_is_too_little_to_name_is_not_called_clean(capfd: Capture, tmp_path
     rows = [f"n{a},n{b},{1 if (a, b) == (0, 2) else 10}" for a, b in _pairs(4)]
     file.write_text("\n".join(["a,b,gbs", *rows]))
     code, out, _ = invoke(capfd, "--from", str(file))
-    assert code == 0
+    assert code == 5
+    assert out.count("UNKNOWN  ") == 1
     assert "but 1 pair is below 80 % of the median, the slowest n0 - n2." in " ".join(out.split())
     assert "Nothing is slow" not in out
+
+
+def _verdict(capfd: Capture, text: str, folder: Path, *args: str) -> tuple[int, dict[str, Any]]:
+    """The exit code and the document of some lines."""
+    file = folder / "lines.txt"
+    file.write_text(text)
+    code, out, _ = invoke(capfd, "--from", str(file), "--json", "-", *args)
+    return code, json.loads(out)
+
+
+@pytest.mark.parametrize("form", ["{a} {b} {rate}", "{b},{a},{rate}", "{a}\t{b} {rate} GB/s # 1"])
+def test_plain_lines_in_any_order(capfd: Capture, tmp_path: Path, form: str) -> None:
+    lines = [
+        form.format(a=f"n{a}", b=f"n{b}", rate=(24.0 if 2 in (a, b) else 48.0) + (a * b) / 50)
+        for a, b in _pairs(5)[::-1]
+        if a < b
+    ]
+    code, found = _verdict(capfd, "\n".join(["# hosts, GB/s", "", *lines, ""]), tmp_path)
+    (verdict,) = found["verdicts"]
+    assert (code, found["answer"], verdict["kind"], verdict["key"]) == (1, "slow", "host", [2])
+    assert verdict["effects"]["alone"]["of"] == 4
+
+
+def test_too_few_pairs_are_unknown_unless_the_rate_of_a_good_one_is_given(
+    capfd: Capture, tmp_path: Path
+) -> None:
+    code, found = _verdict(capfd, "n1 n2 49.3\n", tmp_path)
+    assert (code, found["answer"], found["verdicts"]) == (3, "cannot tell", [])
+    code, found = _verdict(capfd, "n1 n2 49.3\n", tmp_path, "--rate", "98.6")
+    (verdict,) = found["verdicts"]
+    assert (code, verdict["kind"]) == (1, "all")
+    assert verdict["effects"]["alone"]["factor"] == pytest.approx(2)
+
+
+def test_a_host_without_a_rate_is_not_called_good(capfd: Capture, tmp_path: Path) -> None:
+    rows = [
+        f"n{a},n{b},{10 + k / 20},{'error' if 3 in (a, b) else 'ok'}"
+        for k in range(3)
+        for a, b in _pairs(4)
+    ]
+    _, found = _verdict(capfd, "\n".join(["a,b,gbs,status", *rows]), tmp_path)
+    assert (found["answer"], found["unjudged"]) == ("cannot tell", ["n3"])
 
 
 def test_a_pair_that_was_given_in_both_orders_has_both_rates(
@@ -182,6 +226,8 @@ def test_a_pair_that_was_given_in_both_orders_has_both_rates(
         (NCCL_TESTS.format(a="x", b="y", gbs="inf"), "line 6: 'inf' is no rate"),
         (NCCL_TESTS.format(a="x", b="y", gbs=1) + NCCL_TESTS[:150], "its last run has no average"),
         ("a,b,gbs\nx,y,1e308\n", "'1e308' is no rate in GB/s"),
+        ("x y 1\nx z\n", "line 2: 2 fields"),
+        ("x y 1\nx z nan\n", "line 2: 'nan' is no rate"),
     ],
 )
 def test_broken_files_are_usage_errors(

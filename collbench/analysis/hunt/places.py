@@ -11,16 +11,18 @@ from collbench.results.pairwise import PairWorld
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
-PlaceKind = Literal["host", "rank", "rail", "path", "pair", "load"]
+Bools = NDArray[np.bool_]
+PlaceKind = Literal["host", "rank", "rail", "path", "pair", "group", "all"]
 # of a host or a rank: what it sends, what it receives; of a path or a pair: from the first to the
 # second of its key
 Flow = Literal["both", "out", "in"]
+SENDER, RECEIVER, BETWEEN = 0, 1, 2  # ends of a sample
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A possible cause. key: the number of the host, rank or rail, the two of a path or a pair, or
-    nothing of the load of all pairs at once.
+    """A possible cause. key: the number of the host, rank or rail, the two of a path or a pair, the
+    hosts of a group that is slow with all others, or nothing of all pairs.
     """
 
     kind: PlaceKind
@@ -49,7 +51,8 @@ class Family:
     """Places of one kind and flow that samples belong to.
 
     members: numbers of samples; groups: beside each, the place; both sorted by place. starts: where
-    each place begins, and the end.
+    each place begins, and the end. ends: beside each member, 0 if the place slows the sender's end
+    of it, 1 the receiver's, 2 what is between, or both at once.
     """
 
     kind: PlaceKind
@@ -58,6 +61,7 @@ class Family:
     groups: Ints
     starts: Ints
     key_of: Callable[[int], tuple[int, ...]]
+    ends: Ints
 
     def place(self, group: int) -> Place:
         """The place of a group."""
@@ -94,7 +98,7 @@ def families(table: Table, world: PairWorld) -> list[Family]:
 
 
 def directed_pairs(table: Table, n: int) -> Family:
-    """Every pair and direction of n ranks."""
+    """Every pair and direction of n ranks, or order in which samples of both at once name it."""
     return _family(
         "pair", "out", np.arange(len(table)), table.a * n + table.b, lambda key: divmod(key, n)
     )
@@ -110,10 +114,12 @@ def _ends(kind: PlaceKind, a: Ints, b: Ints, *, is_directed: bool) -> Iterator[F
         np.concatenate((numbers, numbers[is_other])),
         np.concatenate((a, b[is_other])),
         lambda key: (key,),
+        np.concatenate((np.where(is_other, SENDER, BETWEEN), np.full(is_other.sum(), RECEIVER))),
     )
     if is_directed:
-        yield _family(kind, "out", numbers, a, lambda key: (key,))
-        yield _family(kind, "in", numbers, b, lambda key: (key,))
+        one = np.ones_like(numbers)
+        yield _family(kind, "out", numbers, a, lambda key: (key,), SENDER * one)
+        yield _family(kind, "in", numbers, b, lambda key: (key,), RECEIVER * one)
 
 
 def _edges(kind: PlaceKind, a: Ints, b: Ints, n: int, is_both: bool) -> Iterator[Family]:
@@ -131,10 +137,64 @@ def _family(
     numbers: Ints,
     labels: Ints,
     key_of: Callable[[int], tuple[int, ...]],
+    ends: Ints | None = None,
 ) -> Family:
     order = np.argsort(labels, kind="stable")
     keys, groups = np.unique(labels[order], return_inverse=True)
     starts = np.append(np.searchsorted(groups, np.arange(len(keys))), len(labels))
+    if ends is None:
+        ends = np.full_like(numbers, BETWEEN)
     return Family(
-        kind, flow, numbers[order], groups, starts, lambda group: key_of(int(keys[group]))
+        kind,
+        flow,
+        numbers[order],
+        groups,
+        starts,
+        lambda group: key_of(int(keys[group])),
+        ends[order],
     )
+
+
+def split(paths: Family, slow: Floats, least: float = 0.0) -> Iterator[Family]:
+    """What is between two groups of hosts, or of ranks of one host.
+
+    Each is whole by its good paths, and no path between them is one. paths: in both directions.
+    slow: of its members; good is what is below the widest gap, which is `least` wide.
+
+    >>> table = Table(np.array([0, 0, 0, 1, 1, 2]), np.array([1, 2, 3, 2, 3, 3]), np.zeros(6))
+    >>> slow = np.array([0.0, 1.0, 1.1, 1.0, 1.1, 0.1])
+    >>> world = PairWorld(("a", "b", "c", "d"), (0, 0, 0, 0))
+    >>> (group,) = [g for one in families(table, world) for g in split(one, slow)]
+    >>> group.place(0).key, group.members.tolist()
+    ((0, 1), [1, 2, 3, 4])
+    """
+    if paths.kind not in ("path", "pair") or paths.flow != "both" or len(paths.starts) < 4:
+        return
+    in_order = np.sort(slow)
+    gap = int(np.argmax(np.diff(in_order)))
+    if in_order[gap + 1] - in_order[gap] < least:
+        return
+    is_slow = slow > (in_order[gap] + in_order[gap + 1]) / 2
+    keys = [paths.key_of(group) for group in range(len(paths.starts) - 1)]
+    head = {host: host for key in keys for host in key}
+    if is_slow.sum() < 2 * (len(head) - 2) and len(keys) == len(head) * (len(head) - 1) // 2:
+        return  # too few for the paths between two hosts and all others
+
+    def root(host: int) -> int:
+        while head[host] != host:
+            host = head[host]
+        return host
+
+    for group, (a, b) in enumerate(keys):
+        if not is_slow[paths.samples(group)].any():
+            head[root(a)] = root(b)
+    sides: dict[int, list[int]] = {}
+    for host in sorted(head):
+        sides.setdefault(root(host), []).append(host)
+    if len(sides) != 2 or min(len(hosts) for hosts in sides.values()) < 2:
+        return
+    smaller: list[int] = min(sides.values(), key=lambda hosts: (len(hosts), hosts))
+    side = tuple(smaller)
+    crossing = [group for group, (a, b) in enumerate(keys) if root(a) != root(b)]
+    rows = np.concatenate([paths.samples(group) for group in crossing])
+    yield _family("group", "both", rows, np.zeros_like(rows), lambda _: side)

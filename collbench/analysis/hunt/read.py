@@ -1,11 +1,12 @@
-"""Rates of pairs from files: our own CSV, a CSV of anybody's, and outputs of nccl-tests on pairs.
+"""Rates of pairs from files: our own CSV, a CSV of anybody's, plain lines, and outputs of
+nccl-tests on pairs.
 
-A CSV needs a column for each of the two hosts and one for the rate (see NAMES). A pair without a
+A CSV needs a column for each of the two hosts and one for the rate (see NAMES). A plain line has
+just these three in that order, with blanks or commas between: `n1 n2 49.3`. A pair without a
 direction was measured in both at once, as an allreduce of two ranks is.
 """
 
 import csv
-import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -112,9 +113,39 @@ def _lines(file: Path) -> list[_Line]:
     if len(data) > _MOST_BYTES:
         _refuse(name, f"more than {_MOST_BYTES >> 20} MiB")
     text = data.decode("utf-8-sig", errors="replace")
-    lines = _of_nccl_tests(text, name) if _RANK.search(text) else _of_csv(text, name)
+    if _RANK.search(text):
+        lines = _of_nccl_tests(text, name)
+    else:
+        lines = _of_plain(text, name) if _is_plain(text) else _of_csv(text, name)
     if not lines:
         _refuse(name, "no rate of any pair")
+    return lines
+
+
+def _plain_fields(line: str) -> list[str]:
+    """The fields of a plain line, without a comment and a unit.
+
+    >>> _plain_fields("n1, n2  49.3 GB/s  # again")
+    ['n1', 'n2', '49.3']
+    """
+    fields = line.partition("#")[0].replace(",", " ").split()
+    return fields[:-1] if len(fields) == 4 and fields[-1].lower() == "gb/s" else fields
+
+
+def _is_plain(text: str) -> bool:
+    """Whether the first line with anything in it is two names and a number."""
+    fields = next(filter(None, map(_plain_fields, text.splitlines())), [])
+    return len(fields) == 3 and _as_number(fields[2]) is not None
+
+
+def _of_plain(text: str, name: str) -> list[_Line]:
+    lines = []
+    for number, line in enumerate(text.splitlines(), start=1):
+        if fields := _plain_fields(line):
+            where = f"{name}, line {number}"
+            if len(fields) != 3:
+                _refuse(where, f"{counted(len(fields), 'field')}", "write two hosts and a rate")
+            lines.append(_of_fields(dict(zip(_NEEDED, fields, strict=True)), where))
     return lines
 
 
@@ -183,12 +214,16 @@ def _of_fields(fields: Mapping[str, str], where: str) -> _Line:
     return _Line(a, b, sample, *ranks)
 
 
-def _rate(text: str, where: str) -> float:
+def _as_number(text: str) -> float | None:
     try:
-        rate = float(text)
+        return float(text)
     except ValueError:
-        rate = math.nan
-    if not _LEAST_GBS <= rate <= _MOST_GBS:
+        return None
+
+
+def _rate(text: str, where: str) -> float:
+    rate = _as_number(text)
+    if rate is None or not _LEAST_GBS <= rate <= _MOST_GBS:
         _refuse(where, f"'{escaped(text)}' is no rate in GB/s")
     return rate
 

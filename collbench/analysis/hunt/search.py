@@ -25,8 +25,8 @@ class Search:
     """Measures pairs of a world and judges them.
 
     measure: the pairs of a round in a mode. clock: seconds since the budget began. modes: of the
-    measurements, None: both of few ranks, or else together. samples: of all that was measured;
-    missed: the measurements of pairs that came too late.
+    measurements, None: both of few ranks, or else together. rate_gbs: of a good pair, if known.
+    samples: of all that was measured; missed: the measurements of pairs that came too late.
     """
 
     world: PairWorld
@@ -36,6 +36,7 @@ class Search:
     choice: str = ""
     rails: bool = False
     modes: Sequence[Mode] | None = None
+    rate_gbs: float | None = None
     samples: list[PairSample] = field(default_factory=list)
     missed: int = 0
 
@@ -46,7 +47,7 @@ class Search:
         few = (of for most, of in _REPEATS_OF_FEW if self.world.n <= most)
         for _ in range(next(few, _REPEATS)):
             self._measure(turns, _FIRST_SHARE * self.budget_s)
-        analysis = analyse(self.samples, self.world)
+        analysis = analyse(self.samples, self.world, self.rate_gbs)
         if choice == "quick":
             return analysis
         for _ in range(_TURNS_OF_MISSING):
@@ -55,7 +56,7 @@ class Search:
                 break
             for _ in range(_REPEATS):
                 self._measure(packed(wanted), self.budget_s)
-            analysis = analyse(self.samples, self.world)
+            analysis = analyse(self.samples, self.world, self.rate_gbs)
         return analysis
 
     def _measure(self, turns: Sequence[Round], until_s: float) -> None:

@@ -8,17 +8,21 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import groupby
 from statistics import median
+from typing import Literal
 
 import numpy as np
 
 from collbench.analysis.hunt.fit import Cause, Fit, fit
-from collbench.analysis.hunt.places import Family, Place, Table, directed_pairs, families
+from collbench.analysis.hunt.model import FAR, FEW_PATHS, LEAST, MAYBE
+from collbench.analysis.hunt.places import BETWEEN, Family, Place, Table, directed_pairs, families
 from collbench.analysis.hunt.rounds import Pair
 from collbench.results.pairwise import MODES, Mode, PairSample, PairWorld
 
 _PARTNERS = 3  # that acquit the partners of a slow host or rank
 _PAIRS = 6  # of a suspect, to measure again
-_FAR_BELOW = 0.8  # of the median of a pair's like: too slow to say that nothing is
+_MUCH = 2.0  # times as slow: such a host must be found before nothing is called slow
+
+Answer = Literal["slow", "cannot tell", "nothing slow"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,6 +58,16 @@ class Verdict:
         """The effect alone, which others do not disturb, or else the only one."""
         return next(self.effects[mode] for mode in MODES if mode in self.effects)
 
+    @property
+    def is_certain(self) -> bool:
+        """Whether no other place explains the same."""
+        return not self.same
+
+    @property
+    def is_layout(self) -> bool:
+        """Whether it is between two groups of ranks of one host, which is how the host is built."""
+        return self.place.kind == "group" and self.is_inside
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sharing:
@@ -69,23 +83,45 @@ class Sharing:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Analysis:
-    """Verdicts, worst first. suspects: pairs to measure again, as they may be slow. tested: the
-    places that were tested in all. uneven: pairs (of one direction and mode) that are as slow as
-    one that might be named, if they were not so many. below: pairs whose median is below 80 % of
-    that of their like, slowest first; without a verdict, they were too few or varied too much.
+    """Verdicts, worst first.
+
+    suspects: pairs to measure again, as they may be slow. maybe: hosts, ranks and rails that are
+    slow by a factor, unless chance made them so, which is unlikely but not excluded. tested: the
+    places that were tested in all. below: pairs far slower than good ones, which nothing explains,
+    slowest first; is_below_best: than the best ones, which are few. unjudged: hosts without a rate,
+    or with such of slow hosts alone. failed: pairs without a rate, though they were tried.
+    measured: the pairs with a rate. least: the factor by which a host must be slow to be found.
+    good_gbs: the rate of good pairs, between hosts if there are several.
     """
 
     verdicts: tuple[Verdict, ...] = ()
     sharing: tuple[Sharing, ...] = ()
     suspects: tuple[Pair, ...] = ()
+    maybe: tuple[tuple[Place, float], ...] = ()
     tested: int = 0
-    uneven: int = 0
     below: tuple[Pair, ...] = ()
+    is_below_best: bool = False
+    unjudged: tuple[str, ...] = ()
+    failed: tuple[Pair, ...] = ()
+    measured: int = 0
+    least: float = math.inf
+    good_gbs: float | None = None
+
+    @property
+    def answer(self) -> Answer:
+        """What all of it says: that nothing is slow only where a host at half of the rate would
+        have been found.
+        """
+        is_slow = any(not one.is_layout for one in self.verdicts)
+        if is_slow or any(one.is_slow for one in self.sharing):
+            return "slow"
+        is_open = self.below or self.unjudged or self.failed or self.maybe
+        return "cannot tell" if is_open or self.least > _MUCH else "nothing slow"
 
     @property
     def is_clean(self) -> bool:
         """Whether nothing is slow."""
-        return not self.verdicts and not any(one.is_slow for one in self.sharing)
+        return self.answer == "nothing slow"
 
 
 @dataclass(slots=True)
@@ -106,8 +142,10 @@ class _Stratum:
         )
 
 
-def analyse(samples: Iterable[PairSample], world: PairWorld) -> Analysis:
-    """What the samples say.
+def analyse(
+    samples: Iterable[PairSample], world: PairWorld, rate_gbs: float | None = None
+) -> Analysis:
+    """What the samples say. rate_gbs: what a good pair reaches alone, if that is known.
 
     >>> world = PairWorld(("a", "b", "c"), (0, 0, 0))
     >>> pairs = [(a, b) for a in range(3) for b in range(3) if a != b]
@@ -120,46 +158,105 @@ def analyse(samples: Iterable[PairSample], world: PairWorld) -> Analysis:
     ... ]
     [('host', (2,), 'out')]
     """
+    samples = list(samples)
     strata = _strata(samples, world)
+    measured = {_pair(one) for one in samples if one.gbs}
     tables = [stratum.table() for stratum in strata]
     places = [families(table, world) for table in tables]
     tested = sum(len(one.starts) - 1 for found in places for one in found)
+    known = -math.inf if rate_gbs is None else -math.log(rate_gbs)
     fits = [
-        fit(table.slow, found, directed_pairs(table, world.n), tested)
+        fit(table.slow, found, directed_pairs(table, world.n), tested, known)
         for table, found in zip(tables, places, strict=True)
     ]
     verdicts = _merged(strata, tables, fits, world)
-    sharing = _sharing(strata, world)
+    good_gbs = _good(strata, fits, world)
+    if rate_gbs is not None and good_gbs is not None and math.log(rate_gbs / good_gbs) > FAR:
+        verdicts.append(_all_slow(strata, rate_gbs / good_gbs))
     suspects = [
         pair
         for stratum, one in zip(strata, fits, strict=True)
         for suspect in one.suspects
         for pair in sorted({_pair(stratum.samples[number]) for number in suspect.samples})[:_PAIRS]
     ]
+    maybe = {
+        one.place: math.exp(one.effect)
+        for found in fits
+        for one in found.suspects
+        if one.place.kind in ("host", "rank", "rail") and one.chance < MAYBE and one.effect > LEAST
+    }
+    below = [
+        _pair(stratum.samples[number])
+        for stratum, one in zip(strata, fits, strict=True)
+        if not _is_layout(stratum, one, world)
+        for number in one.unexplained
+    ]
     return Analysis(
         verdicts=tuple(sorted(verdicts, key=lambda one: -one.effect.factor)),
-        sharing=tuple(sharing),
+        sharing=tuple(_sharing(strata, world)),
         suspects=tuple(dict.fromkeys(suspects)),
+        maybe=tuple(maybe.items()),
         tested=tested,
-        uneven=max((one.uneven for one in fits), default=0),
-        below=_below(strata),
+        below=tuple(dict.fromkeys(below)),
+        is_below_best=any(one.is_by_best for one in fits),
+        failed=tuple(sorted({_pair(one) for one in samples} - measured)),
+        measured=len(measured),
+        unjudged=_unjudged(strata, fits, verdicts, world),
+        least=math.exp(min(700.0, max((one.least for one in fits), default=math.inf))),
+        good_gbs=good_gbs,
     )
 
 
-def _below(strata: Sequence[_Stratum]) -> tuple[Pair, ...]:
-    """The pairs far below the median of their stratum, slowest first."""
-    shares: dict[Pair, float] = {}
-    for stratum in strata:
-        rates: dict[tuple[int, int], list[float]] = {}
-        for one in stratum.samples:
-            rates.setdefault((one.a, one.b), []).append(one.gbs or 0.0)
-        medians = {ends: median(some) for ends, some in rates.items()}
-        middle = median(medians.values())
-        for (a, b), rate in medians.items():
-            if rate < _FAR_BELOW * middle:
-                pair = min(a, b), max(a, b)
-                shares[pair] = min(shares.get(pair, 1.0), rate / middle)
-    return tuple(sorted(shares, key=lambda pair: shares[pair]))
+def _is_layout(stratum: _Stratum, one: Fit, world: PairWorld) -> bool:
+    """Whether slow pairs are how hosts are built: many inside several hosts."""
+    is_inside = stratum.is_inside and len(world.host_names) > 1
+    return is_inside and len(one.unexplained) > FEW_PATHS * one.rows
+
+
+def _good(strata: Sequence[_Stratum], fits: Sequence[Fit], world: PairWorld) -> float | None:
+    """The rate of good pairs, between hosts if there are several, and alone if measured so."""
+    is_inside = len(world.host_names) == 1
+    levels = {
+        stratum.mode: one.level
+        for stratum, one in zip(strata, fits, strict=True)
+        if stratum.is_inside == is_inside
+    }
+    return next((math.exp(-levels[mode]) for mode in MODES if mode in levels), None)
+
+
+def _all_slow(strata: Sequence[_Stratum], factor: float) -> Verdict:
+    """That even good pairs are slower than is known of them."""
+    pairs = len({_pair(sample) for one in strata for sample in one.samples})
+    mode = next(mode for mode in MODES if any(one.mode == mode for one in strata))
+    effect = Effect(factor=factor, low=factor, high=factor, slow=pairs, of=pairs)
+    return Verdict(place=Place("all", ()), effects={mode: effect}, modes=(mode,))
+
+
+def _unjudged(
+    strata: Sequence[_Stratum], fits: Sequence[Fit], verdicts: Sequence[Verdict], world: PairWorld
+) -> tuple[str, ...]:
+    """The hosts without a rate that nothing else slows: none of them can be called good."""
+    judged = {
+        world.host_names[host]
+        for verdict in verdicts
+        for place in (verdict.place, *verdict.same)
+        if place.kind in ("host", "path")
+        for host in place.key
+    }
+    for stratum, one in zip(strata, fits, strict=True):
+        slowed = {
+            int(number)
+            for cause in one.causes
+            if cause.place.kind != "group"
+            for number in cause.samples
+        }
+        judged |= {
+            world.hosts[rank]
+            for number, sample in enumerate(stratum.samples)
+            if number not in slowed
+            for rank in (sample.a, sample.b)
+        }
+    return tuple(name for name in world.host_names if name not in judged)
 
 
 def _strata(samples: Iterable[PairSample], world: PairWorld) -> list[_Stratum]:
@@ -253,14 +350,16 @@ def _missing(
     place = cause.place
     if place.kind == "rail" or (place.kind in ("host", "rank") and effect.of >= _PARTNERS):
         return ()
+    missing: list[Pair] = []
     ends = [end for one in (place, *cause.same) for end in ends_of(one, world)]
+    if len(ends) == 2 and len(cause.samples) == 1:
+        missing.append((min(ends), max(ends)))  # again
     near = {world.hosts[rank] for rank in ends} if len(world.host_names) > 1 else set()
     good = [
         rank
         for rank in range(world.n)
         if rank not in ends and rank not in slow and world.hosts[rank] not in near
     ]
-    missing: list[Pair] = []
     for end in dict.fromkeys(ends):
         pairs = [(min(end, rank), max(end, rank)) for rank in good]
         unmeasured = [pair for pair in pairs if pair not in measured]
@@ -330,19 +429,13 @@ def _slower(middle: Mapping[Pair, float], one: PairSample) -> float:
 def _of_load(alone: Sequence[float], together: Sequence[float]) -> Effect | None:
     """The effect of the load, judged as a place is."""
     slow = np.array([*alone, *together])
-    numbers = np.arange(len(alone), len(slow))
-    load = Family(
-        "load", "both", numbers, np.zeros_like(numbers), np.array([0, len(numbers)]), lambda _: ()
-    )
-    each = Family(
-        "pair",
-        "out",
-        np.arange(len(slow)),
-        np.arange(len(slow)),
-        np.arange(len(slow) + 1),
-        lambda _: (),
-    )
-    causes = fit(slow, [load], each).causes
+    each = np.arange(len(slow))
+    numbers = each[len(alone) :]
+    ends = np.full_like(each, BETWEEN)
+    groups, starts = np.zeros_like(numbers), np.array([0, len(numbers)])
+    load = Family("all", "both", numbers, groups, starts, lambda _: (), ends[len(alone) :])
+    rows = Family("pair", "out", each, each, np.arange(len(slow) + 1), lambda _: (), ends)
+    causes = fit(slow, [load], rows).causes
     if not causes:
         return None
     cause = causes[0]

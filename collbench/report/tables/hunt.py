@@ -18,9 +18,10 @@ from collbench.util.text import counted
 from collbench.util.units import format_rate
 
 _JSON_VERSION = 1
-_SLOW = 0.8  # of the median: such a cell is marked
+_SLOW = 0.8  # of the median, or of good pairs: such a cell is marked
 _SHOWN = 12  # rows of the slowest, of more ranks or hosts than a matrix can show
 _PAIRS = 4  # that a line names
+_MUCH, _TOO_MUCH = 2.0, 100.0  # times as slow, which a host should not need to be to be seen
 _NEXT: Mapping[str, str] = {
     "host": "compare its links, NIC, driver and BIOS with those of a good host; leave it out:"
     " everything else should be well.",
@@ -28,6 +29,8 @@ _NEXT: Mapping[str, str] = {
     "rail": "look at the switch of that rail, and at what all its NICs have in common.",
     "path": "both ends are well with others: look at the switches, cables and routes between them.",
     "pair": "both ends are well with others: look at what only these two share.",
+    "group": "each side is well within: look at the switches and uplinks between the two.",
+    "all": "look at what all hosts share: driver, firmware, settings, the clocks of links.",
     "load": "the links are well one by one: look at the switches between the hosts, at their"
     " uplinks and at adaptive routing.",
 }
@@ -41,7 +44,7 @@ def lines(
     paint: Callable[[str, str], str] = lambda text, judgement: text,
 ) -> list[str]:
     """All that is shown. paint(text, judgement): the text in the colour of a judgement."""
-    shown = _heat(samples, world, columns, paint)
+    shown = _heat(samples, world, columns, paint, analysis.good_gbs)
     across = bisection(samples, world)
     if across is not None:
         shown += ["", *wrapped(_across(across), columns)]
@@ -57,6 +60,9 @@ def verdict_lines(
     """The verdicts, worst first, then what load adds."""
     shown: list[str] = []
     for verdict in analysis.verdicts:
+        if verdict.is_layout:
+            shown += wrapped(headline(verdict, world), columns)
+            continue
         shown += _paragraph(headline(verdict, world), details(verdict, world), columns, paint)
     for sharing in analysis.sharing:
         text, more = _sharing(sharing)
@@ -64,22 +70,59 @@ def verdict_lines(
             shown += _paragraph(text, more, columns, paint)
         else:
             shown += wrapped(f"{text}: {more[0]}", columns)
-    if analysis.uneven > 1:
+    if analysis.answer == "nothing slow":
+        good = (
+            f" Good pairs reach {format_rate(analysis.good_gbs)} GB/s." if analysis.good_gbs else ""
+        )
+        pairs = counted(world.n * (world.n - 1) // 2, "pair")
         shown += wrapped(
-            f"Uneven: {analysis.uneven} pairs are slow, which no host or rank explains, and too"
-            " many to name one. Repeat the hunt: what stays is a path.",
+            f"Nothing is slow: {counted(analysis.tested, 'place')} tested by {analysis.measured} of"
+            f" {pairs}; a host slower than {_times(analysis.least)}x would have been seen.{good}",
             columns,
         )
-    elif analysis.is_clean and analysis.below:
-        count = len(analysis.below)
-        shown += wrapped(
-            f"Nothing can be named, but {count} pair{'s are' if count > 1 else ' is'} below 80 %"
-            f" of the median, the slowest {pair_names(analysis.below[:1], world)}. Measure each"
-            " pair several times, on hosts without other work.",
-            columns,
+    elif open_points := _open_points(analysis, world):
+        head = "" if analysis.answer == "slow" else "UNKNOWN  "
+        first, *rest = wrapped(f"{head}{open_points[0]}", columns)
+        shown += [paint(first, "cannot tell") if head else first, *rest]
+        for text in open_points[1:]:
+            shown += [f"  {line}" for line in wrapped(text, columns - 2)]
+    return shown
+
+
+def _open_points(analysis: Analysis, world: PairWorld) -> list[str]:
+    """What could not be judged, and what to measure."""
+    shown, count = [], len(analysis.below)
+    if count:
+        norm = "best pairs" if analysis.is_below_best else "median"
+        lead = "Besides," if analysis.verdicts else "Nothing can be named, but"
+        shown += [
+            f"{lead} {count} pair{'s are' if count > 1 else ' is'} below 80 % of the {norm}, the"
+            f" slowest {pair_names(analysis.below[:1], world)}.",
+            "No host or group explains that. Measure each pair several times, on hosts without"
+            " other work; what stays is a path.",
+        ]
+        if analysis.is_below_best:
+            shown.append("If you know what a good pair reaches, give it by --rate.")
+    if analysis.maybe:
+        some = analysis.maybe[:_PAIRS]
+        names = ", ".join(f"{place_name(place, world)} by {_times(x)}x" for place, x in some)
+        shown.append(
+            f"Maybe slow: {names}; chance is not excluded. Measure each pair several times."
         )
-    elif analysis.is_clean and analysis.tested:
-        shown += wrapped(f"Nothing is slow: {counted(analysis.tested, 'place')} tested.", columns)
+    if analysis.failed:
+        shown.append(f"Not judged: {pair_names(analysis.failed, world)}, without a rate.")
+    if analysis.unjudged:
+        hosts = ", ".join(analysis.unjudged[:_PAIRS])
+        more = len(analysis.unjudged) - _PAIRS
+        hosts += f" and {more} more" if more > 0 else ""
+        shown.append(f"Not judged: {hosts}. Measure pairs with hosts that are good.")
+    if not analysis.verdicts and analysis.least > _MUCH:
+        shown.append(
+            "There are too few pairs to compare."
+            if analysis.least > _TOO_MUCH
+            else f"Only a host slower than {_times(analysis.least)}x would be seen."
+            " Measure each pair several times."
+        )
     return shown
 
 
@@ -97,9 +140,12 @@ def headline(verdict: Verdict, world: PairWorld) -> str:
     """A verdict in a line: what is slow, how much, and on what evidence."""
     effect = verdict.effect
     only = ", only while all pairs are loaded" if _is_only_together(verdict) else ""
-    return f"SLOW  {place_name(verdict.place, world)}: {_factor(effect)}{only}, " + _evidence(
-        verdict.place, effect
-    )
+    names = " or ".join(place_name(place, world) for place in (verdict.place, *verdict.same))
+    if verdict.is_layout:
+        return (
+            f"Between two groups, {names}: {_factor(effect)}, which may be how the host is built."
+        )
+    return f"SLOW  {names}: {_factor(effect)}{only}, {_evidence(verdict.place, effect)}"
 
 
 def details(verdict: Verdict, world: PairWorld) -> list[str]:
@@ -111,9 +157,6 @@ def details(verdict: Verdict, world: PairWorld) -> list[str]:
         shown.append(
             "; ".join(f"{mode}: {_factor(verdict.effects[mode])}" for mode in verdict.effects) + "."
         )
-    if verdict.same:
-        others = " or ".join(place_name(place, world) for place in verdict.same)
-        shown.append(f"The same measurements are explained by {others}.")
     if verdict.missing:
         shown.append(f"To be sure, measure {pair_names(verdict.missing, world)}.")
     elif verdict.same:
@@ -129,7 +172,8 @@ def _is_only_together(verdict: Verdict) -> bool:
 
 def _factor(effect: Effect) -> str:
     factor, low, high = map(_times, (effect.factor, effect.low, effect.high))
-    return f"slow by {factor}x ({low} to {high})"
+    reach = f" ({low} to {high})" if effect.low < effect.high else ""
+    return f"slow by {factor}x{reach}"
 
 
 def _times(factor: float) -> str:
@@ -162,7 +206,13 @@ def place_name(place: Place, world: PairWorld) -> str:
         return f"only the path {joint.join(world.host_names[host] for host in place.key)}"
     if place.kind == "pair":
         return f"only the pair {joint.join(_rank_name(rank, world) for rank in place.key)}"
-    return "all pairs at once"
+    if place.kind == "group":
+        is_host = len(world.host_names) > 1
+        names = [world.host_names[one] if is_host else f"rank {one}" for one in place.key]
+        more = f" and {len(names) - _PAIRS} more" if len(names) > _PAIRS else ""
+        others = "hosts" if is_host else "ranks"
+        return f"all between {', '.join(names[:_PAIRS])}{more} and the other {others}"
+    return "all pairs, against the known rate"
 
 
 def _rank_name(rank: int, world: PairWorld) -> str:
@@ -205,12 +255,17 @@ def _across(across: Bisection) -> str:
 
 
 def _heat(
-    samples: Sequence[PairSample], world: PairWorld, columns: int, paint: Callable[[str, str], str]
+    samples: Sequence[PairSample],
+    world: PairWorld,
+    columns: int,
+    paint: Callable[[str, str], str],
+    good_gbs: float | None,
 ) -> list[str]:
     names, rates = matrix(samples, world)
     if not rates:
         return ["No pair was measured."]
     middle = median(rates.values())
+    slow = _SLOW * max(middle, good_gbs or 0.0)
     lead = max(map(len, names))
     cells = {key: format_rate(rate) for key, rate in rates.items()}
     width = max(4, *map(len, cells.values())) + 1
@@ -223,7 +278,7 @@ def _heat(
             row = ""
             for b in range(len(names)):
                 text = f"{cells.get((a, b), 'X' if a == b else '-'):>{width}}"
-                row += paint(text, "worse") if rates.get((a, b), middle) < _SLOW * middle else text
+                row += paint(text, "worse") if rates.get((a, b), slow) < slow else text
             shown.append(f"{name:<{lead}}{row}".rstrip())
         return shown
     if lead + 1 + len(names) <= columns:
@@ -293,6 +348,7 @@ def as_json(
     document = {
         "version": _JSON_VERSION,
         "collbench": __version__,
+        "answer": analysis.answer,
         "is_clean": analysis.is_clean,
         "hosts": world.hosts,
         "local": world.local,
@@ -309,14 +365,21 @@ def as_json(
                 "inside_a_host": one.is_inside,
                 "only_together": _is_only_together(one),
                 "effects": {mode: asdict(effect) for mode, effect in one.effects.items()},
+                "is_certain": one.is_certain,
                 "same": [place_name(place, world) for place in one.same],
                 "missing": one.missing,
                 "text": [headline(one, world), *details(one, world)],
             }
             for one in analysis.verdicts
         ],
-        "uneven": analysis.uneven,
+        "maybe": [
+            {"name": place_name(place, world), "factor": factor} for place, factor in analysis.maybe
+        ],
         "below": analysis.below,
+        "unjudged": analysis.unjudged,
+        "failed": analysis.failed,
+        "least_factor": round(analysis.least, 3) if analysis.least < _TOO_MUCH else None,
+        "good_gbs": analysis.good_gbs,
         "sharing": [asdict(one) for one in analysis.sharing],
         "suspects": analysis.suspects,
         "samples": [asdict(one) for one in samples],
