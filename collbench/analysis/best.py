@@ -33,11 +33,13 @@ from collbench.results.statistics import Interval
 from collbench.results.verdict import (
     LEAST_GAIN,
     SURE_Z,
+    Verdict,
     by_median,
     by_square,
     middle,
     moderated,
     ratio_of,
+    verdict_of,
 )
 from collbench.spec.knobs import UNASKED
 from collbench.spec.peers import PEERS
@@ -102,6 +104,10 @@ class Best(NamedTuple):
     def is_certain(self) -> bool:
         """Whether the answer may be claimed, be it a tie."""
         return self.certainty != UNCERTAIN
+
+    def verdict_of_peer(self, peer: str) -> Verdict:
+        """Whether the leader is faster than a library."""
+        return verdict_of(self.peers.get(peer), is_certain=self.is_certain)
 
     def is_level_with(self, row: Row | None) -> bool:
         """Whether the repeats do not show that a row is slower than the first leader."""

@@ -23,19 +23,12 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from collbench.analysis.gate import Loss
-from collbench.analysis.groups import (
-    Change,
-    Group,
-    Verdict,
-    changes_of_groups,
-    groups_of,
-    verdicts_of,
-)
+from collbench.analysis.groups import Change, Group, changes_of_groups, groups_of, verdicts_of
 from collbench.analysis.join import apart, differences, join, match_mode
 from collbench.analysis.noise import Noise, Side, row_noise
 from collbench.analysis.priors import machine_kinds, prior
 from collbench.results.frame import texts_of, with_strings
-from collbench.results.verdict import FALSE_ROWS, SAME, Array, are_sure
+from collbench.results.verdict import FALSE_ROWS, SAME, Array, Verdict, are_sure
 from collbench.util.errors import UsageError
 
 _NEAR_HOURS = 6.0  # runs within this are of one day

@@ -8,7 +8,7 @@ from typing import Literal, NamedTuple
 from collbench.analysis.bands import BANDS, BEYOND, band_of
 from collbench.analysis.best import Best, Summary
 from collbench.analysis.rows import Row, Workload
-from collbench.results.verdict import LEAST_GAIN
+from collbench.results.verdict import Verdict
 
 GapKind = Literal["peer", "wire"]
 LINKS_BOUND_BYTES = (
@@ -19,15 +19,13 @@ BAND_NAMES = (*(name for _, name in BANDS), BEYOND)
 
 class Gap(NamedTuple):
     """Where the distance is widest. value: how many times as fast as the peer, or the share of the
-    ceiling that is reached; low and high bound it where several repeats do. row: ours there; peer:
-    a library's name, and the row of its own choice. sizes: how many were asked; behind: at how many
-    of them we are slower than the peer by LEAST_GAIN or more; not_clear: at how many that cannot be
-    told.
+    ceiling that is reached; verdict: on the speedup over the peer. row: ours there; peer: a
+    library's name, and the row of its own choice. sizes: how many were asked; behind: at how many
+    of them we are slower than the peer; not_clear: at how many that cannot be told.
     """
 
     value: float
-    low: float
-    high: float
+    verdict: Verdict
     size_bytes: int
     row: Row
     peer: str
@@ -68,24 +66,21 @@ def _gap(best: Best, size: int, peer: str) -> Gap | None:
     if not peer:
         if best.percent is None:
             return None
-        nan = float("nan")
-        return Gap(best.percent / 100, nan, nan, size, best.row, "", None, 1, 0, 0)
+        return Gap(best.percent / 100, "cannot tell", size, best.row, "", None, 1, 0, 0)
     ratio = best.peers.get(peer)
     if ratio is None:
         return None
-    is_unclear = not best.is_certain or ratio.low <= 1 <= ratio.high
-    is_behind = not is_unclear and ratio.median < 1 / LEAST_GAIN
+    verdict = best.verdict_of_peer(peer)
     return Gap(
         ratio.median,
-        ratio.low,
-        ratio.high,
+        verdict,
         size,
         best.row,
         peer,
         best.rivals[peer],
         1,
-        int(is_behind),
-        int(is_unclear),
+        int(verdict == "worse"),
+        int(verdict == "cannot tell"),
     )
 
 

@@ -12,7 +12,6 @@ group has more than chance gives it, though the group as a whole did not change.
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Literal, get_args
 
 import numpy as np
 import pandas as pd
@@ -28,14 +27,14 @@ from collbench.results.verdict import (
     PURE,
     SINGLE_Z,
     TAIL_FREEDOM,
+    VERDICTS,
     Array,
+    Verdict,
     t_of_z,
     z_of_t,
 )
 from collbench.util.units import format_size
 
-Verdict = Literal["better", "worse", "same", "cannot tell"]
-VERDICTS: tuple[Verdict, ...] = get_args(Verdict)
 # with each band of sizes, too; _CUT: and from each size on, and below it
 LEVELS = (
     (),

@@ -9,8 +9,9 @@ import pandas as pd
 
 from collbench.analysis.changes import Changes
 from collbench.analysis.gate import Gate
-from collbench.analysis.groups import VERDICTS, Change
+from collbench.analysis.groups import Change
 from collbench.report.tables.changes import NAME_COLUMNS, by_change, configuration, percent, varying
+from collbench.results.verdict import VERDICTS
 from collbench.util.units import format_size
 
 _NUMBERS = ("ratio", "low", "high", "time_us", "time_us_base")

@@ -13,7 +13,7 @@ import math
 from collections.abc import Sequence
 from functools import cache
 from statistics import NormalDist
-from typing import Final, TypeAlias
+from typing import Final, Literal, TypeAlias, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,6 +21,8 @@ from numpy.typing import NDArray
 from collbench.results.statistics import Interval
 
 Array: TypeAlias = NDArray[np.float64]
+Verdict = Literal["better", "worse", "same", "cannot tell"]
+VERDICTS: tuple[Verdict, ...] = get_args(Verdict)
 
 # The table of constants. Shares, and logarithms of ratios of times, unless said otherwise.
 SAME: Final = 0.05  # `same` is within this of 1, where no other threshold is asked for
@@ -167,6 +169,25 @@ def ratio_of(ratio: float, scale: float) -> Interval:
     """
     half = math.exp(SINGLE_Z * scale)
     return Interval(ratio, ratio / half, ratio * half)
+
+
+def verdict_of(speedup: Interval | None, *, is_certain: bool = True) -> Verdict:
+    """Whether something is faster, by its speedup: better or worse where the interval excludes that
+    it is not, and by LEAST_GAIN; same where it is less for sure.
+
+    >>> verdict_of(Interval(1.5, 1.4, 1.6)), verdict_of(Interval(1.01, 1.005, 1.015))
+    ('better', 'same')
+    >>> verdict_of(Interval(0.9, 0.8, 1.1)), verdict_of(Interval(0.9, math.nan, math.nan))
+    ('cannot tell', 'cannot tell')
+    """
+    if speedup is None or not is_certain or speedup.low != speedup.low:
+        return "cannot tell"
+    if speedup.low > 1 and speedup.median >= LEAST_GAIN:
+        return "better"
+    if speedup.high < 1 and speedup.median * LEAST_GAIN <= 1:
+        return "worse"
+    is_near = speedup.low * LEAST_GAIN >= 1 and speedup.high <= LEAST_GAIN
+    return "same" if is_near or speedup.low > 1 or speedup.high < 1 else "cannot tell"
 
 
 def luck(scale: float, rivals: int) -> float:

@@ -46,7 +46,7 @@ def _by_launcher(command: list[str]) -> list[str]:
 def test_every_pair_is_measured_and_read_again(tmp_path: Path) -> None:
     command = hunt(tmp_path, "--size", "10001", "--json", "-")
     with Run(tmp_path, under_mpirun(2, command)) as run:
-        assert run.finish() in (0, 1, 3), run.stderr  # other tests run beside it
+        assert run.finish() in (0, 1, 5), run.stderr  # other tests run beside it
         assert '"verdicts": [' in run.stdout
         assert "every result compared" in run.stderr
         lines = run.csv.read_text().splitlines()

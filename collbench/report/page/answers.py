@@ -2,7 +2,6 @@
 bands of sizes. Every number is a link to its curve.
 """
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 from urllib.parse import quote
@@ -21,7 +20,6 @@ from collbench.analysis.rows import Row, Workload, configuration, label, titles
 from collbench.report.page.data import Opening
 from collbench.report.page.html import HtmlCell, element, link, section, table
 from collbench.report.tables.summary import fastest_text, form_heading, peer_name
-from collbench.results.verdict import LEAST_GAIN
 from collbench.util.units import format_size
 
 WORKLOADS_SHOWN = 60  # a page is to be read
@@ -177,14 +175,10 @@ def _grid(gaps: Bands, axis: str, words: _Words, name: str, places: Places) -> s
 
 
 def _peer_cell(gap: Gap) -> HtmlCell:
-    is_clear = gap.low > 1 or gap.high < 1
-    if abs(math.log(gap.value)) < math.log(LEAST_GAIN):
-        verdict = "same"
-    elif not is_clear or gap.not_clear == gap.sizes:
-        verdict = "cannot-tell"
-    else:
-        verdict = "better" if gap.value > 1 else "worse"
-    return HtmlCell(f"{_times(gap.value)}\nat {format_size(gap.size_bytes)}", kind=f"num {verdict}")
+    return HtmlCell(
+        f"{_times(gap.value)}\nat {format_size(gap.size_bytes)}",
+        kind=f"num {gap.verdict.replace(' ', '-')}",
+    )
 
 
 def _wire_cell(gap: Gap) -> HtmlCell:

@@ -10,7 +10,6 @@ import pandas as pd
 from collbench.analysis.bands import band_of
 from collbench.analysis.changes import Changes
 from collbench.analysis.gaps import BAND_NAMES
-from collbench.analysis.groups import VERDICTS, Verdict
 from collbench.analysis.rows import Workload, conditions_of
 from collbench.report.page.answers import Places, address
 from collbench.report.page.data import Opening
@@ -23,6 +22,7 @@ from collbench.report.tables.changes import (
     summary_lines,
     varying,
 )
+from collbench.results.verdict import VERDICTS, Verdict
 from collbench.util.units import format_size, format_time_us
 
 ROWS_SHOWN = 500  # rows of each verdict; a page is to be read

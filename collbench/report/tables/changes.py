@@ -8,10 +8,11 @@ import numpy as np
 import pandas as pd
 
 from collbench.analysis.changes import Changes
-from collbench.analysis.groups import VERDICTS, Change
+from collbench.analysis.groups import Change
 from collbench.report.colors import painted
 from collbench.report.tables.distribution import changed_launch_times
 from collbench.report.tables.text import NARROW_COLUMNS, named_lines, wrapped
+from collbench.results.verdict import VERDICTS
 from collbench.spec.knobs import BY_STAGE, KNOB
 from collbench.util.units import format_size, format_time_us
 

@@ -1,8 +1,7 @@
 """The report of one file as plain text: what is best, where that changes, the effect of each knob,
 what looks wrong; then the tables.
 
-One row a workload and size, at 80 columns; wider terminals get intervals. Times and ratios of the
-tables are of repeats that did not choose.
+One row a workload and size, at 80 columns; wider terminals get intervals. Times are medians.
 """
 
 import math
@@ -36,7 +35,7 @@ from collbench.report.tables.distribution import (
 from collbench.report.tables.text import NARROW_COLUMNS, named_lines, share_text, table, wrapped
 from collbench.results.record import STATUSES
 from collbench.results.statistics import Interval, bounds
-from collbench.results.verdict import LEAST_GAIN
+from collbench.results.verdict import Verdict
 from collbench.spec.peers import OWN_ALGOS
 from collbench.util.collector import cyclic_gc_disabled
 from collbench.util.units import format_rate, format_size, format_time_us
@@ -47,6 +46,12 @@ if TYPE_CHECKING:
 INTERVAL_COLUMNS = 100  # of a terminal, from which on ratios have their intervals
 _MOST_BARS = 50  # sizes that are drawn in a line of 80 columns
 _SUSPECTS_SHOWN = 5  # before "and more"
+_WORDS: dict[Verdict, str] = {
+    "better": "faster",
+    "same": "level",
+    "worse": "slower",
+    "cannot tell": "cannot tell",
+}
 _UNCLEAR = "~"  # before a number that the repeats do not separate from 1
 _TITLE_WIDTH = 14
 _FORM_WIDTH = 10
@@ -163,8 +168,8 @@ def facts(summary: Summary, workload: Workload, bars: str = "") -> dict[str, Seq
             if best.is_certain and peer in best.peers
         }
         if ratios:
-            unclear = sum(not best.is_certain for best in sizes.values())
-            parts[f"vs {peer}"] = _speedup(ratios, unclear)
+            told = [best.verdict_of_peer(peer) for best in sizes.values() if peer in best.rivals]
+            parts[f"vs {peer}"] = _speedup(ratios, Counter(told))
     for knob in ("proto", "algo"):
         if where := spans(sizes, knob):
             parts[KNOB_NAMES[knob]] = span_text(where).replace(", ", ",\n").split("\n")
@@ -198,20 +203,15 @@ def _hanging(title: str, parts: Sequence[str], columns: int = NARROW_COLUMNS) ->
     return lines
 
 
-def _speedup(ratios: Mapping[int, Interval], unclear: int) -> list[str]:
-    """The speedup over a library's own choice, over all sizes. unclear: sizes without an answer."""
+def _speedup(ratios: Mapping[int, Interval], told: Counter[Verdict]) -> list[str]:
+    """The speedup over a library's own choice, over all sizes. told: how many have each verdict."""
     low = min(ratios, key=lambda size: ratios[size].median)
     high = max(ratios, key=lambda size: ratios[size].median)
-    slower = sum(one.median < 1 / LEAST_GAIN for one in ratios.values())
-    level = sum(1 / LEAST_GAIN <= one.median <= LEAST_GAIN for one in ratios.values())
     ends = [
         f"{ratios[size].median:.2f} ({format_size(size)})" for size in dict.fromkeys((low, high))
     ]
-    parts = [f"faster at {len(ratios) - slower - level}"]
-    parts += [f"level at {level}"] if level else []
-    parts += [f"slower at {slower}"] if slower else []
-    parts += [f"cannot tell at {unclear}"] if unclear else []
-    return [f"speedup {' to '.join(ends)}:", f"{', '.join(parts)} of {len(ratios) + unclear} sizes"]
+    parts = [f"{_WORDS[one]} at {told[one]}" for one in _WORDS if told[one] or one == "better"]
+    return [f"speedup {' to '.join(ends)}:", f"{', '.join(parts)} of {sum(told.values())} sizes"]
 
 
 def _largest_effect(
@@ -422,8 +422,7 @@ def speedup_text(best: Best, peer: str, width: int = 0, *, is_wide: bool) -> str
     if ratio is None:
         return f"{'-':>{width}}" + (f" {'-':>11}" if is_wide else "")
     is_known = ratio.low == ratio.low
-    is_unclear = not best.is_certain or (is_known and ratio.low <= 1 <= ratio.high)
-    mark = _UNCLEAR if is_unclear else ""
+    mark = _UNCLEAR if best.verdict_of_peer(peer) == "cannot tell" else ""
     text = f"{mark}{ratio.median:.2f}"
     return f"{text:>{width}}" + (
         f" {f'{ratio.low:.2f}-{ratio.high:.2f}' if is_known else '-':>11}" if is_wide else ""
