@@ -50,6 +50,7 @@ _CELL = ("op", "backend", "algo", "proto")  # rows of one band of it show how fa
 _LEAST_CELL = 3  # rows, whose median says something
 _LEAST_OUTSIDE = 8  # like rows outside a group, which show what a session moves all rows by
 _PRIOR_FREEDOM, _MOST_FREEDOM = 4.0, 30.0
+_LEAST_SHARED = 0.3  # of the spread of a row, what rows share, where the files do not show it
 _OF_MEDIAN = 0.4  # degrees of freedom that a median deviation has for each value (Rousseeuw 1993)
 # Single rows: how rare a change is that counts, and how many times as many such rows as that says
 # may be chance, because rows that are placed anew come in clusters.
@@ -128,7 +129,9 @@ class _Judge:
         self.change, self.scale, self._prior = noise.change, noise.scale, noise.prior
         self.is_latency = (rows["size_bytes"] <= LATENCY_UP_TO).to_numpy()
         day2 = noise.prior.together**2 if noise.is_far else noise.prior.together_soon**2
-        self.prior2 = day2 * np.where(noise.assumed, 2.0, noise.share)
+        # a machine on which rows scatter more than the prior says drifts more, too
+        drift2 = np.maximum(day2, (_LEAST_SHARED * noise.spread) ** 2)
+        self.prior2 = np.where(noise.assumed, 2.0 * drift2, day2 * noise.share)
         self.shared2, self.freedom = np.empty(len(rows)), np.empty(len(rows))
         cells = _cells(rows)
         self.configuration = rows.groupby(list(_CELL)).ngroup().to_numpy()
