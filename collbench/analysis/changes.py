@@ -27,6 +27,7 @@ from collbench.analysis.groups import Change, Group, changes_of_groups, groups_o
 from collbench.analysis.join import apart, differences, join, match_mode
 from collbench.analysis.noise import Noise, Side, row_noise
 from collbench.analysis.priors import machine_kinds, prior
+from collbench.analysis.rows import NOISE_NOTES
 from collbench.results.frame import texts_of, with_strings
 from collbench.results.verdict import FALSE_ROWS, SAME, Array, Verdict, are_sure
 from collbench.util.errors import UsageError
@@ -41,7 +42,8 @@ class Changes:
     why; losses: what the base has and the new file lacks. differences: name, new, base. same: what
     `same` means, as a share. Spreads are of logarithms, of one repeat and of one run; shift is the
     median of all changes; least_row: from which ratio on a typical row alone is called. runs: how
-    many the new side and the base have.
+    many the new side and the base have; disturbed: how many rows are noise on a side, and are no
+    evidence.
     """
 
     rows: pd.DataFrame
@@ -55,6 +57,7 @@ class Changes:
     shift: float = math.nan
     least_row: float = math.nan
     runs: tuple[int, int] = (1, 1)
+    disturbed: int = 0
     remarks: tuple[str, ...] = ()
 
     def count(self, verdict: Verdict) -> int:
@@ -127,11 +130,12 @@ def compare(
             remarks=(*remarks, *apart(new, base, across)),
         )
     is_far = _are_of_two_days(new, base)
+    is_disturbed = _are_disturbed(rows)
     judged = judge(
         rows,
         joined.new,
         joined.base,
-        tuple(groups_of(rows)),
+        tuple(groups_of(rows, without=is_disturbed)),
         same,
         is_alike=not why and not across and match_mode(new, base) == "knobs",
         is_far=is_far,
@@ -144,7 +148,7 @@ def compare(
         ratio=np.exp(noise.change),
         low=np.exp(noise.change - judged.half),
         high=np.exp(noise.change + judged.half),
-        verdict=judged.verdicts,
+        verdict=np.where(is_disturbed, "cannot tell", judged.verdicts),
     )
     return Changes(
         rows=rows,
@@ -158,6 +162,7 @@ def compare(
         shift=float(np.median(noise.change)),
         least_row=math.exp(float(np.median(noise.least_change(FALSE_ROWS / len(rows))))),
         runs=(joined.new.runs.shape[1], joined.base.runs.shape[1]),
+        disturbed=int(is_disturbed.sum()),
         remarks=remarks,
     )
 
@@ -212,6 +217,18 @@ def _sure_rows(noise: Noise, groups: Sequence[Change], half: Array) -> NDArray[n
             is_near = change > abs(math.log(group.ratio)) / 2
             sure[here] |= is_near & ((change > half[here]) | (group.several > 0))
     return sure
+
+
+def _are_disturbed(rows: pd.DataFrame) -> NDArray[np.bool_]:
+    """Rows that were measured beside other processes, or whose repeats disagree, on any side."""
+    is_so = np.zeros(len(rows), dtype=np.bool_)
+    for name in ("notes", "notes_base"):
+        told = {
+            text: any(word.startswith(NOISE_NOTES) for word in str(text).split())
+            for text in rows[name].unique()
+        }
+        is_so |= rows[name].map(told).to_numpy(dtype=np.bool_)
+    return is_so
 
 
 def _are_of_two_days(new: pd.DataFrame, base: pd.DataFrame) -> bool:

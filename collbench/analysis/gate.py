@@ -138,6 +138,11 @@ def gate_of(
 def remedy(changes: "Changes") -> str:
     """What would decide the rows that cannot be told."""
     new, base = changes.runs
+    if changes.disturbed > len(changes.rows) / 2:
+        return (
+            f"{changes.disturbed} rows are noise (other processes had the machine, or repeats"
+            " disagree): measure again on a quiet machine"
+        )
     if base < LEAST_RUNS:
         return (
             f"a row alone is called from {100 * (changes.least_row - 1):.0f}% on: {LEAST_RUNS} runs"

@@ -151,6 +151,8 @@ class _Judge:
         own2 = np.array([np.median(self.scale[cell]) ** 2 / len(cell) for cell in mine])
         spread = MAD_TO_SD * float(np.median(np.abs(middles - np.median(middles))))
         seen2 = max(spread**2 - math.pi / 2 * float(np.median(own2)), 0.0)
+        # rows share no more than they differ by: beyond it most groups changed, each otherwise
+        seen2 = min(seen2, float(np.median(self.scale[here] ** 2)))
         # bands of one configuration move together
         apart = len({self.configuration[cell[0]] for cell in mine})
         freedom = min(_OF_MEDIAN * (apart - 1.0), _MOST_FREEDOM - _PRIOR_FREEDOM)
@@ -290,7 +292,7 @@ def _single_rows(
             low=float(low),
             high=float(high),
             verdict="worse" if half > 1 else "better",
-            several=count,
+            several=count if len(places) < count else 0,
         )
 
 
@@ -320,8 +322,9 @@ def verdicts_of(
     return [VERDICTS[code] for code in codes]
 
 
-def groups_of(rows: pd.DataFrame) -> Iterator[Group]:
-    """Every group of at least LEAST_GROUP rows, once."""
+def groups_of(rows: pd.DataFrame, without: NDArray[np.bool_] | None = None) -> Iterator[Group]:
+    """Every group of at least LEAST_GROUP rows, once. without: rows that are no evidence."""
+    is_left = np.ones(len(rows), dtype=np.bool_) if without is None else ~without
     if "backend_base" in rows:  # matched by the workload: another backend is a group of its own
         is_like = rows["backend"] == rows["backend_base"]
         both = rows["backend"] + " vs " + rows["backend_base"]
@@ -333,7 +336,8 @@ def groups_of(rows: pd.DataFrame) -> Iterator[Group]:
             parts = [("", places), *_by_band(sizes, places)]
             if level in _CUT:
                 parts += list(_by_size(sizes, places))
-            for title, part in parts:
+            for title, every in parts:
+                part = every[is_left[every]]
                 # the same rows need no second test
                 if len(part) >= LEAST_GROUP and part.tobytes() not in known:
                     known.add(part.tobytes())

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
 # In the order in which they are tried to tell configurations apart.
 KNOB_FIELDS = tuple(knob.name for knob in BY_STAGE if knob.name not in ("algo", "proto"))
+NOISE_NOTES = ("noisy", "other-processes")  # of rows whose times are no evidence
 DISTURBED = ("throttled", "clocks-low", "other-processes")
 SIZES = {knob.name for knob in BY_STAGE if knob.unit == "bytes"}
 CORES = re.compile(r"\((\d+) cores\)")  # in `device` of rows that CPUs measured

@@ -1,5 +1,5 @@
-"""One repeat that is far off makes no statement: of whatever row of the shipped files it is, answers
-move no further than the other repeats of that row disagree.
+"""One repeat that is far off makes no statement: of whatever row of the shipped files it is,
+answers move no further than the other repeats of that row disagree.
 """
 
 import math

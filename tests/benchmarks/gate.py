@@ -4,8 +4,9 @@ names, and how often it fails where nothing changed.
     python -m tests.benchmarks.gate plants FILE [BASE ...] [--draws 100]
     python -m tests.benchmarks.gate pairs FILE FILE [FILE ...]
 
-plants: rows of FILE are made slower and compared with the bases, or with FILE itself. With `--runs N
---spread S` N bases and the new file are FILE, every row moved by a normal S (0.003: 0.3 %).
+plants: rows of FILE are made slower and compared with the bases, or with FILE itself. With --runs N
+and --spread S the bases are N copies of FILE, and every row of them and of the new file is moved by
+a normal S (0.003: 0.3 %).
 pairs: every file against every other; nothing changed between them. Prints Markdown tables. It is
 no test: it takes minutes.
 """
@@ -62,7 +63,10 @@ def group_of(*names: str) -> Draw:
         number = frame.groupby([column.to_numpy() for column in columns]).ngroup().to_numpy()
         counts = np.bincount(number)
         able = np.flatnonzero((counts >= LEAST_ROWS) & (counts < len(frame)))
-        return number == random.choice(able) if len(able) else None
+        if not len(able):
+            return None
+        mask: Mask = number == random.choice(able)
+        return mask
 
     return draw
 
@@ -79,12 +83,13 @@ def part_of_a_group(frame: pd.DataFrame, random: np.random.Generator) -> Mask | 
 
 def sizes(least: int, most: int) -> Draw:
     """All rows of some sizes."""
-    return lambda frame, random: (frame["size_bytes"].between(least, most)).to_numpy()
+    return lambda frame, random: np.asarray(frame["size_bytes"].between(least, most), np.bool_)
 
 
 def one_row(frame: pd.DataFrame, random: np.random.Generator) -> Mask | None:
     """A single row."""
-    return np.arange(len(frame)) == random.integers(len(frame))
+    mask: Mask = np.arange(len(frame)) == int(random.integers(len(frame)))
+    return mask
 
 
 DRAWS: dict[str, Draw] = {
