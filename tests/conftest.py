@@ -47,3 +47,10 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_xdist_auto_num_workers() -> int:
     """One more than there are cores, since many tests wait."""
     return len(os.sched_getaffinity(0)) + 1
+
+
+@pytest.fixture(autouse=True)
+def _other_workers_are_no_load(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rows that tests measure in this process do not say that tests beside them had the cores."""
+    for module in ("collbench.bench.runner", "collbench.cli._busy"):
+        monkeypatch.setattr(f"{module}.look", lambda *own: None)

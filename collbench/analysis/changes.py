@@ -22,9 +22,9 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from collbench.analysis.gate import Loss
 from collbench.analysis.groups import Change, Group, changes_of_groups, groups_of, verdicts_of
 from collbench.analysis.join import apart, differences, join, match_mode
+from collbench.analysis.losses import Loss
 from collbench.analysis.noise import Noise, Side, row_noise
 from collbench.analysis.priors import machine_kinds, prior
 from collbench.analysis.rows import NOISE_NOTES

@@ -17,7 +17,7 @@ from typing import Literal
 import numpy as np
 import pandas as pd
 
-from collbench.analysis.gate import Loss, losses
+from collbench.analysis.losses import Loss, losses
 from collbench.analysis.noise import Places, Side, medians
 from collbench.analysis.rows import DISTURBED
 from collbench.results.frame import numbers_of, texts_of

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, TextIO
 
 import click
 
-from collbench.analysis.gate import LOSS_KINDS
+from collbench.analysis.losses import LOSS_KINDS
 from collbench.cli._command import StrictCommand, explicit_options
 from collbench.cli._files import named_in_errors, write_document
 from collbench.cli._options import (

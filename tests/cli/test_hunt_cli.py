@@ -178,7 +178,7 @@ def test_too_few_pairs_are_unknown_unless_the_rate_of_a_good_one_is_given(
     capfd: Capture, tmp_path: Path
 ) -> None:
     code, found = _verdict(capfd, "n1 n2 49.3\n", tmp_path)
-    assert (code, found["answer"], found["verdicts"]) == (3, "cannot tell", [])
+    assert (code, found["answer"], found["verdicts"]) == (5, "cannot tell", [])
     code, found = _verdict(capfd, "n1 n2 49.3\n", tmp_path, "--rate", "98.6")
     (verdict,) = found["verdicts"]
     assert (code, verdict["kind"]) == (1, "all")

@@ -16,7 +16,12 @@ from collbench.results.verdict import VERDICTS
 from collbench.util import catalog
 
 NAMES = ("h100x2", "h200x2", "h200x4")
-FASTER = {"h100x2": 1.2, "h200x2": 1.0, "h200x4": 0.7}  # times of alltoall against the file
+FASTER = {"h100x2": 1.2, "h200x2": 1.003, "h200x4": 0.7}  # times of alltoall against the file
+
+
+def scaled(text: str, factor: float) -> str:
+    """Times of one cell, multiplied."""
+    return ";".join(f"{float(part) * factor:.6g}" for part in text.split(";") if part)
 
 
 def slower_copy(name: str, folder: Path) -> Path:
@@ -26,9 +31,7 @@ def slower_copy(name: str, folder: Path) -> Path:
     for column in ("time_us", "time_low_us", "time_high_us"):
         frame[column] = frame[column].where(~is_mine, frame[column] * factor)
     frame["repeat_times_us"] = [
-        ";".join(f"{float(part) * factor:.6g}" for part in text.split(";"))
-        if mine and text
-        else text
+        scaled(text, factor) if mine else text
         for text, mine in zip(frame["repeat_times_us"], is_mine, strict=True)
     ]
     file = folder / f"{name}-new.csv"
