@@ -44,6 +44,7 @@ from collbench.bench.rows import (
     with_distribution,
     wrong_row,
 )
+from collbench.bench.turns import SPREAD_S, STRIDE, matters, order
 from collbench.bench.wire import Ledger, ledger_of
 from collbench.launch.deadline import OutOfTime, ended_at
 from collbench.launch.group import Group
@@ -54,31 +55,12 @@ from collbench.machine.others import FOREIGN_SHARE, Look, Span, demand, foreign_
 from collbench.pricing.constants import costs_here, cpu_costs
 from collbench.results.record import Record
 from collbench.results.statistics import interval
-from collbench.results.verdict import is_noisy
+from collbench.results.verdict import MORE_REPEATS, MORE_TIME_SHARE, is_noisy
 from collbench.spec.case import Case
 from collbench.spec.options import Settings
 from collbench.util.errors import CollbenchError, RefusedError, ScheduleError, UnavailableError
 
-STRIDE = 24  # points between two repeats of one point, in a sweep long enough
-# The seconds between them that suffice to see drift: slow points need fewer others in between, and
-# their rows come sooner.
-SPREAD_S = 5.0
 SHARING = 8  # ranks that may share a core without more patience
-
-
-def order(points: int, repeats: int, stride: int = STRIDE) -> Iterator[tuple[int, int]]:
-    """(point, repeat) in the order of measurement: each repeat of a point follows `stride` points
-    after the one before.
-
-    >>> list(order(3, 2))
-    [(0, 0), (1, 0), (2, 0), (0, 1), (1, 1), (2, 1)]
-    """
-    stride = max(1, min(stride, points))
-    for turn in range(points + stride * (repeats - 1)):
-        for repeat in range(repeats):
-            point = turn - repeat * stride
-            if 0 <= point < points:
-                yield point, repeat
 
 
 class Measurement:
@@ -101,6 +83,7 @@ class Measurement:
         self.run_id = new_run()
         self.ledgers: list[tuple[Case, Ledger]] = []  # of the rows so far, if they are asked for
         self.end_s = math.inf
+        self._begin_s, self._again_s = time.monotonic(), 0.0
         self._opening: list[Span] = []
         self._own: frozenset[int] = frozenset()  # the processes of this run, once they are needed
 
@@ -219,6 +202,7 @@ class Measurement:
         """All rows: waived ones first, the others as they finish. Raises the error that ends the
         sweep, after its row.
         """
+        self._begin_s, self._again_s = time.monotonic(), 0.0
         for point in self.points:
             if point.waived:
                 yield self._record(point)
@@ -241,8 +225,11 @@ class Measurement:
             point = live[index]
             if point.waived:
                 continue
+            is_last = repeat == self.settings.repeats - 1
             try:
                 self._repeat(point)
+                if is_last:
+                    self._repeat_again(point, live)
             except (RefusedError, ScheduleError) as error:
                 point.waived = error.text
                 yield self._record(point)
@@ -251,9 +238,24 @@ class Measurement:
                 yield self._record(point, error=error)
                 raise
             self.progress(self._repeat_s(point))
-            if repeat == self.settings.repeats - 1:
+            if is_last:
                 yield self._record(point)
                 point.plan = point.together = None  # its lowered actions take much memory
+
+    def _repeat_again(self, point: SweepPoint, live: Sequence[SweepPoint]) -> None:
+        """More repeats of a point, two at a time, while one of them that is far off would move its
+        time and with it an answer, as long as that takes little of the sweep's time.
+        """
+        asked = self.settings.repeats
+        if asked < 2 or is_modelled(point) or self.has_launch_times(point):
+            return
+        while len(point.repeats) < asked + MORE_REPEATS and matters(point, live):
+            begin_s = time.monotonic()
+            self._repeat(point)
+            self._repeat(point)
+            self._again_s += time.monotonic() - begin_s
+            if self._again_s > MORE_TIME_SHARE * (time.monotonic() - self._begin_s):
+                return
 
     def records_within(self, end_s: float) -> Iterator[Record]:
         """As records(), for as many repeats as should end before that time of the monotonic clock:

@@ -53,6 +53,7 @@ from collbench.spec.peers import forced_by, is_of_libraries, is_peer, knobs_of
 from collbench.spec.together import groups_text, mix_text, parse_groups, parse_mix
 from collbench.spec.uneven import CountsFile, read_counts
 from collbench.util.errors import RankLostError, UnavailableError, UsageError
+from collbench.util.text import counted
 from collbench.util.units import format_duration, parse_size
 
 _MODELLED_RANKS = 16  # GPUs of a described machine, unless more are asked for
@@ -364,6 +365,8 @@ def _measure(
             busy.of_rows(records, run.own)
         finally:
             run.close()
+    if more := sum(record.repeats > runs[-1].settings.repeats * len(runs) for record in records):
+        remark(f"{counted(more, 'row')} measured again: one repeat would have moved the time.")
     if kept.problem:
         remark(f"The run is not saved: {kept.problem}.")
     seconds, columns = time.monotonic() - start_s, width(out)

@@ -41,6 +41,9 @@ NEIGHBOUR_FREEDOM: Final = 16.0  # degrees of freedom that like rows count for b
 LEAST_GROUP: Final = 4  # rows that make a group: the median of fewer is one row's
 PURE: Final = 2 / 3  # of a group's rows that changed: else its name says what did not change
 LEAST_RUNS: Final = 3  # of a base, that show how far runs differ: two show one difference
+OUTLIER_MOVES: Final = 1.05  # by more one repeat that is far off must not move a row's time
+MORE_TIME_SHARE: Final = 0.2  # of a sweep's time, that repeats of what may move take at most
+MORE_REPEATS: Final = 6  # of one row, two at a time, so that their number stays odd
 # Whether runs of a history changed: scales from which on a value costs no more, and what a change
 # costs: what two outliers do, so that three runs alike are a change and two are none.
 FAR: Final = 3.0
@@ -110,6 +113,24 @@ def is_noisy(times: Sequence[float]) -> bool:
     (False, True)
     """
     return len(times) > 1 and repeat_scale(times) > NOISY_SCALE
+
+
+def may_move(times: Sequence[float]) -> bool:
+    """Whether one repeat that is far off moves the median by more than OUTLIER_MOVES, so that more
+    repeats are wanted.
+
+    >>> (
+    ...     may_move([1.0, 1.01, 1.02]),
+    ...     may_move([1.0, 1.01, 9.0]),
+    ...     may_move([1.0, 1.01, 9.0, 1.02, 1.0]),
+    ... )
+    (False, True, False)
+    """
+    ordered, half = sorted(times), len(times) // 2
+    if len(ordered) < 2:
+        return False
+    slower = ordered[min(half + 1, len(ordered) - 1)]
+    return max(slower / ordered[half], ordered[half] / ordered[half - 1]) > OUTLIER_MOVES
 
 
 def moderated(own: float, repeats: int, typical: float) -> float:

@@ -10,13 +10,15 @@ import pytest
 from collbench.backends.base import Batch, Samples, Session
 from collbench.bench import runner
 from collbench.bench.points import SweepPoint, estimate_s, plan_points
-from collbench.bench.runner import STRIDE, Measurement, order
+from collbench.bench.runner import Measurement
+from collbench.bench.turns import STRIDE, order
 from collbench.launch.deadline import OutOfTime
 from collbench.launch.local import LocalGroup
 from collbench.machine.others import Look
 from collbench.planning.planner import resolve
 from collbench.results.distribution import launches_of
 from collbench.results.record import Record
+from collbench.results.verdict import MORE_REPEATS
 from collbench.spec.case import Case
 from collbench.spec.options import Settings
 from collbench.spec.pattern import Wrong
@@ -62,6 +64,50 @@ def measured(
     session = Scripted(script)
     measurement.sessions = {(case.backend, 2): session for case in cases}
     return list(measurement.records()), session
+
+
+CPU_CASES = [
+    Case(op="allreduce", backend="cpu", algo=algo, ranks=2, size_bytes=4096)
+    for algo in ("ring", "twoshot")
+]
+
+
+def rows_of(*times: Sequence[float], **settings: Any) -> list[Record]:
+    """Rows of two algorithms: by round, the times of each; then of what is measured again."""
+    script = [samples(time, time) for of_round in times for time in of_round]
+    rows, session = measured(script, CPU_CASES, **settings)
+    assert not session.script
+    return rows
+
+
+def test_what_one_repeat_could_turn_is_measured_again() -> None:
+    """An outlier of three repeats: one more would move the median by far."""
+    ring, other = rows_of((1.0, 1.5), (1.01, 1.5), (9.0,), (1.02, 1.0), (1.5,))
+    assert (ring.repeats, other.repeats) == (5, 3)
+    assert ring.time_us == pytest.approx(1.01e6)
+    assert len(ring.repeat_times_us) == 5
+
+
+def test_repeats_that_agree_are_enough() -> None:
+    assert [row.repeats for row in rows_of((1.0, 1.5), (1.01, 1.51), (1.02, 1.52))] == [3, 3]
+
+
+def test_what_cannot_be_the_fastest_is_not_measured_again() -> None:
+    rows = rows_of((1.0, 5.0), (1.0, 9.0), (1.0, 7.0))
+    assert [row.repeats for row in rows] == [3, 3]
+
+
+def test_one_repeat_that_was_asked_for_is_one() -> None:
+    assert [row.repeats for row in rows_of((1.0, 5.0), repeats=1)] == [1, 1]
+
+
+def test_more_repeats_end_where_nothing_helps(monkeypatch: pytest.MonkeyPatch) -> None:
+    noise = [1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0, 9.0]
+    ring, _ = rows_of((1.0, 9.0), (2.0, 9.0), (3.0,), noise[3:], (9.0,))
+    assert ring.repeats == 3 + MORE_REPEATS
+    monkeypatch.setattr(runner, "MORE_TIME_SHARE", -1.0)  # no time is left after the first two
+    ring, _ = rows_of((1.0, 9.0), (2.0, 9.0), (3.0,), noise[3:5], (9.0,))
+    assert ring.repeats == 5
 
 
 def samples(*seconds: float, **more: Any) -> Samples:
