@@ -12,6 +12,7 @@ group has more than chance gives it, though the group as a whole did not change.
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from statistics import NormalDist
 
 import numpy as np
 import pandas as pd
@@ -117,7 +118,8 @@ class _Middle:
         )
         self.error = math.sqrt(variance)
         signed = relative if self.middle > 0 else -relative
-        self.z = float(z_of_t(np.array([max(signed, 0.0) / self.error]), np.array(self.freedom))[0])
+        t = np.array([max(signed, 0.0) / self.error])
+        self.z = min(float(z_of_t(t, np.array(self.freedom))[0]), judge.rare_z(places, signed))
         self.half = float(t_of_z(SINGLE_Z, np.array(self.freedom))) * self.error
         self.is_pure = bool((away < np.abs(change)).mean() >= PURE)
 
@@ -127,6 +129,7 @@ class _Judge:
 
     def __init__(self, rows: pd.DataFrame, noise: Noise) -> None:
         self.change, self.scale, self._prior = noise.change, noise.scale, noise.prior
+        self._assumed = noise.assumed
         self.is_latency = (rows["size_bytes"] <= LATENCY_UP_TO).to_numpy()
         day2 = noise.prior.together**2 if noise.is_far else noise.prior.together_soon**2
         # a machine on which rows scatter more than the prior says drifts more, too
@@ -173,6 +176,16 @@ class _Judge:
             return middle, float(np.median(self.prior2[places])), _PRIOR_FREEDOM
         shared2 = float(np.median(self.shared2[places]))
         return middle - float(np.median(outside)), shared2, float(np.median(self.freedom[places]))
+
+    def rare_z(self, places: Places, change: float) -> float:
+        """The normal deviate as unlikely as that the rows of a group were placed otherwise; infinite
+        where runs show what happens.
+        """
+        if not self._assumed[places].any():
+            return math.inf
+        scale = float(np.median(self.scale[places]))
+        chance = self._prior.rare_group(places, change, scale)
+        return -NormalDist().inv_cdf(chance / 2) if chance > 0 else math.inf
 
     def support(self, places: Places, middle: float) -> float:
         """How much likelier the rows are if all changed by so much than if none did, as a

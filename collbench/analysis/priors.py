@@ -2,6 +2,7 @@
 it: the shipped `profiles/spread`, each made of pairs of runs between which nothing had changed.
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -20,6 +21,11 @@ Array: TypeAlias = NDArray[np.float64]
 # the largest size at which latency and not the links' rate sets the time
 LATENCY_UP_TO = 1 << 20
 _ON_CPUS = ("cpu", "reference")
+# Rows of a group share what they do when they are placed otherwise: beyond the largest change that
+# was seen its chance falls steeply, because few causes do more. On a noisy machine the largest is
+# some scales of one row (cells of 12 pairs of sweeps of two ranks on two cores: up to 1.5).
+_GROUP_POWER, _GROUP_SCALES = 12.0, 1.5
+_LEAST = 1e-9  # of modelled times, which are exact
 # of a row between two runs: 10 scales of one row, which differences of two have by the root of two
 RARE_SCALES = 10.0 * 2**0.5
 # How chances fall with a deviation that is rare: by a power of it, up to the largest that was seen,
@@ -32,7 +38,8 @@ class Prior:
     """Of every row, as differences of logarithms between runs: row, the scale of one row by itself
     (of Student's t); together and together_soon, the standard deviation of what rows share, between
     days and between runs that follow each other; repeat, of one repeat within a run; and the share
-    of rows that were seen to differ by RARE_SCALES or more, by rare_size at most.
+    of rows that were seen to differ by RARE_SCALES or more, by rare_size at most. group_share,
+    group_size: the same of rows of one collective and backend, all of which differ alike.
     """
 
     row: Array
@@ -41,6 +48,17 @@ class Prior:
     repeat: Array
     rare_share: Array
     rare_size: Array
+    group_share: Array
+    group_size: Array
+
+    def rare_group(self, places: NDArray[np.intp], change: float, scale: float) -> float:
+        """How likely all rows of a group change so much by chance, because their buffers or ranks
+        were placed otherwise. scale: of the change of one row, where that is much.
+        """
+        size = max(float(np.median(self.group_size[places])), _GROUP_SCALES * scale, _LEAST)
+        beyond = max(abs(change) / size, 1.0)
+        share = float(np.median(self.group_share[places]))
+        return share / math.pow(beyond, _GROUP_POWER)
 
     def rare(self, change: Array) -> Array:
         """How likely a single row changes so much by chance, of those that were placed anew."""
@@ -52,7 +70,9 @@ class Prior:
         return self.rare_share * np.maximum(seen, 1.0) ** -_SEEN_POWER * beyond**-_RARE_POWER
 
 
-_NONE = dict.fromkeys(("row", "repeat", "rare_share", "rare_size"), 0.0) | {
+_NONE = dict.fromkeys(
+    ("row", "repeat", "rare_share", "rare_size", "group_share", "group_size"), 0.0
+) | {
     "together": {"latency": 0.0, "bandwidth": 0.0},
     "together_soon": {"latency": 0.0, "bandwidth": 0.0},
 }
@@ -89,6 +109,8 @@ def prior(kinds: Sequence[str], sizes: Array) -> Prior:
         repeat=of("repeat"),
         rare_share=of("rare_share"),
         rare_size=of("rare_size"),
+        group_share=of("group_share"),
+        group_size=of("group_size"),
     )
 
 
