@@ -178,8 +178,8 @@ class _Judge:
         return middle - float(np.median(outside)), shared2, float(np.median(self.freedom[places]))
 
     def rare_z(self, places: Places, change: float) -> float:
-        """The normal deviate as unlikely as that the rows of a group were placed otherwise; infinite
-        where runs show what happens.
+        """The normal deviate as unlikely as that a group was placed otherwise; infinite where runs
+        show what happens.
         """
         if not self._assumed[places].any():
             return math.inf
