@@ -142,7 +142,7 @@ NOTES = {
     "PyTorch cannot be threads",
     "copied": "the library works in place: the time includes a copy to the output before it",
     "host-clock": "calls on GPU memory that block, timed by the clock of the host",
-    "noisy": "repeats disagree by more than 30 %, or other processes took cores of ranks",
+    "noisy": "most repeats disagree, or other processes took cores of ranks",
     "far-below-ceiling": "under 60 % of the ceiling, at a size where latency does not explain it",
     "modelled": "not measured: priced on a described machine",
 }

@@ -46,7 +46,7 @@ LEVELS = (
     ("op", "backend", "algo"),
     ("op", "backend", "algo", "proto"),
 )
-_CUT = ((), ("backend",), ("op", "backend"))
+_CUT = ((), ("backend",), ("op",), ("op", "backend"))
 _CELL = ("op", "backend", "algo", "proto")  # rows of one band of it show how far groups move
 _LEAST_CELL = 3  # rows, whose median says something
 _LEAST_OUTSIDE = 8  # like rows outside a group, which show what a session moves all rows by

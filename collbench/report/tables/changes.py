@@ -73,7 +73,7 @@ def summary_lines(
         ]
     counts = ", ".join(f"{changes.count(verdict)} {verdict}" for verdict in VERDICTS)
     report += wrapped(f"{len(rows)} rows compared: {counts}", columns)
-    report += _groups(changes, is_colored=is_colored)
+    report += _groups(changes, columns, is_colored=is_colored)
     knobs = varying(rows)
     for verdict, title in (("worse", "worst"), ("better", "best")):
         picked = by_change(rows[rows["verdict"] == verdict]).head(WORST)
@@ -92,17 +92,18 @@ def summary_lines(
     ]
 
 
-def _groups(changes: Changes, *, is_colored: bool) -> list[str]:
-    """Groups that changed as a whole."""
-    return [
-        _paint(
-            f"{one.title}: {_WORDS[one.verdict]}{'' if one.several else ' as a whole'},"
-            f" {percent(one.ratio)} ({_range(one)}, {one.rows} rows)",
-            one.verdict,
-            is_colored=is_colored,
+def _groups(changes: Changes, columns: int, *, is_colored: bool) -> list[str]:
+    """Groups that changed as a whole, or of which several rows did."""
+    report = []
+    for one in changes.called:
+        whole = "" if one.several else " as a whole"
+        text = (
+            f"{one.title}: {_WORDS[one.verdict]}{whole}, {percent(one.ratio)}"
+            f" ({_range(one)}, {one.rows} rows)"
         )
-        for one in changes.called
-    ]
+        lines_of_one = wrapped(text, columns)
+        report += [_paint(line, one.verdict, is_colored=is_colored) for line in lines_of_one]
+    return report
 
 
 def _range(one: Change) -> str:
