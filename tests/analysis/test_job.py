@@ -413,17 +413,16 @@ def test_an_algorithm_counts_where_it_serves_the_collective() -> None:
     assert cases_of(exchanged, "cpu", stand)[0].algo == "auto"
 
 
-def test_the_best_is_chosen_by_half_of_the_repeats_and_judged_by_the_others() -> None:
+def test_the_best_has_the_least_median_whatever_one_repeat_is() -> None:
     (now,) = cases_of(OPERATION, "cpu", Stand(knobs={}))
     lucky, good = replace(now, algo="ring"), replace(now, algo="star")
-    others = {lucky: row(10, 50, 10, 50), good: row(20, 25, 20, 25)}
-    base = row(50, 50, 50, 50)
+    others = {lucky: row(1, 30, 31, 32, 30), good: row(20, 25, 300, 25, 20)}
+    base = row(50, 50, 500, 50, 50)
     found = best_of(OPERATION, now, base, others, tried=5, known=9)
-    assert (found.best, found.gain, found.tried) == (None, 1.0, 5)
-    del others[lucky]
-    found = best_of(OPERATION, now, base, others, tried=5, known=9)
-    assert (found.best, found.gain) == (good, 2.0)
+    assert (found.best, found.gain, found.tried) == (good, 2.0, 5)
     assert found.saved_us == 2.0 * 50 / 2
+    found = best_of(OPERATION, now, row(25, 25, 2, 25, 25), others, tried=5, known=9)
+    assert (found.best, found.gain) == (None, 1.0)
 
 
 def test_costs_and_shares_of_a_step() -> None:

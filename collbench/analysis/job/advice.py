@@ -1,18 +1,17 @@
 """What to tune first in a job, and what the best settings would save a step. Pure.
 
-The best of many settings is chosen by the even repeats and judged by the odd ones, so that it is
-not merely the luckiest; whether it saves anything is for the proof to say (bench/replay.py).
+The best of many settings is the one with the least median; whether it is merely the luckiest, and
+saves nothing, is for the proof to say (bench/replay.py).
 """
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from statistics import median
 
 from collbench.analysis.job.cases import form_name
 from collbench.analysis.job.model import Operation
 from collbench.analysis.job.steps import StepTimes
 from collbench.results.record import Record
-from collbench.results.verdict import LEAST_GAIN
+from collbench.results.verdict import LEAST_GAIN, middle
 from collbench.spec.case import Case
 from collbench.spec.knobs import KNOBS
 from collbench.spec.peers import forced_by, is_peer
@@ -67,20 +66,15 @@ def best_of(
         for other, row in others.items()
         if row.status == "ok" and row.repeat_times_us and other != case
     }
-    best = min(timed, key=lambda other: median(timed[other].repeat_times_us[::2]), default=None)
+    best = min(timed, key=lambda other: middle(timed[other].repeat_times_us), default=None)
     gain = 1.0
     if best is not None:
-        gain = _judged(now) / _judged(timed[best])
+        gain = middle(now.repeat_times_us) / middle(timed[best].repeat_times_us)
     if gain < LEAST_GAIN:
         best, gain = None, 1.0
     return Advice(
         operation=operation, now=now, case=case, best=best, gain=gain, tried=tried, known=known
     )
-
-
-def _judged(row: Record) -> float:
-    times = row.repeat_times_us
-    return median(times[1::2] or times)
 
 
 def ordered(found: Iterable[Advice]) -> list[Advice]:
