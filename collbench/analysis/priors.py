@@ -24,7 +24,7 @@ _ON_CPUS = ("cpu", "reference")
 # Rows of a group share what they do when they are placed otherwise: beyond the largest change that
 # was seen its chance falls steeply, because few causes do more. On a noisy machine the largest is
 # some scales of one row (cells of 12 pairs of sweeps of two ranks on two cores: up to 1.5).
-_GROUP_POWER, _GROUP_SCALES = 12.0, 1.5
+_GROUP_POWER, _GROUP_SCALES = 20.0, 1.5
 _LEAST = 1e-9  # of modelled times, which are exact
 # of a row between two runs: 10 scales of one row, which differences of two have by the root of two
 RARE_SCALES = 10.0 * 2**0.5
