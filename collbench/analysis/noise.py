@@ -57,9 +57,9 @@ class Side:
 class Noise:
     """Of every row: its change, and the scale of what chance does to it.
 
-    held_out: rows x runs, the change of each run against the other runs of its side, NaN where
-    there is none; spread: the scale of one run; share: the variance of the change over that of one
-    run; tail: what is held out, in its scales. assumed: rows whose spread comes from the prior.
+    spread: the scale of one run; share: the variance of the change over that of one run; tail: the
+    change of each run against the other runs of its side, in scales, of all rows. assumed: rows
+    whose spread comes from the prior.
     is_far: the sides are of different days.
     """
 
@@ -67,7 +67,6 @@ class Noise:
     scale: Array
     spread: Array
     share: Array
-    held_out: Array
     tail: Array
     assumed: NDArray[np.bool_]
     prior: Prior
@@ -151,13 +150,12 @@ def row_noise(
     scatter2 = _scatter(change, windows, places) ** 2 / share if is_alike else 0.0 * change
     one_run2 = prior.row**2 + repeat2 * (new.share + base.share) / 2
     spread2 = np.where(has_runs, run2, np.maximum(one_run2, scatter2))
-    held_out, tail = _held_out((new, base), typical2)
+    tail = _held_out((new, base), typical2)
     return Noise(
         change=change,
         scale=np.sqrt(spread2 * share + np.where(has_runs, days2, 0.0) + _TINY**2),
         spread=np.sqrt(spread2),
         share=share,
-        held_out=held_out,
         tail=tail,
         assumed=~has_runs | is_far,
         prior=prior,
@@ -195,9 +193,9 @@ def _squares(runs: Array) -> Array:
     return squares
 
 
-def _held_out(sides: tuple[Side, ...], typical2: Array) -> tuple[Array, Array]:
-    """Each run against the other runs of its side: the changes, and all of them in scales."""
-    columns, deviates = [], []
+def _held_out(sides: tuple[Side, ...], typical2: Array) -> Array:
+    """Each run against the other runs of its side: the changes of all rows, in scales."""
+    deviates = []
     for side in sides:
         for place in range(side.runs.shape[1] if side.runs.shape[1] > 1 else 0):
             others = np.delete(side.runs, place, axis=1)
@@ -205,14 +203,11 @@ def _held_out(sides: tuple[Side, ...], typical2: Array) -> tuple[Array, Array]:
             change = side.runs[:, place] - medians(others)
             freedom = np.maximum(counts - 1, 0.0)
             run2 = (NEIGHBOUR_FREEDOM * typical2 + _squares(others)) / (NEIGHBOUR_FREEDOM + freedom)
-            columns.append(change)
             # of two runs each says the same of the other
             if not (side.runs.shape[1] == 2 and place):
                 scale = np.sqrt(run2 * (1 + median_variance(counts)) + _TINY**2)
                 deviates.append((np.abs(change) / scale)[np.isfinite(change)])
-    if not columns:
-        return np.full((len(typical2), 0), math.nan), np.zeros(0)
-    return np.stack(columns, axis=1), np.concatenate(deviates)
+    return np.concatenate(deviates) if deviates else np.zeros(0)
 
 
 def _scatter(change: Array, windows: list[Places], places: Places) -> Array:
