@@ -27,18 +27,11 @@ from collbench.analysis.gpu_kinds import GpuKind, kind_of, kinds_of
 from collbench.analysis.join import is_reduction
 from collbench.analysis.load import ResultFile, load
 from collbench.analysis.rows import Row, conditions_of, fastest, rows_of
-from collbench.results.verdict import (
-    BEHIND_SHARE,
-    SURE_SCALES,
-    SURE_Z,
-    beyond_chance,
-    deviate,
-    luck,
-    scale_of,
-)
+from collbench.results.verdict import beyond_chance, deviate, luck, scale_of
 from collbench.spec.collectives import collective
 from collbench.util import catalog
 from collbench.util.errors import CollbenchError, UsageError, unknown
+from collbench.util.limits import BEHIND_SHARE, SURE_SCALES, SURE_Z
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -31,8 +31,6 @@ from collbench.analysis.rows import (
 )
 from collbench.results.statistics import Interval
 from collbench.results.verdict import (
-    LEAST_GAIN,
-    SURE_Z,
     Verdict,
     by_median,
     by_square,
@@ -44,6 +42,7 @@ from collbench.results.verdict import (
 from collbench.spec.knobs import UNASKED
 from collbench.spec.peers import PEERS
 from collbench.util.collector import cyclic_gc_disabled
+from collbench.util.limits import LEAST_GAIN, SURE_Z
 from collbench.util.units import format_size
 
 if TYPE_CHECKING:

@@ -29,10 +29,9 @@ from collbench.analysis.noise import Noise, Side, row_noise
 from collbench.analysis.priors import machine_kinds, prior
 from collbench.analysis.rows import NOISE_NOTES
 from collbench.results.frame import texts_of, with_strings
-from collbench.results.verdict import FALSE_ROWS, SAME, Array, Verdict, are_sure
+from collbench.results.verdict import Array, Verdict, are_sure
 from collbench.util.errors import UsageError
-
-_NEAR_HOURS = 6.0  # runs within this are of one day
+from collbench.util.limits import FALSE_ROWS, NEAR_HOURS, SAME
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,14 +73,6 @@ class Changes:
         """Whether a verdict on any row or group is more than that it cannot be told."""
         return any(one.verdict != "cannot tell" for one in self.groups) or bool(
             (self.rows["verdict"] != "cannot tell").any()
-        )
-
-    def is_worse_by(self, percent: float) -> bool:
-        """Whether a row or a group is slower by more than so many percent."""
-        least = 1 + percent / 100
-        rows = (self.rows["verdict"] == "worse") & (self.rows["ratio"] > least)
-        return bool(rows.any()) or any(
-            one.verdict == "worse" and one.ratio > least for one in self.groups
         )
 
 
@@ -241,7 +232,7 @@ def _are_of_two_days(new: pd.DataFrame, base: pd.DataFrame) -> bool:
     )
     if not len(ours) or not len(theirs):
         return not any((frame["versions"] != "").any() for frame in (new, base))
-    near = pd.Timedelta(hours=_NEAR_HOURS)
+    near = pd.Timedelta(hours=NEAR_HOURS)
     if theirs.max() - theirs.min() > near:
         return False
     return bool(ours.min() > theirs.max() + near or ours.max() < theirs.min() - near)

@@ -8,9 +8,8 @@ from statistics import median
 from collbench.analysis.best import Summary
 from collbench.analysis.rows import CORES, DISTURBED, Row
 from collbench.results.verdict import is_noisy
+from collbench.util.limits import ADVISED_REPEATS, MOSTLY
 
-MOSTLY = 0.5  # share of rows that are noise: from here on the report says so first
-LEAST_REPEATS = 9  # that are advised: from 6 on an interval leaves the slowest and fastest out
 _DISTURBANCES = {
     "other-processes": "other processes were busy",
     "throttled": "clocks were throttled",
@@ -66,7 +65,7 @@ def doubt_of_changes(rows: Sequence[Row], name: str) -> Doubt | None:
 
 def doubt_of(headline: str, noise: Sequence[Row], repeats: int) -> Doubt:
     """Why rows are noise, if any are, and what to do. repeats: how many rows have at most."""
-    more_repeats = f"measure more repeats (--repeats {LEAST_REPEATS})"
+    more_repeats = f"measure more repeats (--repeats {ADVISED_REPEATS})"
     if not noise:
         return Doubt(
             headline=headline,
@@ -88,7 +87,7 @@ def doubt_of(headline: str, noise: Sequence[Row], repeats: int) -> Doubt:
         reasons.append("the rows do not show the cause; load of other processes is the usual one")
     if spread := [row for row in noise if is_noisy(row.times_us)]:
         reasons.append(_spread(spread))
-    if repeats < LEAST_REPEATS:
+    if repeats < ADVISED_REPEATS:
         remedies.append(more_repeats)
     return Doubt(headline=headline, reasons=tuple(reasons), remedies=tuple(remedies))
 

@@ -6,7 +6,8 @@ from typing import NamedTuple
 
 from collbench.analysis.best import Best
 from collbench.analysis.rows import KNOB_FIELDS, Row
-from collbench.results.verdict import LEAST_GAIN, is_separated
+from collbench.results.verdict import is_separated
+from collbench.util.limits import LEAST_GAIN
 
 KNOBS_WITH_EFFECT = ("algo", "proto", *KNOB_FIELDS)
 

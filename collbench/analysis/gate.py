@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 
 from collbench.analysis.changes import Changes
 from collbench.analysis.losses import Loss
-from collbench.results.verdict import LEAST_RUNS
 from collbench.util.errors import UNJUDGED_CODE
+from collbench.util.limits import LEAST_RUNS
 
 GateVerdict = Literal["pass", "worse", "unjudged"]
 GATE_CODES: dict[GateVerdict, int] = {"pass": 0, "worse": 1, "unjudged": UNJUDGED_CODE}

@@ -19,20 +19,26 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from collbench.analysis.bands import BANDS, BEYOND
-from collbench.analysis.noise import MAD_TO_SD, Noise, Places
+from collbench.analysis.noise import Noise, Places
 from collbench.analysis.priors import LATENCY_UP_TO
-from collbench.results.verdict import (
+from collbench.results.verdict import VERDICTS, Array, Verdict, t_of_z, z_of_t
+from collbench.util.limits import (
     FALSE_GROUPS,
+    LEAST_CELL,
     LEAST_GROUP,
+    LEAST_OUTSIDE,
+    LEAST_SHARED,
+    MAD_FREEDOM,
+    MAD_TO_SD,
     MINOR,
+    MOST_CALLS,
+    MOST_EXPECTED,
+    MOST_FREEDOM,
+    PRIOR_FREEDOM,
     PURE,
+    SINGLE_LEVELS,
     SINGLE_Z,
     TAIL_FREEDOM,
-    VERDICTS,
-    Array,
-    Verdict,
-    t_of_z,
-    z_of_t,
 )
 from collbench.util.units import format_size
 
@@ -48,15 +54,6 @@ LEVELS = (
 )
 _CUT = ((), ("backend",), ("op",), ("op", "backend"))
 _CELL = ("op", "backend", "algo", "proto")  # rows of one band of it show how far groups move
-_LEAST_CELL = 3  # rows, whose median says something
-_LEAST_OUTSIDE = 8  # like rows outside a group, which show what a session moves all rows by
-_PRIOR_FREEDOM, _MOST_FREEDOM = 4.0, 30.0
-_LEAST_SHARED = 0.3  # of the spread of a row, what rows share, where the files do not show it
-_OF_MEDIAN = 0.4  # degrees of freedom that a median deviation has for each value (Rousseeuw 1993)
-# Single rows: how rare a change is that counts, and how many times as many such rows as that says
-# may be chance, because rows that are placed anew come in clusters.
-_SINGLE_LEVELS, _MOST_EXPECTED = (0.001, 0.003, 0.01), 2.0
-_MOST_CALLS = 20  # more than anybody reads
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -133,7 +130,7 @@ class _Judge:
         self.is_latency = (rows["size_bytes"] <= LATENCY_UP_TO).to_numpy()
         day2 = noise.prior.together**2 if noise.is_far else noise.prior.together_soon**2
         # a machine on which rows scatter more than the prior says drifts more, too
-        drift2 = np.maximum(day2, (_LEAST_SHARED * noise.spread) ** 2)
+        drift2 = np.maximum(day2, (LEAST_SHARED * noise.spread) ** 2)
         self.prior2 = np.where(noise.assumed, 2.0 * drift2, day2 * noise.share)
         self.shared2, self.freedom = np.empty(len(rows)), np.empty(len(rows))
         cells = _cells(rows)
@@ -149,7 +146,7 @@ class _Judge:
         prior2 = float(np.median(self.prior2[here]))
         mine = [cell for cell in cells if self.is_latency[cell[0]] == part]
         if len(mine) < 2:
-            return prior2, _PRIOR_FREEDOM
+            return prior2, PRIOR_FREEDOM
         middles = np.array([np.median(self.change[cell]) for cell in mine])
         own2 = np.array([np.median(self.scale[cell]) ** 2 / len(cell) for cell in mine])
         spread = MAD_TO_SD * float(np.median(np.abs(middles - np.median(middles))))
@@ -158,9 +155,9 @@ class _Judge:
         seen2 = min(seen2, float(np.median(self.scale[here] ** 2)))
         # bands of one configuration move together
         apart = len({self.configuration[cell[0]] for cell in mine})
-        freedom = min(_OF_MEDIAN * (apart - 1.0), _MOST_FREEDOM - _PRIOR_FREEDOM)
-        both = _PRIOR_FREEDOM + freedom
-        return (_PRIOR_FREEDOM * prior2 + freedom * seen2) / both, both
+        freedom = min(MAD_FREEDOM * (apart - 1.0), MOST_FREEDOM - PRIOR_FREEDOM)
+        both = PRIOR_FREEDOM + freedom
+        return (PRIOR_FREEDOM * prior2 + freedom * seen2) / both, both
 
     def relative(self, places: Places, middle: float) -> tuple[float, float, float]:
         """The change against that of rows of like sizes outside, the variance of what groups share
@@ -172,8 +169,8 @@ class _Judge:
         if len(kinds) == 1:
             is_outside &= self.is_latency == kinds[0]
         outside = self.change[is_outside]
-        if len(outside) < _LEAST_OUTSIDE:
-            return middle, float(np.median(self.prior2[places])), _PRIOR_FREEDOM
+        if len(outside) < LEAST_OUTSIDE:
+            return middle, float(np.median(self.prior2[places])), PRIOR_FREEDOM
         shared2 = float(np.median(self.shared2[places]))
         return middle - float(np.median(outside)), shared2, float(np.median(self.freedom[places]))
 
@@ -214,7 +211,7 @@ def changes_of_groups(
         if one.z >= least_z and one.is_pure and abs(one.middle) >= MINOR
     }
     called: dict[int, Change] = {}
-    while able and len(called) < _MOST_CALLS:
+    while able and len(called) < MOST_CALLS:
         score = {k: judge.support(_left(groups[k], left), one.middle) for k, one in able.items()}
         best = max(score, key=score.__getitem__)
         places = _left(groups[best], left)
@@ -281,15 +278,15 @@ def _single_rows(
         own[judge.is_latency == part] -= np.median(own[here]) if here.any() else 0.0
     chances = noise.chance_of(own)
     left = left.copy()
-    for _ in range(_MOST_CALLS):
+    for _ in range(MOST_CALLS):
         found: tuple[float, Places, Group, int] | None = None
         for group in groups:
             for sign in (1, -1):
-                for level in _SINGLE_LEVELS:
+                for level in SINGLE_LEVELS:
                     is_rare = left & (chances <= level) & (sign * own > MINOR)
                     is_rare &= sign * noise.change > MINOR
                     places = group.places[is_rare[group.places]]
-                    surprise = _surprise(len(places), _MOST_EXPECTED * level * len(group.places))
+                    surprise = _surprise(len(places), MOST_EXPECTED * level * len(group.places))
                     if len(places) >= LEAST_GROUP and (found is None or surprise > found[0]):
                         found = surprise, places, group, len(group.places)
         if found is None or found[0] < -math.log(FALSE_GROUPS / 4 / len(groups)):
@@ -364,7 +361,7 @@ def _cells(rows: pd.DataFrame) -> list[Places]:
         part
         for _, places in _parts(rows, _CELL)
         for _, part in _by_band(sizes, places)
-        if len(part) >= _LEAST_CELL
+        if len(part) >= LEAST_CELL
     ]
 
 

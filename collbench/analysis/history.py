@@ -23,10 +23,17 @@ import pandas as pd
 from collbench.analysis.rows import conditions_of
 from collbench.results.frame import with_strings
 from collbench.results.record import KEY
-from collbench.results.verdict import FAR, LEAST_GAIN, LEAST_SCALE, LEAST_SEGMENT, PENALTY, Array
+from collbench.results.verdict import Array
+from collbench.util.limits import (
+    FAR,
+    HISTORY_RUNS,
+    LEAST_GAIN,
+    LEAST_SCALE,
+    LEAST_SEGMENT,
+    MAD_TO_SD,
+    PENALTY,
+)
 
-LEAST_RUNS = 4  # that make a history
-_MAD_TO_SD = 1.4826
 _POINT = [*KEY, "conditions"]
 
 
@@ -110,12 +117,12 @@ def machine_of(frame: pd.DataFrame) -> tuple[frozenset[object], ...]:
 
 def history(runs: Sequence[Run], frame: pd.DataFrame) -> History | None:
     """The history of the points of a frame over runs, the oldest first; None with fewer than
-    LEAST_RUNS runs that have one of them.
+    HISTORY_RUNS runs that have one of them.
     """
     times = _times(runs, frame)
     times = times.dropna(axis=1, how="all")
-    times = times[times.notna().sum(axis=1) >= LEAST_RUNS]
-    if times.shape[1] < LEAST_RUNS or times.empty:
+    times = times[times.notna().sum(axis=1) >= HISTORY_RUNS]
+    if times.shape[1] < HISTORY_RUNS or times.empty:
         return None
     kept = [run for place, run in enumerate(runs) if place in times.columns]
     logs = np.log(times.to_numpy(dtype=np.float64))
@@ -170,7 +177,7 @@ def _scales(logs: Array, backends: Sequence[str]) -> list[float]:
     """
     own = np.array(
         [
-            _MAD_TO_SD * float(np.median(np.abs(np.diff(row[~np.isnan(row)])))) / math.sqrt(2)
+            MAD_TO_SD * float(np.median(np.abs(np.diff(row[~np.isnan(row)])))) / math.sqrt(2)
             for row in logs
         ]
     )

@@ -22,7 +22,6 @@ from typing import TYPE_CHECKING, NamedTuple
 from collbench.analysis.rows import Row, Workload, by_workload, rows_of
 from collbench.results.statistics import Interval
 from collbench.results.verdict import (
-    LEAST_GAIN,
     beyond_chance,
     deviate,
     is_separated,
@@ -33,6 +32,7 @@ from collbench.results.verdict import (
 from collbench.spec.case import Case
 from collbench.spec.peers import Variables, forced_by
 from collbench.util.errors import UsageError
+from collbench.util.limits import LEAST_GAIN
 from collbench.util.units import format_size
 
 if TYPE_CHECKING:

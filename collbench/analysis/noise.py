@@ -18,25 +18,21 @@ import numpy as np
 from numpy.typing import NDArray
 
 from collbench.analysis.priors import Prior
-from collbench.results.verdict import (
+from collbench.results.verdict import Array, median_variance
+from collbench.util.limits import (
+    MAD_TO_SD,
+    MANY_DEVIATES,
     NEIGHBOUR_FREEDOM,
     SURE_SCALES,
     TAIL_FREEDOM,
-    Array,
-    median_variance,
+    TAILS,
+    WINDOW_ROWS,
 )
 
 Places: TypeAlias = NDArray[np.intp]
 Names: TypeAlias = NDArray[np.str_]
 
-MAD_TO_SD = 1.4826  # of a normal distribution
-# rows of like size that a spread is taken from: a median of fewer is off by a fifth
-WINDOW_ROWS = 48
-# Beyond a share of the largest deviations that were seen, chances fall by a power of the deviation:
-# shares, powers. The rarer a share, the more of the tail is behind it.
-_TAILS = ((0.1, 3.0), (0.03, 3.5), (0.01, 4.0), (0.005, 4.0))
 _LEAST_BEYOND = 2  # deviations beyond a share's quantile, to extrapolate from it
-_MANY = 100  # deviations that show the tail by themselves, without Student's t
 _TINY = 1e-5  # spread of times that are equal in the six digits of a CSV file
 
 
@@ -80,7 +76,7 @@ class Noise:
 
     def half_interval(self) -> Array:
         """Half of the interval that covers 95 of 100 changes, of each row by itself."""
-        is_shown = len(self.tail) >= _MANY
+        is_shown = len(self.tail) >= MANY_DEVIATES
         return (np.quantile(self.tail, 0.95) if is_shown else SURE_SCALES) * self.scale
 
     def least_change(self, chance: float) -> Array:
@@ -103,12 +99,12 @@ def tail_chance(deviates: Array, seen: Array) -> Array:
     [0.8, 0.1, 0.0125]
     """
     chance = np.zeros(len(deviates))
-    if len(seen) < _MANY:
+    if len(seen) < MANY_DEVIATES:
         x = deviates / math.sqrt(TAIL_FREEDOM)
         chance = np.clip(1 - 2 / math.pi * (x / (1 + x * x) + np.arctan(x)), 0.0, 1.0)
     ordered = np.sort(seen)[::-1]
     is_outlier_shown = False
-    for share, power in _TAILS:
+    for share, power in TAILS:
         place = int(share * len(ordered))
         is_outlier_shown = place >= _LEAST_BEYOND
         if is_outlier_shown:
@@ -116,7 +112,7 @@ def tail_chance(deviates: Array, seen: Array) -> Array:
             chance = np.maximum(chance, np.minimum(share * ratio**-power, 1.0))
     if len(ordered) and not is_outlier_shown:  # so few that one outlier is in no share above
         ratio = np.maximum(deviates, _TINY) / max(float(ordered[0]), _TINY)
-        chance = np.maximum(chance, np.minimum(ratio ** -_TAILS[-1][1] / len(ordered), 1.0))
+        chance = np.maximum(chance, np.minimum(ratio ** -TAILS[-1][1] / len(ordered), 1.0))
     return chance
 
 

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from collbench.analysis.rows import CORES
 from collbench.util.catalog import load
+from collbench.util.limits import GROUP_POWER, GROUP_SCALES, RARE_POWER, RARE_SCALES, SEEN_POWER
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -21,16 +22,7 @@ Array: TypeAlias = NDArray[np.float64]
 # the largest size at which latency and not the links' rate sets the time
 LATENCY_UP_TO = 1 << 20
 _ON_CPUS = ("cpu", "reference")
-# Rows of a group share what they do when they are placed otherwise: beyond the largest change that
-# was seen its chance falls steeply, because few causes do more. On a noisy machine the largest is
-# some scales of one row (cells of 12 pairs of sweeps of two ranks on two cores: up to 1.5).
-_GROUP_POWER, _GROUP_SCALES = 20.0, 1.5
 _LEAST = 1e-9  # of modelled times, which are exact
-# of a row between two runs: 10 scales of one row, which differences of two have by the root of two
-RARE_SCALES = 10.0 * 2**0.5
-# How chances fall with a deviation that is rare: by a power of it, up to the largest that was seen,
-# so that there one of the rare rows of the runs is left, and by another one beyond it.
-_SEEN_POWER, _RARE_POWER = 1.25, 6.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,10 +47,10 @@ class Prior:
         """How likely all rows of a group change so much by chance, because their buffers or ranks
         were placed otherwise. scale: of the change of one row, where that is much.
         """
-        size = max(float(np.median(self.group_size[places])), _GROUP_SCALES * scale, _LEAST)
+        size = max(float(np.median(self.group_size[places])), GROUP_SCALES * scale, _LEAST)
         beyond = max(abs(change) / size, 1.0)
         share = float(np.median(self.group_share[places]))
-        return share / math.pow(beyond, _GROUP_POWER)
+        return share / math.pow(beyond, GROUP_POWER)
 
     def rare(self, change: Array) -> Array:
         """How likely a single row changes so much by chance, of those that were placed anew."""
@@ -67,7 +59,7 @@ class Prior:
             size / np.maximum(least, 1e-9), 1.0, self.rare_size / np.maximum(least, 1e-9)
         )
         beyond = np.maximum(size / np.maximum(self.rare_size, 1e-9), 1.0)
-        return self.rare_share * np.maximum(seen, 1.0) ** -_SEEN_POWER * beyond**-_RARE_POWER
+        return self.rare_share * np.maximum(seen, 1.0) ** -SEEN_POWER * beyond**-RARE_POWER
 
 
 _NONE = dict.fromkeys(

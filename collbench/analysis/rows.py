@@ -18,11 +18,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 from collbench.results.distribution import histogram_text
 from collbench.results.frame import distinct_values
 from collbench.results.record import CONDITIONS, GPUS, TRAFFIC, Record
-from collbench.results.verdict import NOISY_SCALE, by_square, closest_half, middle, repeat_scale
+from collbench.results.verdict import by_square, closest_half, middle, repeat_scale
 from collbench.spec.knobs import BY_STAGE, KNOB, UNASKED
 from collbench.spec.peers import OWN_CHOICE, form_of, is_own_algo, is_peer
 from collbench.spec.uneven import EVEN
 from collbench.util.collector import cyclic_gc_disabled
+from collbench.util.limits import NOISY_SCALE
 
 if TYPE_CHECKING:
     import pandas as pd

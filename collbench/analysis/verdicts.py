@@ -10,11 +10,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from collbench.util.limits import BEHIND_SHARE, FAIL_SHARE, LEAST_JUDGED
+
 # UNKNOWN: nothing to judge by. SKIP: of a line, what the machine cannot do.
 Verdict = Literal["PASS", "WARN", "FAIL", "SKIP", "UNKNOWN"]
 CheckUnit = Literal["", "us", "GB/s"]
 SEVERITY: tuple[Verdict, ...] = ("FAIL", "WARN", "SKIP", "UNKNOWN", "PASS")
-LEAST_JUDGED = 0.5  # of the lines that a whole is judged by: with fewer, most of it was not seen
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,8 +26,8 @@ class Expectation:
 
     value: float
     source: str
-    passes_from: float = 0.9
-    warns_from: float = 0.75
+    passes_from: float = BEHIND_SHARE
+    warns_from: float = FAIL_SHARE
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -51,14 +51,15 @@ from collbench.launch.group import Group
 from collbench.launch.guardian import own_processes
 from collbench.machine.discovery.counters import Moved
 from collbench.machine.host import cpu_name, memory_left_bytes, own_cores, usable_cores
-from collbench.machine.others import FOREIGN_SHARE, Look, Span, demand, foreign_note, look
+from collbench.machine.others import Look, Span, demand, foreign_note, look
 from collbench.pricing.constants import costs_here, cpu_costs
 from collbench.results.record import Record
 from collbench.results.statistics import interval
-from collbench.results.verdict import MORE_REPEATS, MORE_TIME_SHARE, is_noisy
+from collbench.results.verdict import is_noisy
 from collbench.spec.case import Case
 from collbench.spec.options import Settings
 from collbench.util.errors import CollbenchError, RefusedError, ScheduleError, UnavailableError
+from collbench.util.limits import FOREIGN_SHARE, MORE_REPEATS, MORE_TIME_SHARE
 
 SHARING = 8  # ranks that may share a core without more patience
 

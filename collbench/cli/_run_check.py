@@ -56,6 +56,7 @@ from collbench.spec.case import Case
 from collbench.spec.collectives import OPS
 from collbench.spec.options import Settings
 from collbench.util.errors import UNJUDGED_CODE, UnavailableError, UsageError
+from collbench.util.limits import CEILING_FAIL_SHARE, CEILING_SHARE
 from collbench.util.text import counted
 from collbench.util.units import format_duration, format_size, parse_size
 
@@ -66,7 +67,6 @@ _PAIRS_SHARE = 0.5  # of the time, until the collectives have their turn
 _SIZES = {"cuda": ("64", "1M", "256M"), "cpu": ("1K", "64K", "4M")}
 _REPEATS = 5  # the fastest of which must be too slow to fail
 _TIMED_UP_TO = 64 << 10  # bytes; larger results are shown as rates
-_CEILING_FROM, _CEILING_FLOOR = 0.8, 0.6  # of what the links allow, at the largest size
 
 
 @dataclass(slots=True)
@@ -383,8 +383,8 @@ def _judge_record(
             Expectation(
                 value=shown(record.ceiling_gbs),
                 source="the links",
-                passes_from=_CEILING_FROM,
-                warns_from=_CEILING_FLOOR,
+                passes_from=CEILING_SHARE,
+                warns_from=CEILING_FAIL_SHARE,
             )
         )
     check.judge(_measured(name, value, "us" if is_time else "GB/s", record), expectations)

@@ -324,7 +324,7 @@ def _judge(loaded: "ResultFile", options: Options, *, is_noise: bool) -> int:
     """
     from collbench.analysis.baselines import judged, reference
     from collbench.report.tables.baselines import verdict_lines
-    from collbench.results.verdict import BEHIND_SHARE
+    from collbench.util.limits import BEHIND_SHARE
 
     frame, against, fail_below = loaded.frame, options["against"], options["fail_below"]
     name = "" if against == _NEAREST else against
@@ -414,7 +414,7 @@ def _compare(new: "ResultFile", bases: Sequence["ResultFile"], options: Options)
     from collbench.analysis.gate import gate_of
     from collbench.cli._draw_results import plot
     from collbench.report.tables.changes import lines
-    from collbench.results.verdict import SAME
+    from collbench.util.limits import SAME
 
     limit = options["fail_below"]
     changes = compare(

@@ -9,15 +9,12 @@ from dataclasses import dataclass
 from typing import Literal
 
 from collbench.results.statistics import Interval
+from collbench.util.limits import LEAST_COST, MOST_OF_NONE
 
 # fault: slower, or wrong, whatever an experiment says. risk: costs on some machines; an experiment
 # decides. remark: worth knowing, costs nothing by itself.
 Severity = Literal["fault", "risk", "remark"]
 SEVERITIES: tuple[Severity, ...] = ("fault", "risk", "remark")
-# The least cost that is called one: two arms that do the same differ by less than this.
-LEAST_COST = 1.03
-# The upper end of an interval from which on it does not show that there is no cost.
-_MOST_OF_NONE = 1.10
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,7 +36,7 @@ class Cost:
     @property
     def is_none(self) -> bool:
         """Whether the interval is narrow enough to say that there is no cost worth a change."""
-        return not self.is_real and self.ratio.high < _MOST_OF_NONE and not self.is_noisy
+        return not self.is_real and self.ratio.high < MOST_OF_NONE and not self.is_noisy
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

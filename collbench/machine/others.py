@@ -15,12 +15,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import median_low
 
+from collbench.util.limits import FOREIGN_LEAST_S
 from collbench.util.text import escaped
 
-# Cores' worth of time. Below it are monitors, kernel threads and errors of the counters; one
-# process that computes has four times as much.
-FOREIGN_SHARE = 0.25
-FOREIGN_LEAST_S = 0.05  # of time that counts at all: a few steps of the kernel's counters
 BUSIEST = 3  # processes that are named
 FOREIGN_NOTE = "other-processes:"  # of a row, and how many cores these had or waited for
 _LEAST_NAMED = 0.02  # cores' worth of time of a process that is worth its name

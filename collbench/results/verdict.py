@@ -1,5 +1,5 @@
-"""Is A slower than B, which is best, and is that sure: the constants and the statistics that every
-command asks.
+"""Is A slower than B, which is best, and is that sure: the statistics that every command asks. What
+they decide by is in util/limits.py.
 
 Changes are logarithms of ratios of times: 0.01 is one percent. A time is the median of its repeats,
 and how far repeats differ is read from the closest half of them, so that no single repeat makes a
@@ -13,47 +13,29 @@ import math
 from collections.abc import Sequence
 from functools import cache
 from statistics import NormalDist
-from typing import Final, Literal, TypeAlias, get_args
+from typing import Literal, TypeAlias, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
 from collbench.results.statistics import Interval
+from collbench.util.limits import (
+    FALSE_CLAIM,
+    LEAST_DEVIATE,
+    LEAST_GAIN,
+    NEIGHBOUR_FREEDOM,
+    NOISY_SCALE,
+    OUTLIER_MOVES,
+    SINGLE_Z,
+    SURE_Z,
+)
 
 Array: TypeAlias = NDArray[np.float64]
 Verdict = Literal["better", "worse", "same", "cannot tell"]
 VERDICTS: tuple[Verdict, ...] = get_args(Verdict)
 
-# The table of constants. Shares, and logarithms of ratios of times, unless said otherwise.
-SAME: Final = 0.05  # `same` is within this of 1, where no other threshold is asked for
-MINOR: Final = 0.01  # a change too small to mention: clocks and temperature move as much
-LEAST_GAIN: Final = 1.02  # nothing is faster by less: two runs of one thing may differ by as much
-NOISY_SCALE: Final = 0.18  # standard deviation of noise: three repeats span 30 % of their median
-BEHIND_SHARE: Final = 0.9  # of a reference's rate: machines of one kind differ by less
-FALSE_CLAIM: Final = 0.05  # that anything is claimed of a file in which nothing differs
-FALSE_ROWS: Final = 0.025  # that any row, and that any group, is called in a comparison in which
-FALSE_GROUPS: Final = 0.01  # nothing changed; of these calls the gate takes those beyond its limit
-SURE_Z: Final = 3.0  # normal deviate of "A is faster": 1 of 700, for some 20 candidates of a size
-SINGLE_Z: Final = 1.96  # of one interval by itself, which covers 95 of 100
-TAIL_FREEDOM: Final = 3.0  # of Student's t, as tails between real runs are
-SURE_SCALES: Final = 3.1824  # of t with 3 degrees of freedom: 95 of 100 values lie within
-NEIGHBOUR_FREEDOM: Final = 16.0  # degrees of freedom that like rows count for beside a row's own
-LEAST_GROUP: Final = 4  # rows that make a group: the median of fewer is one row's
-PURE: Final = 2 / 3  # of a group's rows that changed: else its name says what did not change
-LEAST_RUNS: Final = 3  # of a base, that show how far runs differ: two show one difference
-OUTLIER_MOVES: Final = 1.05  # by more one repeat that is far off must not move a row's time
-MORE_TIME_SHARE: Final = 0.2  # of a sweep's time, that repeats of what may move take at most
-MORE_REPEATS: Final = 6  # of one row, two at a time, so that their number stays odd
-# Whether runs of a history changed: scales from which on a value costs no more, and what a change
-# costs: what two outliers do, so that three runs alike are a change and two are none.
-FAR: Final = 3.0
-PENALTY: Final = 18.0
-LEAST_SEGMENT: Final = 3  # runs of one level
-LEAST_SCALE: Final = 0.005  # of noise: clocks and graphs repeat no better between runs
-
 _NORMAL = NormalDist()
 _LENGTHS = (1, 2, 4, 8)  # neighbouring sizes judged together; longer: what a process has in common
-_LEAST_DEVIATE = 1.0  # what one in six shows by chance is no claim, whatever its neighbours are
 # of t with 3 degrees of freedom: of its scale in its standard deviation; and of the scale of a
 # difference of two such values, whose tails, which decide, are twice as heavy as those of one
 _SCALE_OF_SD = 1 / math.sqrt(3)
@@ -330,6 +312,6 @@ def beyond_chance(curves: Sequence[Sequence[float]]) -> list[list[bool]]:
                 if sum(curve[first : first + length]) > least:
                     marks[first : first + length] = [True] * length
     return [
-        [mark and one >= _LEAST_DEVIATE for one, mark in zip(curve, marks, strict=True)]
+        [mark and one >= LEAST_DEVIATE for one, mark in zip(curve, marks, strict=True)]
         for curve, marks in zip(curves, sure, strict=True)
     ]

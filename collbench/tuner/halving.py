@@ -9,7 +9,8 @@ from statistics import median_low
 from typing import Protocol, TypeVar
 
 from collbench.results.statistics import interval
-from collbench.results.verdict import LEAST_GAIN, is_separated
+from collbench.results.verdict import is_separated
+from collbench.util.limits import LEAST_GAIN
 
 ROUNDS = 4
 REPEATS = 2  # of each in a round

@@ -15,9 +15,9 @@ from collbench.analysis.nccl_tuner import Gain, Setting, TunerMatch, variables_o
 from collbench.doctor.experiment import Arm, Experiment
 from collbench.doctor.finding import Cost
 from collbench.doctor.lab import FailsUnchanged
-from collbench.results.verdict import LEAST_GAIN
 from collbench.spec.peers import NCCL_ALGOS, NCCL_PROTOS
 from collbench.util.errors import UnavailableError
+from collbench.util.limits import LEAST_GAIN
 
 Measure = Callable[[Experiment, float], tuple[Cost, ...]]
 

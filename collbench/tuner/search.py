@@ -20,11 +20,12 @@ from collbench.bench.runner import Measurement
 from collbench.launch.group import Group
 from collbench.planning.tuning import Values
 from collbench.results.statistics import Interval, interval
-from collbench.results.verdict import LEAST_GAIN, is_separated
+from collbench.results.verdict import is_separated
 from collbench.spec.options import Settings
 from collbench.tuner.candidates import Candidate, Field, propose
 from collbench.tuner.halving import REPEATS, halve, middle, simplest
 from collbench.util.errors import ScheduleError, UnavailableError
+from collbench.util.limits import LEAST_GAIN
 
 LEAST_PAIRS, MOST_PAIRS = 6, 12  # six are the fewest that give an interval of 95 %
 _MOST_CANDIDATES, _FEWEST_CANDIDATES = 24, 4  # of a heat

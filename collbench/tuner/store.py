@@ -14,10 +14,10 @@ from typing import get_type_hints
 
 from collbench.planning.tuning import Machine, Value
 from collbench.results.runs import folder_of_runs
-from collbench.results.verdict import LEAST_GAIN
 from collbench.util.catalog import user_folder
 from collbench.util.errors import UnavailableError, UsageError
 from collbench.util.files import write_whole
+from collbench.util.limits import LEAST_GAIN
 from collbench.util.reading import parse_json, read_bytes
 from collbench.util.units import exact_size
 

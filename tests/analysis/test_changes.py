@@ -8,6 +8,7 @@ import pandas as pd
 import pytest
 
 from collbench.analysis.changes import Changes, compare, unlike
+from collbench.analysis.gate import gate_of
 from collbench.analysis.join import together
 from collbench.report.tables.changes import lines
 from collbench.util.errors import UsageError
@@ -32,7 +33,9 @@ def test_sweeps_of_one_build_are_not_called(noise: Noise, bases: int) -> None:
     for seed in range(8):
         found = compare(sweep(noise, seed), *runs(noise, seed, bases))
         assert len(found.rows) == 50
-        called += found.count("better") + found.count("worse") + found.is_worse_by(5)
+        called += (
+            found.count("better") + found.count("worse") + (gate_of(found, 5).verdict == "worse")
+        )
         called += sum(group.verdict in ("better", "worse") for group in found.groups)
     assert called <= 1
 
@@ -123,10 +126,10 @@ def test_many_rows_that_nothing_joins_are_called_together() -> None:
     found = compare(sweep(Noise(), 1, slower=slow), sweep(Noise(), 2))
     (told,) = found.called
     assert (told.title, told.verdict) == ("17 of the 50 rows of everything", "worse")
-    assert found.is_worse_by(5)
+    assert gate_of(found, 5).verdict == "worse"
     assert set(found.rows.index[found.rows["verdict"] == "worse"]) == set(slow)
     few = compare(sweep(Noise(), 1, slower=dict.fromkeys((5, 22), 0.2)), sweep(Noise(), 2))
-    assert not few.is_worse_by(5)
+    assert gate_of(few, 5).verdict != "worse"
 
 
 def test_a_slowdown_of_everything_is_no_drift() -> None:
@@ -135,11 +138,11 @@ def test_a_slowdown_of_everything_is_no_drift() -> None:
     assert share(found, "worse") > 0.9
     (first, *_) = found.called
     assert first.title == "everything"
-    assert found.is_worse_by(5)
-    assert not found.is_worse_by(10)
+    assert gate_of(found, 5).verdict == "worse"
+    assert gate_of(found, 10).verdict != "worse"
     back = compare(sweep(Noise(), 2), *[sweep(Noise(), seed, slower=slow) for seed in (3, 4, 5)])
     assert share(back, "better") > 0.9
-    assert not back.is_worse_by(0)
+    assert gate_of(back, 0).verdict != "worse"
 
 
 @pytest.mark.parametrize("bases", [1, 3])

@@ -5,8 +5,9 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from collbench.analysis.history import LEAST_RUNS, History, Run, history, segments
+from collbench.analysis.history import History, Run, history, segments
 from collbench.results.verdict import Array
+from collbench.util.limits import HISTORY_RUNS
 from tests.support.frames import frame, row
 
 SCALE = 0.02
@@ -61,7 +62,7 @@ def test_two_slow_runs_are_no_change_and_three_are() -> None:
 
 
 def test_few_runs_or_other_points_are_no_history() -> None:
-    flat = np.full((3, LEAST_RUNS), 10.0)
+    flat = np.full((3, HISTORY_RUNS), 10.0)
     assert over(flat) is not None
     assert over(flat[:, 1:]) is None
     runs = [Run("@1", "", frame(row((10.0,), size_bytes=1 << k))) for k in range(8)]

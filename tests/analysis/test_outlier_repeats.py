@@ -11,10 +11,12 @@ import pytest
 
 from collbench.analysis.best import Best, Errors, best_of
 from collbench.analysis.changes import compare
+from collbench.analysis.gate import gate_of
 from collbench.analysis.load import load
 from collbench.analysis.rows import Row, by_workload, distinguishing_knobs, rows_of
-from collbench.results.verdict import NOISY_SCALE, middle, repeat_scale
+from collbench.results.verdict import middle, repeat_scale
 from collbench.util import catalog
+from collbench.util.limits import NOISY_SCALE
 from tests.support.tiers import tiered
 
 MEASURED = ("h100x2", "h200x2", "h200x4")
@@ -101,6 +103,6 @@ def test_one_repeat_of_every_row_is_no_change(name: str, is_base: bool) -> None:
     medians = [float(np.median([float(part) for part in text.split(";")])) for text in texts]
     other = frame.assign(repeat_times_us=pd.Series(texts, frame.index), time_us=medians)
     found = compare(frame, other) if is_base else compare(other, frame)
-    assert not found.is_worse_by(5)
+    assert gate_of(found, 5).verdict != "worse"
     assert found.called == ()
     assert found.count("worse") + found.count("better") == 0

@@ -18,11 +18,11 @@ from collbench.machine.others import Look
 from collbench.planning.planner import resolve
 from collbench.results.distribution import launches_of
 from collbench.results.record import Record
-from collbench.results.verdict import MORE_REPEATS
 from collbench.spec.case import Case
 from collbench.spec.options import Settings
 from collbench.spec.pattern import Wrong
 from collbench.util.errors import HangError, ScheduleError
+from collbench.util.limits import MORE_REPEATS
 
 CASES = [
     Case(op="allreduce", backend="model", algo=algo, ranks=2, size_bytes=4096)

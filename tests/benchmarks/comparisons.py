@@ -21,7 +21,8 @@ from collbench.analysis.changes import Judged, judge
 from collbench.analysis.groups import groups_of
 from collbench.analysis.noise import Side
 from collbench.results.record import COLUMNS, FLOATS, INTEGERS
-from collbench.results.verdict import SAME, median_variance
+from collbench.results.verdict import median_variance
+from collbench.util.limits import SAME
 
 DATA = Path(__file__).parent.parent / "data" / "spread" / "h200x4.csv"
 GATE = 5.0  # percent

@@ -229,20 +229,23 @@ def test_a_choice_that_is_slow_is_found_and_replaced(
     slow = home / "collbench/tuning/zzz.toml"
     slow.parent.mkdir(parents=True)
     slow.write_text(SLOW)
-    args = ("tune", "--backend", "cpu", "--op", "broadcast", "--sizes", "64K", "--budget", "40s")
-    for _ in range(3):  # what noise decided is measured again
+    tune = ("tune", "--backend", "cpu", "--op", "broadcast", "--sizes", "64K")
+    # what noise decided, or what a busy machine did not reach, is measured again
+    for budget in ("40s", "120s", "360s"):
+        args = (*tune, "--budget", budget)
         if is_launched:
             command = under_mpirun(2, [sys.executable, "-m", "collbench", *args])
             done = subprocess.run(
-                command, capture_output=True, text=True, env=environment(), timeout=200, check=False
+                command, capture_output=True, text=True, env=environment(), timeout=600, check=False
             )
             code, out, err = done.returncode, done.stdout, done.stderr
         else:
             code, out, err = invoke(capfd, *args, "--ranks", "2")
-        assert code == 0, err
-        (point,) = stored(HERE).points
-        if point.gain_low > 1:
+        point = next(iter(stored(HERE).points), None)
+        if code == 0 and point is not None and point.gain_low > 1:
             break
+    assert code == 0, err
+    assert point is not None
     assert point.gain_low > 1, out
     assert point.values
     assert f"{point.choice}, " in out

@@ -11,10 +11,11 @@ from collbench.analysis.job.cases import form_name
 from collbench.analysis.job.model import Operation
 from collbench.analysis.job.steps import StepTimes
 from collbench.results.record import Record
-from collbench.results.verdict import LEAST_GAIN, middle
+from collbench.results.verdict import middle
 from collbench.spec.case import Case
 from collbench.spec.knobs import KNOBS
 from collbench.spec.peers import forced_by, is_peer
+from collbench.util.limits import LEAST_GAIN
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,7 +9,7 @@ from statistics import median
 from typing import Literal
 
 from collbench.analysis.curves import Curve, CurvePair, CurvePoint, automatic, envelope
-from collbench.results.verdict import LEAST_GAIN
+from collbench.util.limits import LEAST_GAIN
 
 # Configurations; more are hard to tell apart, and few hues are distinct to every reader.
 MOST_COLORED = 6

@@ -16,8 +16,8 @@ from collbench.analysis.baselines import (
 )
 from collbench.report.tables.text import NARROW_COLUMNS, wrapped
 from collbench.results.frame import texts_of
-from collbench.results.verdict import BEHIND_SHARE
 from collbench.spec.knobs import KNOB, UNASKED
+from collbench.util.limits import BEHIND_SHARE
 from collbench.util.units import format_size
 
 if TYPE_CHECKING:

@@ -5,9 +5,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from collbench import __version__
-from collbench.analysis.verdicts import LEAST_JUDGED
 from collbench.doctor.finding import Cost, Finding
 from collbench.report.tables.text import table, wrapped
+from collbench.util.limits import LEAST_JUDGED
 from collbench.util.text import counted
 
 _JSON_VERSION = 1

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from collbench.analysis.doubt import LEAST_REPEATS, doubt_of
+from collbench.analysis.doubt import doubt_of
 from collbench.analysis.rows import row_of
 from collbench.analysis.trace_summary import TraceSummary
 from collbench.planning.tuning import Origin
@@ -11,6 +11,7 @@ from collbench.report.tables.summary import lines_of
 from collbench.report.tables.text import wrapped
 from collbench.report.tables.trace import NAMES
 from collbench.results.record import Record
+from collbench.util.limits import ADVISED_REPEATS
 from collbench.util.units import format_rate, format_size, format_time_us, to_us
 
 _SHOWN = 3  # neighbours of each kind
@@ -90,7 +91,7 @@ def _doubt_lines(row: Record, columns: int) -> list[str]:
     """That the time is noise, why, and what to do, without an option for repeats, which `explain`
     has not.
     """
-    return lines_of(doubt_of(_NOISE, [row_of(row)], LEAST_REPEATS), columns)[:-1]
+    return lines_of(doubt_of(_NOISE, [row_of(row)], ADVISED_REPEATS), columns)[:-1]
 
 
 def _knob_lines(found: Explanation, columns: int) -> list[str]:
