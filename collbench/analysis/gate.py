@@ -11,6 +11,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from collbench.analysis.baselines import Judgement
 from collbench.analysis.changes import Changes
 from collbench.analysis.losses import Loss
 from collbench.util.errors import UNJUDGED_CODE
@@ -82,6 +83,34 @@ def gate_of(
         verdict=verdict,
         remedy=remedy(changes) if unsure else "",
     )
+
+
+def gate_of_reference(
+    judgement: Judgement,
+    limit: tuple[str, float],
+    *,
+    failed: int,
+    noisy: str,
+    is_unjudged_allowed: bool,
+) -> tuple[GateVerdict, tuple[str, ...]]:
+    """The same for a file that is held against a reference, and the reasons. limit: the name of the
+    reference, and percent. failed: rows that are wrong; noisy: the file, if most of it is noise.
+    """
+    name, percent = limit
+    bad = [f"{failed} rows are wrong or failed"] if failed else []
+    if any(verdict.has("behind") for verdict in judgement.verdicts):
+        bad.append(f"slower than {name} by more than {percent:g}%")
+    if bad:
+        return "worse", tuple(bad)
+    if noisy:
+        why = f"cannot judge: most rows of {noisy} are noise"
+    elif unsure := judgement.sizes_in_doubt(1 / (1 + percent / 100)):
+        why = f"not judged: {unsure} sizes are over {percent:g}% slower, which may be chance"
+    elif not any(verdict.has("faster", "normal") for verdict in judgement.verdicts):
+        why = f"cannot judge: no interval is narrow enough for {percent:g}%"
+    else:
+        return "pass", ()
+    return ("pass" if is_unjudged_allowed else "unjudged"), (why,)
 
 
 def remedy(changes: Changes) -> str:

@@ -29,7 +29,7 @@ from collbench.cli._rules import Options, refuse
 from collbench.cli._screen import say
 from collbench.results.record import ACROSS
 from collbench.util.catalog import results
-from collbench.util.errors import UNJUDGED_CODE, UsageError
+from collbench.util.errors import UsageError
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -323,6 +323,7 @@ def _judge(loaded: "ResultFile", options: Options, *, is_noise: bool) -> int:
     fail_below if it is behind or wrong; UNJUDGED_CODE if what is behind may be so by chance.
     """
     from collbench.analysis.baselines import judged, reference
+    from collbench.analysis.gate import GATE_CODES, gate_of_reference
     from collbench.report.tables.baselines import verdict_lines
     from collbench.util.limits import BEHIND_SHARE
 
@@ -336,25 +337,16 @@ def _judge(loaded: "ResultFile", options: Options, *, is_noise: bool) -> int:
     say("\n".join(verdict_lines(judgement, frame, base, behind)))
     if fail_below is None or not judgement.verdicts:
         return 0 if judgement.verdicts else CHANGED_CODE
-    failed = int(frame["status"].isin(["wrong", "error"]).sum())
-    if failed:
-        say(f"{failed} rows are wrong or failed", err=True)
-    if is_late := any(verdict.has("behind") for verdict in judgement.verdicts):
-        say(f"slower than {base.name} by more than {fail_below:g}%", err=True)
-    if failed or is_late:
-        return CHANGED_CODE
-    if is_noise:
-        say(f"cannot judge: most rows of {loaded.name} are noise", err=True)
-    elif unsure := judgement.sizes_in_doubt(behind):
-        say(
-            f"not judged: {unsure} sizes are over {fail_below:g}% slower, which may be chance",
-            err=True,
-        )
-    elif not any(verdict.has("faster", "normal") for verdict in judgement.verdicts):
-        say(f"cannot judge: no interval is narrow enough for {fail_below:g}%", err=True)
-    else:
-        return 0
-    return 0 if options["allow_unjudged"] else UNJUDGED_CODE
+    verdict, reasons = gate_of_reference(
+        judgement,
+        (base.name, fail_below),
+        failed=int(frame["status"].isin(["wrong", "error"]).sum()),
+        noisy=loaded.name if is_noise else "",
+        is_unjudged_allowed=options["allow_unjudged"],
+    )
+    for reason in reasons:
+        say(reason, err=True)
+    return GATE_CODES[verdict]
 
 
 def _derive(frame: "pd.DataFrame", options: Options) -> None:
