@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from collbench.analysis.bands import BANDS, BEYOND
 from collbench.analysis.noise import Noise, Places
 from collbench.analysis.priors import LATENCY_UP_TO
-from collbench.results.verdict import VERDICTS, Array, Verdict, t_of_z, z_of_t
+from collbench.results.verdict import VERDICTS, Array, Verdict, middle_of, t_of_z, z_of_t
 from collbench.util.limits import (
     FALSE_GROUPS,
     LEAST_CELL,
@@ -103,9 +103,9 @@ class _Middle:
 
     def __init__(self, places: Places, judge: "_Judge") -> None:
         change = judge.change[places]
-        self.middle = float(np.median(change))
+        self.middle = middle_of(change)
         away = np.abs(change - self.middle)
-        own = max(MAD_TO_SD * float(np.median(away)), float(np.median(judge.scale[places])))
+        own = max(MAD_TO_SD * middle_of(away), middle_of(judge.scale[places]))
         own2 = own**2 * math.pi / 2 / len(places)
         relative, shared2, shared_freedom = judge.relative(places, self.middle)
         variance = own2 + shared2
@@ -143,16 +143,16 @@ class _Judge:
     def _scatter(self, cells: Sequence[Places], part: bool) -> tuple[float, float]:
         """The variance by which groups of one part of the sizes move against each other."""
         here = self.is_latency == part
-        prior2 = float(np.median(self.prior2[here]))
+        prior2 = middle_of(self.prior2[here])
         mine = [cell for cell in cells if self.is_latency[cell[0]] == part]
         if len(mine) < 2:
             return prior2, PRIOR_FREEDOM
-        middles = np.array([np.median(self.change[cell]) for cell in mine])
-        own2 = np.array([np.median(self.scale[cell]) ** 2 / len(cell) for cell in mine])
-        spread = MAD_TO_SD * float(np.median(np.abs(middles - np.median(middles))))
-        seen2 = max(spread**2 - math.pi / 2 * float(np.median(own2)), 0.0)
+        middles = np.array([middle_of(self.change[cell]) for cell in mine])
+        own2 = np.array([middle_of(self.scale[cell]) ** 2 / len(cell) for cell in mine])
+        spread = MAD_TO_SD * middle_of(np.abs(middles - middle_of(middles)))
+        seen2 = max(spread**2 - math.pi / 2 * middle_of(own2), 0.0)
         # rows share no more than they differ by: beyond it most groups changed, each otherwise
-        seen2 = min(seen2, float(np.median(self.scale[here] ** 2)))
+        seen2 = min(seen2, middle_of(self.scale[here] ** 2))
         # bands of one configuration move together
         apart = len({self.configuration[cell[0]] for cell in mine})
         freedom = min(MAD_FREEDOM * (apart - 1.0), MOST_FREEDOM - PRIOR_FREEDOM)
@@ -170,9 +170,9 @@ class _Judge:
             is_outside &= self.is_latency == kinds[0]
         outside = self.change[is_outside]
         if len(outside) < LEAST_OUTSIDE:
-            return middle, float(np.median(self.prior2[places])), PRIOR_FREEDOM
-        shared2 = float(np.median(self.shared2[places]))
-        return middle - float(np.median(outside)), shared2, float(np.median(self.freedom[places]))
+            return middle, middle_of(self.prior2[places]), PRIOR_FREEDOM
+        shared2 = middle_of(self.shared2[places])
+        return middle - middle_of(outside), shared2, middle_of(self.freedom[places])
 
     def rare_z(self, places: Places, change: float) -> float:
         """The normal deviate as unlikely as that a group was placed otherwise; infinite where runs
@@ -180,7 +180,7 @@ class _Judge:
         """
         if not self._assumed[places].any():
             return math.inf
-        scale = float(np.median(self.scale[places]))
+        scale = middle_of(self.scale[places])
         chance = self._prior.rare_group(places, change, scale)
         return -NormalDist().inv_cdf(chance / 2) if chance > 0 else math.inf
 
@@ -275,7 +275,7 @@ def _single_rows(
     own = noise.change.copy()
     for part in (True, False):
         here = left & (judge.is_latency == part)
-        own[judge.is_latency == part] -= np.median(own[here]) if here.any() else 0.0
+        own[judge.is_latency == part] -= middle_of(own[here]) if here.any() else 0.0
     chances = noise.chance_of(own)
     left = left.copy()
     for _ in range(MOST_CALLS):
