@@ -5,7 +5,6 @@ Not what the numbers mean side by side. A file comes from anyone: it becomes a t
 UsageError with the place.
 """
 
-import codecs
 import json
 import re
 from collections.abc import Sequence
@@ -18,7 +17,7 @@ from collbench.results.frame import frame_of, plain_lines
 from collbench.results.record import Record, named
 from collbench.util.catalog import results
 from collbench.util.errors import UsageError
-from collbench.util.reading import STDIN, read_bytes
+from collbench.util.reading import read_content
 from collbench.util.text import printable
 
 if TYPE_CHECKING:
@@ -34,7 +33,6 @@ _RUN = re.compile(r"@\d{1,6}")  # the name of a saved run
 # but tab, line ends, form feed, and escape, which colours a log
 _CONTROL = bytes([*range(9), *range(14, 27), *range(28, 32)])
 _BYTES_AT_ONCE = 1 << 20  # so that a large file is not in memory twice
-_MARK = b"\xef\xbb\xbf"  # of UTF-8, which some editors write first
 _OBEYED = b"\x0b\x0c\x1b\x7f"  # of the others, by terminals
 # colours of a log, and what else a terminal obeys
 _TERMINAL = re.compile(rb"\x1b(?:\[[0-9;?]*[A-Za-z]|[()][0-9A-B])?|\xc2[\x80-\x9f]|\^\[\[[0-9;]*m")
@@ -99,16 +97,16 @@ def _topology_of(recording: Path) -> "Topology | None":
 
 
 def _load(file: Path) -> ResultFile:
-    name, opened = ("stdin", STDIN) if str(file) == "-" else (str(file), file)
-    data = _bytes_of(opened, name)
+    name = "stdin" if str(file) == "-" else str(file)
+    is_reference = name in results() and not file.exists()
+    hint = f"results are shipped by that name: compare FILE --against {name}"
+    data = read_content(file, MOST_OWN_BYTES, hint if is_reference else "give a file of results")
     lines = plain_lines(data)
     place = _place_of(_CONTROL, data) if lines is None else None
     if place is not None:
         raise UsageError(
             f"{name} is no text: byte {data[place]:#04x} at offset {place}", _formats()
         )
-    if data.startswith(_MARK):
-        data = data[len(_MARK) :]
     if own.is_mine(data):
         frame, remarks = own.read(data, name, lines)
         if lines is None and (not data.isascii() or _place_of(_OBEYED, data) is not None):
@@ -179,28 +177,6 @@ def _is_copy(one: "pd.DataFrame", other: "pd.DataFrame") -> bool:
     names = list(one.columns)
     ordered = [frame.sort_values(names, ignore_index=True) for frame in (one, other)]
     return ordered[0].equals(ordered[1])
-
-
-def _bytes_of(file: Path, name: str) -> bytes:
-    try:
-        if file.is_dir():
-            raise UsageError(f"{name} is a directory", "give a file of it")
-        is_bounded = file.is_file() or file.is_fifo()  # a device may have no end
-        data = read_bytes(file, MOST_OWN_BYTES if is_bounded else MOST_FOREIGN_BYTES)
-    except (OSError, ValueError) as error:
-        raise UsageError(
-            f"cannot read {name}: {getattr(error, 'strerror', None) or error}",
-            f"results are shipped by that name: compare FILE --against {name}"
-            if name in results()
-            else "give a file of results",
-        ) from None
-    if len(data) > MOST_OWN_BYTES:
-        raise UsageError(f"{name} has more than {MOST_OWN_BYTES} bytes", "give a part of it")
-    if data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):  # as PowerShell redirects
-        data = data.decode("utf-16", errors="replace").encode()
-    if not data or data.isspace():
-        raise UsageError(f"{name} is empty", "the run that wrote it may have failed")
-    return data
 
 
 def _place_of(bytes_: bytes, data: bytes) -> int | None:

@@ -6,7 +6,6 @@ import sys
 import time
 from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
 
 from collbench.bench.pairs import RankPair
 from collbench.bench.pairs import measure as measure_pairs
@@ -31,7 +30,7 @@ from collbench.launch.launcher import launcher
 from collbench.launch.local import LocalGroup
 from collbench.machine.discovery import gather, loads, record
 from collbench.machine.discovery.recording import Recording
-from collbench.machine.formats import text_of
+from collbench.machine.formats import MAX_FILE_BYTES
 from collbench.machine.host import has_nvidia_gpus
 from collbench.machine.topology.model import members, spans
 from collbench.report.tables.doctor import (
@@ -48,7 +47,7 @@ from collbench.report.tables.text import wrapped
 from collbench.spec.case import Case
 from collbench.spec.options import Settings
 from collbench.util.errors import UNJUDGED_CODE, UnavailableError, UsageError
-from collbench.util.reading import STDIN
+from collbench.util.reading import read_text
 from collbench.util.units import format_duration
 
 _BUDGET_S = {False: 40.0, True: 300.0}  # of all experiments; True: deep
@@ -102,9 +101,8 @@ def _explain(identifier: str) -> int:
 
 
 def _recordings_in(file: str) -> tuple[Recording, ...]:
-    hint = "give what collbench topo --record FILE wrote, unpacked"
-    name, opened = ("stdin", STDIN) if file == "-" else (file, Path(file))
-    text = text_of(opened, hint)
+    hint, name = "give what collbench topo --record FILE wrote", "stdin" if file == "-" else file
+    text = read_text(file, MAX_FILE_BYTES, hint)
     if not text.lstrip().startswith("{"):
         raise UsageError(f"{name}: not a recording", hint)
     return tuple(loads(text, name))

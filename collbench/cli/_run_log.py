@@ -1,9 +1,7 @@
 """Carry out `log`: read the files, say what they say, and what was found."""
 
-import gzip
 import io
 import sys
-import zlib
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -31,8 +29,8 @@ from collbench.doctor.log_findings import log_findings
 from collbench.report.tables.log import finding_block, last_line, log_json, log_lines, unread_lines
 from collbench.report.tables.text import wrapped
 from collbench.util.errors import UsageError
+from collbench.util.reading import unpacked
 
-_GZIP = b"\x1f\x8b"
 _HEAD = 4096  # bytes by which a file's kind is told
 _LARGEST_DUMP = 512 << 20  # characters
 _LONGEST_READ = 1 << 20  # characters of a line; what is longer is read in pieces
@@ -152,34 +150,17 @@ def refuse_pickle(file: str, head: bytes) -> None:
         )
 
 
-class _Unpacked(gzip.GzipFile):
-    """What is in a gzip. Reading raises UsageError where it ends early or was damaged."""
-
-    def __init__(self, packed: IO[bytes], name: str) -> None:
-        super().__init__(fileobj=packed)
-        self._name = name
-
-    def read(self, size: int | None = -1) -> bytes:
-        try:
-            return super().read(size)
-        except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-            why = f"{self._name}: its gzip cannot be read: {error}"
-            raise UsageError(why, "give the whole file") from None
-
-
 @contextmanager
 def opened(file: str) -> Iterator[tuple[bytes, IO[str]]]:
-    """The beginning of a file and its text, whatever its bytes; gzip is unpacked as it is read."""
+    """The beginning of a file, which may be packed, and its text, whatever its bytes."""
     try:
-        raw = io.FileIO(0 if file == "-" else file, closefd=file != "-")
+        raw = unpacked(file)
     except (OSError, ValueError) as error:  # ValueError: a NUL in the name
         why = getattr(error, "strerror", None) or error
         raise UsageError(f"cannot read {file}: {why}", "give the log of a job") from None
-    with io.BufferedReader(raw) as buffered:
-        is_gzip = buffered.peek(2)[:2] == _GZIP
-        unpacked = io.BufferedReader(_Unpacked(buffered, file)) if is_gzip else buffered
-        head = unpacked.peek(_HEAD)[:_HEAD]
-        yield head, io.TextIOWrapper(unpacked, encoding="utf-8", errors="replace", newline="\n")
+    with raw:
+        head = raw.peek(_HEAD)[:_HEAD]
+        yield head, io.TextIOWrapper(raw, encoding="utf-8", errors="replace", newline="\n")
 
 
 def _lines(text: IO[str]) -> Iterator[str]:

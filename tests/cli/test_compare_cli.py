@@ -2,8 +2,12 @@
 and options together.
 """
 
+import gzip
+import lzma
 import os
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -30,13 +34,30 @@ def test_several_headings_are_several_files(tmp_path: Path) -> None:
         load(written(tmp_path, LINES[:3] * 2))
 
 
+@contextmanager
+def stdin_of(file: Path) -> Iterator[None]:
+    """Standard input is a file for a while."""
+    before = os.dup(0)
+    try:
+        with file.open("rb") as opened:
+            os.dup2(opened.fileno(), 0)
+        yield
+    finally:
+        os.dup2(before, 0)
+        os.close(before)
+
+
+@pytest.mark.parametrize("packed", [bytes, gzip.compress, lzma.compress])
 def test_stdin(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], packed: Callable[[bytes], bytes]
 ) -> None:
     file = written(tmp_path, [LINES[0], *OK[:20]])
-    monkeypatch.setattr("collbench.analysis.load.STDIN", file)
-    assert (load(Path("-")).name, len(load(Path("-")).frame)) == ("stdin", 20)
-    assert run(["compare", "-", str(SWEEP)]) == 0
+    file.write_bytes(packed(file.read_bytes()))
+    with stdin_of(file):
+        loaded = load(Path("-"))
+    assert (loaded.name, len(loaded.frame)) == ("stdin", 20)
+    with stdin_of(file):
+        assert run(["compare", "-", str(SWEEP)]) == 0
     assert "new stdin, base" in capsys.readouterr().out
 
 

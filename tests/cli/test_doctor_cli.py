@@ -210,7 +210,7 @@ def test_every_check_is_listed_and_explained(capfd: pytest.CaptureFixture[str], 
         (["--from", "WRONG", "--json", "WRONG"], 2, "would replace the recording"),
         (["--from", "WRONG", "--ranks", "2"], 2, "--ranks: nothing can be measured"),
         (["--from", "TEXT"], 2, "TEXT: not a recording"),
-        (["--from", "PACKED"], 2, "Hint: give what collbench topo --record FILE wrote, unpacked"),
+        (["--from", "PACKED"], 2, "PACKED: it cannot be unpacked"),
         (["--list", "--json", "list.json"], 2, "--json: --list only lists"),
         (["--explain", "binding", "--only", "binding"], 2, "--only: --explain only explains"),
         (["--ranks", "1"], 2, "1"),
@@ -230,7 +230,7 @@ def test_mistakes_are_errors(
     (tmp_path / "BROKEN").write_text(whole[:-40])
     (tmp_path / "EMPTY").write_text("")
     (tmp_path / "TEXT").write_text("<system/>")
-    (tmp_path / "PACKED").write_bytes(gzip.compress(whole.encode(), mtime=0))
+    (tmp_path / "PACKED").write_bytes(gzip.compress(whole.encode(), mtime=0)[:-40])
     (tmp_path / "WRONG").write_text(whole.replace('"open_files": 1', '"open_files": -1.'))
     hosts = json.loads(whole)
     for host in hosts["hosts"]:

@@ -211,7 +211,7 @@ def test_a_pair_that_was_given_in_both_orders_has_both_rates(
 @pytest.mark.parametrize(
     ("text", "match"),
     [
-        ("", "no column host_a, host_b, gbs"),
+        ("", "is empty"),
         ("a,b,gbs\n", "no rate of any pair"),
         ("a,b,gbs\nx,y,fast\n", "line 2: 'fast' is no rate"),
         ("a,b,gbs\nx,y,-1\n", "line 2: '-1' is no rate"),

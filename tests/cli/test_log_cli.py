@@ -59,7 +59,7 @@ def test_gzip_whole_and_cut(tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
     capsys.readouterr()
     assert run(["log", str(cut), "--fail-on", "never"]) == 0
     err = capsys.readouterr().err
-    assert "cut.gz: its gzip cannot be read: " in err
+    assert "cut.gz: it cannot be unpacked: " in err
     assert err.endswith("What comes before was read.\n")
 
 

@@ -172,6 +172,6 @@ def test_what_cannot_be_read_is_named(tmp_path: Path, capsys: pytest.CaptureFixt
     cut, dumped = tmp_path / "cut.gz", tmp_path / "dump.pkl"
     cut.write_bytes(gzip.compress((line * 9000 + str(list(range(9000)))).encode())[:-400])
     dumped.write_bytes(pickle.dumps({"entries": [1] * 99}))
-    for file, why in ((cut, "its gzip cannot be read"), (dumped, "this is a pickle")):
+    for file, why in ((cut, "it cannot be unpacked"), (dumped, "this is a pickle")):
         assert run(["replay", str(file), "--dry-run"]) == 2
         assert f"Error: {file}: {why}" in capsys.readouterr().err

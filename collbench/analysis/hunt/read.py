@@ -15,7 +15,7 @@ from typing import NoReturn
 
 from collbench.results.pairwise import MODES, PairSample, PairWorld
 from collbench.util.errors import UsageError
-from collbench.util.reading import STDIN, read_bytes
+from collbench.util.reading import read_content
 from collbench.util.text import counted, escaped
 from collbench.util.units import parse_whole
 
@@ -102,17 +102,9 @@ def _numbered(line: _Line, number: Mapping[_End, int]) -> PairSample:
 
 
 def _lines(file: Path) -> list[_Line]:
-    name, opened = ("stdin", STDIN) if str(file) == "-" else (escaped(str(file)), file)
-    try:
-        data = read_bytes(opened, _MOST_BYTES)
-    except (OSError, ValueError) as error:
-        raise UsageError(
-            f"cannot read {name}: {getattr(error, 'strerror', None) or error}",
-            "give a CSV, or outputs of nccl-tests",
-        ) from None
-    if len(data) > _MOST_BYTES:
-        _refuse(name, f"more than {_MOST_BYTES >> 20} MiB")
-    text = data.decode("utf-8-sig", errors="replace")
+    name = "stdin" if str(file) == "-" else escaped(str(file))
+    data = read_content(file, _MOST_BYTES, "give a CSV, or outputs of nccl-tests")
+    text = data.decode(errors="replace")
     if _RANK.search(text):
         lines = _of_nccl_tests(text, name)
     else:

@@ -14,7 +14,7 @@ from collbench.machine.topology.machines import has_links, machine_topology
 from collbench.machine.topology.model import Topology
 from collbench.util import xml_tree
 from collbench.util.errors import UsageError
-from collbench.util.reading import STDIN, read_bytes
+from collbench.util.reading import read_text
 from collbench.util.registry import Family
 
 FAMILY = Family(__name__, __path__, "format")
@@ -40,8 +40,8 @@ def read(file: Path | str) -> Topology:
     """The topology that a file describes; - is stdin. Raises UsageError with the place and what is
     wrong; IsRecording for what discovery has to read.
     """
-    name, opened = ("stdin", STDIN) if str(file) == "-" else (str(file), Path(file))
-    text = _paste.xml_document(text_of(opened))
+    name = "stdin" if str(file) == "-" else str(file)
+    text = _paste.xml_document(read_text(file, MAX_FILE_BYTES, _KNOWN_FORMATS))
     topology = FAMILY.load(detect(text, name)).read(text, name)
     assert isinstance(topology, Topology)
     return topology
@@ -95,32 +95,3 @@ def detect(text: str, name: str) -> str:
     if own:
         raise UsageError(f"{name}: its format is {own[1]}, which is not a topology", _KNOWN_FORMATS)
     raise UsageError(f"{name}: no topology of a known format", _KNOWN_FORMATS)
-
-
-def text_of(file: Path, hint: str = _KNOWN_FORMATS) -> str:
-    """The whole text of a file. Raises UsageError, with a hint, if it cannot be one."""
-    try:
-        data = read_bytes(file, MAX_FILE_BYTES)
-    except FileNotFoundError:
-        raise UsageError(f"there is no file {file}") from None
-    except IsADirectoryError:
-        raise UsageError(f"{file} is a directory", hint) from None
-    except (OSError, ValueError) as error:  # ValueError: a NUL in the name
-        raise UsageError(f"cannot read {file}: {error}") from None
-    if len(data) > MAX_FILE_BYTES:
-        raise UsageError(
-            f"{file} has more than {MAX_FILE_BYTES >> 20} MiB: no topology is that large", hint
-        )
-    if data.startswith((b"\xff\xfe", b"\xfe\xff")):
-        raise UsageError(f"{file} is UTF-16 text, as Windows writes it", "save it as UTF-8")
-    if b"\0" in data:
-        raise UsageError(f"{file}, byte {data.index(0)}: binary data, not text", hint)
-    try:
-        text = data.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise UsageError(
-            f"{file}, byte {error.start}: not UTF-8 text", "save it as UTF-8"
-        ) from None
-    if not text.strip():
-        raise UsageError(f"{file} is empty", hint)
-    return text

@@ -17,7 +17,7 @@ from collbench.schedules.ir import Schedule
 from collbench.schedules.verify.check import check
 from collbench.spec.collectives import OpName, collective
 from collbench.util.errors import ScheduleError, UsageError
-from collbench.util.reading import read_bytes
+from collbench.util.reading import read_content
 from collbench.util.registry import Family
 
 FAMILY = Family(__name__, __path__, "format")
@@ -148,12 +148,12 @@ def load(file: str) -> AlgorithmFile:
     """The algorithm of a file, which cases can name from now on. Raises UsageError with the place
     and what is wrong.
     """
-    data = _data_of(file)
+    data = read_content(file, MAX_FILE_BYTES, "give a program in MSCCL's XML or MSCCL++'s JSON")
     digest = hashlib.sha256(data).hexdigest()[:_DIGEST_DIGITS]
     stem = _NO_NAME.sub("-", Path(file).stem)[:40].strip("-.") or "program"
     name = f"{stem}@{digest}"
     if name not in _LOADED:
-        text = data.decode("utf-8-sig", errors="replace")
+        text = data.decode(errors="replace")
         for format_name in FAMILY:
             format_ = FAMILY.load(format_name)
             if format_.is_mine(text):
@@ -169,14 +169,3 @@ def load(file: str) -> AlgorithmFile:
 def loaded(name: str) -> AlgorithmFile | None:
     """The algorithm that a file was loaded as, or None."""
     return _LOADED.get(name)
-
-
-def _data_of(file: str) -> bytes:
-    try:
-        data = read_bytes(Path(file), MAX_FILE_BYTES)
-    except (OSError, ValueError) as error:
-        why = getattr(error, "strerror", None) or error
-        raise UsageError(f"cannot read {file}: {why}", "give a file, or an algorithm") from None
-    if len(data) > MAX_FILE_BYTES:
-        raise UsageError(f"{file} has more than {MAX_FILE_BYTES >> 20} MiB", "is it a program?")
-    return data
