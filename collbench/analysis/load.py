@@ -23,9 +23,10 @@ from collbench.util.text import printable
 if TYPE_CHECKING:
     import pandas as pd
 
-    from collbench.machine.health import MachineState
+    from collbench.machine.health import Health
     from collbench.machine.topology.model import Topology
 
+_MOST_OF_STATE = 1 << 20  # characters of how a machine was
 MOST_OWN_BYTES = 1 << 30  # of our CSV: two million rows
 # of other tools' output, which is some KiB; more is NCCL's debug lines of a large cluster
 MOST_FOREIGN_BYTES = 32 << 20
@@ -55,7 +56,7 @@ class ResultFile:
     kind: str
     remarks: tuple[str, ...] = ()
     topology: "Topology | None" = None
-    health: "tuple[MachineState, MachineState] | None" = None
+    health: "Health | None" = None
 
 
 def load(file: Path) -> ResultFile:
@@ -76,12 +77,13 @@ def load(file: Path) -> ResultFile:
     return _load(file)
 
 
-def _health_of(file: Path) -> "tuple[MachineState, MachineState] | None":
+def _health_of(file: Path) -> "Health | None":
     """How the machine was before and after; None where that is missing or broken."""
-    from collbench.machine.health import loads
+    from collbench.machine.health import Health
+    from collbench.util.codec import loads
 
     try:
-        return loads(file.read_text(), file.name)
+        return loads(Health, file.read_text(), file.name, _MOST_OF_STATE)
     except (OSError, ValueError, UsageError):
         return None
 

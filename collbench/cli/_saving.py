@@ -11,8 +11,8 @@ import click
 
 from collbench.bench.runner import Measurement
 from collbench.cli._interrupt import Interrupted, exit_code_of
-from collbench.machine import health
 from collbench.machine.discovery.recording import Recording, dumps
+from collbench.machine.health import Health, machine_state
 from collbench.results.record import Record
 from collbench.results.runs import Keeper, RunFacts
 from collbench.spec.case import Case
@@ -36,7 +36,7 @@ class SavedSweep:
         )
         machine = dumps(recordings) if recordings else ""
         self._keeper = Keeper(runs[0].run_id, facts, machine)
-        self._start_s, self._before = time.monotonic(), health.machine_state()
+        self._start_s, self._before = time.monotonic(), machine_state()
         self._rows = self._wrong = 0
 
     def keep(self, record: Record) -> None:
@@ -73,7 +73,7 @@ class SavedSweep:
             seconds=round(time.monotonic() - self._start_s, 3),
             exit_code=exit_code,
         )
-        self._keeper.finish(facts, health.dumps(self._before, health.machine_state()))
+        self._keeper.finish(facts, Health(before=self._before, after=machine_state()))
 
 
 @contextmanager

@@ -2,8 +2,6 @@
 the saved runs: what a later check of the same machine is held against.
 """
 
-import json
-import math
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -11,9 +9,10 @@ from pathlib import Path
 from typing import NamedTuple
 
 from collbench.results.runs import folder_of_runs
+from collbench.util.codec import dumps, loads
 from collbench.util.errors import UsageError
 from collbench.util.files import write_whole
-from collbench.util.reading import parse_json, read_bytes
+from collbench.util.reading import read_bytes
 
 MOST_KEPT = 50
 _MOST_BYTES = 1 << 20
@@ -60,8 +59,7 @@ def keep(check: SavedCheck, name: str) -> None:
     """
     folder = _folder()
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    data = {"machine": check.machine, "started": check.started, "values": dict(check.values)}
-    write_whole(folder / f"{name}.json", (json.dumps(data, indent=1) + "\n").encode())
+    write_whole(folder / f"{name}.json", dumps(check))
     for old in sorted(_files(), key=lambda file: file.stat().st_mtime)[:-MOST_KEPT]:
         old.unlink(missing_ok=True)
 
@@ -88,15 +86,8 @@ def _files() -> list[Path]:
 def _read(file: Path) -> SavedCheck | None:
     """The check in a file, None where it is missing or broken."""
     try:
-        found = parse_json(read_bytes(file, _MOST_BYTES).decode(), str(file), _MOST_BYTES)
-        if not isinstance(found, dict):
-            return None
-        check = SavedCheck(**found)
-        is_sound = isinstance(check.machine, str) and isinstance(check.started, str)
-        is_sound &= all(
-            isinstance(name, str) and isinstance(value, float) and 0 < value < math.inf
-            for name, value in check.values.items()
-        )
-    except (OSError, ValueError, TypeError, AttributeError, UsageError):
+        text = read_bytes(file, _MOST_BYTES).decode()
+        check = loads(SavedCheck, text, str(file), _MOST_BYTES)
+    except (OSError, ValueError, UsageError):
         return None
-    return check if is_sound else None
+    return check if all(value > 0 for value in check.values.values()) else None

@@ -2,18 +2,19 @@
 folder of the user's state ($XDG_STATE_HOME, else ~/.local/state). `@1` names the newest.
 """
 
-import json
 import os
 import shutil
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 
+from collbench.machine.health import Health
 from collbench.results.record import Record, Writer
+from collbench.util.codec import dumps, loads
 from collbench.util.errors import CollbenchError, UsageError
 from collbench.util.files import write_whole
-from collbench.util.reading import parse_json, read_bytes
+from collbench.util.reading import read_bytes
 
 _ROWS, _FACTS, _MACHINE, _HEALTH = "rows.csv", "run.json", "machine.json", "health.json"
 _MOST_FACTS_BYTES = 1 << 20
@@ -113,7 +114,7 @@ class Keeper:
             shutil.rmtree(folder, ignore_errors=True)
             raise
 
-    def finish(self, facts: RunFacts, health: str = "") -> None:
+    def finish(self, facts: RunFacts, health: Health | None = None) -> None:
         """Close the rows and say how the run ended, and how the machine was."""
         if self._writer is None:
             return
@@ -122,8 +123,8 @@ class Keeper:
             try:
                 folder = folder_of_runs() / self._name
                 _write(folder / _FACTS, facts)
-                if health:
-                    write_whole(folder / _HEALTH, health.encode())
+                if health is not None:
+                    write_whole(folder / _HEALTH, dumps(health))
             except (OSError, RuntimeError) as error:
                 self.problem = _problem(error)
 
@@ -135,7 +136,7 @@ def _problem(error: Exception) -> str:
 
 
 def _write(file: Path, facts: RunFacts) -> None:
-    write_whole(file, (json.dumps(asdict(facts), indent=1) + "\n").encode())
+    write_whole(file, dumps(facts))
 
 
 def saved_runs() -> list[SavedRun]:
@@ -158,18 +159,9 @@ def _facts_of(folder: Path) -> RunFacts | None:
     file = folder / _FACTS
     try:
         text = read_bytes(file, _MOST_FACTS_BYTES).decode()
-        facts = RunFacts(**parse_json(text, str(file), _MOST_FACTS_BYTES))  # type: ignore[arg-type]
-    except (OSError, ValueError, TypeError, UsageError):
+        return loads(RunFacts, text, str(file), _MOST_FACTS_BYTES)
+    except (OSError, ValueError, UsageError):
         return None
-    kinds = {name: type(value) for name, value in asdict(_KINDS).items()}
-    is_sound = all(
-        isinstance(value, (int, float) if kinds[name] is float else kinds[name])
-        for name, value in asdict(facts).items()
-    )
-    return facts if is_sound else None
-
-
-_KINDS = RunFacts(command="", started="", title="", points=0)
 
 
 def saved_run(name: str) -> SavedRun:

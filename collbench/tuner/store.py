@@ -7,25 +7,23 @@ import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import dataclass, replace
 from itertools import groupby, pairwise
 from pathlib import Path
-from typing import get_type_hints
 
 from collbench.planning.tuning import Machine, Value
 from collbench.results.runs import folder_of_runs
 from collbench.util.catalog import user_folder
+from collbench.util.codec import dumps, loads
 from collbench.util.errors import UnavailableError, UsageError
 from collbench.util.files import write_whole
 from collbench.util.limits import LEAST_GAIN
-from collbench.util.reading import parse_json, read_bytes
+from collbench.util.reading import read_bytes
 from collbench.util.units import exact_size
 
 _MOST_BYTES = 16 << 20
 _PREFIX = "tuned-"
 _SIZED = ("chunk",)  # values that are bytes
-_KINDS: Mapping[object, tuple[type, ...]] = {str: (str,), int: (int,), float: (int, float)}
-_MOST_SHOWN = 40  # characters of a wrong value
 
 
 PointKey = tuple[str, int, int, str, int]
@@ -113,12 +111,19 @@ class Store:
         """
         for file in (self.state_file, self.tuning_file):
             file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        data = {"machine": list(self.machine), "points": [asdict(one) for one in self.points]}
-        write_whole(self.state_file, (json.dumps(data, indent=1) + "\n").encode())
+        write_whole(self.state_file, dumps(_State(machine=tuple(self.machine), points=self.points)))
         if self.has_rows or (out is not None and self.points):
             write_whole(out or self.tuning_file, document(self).encode())
         else:
             self.tuning_file.unlink(missing_ok=True)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _State:
+    """A store as its file has it."""
+
+    machine: tuple[str, ...]
+    points: tuple[TunedPoint, ...]
 
 
 @contextmanager
@@ -178,39 +183,10 @@ def _read(file: Path) -> Store:
         raise UsageError(f"{file}: {error.strerror or error}") from None
     except UnicodeDecodeError:
         raise UsageError(f"{file}: not UTF-8 text") from None
-    data = parse_json(text, str(file), _MOST_BYTES)
-    machine = data.get("machine") if isinstance(data, dict) else None
-    points = data.get("points") if isinstance(data, dict) else None
-    if not isinstance(machine, list) or not 0 < len(machine) <= len(Machine._fields):
+    state = loads(_State, text, str(file), _MOST_BYTES)
+    if not 0 < len(state.machine) <= len(Machine._fields):
         raise UsageError(f"{file}: machine: it is not {', '.join(Machine._fields)}")
-    if not isinstance(points, list):
-        raise UsageError(f"{file}: points: it is no list")
-    return Store(
-        machine=Machine(*map(str, machine)),
-        points=tuple(_point(one, f"{file}: point {k}") for k, one in enumerate(points, 1)),
-    )
-
-
-def _point(data: object, where: str) -> TunedPoint:
-    """A point as JSON has it. Raises UsageError."""
-    if not isinstance(data, dict):
-        raise UsageError(f"{where}: it is no table")
-    if wrong := {one.name for one in fields(TunedPoint)} ^ data.keys():
-        lacks = sorted(wrong - data.keys())
-        raise UsageError(f"{where}: {'lacks' if lacks else 'has'} {(lacks or sorted(wrong))[0]}")
-    for name, kind in get_type_hints(TunedPoint).items():
-        kinds = _KINDS.get(kind, dict)
-        value = data[name]
-        is_sound = isinstance(value, kinds) and not isinstance(value, bool)
-        if not is_sound or (isinstance(value, float) and not math.isfinite(value)):
-            raise UsageError(f"{where}: {name}: not {json.dumps(value)[:_MOST_SHOWN]}")
-    return TunedPoint(**{**data, "values": _values(data["values"])})
-
-
-def _values(data: Mapping[str, Value]) -> dict[str, Value]:
-    return {
-        name: tuple(value) if isinstance(value, list) else value for name, value in data.items()
-    }
+    return Store(machine=Machine(*state.machine), points=state.points)
 
 
 def forget(store: Store) -> list[Path]:

@@ -8,8 +8,9 @@ import pytest
 
 from collbench.analysis.load import load
 from collbench.machine.gpus import GpuState
-from collbench.machine.health import MachineState, dumps, loads, machine_state
+from collbench.machine.health import Health, MachineState, machine_state
 from collbench.report.page import page
+from collbench.util.codec import dumps, loads
 from collbench.util.errors import UsageError
 
 GPU = GpuState(
@@ -26,11 +27,15 @@ STATE = MachineState(load=0.5, cores=2, gpus=(GPU,))
 FILE = Path(__file__).parent.parent.parent / "docs" / "examples" / "first-run.csv"
 
 
+def read(text: str) -> Health:
+    return loads(Health, text, "health.json", 1 << 20)
+
+
 def test_states_are_read_as_they_were_saved() -> None:
     idle = replace(STATE, load=None, gpus=(replace(GPU, sm_mhz=None, throttles=()),))
-    assert loads(dumps(STATE, idle), "health.json") == (STATE, idle)
     now = machine_state()
-    assert loads(dumps(now, now), "health.json") == (now, now)
+    for one in (Health(before=STATE, after=idle), Health(before=now, after=now)):
+        assert read(dumps(one).decode()) == one
 
 
 @pytest.mark.parametrize("name", ["before", "after"])
@@ -46,17 +51,17 @@ def test_states_are_read_as_they_were_saved() -> None:
     ],
 )
 def test_other_texts_are_refused(name: str, change: dict[str, object]) -> None:
-    data = json.loads(dumps(STATE, STATE))
+    data = json.loads(dumps(Health(before=STATE, after=STATE)))
     data[name] |= change
-    with pytest.raises(UsageError, match=r"health.json holds no states"):
-        loads(json.dumps(data), "health.json")
+    with pytest.raises(UsageError, match=rf"health.json.{name}"):
+        read(json.dumps(data))
     for text in ("", "[]", "{}", "null", '{"before": 1, "after": 2}'):
         with pytest.raises(UsageError):
-            loads(text, "health.json")
+            read(text)
 
 
 def test_the_page_shows_them() -> None:
-    shown = page(replace(load(FILE), health=(STATE, STATE)))
+    shown = page(replace(load(FILE), health=Health(before=STATE, after=STATE)))
     assert "Load before 0.5, after 0.5, on 2 cores." in shown
     assert "NVIDIA &lt;H200&gt;" in shown and "power-cap" in shown and "1980 of 1980" in shown
     assert "The machine" not in page(load(FILE))

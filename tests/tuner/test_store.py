@@ -132,12 +132,15 @@ def test_a_broken_state_is_said_with_its_field_and_set_aside() -> None:
     for text, told in [
         ("", ", line 1, column 1: not JSON"),
         (sound[:-4], ", line 28, column 2: not JSON"),
-        ("[]", ": machine: it is not kind, model, joined"),
-        ('{"machine": ["gpu"]}', ": points: it is no list"),
-        ('{"machine": ["gpu"], "points": [3]}', ": point 1: it is no table"),
-        (sound.replace('"gain"', '"grain"'), ": point 1: lacks gain"),
-        (sound.replace("1.5,", "1e999,"), ": point 1: gain: not Infinity"),
-        (sound.replace('"size": 64', '"size": "64"'), ': point 1: size: not "64"'),
+        ("[]", " is a list, not an object"),
+        ('{"machine": ["gpu"]}', " lacks the key 'points'"),
+        ('{"machine": ["gpu"], "points": [3]}', ".points[0] is 3, not an object"),
+        (sound.replace('"gain"', '"grain"'), ".points[0] has an unknown key 'grain'"),
+        (sound.replace("1.5,", "1e999,"), ".points[0].gain is inf, not a finite number"),
+        (
+            sound.replace('"size": 64', '"size": "64"'),
+            ".points[0].size is '64', not a whole number",
+        ),
         (sound.replace(GPU.model, "another"), ": machine: it is of Machine("),
     ]:
         file.write_text(text)

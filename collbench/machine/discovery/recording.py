@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from collbench.machine.discovery._codec import decode, encode
+from collbench.util.codec import decode, encode
 from collbench.util.errors import UsageError
 from collbench.util.reading import parse_json
 

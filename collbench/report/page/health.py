@@ -16,7 +16,7 @@ def health(loaded: "ResultFile") -> str:
     """How the machine was, of a saved run; nothing for other files."""
     if loaded.health is None:
         return ""
-    before, after = loaded.health
+    before, after = loaded.health.before, loaded.health.after
     loads = f"Load before {_load(before)}, after {_load(after)}, on {after.cores} cores."
     rows = [
         ("", _cells(gpu, moment))

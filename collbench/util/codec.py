@@ -1,17 +1,21 @@
 """Frozen dataclasses to JSON and back: every value is checked against its declared type, and an
 error names the place of what is wrong.
 
-Known are str, int, float, bool, None in unions, tuples of any length, mappings by strings, and
-dataclasses of these. Not a schema language.
+Known are str, int, float, bool, unions, tuples of any length, mappings by strings, and dataclasses
+of these. Not a schema language.
 """
 
 import dataclasses
+import json
+import math
 import types
 from collections.abc import Mapping
+from contextlib import suppress
 from functools import lru_cache
 from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from collbench.util.errors import UsageError
+from collbench.util.reading import parse_json
 
 _MAX_INT = 1 << 63
 _TYPE_NAMES: dict[object, str] = {
@@ -26,11 +30,25 @@ _TYPE_NAMES: dict[object, str] = {
 T = TypeVar("T")
 
 
+def dumps(value: object) -> bytes:
+    """A value as a text that `loads` reads."""
+    return (json.dumps(encode(value), indent=1) + "\n").encode()
+
+
+def loads(kind: type[T], text: str, name: str, most_chars: int) -> T:
+    """The value of a file's text. Raises UsageError with the place of what is wrong."""
+    return decode(kind, parse_json(text, name, most_chars), name)
+
+
 def encode(value: object) -> object:
-    """A value as JSON's own types; fields that hold an empty mapping are left out."""
+    """A value as JSON's own types; an empty mapping that is a field's default is left out."""
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        fields = {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
-        return {name: encode(one) for name, one in fields.items() if one != {}}
+        fields = dataclasses.fields(value)
+        named = {field.name: getattr(value, field.name) for field in fields}
+        has_default = {field.name for field in fields if not _is_needed(field)}
+        return {
+            name: encode(one) for name, one in named.items() if one != {} or name not in has_default
+        }
     if isinstance(value, tuple):
         return [encode(one) for one in value]
     if isinstance(value, Mapping):
@@ -56,9 +74,11 @@ def _decode(kind: Any, value: object, place: str) -> Any:  # Any: a type of anno
     if dataclasses.is_dataclass(kind):
         return _decode_fields(kind, value, place)
     if origin in (types.UnionType, Union):
-        if value is None and type(None) in get_args(kind):
-            return None
-        return _decode(next(one for one in get_args(kind) if one is not type(None)), value, place)
+        *others, last = sorted(get_args(kind), key=lambda one: one is not type(None))
+        for one in others:
+            with suppress(UsageError):
+                return _decode(one, value, place)
+        return _decode(last, value, place)
     if origin is tuple:
         if not isinstance(value, list):
             raise _wrong(value, "a list", place)
@@ -69,12 +89,16 @@ def _decode(kind: Any, value: object, place: str) -> Any:  # Any: a type of anno
             raise _wrong(value, "an object", place)
         item = get_args(kind)[1]
         return {key: _decode(item, one, f"{place}.{key}") for key, one in value.items()}
+    if kind is type(None) and value is None:
+        return None
     if kind is float and type(value) is int:
         return float(value)
     if type(value) is not kind:
         raise _wrong(value, _TYPE_NAMES[kind], place)
     if type(value) is int and not -_MAX_INT <= value < _MAX_INT:
         raise UsageError(f"{place} is {str(value)[:20]}.., more than 64 bits hold")
+    if type(value) is float and not math.isfinite(value):
+        raise _wrong(value, "a finite number", place)
     return value
 
 
@@ -88,8 +112,7 @@ def _decode_fields(kind: Any, value: object, place: str) -> Any:  # Any: a datac
             f"{place} has an unknown key '{unknown[:40]}'", f"known are {', '.join(fields)}"
         )
     for name, field in fields.items():
-        is_needed = field.default is field.default_factory is dataclasses.MISSING
-        if is_needed and name not in value:
+        if _is_needed(field) and name not in value:
             raise UsageError(f"{place} lacks the key '{name}'")
     hints = _hints(kind)
     return kind(
@@ -99,6 +122,10 @@ def _decode_fields(kind: Any, value: object, place: str) -> Any:  # Any: a datac
             if name in value
         }
     )
+
+
+def _is_needed(field: "dataclasses.Field[Any]") -> bool:  # Any: of any type
+    return field.default is field.default_factory is dataclasses.MISSING
 
 
 _hints = lru_cache(maxsize=64)(get_type_hints)
