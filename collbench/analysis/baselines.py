@@ -31,15 +31,16 @@ from collbench.results.verdict import beyond_chance, deviate, luck, scale_of
 from collbench.spec.collectives import collective
 from collbench.util import catalog
 from collbench.util.errors import CollbenchError, UsageError, unknown
-from collbench.util.limits import BEHIND_SHARE, SURE_SCALES, SURE_Z
+from collbench.util.limits import (
+    BEHIND_SHARE,
+    BETWEEN_RUNS,
+    BETWEEN_SINGLE_RUNS,
+    SURE_SCALES,
+    SURE_Z,
+)
 
 if TYPE_CHECKING:
     import pandas as pd
-
-# of the time of one row from one run to the next (standard deviation, of logarithms), where the
-# row has repeats and where it has one: see docs/explanation/statistics.md
-BETWEEN_RUNS = 0.015
-BETWEEN_SINGLE_RUNS = 0.02
 
 RateVerdict = Literal["behind", "faster", "cannot tell", "normal"]
 RATE_VERDICTS: tuple[RateVerdict, ...] = get_args(RateVerdict)

@@ -32,7 +32,7 @@ from collbench.results.verdict import (
 from collbench.spec.case import Case
 from collbench.spec.peers import Variables, forced_by
 from collbench.util.errors import UsageError
-from collbench.util.limits import LEAST_GAIN
+from collbench.util.limits import LEAST_GAIN, SETTING_SPREAD
 from collbench.util.units import format_size
 
 if TYPE_CHECKING:
@@ -48,9 +48,6 @@ NCCL_ROWS_COLUMNS = (
 )
 TUNED_OPS = ("broadcast", "reduce", "allgather", "reducescatter", "allreduce")
 LARGEST_SIZE = 4294967295
-# of the time of one row from one run to the next (standard deviation, of logarithms): the largest
-# that was seen of NCCL, see docs/explanation/statistics.md. A file shows only its own run.
-SETTING_SPREAD = 0.03
 # inside a host NCCL's Tree is a chain, and so is called ours
 _TUNER_ALGORITHMS = {"ring": "ring", "chain": "tree", "tree": "tree"}
 _TUNER_PROTOCOLS = ("ll", "ll128", "simple")

@@ -18,15 +18,12 @@ from collbench.analysis.best import Summary, configurations
 from collbench.analysis.noise import Places
 from collbench.analysis.rows import DISTURBED, Row, names_disturbance
 from collbench.results.verdict import Array, is_noisy
+from collbench.util.limits import FAR_FROM_CURVE, MOST_PERCENT
 
-# Times the time expected from the neighbours of a point: a choice, not a measurement.
-FAR_FROM_CURVE = 1.5
 _FAR_LOG = math.log(FAR_FROM_CURVE)
 _NEAR = 2  # neighbours on each side that a point is held against
 _LEAST_POINTS = 4  # of a line, to judge any of them
 _LINES_AT_ONCE = 10_000  # so that little memory is taken
-# of the ceiling: of a link whose best rate nobody measured it is what kernels usually get
-MOST_PERCENT = 110.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -39,9 +39,10 @@ from collbench.spec.case import Case
 from collbench.spec.options import Settings
 from collbench.spec.world import host_numbers
 from collbench.tuner.candidates import Field, priced, text_of
-from collbench.tuner.search import LEAST_PAIRS, Outcome, Pace, Search
+from collbench.tuner.search import Outcome, Pace, Search
 from collbench.tuner.store import Store, TunedPoint, all_stored, forget, set_aside, stored
 from collbench.util.errors import ScheduleError, UnavailableError, UsageError
+from collbench.util.limits import LEAST_PAIRS
 from collbench.util.units import format_duration, format_size
 
 _BUDGET_S = 120.0

@@ -10,11 +10,10 @@ from typing import Protocol, TypeVar
 
 from collbench.results.statistics import interval
 from collbench.results.verdict import is_separated
-from collbench.util.limits import LEAST_GAIN
+from collbench.util.limits import LEAST_GAIN, NEAR
 
 ROUNDS = 4
 REPEATS = 2  # of each in a round
-NEAR = 1.05  # times as long as the leader takes what is taken in its place because it is simpler
 
 
 class Entrant(Protocol):

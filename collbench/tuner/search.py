@@ -25,13 +25,11 @@ from collbench.spec.options import Settings
 from collbench.tuner.candidates import Candidate, Field, propose
 from collbench.tuner.halving import REPEATS, halve, middle, simplest
 from collbench.util.errors import ScheduleError, UnavailableError
-from collbench.util.limits import LEAST_GAIN
+from collbench.util.limits import LEAST_GAIN, LEAST_PAIRS, MOST_PAIRS, NARROW
 
-LEAST_PAIRS, MOST_PAIRS = 6, 12  # six are the fewest that give an interval of 95 %
 _MOST_CANDIDATES, _FEWEST_CANDIDATES = 24, 4  # of a heat
 _FINALISTS = 3  # beside today's choice
 _HEAT_SHARE = 0.5  # of the time that is left, for the first round of a heat
-_NARROW = 0.02  # of an interval, that more pairs need not narrow
 _BATCH = BatchLength(target_s=0.01, least=3, most=300)  # of launches in a heat on CPUs
 _OPEN_S = 0.1
 
@@ -326,4 +324,4 @@ class Search:
 
 def _is_narrow(pairs: Sequence[tuple[float, float]]) -> bool:
     bounds = interval([before / after for before, after in pairs])
-    return bounds.high - bounds.low < _NARROW
+    return bounds.high - bounds.low < NARROW

@@ -31,6 +31,12 @@ MORE_REPEATS: Final = 6  # of one row, two at a time, so that their number stays
 ADVISED_REPEATS: Final = 9  # from 6 on an interval leaves the slowest and the fastest out
 LEAST_RUNS: Final = 3  # of a base, that show how far runs differ: two show one difference
 NEAR_HOURS: Final = 6.0  # runs within this are of one day
+# Standard deviations of the time of one row from one run to the next, which one file does not show:
+# of NCCL's rows with repeats and with one, and the largest that was seen of forced settings
+# (docs/explanation/statistics.md).
+BETWEEN_RUNS: Final = 0.015
+BETWEEN_SINGLE_RUNS: Final = 0.02
+SETTING_SPREAD: Final = 0.03
 TAIL_FREEDOM: Final = 3.0  # of Student's t, as tails between real runs are
 SURE_SCALES: Final = 3.1824  # of t with 3 degrees of freedom: 95 of 100 values lie within
 NEIGHBOUR_FREEDOM: Final = 16.0  # degrees of freedom that like rows count for beside a row's own
@@ -62,6 +68,16 @@ LEAST_SHARED: Final = 0.3  # of the spread of a row, what rows share, where file
 SINGLE_LEVELS: Final = (0.001, 0.003, 0.01)  # how rare a single row of a group must be to count
 MOST_EXPECTED: Final = 2.0  # times as many of them may be chance: such rows come in clusters
 MOST_CALLS: Final = 20  # groups that are named: more than anybody reads
+
+# Curves over sizes.
+FAR_FROM_CURVE: Final = 1.5  # times what the neighbours of a point let expect: a choice
+MOST_PERCENT: Final = 110.0  # of a ceiling of which nobody measured the best: what kernels get
+
+# Tuning by pairs of launches.
+LEAST_PAIRS: Final = 6  # the fewest that give an interval of 95 %
+MOST_PAIRS: Final = 12
+NARROW: Final = 0.02  # of an interval, that more pairs need not narrow
+NEAR: Final = 1.05  # times as long as the leader takes what is simpler, and taken in its place
 
 # A file, a check and a history as a whole.
 MOSTLY: Final = 0.5  # of its rows are noise: the report says so first
