@@ -25,7 +25,7 @@ from collbench.cli._interrupt import (
 )
 from collbench.cli._screen import say
 from collbench.launch.launcher import launcher
-from collbench.util.errors import CollbenchError, HangError, UnavailableError, unknown
+from collbench.util.errors import CollbenchError, HangError, UnavailableError, UsageError, unknown
 from collbench.util.text import one_line
 
 # name -> (module, what it does in a line)
@@ -50,10 +50,6 @@ _COMMANDS = {
     "hunt": (
         "collbench.cli.hunt",
         "Find which rank, host, rail or path is slow, from the rates of pairs.",
-    ),
-    "litmus": (
-        "collbench.cli.litmus",
-        "Test whether what the protocols rely on is true on the links of this machine.",
     ),
     "trace": (
         "collbench.cli.trace",
@@ -86,6 +82,10 @@ _COMMANDS = {
         "List which algorithm serves which collective, or draw one algorithm's schedule.",
     ),
 }
+# commands of earlier versions -> what replaced them
+_GONE = {
+    "litmus": "`auto` takes LL128 by a rule; docs/explanation/litmus.md has what the tests found"
+}
 # Under a launcher every rank runs these; of all else, help included, only rank 0 does.
 _RUN_BY_ALL_RANKS = {
     *("sweep", "tune", "topo", "overlap", "check", "doctor", "hunt"),
@@ -103,6 +103,8 @@ class _Commands(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
+        if args[0] in _GONE:
+            raise UsageError(f"{args[0]} is no command any more", _GONE[args[0]])
         if args[0] not in _COMMANDS:
             raise unknown("command", args[0], _COMMANDS)
         return super().resolve_command(ctx, args)

@@ -1,4 +1,4 @@
-// Litmus tests (spec/litmus.py): two CTAs race over cells of memory that both reach, and every cell
+// Litmus tests (litmus.py): two CTAs race over cells of memory that both reach, and every cell
 // of every round is a trial. The accesses are those of memory.cuh that the protocols make.
 //
 // Launch: CTAs of 64 threads, two for each pair of sides, or one where the sides run on two GPUs.

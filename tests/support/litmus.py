@@ -1,5 +1,11 @@
-"""Litmus tests of GPUs: which memory the two sides race over, and launches of device/litmus.cu
-until there are enough trials.
+"""Litmus tests of GPUs: what two sides do to memory that both reach, and what they may see of it.
+
+Every cell of a test is one trial. It starts with the value of the round before ("old"); a side
+writes the number of the round ("new"). One outcome of each test is `weak`: the one that surprises
+whoever thinks that accesses happen in the order of the program. PTX may allow it, and the protocols
+of `needed_by` return wrong data where it happens. The two are independent: LL128 needs what no
+model promises. Source: PTX ISA, "Memory Consistency Model" (vector accesses are several scalar
+ones, in no order).
 
 One thread drives both GPUs. What both sides reach (cells, meeting words, the abort word) lies in
 the memory of the link: of one GPU, of the GPU that reads where the other one writes over the link,
@@ -9,16 +15,20 @@ or of the host. Only counts and reports are a GPU's own.
 import ctypes
 import struct
 import time
-from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal, NamedTuple
 
 from collbench.device.card import Card, Launch, device_count
-from collbench.device.compile import Source, cubin, litmus_source
+from collbench.device.compile import Source, compile_source
 from collbench.device.copies import queue_copy
 from collbench.device.host_memory import HostMemory
-from collbench.spec.litmus import Litmus
 from collbench.util.errors import HangError
 
+Shape = Literal["mp", "line", "sb", "lb", "engine"]
+KERNELS = Path(__file__).with_name("litmus.cu")
+_NUMBER: dict[Shape, int] = {"mp": 0, "line": 1, "sb": 2, "lb": 3, "engine": 4}  # as there
 _THREADS, _STEPS, _STRIDE = 64, 16, 128  # as in litmus.cu
 _MEET_BYTES, _REPORT_BYTES, _COUNTS = 128, 48, 4
 _MOST_PAIRS = 32
@@ -31,9 +41,123 @@ _ENGINE_CTAS = 64
 _ARGS = struct.Struct("<9Q6I")
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Litmus:
+    """One test. width: of an access in bytes; warps: how many of a side take part; is_allowed: by
+    PTX. Its four outcomes are counted in this order: neither side saw what is new, the second, the
+    first, both.
+    """
+
+    name: str
+    shape: Shape
+    width: int
+    has_fence: bool = False
+    warps: int = 1
+    is_allowed: bool = True
+    needed_by: tuple[str, ...] = ()
+    is_reloaded: bool = False
+
+    @property
+    def weak(self) -> int:
+        """The number of the outcome in question: new flag and old data; both old (store buffering);
+        both new (load buffering).
+        """
+        return {"sb": 0, "lb": 3}.get(self.shape, 2)
+
+    @property
+    def chances(self) -> tuple[int, ...]:
+        """The outcomes of trials in which the one in question might have come out."""
+        return {"sb": (0, 1, 2, 3), "lb": (1, 2, 3)}.get(self.shape, (2, 3))
+
+
+def _message_passing() -> Iterable[Litmus]:
+    """Write data, then a flag; read the flag, then the data. Between warps stands a barrier."""
+    for has_fence in (False, True):
+        end = "-fence" if has_fence else ""
+        for width, warps in ((4, 1), (8, 1), (16, 1), (16, 2)):
+            yield Litmus(
+                name=f"mp-{width}" + ("-warps" if warps > 1 else "") + end,
+                shape="mp",
+                width=width,
+                has_fence=has_fence,
+                warps=warps,
+                is_allowed=not has_fence,
+                needed_by=("simple",) if has_fence else (),
+            )
+
+
+TESTS = (
+    *_message_passing(),
+    # store_line of data, flag, data, flag
+    Litmus(name="line-8", shape="line", width=8, needed_by=("ll",)),
+    # the last word is the flag of all
+    Litmus(name="line-16", shape="line", width=16),
+    # 8 lanes, the last word is the flag; ll128 reads a line again unless --ll128-reload is off
+    Litmus(name="line-128", shape="line", width=128),
+    Litmus(name="line-128-reload", shape="line", width=128, needed_by=("ll128",), is_reloaded=True),
+    # write x, read y; write y, read x
+    Litmus(name="sb", shape="sb", width=8),
+    Litmus(name="sb-fence", shape="sb", width=8, has_fence=True),
+    # one warp reads a line, another gives its slot back behind a barrier
+    Litmus(name="lb-warps", shape="lb", width=16, warps=2, needed_by=("ll", "ll128")),
+    # data is read before the flag, and after it
+    Litmus(
+        name="read-again",
+        shape="mp",
+        width=16,
+        has_fence=True,
+        is_allowed=False,
+        needed_by=("simple",),
+        is_reloaded=True,
+    ),
+    # the engine copies data, and a kernel behind it sets the flag
+    Litmus(
+        name="copy-engine",
+        shape="engine",
+        width=16,
+        has_fence=True,
+        is_allowed=False,
+        needed_by=("ce",),
+    ),
+)
+BY_NAME = {test.name: test for test in TESTS}
+
+
+class LitmusResult(NamedTuple):
+    """What was seen of a test on a link: the trials of each outcome."""
+
+    test: Litmus
+    link: "GpuLink"
+    counts: tuple[int, ...]
+
+    @property
+    def weak_count(self) -> int:
+        """How often the outcome in question was seen."""
+        return self.counts[self.test.weak]
+
+    @property
+    def chance_count(self) -> int:
+        """The trials in which it might have come out: a flag that was not seen says nothing."""
+        return sum(self.counts[outcome] for outcome in self.test.chances)
+
+
+def litmus_source(test: Litmus, *, is_unordered: bool = False) -> Source:
+    """The kernels of a test. is_unordered: a writer without its store order."""
+    values = {
+        "ITEM": 4,
+        "TEST": _NUMBER[test.shape],
+        "BYTES": test.width,
+        "WARPS": test.warps,
+        "FENCED": int(test.has_fence),
+        "AGAIN": int(test.is_reloaded),
+        **({"INJECT_UNORDERED": 1} if is_unordered else {}),
+    }
+    return Source(file=str(KERNELS), macros=tuple((key, str(values[key])) for key in values))
+
+
 class GpuLink(NamedTuple):
     """What two sides race over: the GPUs of side 0 and side 1, and whether host memory is between
-    them. transport: whose connections it carries.
+    them.
     """
 
     writer: int
@@ -42,10 +166,9 @@ class GpuLink(NamedTuple):
     by_engine: bool = False
 
     @property
-    def transport(self) -> str:
-        if self.by_engine:
-            return "ce"
-        return "shm" if self.in_host else "p2p" if self.writer != self.reader else ""
+    def is_in_one_gpu(self) -> bool:
+        """Whether both sides are one GPU, which has the memory, too."""
+        return self.writer == self.reader and not self.in_host
 
     def __str__(self) -> str:
         if self.by_engine:
@@ -66,11 +189,6 @@ def links_of(test: Litmus, gpus: Sequence[int]) -> list[GpuLink]:
         return [GpuLink(first, first, in_host=True, by_engine=True)]
     links = [GpuLink(first, first, in_host=False), GpuLink(first, last, in_host=True)]
     return links + [GpuLink(first, last, in_host=False)] * (first != last)
-
-
-def all_gpus() -> list[int]:
-    """The GPUs that CUDA shows."""
-    return list(range(device_count()))
 
 
 class _Memory:
@@ -140,7 +258,7 @@ class LitmusRun:
 
     def _load(self, card: Card, source: Source) -> dict[str, int]:
         self._use(card)
-        code = cubin(source, card.arch)
+        code, _ = compile_source(source, card.arch)
         kernels = ("collbench_litmus", "collbench_litmus_signal", "collbench_litmus_await")
         return {name: card.function(code, name) for name in kernels}
 
@@ -220,9 +338,9 @@ class LitmusRun:
 
 def play(
     test: Litmus, link: GpuLink, trials: int, seconds: float, *, is_unordered: bool = False
-) -> tuple[tuple[int, ...], float]:
-    """Launches until there are so many trials or the seconds are over; the counts of each outcome,
-    and the seconds.
+) -> tuple[int, ...]:
+    """Launches until there are so many trials or the seconds are over; the counts of each
+    outcome.
     """
     run = LitmusRun(test, link, is_unordered=is_unordered)
     try:
@@ -234,7 +352,7 @@ def play(
             is_short = time.monotonic() - before < min(_ENOUGH_S, (seconds - spent) / 4)
             if is_short and not link.by_engine:
                 rounds = min(2 * rounds, _MOST_ROUNDS)
-        return counts, time.monotonic() - start
+        return counts
     finally:
         run.close()
 
@@ -244,8 +362,15 @@ def _launch(run: LitmusRun, rounds: int) -> tuple[int, ...]:
     return run.counts()
 
 
-def runs_of(tests: Sequence[Litmus], gpus: Sequence[int]) -> Iterator[tuple[Litmus, GpuLink]]:
-    """Every test on every link, the tests of a link together."""
-    pairs = [(test, link) for test in tests for link in links_of(test, gpus)]
-    order = list(dict.fromkeys(link for _, link in pairs))
-    yield from sorted(pairs, key=lambda pair: order.index(pair[1]))
+def measured(
+    tests: Sequence[Litmus], trials: int, seconds: float, *, is_unordered: bool = False
+) -> Iterator[LitmusResult]:
+    """Every test on every link of the first two GPUs, as each ends: so many trials, or what an
+    equal part of the time that is left allows. is_unordered: writers without their store order.
+    """
+    gpus = range(device_count())
+    runs = [(test, link) for test in tests for link in links_of(test, gpus)]
+    end = time.monotonic() + seconds
+    for number, (test, link) in enumerate(runs):
+        part_s = max(0.0, end - time.monotonic()) / (len(runs) - number)
+        yield LitmusResult(test, link, play(test, link, trials, part_s, is_unordered=is_unordered))
