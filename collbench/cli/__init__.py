@@ -55,10 +55,6 @@ _COMMANDS = {
         "collbench.cli.trace",
         "Show where the time of a collective goes: a timeline, and its longest chain of events.",
     ),
-    "explain": (
-        "collbench.cli.explain",
-        "Say why a collective takes as long as it does, in ten lines.",
-    ),
     "log": ("collbench.cli.log", "Explain the log of a job: what NCCL printed, and what is wrong."),
     "replay": (
         "collbench.cli.replay",
@@ -84,12 +80,13 @@ _COMMANDS = {
 }
 # commands of earlier versions -> what replaced them
 _GONE = {
-    "litmus": "`auto` takes LL128 by a rule; docs/explanation/litmus.md has what the tests found"
+    "explain": "`trace` shows the choice, its least time and where the time goes, `sweep` the rest",
+    "litmus": "`auto` takes LL128 by a rule; docs/explanation/litmus.md has what the tests found",
 }
 # Under a launcher every rank runs these; of all else, help included, only rank 0 does.
 _RUN_BY_ALL_RANKS = {
     *("sweep", "tune", "topo", "overlap", "check", "doctor", "hunt"),
-    *("trace", "explain", "replay"),
+    *("trace", "replay"),
 }
 DEBUG_VARIABLE = "COLLBENCH_DEBUG"  # set to anything: errors show their traceback too
 _LEAST_MEMORY_BYTES = 256 << 20
