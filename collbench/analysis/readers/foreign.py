@@ -98,18 +98,15 @@ def foreign(
     host: str = "",
     device: str,
     versions: str,
-    timestamp: str = "",
     bounds_us: tuple[float, float] | None = None,
     failure: str = "",
     traffic: str = "",
-    algo: str = "",
 ) -> Record:
     """A row of another tool. Bandwidths are computed anew from S and time; a row with wrong
     elements, or without a time, has none.
 
     bounds_us: bounds of the time that the tool itself gives. failure: why the data is wrong, where
-    elements are not counted. traffic: notes of record.TRAFFIC. algo: how it was done,
-    where the tool has several ways.
+    elements are not counted. traffic: notes of record.TRAFFIC.
     """
     known = collective(op)
     times = [time for time in times_us if math.isfinite(time) and time > 0]
@@ -118,7 +115,7 @@ def foreign(
         op=op,
         backend=backend,
         ctas=0,
-        **(UNASKED | ({"algo": algo} if algo else {})),
+        **UNASKED,
         dtype=dtype,
         redop=redop if known.is_reduction and redop else "sum",
         root=max(root, 0),
@@ -136,7 +133,7 @@ def foreign(
         host=host,
         device=device,
         versions=versions,
-        timestamp=timestamp,
+        timestamp="",
     )
     return base if reason else timed(base, times, bounds_us)
 
