@@ -98,6 +98,7 @@ def foreign(
     host: str = "",
     device: str,
     versions: str,
+    timestamp: str = "",
     bounds_us: tuple[float, float] | None = None,
     failure: str = "",
     traffic: str = "",
@@ -133,7 +134,7 @@ def foreign(
         host=host,
         device=device,
         versions=versions,
-        timestamp="",
+        timestamp=timestamp,
     )
     return base if reason else timed(base, times, bounds_us)
 
