@@ -19,9 +19,9 @@ from collbench.machine.topology.ceiling import Ceiling, ceiling
 from collbench.machine.topology.gpu_models import multiprocessors
 from collbench.machine.topology.model import Topology
 from collbench.machine.topology.paths import path
-from collbench.machine.topology.rates import Engine, best_gbs, link_label
+from collbench.machine.topology.rates import Engine, best_gbs, gfx_name, link_label
 from collbench.machine.topology.rings import rings, trees
-from collbench.planning.limits import Limits
+from collbench.planning.limits import Limits, keeps_lines
 from collbench.planning.plan import Plan, along, registered
 from collbench.planning.planner import resolve
 from collbench.planning.protocols import FAMILY as PROTOCOLS
@@ -188,16 +188,12 @@ class Ceilings:
         price where it leaves them open; unchanged, which leaves the choice to tuning files, where
         none has a price.
         """
-        is_nvlink = self.joined(case.ranks) == "NVLink"
+        here = replace(limits, joined=self.joined(case.ranks))
         algos = algorithms_of(case.op) if case.algo == "auto" else (case.algo,)
         knobs: list[dict[str, Any]] = [  # Any: a knob's value
             {"proto": proto}
             for proto in (PROTOCOLS.names() if case.proto == "auto" else (case.proto,))
-            if case.proto == proto
-            or (
-                (is_nvlink or not PROTOCOLS.load(proto).NEEDS_NVLINK)
-                and proto not in limits.refused(case.transport)
-            )
+            if case.proto == proto or here.is_safe(proto)
         ]
         if self.hosts(case.ranks) and not case.channels and not case.chunk:
             knobs = [
@@ -228,12 +224,13 @@ class Ceilings:
     def described(self, limits: Limits, ranks: int) -> Limits:
         """The limits of ranks on the GPUs of a described machine."""
         gpus = [self.topology.by_id[gpu] for gpu in self.gpus[:ranks]]
-        archs = {gpu.fact("sm") or gpu.fact("gcn") for gpu in gpus}
+        archs = {gpu.fact("sm") or gfx_name(gpu.fact("gcn")) for gpu in gpus}
         names = {gpu.name for gpu in gpus}
         return replace(
             limits,
             ctas=min(map(multiprocessors, archs)),
             has_clusters=all(arch.isdigit() and int(arch) >= 90 for arch in archs),
+            has_lines=keeps_lines(archs),
             has_peers=all(
                 status in ("OK", "U")
                 for (a, b, what), status in self.topology.p2p.items()

@@ -149,7 +149,6 @@ def plan_points(
 def _planned(case: Case, backend: Backend | Peer, limits: Limits, links: CaseLinks) -> SweepPoint:
     if backend.is_peer:
         return SweepPoint(case, waived=backend.why_waived(case, collective(case.op).is_reduction))
-    is_open = case.proto == "auto"
     best, case = links.best(case, limits), links.priced(case, limits)
     limits = links.limits(case, limits)
     try:
@@ -160,17 +159,8 @@ def _planned(case: Case, backend: Backend | Peer, limits: Limits, links: CaseLin
         choice.case,
         choice.plan,
         is_choice=best is not None and choice.case == chosen(best, limits),
-        origin=tuning_for(case, limits).origin._replace(
-            priced_by=links.pricing(case, limits),
-            refused=_refused(limits, choice.plan.transport) if is_open else (),
-        ),
+        origin=tuning_for(case, limits).origin._replace(priced_by=links.pricing(case, limits)),
     )
-
-
-def _refused(limits: Limits, transport: str) -> tuple[str, ...]:
-    """The protocols that were left out on a transport, each with what showed why."""
-    names = limits.refused(transport)
-    return tuple(f"{one.name} ({one.why})" for one in limits.broken if one.name in names)
 
 
 def _why_not_together(backend: Backend | Peer, group: Group) -> str:

@@ -76,7 +76,9 @@ class RankLinks(CaseLinks):
         """
         ceilings = self._ceilings.get(case.backend)
         if ceilings is None and _is_on_gpus(case.backend):
-            return replace(limits, ctas=limits.ctas // self._ranks_per_gpu)
+            has_lines = limits.has_lines and self._ranks_per_gpu > 1  # else over unknown links
+            ctas = limits.ctas // self._ranks_per_gpu
+            return replace(limits, ctas=ctas, has_lines=has_lines)
         if ceilings is None:
             return limits
         if case.backend == MODEL:

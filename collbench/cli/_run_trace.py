@@ -3,11 +3,13 @@
 import sys
 from dataclasses import replace
 
+from collbench.analysis.least_time import least_time
 from collbench.analysis.played_trace import played_trace
 from collbench.analysis.trace_summary import summary
 from collbench.backends.gpu.session import why_no_gpus
 from collbench.bench.points import plan_points
 from collbench.cli._files import check_writable, write_document
+from collbench.cli._links import RankLinks, recordings_of
 from collbench.cli._options import refusal, remark, width
 from collbench.cli._rank0 import drive_on_rank0, group_here
 from collbench.cli._rules import Options
@@ -16,11 +18,10 @@ from collbench.cli._traces import chain_costs, default_ranks, refuse_too_many, t
 from collbench.device.card import device_count
 from collbench.launch.group import Group
 from collbench.launch.launcher import launcher
-from collbench.planning.plan import Plan
 from collbench.report.chrome_trace import chrome_trace
 from collbench.report.page.steps import page as steps_page
 from collbench.report.page.trace import trace_page
-from collbench.report.tables.trace import trace_json, trace_lines
+from collbench.report.tables.trace import choice_lines, trace_json, trace_lines
 from collbench.spec.case import Case
 from collbench.util.errors import UnavailableError, UsageError
 from collbench.util.units import format_time_us, to_us
@@ -49,14 +50,26 @@ def run_trace(options: Options) -> int:
     )
     if options["channels"] is not None:
         case = replace(case, channels=options["channels"])
-    return drive_on_rank0(group, lambda: _drive(options, group, case, timeout_s))
+    recordings = recordings_of(group, {"backend": (case.backend,)})
+
+    def drive() -> int:
+        from collbench.machine.discovery import topology_of
+
+        topology = topology_of(recordings) if recordings else None
+        links = RankLinks((case.backend,), None, group, (), topology)
+        return _drive(options, group, case, links, timeout_s)
+
+    return drive_on_rank0(group, drive)
 
 
-def _drive(options: Options, group: Group, case: Case, timeout_s: float) -> int:
+def _drive(options: Options, group: Group, case: Case, links: RankLinks, timeout_s: float) -> int:
     for name in _FILES:
         if options[name] not in (None, "-"):
             check_writable(options[name], f"--{name}")
-    plan, case = _planned(case, group)
+    (point,) = plan_points([case], group, links=links)
+    plan, case = point.plan, point.case
+    if plan is None or point.waived:
+        raise refusal(point.waived or "no plan", "change --op, --algo, --proto or --size")
     refuse_too_many([plan], options["launches"])
     if options["steps"] is not None and plan.n > _MOST_PLAYED_RANKS:
         raise UsageError(
@@ -76,7 +89,9 @@ def _drive(options: Options, group: Group, case: Case, timeout_s: float) -> int:
         write_document(trace_json(trace, found, costs), options["json"], "--json")
     is_document = any(options[name] == "-" for name in _FILES)
     out = sys.stderr if is_document else sys.stdout
-    say("\n".join(trace_lines(trace, found, costs, width(out))), file=out)
+    least = least_time(plan, case, costs, links.ceilings(case))
+    lines = choice_lines(case, point.origin, least, found.launch.total_s, width(out))
+    say("\n".join([*lines, *trace_lines(trace, found, costs, width(out))]), file=out)
     if found.slowdown is not None:
         middle, low, high = ((value - 1) * 100 for value in found.slowdown)
         remark(
@@ -94,11 +109,3 @@ def _drive(options: Options, group: Group, case: Case, timeout_s: float) -> int:
         else:
             remark(f"clocks of different hosts are known to {error_us} us")
     return 0
-
-
-def _planned(case: Case, group: Group) -> tuple[Plan, Case]:
-    """The plan of the case, and the case with what was chosen."""
-    (point,) = plan_points([case], group)
-    if point.plan is None or point.waived:
-        raise refusal(point.waived or "no plan", "change --op, --algo, --proto or --size")
-    return point.plan, point.case

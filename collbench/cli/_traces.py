@@ -61,11 +61,6 @@ def refuse_too_many(plans: Iterable[Plan], launches: int) -> None:
         )
 
 
-def launches_of(plan: Plan, most: int) -> int:
-    """Launches to trace, as many as have not too many actions; at least one."""
-    return max(1, min(most, _MOST_ACTIONS // (plan.action_count() * plan.n)))
-
-
 def traced(
     plan: Plan,
     case: Case,

@@ -207,8 +207,8 @@ def command(context: click.Context, /, **_: object) -> int:
     the others, or against several runs together (--base).
 
     Reads our CSV, saved runs (@1 is the newest, see collbench runs), and the results of nccl-tests,
-    rccl-tests, OSU, IMB, nvbandwidth, mscclpp and PARAM; - is stdin. Exit code 1: nothing to
-    compare, or --fail-below; 5: --fail-below, and it cannot be judged.
+    rccl-tests, OSU and nvbandwidth; - is stdin. Exit code 1: nothing to compare, or --fail-below;
+    5: --fail-below, and it cannot be judged.
 
     \b
     Examples:
@@ -294,12 +294,8 @@ def _summarise(loaded: "ResultFile", options: Options) -> int:
     characters = bars(out) if is_terminal(out) else ""
     code = 0 if (loaded.frame["status"] == "ok").any() else CHANGED_CODE
     with cyclic_gc_disabled():  # the rows are gone before it would look at them
-        lines = lines_of_rows(
-            rows_of(loaded.frame, is_last_use=target is None),
-            width(out),
-            options["show_all"],
-            characters,
-        )
+        rows = rows_of(loaded.frame)
+        lines = lines_of_rows(rows, width(out), options["show_all"], characters)
     say("\n".join(lines))
     if target is not None:
         plot(target, [loaded])

@@ -133,6 +133,7 @@ _TRACE_RULES = (
 def command(context: click.Context, /, **_: object) -> int:
     """Show where the time of a collective goes: every rank, channel, track and round of a launch.
 
+    It begins with what was chosen, by which tuning file, and the least time by the model.
     Ranks note when each of their actions could begin, had moved or reduced its bytes and
     had set its flags, and for which rank it waited. From that comes the chain of events that made
     the launch as long as it was, its time by cause, and what the model says of each. The result

@@ -90,6 +90,13 @@ def model_of_all() -> str:
     return str(names.pop()) if len(names) == 1 else ""
 
 
+def archs() -> set[str]:
+    """The compute capabilities of the GPUs, 90 for 9.0. Creates no context."""
+    runtime = load_cupy().cuda.runtime
+    known = map(runtime.getDeviceProperties, range(device_count()))
+    return {f"{facts['major']}{facts['minor']}" for facts in known}
+
+
 def all_reach_each_other() -> bool:
     """Whether every GPU can access the memory of every other. Creates no context."""
     runtime = load_cupy().cuda.runtime

@@ -29,7 +29,6 @@ from collbench.device.program import (
 )
 from collbench.planning.plan import Plan
 from collbench.spec.dtypes import REDOPS, dtype
-from collbench.spec.litmus import Litmus
 from collbench.util.errors import CollbenchError, UnavailableError
 
 SOURCES = Path(__file__).parent
@@ -183,24 +182,6 @@ def barrier_source() -> Source:
 def copy_source() -> Source:
     """The kernel that copies."""
     return Source(file="copy.cu", macros=(("ITEM", "4"),))
-
-
-_LITMUS_NUMBER = {"mp": 0, "line": 1, "sb": 2, "lb": 3, "engine": 4}
-
-
-def litmus_source(test: Litmus, *, is_unordered: bool = False) -> Source:
-    """The kernels of a litmus test. is_unordered, for tests: a writer without its store order."""
-    values: dict[str, int | str] = {
-        "ITEM": 4,
-        "TEST": _LITMUS_NUMBER[test.shape],
-        "BYTES": test.width,
-        "WARPS": test.warps,
-        "FENCED": int(bool(test.fence)),
-        "AGAIN": int(test.is_reloaded),
-    }
-    if is_unordered:
-        values["INJECT_UNORDERED"] = 1
-    return Source(file="litmus.cu", macros=_sorted(values))
 
 
 def _sorted(values: Mapping[str, int | str]) -> tuple[tuple[str, str], ...]:

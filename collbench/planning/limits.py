@@ -1,7 +1,7 @@
 """What a GPU has for one launch, what a plan takes of it, and what kernels cannot take."""
 
+from collections.abc import Collection
 from dataclasses import dataclass
-from typing import NamedTuple
 
 from collbench.planning.plan import Plan
 from collbench.planning.protocols import FAMILY as PROTOCOLS
@@ -20,16 +20,8 @@ MAX_CHANNEL_BYTES = 1 << 32
 ALIGNMENT_BYTES = 8 * MEMORY_GRAIN_BYTES
 # Connections of a rank, counted once for each direction: the arguments of a launch have 4096 bytes.
 MAX_ENDS = 70
-
-
-class BrokenProtocol(NamedTuple):
-    """A protocol, or the transport `ce`, that relies on what a litmus test showed to be false.
-    transport: of the links that showed it, "" for all.
-    """
-
-    name: str
-    transport: str
-    why: str
+_WITHOUT_FLAGS = next(name for name in PROTOCOLS if PROTOCOLS.load(name).HAS_SLICES)
+_LEAST_SM, _OF_AMD = 70, ("gfx90a", "gfx942")  # that keep lines of LL128
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,7 +33,7 @@ class Limits:
     model: of the GPU or CPU; joined: what joins the ranks; "" where it is not known, both for the
     tuning files. orders: rank orders that use the links best. hosts: of the ranks, where there are
     several (world.host_numbers). is_gpu: whatever the backend, ranks are GPUs (the model's).
-    broken: what litmus tests of the links found.
+    has_lines: as keeps_lines.
     """
 
     ctas: int = 132
@@ -53,18 +45,34 @@ class Limits:
     orders: tuple[tuple[int, ...], ...] = ()
     hosts: tuple[int, ...] = ()
     is_gpu: bool = False
-    broken: tuple[BrokenProtocol, ...] = ()
+    has_lines: bool = True
 
-    def refused(self, transport: str) -> frozenset[str]:
-        """The protocols, and `ce`, that auto does not take on a transport; `auto` is any.
+    def is_safe(self, proto: str) -> bool:
+        """Whether auto may take a protocol: one whose lines other links may tear needs NVLinks, as
+        far as is known, between GPUs that keep lines whole.
 
-        >>> Limits(broken=(BrokenProtocol("ll", "shm", "why"),)).refused("p2p+net")
-        frozenset()
+        >>> Limits(joined="PCIe").is_safe("ll128"), Limits(joined="PCIe").is_safe("ll")
+        (False, True)
         """
-        carriers = ("", *transport.split("+"))
-        return frozenset(
-            one.name for one in self.broken if transport == "auto" or one.transport in carriers
-        )
+        has_lines = self.has_lines and self.joined in ("", "NVLink")
+        return has_lines or not PROTOCOLS.load(proto).NEEDS_NVLINK
+
+    def safe(self, proto: str) -> str:
+        """The protocol, or in its place the one whose data carries no flags."""
+        return proto if self.is_safe(proto) else _WITHOUT_FLAGS
+
+
+def keeps_lines(archs: Collection[str]) -> bool:
+    """Whether GPUs of these architectures are known to deliver 128 bytes of a warp whole and in
+    order over their NVLinks or xGMI: where NCCL (graph/tuning.cc: one compute capability, from 7.0
+    on) and RCCL take LL128.
+
+    >>> keeps_lines({"90"}), keeps_lines({"80", "90"}), keeps_lines({"61"}), keeps_lines({"gfx942"})
+    (True, False, False, True)
+    """
+    return len(archs) == 1 and all(
+        int(arch) >= _LEAST_SM if arch.isdigit() else arch in _OF_AMD for arch in archs
+    )
 
 
 def slot_wire_bytes(plan: Plan) -> int:

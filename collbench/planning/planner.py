@@ -157,8 +157,8 @@ def _plan_cpu(
 ) -> Choice:
     """The plan of ranks on CPU cores, or of the backends of one process."""
     domains = _refuse_cpu(case, hosts)
-    facts["transport"] = transport = net.label(domains)
-    algo, proto = selection.way_of(case, facts, tuning, limits.refused(transport))
+    facts["transport"] = net.label(domains)
+    algo, proto = selection.way_of(case, facts, tuning)
     schedule = schedule_of(case, algo, orders, hosts)
     if case.proto == "auto" and (domains or case.backend not in LINE_BACKENDS):
         proto = CPU_PROTO
@@ -313,7 +313,7 @@ def _plan_kernels(
 ) -> Choice:
     """The plan of kernels that store over the link, into host memory or for proxies to send."""
     transport = str(facts["transport"])
-    algo, proto = selection.way_of(case, facts, tuning, limits.refused(transport))
+    algo, proto = selection.way_of(case, facts, tuning, limits)
     schedule = schedule_of(case, algo, orders, hosts)
     domains = gpu_domains(case, limits)
     _refuse_kernels(case, proto, transport, domains)

@@ -6,12 +6,11 @@ On the links of a described machine the algorithm is the one of the lowest price
 """
 
 from collections import Counter
-from collections.abc import Container, Sequence
+from collections.abc import Sequence
 from operator import attrgetter
 
 from collbench.planning.domains import gpu_domains
 from collbench.planning.limits import Limits
-from collbench.planning.protocols import FAMILY as PROTOCOLS
 from collbench.planning.transports import FAMILY as TRANSPORTS
 from collbench.planning.transports import net
 from collbench.planning.tuning import Fact, Facts, Row, Tuning, Values
@@ -50,11 +49,11 @@ def facts_of(case: Case, hosts: tuple[int, ...]) -> dict[str, Fact]:
 
 
 def way_of(
-    case: Case, facts: Facts, tuning: Tuning, refused: Container[str] = ()
+    case: Case, facts: Facts, tuning: Tuning, limits: Limits | None = None
 ) -> tuple[str, str]:
     """Algorithm and protocol of a case, by the tuning files where it leaves them open. facts: with
-    the transport. refused: protocols to leave out. Raises ScheduleError if no algorithm serves the
-    collective, or no protocol is left.
+    the transport. limits: of GPUs, which say what is not safe there. Raises ScheduleError if no
+    algorithm serves the collective.
 
     >>> from collbench.planning.tuning import Machine, tuning_of
     >>> case = Case(op="allreduce", backend="cuda", ranks=4, size_bytes=8)
@@ -70,7 +69,7 @@ def way_of(
         proto = str(way.get("proto", proto)) if proto == "auto" else proto
     if proto == "auto":
         proto = tuning.text("proto", {**facts, "algo_given": True})
-    return algo, proto if case.proto != "auto" else _safe(proto, refused)
+    return algo, limits.safe(proto) if limits is not None and case.proto == "auto" else proto
 
 
 def is_measured(case: Case, limits: Limits, tuning: Tuning) -> bool:
@@ -89,21 +88,6 @@ def is_measured(case: Case, limits: Limits, tuning: Tuning) -> bool:
     if case.algo != "auto":
         return any(tuning.tables("proto", facts, only_fitting=True))
     return any(_serving(rows, case) for rows in tuning.tables("algo", facts, only_fitting=True))
-
-
-def _safe(proto: str, refused: Container[str]) -> str:
-    """A protocol, or in its place one for all links that is not refused: first one whose data
-    carries no flags.
-    """
-    everywhere = [name for name in PROTOCOLS if not PROTOCOLS.load(name).NEEDS_NVLINK]
-    everywhere.sort(key=lambda name: not PROTOCOLS.load(name).HAS_SLICES)
-    for name in (proto, *everywhere):
-        if name not in refused:
-            return name
-    raise ScheduleError(
-        f"litmus tests of this machine refuse {' and '.join(dict.fromkeys((proto, *everywhere)))}",
-        "give --proto to take one all the same, or `collbench litmus --forget`",
-    )
 
 
 def _way_of_tables(case: Case, facts: Facts, tuning: Tuning, proto: str) -> Values:
@@ -146,7 +130,6 @@ def transport_of(case: Case, limits: Limits, facts: Facts, tuning: Tuning) -> st
         name = str(row.values["transport"])
         transport = TRANSPORTS.load(name)
         has_peers = limits.has_peers or not transport.NEEDS_PEERS
-        is_sound = name not in limits.refused(name)
-        if is_sound and transport.IN_DOMAIN and has_peers and (transport.BESIDE_NET or not domains):
+        if transport.IN_DOMAIN and has_peers and (transport.BESIDE_NET or not domains):
             return net.label(domains, name)
     raise ScheduleError("no tuning file names a transport that works here")

@@ -118,13 +118,12 @@ class TuningFile(NamedTuple):
 class Origin(NamedTuple):
     """Where a choice comes from: the files that fit the machine, by name and title, else the one
     that was measured on another. priced_by: the machine by whose constants the model chose the
-    algorithm and the protocol, if it did. refused: what was left out, and why.
+    algorithm and the protocol, if it did.
     """
 
     is_fitting: bool
     files: tuple[tuple[str, str], ...]
     priced_by: str = ""
-    refused: tuple[str, ...] = ()
 
 
 class Tuning:

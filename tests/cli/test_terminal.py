@@ -64,8 +64,7 @@ def options() -> Iterator[tuple[str, str]]:
 def test_values_of_options(shown: Shown, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("sweep", "check", "tune", "hunt"):
         monkeypatch.setattr(f"collbench.cli._run_{name}.drive_on_rank0", lambda *_: 0)
-    for name in ("overlap", "litmus"):
-        monkeypatch.setattr(f"collbench.cli._run_{name}.run_{name}", lambda *_: 0)
+    monkeypatch.setattr("collbench.cli._run_overlap.run_overlap", lambda *_: 0)
     results = str(PROFILES / "results" / "h200x8-published.csv")
     shown(NASTY)
     for name, option in options():

@@ -18,7 +18,6 @@ from collbench.device.compile import (
     compile_source,
     copy_source,
     kernel_source,
-    litmus_source,
     pattern_source,
 )
 from collbench.device.program import SLOT, Program, lower
@@ -29,7 +28,7 @@ from collbench.schedules.algorithms import FAMILY as ALGORITHMS
 from collbench.spec.case import Case
 from collbench.spec.collectives import ALL_OPS, OPS, OpName
 from collbench.spec.dtypes import DTYPES, REDOPS, DtypeName, RedopName
-from collbench.spec.litmus import catalogue, litmus
+from tests.support.litmus import BY_NAME, litmus_source
 from tests.support.nvrtc import Nvrtc, instructions, nvrtc_for
 from tests.support.tiers import tiered
 
@@ -273,15 +272,15 @@ def test_kernels_beside_the_plans_compile(arch: int) -> None:
 @pytest.mark.parametrize(
     ("name", "arch"),
     tiered(
-        product([test.name for test in catalogue("gpu")], ARCHS),
+        product(BY_NAME, ARCHS),
         [("mp-16-warps-fence", 70), ("line-128-reload", 90), ("lb-warps", 120)],
     ),
 )
 def test_litmus_tests_compile(name: str, arch: int) -> None:
-    source = litmus_source(litmus(name, "gpu"))
+    source = litmus_source(BY_NAME[name])
     compiled(source, arch)
     if name.startswith("line-128"):
-        planted = litmus_source(litmus(name, "gpu"), is_unordered=True)
+        planted = litmus_source(BY_NAME[name], is_unordered=True)
         assert compiled(planted, arch) != compiled(source, arch)
 
 

@@ -12,7 +12,6 @@ from random import Random
 
 import click
 
-from collbench.cli import _COMMANDS
 from tests.fuzz import corpus, mutate
 from tests.fuzz.corpus import Sample
 
@@ -106,7 +105,7 @@ def case(seed: int, number: int) -> Case:
 
 
 def _params(command: str) -> list[click.Parameter]:
-    loaded: click.Command = import_module(_COMMANDS[command][0]).command
+    loaded: click.Command = import_module(f"collbench.cli.{command}").command
     return loaded.params
 
 
@@ -319,12 +318,7 @@ def _of_program(random: Random) -> Case:
     data, ending = _changed(random, corpus.programs())
     name = f"program{ending}"
     args = random.choice(
-        (
-            ("algos", name),
-            ("algos", name),
-            ("algos", name, "--msccl", "-"),
-            (*_MODEL, "--sizes", "1K", "--algo", name),
-        )
+        (("algos", name), ("algos", name), (*_MODEL, "--sizes", "1K", "--algo", name))
     )
     return Case(name="program", args=args, files={name: data}, encoding=random.choice(_ENCODINGS))
 

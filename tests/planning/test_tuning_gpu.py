@@ -20,7 +20,8 @@ from collbench.launch.local import LocalGroup
 from collbench.machine.topology.machines import machine_topology
 from collbench.planning.limits import MAX_ENDS, Limits, memory_bytes
 from collbench.planning.plan import Plan
-from collbench.planning.planner import resolve
+from collbench.planning.planner import machine_of, resolve
+from collbench.planning.tuning import tuning_without
 from collbench.schedules.algorithms import algorithms_of
 from collbench.spec.case import Case
 from collbench.spec.collectives import OPS, OpName
@@ -210,6 +211,7 @@ def test_a_sweep_asks_the_backend_what_its_gpus_have(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(cuda, "all_have_clusters", lambda: False)
     monkeypatch.setattr(cuda, "all_reach_each_other", lambda: True)
     monkeypatch.setattr(cuda, "model_of_all", lambda: "NVIDIA H200")
+    monkeypatch.setattr(cuda, "archs", lambda: {"90"})
     case = Case(op="allreduce", backend="cuda", ranks=4, size_bytes=1 << 28)
     (point,) = plan_points([case], LocalGroup(), links=Joined("NVLink"))
     (elsewhere,) = plan_points([case], LocalGroup(), links=Joined("PCIe"))
@@ -221,6 +223,31 @@ def test_a_sweep_asks_the_backend_what_its_gpus_have(monkeypatch: pytest.MonkeyP
     assert point.is_choice
 
 
+@pytest.mark.parametrize(
+    ("limits", "proto"),
+    [
+        (Limits(joined="NVLink"), "ll128"),
+        (Limits(joined="NVLink", has_lines=False), "simple"),
+        (Limits(joined="PCIe"), "simple"),
+    ],
+)
+def test_lines_of_ll128_are_taken_where_they_are_known_to_be_whole(
+    limits: Limits, proto: str
+) -> None:
+    case = Case(op="allreduce", backend="cuda", ranks=4, size_bytes=1 << 20)
+    assert resolve(case, limits).case.proto == proto
+    asked = resolve(replace(case, proto="ll128"), limits).case
+    assert asked.proto == "ll128"
+
+
+def test_a_users_file_cannot_ask_for_lines_over_pcie() -> None:
+    case = Case(op="allreduce", backend="cuda", ranks=4, size_bytes=1 << 20)
+    for joined, proto in (("NVLink", "ll128"), ("PCIe", "simple")):
+        limits = Limits(joined=joined)
+        tuning = tuning_without(machine_of("cuda", limits), 4, first={"proto": "ll128"})
+        assert resolve(case, limits, tuning).case.proto == proto
+
+
 def test_the_model_decides_on_gpus_that_no_tuning_file_fits(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -230,6 +257,7 @@ def test_the_model_decides_on_gpus_that_no_tuning_file_fits(
     monkeypatch.setattr(cuda, "all_have_clusters", lambda: False)
     monkeypatch.setattr(cuda, "all_reach_each_other", lambda: True)
     monkeypatch.setattr(cuda, "model_of_all", lambda: "Tesla V100-SXM2-16GB")
+    monkeypatch.setattr(cuda, "archs", lambda: {"70"})
     links = RankLinks(("cuda",), None, LocalGroup(), (), machine_topology("dgx-1v"))
     points = plan_points(
         [

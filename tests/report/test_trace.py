@@ -1,15 +1,19 @@
 """Files of traces: Chrome's trace events by their documented rules, and the page."""
 
 import json
+from dataclasses import replace
 from html.parser import HTMLParser
 from itertools import pairwise
 
 from collbench.analysis.launch_graph import launch_graph
+from collbench.analysis.least_time import LeastTime
 from collbench.analysis.trace_summary import ChainCosts, summary
+from collbench.planning.tuning import Origin
 from collbench.report.chrome_trace import chrome_trace
 from collbench.report.page.trace import trace_page
-from collbench.report.tables.trace import trace_json
+from collbench.report.tables.trace import choice_lines, trace_json
 from collbench.results.trace import Trace, Transfer
+from collbench.spec.case import Case
 from tests.analysis.test_blame import Played, plan_of
 from tests.analysis.test_critical_path import COSTS
 
@@ -82,3 +86,23 @@ def test_the_chain_is_a_document() -> None:
     total = sum(one["us"] for one in document["path"])
     assert abs(total - document["total_us"]) < 1e-6
     assert abs(sum(one["us"] for one in document["causes"].values()) - total) < 1e-6
+
+
+def test_the_first_lines_say_what_was_chosen_and_its_least_time() -> None:
+    least = LeastTime(machine="m", hops=4, hops_s=1e-6, bytes_s=49e-6, what="3/2 S sent")
+    case = Case(op="allreduce", backend="cpu", ranks=4, size_bytes=1 << 20, algo="ring")
+
+    def told(origin: Origin, least: LeastTime, total_us: float) -> str:
+        lines = choice_lines(case, origin, least, total_us * 1e-6, 80)
+        assert max(map(len, lines)) <= 80
+        return " ".join(" ".join(lines).split())
+
+    mine, by_model = Origin(True, (("mine", "my machine"),)), Origin(True, (), "h200x4-vm")
+    text = told(mine, least, 100.0)
+    assert text.startswith("Chosen: ring ")
+    assert "by tuning file mine, which fits this machine" in text
+    assert "4 hops 1.00 us, and 3/2 S sent 49.0 us: 50% of the launch." in text
+    assert "by the model (constants of h200x4-vm)" in told(by_model, least, 100.0)
+    assert "more than it takes. These constants do not hold here" in told(mine, least, 45.0)
+    unknown = replace(least, bytes_s=None, what="its links are not known")
+    assert told(mine, unknown, 100.0).endswith("4 hops 1.00 us; its links are not known.")

@@ -16,7 +16,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from importlib.util import find_spec
-from itertools import starmap
 from statistics import fmean
 from typing import TYPE_CHECKING
 
@@ -63,11 +62,10 @@ from collbench.launch.group import Group, RankContext, WorkerGroup
 from collbench.launch.launcher import INSTALL_HINT, described_library, find_mpirun
 from collbench.launch.local import MAP_NORESERVE
 from collbench.machine.host import cpu_name, own_pages
-from collbench.planning.limits import BrokenProtocol, Limits
+from collbench.planning.limits import Limits
 from collbench.planning.lowering import Region, actors
 from collbench.planning.plan import Plan
 from collbench.planning.transports.net import seats
-from collbench.results.litmus import broken_protocols
 from collbench.spec.dtypes import dtype
 from collbench.spec.pattern import Wrong, compute
 from collbench.util.errors import CollbenchError, HangError, UnavailableError
@@ -553,11 +551,7 @@ class CpuBackend(Backend):
         return ""
 
     def limits(self, memory_bytes: int) -> Limits:
-        return Limits(
-            memory_bytes=memory_bytes,
-            model=cpu_name(),
-            broken=tuple(starmap(BrokenProtocol, broken_protocols("cpu", cpu_name()))),
-        )
+        return Limits(memory_bytes=memory_bytes, model=cpu_name())
 
     def why_waived(self, plan: Plan, group: Group) -> str:
         if not plan.domains or group.kind != "local":

@@ -7,7 +7,6 @@ compiles and sends machine code, so that ranks never compile the same thing twic
 """
 
 from collections.abc import Sequence
-from itertools import starmap
 from typing import TYPE_CHECKING
 
 from collbench.backends.base import MAX_LOADED_PLANS, Backend, GpuOptions, SessionOptions
@@ -20,15 +19,15 @@ from collbench.backends.gpu.session import START_S, GpuSession, soak_limit_s, wh
 from collbench.device.card import (
     all_have_clusters,
     all_reach_each_other,
+    archs,
     least_multiprocessors,
     model_of_all,
 )
 from collbench.device.compile import kernel_source
 from collbench.device.layout import is_in_host, layouts
 from collbench.launch.group import Group
-from collbench.planning.limits import BrokenProtocol, Limits
+from collbench.planning.limits import Limits, keeps_lines
 from collbench.planning.plan import Plan
-from collbench.results.litmus import broken_protocols
 from collbench.spec.case import Problem
 from collbench.spec.pattern import Wrong
 from collbench.util.errors import CollbenchError, ScheduleError
@@ -187,7 +186,7 @@ class CudaBackend(Backend):
             has_clusters=all_have_clusters(),
             has_peers=all_reach_each_other(),
             model=model_of_all(),
-            broken=tuple(starmap(BrokenProtocol, broken_protocols("gpu", model_of_all()))),
+            has_lines=keeps_lines(archs()),
         )
 
     def open(self, group: Group, plans: Sequence[Plan], options: SessionOptions) -> CudaSession:

@@ -28,7 +28,7 @@ from collbench.device.cupy_types import Nccl
 from collbench.launch.group import Group, RankContext
 from collbench.spec.case import Case, Problem
 from collbench.spec.knobs import UserBuffers
-from collbench.spec.peers import Variables, forced_by
+from collbench.spec.peers import forced_by
 from collbench.util.errors import HangError, RefusedError, UnavailableError
 
 # Of user buffers: what NCCL knows of them, and whether they are for sends and receives. Before
@@ -360,20 +360,12 @@ def memory_of(case: Case) -> Memory:
 
 
 class NcclSession(GpuSession[Case, NcclKey, NcclRank]):
-    """Drives the ranks of the library's collectives. All its cases have the same forced_by().
-    variables: more of the environment, for what is not measured.
-    """
+    """Drives the ranks of the library's collectives. All its cases have the same forced_by()."""
 
     def __init__(
-        self,
-        group: Group,
-        cases: Sequence[Case],
-        *,
-        hot: bool,
-        options: GpuOptions,
-        variables: Variables = (),
+        self, group: Group, cases: Sequence[Case], *, hot: bool, options: GpuOptions
     ) -> None:
-        variables = (*forced_by(cases[0]), *variables)
+        variables = forced_by(cases[0])
         super().__init__(
             group, NcclRank, cases[0].ranks, hot=hot, options=options, variables=variables
         )

@@ -75,10 +75,6 @@ def _choices(run: RunOf) -> list[str]:
             if origin.is_fitting
             else f"auto{of}: no tuning file fits this machine; {_priced(origin)}{files}"
         )
-        texts += [
-            f"auto{of} takes no {text}; `collbench litmus --forget` forgets it"
-            for text in origin.refused
-        ]
     return texts
 
 

@@ -1,5 +1,6 @@
-"""What `trace` shows: the chain of events that made a launch as long as it was, as a waterfall, and
-its time by cause beside what the machine's constants say of it.
+"""What `trace` shows: what was chosen and the least time of it; the chain of events that made a
+launch as long as it was, as a waterfall; and its time by cause beside what the machine's constants
+say of it.
 """
 
 import json
@@ -8,9 +9,12 @@ from typing import NamedTuple
 
 from collbench import __version__
 from collbench.analysis.critical_path import CAUSES, Cause, Segment
+from collbench.analysis.least_time import LeastTime
 from collbench.analysis.trace_summary import ChainCosts, TraceSummary
+from collbench.planning.tuning import Origin
 from collbench.report.tables.text import table, wrapped
 from collbench.results.trace import Trace, TracedLaunch
+from collbench.spec.case import Case
 from collbench.util.units import format_size, format_time_us, to_us
 
 _JSON_VERSION = 1
@@ -38,8 +42,49 @@ class WaterfallRow(NamedTuple):
     text: str
 
 
+def choice_lines(
+    case: Case, origin: Origin | None, least: LeastTime, total_s: float, columns: int
+) -> list[str]:
+    """What was chosen, by which file, and the least time of it beside that of a launch."""
+    pdl = f", pdl {case.pdl}" if case.backend == "cuda" else ""
+    channels = f"{case.channels} channel{'s' * (case.channels > 1)}"
+    texts = (
+        f"Chosen: {case.algo} {case.proto} over {case.transport}, {channels}, {case.slots} slots,"
+        f" chunks of {format_size(case.chunk)}{pdl}; {_by(origin)}.",
+        _least(least, total_s),
+    )
+    return [line for text in texts for line in wrapped(text, columns)]
+
+
+def _by(origin: Origin | None) -> str:
+    """Who chose what was not asked for."""
+    if origin is None:
+        return "by default"
+    files = " and ".join(name for name, _ in origin.files)
+    if origin.priced_by:
+        return f"algorithm and protocol by the model (constants of {origin.priced_by})"
+    if origin.is_fitting:
+        return f"by tuning file {files}, which fits this machine"
+    return f"no tuning file fits this machine, so by {files}"
+
+
+def _least(least: LeastTime, total_s: float) -> str:
+    hops = f"{least.hops} hop{'s' * (least.hops > 1)} {_us(least.hops_s)} us"
+    text = f"Least by the model of {least.machine}: {hops}"
+    if least.bytes_s is None:
+        return f"{text}; {least.what}."
+    text += f", and {least.what} {_us(least.bytes_s)} us"
+    share = (least.hops_s + least.bytes_s) / total_s
+    if share > 1:
+        return (
+            f"{text}: more than it takes. These constants do not hold here; `collbench tune"
+            " --model` finds this machine's."
+        )
+    return f"{text}: {share:.0%} of the launch."
+
+
 def trace_lines(trace: Trace, found: TraceSummary, costs: ChainCosts, columns: int) -> list[str]:
-    """All that is shown."""
+    """The launch itself."""
     total_us = format_time_us(to_us(found.launch.total_s))
     lines = wrapped(
         f"{trace.title}: launch {found.number + 1} of {len(trace.launches)} took {total_us} us,"

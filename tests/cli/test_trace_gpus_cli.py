@@ -1,0 +1,83 @@
+"""`trace` and `sweep --trace` on GPUs that are data only: what is shown, and what cannot be had."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from collbench.cli import run
+from collbench.device import card
+from collbench.util.errors import UnavailableError
+from tests.analysis.test_blame import LINK_S
+from tests.support.traced_gpus import TracedSession, plant
+
+Capture = pytest.CaptureFixture[str]
+SMALL = ("--op", "allreduce", "--size", "64K")
+
+
+def said(capfd: Capture, *args: str) -> str:
+    """What a command that succeeds prints on one line."""
+    assert run([*args]) == 0
+    return " ".join(capfd.readouterr().out.split())
+
+
+def test_the_choice_and_the_fullest_link_come_first(
+    capfd: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plant(monkeypatch)
+    assert run(["trace", "--backend", "cuda", *SMALL]) == 0
+    out = " ".join(capfd.readouterr().out.split())
+    assert out.startswith("Chosen: ")
+    assert ", pdl " in out
+    assert "us, and its bytes over the fullest link (GPU0 -> GPU1, NVLink 4 x18) " in out
+    assert "The chain of events that made it so long" in out
+    assert [launches for _, launches in TracedSession.traced] == [43, 53, 43]
+    assert TracedSession.traced[0][0] == TracedSession.traced[2][0] == "twoshot"
+
+
+def test_gpus_without_cupy_name_what_to_install(
+    capfd: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def missing() -> None:
+        raise UnavailableError("this host has GPUs, but CuPy is not installed", "pip install it")
+
+    monkeypatch.setattr("collbench.backends.gpu.session.has_nvidia_gpus", lambda: True)
+    monkeypatch.setattr(card, "load_cupy", missing)
+    assert run(["trace", "--backend", "cuda", *SMALL]) == 3
+    assert "pip install it" in capfd.readouterr().err
+
+
+def test_a_late_gpu_is_named(
+    capfd: Capture, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    plant(monkeypatch)
+    monkeypatch.setattr(TracedSession, "late", {1: 40.0})
+    file = tmp_path / "chain.json"
+    case = ("--backend", "cuda", *SMALL, "--algo", "ring", "--proto", "simple")
+    assert run(["trace", *case, "--json", str(file)]) == 0
+    out, err = capfd.readouterr()
+    assert "rank 1 came " in out
+    assert "if messages take as long one way as the other, and else to " in err
+    found = json.loads(file.read_text())
+    assert found["late"]["rank"] == 1
+    assert found["late"]["delay_us"] == pytest.approx(40 * LINK_S * 1e6, rel=0.1)
+    assert 0 < found["clock_error_us"] < found["clock_limit_us"]
+    assert sum(one["us"] for one in found["path"]) == pytest.approx(found["total_us"])
+
+
+def test_a_sweep_traces_rows_of_gpus(
+    capfd: Capture, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    plant(monkeypatch)
+    monkeypatch.setattr("collbench.cli._run_sweep.recordings_of", lambda group, options: [])
+    file = tmp_path / "t.json"
+    points = ("--backend", "cuda", "--ranks", "2", "--sizes", "4K", "--proto", "simple,ll")
+    quick = ("--iters", "1", "--repeats", "1", "--trace", str(file))
+    assert run(["sweep", *points, *quick, "--algo", "ring"]) == 0
+    cases = json.loads(file.read_text())["otherData"]["cases"]
+    assert [case.split(",")[0] for case in cases] == [
+        f"allreduce 4K by ring {proto} p2p" for proto in ("simple", "ll")
+    ]
+    capfd.readouterr()
+    assert run(["sweep", *points, *quick, "--algo", "ring", "--transport", "ce"]) == 3
+    assert "no point of this sweep can be traced" in capfd.readouterr().err
