@@ -1,14 +1,12 @@
 """Write what is generated in the documents: `python -m docs.generate`.
 
-These are the reference pages, the drawing of the house, the man pages, the completion scripts, the
+These are the reference pages, the drawing of the house, the completion scripts, the
 pictures, and the output of every command block that is run. tests/docs holds all but the pictures
 current.
 """
 
 import ast
-import inspect
 import os
-import signal
 import subprocess
 import sys
 import tempfile
@@ -23,20 +21,17 @@ from typing import Any
 
 import click
 
-from collbench import __version__
 from collbench.bench import overlap
 from collbench.checks import check, identifiers
 from collbench.cli import cli
-from collbench.cli._interrupt import exit_code_of
-from collbench.launch.launcher import INTERRUPTIONS
 from collbench.machine.settings.table import Contradiction, Variable, settings_files
 from collbench.machine.topology import machines
 from collbench.pricing import constants
 from collbench.results.distribution import Histogram
 from collbench.results.record import COLUMNS, KEY, SCHEMA, Record
 from collbench.util import catalog
-from collbench.util.errors import UNJUDGED_CODE, CollbenchError
 from docs.blocks import ROOT, filled, pages
+from docs.man import codes, commands, options_of, paragraphs_of
 
 HOUSE_WIDTH = 60  # characters of the drawing
 NOTICE = "<!-- Made by `python -m docs.generate`; edit the source that it reads. -->\n"
@@ -157,32 +152,11 @@ def _table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     return "".join(f"| {' | '.join(map(_cell, line))} |\n" for line in lines)
 
 
-def commands() -> Iterator[tuple[str, click.Command, click.Context]]:
-    """Every command by its name, with a context to ask it in."""
-    parent = click.Context(cli, info_name="collbench", **cli.context_settings)
-    for name in cli.list_commands(parent):
-        command = cli.get_command(parent, name)
-        assert command is not None
-        yield name, command, click.Context(command, info_name=name, parent=parent)
-
-
-def _options(command: click.Command, context: click.Context) -> list[tuple[str, str]]:
-    options = (param for param in command.get_params(context) if isinstance(param, click.Option))
-    records = (option.get_help_record(context) for option in options)
-    return [record for record in records if record is not None]
-
-
-def _paragraphs(command: click.Command) -> tuple[list[str], str]:
-    """The help of a command: its paragraphs, and its examples as they stand."""
-    text, _, examples = inspect.cleandoc(command.help or "").partition("\b\nExamples:\n")
-    return text.strip().split("\n\n"), examples.rstrip()
-
-
 def command_page() -> str:
     """docs/reference/commands.md."""
     parts = [NOTICE, "# Commands and options\n"]
     for name, command, context in commands():
-        paragraphs, examples = _paragraphs(command)
+        paragraphs, examples = paragraphs_of(command)
         usage = " ".join((context.command_path, *command.collect_usage_pieces(context)))
         parts += [
             f"\n## collbench {name}\n\n```text\n{usage}\n```\n\n",
@@ -192,7 +166,7 @@ def command_page() -> str:
             + "\n```\n\n",
             _table(
                 ("option", "meaning"),
-                [(f"`{flags}`", text) for flags, text in _options(command, context)],
+                [(f"`{flags}`", text) for flags, text in options_of(command, context)],
             ),
         ]
     return "".join(parts)
@@ -255,48 +229,9 @@ def column_page() -> str:
     )
 
 
-def _errors(base: type[CollbenchError] = CollbenchError) -> Iterator[type[CollbenchError]]:
-    for error in base.__subclasses__():
-        yield error
-        yield from _errors(error)
-
-
-def _codes() -> list[tuple[str, str, str]]:
-    """Every exit code, the error that has it, and what it means."""
-    rows = [
-        ("0", "", "Everything that was asked for was done."),
-        (
-            str(CollbenchError.exit_code),
-            "",
-            "Wrong data (`sweep`); something slow (`hunt`); a regression, or nothing to compare "
-            "(`compare`).",
-        ),
-    ]
-    rows += sorted(
-        (str(error.exit_code), f"`{error.__name__}`", (error.__doc__ or "").split("\n\n")[0])
-        for error in _errors()
-    )
-    rows.append(
-        (
-            str(UNJUDGED_CODE),
-            "",
-            "Could not be judged: nothing, or too little, to judge it by. The last lines say what "
-            "to do.",
-        )
-    )
-    ended = [
-        *(
-            (str(exit_code_of(number)), "", f"Ended by {number.name}, in order.")
-            for number in sorted(INTERRUPTIONS)
-        ),
-        (str(exit_code_of(signal.SIGPIPE)), "", "Whoever read the output has gone."),
-    ]
-    return [*rows, *sorted(ended)]
-
-
 def exit_code_page() -> str:
     """docs/reference/exit-codes.md."""
-    table = _table(("code", "error", "meaning"), _codes())
+    table = _table(("code", "error", "meaning"), codes())
     return _with(ROOT / "docs/reference/exit-codes.md", "codes", table)
 
 
@@ -563,81 +498,6 @@ def architecture_page() -> str:
     return _with(ROOT / "docs/explanation/architecture.md", "house", house())
 
 
-def _roff(text: str) -> str:
-    lines = text.replace("\\", r"\e").replace("-", r"\-").split("\n")
-    return "\n".join(rf"\&{line}" if line[:1] in (".", "'") else line for line in lines)
-
-
-def _man_page(name: str, text: str, parts: list[str]) -> str:
-    head = f'.TH "{name.upper()}" 1 "" "collbench {__version__}" "collbench"\n'
-    return head + rf".SH NAME{chr(10)}{_roff(name)} \- {_roff(text)}{chr(10)}" + "".join(parts)
-
-
-def _man_options(command: click.Command, context: click.Context) -> str:
-    options = [
-        f".TP\n.B {_roff(flags)}\n{_roff(text)}\n" for flags, text in _options(command, context)
-    ]
-    return ".SH OPTIONS\n" + "".join(options)
-
-
-def man_pages() -> Iterator[tuple[str, Callable[[], str]]]:
-    """Man pages, by their file names."""
-    yield "collbench.1", _man_of_all
-    for name, command, context in commands():
-        yield f"collbench-{name}.1", partial(_man_of, command, context)
-
-
-def _man_of_all() -> str:
-    found = list(commands())
-    named = "".join(
-        f".TP\n.BR {_roff(f'collbench-{name}')} (1)\n{_roff(_paragraphs(command)[0][0])}\n"
-        for name, command, _ in found
-    )
-    paragraphs = _paragraphs(cli)[0]
-    return _man_page(
-        "collbench",
-        "benchmark of collectives on GPUs and CPUs",
-        [
-            ".SH SYNOPSIS\n.B collbench\n.I COMMAND\n[OPTIONS]\n",
-            ".SH DESCRIPTION\n" + "\n.PP\n".join(map(_roff, paragraphs)) + "\n",
-            ".SH COMMANDS\n" + named,
-            _man_options(cli, click.Context(cli, info_name="collbench", **cli.context_settings)),
-        ],
-    )
-
-
-def _man_of(command: click.Command, context: click.Context) -> str:
-    paragraphs, examples = _paragraphs(command)
-    name = context.command_path.replace(" ", "-")
-    pieces = _roff(" ".join(command.collect_usage_pieces(context)))
-    return _man_page(
-        name,
-        " ".join(paragraphs[0].split()).partition(". ")[0].rstrip("."),
-        [
-            f".SH SYNOPSIS\n.B {_roff(context.command_path)}\n{pieces}\n",
-            ".SH DESCRIPTION\n" + "\n.PP\n".join(map(_roff, paragraphs)) + "\n",
-            _man_options(command, context),
-            f".SH EXAMPLES\n.nf\n{_roff(examples)}\n.fi\n",
-            _man_codes(),
-            ".SH SEE ALSO\n" + _man_names(context.command_path),
-        ],
-    )
-
-
-def _man_codes() -> str:
-    lines = [
-        f".TP\n.B {code}\n{_roff(meaning.replace('`', ''))}\n" for code, _, meaning in _codes()
-    ]
-    return ".SH EXIT STATUS\n" + "".join(lines)
-
-
-def _man_names(path: str) -> str:
-    """The other pages."""
-    names = ["collbench", *(f"collbench-{name}" for name in cli.list_commands(click.Context(cli)))]
-    others = [name for name in names if name != path.replace(" ", "-")]
-    return "".join(f".BR {_roff(name)} (1){',' * (name != others[-1])}\n" for name in others)
-
-
 def completion(shell: str) -> str:
     """The script that completes commands and options in a shell, as click writes it."""
     environment = {**os.environ, "_COLLBENCH_COMPLETE": f"{shell}_source"}
@@ -714,7 +574,6 @@ def generated() -> dict[Path, Callable[[], str]]:
         **{
             reference / "checks" / f"{name}.md": partial(check_page, name) for name in identifiers()
         },
-        **{ROOT / "docs/man" / name: make for name, make in man_pages()},
     }
 
 

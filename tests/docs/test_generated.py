@@ -1,6 +1,4 @@
-"""What is generated is current: reference pages, man pages, completion, and that the wheel has
-them.
-"""
+"""What is generated is current: reference pages, completion, and what the wheel is built with."""
 
 import subprocess
 import sys
@@ -12,7 +10,8 @@ import pytest
 from collbench.bench import overlap
 from collbench.results.record import COLUMNS
 from docs.blocks import ROOT
-from docs.generate import PICTURES, SHELLS, commands, generated
+from docs.generate import PICTURES, SHELLS, generated
+from docs.man import commands, man_pages
 
 FILES = {str(file.relative_to(ROOT)): make for file, make in generated().items()}
 
@@ -23,8 +22,22 @@ def test_generated_files_are_current(name: str) -> None:
 
 
 def test_man_pages_are_those_of_the_commands() -> None:
-    pages = {file.name for file in (ROOT / "docs/man").iterdir()}
-    assert pages == {"collbench.1", *(f"collbench-{name}.1" for name, _, _ in commands())}
+    pages = {name: make() for name, make in man_pages()}
+    assert pages.keys() == {"collbench.1", *(f"collbench-{name}.1" for name, _, _ in commands())}
+    assert r"\-\-sizes" in pages["collbench-sweep.1"]
+    assert all(page.startswith('.TH "COLLBENCH') for page in pages.values())
+
+
+def test_man_pages_are_made_with_what_a_build_installs() -> None:
+    """Nothing but click: neither numpy nor rich."""
+    code = (
+        "import sys\nfrom docs.man import man_pages\nfor _, make in man_pages(): make()\n"
+        "print(*sys.modules)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    assert {"numpy", "pandas", "rich", "pynvml"}.isdisjoint(done.stdout.split())
 
 
 def test_every_option_and_column_is_in_the_reference() -> None:
@@ -69,9 +82,8 @@ def test_bash_completes_commands_and_options() -> None:
         assert expected in done.stdout
 
 
-def test_the_wheel_takes_man_pages_and_completion() -> None:
+def test_the_wheel_takes_completion() -> None:
     settings = tomllib.loads((ROOT / "pyproject.toml").read_text())
     shared = settings["tool"]["hatch"]["build"]["targets"]["wheel"]["shared-data"]
     assert all((ROOT / source).exists() for source in shared)
-    assert shared["docs/man"] == "share/man/man1"
-    assert {Path(source).name for source in shared} == {"man", *SHELLS.values()}
+    assert {Path(source).name for source in shared} == set(SHELLS.values())
