@@ -2,6 +2,7 @@
 
 import re
 import shutil
+from itertools import product
 from pathlib import Path
 
 import pytest
@@ -9,7 +10,7 @@ import pytest
 from collbench.device import compile as device_compile
 from collbench.device.compile import SOURCES, kernel_source
 from collbench.planning.planner import resolve
-from tests.device.test_kernels import ARCHS, SHAPES, compiled, limits_of
+from tests.device.test_kernels import SHAPES, compiled, limits_of
 from tests.support.nvrtc import instructions
 from tests.support.tiers import tiered
 
@@ -30,8 +31,9 @@ def without_traces(folder: Path) -> Path:
 DISASSEMBLED = 75  # the least architecture that the disassembler of CUDA 13 knows
 
 
+# macros put the stamps in, whatever the architecture: one of each NVRTC
 @pytest.mark.parametrize(
-    ("kind", "arch"), tiered([(kind, arch) for kind in SHAPES for arch in ARCHS], [("pulled", 90)])
+    ("kind", "arch"), tiered(list(product(SHAPES, (70, 90))), [("pulled", 90)])
 )
 def test_kernels_have_stamps_if_traced_and_else_no_byte_of_them(
     kind: str, arch: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
