@@ -22,9 +22,9 @@ The check reads the `hypervisor` flag in `/proc/cpuinfo`, the paths of the GPUs 
 shows NVLinks in virtual machines too, and where all traffic goes over them nothing is lost.
 
 Ask the provider for a file of the real topology, and give it to NCCL by `NCCL_TOPO_FILE` (Azure and
-AWS publish theirs); `collbench topo --from FILE` reads it. `collbench topo --infer` finds what GPUs
-share by copies alone and together, and writes such a file. Under WSL use Linux itself for several
-GPUs.
+AWS publish theirs); `collbench topo --from FILE` reads it. `collbench topo --infer` finds which
+GPUs share a path to the host by copies alone and two at once. Under WSL use Linux itself for
+several GPUs.
 """
 
 
@@ -47,8 +47,8 @@ def find(evidence: Evidence) -> Iterable[Finding]:
                 seen=f"a hypervisor shows a flat PCIe tree{numa if host.numa else ''}: which"
                 " switches and sockets GPUs and NICs share is hidden",
                 why="Libraries take all pairs for equal, and may choose rings that cross sockets.",
-                change="NCCL_TOPO_FILE with a file of the provider, or of collbench topo --infer,"
-                " which finds what GPUs share",
+                change="NCCL_TOPO_FILE with a file of the provider; collbench topo --infer finds"
+                " which GPUs share a path to the host",
                 severity="remark",
             )
 

@@ -3,7 +3,7 @@
 import os
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
@@ -41,7 +41,8 @@ def show(options: Options) -> int:
     """The whole command; returns the exit code."""
     views = [name for name in _VIEWS if options[name]]
     documents = _on_stdout(options)
-    _refuse_mixed(documents, views, is_measured=options["is_measured"])
+    flags = {"--measure": options["is_measured"], "--infer": options["is_inferred"]}
+    _refuse_mixed(documents, views, [flag for flag, is_given in flags.items() if is_given])
     if Path(options["svg"] or "").suffix.lower() not in ("", ".svg"):
         raise UsageError(
             f"--svg {options['svg']}: a drawing is SVG only", "give a name that ends in .svg"
@@ -91,7 +92,7 @@ def _show(
     """Everything that was asked for; returns the exit code. group: the ranks of a launcher, if they
     measure.
     """
-    topology, save, inference = shown.topology, options["save"], None
+    topology, save = shown.topology, options["save"]
     if save is not None:
         if not topology.gpus:
             raise UnavailableError(
@@ -99,12 +100,6 @@ def _show(
                 "leave --save out to measure two ranks on CPUs",
             )
         check_writable(save, "--save")
-    if options["is_inferred"]:
-        from collbench.cli._infer import infer
-
-        topology, inference = infer(topology, options)
-        shown = replace(shown, topology=topology)
-        views = views or ([] if documents or options["svg"] else ["tree"])
     if options["record"] is not None:
         from collbench.machine import discovery
 
@@ -120,15 +115,16 @@ def _show(
         write_document(write(topology), "-", "")
     is_shown = bool(views) or not (documents or options["svg"] or options["record"])
     _remark_on(topology, has_headline=is_shown)
-    if views or (is_shown and not options["is_measured"]):
+    is_measured = options["is_measured"] or options["is_inferred"]
+    if views or (is_shown and not is_measured):
         _show_views(shown, views, options["color"])
-    if inference is not None and not documents:
-        from collbench.report.tables import tomography
+    if views and is_measured:
+        say()
+    if options["is_inferred"]:
+        from collbench.cli._infer import infer
 
-        echo(["", *tomography.lines(inference, width(sys.stdout))], sys.stdout, False)
+        infer(options["budget"])
     if options["is_measured"]:
-        if views:
-            say()
         _measure(topology, save, group)
     return 0
 
@@ -143,9 +139,9 @@ def _on_stdout(options: Options) -> list[str]:
     return [name for name, is_on_stdout in documents.items() if is_on_stdout]
 
 
-def _refuse_mixed(documents: Sequence[str], views: Sequence[str], *, is_measured: bool) -> None:
+def _refuse_mixed(documents: Sequence[str], views: Sequence[str], measured: Sequence[str]) -> None:
     """Raise UsageError where something else would stand in a document on stdout."""
-    parts = [*documents, *(["--measure"] if is_measured and documents else [])]
+    parts = [*documents, *(measured if documents else ())]
     if len(parts) > 1:
         raise UsageError(
             f"{' and '.join(parts)} would mix on stdout",

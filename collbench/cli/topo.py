@@ -5,7 +5,7 @@ them.
 import click
 
 from collbench.cli._command import StrictCommand, explicit_options
-from collbench.cli._options import FileName, Finite, Profile, Whole, color_option
+from collbench.cli._options import FileName, Finite, Profile, color_option
 from collbench.cli._rules import Options, Rule, refuse
 from collbench.util.catalog import names
 
@@ -81,9 +81,8 @@ _VIEW_OPTIONS = (
         "--infer",
         "is_inferred",
         is_flag=True,
-        help="Infer which sockets, uplinks and links of their own GPUs have, where a hypervisor"
-        " shows a flat tree: from copies alone and together. With --machine or --from that tree is"
-        " hidden, and rates are invented from its links.",
+        help="Find which GPUs share a path to the host's memory, where a hypervisor shows a flat"
+        " tree: from their copies alone and two at once.",
     ),
     click.option(
         "--budget",
@@ -92,22 +91,6 @@ _VIEW_OPTIONS = (
         show_default=True,
         metavar="SECONDS",
         help="Seconds after which --infer measures nothing more, for example 30.",
-    ),
-    click.option(
-        "--noise",
-        type=Finite(min=0, max=50),
-        default=3.0,
-        show_default=True,
-        metavar="PERCENT",
-        help="Noise of the rates that --infer invents, in percent of a rate, for example 5.",
-    ),
-    click.option(
-        "--seed",
-        type=Whole(0, 2**31),
-        default=0,
-        show_default=True,
-        metavar="NUMBER",
-        help="What the noise is drawn with, for example 7: another number is another draw.",
     ),
     click.option(
         "--rings",
@@ -160,31 +143,13 @@ _TOPO_RULES = (
         hint="give --measure too",
     ),
     Rule(
-        options=("budget", "noise", "seed"),
+        options=("budget",),
         when=lambda options: not options["is_inferred"],
         message="nothing is inferred",
         hint="give --infer too",
     ),
     Rule(
-        options=("noise", "seed"),
-        when=lambda options: not _shows_another(options),
-        message="it is for rates that are invented, and those of this machine are measured",
-        hint="leave it out, or give --machine or --from",
-    ),
-    Rule(
-        options=("budget",),
-        when=_shows_another,
-        message="it limits what is measured, and the rates of a described machine are invented",
-        hint="leave it out",
-    ),
-    Rule(
-        options=("is_inferred",),
-        when=lambda options: options["is_measured"],
-        message="--measure keeps what the machine shows, and --infer replaces it",
-        hint="start the command twice",
-    ),
-    Rule(
-        options=("is_measured", "record"),
+        options=("is_measured", "is_inferred", "record"),
         when=_shows_another,
         message="for this machine only, and --from and --machine show another",
         hint="give one of them",
@@ -213,7 +178,7 @@ def command(context: click.Context, /, **_: object) -> int:
       collbench topo --rates --rings --machine dgx-1v
       collbench topo --record machine.json
       collbench topo --from machine.json --svg machine.svg
-      collbench topo --infer --xml
+      collbench topo --infer
     """
     from collbench.cli._show_topology import show
 

@@ -15,13 +15,14 @@ from typing import Any
 import pytest
 
 from collbench.bench.pairs import RankPair
-from collbench.cli import _measure_pairs, _show_topology, run
+from collbench.cli import _infer, _measure_pairs, _show_topology, run
+from collbench.machine.topology.machines import machine_topology
 from collbench.machine.topology.model import Topology
-from collbench.machine.topology.planted import PlantedFlows
 from collbench.report.topology.drawing import svg
 from collbench.report.topology.matrix import matrix
 from collbench.util.errors import HangError
 from tests.support.machines import dgx1v, laptop, two_hosts, unknown_rates
+from tests.support.planted import PlantedFlows
 from tests.support.runs import ROOT, environment, mpirun, needs_mpi
 
 Capture = pytest.CaptureFixture[str]
@@ -129,15 +130,9 @@ def test_several_hosts_are_named_once(capfd: Capture, monkeypatch: pytest.Monkey
         (["--xml", "--svg", "-"], "--xml and --svg - would mix on stdout"),
         (["--json", "--measure"], "--json and --measure would mix on stdout"),
         (["--measure", "--save", "-"], "--save - and --measure would mix on stdout"),
-        (["--infer", "--measure"], "--infer: --measure keeps what the machine shows"),
-        (["--seed", "1"], "--seed: nothing is inferred"),
-        (["--infer", "--noise", "2"], "--noise: it is for rates that are invented"),
-        (
-            ["--infer", "--machine", "dgx-1", "--budget", "9"],
-            "--budget: it limits what is measured",
-        ),
-        (["--infer", "--machine", "pcie-4-ib2"], "has 2 hosts: trees are inferred of one"),
-        (["--infer", "--machine", "dgx-1", "--json", "--tree"], "--json writes a document"),
+        (["--budget", "1"], "--budget: nothing is inferred"),
+        (["--infer", "--machine", "dgx-1"], "--infer: for this machine only"),
+        (["--infer", "--json"], "--json and --infer would mix on stdout"),
         (["--json", "--tree"], "--json writes a document to stdout, where --tree"),
         (["--svg", "-", "--rings"], "--svg - writes a document to stdout, where --rings"),
     ],
@@ -169,22 +164,6 @@ def test_what_cannot_be_read_or_written_says_what_can(
     assert f"Hint: {hint}" in err
 
 
-def test_a_hidden_tree_is_inferred_shown_and_written(capfd: Capture, tmp_path: Path) -> None:
-    planted = ("--infer", "--machine", "k40x8", "--noise", "2", "--seed", "3")
-    code, out, err = invoke(capfd, *planted)
-    assert (code, out.count("PCIe switch"), out.count("share an uplink")) == (0, 4, 4)
-    assert "near one memory  GPU0-GPU3" in out
-    assert "the tree of 8 x Tesla K40, PCIe 3, two sockets is hidden" in err
-    shown = invoke(capfd, "--machine", "k40x8")[1]
-    for option, name in (("--xml", "tree.xml"), ("--json", "tree.json")):
-        code, out, _ = invoke(capfd, *planted, option)
-        (tmp_path / name).write_text(out)
-        assert (code, "inferred" in out) == (0, True)
-        again = invoke(capfd, "--from", str(tmp_path / name))[1]
-        pairs = [[line.split()[1:9] for line in text.splitlines()[1:9]] for text in (shown, again)]
-        assert pairs[0] == pairs[1]
-
-
 def test_nothing_is_inferred_without_two_gpus(
     capfd: Capture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -194,20 +173,40 @@ def test_nothing_is_inferred_without_two_gpus(
     assert "--infer: CUDA shows 0 GPUs here" in err
 
 
-def test_what_was_inferred_until_an_interruption_is_said(
+class Planted(PlantedFlows):
+    """In the place of the GPUs of this machine. stops_at: the measurement at which Ctrl-C comes."""
+
+    stops_at = -1
+
+    def __init__(self) -> None:
+        super().__init__(machine_topology("k40x8"), 0.02)
+        self.numbers = count()
+
+    def __enter__(self) -> "Planted":
+        return self
+
+    def __exit__(self, *_: object) -> None: ...
+
+    def rates(self, flows: Any) -> list[float]:
+        if next(self.numbers) == self.stops_at:
+            raise KeyboardInterrupt
+        return super().rates(flows)
+
+
+def test_shared_paths_are_shown_until_an_interruption_too(
     capfd: Capture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    rates, numbers = PlantedFlows.rates, count()
-
-    def interrupted(self: PlantedFlows, flows: Any) -> list[float]:
-        if next(numbers) == 300:
-            raise KeyboardInterrupt
-        return rates(self, flows)
-
-    monkeypatch.setattr(PlantedFlows, "rates", interrupted)
-    code, out, err = invoke(capfd, "--infer", "--machine", "k40x8")
+    finds(monkeypatch, laptop())
+    monkeypatch.setattr(_infer, "has_nvidia_gpus", lambda: True)
+    monkeypatch.setattr(_infer, "device_count", lambda: 8)
+    monkeypatch.setattr("collbench.device.host_flows.HostFlows", Planted)
+    code, out, err = invoke(capfd, "--infer")
+    assert (code, out.count(">host: alone ")) == (0, 4)
+    assert "GPU0,GPU1" in out
+    assert "copies of 8 GPUs, alone and two at once" in err
+    monkeypatch.setattr(Planted, "stops_at", 150)
+    code, out, err = invoke(capfd, "--infer")
     assert (code, out) == (130, "")
-    assert "# near one memory  GPU0-GPU3" in err
     assert "# not measured: " in err
 
 

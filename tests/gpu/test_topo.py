@@ -75,18 +75,9 @@ def test_nothing_is_left_out_where_nvml_answers() -> None:
         assert (ring_rate_gbs(topology, rings(topology)) or 0) > 0
 
 
-def test_what_gpus_share_is_inferred_and_read_again(found_gpus: int, tmp_path: Path) -> None:
-    """Every GPU has a way to the host, NVLinks that NVML names are found, and nothing else joins
-    GPUs by links of their own.
-    """
+def test_paths_that_gpus_share_are_found(found_gpus: int) -> None:
     if found_gpus < 2:
         pytest.skip("needs two GPUs")
-    assert "confidence" in (text := topo("--infer")) or "no two GPUs share" in text
-    file = tmp_path / "tree.xml"
-    file.write_text(topo("--infer", "--budget", "60", "--xml"))
-    again, topology = formats.read(file), discovery.topology_of([discovery.record()])
-    assert [gpu.address.lower()[-7:] for gpu in again.gpus] == [
-        gpu.address.lower()[-7:] for gpu in topology.gpus
-    ]
-    linked = any(topology.bundles(gpu.id) for gpu in topology.gpus)
-    assert ("own links" in text) == linked
+    text = topo("--infer", "--budget", "60")
+    assert "share a path" in text
+    assert "not measured" not in text

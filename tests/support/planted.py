@@ -1,19 +1,19 @@
-"""Planted trees: which groups a described machine has, and which claims about them are false."""
+"""Planted machines: what copies to the host's memory reach at once over the links of a described
+machine, by max-min fairness, with seeded noise; and which GPUs share a path there.
+"""
 
+import math
 import random
-from dataclasses import dataclass
+from collections.abc import Hashable, Sequence
+from itertools import combinations
 
-from collbench.analysis.tomography.model import Grouping, Inference
-from collbench.analysis.tomography.search import FlowSearch
+from collbench.analysis.shared_paths import PLACES, Flow, FlowSearch, SharedPaths
 from collbench.machine.topology.hosts import part
 from collbench.machine.topology.machines import machine_topology
 from collbench.machine.topology.model import Link, Node, Topology
-from collbench.machine.topology.paths import path, path_to_cpu
-from collbench.machine.topology.planted import Hop, PlantedFlows
-from collbench.machine.topology.rates import nvlink_link, pcie_link
+from collbench.machine.topology.paths import path
+from collbench.machine.topology.rates import pcie_link
 
-Group = tuple[str, frozenset[int]]  # kind, GPUs
-CLAIMED = 0.95  # confidence from which on a grouping must be true
 # Machines with GPUs whose links all have rates; of several hosts one.
 MACHINES = (
     *("a100-pairs", "a3-ultra", "dgx-1", "dgx-1v", "dgx-2", "dgx-a100", "gn5-8xp100"),
@@ -21,6 +21,7 @@ MACHINES = (
     *("nd-h200-v5", "p5en", "pcie-2x2-switches", "pcie-2x2", "pcie-4-ib2", "pcie-4"),
     *("power8-s822lc", "power9-ac922", "rtx-pro-6000-8", "rtx4090x4", "rtx4090x8"),
 )
+Hop = tuple[str, str]  # a link in the direction in which it is passed
 
 
 def planted(name: str) -> Topology:
@@ -28,104 +29,91 @@ def planted(name: str) -> Topology:
     return part(machine_topology(name), 0)
 
 
-class Redirected(PlantedFlows):
-    """As access control in switches does: copies between GPUs go up to the host bridge."""
+def fair_rates(
+    routes: Sequence[Sequence[Hashable]], capacity: dict[Hashable, float]
+) -> list[float]:
+    """The max-min fair rates of flows: all grow alike until a link is full, which holds those that
+    pass it; the others grow on.
 
-    def route(self, flow: tuple[int, int]) -> tuple[Hop, ...]:
-        route = super().route(flow)
-        if flow[1] < 0 or any(link.kind != "pcie" for _, _, link in route):
-            return route
-        ends = [self._gpus[end] for end in flow]
-        up, down = (path_to_cpu(self._without, end) for end in ends)
-        assert up is not None
-        assert down is not None
-        if up.b != down.b:
-            return route
-        there = [*zip(up.nodes, up.nodes[1:], up.links, strict=False)]
-        back = [
-            (b, a, link) for a, b, link in zip(down.nodes, down.nodes[1:], down.links, strict=False)
+    >>> fair_rates([["a", "c"], ["b", "c"], ["b"]], {"a": 2.0, "b": 9.0, "c": 6.0})
+    [2.0, 4.0, 5.0]
+    """
+    rates = [0.0] * len(routes)
+    free, growing = dict(capacity), set(range(len(routes)))
+    while growing:
+        users = {
+            link: sum(link in routes[flow] for flow in growing)
+            for link in dict.fromkeys(link for flow in sorted(growing) for link in routes[flow])
+        }
+        step = min(free[link] / count for link, count in users.items())
+        for flow in growing:
+            rates[flow] += step
+        for link, count in users.items():
+            free[link] -= step * count
+        full = {link for link in users if free[link] <= 1e-9 * capacity[link]}
+        growing = {flow for flow in growing if not full.intersection(routes[flow])}
+    return rates
+
+
+class PlantedFlows:
+    """Copies of a described machine of one host, to memory at its first and its last CPU. noise:
+    the standard deviation of the logarithm of every rate. is_one_memory: both are the first CPU's.
+    """
+
+    def __init__(
+        self, topology: Topology, noise: float, seed: int = 0, *, is_one_memory: bool = False
+    ) -> None:
+        cpus = [cpu.id for cpu in topology.of_kind("cpu")]
+        self._topology = topology
+        self._gpus = [gpu.id for gpu in topology.gpus]
+        self._cpus = [cpus[0], cpus[0] if is_one_memory else cpus[-1]]
+        self._noise, self._random = noise, random.Random(seed)
+        self.gpus = len(self._gpus)
+
+    def route(self, flow: Flow) -> dict[Hashable, float]:
+        """The links that a flow passes, and what they carry."""
+        way = path(self._topology, self._gpus[flow[0]], self._cpus[flow[1]])
+        hops = zip(way.nodes, way.nodes[1:], strict=False)
+        return {hop: link.usable_gbs or 0.0 for hop, link in zip(hops, way.links, strict=True)}
+
+    def rates(self, flows: Sequence[Flow]) -> list[float]:
+        """GB/s of each flow while all of them run, once."""
+        routes = [self.route(flow) for flow in flows]
+        capacity = {hop: gbs for route in routes for hop, gbs in route.items()}
+        return [
+            rate * math.exp(self._random.gauss(0.0, self._noise))
+            for rate in fair_rates([list(route) for route in routes], capacity)
         ]
-        return (*there, *reversed(back))
+
+    def is_shared(self, gpus: Sequence[int]) -> bool:
+        """Whether some link is on the way of all of them, to both blocks of memory."""
+        return all(
+            set.intersection(*({*self.route((gpu, place))} for gpu in gpus))
+            for place in range(PLACES)
+        )
+
+    def contend(self) -> set[tuple[int, int]]:
+        """The pairs whose copies take from each other on the way to both."""
+        found = set()
+        for pair in combinations(range(self.gpus), 2):
+            falls = []
+            for place in range(PLACES):
+                routes = [self.route((gpu, place)) for gpu in pair]
+                alone = sum(min(route.values()) for route in routes)
+                both = fair_rates([list(route) for route in routes], {**routes[0], **routes[1]})
+                falls.append(alone / sum(both))
+            if min(falls) > 1.2:
+                found.add(pair)
+        return found
 
 
-def infer(source: PlantedFlows) -> Inference:
+def infer(source: PlantedFlows) -> SharedPaths:
     """What the measurements of a planted machine say, with as many as are wanted."""
     return FlowSearch(source, lambda: 0.0, 1.0).run()
 
 
-@dataclass(frozen=True, slots=True)
-class Truth:
-    """The groups of a planted machine."""
-
-    topology: Topology
-    source: PlantedFlows
-
-    def groups(self) -> set[Group]:
-        """Every group of two GPUs or more that there is."""
-        gpus = range(self.source.gpus)
-        found = {("link", frozenset(one)) for one in self._linked()}
-        cpus = {gpu: self._cpu(gpu) for gpu in gpus}
-        if len(self.topology.of_kind("cpu")) > 1:
-            found |= {
-                ("socket", frozenset(gpu for gpu in gpus if cpus[gpu] == cpu))
-                for cpu in cpus.values()
-            }
-        for bridge in self.topology.of_kind("pci", "root"):
-            found.add(("uplink", frozenset(gpu for gpu in gpus if bridge.id in self._above(gpu))))
-        return {group for group in found if len(group[1]) > 1}
-
-    def is_true(self, one: Grouping, inference: Inference) -> bool:
-        """Whether members have what a grouping says. Of an uplink: a link that all pass to that
-        memory, and nobody else but those that are left open.
-        """
-        members = frozenset(one.gpus)
-        most = members | set(one.open)
-        if one.kind != "uplink":
-            return any(
-                kind == one.kind and members <= group <= most for kind, group in self.groups()
-            )
-        end = -1 - inference.places[one.place]
-        users: dict[Hop, set[int]] = {}
-        for gpu in range(self.source.gpus):
-            for hop in self.source.route((gpu, end)):
-                users.setdefault(hop, set()).add(gpu)
-        return any(members <= some <= most for some in users.values())
-
-    def false(self, inference: Inference) -> list[Grouping]:
-        """Groupings that are claimed and not true."""
-        return [
-            one
-            for one in inference.groupings
-            if one.confidence >= CLAIMED and not self.is_true(one, inference)
-        ]
-
-    def _cpu(self, gpu: int) -> str:
-        way = path_to_cpu(self.topology, self.topology.gpus[gpu].id)
-        assert way is not None
-        return way.b
-
-    def _above(self, gpu: int) -> tuple[str, ...]:
-        return path(self.topology, self.topology.gpus[gpu].id, self._cpu(gpu)).nodes
-
-    def _linked(self) -> list[set[int]]:
-        groups = [{gpu} for gpu in range(self.source.gpus)]
-        for a, b in self.source.peers:
-            if self.source._direct(*(self.topology.gpus[end].id for end in (a, b))):
-                joined = [group for group in groups if group & {a, b}]
-                groups = [group for group in groups if group not in joined]
-                groups.append(set().union(*joined))
-        return groups
-
-
-def found(inference: Inference) -> set[Group]:
-    """The groups that are claimed."""
-    return {(one.kind, frozenset(one.gpus)) for one in inference.groupings}
-
-
 def random_tree(seed: int) -> Topology:
-    """A machine of one or two sockets whose GPUs hang below nested switches of random widths, some
-    with NVLinks.
-    """
+    """A machine of one or two sockets whose GPUs hang below nested switches of random widths."""
     draw = random.Random(seed)
     cpus = [
         Node(id=f"cpu{number}", kind="cpu", index=number)
@@ -143,12 +131,9 @@ def random_tree(seed: int) -> Topology:
         lanes = draw.choice((8, 16, 16, 16))
         links.append(pcie_link(f"pci{number}", draw.choice(parents), generation, lanes))
         parents.append(f"pci{number}")
-    gpus = range(draw.randint(3, 8))
-    for gpu in gpus:
+    for gpu in range(draw.randint(3, 8)):
         nodes.append(Node(id=f"gpu{gpu}", kind="gpu", index=gpu))
         links.append(
             pcie_link(f"gpu{gpu}", draw.choice(parents), generation, draw.choice((8, 16, 16, 16)))
         )
-    if draw.random() < 0.3:
-        links += [nvlink_link(f"gpu{a}", f"gpu{a + 1}", 3, 4) for a in gpus[:-1:2]]
     return Topology(name=f"tree {seed}", nodes=tuple(nodes), links=tuple(links))
