@@ -1,7 +1,6 @@
 """`collbench algos`: which algorithm serves which collective, and one schedule round by round."""
 
 import sys
-from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -18,7 +17,7 @@ from collbench.schedules.ir import Schedule
 from collbench.schedules.passes import step_count
 from collbench.spec.collectives import OPS, OpName, collective
 from collbench.spec.world import World, host_numbers
-from collbench.util.errors import ScheduleError, UsageError, unknown
+from collbench.util.errors import UsageError, unknown
 
 _QUICK_RANKS = 512
 _DRAWN_RANKS = 16
@@ -28,28 +27,12 @@ _DRAWN_STEPS = 200  # of a rank: about as many lines
 _DRAWINGS = ("svg", "html")
 
 
-def _not_where(name: str, other: str) -> Rule:
-    """That an option names another file than the other one."""
-    return Rule(
-        options=(name,),
-        when=lambda options: options[name] == options[other],
-        message=f"--{other} writes there, too",
-        hint="give another file to one of them",
-    )
-
-
 _ALGOS_RULES = (
     Rule(
         options=("ranks", "root", "hosts"),
         when=lambda options: is_file(options["name"] or ""),
         message="{name} says itself how many ranks there are, and which one is the root",
         hint="leave out --ranks, --root and --hosts",
-    ),
-    Rule(
-        options=("msccl",),
-        when=lambda options: not is_file(options["name"] or "") and not options["op"],
-        message="one schedule is written to a file",
-        hint="name an algorithm and give --op",
     ),
     Rule(
         options=("root",),
@@ -71,9 +54,12 @@ _ALGOS_RULES = (
         message="{ranks} ranks are too many to draw",
         hint=f"give --ranks {_DRAWN_RANKS} or fewer; 4 to 8 show best how an algorithm works",
     ),
-    _not_where("html", "svg"),
-    _not_where("msccl", "svg"),
-    _not_where("msccl", "html"),
+    Rule(
+        options=("html",),
+        when=lambda options: options["html"] == options["svg"],
+        message="--svg writes there, too",
+        hint="give another file to one of them",
+    ),
     Rule(
         options=("svg",),
         when=lambda options: (
@@ -125,14 +111,6 @@ _ALGOS_RULES = (
     type=FileName(),
     help="Write a page that plays the steps, for example to ring.html; - is stdout.",
 )
-@click.option(
-    "--msccl",
-    type=FileName(),
-    help=(
-        "File that the schedule is written to as a program of MSCCL (XML), for example ring.xml; -"
-        " is stdout. Default: none."
-    ),
-)
 @click.pass_context
 def command(context: click.Context, /, **_: object) -> None:
     """List the algorithms with their hops and bytes, or check and draw one.
@@ -146,7 +124,6 @@ def command(context: click.Context, /, **_: object) -> None:
       collbench algos --ranks 8 --hosts 2
       collbench algos ring --op allreduce --svg ring.svg --html ring.html
       collbench algos mine.xml
-      collbench algos ring --op allreduce --ranks 4 --msccl ring.xml
     """
     options = context.params
     name, op, world = options["name"], options["op"], _world(options)
@@ -278,30 +255,15 @@ def _writes(schedule: Schedule, world: World, options: Options) -> bool:
     from collbench.report.page.steps import page
     from collbench.schedules.playback import play
 
-    kinds = [kind for kind in (*_DRAWINGS, "msccl") if options[kind]]
+    kinds = [kind for kind in _DRAWINGS if options[kind]]
     for kind in kinds:
         if options[kind] != "-":
             check_writable(options[kind], f"--{kind}")
-    if {*kinds} & {*_DRAWINGS}:
+    if kinds:
         if world.n > _DRAWN_RANKS:
             raise UsageError(f"{world.n} ranks are too many to draw", "at most 16 are drawn")
         played = play(schedule)
         for kind, draw in (("svg", svg), ("html", page)):
             if options[kind]:
                 write_document(draw(played, world.hosts), options[kind], f"--{kind}")
-    if options["msccl"]:
-        _write_program(schedule, options["msccl"])
     return bool(kinds)
-
-
-def _write_program(schedule: Schedule, target: str) -> None:
-    """Write a schedule as a program of MSCCL, for the placements that it is right in."""
-    from collbench.schedules.formats import msccl
-    from collbench.schedules.verify.check import check
-
-    check(schedule)
-    has_in_place = False
-    with suppress(ScheduleError):  # what has no in-place form is refused, too
-        check(schedule, in_place=True)
-        has_in_place = True
-    write_document(msccl.write(schedule, has_in_place=has_in_place), target, "--msccl")

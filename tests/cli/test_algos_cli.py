@@ -79,7 +79,6 @@ def test_algos_writes_a_picture_and_a_page(
         (("algos", "ring", "--html", "-"), 2, "--html: one schedule is drawn"),
         ((*RING, "--ranks", "17", "--svg", "-"), 2, "--svg: 17 ranks are too many to draw"),
         ((*RING, "--svg", "-", "--html", "-"), 2, "--html: --svg writes there, too"),
-        ((*RING, "--svg", "-", "--msccl", "-"), 2, "--msccl: --svg writes there, too"),
         ((*RING, "--svg", "ring.png"), 2, "--svg: a drawing is SVG only, not ring.png"),
         ((*RING, "--html", "/nowhere/ring.html"), 3, "cannot write /nowhere/ring.html"),
     ],
@@ -107,18 +106,3 @@ def test_algos_draws_a_file(capfd: pytest.CaptureFixture[str], tmp_path: Path) -
         code, _, err = invoke(capfd, "algos", str(file), *args)
         assert code == 2
         assert why in err
-
-
-def test_algos_writes_what_it_reads(capfd: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    file = tmp_path / "ring.xml"
-    code, _, err = invoke(
-        capfd, "algos", "ring", "--op", "reducescatter", "--ranks", "3", "--msccl", str(file)
-    )
-    assert (code, err) == (0, f"# wrote {file}\n")
-    code, out, _ = invoke(capfd, "algos", str(file))
-    assert code == 0
-    assert "reducescatter by ring@" in out
-    code, out, _ = invoke(capfd, "algos", str(file), "--msccl", "-")
-    assert code == 0
-    assert out.startswith('<algo name="ring@')
-    assert invoke(capfd, "algos", "ring", "--msccl", "-")[0] == 2

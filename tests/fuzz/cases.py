@@ -319,12 +319,7 @@ def _of_program(random: Random) -> Case:
     data, ending = _changed(random, corpus.programs())
     name = f"program{ending}"
     args = random.choice(
-        (
-            ("algos", name),
-            ("algos", name),
-            ("algos", name, "--msccl", "-"),
-            (*_MODEL, "--sizes", "1K", "--algo", name),
-        )
+        (("algos", name), ("algos", name), (*_MODEL, "--sizes", "1K", "--algo", name))
     )
     return Case(name="program", args=args, files={name: data}, encoding=random.choice(_ENCODINGS))
 

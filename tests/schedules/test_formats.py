@@ -7,15 +7,14 @@ import pytest
 
 from collbench.planning.plan import lay_out, registered
 from collbench.schedules import formats
-from collbench.schedules.algorithms import FAMILY, needs_hosts
-from collbench.schedules.formats import msccl
 from collbench.schedules.passes import pair_traffic
 from collbench.spec.collectives import collective
-from collbench.util.errors import ScheduleError, UsageError
+from collbench.util.errors import UsageError
 from tests.support import algorithm_files
 from tests.support.algorithm_files import algo, block, halves, here, op, pairs, plan, there
 from tests.support.batteries import assert_right, placements, problem, world_of
-from tests.support.tiers import tiered
+
+FILES = Path(__file__).parents[1] / "data" / "msccl"
 
 
 def loaded(folder: Path, text: str, name: str = "mine.xml") -> formats.AlgorithmFile:
@@ -33,30 +32,17 @@ def assert_runs(file: formats.AlgorithmFile, *, count: int = 21) -> None:
             assert_right(lay_out(what, schedule, channels=channels, direct=direct, chunk_bytes=16))
 
 
-@pytest.mark.parametrize(
-    ("name", "n"),
-    tiered(
-        [(name, n) for name in FAMILY for n in (2, 3, 4, 5, 8, 12)],
-        [(name, 4 if needs_hosts(name) else 3) for name in FAMILY],
-    ),
-)
-def test_what_is_written_is_read_as_the_same(tmp_path: Path, name: str, n: int) -> None:
-    for served in FAMILY.load(name).SERVES:
-        root = n - 1 if collective(served).is_rooted else 0
-        world = world_of(name, n, root)
-        if served == "sendrecv" or (needs_hosts(name) and not world.hosts):
-            continue
-        schedule = registered(served, name, world)
-        file = loaded(tmp_path, msccl.write(schedule, has_in_place=True))
-        for in_place in placements(served):
-            again = file.schedule(in_place=in_place)
-            assert (again.op, again.n, again.root) == (served, n, root)
-            assert pair_traffic(again) == pair_traffic(schedule)
-
-
-def test_what_msccl_does_not_have_is_not_written() -> None:
-    with pytest.raises(ScheduleError, match="MSCCL has no sendrecv"):
-        msccl.write(registered("sendrecv", "direct", world_of("direct", 3)), has_in_place=False)
+@pytest.mark.parametrize("file", sorted(FILES.iterdir()), ids=lambda file: file.stem)
+def test_programs_of_registered_algorithms_are_read_as_the_same(file: Path) -> None:
+    """Written from the schedules that their names tell: collective, algorithm, ranks."""
+    op_name, name, ranks = file.stem.split("-")
+    what, n = collective(op_name), int(ranks)
+    served, root = what.name, n - 1 if what.is_rooted else 0
+    schedule = registered(served, name, world_of(name, n, root))
+    for in_place in placements(served):
+        again = formats.load(str(file)).schedule(in_place=in_place)
+        assert (again.op, again.n, again.root) == (served, n, root)
+        assert pair_traffic(again) == pair_traffic(schedule)
 
 
 @pytest.mark.parametrize(("text", "ending"), algorithm_files.texts())
