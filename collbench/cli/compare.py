@@ -207,8 +207,8 @@ def command(context: click.Context, /, **_: object) -> int:
     the others, or against several runs together (--base).
 
     Reads our CSV, saved runs (@1 is the newest, see collbench runs), and the results of nccl-tests,
-    rccl-tests, OSU, IMB, nvbandwidth, mscclpp and PARAM; - is stdin. Exit code 1: nothing to
-    compare, or --fail-below; 5: --fail-below, and it cannot be judged.
+    rccl-tests, OSU and nvbandwidth; - is stdin. Exit code 1: nothing to compare, or --fail-below;
+    5: --fail-below, and it cannot be judged.
 
     \b
     Examples:

@@ -296,11 +296,14 @@ def test_any_bytes_give_a_table_or_a_usage_error(head: str, data: bytes, tmp_pat
         assert str(file) in error.message
 
 
-@pytest.mark.parametrize("names", [("osu_allreduce", "imb"), ("imb", "osu_allreduce")])
+OTHERS = ("osu_allreduce", "all_reduce-1.0")
+
+
+@pytest.mark.parametrize("names", [OTHERS, OTHERS[::-1]])
 def test_a_table_ends_at_the_heading_of_another_tool(
     tmp_path: Path, names: tuple[str, str]
 ) -> None:
-    """IMB's rows below OSU's were read as OSU's, with the number of repetitions as the time."""
+    """Rows of another tool were read as OSU's, with the number of repetitions as the time."""
     folder = Path(__file__).parents[1] / "data" / "results"
     files = [folder / f"{name}.txt" for name in names]
     alone = [load(file).frame for file in files]

@@ -102,14 +102,12 @@ def foreign(
     bounds_us: tuple[float, float] | None = None,
     failure: str = "",
     traffic: str = "",
-    algo: str = "",
 ) -> Record:
     """A row of another tool. Bandwidths are computed anew from S and time; a row with wrong
     elements, or without a time, has none.
 
     bounds_us: bounds of the time that the tool itself gives. failure: why the data is wrong, where
-    elements are not counted. traffic: notes of record.TRAFFIC. algo: how it was done,
-    where the tool has several ways.
+    elements are not counted. traffic: notes of record.TRAFFIC.
     """
     known = collective(op)
     times = [time for time in times_us if math.isfinite(time) and time > 0]
@@ -118,7 +116,7 @@ def foreign(
         op=op,
         backend=backend,
         ctas=0,
-        **(UNASKED | ({"algo": algo} if algo else {})),
+        **UNASKED,
         dtype=dtype,
         redop=redop if known.is_reduction and redop else "sum",
         root=max(root, 0),

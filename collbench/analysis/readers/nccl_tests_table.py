@@ -23,7 +23,7 @@ HEADING = re.compile(
     r"|#\s{1,5}Rank\s{1,7}\d{1,7}\s.{0,40}?\bon\s{1,80}\S{1,80}\s{1,5}device\s"
 )
 TABLE_HEADING = re.compile(r"#\s+(?:size|(bytes))\s+(?:count|N)\s+type\b(.*)")
-# of mscclpp-test, which has the same lines around it
+# of mscclpp-test, which has the same lines around it and is not read
 OTHER_TABLE = re.compile(r"#\s{1,9}size\s{1,40}count\s{1,40}time\s")
 _UNITS_LINE = re.compile(r"#\s+\((?:B|bytes)\)\s.*")
 _TIME_UNIT = re.compile(r"\((us|ms|s|ns)\)")
