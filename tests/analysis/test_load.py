@@ -296,7 +296,7 @@ def test_any_bytes_give_a_table_or_a_usage_error(head: str, data: bytes, tmp_pat
         assert str(file) in error.message
 
 
-OTHERS = ("osu_allreduce", "all_reduce-1.0")
+OTHERS = ("osu_allreduce", "no-ranks")
 
 
 @pytest.mark.parametrize("names", [OTHERS, OTHERS[::-1]])

@@ -1,5 +1,5 @@
-"""nccl-tests' text, of any version and through any launcher, becomes rows; what cannot be told
-apart or understood is refused with its line.
+"""nccl-tests' text, of all versions since 2019 and through any launcher, becomes rows; what cannot
+be told apart or understood is refused with its line.
 """
 
 import re

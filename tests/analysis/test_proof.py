@@ -1,4 +1,4 @@
-"""Printed rates prove how a table of nccl-tests is read: unit, convention, ranks, lost digits."""
+"""Printed rates prove how a table of nccl-tests is read: convention, ranks, lost digits."""
 
 import re
 from pathlib import Path
@@ -28,7 +28,7 @@ KINDS = [(version, op) for version in VERSIONS for op in version.ops]
 def test_every_version_of_every_collective(
     tmp_path: Path, version: Version, op: str, data: st.DataObject
 ) -> None:
-    """Times and rates are those that the text was made of, whatever its unit and convention."""
+    """Times and rates are those that the text was made of, whatever its convention."""
     n = data.draw(st.integers(2, 16))
     times = data.draw(st.lists(st.floats(30.0, 40_000.0), min_size=1, max_size=4))
     has_ranks = data.draw(st.booleans())
@@ -47,7 +47,6 @@ def test_every_version_of_every_collective(
         assert list(out["busbw_gbs"]) == pytest.approx(
             [rate * factor(op, n) for rate in rates], rel=0.02
         )
-    assert any("milliseconds" in text for text in loaded.remarks) is version.is_ms
     if version.is_equal and op in ("allgather", "reducescatter") and has_ranks:
         assert any("algbw is printed as busbw" in text for text in loaded.remarks)
 
@@ -60,27 +59,10 @@ def _text(op: str = "allreduce", n: int = 8) -> str:
     return f"{PROGRAMS[op]}\n" + output(LAST, op, n, ROWS)
 
 
-@pytest.mark.parametrize(
-    ("unit", "scale"), [("milliseconds", 1e-3), ("seconds", 1e-6), ("nanoseconds", 1e3)]
-)
-def test_a_heading_that_names_the_wrong_unit(unit: str, scale: float, tmp_path: Path) -> None:
-    text = _text()
-    for time in (*ROWS, *(0.75 * time for time in ROWS)):
-        printed = f"{time:7.1f}" if time <= 10_000 else f"{time:7.0f}"
-        text = text.replace(f"  {printed}  ", f"  {time * scale:.9f}  ")
-    loaded = load(written(tmp_path, text))
-    out = loaded.frame[loaded.frame["placement"] == "out"]
-    assert list(out["time_us"]) == pytest.approx(list(ROWS))
-    [said] = [text for text in loaded.remarks if "times are read" in text]
-    assert said.startswith(
-        f"times are read as {unit}: the printed algbw fits those, not microseconds"
-    )
-
-
-def test_rates_that_fit_no_unit_are_refused(tmp_path: Path) -> None:
-    # 17 and 3 of no unit: what the columns are is not known
+def test_rates_that_fit_no_convention_are_refused(tmp_path: Path) -> None:
+    # what the columns are is not known
     text = re.sub(r"(float.*?-1)", r"\1 17.00", _text()).replace(" time ", " what  time ", 1)
-    with pytest.raises(UsageError, match=r"no other unit or convention fits|no row"):
+    with pytest.raises(UsageError, match=r"no other convention fits|no row"):
         load(written(tmp_path, text.replace("what", "root")))
 
 
@@ -140,7 +122,7 @@ def test_rates_in_another_unit(tmp_path: Path) -> None:
 def test_deviations_of_old_versions(
     check: str, end: str, statuses: list[str], notes: set[str], tmp_path: Path
 ) -> None:
-    text = "all_reduce_perf\n" + output(VERSIONS[3], "allreduce", 4, ROWS[:1], end=lambda _: end)
+    text = "all_reduce_perf\n" + output(VERSIONS[2], "allreduce", 4, ROWS[:1], end=lambda _: end)
     loaded = load(written(tmp_path, text.replace("0e+00", check, 1)))
     assert list(loaded.frame["status"]) == statuses
     assert set(loaded.frame["notes"]) == notes

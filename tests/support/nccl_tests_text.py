@@ -28,18 +28,14 @@ class Version:
 
     name: str
     ops: tuple[str, ...]
-    is_ms: bool = False
     is_equal: bool = False  # algbw is busbw
     check: str = "error"
     has_all_columns: bool = False
-    has_pid: bool = True
-    comment: str = "# "
 
     def columns(self, op: str) -> list[str]:
         if self.has_all_columns:
             return ["redop", "root"]
-        redop = "op" if self.check == "res" else "redop"
-        return [redop] * (op in REDUCTIONS) + ["root"] * (op in ROOTED)
+        return ["redop"] * (op in REDUCTIONS) + ["root"] * (op in ROOTED)
 
     def cells(self, op: str) -> list[str]:
         """What stands under `columns`."""
@@ -51,9 +47,6 @@ class Version:
 
 FIRST = ("allreduce", "allgather", "reducescatter", "broadcast", "reduce")
 VERSIONS = (
-    Version(
-        name="2.0", ops=FIRST, is_ms=True, is_equal=True, check="res", has_pid=False, comment=" "
-    ),
     Version(name="2.4", ops=FIRST, is_equal=True),
     Version(name="2.8", ops=(*FIRST, "alltoall")),
     Version(name="2.11", ops=(*FIRST, "alltoall", "gather", "scatter", "sendrecv")),
@@ -79,34 +72,33 @@ def output(
     quarter faster.
     """
     lines = [
-        f"{version.comment.strip()} nThread 1 nGpus {n} minBytes 1048576 maxBytes 1048576 step:"
-        " 2(factor) warmup iters: 5 iters: 20 validation: 1 ".lstrip()
+        f"# nThread 1 nGpus {n} minBytes 1048576 maxBytes 1048576 step: 2(factor) warmup iters: 5"
+        " iters: 20 validation: 1 "
     ]
     lines += ["# Using devices"]
     for rank in range(n if has_ranks else 0):
-        pid = " Pid   4711" if version.has_pid else ""
-        lines.append(f"#   Rank {rank:2}{pid} on      node1 device {rank:2} [0x1a] Tesla V100")
+        lines.append(
+            f"#   Rank {rank:2} Pid   4711 on      node1 device {rank:2} [0x1a] Tesla V100"
+        )
     columns = version.columns(op)
-    first = ("bytes", "N") if version.check == "res" else ("size", "count")
-    placements = 1 if version.check == "res" and op == "broadcast" else 2
     part = ["time", "algbw", "busbw", version.check]
     lines += [
-        "#" + " " * 45 + "out-of-place" + "                    in-place" * (placements - 1),
-        "# " + "  ".join(f"{word:>8}" for word in [*first, "type", *columns, *part * placements]),
+        "#" + " " * 45 + "out-of-place" + "                    in-place",
+        "# "
+        + "  ".join(f"{word:>8}" for word in ["size", "count", "type", *columns, *part, *part]),
     ]
-    if version.check != "res":
-        units = ["(us)", "(GB/s)", "(GB/s)", ""] * placements
-        lines.append("#       (B)    (elements)  " + "  ".join(f"{word:>6}" for word in units))
+    units = ["(us)", "(GB/s)", "(GB/s)", ""] * 2
+    lines.append("#       (B)    (elements)  " + "  ".join(f"{word:>6}" for word in units))
     for row, time_us in enumerate(times_us):
         size = 1048576 * n << row
         block = size // n if op in BLOCKS else size
         cells = [f"{size:12}", f"{block // ITEM_BYTES:12}", "  float"]
         cells += [f"{cell:>6}" for cell in version.cells(op)]
-        for place in range(placements):
+        for place in range(2):
             cells += _part(version, op, n, size, time_us * (1 - place / 4), place)
         lines.append("  ".join(cells))
-    lines += [f"{version.comment}Out of bounds values : {end(0)}"]
-    lines += [f"{version.comment}Avg bus bandwidth    : 1.5 "]
+    lines += [f"# Out of bounds values : {end(0)}"]
+    lines += ["# Avg bus bandwidth    : 1.5 "]
     return "\n".join(lines) + "\n"
 
 
@@ -115,9 +107,7 @@ def _part(version: Version, op: str, n: int, size: int, time_us: float, place: i
     busbw = algbw * factor(op, n)
     if version.is_equal and op in BLOCKS:
         algbw = busbw
-    if version.is_ms:
-        time = f"{time_us / 1e3:7.3f}"
-    elif time_us > 10000:
+    if time_us > 10000:
         time = f"{time_us:7.0f}"
     else:
         time = f"{time_us:7.1f}" if time_us > 100 else f"{time_us:7.2f}"

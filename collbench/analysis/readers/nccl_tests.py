@@ -40,7 +40,6 @@ from collbench.util.errors import UsageError
 
 TOOL = "nccl-tests"
 IS_DOCUMENT = False
-_NOT_COUNTED = ("error", "res", "delta")  # the largest deviation
 # of a result of n ranks, over n - 1, by nccl-tests before 2.13 (common.cu); other types: 0
 _TOLERANCES = {"float16": 1e-2, "bfloat16": 1e-2, "float32": 1e-5, "float64": 1e-12}
 
@@ -168,7 +167,7 @@ def _remarks(run: Run, op: OpName | None) -> Iterator[tuple[str, Sequence[int]]]
         yield "{count} rows have no time in place ({at})", run.halves
     if run.nothing:
         yield "{count} rows of 0 bytes left out", run.nothing
-    if any(column in _NOT_COUNTED for column in run.columns) and _is_any_checked(run):
+    if "error" in run.columns and _is_any_checked(run):
         yield (
             "this version prints how far results are off, not how many are wrong ({at}): wrong is"
             " left empty",
@@ -235,7 +234,6 @@ def _reading(run: Run, op: OpName, name: str) -> Reading:
         printed,
         claimed=run.claimed_ranks,
         counted=_counted_ranks(run, op),
-        unit=run.unit,
         name=name,
         place=run.heading_line,
     )
@@ -346,10 +344,8 @@ def _records(run: Run, place: int, row: TableRow, op: OpName, reading: Reading) 
             hosts=len(set(run.hosts.values())),
             size_bytes=row.size_bytes * (reading.ranks if reading.is_block else 1),
             count=row.count,
-            times_us=[float(part.time) * reading.to_us],
-            bounds_us=(
-                (float(low) * reading.to_us, float(high) * reading.to_us) if part.bounds else None
-            ),
+            times_us=[float(part.time)],
+            bounds_us=(float(low), float(high)) if part.bounds else None,
             iters=run.iters,
             wrong=None if count is None else int(count),
             is_checked=_is_checked(run, part) and not is_unclear,

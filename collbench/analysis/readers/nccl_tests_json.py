@@ -132,7 +132,7 @@ def _reading(op: OpName, config: Mapping[str, object], results: list[object], na
                     )
                 )
     claimed = _claimed_ranks(config)
-    return reading_of(op, printed, claimed=claimed, counted=0, unit="us", name=name, place=1)
+    return reading_of(op, printed, claimed=claimed, counted=0, name=name, place=1)
 
 
 def _op(whole: Mapping[str, object], name: str) -> OpName:
@@ -245,8 +245,8 @@ def _records(
                 placement=placement,
                 size_bytes=int(size) * (reading.ranks if reading.is_block else 1),
                 count=int(count),
-                times_us=[math.nan if time is None else time * reading.to_us],
-                bounds_us=_bounds(row.get(f"{key}_per_iter"), reading.to_us),
+                times_us=[math.nan if time is None else time],
+                bounds_us=_bounds(row.get(f"{key}_per_iter")),
                 iters=_whole(row, "actual_iterations", 0) or iters,
                 wrong=None if wrong is None or not has_checks else int(wrong),
                 is_checked=wrong is not None and has_checks,
@@ -256,7 +256,7 @@ def _records(
     return records
 
 
-def _bounds(value: object, to_us: float) -> tuple[float, float] | None:
+def _bounds(value: object) -> tuple[float, float] | None:
     """Bounds of the time by the times of the iterations; None where there are none.
 
     The iterations of one run are no repeats of it: they share its drift.
@@ -268,9 +268,9 @@ def _bounds(value: object, to_us: float) -> tuple[float, float] | None:
     known = [time for time in times[skipped:] if time is not None and time > 0]
     if not known or len(known) > MOST_REPEATS:
         low, high = _number(per_iteration.get("min_us")), _number(per_iteration.get("max_us"))
-        return (low * to_us, high * to_us) if low and high and 0 < low <= high else None
+        return (low, high) if low and high and 0 < low <= high else None
     bounds = interval(known)
-    return bounds.low * to_us, bounds.high * to_us
+    return bounds.low, bounds.high
 
 
 def _mapping(value: object) -> Mapping[str, object]:

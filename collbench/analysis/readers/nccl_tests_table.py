@@ -2,8 +2,8 @@
 nothing of what they mean.
 
 The columns are those that the heading names: versions differ in root, redop, `#wrong` and its older
-forms `error` and `res`, in columns at the end, and before March 2019 in the unit of times. Source:
-nccl-tests 1.0 to 2.19.6, rccl-tests to 2024, and outputs of both.
+form `error`, and in columns at the end. Source: nccl-tests 2.4 to 2.19.6, rccl-tests to 2024, and
+outputs of both. Versions before March 2019 had other columns, and times in milliseconds.
 """
 
 import re
@@ -18,15 +18,14 @@ from collbench.analysis.readers.log_lines import Line
 # What only nccl-tests prints, at the start of its lines.
 HEADING = re.compile(
     r"(?:#\s{0,3})?(?:nThread:?\s{1,3}\d{1,6}\s{1,3}nGpus:?\s|Out of bounds values\s{0,5}:)"
-    r"|#\s{1,40}(?:size\s{1,40}count|bytes\s{1,40}N)\s{1,40}type\b"
+    r"|#\s{1,40}size\s{1,40}count\s{1,40}type\b"
     r"|#\s{0,3}nccl-tests version\s"
     r"|#\s{1,5}Rank\s{1,7}\d{1,7}\s.{0,40}?\bon\s{1,80}\S{1,80}\s{1,5}device\s"
 )
-TABLE_HEADING = re.compile(r"#\s+(?:size|(bytes))\s+(?:count|N)\s+type\b(.*)")
+TABLE_HEADING = re.compile(r"#\s+size\s+count\s+type\b(.*)")
 # of mscclpp-test, which has the same lines around it and is not read
 OTHER_TABLE = re.compile(r"#\s{1,9}size\s{1,40}count\s{1,40}time\s")
 _UNITS_LINE = re.compile(r"#\s+\((?:B|bytes)\)\s.*")
-_TIME_UNIT = re.compile(r"\((us|ms|s|ns)\)")
 _RATE_UNIT = re.compile(r"\(([GMT]i?B/s|G(?:b/s|bps|bit/s))\)")
 _RATES_GBS = {
     "GB/s": 1.0,
@@ -64,7 +63,7 @@ _LIBRARY_LINE = re.compile(r"\bNCCL (?:INFO|WARN|TRACE|ERROR|ABORT|VERSION)\b|\b
 _NRANKS = re.compile(r"\bn[Rr]anks (\d{1,7})\b")
 _SET = re.compile(r"\b(NCCL_[A-Z0-9_]{1,40}) set by environment to (\S{1,40}?)\.?\s*$")
 NO_TIMES = ("nan", "-nan", "inf", "-inf")  # as C prints them
-_CHECKS = ("#wrong", "error", "res", "delta")
+_CHECKS = ("#wrong", "error")
 DEVIATION = re.compile(r"(-?\d{1,15}(?:\.\d{1,9})?(?:e[+-]?\d{1,3})?)(\*?)")
 _OUT_OF_BOUNDS = re.compile(r"#?\s*Out of bounds values\s*:\s*(\d{1,18})\s+(FAILED|OK)")
 _TIMES = ("time", "cputime")
@@ -98,7 +97,6 @@ class Run:
     columns: tuple[str, ...] = ()
     columns_before: tuple[str, ...] = ()
     placements: tuple[str, ...] = ()
-    unit: str = "us"
     rate_gbs: float = 1.0
     heading_line: int = 0
     rows: list[tuple[int, "TableRow"]] = field(default_factory=list)
@@ -284,10 +282,8 @@ def _is_comment(text: str) -> bool:
 def _add_comment(run: Run, number: int, line: str) -> None:
     if heading := TABLE_HEADING.match(line):
         _add_heading(run, number, heading)
-    elif _UNITS_LINE.match(line) and (unit := _TIME_UNIT.search(line)):
-        run.unit = unit[1]
-        if rate := _RATE_UNIT.search(line):
-            run.rate_gbs = _RATES_GBS.get(rate[1], _BITS_GBS)
+    elif _UNITS_LINE.match(line) and (rate := _RATE_UNIT.search(line)):
+        run.rate_gbs = _RATES_GBS.get(rate[1], _BITS_GBS)
     elif "of-place" in line or "in-place" in line:
         run.placements = tuple(
             "out" if word == "out-of-place" else "in"
@@ -312,10 +308,9 @@ def _add_comment(run: Run, number: int, line: str) -> None:
 
 
 def _add_heading(run: Run, number: int, heading: re.Match[str]) -> None:
-    words = tuple(heading[2].split())
+    words = tuple(heading[1].split())
     first = next((at for at, word in enumerate(words) if word in _TIMES), len(words))
     run.columns_before, run.columns, run.heading_line = words[:first], words[first:], number
-    run.unit = "ms" if heading[1] else "us"  # the heading of 1.0 and 2.0 names no unit
     if len(run.placements) != sum(column in _TIMES for column in words):
         run.placements = ("out", "in")
 

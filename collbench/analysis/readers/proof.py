@@ -1,11 +1,9 @@
 """What the columns of a table of nccl-tests mean, proved by the numbers themselves.
 
 Each row prints a size and a time, and two rates that follow from them: algbw = S / t and busbw =
-algbw x factor. So the rates show the unit of the time, an old convention of the rates, the number
-of ranks, and digits that were lost.
-
-Conventions of nccl-tests: before March 2019 times are milliseconds; before June 2020 algbw of
-all_gather and reduce_scatter is what busbw is.
+algbw x factor. So the rates show an old convention of the rates, the number of ranks, and digits
+that were lost. Convention of nccl-tests: before June 2020 algbw of all_gather and reduce_scatter is
+what busbw is.
 """
 
 import math
@@ -18,8 +16,6 @@ from collbench.spec.collectives import OpName, collective
 from collbench.util.errors import UsageError
 
 MOST_RANKS = 1 << 20
-UNITS = {"us": 1.0, "ms": 1e3, "s": 1e6, "ns": 1e-3}  # in microseconds
-_UNIT_NAMES = {"us": "microseconds", "ms": "milliseconds", "s": "seconds", "ns": "nanoseconds"}
 # of a rate: what a program computed from more digits than it prints, or from rounded ones
 _SLACK = 0.005
 # of one rate by the other, which have the same time
@@ -32,7 +28,7 @@ Rates: TypeAlias = tuple[float, float, float]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Printed:
-    """One measurement as it is printed: the time in its own unit, rates in GB/s; errors are half a
+    """One measurement as it is printed: the time in microseconds, rates in GB/s; errors are half a
     unit of the last digit.
     """
 
@@ -46,9 +42,9 @@ class Printed:
     busbw: float
     busbw_error: float
 
-    def share_of_true_algbw(self, to_us: float) -> tuple[float, float]:
-        """Bounds of algbw / (S / t), for times in a unit."""
-        gbs = self.size_bytes / (to_us * 1e3)
+    def share_of_true_algbw(self) -> tuple[float, float]:
+        """Bounds of algbw / (S / t)."""
+        gbs = self.size_bytes / 1e3
         return (
             max(self.algbw - self.algbw_error, 0.0) * max(self.time - self.time_error, 0.0) / gbs,
             (self.algbw + self.algbw_error) * (self.time + self.time_error) / gbs,
@@ -66,12 +62,11 @@ class Printed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reading:
-    """How a table is to be read. to_us: times x this are microseconds; is_block: sizes are of one
-    block, and S is `ranks` of them. ranks: 0 if unknown. misfits: (line, placement) of measurements
-    whose rates are not those of their size and time.
+    """How a table is to be read. is_block: sizes are of one block, and S is `ranks` of them. ranks:
+    0 if unknown. misfits: (line, placement) of measurements whose rates are not those of their size
+    and time.
     """
 
-    to_us: float
     is_block: bool = False
     ranks: int = 0
     misfits: frozenset[tuple[int, str]] = frozenset()
@@ -89,29 +84,21 @@ def half_unit(text: str) -> float:
 
 
 def reading_of(
-    op: OpName,
-    rows: Sequence[Printed],
-    *,
-    claimed: int,
-    counted: int,
-    unit: str,
-    name: str,
-    place: int,
+    op: OpName, rows: Sequence[Printed], *, claimed: int, counted: int, name: str, place: int
 ) -> Reading:
     """How the rows of one table are to be read.
 
     claimed: the number of ranks that the text names; counted: the one by which size and count
-    differ; 0 if unknown. unit: the unit that the heading names, or that its version had. name: of
-    the file; place: the line of the table. Raises UsageError where no reading fits.
+    differ; 0 if unknown. name: of the file; place: the line of the table. Raises UsageError where
+    no reading fits.
     """
     telling = [row for row in rows if row.is_telling]
-    found = _convention(op, telling, claimed or counted, unit)
+    found = _convention(op, telling, claimed or counted)
     if found is None:
-        raise _unreadable(telling[0], unit, f"{name}, line {place}")
-    unit_found, convention, ranks = found
-    to_us = UNITS[unit_found]
+        raise _unreadable(telling[0], f"{name}, line {place}")
+    convention, ranks = found
     expected = _expected(convention, ranks)
-    misfits = [row for row in telling if not _fits(row, to_us, expected)]
+    misfits = [row for row in telling if not _fits(row, expected)]
     if convention == "today":
         strange = {id(row) for row in misfits}
         fitting = [row for row in rows if row.time > 0 and id(row) not in strange]
@@ -125,31 +112,17 @@ def reading_of(
                 )
             misfits += odd
     return Reading(
-        to_us=to_us,
         is_block=convention == "size is a block",
         ranks=ranks,
         misfits=frozenset((row.line, row.placement) for row in misfits),
-        remarks=tuple(
-            _remarks(unit, unit_found, convention, ranks, misfits, place, has_proof=bool(telling))
-        ),
+        remarks=tuple(_remarks(convention, ranks, misfits, place)),
     )
 
 
 def _remarks(
-    unit: str,
-    unit_found: str,
-    convention: Convention,
-    ranks: int,
-    misfits: Sequence[Printed],
-    place: int,
-    *,
-    has_proof: bool,
+    convention: Convention, ranks: int, misfits: Sequence[Printed], place: int
 ) -> Iterator[tuple[str, tuple[int, ...]]]:
     """Texts for Remarks, each with its places."""
-    if unit_found != "us" or unit_found != unit:
-        why = "the printed algbw fits those" if has_proof else "this version prints those"
-        against = f", not {_UNIT_NAMES[unit]}" if unit_found != unit else ""
-        yield f"times are read as {_UNIT_NAMES[unit_found]}: {why}{against} ({{at}})", (place,)
     if convention == "algbw is busbw":
         yield (
             "algbw is printed as busbw, as nccl-tests did before June 2020 ({at}): here algbw is"
@@ -169,11 +142,11 @@ def _remarks(
         )
 
 
-def _unreadable(row: Printed, unit: str, place: str) -> UsageError:
-    rate = row.size_bytes / (row.time * UNITS[unit] * 1e3)
+def _unreadable(row: Printed, place: str) -> UsageError:
+    rate = row.size_bytes / (row.time * 1e3)
     return UsageError(
         f"{place}: line {row.line} prints algbw {row.algbw:g} GB/s, but {row.size_bytes} bytes in"
-        f" {row.time:g} {unit} are {rate:.4g} GB/s, and no other unit or convention fits",
+        f" {row.time:g} us are {rate:.4g} GB/s, and no other convention fits",
         "the columns are not those of nccl-tests, or the file was changed",
     )
 
@@ -186,26 +159,22 @@ def _impossible(op: OpName, row: Printed, place: str) -> UsageError:
     )
 
 
-def _convention(
-    op: OpName, rows: Sequence[Printed], known: int, unit: str
-) -> tuple[str, Convention, int] | None:
-    """The unit, the convention and, if that shows it, the number of ranks, that half of the rows or
-    more fit; None if they fit none.
+def _convention(op: OpName, rows: Sequence[Printed], known: int) -> tuple[Convention, int] | None:
+    """The convention and, if that shows it, the number of ranks, that half of the rows or more fit;
+    None if they fit none.
     """
     if not rows:
-        return unit, "today", known
-    for one in (unit, *(other for other in UNITS if other != unit)):
-        to_us = UNITS[one]
-        if op in _ONCE_EQUAL and not _are_fitted(rows, to_us, 1.0, slack=0.0):
-            ranks = _ranks_of_shares(rows, to_us, known)
-            if ranks and all(_has_equal_rates(row) for row in rows):
-                return one, "algbw is busbw", ranks
-        if _are_fitted(rows, to_us, 1.0):
-            return one, "today", 0
+        return "today", known
+    if op in _ONCE_EQUAL and not _are_fitted(rows, 1.0, slack=0.0):
+        ranks = _ranks_of_shares(rows, known)
+        if ranks and all(_has_equal_rates(row) for row in rows):
+            return "algbw is busbw", ranks
+    if _are_fitted(rows, 1.0):
+        return "today", 0
     if collective(op).size_in_blocks:
         ranks, is_possible = ranks_of(op, [row.rates for row in rows], known, 0)
-        if is_possible and ranks > 1 and _are_fitted(rows, UNITS[unit], float(ranks)):
-            return unit, "size is a block", ranks
+        if is_possible and ranks > 1 and _are_fitted(rows, float(ranks)):
+            return "size is a block", ranks
     return None
 
 
@@ -220,23 +189,21 @@ def _expected(convention: Convention, ranks: int) -> float:
     return float(ranks) if convention == "size is a block" else 1.0
 
 
-def _fits(row: Printed, to_us: float, expected: float, slack: float = _SLACK) -> bool:
-    low, high = row.share_of_true_algbw(to_us)
+def _fits(row: Printed, expected: float, slack: float = _SLACK) -> bool:
+    low, high = row.share_of_true_algbw()
     return low * (1 - slack) <= expected <= high * (1 + slack)
 
 
-def _are_fitted(
-    rows: Sequence[Printed], to_us: float, expected: float, slack: float = _SLACK
-) -> bool:
+def _are_fitted(rows: Sequence[Printed], expected: float, slack: float = _SLACK) -> bool:
     """Whether half of the rows or more fit."""
-    return 2 * sum(_fits(row, to_us, expected, slack) for row in rows) >= len(rows)
+    return 2 * sum(_fits(row, expected, slack) for row in rows) >= len(rows)
 
 
-def _ranks_of_shares(rows: Sequence[Printed], to_us: float, known: int) -> int:
+def _ranks_of_shares(rows: Sequence[Printed], known: int) -> int:
     """How many ranks make algbw (n - 1) / n of S / t; 0 if none, or several do."""
-    if known > 1 and _are_fitted(rows, to_us, (known - 1) / known):
+    if known > 1 and _are_fitted(rows, (known - 1) / known):
         return known
-    bounds = [row.share_of_true_algbw(to_us) for row in rows]
+    bounds = [row.share_of_true_algbw() for row in rows]
     fewest, most = _bounds_of_ranks(1.0, max(low for low, _ in bounds), min(h for _, h in bounds))
     return fewest if fewest == most else 0
 

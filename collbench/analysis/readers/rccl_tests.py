@@ -63,7 +63,7 @@ def read(text: str, name: str) -> tuple[list[Record], tuple[str, ...]]:
         printed = [_printed(cells, line, name) for line, cells in of_kind]
         claimed = min(max(_claimed_ranks(cells) for _, cells in of_kind), MOST_RANKS)
         reading = reading_of(
-            op, printed, claimed=claimed, counted=0, unit="us", name=name, place=of_kind[0][0]
+            op, printed, claimed=claimed, counted=0, name=name, place=of_kind[0][0]
         )
         for said, places in reading.remarks:
             remarks.add(said, *places)
@@ -74,7 +74,7 @@ def read(text: str, name: str) -> tuple[list[Record], tuple[str, ...]]:
                 of_kind[0][0],
             )
         records += [
-            (table, one.line, _record(op, cells, one, reading.ranks, reading.to_us))
+            (table, one.line, _record(op, cells, one, reading.ranks))
             for one, (_, cells) in zip(printed, of_kind, strict=True)
             if (one.line, one.placement) not in reading.misfits
         ]
@@ -169,7 +169,7 @@ def _half_unit(text: str) -> float:
     return 10.0 ** -len(digits) / 2 if digits.isdecimal() else 0.5
 
 
-def _record(op: OpName, cells: Cells, one: Printed, ranks: int, to_us: float) -> Record:
+def _record(op: OpName, cells: Cells, one: Printed, ranks: int) -> Record:
     name = dtype_of(cells.get("type", ""))
     known = next((known for known in DTYPES if known == name), None)
     wrong = cells.get("wrong", "").partition(".")[0]
@@ -188,7 +188,7 @@ def _record(op: OpName, cells: Cells, one: Printed, ranks: int, to_us: float) ->
             if known
             else 0
         ),
-        times_us=[one.time * to_us],
+        times_us=[one.time],
         iters=0,
         wrong=count,
         is_checked=count is not None,
