@@ -28,56 +28,33 @@ from collbench.launch.launcher import launcher
 from collbench.util.errors import CollbenchError, HangError, UnavailableError, UsageError, unknown
 from collbench.util.text import one_line
 
-# name -> (module, what it does in a line)
-_COMMANDS = {
-    "sweep": ("collbench.cli.sweep", "Measure collectives over algorithms, knobs and sizes."),
-    "tune": (
-        "collbench.cli.tune",
-        "Find the best configuration of this machine by measuring, and use it from then on.",
-    ),
-    "topo": (
-        "collbench.cli.topo",
-        "Show how the devices of a machine are linked, how fast, and what limits them.",
-    ),
-    "check": (
-        "collbench.cli.check",
-        "Say in less than a minute whether this machine is as fast as it should be.",
-    ),
-    "doctor": (
-        "collbench.cli.doctor",
-        "Find what slows communication down here, prove it, and say what to change.",
-    ),
-    "hunt": (
-        "collbench.cli.hunt",
-        "Find which rank, host, rail or path is slow, from the rates of pairs.",
-    ),
-    "trace": (
-        "collbench.cli.trace",
-        "Show where the time of a collective goes: a timeline, and its longest chain of events.",
-    ),
-    "log": ("collbench.cli.log", "Explain the log of a job: what NCCL printed, and what is wrong."),
-    "replay": (
-        "collbench.cli.replay",
-        "Replay what a job communicates: how long it takes here, and what to set.",
-    ),
-    "overlap": (
-        "collbench.cli.overlap",
-        "Measure how much communication slows concurrent computation down, on GPUs.",
-    ),
-    "compare": (
-        "collbench.cli.compare",
-        "Show what is best in a file of results, and what changed between files.",
-    ),
-    "runs": ("collbench.cli.runs", "List the sweeps that were saved."),
-    "predict": (
-        "collbench.cli.predict",
-        "Predict collectives on more hosts than there are, or on another machine.",
-    ),
-    "algos": (
-        "collbench.cli.algos",
-        "List which algorithm serves which collective, or draw one algorithm's schedule.",
-    ),
+# what a command does, in a line; by what it is for
+_GROUPS = {
+    "Measure": {
+        "sweep": "Measure collectives over algorithms, knobs and sizes.",
+        "topo": "Show how the devices of a machine are linked, how fast, and what limits them.",
+        "overlap": "Measure how much communication slows concurrent computation down, on GPUs.",
+        "replay": "Replay what a job communicates: how long it takes here, and what to set.",
+    },
+    "Diagnose": {
+        "check": "Say in less than a minute whether this machine is as fast as it should be.",
+        "doctor": "Find what slows communication down here, prove it, and say what to change.",
+        "hunt": "Find which rank, host, rail or path is slow, from the rates of pairs.",
+        "log": "Explain the log of a job: what NCCL printed, and what is wrong.",
+        "trace": "Show where the time of a collective goes, and the longest chain of its events.",
+    },
+    "Results": {
+        "compare": "Show what is best in a file of results, and what changed between files.",
+        "runs": "List the sweeps that were saved.",
+    },
+    "Plan": {
+        "tune": "Find the best configuration of this machine by measuring, and use it from then"
+        " on.",
+        "predict": "Predict collectives on more hosts than there are, or on another machine.",
+        "algos": "List which algorithm serves which collective, or draw one algorithm's schedule.",
+    },
 }
+_COMMANDS = {name: text for group in _GROUPS.values() for name, text in group.items()}
 # commands of earlier versions -> what replaced them
 _GONE = {
     "explain": "`trace` shows the choice, its least time and where the time goes, `sweep` the rest",
@@ -113,12 +90,14 @@ class _Commands(click.Group):
         if cmd_name not in _COMMANDS:
             return None
         _check_memory_limit()
-        command: click.Command = import_module(_COMMANDS[cmd_name][0]).command
+        command: click.Command = import_module(f"collbench.cli.{cmd_name}").command
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        with formatter.section("Commands"):
-            formatter.write_dl([(name, text) for name, (_, text) in _COMMANDS.items()])
+        width = max(map(len, _COMMANDS))
+        for title, commands in _GROUPS.items():
+            with formatter.section(title):
+                formatter.write_dl([(f"{name:<{width}}", text) for name, text in commands.items()])
 
 
 @click.command(

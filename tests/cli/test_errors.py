@@ -127,9 +127,17 @@ def test_errors_of_click_look_like_ours(
     assert hint in advice
 
 
+@pytest.mark.parametrize("name", ["explain", "litmus"])
+def test_commands_of_earlier_versions_say_what_replaced_them(capfd: Capture, name: str) -> None:
+    code, error, advice = complaint(capfd, name, "--help")
+    assert code == 2
+    assert error.startswith(f"{name} is no command any more")
+    assert "`trace`" in advice or "`auto`" in advice
+
+
 def _options() -> Iterator[tuple[str, click.Option]]:
-    for name, (module, _) in _COMMANDS.items():
-        command = import_module(module).command
+    for name in _COMMANDS:
+        command = import_module(f"collbench.cli.{name}").command
         assert isinstance(command, StrictCommand)
         yield from ((name, param) for param in command.params if isinstance(param, click.Option))
 

@@ -1,5 +1,6 @@
 """Options, presets and profiles: what is explained, and what is refused."""
 
+import re
 from pathlib import Path
 
 import pytest
@@ -100,6 +101,19 @@ def test_broken_machine_profiles_are_usage_errors(
     code, _, err = invoke(capfd, *MODEL, "--sizes", "1K", "--machine", str(file))
     assert code == 2
     assert "machine profile" in err
+
+
+def test_help_groups_the_commands_by_what_they_are_for() -> None:
+    text = CliRunner().invoke(cli, ["--help"]).output
+    groups = re.findall(r"^(\w+):\n((?:  .*\n)+)", text, re.MULTILINE)
+    assert {
+        title: re.findall(r"^  (\w+) ", lines, re.MULTILINE) for title, lines in groups[1:]
+    } == {
+        "Measure": ["sweep", "topo", "overlap", "replay"],
+        "Diagnose": ["check", "doctor", "hunt", "log", "trace"],
+        "Results": ["compare", "runs"],
+        "Plan": ["tune", "predict", "algos"],
+    }
 
 
 @pytest.mark.parametrize("command", ["sweep", "topo", "compare", "algos", "check", "overlap"])

@@ -12,7 +12,6 @@ from random import Random
 
 import click
 
-from collbench.cli import _COMMANDS
 from tests.fuzz import corpus, mutate
 from tests.fuzz.corpus import Sample
 
@@ -106,7 +105,7 @@ def case(seed: int, number: int) -> Case:
 
 
 def _params(command: str) -> list[click.Parameter]:
-    loaded: click.Command = import_module(_COMMANDS[command][0]).command
+    loaded: click.Command = import_module(f"collbench.cli.{command}").command
     return loaded.params
 
 
