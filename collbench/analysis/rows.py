@@ -9,7 +9,7 @@ such as the channels that the tool chose for a size, do not break a curve.
 
 import math
 import re
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from itertools import chain, islice
 from operator import attrgetter
@@ -35,7 +35,6 @@ SIZES = {knob.name for knob in BY_STAGE if knob.unit == "bytes"}
 CORES = re.compile(r"\((\d+) cores\)")  # in `device` of rows that CPUs measured
 KNOB_NAMES = {knob.name: knob.label for knob in BY_STAGE}
 _own_knobs, _OWN_KNOBS = attrgetter(*OWN_CHOICE), tuple(OWN_CHOICE.values())
-_ROWS_AT_ONCE = 50_000  # so that the columns of a large file are not in memory twice
 # A modelled time is no measurement, so it does not compete with one.
 _SEPARATE = (*CONDITIONS, "modelled")
 
@@ -141,9 +140,9 @@ Shared = TypeVar("Shared", Task, Method)
 
 
 class _OwnColumns(NamedTuple):
-    """What a row has for itself; what many rows have in common they share, so that a million rows
-    are small. times_us are its repeats, median_us their median, and scale how far they differ (see
-    verdict.repeat_scale). is_noise: they disagree too much to compare them.
+    """What a row has for itself; what many rows have in common they share. times_us are its
+    repeats, median_us their median, and scale how far they differ (see verdict.repeat_scale).
+    is_noise: they disagree too much to compare them.
     """
 
     task: Task
@@ -288,41 +287,21 @@ def names_disturbance(notes: str) -> bool:
 
 
 @cyclic_gc_disabled()
-def rows_of(frame: "pd.DataFrame", *, is_last_use: bool = False) -> list[Row]:
+def rows_of(frame: "pd.DataFrame") -> list[Row]:
     """All rows. A row that is ok but has no repeats, as of a tool that prints only a mean, has its
-    time as the only repeat. is_last_use: the frame is left without columns, so that a large file
-    is not in memory twice.
+    time as the only repeat.
     """
-    has_launches = bool(frame["max_us"].notna().any())
-    own = [*_NUMBERS, "repeat_times_us", *(Launches._fields if has_launches else ())]
-    if is_last_use:
-        _keep(frame, {*own, *Task._fields, *Method._fields})
     tasks, methods = _shared(frame, Task), _shared(frame, Method)
-    if is_last_use:
-        _keep(frame, own)
-    rows: list[Row] = []
-    for first in range(0, len(tasks), _ROWS_AT_ONCE):
-        here = slice(first, first + _ROWS_AT_ONCE)
-        sizes, time_us, *rates, repeats = (
-            _values(frame[name].iloc[here], is_shared=name in _RECURRING)
-            for name in (*_NUMBERS, "repeat_times_us")
-        )
-        times, medians, scales = _times_of(repeats, time_us)
-        is_noise = map(_is_noise, methods[here], scales)
-        rates.append(_launches_of(frame, here) if has_launches else [_NO_LAUNCHES] * len(times))
-        columns = (tasks[here], methods[here], sizes, time_us, *rates, times, medians, scales)
-        columns_of_all = (*columns, is_noise)
-        rows += map(Row._make, zip(*columns_of_all, strict=True))
-    if is_last_use:
-        _keep(frame, ())
-    return rows
-
-
-def _keep(frame: "pd.DataFrame", names: Collection[str]) -> None:
-    """Leave a frame with these columns only."""
-    for name in frame.columns.tolist():
-        if name not in names:
-            frame.pop(name)
+    sizes, time_us, *rates, repeats = (
+        _values(frame[name], is_shared=name in _RECURRING)
+        for name in (*_NUMBERS, "repeat_times_us")
+    )
+    times, medians, scales = _times_of(repeats, time_us)
+    has_launches = bool(frame["max_us"].notna().any())
+    rates.append(_launches_of(frame) if has_launches else [_NO_LAUNCHES] * len(times))
+    is_noise = map(_is_noise, methods, scales)
+    columns = (tasks, methods, sizes, time_us, *rates, times, medians, scales, is_noise)
+    return list(map(Row._make, zip(*columns, strict=True)))
 
 
 def _values(column: "pd.Series[Any]", *, is_shared: bool = False) -> list[Any]:
@@ -341,13 +320,13 @@ def _shared(frame: "pd.DataFrame", kind: type[Shared]) -> list[Shared]:
     return [known[number] for number in numbers]
 
 
-def _launches_of(frame: "pd.DataFrame", here: slice) -> list[Launches]:
+def _launches_of(frame: "pd.DataFrame") -> list[Launches]:
     """Of each row its single launches; those of rows that have none are one object."""
-    part = frame[list(Launches._fields)].iloc[here]
-    columns = [part[name].tolist() for name in Launches._fields]
+    columns = [frame[name].tolist() for name in Launches._fields]
+    is_there = frame["max_us"].notna()
     return [
-        Launches._make(values) if is_there else _NO_LAUNCHES
-        for is_there, values in zip(part["max_us"].notna(), zip(*columns, strict=True), strict=True)
+        Launches._make(values) if is_known else _NO_LAUNCHES
+        for is_known, values in zip(is_there, zip(*columns, strict=True), strict=True)
     ]
 
 

@@ -294,12 +294,8 @@ def _summarise(loaded: "ResultFile", options: Options) -> int:
     characters = bars(out) if is_terminal(out) else ""
     code = 0 if (loaded.frame["status"] == "ok").any() else CHANGED_CODE
     with cyclic_gc_disabled():  # the rows are gone before it would look at them
-        lines = lines_of_rows(
-            rows_of(loaded.frame, is_last_use=target is None),
-            width(out),
-            options["show_all"],
-            characters,
-        )
+        rows = rows_of(loaded.frame)
+        lines = lines_of_rows(rows, width(out), options["show_all"], characters)
     say("\n".join(lines))
     if target is not None:
         plot(target, [loaded])

@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     import pandas as pd
     from numpy.typing import NDArray
 
-_ROWS_AT_ONCE = 50_000
 _BYTES_AT_ONCE = 1 << 20
 _PRINTED = bytes(range(32, 127))  # of ASCII
 _TYPES: dict[str, type] = {
@@ -140,71 +139,45 @@ def _by_pandas(data: bytes, lines: int | None) -> "pd.DataFrame":
     """The table by pandas' own parser, which is fast. Raises ValueError, OverflowError or
     a warning if a cell is not what its column holds.
     """
-    import numpy as np
     import pandas as pd
 
     schema = SCHEMAS.get(tuple(data[: data.find(b"\n")].decode().strip().split(",")))
     if schema is None:
         raise ValueError("other columns")
-    # the columns are filled part by part: pandas itself would take twice their memory
-    room = data.count(b"\n") if lines is None else lines
-    names = columns_of(schema)
-    texts: dict[str, list[pd.Categorical]] = {name: [] for name in names if name in _REPEATING}
-    arrays: dict[str, np.ndarray[Any, Any]] = {
-        name: np.empty(room, dtype=_TYPES[name]) for name in names if name not in texts
-    }
-    rows = 0
     with warnings.catch_warnings():
         warnings.simplefilter("error", pd.errors.ParserWarning)
         warnings.simplefilter("error", RuntimeWarning)  # a count that is no whole number of 64 bits
-        for part in pd.read_csv(
+        frame = pd.read_csv(
             io.BytesIO(data),
             engine="c",
-            chunksize=_ROWS_AT_ONCE,
             index_col=False,
             keep_default_na=False,
             na_values={name: [""] for name in FLOATS},
-            dtype={
-                name: "category" if name in _REPEATING else str if kind is object else kind
-                for name, kind in _TYPES.items()
-            },
-        ):
-            for name, parts in texts.items():
-                parts.append(part[name].array)
-            for name, array in arrays.items():
-                if not _is_sound(part[name], name):
-                    raise ValueError(name)
-                array[rows : rows + len(part)] = part[name].to_numpy()
-            rows += len(part)
-    if lines is not None and rows != lines - 1:
+            dtype={name: str if kind is object else kind for name, kind in _TYPES.items()},
+        )
+        for name in columns_of(schema):
+            if name not in _REPEATING and not _is_sound(frame[name], name):
+                raise ValueError(name)
+    if lines is not None and len(frame) != lines - 1:
         raise ValueError("a line end in a cell, or an empty line")
-    if not (arrays["schema"][:rows] == schema).all():
+    if not (frame["schema"] == schema).all():
         raise ValueError("another schema")
-    arrays["schema"][:] = SCHEMA
-    columns: dict[str, pd.Series[Any]] = {}
-    for name in COLUMNS:
-        if name in texts:
-            columns[name] = _category(data, name, texts.pop(name))
-        elif name in arrays:
-            columns[name] = pd.Series(
-                arrays[name][:rows], dtype=str if _TYPES[name] is object else None, copy=False
-            )
-        else:
-            columns[name] = _column_of_older(name, rows)
-    return pd.DataFrame(columns, copy=False)
+    frame["schema"] = SCHEMA
+    return pd.DataFrame(
+        {
+            name: _column_of_older(name, len(frame))
+            if name not in frame
+            else _category(frame[name], name)
+            if name in _REPEATING
+            else frame[name]
+            for name in COLUMNS
+        }
+    )
 
 
-def _category(data: bytes, name: str, parts: "list[pd.Categorical]") -> "pd.Series[Any]":
-    """A column from its parts, with each text once. Raises ValueError if one may not be there."""
-    import pandas as pd
-
-    if all(part.categories.dtype.kind == "O" for part in parts):
-        joined = pd.api.types.union_categoricals(parts, sort_categories=True)
-        column = pd.Series(joined, copy=False)
-    else:  # as of version 3.1 pandas takes a part for numbers where all texts of it look like some
-        file = io.BytesIO(data)
-        frame = pd.read_csv(file, usecols=[name], index_col=False, keep_default_na=False, dtype=str)
-        column = frame[name].astype("category")
+def _category(cells: "pd.Series[str]", name: str) -> "pd.Series[Any]":
+    """A column with each text once. Raises ValueError if one may not be there."""
+    column = cells.astype("category")
     known = NAMES.get(name)  # other texts are read as Record shows them
     for text in column.cat.categories:
         if not text.isprintable() if known is None else text not in known:
@@ -213,18 +186,14 @@ def _category(data: bytes, name: str, parts: "list[pd.Categorical]") -> "pd.Seri
 
 
 def _column_of_older(name: str, rows: int) -> "pd.Series[Any]":
-    """What rows of a schema before that column have there, in next to no memory."""
-    import numpy as np
+    """What rows of a schema before that column have there."""
     import pandas as pd
 
     value: Value | float = math.nan if name in FLOATS else ""
     if name in KNOB:
         value = KNOB[name].default
-    if name in _REPEATING:
-        codes = np.zeros(rows, dtype=np.int8)
-        return pd.Series(pd.Categorical.from_codes(codes, pd.Index([str(value)])), copy=False)
-    array: np.ndarray[Any, Any] = np.broadcast_to(np.array(value, dtype=_TYPES[name]), rows)
-    return pd.Series(array, dtype=str if _TYPES[name] is object else None, copy=False)
+    column = pd.Series([value] * rows, dtype=str if _TYPES[name] is object else _TYPES[name])
+    return column.astype("category") if name in _REPEATING else column
 
 
 def _is_sound(cells: "pd.Series", name: str) -> bool:
