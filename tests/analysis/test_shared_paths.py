@@ -6,7 +6,7 @@ from itertools import combinations, count, product
 
 import pytest
 
-from collbench.analysis.shared_paths import PLACES, FlowSearch, SharedPaths, shared_paths
+from collbench.analysis.shared_paths import PLACES, FlowSearch, FlowSet, SharedPaths, shared_paths
 from collbench.report.tables.shared_paths import lines
 from tests.support.planted import MACHINES, PlantedFlows, infer, planted, random_tree
 from tests.support.tiers import tiered
@@ -78,7 +78,7 @@ def test_what_shares_nothing_is_no_group() -> None:
 def test_a_pair_between_is_named_as_not_decided() -> None:
     """Copies whose total falls by less than a link takes and more than none does."""
     rates = {1: [10.0], 2: [8.9, 8.9]}
-    sets = [((gpu, place),) for gpu in range(2) for place in range(PLACES)]
+    sets: list[FlowSet] = [((gpu, place),) for gpu in range(2) for place in range(PLACES)]
     sets += [((0, place), (1, place)) for place in range(PLACES)]
     noisy = [
         {flows: [factor * rate for rate in rates[len(flows)]] for flows in sets}

@@ -35,9 +35,9 @@ def assert_runs(file: formats.AlgorithmFile, *, count: int = 21) -> None:
 @pytest.mark.parametrize("file", sorted(FILES.iterdir()), ids=lambda file: file.stem)
 def test_programs_of_registered_algorithms_are_read_as_the_same(file: Path) -> None:
     """Written from the schedules that their names tell: collective, algorithm, ranks."""
-    served, name, ranks = file.stem.split("-")
-    n = int(ranks)
-    root = n - 1 if collective(served).is_rooted else 0
+    op_name, name, ranks = file.stem.split("-")
+    what, n = collective(op_name), int(ranks)
+    served, root = what.name, n - 1 if what.is_rooted else 0
     schedule = registered(served, name, world_of(name, n, root))
     for in_place in placements(served):
         again = formats.load(str(file)).schedule(in_place=in_place)
