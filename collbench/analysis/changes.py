@@ -41,8 +41,7 @@ class Changes:
     why; losses: what the base has and the new file lacks. differences: name, new, base. same: what
     `same` means, as a share. Spreads are of logarithms, of one repeat and of one run; shift is the
     median of all changes; least_row: from which ratio on a typical row alone is called. runs: how
-    many the new side and the base have; disturbed: how many rows are noise on a side, and are no
-    evidence.
+    many the new side and the base have. Rows with is_noise are noise on a side, and no evidence.
     """
 
     rows: pd.DataFrame
@@ -56,7 +55,6 @@ class Changes:
     shift: float = math.nan
     least_row: float = math.nan
     runs: tuple[int, int] = (1, 1)
-    disturbed: int = 0
     remarks: tuple[str, ...] = ()
 
     def count(self, verdict: Verdict) -> int:
@@ -111,7 +109,7 @@ def compare(
     remarks = (*joined.remarks, *why)
     around = differences(new, base, rows, across)
     if not len(rows):
-        empty = rows.assign(ratio=0.0, low=0.0, high=0.0, verdict="")
+        empty = rows.assign(ratio=0.0, low=0.0, high=0.0, verdict="", is_noise=False)
         return Changes(
             rows=empty,
             not_compared=joined.counts,
@@ -128,6 +126,7 @@ def compare(
         joined.base,
         tuple(groups_of(rows, without=is_disturbed)),
         same,
+        is_noise=is_disturbed,
         is_alike=not why and not across and match_mode(new, base) == "knobs",
         is_far=is_far,
     )
@@ -140,6 +139,7 @@ def compare(
         low=np.exp(noise.change - judged.half),
         high=np.exp(noise.change + judged.half),
         verdict=np.where(is_disturbed, "cannot tell", judged.verdicts),
+        is_noise=is_disturbed,
     )
     return Changes(
         rows=rows,
@@ -153,7 +153,6 @@ def compare(
         shift=float(np.median(noise.change)),
         least_row=math.exp(float(np.median(noise.least_change(FALSE_ROWS / len(rows))))),
         runs=(joined.new.runs.shape[1], joined.base.runs.shape[1]),
-        disturbed=int(is_disturbed.sum()),
         remarks=remarks,
     )
 
@@ -181,14 +180,19 @@ def judge(
     groups: Sequence[Group],
     same: float,
     *,
+    is_noise: NDArray[np.bool_],
     is_alike: bool,
     is_far: bool,
 ) -> Judged:
-    """The verdicts of rows, of which both sides are known as numbers: see row_noise."""
+    """The verdicts of rows, of which both sides are known as numbers: see row_noise. is_noise: rows
+    that are no evidence.
+    """
     sizes = rows["size_bytes"].to_numpy(dtype=np.float64)
     backends = rows["backend"].to_numpy(dtype=object).astype(str)
     known = prior(machine_kinds(rows), sizes)
-    noise = row_noise(new, base, sizes, backends, known, is_alike=is_alike, is_far=is_far)
+    noise = row_noise(
+        new, base, sizes, backends, known, is_evidence=~is_noise, is_alike=is_alike, is_far=is_far
+    )
     within = math.log1p(same)
     changes = changes_of_groups(groups, rows, noise, within)
     half = noise.half_interval()

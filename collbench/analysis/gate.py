@@ -16,6 +16,7 @@ from collbench.analysis.changes import Changes
 from collbench.analysis.losses import Loss
 from collbench.util.errors import UNJUDGED_CODE
 from collbench.util.limits import LEAST_RUNS
+from collbench.util.text import counted
 
 GateVerdict = Literal["pass", "worse", "unjudged"]
 GATE_CODES: dict[GateVerdict, int] = {"pass": 0, "worse": 1, "unjudged": UNJUDGED_CODE}
@@ -60,15 +61,25 @@ def gate_of(
     lost = tuple(loss for loss in changes.losses if loss.kind not in allowed)
     bad = [f"{loss.text}: --allow {loss.kind} lets that pass" for loss in lost]
     if slower.any() or groups:
-        bad.append(f"{_count(int(slower.sum()), 'row')} slower by more than {percent:g}%")
+        bad.append(f"{counted(int(slower.sum()), 'row')} slower by more than {percent:g}%")
     unsure = [f"cannot judge: most rows of {name} are noise" for name in noisy]
+    is_noise = rows["is_noise"].to_numpy(dtype=np.bool_)
     if not len(rows):
         bad.append("cannot judge: nothing was compared")
-    elif not changes.is_judged:
-        unsure.append(f"cannot judge: no interval is narrow enough for {percent:g}%")
     elif open_rows.any():
-        count = _count(int(open_rows.sum()), "row")
-        unsure.append(f"not judged: {count} took over {percent:g}% longer, which may be chance")
+        if quiet := int((open_rows & ~is_noise).sum()):
+            count = counted(quiet, "row")
+            unsure.append(f"not judged: {count} took over {percent:g}% longer, which may be chance")
+        if noise := int((open_rows & is_noise).sum()):
+            unsure.append(
+                f"not judged: {counted(noise, 'row')} of noise took over {percent:g}% longer"
+            )
+    elif not changes.is_judged:
+        is_mostly = is_noise.mean() > 1 / 2
+        why = (
+            "most rows are noise" if is_mostly else f"no interval is narrow enough for {percent:g}%"
+        )
+        unsure.append(f"cannot judge: {why}")
     verdict: GateVerdict = "pass"
     if bad:
         verdict = "worse"
@@ -81,7 +92,7 @@ def gate_of(
         losses=lost,
         reasons=(*bad, *unsure),
         verdict=verdict,
-        remedy=remedy(changes) if unsure else "",
+        remedy=remedy(changes, open_rows) if unsure else "",
     )
 
 
@@ -97,7 +108,7 @@ def gate_of_reference(
     reference, and percent. failed: rows that are wrong; noisy: the file, if most of it is noise.
     """
     name, percent = limit
-    bad = [f"{failed} rows are wrong or failed"] if failed else []
+    bad = [f"{counted(failed, 'row')} of wrong or failed results"] if failed else []
     if any(verdict.has("behind") for verdict in judgement.verdicts):
         bad.append(f"slower than {name} by more than {percent:g}%")
     if bad:
@@ -113,13 +124,15 @@ def gate_of_reference(
     return ("pass" if is_unjudged_allowed else "unjudged"), (why,)
 
 
-def remedy(changes: Changes) -> str:
-    """What would decide the rows that cannot be told."""
+def remedy(changes: Changes, open_rows: NDArray[np.bool_]) -> str:
+    """What would decide the rows that cannot be told, of which some are over the limit."""
     new, base = changes.runs
-    if changes.disturbed > len(changes.rows) / 2:
+    is_noise = changes.rows["is_noise"].to_numpy(dtype=np.bool_)
+    asked = open_rows if open_rows.any() else np.ones(len(is_noise), dtype=np.bool_)
+    if is_noise[asked].mean() > 1 / 2:
         return (
-            f"{changes.disturbed} rows are noise (other processes had the machine, or repeats"
-            " disagree): measure again on a quiet machine"
+            f"{counted(int(is_noise.sum()), 'row')} of noise (other processes had the machine, or"
+            " repeats disagree): measure again on a quiet machine"
         )
     if base < LEAST_RUNS:
         return (
@@ -134,7 +147,3 @@ def remedy(changes: Changes) -> str:
 
 def _places(mask: NDArray[np.bool_]) -> tuple[int, ...]:
     return tuple(int(place) for place in mask.nonzero()[0])
-
-
-def _count(number: int, word: str) -> str:
-    return f"{number} {word}{'s' * (number != 1)}"

@@ -99,7 +99,7 @@ class _Middle:
     errors of both, and whether most of its rows share it.
     """
 
-    __slots__ = ("error", "freedom", "half", "is_pure", "middle", "z")
+    __slots__ = ("error", "freedom", "half", "has_changed", "middle", "z")
 
     def __init__(self, places: Places, judge: "_Judge") -> None:
         change = judge.change[places]
@@ -118,13 +118,17 @@ class _Middle:
         t = np.array([max(signed, 0.0) / self.error])
         self.z = min(float(z_of_t(t, np.array(self.freedom))[0]), judge.rare_z(places, signed))
         self.half = float(t_of_z(SINGLE_Z, np.array(self.freedom))) * self.error
-        self.is_pure = bool((away < np.abs(change)).mean() >= PURE)
+        is_pure = bool((away < np.abs(change)).mean() >= PURE)
+        self.has_changed = is_pure and abs(self.middle) >= MINOR
 
 
 class _Judge:
-    """What all groups are judged by."""
+    """What all groups are judged by. left: rows that are evidence and that no group explains."""
 
-    def __init__(self, rows: pd.DataFrame, noise: Noise) -> None:
+    def __init__(self, rows: pd.DataFrame, noise: Noise, groups: Sequence[Group]) -> None:
+        self.left = np.zeros(len(rows), dtype=np.bool_)
+        for group in groups:
+            self.left[group.places] = True
         self.change, self.scale, self._prior = noise.change, noise.scale, noise.prior
         self._assumed = noise.assumed
         self.is_latency = (rows["size_bytes"] <= LATENCY_UP_TO).to_numpy()
@@ -159,11 +163,16 @@ class _Judge:
         both = PRIOR_FREEDOM + freedom
         return (PRIOR_FREEDOM * prior2 + freedom * seen2) / both, both
 
+    def left_of(self, group: Group) -> Places:
+        """The rows of a group that no other explains."""
+        places: Places = group.places[self.left[group.places]]
+        return places
+
     def relative(self, places: Places, middle: float) -> tuple[float, float, float]:
         """The change against that of rows of like sizes outside, the variance of what groups share
         by chance, and its degrees of freedom.
         """
-        is_outside = np.ones(len(self.change), dtype=np.bool_)
+        is_outside = self.left.copy()
         is_outside[places] = False
         kinds = np.unique(self.is_latency[places])
         if len(kinds) == 1:
@@ -201,37 +210,30 @@ def changes_of_groups(
     """
     if not groups:
         return ()
-    judge = _Judge(rows, noise)
+    judge = _Judge(rows, noise, groups)
     least_z = _least_z(len(groups))
     first = [_Middle(group.places, judge) for group in groups]
-    left = np.ones(len(rows), dtype=np.bool_)
-    able = {
-        k: one
-        for k, one in enumerate(first)
-        if one.z >= least_z and one.is_pure and abs(one.middle) >= MINOR
-    }
+    candidates = {k: one for k, one in enumerate(first) if one.has_changed}
     called: dict[int, Change] = {}
-    while able and len(called) < MOST_CALLS:
-        score = {k: judge.support(_left(groups[k], left), one.middle) for k, one in able.items()}
+    while len(called) < MOST_CALLS:
+        able = {k: one for k, one in candidates.items() if one.z >= least_z}
+        if not able:
+            break
+        score = {k: judge.support(judge.left_of(groups[k]), one.middle) for k, one in able.items()}
         best = max(score, key=score.__getitem__)
-        places = _left(groups[best], left)
-        called[best] = _change(groups[best], able.pop(best), same, is_called=True, places=places)
-        left[places] = False
-        for k in list(able):
-            rest = _left(groups[k], left)
-            if len(rest) == len(groups[k].places):
-                continue
-            again = _Middle(rest, judge) if len(rest) >= LEAST_GROUP else None
-            if again is None or again.z < least_z or not again.is_pure or abs(again.middle) < MINOR:
-                del able[k]
-            else:
-                able[k] = again
+        places = judge.left_of(groups[best])
+        called[best] = _change(groups[best], able[best], same, is_called=True, places=places)
+        judge.left[places] = False
+        # what is left of the others is held against like rows that are left
+        rest = {k: judge.left_of(groups[k]) for k in candidates if k != best}
+        again = {k: _Middle(one, judge) for k, one in rest.items() if len(one) >= LEAST_GROUP}
+        candidates = {k: one for k, one in again.items() if one.has_changed}
     others = [
         _change(group, one, same, is_called=False)
         for k, (group, one) in enumerate(zip(groups, first, strict=True))
         if k not in called
     ]
-    return (*called.values(), *_single_rows(groups, noise, judge, left), *others)
+    return (*called.values(), *_single_rows(groups, noise, judge), *others)
 
 
 def _least_z(groups: int) -> float:
@@ -242,11 +244,6 @@ def _least_z(groups: int) -> float:
         is_likely = math.erfc(half / math.sqrt(2)) > FALSE_GROUPS / groups
         low, high = (half, high) if is_likely else (low, half)
     return high
-
-
-def _left(group: Group, left: NDArray[np.bool_]) -> Places:
-    places: Places = group.places[left[group.places]]
-    return places
 
 
 def _change(
@@ -265,19 +262,16 @@ def _change(
     )
 
 
-def _single_rows(
-    groups: Sequence[Group], noise: Noise, judge: _Judge, left: NDArray[np.bool_]
-) -> Iterator[Change]:
+def _single_rows(groups: Sequence[Group], noise: Noise, judge: _Judge) -> Iterator[Change]:
     """Rows of a group that are too many to have changed by chance, though the group did not: each
     is rare by itself, and together they cannot be. What rows of like sizes share counts for
     nothing.
     """
-    own = noise.change.copy()
+    own, left = noise.change.copy(), judge.left.copy()
     for part in (True, False):
         here = left & (judge.is_latency == part)
         own[judge.is_latency == part] -= middle_of(own[here]) if here.any() else 0.0
     chances = noise.chance_of(own)
-    left = left.copy()
     for _ in range(MOST_CALLS):
         found: tuple[float, Places, Group, int] | None = None
         for group in groups:

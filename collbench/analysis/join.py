@@ -22,7 +22,7 @@ from collbench.analysis.noise import Places, Side, medians
 from collbench.analysis.rows import DISTURBED
 from collbench.results.frame import numbers_of, texts_of
 from collbench.results.record import ACROSS, CONDITIONS, KEY, LAUNCH_TIMES, TRAFFIC
-from collbench.results.verdict import Array, median_variance
+from collbench.results.verdict import Array, by_square, closest_half, median_variance
 from collbench.spec.collectives import collective
 from collbench.util.errors import CollbenchError, UsageError
 
@@ -64,8 +64,10 @@ class Joined:
 
 
 def is_foreign(frame: pd.DataFrame) -> bool:
-    """Whether another tool wrote it: our rows all name their run."""
-    return len(frame) > 0 and bool((frame["run"] == "").all())
+    """Whether another tool wrote it: our rows name their run, our version or their channels."""
+    is_ours = frame["run"] != ""
+    is_ours |= frame["versions"].str.startswith("collbench ") | (frame["channels"] > 0)
+    return len(frame) > 0 and not bool(is_ours.any())
 
 
 def match_mode(new: pd.DataFrame, base: pd.DataFrame) -> MatchMode:
@@ -371,7 +373,7 @@ def _outcomes(both: pd.DataFrame) -> pd.Series:
 def _numbers(texts: "pd.Series[str]") -> Side:
     """The times of rows as numbers: repeats with a semicolon, runs with RUNS between them."""
     runs = texts.str.count(re.escape(RUNS)).to_numpy(dtype=np.int64) + 1
-    count, median, square = _moments(";".join(texts), _repeats(texts))
+    count, median, square, freedom = _moments(";".join(texts), _repeats(texts))
     row = np.repeat(np.arange(len(texts)), runs)
     place = np.arange(len(row)) - np.repeat(np.cumsum(runs) - runs, runs)
     table = np.full((len(texts), int(runs.max(initial=1))), math.nan)
@@ -379,7 +381,7 @@ def _numbers(texts: "pd.Series[str]") -> Side:
     return Side(
         runs=table,
         squares=np.bincount(row, square, len(texts)).astype(np.float64),
-        freedom=np.bincount(row, count - 1, len(texts)).astype(np.float64),
+        freedom=np.bincount(row, freedom, len(texts)).astype(np.float64),
         share=np.bincount(row, median_variance(count), len(texts)) / runs,
     )
 
@@ -390,20 +392,22 @@ def _repeats(texts: "pd.Series[str]") -> Places:
     return np.array(counts, dtype=np.intp)
 
 
-def _moments(text: str, count: Places) -> tuple[Array, Array, Array]:
-    """Of each run the number of repeats, the median of their logarithms, and their squared
-    deviations.
+def _moments(text: str, count: Places) -> tuple[Array, Array, Array, Array]:
+    """Of each run the number of repeats, the median of their logarithms, their squared deviations
+    as the closest half shows them, and how many degrees of freedom that has.
     """
     flat = text.replace(RUNS, ";").split(";") if len(count) else []
     times = np.log(np.array(flat, dtype=np.float64))
     begin = np.cumsum(count) - count
-    median, square = np.zeros(len(count)), np.zeros(len(count))
+    median, square, freedom = np.zeros((3, len(count)))
     for size in np.unique(count):
         places = np.flatnonzero(count == size)
-        table = times[begin[places][:, None] + np.arange(size)]
-        median[places] = np.median(table, axis=1)
-        square[places] = ((table - table.mean(axis=1, keepdims=True)) ** 2).sum(axis=1)
-    return count.astype(np.float64), median, square
+        table = np.sort(times[begin[places][:, None] + np.arange(size)], axis=1)
+        median[places] = (table[:, (size - 1) // 2] + table[:, size // 2]) / 2
+        if size > 1:
+            freedom[places] = (size + 1) / 4
+            square[places] = freedom[places] * (closest_half(table) * by_square(int(size))) ** 2
+    return count.astype(np.float64), median, square, freedom
 
 
 def apart(new: pd.DataFrame, base: pd.DataFrame, across: Collection[str] = ()) -> tuple[str, ...]:

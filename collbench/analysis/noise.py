@@ -39,8 +39,8 @@ _TINY = 1e-5  # spread of times that are equal in the six digits of a CSV file
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Side:
     """Rows of one side as numbers. runs: rows x runs, the logarithm of the median of a run's
-    repeats, NaN where a run lacks the row; squares: squared deviations of all repeats from their
-    run's mean, with `freedom` degrees; share: the variance of a run's median over that of a repeat.
+    repeats, NaN where a run lacks the row; squares: of the deviations of all repeats within their
+    runs, with `freedom` degrees; share: the variance of a run's median over that of a repeat.
     """
 
     runs: Array
@@ -123,14 +123,16 @@ def row_noise(
     backends: Names,
     prior: Prior,
     *,
+    is_evidence: NDArray[np.bool_],
     is_alike: bool,
     is_far: bool,
 ) -> Noise:
-    """What chance does to every row. is_alike: both sides measured the same things, so that most
-    rows should agree. is_far: the runs of a side were measured together, and those of the other on
-    another day, or nobody knows when, so that they do not show how far days differ.
+    """What chance does to every row. is_evidence: rows that show how far like rows differ.
+    is_alike: both sides measured the same things, so that most rows should agree. is_far: the runs
+    of a side were measured together, and those of the other on another day, or nobody knows when,
+    so that they do not show how far days differ.
     """
-    windows, places = _windows(sizes, backends)
+    windows, places = _windows(sizes, backends, is_evidence)
     change = medians(new.runs) - medians(base.runs)
     counts, counts_base = (_counts(side.runs) for side in (new, base))
     share = median_variance(counts) + median_variance(counts_base)
@@ -253,16 +255,22 @@ def _repeat_variance(
     return (NEIGHBOUR_FREEDOM * typical + squares) / (NEIGHBOUR_FREEDOM + freedom)
 
 
-def _windows(sizes: Array, backends: Names) -> tuple[list[Places], Places]:
-    """Rows of one backend (of all, if it has few) and similar size; the window of each row."""
+def _windows(
+    sizes: Array, backends: Names, is_evidence: NDArray[np.bool_]
+) -> tuple[list[Places], Places]:
+    """Rows of one backend (of all, if it has few) and similar size that are evidence, if any are;
+    the window of each row.
+    """
     windows: list[Places] = []
     places = np.zeros(len(sizes), dtype=np.intp)
     everyone = np.argsort(sizes, kind="stable")
+    everyone = everyone[is_evidence[everyone]] if is_evidence.any() else everyone
     for backend in np.unique(backends):
+        here = np.flatnonzero(backends == backend)
         mine = everyone[backends[everyone] == backend]
         pool = mine if len(mine) >= WINDOW_ROWS else everyone
         sorted_sizes = sizes[pool]
-        for size in np.unique(sizes[mine]):
+        for size in np.unique(sizes[here]):
             low = int(np.searchsorted(sorted_sizes, size, "left"))
             high = int(np.searchsorted(sorted_sizes, size, "right"))
             missing = max(0, WINDOW_ROWS - (high - low))
@@ -273,6 +281,6 @@ def _windows(sizes: Array, backends: Names) -> tuple[list[Places], Places]:
                     if low == 0
                     else (max(0, high - WINDOW_ROWS), high)
                 )
-            places[mine[sizes[mine] == size]] = len(windows)
+            places[here[sizes[here] == size]] = len(windows)
             windows.append(pool[low:high])
     return windows, places

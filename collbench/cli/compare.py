@@ -22,6 +22,7 @@ from collbench.cli._options import (
     color_option,
     is_coloured,
     is_terminal,
+    on_screen,
     remark,
     width,
 )
@@ -341,7 +342,7 @@ def _judge(loaded: "ResultFile", options: Options, *, is_noise: bool) -> int:
         is_unjudged_allowed=options["allow_unjudged"],
     )
     for reason in reasons:
-        say(reason, err=True)
+        say(on_screen(reason, sys.stderr), err=True)
     return GATE_CODES[verdict]
 
 
@@ -434,7 +435,7 @@ def _compare(new: "ResultFile", bases: Sequence["ResultFile"], options: Options)
     )
     _write_for_ci(changes, gate, (new.name, names), options)
     for reason in () if gate is None else (*gate.reasons, *filter(None, [gate.remedy])):
-        say(reason, err=True)
+        say(on_screen(reason, sys.stderr), err=True)
     if not len(changes.rows):
         return CHANGED_CODE
     if options["plot"] is not None:

@@ -77,9 +77,11 @@ def _plain(value: object) -> object:
 def junit_of(changes: Changes, gate: Gate | None, titles: tuple[str, str]) -> str:
     """The same as JUnit's XML. A failure is a row or a group that is slower (by more than the limit
     of the gate, if there is one) or a loss; an error is a row that took longer by more than the
-    limit and cannot be judged; skipped is one that cannot be told otherwise.
+    limit and cannot be judged; skipped is one that cannot be told otherwise. The gate is a case of
+    its own, so that a suite is never green where the exit code is not 0.
     """
     cases = [*_row_cases(changes, gate), *_group_cases(changes, gate), *_loss_cases(changes, gate)]
+    cases += [] if gate is None else [_gate_case(gate)]
     suite = ET.Element("testsuite", name=f"{titles[0]} against {titles[1]}", tests=str(len(cases)))
     for kind, name in (("failure", "failures"), ("error", "errors"), ("skipped", "skipped")):
         suite.set(name, str(sum(case.find(kind) is not None for case in cases)))
@@ -129,3 +131,11 @@ def _loss_cases(changes: Changes, gate: Gate | None) -> Iterator[ET.Element]:
         case = ET.Element("testcase", classname="compare.losses", name=loss.kind)
         ET.SubElement(case, "failure", message=loss.text, type=loss.kind)
         yield case
+
+
+def _gate_case(gate: Gate) -> ET.Element:
+    case = ET.Element("testcase", classname="compare.gate", name=f"within {gate.percent:g}%")
+    if gate.verdict != "pass":
+        kind = "failure" if gate.verdict == "worse" else "error"
+        ET.SubElement(case, kind, message="; ".join(gate.reasons), type=gate.verdict)
+    return case

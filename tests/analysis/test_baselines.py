@@ -405,7 +405,7 @@ def test_wrong_rows_fail_beside_a_reference(
     file = published(tmp_path, "a100x8-published", status=["wrong", *["ok"] * (len(frame) - 1)])
     assert run(["compare", str(file), "--against"]) == 0
     assert run(["compare", str(file), "--against", "--fail-below", "5%"]) == 1
-    assert "1 rows are wrong or failed" in capsys.readouterr().err
+    assert "1 row of wrong or failed results" in capsys.readouterr().err
 
 
 def test_against_goes_with_other_answers_of_one_file(capsys: pytest.CaptureFixture[str]) -> None:

@@ -221,7 +221,16 @@ def draw(seed: int, spread: Spread, bases: int, repeats: int, plant: Plant) -> D
     base = MACHINE.side(random, off, repeats, WITHIN)
     net = spread(random, len(rows)) + planted
     new = MACHINE.side(random, [net], repeats, WITHIN)
-    judged = judge(rows, new, base, MACHINE.groups, SAME, is_alike=True, is_far=False)
+    judged = judge(
+        rows,
+        new,
+        base,
+        MACHINE.groups,
+        SAME,
+        is_noise=np.zeros(len(rows), np.bool_),
+        is_alike=True,
+        is_far=False,
+    )
     return Draw(judged=judged, planted=planted, net=net - np.median(off, axis=0))
 
 
