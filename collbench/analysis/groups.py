@@ -12,6 +12,7 @@ group has more than chance gives it, though the group as a whole did not change.
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import product
 from statistics import NormalDist
 
 import numpy as np
@@ -274,15 +275,16 @@ def _single_rows(groups: Sequence[Group], noise: Noise, judge: _Judge) -> Iterat
     chances = noise.chance_of(own)
     for _ in range(MOST_CALLS):
         found: tuple[float, Places, Group, int] | None = None
-        for group in groups:
-            for sign in (1, -1):
-                for level in SINGLE_LEVELS:
-                    is_rare = left & (chances <= level) & (sign * own > MINOR)
-                    is_rare &= sign * noise.change > MINOR
-                    places = group.places[is_rare[group.places]]
-                    surprise = _surprise(len(places), MOST_EXPECTED * level * len(group.places))
-                    if len(places) >= LEAST_GROUP and (found is None or surprise > found[0]):
-                        found = surprise, places, group, len(group.places)
+        for sign, level in product((1, -1), SINGLE_LEVELS):
+            is_rare = left & (chances <= level) & (sign * own > MINOR)
+            is_rare &= sign * noise.change > MINOR
+            if is_rare.sum() < LEAST_GROUP:
+                continue
+            for group in groups:
+                places = group.places[is_rare[group.places]]
+                surprise = _surprise(len(places), MOST_EXPECTED * level * len(group.places))
+                if len(places) >= LEAST_GROUP and (found is None or surprise > found[0]):
+                    found = surprise, places, group, len(group.places)
         if found is None or found[0] < -math.log(FALSE_GROUPS / 4 / len(groups)):
             return
         _, places, group, count = found

@@ -25,6 +25,7 @@ from collbench.results.record import ACROSS, CONDITIONS, KEY, LAUNCH_TIMES, TRAF
 from collbench.results.verdict import Array, by_square, closest_half, median_variance
 from collbench.spec.collectives import collective
 from collbench.util.errors import CollbenchError, UsageError
+from collbench.util.text import counted
 
 RUNS = "|"  # between the times of two runs
 MatchMode = Literal["knobs", "workload", "knobs but ranks"]
@@ -45,6 +46,7 @@ _OF_RANKS = {"ranks", "hosts", "count", "group"}
 _TELLING = ("op", "backend", "algo", "proto", "channels", "ranks", "root", "size_bytes")
 _EMPTY_VALUES = {"", "0", "auto", "none"}
 # columns that may change where rows are taken together
+_TIME_TOLERANCE = 0.02  # of a time that was rounded, or is a mean of two middle repeats
 _MERGED = ("status", "wrong", "reason", "time_us", "_times", *LAUNCH_TIMES, "histogram")
 _COUNTED_NOTES = (*DISTURBED, "noisy", "in-cache", "far-below-ceiling")
 
@@ -115,13 +117,21 @@ def join(new: pd.DataFrame, bases: Sequence[pd.DataFrame], across: Collection[st
     # as in the new file: a merge sorts by the keys
     both = both.sort_values("_place", kind="stable", ignore_index=True).drop(columns="_place")
     outcome = _outcomes(both)
-    counted = Counter(outcome[outcome != "compared"])
+    others = Counter(outcome[outcome != "compared"])
     compared = both[(outcome == "compared").to_numpy()].reset_index(drop=True)
+    numbers = {name: _numbers(compared[f"_times{name}"]) for name in ("", "_base")}
+    for name, side in numbers.items():
+        if side.runs.shape[1] == 1 and (odd := _off_median(compared[f"time_us{name}"], side)):
+            title = "base" if name else "new"
+            remarks.append(
+                f"{title}: time_us of {counted(odd, 'row')} is not the median of the repeats,"
+                " which are what is compared"
+            )
     return Joined(
         compared=compared,
-        new=_numbers(compared["_times"]),
-        base=_numbers(compared["_times_base"]),
-        counts=dict(sorted(counted.items())),
+        new=numbers[""],
+        base=numbers["_base"],
+        counts=dict(sorted(others.items())),
         losses=losses(both, names),
         remarks=tuple(remarks),
     )
@@ -384,6 +394,12 @@ def _numbers(texts: "pd.Series[str]") -> Side:
         freedom=np.bincount(row, freedom, len(texts)).astype(np.float64),
         share=np.bincount(row, median_variance(count), len(texts)) / runs,
     )
+
+
+def _off_median(times_us: "pd.Series[float]", side: Side) -> int:
+    """How many rows show another time than the median of their repeats."""
+    shown = np.log(times_us.to_numpy(dtype=np.float64))
+    return int((np.abs(shown - side.runs[:, 0]) > _TIME_TOLERANCE).sum())
 
 
 def _repeats(texts: "pd.Series[str]") -> Places:
