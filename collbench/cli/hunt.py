@@ -190,7 +190,7 @@ def command(context: click.Context, /, **_: object) -> int:
     direction, and every result is verified. A robust fit names what explains the slow pairs, with a
     factor, an interval and the evidence, and says which pairs are missing where that cannot be
     told. Start it under mpirun or srun with a rank on every host, or one for every GPU. The exit
-    code is 1 if something is slow, and 3 if that cannot be told.
+    code is 1 if something is slow, and 5 if that cannot be told.
 
     \b
     Examples:

@@ -423,3 +423,28 @@ def test_a_pair_without_a_rate_is_not_a_good_one() -> None:
     assert analyse(samples, ranks).answer == "nothing slow"
     analysis = analyse(failed, ranks)
     assert (analysis.answer, analysis.failed) == ("cannot tell", ((1, 3),))
+
+
+def _of_all_pairs(hosts: int, *more: tuple[str, str, float]) -> tuple[PairWorld, Analysis]:
+    pairs = [(f"h{a}", f"h{b}", 48.0) for a in range(hosts) for b in range(a + 1, hosts)]
+    return _of_lines(*pairs, *pairs, *more)
+
+
+@pytest.mark.parametrize("gbs", [4.8, 300.0])
+def test_one_odd_repeat_of_a_pair_makes_no_statement(gbs: float) -> None:
+    _, found = _of_all_pairs(8, ("h1", "h0", 48.0), ("h1", "h0", gbs))
+    assert (found.answer, found.below) == ("nothing slow", ())
+
+
+def test_halves_without_a_pair_between_them_are_told_apart_by_such_pairs() -> None:
+    lines = [
+        (f"h{first + a}", f"h{first + b}", gbs)
+        for first, gbs in ((0, 48.0), (4, 24.0))
+        for a in range(4)
+        for b in range(a + 1, 4)
+    ]
+    world, found = _of_lines(*lines, *lines, *lines)
+    assert found.answer == "slow"
+    for verdict in found.verdicts:
+        assert verdict.missing
+        assert all(min(pair) < 4 <= max(pair) for pair in verdict.missing), world

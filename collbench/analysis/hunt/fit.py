@@ -359,7 +359,8 @@ class _Search:
 
 def _unexplained(model: Model, rows: Rows) -> tuple[Ints, bool]:
     """The rows that are far slower than the level without a cause, slowest first; or all that are
-    far slower than the best ones, if these are far faster than the level.
+    far slower than the best ones, if these are far faster than the level. All repeats of a row must
+    show it: of two, one may be a hiccup.
     """
     residuals = model.residuals
     noise = 0.0
@@ -368,10 +369,10 @@ def _unexplained(model: Model, rows: Rows) -> tuple[Ints, bool]:
     deviates = max(FAR_DEVIATES, -NORMAL.inv_cdf(FALSE_ALARM / len(residuals)))
     limit = max(FAR, deviates * noise / NORMAL.inv_cdf(0.75))
     level = float(np.median(residuals))
-    fast = residuals < level - limit
+    fast = residuals + rows.most - rows.slow < level - limit
     if fast.any():
         level = float(np.median(residuals[fast]))
-    found: Ints = np.flatnonzero(residuals > level + limit)
+    found: Ints = np.flatnonzero(residuals + rows.least - rows.slow > level + limit)
     return found[np.argsort(-residuals[found], kind="stable")], 0 < 2 * int(fast.sum()) < len(fast)
 
 

@@ -48,11 +48,13 @@ INTERVAL = 0.975  # on each side: 95 of 100 between
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """Pairs and directions. slow: medians of repeats; variance: expected of each. degrees: of
-    freedom that repeats have for it.
+    """Pairs and directions. slow: medians of repeats, between least and most; variance: expected of
+    each. degrees: of freedom that repeats have for it.
     """
 
     slow: Floats
+    least: Floats
+    most: Floats
     variance: Floats
     degrees: int
 
@@ -97,7 +99,13 @@ def rows_of(slow: Floats, pairs: Family) -> Rows:
     noise = _spread(steps)
     # a median of normal values varies by pi / 2 times as much as their mean
     shares = np.where(sizes < 3, 1.0, math.pi / 2) / sizes
-    return Rows(medians, np.maximum(FLOOR**2, noise**2 * shares), len(steps))
+    return Rows(
+        slow=medians,
+        least=in_order[first],
+        most=in_order[first + sizes - 1],
+        variance=np.maximum(FLOOR**2, noise**2 * shares),
+        degrees=len(steps),
+    )
 
 
 def by_rows(family: Family, pairs: Family) -> Family:

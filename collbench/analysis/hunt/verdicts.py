@@ -348,7 +348,8 @@ def _missing(
     for each host or rank that may be at fault.
     """
     place = cause.place
-    if place.kind == "rail" or (place.kind in ("host", "rank") and effect.of >= _PARTNERS):
+    is_told = place.kind in ("host", "rank") and effect.of >= _PARTNERS and not cause.same
+    if place.kind == "rail" or is_told:
         return ()
     missing: list[Pair] = []
     ends = [end for one in (place, *cause.same) for end in ends_of(one, world)]

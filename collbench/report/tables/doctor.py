@@ -134,8 +134,11 @@ def summary(
         if findings
         else "Nothing was found"
     )
-    could_not = len(runs) - looked
-    more = f", {could_not} could not ({list_command} says why)" if could_not else ""
+    absent = sum(bool(run.reason) and run.is_absent for run in runs)
+    could_not = len(runs) - looked - absent
+    more = f", {absent} are of what is not here" if absent else ""
+    more += f", {could_not} could not" if could_not else ""
+    more += f" ({list_command} says why)" if more else ""
     most = " UNKNOWN: most of what is here was not looked at." if is_unknown(runs) else ""
     return f"{found}. {counted(looked, 'check')} looked{more}, {duration}.{most}"
 
@@ -190,15 +193,18 @@ def as_json(
 ) -> str:
     """The findings and the checks as a JSON object. is_failed: whether the exit code is 1."""
     costs, looked = any(one.is_cost for one in findings), sum(not run.reason for run in runs)
+    absent = sum(bool(run.reason) and run.is_absent for run in runs)
     calm = "unknown" if is_unknown(runs) else "clean"
+    has_risk = is_failed or any(mark(one) == "RISK" for one in findings)
     document = {
         "format": "collbench-doctor",
         "version": _JSON_VERSION,
         "collbench": __version__,
         "hosts": list(hosts),
-        "verdict": "costs" if costs else "risks" if is_failed else calm,
+        "verdict": "costs" if costs else "risks" if has_risk else calm,
         "looked": looked,
-        "could_not": len(runs) - looked,
+        "not_here": absent,
+        "could_not": len(runs) - looked - absent,
         "seconds": round(seconds, 3),
         "findings": [finding_facts(one) for one in findings],
         "checks": [
