@@ -31,7 +31,7 @@ from collbench.cli._interrupt import exit_code_of
 from collbench.launch.launcher import INTERRUPTIONS
 from collbench.machine.settings.table import Contradiction, Variable, settings_files
 from collbench.machine.topology import machines
-from collbench.pricing import constants
+from collbench.planning.price import constants
 from collbench.results.distribution import Histogram
 from collbench.results.record import COLUMNS, KEY, SCHEMA, Record
 from collbench.util import catalog

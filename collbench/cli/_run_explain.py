@@ -10,10 +10,9 @@ from dataclasses import replace
 
 from collbench.analysis.trace_summary import ChainCosts, summary
 from collbench.backends.gpu.session import why_no_gpus
-from collbench.bench.ceilings import Ceilings
 from collbench.bench.points import SweepPoint, plan_points
 from collbench.bench.runner import Measurement
-from collbench.cli._links import RankLinks, recordings_of
+from collbench.cli._links import Ranks, ranks_of, recordings_of
 from collbench.cli._nccl_choice import nccl_choice
 from collbench.cli._options import refusal, width
 from collbench.cli._rank0 import drive_on_rank0, group_here
@@ -24,10 +23,11 @@ from collbench.device.card import device_count
 from collbench.launch.group import Group
 from collbench.launch.launcher import launcher
 from collbench.machine.host import has_nvidia_gpus
+from collbench.planning.links import RankLinks
 from collbench.planning.plan import Plan
+from collbench.planning.price.constants import WAYS
+from collbench.planning.price.gpus import plan_bound
 from collbench.planning.protocols import FAMILY as PROTOCOLS
-from collbench.pricing.constants import WAYS
-from collbench.pricing.gpus import fullest_link
 from collbench.report.tables.explain import (
     Explanation,
     Floor,
@@ -49,7 +49,7 @@ _FACTORS = (0.5, 2.0)  # of a knob that is a number
 _NUMBERS = ("channels", "slots", "chunk")
 _GPU_TRANSPORTS = ("p2p", "shm", "ce")
 _GPU_PDL = ("off", "early", "late")
-_WAY = {"NVLink": "nvlink", "PCIe": "pcie", "network": "net"}  # of Ceilings.joined(), of the prices
+_WAY = {"NVLink": "nvlink", "PCIe": "pcie", "network": "net"}  # what joins ranks
 
 
 def run_explain(options: Options) -> int:
@@ -83,20 +83,20 @@ def run_explain(options: Options) -> int:
         from collbench.machine.discovery import topology_of
 
         topology = topology_of(recordings) if recordings else None
-        links = RankLinks((backend,), None, group, (), topology)
-        return _drive(group, case, links, timeout_s)
+        where = ranks_of((backend,), None, group, (), topology)
+        return _drive(group, case, where, timeout_s)
 
     return drive_on_rank0(group, drive)
 
 
-def _drive(group: Group, case: Case, links: RankLinks, timeout_s: float) -> int:
-    (own,) = plan_points([case], group, links=links)
+def _drive(group: Group, case: Case, where: Ranks, timeout_s: float) -> int:
+    (own,) = plan_points([case], group, where=where)
     if own.plan is None or own.waived:
         raise refusal(own.waived or "no plan", "change --op or --size")
     plan = own.plan
     points: dict[str, tuple[str, SweepPoint]] = {_work(plan): ("", own)}
     for flag, neighbour in _neighbours(case, own.case):
-        (point,) = plan_points([neighbour], group, links=links)
+        (point,) = plan_points([neighbour], group, where=where)
         if point.plan is not None and not point.waived:
             points.setdefault(_work(point.plan), (flag, point))
     libraries = plan_points(_of_library(case), group)
@@ -115,7 +115,7 @@ def _drive(group: Group, case: Case, links: RankLinks, timeout_s: float) -> int:
         row=chosen,
         origin=own.origin,
         hops=plan.proof.hops,
-        floor=_floor(plan, own.case, costs, links.ceilings(own.case)),
+        floor=_floor(plan, own.case, costs, where.of(own.case)),
         trace=summary(traced(plan, own.case, group, launches_of(plan, _TRACED), timeout_s), costs)
         if is_traced
         else None,
@@ -218,7 +218,7 @@ def _measured(points: Sequence[SweepPoint], group: Group, timeout_s: float) -> l
     return rows
 
 
-def _floor(plan: Plan, case: Case, costs: ChainCosts, ceilings: Ceilings | None) -> Floor:
+def _floor(plan: Plan, case: Case, costs: ChainCosts, links: RankLinks | None) -> Floor:
     """The least time by the constants: its hops, and its bytes over the fullest link, or on CPUs
     those that the busiest rank sends.
     """
@@ -228,14 +228,14 @@ def _floor(plan: Plan, case: Case, costs: ChainCosts, ceilings: Ceilings | None)
         bytes_s = float(sent) * case.size_bytes / (costs.kind.send_gbs * 1e9)
         what = f"{sent} S sent by the busiest rank"
         return Floor(costs.machine, hops * costs.hop_s, bytes_s, what)
-    if ceilings is None or not ceilings.gpus:
+    if links is None or not links.gpus:
         return Floor(costs.machine, hops * costs.hop_s, None, "its links are not known")
-    on = ceilings.costs
+    on = links.costs
     kind = on.kinds["ce" if plan.transport == "ce" else plan.proto]
-    way = _WAY[ceilings.joined(case.ranks)] if plan.transport != "shm" else "pcie"
+    way = _WAY[links.joined(case.ranks)] if plan.transport != "shm" else "pcie"
     assert way in WAYS
     hops_s = hops * on.hop_us(kind, way) * 1e-6
-    full = fullest_link(plan, ceilings.topology, ceilings.gpus[: plan.n], on)
+    full = plan_bound(plan, links.site_of(plan.n))
     if full is None:
         return Floor(on.name, hops_s, None, "a link on the way has no known rate")
     return Floor(on.name, hops_s, full.seconds, f"its bytes over the fullest link ({full.name})")

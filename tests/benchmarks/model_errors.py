@@ -29,14 +29,14 @@ from collbench.machine.formats import described
 from collbench.planning.limits import Limits
 from collbench.planning.plan import Plan
 from collbench.planning.planner import resolve
-from collbench.pricing.calibrate import fitted, values_of, with_values
-from collbench.pricing.constants import CpuCosts, GpuCosts, costs_text, cpu_costs, gpu_costs
-from collbench.pricing.cpus import cpu_price
-from collbench.pricing.gpus import gpu_price
-from collbench.pricing.points import drawn_cases
+from collbench.planning.price.constants import CpuCosts, GpuCosts, costs_text, cpu_costs, gpu_costs
+from collbench.planning.price.cpus import cpu_price
+from collbench.planning.price.gpus import gpu_price
 from collbench.spec.case import Case
 from collbench.spec.knobs import KNOBS
 from collbench.spec.options import Settings
+from collbench.tuner.calibrate import fitted, values_of, with_values
+from collbench.tuner.drawn import drawn_cases
 from collbench.util.errors import UsageError
 
 _LEAST_RIVALS = 6  # rows of a problem, for a choice among them

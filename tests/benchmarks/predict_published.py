@@ -12,11 +12,12 @@ import csv
 import math
 from dataclasses import replace
 
-from collbench.bench.ceilings import Ceilings
+from collbench.planning.price.fabric import fabric_of
+from collbench.planning.price.prediction import Machine, predict
+
 from collbench.machine.topology.machines import machine_topology
-from collbench.pricing.constants import gpu_costs
-from collbench.pricing.fabric import fabric_of
-from collbench.pricing.prediction import Machine, predict
+from collbench.planning.links import RankLinks
+from collbench.planning.price.constants import gpu_costs
 from collbench.report.tables.text import table
 from collbench.spec.case import Case
 from collbench.spec.collectives import collective
@@ -69,7 +70,7 @@ def published() -> list[list[str]]:
                 op=collective(op).name, backend="nccl", ranks=ranks, size_bytes=size, algo="auto"
             )
             gpus = [gpu.id for gpu in topology.gpus]
-            top = Ceilings(topology, gpus).of(case, None)
+            top = RankLinks(topology, gpus).ceiling(case, None)
             lines.append(
                 [
                     machine_name,

@@ -21,8 +21,8 @@ from collbench.machine.topology.machines import machine_topology
 from collbench.machine.topology.model import Topology
 from collbench.planning.limits import Limits
 from collbench.planning.plan import Plan
-from collbench.pricing.constants import gpu_costs
-from collbench.pricing.gpus import gpu_price
+from collbench.planning.price.constants import gpu_costs
+from collbench.planning.price.gpus import gpu_price
 from collbench.spec.case import Case
 from collbench.util.errors import RefusedError
 from tests.analysis.test_blame import LINK_S, Played

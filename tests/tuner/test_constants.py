@@ -6,19 +6,19 @@ from pathlib import Path
 
 import pytest
 
-from collbench.bench.ceilings import Ceilings
 from collbench.cli import run
 from collbench.machine.topology.machines import machine_topology
 from collbench.planning.limits import Limits
+from collbench.planning.links import RankLinks
 from collbench.planning.planner import resolve
+from collbench.planning.price.constants import cpu_costs, gpu_costs
+from collbench.planning.price.cpus import cpu_price
+from collbench.planning.price.gpus import gpu_price
 from collbench.planning.tuning import Machine
-from collbench.pricing.calibrate import names_of, values_of, with_values
-from collbench.pricing.constants import cpu_costs, gpu_costs
-from collbench.pricing.cpus import cpu_price
-from collbench.pricing.gpus import gpu_price
-from collbench.pricing.points import drawn_cases
 from collbench.tuner import constants
+from collbench.tuner.calibrate import names_of, values_of, with_values
 from collbench.tuner.constants import CHECKED, POINTS, Calibration, found, lines
+from collbench.tuner.drawn import drawn_cases
 from collbench.util.errors import UsageError
 
 
@@ -48,7 +48,7 @@ def test_planted_constants_of_cores_price_what_was_not_fitted(seed: int, noise: 
 
 def test_planted_constants_of_gpus_price_what_was_not_fitted() -> None:
     machine = machine_topology("h200x4-vm")
-    links = Ceilings(machine, [gpu.id for gpu in machine.gpus])
+    links = RankLinks(machine, [gpu.id for gpu in machine.gpus])
     start, kinds = gpu_costs(), ("ll", "ll128", "simple")
     drawn = random.Random(3)
     values = [value * 2 ** drawn.uniform(-0.7, 0.7) for value in values_of(start, kinds)]

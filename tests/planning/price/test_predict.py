@@ -8,18 +8,18 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from collbench.planning.price.fabric import NIC, RATES, fabric_of
+from collbench.planning.price.growth import SLOTS, Growth
+from collbench.planning.price.lanes import Lanes, Values, links_of, play, probes
+from collbench.planning.price.prediction import Algorithm, Machine, predict
 
 from collbench.machine.topology.machines import machine_topology
 from collbench.machine.topology.model import Topology
 from collbench.planning.plan import Kernel, along, lay_out
-from collbench.pricing.changes import changed
-from collbench.pricing.constants import gpu_costs
-from collbench.pricing.events import events_of
-from collbench.pricing.fabric import NIC, RATES, fabric_of
-from collbench.pricing.gpus import gpu_price
-from collbench.pricing.growth import SLOTS, Growth
-from collbench.pricing.lanes import Lanes, Values, links_of, play, probes
-from collbench.pricing.prediction import Algorithm, Machine, predict
+from collbench.planning.price.changes import changed
+from collbench.planning.price.constants import gpu_costs
+from collbench.planning.price.events import events_of
+from collbench.planning.price.gpus import gpu_price
 from collbench.schedules.algorithms import needs_hosts
 from collbench.spec.case import Problem
 from collbench.spec.collectives import OpName, collective

@@ -9,7 +9,8 @@ Events are listed in an order in which they can happen, all tracks by turns.
 """
 
 from collections.abc import Iterator
-from functools import lru_cache
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
 from typing import NamedTuple
 
 from collbench.schedules.ir import MAX_KEPT, Edge, Round, Schedule, stages
@@ -41,8 +42,19 @@ class Event(NamedTuple):
     sent: tuple[tuple[int, int], ...] = ()
     pulled: tuple[tuple[int, int], ...] = ()
 
+    @property
+    def loads(self) -> int:
+        """Pieces that it reads, from a peer's memory too."""
+        return self.reads + sum(pieces for _, pieces in self.pulled)
 
-class Events(NamedTuple):
+    @property
+    def stores(self) -> int:
+        """Pieces that it stores into the memory of peers."""
+        return sum(pieces for _, pieces in self.sent)
+
+
+@dataclass(frozen=True, eq=False)
+class Events:
     """ends: the last events of each launch. ports: by the numbers that events name them by; where a
     few ranks stand for all, a port begins at one of those.
     """
@@ -50,6 +62,27 @@ class Events(NamedTuple):
     events: tuple[Event, ...]
     ends: tuple[tuple[int, ...], ...]
     ports: tuple[Port, ...]
+
+    @cached_property
+    def causes(self) -> list[int]:
+        """How many others each event waits for."""
+        return [len(_causes(event)) for event in self.events]
+
+    @cached_property
+    def effects(self) -> list[list[int]]:
+        """Which events wait for each."""
+        then: list[list[int]] = [[] for _ in self.events]
+        for number, event in enumerate(self.events):
+            for one in _causes(event):
+                then[one].append(number)
+        return then
+
+
+def _causes(event: Event) -> set[int]:
+    return {
+        *(one for one in event.after if one >= 0),
+        *(one for one, _ in (*event.arrived, *event.returned)),
+    }
 
 
 @lru_cache(maxsize=MAX_KEPT)

@@ -8,16 +8,16 @@ from typing import Any
 
 import pytest
 
-from collbench.bench.ceilings import Ceilings
 from collbench.machine.topology.machines import machine_topology
 from collbench.machine.topology.model import Topology
 from collbench.planning.limits import Limits
+from collbench.planning.links import RankLinks
 from collbench.planning.plan import Plan, lay_out, registered
 from collbench.planning.planner import resolve
-from collbench.pricing.constants import GpuCosts, costs_text, cpu_costs, gpu_costs
-from collbench.pricing.cpus import cpu_price
-from collbench.pricing.events import events_of
-from collbench.pricing.gpus import gpu_price
+from collbench.planning.price.constants import GpuCosts, costs_text, cpu_costs, gpu_costs
+from collbench.planning.price.cpus import cpu_price
+from collbench.planning.price.events import events_of
+from collbench.planning.price.gpus import gpu_price
 from collbench.schedules.passes import traffic
 from collbench.spec.case import Case, Problem
 from collbench.spec.collectives import OpName
@@ -44,7 +44,7 @@ def on_links() -> GpuCosts:
 def case_on(machine: Topology, **knobs: Any) -> Plan:
     """The plan of a case on the GPUs of a machine."""
     case = Case(**{"backend": "model", **knobs})
-    ceilings = Ceilings(machine, [gpu.id for gpu in machine.gpus])
+    ceilings = RankLinks(machine, [gpu.id for gpu in machine.gpus])
     limits = ceilings.described(Limits(memory_bytes=1 << 34), case.ranks)
     return resolve(case, replace(limits, orders=ceilings.orders_for(case))).plan
 
