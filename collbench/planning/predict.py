@@ -132,11 +132,17 @@ class Prediction:
         def price(plan: Plan) -> float:
             if not is_far:
                 return links.price(plan)
-            return self.far(cluster, plan.schedule.name).seconds(plan, domains, size_bytes)
+            try:
+                return self.far(cluster, plan.schedule.name).seconds(plan, domains, size_bytes)
+            except ScheduleError as error:
+                self.reasons.setdefault(plan.schedule.name, {})[hosts] = error.message
+                return math.inf
 
         if (found := least(rated, price)) is None:
             return None
         seconds, plan = found
+        if math.isinf(seconds):
+            return None
         if is_far:
             busy = self.far(cluster, plan.schedule.name).busy(plan, domains, size_bytes)
         else:

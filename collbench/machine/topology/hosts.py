@@ -93,7 +93,7 @@ def repeated(topology: Topology, times: int) -> Topology:
                 place += number * len(own)
                 ids[node.id] = f"{kind}{place}"
                 host = node.host + number * len(topology.hosts) if node.host >= 0 else -1
-                nodes.append(replace(node, id=ids[node.id], index=place, host=host, address=""))
+                nodes.append(replace(node, id=ids[node.id], host=host, address=""))
         links += [replace(link, a=ids[link.a], b=ids[link.b]) for link in (*topology.links, *ports)]
         p2p |= {(ids[a], ids[b], what): value for (a, b, what), value in topology.p2p.items()}
     hosts = tuple(f"host{number}" for number in range(times * len(topology.hosts)))

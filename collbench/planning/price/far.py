@@ -25,18 +25,24 @@ from collbench.planning.price.cluster import Cluster
 from collbench.planning.price.gpus import BUSY, Site, busy_seconds, hops_of, work_seconds
 from collbench.planning.price.work import Work, work_of
 from collbench.schedules.ir import Schedule
+from collbench.schedules.passes import symmetry, traffic
 from collbench.spec.case import Case
 from collbench.spec.collectives import OpName, collective
 from collbench.util.errors import ScheduleError
 
 _EXACT = 1e-9
+_FEW = 4  # domains of which orders are those of more
+_SURE = 0.05  # of a price on further domains, as a logarithm
 WIDE, WIDTHS = 8, (4, 8)  # ranks of a domain from which on narrower domains are played
 
 
 class Rule(NamedTuple):
-    """fit: the domains that are played. terms: of the form, by the number of domains."""
+    """fit: the domains that are played; check: others, whose hops must obey the rule. terms: of the
+    form, by the number of domains.
+    """
 
     fit: tuple[int, ...]
+    check: tuple[int, ...]
     terms: Callable[[int], tuple[float, ...]]
 
     def at(self, domains: int, values: Mapping[int, float]) -> float:
@@ -46,44 +52,52 @@ class Rule(NamedTuple):
         return float(weights @ np.array([values[one] for one in self.fit]))
 
 
-LINEAR = Rule((4, 6), lambda domains: (1.0, domains))
-DOUBLING = Rule((4, 8, 16), lambda domains: (1.0, math.log2(domains), 1 / domains))
+LINEAR = Rule((4, 6), (5, 8), lambda domains: (1.0, domains))
+DOUBLING = Rule((4, 8, 16), (32,), lambda domains: (1.0, math.log2(domains), 1 / domains))
 
 
 class _Domains:
-    """An algorithm on a few domains of a cluster, along the orders that two of them have."""
+    """An algorithm on a few domains of a cluster, along the orders that four of them have."""
 
     def __init__(self, cluster: Cluster, op: OpName, algo: str, most_turns: int) -> None:
         self.cluster, self.op, self.algo, self.width = cluster, op, algo, cluster.width
-        two = Case(op=op, backend="model", algo=algo, ranks=2 * self.width, size_bytes=1)
-        orders = cluster.links(2).orders_for(two) or (tuple(range(2 * self.width)),)
-        patterns = [order[: self.width] for order in orders][:most_turns]
-        self.pattern = first = patterns[0]
-        turns = [turn for turn in range(self.width) if first[turn:] + first[:turn] in patterns]
-        self.turns = tuple(turns) if collective(op).is_interleaved else (0,)
         self._schedules: dict[int, Schedule] = {}
         self._sites: dict[int, Site] = {}
         self._hops: dict[int, tuple[int, int]] = {}
+        case = Case(op=op, backend="model", algo=algo, ranks=_FEW * self.width, size_bytes=1)
+        orders = cluster.links(_FEW).orders_for(case) or (tuple(range(self.width)),)
+        patterns = [order[: self.width] for order in orders][:most_turns]
+        first = patterns[0]
+        turns = [turn for turn in range(self.width) if first[turn:] + first[:turn] in patterns]
+        plain = tuple(range(self.width))
+        self.orders, self.places, self.turns = [plain], first, tuple(turns)
+        if symmetry(self.schedule(2), self.width) is None or not collective(op).is_interleaved:
+            # ranks have other parts in each order, so all of them are played
+            self.orders, self.places, self.turns = patterns, plain, (0,)
+            self._schedules = {}
 
     def schedule(self, domains: int) -> Schedule:
-        """The schedule of the first order, along which ranks are counted."""
+        """The schedule along the orders that are played."""
         if domains not in self._schedules:
             n = domains * self.width
             hosts = tuple(rank // self.width for rank in range(n))
-            order = tuple(range(n))
-            self._schedules[domains] = along(self.op, self.algo, n, 0, (order,), hosts)
+            orders = tuple(
+                tuple(rank - rank % self.width + order[rank % self.width] for rank in range(n))
+                for order in self.orders
+            )
+            self._schedules[domains] = along(self.op, self.algo, n, 0, orders, hosts)
         return self._schedules[domains]
 
     def site(self, domains: int) -> Site:
-        """Where ranks run that are counted along the first order."""
+        """Where its ranks run."""
         if domains not in self._sites:
             site = self.cluster.links(domains).site
             gpus = tuple(
                 site.gpus[first + place]
                 for first in range(0, len(site.gpus), self.width)
-                for place in self.pattern
+                for place in self.places
             )
-            self._sites[domains] = replace(site, gpus=gpus)
+            self._sites[domains] = replace(site, gpus=gpus) if gpus != site.gpus else site
         return self._sites[domains]
 
     def hops(self, domains: int) -> tuple[int, int]:
@@ -95,23 +109,36 @@ class _Domains:
     @cached_property
     def rule(self) -> Rule:
         """The rule that the hops obey. Raises ScheduleError."""
-        for rule, check in ((LINEAR, 8), (DOUBLING, 32)):
+        for rule in (LINEAR, DOUBLING):
             hops = {one: self.hops(one)[0] for one in rule.fit}
-            if math.isclose(rule.at(check, hops), self.hops(check)[0], rel_tol=_EXACT):
+            if all(
+                math.isclose(rule.at(one, hops), self.hops(one)[0], rel_tol=_EXACT)
+                for one in rule.check
+            ):
                 return rule
         raise ScheduleError(
             f"the hops of {self.algo} grow neither with every host nor with every doubling"
         )
 
+    def look(self, domains: int) -> tuple[object, ...]:
+        """What is the same on numbers of domains that take as long: hops, and about what the
+        busiest rank sends; of a rooted schedule its ranks.
+        """
+        sent = round(float(traffic(self.schedule(domains)).sent), 1)
+        rooted = domains if collective(self.op).is_rooted else 0
+        return self.hops(domains), sent, rooted
+
     def grown(self, domains: int, of: Callable[[int], float]) -> float:
-        """A number at so many domains, or at the next number of the rule, from those of a few.
-        Raises ScheduleError where fewer may take longer.
+        """A number at so many domains, or at the power of two that is like it, from those of a few.
+        Raises ScheduleError where none is.
         """
         known = domains
         if self.rule is DOUBLING and domains & (domains - 1):
-            known = 1 << (domains - 1).bit_length()
-            if self.hops(12) > self.hops(16):
+            below = 1 << (domains.bit_length() - 1)
+            alike = {self.look(16): 2 * below, self.look(8): below}
+            if self.look(12) not in alike:
                 raise ScheduleError("its price follows no rule of growth")
+            known = alike[self.look(12)]
         return self.rule.at(known, {one: of(one) for one in self.rule.fit})
 
 
@@ -155,7 +182,7 @@ class Far:
         n, base = domains * self.width, work_of(plan)
         count = collective(self.op).block_count(size_bytes, plan.problem.item_bytes, n)
         many = replace(plan.problem, n=n, block_count=count, root=0)
-        share = plan.share_of(many.block_bytes)
+        share = min(many.block_bytes, plan.share_of(many.block_bytes))
         set_bytes = max(many.buffers(rank).total_bytes for rank in (0, n - 1))
 
         def parts_of(form: _Domains, one: int) -> float:
@@ -182,9 +209,16 @@ class Far:
         """Seconds of one launch with the knobs of a plan of fewer domains."""
         work = self.work(plan, domains, size_bytes)
 
+        @cache
         def played(form: _Domains, one: int) -> float:
             return work_seconds(work(form, one), form.site(one))
 
+        for form in self.forms:
+            if form.rule is LINEAR:
+                *few, most = (played(form, one) for one in (*LINEAR.fit, LINEAR.check[-1]))
+                there = LINEAR.at(LINEAR.check[-1], dict(zip(LINEAR.fit, few, strict=True)))
+                if abs(math.log(there / most)) > _SURE:
+                    raise ScheduleError("its price follows no rule of growth")
         busy = self.busy(plan, domains, size_bytes)
         return max(self.number(domains, played), *busy.values())
 
