@@ -12,7 +12,7 @@ all ranks of a domain are over.
 """
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import cache, cached_property, partial
 from typing import NamedTuple
@@ -53,7 +53,7 @@ class Rule(NamedTuple):
 
 
 LINEAR = Rule((4, 6), (5, 8), lambda domains: (1.0, domains))
-DOUBLING = Rule((4, 8, 16), (32,), lambda domains: (1.0, math.log2(domains), 1 / domains))
+DOUBLING = Rule((2, 4, 8), (16,), lambda domains: (1.0, math.log2(domains), 1 / domains))
 
 
 class _Domains:
@@ -79,14 +79,18 @@ class _Domains:
     def schedule(self, domains: int) -> Schedule:
         """The schedule along the orders that are played."""
         if domains not in self._schedules:
-            n = domains * self.width
-            hosts = tuple(rank // self.width for rank in range(n))
-            orders = tuple(
-                tuple(rank - rank % self.width + order[rank % self.width] for rank in range(n))
-                for order in self.orders
-            )
-            self._schedules[domains] = along(self.op, self.algo, n, 0, orders, hosts)
+            self._schedules[domains] = self._along(self.orders, domains)
         return self._schedules[domains]
+
+    def _along(self, orders: Sequence[tuple[int, ...]], domains: int) -> Schedule:
+        """The schedule along orders of each domain."""
+        n = domains * self.width
+        hosts = tuple(rank // self.width for rank in range(n))
+        whole = tuple(
+            tuple(rank - rank % self.width + order[rank % self.width] for rank in range(n))
+            for order in orders
+        )
+        return along(self.op, self.algo, n, 0, whole, hosts)
 
     def site(self, domains: int) -> Site:
         """Where its ranks run."""
@@ -103,7 +107,8 @@ class _Domains:
     def hops(self, domains: int) -> tuple[int, int]:
         """Hops of the longest chain, and of the chain that has most between domains."""
         if domains not in self._hops:
-            self._hops[domains] = hops_of(self.schedule(domains), self.site(domains))
+            schedule = self._along([tuple(range(self.width))], domains)
+            self._hops[domains] = hops_of(schedule, self.cluster.links(domains).site)
         return self._hops[domains]
 
     @cached_property

@@ -7,7 +7,7 @@ asked for a launch alone. Nothing is faster than the bound that links set.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from heapq import heappop, heappush
 from typing import NamedTuple
@@ -17,7 +17,7 @@ from collbench.machine.topology.model import Topology
 from collbench.machine.topology.paths import like
 from collbench.planning.plan import Plan
 from collbench.planning.price.bound import Bound, bound_of
-from collbench.planning.price.constants import FULL_THREADS, GpuCosts, GpuKindCosts
+from collbench.planning.price.constants import FULL_THREADS, GpuCosts
 from collbench.planning.price.events import Events, Port, events_of
 from collbench.planning.price.ways import RATES, SPINE, Way, way
 from collbench.planning.price.work import THROUGH_HOST, Work, launch_seconds, work_of
@@ -298,31 +298,22 @@ def work_seconds(work: Work, site: Site, *, is_alone: bool = False) -> float:
 
 def hops_of(schedule: Schedule, site: Site) -> tuple[int, int]:
     """Hops of the longest chain of one loop, and those between hosts of the chain that has most."""
-    free = GpuKindCosts(
-        step_us=0, take_us=0, post_us=0, read_gbs=1, write_gbs=1, send_gbs=1, hop_us=1, link_share=1
-    )
-    costs = replace(
-        site.costs, launch_us=0, cta_us=0, cold_us=0, pdl_us=0, memory_gbs=1, kinds={"simple": free}
-    )
-    work = Work(
-        schedule=schedule,
-        kind="simple",
-        proto="simple",
-        slots=_SLOTS,
-        slices=1,
-        piece_bytes=0.0,
-        amount=1.0,
-        channels=1,
-        spread=1.0,
-        set_bytes=0.0,
-    )
-    found = []
-    for near in (1e-6, 0.0):
-        seconds = {"nvlink": near, "pcie": near, "net": 1e-6}
-        network = replace(site.network, factors={}, seconds=seconds)
-        there = replace(site, costs=costs, network=network)
-        found.append(round(work_seconds(work, there, is_alone=True) * 1e6))
-    return found[0], found[1]
+    few = few_of(schedule, site, False)
+    events = events_of(schedule, slices=1, loops=1, launches=1, slots=_SLOTS, few=few)
+    routes = _routes(events.ports, site, False, (0,), few > 1)
+    longest: list[int] = []
+    between: list[int] = []
+    for event in events.events:  # causes come first
+        hops = net = 0
+        for one in event.after:
+            hops, net = max(hops, longest[one]), max(net, between[one])
+        for one, port in (*event.arrived, *event.returned):
+            route = routes[port]
+            hops = max(hops, longest[one] + route.times)
+            net = max(net, between[one] + (route.kind == "net"))
+        longest.append(hops)
+        between.append(net)
+    return max(longest), max(between)
 
 
 def busy_seconds(work: Work, site: Site) -> dict[str, float]:

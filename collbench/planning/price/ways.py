@@ -57,14 +57,15 @@ def way(topology: Topology, source: str, target: str, through_host: bool = False
     >>> [hop.there for hop in found.hops], found.kind, found.times
     (['gpu0', 'gpu4'], 'nvlink', 2)
     """
-    parts: tuple[Path, ...] = (path(topology, source, target),)
     if through_host:
         near = path_to_cpu(topology, target)
         if near is None:
             return None
-        parts = path(topology, source, near.b), path(topology, near.b, target)
-    elif parts[0].kind in NETWORK_PATHS:
-        return _over_network(topology, source, target, parts[0])
+        parts: tuple[Path, ...] = path(topology, source, near.b), path(topology, near.b, target)
+    elif _domain(topology, source) != _domain(topology, target):
+        return _over_network(topology, source, target)
+    else:
+        parts = (_inside(topology, source, target),)
     if any(one.usable_gbs is None for one in parts):
         return None
     kinds = {one.kind for one in parts}
@@ -73,19 +74,37 @@ def way(topology: Topology, source: str, target: str, through_host: bool = False
     return Way(tuple(hop for one in parts for hop in _hops(one)), kind, 1 + between)
 
 
-def _over_network(topology: Topology, source: str, target: str, straight: Path) -> Way | None:
-    """The way by the NICs that serve both GPUs; the straight one where nothing says which do."""
+@lru_cache(maxsize=_MOST_KEPT)
+def _domain(topology: Topology, gpu: str) -> object:
+    """What a message need not leave by the network: an NVSwitch of several hosts, or the host."""
+    ends = (link.other(gpu) for link in topology.links_of[gpu])
+    shared = (end for end in ends if topology.by_id[end].kind == "nvswitch")
+    host = topology.by_id[gpu].host
+    return next((end for end in shared if topology.by_id[end].host < 0), host)
+
+
+@lru_cache(maxsize=_MOST_KEPT)
+def _part(topology: Topology, host: int) -> Topology:
+    return part(topology, host)
+
+
+def _inside(topology: Topology, a: str, b: str) -> Path:
+    """The way between two nodes of a domain, which is found sooner on one host."""
+    host = topology.by_id[a].host
+    is_one = len(topology.hosts) > 1 and topology.by_id[b].host == host
+    return path(_part(topology, host) if is_one else topology, a, b)
+
+
+def _over_network(topology: Topology, source: str, target: str) -> Way | None:
+    """The way by the NICs that serve both GPUs."""
     up, down = rail_of(topology, source), rail_of(topology, target)
-    if up is None or down is None:
+    ends = [one and _to_network(topology, one.nic) for one in (up, down)]
+    if up is None or down is None or ends[0] is None or ends[1] is None:
         return None
-    ends = [_to_network(topology, one.nic) for one in (up, down)]
-    if None in ends:
-        known = straight.usable_gbs is not None
-        return Way(tuple(_hops(straight)), "net") if known else None
-    (out, net), (into, _) = [end for end in ends if end is not None]
+    (out, net), (into, _) = ends[0], ends[1]
     if out.usable_gbs is None or into.usable_gbs is None:
         return None
-    near, far = up.way, path(topology, down.nic, target)
+    near, far = up.way, _inside(topology, down.nic, target)
     hops = [
         *(hop for hop in _hops(near) if hop.link.usable_gbs is not None),
         Hop(up.nic, net, out),
@@ -119,7 +138,7 @@ def rail_of(topology: Topology, gpu: str) -> Rail | None:
 
 @lru_cache(maxsize=_MOST_KEPT)
 def _rails(topology: Topology, host: int) -> dict[str, Rail]:
-    return {rail.gpu: rail for rail in rails(part(topology, host))}
+    return {rail.gpu: rail for rail in rails(_part(topology, host))}
 
 
 def unknown_links(topology: Topology) -> tuple[str, ...]:
