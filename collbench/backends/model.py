@@ -13,7 +13,7 @@ from collbench.machine.formats import described
 from collbench.planning.plan import Plan
 from collbench.planning.price.constants import cpu_costs, gpu_costs
 from collbench.planning.price.cpus import cpu_price
-from collbench.planning.price.gpus import Site, gpu_price
+from collbench.planning.price.gpus import Site, gpu_price, site_of
 
 
 def host_of(machine_name: str) -> str:
@@ -50,8 +50,8 @@ class ModelSession(Session[Plan]):
             assert self._cores is not None
             return cpu_price(plan, self._cores, is_alone=self._is_alone)
         if plan.n not in self._sites:
-            gpus = tuple(gpu.id for gpu in self._topology.gpus[: plan.n])
-            self._sites[plan.n] = Site(topology=self._topology, gpus=gpus, costs=self._gpus)
+            gpus = [gpu.id for gpu in self._topology.gpus[: plan.n]]
+            self._sites[plan.n] = site_of(self._topology, gpus, self._gpus)
         return gpu_price(plan, self._sites[plan.n], is_alone=self._is_alone)
 
 

@@ -23,7 +23,7 @@ from collbench.planning.limits import Limits
 from collbench.planning.plan import Plan, along, registered
 from collbench.planning.price.bound import Bound, bound, efficiency
 from collbench.planning.price.constants import GpuCosts, gpu_costs
-from collbench.planning.price.gpus import Network, Site, busy_seconds, gpu_price
+from collbench.planning.price.gpus import Network, Site, busy_seconds, gpu_price, site_of
 from collbench.planning.price.ways import NETWORK_PATHS, NVLINK_PATHS
 from collbench.planning.price.work import THROUGH_HOST, work_of
 from collbench.planning.protocols import FAMILY as PROTOCOLS
@@ -56,13 +56,8 @@ class RankLinks:
         is_described: bool = False,
         network: Network | None = None,
     ) -> None:
-        self.site = Site(
-            topology=topology,
-            gpus=tuple(gpus),
-            costs=costs or gpu_costs(),
-            network=network or Network(),
-        )
-        self.topology, self.gpus, self.costs = topology, self.site.gpus, self.site.costs
+        self.site = site_of(topology, gpus, costs or gpu_costs(), network)
+        self.topology, self.gpus, self.costs = topology, tuple(gpus), self.site.costs
         self.is_described = is_described
         self._place_of = [_place(topology, gpu) for gpu in self.gpus]
         self._orders: dict[tuple[str, str, int, int], Orders] = {}
@@ -192,7 +187,8 @@ class RankLinks:
                 f"{self.topology.name} has {len(self.gpus)} GPUs, not {ranks}", "use fewer --ranks"
             )
         if ranks not in self._sites:
-            self._sites[ranks] = replace(self.site, gpus=self.gpus[:ranks])
+            wiring = replace(self.site.wiring, gpus=self.gpus[:ranks])
+            self._sites[ranks] = replace(self.site, wiring=wiring)
         return self._sites[ranks]
 
     def price(self, plan: Plan, *, is_alone: bool = False) -> float:

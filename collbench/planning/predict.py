@@ -171,7 +171,7 @@ class Prediction:
         cluster, domains = self.on(point.hosts)
         if point.is_far:
             return self.far(cluster, point.algo).hops(domains)
-        return hops_of(point.plan.schedule, cluster.links(domains).site)
+        return hops_of(point.plan.schedule, cluster.links(domains).site.wiring)
 
     def ends(self, point: Point) -> int:
         """Ends of connections of the rank that has most."""

@@ -22,7 +22,7 @@ from collbench.machine.topology.model import Topology
 from collbench.planning.limits import Limits
 from collbench.planning.plan import Plan
 from collbench.planning.price.constants import gpu_costs
-from collbench.planning.price.gpus import gpu_price
+from collbench.planning.price.gpus import gpu_price, site_of
 from collbench.spec.case import Case
 from collbench.util.errors import RefusedError
 from tests.analysis.test_blame import LINK_S, Played
@@ -49,7 +49,9 @@ class TracedSession(Session[Plan]):
     traced: ClassVar[list[tuple[str, int]]] = []
 
     def run(self, plan: Plan, batch: Batch) -> Samples:
-        seconds = gpu_price(plan, topology(), gpu_costs())
+        machine = topology()
+        gpus = [gpu.id for gpu in machine.gpus[: plan.n]]
+        seconds = gpu_price(plan, site_of(machine, gpus, gpu_costs()))
         return Samples(seconds=(seconds,) * plan.n, iterations=batch.iterations or 1)
 
     def trace(self, plan: Plan, order: StampOrder, records: Sequence[int]) -> list[StampedLaunches]:

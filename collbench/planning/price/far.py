@@ -53,7 +53,10 @@ class Rule(NamedTuple):
 
 
 LINEAR = Rule((4, 6), (5, 8), lambda domains: (1.0, domains))
-DOUBLING = Rule((2, 4, 8), (16,), lambda domains: (1.0, math.log2(domains), 1 / domains))
+DOUBLING, DOUBLING_LATE = (
+    Rule(fit, check, lambda domains: (1.0, math.log2(domains), 1 / domains))
+    for fit, check in (((2, 4, 8), (16,)), ((4, 8, 16), (32,)))
+)
 
 
 class _Domains:
@@ -96,25 +99,28 @@ class _Domains:
         """Where its ranks run."""
         if domains not in self._sites:
             site = self.cluster.links(domains).site
+            named = site.wiring.gpus
             gpus = tuple(
-                site.gpus[first + place]
-                for first in range(0, len(site.gpus), self.width)
+                named[first + place]
+                for first in range(0, len(named), self.width)
                 for place in self.places
             )
-            self._sites[domains] = replace(site, gpus=gpus) if gpus != site.gpus else site
+            if gpus != named:
+                site = replace(site, wiring=replace(site.wiring, gpus=gpus))
+            self._sites[domains] = site
         return self._sites[domains]
 
     def hops(self, domains: int) -> tuple[int, int]:
         """Hops of the longest chain, and of the chain that has most between domains."""
         if domains not in self._hops:
             schedule = self._along([tuple(range(self.width))], domains)
-            self._hops[domains] = hops_of(schedule, self.cluster.links(domains).site)
+            self._hops[domains] = hops_of(schedule, self.cluster.links(domains).site.wiring)
         return self._hops[domains]
 
     @cached_property
     def rule(self) -> Rule:
         """The rule that the hops obey. Raises ScheduleError."""
-        for rule in (LINEAR, DOUBLING):
+        for rule in (LINEAR, DOUBLING, DOUBLING_LATE):
             hops = {one: self.hops(one)[0] for one in rule.fit}
             if all(
                 math.isclose(rule.at(one, hops), self.hops(one)[0], rel_tol=_EXACT)
@@ -138,7 +144,7 @@ class _Domains:
         Raises ScheduleError where none is.
         """
         known = domains
-        if self.rule is DOUBLING and domains & (domains - 1):
+        if self.rule is not LINEAR and domains & (domains - 1):
             below = 1 << (domains.bit_length() - 1)
             alike = {self.look(16): 2 * below, self.look(8): below}
             if self.look(12) not in alike:
@@ -198,7 +204,7 @@ class Far:
 
         def work(form: _Domains, one: int) -> Work:
             # by doublings the bytes in all are the same, else those of a slice
-            scale = parts / parts_of(form, one) if form.rule is DOUBLING else 1.0
+            scale = parts / parts_of(form, one) if form.rule is not LINEAR else 1.0
             return replace(
                 base,
                 schedule=form.schedule(one),

@@ -44,18 +44,12 @@ class Network:
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Site:
+class Wiring:
     """Where ranks run: rank r on gpus[r] of a topology."""
 
     topology: Topology
     gpus: tuple[str, ...]
-    costs: GpuCosts
     network: Network = field(default_factory=Network)
-
-    def hop_s(self, kind: str, over: str) -> float:
-        """Seconds until a peer sees what was stored, by a kind of the constants and one of WAYS."""
-        own_s = self.costs.hop_us(self.costs.kinds[kind], over) * 1e-6
-        return self.network.seconds.get(over, own_s) * self.network.factors.get(over, 1.0)
 
     def way(self, source: int, target: int, *, through_host: bool = False) -> Way:
         """The way from rank to rank. Raises RefusedError if a link has no known rate."""
@@ -102,6 +96,28 @@ class Site:
         return _places(self.topology, self.domains)
 
 
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Site:
+    """The wiring of ranks, and the constants that price what they do."""
+
+    wiring: Wiring
+    costs: GpuCosts
+
+    def hop_s(self, kind: str, over: str) -> float:
+        """Seconds until a peer sees what was stored, by a kind of the constants and one of WAYS."""
+        network = self.wiring.network
+        own_s = self.costs.hop_us(self.costs.kinds[kind], over) * 1e-6
+        return network.seconds.get(over, own_s) * network.factors.get(over, 1.0)
+
+
+def site_of(
+    topology: Topology, gpus: Sequence[str], costs: GpuCosts, network: Network | None = None
+) -> Site:
+    """Ranks on GPUs of a topology."""
+    wiring = Wiring(topology=topology, gpus=tuple(gpus), network=network or Network())
+    return Site(wiring=wiring, costs=costs)
+
+
 def _places(topology: Topology, domains: int) -> dict[str, object]:
     found: dict[str, object] = {}
     for kind in {node.kind for node in topology.nodes}:
@@ -116,9 +132,10 @@ def gpu_price(plan: Plan, site: Site, *, is_alone: bool = False) -> float:
     """Seconds of one launch. Raises RefusedError if there are too few GPUs, or if a link on a path
     has no known rate.
     """
-    if len(site.gpus) < plan.n:
+    if len(site.wiring.gpus) < plan.n:
         raise RefusedError(
-            f"{site.topology.name} has {len(site.gpus)} GPUs, not {plan.n}", "use fewer --ranks"
+            f"{site.wiring.topology.name} has {len(site.wiring.gpus)} GPUs, not {plan.n}",
+            "use fewer --ranks",
         )
     seconds = work_seconds(work_of(plan), site, is_alone=is_alone)
     least = plan_bound(plan, site)
@@ -139,8 +156,8 @@ def plan_bound(plan: Plan, site: Site) -> LeastTime | None:
     is_copied = plan.transport == "ce"
     found: Bound | None = bound_of(
         plan.schedule,
-        site.topology,
-        site.gpus,
+        site.wiring.topology,
+        site.wiring.gpus,
         plan.transport in THROUGH_HOST,
         "copy engines" if is_copied else "stores",
     )
@@ -178,18 +195,18 @@ def payload_gbs(topology: Topology, proto: str, on: GpuCosts) -> float | None:
 
 
 @lru_cache(maxsize=MAX_KEPT)
-def few_of(schedule: Schedule, site: Site, through_host: bool) -> int:
+def few_of(schedule: Schedule, wiring: Wiring, through_host: bool) -> int:
     """How many first ranks stand for all; 0: each for itself."""
-    if schedule.is_symmetric and site.is_uniform and schedule.n == len(site.gpus):
+    if schedule.is_symmetric and wiring.is_uniform and schedule.n == len(wiring.gpus):
         return 1
-    if _are_apart(schedule, site, through_host):
+    if _are_apart(schedule, wiring, through_host):
         return 1
-    if schedule.n == len(site.gpus) and site.domains > 1 and not through_host:
-        return site.width if symmetry(schedule, site.width) is not None else 0
+    if schedule.n == len(wiring.gpus) and wiring.domains > 1 and not through_host:
+        return wiring.width if symmetry(schedule, wiring.width) is not None else 0
     return 0
 
 
-def _are_apart(schedule: Schedule, site: Site, through_host: bool) -> bool:
+def _are_apart(schedule: Schedule, wiring: Wiring, through_host: bool) -> bool:
     """Whether all ranks of a symmetric schedule do the same over links that are alike and that no
     two ranks share, as those of a ring on one switch: each then takes the same time, to the bit.
     """
@@ -203,7 +220,7 @@ def _are_apart(schedule: Schedule, site: Site, through_host: bool) -> bool:
         places: dict[object, int] = {}
         look = []
         for edge in edges:
-            there = site.way(rank, (rank + edge.peer) % n, through_host=through_host)
+            there = wiring.way(rank, (rank + edge.peer) % n, through_host=through_host)
             if any(owners.setdefault(hop, rank) != rank for hop in there.hops):
                 return False
             seen = tuple(
@@ -229,22 +246,26 @@ class _Route(NamedTuple):
 
 @lru_cache(maxsize=MAX_KEPT)
 def _routes(
-    ports: tuple[Port, ...], site: Site, through_host: bool, turns: tuple[int, ...], is_folded: bool
+    ports: tuple[Port, ...],
+    wiring: Wiring,
+    through_host: bool,
+    turns: tuple[int, ...],
+    is_folded: bool,
 ) -> tuple[_Route, ...]:
     """The route of each port. turns: orders of the ranks that are used at once, of which the ports
     are the first's: a link that all of them load is the slower for each. is_folded: the first
     domain stands for all. Raises RefusedError if a link has no known rate.
     """
-    places = site.places if is_folded else {}
+    places = wiring.places if is_folded else {}
     numbers: dict[object, int] = {}
     uses: dict[int, int] = {}
     users: dict[int, int] = {}
     found: list[tuple[Way, list[tuple[int, float, str]]]] = []
     for source, target, _ in ports:
         for turn in turns:
-            there = site.way(
-                _turned(source, turn, site.width),
-                _turned(target, turn, site.width),
+            there = wiring.way(
+                _turned(source, turn, wiring.width),
+                _turned(target, turn, wiring.width),
                 through_host=through_host,
             )
             hops = []
@@ -252,10 +273,10 @@ def _routes(
                 ends = places.get(hop.here, hop.here), places.get(hop.there, hop.there)
                 key: tuple[object, ...] = (*ends, hop.link.kind if is_folded else hop.link)
                 hops.append((numbers.setdefault(key, len(numbers)), _bytes_s(hop.link), hop.rate))
-            if there.changes_rail and site.network.oversubscription > 1:
+            if there.changes_rail and wiring.network.oversubscription > 1:
                 nic = next(hop for hop in there.hops if hop.link.kind == "network")
                 key = "above", places.get(nic.here, nic.here)
-                rate = _bytes_s(nic.link) / site.network.oversubscription
+                rate = _bytes_s(nic.link) / wiring.network.oversubscription
                 hops.append((numbers.setdefault(key, len(numbers)), rate, SPINE))
             for number, _, _ in hops:
                 uses[number] = uses.get(number, 0) + 1
@@ -296,11 +317,11 @@ def work_seconds(work: Work, site: Site, *, is_alone: bool = False) -> float:
     return seconds if is_alone else max(seconds, *busy_seconds(work, site).values())
 
 
-def hops_of(schedule: Schedule, site: Site) -> tuple[int, int]:
+def hops_of(schedule: Schedule, wiring: Wiring) -> tuple[int, int]:
     """Hops of the longest chain of one loop, and those between hosts of the chain that has most."""
-    few = few_of(schedule, site, False)
+    few = few_of(schedule, wiring, False)
     events = events_of(schedule, slices=1, loops=1, launches=1, slots=_SLOTS, few=few)
-    routes = _routes(events.ports, site, False, (0,), few > 1)
+    routes = _routes(events.ports, wiring, False, (0,), few > 1)
     longest: list[int] = []
     between: list[int] = []
     for event in events.events:  # causes come first
@@ -357,8 +378,8 @@ class _Player:
         on, costs = site.costs, site.costs.kinds[work.kind]
         is_copied = work.kind == "ce"
         self.work, self.site, self.on, self.costs = work, site, on, costs
-        self.few = few_of(work.schedule, site, work.through_host)
-        self.together = site.width if len(work.turns) > 1 else 1
+        self.few = few_of(work.schedule, site.wiring, work.through_host)
+        self.together = site.wiring.width if len(work.turns) > 1 else 1
         self.passes_on = PROTOCOLS.load(work.proto).HAS_SLICES is False and not is_copied
         # bytes on a link, of all channels, for each byte of a slice
         self.wire = work.spread * (1.0 if is_copied else wire_share(work.proto)) / costs.link_share
@@ -384,7 +405,9 @@ class _Player:
 
     def routes(self, events: Events) -> tuple[_Route, ...]:
         is_folded = self.few > 1
-        return _routes(events.ports, self.site, self.work.through_host, self.work.turns, is_folded)
+        return _routes(
+            events.ports, self.site.wiring, self.work.through_host, self.work.turns, is_folded
+        )
 
     def memory_s(self, piece_bytes: float) -> float:
         """Seconds of a GPU's memory for a piece of all channels and orders."""
