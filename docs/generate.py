@@ -100,6 +100,8 @@ MEANINGS = {
     "wrong": "wrong elements; empty if results were not compared",
     "status": "`ok`, `wrong`, `waived` or `error`",
     "reason": "why the status is not `ok`",
+    "chosen": "what decided the algorithm and the protocol: `asked`, `tuned` (a tuning file) or"
+    " `priced` (the lowest price); empty for a library",
     "notes": "the conditions of the measurement; see [below](#notes)",
     "run": "the run that the row belongs to",
     "host": "the host of rank 0",

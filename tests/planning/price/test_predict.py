@@ -150,7 +150,7 @@ def test_formulas_of_textbooks_come_out(hosts: int) -> None:
         ranks=16,
         size_bytes=size,
         channels=1,
-        chunk=size // 16,
+        chunk=size // 256,
         slices=1,
     )
     for algo, seconds in formulas.items():
@@ -158,7 +158,7 @@ def test_formulas_of_textbooks_come_out(hosts: int) -> None:
         limits = Limits(memory_bytes=1 << 40)
         ((_, plan),) = planned(own, limits, on.links(16))
         found = Far(on, "allreduce", algo).seconds(plan, hosts, size)
-        assert found == pytest.approx(seconds, rel=0.01), algo
+        assert found == pytest.approx(seconds, rel=0.03), algo
 
 
 def test_hops_are_those_of_the_schedule() -> None:
