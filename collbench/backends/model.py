@@ -42,7 +42,7 @@ class ModelSession(Session[Plan]):
         return Samples(
             seconds=(self._seconds[plan],) * plan.n,
             iterations=batch.iterations or 1,
-            notes=("modelled", *(["isolated"] if self._is_alone else [])),
+            notes=("modelled",),
         )
 
     def _price(self, plan: Plan) -> float:

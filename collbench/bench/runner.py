@@ -113,7 +113,7 @@ class Measurement:
         """
         settings, on_gpus = self.settings, is_gpu(point.case)
         if not has_machine_time(point.case):
-            return []
+            return ["isolated"] if settings.isolated else []
         conditions = ["hot"] if settings.hot else []
         if not settings.is_checked:
             conditions.append("unchecked")
