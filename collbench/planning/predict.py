@@ -17,7 +17,7 @@ from collbench.planning.chooser import least, planned
 from collbench.planning.limits import Limits, edges_of
 from collbench.planning.plan import Plan
 from collbench.planning.price.cluster import CONSTANTS, Cluster
-from collbench.planning.price.far import WIDE, WIDTHS, Far
+from collbench.planning.price.far import MOST_PLAYED, WIDE, WIDTHS, Far, most_played
 from collbench.planning.price.gpus import hops_of
 from collbench.planning.price.ways import RATES
 from collbench.planning.price.work import work_of
@@ -27,7 +27,6 @@ from collbench.spec.collectives import OpName, collective
 from collbench.util.errors import RefusedError, ScheduleError
 from collbench.util.units import rate_gbs
 
-MOST_PLAYED = 16  # ranks over hosts whose plans are proved and played
 _STEP = 0.02  # of a constant, for slopes
 LATENCY = "latency"
 
@@ -71,7 +70,7 @@ class Prediction:
         self.reasons: dict[str, dict[int, str]] = {}
         self._clusters: dict[int, Cluster] = {}
         self._far: dict[tuple[int, str], Far] = {}
-        self._points: dict[tuple[int, int, str], Point | None] = {}
+        self._points: dict[tuple[int, int, str, str], Point | None] = {}
 
     def on(self, hosts: int) -> tuple[Cluster, int]:
         """The cluster with domains of at most so many hosts, and how many domains they are. Raises
@@ -100,24 +99,31 @@ class Prediction:
         there = [self.of(hosts, size_bytes, algo) for algo in self.algorithms]
         return sorted((one for one in there if one is not None), key=lambda one: one.seconds)
 
-    def of(self, hosts: int, size_bytes: int, algo: str) -> Point | None:
-        """The least price of an algorithm, of all for "auto"; None where nothing has one."""
-        key = hosts, size_bytes, algo
+    def of(self, hosts: int, size_bytes: int, algo: str, proto: str = "auto") -> Point | None:
+        """The least price of an algorithm and a protocol, of all for "auto"; None where nothing has
+        one.
+        """
+        key = hosts, size_bytes, algo, proto
         if key not in self._points:
-            self._points[key] = self._found(hosts, size_bytes, algo)
+            self._points[key] = self._found(*key)
         return self._points[key]
 
-    def _found(self, hosts: int, size_bytes: int, algo: str) -> Point | None:
+    def _found(self, hosts: int, size_bytes: int, algo: str, proto: str) -> Point | None:
         """The candidate of the lowest price."""
         cluster, domains = self.on(hosts)
         ranks = domains * cluster.width
         base, few = cluster, domains
         if is_far := domains > 1 and ranks > MOST_PLAYED:
             base = cluster.narrow(WIDTHS[-1]) if cluster.width > WIDE else cluster
-            few = max(2, MOST_PLAYED // base.width)
+            few = most_played(base.width)
         links = base.links(few)
         case = Case(
-            op=self.op, backend="model", algo=algo, ranks=few * base.width, size_bytes=size_bytes
+            op=self.op,
+            backend="model",
+            algo=algo,
+            proto=proto,
+            ranks=few * base.width,
+            size_bytes=size_bytes,
         ).rounded()
         rated: list[tuple[float, Plan]] = []
         for _, plan in planned(case, Limits(), links):
@@ -192,15 +198,16 @@ class Prediction:
         return (hops - between) * near_s + between * far_s + max(point.busy[r] for r in RATES)
 
     def ranges(self, hosts: int, sizes: Sequence[int]) -> list[tuple[str, int, int]]:
-        """Which algorithm is best from which size to which: sizes, and their doubles where it
-        changes between two of them.
-        """
+        """Which algorithm is best from which size to which, to a double where it changes."""
         known = {size: self.best(hosts, size) for size in sizes}
-        for few, more in pairwise(sizes):
-            size, one, other = few * 2, known[few], known[more]
-            while size < more and one and other and one.algo != other.algo:
-                known[size] = self.best(hosts, size)
-                size *= 2
+        pairs = list(pairwise(sizes))
+        while pairs:
+            few, more = pairs.pop()
+            one, other = known[few], known[more]
+            middle = few << (more // few).bit_length() // 2
+            if one and other and one.algo != other.algo and few < middle < more:
+                known[middle] = self.best(hosts, middle)
+                pairs += [(few, middle), (middle, more)]
         ranges: list[tuple[str, int, int]] = []
         for size, best in sorted(known.items()):
             if best is not None and ranges and ranges[-1][0] == best.algo:

@@ -21,6 +21,17 @@ Port = tuple[int, int, str]  # source, destination, name
 _End = tuple[int, int, int, Edge]  # of a message: rank, track, round, edge
 
 
+class Duty(NamedTuple):
+    """What a CTA does: messages that it takes and posts, steps, and pieces."""
+
+    takes: int = 0
+    posts: int = 0
+    steps: int = 0
+    loads: int = 0
+    writes: int = 0
+    stores: int = 0
+
+
 class Event(NamedTuple):
     """after: the events of the own rank that must be over; arrived: (event, port) that fill what it
     takes; returned: (event, port) that give slots, or the user's buffer, free. is_launch: the rank
@@ -48,6 +59,13 @@ class Event(NamedTuple):
         return self.reads + sum(pieces for _, pieces in self.pulled)
 
     @property
+    def duty(self) -> Duty:
+        """What its CTA does."""
+        return Duty(
+            self.takes, self.posts, int(self.steps > 0), self.loads, self.writes, self.stores
+        )
+
+    @property
     def stores(self) -> int:
         """Pieces that it stores into the memory of peers."""
         return sum(pieces for _, pieces in self.sent)
@@ -62,6 +80,29 @@ class Events:
     events: tuple[Event, ...]
     ends: tuple[tuple[int, ...], ...]
     ports: tuple[Port, ...]
+
+    @cached_property
+    def each(self) -> list[Duty]:
+        """The duty of each event."""
+        return [event.duty for event in self.events]
+
+    @cached_property
+    def duties(self) -> tuple[Duty, ...]:
+        """What each track does altogether, once where several do the same."""
+        found: dict[int, Duty] = {}  # by the latest event of each track
+        for number, event in enumerate(self.events):
+            if not event.is_launch:
+                before = found.pop(event.after[0], Duty())
+                found[number] = Duty(*map(sum, zip(before, self.each[number], strict=True)))
+        return tuple(dict.fromkeys(found.values()))
+
+    @cached_property
+    def most_local(self) -> int:
+        """Pieces of local memory that the busiest rank reads and writes."""
+        local: dict[int, int] = {}
+        for event in self.events:
+            local[event.rank] = local.get(event.rank, 0) + event.reads + event.writes
+        return max(local.values(), default=0)
 
     @cached_property
     def causes(self) -> list[int]:

@@ -31,7 +31,7 @@ from collbench.spec.collectives import OpName, collective
 from collbench.util.errors import ScheduleError
 
 _EXACT = 1e-9
-_FEW = 4  # domains of which orders are those of more
+MOST_PLAYED = 16  # ranks over hosts whose plans are proved and played
 _SURE = 0.05  # of a price on further domains, as a logarithm
 WIDE, WIDTHS = 8, (4, 8)  # ranks of a domain from which on narrower domains are played
 
@@ -59,16 +59,24 @@ DOUBLING, DOUBLING_LATE = (
 )
 
 
+def most_played(width: int) -> int:
+    """Domains of so many ranks whose plans are proved and played."""
+    return max(2, MOST_PLAYED // width)
+
+
 class _Domains:
-    """An algorithm on a few domains of a cluster, along the orders that four of them have."""
+    """An algorithm on a few domains of a cluster, along the orders that the most of them
+    have whose plans are proved.
+    """
 
     def __init__(self, cluster: Cluster, op: OpName, algo: str, most_turns: int) -> None:
         self.cluster, self.op, self.algo, self.width = cluster, op, algo, cluster.width
         self._schedules: dict[int, Schedule] = {}
         self._sites: dict[int, Site] = {}
         self._hops: dict[int, tuple[int, int]] = {}
-        case = Case(op=op, backend="model", algo=algo, ranks=_FEW * self.width, size_bytes=1)
-        orders = cluster.links(_FEW).orders_for(case) or (tuple(range(self.width)),)
+        few = most_played(self.width)
+        case = Case(op=op, backend="model", algo=algo, ranks=few * self.width, size_bytes=1)
+        orders = cluster.links(few).orders_for(case) or (tuple(range(self.width)),)
         patterns = [order[: self.width] for order in orders][:most_turns]
         first = patterns[0]
         turns = [turn for turn in range(self.width) if first[turn:] + first[:turn] in patterns]

@@ -18,7 +18,7 @@ from collbench.machine.topology.paths import like
 from collbench.planning.plan import Plan
 from collbench.planning.price.bound import Bound, bound_of
 from collbench.planning.price.constants import FULL_THREADS, GpuCosts
-from collbench.planning.price.events import Events, Port, events_of
+from collbench.planning.price.events import Duty, Events, Port, events_of
 from collbench.planning.price.ways import RATES, SPINE, Way, way
 from collbench.planning.price.work import THROUGH_HOST, Work, launch_seconds, work_of
 from collbench.planning.protocols import FAMILY as PROTOCOLS
@@ -343,30 +343,31 @@ def busy_seconds(work: Work, site: Site) -> dict[str, float]:
     """
     player = _Player(work, site, is_alone=False)
     events = player.events(launches=1)
-    routes, number = player.routes(events), max(1.0, work.amount)
-    piece = work.piece_bytes * min(1.0, work.amount)
-    loads: dict[int, float] = {}
-    local: dict[int, int] = {}
-    names: dict[int, str] = {}
-    tracks: dict[int, float] = {}  # by the latest event of each
-    for at, event in enumerate(events.events):
-        local[event.rank] = local.get(event.rank, 0) + event.reads + event.writes
+    number, piece = max(1.0, work.amount), work.piece_bytes * min(1.0, work.amount)
+    wire = piece * player.wire * number
+    loads = _loads(events, site.wiring, work.through_host, work.turns, player.few > 1)
+    busy = {name: wire * loads.get(name, 0.0) for name in RATES}
+    cta = max((player.cta_seconds(duty, piece) for duty in events.duties), default=0.0)
+    busy[CTA] = player.launch_s + cta * number
+    busy[MEMORY] = events.most_local * player.memory_s(piece) * number
+    return busy
+
+
+@lru_cache(maxsize=MAX_KEPT)
+def _loads(
+    events: Events, wiring: Wiring, through_host: bool, turns: tuple[int, ...], is_folded: bool
+) -> dict[str, float]:
+    """Seconds of the fullest link of each rate, for pieces of one byte."""
+    routes = _routes(events.ports, wiring, through_host, turns, is_folded)
+    seconds: dict[tuple[int, str], float] = {}
+    for event in events.events:
         for port, pieces in event.sent:
             for link, bytes_s, _, name in routes[port].hops:
-                names[link] = name
-                loads[link] = loads.get(link, 0.0) + pieces / bytes_s
-        if event.is_launch:
-            continue
-        before = tracks.pop(event.after[0], 0.0)
-        own = player.cta_seconds(at, events, piece)
-        tracks[at] = before + own + player.step_s * bool(event.steps)
-    wire = piece * player.wire * number
-    busy = dict.fromkeys(RATES, 0.0)
-    for link, load in loads.items():
-        busy[names[link]] = max(busy[names[link]], load * wire)
-    busy[CTA] = player.launch_s + max(tracks.values(), default=0.0) * number
-    busy[MEMORY] = max(local.values(), default=0) * player.memory_s(piece) * number
-    return busy
+                seconds[link, name] = seconds.get((link, name), 0.0) + pieces / bytes_s
+    loads: dict[str, float] = {}
+    for (_, name), load in seconds.items():
+        loads[name] = max(loads.get(name, 0.0), load)
+    return loads
 
 
 class _Player:
@@ -414,16 +415,16 @@ class _Player:
         bytes_ = self.work.spread * piece_bytes * len(self.work.turns)
         return bytes_ / (self.on.memory_gbs * 1e9)
 
-    def cta_seconds(self, number: int, events: Events, piece_bytes: float) -> float:
-        """What a CTA does in an event, without its step."""
-        event, costs = events.events[number], self.costs
+    def cta_seconds(self, duty: Duty, piece_bytes: float) -> float:
+        """What a CTA does, with its steps."""
+        costs = self.costs
         per_gb = (
-            event.loads / costs.read_gbs
-            + event.writes / costs.write_gbs
-            + event.stores / costs.send_gbs
+            duty.loads / costs.read_gbs
+            + duty.writes / costs.write_gbs
+            + duty.stores / costs.send_gbs
         )
-        messages_us = event.takes * costs.take_us + event.posts * costs.post_us
-        return messages_us * 1e-6 + per_gb * piece_bytes / (self.rate * 1e9)
+        us = duty.takes * costs.take_us + duty.posts * costs.post_us + duty.steps * costs.step_us
+        return us * 1e-6 + per_gb * piece_bytes / (self.rate * 1e9)
 
     def ends(self, events: Events, piece_bytes: float) -> list[float]:
         """When each launch is over on all ranks, in seconds. Events are played in the order of
@@ -431,7 +432,8 @@ class _Player:
         """
         all_, routes = events.events, self.routes(events)
         self.hop_s = [self.site.hop_s(self.work.kind, route.kind) * route.times for route in routes]
-        self.cta_s = [self.cta_seconds(number, events, piece_bytes) for number in range(len(all_))]
+        each = {duty: self.cta_seconds(duty, piece_bytes) for duty in {*events.each}}
+        self.cta_s = [each[duty] for duty in events.each]
         self.local_s = self.memory_s(piece_bytes)
         self.bytes = piece_bytes * self.wire
         self.begin, self.end, self.seen = ([0.0] * len(all_) for _ in range(3))
@@ -468,8 +470,8 @@ class _Player:
         if event.is_launch:
             self.begin[number] = self.end[number] = self.seen[number] = start + self.launch_s
             return
-        begin = self.begin[number] = start + self.step_s if event.steps else start
-        over = begin + self.cta_s[number]
+        self.begin[number] = start + self.step_s if event.steps else start
+        over = start + self.cta_s[number]
         for one, port in event.arrived:
             over = max(over, self.seen[one] + self.hop_s[port])
         if local := event.reads + event.writes:
