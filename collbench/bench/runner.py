@@ -387,8 +387,8 @@ class Measurement:
         case = point.case
         session = self.sessions.get(point.session)
         row = unmeasured_row(case, group=self.group, session=session, run=self.run_id)
-        notes = " ".join(self._conditions(point))
-        row = replace(row, ctas=ctas_of(point), chosen=point.chosen, notes=notes)
+        conditions = " ".join(self._conditions(point))
+        row = replace(row, ctas=ctas_of(point), chosen=point.chosen, notes=conditions)
         if point.waived:
             return replace(row, status="waived", reason=point.waived)
         if error is not None:

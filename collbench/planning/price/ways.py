@@ -98,12 +98,12 @@ def _inside(topology: Topology, a: str, b: str) -> Path:
 def _over_network(topology: Topology, source: str, target: str) -> Way | None:
     """The way by the NICs that serve both GPUs."""
     up, down = rail_of(topology, source), rail_of(topology, target)
-    ends = [one and _to_network(topology, one.nic) for one in (up, down)]
-    if up is None or down is None or ends[0] is None or ends[1] is None:
+    if up is None or down is None:
         return None
-    (out, net), (into, _) = ends[0], ends[1]
-    if out.usable_gbs is None or into.usable_gbs is None:
+    out, into = _to_network(topology, up.nic), _to_network(topology, down.nic)
+    if out is None or into is None or out.usable_gbs is None or into.usable_gbs is None:
         return None
+    net = out.other(up.nic)
     near, far = up.way, _inside(topology, down.nic, target)
     hops = [
         *(hop for hop in _hops(near) if hop.link.usable_gbs is not None),
@@ -118,9 +118,8 @@ def _hops(one: Path) -> list[Hop]:
     return [Hop(one.nodes[k], one.nodes[k + 1], link) for k, link in enumerate(one.links)]
 
 
-def _to_network(topology: Topology, nic: str) -> tuple[Link, str] | None:
-    links = (link for link in topology.links_of[nic] if link.kind == "network")
-    return next(((link, link.other(nic)) for link in links), None)
+def _to_network(topology: Topology, nic: str) -> Link | None:
+    return next((link for link in topology.links_of[nic] if link.kind == "network"), None)
 
 
 @lru_cache(maxsize=_MOST_KEPT)
