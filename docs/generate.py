@@ -26,7 +26,7 @@ from collbench.checks import check, identifiers
 from collbench.cli import cli
 from collbench.machine.settings.table import Contradiction, Variable, settings_files
 from collbench.machine.topology import machines
-from collbench.pricing import constants
+from collbench.planning.price import constants
 from collbench.results.distribution import Histogram
 from collbench.results.record import COLUMNS, KEY, SCHEMA, Record
 from collbench.util import catalog
@@ -95,6 +95,8 @@ MEANINGS = {
     "wrong": "wrong elements; empty if results were not compared",
     "status": "`ok`, `wrong`, `waived` or `error`",
     "reason": "why the status is not `ok`",
+    "chosen": "what decided the algorithm and the protocol: `asked`, `tuned` (a tuning file) or"
+    " `priced` (the lowest price); empty for a library",
     "notes": "the conditions of the measurement; see [below](#notes)",
     "run": "the run that the row belongs to",
     "host": "the host of rank 0",

@@ -20,7 +20,7 @@ FLOORS = (
     "spec machine",
     "results schedules launch",
     "planning",
-    "device pricing",
+    "device",
     "backends",
     "bench",
     "analysis",

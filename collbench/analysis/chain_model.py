@@ -9,7 +9,7 @@ the link that they share, or that of taking them if it is longer.
 from collections.abc import Iterable
 
 from collbench.analysis.critical_path import CAUSES, Cause, Segment
-from collbench.pricing.constants import KindCosts
+from collbench.planning.price.constants import KindCosts
 from collbench.results.trace import TracedAction, TracedLaunch
 
 

@@ -5,13 +5,14 @@ fullest link, or on CPUs those that the busiest rank sends. Pure.
 from dataclasses import dataclass
 
 from collbench.analysis.trace_summary import ChainCosts
-from collbench.bench.ceilings import Ceilings
+from collbench.planning.links import RankLinks
 from collbench.planning.plan import Plan
-from collbench.pricing.gpus import fullest_link
+from collbench.planning.price.constants import WAYS
+from collbench.planning.price.gpus import plan_bound
 from collbench.schedules.passes import traffic
 from collbench.spec.case import Case
 
-_WAY = {"NVLink": "nvlink", "PCIe": "pcie", "network": "net"}  # of Ceilings.joined(), of the prices
+_WAY = {"NVLink": "nvlink", "PCIe": "pcie", "network": "net"}  # of what joins ranks, of the prices
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,7 +28,7 @@ class LeastTime:
     what: str
 
 
-def least_time(plan: Plan, case: Case, costs: ChainCosts, links: Ceilings | None) -> LeastTime:
+def least_time(plan: Plan, case: Case, costs: ChainCosts, links: RankLinks | None) -> LeastTime:
     """No launch of the plan can be shorter, if the constants hold. links: of its GPUs, if known."""
     hops = plan.proof.hops
     machine, hops_s, bytes_s = costs.machine, hops * costs.hop_s, None
@@ -39,9 +40,11 @@ def least_time(plan: Plan, case: Case, costs: ChainCosts, links: Ceilings | None
         what = "its links are not known"
     else:
         on = links.costs
+        kind = on.kinds["ce" if plan.transport == "ce" else plan.proto]
         way = _WAY[links.joined(case.ranks)] if plan.transport != "shm" else "pcie"
-        machine, hops_s = on.name, hops * on.hop_us(on.kinds[plan.proto], way) * 1e-6
-        full = fullest_link(plan, links.topology, links.gpus[: plan.n], on)
+        assert way in WAYS
+        machine, hops_s = on.name, hops * on.hop_us(kind, way) * 1e-6
+        full = plan_bound(plan, links.site_of(plan.n))
         what = "a link on the way has no known rate"
         if full is not None:
             bytes_s, what = full.seconds, f"its bytes over the fullest link ({full.name})"

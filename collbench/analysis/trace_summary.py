@@ -8,7 +8,7 @@ from statistics import median
 
 from collbench.analysis.chain_model import chain_model
 from collbench.analysis.critical_path import CAUSES, Cause, Segment, critical_path, late_rank, sums
-from collbench.pricing.constants import KindCosts
+from collbench.planning.price.constants import KindCosts
 from collbench.results.statistics import Interval, interval
 from collbench.results.trace import Trace, TracedLaunch
 

@@ -1,7 +1,7 @@
 """The model: prices plans on a described machine instead of running them.
 
 It makes command-line tests exact, and prices machines that nobody has: GPUs by their links
-(pricing/gpus.py), CPU cores by what they and their memory take (pricing/cpus.py). Nothing is
+(planning/price/gpus.py), CPU cores by what they and their memory take (cpus.py). Nothing is
 computed or checked.
 """
 
@@ -11,9 +11,9 @@ from collbench.backends.base import Backend, Batch, Samples, Session, SessionOpt
 from collbench.launch.group import Group
 from collbench.machine.formats import described
 from collbench.planning.plan import Plan
-from collbench.pricing.constants import cpu_costs, gpu_costs
-from collbench.pricing.cpus import cpu_price
-from collbench.pricing.gpus import gpu_price
+from collbench.planning.price.constants import cpu_costs, gpu_costs
+from collbench.planning.price.cpus import cpu_price
+from collbench.planning.price.gpus import Site, gpu_price, site_of
 
 
 def host_of(machine_name: str) -> str:
@@ -26,10 +26,12 @@ class ModelSession(Session[Plan]):
 
     version = ""
 
-    def __init__(self, machine_name: str) -> None:
-        self._links = described(machine_name)
-        self._cores = cpu_costs(machine_name) if self._links is None else None
-        self._gpus = gpu_costs(machine_name)
+    def __init__(self, machine_name: str, *, is_alone: bool = False) -> None:
+        topology = described(machine_name)
+        self._is_alone = is_alone
+        self._cores = cpu_costs(machine_name) if topology is None else None
+        self._topology, self._gpus = topology, gpu_costs(machine_name)
+        self._sites: dict[int, Site] = {}
         self.host = self.device = host_of(machine_name)
         self._seconds: dict[Plan, float] = {}
 
@@ -44,10 +46,13 @@ class ModelSession(Session[Plan]):
         )
 
     def _price(self, plan: Plan) -> float:
-        if self._links is not None:
-            return gpu_price(plan, self._links, self._gpus)
-        assert self._cores is not None
-        return cpu_price(plan, self._cores)
+        if self._topology is None:
+            assert self._cores is not None
+            return cpu_price(plan, self._cores, is_alone=self._is_alone)
+        if plan.n not in self._sites:
+            gpus = [gpu.id for gpu in self._topology.gpus[: plan.n]]
+            self._sites[plan.n] = site_of(self._topology, gpus, self._gpus)
+        return gpu_price(plan, self._sites[plan.n], is_alone=self._is_alone)
 
 
 class ModelBackend(Backend):
@@ -65,7 +70,7 @@ class ModelBackend(Backend):
         )
 
     def open(self, group: Group, plans: Sequence[Plan], options: SessionOptions) -> ModelSession:
-        return ModelSession(options.machine)
+        return ModelSession(options.machine, is_alone=options.gpu.isolated)
 
 
 BACKEND = ModelBackend()

@@ -16,8 +16,8 @@ from collbench.backends.base import (
 )
 from collbench.backends.cpu.layout import sets_of
 from collbench.planning.plan import Plan
-from collbench.pricing.constants import CpuCosts
-from collbench.pricing.cpus import cpu_price
+from collbench.planning.price.constants import CpuCosts
+from collbench.planning.price.cpus import cpu_price
 from collbench.spec.case import Case
 from collbench.spec.options import Settings
 

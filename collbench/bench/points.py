@@ -8,15 +8,16 @@ from typing import cast
 from collbench.backends import FAMILY, together_names, together_of
 from collbench.backends.base import Backend, Peer, Samples, SessionOpener
 from collbench.bench.estimate import repeat_s
+from collbench.bench.ranks import Ranks
 from collbench.device.program import ctas
 from collbench.launch.group import Group
 from collbench.machine.others import Span
+from collbench.planning.chooser import choice_of_problem, choose
 from collbench.planning.limits import Limits
 from collbench.planning.plan import Plan
-from collbench.planning.planner import chosen, problem_of, resolve, tuning_for
+from collbench.planning.price.constants import CpuCosts
 from collbench.planning.together import Part, Together
 from collbench.planning.tuning import Origin
-from collbench.pricing.constants import CpuCosts
 from collbench.spec.case import Case
 from collbench.spec.collectives import collective
 from collbench.spec.knobs import KNOBS
@@ -34,14 +35,16 @@ Job = Plan | Case | Together[Plan | Case]
 @dataclass(slots=True)
 class SweepPoint:
     """A case on its way to a record: resolved and planned, or waived with a reason. is_choice: the
-    tool itself would choose this case for its problem. origin: of what it was left to choose.
-    together: all collectives of a case that has several at once; plan is then of the first.
+    tool itself would choose this case for its problem. chosen: what decided its algorithm and
+    protocol (chooser.How). origin: of what it was left to choose. together: all collectives of a
+    case that has several at once; plan is then of the first.
     """
 
     case: Case
     plan: Plan | None = None
     waived: str = ""
     is_choice: bool = False
+    chosen: str = ""
     origin: Origin | None = None
     together: Together[Plan | Case] | None = None
     repeats: list[Samples] = field(default_factory=list)
@@ -50,7 +53,13 @@ class SweepPoint:
     def anew(self) -> "SweepPoint":
         """The same point, not yet measured."""
         return SweepPoint(
-            self.case, self.plan, self.waived, self.is_choice, self.origin, self.together
+            self.case,
+            self.plan,
+            self.waived,
+            self.is_choice,
+            self.chosen,
+            self.origin,
+            self.together,
         )
 
     @property
@@ -72,47 +81,23 @@ def opener(name: str, *, is_together: bool = False) -> SessionOpener[Job]:
     return cast("SessionOpener[Job]", found)
 
 
-class CaseLinks:
-    """What is known of the links between the ranks of cases: nothing, unless a subclass does."""
-
-    def pricing(self, case: Case, limits: Limits) -> str:
-        """The machine by whose constants the model decides what the case leaves open; empty where
-        tuning files decide alone.
-        """
-        return ""
-
-    def priced(self, case: Case, limits: Limits) -> Case:
-        """The case with what it leaves open where the model decides that."""
-        return case
-
-    def best(self, case: Case, limits: Limits) -> Case | None:
-        """What the tool takes for the case's problem; None where nobody needs to know."""
-        return problem_of(case)
-
-    def limits(self, case: Case, limits: Limits) -> Limits:
-        """The limits with the hosts of the ranks, what joins them, and the orders for the case's
-        algorithm.
-        """
-        return limits
-
-
 def plan_points(
     cases: Sequence[Case],
     group: Group,
     max_memory: int = DEFAULT_MEMORY,
-    links: CaseLinks | None = None,
+    where: Ranks | None = None,
     progress: Callable[[int], None] = lambda begun: None,
 ) -> list[SweepPoint]:
     """Resolve and lay out every case. A case that cannot run is waived with its reason; cases that
     resolve to the same are measured once.
 
-    links: what is known of those between the ranks. progress(number): called before each case with
+    where: what is known of where the ranks run. progress(number): called before each case with
     how many were planned.
     """
     refused: dict[str, str] = {}
     limits: dict[str, Limits] = {}
     points: dict[tuple[Case, str], SweepPoint] = {}
-    here, links = host_numbers(group.hosts), links or CaseLinks()
+    here, where = host_numbers(group.hosts), where or Ranks()
     for number, case in enumerate(cases):
         progress(number)
         backend = FAMILY.load(case.backend)
@@ -135,7 +120,7 @@ def plan_points(
         point = (
             SweepPoint(case, waived=why)
             if why
-            else plan(case, backend, replace(limits[case.backend], hosts=here), links)
+            else plan(case, backend, replace(limits[case.backend], hosts=here), where)
         )
         if point.together is not None:
             found = together_of(case.backend)
@@ -146,20 +131,20 @@ def plan_points(
     return list(points.values())
 
 
-def _planned(case: Case, backend: Backend | Peer, limits: Limits, links: CaseLinks) -> SweepPoint:
+def _planned(case: Case, backend: Backend | Peer, limits: Limits, where: Ranks) -> SweepPoint:
     if backend.is_peer:
         return SweepPoint(case, waived=backend.why_waived(case, collective(case.op).is_reduction))
-    best, case = links.best(case, limits), links.priced(case, limits)
-    limits = links.limits(case, limits)
+    limits, links = where.base(case, limits), where.of(case)
     try:
-        choice = resolve(case, limits)
+        found = choose(case, limits, links)
     except ScheduleError as error:
         return SweepPoint(case, waived=error.text)
     return SweepPoint(
-        choice.case,
-        choice.plan,
-        is_choice=best is not None and choice.case == chosen(best, limits),
-        origin=tuning_for(case, limits).origin._replace(priced_by=links.pricing(case, limits)),
+        found.case,
+        found.plan,
+        is_choice=found.case == choice_of_problem(case, limits, links),
+        chosen=found.how,
+        origin=found.origin,
     )
 
 
@@ -176,7 +161,7 @@ def _why_not_together(backend: Backend | Peer, group: Group) -> str:
 
 
 def _planned_together(
-    case: Case, backend: Backend | Peer, limits: Limits, links: CaseLinks
+    case: Case, backend: Backend | Peer, limits: Limits, where: Ranks
 ) -> SweepPoint:
     """As _planned(), of several collectives at once. The point has the knobs of the first one, and
     the algorithms of all.
@@ -189,9 +174,9 @@ def _planned_together(
         limits = replace(limits, ctas=limits.ctas // most)
     for single, ranks, group in case.parts():
         if single not in points:
-            point = _planned(single, backend, limits, links)
+            point = _planned(single, backend, limits, where)
             if point.plan is not None and point.plan.transport == "ce" != single.transport:
-                point = _planned(replace(single, transport="p2p"), backend, limits, links)
+                point = _planned(replace(single, transport="p2p"), backend, limits, where)
             points[single] = point
         if points[single].waived:
             return SweepPoint(case, waived=points[single].waived)
@@ -212,6 +197,7 @@ def _planned_together(
         replace(case, **chosen_knobs),
         first.plan,
         is_choice=all(point.is_choice for point in known),
+        chosen=first.chosen,
         origin=first.origin,
         together=Together(n=case.ranks, parts=tuple(parts)),
     )

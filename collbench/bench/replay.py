@@ -11,10 +11,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from collbench.backends import FAMILY
-from collbench.bench.points import CaseLinks, SweepPoint, estimate_s, plan_points
+from collbench.bench.points import SweepPoint, estimate_s, plan_points
+from collbench.bench.ranks import Ranks
 from collbench.bench.runner import Measurement
 from collbench.launch.group import Group
-from collbench.pricing.constants import cpu_costs
+from collbench.planning.price.constants import cpu_costs
 from collbench.results.record import Record
 from collbench.results.statistics import Interval, interval
 from collbench.spec.case import Case
@@ -33,11 +34,11 @@ class Bench:
 
     group: Group
     settings: Settings
-    links: CaseLinks
+    where: Ranks
 
     def point(self, case: Case) -> SweepPoint:
         """A case, planned or waived."""
-        (point,) = plan_points([case], self.group, self.settings.max_memory, self.links)
+        (point,) = plan_points([case], self.group, self.settings.max_memory, self.where)
         return point
 
 

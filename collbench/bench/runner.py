@@ -24,7 +24,6 @@ from collbench.backends.base import (
     SessionOptions,
 )
 from collbench.backends.net.receivers import may_take_threads
-from collbench.bench.ceilings import Ceilings, is_far_below
 from collbench.bench.estimate import is_gpu, start_s
 from collbench.bench.points import (
     Job,
@@ -52,7 +51,8 @@ from collbench.launch.guardian import own_processes
 from collbench.machine.discovery.counters import Moved
 from collbench.machine.host import cpu_name, memory_left_bytes, own_cores, usable_cores
 from collbench.machine.others import Look, Span, demand, foreign_note, look
-from collbench.pricing.constants import costs_here, cpu_costs
+from collbench.planning.links import RankLinks, is_far_below
+from collbench.planning.price.constants import costs_here, cpu_costs
 from collbench.results.record import Record
 from collbench.results.statistics import interval
 from collbench.results.verdict import is_noisy
@@ -79,7 +79,7 @@ class Measurement:
         self.points, self.group, self.settings = points, group, settings
         self.progress: Callable[[float], None] = lambda done_s: None
         self.machine = replace(cpu_costs(costs_here("cpu", cpu_name())), cores=cores_of(group))
-        self.ceilings: Callable[[Case], Ceilings | None] = lambda case: None
+        self.ceilings: Callable[[Case], RankLinks | None] = lambda case: None
         self.sessions: dict[SessionKey, Session[Job]] = {}
         self.run_id = new_run()
         self.ledgers: list[tuple[Case, Ledger]] = []  # of the rows so far, if they are asked for
@@ -114,7 +114,7 @@ class Measurement:
         """
         settings, on_gpus = self.settings, is_gpu(point.case)
         if not has_machine_time(point.case):
-            return []
+            return ["isolated"] if settings.isolated else []
         conditions = ["hot"] if settings.hot else []
         if not settings.is_checked:
             conditions.append("unchecked")
@@ -388,7 +388,8 @@ class Measurement:
         case = point.case
         session = self.sessions.get(point.session)
         row = unmeasured_row(case, group=self.group, session=session, run=self.run_id)
-        row = replace(row, ctas=ctas_of(point), notes=" ".join(self._conditions(point)))
+        conditions = " ".join(self._conditions(point))
+        row = replace(row, ctas=ctas_of(point), chosen=point.chosen, notes=conditions)
         if point.waived:
             return replace(row, status="waived", reason=point.waived)
         if error is not None:
@@ -410,7 +411,7 @@ class Measurement:
         ceilings = self.ceilings(case)
         # nobody knows what several collectives at once could reach on the links that they share
         is_known = point.together is None
-        top = ceilings.of(case, point.plan) if ceilings is not None and is_known else None
+        top = ceilings.ceiling(case, point.plan) if ceilings is not None and is_known else None
         if top is not None and (busbw := row.busbw_gbs) is not None:
             percent = 100 * busbw / top.gbs
             row = replace(row, ceiling_gbs=top.gbs, percent=percent, limit=top.text)

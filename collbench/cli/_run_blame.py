@@ -5,13 +5,13 @@ second run without the cause.
 import sys
 from collections.abc import Sequence
 from contextlib import closing
-from dataclasses import replace
 from statistics import median
 
 from collbench.analysis.hunt.blame import Blame, blame, is_saved
 from collbench.backends import FAMILY
 from collbench.backends.cpu.trace import TracedSession, TraceOrder
-from collbench.bench.points import CaseLinks, plan_points
+from collbench.bench.points import plan_points
+from collbench.bench.ranks import Ranks
 from collbench.cli._files import check_writable, write_document
 from collbench.cli._options import remark, width
 from collbench.cli._rank0 import drive_on_rank0, group_here
@@ -20,7 +20,6 @@ from collbench.cli._screen import say
 from collbench.launch.group import Group
 from collbench.launch.launcher import launcher
 from collbench.machine.host import usable_cores
-from collbench.planning.limits import Limits
 from collbench.planning.lowering import actors
 from collbench.planning.plan import Plan
 from collbench.report.tables.blame import as_json, lines
@@ -65,21 +64,11 @@ class _Experiment:
         self._session.close()
 
 
-class _InOrder(CaseLinks):
-    """Ranks in given orders."""
-
-    def __init__(self, orders: tuple[tuple[int, ...], ...]) -> None:
-        self._orders = orders
-
-    def limits(self, case: Case, limits: Limits) -> Limits:
-        return replace(limits, orders=self._orders)
-
-
 def _plan(group: Group, case: Case, order: tuple[int, ...] = ()) -> Plan:
     """The plan of the case, with its ranks in an order if one is given. Raises UsageError for what
     nothing can run, UnavailableError for what cannot run here.
     """
-    (point,) = plan_points([case], group, links=_InOrder((order,) if order else ()))
+    (point,) = plan_points([case], group, where=Ranks(orders=(order,) if order else ()))
     if point.plan is None or point.waived:
         is_asked = not FAMILY.load(case.backend).why_not(group) and point.plan is None
         error = UsageError if is_asked else UnavailableError

@@ -34,7 +34,7 @@ from collbench.bench.sweep import Sweep, cases
 from collbench.cli._busy import BusyRemark
 from collbench.cli._declared import refuse_sharing, settings_of
 from collbench.cli._files import check_writable, write_document
-from collbench.cli._links import RankLinks, recordings_of
+from collbench.cli._links import ranks_of, recordings_of
 from collbench.cli._options import remark, width
 from collbench.cli._rank0 import drive_on_rank0, group_here
 from collbench.cli._rules import Options
@@ -312,16 +312,16 @@ def _judge_collectives(
     end_s: float,
 ) -> None:
     """Each collective at three sizes, by our own choice, as far as the time allows."""
-    links = RankLinks((backend,), None, group, settings.gpus, topology)
+    where = ranks_of((backend,), None, group, settings.gpus, topology)
     sizes = tuple(map(parse_size, _SIZES[backend]))
     sweep = Sweep(
         sizes=sizes, op=OPS, backend=(backend,), ranks=(ranks,), knobs={"algo": ("auto",)}
     )
     points = plan_points(
-        cases(sweep, {}, has_hosts=links.has_hosts), group, settings.max_memory, links
+        cases(sweep, {}, has_hosts=where.has_hosts), group, settings.max_memory, where
     )
     measurement = Measurement(points, group, settings)
-    measurement.ceilings, measurement.end_s = links.ceilings, end_s
+    measurement.ceilings, measurement.end_s = where.of, end_s
     left = {_name(point.case): None for point in points}
     known: dict[CurveKey, RateCurve] | None = None
     name_of_known = ""

@@ -11,10 +11,11 @@ from collbench.cli._rules import Options
 from collbench.cli._screen import say
 from collbench.machine.formats import described
 from collbench.machine.topology.machines import machine_topology
-from collbench.pricing.changes import changed
-from collbench.pricing.constants import gpu_costs
-from collbench.pricing.fabric import fabric_of
-from collbench.pricing.prediction import Machine, predict
+from collbench.planning.changes import changed
+from collbench.planning.predict import Prediction
+from collbench.planning.price.cluster import Cluster, cluster_of
+from collbench.planning.price.constants import gpu_costs
+from collbench.planning.price.ways import unknown_links
 from collbench.report.tables.predict import COLUMNS, lines, rows, sensitivity_lines
 from collbench.spec.collectives import OpName
 
@@ -27,15 +28,12 @@ def run_predict(options: Options) -> None:
     for key in ("csv", "json"):
         if options[key] not in (None, "-"):
             check_writable(options[key], f"--{key}")
-    machine = Machine(
-        fabric=fabric_of(described(name) or machine_topology(name), name),
-        costs=gpu_costs(name),
-        factors={},
-        seconds={},
-    )
+    machine = cluster_of(described(name) or machine_topology(name), name, gpu_costs(name))
     other = changed(machine, options["changes"])
-    prediction = predict(other, op, hosts, _doubled(sizes))
-    before = predict(machine, op, hosts, sizes) if options["changes"] else None
+    prediction = Prediction(other, op)
+    for number in hosts:
+        prediction.on(number)
+    before = Prediction(machine, op) if options["changes"] else None
     table = rows(prediction, before, hosts, sizes, has_all=options["has_all"])
     documents = {"csv": _csv, "json": _json}
     for key, write in documents.items():
@@ -45,12 +43,12 @@ def run_predict(options: Options) -> None:
         return
     out = sys.stdout
     remark(_heading(other, op))
-    if max(hosts) > other.fabric.hosts and (links := other.fabric.unknown):
+    if max(hosts) > other.hosts and (links := unknown_links(other.domain)):
         remark(f"No known rate, so taken to be no limit: {', '.join(links)} on the way to a NIC.")
     for line in lines(
         prediction,
         table,
-        _doubled(sizes),
+        sizes,
         width(out),
         has_changes=before is not None,
         has_colours=is_coloured(options["color"], out),
@@ -62,19 +60,10 @@ def run_predict(options: Options) -> None:
             say(line)
 
 
-def _doubled(sizes: list[int]) -> list[int]:
-    """The sizes, and between the least and the largest of them its doubles: for crossovers."""
-    between, size = [], sizes[0]
-    while size < sizes[-1]:
-        between.append(size)
-        size *= 2
-    return sorted({*sizes, *between})
-
-
-def _heading(machine: Machine, op: OpName) -> str:
+def _heading(machine: Cluster, op: OpName) -> str:
     return (
-        f"{op} on {machine.fabric.name}, predicted, not measured; constants of"
-        f" {machine.costs.name}; GPUs a host: {machine.fabric.gpus_of_host}"
+        f"{op} on {machine.name}, predicted, not measured; constants of"
+        f" {machine.costs.name}; GPUs a host: {machine.gpus_of_host}"
     )
 
 

@@ -19,7 +19,7 @@ from collbench.analysis.job.steps import step_times, steps_of
 from collbench.bench.replay import Bench, Part, by_estimate, least_repeats, measure, prove
 from collbench.cli._declared import settings_of
 from collbench.cli._files import check_writable, write_document
-from collbench.cli._links import MODEL, RankLinks, recordings_of, refuse_few_gpus
+from collbench.cli._links import MODEL, Ranks, ranks_of, recordings_of, refuse_few_gpus
 from collbench.cli._options import remark, width
 from collbench.cli._rank0 import drive_on_rank0, group_here
 from collbench.cli._rules import Options, Rule, refuse
@@ -97,8 +97,8 @@ def run_replay(options: Options) -> int:
 
         topology = topology_of(recordings) if recordings else None
         machine = options.get("machine")
-        links = RankLinks(options["backend"], machine, group, settings.gpus, topology)
-        return _drive(options, group, settings, links)
+        where = ranks_of(options["backend"], machine, group, settings.gpus, topology)
+        return _drive(options, group, settings, where)
 
     return drive_on_rank0(group, drive)
 
@@ -109,7 +109,7 @@ def _default_backends(options: Options) -> tuple[str, ...]:
     return (MODEL,) if "machine" in options else ("cpu",)
 
 
-def _drive(options: Options, group: Group, settings: Settings, links: RankLinks) -> int:
+def _drive(options: Options, group: Group, settings: Settings, where: Ranks) -> int:
     job = (
         mix(options["mix"])
         if "mix" in options
@@ -137,9 +137,9 @@ def _drive(options: Options, group: Group, settings: Settings, links: RankLinks)
         if "machine" in options and MODEL in options["backend"]:
             most = max(stand.of(one.kind).ranks for one in operations)
             refuse_few_gpus(options["machine"], most)
-        bench = Bench(group=group, settings=settings, links=links)
+        bench = Bench(group=group, settings=settings, where=where)
         try:
-            _Run(options, bench, links, stand, replay).measure()
+            _Run(options, bench, where, stand, replay).measure()
         except KeyboardInterrupt:
             if replay.rows:
                 replay.failed = "Interrupted: this is what was measured until then."
@@ -190,7 +190,7 @@ class _Run:
 
     options: Options
     bench: Bench
-    links: RankLinks
+    where: Ranks
     stand: Stand
     replay: Replay
     end_s: float = 0.0
@@ -277,7 +277,7 @@ class _Run:
         budget_s = share * _SCREENING * options["budget"]
         tried = {
             one: by_estimate(
-                candidates(one, backend, self.stand, has_hosts=self.links.has_hosts),
+                candidates(one, backend, self.stand, has_hosts=self.where.has_hosts),
                 self.bench,
                 _PLANNING * budget_s / len(top),
             )

@@ -20,7 +20,7 @@ from collbench.cli import _options as defaults
 from collbench.cli._busy import BusyRemark
 from collbench.cli._declared import settings_of
 from collbench.cli._files import check_writable, write_document
-from collbench.cli._links import MODEL, RankLinks, recordings_of, refuse_few_gpus
+from collbench.cli._links import MODEL, Ranks, ranks_of, recordings_of, refuse_few_gpus
 from collbench.cli._options import remark, width
 from collbench.cli._progress import activity_shown
 from collbench.cli._rank0 import drive_on_rank0, group_here
@@ -100,8 +100,8 @@ def run_sweep(options: Options, csv: Path | str | None) -> int:
         known = _with_files(options, is_launched=bool(group.ranks))
         asked = _sweep(known, group.ranks)
         topology = topology_of(recordings) if recordings else None
-        links = RankLinks(asked.backend, options.get("machine"), group, settings.gpus, topology)
-        return _drive(group, asked, settings, known, csv, links, recordings, is_default=is_default)
+        where = ranks_of(asked.backend, options.get("machine"), group, settings.gpus, topology)
+        return _drive(group, asked, settings, known, csv, where, recordings, is_default=is_default)
 
     return drive_on_rank0(group, drive)
 
@@ -160,17 +160,17 @@ def _drive(
     settings: Settings,
     options: Options,
     csv: Path | str | None,
-    links: RankLinks,
+    where: Ranks,
     recordings: Sequence[Recording],
     *,
     is_default: bool,
 ) -> int:
     """Plan, measure, write and show; returns the exit code. is_default: nobody chose backends."""
     peers = {name: knobs_of(name) for name in sweep.backend if is_peer(name)}
-    requested = cases(sweep, peers, has_hosts=links.has_hosts)
+    requested = cases(sweep, peers, has_hosts=where.has_hosts)
     for case in {(case.op, case.n, case.skew, case.mix): case for case in requested}.values():
         case.refuse_counts()
-    points = _planned(requested, group, settings, links)
+    points = _planned(requested, group, settings, where)
     knobs = [
         one.name
         for one in KNOBS
@@ -187,7 +187,7 @@ def _drive(
     if options.get("trace") is not None:
         _traced_points(points)
         check_writable(options["trace"], "--trace")
-    runs = [_measurement(points, group, settings, links) for _ in range(settings.runs)]
+    runs = [_measurement(points, group, settings, where) for _ in range(settings.runs)]
     if options.get("dry_run"):
         if options.get("resume") and isinstance(csv, Path) and csv.exists():
             _leave_known_out(runs, read(csv), csv)
@@ -200,7 +200,7 @@ def _drive(
         requested,
         [point.case for point in points if not point.waived],
         width(out),
-        has_ceilings=links.are_known,
+        has_ceilings=bool(where.links),
         has_launch_times=settings.distribution is not None,
         is_together=is_together(options),
     )
@@ -267,16 +267,16 @@ def _trace(points: Sequence[SweepPoint], group: Group, settings: Settings, file:
 
 
 def _measurement(
-    points: Sequence[SweepPoint], group: Group, settings: Settings, links: RankLinks
+    points: Sequence[SweepPoint], group: Group, settings: Settings, where: Ranks
 ) -> Measurement:
     """One run of the points."""
     measurement = Measurement([point.anew() for point in points], group, settings)
-    measurement.ceilings = links.ceilings
+    measurement.ceilings = where.of
     return measurement
 
 
 def _planned(
-    requested: Sequence[Case], group: Group, settings: Settings, links: RankLinks
+    requested: Sequence[Case], group: Group, settings: Settings, where: Ranks
 ) -> list[SweepPoint]:
     """Plan the cases, and show how far that is where it takes long."""
     planned = 0
@@ -293,7 +293,7 @@ def _planned(
         )
 
     with activity_shown(what):
-        return plan_points(requested, group, settings.max_memory, links, progress)
+        return plan_points(requested, group, settings.max_memory, where, progress)
 
 
 def _leave_known_out(
@@ -423,7 +423,7 @@ def _links(measurement: Measurement) -> list[str]:
     found = []
     for point in largest.values():
         ceilings = measurement.ceilings(point.case)
-        ceiling = ceilings.of(point.case, point.plan) if ceilings is not None else None
+        ceiling = ceilings.ceiling(point.case, point.plan) if ceilings is not None else None
         if ceiling is not None:
             found.append(ceiling.limit)
     return found

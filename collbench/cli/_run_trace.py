@@ -9,7 +9,7 @@ from collbench.analysis.trace_summary import summary
 from collbench.backends.gpu.session import why_no_gpus
 from collbench.bench.points import plan_points
 from collbench.cli._files import check_writable, write_document
-from collbench.cli._links import RankLinks, recordings_of
+from collbench.cli._links import Ranks, ranks_of, recordings_of
 from collbench.cli._options import refusal, remark, width
 from collbench.cli._rank0 import drive_on_rank0, group_here
 from collbench.cli._rules import Options
@@ -56,17 +56,17 @@ def run_trace(options: Options) -> int:
         from collbench.machine.discovery import topology_of
 
         topology = topology_of(recordings) if recordings else None
-        links = RankLinks((case.backend,), None, group, (), topology)
-        return _drive(options, group, case, links, timeout_s)
+        where = ranks_of((case.backend,), None, group, (), topology)
+        return _drive(options, group, case, where, timeout_s)
 
     return drive_on_rank0(group, drive)
 
 
-def _drive(options: Options, group: Group, case: Case, links: RankLinks, timeout_s: float) -> int:
+def _drive(options: Options, group: Group, case: Case, where: Ranks, timeout_s: float) -> int:
     for name in _FILES:
         if options[name] not in (None, "-"):
             check_writable(options[name], f"--{name}")
-    (point,) = plan_points([case], group, links=links)
+    (point,) = plan_points([case], group, where=where)
     plan, case = point.plan, point.case
     if plan is None or point.waived:
         raise refusal(point.waived or "no plan", "change --op, --algo, --proto or --size")
@@ -89,7 +89,7 @@ def _drive(options: Options, group: Group, case: Case, links: RankLinks, timeout
         write_document(trace_json(trace, found, costs), options["json"], "--json")
     is_document = any(options[name] == "-" for name in _FILES)
     out = sys.stderr if is_document else sys.stdout
-    least = least_time(plan, case, costs, links.ceilings(case))
+    least = least_time(plan, case, costs, where.of(case))
     lines = choice_lines(case, point.origin, least, found.launch.total_s, width(out))
     say("\n".join([*lines, *trace_lines(trace, found, costs, width(out))]), file=out)
     if found.slowdown is not None:

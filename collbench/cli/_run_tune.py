@@ -18,7 +18,7 @@ from collbench.bench.runner import Measurement
 from collbench.bench.sweep import sizes_between
 from collbench.cli._declared import refuse_sharing, settings_of
 from collbench.cli._files import check_writable
-from collbench.cli._links import RankLinks, recordings_of
+from collbench.cli._links import ranks_of, recordings_of
 from collbench.cli._options import remark, width
 from collbench.cli._rank0 import drive_on_rank0, group_here
 from collbench.cli._rules import Options
@@ -30,6 +30,7 @@ from collbench.launch.group import Group
 from collbench.launch.launcher import launcher
 from collbench.machine.discovery.recording import Recording
 from collbench.machine.host import has_nvidia_gpus, usable_cores
+from collbench.planning.chooser import row_of
 from collbench.planning.limits import Limits
 from collbench.planning.planner import machine_of, resolve
 from collbench.planning.tuning import Machine, Values, read, tuning_of
@@ -199,12 +200,12 @@ def _drive(who: Asked, options: Options, start_s: float) -> int:
     group, backend, name = who.group, who.backend, who.backend.name
     settings = replace(who.settings, repeats=LEAST_PAIRS)
     topology = topology_of(who.recordings) if who.recordings else None
-    links = RankLinks((name,), None, group, settings.gpus, topology)
+    ranks = ranks_of((name,), None, group, settings.gpus, topology)
     cases = _cases(options, name, who.ranks)
     hosts = host_numbers(group.hosts)
     base = replace(backend.limits(settings.max_memory), hosts=hosts)
     joined = (
-        links.limits(cases[0], base).joined if backend.is_gpu else "network" if hosts else "memory"
+        ranks.limits(cases[0], base).joined if backend.is_gpu else "network" if hosts else "memory"
     )
     machine = machine_of(name, base)._replace(joined=joined)
     out = Path(options["out"]) if "out" in options else None
@@ -226,16 +227,16 @@ def _drive(who: Asked, options: Options, start_s: float) -> int:
         if tuning.problem:
             raise UnavailableError(f"what is found cannot be kept: {tuning.problem}", "give --out")
     paces = Pace(), Pace()
-    costs = priced(Measurement([], group, settings).machine, links.ceilings(cases[0]))
+    costs = priced(Measurement([], group, settings).machine, ranks.of(cases[0]))
     best: dict[str, Values] = {}
     deadline_s, latest_s = start_s + budget_s, start_s + _LATEST * budget_s
     try:
         with tune_screen() as (keep, tell):
             for number, case in enumerate(todo):
                 where = f"{case.op} {format_size(case.size_bytes)}"
-                limits = links.limits(case, base)
+                limits = ranks.limits(case, base)
                 own = str(tuning.store.tuning_file)
-                way = links.way(case, limits, own)
+                way = row_of(case, ranks.base(case, base), ranks.of(case), own)
                 candidates = Field(case, backend, group, limits, own, way)
                 if candidates.today is None:
                     tuning.failed[where] = next(iter(candidates.waived), "nothing can run")

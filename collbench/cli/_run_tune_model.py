@@ -9,7 +9,7 @@ from pathlib import Path
 
 from collbench.bench.points import plan_points
 from collbench.bench.runner import Measurement
-from collbench.cli._links import RankLinks
+from collbench.cli._links import ranks_of
 from collbench.cli._options import remark
 from collbench.cli._rank0 import drive_on_rank0
 from collbench.cli._rules import Options
@@ -18,10 +18,10 @@ from collbench.cli._screen import say
 from collbench.cli._show_tune import tune_screen
 from collbench.device.card import least_cache_mib
 from collbench.planning.planner import machine_of
-from collbench.pricing.constants import own_file
-from collbench.pricing.points import drawn_cases
+from collbench.planning.price.constants import own_file
 from collbench.spec.case import Case
 from collbench.tuner import constants
+from collbench.tuner.drawn import drawn_cases
 from collbench.util.errors import RefusedError, UnavailableError
 from collbench.util.files import write_whole
 
@@ -41,13 +41,13 @@ def _drive(who: Asked, options: Options) -> int:
     refuse_ranks(who)
     topology = topology_of(who.recordings) if who.recordings else None
     name = who.backend.name
-    links = RankLinks((name,), None, who.group, who.settings.gpus, topology)
+    where = ranks_of((name,), None, who.group, who.settings.gpus, topology)
     limits = who.backend.limits(who.settings.max_memory)
-    points = plan_points(_cases(who), who.group, who.settings.max_memory, links)
+    points = plan_points(_cases(who), who.group, who.settings.max_memory, where)
     wanted = constants.POINTS + constants.CHECKED
     runs = [point for point in points if not point.waived][:wanted]
     measurement = Measurement(runs, who.group, who.settings)
-    ceilings = links.ceilings(runs[0].case) if runs and who.backend.is_gpu else None
+    ceilings = where.of(runs[0].case) if runs and who.backend.is_gpu else None
     if who.backend.is_gpu and ceilings is None:
         raise UnavailableError("the links of the GPUs are not known", "see collbench topo")
     remark(f"Measuring {len(runs)} configurations of {name}, and fitting the model to them.")

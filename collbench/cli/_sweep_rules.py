@@ -183,7 +183,13 @@ SWEEP_RULES = (
         hint="give --groups, --split or --mix, or leave it out",
     ),
     Rule(
-        options=("gpus", "isolate", "launch"),
+        options=("isolate",),
+        when=lambda options: not on_gpus(options) and MODEL not in options.get("backend", ()),
+        message="no backend of this sweep runs on GPUs",
+        hint="give --backend cuda, nccl, torch or model, or leave it out",
+    ),
+    Rule(
+        options=("gpus", "launch"),
         when=lambda options: not on_gpus(options),
         message="no backend of this sweep runs on GPUs",
         hint="give --backend cuda, nccl or torch, or leave it out",

@@ -29,10 +29,10 @@ from collbench.machine.formats import described
 from collbench.machine.host import usable_cores
 from collbench.planning.lowering import TrackActions, actors
 from collbench.planning.plan import Plan
-from collbench.pricing.constants import GpuCosts, costs_here, cpu_costs, gpu_costs
-from collbench.pricing.cpus import cpu_price
-from collbench.pricing.gpus import payload_gbs
-from collbench.pricing.launches import shape_of
+from collbench.planning.price.constants import GpuCosts, costs_here, cpu_costs, gpu_costs
+from collbench.planning.price.cpus import cpu_price
+from collbench.planning.price.gpus import payload_gbs
+from collbench.planning.price.work import used_channels
 from collbench.results.trace import Trace
 from collbench.spec.case import Case
 from collbench.spec.options import Settings
@@ -184,7 +184,7 @@ def chain_costs(plan: Plan, case: Case, group: Group) -> ChainCosts:
             price_s=None,
             machine=gpus.name,
             wire_gbs=_wire_gbs(plan, gpus),
-            channels=shape_of(plan).channels,
+            channels=used_channels(plan),
         )
     on = replace(cpu_costs(), cores=cores_of(group))
     return ChainCosts(

@@ -1,3 +1,1 @@
-"""From a case to a plan: the choice of knobs, the layout in memory, the lowering for CPUs, and the
-cost.
-"""
+"""From a case to a plan and its price: the choice, the layout in memory, the lowering for CPUs."""

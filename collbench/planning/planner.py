@@ -10,7 +10,6 @@ this from top to bottom.
 
 from collections.abc import Iterator
 from dataclasses import replace
-from functools import lru_cache
 from itertools import count
 from typing import NamedTuple
 
@@ -129,19 +128,6 @@ def problem_of(case: Case) -> Case:
         size_bytes=case.size_bytes,
         counts_file=case.counts_file,
     )
-
-
-@lru_cache(maxsize=512)
-def chosen(case: Case, limits: Limits | None = None) -> Case | None:
-    """The case with nothing left to decide, or None if it cannot be done.
-
-    >>> chosen(Case(op="allreduce", backend="cpu", ranks=4, size_bytes=1024)).algo
-    'oneshot'
-    """
-    try:
-        return resolve(case, limits).case
-    except ScheduleError:
-        return None
 
 
 # ------------------------------------------------------------------------------------- CPU ranks

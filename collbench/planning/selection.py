@@ -1,8 +1,7 @@
 """Which transport, algorithm and protocol a case takes that leaves them open: by the tuning files,
 among those that can run here.
 
-On the links of a described machine the algorithm is the one of the lowest price
-(bench/ceilings.py), and the rest is as here.
+Where no file that fits decides, and links are known, prices do (chooser.py).
 """
 
 from collections import Counter

@@ -32,7 +32,7 @@ LAUNCH_TIMES = (*PERCENTILES, "max_us")
 SINCE = dict.fromkeys((*LAUNCH_TIMES, "histogram"), 6) | dict.fromkeys(
     ("skew", "imbalance", "groups", "mix", "alone_us", "over_alone"), 8
 )
-SINCE |= dict.fromkeys(("wire_bytes", "wire_expected", "wire_foreign"), 9)
+SINCE |= dict.fromkeys(("wire_bytes", "wire_expected", "wire_foreign"), 9) | {"chosen": 10}
 SCHEMA = max(*(knob.since for knob in KNOBS), *SINCE.values())
 # Notes of rows of other tools whose messages go another way than those of the collective: in one
 # direction, several in flight between the same two ranks, as plain copies, or between two GPUs that
@@ -60,8 +60,9 @@ class Record(Knobs):
     the slowest rank's mean; time_low_us and time_high_us bound it (stats.interval). p50_us to
     max_us and the histogram are of single launches (see results/distribution.py). wire_bytes: of a
     launch, over all links that were counted; wire_expected: what its schedule must move there;
-    wire_foreign: what is beyond that. A row whose
-    status is not ok has no times, and a reason.
+    wire_foreign: what is beyond that. chosen: what
+    decided algorithm and protocol: asked, tuned or priced. A row whose status is not ok has no
+    times, and a reason.
     """
 
     op: str
@@ -104,6 +105,7 @@ class Record(Knobs):
     wrong: int | None = None
     status: Status
     reason: str = ""
+    chosen: str = ""
     notes: str = ""
     run: str = ""
     host: str = ""

@@ -10,17 +10,16 @@ from dataclasses import dataclass, field
 from itertools import product
 
 from collbench.backends.base import Backend
-from collbench.bench.ceilings import Ceilings
 from collbench.bench.points import SweepPoint
 from collbench.launch.group import Group
 from collbench.planning.limits import Limits
+from collbench.planning.links import RankLinks
 from collbench.planning.planner import machine_of, resolve
+from collbench.planning.price.constants import CpuCosts
+from collbench.planning.price.cpus import cpu_price
 from collbench.planning.protocols import FAMILY as PROTOCOLS
 from collbench.planning.transports import FAMILY as TRANSPORTS
 from collbench.planning.tuning import VALUE_STAGE, Tuning, Value, Values, tuning_without
-from collbench.pricing.constants import CpuCosts
-from collbench.pricing.cpus import cpu_price
-from collbench.pricing.gpus import gpu_price
 from collbench.schedules.algorithms import algorithms_of
 from collbench.spec.case import Case
 from collbench.spec.knobs import KNOB, KNOBS, Knob
@@ -191,7 +190,7 @@ def propose(
     return sorted(candidates, key=lambda one: costs(one.point))[:most]
 
 
-def priced(on: CpuCosts, links: Ceilings | None) -> Callable[[SweepPoint], float]:
+def priced(on: CpuCosts, links: RankLinks | None) -> Callable[[SweepPoint], float]:
     """What a point should cost in seconds: on GPUs by their links, where they are known, else by
     the profile of the CPUs; the same of all where nothing is known.
     """
@@ -203,7 +202,7 @@ def priced(on: CpuCosts, links: Ceilings | None) -> Callable[[SweepPoint], float
         if links is None:
             return 0.0
         try:
-            return gpu_price(point.plan, links.topology, links.costs, links.gpus)
+            return links.price(point.plan)
         except RefusedError:
             return 0.0
 

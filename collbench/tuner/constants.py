@@ -11,15 +11,15 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from statistics import median, quantiles
 
-from collbench.bench.ceilings import Ceilings
 from collbench.bench.points import SweepPoint
 from collbench.bench.runner import Measurement
+from collbench.planning.links import RankLinks
 from collbench.planning.plan import Plan
+from collbench.planning.price.constants import CpuCosts, GpuCosts, costs_text, cpu_costs, gpu_costs
+from collbench.planning.price.cpus import cpu_price
+from collbench.planning.price.gpus import gpu_price
 from collbench.planning.tuning import Machine
-from collbench.pricing.calibrate import Fit, fitted, names_of, values_of, with_values
-from collbench.pricing.constants import CpuCosts, GpuCosts, costs_text, cpu_costs, gpu_costs
-from collbench.pricing.cpus import cpu_price
-from collbench.pricing.gpus import gpu_price
+from collbench.tuner.calibrate import Fit, fitted, names_of, values_of, with_values
 from collbench.util.errors import UnavailableError
 
 POINTS = 100  # that the constants are fitted to
@@ -92,7 +92,10 @@ def _reason(points: Sequence[SweepPoint]) -> str:
 
 
 def found(
-    points: Sequence[tuple[Plan, float]], links: Ceilings | None, cores: int, cache_mib: float = 0.0
+    points: Sequence[tuple[Plan, float]],
+    links: RankLinks | None,
+    cores: int,
+    cache_mib: float = 0.0,
 ) -> Calibration:
     """The constants that fit the first points best, judged by the others. links: those of
     the GPUs; None for CPU cores, of which there are so many. cache_mib: of a GPU's L2 cache, 0 if
@@ -111,7 +114,7 @@ def found(
         if isinstance(costs, CpuCosts):
             return cpu_price(plan, costs)
         assert links is not None
-        return gpu_price(plan, links.topology, costs, links.gpus)
+        return gpu_price(plan, replace(links.site_of(plan.n), costs=costs))
 
     def predict(values: Sequence[float]) -> list[float]:
         costs = with_values(start, values, kinds)

@@ -11,7 +11,7 @@ from collbench.analysis.chain_model import chain_model
 from collbench.analysis.critical_path import critical_path, late_rank, sums
 from collbench.analysis.launch_graph import launch_graph
 from collbench.analysis.trace_summary import ChainCosts, summary
-from collbench.pricing.constants import KindCosts
+from collbench.planning.price.constants import KindCosts
 from collbench.report.tables.trace import trace_lines, verdict, waterfall
 from collbench.results.trace import Trace, TracedAction, TracedLaunch, Wait, Work, spans
 from tests.analysis.test_blame import LINK_S, Played, plan_of

@@ -1,18 +1,19 @@
-"""Ceilings from traffic and links, against figures worked out by hand."""
+"""RankLinks from traffic and links, against figures worked out by hand."""
 
 from dataclasses import replace
 from fractions import Fraction
 
 import pytest
 
-from collbench.bench.ceilings import Ceilings, efficiency
-from collbench.machine.topology.ceiling import ceiling
 from collbench.machine.topology.machines import machine_topology
 from collbench.machine.topology.model import Link, Node, Topology
 from collbench.machine.topology.rates import Engine, best_gbs, nvlink_link, pcie, pcie_link
+from collbench.planning.chooser import cheapest
 from collbench.planning.limits import Limits
+from collbench.planning.links import RankLinks
 from collbench.planning.plan import registered
 from collbench.planning.planner import resolve
+from collbench.planning.price.bound import bound, efficiency
 from collbench.report.tables.run import tail_lines
 from collbench.report.tables.sweep import ceiling_lines
 from collbench.schedules.algorithms import algorithms_of
@@ -58,7 +59,7 @@ def two_sockets() -> Topology:
 
 def busbw(topology: Topology, op: str, algo: str, n: int) -> tuple[float, str]:
     schedule = registered(op, algo, World(n=n))
-    found = ceiling(topology, [f"gpu{k}" for k in range(n)], pair_traffic(schedule))
+    found = bound(topology, [f"gpu{k}" for k in range(n)], pair_traffic(schedule))
     assert found is not None
     return found.gbs * collective(op).factor(n), found.limit
 
@@ -81,13 +82,13 @@ def test_a_ring_fills_every_link_of_a_switch(op: str, algo: str, n: int) -> None
 
 def test_what_joins_the_gpus_is_named_as_in_tuning_files() -> None:
     named = {
-        name: Ceilings(topology, [gpu.id for gpu in topology.gpus]).joined(4)
+        name: RankLinks(topology, [gpu.id for gpu in topology.gpus]).joined(4)
         for name in ("hgx-h200", "dgx-1", "pcie-4")
         for topology in (machine_topology(name),)
     }
     assert named == {"hgx-h200": "NVLink", "dgx-1": "NVLink", "pcie-4": "PCIe"}
     two = machine_topology("gb200-nvl72")
-    assert Ceilings(two, [gpu.id for gpu in two.gpus]).joined(72) == "NVLink"
+    assert RankLinks(two, [gpu.id for gpu in two.gpus]).joined(72) == "NVLink"
 
 
 def test_a_star_fills_the_root_alone() -> None:
@@ -97,11 +98,11 @@ def test_a_star_fills_the_root_alone() -> None:
 
 def test_host_memory_is_reached_over_pcie_whatever_else_joins_the_gpus() -> None:
     case = Case(op="allreduce", algo="ring", backend="cuda", ranks=4, size_bytes=1 << 28)
-    ceilings = Ceilings(machine_topology("h200x4-vm"), [f"gpu{k}" for k in range(4)])
+    ceilings = RankLinks(machine_topology("h200x4-vm"), [f"gpu{k}" for k in range(4)])
     found = {}
     for transport in ("p2p", "shm"):
         chosen = resolve(replace(case, transport=transport), Limits())
-        found[transport] = ceilings.of(chosen.case, chosen.plan)
+        found[transport] = ceilings.ceiling(chosen.case, chosen.plan)
     assert found["p2p"] is not None
     assert found["shm"] is not None
     assert found["p2p"].gbs == pytest.approx(STORES_GBS)
@@ -124,7 +125,7 @@ def test_all_pairs_load_the_link_between_sockets_four_times() -> None:
 
 def test_a_way_through_another_gpu_is_limited_by_a_link_that_is_there() -> None:
     """On DGX-1 no NVLink joins GPU 3 and GPU 4: what one sends the other takes two links."""
-    found = ceiling(machine_topology("dgx-1"), [f"gpu{k}" for k in range(8)], {(3, 4): Fraction(1)})
+    found = bound(machine_topology("dgx-1"), [f"gpu{k}" for k in range(8)], {(3, 4): Fraction(1)})
     assert found is not None
     assert found.limit == "GPU3 -> GPU0, NVLink 1 x1"
 
@@ -133,13 +134,13 @@ def test_unknown_rates_make_no_ceiling() -> None:
     topology = Topology(
         name="unknown", nodes=gpus(2), links=(Link(a="gpu0", b="gpu1", kind="nvlink", count=4),)
     )
-    assert ceiling(topology, ["gpu0", "gpu1"], {(0, 1): Fraction(1)}) is None
+    assert bound(topology, ["gpu0", "gpu1"], {(0, 1): Fraction(1)}) is None
     case = Case(op="allreduce", backend="model", ranks=2, size_bytes=1024)
-    assert Ceilings(topology, ["gpu0", "gpu1"]).cheapest(case, Limits()) == case
+    assert cheapest(case, Limits(), RankLinks(topology, ["gpu0", "gpu1"])) == case
 
 
 def test_a_protocol_takes_its_share() -> None:
-    ceilings = Ceilings(behind_nvswitch(4), [f"gpu{k}" for k in range(4)])
+    ceilings = RankLinks(behind_nvswitch(4), [f"gpu{k}" for k in range(4)])
     for proto in ("simple", "ll", "ll128"):
         choice = resolve(
             Case(
@@ -151,14 +152,14 @@ def test_a_protocol_takes_its_share() -> None:
                 size_bytes=1 << 24,
             )
         )
-        found = ceilings.of(choice.case, choice.plan)
+        found = ceilings.ceiling(choice.case, choice.plan)
         assert found is not None
         assert found.gbs == pytest.approx(STORES_GBS * efficiency(proto))
 
 
 def test_a_library_is_measured_by_the_best_of_ours() -> None:
-    ceilings = Ceilings(behind_nvswitch(4), [f"gpu{k}" for k in range(4)])
-    found = ceilings.of(
+    ceilings = RankLinks(behind_nvswitch(4), [f"gpu{k}" for k in range(4)])
+    found = ceilings.ceiling(
         Case(op="allreduce", backend="nccl", algo="library", ranks=4, size_bytes=1 << 24), None
     )
     assert found is not None
@@ -176,7 +177,7 @@ def test_a_library_may_use_all_links_of_a_cube(
     ranks is no bound for it.
     """
     topology = machine_topology(machine)
-    found = Ceilings(topology, [gpu.id for gpu in topology.gpus]).of(
+    found = RankLinks(topology, [gpu.id for gpu in topology.gpus]).ceiling(
         Case(op=op, backend="nccl", algo="library", ranks=8, size_bytes=1 << 24), None
     )
     assert found is not None
@@ -218,20 +219,20 @@ def test_a_library_is_held_against_the_engine_that_it_may_use(
 ) -> None:
     monkeypatch.setenv("NCCL_CTA_POLICY", policy)
     monkeypatch.setenv("NCCL_NVLS_ENABLE", "0")
-    ceilings = Ceilings(behind_nvswitch(2), ["gpu0", "gpu1"])
+    ceilings = RankLinks(behind_nvswitch(2), ["gpu0", "gpu1"])
     case = Case(op=op, backend=backend, algo="library", ranks=2, size_bytes=1 << 24)
-    found = ceilings.of(case, None)
+    found = ceilings.ceiling(case, None)
     assert found is not None and found.engine == engine
     assert found.gbs == best_gbs(ceilings.topology.links[0], engine)
 
 
 def test_copies_and_stores_have_ceilings_of_their_own() -> None:
-    ceilings = Ceilings(behind_nvswitch(2), ["gpu0", "gpu1"])
+    ceilings = RankLinks(behind_nvswitch(2), ["gpu0", "gpu1"])
     case = Case(op="broadcast", backend="cuda", ranks=2, size_bytes=1 << 28)
     found = {}
     for transport in ("p2p", "ce"):
         chosen = resolve(replace(case, transport=transport), Limits())
-        found[transport] = ceilings.of(chosen.case, chosen.plan)
+        found[transport] = ceilings.ceiling(chosen.case, chosen.plan)
     assert found["p2p"] is not None and found["ce"] is not None
     assert found["p2p"].gbs < found["ce"].gbs < 450
     assert found["ce"].text == "copy engines over GPU0 -> GPU1, NVLink 4 x18"
@@ -271,15 +272,15 @@ def test_sums_in_the_switch_raise_the_ceiling_of_libraries(
     topology = machine_topology(machine)
     gpus = [gpu.id for gpu in topology.gpus]
     of_library = Case(op="allreduce", backend="nccl", ranks=ranks, size_bytes=1 << 30)
-    top = Ceilings(topology, gpus).of(of_library, None)
+    top = RankLinks(topology, gpus).ceiling(of_library, None)
     assert top is not None and published_gbs < top.gbs < 2 * published_gbs
     assert top.limit.endswith("sums in the switch (NVLS)")
     monkeypatch.setenv("NCCL_NVLS_ENABLE", "0")
-    plain = Ceilings(topology, gpus).of(of_library, None)
+    plain = RankLinks(topology, gpus).ceiling(of_library, None)
     assert plain is not None and plain.gbs < top.gbs and "NVLS" not in plain.limit
     gathered = Case(op="allgather", backend="nccl", ranks=ranks, size_bytes=1 << 30)
     monkeypatch.delenv("NCCL_NVLS_ENABLE")
-    same = Ceilings(topology, gpus).of(gathered, None)
+    same = RankLinks(topology, gpus).ceiling(gathered, None)
     assert same is not None and "NVLS" not in same.limit
 
 
@@ -289,5 +290,5 @@ def test_no_switch_and_no_old_gpu_sums(monkeypatch: pytest.MonkeyPatch) -> None:
         topology = machine_topology(name)
         gpus = [gpu.id for gpu in topology.gpus]
         case = Case(op="allreduce", backend="nccl", ranks=len(gpus), size_bytes=1 << 30)
-        top = Ceilings(topology, gpus).of(case, None)
+        top = RankLinks(topology, gpus).ceiling(case, None)
         assert top is not None and "NVLS" not in top.limit

@@ -1,4 +1,4 @@
-"""Ceilings of recorded and published rows: nothing that was measured is above them."""
+"""RankLinks of recorded and published rows: nothing that was measured is above them."""
 
 import csv
 from pathlib import Path
@@ -7,8 +7,8 @@ import pytest
 
 from collbench.analysis.best import summarise
 from collbench.analysis.load import load
-from collbench.bench.ceilings import Ceilings
 from collbench.machine.topology.machines import machine_topology
+from collbench.planning.links import RankLinks
 from collbench.spec.case import Case
 from collbench.spec.collectives import collective
 from collbench.util import catalog
@@ -52,6 +52,6 @@ def test_no_published_row_is_above_the_links_of_its_machine(
         ranks, size_bytes = int(row["ranks"]), int(row["size_bytes"])
         op = collective(row["op"]).name
         case = Case(op=op, backend="nccl", ranks=ranks, size_bytes=size_bytes)
-        top = Ceilings(topology, [gpu.id for gpu in topology.gpus]).of(case, None)
+        top = RankLinks(topology, [gpu.id for gpu in topology.gpus]).ceiling(case, None)
         assert top is not None
         assert 100 * float(row["busbw_gbs"]) <= MOST_PERCENT * top.gbs

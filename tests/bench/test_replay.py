@@ -7,7 +7,7 @@ import pytest
 
 from collbench.backends.base import Batch, Samples
 from collbench.backends.cpu.backend import CpuSession
-from collbench.bench.points import CaseLinks
+from collbench.bench.ranks import Ranks
 from collbench.bench.replay import LEAST_ROUNDS, Bench, Proof, by_estimate, measure, prove
 from collbench.launch.local import LocalGroup
 from collbench.planning.plan import Plan
@@ -21,7 +21,7 @@ STAR = replace(RING, algo="star")
 
 @pytest.fixture
 def bench() -> Bench:
-    return Bench(group=LocalGroup(), settings=Settings(repeats=2), links=CaseLinks())
+    return Bench(group=LocalGroup(), settings=Settings(repeats=2), where=Ranks())
 
 
 def test_rows_are_found_by_what_was_asked(bench: Bench) -> None:

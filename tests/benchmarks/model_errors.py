@@ -14,7 +14,7 @@ import csv
 import math
 import random
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import asdict, fields
+from dataclasses import asdict, fields, replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -29,14 +29,14 @@ from collbench.machine.formats import described
 from collbench.planning.limits import Limits
 from collbench.planning.plan import Plan
 from collbench.planning.planner import resolve
-from collbench.pricing.calibrate import fitted, values_of, with_values
-from collbench.pricing.constants import CpuCosts, GpuCosts, costs_text, cpu_costs, gpu_costs
-from collbench.pricing.cpus import cpu_price
-from collbench.pricing.gpus import gpu_price
-from collbench.pricing.points import drawn_cases
+from collbench.planning.price.constants import CpuCosts, GpuCosts, costs_text, cpu_costs, gpu_costs
+from collbench.planning.price.cpus import cpu_price
+from collbench.planning.price.gpus import gpu_price, site_of
 from collbench.spec.case import Case
 from collbench.spec.knobs import KNOBS
 from collbench.spec.options import Settings
+from collbench.tuner.calibrate import fitted, values_of, with_values
+from collbench.tuner.drawn import drawn_cases
 from collbench.util.errors import UsageError
 
 _LEAST_RIVALS = 6  # rows of a problem, for a choice among them
@@ -164,6 +164,12 @@ def main(
         if any(kind in (point.plan.proto, point.plan.transport) for point in points)
     ]
 
+    sites = {
+        n: site_of(links, [gpu.id for gpu in links.gpus[:n]], start)
+        for n in {point.plan.n for point in points}
+        if links is not None and isinstance(start, GpuCosts)
+    }
+
     def costs(values: Sequence[float]) -> CpuCosts | GpuCosts:
         return with_values(start, values, kinds)
 
@@ -171,8 +177,7 @@ def main(
         on = costs(values)
         if isinstance(on, CpuCosts):
             return cpu_price(plan, on)
-        assert links is not None
-        return gpu_price(plan, links, on)
+        return gpu_price(plan, replace(sites[plan.n], costs=on))
 
     random.Random(seed).shuffle(points)
     fit, held = points[:fit_points], points[fit_points:]

@@ -10,13 +10,12 @@ compared with the tables by which NCCL chooses (tuning.cc), for the smallest mes
 
 import csv
 import math
-from dataclasses import replace
 
-from collbench.bench.ceilings import Ceilings
 from collbench.machine.topology.machines import machine_topology
-from collbench.pricing.constants import gpu_costs
-from collbench.pricing.fabric import fabric_of
-from collbench.pricing.prediction import Machine, predict
+from collbench.planning.links import RankLinks
+from collbench.planning.predict import Prediction
+from collbench.planning.price.cluster import Cluster, cluster_of
+from collbench.planning.price.constants import gpu_costs
 from collbench.report.tables.text import table
 from collbench.spec.case import Case
 from collbench.spec.collectives import collective
@@ -40,14 +39,9 @@ _NCCL_US = {
 }
 
 
-def machine_of(name: str) -> Machine:
+def cluster(name: str) -> Cluster:
     """A machine of the catalogue, as it is."""
-    return Machine(
-        fabric=fabric_of(machine_topology(name), name),
-        costs=gpu_costs(name),
-        factors={},
-        seconds={},
-    )
+    return cluster_of(machine_topology(name), name, gpu_costs(name))
 
 
 def published() -> list[list[str]]:
@@ -59,17 +53,17 @@ def published() -> list[list[str]]:
         known = [row for row in rows if row["status"] == "ok" and row["placement"] == "out"]
         for row in known:
             op, ranks, size = row["op"], int(row["ranks"]), int(row["size_bytes"])
-            machine = machine_of(machine_name)
-            hosts = machine.fabric.hosts
-            if hosts == 1:
-                machine = replace(machine, fabric=machine.fabric.with_gpus(ranks))
-            best = predict(machine, collective(op).name, [hosts], [size]).at(hosts, size)[0]
+            machine = cluster(machine_name)
+            if machine.hosts == 1:
+                machine = machine.with_gpus(ranks)
+            best = Prediction(machine, collective(op).name).best(machine.hosts, size)
+            assert best is not None
             busbw = float(row["busbw_gbs"])
             case = Case(
                 op=collective(op).name, backend="nccl", ranks=ranks, size_bytes=size, algo="auto"
             )
             gpus = [gpu.id for gpu in topology.gpus]
-            top = Ceilings(topology, gpus).of(case, None)
+            top = RankLinks(topology, gpus).ceiling(case, None)
             lines.append(
                 [
                     machine_name,
@@ -77,7 +71,7 @@ def published() -> list[list[str]]:
                     str(ranks),
                     format_size(size),
                     format_rate(busbw),
-                    f"{best.algo} {best.lane.setting.proto}",
+                    f"{best.algo} {best.plan.proto}",
                     format_rate(best.busbw_gbs(case.op)),
                     f"{best.busbw_gbs(case.op) / busbw:.2f}",
                     "-" if top is None else f"{top.gbs / busbw:.2f}",
@@ -88,11 +82,9 @@ def published() -> list[list[str]]:
 
 def tables_of_nccl() -> list[list[str]]:
     """Latencies over hosts of 8 x H100 by NCCL's tables and by ours, of 8 bytes."""
-    machine, lines = machine_of("hgx-h100"), []
+    prediction, lines = Prediction(cluster("hgx-h100"), "allreduce"), []
     hosts = (2, 16, 128, 2048)
-    prediction = predict(machine, "allreduce", hosts, [8])
     for (algo, proto), (base, near, far) in _NCCL_US.items():
-        algorithm = prediction.algorithms[algo]
         for number in hosts:
             n = 8 * number
             if algo == "ring":
@@ -100,10 +92,9 @@ def tables_of_nccl() -> list[list[str]]:
                 us = base + (2 * (n - 1) - between) * near + between * far
             else:
                 us = base + 2 * ((n // number - 1) * near + math.log2(number) * far)
-            lane = next(
-                lane for lane in algorithm.settings(number, 8) if lane.setting.proto == proto
-            )
-            ours = algorithm.seconds(lane) * 1e6
+            point = prediction.of(number, 8, algo, proto)
+            assert point is not None
+            ours = point.seconds * 1e6
             lines.append([algo, proto, str(n), f"{us:.0f}", f"{ours:.0f}", f"{ours / us:.2f}"])
     return lines
 

@@ -12,9 +12,9 @@ import io
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from collbench.bench.ceilings import Ceilings
 from collbench.machine.topology.machines import machine_topology
 from collbench.planning.limits import Limits
+from collbench.planning.links import RankLinks
 from collbench.planning.planner import resolve
 from collbench.spec.case import Case
 from collbench.spec.collectives import collective
@@ -31,14 +31,14 @@ RECORDED = (
 def with_ceilings(rows: Iterator[dict[str, str]]) -> Iterator[dict[str, str]]:
     """Rows whose ceiling is that of today, where they have one. NVLS was off in all of them."""
     topology = machine_topology(MACHINE)
-    ceilings = Ceilings(topology, [gpu.id for gpu in topology.gpus])
+    ceilings = RankLinks(topology, [gpu.id for gpu in topology.gpus])
     for row in rows:
         if row["ceiling_gbs"]:
             row |= _ceiling(row, ceilings)
         yield row
 
 
-def _ceiling(row: Mapping[str, str], ceilings: Ceilings) -> dict[str, str]:
+def _ceiling(row: Mapping[str, str], ceilings: RankLinks) -> dict[str, str]:
     case = Case(
         op=collective(row["op"]).name,
         backend=row["backend"],
@@ -50,7 +50,7 @@ def _ceiling(row: Mapping[str, str], ceilings: Ceilings) -> dict[str, str]:
         transport=row["transport"],
     )
     plan = None if is_peer(case.backend) else resolve(case, Limits()).plan
-    top = ceilings.of(case, plan)
+    top = ceilings.ceiling(case, plan)
     assert top is not None
     return {
         "ceiling_gbs": f"{top.gbs:.6g}",

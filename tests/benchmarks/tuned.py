@@ -16,10 +16,12 @@ from statistics import median
 
 from collbench.backends import FAMILY
 from collbench.bench.points import SweepPoint
-from collbench.cli._links import RankLinks, recordings_of
+from collbench.bench.ranks import ranks_of
+from collbench.cli._links import recordings_of
 from collbench.cli.tune import Sizes
 from collbench.launch.local import LocalGroup
 from collbench.machine.discovery import topology_of
+from collbench.planning.chooser import row_of
 from collbench.planning.planner import machine_of
 from collbench.spec.case import Case
 from collbench.spec.collectives import OPS
@@ -66,13 +68,14 @@ def measured(case: Case, turns: int) -> tuple[float, float]:
     assert not backend.is_peer
     recordings = recordings_of(group, {"backend": (case.backend,)})
     topology = topology_of(recordings) if recordings else None
-    links = RankLinks((case.backend,), None, group, settings.gpus, topology)
-    limits = links.limits(case, backend.limits(settings.max_memory))
+    where = ranks_of((case.backend,), None, group, settings.gpus, topology)
+    base = backend.limits(settings.max_memory)
+    limits, links = where.limits(case, base), where.of(case)
     machine = machine_of(case.backend, limits)
     machine = machine if backend.is_gpu else machine._replace(joined="memory")
     own = str(stored(machine).tuning_file)
-    field = Field(case, backend, group, limits, "", links.way(case, limits))
-    before = Field(case, backend, group, limits, own, links.way(case, limits, own)).today
+    field = Field(case, backend, group, limits, "", row_of(case, base, links))
+    before = Field(case, backend, group, limits, own, row_of(case, base, links, own)).today
     auto = field.today
     assert auto is not None
     assert before is not None

@@ -19,10 +19,10 @@ from collbench.device.engine import CopyCommand, MoveCommand, SignalCommand, Wai
 from collbench.device.layout import ABORT_AT, STATES_AT, layout
 from collbench.device.program import ctas, lower
 from collbench.launch.group import RankContext
+from collbench.planning.chooser import choice_of_problem
 from collbench.planning.limits import Limits
 from collbench.planning.plan import Kernel, Plan, lay_out, registered
-from collbench.planning.planner import MAX_COPY_ACTIONS, problem_of, resolve
-from collbench.planning.planner import chosen as own_choice
+from collbench.planning.planner import MAX_COPY_ACTIONS, resolve
 from collbench.schedules.algorithms import algorithms_of
 from collbench.schedules.ir import Schedule
 from collbench.spec.case import Case
@@ -326,7 +326,7 @@ def test_auto_takes_it_for_what_it_moves_fastest(
         Case(**{"op": "alltoall", "backend": "cuda", "ranks": 4, "size_bytes": 1 << 29, **more}),  # type: ignore[arg-type]
         limits,
     ).case
-    assert (done.transport, done == own_choice(problem_of(done), limits)) == (transport, is_own)
+    assert (done.transport, done == choice_of_problem(done, limits)) == (transport, is_own)
 
 
 # Kernels

@@ -16,9 +16,11 @@ from collbench.device import compile as device_compile
 from collbench.device.compile import SOURCES, kernel_source
 from collbench.device.layout import BLOCK, block_of, pack_blocks, pack_constants, pack_program
 from collbench.device.program import lower, needs_no_credits
+from collbench.planning.chooser import choice_of_problem
+from collbench.planning.limits import Limits
 from collbench.planning.lowering import actors
 from collbench.planning.plan import Kernel, Plan, lay_out, registered
-from collbench.planning.planner import chosen, resolve
+from collbench.planning.planner import resolve
 from collbench.planning.protocols import FAMILY as PROTOCOLS
 from collbench.planning.transports.net import Domains, label
 from collbench.spec.case import Case, Problem
@@ -264,11 +266,13 @@ def test_one_program_serves_all_ranks_of_a_symmetric_schedule() -> None:
 @pytest.mark.parametrize("op", UNEVEN_OPS)
 def test_auto_chooses_as_for_equal_blocks_of_the_same_total(op: OpName) -> None:
     for size in (4 << 10, 1 << 20, 64 << 20):
-        even = chosen(Case(op=collective(op).even, backend="cuda", ranks=4, size_bytes=size))
+        even = choice_of_problem(
+            Case(op=collective(op).even, backend="cuda", ranks=4, size_bytes=size), Limits()
+        )
         assert even is not None
         for skew in ("even", "zipf:1.1", "hot:1"):
             case = Case(op=op, backend="cuda", ranks=4, size_bytes=size, skew=skew).rounded()
-            uneven = chosen(case)
+            uneven = choice_of_problem(case, Limits())
             assert uneven is not None
             for knob in ("algo", "proto", "transport", "channels", "threads", "slots", "direct"):
                 assert getattr(uneven, knob) == getattr(even, knob), (skew, knob)

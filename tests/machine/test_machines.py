@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from collbench.machine.topology.machines import machine_topology
 from collbench.machine.topology.model import Topology
 from collbench.machine.topology.paths import path
-from collbench.pricing.constants import cpu_costs
+from collbench.planning.price.constants import cpu_costs
 from collbench.util import catalog
 from collbench.util.errors import UsageError
 

@@ -11,8 +11,8 @@ import pytest
 from _pytest.mark import ParameterSet
 
 from collbench.backends.cuda import backend as cuda
-from collbench.bench.points import CaseLinks, plan_points
-from collbench.cli._links import RankLinks
+from collbench.bench.points import plan_points
+from collbench.bench.ranks import Ranks, ranks_of
 from collbench.device.compile import kernel_source
 from collbench.device.layout import ARGS, CONTROL_BYTES, END, Memory, layout, pack_args
 from collbench.device.program import ctas, launches_counted
@@ -195,16 +195,6 @@ def test_a_smaller_gpu_gets_fewer_channels(size_bytes: int) -> None:
         assert case.channels == plan.channels
 
 
-class Joined(CaseLinks):
-    """Ranks of which it is known what joins them."""
-
-    def __init__(self, joined: str) -> None:
-        self.joined = joined
-
-    def limits(self, case: Case, limits: Limits) -> Limits:
-        return replace(limits, joined=self.joined)
-
-
 def test_a_sweep_asks_the_backend_what_its_gpus_have(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cuda.BACKEND, "why_not", lambda group: "")
     monkeypatch.setattr(cuda, "least_multiprocessors", lambda: 58)
@@ -213,8 +203,8 @@ def test_a_sweep_asks_the_backend_what_its_gpus_have(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(cuda, "model_of_all", lambda: "NVIDIA H200")
     monkeypatch.setattr(cuda, "archs", lambda: {"90"})
     case = Case(op="allreduce", backend="cuda", ranks=4, size_bytes=1 << 28)
-    (point,) = plan_points([case], LocalGroup(), links=Joined("NVLink"))
-    (elsewhere,) = plan_points([case], LocalGroup(), links=Joined("PCIe"))
+    (point,) = plan_points([case], LocalGroup(), where=Ranks(joined="NVLink"))
+    (elsewhere,) = plan_points([case], LocalGroup(), where=Ranks(joined="PCIe"))
     assert point.origin is not None and point.origin.is_fitting
     assert elsewhere.origin is not None and not elsewhere.origin.is_fitting
     assert point.plan is not None
@@ -258,14 +248,14 @@ def test_the_model_decides_on_gpus_that_no_tuning_file_fits(
     monkeypatch.setattr(cuda, "all_reach_each_other", lambda: True)
     monkeypatch.setattr(cuda, "model_of_all", lambda: "Tesla V100-SXM2-16GB")
     monkeypatch.setattr(cuda, "archs", lambda: {"70"})
-    links = RankLinks(("cuda",), None, LocalGroup(), (), machine_topology("dgx-1v"))
+    where = ranks_of(("cuda",), None, LocalGroup(), (), machine_topology("dgx-1v"))
     points = plan_points(
         [
             Case(op="allreduce", backend="cuda", ranks=8, size_bytes=size)
             for size in (1 << 10, 1 << 26)
         ],
         LocalGroup(),
-        links=links,
+        where=where,
     )
     assert [point.origin and point.origin.priced_by for point in points] == ["h200x4-vm"] * 2
     assert all(point.is_choice for point in points)

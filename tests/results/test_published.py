@@ -9,10 +9,10 @@ ml-engineering's tables (H200, B200), NCCL's own words on DGX-1 and PCIe machine
 
 import pytest
 
-from collbench.machine.topology.ceiling import ceiling
 from collbench.machine.topology.machines import machine_topology
 from collbench.machine.topology.rings import rings
 from collbench.planning.plan import along
+from collbench.planning.price.bound import bound
 from collbench.schedules.passes import pair_traffic
 
 # (machine, GPUs, published, farthest that the prediction may lie above or below it)
@@ -38,7 +38,7 @@ def test_the_wires_predict_what_was_published(
     machine = machine_topology(name)
     gpus = [gpu.id for gpu in machine.gpus[:n]]
     orders = rings(machine, gpus)
-    found = ceiling(machine, gpus, pair_traffic(along("allreduce", "ring", n, 0, orders)))
+    found = bound(machine, gpus, pair_traffic(along("allreduce", "ring", n, 0, orders)))
     assert found is not None
     predicted = found.gbs * 2 * (n - 1) / n
     print(

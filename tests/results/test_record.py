@@ -102,6 +102,8 @@ def test_columns_are_the_documented_ones() -> None:
     wanted = wanted.replace("algbw", "imbalance alone_us over_alone algbw")
     assert " ".join(columns_of(8)) == wanted
     wanted = wanted.replace("limit", "limit wire_bytes wire_expected wire_foreign")
+    assert " ".join(columns_of(9)) == wanted
+    wanted = wanted.replace("reason", "reason chosen")
     assert " ".join(COLUMNS) == wanted
 
 

@@ -13,9 +13,9 @@ import pytest
 from collbench.backends import reference
 from collbench.backends.cpu import backend as cpu
 from collbench.bench.points import plan_points
+from collbench.bench.ranks import ranks_of
 from collbench.bench.sweep import Sweep, cases
 from collbench.cli import run
-from collbench.cli._links import RankLinks
 from collbench.launch.local import LocalGroup
 from collbench.planning.limits import Limits
 from collbench.planning.plan import Plan, along, lay_out, registered
@@ -292,10 +292,10 @@ class TwoHosts(LocalGroup):
 
 def test_the_group_tells_schedules_their_hosts() -> None:
     group = TwoHosts()
-    links = RankLinks(["reference"], None, group, (), None)
+    where = ranks_of(["reference"], None, group, (), None)
     case = Case(op="allreduce", backend="reference", ranks=4, size_bytes=1 << 20)
-    assert links.has_hosts and links.limits(case, Limits()).hosts == ()  # none but the group's
-    (point,) = plan_points([case], group, links=links)
+    assert where.has_hosts and where.limits(case, Limits()).hosts == ()  # none but the group's
+    (point,) = plan_points([case], group, where=where)
     assert point.case.algo == "hierarchical" and point.is_choice and point.plan is not None
     assert between_hosts(point.plan.schedule, (0, 0, 1, 1)) == 1
 
@@ -366,10 +366,10 @@ def test_on_two_described_hosts_it_uses_every_network_card(
 
 
 def test_hosts_on_one_nvlink_switch_are_one() -> None:
-    links = RankLinks(["model"], "gb200-nvl72", LocalGroup(), (), None)
-    assert not links.has_hosts
+    where = ranks_of(["model"], "gb200-nvl72", LocalGroup(), (), None)
+    assert not where.has_hosts
     case = Case(op="allreduce", backend="model", ranks=16, size_bytes=1 << 20)
-    assert links.limits(case, Limits()).hosts == ()
+    assert where.limits(case, Limits()).hosts == ()
 
 
 def test_algos_tells_what_leaves_a_host(capfd: pytest.CaptureFixture[str]) -> None:

@@ -18,8 +18,8 @@ from collbench.machine.topology.machines import machine_topology
 from collbench.machine.topology.model import Topology
 from collbench.planning.limits import Limits
 from collbench.planning.plan import Plan
-from collbench.pricing.constants import gpu_costs
-from collbench.pricing.gpus import gpu_price
+from collbench.planning.price.constants import gpu_costs
+from collbench.planning.price.gpus import gpu_price, site_of
 from tests.analysis.test_blame import LINK_S, Played
 from tests.analysis.test_gpu_traces import stamps_of
 
@@ -42,7 +42,9 @@ class TracedSession(Session[Plan]):
     traced: ClassVar[list[tuple[str, int]]] = []
 
     def run(self, plan: Plan, batch: Batch) -> Samples:
-        seconds = gpu_price(plan, topology(), gpu_costs())
+        machine = topology()
+        gpus = [gpu.id for gpu in machine.gpus[: plan.n]]
+        seconds = gpu_price(plan, site_of(machine, gpus, gpu_costs()))
         return Samples(seconds=(seconds,) * plan.n, iterations=batch.iterations or 1)
 
     def trace(self, plan: Plan, order: StampOrder, records: Sequence[int]) -> list[StampedLaunches]:

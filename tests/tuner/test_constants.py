@@ -6,19 +6,20 @@ from pathlib import Path
 
 import pytest
 
-from collbench.bench.ceilings import Ceilings
 from collbench.cli import run
 from collbench.machine.topology.machines import machine_topology
 from collbench.planning.limits import Limits
+from collbench.planning.links import RankLinks
+from collbench.planning.plan import Plan
 from collbench.planning.planner import resolve
+from collbench.planning.price.constants import cpu_costs, gpu_costs
+from collbench.planning.price.cpus import cpu_price
+from collbench.planning.price.gpus import gpu_price
 from collbench.planning.tuning import Machine
-from collbench.pricing.calibrate import names_of, values_of, with_values
-from collbench.pricing.constants import cpu_costs, gpu_costs
-from collbench.pricing.cpus import cpu_price
-from collbench.pricing.gpus import gpu_price
-from collbench.pricing.points import drawn_cases
 from collbench.tuner import constants
+from collbench.tuner.calibrate import names_of, values_of, with_values
 from collbench.tuner.constants import CHECKED, POINTS, Calibration, found, lines
+from collbench.tuner.drawn import drawn_cases
 from collbench.util.errors import UsageError
 
 
@@ -48,7 +49,7 @@ def test_planted_constants_of_cores_price_what_was_not_fitted(seed: int, noise: 
 
 def test_planted_constants_of_gpus_price_what_was_not_fitted() -> None:
     machine = machine_topology("h200x4-vm")
-    links = Ceilings(machine, [gpu.id for gpu in machine.gpus])
+    links = RankLinks(machine, [gpu.id for gpu in machine.gpus])
     start, kinds = gpu_costs(), ("ll", "ll128", "simple")
     drawn = random.Random(3)
     values = [value * 2 ** drawn.uniform(-0.7, 0.7) for value in values_of(start, kinds)]
@@ -56,7 +57,11 @@ def test_planted_constants_of_gpus_price_what_was_not_fitted() -> None:
     limits = links.described(Limits(), 4)
     cases = drawn_cases("cuda", lambda one: 4, POINTS + CHECKED, limits=limits, seed=3)
     plans = [resolve(case, limits).plan for case in cases]
-    calibration = found([(one, gpu_price(one, machine, planted)) for one in plans], links, 2, 20.0)
+
+    def priced(plan: Plan) -> float:
+        return gpu_price(plan, replace(links.site_of(plan.n), costs=planted))
+
+    calibration = found([(one, priced(one)) for one in plans], links, 2, 20.0)
     assert "cache_mib = 20\n" in calibration.text(Machine("gpu", "a GPU"), "2026-11-25")
     half, most = calibration.after
     assert half < 0.08 and most < 0.25 and half < calibration.before[0] / 2
@@ -94,6 +99,7 @@ def test_points_that_show_nothing_leave_a_constant_where_it_was() -> None:
     start = replace(cpu_costs(), switch_us=17.0)
     cases = drawn_cases("cpu", lambda one: 2, POINTS + CHECKED, seed=5)
     plans = [resolve(case).plan for case in cases]
+
     calibration = found([(plan, cpu_price(plan, start)) for plan in plans], None, 2)
     errors = dict(zip(calibration.names, calibration.errors, strict=True))
     assert errors["switch_us"] > 0.7 > errors["launch_us"]

@@ -9,9 +9,10 @@ import pytest
 
 from collbench.backends import FAMILY
 from collbench.backends.base import Backend
-from collbench.cli._links import RankLinks
+from collbench.bench.ranks import ranks_of
 from collbench.launch.local import LocalGroup
 from collbench.machine.topology.machines import machine_topology
+from collbench.planning.chooser import cheapest, choose, priced_by, row_of
 from collbench.planning.limits import Limits
 from collbench.planning.planner import resolve
 from collbench.planning.tuning import Machine, Value, read, tuning_of, tuning_without
@@ -191,39 +192,41 @@ def test_the_model_decides_what_no_fitting_file_does_while_others_are_tuned() ->
     """
     backend = FAMILY.load("cuda")
     assert not backend.is_peer
-    links = RankLinks(("cuda",), None, LocalGroup(), (0, 1), machine_topology("dgx-a100"))
+    where = ranks_of(("cuda",), None, LocalGroup(), (0, 1), machine_topology("dgx-a100"))
     small = Case(op="allreduce", backend="cuda", ranks=2, size_bytes=1 << 14)
     large, other = replace(small, size_bytes=1 << 26), replace(small, op="alltoall")
     limits = LIMITS["cuda"]
-    own = Store(machine=GPU, points=()).tuning_file
+    own, links = Store(machine=GPU, points=()).tuning_file, where.of(small)
+    assert links is not None
     for case in (small, large, other):
-        today = Field(case, backend, LocalGroup(), limits, str(own), links.way(case, limits)).today
+        way = row_of(case, limits, links)
+        today = Field(case, backend, LocalGroup(), limits, str(own), way).today
         assert today is not None
-        assert today.point.case == resolve(links.priced(case, limits), limits).case
-    way = links.way(small, limits)
+        assert today.point.case == resolve(cheapest(case, limits, links), limits).case
+    way = row_of(small, limits, links)
     assert set(way) == {"algo", "proto"}
     row: dict[str, Value] = {"algo": "chain", "proto": "simple"}
     store_of(GPU, point(1 << 14, row, ranks=2)).save(None)
     fresh()
-    assert [bool(links.pricing(case, limits)) for case in (small, large, other)] == [
+    assert [bool(priced_by(case, limits, links)) for case in (small, large, other)] == [
         False,
         True,
         True,
     ]
-    assert links.way(small, limits) == {}
-    assert links.priced(small, limits) == small
+    assert row_of(small, limits, links) == {}
+    assert choose(small, limits, links).how == "tuned"
     assert resolve(small, limits).case.algo == "chain"
-    assert links.way(small, limits, str(own)) == way
-    assert links.way(large, limits) == links.way(large, limits, str(own)) != {}
+    assert row_of(small, limits, links, str(own)) == way
+    assert row_of(large, limits, links) == row_of(large, limits, links, str(own)) != {}
     given = replace(other, algo="direct")  # of which the file says nothing either
-    assert links.pricing(given, limits)
-    assert links.pricing(replace(given, op="gather"), limits)
+    assert priced_by(given, limits, links)
+    assert priced_by(replace(given, op="gather"), limits, links)
 
 
 def test_a_row_of_an_algorithm_that_does_not_serve_the_collective_leaves_it_to_the_model(
     tmp_path: Path,
 ) -> None:
-    links = RankLinks(("cuda",), None, LocalGroup(), (0, 1), machine_topology("dgx-a100"))
+    where = ranks_of(("cuda",), None, LocalGroup(), (0, 1), machine_topology("dgx-a100"))
     own = Store(machine=GPU, points=()).tuning_file
     own.parent.mkdir(parents=True)
     own.write_text(
@@ -232,20 +235,22 @@ def test_a_row_of_an_algorithm_that_does_not_serve_the_collective_leaves_it_to_t
     )
     fresh()
     case = Case(op="allreduce", backend="cuda", ranks=2, size_bytes=1 << 16)
-    assert not links.pricing(case, LIMITS["cuda"])
-    assert links.pricing(replace(case, op="alltoall"), LIMITS["cuda"])
+    assert not priced_by(case, LIMITS["cuda"], where.of(case))
+    assert priced_by(replace(case, op="alltoall"), LIMITS["cuda"], where.of(case))
 
 
 def test_over_hosts_today_has_the_channels_that_a_sweep_takes() -> None:
     group = LocalGroup()
     group.kind, group.hosts = "mpi", ("a", "a", "b", "b")
-    links = RankLinks(("cuda",), None, group, (), two_hosts())
+    where = ranks_of(("cuda",), None, group, (), two_hosts())
     case = Case(op="allreduce", backend="cuda", ranks=4, size_bytes=16 << 20)
     limits = replace(LIMITS["cuda"], joined="network", hosts=(0, 0, 1, 1))
-    way = links.way(case, limits)
+    links = where.of(case)
+    assert links is not None
+    way = row_of(case, limits, links)
     assert {"algo", "proto", "channels", "channel_bytes", "chunk"} == set(way)
     found = resolve(case, limits, tuning_without(GPU, 4, "", way)).case
-    wanted = resolve(links.priced(case, limits), limits).case
+    wanted = resolve(cheapest(case, limits, links), limits).case
     assert (found.algo, found.channels, found.chunk) == (wanted.algo, wanted.channels, wanted.chunk)
 
 

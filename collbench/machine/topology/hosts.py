@@ -1,6 +1,7 @@
 """The hosts of a topology: each as a topology of its own, and which of them are equal."""
 
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import replace
 from functools import lru_cache
 
@@ -53,6 +54,59 @@ def part(topology: Topology, host: int) -> Topology:
     return Topology(
         name=topology.name, nodes=nodes, links=links, hosts=(topology.hosts[host],), p2p=permissions
     )
+
+
+def without(topology: Topology, is_left_out: Callable[[Node], bool]) -> Topology:
+    """The topology without some nodes, and without the links that end there."""
+    kept = tuple(node for node in topology.nodes if not is_left_out(node))
+    ids = {node.id for node in kept}
+    hosts = max(1, 1 + max((node.host for node in kept), default=0))
+    return replace(
+        topology,
+        nodes=kept,
+        links=tuple(link for link in topology.links if {link.a, link.b} <= ids),
+        hosts=topology.hosts[:hosts],
+        p2p={key: value for key, value in topology.p2p.items() if {key[0], key[1]} <= ids},
+    )
+
+
+def repeated(topology: Topology, times: int) -> Topology:
+    """So many of a host, or of hosts that an NVSwitch joins, on one network. Numbers of nodes count
+    on from one to the next. NICs without a rate are on no network.
+    """
+    if times == 1:
+        return topology
+    net = next(iter(topology.of_kind("net")), Node(id="net0", kind="net", name="network", host=-1))
+    known = {end for link in topology.links if link.kind == "network" for end in (link.a, link.b)}
+    ports = [
+        Link(a=nic.id, b=net.id, kind="network", raw_gbs=rate, usable_gbs=rate)
+        for nic in topology.of_kind("nic")
+        if nic.id not in known and (rate := port_gbs(nic))
+    ]
+    nodes, links = [net], list[Link]()
+    p2p: dict[tuple[str, str, str], str] = {}
+    for number in range(times):
+        ids = {net.id: net.id}
+        for kind in {node.kind for node in topology.nodes} - {"net"}:
+            own = topology.of_kind(kind)
+            for place, node in enumerate(sorted(own, key=lambda one: (one.host, one.index))):
+                place += number * len(own)
+                ids[node.id] = f"{kind}{place}"
+                host = node.host + number * len(topology.hosts) if node.host >= 0 else -1
+                nodes.append(replace(node, id=ids[node.id], host=host, address=""))
+        links += [replace(link, a=ids[link.a], b=ids[link.b]) for link in (*topology.links, *ports)]
+        p2p |= {(ids[a], ids[b], what): value for (a, b, what), value in topology.p2p.items()}
+    hosts = tuple(f"host{number}" for number in range(times * len(topology.hosts)))
+    return replace(topology, nodes=tuple(nodes), links=tuple(links), hosts=hosts, p2p=p2p)
+
+
+def port_gbs(nic: Node) -> float:
+    """GB/s of a NIC's port as its file tells, 0 if it does not."""
+    for key, per_gb in (("speed", 8000.0), ("gbps", 8.0)):
+        text = nic.fact(key)
+        if text.replace(".", "", 1).isdecimal() and len(text) < 10 and float(text) > 0:
+            return float(text) / per_gb
+    return 0.0
 
 
 def nodes_of(topology: Topology, host: int) -> tuple[Node, ...]:

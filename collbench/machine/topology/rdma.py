@@ -8,6 +8,7 @@ NCCL_NET_GDR_LEVEL.
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from collbench.machine.topology.hosts import port_gbs
 from collbench.machine.topology.model import Node, Topology
 from collbench.machine.topology.paths import CLASS_ORDER, Path, path
 from collbench.machine.topology.unnamed import is_amd
@@ -172,11 +173,7 @@ def nic_gbs(topology: Topology, nic: Node) -> float | None:
     for link in topology.links_of[nic.id]:
         if link.kind == "network" and link.raw_gbs is not None:
             return link.raw_gbs
-    for key, per_gb in (("speed", 8000.0), ("gbps", 8.0)):
-        text = nic.fact(key)
-        if text.replace(".", "", 1).isdecimal() and len(text) < 10 and float(text) > 0:
-            return float(text) / per_gb
-    return None
+    return port_gbs(nic) or None
 
 
 def bisection_gbs(topology: Topology, hosts: Sequence[int]) -> float | None:

@@ -6,7 +6,7 @@ from itertools import product
 import click
 
 from collbench.planning.limits import MAX_ENDS
-from collbench.pricing.prediction import LATENCY, Point, Prediction
+from collbench.planning.predict import LATENCY, Point, Prediction
 from collbench.report.tables.text import table, wrapped
 from collbench.util.units import format_rate, format_size, format_time_us, to_us
 
@@ -56,37 +56,46 @@ def rows(
     has_all: bool,
 ) -> list[Row]:
     """A row for each number of hosts and size: of the best algorithm, or of every one."""
-    first = {size: prediction.at(hosts[0], size) for size in sizes}
     made = []
     for number, size in product(hosts, sizes):
-        old = before.at(number, size) if before is not None else []
-        for point in prediction.at(number, size)[: None if has_all else 1]:
-            like = [one for one in old if one.algo == point.algo] if has_all else old
-            made.append(_row(prediction, point, first[size], like))
+        old, first = (
+            one and _of(one, at, size, has_all=has_all)
+            for one, at in ((before, number), (prediction, hosts[0]))
+        )
+        for point in _of(prediction, number, size, has_all=has_all):
+            like = [one for one in old or () if not has_all or one.algo == point.algo]
+            made.append(_row(prediction, point, first or (), like))
     return made
+
+
+def _of(prediction: Prediction, hosts: int, size: int, *, has_all: bool) -> list[Point]:
+    """Every algorithm, the least first, or the best alone."""
+    if has_all:
+        return prediction.at(hosts, size)
+    best = prediction.best(hosts, size)
+    return [] if best is None else [best]
 
 
 def _row(prediction: Prediction, point: Point, first: Sequence[Point], old: Sequence[Point]) -> Row:
     """first: on the fewest hosts, old: before the changes, the least first."""
-    op, lane = prediction.op, point.lane
-    busbw = point.busbw_gbs(op)
-    kind = point.limit
+    op, kind = prediction.op, point.limit
+    busbw, hops = point.busbw_gbs(op), prediction.hops(point)
     return {
         "op": op,
-        "machine": prediction.machine.fabric.name,
-        "hosts": lane.hosts,
-        "ranks": lane.ranks,
-        "size_bytes": lane.size_bytes,
+        "machine": prediction.cluster.name,
+        "hosts": point.hosts,
+        "ranks": point.ranks,
+        "size_bytes": point.size_bytes,
         "algo": point.algo,
-        "proto": lane.setting.proto,
-        "channels": lane.setting.channels,
+        "proto": point.plan.proto,
+        "channels": point.plan.channels,
         "time_us": _digits(to_us(point.seconds)),
         "busbw_gbs": _digits(busbw),
         "limit": kind,
         "limit_share": None if kind == LATENCY else round(point.busy[kind] / point.seconds, 3),
-        "hops": point.hops[0],
-        "hops_between": point.hops[1],
-        "alpha_beta_us": _digits(to_us(point.alpha_beta_s)),
+        "hops": hops[0],
+        "hops_between": hops[1],
+        "alpha_beta_us": _digits(to_us(prediction.alpha_beta_s(point))),
         "scaling": _digits(busbw / first[0].busbw_gbs(op)) if first else None,
         "before_us": _digits(to_us(old[0].seconds)) if old else None,
     }
@@ -142,7 +151,7 @@ def lines(
         for reason in dict.fromkeys(reasons.values()):
             numbers = [number for number, why in reasons.items() if why == reason]
             where = ", ".join(map(str, numbers)) + (" host" if numbers == [1] else " hosts")
-            yield from wrapped(f"left out on {where}: {_of(algo, reason)}", columns)
+            yield from wrapped(f"left out on {where}: {_named(algo, reason)}", columns)
     if crowded := sorted({str(row["algo"]) for row in shown if _ends(prediction, row) > MAX_ENDS}):
         yield from wrapped(
             f"our kernels have room for {MAX_ENDS} ends of connections a rank, which"
@@ -152,10 +161,12 @@ def lines(
 
 
 def _ends(prediction: Prediction, row: Row) -> int:
-    return prediction.algorithms[str(row["algo"])].ends(int(str(row["hosts"])))
+    hosts, size = int(str(row["hosts"])), int(str(row["size_bytes"]))
+    point = prediction.of(hosts, size, str(row["algo"]))
+    return 0 if point is None else prediction.ends(point)
 
 
-def _of(algo: str, reason: str) -> str:
+def _named(algo: str, reason: str) -> str:
     """A reason that names its algorithm, once."""
     return reason if reason.startswith(f"{algo} ") else f"{algo}: {reason}"
 
@@ -199,16 +210,16 @@ def sensitivity_lines(
     shown = []
     for number in hosts:
         for size in sizes:
-            best = prediction.at(number, size)
-            if not best:
+            best = prediction.best(number, size)
+            if best is None:
                 continue
             slopes = [
                 f"{name} {slope:+.2f}"
-                for name, slope in prediction.elasticities(best[0]).items()
+                for name, slope in prediction.elasticities(best).items()
                 if abs(slope) >= _LEAST_SLOPE
             ]
             shown.append(
-                [str(number), format_size(size), best[0].algo, "  ".join(slopes[:_MOST_SHOWN])]
+                [str(number), format_size(size), best.algo, "  ".join(slopes[:_MOST_SHOWN])]
             )
     yield "percent of the time for one percent more of a constant, the largest first"
     yield from table(["hosts", "  size", "algo", "constants"], shown, {0, 1})

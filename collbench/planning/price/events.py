@@ -9,7 +9,8 @@ Events are listed in an order in which they can happen, all tracks by turns.
 """
 
 from collections.abc import Iterator
-from functools import lru_cache
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
 from typing import NamedTuple
 
 from collbench.schedules.ir import MAX_KEPT, Edge, Round, Schedule, stages
@@ -18,6 +19,17 @@ from collbench.util.errors import HangError
 
 Port = tuple[int, int, str]  # source, destination, name
 _End = tuple[int, int, int, Edge]  # of a message: rank, track, round, edge
+
+
+class Duty(NamedTuple):
+    """What a CTA does: messages that it takes and posts, steps, and pieces."""
+
+    takes: int = 0
+    posts: int = 0
+    steps: int = 0
+    loads: int = 0
+    writes: int = 0
+    stores: int = 0
 
 
 class Event(NamedTuple):
@@ -41,8 +53,26 @@ class Event(NamedTuple):
     sent: tuple[tuple[int, int], ...] = ()
     pulled: tuple[tuple[int, int], ...] = ()
 
+    @property
+    def loads(self) -> int:
+        """Pieces that it reads, from a peer's memory too."""
+        return self.reads + sum(pieces for _, pieces in self.pulled)
 
-class Events(NamedTuple):
+    @property
+    def duty(self) -> Duty:
+        """What its CTA does."""
+        return Duty(
+            self.takes, self.posts, int(self.steps > 0), self.loads, self.writes, self.stores
+        )
+
+    @property
+    def stores(self) -> int:
+        """Pieces that it stores into the memory of peers."""
+        return sum(pieces for _, pieces in self.sent)
+
+
+@dataclass(frozen=True, eq=False)
+class Events:
     """ends: the last events of each launch. ports: by the numbers that events name them by; where a
     few ranks stand for all, a port begins at one of those.
     """
@@ -50,6 +80,50 @@ class Events(NamedTuple):
     events: tuple[Event, ...]
     ends: tuple[tuple[int, ...], ...]
     ports: tuple[Port, ...]
+
+    @cached_property
+    def each(self) -> list[Duty]:
+        """The duty of each event."""
+        return [event.duty for event in self.events]
+
+    @cached_property
+    def duties(self) -> tuple[Duty, ...]:
+        """What each track does altogether, once where several do the same."""
+        found: dict[int, Duty] = {}  # by the latest event of each track
+        for number, event in enumerate(self.events):
+            if not event.is_launch:
+                before = found.pop(event.after[0], Duty())
+                found[number] = Duty(*map(sum, zip(before, self.each[number], strict=True)))
+        return tuple(dict.fromkeys(found.values()))
+
+    @cached_property
+    def most_local(self) -> int:
+        """Pieces of local memory that the busiest rank reads and writes."""
+        local: dict[int, int] = {}
+        for event in self.events:
+            local[event.rank] = local.get(event.rank, 0) + event.reads + event.writes
+        return max(local.values(), default=0)
+
+    @cached_property
+    def causes(self) -> list[int]:
+        """How many others each event waits for."""
+        return [len(_causes(event)) for event in self.events]
+
+    @cached_property
+    def effects(self) -> list[list[int]]:
+        """Which events wait for each."""
+        then: list[list[int]] = [[] for _ in self.events]
+        for number, event in enumerate(self.events):
+            for one in _causes(event):
+                then[one].append(number)
+        return then
+
+
+def _causes(event: Event) -> set[int]:
+    return {
+        *(one for one in event.after if one >= 0),
+        *(one for one, _ in (*event.arrived, *event.returned)),
+    }
 
 
 @lru_cache(maxsize=MAX_KEPT)

@@ -8,20 +8,22 @@ from typing import Any
 
 import pytest
 
-from collbench.bench.ceilings import Ceilings
 from collbench.machine.topology.machines import machine_topology
-from collbench.machine.topology.model import Topology
+from collbench.machine.topology.model import Node, Topology
+from collbench.machine.topology.rates import pcie, pcie_link
 from collbench.planning.limits import Limits
+from collbench.planning.links import RankLinks
 from collbench.planning.plan import Plan, lay_out, registered
 from collbench.planning.planner import resolve
-from collbench.pricing.constants import GpuCosts, costs_text, cpu_costs, gpu_costs
-from collbench.pricing.cpus import cpu_price
-from collbench.pricing.events import events_of
-from collbench.pricing.gpus import gpu_price
+from collbench.planning.price.constants import GpuCosts, costs_text, cpu_costs, gpu_costs
+from collbench.planning.price.cpus import cpu_price
+from collbench.planning.price.events import events_of
+from collbench.planning.price.gpus import gpu_price, plan_bound, site_of
 from collbench.schedules.passes import traffic
 from collbench.spec.case import Case, Problem
 from collbench.spec.collectives import OpName
 from collbench.spec.world import World
+from collbench.util import catalog
 from collbench.util.errors import UsageError
 from tests.support.batteries import PAIRS, plan_of, problem
 from tests.support.tiers import tiered
@@ -41,43 +43,118 @@ def on_links() -> GpuCosts:
     )
 
 
+def price(plan: Plan, machine: Topology, costs: GpuCosts, *, is_alone: bool = False) -> float:
+    """Seconds of a plan, rank r on the r-th GPU."""
+    gpus = [gpu.id for gpu in machine.gpus[: plan.n]]
+    return gpu_price(plan, site_of(machine, gpus, costs), is_alone=is_alone)
+
+
 def case_on(machine: Topology, **knobs: Any) -> Plan:
     """The plan of a case on the GPUs of a machine."""
     case = Case(**{"backend": "model", **knobs})
-    ceilings = Ceilings(machine, [gpu.id for gpu in machine.gpus])
+    ceilings = RankLinks(machine, [gpu.id for gpu in machine.gpus])
     limits = ceilings.described(Limits(memory_bytes=1 << 34), case.ranks)
     return resolve(case, replace(limits, orders=ceilings.orders_for(case))).plan
 
 
-@pytest.mark.parametrize(("chunks", "ranks"), [(1, 4), (4, 4), (16, 4), (4, 8)])
-def test_a_chain_takes_its_pipelines_time(chunks: int, ranks: int) -> None:
-    """A broadcast of N bytes in S chunks along K ranks: N(S+K-2)/(SB), where one launch stands
-    alone: the next one must wait for nobody but its own rank.
+def on_one_switch(gpus: int) -> Topology:
+    """So many GPUs at one PCIe switch."""
+    nodes = (Node(id=f"gpu{k}", kind="gpu", index=k, facts=(("sm", "60"),)) for k in range(gpus))
+    return Topology(
+        name="one switch",
+        nodes=(Node(id="pci0", kind="pci"), *nodes),
+        links=tuple(pcie_link("pci0", f"gpu{k}", 3, 16) for k in range(gpus)),
+    )
+
+
+@pytest.mark.parametrize("ranks", range(2, 9))
+@pytest.mark.parametrize("chunks", [1, 2, 4, 16, 64])
+def test_a_launch_alone_takes_the_time_of_its_pipeline(chunks: int, ranks: int) -> None:
+    """A broadcast of N bytes in S chunks along K ranks: N(S+K-2)/(SB). Launches that follow each
+    other take N/B, whatever S and K are.
     """
-    size, gbs = 64 << 20, 364.5
+    size, machine = 64 << 20, on_one_switch(8)
     plan = case_on(
-        LINKS,
+        machine,
         op="broadcast",
         algo="chain",
         proto="simple",
         ranks=ranks,
         size_bytes=size,
-        channels=1,
-        chunk=size // chunks,
-        slices=1,
-        slots=2,
-        direct="off",
+        channels=16,
+        chunk=size // chunks // 16,
     )
-    events = events_of(plan.schedule, slices=1, loops=chunks, launches=1, slots=2)
-    seconds = size / chunks / (gbs * 1e9)
-    hops = {event.rank: 0.0 for event in events.events}
-    assert len(hops) == ranks
-    arrival = [0.0] * len(events.events)
-    for number, event in enumerate(events.events):
-        start = max((arrival[one] for one in event.after if one >= 0), default=0.0)
-        start = max([start, *(arrival[one] for one, _ in event.arrived)])
-        arrival[number] = start + seconds * sum(pieces for _, pieces in event.sent)
-    assert max(arrival) == pytest.approx((chunks + ranks - 2) * seconds)
+    bytes_s = pcie(3, 16).usable_gbs * 1e9
+    wanted = size * (chunks + ranks - 2) / (chunks * bytes_s)
+    assert price(plan, machine, gpu_costs(), is_alone=True) == pytest.approx(wanted, rel=0.02)
+    assert price(plan, machine, gpu_costs()) == pytest.approx(size / bytes_s, rel=0.03)
+
+
+MACHINES = [
+    name
+    for name in catalog.names("machines")
+    if "topology" in catalog.load("machines", name) and 1 < len(machine_topology(name).gpus) <= 16
+]
+LOOP = 16 << 20
+PARTS = (1, 4, 7, 8, 9, 10, 12, 14, 16, 17, 20, 23, 24, 28, 32, 36, 40, 48)  # eighths of loops
+
+
+def in_loops(machine: Topology, algo: str, proto: str) -> list[float]:
+    """Prices of allreduces of one configuration, by their loops, none faster than the links."""
+    ranks, found = len(machine.gpus), []
+    for part in PARTS:
+        plan = case_on(
+            machine,
+            op="allreduce",
+            algo=algo,
+            proto=proto,
+            ranks=ranks,
+            size_bytes=LOOP * part // 8,
+            channels=4,
+            chunk=1 << 18,
+            direct="off" if proto == "simple" else "auto",
+            slices=4 if proto == "simple" else 0,
+            slots=8,
+            threads=512,
+        )
+        gpus = [gpu.id for gpu in machine.gpus]
+        least = plan_bound(plan, site_of(machine, gpus, gpu_costs()))
+        found.append(price(plan, machine, gpu_costs()))
+        assert least is not None and found[-1] >= least.seconds
+    return found
+
+
+@pytest.mark.parametrize(
+    ("name", "proto"),
+    tiered(
+        [(name, proto) for name in MACHINES for proto in ("simple", "ll")],
+        [("dgx-1", "simple"), ("hgx-h100", "ll"), ("pcie-4", "simple"), ("mi250x-8", "ll")],
+    ),
+)
+def test_prices_rise_with_the_size(name: str, proto: str) -> None:
+    for algo in ("ring", "tree"):
+        found = in_loops(machine_topology(name), algo, proto)
+        assert found == sorted(found)
+
+
+def test_a_loop_that_is_not_full_costs_its_part() -> None:
+    found = dict(zip(PARTS, in_loops(machine_topology("dgx-1"), "tree", "simple"), strict=True))
+    for whole in (24, 32, 40):
+        assert found[whole] == pytest.approx((found[whole - 8] + found[whole + 8]) / 2, rel=0.05)
+    for half in (20, 28, 36):
+        assert found[half] == pytest.approx((found[half - 4] + found[half + 4]) / 2, rel=0.02)
+
+
+def test_sizes_between_two_loops_are_not_those_of_the_next() -> None:
+    """On eight H100 300 MiB took as long as 400, and `auto` took another algorithm there."""
+    machine = machine_topology("hgx-h100")
+    rates = []
+    for size in (256, 300, 336, 400):
+        plan = case_on(
+            machine, op="allreduce", algo="ring", proto="simple", ranks=8, size_bytes=size << 20
+        )
+        rates.append((size << 20) / price(plan, machine, gpu_costs()))
+    assert min(rates) == pytest.approx(max(rates), rel=0.03)
 
 
 @pytest.mark.parametrize(("op", "algo"), [("allreduce", "ring"), ("allgather", "direct")])
@@ -87,13 +164,13 @@ def test_large_sizes_come_to_the_ceiling_of_their_links(op: OpName, algo: str) -
     )
     shares = {"allreduce": Fraction(14, 8), "allgather": Fraction(7, 8)}
     wanted = (1 << 30) * float(shares[op]) / 364.5e9
-    assert gpu_price(plan, LINKS, on_links()) == pytest.approx(wanted, rel=0.05)
-    assert gpu_price(plan, LINKS, gpu_costs()) > wanted
+    assert price(plan, LINKS, on_links()) == pytest.approx(wanted, rel=0.05)
+    assert price(plan, LINKS, gpu_costs()) > wanted
 
 
 def test_lines_with_flags_take_their_bytes_on_the_links() -> None:
     seconds = {
-        proto: gpu_price(
+        proto: price(
             case_on(LINKS, op="alltoall", algo="direct", proto=proto, ranks=8, size_bytes=1 << 28),
             LINKS,
             on_links(),
@@ -110,7 +187,7 @@ def test_a_hop_counts_as_often_as_it_is_taken() -> None:
     costs = replace(on_links(), kinds=kinds)
     for ranks in (2, 4, 8):
         plan = case_on(LINKS, op="allreduce", algo="ring", proto="ll", ranks=ranks, size_bytes=64)
-        assert gpu_price(plan, LINKS, costs) == pytest.approx(2e-6 * (ranks - 1), rel=0.01)
+        assert price(plan, LINKS, costs) == pytest.approx(2e-6 * (ranks - 1), rel=0.01)
 
 
 def test_each_message_has_its_price() -> None:
@@ -119,12 +196,12 @@ def test_each_message_has_its_price() -> None:
     costs = replace(on_links(), kinds=kinds)
     for ranks in (2, 8):
         plan = case_on(LINKS, op="alltoall", algo="direct", proto="ll", ranks=ranks, size_bytes=512)
-        assert gpu_price(plan, LINKS, costs) == pytest.approx(1e-6 * (ranks - 1), rel=0.01)
+        assert price(plan, LINKS, costs) == pytest.approx(1e-6 * (ranks - 1), rel=0.01)
 
 
 def test_more_channels_make_a_cta_no_limit() -> None:
     prices = [
-        gpu_price(
+        price(
             case_on(
                 LINKS,
                 op="allreduce",
@@ -160,7 +237,7 @@ def test_a_ring_over_hosts_is_limited_by_its_network() -> None:
         case_on(machine, op="sendrecv", algo="direct", ranks=ranks, size_bytes=1 << 26)
         for ranks in (4, 8)
     )
-    assert gpu_price(far, machine, gpu_costs()) > gpu_price(near, machine, gpu_costs())
+    assert price(far, machine, gpu_costs()) > price(near, machine, gpu_costs())
 
 
 @pytest.mark.parametrize(
@@ -181,7 +258,7 @@ def test_every_schedule_has_a_price(op: OpName, algo: str, n: int) -> None:
         plan = case_on(
             LINKS, op=op, algo=algo, proto=proto, ranks=n, size_bytes=1 << 20, direct=direct
         )
-        assert 0 < gpu_price(plan, LINKS, gpu_costs()) < 1
+        assert 0 < price(plan, LINKS, gpu_costs()) < 1
 
 
 def test_one_rank_stands_for_all_where_the_links_treat_all_alike() -> None:
@@ -231,7 +308,7 @@ def test_fewer_threads_are_slower_and_so_is_data_in_no_cache() -> None:
 
     def seconds(size: int, on: GpuCosts, **knobs: Any) -> float:
         plan = case_on(LINKS, op="sendrecv", algo="direct", ranks=2, size_bytes=size, **knobs)
-        return gpu_price(plan, LINKS, on)
+        return price(plan, LINKS, on)
 
     way = {"proto": "ll", "channels": 1}
     few, many = (seconds(1 << 18, costs, threads=threads, **way) for threads in (128, 512))

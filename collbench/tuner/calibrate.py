@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from collbench.pricing.constants import Costs, CpuCosts, GpuCosts
+from collbench.planning.price.constants import Costs, CpuCosts, GpuCosts
 
 _OUTLIER = 0.15  # a residual from which on a point counts less
 _LOOSE = 1.0  # the logarithm by which a constant may well be off before anything was measured

@@ -7,8 +7,8 @@ import re
 from collections.abc import Sequence
 from dataclasses import replace
 
-from collbench.pricing.fabric import NIC, NVLINK, SPINE
-from collbench.pricing.prediction import CONSTANTS, LATENCIES, Machine
+from collbench.planning.price.cluster import CONSTANTS, LATENCIES, Cluster
+from collbench.planning.price.ways import NIC, NVLINK, SPINE
 from collbench.util.errors import UsageError, did_you_mean
 
 OVERSUBSCRIPTION, GPUS = "oversubscription", "gpus"
@@ -20,16 +20,15 @@ _GBS = {"GB/s": 1.0, "TB/s": 1000.0, "Gb": 0.125, "Gb/s": 0.125, "Gbit/s": 0.125
 _SECONDS = {"us": 1e-6, "ns": 1e-9, "ms": 1e-3}
 
 
-def changed(machine: Machine, texts: Sequence[str]) -> Machine:
+def changed(machine: Cluster, texts: Sequence[str]) -> Cluster:
     """The machine with all changes, of which the texts are KEY=VALUE. Raises UsageError.
 
     >>> from collbench.machine.topology.machines import machine_topology
-    >>> from collbench.pricing.constants import gpu_costs
-    >>> from collbench.pricing.fabric import fabric_of
-    >>> fabric = fabric_of(machine_topology("hgx-h100"), "hgx-h100")
-    >>> machine = Machine(fabric=fabric, costs=gpu_costs(), factors={}, seconds={})
+    >>> from collbench.planning.price.constants import gpu_costs
+    >>> from collbench.planning.price.cluster import cluster_of
+    >>> machine = cluster_of(machine_topology("hgx-h100"), "hgx-h100", gpu_costs())
     >>> other = changed(machine, ["nvlink=half", "nic=800Gb", "latency.net=5us"])
-    >>> dict(other.factors), [f"{us:.0e}" for us in other.seconds.values()]
+    >>> dict(other.rates), [f"{us:.0e}" for us in other.network.seconds.values()]
     ({'nvlink': 0.5, 'nic': 2.0}, ['5e-06'])
     """
     seen: set[str] = set()
@@ -48,7 +47,7 @@ def changed(machine: Machine, texts: Sequence[str]) -> Machine:
     return machine
 
 
-def _changed(machine: Machine, key: str, value: str) -> Machine:
+def _changed(machine: Cluster, key: str, value: str) -> Cluster:
     if value.lower() in _WORDS and key != GPUS:
         return _scaled(machine, key, _WORDS[value.lower()])
     match = _VALUE.fullmatch(value)
@@ -59,39 +58,37 @@ def _changed(machine: Machine, key: str, value: str) -> Machine:
     if match[1] and not unit and key != GPUS:
         return _scaled(machine, key, number)
     if key == GPUS and not match[1] and not unit and number == int(number):
-        return replace(machine, fabric=machine.fabric.with_gpus(int(number)))
+        return machine.with_gpus(int(number))
     if key == OVERSUBSCRIPTION and not unit and number >= 1:
         return _scaled(machine, key, number)
     if key == NIC and not unit:
-        fabric = machine.fabric
-        return _scaled(machine, key, number * fabric.width / max(1, fabric.nics))
+        return machine.scaled(key, number * machine.width / max(1, machine.nics))
     if key in LATENCIES and unit.lower() in _SECONDS:
-        return replace(machine, seconds={**machine.seconds, key: number * _SECONDS[unit.lower()]})
+        way, seconds = key.removeprefix("latency."), number * _SECONDS[unit.lower()]
+        given = {**machine.network.seconds, way: seconds}
+        return replace(machine, network=replace(machine.network, seconds=given))
     if key in _LAUNCHES and unit.lower() in _SECONDS:
         us = number * _SECONDS[unit.lower()] * 1e6
-        costs = (
-            replace(machine.costs, launch_us=us)
-            if key == "launch"
-            else replace(machine.costs, cold_us=us)
-        )
-        return replace(machine, costs=costs)
+        before = machine.costs
+        after = replace(before, launch_us=us) if key == "launch" else replace(before, cold_us=us)
+        return replace(machine, costs=after)
     gbs = number * _GBS.get(unit, 0.0)
     if key in (NIC, NVLINK, "memory") and gbs:
         return _scaled(machine, key, gbs / _gbs_of(machine, key))
     raise _wrong(key, value)
 
 
-def _gbs_of(machine: Machine, key: str) -> float:
+def _gbs_of(machine: Cluster, key: str) -> float:
     """What a GPU has of a rate now."""
     if key == NIC:
-        return machine.fabric.nic_gbs(0)
-    return machine.fabric.nvlink_gbs if key == NVLINK else machine.costs.memory_gbs
+        return machine.nic_gbs()
+    return machine.nvlink_gbs() if key == NVLINK else machine.costs.memory_gbs
 
 
-def _scaled(machine: Machine, key: str, factor: float) -> Machine:
+def _scaled(machine: Cluster, key: str, factor: float) -> Cluster:
     if key == OVERSUBSCRIPTION:
-        key, factor = SPINE, 1 / factor
-    return replace(machine, factors={**machine.factors, key: factor})
+        return machine.scaled(SPINE, 1 / factor)
+    return machine.scaled(key, factor)
 
 
 def _wrong(key: str, value: str) -> UsageError:

@@ -1,5 +1,5 @@
-"""The ceiling of a case on the links of a machine: the highest bus bandwidth that they allow, the
-hop that limits it, and the algorithm of the lowest predicted time.
+"""The links between the ranks of cases: what joins them, the orders that use them best, what a plan
+costs there, and the bound that a row is compared with as its ceiling.
 
 The traffic is that of the schedule, divided by the share of a slot that is payload. The algorithm
 of a library is not known, so its rows are compared with the best of our schedules, either in the
@@ -12,10 +12,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
 from functools import lru_cache
-from itertools import combinations, product
-from typing import Any
+from itertools import combinations
 
-from collbench.machine.topology.ceiling import Ceiling, ceiling
 from collbench.machine.topology.gpu_models import multiprocessors
 from collbench.machine.topology.model import Topology
 from collbench.machine.topology.paths import path
@@ -23,51 +21,50 @@ from collbench.machine.topology.rates import Engine, best_gbs, gfx_name, link_la
 from collbench.machine.topology.rings import rings, trees
 from collbench.planning.limits import Limits, keeps_lines
 from collbench.planning.plan import Plan, along, registered
-from collbench.planning.planner import resolve
+from collbench.planning.price.bound import Bound, bound, efficiency
+from collbench.planning.price.constants import GpuCosts, gpu_costs
+from collbench.planning.price.gpus import Network, Site, busy_seconds, gpu_price, site_of
+from collbench.planning.price.ways import NETWORK_PATHS, NVLINK_PATHS
+from collbench.planning.price.work import THROUGH_HOST, work_of
 from collbench.planning.protocols import FAMILY as PROTOCOLS
-from collbench.pricing.constants import GpuCosts, gpu_costs
-from collbench.pricing.gpus import NETWORK_PATHS, NVLINK_PATHS, gpu_price
 from collbench.schedules.algorithms import algorithms_of
 from collbench.schedules.passes import pair_traffic
 from collbench.spec.case import Case
 from collbench.spec.collectives import OpName, collective
 from collbench.spec.world import World, host_numbers
-from collbench.util.errors import RefusedError, ScheduleError, UsageError
+from collbench.util.errors import RefusedError, ScheduleError
 
 Orders = tuple[tuple[int, ...], ...]
-_SLOT_BYTES = 1 << 20  # large enough for whole lines
-# What the model takes where messages go between hosts: no tuning file was measured there.
-_OVER_HOSTS = tuple({"channels": channels, "chunk": 1 << 16} for channels in (16, 32))
 _WITH_NVLS, _LEAST_NVLS = ("nccl", "torch"), 90  # libraries; compute capability
-FAR_BELOW = 0.6  # of the ceiling; a row below it is marked
-# Latency explains a low bandwidth of rows that take less than this at the ceiling.
+FAR_BELOW = 0.6  # of the bound; a row below it is marked
+# Latency explains a low bandwidth of rows that take less than this at the bound.
 FAR_BELOW_FROM_S = 100e-6
 
 
-def efficiency(proto: str) -> float:
-    """The payload of a slot over the bytes that the slot takes on a link.
-
-    >>> efficiency("ll"), efficiency("ll128"), efficiency("simple")
-    (0.5, 0.9375, 1.0)
-    """
-    return float(PROTOCOLS.load(proto).payload_bytes(_SLOT_BYTES)) / _SLOT_BYTES
-
-
-class Ceilings:
-    """The ceilings of cases on a topology; gpus: the GPU of each rank. costs: constants by which
-    the model prices them, those of the reference machine unless they are given.
+class RankLinks:
+    """The links of ranks on a topology; gpus: the GPU of each rank. costs: constants by which the
+    model prices them, those of the reference machine unless they are given. is_described: the
+    machine is one of a file, on which nothing runs.
     """
 
     def __init__(
-        self, topology: Topology, gpus: Sequence[str], costs: GpuCosts | None = None
+        self,
+        topology: Topology,
+        gpus: Sequence[str],
+        costs: GpuCosts | None = None,
+        *,
+        is_described: bool = False,
+        network: Network | None = None,
     ) -> None:
-        self.topology, self.gpus, self.costs = topology, tuple(gpus), costs or gpu_costs()
+        self.site = site_of(topology, gpus, costs or gpu_costs(), network)
+        self.topology, self.gpus, self.costs = topology, tuple(gpus), self.site.costs
+        self.is_described = is_described
         self._place_of = [_place(topology, gpu) for gpu in self.gpus]
         self._orders: dict[tuple[str, str, int, int], Orders] = {}
         self._rings: dict[int, Orders] = {}
         self._joined: dict[int, str] = {}
-        self._prices: dict[tuple[Case, Limits], float | None] = {}
-        self._known: dict[tuple[str, str, int, int, str, bool, bool, Engine], Ceiling | None] = {}
+        self._sites: dict[int, Site] = {len(self.gpus): self.site}
+        self._known: dict[tuple[str, str, int, int, str, bool, bool, Engine], Bound | None] = {}
 
     def joined(self, ranks: int) -> str:
         """NVLink where no pair of so many ranks needs another link, else PCIe or, over hosts,
@@ -82,13 +79,13 @@ class Ceilings:
             )
         return self._joined[ranks]
 
-    def of(self, case: Case, plan: Plan | None) -> Ceiling | None:
-        """The ceiling of a case as bus bandwidth, or None if it is not known."""
+    def ceiling(self, case: Case, plan: Plan | None) -> Bound | None:
+        """The bound of a case as bus bandwidth, in GB/s, or None if it is not known."""
         if case.ranks > len(self.gpus):
             return None
         proto = case.proto if plan is not None and case.proto in PROTOCOLS.names() else "simple"
         transport = plan.transport if plan is not None and plan.kernel is not None else ""
-        through_host = transport in ("shm", "shm+net")
+        through_host = transport in THROUGH_HOST
         if transport == "net" and not self.hosts(case.ranks):
             return None  # CPUs copy messages inside a host, at a rate that no link has
         name = plan.schedule.name if plan is not None else ""
@@ -107,7 +104,7 @@ class Ceilings:
                 top
                 for traffic in traffics
                 if (
-                    top := ceiling(
+                    top := bound(
                         self.topology, self.gpus, traffic, through_host=through_host, engine=engine
                     )
                 )
@@ -121,11 +118,11 @@ class Ceilings:
             self._known[key] = (
                 None
                 if best is None
-                else Ceiling(gbs=best.gbs * share, limit=best.limit, engine=named)
+                else Bound(gbs=best.gbs * share, limit=best.limit, engine=named)
             )
         return self._known[key]
 
-    def _in_switch(self, case: Case) -> Ceiling | None:
+    def _in_switch(self, case: Case) -> Bound | None:
         """The ceiling of an allreduce whose sums the NVSwitches form (NVLS, from sm_90 on): a GPU
         sends its data once and its part of the result, S(1 + 1/n), and receives as much. None where
         the links have no such switch, or NCCL_NVLS_ENABLE=0 says that it is not used.
@@ -148,7 +145,7 @@ class Ceilings:
         if not gbs:
             return None
         name = f"{slowest.a.upper()} -> {slowest.b.upper()}, {link_label(slowest)}"
-        return Ceiling(
+        return Bound(
             gbs=gbs * case.ranks / (case.ranks + 1), limit=f"{name}, sums in the switch (NVLS)"
         )
 
@@ -183,43 +180,26 @@ class Ceilings:
             self._orders[key] = orders
         return self._orders[key]
 
-    def cheapest(self, case: Case, limits: Limits) -> Case:
-        """The case with the algorithm, the protocol and, over hosts, the channels of the lowest
-        price where it leaves them open; unchanged, which leaves the choice to tuning files, where
-        none has a price.
-        """
-        here = replace(limits, joined=self.joined(case.ranks))
-        algos = algorithms_of(case.op) if case.algo == "auto" else (case.algo,)
-        knobs: list[dict[str, Any]] = [  # Any: a knob's value
-            {"proto": proto}
-            for proto in (PROTOCOLS.names() if case.proto == "auto" else (case.proto,))
-            if case.proto == proto or here.is_safe(proto)
-        ]
-        if self.hosts(case.ranks) and not case.channels and not case.chunk:
-            knobs = [
-                one | more
-                for one in knobs
-                for more in (_OVER_HOSTS if one["proto"] == "simple" else ({},))
-            ]
-        candidates = [replace(case, algo=algo, **one) for algo, one in product(algos, knobs)]
-        known = [
-            (price, place)
-            for place, candidate in enumerate(candidates)
-            if (price := self._price(candidate, limits)) is not None
-        ]
-        return candidates[min(known)[1]] if known else case
+    def site_of(self, ranks: int) -> Site:
+        """Where the first `ranks` ranks run. Raises RefusedError if there are too few GPUs."""
+        if ranks > len(self.gpus):
+            raise RefusedError(
+                f"{self.topology.name} has {len(self.gpus)} GPUs, not {ranks}", "use fewer --ranks"
+            )
+        if ranks not in self._sites:
+            wiring = replace(self.site.wiring, gpus=self.gpus[:ranks])
+            self._sites[ranks] = replace(self.site, wiring=wiring)
+        return self._sites[ranks]
 
-    def _price(self, case: Case, limits: Limits) -> float | None:
-        """Seconds of one launch; None where the case cannot run, or the links are not known."""
-        if (case, limits) not in self._prices:
-            ready = replace(limits, joined=self.joined(case.ranks), orders=self.orders_for(case))
-            try:
-                plan = resolve(case, ready).plan
-                price = gpu_price(plan, self.topology, self.costs, self.gpus)
-                self._prices[case, limits] = price
-            except (UsageError, RefusedError):
-                self._prices[case, limits] = None
-        return self._prices[case, limits]
+    def price(self, plan: Plan, *, is_alone: bool = False) -> float:
+        """Seconds of one launch. Raises RefusedError as gpu_price does."""
+        return gpu_price(plan, self.site_of(plan.n), is_alone=is_alone)
+
+    def busy(self, plan: Plan) -> dict[str, float]:
+        """Seconds that what is busiest of each kind is at work, which the price is not below.
+        Raises RefusedError as gpu_price does.
+        """
+        return busy_seconds(work_of(plan), self.site_of(plan.n))
 
     def described(self, limits: Limits, ranks: int) -> Limits:
         """The limits of ranks on the GPUs of a described machine."""
@@ -249,7 +229,7 @@ class Ceilings:
             schedule = along(
                 case.op, case.algo, case.ranks, case.root, orders, self.hosts(case.ranks)
             )
-            top = ceiling(self.topology, self.gpus, pair_traffic(schedule))
+            top = bound(self.topology, self.gpus, pair_traffic(schedule))
         except ScheduleError:
             return 0.0
         return top.gbs if top is not None else 0.0
@@ -299,10 +279,11 @@ def _all(
     """The traffic between ranks of each of our schedules of a collective: in the order of the
     ranks, and with an equal part in each of the orders.
     """
+    in_order = World(n=n, root=root, hosts=hosts)
+    spread = [replace(in_order, order=order) for order in orders]
     traffics: list[Mapping[tuple[int, int], Fraction]] = []
     for algo in algorithms_of(op):
-        for concurrent in ((),), orders:
-            worlds = [World(n=n, root=root, order=order, hosts=hosts) for order in concurrent]
+        for worlds in ([in_order], spread):
             try:
                 parts = [pair_traffic(registered(op, algo, world)) for world in worlds]
             except ScheduleError:

@@ -1,0 +1,104 @@
+"""Where the ranks of a sweep run: the links that each backend uses, those of this machine's GPUs or
+of a described one.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from collbench.backends import FAMILY
+from collbench.launch.group import Group
+from collbench.machine.formats import described
+from collbench.machine.topology.model import Topology
+from collbench.planning.chooser import limits_of
+from collbench.planning.limits import Limits
+from collbench.planning.links import RankLinks
+from collbench.planning.planner import GPU_BACKENDS
+from collbench.planning.price.constants import costs_here, gpu_costs
+from collbench.spec.case import Case
+from collbench.spec.world import host_numbers, ranks_per_gpu
+
+MODEL = "model"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ranks:
+    """links: by backend, of those whose links are known. hosts: of the ranks, as numbers; () for
+    one. per_gpu: ranks that share a GPU and its multiprocessors. orders, joined: what is known of
+    ranks without links.
+    """
+
+    links: Mapping[str, RankLinks] = field(default_factory=dict)
+    hosts: tuple[int, ...] = ()
+    per_gpu: int = 1
+    orders: tuple[tuple[int, ...], ...] = ()
+    joined: str = ""
+
+    def of(self, case: Case) -> RankLinks | None:
+        """The links of the case's ranks."""
+        return self.links.get(case.backend)
+
+    def base(self, case: Case, limits: Limits) -> Limits:
+        """The limits of a backend with what is known of ranks without links."""
+        if self.of(case) is not None:
+            return limits
+        if case.backend in GPU_BACKENDS:
+            has_lines = limits.has_lines and self.per_gpu > 1  # else over unknown links
+            limits = replace(limits, ctas=limits.ctas // self.per_gpu, has_lines=has_lines)
+        return replace(limits, orders=self.orders, joined=self.joined)
+
+    def limits(self, case: Case, limits: Limits) -> Limits:
+        """The limits with all that is known of the case's ranks."""
+        return limits_of(case, self.base(case, limits), self.of(case))
+
+    @property
+    def has_hosts(self) -> bool:
+        """Whether any backend has ranks on several hosts."""
+        model = self.links.get(MODEL)
+        return bool(self.hosts) or (model is not None and bool(model.hosts(len(model.gpus))))
+
+
+def ranks_of(
+    backends: Sequence[str],
+    machine: str | None,
+    group: Group,
+    gpus: Sequence[int],
+    recorded: Topology | None,
+) -> Ranks:
+    """The ranks of a sweep. machine: the described one, or None. recorded: the links of this
+    machine, or None.
+    """
+    topology = described(machine) if machine is not None else None
+    known, shared = topology or recorded, ranks_per_gpu(gpus)
+    links: dict[str, RankLinks] = {}
+    for backend in backends:
+        if backend == MODEL:
+            if topology is not None:
+                names = tuple(gpu.id for gpu in topology.gpus)
+                costs = gpu_costs(str(machine))
+                links[backend] = RankLinks(topology, names, costs, is_described=True)
+        # between ranks that share a GPU there are no links
+        elif shared == 1 and known is not None and FAMILY.load(backend).is_gpu:
+            used = _gpus_of_ranks(known, group, gpus)
+            models = {known.by_id[gpu].name for gpu in used}
+            costs = gpu_costs(costs_here("gpu", models.pop() if len(models) == 1 else ""))
+            links[backend] = RankLinks(known, used, costs)
+    return Ranks(links=links, hosts=host_numbers(group.hosts), per_gpu=shared)
+
+
+def _gpus_of_ranks(topology: Topology, group: Group, gpus: Sequence[int]) -> tuple[str, ...]:
+    """The GPU of every rank: by its number on its host, through the list of GPUs if given."""
+    by_place = {(gpu.host, gpu.index): gpu.id for gpu in topology.gpus}
+    if group.kind == "local":
+        wanted = [
+            (0, index) for index in gpus or sorted(index for host, index in by_place if host == 0)
+        ]
+    else:
+        hosts = list(dict.fromkeys(group.hosts))
+        places = [
+            (hosts.index(host), list(group.hosts[:rank]).count(host))
+            for rank, host in enumerate(group.hosts)
+        ]
+        wanted = [(host, gpus[local] if local < len(gpus) else local) for host, local in places]
+    if all(place in by_place for place in wanted):
+        return tuple(by_place[place] for place in wanted)
+    return ()
