@@ -1,0 +1,133 @@
+"""A machine as NCCL sees it: one domain of GPUs that NVLinks, xGMI or PCIe join, and its NICs.
+
+NCCL uses the NICs that are nearest to a GPU, all of them at once. Source: its search for rings
+(graph/search.cc) and its tuning model (graph/tuning.cc).
+"""
+
+import re
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from collbench.machine.topology.model import Node, Topology
+from collbench.machine.topology.paths import CLASS_ORDER, path
+from collbench.machine.topology.rdma import nic_gbs
+from collbench.machine.topology.rings import ring_rate_gbs, rings
+from collbench.machine.topology.unnamed import is_amd
+from collbench.planning.price.cluster import Cluster
+from collbench.util.errors import RefusedError
+
+Fabric = Literal["ib", "roce", "efa", "efa1", "tcp"]
+# From this compute capability on a GPU has tables of this name. AMD's have those of Hopper, which
+# RCCL's are made from.
+_ARCHS = ((100, "blackwell"), (90, "hopper"), (80, "ampere"), (0, "volta"))
+_FIRST_NVLS = 90  # compute capability of sums in the switch
+_LEAST_NVLS = 3  # GPUs
+_FABRICS: tuple[tuple[str, Fabric], ...] = (
+    (r"\bEFA\b", "efa"),
+    (r"RoCE|Ethernet|BlueField|Pollara|Thor", "roce"),
+    (r"TCP|gVNIC|\bENA\b", "tcp"),
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NcclMachine:
+    """hosts, gpus: of a domain. near_gbs: what a ring carries between GPUs of a domain, by the
+    usable rates of links; 0: unknown, or one GPU. network_gbs: what all NICs of a domain carry
+    together; 0: none has a known rate.
+    """
+
+    name: str
+    hosts: int
+    gpus: int
+    arch: str
+    near: Literal["nvlink", "pcie"]
+    near_gbs: float
+    has_nvls: bool
+    fabric: Fabric
+    network_gbs: float
+
+    def on(self, hosts: int) -> "tuple[NcclMachine, int]":
+        """The machine with a domain of at most so many hosts, and how many domains they are.
+
+        Raises RefusedError for what has no NICs of a known rate, or has one GPU altogether.
+        """
+        machine = self
+        if hosts < self.hosts:
+            gpus = self.gpus // self.hosts * hosts
+            machine = replace(self, hosts=hosts, gpus=gpus)
+        domains = max(1, hosts // self.hosts)
+        if domains * machine.gpus < 2:
+            raise RefusedError(
+                f"one host of {self.name} has one GPU: nothing travels", "give more --hosts"
+            )
+        if domains > 1 and not self.network_gbs:
+            raise RefusedError(
+                f"{self.name} has no NIC of a known rate: it is no host of several",
+                "give --hosts 1, or --topo with --nic 400G",
+            )
+        return machine, domains
+
+
+def nccl_machine(cluster: Cluster) -> NcclMachine:
+    """What NCCL sees of a cluster's domain, at the rates that were changed.
+
+    >>> from collbench.machine.topology.machines import machine_topology
+    >>> from collbench.planning.price.cluster import cluster_of
+    >>> from collbench.planning.price.constants import gpu_costs
+    >>> found = nccl_machine(cluster_of(machine_topology("hgx-h100"), "hgx-h100", gpu_costs()))
+    >>> found.gpus, found.arch, found.near_gbs, found.has_nvls, found.fabric, found.network_gbs
+    (8, 'hopper', 364.5, True, 'ib', 400.0)
+    """
+    domain = cluster.topology(1)
+    gpu = domain.gpus[0]
+    number = gpu.fact("sm")
+    sm = int(number) if number.isdecimal() else _FIRST_NVLS if is_amd(gpu) else 0
+    arch = next(name for least, name in _ARCHS if sm >= least)
+    near, near_gbs = _near(domain)
+    is_switched = any(node.kind == "nvswitch" for node in domain.nodes)
+    nics = _used_nics(domain)
+    factor = cluster.rates.get("nic", 1.0)
+    return NcclMachine(
+        name=cluster.name,
+        hosts=cluster.hosts,
+        gpus=cluster.width,
+        arch=arch,
+        near="nvlink" if near else "pcie",
+        near_gbs=near_gbs,
+        has_nvls=is_switched and sm >= _FIRST_NVLS and cluster.width >= _LEAST_NVLS,
+        fabric=_fabric(nics, sm),
+        network_gbs=factor * sum(nic_gbs(domain, nic) or 0.0 for nic in nics),
+    )
+
+
+def _near(domain: Topology) -> tuple[bool, float]:
+    """Whether GPUs are joined by links of their own, and what a ring of them carries in GB/s."""
+    gpus = domain.gpus
+    if len(gpus) < 2:
+        return True, 0.0
+    own = [sum(link.usable_gbs or 0.0 for link in domain.bundles(gpu.id)) for gpu in gpus]
+    if any(node.kind == "nvswitch" for node in domain.nodes):
+        return True, min(own)
+    rate = ring_rate_gbs(domain, rings(domain)) or 0.0
+    kinds = {path(domain, gpus[0].id, gpu.id).kind for gpu in gpus[1:]}
+    return min(own) > 0 and "SYS" not in kinds, min(rate, min(own)) if min(own) else rate
+
+
+def _used_nics(domain: Topology) -> list[Node]:
+    """The NICs behind one PCIe switch with a GPU; all that reach a GPU where there is none."""
+    places: dict[str, int] = {}
+    for nic in domain.of_kind("nic"):
+        same = [gpu for gpu in domain.gpus if gpu.host == nic.host]
+        ways = [way for gpu in same if (way := path(domain, gpu.id, nic.id)).links]
+        if ways:
+            places[nic.id] = min(CLASS_ORDER[way.kind] for way in ways)
+    close = [nic for nic, place in places.items() if place <= CLASS_ORDER["PXB"]]
+    return [domain.by_id[nic] for nic in close or places]
+
+
+def _fabric(nics: list[Node], sm: int) -> Fabric:
+    """What joins hosts, by the names of NICs and what a record says of their ports."""
+    text = " ".join(f"{nic.name} {nic.fact('layer')}" for nic in nics)
+    found = next((name for words, name in _FABRICS if re.search(words, text)), "ib")
+    # EFA of the first generations (P3dn, P4d) has neither LL nor LL128.
+    return "efa1" if found == "efa" and sm < _FIRST_NVLS else found  # type: ignore[return-value]
