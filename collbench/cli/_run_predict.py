@@ -7,44 +7,72 @@ import sys
 
 from collbench.cli._files import check_writable, write_document
 from collbench.cli._options import is_coloured, remark, width
+from collbench.cli._predict_machines import machine_of
+from collbench.cli._progress import activity_shown
 from collbench.cli._rules import Options
 from collbench.cli._screen import say
-from collbench.machine.formats import described
-from collbench.machine.topology.machines import machine_topology
 from collbench.planning.changes import changed
+from collbench.planning.nccl.machine import nccl_machine
+from collbench.planning.nccl.price import OPS as NCCL_OPS
 from collbench.planning.predict import Prediction
 from collbench.planning.price.cluster import Cluster, cluster_of
 from collbench.planning.price.constants import gpu_costs
 from collbench.planning.price.ways import unknown_links
+from collbench.report.tables.nccl_hosts import NcclRow, documented, nccl_lines, nccl_rows
 from collbench.report.tables.predict import COLUMNS, lines, rows, sensitivity_lines
 from collbench.spec.collectives import OpName
 
 
 def run_predict(options: Options) -> None:
-    """The whole command."""
-    name, op = options["machine"], options["op"]
+    """The whole command: NCCL first, then our own engine."""
+    op = options["op"]
     hosts = sorted(options["hosts"])
     sizes = sorted({size for some in options["sizes"] for size in some})
     for key in ("csv", "json"):
         if options[key] not in (None, "-"):
             check_writable(options[key], f"--{key}")
-    machine = cluster_of(described(name) or machine_topology(name), name, gpu_costs(name))
+    name, topology = machine_of(options)
+    machine = cluster_of(topology, name, gpu_costs(name))
     other = changed(machine, options["changes"])
+    out, is_document = sys.stdout, "-" in (options["csv"], options["json"])
+    known: list[NcclRow] = []
+    if op in NCCL_OPS:
+        seen = nccl_machine(other)
+        seen_before = nccl_machine(machine) if options["changes"] else None
+        known = nccl_rows(seen, seen_before, op, hosts, sizes)
     prediction = Prediction(other, op)
     for number in hosts:
         prediction.on(number)
     before = Prediction(machine, op) if options["changes"] else None
-    table = rows(prediction, before, hosts, sizes, has_all=options["has_all"])
+    if not is_document:
+        remark(_heading(other, op))
+        for line in nccl_lines(seen, known, width(out)) if known else ():
+            say(line)
+        out.flush()
+    own = hosts
+    if known and not (options["has_all"] or options["sensitivity"]):
+        own = [number for number in hosts if number <= other.hosts]
+    with activity_shown(lambda: "pricing our own engine; NCCL is above"):
+        table = rows(prediction, before, own, sizes, has_all=options["has_all"]) if own else []
     documents = {"csv": _csv, "json": _json}
+    every = [*documented(known, op, other.name), *table]
     for key, write in documents.items():
         if options[key] is not None:
-            write_document(write(table), options[key], f"--{key}")
-    if "-" in (options["csv"], options["json"]):
+            write_document(write(every), options[key], f"--{key}")
+    if is_document:
         return
-    out = sys.stdout
-    remark(_heading(other, op))
-    if max(hosts) > other.hosts and (links := unknown_links(other.domain)):
+    if known and len(own) < len(hosts):
+        remark(
+            "Our own engine reaches other hosts through CPUs alone, which is not priced; --all"
+            " prices it as if GPUs sent by NICs."
+        )
+    if not own:
+        return
+    if max(own) > other.hosts and (links := unknown_links(other.domain)):
         remark(f"No known rate, so taken to be no limit: {', '.join(links)} on the way to a NIC.")
+    if known:
+        say()
+        say("Our own engine")
     for line in lines(
         prediction,
         table,
@@ -56,7 +84,7 @@ def run_predict(options: Options) -> None:
         say(line, color=True)
     if options["sensitivity"]:
         say()
-        for line in sensitivity_lines(prediction, hosts, sizes):
+        for line in sensitivity_lines(prediction, own, sizes):
             say(line)
 
 

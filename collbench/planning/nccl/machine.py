@@ -20,6 +20,7 @@ Fabric = Literal["ib", "roce", "efa", "efa1", "tcp"]
 # From this compute capability on a GPU has tables of this name. AMD's have those of Hopper, which
 # RCCL's are made from.
 _ARCHS = ((100, "blackwell"), (90, "hopper"), (80, "ampere"), (0, "volta"))
+_SM_OF_NVLINK = {1: 60, 2: 70, 3: 80, 4: 90, 5: 100}  # of a GPU that has it
 _FIRST_NVLS = 90  # compute capability of sums in the switch
 _LEAST_NVLS = 3  # GPUs
 _FABRICS: tuple[tuple[str, Fabric], ...] = (
@@ -40,7 +41,7 @@ class NcclMachine:
     hosts: int
     gpus: int
     arch: str
-    near: Literal["nvlink", "pcie"]
+    near: Literal["nvlink", "xgmi", "pcie"]
     near_gbs: float
     has_nvls: bool
     fabric: Fabric
@@ -52,6 +53,11 @@ class NcclMachine:
         Raises RefusedError for what has no NICs of a known rate, or has one GPU altogether.
         """
         machine = self
+        if hosts > self.hosts and hosts % self.hosts:
+            raise RefusedError(
+                f"{hosts} hosts of {self.name} are not whole NVLink domains of {self.hosts}",
+                f"give fewer than {self.hosts}, or a multiple, such as {2 * self.hosts}",
+            )
         if hosts < self.hosts:
             gpus = self.gpus // self.hosts * hosts
             machine = replace(self, hosts=hosts, gpus=gpus)
@@ -63,7 +69,12 @@ class NcclMachine:
         if domains > 1 and not self.network_gbs:
             raise RefusedError(
                 f"{self.name} has no NIC of a known rate: it is no host of several",
-                "give --hosts 1, or --topo with --nic 400G",
+                "give --hosts 1, or --topo FILE with --nic 400G",
+            )
+        if machine.gpus > 1 and not self.near_gbs:
+            raise RefusedError(
+                f"the links between GPUs of {self.name} have no known rate",
+                "give --topo FILE with --links nvlink4, or pcie5",
             )
         return machine, domains
 
@@ -80,8 +91,7 @@ def nccl_machine(cluster: Cluster) -> NcclMachine:
     """
     domain = cluster.topology(1)
     gpu = domain.gpus[0]
-    number = gpu.fact("sm")
-    sm = int(number) if number.isdecimal() else _FIRST_NVLS if is_amd(gpu) else 0
+    sm = _capability(domain, gpu)
     arch = next(name for least, name in _ARCHS if sm >= least)
     near, near_gbs = _near(domain)
     is_switched = any(node.kind == "nvswitch" for node in domain.nodes)
@@ -92,12 +102,21 @@ def nccl_machine(cluster: Cluster) -> NcclMachine:
         hosts=cluster.hosts,
         gpus=cluster.width,
         arch=arch,
-        near="nvlink" if near else "pcie",
+        near="pcie" if not near else "xgmi" if is_amd(gpu) else "nvlink",
         near_gbs=near_gbs,
         has_nvls=is_switched and sm >= _FIRST_NVLS and cluster.width >= _LEAST_NVLS,
         fabric=_fabric(nics, sm),
         network_gbs=factor * sum(nic_gbs(domain, nic) or 0.0 for nic in nics),
     )
+
+
+def _capability(domain: Topology, gpu: Node) -> int:
+    """Of a GPU, as its source or its NVLinks tell it."""
+    number = gpu.fact("sm")
+    if number.isdecimal():
+        return int(number)
+    generation = max((link.generation for link in domain.bundles(gpu.id)), default=0)
+    return _FIRST_NVLS if is_amd(gpu) else _SM_OF_NVLINK.get(generation, 0)
 
 
 def _near(domain: Topology) -> tuple[bool, float]:
@@ -127,7 +146,9 @@ def _used_nics(domain: Topology) -> list[Node]:
 
 def _fabric(nics: list[Node], sm: int) -> Fabric:
     """What joins hosts, by the names of NICs and what a record says of their ports."""
-    text = " ".join(f"{nic.name} {nic.fact('layer')}" for nic in nics)
-    found = next((name for words, name in _FABRICS if re.search(words, text)), "ib")
+    layers = " ".join(nic.fact("layer") for nic in nics)
+    text = layers + " ".join(nic.name for nic in nics)
+    is_ib = "InfiniBand" in layers
+    found = next((name for words, name in _FABRICS if re.search(words, text) and not is_ib), "ib")
     # EFA of the first generations (P3dn, P4d) has neither LL nor LL128.
     return "efa1" if found == "efa" and sm < _FIRST_NVLS else found  # type: ignore[return-value]

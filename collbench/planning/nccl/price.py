@@ -27,6 +27,7 @@ _PLATEAU = {True: 1.9, False: 1.4}  # of a Simple ring over hosts: on Volta and 
 _PLATEAU_BYTES = 64  # of a rank and channel, from which on that is so
 _CHANNELS = 16
 _LL_OF_TREE = 3.8
+_AS_GOOD = 1.1  # times the least by NCCL's tables, whose rates are not known so well
 _LL128_OF_RING, _LL128_OF_TREE, _LL128_OF_TREE_HERE = 0.92, 15 / 16, 7 / 9
 
 
@@ -66,11 +67,12 @@ class _Term:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Where:
-    """A machine's domain, how many of them, and what rings carry inside and by all NICs."""
+    """A machine's domain, how many of them, what its links and rings on them carry, and all NICs."""
 
     machine: NcclMachine
     domains: int
     near_gbs: float
+    ring_gbs: float
     net_gbs: float
     all: Constants
 
@@ -91,9 +93,11 @@ class _Where:
     def hop_us(self, algo: str, proto: int) -> tuple[float, float]:
         """Of a step inside a domain, and over the network, by NCCL's tables."""
         tables = self.all.hop_us
-        return tables[self.machine.near][algo][proto], tables["net"][algo][proto]
+        near = "pcie" if self.machine.near == "pcie" else "nvlink"
+        return tables[near][algo][proto], tables["net"][algo][proto]
 
     def ll_gbs(self) -> float:
+        """The most that NCCL's tables give LL."""
         return self.all.ll_gbs[self.machine.arch][min(self.domains, 3) - 1]
 
     def protocols(self) -> Iterator[tuple[int, str]]:
@@ -129,14 +133,17 @@ def nccl_price(
     where = _Where(
         machine=domain,
         domains=domains,
-        near_gbs=(domain.near_gbs or math.inf) * more,
+        near_gbs=domain.near_gbs or math.inf,
+        ring_gbs=(domain.near_gbs or math.inf) * more,
         net_gbs=domain.network_gbs * fitted[f"nic_{domain.fabric}"] if domains > 1 else math.inf,
         all=known,
     )
     terms = list(_terms(where, op, float(size_bytes), uses_nvls=uses_nvls))
     chosen = [one for one in terms if one.algo == (algo or one.algo)] or terms
     chosen = [one for one in chosen if one.proto == (proto or one.proto)] or chosen
-    best = min(chosen, key=lambda one: one.by_tables_us)
+    limit_us = _AS_GOOD * min(one.by_tables_us for one in chosen)
+    near = [one for one in chosen if one.by_tables_us <= limit_us]
+    best = min(near, key=lambda one: one.time_us)
     error = errors_of(known, _scope(machine, domains), size_bytes)
     return NcclPrice(
         op=op,
@@ -182,8 +189,10 @@ def _rings(where: _Where, op: OpName, size: float) -> Iterator[_Term]:
     between = 0 if domains == 1 else 2 * domains if op == "allreduce" else domains
     between = min(between, steps)
     bytes_ = size * (1.0 if op == "broadcast" else steps / n)
-    bus = min(where.near_gbs, where.net_gbs)
-    rates = (min(where.ll_gbs(), bus / 2), _LL128_OF_RING * bus, bus)
+    bus = min(where.ring_gbs, where.net_gbs)
+    ll_gbs = where.ll_gbs() * (fitted["ll_share"] if domains > 1 else 1.0)
+    table_gbs = (min(where.ll_gbs(), bus / 2), _LL128_OF_RING * bus, bus)
+    rates_gbs = (min(ll_gbs, bus / 2), *table_gbs[1:])
     for number, name in where.protocols():
         near_us, net_us = where.hop_us("ring", number)
         base_us = where.all.base_us["ring"][number]
@@ -193,11 +202,13 @@ def _rings(where: _Where, op: OpName, size: float) -> Iterator[_Term]:
             is_large = size / (_CHANNELS * n) >= _PLATEAU_BYTES
             table_us *= _PLATEAU[where.machine.arch == "volta"] if is_large else 1.0
         hops_us += between * where.wire_us("ring")
-        share = fitted["ll_share"] if name == "ll" and domains > 1 else 1.0
-        time_us = where.more_us + base_us
-        time_us += _piped_us(hops_us, bytes_ / rates[number] / share / 1e3, fitted["ring_fill"])
-        table_us += bytes_ / rates[number] / 1e3
-        yield _Term(algo="ring", proto=name, time_us=time_us, by_tables_us=table_us)
+        piped_us = _piped_us(hops_us, bytes_ / rates_gbs[number] / 1e3, fitted["ring_fill"])
+        yield _Term(
+            algo="ring",
+            proto=name,
+            time_us=where.more_us + base_us + piped_us,
+            by_tables_us=table_us + bytes_ / table_gbs[number] / 1e3,
+        )
 
 
 def _piped_us(hops_us: float, bytes_us: float, fill: float) -> float:
