@@ -2,21 +2,20 @@
 
 from pathlib import Path
 
-from collbench.cli._options import width
 from collbench.cli._rules import Options
 from collbench.cli._screen import say
 from collbench.machine.formats import described
 from collbench.machine.topology.given import completed
 from collbench.machine.topology.machines import has_links, machine_topology
 from collbench.machine.topology.model import Topology
-from collbench.report.tables.text import table, wrapped
+from collbench.report.tables.text import table
 from collbench.util.catalog import names
 
 _HOW = (
-    "Give one of them: collbench predict --machine hgx-h100 --hosts 1,2,16",
-    "or this machine: collbench topo --json > this.json; collbench predict --topo this.json",
-    "or what nvidia-smi topo -m printed: collbench predict --topo matrix.txt --nic 400G"
-    " --links nvlink4 --hosts 2",
+    "Give one of them, this machine, or what nvidia-smi topo -m printed:",
+    "  collbench predict --machine hgx-h100 --hosts 1,2,16",
+    "  collbench topo --json > this.json; collbench predict --topo this.json",
+    "  collbench predict --topo matrix.txt --nic 400G --links nvlink4 --hosts 2",
 )
 
 
@@ -43,8 +42,6 @@ def _read(file: str) -> Topology:
 
 def list_machines() -> None:
     """Print the machines of the catalogue, and how to give one."""
-    import sys
-
     rows = []
     for name in names("machines"):
         if has_links(name):
@@ -53,7 +50,5 @@ def list_machines() -> None:
             rows.append([name, str(hosts), str(gpus // hosts), topology.name])
     for line in table(("machine", "hosts", "GPUs", "what it is"), rows, {1, 2}):
         say(line)
-    say()
-    for how in _HOW:
-        for line in wrapped(how, width(sys.stdout)):
-            say(line)
+    for line in ("", *_HOW):
+        say(line)

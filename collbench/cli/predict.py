@@ -125,7 +125,7 @@ _PREDICT_RULES = (
         options=("nic", "links"),
         when=lambda options: options["topo"] is None,
         message="they say what a file of --topo does not tell",
-        hint="give --topo FILE too; --set changes a machine of the catalogue, as in --set nic=400Gb",
+        hint="give --topo FILE too; --set nic=400Gb changes a machine of the catalogue",
     ),
     Rule(
         options=("json",),

@@ -21,7 +21,7 @@ from pathlib import Path
 
 from collbench.machine.topology.machines import machine_topology
 from collbench.planning.nccl.constants import Constants, constants
-from collbench.planning.nccl.machine import NcclMachine, nccl_machine
+from collbench.planning.nccl.machine import Fabric, NcclMachine, nccl_machine
 from collbench.planning.nccl.price import NcclPrice, nccl_price
 from collbench.planning.price.cluster import cluster_of
 from collbench.planning.price.constants import gpu_costs
@@ -60,10 +60,18 @@ _HOSTS: tuple[tuple[str, str | tuple[str, float]], ...] = (
     ("RTX", ("blackwell", 48.0)),
     ("", ("hopper", 364.5)),  # Slingshot with four of NV6, and rows that the network limits
 )
+_FABRICS: dict[str, Fabric] = {
+    **{"ib": "ib", "roce": "roce", "slingshot": "roce", "tcpxo": "roce"},
+    **{"efa": "efa", "tcp": "tcp"},
+}
 _RACK = 18  # hosts of an NVLink domain of GB200 and GB300
 SCOPES = ("host", "hosts", "racks")
-RANGES = ((0, "below 1 MiB"), (1 << 20, "1 to 64 MiB"), (1 << 26, "64 MiB to 1 GiB"))
-RANGES += ((1 << 30, "from 1 GiB on"),)
+RANGES = (
+    (0, "below 1 MiB"),
+    (1 << 20, "1 to 64 MiB"),
+    (1 << 26, "64 MiB to 1 GiB"),
+    (1 << 30, "from 1 GiB on"),
+)
 _ENDS = (*(least for least, _ in RANGES[1:]), 1 << 62)
 _FEW = 5  # figures of a range
 # What may be fitted: the least, what is expected without a figure, and the most. Shares of NICs: 46
@@ -148,7 +156,7 @@ def machine_of(row: dict[str, str]) -> NcclMachine:
         known = replace(_like("hgx-h100"), arch=arch, near_gbs=gbs, has_nvls=False)
     gpus, is_rack = int(row["gpus_per_host"]), known.hosts > 1
     hosts = _rack_hosts(int(row["hosts"])) if is_rack else 1
-    fabric = {"slingshot": "roce", "tcpxo": "roce"}.get(row["fabric"], row["fabric"])
+    fabric = _FABRICS[row["fabric"]]
     if fabric == "efa" and known.arch in ("ampere", "volta"):
         fabric = "efa1"
     return replace(
@@ -195,7 +203,10 @@ def _of_one_host() -> Iterator[Published]:
                 **{"op": row["op"], "gpu": name, "fabric": "", "proto": "", "is_tuned": ""},
                 **{"hosts": str(machine.hosts), "gpus_per_host": str(gpus)},
                 **{"size_bytes": row["size_bytes"], "time_us": row["time_us"], "busbw_gbs": ""},
-                **{"algo": "ring" * (row["algo"] == "ring"), "nvls": "off" if "NVLS off" in about else ""},
+                **{
+                    "algo": "ring" * (row["algo"] == "ring"),
+                    "nvls": "off" if "NVLS off" in about else "",
+                },
                 **{"is_healthy": "yes", "part": part, "source": row["versions"]},
             }
             like = replace(machine, gpus=int(row["ranks"]))

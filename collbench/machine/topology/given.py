@@ -45,7 +45,9 @@ def completed(topology: Topology, gbits: float | None, words: tuple[str, ...]) -
     their generation, PCIe with 16 lanes.
 
     >>> gpus = tuple(Node(id=f"gpu{k}", kind="gpu", index=k) for k in range(2))
-    >>> bare = Topology(name="", nodes=gpus, links=(Link(a="gpu0", b="gpu1", kind="nvlink", count=4),))
+    >>> bare = Topology(
+    ...     name="", nodes=gpus, links=(Link(a="gpu0", b="gpu1", kind="nvlink", count=4),)
+    ... )
     >>> completed(bare, None, ("nvlink3",)).links[0].raw_gbs
     100.0
     """

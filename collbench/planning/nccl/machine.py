@@ -129,7 +129,8 @@ def _near(domain: Topology) -> tuple[bool, float]:
         return True, min(own)
     rate = ring_rate_gbs(domain, rings(domain)) or 0.0
     kinds = {path(domain, gpus[0].id, gpu.id).kind for gpu in gpus[1:]}
-    return min(own) > 0 and "SYS" not in kinds, min(rate, min(own)) if min(own) else rate
+    is_joined = min(own) > 0 and "SYS" not in kinds
+    return is_joined, min(rate, *own) if min(own) else rate
 
 
 def _used_nics(domain: Topology) -> list[Node]:

@@ -1,8 +1,8 @@
 """What NCCL would take for a collective on hosts that are all alike, in closed forms.
 
-The time of an algorithm with a protocol is a latency and the bytes over a rate, as in NCCL's tuning
-model (graph/tuning.cc); the least one is taken, as NCCL does. Its rates are not NCCL's constants but
-those of the machine's links, with shares that were fitted to published figures:
+The time of an algorithm with a protocol is a latency and bytes over a rate, as in NCCL's tuning
+model (graph/tuning.cc), by which the algorithm is chosen. What it then takes is of the machine's
+links, with shares and latencies that were fitted to published figures:
 
 - A ring carries the lesser of what GPUs of a host pass on and of all NICs of a host.
 - A tree, and NVLSTree, which sums within hosts in the switch, carry S once over the network between
@@ -33,8 +33,7 @@ _LL128_OF_RING, _LL128_OF_TREE, _LL128_OF_TREE_HERE = 0.92, 15 / 16, 7 / 9
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NcclPrice:
-    """low_us, high_us: between them nine of ten published rows of such a size would be.
-    """
+    """low_us, high_us: between them nine of ten published rows of such a size would be."""
 
     op: OpName
     hosts: int
@@ -67,7 +66,7 @@ class _Term:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Where:
-    """A machine's domain, how many of them, what its links and rings on them carry, and all NICs."""
+    """A machine's domain, how many of them, and what links, rings and all NICs carry."""
 
     machine: NcclMachine
     domains: int
@@ -86,7 +85,7 @@ class _Where:
         return self.all.fitted.get(f"{self.machine.arch}_us", 0.0)
 
     def wire_us(self, algo: str) -> float:
-        """What a hop over the network takes longer than in NCCL's tables, which are of InfiniBand."""
+        """What a hop over the network takes longer than in NCCL's tables, of InfiniBand."""
         fabric, fitted = self.machine.fabric, self.all.fitted
         return fitted.get(f"wire_{fabric}_{algo}_us", fitted.get(f"wire_{fabric}_us", 0.0))
 
@@ -202,20 +201,22 @@ def _rings(where: _Where, op: OpName, size: float) -> Iterator[_Term]:
             is_large = size / (_CHANNELS * n) >= _PLATEAU_BYTES
             table_us *= _PLATEAU[where.machine.arch == "volta"] if is_large else 1.0
         hops_us += between * where.wire_us("ring")
-        piped_us = _piped_us(hops_us, bytes_ / rates_gbs[number] / 1e3, fitted["ring_fill"])
+        bytes_us = bytes_ / rates_gbs[number] / 1e3
+        # all links of a ring are at work from its first step on
+        fill_us = min(fitted["ring_fill"] * _fill_us(hops_us, bytes_us), hops_us)
         yield _Term(
             algo="ring",
             proto=name,
-            time_us=where.more_us + base_us + piped_us,
+            time_us=where.more_us + base_us + hops_us + bytes_us + fill_us,
             by_tables_us=table_us + bytes_ / table_gbs[number] / 1e3,
         )
 
 
-def _piped_us(hops_us: float, bytes_us: float, fill: float) -> float:
-    """Hops, bytes, and how long a pipeline of chunks fills: chunks of the best size take the root
-    of hops plus the root of bytes, squared. fill: how much of that there is.
+def _fill_us(hops_us: float, bytes_us: float) -> float:
+    """How long a pipeline of chunks of the best size fills: hops, bytes and this are together the
+    square of the root of hops plus the root of bytes.
     """
-    return hops_us + bytes_us + fill * 2 * math.sqrt(hops_us * bytes_us)
+    return 2 * math.sqrt(hops_us * bytes_us)
 
 
 def _trees(where: _Where, size: float) -> Iterator[_Term]:
@@ -234,8 +235,9 @@ def _trees(where: _Where, size: float) -> Iterator[_Term]:
         table_us += size / (rates[number] * _tree_factor(where, name, size)) / 1e3
         hops_us = 2 * (where.machine.gpus - 1) * near_us
         hops_us += 2 * levels * (net_us + where.wire_us("tree"))
-        time_us = where.more_us + base_us
-        time_us += _piped_us(hops_us, size / rates[number] / 1e3, fitted["tree_fill"])
+        bytes_us = size / rates[number] / 1e3
+        fill_us = fitted["tree_fill"] * _fill_us(hops_us, bytes_us)
+        time_us = where.more_us + base_us + hops_us + bytes_us + fill_us
         yield _Term(algo="tree", proto=name, time_us=time_us, by_tables_us=table_us)
 
 
@@ -256,7 +258,7 @@ def _nvls(where: _Where, size: float) -> _Term:
     bytes_us = size / min(share * where.near_gbs, net) / 1e3
     hops_us = table_us * fitted["nvls_us"] + 2 * levels * where.wire_us("tree")
     own_us = fitted["nvls_fill_us"] * (1 + levels * where.wire_us("tree") / hops_us)
-    fill_us = min(own_us, 2 * math.sqrt(hops_us * bytes_us))
+    fill_us = min(own_us, _fill_us(hops_us, bytes_us))
     return _Term(
         algo="nvls" if domains == 1 else "nvlstree",
         proto="simple",

@@ -140,7 +140,9 @@ def nccl_lines(machine: NcclMachine, rows: Sequence[NcclRow], columns: int) -> I
             cells[-1] += [format_time_us(row.before_us), gain]
     yield from table(heads, cells, {0, 1, *range(4, len(heads))})
     yield ""
-    text = "busbw in GB/s. 9 of 10: where nine of ten published figures of healthy machines would be."
+    text = (
+        "busbw in GB/s. 9 of 10: where nine of ten published figures of healthy machines would be."
+    )
     if has_more:
         text += " reach: busbw with NCCL_MIN_CTAS=24 NCCL_IB_QPS_PER_CONNECTION=2."
     yield from wrapped(text, columns)
