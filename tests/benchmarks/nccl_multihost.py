@@ -1,6 +1,6 @@
 """Predictions of NCCL on several hosts held against 314 published figures, and their fit.
 
-    python -m tests.benchmarks.nccl_multihost            tables of errors
+    python -m tests.benchmarks.nccl_multihost            errors by size and by machine
     python -m tests.benchmarks.nccl_multihost --rows     every row
     python -m tests.benchmarks.nccl_multihost --fit      fit on the rows marked fit alone
     python -m tests.benchmarks.nccl_multihost --errors   ranges of held-out rows, as TOML
@@ -324,8 +324,23 @@ def main() -> None:
             if rows:
                 print(f"{title}, {scope}:")
                 print("\n".join(table(heads, list(by_range(rows)), {1, 2, 3, 4})), "\n")
+    print("\n".join(_by_machine()))
     if "--rows" in sys.argv:
-        print("\n".join(_rows()))
+        print("\n".join(("", *_rows())))
+
+
+def _by_machine() -> Iterator[str]:
+    """Errors of each machine, all sizes, healthy and unknown figures apart."""
+    groups: dict[tuple[str, ...], list[float]] = {}
+    for part in ("fit", "held"):
+        for one in of(part):
+            if one.scope != "host":
+                row = one.row
+                key = (row["gpu"] or "not told", row["fabric"], part, row["is_healthy"])
+                groups.setdefault(key, []).append(error(one))
+    heads = ("GPU", "fabric", "part", "healthy", "rows", "median", "nine of ten", "within 25%")
+    lines = [[*key, *_summary(errors)] for key, errors in sorted(groups.items())]
+    yield from table(heads, lines, {4, 5, 6, 7})
 
 
 def _rows() -> Iterator[str]:

@@ -114,7 +114,7 @@ def _digits(number: float) -> float:
 
 def nccl_lines(machine: NcclMachine, rows: Sequence[NcclRow], columns: int) -> Iterator[str]:
     """The machine as NCCL sees it, the table, and what its columns are."""
-    yield from wrapped(_seen(machine, max(row.hosts for row in rows)), columns)
+    yield from wrapped(_seen(machine, rows), columns)
     heads = ["hosts", "  size", "algo", "proto", "time us", "9 of 10 us", "busbw", "9 of 10"]
     has_more = any(row.reachable_gbs > _NEEDED * row.busbw_gbs for row in rows)
     has_before = any(row.before_us is not None for row in rows)
@@ -148,12 +148,13 @@ def nccl_lines(machine: NcclMachine, rows: Sequence[NcclRow], columns: int) -> I
     yield from wrapped(text, columns)
 
 
-def _seen(machine: NcclMachine, hosts: int) -> str:
+def _seen(machine: NcclMachine, rows: Sequence[NcclRow]) -> str:
     """What the prices rest on."""
+    hosts = max(row.hosts for row in rows)
     parts = [f"NCCL as it is: {machine.near_gbs:.0f} GB/s of {_NEAR[machine.near]} a GPU"]
     if not machine.near_gbs:
         parts = ["NCCL as it is: one GPU a host"]
-    if machine.has_nvls:
+    if any(row.algo.startswith("nvls") for row in rows):
         parts.append("sums in the switch (NVLS)")
     if hosts > machine.hosts:
         domain = "a host" if machine.hosts == 1 else f"an NVLink domain of {machine.hosts} hosts"
