@@ -27,7 +27,7 @@ def machine_of(options: Options) -> tuple[str, Topology]:
     if file is None:
         return name, described(name) or machine_topology(name)
     found = completed(_read(file), options["nic"], tuple(options["links"] or ()))
-    return Path(file).stem or file, found
+    return "stdin" if file == "-" else Path(file).stem, found
 
 
 def _read(file: str) -> Topology:

@@ -23,6 +23,7 @@ from collbench.planning.price.ways import unknown_links
 from collbench.report.tables.nccl_hosts import NcclRow, documented, nccl_lines, nccl_rows
 from collbench.report.tables.predict import COLUMNS, lines, rows, sensitivity_lines
 from collbench.spec.collectives import OpName
+from collbench.util.errors import RefusedError, UsageError
 
 
 def run_predict(options: Options) -> None:
@@ -52,7 +53,7 @@ def run_predict(options: Options) -> None:
         if options[key] is not None:
             write_document(write(every), options[key], f"--{key}")
     if is_shown:
-        if known and len(own.hosts) < len(hosts):
+        if known and own.hosts != hosts and max(hosts) > other.hosts:
             remark(
                 "Our own engine reaches other hosts through CPUs alone, which is not priced; --all"
                 " prices it as if GPUs sent by NICs."
@@ -87,8 +88,14 @@ def _priced(
     if not hosts:
         return _Own(prediction, [], [])
     before = Prediction(machine, options["op"]) if options["changes"] else None
-    with activity_shown(lambda: "pricing our own engine"):
-        table = rows(prediction, before, hosts, sizes, has_all=options["has_all"])
+    try:
+        with activity_shown(lambda: "pricing our own engine"):
+            table = rows(prediction, before, hosts, sizes, has_all=options["has_all"])
+    except (RefusedError, UsageError) as error:
+        if not has_nccl:
+            raise
+        remark(f"Our own engine is left out: {error.message}")
+        return _Own(prediction, [], [])
     return _Own(prediction, hosts, table)
 
 

@@ -7,7 +7,9 @@ from itertools import pairwise, product
 
 import pytest
 
+from collbench.machine.topology.given import completed
 from collbench.machine.topology.machines import machine_topology
+from collbench.machine.topology.model import Link, Node
 from collbench.planning.changes import changed
 from collbench.planning.nccl.constants import constants
 from collbench.planning.nccl.machine import NcclMachine, nccl_machine
@@ -126,3 +128,27 @@ def test_what_cannot_be() -> None:
         nccl_price(machine("gb200-nvl72"), "allreduce", 20, 8)
     with pytest.raises(RefusedError, match="no known rate"):
         nccl_price(replace(H100, near_gbs=0.0), "allreduce", 2, 8)
+
+
+def test_what_the_machine_is_for_nccl() -> None:
+    """PCIe below a NIC counts; NVLinks that join pairs alone do not; slow NICs are left out."""
+    assert machine("gb300-nvl72").network_gbs < 72 * 100  # 800G behind PCIe 5
+    assert machine("p5en").network_gbs == 400
+    assert machine("p5en").fabric == "efa"
+    assert machine("a100-pairs").near == "pcie"
+    assert machine("mi300x-8").near == "xgmi"
+    topology = machine_topology("hgx-h100")
+    slow = Node(id="nic8", kind="nic", name="eth0", index=8, facts=(("gbps", "10"),))
+    link = Link(a="nic8", b="pci0", kind="pcie")
+    more = replace(topology, nodes=(*topology.nodes, slow), links=(*topology.links, link))
+    found = nccl_machine(cluster_of(more, "more", gpu_costs()))
+    assert found.network_gbs == H100.network_gbs
+
+
+def test_what_was_given_is_what_a_source_lacks() -> None:
+    """Rates that a file has stay; GPUs have the capability of their NVLinks."""
+    topology = machine_topology("hgx-h100")
+    given = completed(topology, 200.0, ("nvlink3", "pcie4", "roce"))
+    assert [link.raw_gbs for link in given.links] == [link.raw_gbs for link in topology.links]
+    found = nccl_machine(cluster_of(given, "given", gpu_costs()))
+    assert (found.network_gbs, found.fabric, found.arch) == (200.0, "roce", "hopper")

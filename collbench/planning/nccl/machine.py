@@ -8,12 +8,13 @@ import re
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from collbench.machine.topology.model import Node, Topology
+from collbench.machine.topology.model import Link, Node, Topology
 from collbench.machine.topology.paths import CLASS_ORDER, path
 from collbench.machine.topology.rdma import nic_gbs
 from collbench.machine.topology.rings import ring_rate_gbs, rings
 from collbench.machine.topology.unnamed import is_amd
 from collbench.planning.price.cluster import Cluster
+from collbench.planning.price.ways import NVLINK_PATHS
 from collbench.util.errors import RefusedError
 
 Fabric = Literal["ib", "roce", "efa", "efa1", "tcp"]
@@ -96,7 +97,6 @@ def nccl_machine(cluster: Cluster) -> NcclMachine:
     near, near_gbs = _near(domain)
     is_switched = any(node.kind == "nvswitch" for node in domain.nodes)
     nics = _used_nics(domain)
-    factor = cluster.rates.get("nic", 1.0)
     return NcclMachine(
         name=cluster.name,
         hosts=cluster.hosts,
@@ -106,7 +106,7 @@ def nccl_machine(cluster: Cluster) -> NcclMachine:
         near_gbs=near_gbs,
         has_nvls=is_switched and sm >= _FIRST_NVLS and cluster.width >= _LEAST_NVLS,
         fabric=_fabric(nics, sm),
-        network_gbs=factor * sum(nic_gbs(domain, nic) or 0.0 for nic in nics),
+        network_gbs=_network_gbs(domain, nics, cluster.rates.get("nic", 1.0)),
     )
 
 
@@ -120,21 +120,34 @@ def _capability(domain: Topology, gpu: Node) -> int:
 
 
 def _near(domain: Topology) -> tuple[bool, float]:
-    """Whether GPUs are joined by links of their own, and what a ring of them carries in GB/s."""
+    """Whether GPUs are joined by links of their own, and what a ring of them carries in GB/s. PCIe
+    and sockets without a known rate are no limit, as long as the links of GPUs have one.
+    """
     gpus = domain.gpus
     if len(gpus) < 2:
         return True, 0.0
     own = [sum(link.usable_gbs or 0.0 for link in domain.bundles(gpu.id)) for gpu in gpus]
     if any(node.kind == "nvswitch" for node in domain.nodes):
         return True, min(own)
-    rate = ring_rate_gbs(domain, rings(domain)) or 0.0
-    kinds = {path(domain, gpus[0].id, gpu.id).kind for gpu in gpus[1:]}
-    is_joined = min(own) > 0 and "SYS" not in kinds
-    return is_joined, min(rate, *own) if min(own) else rate
+    orders = rings(domain)
+    hops = zip(orders[0], orders[0][1:] + orders[0][:1], strict=True)
+    kinds = {path(domain, gpus[a].id, gpus[b].id).kind for a, b in hops}
+    rate = ring_rate_gbs(domain, orders)
+    if kinds <= {*NVLINK_PATHS}:
+        return True, min(rate or 0.0, *own)
+    ports = [link.usable_gbs for gpu in gpus for link in _pcie(domain, gpu)]
+    known = [gbs for gbs in ports if gbs is not None]
+    return False, rate if rate is not None else min(known, default=0.0)
+
+
+def _pcie(domain: Topology, node: Node) -> list[Link]:
+    return [link for link in domain.links_of[node.id] if link.kind == "pcie"]
 
 
 def _used_nics(domain: Topology) -> list[Node]:
-    """The NICs behind one PCIe switch with a GPU; all that reach a GPU where there is none."""
+    """The NICs behind one PCIe switch with a GPU, or all that reach one where there is none; of
+    these the fast ones.
+    """
     places: dict[str, int] = {}
     for nic in domain.of_kind("nic"):
         same = [gpu for gpu in domain.gpus if gpu.host == nic.host]
@@ -142,7 +155,25 @@ def _used_nics(domain: Topology) -> list[Node]:
         if ways:
             places[nic.id] = min(CLASS_ORDER[way.kind] for way in ways)
     close = [nic for nic, place in places.items() if place <= CLASS_ORDER["PXB"]]
-    return [domain.by_id[nic] for nic in close or places]
+    nics = [domain.by_id[nic] for nic in close or places]
+    rates = {nic.id: nic_gbs(domain, nic) or 0.0 for nic in nics}
+    least = max(rates.values(), default=0.0) / 2
+    return [nic for nic in nics if rates[nic.id] >= least]
+
+
+def _network_gbs(domain: Topology, nics: list[Node], factor: float) -> float:
+    """What all NICs carry, as far as their PCIe links and those of GPUs let them."""
+    each = [_through([nic], domain, factor * (nic_gbs(domain, nic) or 0.0)) for nic in nics]
+    return _through(list(domain.gpus), domain, sum(each))
+
+
+def _through(nodes: list[Node], domain: Topology, gbs: float) -> float:
+    """A rate, or what the PCIe links of the nodes pass on where they carry less than that."""
+    links = [link for node in nodes for link in _pcie(domain, node)]
+    raw = [link.raw_gbs for link in links if link.raw_gbs is not None]
+    if len(links) < len(nodes) or len(raw) < len(links) or gbs <= sum(raw):
+        return gbs
+    return sum(link.usable_gbs or 0.0 for link in links)
 
 
 def _fabric(nics: list[Node], sm: int) -> Fabric:
