@@ -22,7 +22,8 @@ from collbench.planning.nccl.machine import NcclMachine
 from collbench.spec.collectives import OpName, collective
 from collbench.util.units import rate_gbs
 
-OPS: tuple[OpName, ...] = ("allreduce", "allgather", "reducescatter", "alltoall", "broadcast")
+_ROOTED: tuple[OpName, ...] = ("broadcast", "reduce")
+OPS: tuple[OpName, ...] = ("allreduce", "allgather", "reducescatter", "alltoall", *_ROOTED)
 _PLATEAU = {True: 1.9, False: 1.4}  # of a Simple ring over hosts: on Volta and older, and later
 _PLATEAU_BYTES = 64  # of a rank and channel, from which on that is so
 _CHANNELS = 16
@@ -184,10 +185,10 @@ def _terms(where: _Where, op: OpName, size: float, *, uses_nvls: bool) -> Iterat
 def _rings(where: _Where, op: OpName, size: float) -> Iterator[_Term]:
     """Steps one behind the other; the bytes of a rank's share at each."""
     n, domains, fitted = where.ranks, where.domains, where.all.fitted
-    steps = {"allreduce": 2 * (n - 1), "broadcast": n}.get(op, n - 1)
+    steps = 2 * (n - 1) if op == "allreduce" else n if op in _ROOTED else n - 1
     between = 0 if domains == 1 else 2 * domains if op == "allreduce" else domains
     between = min(between, steps)
-    bytes_ = size * (1.0 if op == "broadcast" else steps / n)
+    bytes_ = size * (1.0 if op in _ROOTED else steps / n)
     bus = min(where.ring_gbs, where.net_gbs)
     ll_gbs = where.ll_gbs() * (fitted["ll_share"] if domains > 1 else 1.0)
     table_gbs = (min(where.ll_gbs(), bus / 2), _LL128_OF_RING * bus, bus)
