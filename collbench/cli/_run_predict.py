@@ -4,60 +4,126 @@ import csv
 import io
 import json
 import sys
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
 
 from collbench.cli._files import check_writable, write_document
 from collbench.cli._options import is_coloured, remark, width
+from collbench.cli._predict_machines import machine_of
+from collbench.cli._progress import activity_shown
 from collbench.cli._rules import Options
 from collbench.cli._screen import say
-from collbench.machine.formats import described
-from collbench.machine.topology.machines import machine_topology
 from collbench.planning.changes import changed
+from collbench.planning.nccl.machine import nccl_machine
+from collbench.planning.nccl.price import OPS as NCCL_OPS
 from collbench.planning.predict import Prediction
 from collbench.planning.price.cluster import Cluster, cluster_of
 from collbench.planning.price.constants import gpu_costs
 from collbench.planning.price.ways import unknown_links
+from collbench.report.tables.nccl_hosts import NcclRow, documented, nccl_lines, nccl_rows
 from collbench.report.tables.predict import COLUMNS, lines, rows, sensitivity_lines
 from collbench.spec.collectives import OpName
+from collbench.util.errors import RefusedError, UsageError
 
 
 def run_predict(options: Options) -> None:
-    """The whole command."""
-    name, op = options["machine"], options["op"]
-    hosts = sorted(options["hosts"])
+    """The whole command: NCCL first, then our own engine where it can run."""
+    op, hosts = options["op"], sorted(options["hosts"])
     sizes = sorted({size for some in options["sizes"] for size in some})
     for key in ("csv", "json"):
         if options[key] not in (None, "-"):
             check_writable(options[key], f"--{key}")
-    machine = cluster_of(described(name) or machine_topology(name), name, gpu_costs(name))
+    name, topology = machine_of(options)
+    machine = cluster_of(topology, name, gpu_costs(name))
     other = changed(machine, options["changes"])
-    prediction = Prediction(other, op)
-    for number in hosts:
-        prediction.on(number)
-    before = Prediction(machine, op) if options["changes"] else None
-    table = rows(prediction, before, hosts, sizes, has_all=options["has_all"])
+    is_shown = "-" not in (options["csv"], options["json"])
+    if is_shown:
+        remark(_heading(other, op))
+    known: list[NcclRow] = []
+    if op in NCCL_OPS:
+        seen = nccl_machine(other)
+        before = nccl_machine(machine) if options["changes"] else None
+        known = nccl_rows(seen, before, op, hosts, sizes)
+        if is_shown:
+            _show(nccl_lines(seen, known, width(sys.stdout)))
+    own = _priced(options, machine, other, hosts, sizes, has_nccl=bool(known))
+    every = [*documented(known, op, other.name), *own.table]
     documents = {"csv": _csv, "json": _json}
     for key, write in documents.items():
         if options[key] is not None:
-            write_document(write(table), options[key], f"--{key}")
-    if "-" in (options["csv"], options["json"]):
-        return
-    out = sys.stdout
-    remark(_heading(other, op))
-    if max(hosts) > other.hosts and (links := unknown_links(other.domain)):
+            write_document(write(every), options[key], f"--{key}")
+    if is_shown:
+        if known and own.hosts != hosts and max(hosts) > other.hosts:
+            remark(
+                "Our own engine reaches other hosts through CPUs alone, which is not priced; --all"
+                " prices it as if GPUs sent by NICs."
+            )
+        if own.hosts:
+            _show_own(options, own, sizes, has_nccl=bool(known))
+
+
+class _Own(NamedTuple):
+    """Prices of our own engine, on the hosts where they were asked for."""
+
+    prediction: Prediction
+    hosts: list[int]
+    table: list[dict[str, object]]
+
+
+def _priced(
+    options: Options,
+    machine: Cluster,
+    other: Cluster,
+    hosts: list[int],
+    sizes: Sequence[int],
+    *,
+    has_nccl: bool,
+) -> _Own:
+    """On one domain, and on all hosts where that is asked for or there is nothing else to say."""
+    prediction = Prediction(other, options["op"])
+    for number in hosts:
+        prediction.on(number)
+    if has_nccl and not (options["has_all"] or options["sensitivity"]):
+        hosts = [number for number in hosts if number <= other.hosts]
+    if not hosts:
+        return _Own(prediction, [], [])
+    before = Prediction(machine, options["op"]) if options["changes"] else None
+    try:
+        with activity_shown(lambda: "pricing our own engine"):
+            table = rows(prediction, before, hosts, sizes, has_all=options["has_all"])
+    except (RefusedError, UsageError) as error:
+        if not has_nccl:
+            raise
+        remark(f"Our own engine is left out: {error.message}")
+        return _Own(prediction, [], [])
+    return _Own(prediction, hosts, table)
+
+
+def _show_own(options: Options, own: _Own, sizes: Sequence[int], *, has_nccl: bool) -> None:
+    out, other = sys.stdout, own.prediction.cluster
+    if max(own.hosts) > other.hosts and (links := unknown_links(other.domain)):
         remark(f"No known rate, so taken to be no limit: {', '.join(links)} on the way to a NIC.")
-    for line in lines(
-        prediction,
-        table,
-        sizes,
-        width(out),
-        has_changes=before is not None,
-        has_colours=is_coloured(options["color"], out),
-    ):
-        say(line, color=True)
+    if has_nccl:
+        _show(["", "Our own engine"])
+    _show(
+        lines(
+            own.prediction,
+            own.table,
+            sizes,
+            width(out),
+            has_changes=bool(options["changes"]),
+            has_colours=is_coloured(options["color"], out),
+        )
+    )
     if options["sensitivity"]:
-        say()
-        for line in sensitivity_lines(prediction, hosts, sizes):
-            say(line)
+        _show(["", *sensitivity_lines(own.prediction, own.hosts, sizes)])
+
+
+def _show(text: Iterable[str]) -> None:
+    """Lines at once, as what comes next may take long."""
+    for line in text:
+        say(line, color=True)
+    sys.stdout.flush()
 
 
 def _heading(machine: Cluster, op: OpName) -> str:

@@ -6,6 +6,7 @@ from collbench.cli._command import StrictCommand, explicit_options
 from collbench.cli._declared import op_option
 from collbench.cli._options import FileName, ListOf, Profile, color_option
 from collbench.cli._rules import Rule, refuse
+from collbench.machine.topology.given import link_words, nic_gbits
 from collbench.util.catalog import names
 from collbench.util.errors import UsageError
 from collbench.util.units import parse_size, parse_whole
@@ -43,10 +44,29 @@ _OPTIONS = (
     click.option(
         "--machine",
         type=Profile("machine", lambda: names("machines")),
-        required=True,
         metavar="NAME",
         help="A machine of the catalogue, or a file: each host is like its first one, for example"
-        " hgx-h100.",
+        " hgx-h100. Without a machine they are listed.",
+    ),
+    click.option(
+        "--topo",
+        type=FileName(),
+        metavar="FILE",
+        help="A machine that topo --from reads, for example matrix.txt with what nvidia-smi topo -m"
+        " printed; - is stdin.",
+    ),
+    click.option(
+        "--nic",
+        metavar="RATE",
+        callback=lambda context, param, text: None if text is None else nic_gbits(text),
+        help="With --topo: the rate of each NIC in Gbit/s, for example 400G.",
+    ),
+    click.option(
+        "--links",
+        type=ListOf("word", link_words),
+        metavar="LIST",
+        help="With --topo: what the file does not tell of its links and of the network, for example"
+        " nvlink4,pcie5,roce; or ib, efa, tcp.",
     ),
     click.option(
         "--hosts",
@@ -96,6 +116,18 @@ _OPTIONS = (
 )
 _PREDICT_RULES = (
     Rule(
+        options=("machine",),
+        when=lambda options: options["topo"] is not None,
+        message="--topo gives another machine",
+        hint="give one of them",
+    ),
+    Rule(
+        options=("nic", "links"),
+        when=lambda options: options["topo"] is None,
+        message="they say what a file of --topo does not tell",
+        hint="give --topo FILE too; --set nic=400Gb changes a machine of the catalogue",
+    ),
+    Rule(
         options=("json",),
         when=lambda options: options["json"] == options["csv"],
         message="--csv writes there, too",
@@ -109,20 +141,34 @@ _PREDICT_RULES = (
 def command(context: click.Context, /, **_: object) -> None:
     """Predict times on hosts that are all alike, from 1 to thousands, and what limits them.
 
-    Every algorithm is priced with the protocol and the channels that suit it best; the best one is
-    shown. Times are of our own engine on links and constants of the machine; no library was
-    measured. The network is a rail-optimised fat tree: NICs that serve GPUs with the same number
+    First NCCL as it is: its algorithms, chosen as its own tables choose them, with between which
+    times nine of ten published figures would be. Then the best of our own engine, where it can run:
+    on one host, or with --all also where GPUs would send by NICs. Links and constants are those of
+    the machine. The network is a rail-optimised fat tree: NICs that serve GPUs with the same number
     are on one rail. Nothing runs and no GPU is needed.
 
     \b
     Examples:
+      collbench predict
       collbench predict --machine hgx-h100 --hosts 1,2,16,128,2048
+      collbench predict --topo matrix.txt --nic 400G --links nvlink4,ib --hosts 2
       collbench predict --op alltoall --machine gb200-nvl72 --hosts 18 --sizes 1M:1G
       collbench predict --machine hgx-h100 --hosts 64 --sizes 64M --set nic=800Gb --sensitivity
     """
+    explicit = explicit_options(context)
+    refuse(_PREDICT_RULES, explicit, context.params)
+    if context.params["machine"] is None and context.params["topo"] is None:
+        if explicit:
+            raise UsageError(
+                "there is no machine to predict for",
+                "give --machine NAME or --topo FILE; collbench predict alone lists the machines",
+            )
+        from collbench.cli._predict_machines import list_machines
+
+        list_machines()
+        return
     from collbench.cli._run_predict import run_predict
 
-    refuse(_PREDICT_RULES, explicit_options(context), context.params)
     run_predict(context.params)
 
 

@@ -41,6 +41,10 @@ COLUMNS = (
     "alpha_beta_us",
     "scaling",
     "before_us",
+    "engine",  # whose prices: nccl, or collbench
+    "low_us",
+    "high_us",
+    "reachable_gbs",
 )
 _MOST_SHOWN = 6  # constants of a result that are named
 _LEAST_SLOPE = 0.01
@@ -98,6 +102,7 @@ def _row(prediction: Prediction, point: Point, first: Sequence[Point], old: Sequ
         "alpha_beta_us": _digits(to_us(prediction.alpha_beta_s(point))),
         "scaling": _digits(busbw / first[0].busbw_gbs(op)) if first else None,
         "before_us": _digits(to_us(old[0].seconds)) if old else None,
+        "engine": "collbench",
     }
 
 
