@@ -4,6 +4,7 @@ Shares, and logarithms of ratios of times, unless said otherwise. What is comput
 results/verdict.py.
 """
 
+import math
 from typing import Final
 
 # Is one thing slower than another?
@@ -78,6 +79,37 @@ LEAST_PAIRS: Final = 6  # the fewest that give an interval of 95 %
 MOST_PAIRS: Final = 12
 NARROW: Final = 0.02  # of an interval, that more pairs need not narrow
 NEAR: Final = 1.05  # times as long as the leader takes what is simpler, and taken in its place
+
+# The hunt for slow hosts: slowness is the logarithm of a time's ratio.
+HUNT_FALSE_ALARM: Final = 5e-4  # that anything is named where nothing is slow
+HUNT_PATHS_SHARE: Final = 0.1  # of it for paths, pairs and groups: many, with few measurements each
+HUNT_SUSPICION: Final = 0.5  # of a false alarm: what is likelier is not even measured again
+HUNT_MAYBE: Final = 0.02  # of a false alarm: what is less likely, but not sure, is said
+LEAST_SLOWNESS: Final = math.log(1.03)  # a place is called slow: well hosts differ by 1 to 2 %
+FAR_SLOWNESS: Final = math.log(1.25)  # a row that is so much slower than good ones needs a cause
+ONCE_SLOWNESS: Final = math.log(1.5)  # of a path that was measured once: less may be a hiccup
+MUST_FIND: Final = 2.0  # times as slow: such a host must be found before nothing is called slow
+FAR_DEVIATES: Final = 4.0  # of noise, at least: a row further off is not noise
+UNEVEN: Final = 0.999  # sure that pairs differ by more than repeats do: only these count then
+PAIR_FLOOR: Final = 0.005  # standard deviation of a pair: well ones differ by that for good
+SURE_NOISE: Final = 0.1  # no more is expected of a pair where too few of them show its noise
+FEW_PATHS: Final = 0.1  # of the pairs (or one path) may be slow for themselves
+PATH_AGREED: Final = (
+    0.8  # of a path's measurements beyond half of its effect: two of three are none
+)
+PLACE_AGREED: Final = 0.5  # of another place, whose chance counts many pairs
+UNLIKE: Final = 0.01  # another place explains as well unless chance prefers this one so rarely
+PLACE_GAIN: Final = 4.0  # of a place that is tried: two standard deviations, squared
+ENOUGH_PAIRS: Final = 8  # whose median deviation is a noise
+MANY_PAIRS: Final = 400  # of which hiccups are some: what as many others are is no path
+PARTNERS: Final = 3  # that acquit the partners of a slow host or rank
+
+# Blame by traces.
+BLAME_SHARE: Final = 0.2  # of a launch's time: less is nobody's fault
+BLAME_OFTEN: Final = 0.8  # of the launches must have it
+BLAME_SURE: Final = 0.9  # of the pairs of launches with and without a cause
+BLAME_SKEW_S: Final = 3e-4  # ranks that are all well leave a barrier, and write their input, within
+BLAME_UNLIKE: Final = 1.5  # times the median of its like, above which a link or a rank is slow
 
 # A file, a check and a history as a whole.
 MOSTLY: Final = 0.5  # of its rows are noise: the report says so first

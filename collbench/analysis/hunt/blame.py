@@ -19,15 +19,9 @@ from collbench.backends.cpu.trace import RankTrace
 from collbench.planning.lowering import TrackActions
 from collbench.planning.plan import Plan
 from collbench.results.trace import TracedLaunch
+from collbench.util.limits import BLAME_OFTEN, BLAME_SHARE, BLAME_SKEW_S, BLAME_SURE, BLAME_UNLIKE
 
-# Of the time: less is nobody's fault.
-_LEAST_SHARE = 0.2
-_OFTEN = 0.8  # of the launches must have it
-_SURE = 0.9  # of the pairs of launches with and without a cause
-# Ranks that are all well leave a barrier, and write their input, within less.
-_SKEW_S = 3e-4
 _LEAST_S = 1e-6  # what clocks tell apart
-_UNLIKE = 1.5  # times the median of its like, above which a link or a rank is slow
 
 Part = tuple[Literal["late", "work", "link"], tuple[int, ...]]
 
@@ -84,9 +78,9 @@ def blame(
     best: tuple[float, Part, float] | None = None
     for part, share in typical.items():
         ratio = _ratio(part, like)
-        is_often = sum(value > _LEAST_SHARE / 2 for value in shares[part]) >= _OFTEN * n
-        is_skew = part[0] == "late" and share * total_s < _SKEW_S
-        if share >= _LEAST_SHARE and ratio >= _UNLIKE and is_often and not is_skew:
+        is_often = sum(value > BLAME_SHARE / 2 for value in shares[part]) >= BLAME_OFTEN * n
+        is_skew = part[0] == "late" and share * total_s < BLAME_SKEW_S
+        if share >= BLAME_SHARE and ratio >= BLAME_UNLIKE and is_often and not is_skew:
             best = max(best or (0.0, part, 1.0), (share * (1 - 1 / ratio), part, ratio))
     return Blame(
         part=best[1] if best else None,
@@ -118,7 +112,9 @@ def is_saved(with_it_s: Sequence[float], without_s: Sequence[float], excess_s: f
     """
     pairs = [(slow, fast) for slow in with_it_s for fast in without_s]
     saved = median(with_it_s) - median(without_s)
-    return saved > excess_s / 2 and sum(fast < slow for slow, fast in pairs) >= _SURE * len(pairs)
+    return saved > excess_s / 2 and sum(fast < slow for slow, fast in pairs) >= BLAME_SURE * len(
+        pairs
+    )
 
 
 def _ratio(part: Part, like: Mapping[str, Mapping[tuple[int, ...], float]]) -> float:

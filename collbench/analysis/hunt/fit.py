@@ -25,29 +25,14 @@ from dataclasses import dataclass
 import numpy as np
 
 from collbench.analysis.hunt.model import (
-    AGREED,
     AHEAD,
     CELLS,
-    ENOUGH,
-    FALSE_ALARM,
-    FAR,
-    FAR_DEVIATES,
-    FEW_PATHS,
     GAPS,
     HUGE,
     INTERVAL,
-    LARGE,
-    LEAST,
-    LEAST_GAIN,
     MOST,
-    MOST_AGREED,
     NORMAL,
-    ONCE,
     PATHS,
-    PATHS_SHARE,
-    SURE_NOISE,
-    SUSPICION,
-    UNLIKE,
     Model,
     Rows,
     Term,
@@ -58,6 +43,23 @@ from collbench.analysis.hunt.model import (
     rows_of,
 )
 from collbench.analysis.hunt.places import Family, Floats, Ints, Place, split
+from collbench.util.limits import (
+    ENOUGH_PAIRS,
+    FAR_DEVIATES,
+    FAR_SLOWNESS,
+    FEW_PATHS,
+    HUNT_FALSE_ALARM,
+    HUNT_PATHS_SHARE,
+    HUNT_SUSPICION,
+    LEAST_SLOWNESS,
+    MANY_PAIRS,
+    ONCE_SLOWNESS,
+    PATH_AGREED,
+    PLACE_AGREED,
+    PLACE_GAIN,
+    SURE_NOISE,
+    UNLIKE,
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -123,7 +125,7 @@ def fit(
     of_rows = [by_rows(family, pairs) for family in families]
     tested = tested or sum(len(family.starts) - 1 for family in families)
     parted = (
-        [family for one in of_rows for family in split(one, rows.slow, LEAST)]
+        [family for one in of_rows for family in split(one, rows.slow, LEAST_SLOWNESS)]
         if len(rows.slow) < HUGE
         else []
     )
@@ -159,8 +161,8 @@ def _tests(places: Sequence[Family], tested: int) -> list[float]:
     paths = sum(n for n, own in zip(numbers, is_path, strict=True) if own)
     ends = sum(numbers) - paths
     elsewhere = max(1.0, tested / max(paths + ends, 1))
-    of_path = elsewhere * max(paths, 1) / (PATHS_SHARE if ends else 1)
-    of_end = elsewhere * max(ends, 1) / (1 - PATHS_SHARE if paths else 1)
+    of_path = elsewhere * max(paths, 1) / (HUNT_PATHS_SHARE if ends else 1)
+    of_end = elsewhere * max(ends, 1) / (1 - HUNT_PATHS_SHARE if paths else 1)
     return [of_path if own else of_end for own in is_path]
 
 
@@ -209,7 +211,7 @@ class _Search:
                 gaps = -np.diff(slow[order])[1:-1]  # two hosts at least on each side
                 for place in np.argsort(-gaps)[:GAPS]:
                     is_few = place + 2 <= min(MOST, CELLS / len(self.rows.slow))
-                    if is_few and gaps[place] > LEAST / 2:
+                    if is_few and gaps[place] > LEAST_SLOWNESS / 2:
                         yield [self._term(number, int(group)) for group in order[: place + 2]]
 
     def _grown(self, model: Model, known: int) -> tuple[Model, tuple[Term, ...]]:
@@ -245,25 +247,25 @@ class _Search:
         return model if self._has_norm(model) else self._model(())
 
     def _is_suspect(self, model: Model, k: int) -> bool:
-        return self.chance(model, k) < SUSPICION and bool(model.effects[k] >= LEAST)
+        return self.chance(model, k) < HUNT_SUSPICION and bool(model.effects[k] >= LEAST_SLOWNESS)
 
     def _is_sure(self, model: Model, k: int) -> bool:
         effect = float(model.effects[k])
-        if effect < LEAST or self.chance(model, k) >= FALSE_ALARM:
+        if effect < LEAST_SLOWNESS or self.chance(model, k) >= HUNT_FALSE_ALARM:
             return False
         residuals = self.samples(model, k)[1]
         counted = int((residuals > effect / 2).sum())
         if not self._is_path(model.terms[k]):
-            return counted >= MOST_AGREED * len(residuals)
-        if len(residuals) == 1 and effect < ONCE:
+            return counted >= PLACE_AGREED * len(residuals)
+        if len(residuals) == 1 and effect < ONCE_SLOWNESS:
             return False
         # hiccups have no normal tail: how many rows are as far off, to the other side at least
         others = model.residuals
         far = int((others < -effect / 2).sum())
-        if len(others) >= LARGE:
+        if len(others) >= MANY_PAIRS:
             far = max(far, int((others > effect / 2).sum()))
         by_chance = (far / len(others)) ** counted * self.tests[model.terms[k].family]
-        return counted >= AGREED * len(residuals) and by_chance < FALSE_ALARM
+        return counted >= PATH_AGREED * len(residuals) and by_chance < HUNT_FALSE_ALARM
 
     def chance(self, model: Model, k: int) -> float:
         """That chance alone makes any place look like a term."""
@@ -292,7 +294,7 @@ class _Search:
         well be a fast pair, unless the rate of a good one is known, or slow hosts add up.
         """
         ends = [term for term in model.terms if not self._is_path(term)]
-        is_known = model.level < self.known + FAR
+        is_known = model.level < self.known + FAR_SLOWNESS
         is_plain = len(ends) < 2 or is_known or model.adds_up
         return is_plain or model.bare > self._rows_of_a_pair()
 
@@ -309,13 +311,13 @@ class _Search:
 
         def badness(model: Model) -> float:
             tests = [self.tests[term.family] for term in model.terms]
-            return model.squares / scale + 2 * sum(math.log(n / FALSE_ALARM) for n in tests)
+            return model.squares / scale + 2 * sum(math.log(n / HUNT_FALSE_ALARM) for n in tests)
 
         return badness(one) < badness(other)
 
     def _next(self, model: Model, known: int) -> Term | None:
         """The place that takes most off the squares of the residuals."""
-        best, found = LEAST_GAIN, None
+        best, found = PLACE_GAIN, None
         taken = {(term.family, term.group) for term in model.terms}
         for number in range(known):
             gains = self.gains(number, model.residuals, model.terms)
@@ -352,7 +354,7 @@ class _Search:
         if not shares or not model.degrees:
             return math.inf
         sd = math.sqrt(model.scale * float(np.median(self.rows.variance)) * max(shares))
-        normal = -NORMAL.inv_cdf(FALSE_ALARM / tests)
+        normal = -NORMAL.inv_cdf(HUNT_FALSE_ALARM / tests)
         sure = normal * SURE_NOISE * math.sqrt(max(shares))
         return min(deviate(normal, model.degrees) * sd, max(sure, normal * sd))
 
@@ -364,10 +366,10 @@ def _unexplained(model: Model, rows: Rows) -> tuple[Ints, bool]:
     """
     residuals = model.residuals
     noise = 0.0
-    if rows.degrees or len(residuals) >= ENOUGH:
+    if rows.degrees or len(residuals) >= ENOUGH_PAIRS:
         noise = float(np.median(np.abs(residuals - np.median(residuals))))
-    deviates = max(FAR_DEVIATES, -NORMAL.inv_cdf(FALSE_ALARM / len(residuals)))
-    limit = max(FAR, deviates * noise / NORMAL.inv_cdf(0.75))
+    deviates = max(FAR_DEVIATES, -NORMAL.inv_cdf(HUNT_FALSE_ALARM / len(residuals)))
+    limit = max(FAR_SLOWNESS, deviates * noise / NORMAL.inv_cdf(0.75))
     level = float(np.median(residuals))
     fast = residuals + rows.most - rows.slow < level - limit
     if fast.any():

@@ -1,7 +1,7 @@
 """The model of the rates of pairs: places, by their effects on rows, fitted by least squares.
 
-A row is a pair and direction, with the median of its repeats in the logarithm of time. Also here:
-all that is decided by a number in a hunt.
+A row is a pair and direction, with the median of its repeats in the logarithm of time. Constants
+here bound the work of a search; those that verdicts are decided by are in util/limits.py.
 """
 
 import math
@@ -12,31 +12,11 @@ from statistics import NormalDist
 import numpy as np
 
 from collbench.analysis.hunt.places import BETWEEN, RECEIVER, SENDER, Bools, Family, Floats, Ints
+from collbench.util.limits import PAIR_FLOOR, SURE_NOISE, UNEVEN
 
-FALSE_ALARM = 5e-4  # that anything is named where nothing is slow
-# of that for paths, pairs and groups: there are many, and few measurements of each
-PATHS_SHARE = 0.1
-SUSPICION = 0.5  # of a false alarm: what is more likely is not even measured again
-MAYBE = 0.02  # of a false alarm: what is less likely, but not sure, is said
-LEAST = math.log(1.03)  # a slower place is called slow: well hosts differ by 1 to 2 %
-FAR = math.log(1.25)  # a row that takes so much longer than good ones must be explained
-UNEVEN = 0.999  # sure that pairs differ by more than their repeats do: only these count then
-FLOOR = 0.005  # of the standard deviation of a row: well pairs differ by that for good
-SURE_NOISE = 0.1  # no more is expected of a row where too few of them show its noise
-FEW_PATHS = 0.1  # of the rows (or one path) may be slow for themselves
-UNLIKE = 0.01  # another place explains as well unless chance prefers this one so rarely
-FAR_DEVIATES = 4.0  # of noise, at least: a row further off is not noise
 AHEAD = 3  # places that are added though the last one was not sure: the next may explain more
 GAPS = 8  # widest gaps of the slowness of hosts that are tried
-LEAST_GAIN = 4.0  # of a place that is tried: two standard deviations, squared
-ENOUGH = 8  # rows whose median deviation is a noise
-# of the measurements of a path must exceed half of its effect: two hiccups of three are no path
-AGREED = 0.8
-# a path that was measured once must be so slow: else it may be a hiccup
-ONCE = math.log(1.5)
-LARGE = 400  # rows, of which hiccups are some: what as many others are is no path
 HUGE = 100_000  # rows, of which only plain steps are made, in seconds
-MOST_AGREED = 0.5  # of another place, whose chance counts many pairs
 MOST = 256  # places
 CELLS = 4e6  # of rows by places: more takes seconds
 _MANY = 20  # repeats, of which the median deviation tells hiccups
@@ -103,7 +83,7 @@ def rows_of(slow: Floats, pairs: Family) -> Rows:
         slow=medians,
         least=in_order[first],
         most=in_order[first + sizes - 1],
-        variance=np.maximum(FLOOR**2, noise**2 * shares),
+        variance=np.maximum(PAIR_FLOOR**2, noise**2 * shares),
         degrees=len(steps),
     )
 
@@ -192,7 +172,7 @@ def _scale(rows: Rows, squares: float, left: int) -> tuple[float, int]:
     residuals alone, where they vary by more than repeats do, or without repeats; else of both.
     """
     of_repeats = rows.degrees
-    least = FLOOR**2 / float(rows.variance.min())
+    least = PAIR_FLOOR**2 / float(rows.variance.min())
     if left < 1:
         return 1.0, of_repeats
     scale = squares / left

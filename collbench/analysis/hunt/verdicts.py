@@ -13,14 +13,19 @@ from typing import Literal
 import numpy as np
 
 from collbench.analysis.hunt.fit import Cause, Fit, fit
-from collbench.analysis.hunt.model import FAR, FEW_PATHS, LEAST, MAYBE
 from collbench.analysis.hunt.places import BETWEEN, Family, Place, Table, directed_pairs, families
 from collbench.analysis.hunt.rounds import Pair
 from collbench.results.pairwise import MODES, Mode, PairSample, PairWorld
+from collbench.util.limits import (
+    FAR_SLOWNESS,
+    FEW_PATHS,
+    HUNT_MAYBE,
+    LEAST_SLOWNESS,
+    MUST_FIND,
+    PARTNERS,
+)
 
-_PARTNERS = 3  # that acquit the partners of a slow host or rank
 _PAIRS = 6  # of a suspect, to measure again
-_MUCH = 2.0  # times as slow: such a host must be found before nothing is called slow
 
 Answer = Literal["slow", "cannot tell", "nothing slow"]
 
@@ -116,7 +121,7 @@ class Analysis:
         if is_slow or any(one.is_slow for one in self.sharing):
             return "slow"
         is_open = self.below or self.unjudged or self.failed or self.maybe
-        return "cannot tell" if is_open or self.least > _MUCH else "nothing slow"
+        return "cannot tell" if is_open or self.least > MUST_FIND else "nothing slow"
 
     @property
     def is_clean(self) -> bool:
@@ -171,7 +176,11 @@ def analyse(
     ]
     verdicts = _merged(strata, tables, fits, world)
     good_gbs = _good(strata, fits, world)
-    if rate_gbs is not None and good_gbs is not None and math.log(rate_gbs / good_gbs) > FAR:
+    if (
+        rate_gbs is not None
+        and good_gbs is not None
+        and math.log(rate_gbs / good_gbs) > FAR_SLOWNESS
+    ):
         verdicts.append(_all_slow(strata, rate_gbs / good_gbs))
     suspects = [
         pair
@@ -183,7 +192,9 @@ def analyse(
         one.place: math.exp(one.effect)
         for found in fits
         for one in found.suspects
-        if one.place.kind in ("host", "rank", "rail") and one.chance < MAYBE and one.effect > LEAST
+        if one.place.kind in ("host", "rank", "rail")
+        and one.chance < HUNT_MAYBE
+        and one.effect > LEAST_SLOWNESS
     }
     below = [
         _pair(stratum.samples[number])
@@ -348,7 +359,7 @@ def _missing(
     for each host or rank that may be at fault.
     """
     place = cause.place
-    is_told = place.kind in ("host", "rank") and effect.of >= _PARTNERS and not cause.same
+    is_told = place.kind in ("host", "rank") and effect.of >= PARTNERS and not cause.same
     if place.kind == "rail" or is_told:
         return ()
     missing: list[Pair] = []
@@ -364,7 +375,7 @@ def _missing(
     for end in dict.fromkeys(ends):
         pairs = [(min(end, rank), max(end, rank)) for rank in good]
         unmeasured = [pair for pair in pairs if pair not in measured]
-        missing += unmeasured[: max(0, _PARTNERS - (len(pairs) - len(unmeasured)))]
+        missing += unmeasured[: max(0, PARTNERS - (len(pairs) - len(unmeasured)))]
     return tuple(missing)
 
 
