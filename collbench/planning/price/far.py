@@ -76,16 +76,15 @@ class _Domains:
         self._hops: dict[int, tuple[int, int]] = {}
         few = most_played(self.width)
         case = Case(op=op, backend="model", algo=algo, ranks=few * self.width, size_bytes=1)
-        orders = cluster.links(few).orders_for(case) or (tuple(range(self.width)),)
-        patterns = [order[: self.width] for order in orders][:most_turns]
-        first = patterns[0]
-        turns = [turn for turn in range(self.width) if first[turn:] + first[:turn] in patterns]
-        plain = tuple(range(self.width))
-        self.orders, self.places, self.turns = [plain], first, tuple(turns)
-        if symmetry(self.schedule(2), self.width) is None or not collective(op).is_interleaved:
-            # ranks have other parts in each order, so all of them are played
-            self.orders, self.places, self.turns = patterns, plain, (0,)
-            self._schedules = {}
+        patterns = [order[: self.width] for order in cluster.links(few).orders_for(case)]
+        patterns, plain = patterns[:most_turns], tuple(range(self.width))
+        self.orders, self.places, self.turns = patterns, plain, (0,)
+        if patterns and collective(op).is_interleaved:
+            alike = self._along([plain], 2)
+            if symmetry(alike, self.width) is not None:  # each rank does in the others what one
+                first = patterns[0]  # before it does in the first, along which ranks are counted
+                turns = (turn for turn in plain if first[turn:] + first[:turn] in patterns)
+                self.orders, self.places, self.turns = [plain], first, tuple(turns)
 
     def schedule(self, domains: int) -> Schedule:
         """The schedule along the orders that are played."""
@@ -121,7 +120,7 @@ class _Domains:
     def hops(self, domains: int) -> tuple[int, int]:
         """Hops of the longest chain, and of the chain that has most between domains."""
         if domains not in self._hops:
-            schedule = self._along([tuple(range(self.width))], domains)
+            schedule = self._along(self.orders[:1], domains)
             self._hops[domains] = hops_of(schedule, self.cluster.links(domains).site.wiring)
         return self._hops[domains]
 
