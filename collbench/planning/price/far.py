@@ -31,6 +31,7 @@ from collbench.spec.collectives import OpName, collective
 from collbench.util.errors import ScheduleError
 
 _EXACT = 1e-9
+_FEW = 4  # domains of which orders are those of more
 MOST_PLAYED = 16  # ranks over hosts whose plans are proved and played
 _SURE = 0.05  # of a price on further domains, as a logarithm
 WIDE, WIDTHS = 8, (4, 8)  # ranks of a domain from which on narrower domains are played
@@ -65,18 +66,15 @@ def most_played(width: int) -> int:
 
 
 class _Domains:
-    """An algorithm on a few domains of a cluster, along the orders that the most of them
-    have whose plans are proved.
-    """
+    """An algorithm on a few domains of a cluster, along the orders that four of them have."""
 
     def __init__(self, cluster: Cluster, op: OpName, algo: str, most_turns: int) -> None:
         self.cluster, self.op, self.algo, self.width = cluster, op, algo, cluster.width
         self._schedules: dict[int, Schedule] = {}
         self._sites: dict[int, Site] = {}
         self._hops: dict[int, tuple[int, int]] = {}
-        few = most_played(self.width)
-        case = Case(op=op, backend="model", algo=algo, ranks=few * self.width, size_bytes=1)
-        patterns = [order[: self.width] for order in cluster.links(few).orders_for(case)]
+        case = Case(op=op, backend="model", algo=algo, ranks=_FEW * self.width, size_bytes=1)
+        patterns = [order[: self.width] for order in cluster.links(_FEW).orders_for(case)]
         patterns, plain = patterns[:most_turns], tuple(range(self.width))
         self.orders, self.places, self.turns = patterns, plain, (0,)
         if patterns and collective(op).is_interleaved:
