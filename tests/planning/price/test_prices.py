@@ -95,7 +95,7 @@ MACHINES = [
     for name in catalog.names("machines")
     if "topology" in catalog.load("machines", name) and 1 < len(machine_topology(name).gpus) <= 16
 ]
-LOOP = 16 << 20
+LOOP = 8 << 20
 PARTS = (1, 4, 7, 8, 9, 10, 12, 14, 16, 17, 20, 23, 24, 28, 32, 36, 40, 48)  # eighths of loops
 
 
@@ -110,7 +110,7 @@ def in_loops(machine: Topology, algo: str, proto: str) -> list[float]:
             proto=proto,
             ranks=ranks,
             size_bytes=LOOP * part // 8,
-            channels=4,
+            channels=2,
             chunk=1 << 18,
             direct="off" if proto == "simple" else "auto",
             slices=4 if proto == "simple" else 0,
