@@ -76,7 +76,8 @@ class _Domains:
         case = Case(op=op, backend="model", algo=algo, ranks=_FEW * self.width, size_bytes=1)
         patterns = [order[: self.width] for order in cluster.links(_FEW).orders_for(case)]
         patterns, plain = patterns[:most_turns], tuple(range(self.width))
-        self.orders, self.places, self.turns = patterns, plain, (0,)
+        self.orders, self.places = patterns, plain
+        self.turns: tuple[int, ...] = (0,)
         if patterns and collective(op).is_interleaved:
             alike = self._along([plain], 2)
             if symmetry(alike, self.width) is not None:  # each rank does in the others what one
