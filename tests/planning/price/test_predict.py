@@ -191,6 +191,12 @@ def test_what_obeys_no_rule_is_left_out_with_the_reason() -> None:
     assert prediction.reasons["halving"] == {100: "its price follows no rule of growth"}
 
 
+def test_less_than_an_element_for_each_rank_has_no_price() -> None:
+    prediction = Prediction(SMALL, "alltoall")
+    assert prediction.best(64, 8) is None and prediction.best(1, 4) is None
+    assert prediction.best(1, 8) is not None
+
+
 def test_a_change_has_its_effect() -> None:
     large, tiny = 1 << 30, 4096
 
