@@ -232,8 +232,8 @@ class Far:
 
         for form in self.forms:
             if form.rule is LINEAR:
-                *few, most = (played(form, one) for one in (*LINEAR.fit, LINEAR.check[-1]))
-                there = LINEAR.at(LINEAR.check[-1], dict(zip(LINEAR.fit, few, strict=True)))
+                *few, most = (played(form, one) for one in (*LINEAR.fit, LINEAR.check[0]))
+                there = LINEAR.at(LINEAR.check[0], dict(zip(LINEAR.fit, few, strict=True)))
                 if abs(math.log(there / most)) > _SURE:
                     raise ScheduleError("its price follows no rule of growth")
         busy = self.busy(plan, domains, size_bytes)
