@@ -180,7 +180,7 @@ def test_the_work_does_not_grow_with_the_hosts() -> None:
         (form,) = prediction.far(prediction.on(hosts)[0], "ring").forms
         built.append(sorted(form._schedules))
     assert built[0] == built[1]
-    assert max(built[0]) == 8
+    assert max(built[0]) <= 8
 
 
 def test_what_obeys_no_rule_is_left_out_with_the_reason() -> None:

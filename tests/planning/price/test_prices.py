@@ -230,6 +230,28 @@ def test_gpus_without_peer_access_go_through_the_host() -> None:
     )
 
 
+def test_peer_access_halves_the_hops_of_small_messages() -> None:
+    """What goes through host memory is stored there, and fetched from there."""
+    machine = machine_topology("gn5-8xp100")
+    near, far = (
+        price(
+            case_on(
+                machine,
+                op="allreduce",
+                algo="ring",
+                proto="ll",
+                ranks=2,
+                size_bytes=8,
+                transport=by,
+            ),
+            machine,
+            replace(gpu_costs(), launch_us=0.0, cta_us=0.0),
+        )
+        for by in ("p2p", "shm")
+    )
+    assert far == pytest.approx(2 * near, rel=0.2)
+
+
 def test_a_ring_over_hosts_is_limited_by_its_network() -> None:
     machine = machine_topology("pcie-4-ib2")
     assert len(machine.hosts) > 1
