@@ -27,6 +27,7 @@ from collbench.spec.collectives import OpName, collective
 from collbench.util.errors import RefusedError, ScheduleError
 from collbench.util.units import rate_gbs
 
+_ITEM_BYTES = 4  # of float32
 _STEP = 0.02  # of a constant, for slopes
 LATENCY = "latency"
 
@@ -112,6 +113,8 @@ class Prediction:
         """The candidate of the lowest price."""
         cluster, domains = self.on(hosts)
         ranks = domains * cluster.width
+        if not collective(self.op).block_count(size_bytes, _ITEM_BYTES, ranks):
+            return None
         base, few = cluster, domains
         if is_far := domains > 1 and ranks > MOST_PLAYED:
             base = cluster.narrow(WIDTHS[-1]) if cluster.width > WIDE else cluster

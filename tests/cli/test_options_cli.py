@@ -172,10 +172,7 @@ def test_what_is_no_number_is_refused(
 @pytest.mark.parametrize(
     ("args", "match"),
     [
-        (
-            ["--isolate", "--launch", "stream"],
-            "--isolate, --launch: no backend of this sweep runs on GPUs",
-        ),
+        (["--isolate", "--launch", "stream"], "--isolate: no backend of this sweep runs on GPUs"),
         (["--gpus", "0,1"], "--gpus: no backend"),
         (
             ["--backend", "cuda", "-z", "1"],

@@ -86,6 +86,22 @@ def test_a_sweep_says_what_it_measures_and_what_came_of_it(
     assert saved_as == "Saved as @1: collbench compare @1"
 
 
+def test_the_model_prices_a_launch_alone_and_says_what_decided(
+    capfd: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    file = tmp_path / "alone.csv"
+    knobs = ("--algo", "chain", "--proto", "simple", "--channels", "16", "--chunk", "256K")
+    on = ("--backend", "model", "--machine", "pcie-4", "--op", "broadcast", "--sizes", "64M")
+    for more in (knobs, (*knobs, "--isolate"), ("--algo", "auto")):
+        assert invoke(capfd, "sweep", *on, *more, "--csv", str(file))[0] == 0
+    behind, alone, opened = read(file)
+    assert "isolated" in alone.notes.split() and alone.point != behind.point
+    assert behind.time_us is not None and alone.time_us is not None
+    formula = (16 + 4 - 2) / 16  # S = 16 chunks along K = 4 ranks
+    assert alone.time_us / behind.time_us == pytest.approx(formula, rel=0.02)
+    assert (behind.chosen, alone.chosen, opened.chosen) == ("asked", "asked", "priced")
+
+
 def test_a_sweep_says_first_whether_a_tuning_file_decided(
     capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

@@ -31,6 +31,7 @@ from collbench.spec.collectives import OpName, collective
 from collbench.util.errors import ScheduleError
 
 _EXACT = 1e-9
+_FEW = 4  # domains of which orders are those of more
 MOST_PLAYED = 16  # ranks over hosts whose plans are proved and played
 _SURE = 0.05  # of a price on further domains, as a logarithm
 WIDE, WIDTHS = 8, (4, 8)  # ranks of a domain from which on narrower domains are played
@@ -65,27 +66,24 @@ def most_played(width: int) -> int:
 
 
 class _Domains:
-    """An algorithm on a few domains of a cluster, along the orders that the most of them
-    have whose plans are proved.
-    """
+    """An algorithm on a few domains of a cluster, along the orders that four of them have."""
 
     def __init__(self, cluster: Cluster, op: OpName, algo: str, most_turns: int) -> None:
         self.cluster, self.op, self.algo, self.width = cluster, op, algo, cluster.width
         self._schedules: dict[int, Schedule] = {}
         self._sites: dict[int, Site] = {}
         self._hops: dict[int, tuple[int, int]] = {}
-        few = most_played(self.width)
-        case = Case(op=op, backend="model", algo=algo, ranks=few * self.width, size_bytes=1)
-        orders = cluster.links(few).orders_for(case) or (tuple(range(self.width)),)
-        patterns = [order[: self.width] for order in orders][:most_turns]
-        first = patterns[0]
-        turns = [turn for turn in range(self.width) if first[turn:] + first[:turn] in patterns]
-        plain = tuple(range(self.width))
-        self.orders, self.places, self.turns = [plain], first, tuple(turns)
-        if symmetry(self.schedule(2), self.width) is None or not collective(op).is_interleaved:
-            # ranks have other parts in each order, so all of them are played
-            self.orders, self.places, self.turns = patterns, plain, (0,)
-            self._schedules = {}
+        case = Case(op=op, backend="model", algo=algo, ranks=_FEW * self.width, size_bytes=1)
+        patterns = [order[: self.width] for order in cluster.links(_FEW).orders_for(case)]
+        patterns, plain = patterns[:most_turns], tuple(range(self.width))
+        self.orders, self.places = patterns, plain
+        self.turns: tuple[int, ...] = (0,)
+        if patterns and collective(op).is_interleaved:
+            alike = self._along([plain], 2)
+            if symmetry(alike, self.width) is not None:  # each rank does in the others what one
+                first = patterns[0]  # before it does in the first, along which ranks are counted
+                turns = (turn for turn in plain if first[turn:] + first[:turn] in patterns)
+                self.orders, self.places, self.turns = [plain], first, tuple(turns)
 
     def schedule(self, domains: int) -> Schedule:
         """The schedule along the orders that are played."""
@@ -121,7 +119,7 @@ class _Domains:
     def hops(self, domains: int) -> tuple[int, int]:
         """Hops of the longest chain, and of the chain that has most between domains."""
         if domains not in self._hops:
-            schedule = self._along([tuple(range(self.width))], domains)
+            schedule = self._along(self.orders[:1], domains)
             self._hops[domains] = hops_of(schedule, self.cluster.links(domains).site.wiring)
         return self._hops[domains]
 
@@ -234,8 +232,8 @@ class Far:
 
         for form in self.forms:
             if form.rule is LINEAR:
-                *few, most = (played(form, one) for one in (*LINEAR.fit, LINEAR.check[-1]))
-                there = LINEAR.at(LINEAR.check[-1], dict(zip(LINEAR.fit, few, strict=True)))
+                *few, most = (played(form, one) for one in (*LINEAR.fit, LINEAR.check[0]))
+                there = LINEAR.at(LINEAR.check[0], dict(zip(LINEAR.fit, few, strict=True)))
                 if abs(math.log(there / most)) > _SURE:
                     raise ScheduleError("its price follows no rule of growth")
         busy = self.busy(plan, domains, size_bytes)

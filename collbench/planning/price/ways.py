@@ -39,7 +39,8 @@ class Hop(NamedTuple):
 
 class Way(NamedTuple):
     """kind: one of constants.WAYS, which says how long a hop takes; times: how many hops it counts
-    as, more than one through other GPUs. changes_rail: whether switches above the rails join it.
+    as, more than one through other GPUs and host memory. changes_rail: whether switches above the
+    rails join it.
     """
 
     hops: tuple[Hop, ...]
@@ -71,7 +72,8 @@ def way(topology: Topology, source: str, target: str, through_host: bool = False
     kinds = {one.kind for one in parts}
     kind = "nvlink" if kinds <= {*NVLINK_PATHS} else "net" if "NET" in kinds else "pcie"
     between = sum(topology.by_id[node].kind == "gpu" for node in parts[0].nodes[1:-1])
-    return Way(tuple(hop for one in parts for hop in _hops(one)), kind, 1 + between)
+    times = len(parts) + between  # what waits in host memory is fetched by another hop
+    return Way(tuple(hop for one in parts for hop in _hops(one)), kind, times)
 
 
 @lru_cache(maxsize=_MOST_KEPT)

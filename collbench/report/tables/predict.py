@@ -152,6 +152,9 @@ def lines(
             parts = [f"{ranges[0][0]} to {format_size(ranges[0][2])}"]
             parts += [f"{algo} from {format_size(first)}" for algo, first, _ in ranges[1:]]
             yield from wrapped(f"best on {_hosts(number)}: {', '.join(parts)}", columns)
+    if small := sorted({*sizes} - {int(str(row["size_bytes"])) for row in shown}):
+        listed = ", ".join(map(format_size, small))
+        yield from wrapped(f"no price of {listed}: less than an element for each rank", columns)
     for algo, reasons in prediction.reasons.items():
         for reason in dict.fromkeys(reasons.values()):
             numbers = [number for number, why in reasons.items() if why == reason]

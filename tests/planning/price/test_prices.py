@@ -95,7 +95,7 @@ MACHINES = [
     for name in catalog.names("machines")
     if "topology" in catalog.load("machines", name) and 1 < len(machine_topology(name).gpus) <= 16
 ]
-LOOP = 16 << 20
+LOOP = 8 << 20
 PARTS = (1, 4, 7, 8, 9, 10, 12, 14, 16, 17, 20, 23, 24, 28, 32, 36, 40, 48)  # eighths of loops
 
 
@@ -110,7 +110,7 @@ def in_loops(machine: Topology, algo: str, proto: str) -> list[float]:
             proto=proto,
             ranks=ranks,
             size_bytes=LOOP * part // 8,
-            channels=4,
+            channels=2,
             chunk=1 << 18,
             direct="off" if proto == "simple" else "auto",
             slices=4 if proto == "simple" else 0,
@@ -228,6 +228,28 @@ def test_gpus_without_peer_access_go_through_the_host() -> None:
     assert case_on(peers, op="allreduce", algo="ring", ranks=8, size_bytes=1 << 26).transport == (
         "p2p"
     )
+
+
+def test_peer_access_halves_the_hops_of_small_messages() -> None:
+    """What goes through host memory is stored there, and fetched from there."""
+    machine = machine_topology("gn5-8xp100")
+    near, far = (
+        price(
+            case_on(
+                machine,
+                op="allreduce",
+                algo="ring",
+                proto="ll",
+                ranks=2,
+                size_bytes=8,
+                transport=by,
+            ),
+            machine,
+            replace(gpu_costs(), launch_us=0.0, cta_us=0.0),
+        )
+        for by in ("p2p", "shm")
+    )
+    assert far == pytest.approx(2 * near, rel=0.2)
 
 
 def test_a_ring_over_hosts_is_limited_by_its_network() -> None:
