@@ -73,8 +73,10 @@ class _Domains:
         self._schedules: dict[int, Schedule] = {}
         self._sites: dict[int, Site] = {}
         self._hops: dict[int, tuple[int, int]] = {}
-        case = Case(op=op, backend="model", algo=algo, ranks=_FEW * self.width, size_bytes=1)
-        patterns = [order[: self.width] for order in cluster.links(_FEW).orders_for(case)]
+        orders = self._orders(most_played(self.width))
+        if orders and most_played(self.width) < _FEW:
+            orders = self._orders(_FEW)
+        patterns = [order[: self.width] for order in orders]
         patterns, plain = patterns[:most_turns], tuple(range(self.width))
         self.orders, self.places = patterns, plain
         self.turns: tuple[int, ...] = (0,)
@@ -84,6 +86,12 @@ class _Domains:
                 first = patterns[0]  # before it does in the first, along which ranks are counted
                 turns = (turn for turn in plain if first[turn:] + first[:turn] in patterns)
                 self.orders, self.places, self.turns = [plain], first, tuple(turns)
+
+    def _orders(self, domains: int) -> tuple[tuple[int, ...], ...]:
+        """The orders in which the algorithm uses the links of so many domains best."""
+        ranks = domains * self.width
+        case = Case(op=self.op, backend="model", algo=self.algo, ranks=ranks, size_bytes=1)
+        return self.cluster.links(domains).orders_for(case)
 
     def schedule(self, domains: int) -> Schedule:
         """The schedule along the orders that are played."""
