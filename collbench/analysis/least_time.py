@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from collbench.analysis.trace_summary import ChainCosts
 from collbench.planning.links import RankLinks
 from collbench.planning.plan import Plan
-from collbench.planning.price.constants import WAYS
+from collbench.planning.price.constants import WAYS, are_borrowed
 from collbench.planning.price.gpus import plan_bound
 from collbench.schedules.passes import traffic
 from collbench.spec.case import Case
@@ -17,8 +17,8 @@ _WAY = {"NVLink": "nvlink", "PCIe": "pcie", "network": "net"}  # of what joins r
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeastTime:
-    """machine: whose constants these are. what: the bytes that take so long, or why bytes_s is not
-    known.
+    """machine: whose constants these are; is_borrowed: they were fitted to other processors. what:
+    the bytes that take so long, or why bytes_s is not known.
     """
 
     machine: str
@@ -26,10 +26,15 @@ class LeastTime:
     hops_s: float
     bytes_s: float | None
     what: str
+    is_borrowed: bool = False
 
 
-def least_time(plan: Plan, case: Case, costs: ChainCosts, links: RankLinks | None) -> LeastTime:
-    """No launch of the plan can be shorter, if the constants hold. links: of its GPUs, if known."""
+def least_time(
+    plan: Plan, case: Case, costs: ChainCosts, links: RankLinks | None, model: str
+) -> LeastTime:
+    """No launch of the plan can be shorter, if the constants hold. links: of its GPUs, if known.
+    model: the name of the GPUs, or of the CPU.
+    """
     hops = plan.proof.hops
     machine, hops_s, bytes_s = costs.machine, hops * costs.hop_s, None
     if case.backend != "cuda":
@@ -48,4 +53,11 @@ def least_time(plan: Plan, case: Case, costs: ChainCosts, links: RankLinks | Non
         what = "a link on the way has no known rate"
         if full is not None:
             bytes_s, what = full.seconds, f"its bytes over the fullest link ({full.name})"
-    return LeastTime(machine=machine, hops=hops, hops_s=hops_s, bytes_s=bytes_s, what=what)
+    return LeastTime(
+        machine=machine,
+        hops=hops,
+        hops_s=hops_s,
+        bytes_s=bytes_s,
+        what=what,
+        is_borrowed=are_borrowed("gpu" if case.backend == "cuda" else "cpu", model),
+    )

@@ -15,9 +15,10 @@ from collbench.cli._rank0 import drive_on_rank0, group_here
 from collbench.cli._rules import Options
 from collbench.cli._screen import say
 from collbench.cli._traces import chain_costs, default_ranks, refuse_too_many, traced
-from collbench.device.card import device_count
+from collbench.device.card import device_count, model_of_all
 from collbench.launch.group import Group
 from collbench.launch.launcher import launcher
+from collbench.machine.host import cpu_name
 from collbench.report.chrome_trace import chrome_trace
 from collbench.report.page.steps import page as steps_page
 from collbench.report.page.trace import trace_page
@@ -89,7 +90,8 @@ def _drive(options: Options, group: Group, case: Case, where: Ranks, timeout_s: 
         write_document(trace_json(trace, found, costs), options["json"], "--json")
     is_document = any(options[name] == "-" for name in _FILES)
     out = sys.stderr if is_document else sys.stdout
-    least = least_time(plan, case, costs, where.of(case))
+    model = model_of_all() if case.backend == "cuda" else cpu_name()
+    least = least_time(plan, case, costs, where.of(case), model)
     lines = choice_lines(case, point.origin, least, found.launch.total_s, width(out))
     say("\n".join([*lines, *trace_lines(trace, found, costs, width(out))]), file=out)
     if found.slowdown is not None:

@@ -104,5 +104,7 @@ def test_the_first_lines_say_what_was_chosen_and_its_least_time() -> None:
     assert "4 hops 1.00 us, and 3/2 S sent 49.0 us: 50% of the launch." in text
     assert "by the model (constants of h200x4-vm)" in told(by_model, least, 100.0)
     assert "more than it takes. These constants do not hold here" in told(mine, least, 45.0)
+    borrowed = told(mine, replace(least, is_borrowed=True), 100.0)
+    assert "No least time: the model of m was fitted to other processors" in borrowed
     unknown = replace(least, bytes_s=None, what="its links are not known")
     assert told(mine, unknown, 100.0).endswith("4 hops 1.00 us; its links are not known.")

@@ -19,6 +19,8 @@ from collbench.util import catalog
 from collbench.util.errors import UnavailableError, UsageError
 
 REFERENCE = "h200x4-vm"  # whose constants a machine has that has none of its own
+# what the shipped constants were fitted to, or hold for as well (docs/results/model.md)
+_FITTED_TO = {"gpu": ("H200", "H100"), "cpu": ("AMD EPYC",)}
 CPU_KINDS = ("simple", "ll", "ll128")
 GPU_KINDS = (*CPU_KINDS, "ce")
 FULL_THREADS = 512  # of a CTA that a constant is for
@@ -179,6 +181,16 @@ def costs_here(kind: Literal["cpu", "gpu"], model: str) -> str:
         if file.is_file():
             return str(file)
     return DEFAULT_MACHINE if kind == "cpu" else REFERENCE
+
+
+def are_borrowed(kind: Literal["cpu", "gpu"], model: str) -> bool:
+    """Whether CPUs or GPUs of that name have to take constants that were fitted to others.
+
+    >>> are_borrowed("gpu", "NVIDIA H200"), are_borrowed("gpu", "Tesla V100-SXM2-16GB")
+    (False, True)
+    """
+    is_shipped = costs_here(kind, model) in (DEFAULT_MACHINE, REFERENCE)
+    return is_shipped and not any(name in model for name in _FITTED_TO[kind])
 
 
 def _numbers_of(costs: type) -> set[str]:

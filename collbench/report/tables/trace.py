@@ -69,6 +69,11 @@ def _by(origin: Origin | None) -> str:
 
 
 def _least(least: LeastTime, total_s: float) -> str:
+    if least.is_borrowed:
+        return (
+            f"No least time: the model of {least.machine} was fitted to other processors;"
+            " `collbench tune --model` fits it to this machine."
+        )
     hops = f"{least.hops} hop{'s' * (least.hops > 1)} {_us(least.hops_s)} us"
     text = f"Least by the model of {least.machine}: {hops}"
     if least.bytes_s is None:
