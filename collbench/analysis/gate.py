@@ -6,17 +6,19 @@ compare, or because nothing could be judged, is none.
 
 from collections.abc import Collection
 from dataclasses import dataclass
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from collbench.analysis.baselines import Judgement
 from collbench.analysis.changes import Changes
 from collbench.analysis.losses import Loss
 from collbench.util.errors import UNJUDGED_CODE
 from collbench.util.limits import LEAST_RUNS
 from collbench.util.text import counted
+
+if TYPE_CHECKING:
+    from collbench.analysis.baselines import Judgement
 
 GateVerdict = Literal["pass", "worse", "unjudged"]
 GATE_CODES: dict[GateVerdict, int] = {"pass": 0, "worse": 1, "unjudged": UNJUDGED_CODE}
@@ -97,7 +99,7 @@ def gate_of(
 
 
 def gate_of_reference(
-    judgement: Judgement,
+    judgement: "Judgement",
     limit: tuple[str, float],
     *,
     failed: int,

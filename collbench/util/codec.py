@@ -52,7 +52,7 @@ def encode(value: object) -> object:
     if isinstance(value, tuple):
         return [encode(one) for one in value]
     if isinstance(value, Mapping):
-        return {key: encode(value[key]) for key in sorted(value)}
+        return {key: encode(one) for key, one in value.items()}
     return value
 
 

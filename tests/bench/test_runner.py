@@ -103,6 +103,7 @@ def test_one_repeat_that_was_asked_for_is_one() -> None:
 
 def test_more_repeats_end_where_nothing_helps(monkeypatch: pytest.MonkeyPatch) -> None:
     noise = [1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0, 9.0]
+    monkeypatch.setattr(runner, "MORE_TIME_SHARE", 1.0)  # as in a long sweep
     ring, _ = rows_of((1.0, 9.0), (2.0, 9.0), (3.0,), noise[3:], (9.0,))
     assert ring.repeats == 3 + MORE_REPEATS
     monkeypatch.setattr(runner, "MORE_TIME_SHARE", -1.0)  # no time is left after the first two
