@@ -237,6 +237,7 @@ def test_a_launch_is_set_by_itself_and_what_cold_data_costs_by_itself() -> None:
     assert changed(nothing, ["launch=3us"]).costs.launch_us == pytest.approx(3)
 
 
+@pytest.mark.exhaustive
 def test_a_time_depends_on_all_constants_together_as_on_one() -> None:
     """All latencies up and all rates down by one percent: one percent more."""
     prediction = Prediction(SMALL, "alltoall")
