@@ -346,7 +346,7 @@ def best_text(names: Sequence[str], certainty: Certainty, most: int = LEADERS_SH
     >>> best_text(["direct ll", "star ll"], "tie"), best_text(["ring simple", "ring ll"], "tie")
     ('direct/star ll', 'ring simple/ll')
     >>> best_text(["star ll", "ring simple", "ring ll", "tree ll", "tree simple"], "tie")
-    'star ll = ring simple = ring ll = tree ll = 1 more'
+    'star ll = ring simple = ring ll = tree ll and 1 more'
     """
     if certainty == UNCERTAIN:
         return names[0] + UNCERTAIN_MARK
@@ -366,7 +366,7 @@ def _alternatives(values: Iterable[str]) -> str:
 
 def _listed(values: Sequence[str], separator: str, most: int = LEADERS_SHOWN) -> str:
     more = len(values) - most
-    return separator.join([*values[:most], *([f"{more} more"] if more > 0 else [])])
+    return separator.join(values[:most]) + (f" and {more} more" if more > 0 else "")
 
 
 def best_label(best: Best, knobs: Mapping[str, Sequence[str]], *, has_backend: bool = False) -> str:

@@ -247,8 +247,8 @@ def _one_a_key(
         kept.loc[merged.index, name] = merged[name]
     left = len(frame) - len(kept)
     return kept, [
-        f"{title}: {left} rows are of something that is in the file again: they are more runs"
-        " of it, or more repeats of a run; it is right if all runs of the last sweep of it are"
+        f"{title}: {left} rows measure what other rows of the file do, and are taken as more runs"
+        " or repeats of it; a point is right if all its rows of the last sweep are"
     ]
 
 

@@ -330,8 +330,8 @@ def _parsed(
             )
         if row["schema"] != schema:
             raise UsageError(
-                f"{file}, line {rows.line_num}: schema {row['schema']}, this version reads"
-                f" {schema}",
+                f"{file}, line {rows.line_num}: schema {row['schema'] or 'none'}, this version"
+                f" reads {schema}",
                 "give another file",
             )
         cells = {name: row[name] or "" for name in columns if name in KINDS}
