@@ -140,9 +140,24 @@ class _Domains:
                 math.isclose(rule.at(one, hops), self.hops(one)[0], rel_tol=_EXACT)
                 for one in rule.check
             ):
+                if rule is LINEAR and not self._has_linear_load:
+                    raise ScheduleError(f"the load of a rank of {self.algo} grows by no rule")
                 return rule
         raise ScheduleError(
             f"the hops of {self.algo} grow neither with every host nor with every doubling"
+        )
+
+    @property
+    def _has_linear_load(self) -> bool:
+        """Whether the busiest rank sends, or receives, as many blocks more with every domain: the
+        middle of a star, which sends all blocks to all, does not.
+        """
+        if not collective(self.op).size_in_blocks:
+            return True
+        loads = {one: traffic(self.schedule(one)) for one in (*LINEAR.fit, *LINEAR.check)}
+        known = {one: one * float(max(load.sent, load.received)) for one, load in loads.items()}
+        return all(
+            math.isclose(LINEAR.at(one, known), known[one], rel_tol=_SURE) for one in LINEAR.check
         )
 
     def look(self, domains: int) -> tuple[object, ...]:
