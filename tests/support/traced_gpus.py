@@ -74,6 +74,7 @@ def plant(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cuda.BACKEND, "open", lambda group, plans, options: TracedSession())
     monkeypatch.setattr(cuda.BACKEND, "limits", lambda memory: LIMITS)
     monkeypatch.setattr(_traces, "model_of_all", lambda: LIMITS.model)
+    monkeypatch.setattr(_run_trace, "model_of_all", lambda: LIMITS.model)
     monkeypatch.setattr(_traces, "all_reach_each_other", lambda: True)
     monkeypatch.setattr(_run_trace, "why_no_gpus", lambda: "")
     monkeypatch.setattr(_run_trace, "device_count", lambda: 2)
