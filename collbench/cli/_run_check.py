@@ -28,13 +28,14 @@ from collbench.analysis.verdicts import (
 from collbench.backends.gpu.session import why_no_gpus
 from collbench.bench.pairs import OUT_OF_TIME, RankPair, expected_gbs, measure
 from collbench.bench.points import plan_points
+from collbench.bench.ranks import ranks_of
 from collbench.bench.rows import new_run
 from collbench.bench.runner import Measurement
 from collbench.bench.sweep import Sweep, cases
 from collbench.cli._busy import BusyRemark
 from collbench.cli._declared import refuse_sharing, settings_of
 from collbench.cli._files import check_writable, write_document
-from collbench.cli._links import ranks_of, recordings_of
+from collbench.cli._links import recordings_of
 from collbench.cli._options import remark, width
 from collbench.cli._rank0 import drive_on_rank0, group_here
 from collbench.cli._rules import Options

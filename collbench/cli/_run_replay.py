@@ -16,10 +16,11 @@ from collbench.analysis.job.cases import Stand, candidates, cases_of, form_name
 from collbench.analysis.job.mixes import mix
 from collbench.analysis.job.model import Job, Operation, operations_of
 from collbench.analysis.job.steps import step_times, steps_of
+from collbench.bench.ranks import MODEL, Ranks, ranks_of
 from collbench.bench.replay import Bench, Part, by_estimate, least_repeats, measure, prove
 from collbench.cli._declared import settings_of
 from collbench.cli._files import check_writable, write_document
-from collbench.cli._links import MODEL, Ranks, ranks_of, recordings_of, refuse_few_gpus
+from collbench.cli._links import recordings_of, refuse_few_gpus, remark_unnamed
 from collbench.cli._options import remark, width
 from collbench.cli._rank0 import drive_on_rank0, group_here
 from collbench.cli._rules import Options, Rule, refuse
@@ -97,6 +98,7 @@ def run_replay(options: Options) -> int:
 
         topology = topology_of(recordings) if recordings else None
         machine = options.get("machine")
+        remark_unnamed(machine)
         where = ranks_of(options["backend"], machine, group, settings.gpus, topology)
         return _drive(options, group, settings, where)
 

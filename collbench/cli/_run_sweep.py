@@ -13,6 +13,7 @@ from typing import IO, Any
 from collbench.backends import FAMILY as BACKENDS
 from collbench.backends.model import host_of
 from collbench.bench.points import SweepPoint, plan_points
+from collbench.bench.ranks import MODEL, Ranks, ranks_of
 from collbench.bench.rows import row_of_runs
 from collbench.bench.runner import Measurement
 from collbench.bench.sweep import Sweep, cases, sizes_between
@@ -20,7 +21,7 @@ from collbench.cli import _options as defaults
 from collbench.cli._busy import BusyRemark
 from collbench.cli._declared import settings_of
 from collbench.cli._files import check_writable, write_document
-from collbench.cli._links import MODEL, Ranks, ranks_of, recordings_of, refuse_few_gpus
+from collbench.cli._links import recordings_of, refuse_few_gpus, remark_unnamed
 from collbench.cli._options import remark, width
 from collbench.cli._progress import activity_shown
 from collbench.cli._rank0 import drive_on_rank0, group_here
@@ -100,6 +101,7 @@ def run_sweep(options: Options, csv: Path | str | None) -> int:
         known = _with_files(options, is_launched=bool(group.ranks))
         asked = _sweep(known, group.ranks)
         topology = topology_of(recordings) if recordings else None
+        remark_unnamed(options.get("machine"))
         where = ranks_of(asked.backend, options.get("machine"), group, settings.gpus, topology)
         return _drive(group, asked, settings, known, csv, where, recordings, is_default=is_default)
 

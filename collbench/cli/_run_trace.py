@@ -8,8 +8,9 @@ from collbench.analysis.played_trace import played_trace
 from collbench.analysis.trace_summary import summary
 from collbench.backends.gpu.session import why_no_gpus
 from collbench.bench.points import plan_points
+from collbench.bench.ranks import Ranks, ranks_of
 from collbench.cli._files import check_writable, write_document
-from collbench.cli._links import Ranks, ranks_of, recordings_of
+from collbench.cli._links import recordings_of
 from collbench.cli._options import refusal, remark, width
 from collbench.cli._rank0 import drive_on_rank0, group_here
 from collbench.cli._rules import Options

@@ -14,11 +14,12 @@ from collbench import __version__
 from collbench.backends import FAMILY
 from collbench.backends.base import Backend
 from collbench.backends.gpu.session import why_no_gpus
+from collbench.bench.ranks import ranks_of
 from collbench.bench.runner import Measurement
 from collbench.bench.sweep import sizes_between
 from collbench.cli._declared import refuse_sharing, settings_of
 from collbench.cli._files import check_writable
-from collbench.cli._links import ranks_of, recordings_of
+from collbench.cli._links import recordings_of
 from collbench.cli._options import remark, width
 from collbench.cli._rank0 import drive_on_rank0, group_here
 from collbench.cli._rules import Options

@@ -8,8 +8,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from collbench.bench.points import plan_points
+from collbench.bench.ranks import ranks_of
 from collbench.bench.runner import Measurement
-from collbench.cli._links import ranks_of
 from collbench.cli._options import remark
 from collbench.cli._rank0 import drive_on_rank0
 from collbench.cli._rules import Options

@@ -1,7 +1,7 @@
 """Which options of `sweep` have no effect, and beside which others."""
 
 from collbench.backends import FAMILY as BACKENDS
-from collbench.cli._links import MODEL
+from collbench.bench.ranks import MODEL
 from collbench.cli._rules import Options, Rule
 from collbench.machine.formats import described
 from collbench.spec.collectives import UNEVEN_OPS, collective

@@ -5,9 +5,8 @@ and options together.
 import gzip
 import lzma
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -15,6 +14,7 @@ import pytest
 from collbench.analysis.load import load
 from collbench.cli import run
 from collbench.util.errors import UsageError
+from tests.support.commands import stdin_of
 from tests.support.frames import frame, row
 
 SWEEP = Path(__file__).parent.parent.parent / "profiles" / "results" / "h200x4.csv"
@@ -32,19 +32,6 @@ def written(tmp_path: Path, lines: list[str], name: str = "results.csv") -> Path
 def test_several_headings_are_several_files(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="line 4 is a heading again: several files in one"):
         load(written(tmp_path, LINES[:3] * 2))
-
-
-@contextmanager
-def stdin_of(file: Path) -> Iterator[None]:
-    """Standard input is a file for a while."""
-    before = os.dup(0)
-    try:
-        with file.open("rb") as opened:
-            os.dup2(opened.fileno(), 0)
-        yield
-    finally:
-        os.dup2(before, 0)
-        os.close(before)
 
 
 @pytest.mark.parametrize("packed", [bytes, gzip.compress, lzma.compress])

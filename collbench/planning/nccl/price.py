@@ -50,6 +50,14 @@ class NcclPrice:
     def busbw_gbs(self) -> float:
         return self.busbw_at(self.time_us)
 
+    @property
+    def low_gbs(self) -> float:
+        return self.busbw_at(self.high_us)
+
+    @property
+    def high_gbs(self) -> float:
+        return self.busbw_at(self.low_us)
+
     def busbw_at(self, time_us: float) -> float:
         """Bus bandwidth in such a time."""
         return rate_gbs(self.size_bytes, time_us * 1e-6) * collective(self.op).factor(self.ranks)

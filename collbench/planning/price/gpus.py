@@ -142,14 +142,14 @@ def gpu_price(plan: Plan, site: Site, *, is_alone: bool = False) -> float:
     return seconds if least is None else max(seconds, least.seconds)
 
 
-class LeastTime(NamedTuple):
+class FullestLink(NamedTuple):
     """The seconds in which the fullest link carries its bytes, and which it is."""
 
     seconds: float
     name: str
 
 
-def plan_bound(plan: Plan, site: Site) -> LeastTime | None:
+def plan_bound(plan: Plan, site: Site) -> FullestLink | None:
     """What no launch can take less time than, however many are under way at once, at the best rate
     that was measured of each link; None if a link has no known rate.
     """
@@ -165,7 +165,7 @@ def plan_bound(plan: Plan, site: Site) -> LeastTime | None:
         return None
     blocks = plan.n if collective(plan.problem.op).size_in_blocks else 1
     size_bytes = plan.problem.block_bytes * blocks * (1.0 if is_copied else wire_share(plan.proto))
-    return LeastTime(size_bytes / (found.gbs * 1e9), found.limit)
+    return FullestLink(size_bytes / (found.gbs * 1e9), found.limit)
 
 
 def wire_share(proto: str) -> float:

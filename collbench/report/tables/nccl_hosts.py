@@ -6,7 +6,7 @@ from itertools import product
 
 from collbench.planning.nccl.constants import constants
 from collbench.planning.nccl.machine import NcclMachine
-from collbench.planning.nccl.price import nccl_price
+from collbench.planning.nccl.price import NcclPrice, nccl_price
 from collbench.report.tables.text import table, wrapped
 from collbench.spec.collectives import OpName
 from collbench.util.units import format_rate, format_size, format_time_us
@@ -17,21 +17,11 @@ Row = dict[str, object]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NcclRow:
-    """A price, in microseconds and GB/s. before_us: on the machine before changes. reachable_gbs:
-    with enough CTAs and queue pairs.
+    """A price. before_us: on the machine before changes. reachable_gbs: bus bandwidth with enough
+    CTAs and queue pairs. scaling: bus bandwidth over that of the fewest hosts.
     """
 
-    hosts: int
-    ranks: int
-    size_bytes: int
-    algo: str
-    proto: str
-    time_us: float
-    low_us: float
-    high_us: float
-    busbw_gbs: float
-    low_gbs: float
-    high_gbs: float
+    price: NcclPrice
     reachable_gbs: float
     scaling: float
     before_us: float | None
@@ -56,17 +46,7 @@ def nccl_rows(
         busbw = first.setdefault(size, price.busbw_gbs)
         rows.append(
             NcclRow(
-                hosts=number,
-                ranks=price.ranks,
-                size_bytes=size,
-                algo=price.algo,
-                proto=price.proto,
-                time_us=price.time_us,
-                low_us=price.low_us,
-                high_us=price.high_us,
-                busbw_gbs=price.busbw_gbs,
-                low_gbs=price.busbw_at(price.high_us),
-                high_gbs=price.busbw_at(price.low_us),
+                price=price,
                 reachable_gbs=reachable,
                 scaling=price.busbw_gbs / busbw,
                 before_us=None if old is None else old.time_us,
@@ -90,18 +70,18 @@ def documented(rows: Sequence[NcclRow], op: OpName, machine: str) -> list[Row]:
         {
             "op": op,
             "machine": machine,
-            "hosts": row.hosts,
-            "ranks": row.ranks,
-            "size_bytes": row.size_bytes,
-            "algo": row.algo,
-            "proto": row.proto,
-            "time_us": _digits(row.time_us),
-            "busbw_gbs": _digits(row.busbw_gbs),
+            "hosts": row.price.hosts,
+            "ranks": row.price.ranks,
+            "size_bytes": row.price.size_bytes,
+            "algo": row.price.algo,
+            "proto": row.price.proto,
+            "time_us": _digits(row.price.time_us),
+            "busbw_gbs": _digits(row.price.busbw_gbs),
             "scaling": _digits(row.scaling),
             "before_us": None if row.before_us is None else _digits(row.before_us),
             "engine": "nccl",
-            "low_us": _digits(row.low_us),
-            "high_us": _digits(row.high_us),
+            "low_us": _digits(row.price.low_us),
+            "high_us": _digits(row.price.high_us),
             "reachable_gbs": _digits(row.reachable_gbs),
         }
         for row in rows
@@ -116,27 +96,27 @@ def nccl_lines(machine: NcclMachine, rows: Sequence[NcclRow], columns: int) -> I
     """The machine as NCCL sees it, the table, and what its columns are."""
     yield from wrapped(_seen(machine, rows), columns)
     heads = ["hosts", "  size", "algo", "proto", "time us", "9 of 10 us", "busbw", "9 of 10"]
-    has_more = any(row.reachable_gbs > _NEEDED * row.busbw_gbs for row in rows)
+    has_more = any(row.reachable_gbs > _NEEDED * row.price.busbw_gbs for row in rows)
     has_before = any(row.before_us is not None for row in rows)
     heads += [*(["reach"] if has_more else []), *(["before", "gain"] if has_before else [])]
     cells = []
     for row in rows:
         cells.append(
             [
-                str(row.hosts),
-                format_size(row.size_bytes),
-                row.algo,
-                row.proto,
-                format_time_us(row.time_us),
-                f"{format_time_us(row.low_us)}-{format_time_us(row.high_us)}",
-                format_rate(row.busbw_gbs),
-                f"{format_rate(row.low_gbs)}-{format_rate(row.high_gbs)}",
+                str(row.price.hosts),
+                format_size(row.price.size_bytes),
+                row.price.algo,
+                row.price.proto,
+                format_time_us(row.price.time_us),
+                f"{format_time_us(row.price.low_us)}-{format_time_us(row.price.high_us)}",
+                format_rate(row.price.busbw_gbs),
+                f"{format_rate(row.price.low_gbs)}-{format_rate(row.price.high_gbs)}",
             ]
         )
         if has_more:
             cells[-1].append(format_rate(row.reachable_gbs))
         if row.before_us is not None:
-            gain = f"x{row.before_us / row.time_us:.2f}"
+            gain = f"x{row.before_us / row.price.time_us:.2f}"
             cells[-1] += [format_time_us(row.before_us), gain]
     yield from table(heads, cells, {0, 1, *range(4, len(heads))})
     yield ""
@@ -150,11 +130,11 @@ def nccl_lines(machine: NcclMachine, rows: Sequence[NcclRow], columns: int) -> I
 
 def _seen(machine: NcclMachine, rows: Sequence[NcclRow]) -> str:
     """What the prices rest on."""
-    hosts = max(row.hosts for row in rows)
+    hosts = max(row.price.hosts for row in rows)
     parts = [f"NCCL as it is: {machine.near_gbs:.0f} GB/s of {_NEAR[machine.near]} a GPU"]
     if not machine.near_gbs:
         parts = ["NCCL as it is: one GPU a host"]
-    if any(row.algo.startswith("nvls") for row in rows):
+    if any(row.price.algo.startswith("nvls") for row in rows):
         parts.append("sums in the switch (NVLS)")
     if hosts > machine.hosts:
         domain = "a host" if machine.hosts == 1 else f"an NVLink domain of {machine.hosts} hosts"
