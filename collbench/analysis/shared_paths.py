@@ -19,14 +19,16 @@ from statistics import NormalDist, fmean, median
 from typing import Protocol
 
 from collbench.results.verdict import deviate, scale_of
+from collbench.util.limits import (
+    CLEAR_FALL,
+    LEAST_FALL,
+    LEAST_FALL_NOISE,
+    NOBODYS_FALL,
+    SHARED_SURE,
+)
 
 PLACES = 2  # blocks of the host's memory
-SURE = 0.99  # what is claimed: so that 95 % hold for all claims of a machine together
 REPEATS, MOST_REPEATS = 3, 12  # of a measurement; the most where a test is undecided
-NOBODYS = math.log(1.05)  # a fall up to here is no link's: engines and memory cost as much
-LEAST = math.log(1.1)  # what is called a fall
-_CLEAR = math.log(1.2)  # less than this is surely none
-_LEAST_NOISE = 0.01  # of a rate: few repeats may agree by chance
 _HIGHEST = 0.9999  # confidence that is stated
 _MOST_TURNS = 20  # each wants something new: measurements and their repeats are fewer
 _NORMAL = NormalDist()
@@ -177,7 +179,7 @@ class _Known:
                 logs = [math.log(rate) for rate in rates]
                 squares += sum((one - fmean(logs)) ** 2 for one in logs)
                 freedom += len(logs) - 1
-        self.noise = max(_LEAST_NOISE, math.sqrt(squares / freedom) if freedom else 0.0)
+        self.noise = max(LEAST_FALL_NOISE, math.sqrt(squares / freedom) if freedom else 0.0)
 
     def _rates(self, flows: FlowSet) -> tuple[float, ...] | None:
         """The medians of the repeats of flows at once; None, and wanted, if there are too few."""
@@ -205,9 +207,9 @@ class _Known:
         fewest = min(len(self._repeats[some]) for some in (flows, *((flow,) for flow in flows)))
         sd = self.noise * math.sqrt(math.pi / 2 / fewest)  # of the logarithm of a median
         # less than half of what a link would take that is as narrow as the fastest of them needs
-        least = min(_CLEAR, math.log(sum(alone) / max(alone)) / 2)
-        shared = confidence(effect - NOBODYS, sd, tests)
-        is_shared = shared >= SURE and effect >= LEAST
+        least = min(CLEAR_FALL, math.log(sum(alone) / max(alone)) / 2)
+        shared = confidence(effect - NOBODYS_FALL, sd, tests)
+        is_shared = shared >= SHARED_SURE and effect >= LEAST_FALL
         return Contention(
             flows=flows,
             alone=tuple(alone),
@@ -215,7 +217,7 @@ class _Known:
             fall=-math.expm1(-effect),
             shared=shared,
             is_shared=is_shared,
-            is_clear=not is_shared and confidence(least - effect, sd, 1) >= SURE,
+            is_clear=not is_shared and confidence(least - effect, sd, 1) >= SHARED_SURE,
         )
 
 
