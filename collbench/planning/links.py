@@ -33,12 +33,10 @@ from collbench.spec.case import Case
 from collbench.spec.collectives import OpName, collective
 from collbench.spec.world import World, host_numbers
 from collbench.util.errors import RefusedError, ScheduleError
+from collbench.util.limits import FAR_BELOW_FROM_S, FAR_BELOW_SHARE
 
 Orders = tuple[tuple[int, ...], ...]
 _WITH_NVLS, _LEAST_NVLS = ("nccl", "torch"), 90  # libraries; compute capability
-FAR_BELOW = 0.6  # of the bound; a row below it is marked
-# Latency explains a low bandwidth of rows that take less than this at the bound.
-FAR_BELOW_FROM_S = 100e-6
 
 
 class RankLinks:
@@ -268,7 +266,8 @@ def is_far_below(busbw_gbs: float, seconds: float, ceiling_gbs: float) -> bool:
     (True, False)
     """
     return (
-        busbw_gbs < FAR_BELOW * ceiling_gbs and seconds * busbw_gbs / ceiling_gbs > FAR_BELOW_FROM_S
+        busbw_gbs < FAR_BELOW_SHARE * ceiling_gbs
+        and seconds * busbw_gbs / ceiling_gbs > FAR_BELOW_FROM_S
     )
 
 
