@@ -11,6 +11,7 @@ import pytest
 
 from collbench.backends import FAMILY as BACKENDS
 from collbench.spec.peers import PEERS
+from tests.numbers import MARGIN, NUMBERS, Number
 
 PACKAGE = Path(__file__).parent.parent / "collbench"
 # Every package stands on a floor. A module imports from its own package and from floors below its
@@ -83,6 +84,11 @@ def test_no_modules_import_each_other_in_a_circle() -> None:
     # the command `sweep` still takes defaults from its declaration
     left = {name: modules for name, modules in left.items() if not name.startswith("collbench.cli")}
     assert not left, "in a circle, or importing one that is: " + ", ".join(sorted(left))
+
+
+@pytest.mark.parametrize("number", NUMBERS, ids=lambda number: number.name)
+def test_the_house_does_not_grow(number: Number) -> None:
+    assert number.count() <= MARGIN * number.most, "python -m tests.numbers prints all"
 
 
 def test_private_modules_are_imported_by_their_own_package() -> None:
