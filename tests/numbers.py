@@ -45,7 +45,7 @@ class Number(NamedTuple):
     """A number of the house. most: what was reached; goal: what it should come to."""
 
     name: str
-    count: Callable[[], float]
+    measure: Callable[[], float]
     most: float
     goal: float
 
@@ -117,7 +117,7 @@ def main() -> None:
     """Print what each number is, what it may be, and what it should come to."""
     print(f"{'':32}{'now':>9}{'most':>9}{'goal':>9}")
     for number in NUMBERS:
-        now = number.count()
+        now = number.measure()
         print(f"{number.name:32}{now:9,.5g}{number.most:9,.5g}{number.goal:9,.5g}")
 
 
