@@ -13,8 +13,8 @@ import click
 from collbench import __version__
 from collbench.cli import cli
 from collbench.cli._interrupt import exit_code_of
+from collbench.core.errors import UNJUDGED_CODE, CollbenchError
 from collbench.launch.launcher import INTERRUPTIONS
-from collbench.util.errors import UNJUDGED_CODE, CollbenchError
 
 
 def commands() -> Iterator[tuple[str, click.Command, click.Context]]:

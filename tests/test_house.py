@@ -10,24 +10,22 @@ from pathlib import Path
 import pytest
 
 from collbench.backends import FAMILY as BACKENDS
-from collbench.spec.peers import PEERS
+from collbench.core.peers import PEERS
 from tests.numbers import MARGIN, NUMBERS, Number
 
 PACKAGE = Path(__file__).parent.parent / "collbench"
 # Every package stands on a floor. A module imports from its own package and from floors below its
 # own.
 FLOORS = (
-    "util",
-    "spec machine",
-    "results schedules launch",
+    "core",
+    "schedules machine",
+    "launch compare",
     "planning",
     "device",
     "backends",
     "bench",
-    "analysis",
     "doctor",
-    "checks tuner",
-    "report",
+    "tune jobs",
     "cli",
 )
 FLOOR_OF = {name: number for number, floor in enumerate(FLOORS) for name in floor.split()}

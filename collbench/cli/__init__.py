@@ -24,9 +24,9 @@ from collbench.cli._interrupt import (
     text_of,
 )
 from collbench.cli._screen import say
+from collbench.core.errors import CollbenchError, HangError, UnavailableError, UsageError, unknown
+from collbench.core.text import one_line
 from collbench.launch.launcher import launcher
-from collbench.util.errors import CollbenchError, HangError, UnavailableError, UsageError, unknown
-from collbench.util.text import one_line
 
 # what a command does, in a line; by what it is for
 _GROUPS = {

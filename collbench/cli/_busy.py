@@ -5,11 +5,11 @@ from collections.abc import Collection, Sequence
 
 from collbench.bench.runner import Measurement
 from collbench.cli._options import remark
+from collbench.core.limits import FOREIGN_SHARE
+from collbench.core.record import Record
+from collbench.core.text import counted
 from collbench.launch.guardian import own_processes
 from collbench.machine.others import Census, demand, foreign_cores, look
-from collbench.results.record import Record
-from collbench.util.limits import FOREIGN_SHARE
-from collbench.util.text import counted
 
 _WHAT_TO_DO = "End them, or measure when they have ended."
 

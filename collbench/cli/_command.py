@@ -8,7 +8,7 @@ from typing import ClassVar
 import click
 
 from collbench.cli._options import ListOf, flag, remark
-from collbench.util.errors import CollbenchError, UsageError, did_you_mean
+from collbench.core.errors import CollbenchError, UsageError, did_you_mean
 
 
 class StrictCommand(click.Command):

@@ -1,4 +1,4 @@
-"""Command-line options from their declarations: spec/knobs.py and spec/options.py."""
+"""Command-line options from their declarations: core/knobs.py and core/options.py."""
 
 from collections.abc import Callable
 from typing import Any
@@ -20,16 +20,16 @@ from collbench.cli._options import (
     some_bytes,
 )
 from collbench.cli._rules import Options
+from collbench.core.catalog import names
+from collbench.core.collectives import OPS, collective
+from collbench.core.errors import UsageError
+from collbench.core.knobs import Knob, Value
+from collbench.core.options import OPTIONS, Option, Settings
+from collbench.core.world import ranks_per_gpu
 from collbench.planning.protocols import FAMILY as PROTOCOLS
 from collbench.planning.transports import FAMILY as TRANSPORTS
 from collbench.schedules.algorithms import FAMILY as ALGORITHMS
 from collbench.schedules.formats import is_file
-from collbench.spec.collectives import OPS, collective
-from collbench.spec.knobs import Knob, Value
-from collbench.spec.options import OPTIONS, Option, Settings
-from collbench.spec.world import ranks_per_gpu
-from collbench.util.catalog import names
-from collbench.util.errors import UsageError
 
 _REGISTRIES = {
     "algo": ("auto", *ALGORITHMS.names()),

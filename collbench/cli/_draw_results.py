@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 
 from collbench.cli._files import check_writable, named_in_errors
 from collbench.cli._options import remark
-from collbench.util.errors import UnavailableError, UsageError
-from collbench.util.files import write_whole
-from collbench.util.text import one_line
+from collbench.core.errors import UnavailableError, UsageError
+from collbench.core.files import write_whole
+from collbench.core.text import one_line
 
 if TYPE_CHECKING:
-    from collbench.analysis.load import ResultFile
+    from collbench.compare.load import ResultFile
 
 ENDINGS = ("png", "svg")
 
@@ -40,9 +40,9 @@ def plot(target: Path, sides: Sequence["ResultFile"]) -> None:
     """One file's curves, or two files' with their ratio. Raises UsageError if they hold nothing to
     draw, UnavailableError if it cannot be written.
     """
-    from collbench.analysis.curves import curves, pairs
-    from collbench.report.plots.draw import MOST_GROUPS, draw, draw_pairs
-    from collbench.results.frame import texts_of
+    from collbench.compare.curves import curves, pairs
+    from collbench.compare.plots.draw import MOST_GROUPS, draw, draw_pairs
+    from collbench.core.frame import texts_of
 
     names = [one_line(Path(side.name).name) for side in sides]
     devices = sorted({device for side in sides for device in texts_of(side.frame, "device")})

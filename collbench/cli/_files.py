@@ -6,8 +6,8 @@ from pathlib import Path
 
 from collbench.cli._options import remark
 from collbench.cli._screen import document_on_stdout
-from collbench.util.errors import UnavailableError
-from collbench.util.files import check_whole, write_whole
+from collbench.core.errors import UnavailableError
+from collbench.core.files import check_whole, write_whole
 
 
 @contextmanager

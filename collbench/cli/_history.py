@@ -2,12 +2,12 @@
 
 from typing import TYPE_CHECKING
 
-from collbench.results.runs import saved_runs
-from collbench.util.errors import UsageError
+from collbench.compare.runs import saved_runs
+from collbench.core.errors import UsageError
 
 if TYPE_CHECKING:
-    from collbench.analysis.history import History
-    from collbench.analysis.load import ResultFile
+    from collbench.compare.history import History
+    from collbench.compare.load import ResultFile
 
 MOST_RUNS = 20  # of the machine, the newest
 _HEAD_BYTES = 1 << 14
@@ -19,8 +19,8 @@ def history_of(loaded: "ResultFile") -> "History | None":
     """The history of a file's points over the saved runs of its machine; None if there are too
     few.
     """
-    from collbench.analysis.history import Run, history, machine_of
-    from collbench.analysis.load import load
+    from collbench.compare.history import Run, history, machine_of
+    from collbench.compare.load import load
 
     machine = machine_of(loaded.frame)
     hosts = [str(name).encode() for name in machine[0]]

@@ -3,15 +3,15 @@
 import sys
 import time
 
-from collbench.analysis.shared_paths import FlowSearch
 from collbench.cli._options import remark, width
 from collbench.cli._progress import Remarks
 from collbench.cli._screen import say
+from collbench.core.errors import CollbenchError, UnavailableError
+from collbench.core.units import format_duration
 from collbench.device.card import device_count
 from collbench.machine.host import has_nvidia_gpus
-from collbench.report.tables.shared_paths import lines
-from collbench.util.errors import CollbenchError, UnavailableError
-from collbench.util.units import format_duration
+from collbench.machine.shared_paths import FlowSearch
+from collbench.machine.views.shared_paths import lines
 
 
 def infer(budget_s: float) -> None:

@@ -3,11 +3,11 @@
 from collbench.backends import FAMILY
 from collbench.cli._options import remark
 from collbench.cli._rules import Options
+from collbench.core.errors import UsageError
 from collbench.launch.group import Group
 from collbench.machine.discovery.recording import Recording
 from collbench.machine.formats import described
 from collbench.machine.topology import unnamed
-from collbench.util.errors import UsageError
 
 
 def remark_unnamed(machine: str | None) -> None:

@@ -16,17 +16,17 @@ from collbench.bench.pairs import (
     with_rates,
 )
 from collbench.bench.pairwise import SIZES, Pairs, PairSettings
+from collbench.bench.tables.pairs import lines
 from collbench.cli._options import remark
 from collbench.cli._screen import say
+from collbench.core.errors import UnavailableError
+from collbench.core.options import Settings
 from collbench.device.card import device_count
 from collbench.launch.group import Group
 from collbench.launch.local import LocalGroup
 from collbench.launch.watchdog import LOST_S
 from collbench.machine.host import has_nvidia_gpus
 from collbench.machine.topology.model import Topology
-from collbench.report.tables.pairs import lines
-from collbench.spec.options import Settings
-from collbench.util.errors import UnavailableError
 
 
 def measure_pairs(topology: Topology) -> Topology:

@@ -16,12 +16,12 @@ import click
 from click.shell_completion import CompletionItem
 
 from collbench.cli._screen import say
+from collbench.core.errors import CollbenchError, UnavailableError, UsageError, did_you_mean
+from collbench.core.options import MAX_COUNT
+from collbench.core.table import wrapped
+from collbench.core.text import one_line
+from collbench.core.units import parse_size, parse_whole
 from collbench.launch.launcher import launcher
-from collbench.report.tables.text import wrapped
-from collbench.spec.options import MAX_COUNT
-from collbench.util.errors import CollbenchError, UnavailableError, UsageError, did_you_mean
-from collbench.util.text import one_line
-from collbench.util.units import parse_size, parse_whole
 
 Item = TypeVar("Item")
 Parameter: TypeAlias = click.Parameter | None
@@ -298,7 +298,7 @@ def is_terminal(stream: IO[str]) -> bool:
 
 def bars(stream: IO[str]) -> str:
     """Eight characters of growing height (or weight) that the stream's encoding can show."""
-    from collbench.report.plots.sparkline import ASCII, BLOCKS
+    from collbench.core.sparkline import ASCII, BLOCKS
 
     try:
         BLOCKS.encode(getattr(stream, "encoding", None) or "ascii")

@@ -4,12 +4,12 @@ from pathlib import Path
 
 from collbench.cli._rules import Options
 from collbench.cli._screen import say
+from collbench.core.catalog import names
+from collbench.core.table import table
 from collbench.machine.formats import described
 from collbench.machine.topology.given import completed
 from collbench.machine.topology.machines import has_links, machine_topology
 from collbench.machine.topology.model import Topology
-from collbench.report.tables.text import table
-from collbench.util.catalog import names
 
 _HOW = (
     "Give one of them, this machine, or what nvidia-smi topo -m printed:",

@@ -5,9 +5,9 @@ its driver, and how all ranks leave.
 from collections.abc import Callable
 
 from collbench.cli import complain
+from collbench.core.errors import CollbenchError, HangError
 from collbench.launch.group import Group
 from collbench.launch.launcher import launcher
-from collbench.util.errors import CollbenchError, HangError
 
 
 def group_here(timeout_s: float) -> Group:

@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from collbench.cli._options import flag
-from collbench.util.errors import UsageError
+from collbench.core.errors import UsageError
 
 # Any: click has read each value, which has the type of its option.
 Options = Mapping[str, Any]

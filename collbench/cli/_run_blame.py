@@ -7,26 +7,26 @@ from collections.abc import Sequence
 from contextlib import closing
 from statistics import median
 
-from collbench.analysis.hunt.blame import Blame, blame, is_saved
 from collbench.backends import FAMILY
 from collbench.backends.cpu.trace import TracedSession, TraceOrder
 from collbench.bench.points import plan_points
 from collbench.bench.ranks import Ranks
+from collbench.bench.trace.blame import Blame, blame, is_saved
+from collbench.bench.trace.blame_table import as_json, lines
 from collbench.cli._files import check_writable, write_document
 from collbench.cli._options import remark, width
 from collbench.cli._rank0 import drive_on_rank0, group_here
 from collbench.cli._rules import Options
 from collbench.cli._screen import say
+from collbench.core.case import Case
+from collbench.core.errors import CollbenchError, UnavailableError, UsageError
+from collbench.core.text import counted
 from collbench.launch.group import Group
 from collbench.launch.launcher import launcher
 from collbench.machine.host import usable_cores
 from collbench.planning.lowering import actors
 from collbench.planning.plan import Plan
-from collbench.report.tables.blame import as_json, lines
 from collbench.schedules.algorithms import algorithms_of
-from collbench.spec.case import Case
-from collbench.util.errors import CollbenchError, UnavailableError, UsageError
-from collbench.util.text import counted
 
 _SIZE_BYTES = 1 << 20
 _LEAST_CORES, _MOST_CORES = 3, 8

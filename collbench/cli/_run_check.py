@@ -8,23 +8,6 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import IO
 
-from collbench.analysis.baselines import (
-    CurveKey,
-    RateCurve,
-    known_rate,
-    reference,
-    reference_curves,
-)
-from collbench.analysis.rows import row_of
-from collbench.analysis.verdicts import (
-    CheckUnit,
-    Expectation,
-    Finding,
-    Measured,
-    Verdict,
-    judge,
-    whole,
-)
 from collbench.backends.gpu.session import why_no_gpus
 from collbench.bench.pairs import OUT_OF_TIME, RankPair, expected_gbs, measure
 from collbench.bench.points import plan_points
@@ -41,25 +24,36 @@ from collbench.cli._rank0 import drive_on_rank0, group_here
 from collbench.cli._rules import Options
 from collbench.cli._saving import command_line
 from collbench.cli._screen import say
+from collbench.compare.baselines import CurveKey, RateCurve, known_rate, reference, reference_curves
+from collbench.compare.rows import row_of
+from collbench.core.case import Case
+from collbench.core.collectives import OPS
+from collbench.core.errors import UNJUDGED_CODE, UnavailableError, UsageError
+from collbench.core.frame import frame_of
+from collbench.core.limits import CEILING_FAIL_SHARE, CEILING_SHARE
+from collbench.core.options import Settings
+from collbench.core.record import Record
+from collbench.core.table import wrapped
+from collbench.core.text import counted
+from collbench.core.units import format_duration, format_size, parse_size
 from collbench.device.card import device_count
+from collbench.doctor.check_verdict import (
+    CheckUnit,
+    Expectation,
+    Finding,
+    Measured,
+    Verdict,
+    judge,
+    whole,
+)
+from collbench.doctor.saved_checks import SavedCheck, SavedValue, forget, keep, reference_values
+from collbench.doctor.tables.check import as_json, as_junit, heading, line, summary
 from collbench.launch.group import Group
 from collbench.launch.launcher import launcher
 from collbench.machine.discovery.recording import Recording
 from collbench.machine.host import cpu_name, has_nvidia_gpus, usable_cores
 from collbench.machine.topology.model import Topology
 from collbench.machine.topology.paths import path
-from collbench.report.tables.check import as_json, as_junit, heading, line, summary
-from collbench.report.tables.text import wrapped
-from collbench.results.checks import SavedCheck, SavedValue, forget, keep, reference_values
-from collbench.results.frame import frame_of
-from collbench.results.record import Record
-from collbench.spec.case import Case
-from collbench.spec.collectives import OPS
-from collbench.spec.options import Settings
-from collbench.util.errors import UNJUDGED_CODE, UnavailableError, UsageError
-from collbench.util.limits import CEILING_FAIL_SHARE, CEILING_SHARE
-from collbench.util.text import counted
-from collbench.util.units import format_duration, format_size, parse_size
 
 _MINUTE_S = 58.0  # that the command may take from its start, the interpreter's own not counted
 _ENDING_S = 1.5  # of a processor: to read what is known of such GPUs, to write, and to end

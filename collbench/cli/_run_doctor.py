@@ -11,29 +11,34 @@ from collbench.bench.pairs import RankPair
 from collbench.bench.pairs import measure as measure_pairs
 from collbench.bench.points import plan_points
 from collbench.bench.runner import Measurement
-from collbench.checks import check, find, identifiers, is_absent, wants_measurements, why_not_run
 from collbench.cli._declared import settings_of
 from collbench.cli._files import check_writable, write_document
 from collbench.cli._options import remark, width
 from collbench.cli._rank0 import drive_on_rank0, group_here
 from collbench.cli._rules import Options
 from collbench.cli._screen import say
+from collbench.core.case import Case
+from collbench.core.errors import UNJUDGED_CODE, UnavailableError, UsageError
+from collbench.core.options import Settings
+from collbench.core.reading import read_text
+from collbench.core.table import wrapped
+from collbench.core.units import format_duration
 from collbench.device.card import device_count
+from collbench.doctor.checks import (
+    check,
+    find,
+    identifiers,
+    is_absent,
+    wants_measurements,
+    why_not_run,
+)
 from collbench.doctor.evidence import MEASURED, Evidence, LeftOut, Need
 from collbench.doctor.experiment import Experiment, on_cores
 from collbench.doctor.finding import Cost, Finding, ranked
 from collbench.doctor.lab import FailsUnchanged, measure
 from collbench.doctor.load import LOAD_S, observe
 from collbench.doctor.survey import leave_out
-from collbench.launch.group import Group
-from collbench.launch.launcher import launcher
-from collbench.launch.local import LocalGroup
-from collbench.machine.discovery import gather, loads, record
-from collbench.machine.discovery.recording import Recording
-from collbench.machine.formats import MAX_FILE_BYTES
-from collbench.machine.host import has_nvidia_gpus
-from collbench.machine.topology.model import members, spans
-from collbench.report.tables.doctor import (
+from collbench.doctor.tables.findings import (
     CheckRun,
     as_json,
     finding_lines,
@@ -43,12 +48,14 @@ from collbench.report.tables.doctor import (
     runs_table,
     summary,
 )
-from collbench.report.tables.text import wrapped
-from collbench.spec.case import Case
-from collbench.spec.options import Settings
-from collbench.util.errors import UNJUDGED_CODE, UnavailableError, UsageError
-from collbench.util.reading import read_text
-from collbench.util.units import format_duration
+from collbench.launch.group import Group
+from collbench.launch.launcher import launcher
+from collbench.launch.local import LocalGroup
+from collbench.machine.discovery import gather, loads, record
+from collbench.machine.discovery.recording import Recording
+from collbench.machine.formats import MAX_FILE_BYTES
+from collbench.machine.host import has_nvidia_gpus
+from collbench.machine.topology.model import members, spans
 
 _BUDGET_S = {False: 40.0, True: 300.0}  # of all experiments; True: deep
 _EXPERIMENT_S = {False: 6.0, True: 20.0}
@@ -175,7 +182,7 @@ def _show(
         document = as_json(findings, runs, names, seconds, is_failed=is_failed)
         write_document(document, options["json"], "--json")
     if options.get("html"):
-        from collbench.report.page.doctor import page
+        from collbench.doctor.page import page
 
         explanations = {one.check: check(one.check).EXPLANATION for one in findings}
         text = page(shown, runs, explanations, names, last)

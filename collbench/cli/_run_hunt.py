@@ -7,10 +7,6 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import IO
 
-from collbench.analysis.hunt.read import read
-from collbench.analysis.hunt.rounds import Round, planned
-from collbench.analysis.hunt.search import Search
-from collbench.analysis.hunt.verdicts import Analysis, Answer, analyse
 from collbench.backends.gpu.session import why_no_gpus
 from collbench.bench.pairwise import SIZES, Pairs, PairSettings
 from collbench.cli._files import check_writable, named_in_errors, write_document
@@ -18,16 +14,20 @@ from collbench.cli._options import is_coloured, remark, width
 from collbench.cli._rank0 import drive_on_rank0, group_here
 from collbench.cli._rules import Options
 from collbench.cli._screen import document_on_stdout, say
+from collbench.core.errors import UNJUDGED_CODE, CollbenchError, UnavailableError
+from collbench.core.pairwise import COLUMNS, Mode, PairSample, PairWorld, csv_line, sample_line
+from collbench.core.text import counted
+from collbench.core.units import format_duration
+from collbench.core.web.colors import painted
 from collbench.device.card import device_count
+from collbench.doctor.hunt.read import read
+from collbench.doctor.hunt.rounds import Round, planned
+from collbench.doctor.hunt.search import Search
+from collbench.doctor.hunt.verdicts import Analysis, Answer, analyse
+from collbench.doctor.tables.hunt import as_json, lines
 from collbench.launch.group import Group
 from collbench.launch.launcher import launcher
 from collbench.machine.host import has_nvidia_gpus, usable_cores
-from collbench.report.colors import painted
-from collbench.report.tables.hunt import as_json, lines
-from collbench.results.pairwise import COLUMNS, Mode, PairSample, PairWorld, csv_line, sample_line
-from collbench.util.errors import UNJUDGED_CODE, CollbenchError, UnavailableError
-from collbench.util.text import counted
-from collbench.util.units import format_duration
 
 _CODES: Mapping[Answer, int] = {"nothing slow": 0, "slow": 1, "cannot tell": UNJUDGED_CODE}
 _BUSY_SHOWN = 4

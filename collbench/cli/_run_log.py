@@ -9,27 +9,21 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO
 
-from collbench.analysis.job.formats import kineto
-from collbench.analysis.nccl_log.progress import Group, groups_of, watchdog_groups
-from collbench.analysis.nccl_log.reader import LogReader
-from collbench.analysis.nccl_log.recorder import (
-    Recorders,
-    is_pickle,
-    is_ras,
-    is_recorder,
-    ras_groups,
-)
 from collbench.cli._files import check_writable, write_document
 from collbench.cli._options import remark, width
 from collbench.cli._rules import Options
 from collbench.cli._screen import say
+from collbench.core.errors import UsageError
+from collbench.core.reading import unpacked
+from collbench.core.table import wrapped
 from collbench.doctor.finding import Finding, ranked
-from collbench.doctor.hang_findings import hang_findings
-from collbench.doctor.log_findings import log_findings
-from collbench.report.tables.log import finding_block, last_line, log_json, log_lines, unread_lines
-from collbench.report.tables.text import wrapped
-from collbench.util.errors import UsageError
-from collbench.util.reading import unpacked
+from collbench.jobs.formats import kineto
+from collbench.jobs.hang_findings import hang_findings
+from collbench.jobs.log_findings import log_findings
+from collbench.jobs.nccl_log.progress import Group, groups_of, watchdog_groups
+from collbench.jobs.nccl_log.reader import LogReader
+from collbench.jobs.nccl_log.recorder import Recorders, is_pickle, is_ras, is_recorder, ras_groups
+from collbench.jobs.tables.log import finding_block, last_line, log_json, log_lines, unread_lines
 
 _HEAD = 4096  # bytes by which a file's kind is told
 _LARGEST_DUMP = 512 << 20  # characters
@@ -67,7 +61,7 @@ def run_log(options: Options) -> int:
         document = log_json(report, findings, is_failed=is_failed)
         write_document(document, options["json"], "--json")
     if options.get("html"):
-        from collbench.report.page.log import page
+        from collbench.jobs.page import page
 
         write_document(page(report, findings, last), options["html"], "--html")
     columns = width(out)

@@ -13,19 +13,19 @@ from collbench.bench.overlap import (
     measure,
     to_line,
 )
+from collbench.bench.tables.overlap import advice, heading, line
 from collbench.cli._declared import refuse_sharing
 from collbench.cli._options import remark
 from collbench.cli._rank0 import drive_on_rank0, group_here
 from collbench.cli._rules import Options
 from collbench.cli._screen import document_on_stdout, say
+from collbench.core.errors import UnavailableError, UsageError
+from collbench.core.options import OVERLAP_OPTIONS, OverlapSettings
+from collbench.core.record import Writer
 from collbench.device.card import device_count
 from collbench.device.gemm import load_cublas
 from collbench.launch.group import Group
 from collbench.launch.launcher import launcher
-from collbench.report.tables.overlap import advice, heading, line
-from collbench.results.record import Writer
-from collbench.spec.options import OVERLAP_OPTIONS, OverlapSettings
-from collbench.util.errors import UnavailableError, UsageError
 
 
 def run_overlap(options: Options) -> int:

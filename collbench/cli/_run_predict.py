@@ -13,17 +13,17 @@ from collbench.cli._predict_machines import machine_of
 from collbench.cli._progress import activity_shown
 from collbench.cli._rules import Options
 from collbench.cli._screen import say
+from collbench.core.collectives import OpName
+from collbench.core.errors import RefusedError, UsageError
 from collbench.planning.changes import changed
 from collbench.planning.nccl.machine import nccl_machine
 from collbench.planning.nccl.price import OPS as NCCL_OPS
+from collbench.planning.nccl.table import NcclRow, documented, nccl_lines, nccl_rows
 from collbench.planning.predict import Prediction
+from collbench.planning.predict_table import COLUMNS, lines, rows, sensitivity_lines
 from collbench.planning.price.cluster import Cluster, cluster_of
 from collbench.planning.price.constants import gpu_costs
 from collbench.planning.price.ways import unknown_links
-from collbench.report.tables.nccl_hosts import NcclRow, documented, nccl_lines, nccl_rows
-from collbench.report.tables.predict import COLUMNS, lines, rows, sensitivity_lines
-from collbench.spec.collectives import OpName
-from collbench.util.errors import RefusedError, UsageError
 
 
 def run_predict(options: Options) -> None:

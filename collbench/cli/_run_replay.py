@@ -10,12 +10,6 @@ from dataclasses import dataclass, replace
 from itertools import chain, zip_longest
 from pathlib import Path
 
-from collbench.analysis.job import formats
-from collbench.analysis.job.advice import Advice, best_of, fastest, ordered, setting_text
-from collbench.analysis.job.cases import Stand, candidates, cases_of, form_name
-from collbench.analysis.job.mixes import mix
-from collbench.analysis.job.model import Job, Operation, operations_of
-from collbench.analysis.job.steps import step_times, steps_of
 from collbench.bench.ranks import MODEL, Ranks, ranks_of
 from collbench.bench.replay import Bench, Part, by_estimate, least_repeats, measure, prove
 from collbench.cli._declared import settings_of
@@ -26,15 +20,21 @@ from collbench.cli._rank0 import drive_on_rank0, group_here
 from collbench.cli._rules import Options, Rule, refuse
 from collbench.cli._run_log import opened, refuse_pickle
 from collbench.cli._screen import say
+from collbench.core.case import Case
+from collbench.core.errors import CollbenchError, UnavailableError, UsageError
+from collbench.core.knobs import Value
+from collbench.core.options import Settings
+from collbench.core.peers import is_peer
+from collbench.core.record import Record, Writer
+from collbench.jobs import formats
+from collbench.jobs.advice import Advice, best_of, fastest, ordered, setting_text
+from collbench.jobs.cases import Stand, candidates, cases_of, form_name
+from collbench.jobs.mixes import mix
+from collbench.jobs.model import Job, Operation, operations_of
+from collbench.jobs.steps import step_times, steps_of
+from collbench.jobs.tables.replay import Replay, replay_json, replay_lines
 from collbench.launch.group import Group
 from collbench.machine.host import has_nvidia_gpus, usable_cores
-from collbench.report.tables.replay import Replay, replay_json, replay_lines
-from collbench.results.record import Record, Writer
-from collbench.spec.case import Case
-from collbench.spec.knobs import Value
-from collbench.spec.options import Settings
-from collbench.spec.peers import is_peer
-from collbench.util.errors import CollbenchError, UnavailableError, UsageError
 
 _ON_GPUS = ("cuda", "nccl")
 _ON_CPUS = ("cpu", "mpi", "gloo")  # backends whose ranks each want a core
@@ -351,8 +351,8 @@ class _Run:
         """NCCL's tuner file, and what its variables would be, of what was measured for the job."""
         if backend != "nccl":
             return
-        from collbench.analysis.nccl_tuner import env_lines, tuner_lines
-        from collbench.results.frame import frame_of
+        from collbench.core.frame import frame_of
+        from collbench.tune.nccl_file import env_lines, tuner_lines
 
         frame = frame_of(rows)
         try:

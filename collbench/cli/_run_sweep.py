@@ -17,6 +17,10 @@ from collbench.bench.ranks import MODEL, Ranks, ranks_of
 from collbench.bench.rows import row_of_runs
 from collbench.bench.runner import Measurement
 from collbench.bench.sweep import Sweep, cases, sizes_between
+from collbench.bench.tables.run import RunOf, head_lines, tail_lines
+from collbench.bench.tables.sweep import SweepTable, best_lines, ceiling_lines, table_of
+from collbench.bench.tables.wire import ledger_lines
+from collbench.bench.trace.chrome import chrome_trace
 from collbench.cli import _options as defaults
 from collbench.cli._busy import BusyRemark
 from collbench.cli._declared import settings_of
@@ -31,6 +35,16 @@ from collbench.cli._screen import document_on_stdout, say
 from collbench.cli._show_sweep import show_points, show_rows
 from collbench.cli._sweep_rules import SWEEP_RULES, is_together, on_gpus, only_on_gpus
 from collbench.cli._traces import refuse_too_many, traced
+from collbench.core.case import Case
+from collbench.core.errors import RankLostError, UnavailableError, UsageError
+from collbench.core.knobs import AXES, KNOB, KNOBS
+from collbench.core.options import Settings
+from collbench.core.peers import forced_by, is_of_libraries, is_peer, knobs_of
+from collbench.core.record import Record, Writer, read
+from collbench.core.text import counted
+from collbench.core.together import groups_text, mix_text, parse_groups, parse_mix
+from collbench.core.uneven import CountsFile, read_counts
+from collbench.core.units import format_duration, parse_size
 from collbench.device.card import device_count
 from collbench.launch.group import Group
 from collbench.launch.launcher import find_mpirun, is_only_rank, launcher
@@ -40,22 +54,8 @@ from collbench.machine.host import has_nvidia_gpus, usable_cores
 from collbench.planning.plan import Plan
 from collbench.planning.protocols import FAMILY as PROTOCOLS
 from collbench.planning.tuning import Origin
-from collbench.report.chrome_trace import chrome_trace
-from collbench.report.tables.run import RunOf, head_lines, tail_lines
-from collbench.report.tables.sweep import SweepTable, best_lines, ceiling_lines, table_of
-from collbench.report.tables.wire import ledger_lines
-from collbench.results.record import Record, Writer, read
 from collbench.schedules import formats
 from collbench.schedules.algorithms import FAMILY as ALGORITHMS
-from collbench.spec.case import Case
-from collbench.spec.knobs import AXES, KNOB, KNOBS
-from collbench.spec.options import Settings
-from collbench.spec.peers import forced_by, is_of_libraries, is_peer, knobs_of
-from collbench.spec.together import groups_text, mix_text, parse_groups, parse_mix
-from collbench.spec.uneven import CountsFile, read_counts
-from collbench.util.errors import RankLostError, UnavailableError, UsageError
-from collbench.util.text import counted
-from collbench.util.units import format_duration, parse_size
 
 _MODELLED_RANKS = 16  # GPUs of a described machine, unless more are asked for
 _NEW_PROCESSES_S = 3  # until new processes have their GPUs and NCCL, roughly

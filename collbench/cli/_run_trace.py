@@ -3,12 +3,15 @@
 import sys
 from dataclasses import replace
 
-from collbench.analysis.least_time import least_time
-from collbench.analysis.played_trace import played_trace
-from collbench.analysis.trace_summary import summary
 from collbench.backends.gpu.session import why_no_gpus
 from collbench.bench.points import plan_points
 from collbench.bench.ranks import Ranks, ranks_of
+from collbench.bench.trace.chrome import chrome_trace
+from collbench.bench.trace.least_time import least_time
+from collbench.bench.trace.page import trace_page
+from collbench.bench.trace.played import played_trace
+from collbench.bench.trace.summary import summary
+from collbench.bench.trace.table import choice_lines, trace_json, trace_lines
 from collbench.cli._files import check_writable, write_document
 from collbench.cli._links import recordings_of
 from collbench.cli._options import refusal, remark, width
@@ -16,17 +19,14 @@ from collbench.cli._rank0 import drive_on_rank0, group_here
 from collbench.cli._rules import Options
 from collbench.cli._screen import say
 from collbench.cli._traces import chain_costs, default_ranks, refuse_too_many, traced
+from collbench.core.case import Case
+from collbench.core.errors import UnavailableError, UsageError
+from collbench.core.units import format_time_us, to_us
 from collbench.device.card import device_count, model_of_all
 from collbench.launch.group import Group
 from collbench.launch.launcher import launcher
 from collbench.machine.host import cpu_name
-from collbench.report.chrome_trace import chrome_trace
-from collbench.report.page.steps import page as steps_page
-from collbench.report.page.trace import trace_page
-from collbench.report.tables.trace import choice_lines, trace_json, trace_lines
-from collbench.spec.case import Case
-from collbench.util.errors import UnavailableError, UsageError
-from collbench.util.units import format_time_us, to_us
+from collbench.schedules.drawings.page import page as steps_page
 
 _FILES = ("out", "html", "steps", "json")
 _MOST_PLAYED_RANKS = 16

@@ -26,6 +26,13 @@ from collbench.cli._rules import Options
 from collbench.cli._saving import command_line
 from collbench.cli._screen import say
 from collbench.cli._show_tune import Show, tune_screen
+from collbench.core.case import Case
+from collbench.core.errors import ScheduleError, UnavailableError, UsageError
+from collbench.core.limits import LEAST_PAIRS
+from collbench.core.options import Settings
+from collbench.core.table import wrapped
+from collbench.core.units import format_duration, format_size
+from collbench.core.world import host_numbers
 from collbench.device.card import device_count
 from collbench.launch.group import Group
 from collbench.launch.launcher import launcher
@@ -35,17 +42,10 @@ from collbench.planning.chooser import row_of
 from collbench.planning.limits import Limits
 from collbench.planning.planner import machine_of, resolve
 from collbench.planning.tuning import Machine, Values, read, tuning_of
-from collbench.report.tables.text import wrapped
-from collbench.report.tables.tune import gain_line, point_line, tuned_lines
-from collbench.spec.case import Case
-from collbench.spec.options import Settings
-from collbench.spec.world import host_numbers
-from collbench.tuner.candidates import Field, priced, text_of
-from collbench.tuner.search import Outcome, Pace, Search
-from collbench.tuner.store import Store, TunedPoint, all_stored, forget, set_aside, stored
-from collbench.util.errors import ScheduleError, UnavailableError, UsageError
-from collbench.util.limits import LEAST_PAIRS
-from collbench.util.units import format_duration, format_size
+from collbench.tune.candidates import Field, priced, text_of
+from collbench.tune.search import Outcome, Pace, Search
+from collbench.tune.store import Store, TunedPoint, all_stored, forget, set_aside, stored
+from collbench.tune.table import gain_line, point_line, tuned_lines
 
 _BUDGET_S = 120.0
 _SIZES = {"cpu": (1 << 10, 16 << 20), "cuda": (1 << 10, 256 << 20)}

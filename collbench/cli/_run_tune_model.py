@@ -16,14 +16,14 @@ from collbench.cli._rules import Options
 from collbench.cli._run_tune import Asked, asked, refuse_ranks
 from collbench.cli._screen import say
 from collbench.cli._show_tune import tune_screen
+from collbench.core.case import Case
+from collbench.core.errors import RefusedError, UnavailableError
+from collbench.core.files import write_whole
 from collbench.device.card import least_cache_mib
 from collbench.planning.planner import machine_of
 from collbench.planning.price.constants import own_file
-from collbench.spec.case import Case
-from collbench.tuner import constants
-from collbench.tuner.drawn import drawn_cases
-from collbench.util.errors import RefusedError, UnavailableError
-from collbench.util.files import write_whole
+from collbench.tune import constants
+from collbench.tune.drawn import drawn_cases
 
 _MOST_BYTES = {"cpu": 4 << 20, "cuda": 256 << 20}
 _DRAWN = 2 * (constants.POINTS + constants.CHECKED)  # some of which cannot run here

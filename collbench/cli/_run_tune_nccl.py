@@ -6,7 +6,6 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from collbench import __version__
-from collbench.analysis.nccl_tuner import Gain, Gains, TunerMatch, env_lines_of, tuner_lines_of
 from collbench.backends import FAMILY
 from collbench.bench.sweep import sizes_between
 from collbench.cli._files import check_writable
@@ -15,15 +14,16 @@ from collbench.cli._rules import Options
 from collbench.cli._saving import command_line
 from collbench.cli._screen import say
 from collbench.cli._show_tune import tune_screen
+from collbench.core.catalog import user_folder
+from collbench.core.errors import UnavailableError, UsageError
+from collbench.core.files import write_whole
+from collbench.core.units import format_duration, format_size
 from collbench.device.card import device_count
 from collbench.doctor.lab import measure
 from collbench.launch.launcher import launcher
 from collbench.launch.local import LocalGroup
-from collbench.tuner.nccl import LEAST_S, search
-from collbench.util.catalog import user_folder
-from collbench.util.errors import UnavailableError, UsageError
-from collbench.util.files import write_whole
-from collbench.util.units import format_duration, format_size
+from collbench.tune.nccl_file import Gain, Gains, TunerMatch, env_lines_of, tuner_lines_of
+from collbench.tune.nccl_search import LEAST_S, search
 
 _BUDGET_S = 300.0
 _FIRST, _LAST, _FACTOR = 1 << 10, 256 << 20, 16.0

@@ -11,13 +11,13 @@ import click
 
 from collbench.bench.runner import Measurement
 from collbench.cli._interrupt import Interrupted, exit_code_of
+from collbench.compare.runs import Keeper, RunFacts
+from collbench.core.case import Case
+from collbench.core.errors import CollbenchError
+from collbench.core.record import Record
+from collbench.core.text import printable
 from collbench.machine.discovery.recording import Recording, dumps
 from collbench.machine.health import Health, machine_state
-from collbench.results.record import Record
-from collbench.results.runs import Keeper, RunFacts
-from collbench.spec.case import Case
-from collbench.util.errors import CollbenchError
-from collbench.util.text import printable
 
 _MOST_CHARS = 2000  # of a command line
 

@@ -8,8 +8,8 @@ from typing import IO
 
 import click
 
-from collbench.results.record import TextTarget
-from collbench.util.text import printable
+from collbench.core.record import TextTarget
+from collbench.core.text import printable
 
 
 def say(

@@ -10,17 +10,17 @@ import click
 
 from collbench.bench.points import SweepPoint
 from collbench.bench.runner import Measurement
+from collbench.bench.tables.sweep import SweepTable
 from collbench.cli._options import is_coloured, is_terminal, on_screen, remark
 from collbench.cli._progress import Remarks
 from collbench.cli._screen import say
-from collbench.report.colors import TERMINAL
-from collbench.report.tables.sweep import SweepTable
-from collbench.results.record import Record
-from collbench.spec.collectives import collective
-from collbench.spec.knobs import KNOB
-from collbench.spec.peers import forced_by
-from collbench.util.text import printable
-from collbench.util.units import format_duration, format_size
+from collbench.core.collectives import collective
+from collbench.core.knobs import KNOB
+from collbench.core.peers import forced_by
+from collbench.core.record import Record
+from collbench.core.text import printable
+from collbench.core.units import format_duration, format_size
+from collbench.core.web.colors import TERMINAL
 
 
 class Style(TypedDict, total=False):

@@ -13,13 +13,13 @@ from collbench.cli._files import check_writable, write_document
 from collbench.cli._options import is_coloured, remark, width
 from collbench.cli._rules import Options
 from collbench.cli._screen import say
+from collbench.core.errors import UnavailableError, UsageError
 from collbench.launch.launcher import Launcher, launcher
 from collbench.machine.topology.model import Topology
-from collbench.report.topology import rdma, tables
-from collbench.report.topology.labels import COLOURS, Paint, alike, heading, plain
-from collbench.report.topology.matrix import matrix
-from collbench.report.topology.tree import tree
-from collbench.util.errors import UnavailableError, UsageError
+from collbench.machine.views import rdma, tables
+from collbench.machine.views.labels import COLOURS, Paint, alike, heading, plain
+from collbench.machine.views.matrix import matrix
+from collbench.machine.views.tree import tree
 
 if TYPE_CHECKING:
     from collbench.launch.group import Group
@@ -105,7 +105,7 @@ def _show(
 
         write_document(discovery.dumps(shown.recordings), options["record"], "--record")
     if options["svg"] is not None:
-        from collbench.report.topology.drawing import svg
+        from collbench.machine.views.drawing import svg
 
         write_document(svg(topology), options["svg"], "--svg")
     if options["is_json"] or options["is_xml"]:

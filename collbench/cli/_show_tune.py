@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from collbench.cli._options import is_terminal, remark, width
 from collbench.cli._progress import Remarks
 from collbench.cli._screen import say
-from collbench.util.text import printable
+from collbench.core.text import printable
 
 _REFRESH_S = 0.1
 

@@ -6,10 +6,10 @@ from collbench.bench.points import SweepPoint
 from collbench.bench.runner import Measurement
 from collbench.bench.stress import BACKENDS, LAUNCHES, stress
 from collbench.cli._screen import say
+from collbench.core.errors import CollbenchError, UnavailableError, UsageError
+from collbench.core.options import Settings
+from collbench.core.units import format_duration, format_size
 from collbench.launch.group import Group
-from collbench.spec.options import Settings
-from collbench.util.errors import CollbenchError, UnavailableError, UsageError
-from collbench.util.units import format_duration, format_size
 
 
 def run_stress(

@@ -3,10 +3,10 @@
 from collbench.backends import FAMILY as BACKENDS
 from collbench.bench.ranks import MODEL
 from collbench.cli._rules import Options, Rule
+from collbench.core.collectives import UNEVEN_OPS, collective
+from collbench.core.peers import BESIDE_GPUS
+from collbench.core.together import parse_mix
 from collbench.machine.formats import described
-from collbench.spec.collectives import UNEVEN_OPS, collective
-from collbench.spec.peers import BESIDE_GPUS
-from collbench.spec.together import parse_mix
 
 _TIMING = ("runs", "iters", "warmup", "check", "agg_iters", "blocking", "hot", "timeout")
 

@@ -4,7 +4,12 @@ from collections.abc import Iterable, Sequence
 from contextlib import closing
 from dataclasses import replace
 
-from collbench.analysis.gpu_traces import (
+from collbench.backends.cpu.trace import RankTrace, TracedSession, TraceOrder
+from collbench.backends.cuda.backend import BACKEND as CUDA
+from collbench.backends.cuda.backend import CudaSession
+from collbench.backends.cuda.rank import StampedLaunches, StampOrder
+from collbench.bench.runner import cores_of, session_options
+from collbench.bench.trace.gpus import (
     Clocks,
     clock_plan,
     clocks,
@@ -16,13 +21,13 @@ from collbench.analysis.gpu_traces import (
     stage_actors,
     tick_s,
 )
-from collbench.analysis.launch_graph import launch_graph
-from collbench.analysis.trace_summary import ChainCosts
-from collbench.backends.cpu.trace import RankTrace, TracedSession, TraceOrder
-from collbench.backends.cuda.backend import BACKEND as CUDA
-from collbench.backends.cuda.backend import CudaSession
-from collbench.backends.cuda.rank import StampedLaunches, StampOrder
-from collbench.bench.runner import cores_of, session_options
+from collbench.bench.trace.graph import launch_graph
+from collbench.bench.trace.summary import ChainCosts
+from collbench.core.case import Case
+from collbench.core.errors import CollbenchError, UnavailableError
+from collbench.core.options import Settings
+from collbench.core.trace import Trace
+from collbench.core.units import format_size
 from collbench.device.card import all_reach_each_other, model_of_all
 from collbench.launch.group import Group
 from collbench.machine.formats import described
@@ -33,11 +38,6 @@ from collbench.planning.price.constants import GpuCosts, costs_here, cpu_costs, 
 from collbench.planning.price.cpus import cpu_price
 from collbench.planning.price.gpus import payload_gbs
 from collbench.planning.price.work import used_channels
-from collbench.results.trace import Trace
-from collbench.spec.case import Case
-from collbench.spec.options import Settings
-from collbench.util.errors import CollbenchError, UnavailableError
-from collbench.util.units import format_size
 
 _PAIRS, _WARM_UP = 50, 3  # of a traced launch and one that is not
 _CLOCKS = StampOrder(launches=43, kept=40)  # that align clocks, without the first

@@ -7,7 +7,7 @@ import click
 from collbench.cli._command import StrictCommand, explicit_options
 from collbench.cli._declared import setting_option
 from collbench.cli._options import FileName, OneOf, Whole
-from collbench.spec.options import OPTIONS
+from collbench.core.options import OPTIONS
 
 _OPTIONS = (
     click.option(

@@ -6,11 +6,11 @@ from collbench.cli._command import StrictCommand, explicit_options
 from collbench.cli._declared import setting_option
 from collbench.cli._options import FileName, ListOf, Whole
 from collbench.cli._rules import Rule, refuse
-from collbench.spec.options import OPTIONS
+from collbench.core.options import OPTIONS
 
 
 def _identifier(text: str) -> str:
-    from collbench.checks import check
+    from collbench.doctor.checks import check
 
     check(text)
     return text

@@ -6,9 +6,9 @@ from collbench.cli._command import StrictCommand, explicit_options
 from collbench.cli._declared import setting_option
 from collbench.cli._options import FileName, Finite, OneOf, Size, Whole, color_option
 from collbench.cli._rules import Options, Rule, refuse
+from collbench.core.collectives import OPS, collective
+from collbench.core.options import OPTIONS
 from collbench.schedules.algorithms import FAMILY as ALGORITHMS
-from collbench.spec.collectives import OPS, collective
-from collbench.spec.options import OPTIONS
 
 _OPTIONS = (
     click.option(

@@ -8,9 +8,9 @@ from collbench.cli._command import StrictCommand, explicit_options
 from collbench.cli._declared import op_option, setting_option
 from collbench.cli._options import ListOf, Whole, csv_option, positive
 from collbench.cli._rules import Rule, refuse
+from collbench.core.options import OVERLAP_OPTIONS
+from collbench.core.units import parse_size
 from collbench.planning.transports import FAMILY as TRANSPORTS
-from collbench.spec.options import OVERLAP_OPTIONS
-from collbench.util.units import parse_size
 
 BACKENDS = ("cuda", "nccl", "copies")
 # the host that queues matrix multiplications cannot move messages meanwhile

@@ -6,10 +6,10 @@ from collbench.cli._command import StrictCommand, explicit_options
 from collbench.cli._declared import op_option
 from collbench.cli._options import FileName, ListOf, Profile, color_option
 from collbench.cli._rules import Rule, refuse
+from collbench.core.catalog import names
+from collbench.core.errors import UsageError
+from collbench.core.units import parse_size, parse_whole
 from collbench.machine.topology.given import link_words, nic_gbits
-from collbench.util.catalog import names
-from collbench.util.errors import UsageError
-from collbench.util.units import parse_size, parse_whole
 
 _MOST_HOSTS = 1 << 16
 _FACTOR = 8

@@ -6,10 +6,10 @@ from collbench.backends import FAMILY as BACKENDS
 from collbench.cli._command import StrictCommand, explicit_options
 from collbench.cli._declared import setting_option
 from collbench.cli._options import FileName, Finite, ListOf, OneOf, Whole
+from collbench.core.dtypes import DTYPES, REDOPS
+from collbench.core.options import OPTIONS
 from collbench.planning.protocols import FAMILY as PROTOCOLS
 from collbench.schedules.algorithms import FAMILY as ALGORITHMS
-from collbench.spec.dtypes import DTYPES, REDOPS
-from collbench.spec.options import OPTIONS
 
 _MOST_TUNED = 100
 _OPTIONS = (

@@ -22,10 +22,10 @@ from collbench.cli._options import (
     color_option,
     csv_option,
 )
-from collbench.spec.knobs import AXES, KNOBS
-from collbench.spec.options import MAX_S, OPTIONS
-from collbench.util.catalog import names
-from collbench.util.units import parse_size
+from collbench.core.catalog import names
+from collbench.core.knobs import AXES, KNOBS
+from collbench.core.options import MAX_S, OPTIONS
+from collbench.core.units import parse_size
 
 _SIZE_OPTIONS = (
     click.option(

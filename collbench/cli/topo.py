@@ -7,7 +7,7 @@ import click
 from collbench.cli._command import StrictCommand, explicit_options
 from collbench.cli._options import FileName, Finite, Profile, color_option
 from collbench.cli._rules import Options, Rule, refuse
-from collbench.util.catalog import names
+from collbench.core.catalog import names
 
 _SOURCE_OPTIONS = (
     click.option(

@@ -8,9 +8,9 @@ from collbench.cli._command import StrictCommand, explicit_options
 from collbench.cli._declared import op_option, setting_option
 from collbench.cli._options import FileName, OneOf, Size, Whole
 from collbench.cli._rules import Options, Rule, refuse
+from collbench.core.options import OPTIONS
 from collbench.planning.protocols import FAMILY as PROTOCOLS
 from collbench.schedules.algorithms import FAMILY as ALGORITHMS
-from collbench.spec.options import OPTIONS
 
 MAX_LAUNCHES = 1000
 _FILES = ("out", "html", "steps", "json")

@@ -9,11 +9,11 @@ from collbench.cli._command import StrictCommand, explicit_options
 from collbench.cli._declared import setting_option
 from collbench.cli._options import FileName, ListOf, OneOf, Parameter, Whole
 from collbench.cli._rules import Rule, refuse
+from collbench.core.collectives import OPS, collective
+from collbench.core.errors import UsageError
+from collbench.core.options import MAX_S, OPTIONS
+from collbench.core.units import parse_size
 from collbench.planning.transports import FAMILY as TRANSPORTS
-from collbench.spec.collectives import OPS, collective
-from collbench.spec.options import MAX_S, OPTIONS
-from collbench.util.errors import UsageError
-from collbench.util.units import parse_size
 
 _DURATION = re.compile(r"(\d{1,6}(?:\.\d{1,3})?) ?(s|m|min|h|)")
 _SECONDS = {"": 1, "s": 1, "m": 60, "min": 60, "h": 3600}

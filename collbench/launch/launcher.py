@@ -14,9 +14,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from collbench.core.errors import UnavailableError
+from collbench.core.units import parse_whole
 from collbench.launch.mpi_types import MpiModule
-from collbench.util.errors import UnavailableError
-from collbench.util.units import parse_whole
 
 # (vendor, number of ranks, rank, number of ranks of this host): Open MPI's mpirun, Hydra (MPICH,
 # Intel MPI), Slurm's srun

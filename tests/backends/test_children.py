@@ -14,10 +14,10 @@ from pathlib import Path
 import pytest
 
 from collbench.backends.gpu.child import ChildWorkerGroup, ParentRank
+from collbench.core.errors import HangError, RankLostError, RefusedError
 from collbench.launch.group import RankContext
 from collbench.launch.local import LocalGroup
 from collbench.launch.server import rank_name
-from collbench.util.errors import HangError, RankLostError, RefusedError
 from tests.support.child_rank import ChildRank
 from tests.support.runs import environment, needs_mpi, under_mpirun
 

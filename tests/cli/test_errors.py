@@ -18,9 +18,9 @@ from collbench.cli import _COMMANDS, complain, run
 from collbench.cli._command import StrictCommand
 from collbench.cli._interrupt import Interrupted
 from collbench.cli._options import ListOf
+from collbench.core.dtypes import ALIASES
+from collbench.core.record import read
 from collbench.machine.host import has_nvidia_gpus, usable_cores
-from collbench.results.record import read
-from collbench.spec.dtypes import ALIASES
 
 MODEL = ("sweep", "--backend", "model", "--sizes", "1K", "--ranks", "2", "--repeats", "1")
 CPU = ("sweep", "--backend", "cpu", "--sizes", "1K", "--algo", "ring", "--dry-run")

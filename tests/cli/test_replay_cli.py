@@ -14,9 +14,9 @@ from collbench.bench.replay import Bench, Part, Proof
 from collbench.bench.rows import unmeasured_row
 from collbench.bench.runner import Measurement
 from collbench.cli import run
-from collbench.results.record import Record, read
-from collbench.spec.case import Case
-from collbench.spec.peers import forced_by
+from collbench.core.case import Case
+from collbench.core.peers import forced_by
+from collbench.core.record import Record, read
 from tests.support.commands import invoke
 
 TRACE = str(Path(__file__).parent.parent.parent / "docs/examples/trace.json")

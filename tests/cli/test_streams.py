@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from collbench.cli import run
-from collbench.results.record import read
+from collbench.core.record import read
 from tests.support.tiers import tiered
 
 MODEL = "sweep --backend model --sizes 1K --ranks 2 --repeats 1 --algo ring"

@@ -10,13 +10,13 @@ from pathlib import Path
 import pytest
 
 from collbench.backends.cpu.interpreter import Runner
+from collbench.bench.tables.run import tail_lines
 from collbench.cli import run
+from collbench.core.distribution import launches_of
+from collbench.core.record import Record, header, read, to_line
 from collbench.machine.host import has_nvidia_gpus
 from collbench.planning.tuning import read as read_tuning
 from collbench.planning.tuning import tuning_of
-from collbench.report.tables.run import tail_lines
-from collbench.results.distribution import launches_of
-from collbench.results.record import Record, header, read, to_line
 from tests.support.algorithm_files import pairs
 from tests.support.commands import MODEL, ONE_REPEAT, invoke
 from tests.support.corrupt import late
@@ -578,7 +578,7 @@ def test_every_point_waived_when_the_gpus_are_opened_ends_a_soak(
     capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from collbench.backends.cuda import backend as cuda
-    from collbench.util.errors import UnavailableError
+    from collbench.core.errors import UnavailableError
 
     def refuse(*args: object, **options: object) -> None:
         raise UnavailableError("8 ranks, 4 GPUs", "use fewer --ranks")

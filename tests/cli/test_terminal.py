@@ -16,8 +16,8 @@ import pytest
 from collbench.cli import cli, run
 from collbench.cli._options import is_coloured
 from collbench.cli._screen import document_on_stdout, say
+from collbench.core.record import COLUMNS, header, named, read, to_line
 from collbench.machine.formats import topology_json
-from collbench.results.record import COLUMNS, header, named, read, to_line
 from tests.support.commands import MODEL
 from tests.support.machines import dgx1v
 from tests.support.topologies import OWN

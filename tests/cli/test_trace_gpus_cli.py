@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from collbench.cli import run
+from collbench.core.errors import UnavailableError
 from collbench.device import card
-from collbench.util.errors import UnavailableError
-from tests.analysis.test_blame import LINK_S
+from tests.bench.test_blame import LINK_S
 from tests.support.traced_gpus import TracedSession, plant
 
 Capture = pytest.CaptureFixture[str]
