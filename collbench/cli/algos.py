@@ -7,12 +7,12 @@ from pathlib import Path
 import click
 
 from collbench.cli._command import StrictCommand, explicit_options
-from collbench.cli._files import check_writable, write_document
-from collbench.cli._options import MAX_RANKS, FileName, Whole, remark, width
-from collbench.cli._rules import Options, Rule, refuse
-from collbench.cli._screen import say
+from collbench.cli._options import MAX_RANKS, FileName, Whole
 from collbench.core.collectives import OPS, OpName, collective
+from collbench.core.documents import check_writable, write_document
 from collbench.core.errors import UsageError, unknown
+from collbench.core.rules import Options, Rule, refuse
+from collbench.core.screen import remark, say, width
 from collbench.core.world import World, host_numbers
 from collbench.schedules.algorithms import FAMILY, needs_hosts
 from collbench.schedules.formats import is_file, load

@@ -10,27 +10,14 @@ from typing import TYPE_CHECKING, TextIO
 import click
 
 from collbench.cli._command import StrictCommand, explicit_options
-from collbench.cli._files import named_in_errors, write_document
-from collbench.cli._options import (
-    Context,
-    FileName,
-    ListOf,
-    Parameter,
-    Profile,
-    bars,
-    color_option,
-    is_coloured,
-    is_terminal,
-    on_screen,
-    remark,
-    width,
-)
-from collbench.cli._rules import Options, refuse
-from collbench.cli._screen import say
+from collbench.cli._options import Context, FileName, ListOf, Parameter, Profile, color_option
 from collbench.compare.losses import LOSS_KINDS
 from collbench.core.catalog import results
+from collbench.core.documents import named_in_errors, write_document
 from collbench.core.errors import UsageError
 from collbench.core.record import ACROSS
+from collbench.core.rules import Options, refuse
+from collbench.core.screen import bars, is_coloured, is_terminal, on_screen, remark, say, width
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -226,7 +213,7 @@ def command(context: click.Context, /, **_: object) -> int:
       collbench compare results.csv --html page.html
     """
     from collbench.cli._compare_rules import COMPARE_RULES
-    from collbench.cli._draw_results import check_plot
+    from collbench.compare.draw_results import check_plot
 
     options = dict(context.params)
     refuse(COMPARE_RULES, explicit_options(context), options)
@@ -286,7 +273,7 @@ def _loaded(files: Sequence[Path]) -> Sequence["ResultFile"]:
 
 
 def _summarise(loaded: "ResultFile", options: Options) -> int:
-    from collbench.cli._draw_results import plot
+    from collbench.compare.draw_results import plot
     from collbench.compare.rows import rows_of
     from collbench.compare.tables.summary import lines_of_rows
     from collbench.core.collector import cyclic_gc_disabled
@@ -371,8 +358,8 @@ def _derive(frame: "pd.DataFrame", options: Options) -> None:
 
 def _write_page(files: Sequence[Path], target: str, *, is_forced: bool) -> int:
     """The page of one file, or of two with what changed."""
-    from collbench.cli._history import history_of
     from collbench.compare.page import page
+    from collbench.compare.show_history import history_of
 
     if len(files) > 2:
         raise UsageError("--html shows one file, or a file and its base", "give two files at most")
@@ -399,8 +386,8 @@ def _write(text: str, target: str, option: str) -> None:
 
 def _compare(new: "ResultFile", bases: Sequence["ResultFile"], options: Options) -> int:
     """The new file against the runs of its base; returns the exit code."""
-    from collbench.cli._draw_results import plot
     from collbench.compare.changes import compare
+    from collbench.compare.draw_results import plot
     from collbench.compare.gate import gate_of
     from collbench.compare.tables.changes import lines
     from collbench.core.limits import SAME

@@ -133,7 +133,7 @@ def command(context: click.Context, /, **_: object) -> int:
       collbench replay job.log --machine hgx-h100
       collbench replay --mix fsdp:70B/8 --machine hgx-h100 --dry-run
     """
-    from collbench.cli._run_replay import run_replay
+    from collbench.jobs.run_replay import run_replay
 
     return run_replay(
         {"files": context.params["files"], "budget": context.params["budget"],

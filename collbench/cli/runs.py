@@ -7,10 +7,10 @@ from datetime import datetime
 import click
 
 from collbench.cli._command import StrictCommand
-from collbench.cli._options import Whole, remark, width
-from collbench.cli._screen import say
+from collbench.cli._options import Whole
 from collbench.compare.runs import SavedRun, folder_of_runs, remove, saved_runs
 from collbench.core.errors import UnavailableError
+from collbench.core.screen import remark, say, width
 from collbench.core.table import table
 from collbench.core.units import format_duration
 

@@ -7,6 +7,10 @@ Settings from OPTIONS, and backends take from Settings what they heed.
 from dataclasses import dataclass, replace
 from typing import Annotated, Literal, get_args, get_type_hints
 
+from collbench.core.errors import UsageError
+from collbench.core.rules import Options
+from collbench.core.world import ranks_per_gpu
+
 LaunchMode = Literal["graph", "stream"]
 # Of the launches of a rank that has several: as one, one after the other, and that in the other
 # direction on every second rank
@@ -23,6 +27,8 @@ MAX_REPEATS = 10_000
 MAX_RUNS = 100
 MAX_COUNT = 1_000_000_000  # of iterations and launches; fits 32 bits
 MAX_LAUNCH_TIMES = 1_000_000  # of a point; ranks keep all of a repeat's until it ends
+DEFAULT_FIRST, DEFAULT_LAST, DEFAULT_FACTOR = "1K", "16M", 2.0  # sizes of a sweep
+GPU_FIRST, GPU_LAST, GPU_FACTOR = "8", "512M", 4.0
 MIN_GEMM = 4096  # smaller ones end faster than one process can queue them for eight GPUs
 
 
@@ -340,3 +346,19 @@ def _options_of(settings: type[Settings] | type[OverlapSettings]) -> dict[str, O
 
 OPTIONS = _options_of(Settings)
 OVERLAP_OPTIONS = _options_of(OverlapSettings)
+
+
+def settings_of(options: Options) -> Settings:
+    """The settings that were given, and the defaults of the others."""
+    values = {
+        name: bool(options[option.key]) if option.type is bool else options[option.key]
+        for name, option in OPTIONS.items()
+        if option.key in options
+    }
+    return Settings(**values)  # type: ignore[arg-type]  # each was read by its option's type
+
+
+def refuse_sharing(options: Options) -> None:
+    """Raise UsageError if ranks would share a GPU: what is learnt there holds for no machine."""
+    if ranks_per_gpu(options.get("gpus") or ()) > 1:
+        raise UsageError("--gpus: a GPU is given more than once", "give each once")

@@ -13,10 +13,10 @@ from contextlib import ExitStack
 from types import TracebackType
 
 from collbench.core.errors import UnavailableError
+from collbench.core.launcher import launcher, without_launcher
 from collbench.doctor.experiment import Arm, Experiment, costs_of
 from collbench.doctor.finding import Cost
 from collbench.launch.driver import fate
-from collbench.launch.launcher import launcher, without_launcher
 from collbench.machine.discovery.variables import settings
 from collbench.machine.host import shortage
 

@@ -15,10 +15,10 @@ from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
 
 from collbench.core.errors import UnavailableError
+from collbench.core.launcher import INTERRUPTIONS
 from collbench.core.units import format_size
 from collbench.launch.driver import Driver
 from collbench.launch.group import GroupKind, Rank, RankContext, RankT, WorkerGroup
-from collbench.launch.launcher import INTERRUPTIONS
 from collbench.launch.server import die_with_parent, serve
 from collbench.launch.watchdog import LOST_S
 from collbench.machine.host import memory_left_bytes, shortage

@@ -139,7 +139,7 @@ def test_children_go_with_their_parent_and_leave_stdout_alone() -> None:
 UNDER_MPIRUN = """
 import sys
 from collbench.backends.gpu.child import ChildWorkerGroup
-from collbench.launch.launcher import launcher
+from collbench.core.launcher import launcher
 from collbench.launch.mpi import MpiGroup
 from tests.support.child_rank import ChildRank
 

@@ -15,9 +15,10 @@ from collbench.backends.cuda import backend as cuda
 from collbench.backends.gpu import copies
 from collbench.backends.gpu.concurrent import ConcurrentRepeat, EventTimes
 from collbench.backends.nccl import backend as nccl
+from collbench.bench import run_overlap as _run_overlap
 from collbench.bench.overlap import OVERLAP_COLUMNS, compared, progress, times_of
 from collbench.bench.tables.overlap import advice
-from collbench.cli import _run_overlap, run
+from collbench.cli import run
 from collbench.core.errors import HangError, ScheduleError, UnavailableError
 from collbench.core.options import OverlapSettings
 from collbench.core.pattern import Wrong

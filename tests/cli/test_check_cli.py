@@ -14,10 +14,10 @@ from typing import Any
 import pytest
 
 from collbench.bench.pairs import OUT_OF_TIME, RankPair
-from collbench.cli import _run_check
 from collbench.core.collectives import OPS
 from collbench.core.errors import UNJUDGED_CODE
 from collbench.core.record import Record, read
+from collbench.doctor import run_check as _run_check
 from collbench.doctor.check_verdict import CheckUnit, Measured
 from collbench.doctor.saved_checks import SavedCheck, SavedValue, keep
 from collbench.machine.formats import described

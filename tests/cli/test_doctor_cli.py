@@ -9,9 +9,9 @@ from typing import NoReturn
 
 import pytest
 
-from collbench.cli import _run_doctor
 from collbench.core.errors import UNJUDGED_CODE
 from collbench.doctor import checks
+from collbench.doctor import run as _run_doctor
 from collbench.doctor.checks import identifiers
 from collbench.machine.discovery import dumps
 from tests.support.commands import invoke, stdin_of

@@ -14,8 +14,11 @@ from typing import Any
 
 import pytest
 
+from collbench.bench import infer as _infer
+from collbench.bench import measure_pairs as _measure_pairs
+from collbench.bench import show_topology as _show_topology
 from collbench.bench.pairs import RankPair
-from collbench.cli import _infer, _measure_pairs, _show_topology, run
+from collbench.cli import run
 from collbench.core.errors import HangError
 from collbench.machine.topology.machines import machine_topology
 from collbench.machine.topology.model import Topology

@@ -69,7 +69,7 @@ def test_a_sweep_traces_rows_of_gpus(
     capfd: Capture, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     plant(monkeypatch)
-    monkeypatch.setattr("collbench.cli._run_sweep.recordings_of", lambda group, options: [])
+    monkeypatch.setattr("collbench.bench.run_sweep.recordings_of", lambda group, options: [])
     file = tmp_path / "t.json"
     points = ("--backend", "cuda", "--ranks", "2", "--sizes", "4K", "--proto", "simple,ll")
     quick = ("--iters", "1", "--repeats", "1", "--trace", str(file))

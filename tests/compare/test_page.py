@@ -17,12 +17,12 @@ import pandas as pd
 import pytest
 
 from collbench.cli import run
-from collbench.cli._history import history_of
 from collbench.compare.likeness import likeness
 from collbench.compare.load import ResultFile, load
 from collbench.compare.page import page
 from collbench.compare.page.histograms import WIDTH
 from collbench.compare.runs import RunFacts
+from collbench.compare.show_history import history_of
 from collbench.core import catalog
 from collbench.core.peers import PEERS
 from collbench.core.statistics import interval

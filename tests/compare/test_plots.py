@@ -172,7 +172,7 @@ def test_a_file_that_cannot_be_read_leaves_no_picture_and_an_old_one_as_it_was(
 def test_without_matplotlib_the_install_line_is_told(
     capfd: Capture, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("collbench.cli._draw_results.find_spec", lambda _: None)
+    monkeypatch.setattr("collbench.compare.draw_results.find_spec", lambda _: None)
     code, out, err = invoke(capfd, H200, "--plot", str(tmp_path / "x.png"))
     assert (code, out) == (3, "")
     assert "pip install 'collbench[report]'" in err

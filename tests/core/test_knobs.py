@@ -11,13 +11,12 @@ import pytest
 
 from collbench.bench.sweep import Sweep, cases
 from collbench.bench.tables.sweep import table_of
-from collbench.cli._declared import settings_of
 from collbench.cli.sweep import command
 from collbench.compare import rows
 from collbench.core.case import Case
 from collbench.core.frame import frame_of, read_frame
 from collbench.core.knobs import AXES, BY_STAGE, FIRST_SCHEMA, KNOB, KNOBS, Knob, Knobs, unheeded
-from collbench.core.options import OPTIONS, Option, Settings
+from collbench.core.options import OPTIONS, Option, Settings, settings_of
 from collbench.core.peers import PEERS
 from collbench.core.record import (
     COLUMNS,

@@ -37,6 +37,7 @@ from collbench.core.errors import (
     RefusedError,
     ScheduleError,
 )
+from collbench.core.launcher import launcher
 from collbench.core.options import LaunchOrder
 from collbench.device.card import device_count
 from collbench.device.compile import (
@@ -47,7 +48,6 @@ from collbench.device.compile import (
     pattern_source,
 )
 from collbench.launch.group import Group
-from collbench.launch.launcher import launcher
 from collbench.launch.local import LocalGroup
 from collbench.machine.host import usable_cores
 from collbench.planning.plan import Plan

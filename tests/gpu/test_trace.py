@@ -37,7 +37,7 @@ CASES = [
 LATE = """
 import json, sys
 from collbench.bench.trace.critical_path import critical_path, late_rank, sums
-from collbench.cli._traces import traced
+from collbench.bench.trace.traces import traced
 from collbench.bench.points import plan_points
 from collbench.launch.local import LocalGroup
 from collbench.core.case import Case

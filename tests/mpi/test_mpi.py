@@ -13,8 +13,8 @@ import pytest
 
 from collbench.core.collectives import ALL_OPS
 from collbench.core.distribution import launches_of
+from collbench.core.launcher import OPEN_MPI_VARIABLES
 from collbench.core.record import read
-from collbench.launch.launcher import OPEN_MPI_VARIABLES
 from tests.support.algorithm_files import pairs
 from tests.support.tiers import tiered
 

@@ -31,8 +31,8 @@ from collbench.backends.mpi.rank import MpiRank
 from collbench.bench import pair_rank, pairwise
 from collbench.cli import main
 from collbench.core.case import Problem
+from collbench.core.launcher import Launcher, load_mpi
 from collbench.launch import mpi as mpi_group
-from collbench.launch.launcher import Launcher, load_mpi
 from collbench.planning.lowering import Action
 from collbench.planning.plan import Plan
 

@@ -20,8 +20,8 @@ from pathlib import Path
 import pytest
 
 from collbench.core.errors import CollbenchError
+from collbench.core.launcher import OPEN_MPI_VARIABLES, find_mpirun
 from collbench.core.record import Record, read
-from collbench.launch.launcher import OPEN_MPI_VARIABLES, find_mpirun
 from collbench.launch.reaper import mapped_files
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -10,9 +10,10 @@ import pytest
 from collbench.backends.base import Batch, Samples, Session
 from collbench.backends.cuda import backend as cuda
 from collbench.backends.cuda.rank import StampedLaunches, StampOrder
+from collbench.bench.trace import run as _run_trace
+from collbench.bench.trace import traces as _traces
 from collbench.bench.trace.blame import Part
 from collbench.bench.trace.gpus import stage_actors
-from collbench.cli import _run_trace, _traces
 from collbench.machine import discovery
 from collbench.machine.topology.machines import machine_topology
 from collbench.machine.topology.model import Topology

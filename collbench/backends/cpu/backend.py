@@ -60,9 +60,9 @@ from collbench.backends.cpu.lines import Binder, refuse_repeats
 from collbench.backends.net.proxy import Proxy, data_comm_of, ends
 from collbench.core.dtypes import dtype
 from collbench.core.errors import CollbenchError, HangError, UnavailableError
+from collbench.core.launcher import INSTALL_HINT, described_library, find_mpirun
 from collbench.core.pattern import Wrong, compute
 from collbench.launch.group import Group, RankContext, WorkerGroup
-from collbench.launch.launcher import INSTALL_HINT, described_library, find_mpirun
 from collbench.launch.local import MAP_NORESERVE
 from collbench.machine.host import cpu_name, own_pages
 from collbench.planning.limits import Limits

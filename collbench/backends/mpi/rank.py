@@ -4,8 +4,8 @@ from typing import Any, Literal
 
 from collbench.backends.library import Call, LibraryRank
 from collbench.core.case import Problem
+from collbench.core.launcher import described_library
 from collbench.launch.group import RankContext
-from collbench.launch.launcher import described_library
 
 DESCRIBE_S = 10.0  # until all ranks have named their library
 MPI_TYPES = {

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 
 from collbench.backends.cpu.flags import YIELDS_A_LOOK, filled, freed, patience
 from collbench.core.errors import RankLostError
-from collbench.launch.mpi_types import Buffer, Comm, Request
+from collbench.core.mpi_types import Buffer, Comm, Request
 from collbench.planning.lowering import SlotSequence, room_wanted
 from collbench.planning.plan import Plan
 
