@@ -124,7 +124,7 @@ def test_a_mistake_of_ours_is_two_lines(
     err = capfd.readouterr().err
     assert lines(err) == ["Error", "Hint"]
     assert "a mistake of collbench: TypeError" in err
-    assert "(in _show_views, _show_topology.py:" in err
+    assert "(in _show_views, show_topology.py:" in err
     monkeypatch.setenv("COLLBENCH_DEBUG", "1")
     assert run(["topo", "--machine", "pcie-4"]) == 1
     assert "Traceback" in capfd.readouterr().err
