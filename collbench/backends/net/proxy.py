@@ -8,7 +8,7 @@ message looks like one in shared memory.
 
 It has no thread: the rank's own loop calls it while the rank waits, and every message is posted at
 once. A thread of its own would need Python's lock, which the waiting interpreter holds (measured:
-docs/results/mpi-messages.md).
+docs/results/cpu.md).
 
 MPI may take small messages before there is a receive. So that they stay bounded, every `slots`-th
 message is synchronous: it is done once its receive is posted, and messages keep their order, so no

@@ -9,7 +9,7 @@ copied.
 Several cores copy more than one: large messages are handed to threads, because Python's lock is
 free while they copy. The proxy asks whether they are done, so that no thread ever waits inside MPI.
 Where MPI copies through buffers of its own, threads gain nothing. Messages of other hosts are
-posted ahead. Measured: docs/results/mpi-messages.md.
+posted ahead. Measured: docs/results/h200x2.md.
 """
 
 import sys

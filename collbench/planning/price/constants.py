@@ -19,7 +19,7 @@ from collbench.core.errors import UnavailableError, UsageError
 from collbench.core.options import DEFAULT_MACHINE, MAX_SETS
 
 REFERENCE = "h200x4-vm"  # whose constants a machine has that has none of its own
-# what the shipped constants were fitted to, or hold for as well (docs/results/model.md)
+# what the shipped constants were fitted to, or hold for as well (docs/results/predictions.md)
 _FITTED_TO = {"gpu": ("H200", "H100"), "cpu": ("AMD EPYC",)}
 CPU_KINDS = ("simple", "ll", "ll128")
 GPU_KINDS = (*CPU_KINDS, "ce")
