@@ -3,29 +3,34 @@ evidence, and which pairs are missing where that cannot be told.
 """
 
 import math
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from functools import partial
-from itertools import groupby
-from statistics import median
+from dataclasses import dataclass, replace
+from statistics import NormalDist, median
 from typing import Literal
 
 import numpy as np
 
 from collbench.analysis.hunt.fit import Cause, Fit, fit
-from collbench.analysis.hunt.places import BETWEEN, Family, Place, Table, directed_pairs, families
+from collbench.analysis.hunt.places import Floats, Ints, Place, Rows, places_of, rows_of
 from collbench.analysis.hunt.rounds import Pair
 from collbench.results.pairwise import MODES, Mode, PairSample, PairWorld
+from collbench.results.verdict import t_of_z, z_of_t
 from collbench.util.limits import (
     FAR_SLOWNESS,
     FEW_PATHS,
+    HUNT_FALSE_ALARM,
     HUNT_MAYBE,
     LEAST_SLOWNESS,
     MUST_FIND,
+    PAIR_FLOOR,
     PARTNERS,
+    PLACE_AGREED,
+    SINGLE_Z,
 )
 
 _PAIRS = 6  # of a suspect, to measure again
+_NORMAL = NormalDist()
 
 Answer = Literal["slow", "cannot tell", "nothing slow"]
 
@@ -129,22 +134,21 @@ class Analysis:
         return self.answer == "nothing slow"
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class _Stratum:
-    """Samples that can be compared: one mode, inside or between hosts, one or both directions."""
+    """Samples that can be compared, with what fits them: of one mode, all inside or all between
+    hosts, all of one or of both directions.
+    """
 
     mode: Mode
     is_inside: bool
-    is_both: bool
-    samples: list[PairSample] = field(default_factory=list)
+    rows: Rows
+    fit: Fit
 
-    def table(self) -> Table:
-        return Table(
-            np.array([one.a for one in self.samples], np.int64),
-            np.array([one.b for one in self.samples], np.int64),
-            np.array([-math.log(one.gbs or 1.0) for one in self.samples]),
-            self.is_both,
-        )
+    def pairs(self, rows: Ints) -> list[Pair]:
+        """The pairs of some rows."""
+        ends = zip(self.rows.a[rows].tolist(), self.rows.b[rows].tolist(), strict=True)
+        return [(min(a, b), max(a, b)) for a, b in ends]
 
 
 def analyse(
@@ -164,87 +168,99 @@ def analyse(
     [('host', (2,), 'out')]
     """
     samples = list(samples)
-    strata = _strata(samples, world)
     measured = {_pair(one) for one in samples if one.gbs}
-    tables = [stratum.table() for stratum in strata]
-    places = [families(table, world) for table in tables]
-    tested = sum(len(one.starts) - 1 for found in places for one in found)
-    known = -math.inf if rate_gbs is None else -math.log(rate_gbs)
-    fits = [
-        fit(table.slow, found, directed_pairs(table, world.n), tested, known)
-        for table, found in zip(tables, places, strict=True)
-    ]
-    verdicts = _merged(strata, tables, fits, world)
-    good_gbs = _good(strata, fits, world)
-    if (
-        rate_gbs is not None
-        and good_gbs is not None
-        and math.log(rate_gbs / good_gbs) > FAR_SLOWNESS
-    ):
-        verdicts.append(_all_slow(strata, rate_gbs / good_gbs))
-    suspects = [
-        pair
-        for stratum, one in zip(strata, fits, strict=True)
-        for suspect in one.suspects
-        for pair in sorted({_pair(stratum.samples[number]) for number in suspect.samples})[:_PAIRS]
-    ]
+    strata, tested = _fitted(samples, world, rate_gbs)
+    verdicts = _merged(strata, world, measured)
+    good_gbs = _good(strata, world)
+    if rate_gbs and good_gbs and math.log(rate_gbs / good_gbs) > FAR_SLOWNESS:
+        verdicts.append(_all_slow(strata, rate_gbs / good_gbs, len(measured)))
+    suspects = [(stratum, one) for stratum in strata if (one := stratum.fit.suspect)]
     maybe = {
         one.place: math.exp(one.effect)
-        for found in fits
-        for one in found.suspects
-        if one.place.kind in ("host", "rank", "rail")
-        and one.chance < HUNT_MAYBE
-        and one.effect > LEAST_SLOWNESS
+        for _, one in suspects
+        if one.place.kind in ("host", "rank", "rail") and one.chance < HUNT_MAYBE
     }
-    below = [
-        _pair(stratum.samples[number])
-        for stratum, one in zip(strata, fits, strict=True)
-        if not _is_layout(stratum, one, world)
-        for number in one.unexplained
+    again = [
+        pair for stratum, one in suspects for pair in sorted(set(stratum.pairs(one.rows)))[:_PAIRS]
     ]
+    below = [
+        pair
+        for stratum in strata
+        if not _is_layout(stratum, world)
+        for pair in stratum.pairs(stratum.fit.unexplained)
+    ]
+    least = max((stratum.fit.least for stratum in strata), default=math.inf)
     return Analysis(
         verdicts=tuple(sorted(verdicts, key=lambda one: -one.effect.factor)),
-        sharing=tuple(_sharing(strata, world)),
-        suspects=tuple(dict.fromkeys(suspects)),
+        sharing=tuple(_sharing(samples, world)),
+        suspects=tuple(dict.fromkeys(again)),
         maybe=tuple(maybe.items()),
         tested=tested,
         below=tuple(dict.fromkeys(below)),
-        is_below_best=any(one.is_by_best for one in fits),
+        is_below_best=any(stratum.fit.is_by_best for stratum in strata),
         failed=tuple(sorted({_pair(one) for one in samples} - measured)),
         measured=len(measured),
-        unjudged=_unjudged(strata, fits, verdicts, world),
-        least=math.exp(min(700.0, max((one.least for one in fits), default=math.inf))),
+        unjudged=_unjudged(strata, verdicts, world),
+        least=math.exp(min(700.0, least)),
         good_gbs=good_gbs,
     )
 
 
-def _is_layout(stratum: _Stratum, one: Fit, world: PairWorld) -> bool:
+def _pair(sample: PairSample) -> Pair:
+    return min(sample.a, sample.b), max(sample.a, sample.b)
+
+
+def _by_kind(
+    samples: Iterable[PairSample], world: PairWorld
+) -> dict[tuple[Mode, bool, bool], list[PairSample]]:
+    """Samples with a rate, by mode, whether inside a host, and whether in both directions."""
+    found: dict[tuple[Mode, bool, bool], list[PairSample]] = defaultdict(list)
+    for one in samples:
+        if one.gbs:
+            found[one.mode, world.hosts[one.a] == world.hosts[one.b], one.is_both].append(one)
+    return found
+
+
+def _fitted(
+    samples: Iterable[PairSample], world: PairWorld, rate_gbs: float | None
+) -> tuple[list[_Stratum], int]:
+    """Samples by what can be compared, and how many places are tested in all."""
+    known = -math.log(rate_gbs) if rate_gbs else -math.inf
+    kinds = []
+    for kind, some in _by_kind(samples, world).items():
+        a, b = np.array([(one.a, one.b) for one in some]).T
+        slow = np.array([-math.log(one.gbs or 1.0) for one in some])
+        rows = rows_of(a, b, slow, is_both=some[0].is_both)
+        kinds.append((kind, rows, places_of(rows, world)))
+    tested = sum(len(places) for *_, places in kinds)
+    return [
+        _Stratum(mode, is_inside, rows, fit(rows, places, tested, known))
+        for (mode, is_inside, _), rows, places in kinds
+    ], tested
+
+
+def _is_layout(stratum: _Stratum, world: PairWorld) -> bool:
     """Whether slow pairs are how hosts are built: many inside several hosts."""
     is_inside = stratum.is_inside and len(world.host_names) > 1
-    return is_inside and len(one.unexplained) > FEW_PATHS * one.rows
+    return is_inside and len(stratum.fit.unexplained) > FEW_PATHS * len(stratum.rows)
 
 
-def _good(strata: Sequence[_Stratum], fits: Sequence[Fit], world: PairWorld) -> float | None:
+def _good(strata: Sequence[_Stratum], world: PairWorld) -> float | None:
     """The rate of good pairs, between hosts if there are several, and alone if measured so."""
     is_inside = len(world.host_names) == 1
-    levels = {
-        stratum.mode: one.level
-        for stratum, one in zip(strata, fits, strict=True)
-        if stratum.is_inside == is_inside
-    }
+    levels = {one.mode: one.fit.level for one in strata if one.is_inside == is_inside}
     return next((math.exp(-levels[mode]) for mode in MODES if mode in levels), None)
 
 
-def _all_slow(strata: Sequence[_Stratum], factor: float) -> Verdict:
+def _all_slow(strata: Sequence[_Stratum], factor: float, pairs: int) -> Verdict:
     """That even good pairs are slower than is known of them."""
-    pairs = len({_pair(sample) for one in strata for sample in one.samples})
-    mode = next(mode for mode in MODES if any(one.mode == mode for one in strata))
+    mode = min(one.mode for one in strata)
     effect = Effect(factor=factor, low=factor, high=factor, slow=pairs, of=pairs)
     return Verdict(place=Place("all", ()), effects={mode: effect}, modes=(mode,))
 
 
 def _unjudged(
-    strata: Sequence[_Stratum], fits: Sequence[Fit], verdicts: Sequence[Verdict], world: PairWorld
+    strata: Sequence[_Stratum], verdicts: Sequence[Verdict], world: PairWorld
 ) -> tuple[str, ...]:
     """The hosts without a rate that nothing else slows: none of them can be called good."""
     judged = {
@@ -254,102 +270,52 @@ def _unjudged(
         if place.kind in ("host", "path")
         for host in place.key
     }
-    for stratum, one in zip(strata, fits, strict=True):
-        slowed = {
-            int(number)
-            for cause in one.causes
-            if cause.place.kind != "group"
-            for number in cause.samples
-        }
-        judged |= {
-            world.hosts[rank]
-            for number, sample in enumerate(stratum.samples)
-            if number not in slowed
-            for rank in (sample.a, sample.b)
-        }
+    for stratum in strata:
+        is_good = np.ones(len(stratum.rows), bool)
+        for cause in stratum.fit.causes:
+            if cause.place.kind != "group":
+                is_good[cause.rows] = False
+        ends = stratum.pairs(np.flatnonzero(is_good))
+        judged |= {world.hosts[rank] for pair in ends for rank in pair}
     return tuple(name for name in world.host_names if name not in judged)
 
 
-def _strata(samples: Iterable[PairSample], world: PairWorld) -> list[_Stratum]:
-    found: dict[tuple[Mode, bool, bool], _Stratum] = {}
-    for one in samples:
-        if one.gbs:
-            key = one.mode, world.hosts[one.a] == world.hosts[one.b], one.is_both
-            found.setdefault(key, _Stratum(*key)).samples.append(one)
-    return list(found.values())
-
-
-def _pair(sample: PairSample) -> Pair:
-    return min(sample.a, sample.b), max(sample.a, sample.b)
-
-
-def _merged(
-    strata: Sequence[_Stratum], tables: Sequence[Table], fits: Sequence[Fit], world: PairWorld
-) -> list[Verdict]:
+def _merged(strata: Sequence[_Stratum], world: PairWorld, measured: set[Pair]) -> list[Verdict]:
     """One verdict of the causes that several strata name."""
-    modes = {
-        is_inside: tuple(
-            mode
-            for mode in MODES
-            if any(one.mode == mode and one.is_inside == is_inside for one in strata)
-        )
-        for is_inside in (False, True)
-    }
-    measured = {_pair(sample) for stratum in strata for sample in stratum.samples}
     slow_ranks = {
         rank
-        for one in fits
-        for cause in one.causes
-        for rank in _ranks(cause.place, world)
-        if cause.place.kind in ("host", "rank")
+        for stratum in strata
+        for cause in stratum.fit.causes
+        for rank in ranks_of(cause.place, world)
     }
     found: dict[tuple[Place, bool], Verdict] = {}
-    for stratum, table, one in zip(strata, tables, fits, strict=True):
-        for cause in one.causes:
-            key = cause.place, stratum.is_inside
-            effect = _effect(cause, table, world)
-            known = found.get(key)
-            if known is not None:
-                found[key] = replace(known, effects={stratum.mode: effect, **known.effects})
-                continue
-            found[key] = Verdict(
+    for stratum in strata:
+        modes = {one.mode for one in strata if one.is_inside == stratum.is_inside}
+        for cause in stratum.fit.causes:
+            key, effect = (cause.place, stratum.is_inside), _effect(cause, stratum.rows, world)
+            known = found.get(key) or Verdict(
                 place=cause.place,
                 is_inside=stratum.is_inside,
-                effects={stratum.mode: effect},
-                modes=modes[stratum.is_inside],
+                effects={},
+                modes=tuple(sorted(modes)),
                 same=cause.same,
                 missing=_missing(cause, effect, world, measured, slow_ranks),
             )
+            found[key] = replace(known, effects={stratum.mode: effect, **known.effects})
     return list(found.values())
 
 
-def _effect(cause: Cause, table: Table, world: PairWorld) -> Effect:
+def _effect(cause: Cause, rows: Rows, world: PairWorld) -> Effect:
     """The numbers of a cause, with its evidence counted in partners where it has some."""
-    slow, of = cause.counted, len(cause.samples)
+    slow, of = cause.slow, cause.of
     if cause.place.kind in ("host", "rank"):
-        partners = _partners(cause, table, world)
-        medians = [
-            median(cause.residuals[place] for _, place in same)
-            for _, same in groupby(sorted(partners), key=lambda item: item[0])
-        ]
-        slow, of = int(sum(value > cause.effect / 2 for value in medians)), len(medians)
+        group = np.array(world.host_numbers if cause.place.kind == "host" else range(world.n))
+        a, b = group[rows.a[cause.rows]], group[rows.b[cause.rows]]
+        partners = np.where(a == cause.place.key[0], b, a)
+        each = [np.median(cause.residuals[partners == one]) for one in np.unique(partners)]
+        slow, of = sum(bool(value > cause.effect / 2) for value in each), len(each)
     low, factor, high = (math.exp(value) for value in (cause.low, cause.effect, cause.high))
     return Effect(factor=factor, low=low, high=high, slow=slow, of=of)
-
-
-def _partners(cause: Cause, table: Table, world: PairWorld) -> list[tuple[int, int]]:
-    """Beside the number of the partner each sample's place among those of the cause."""
-    group = world.host_numbers if cause.place.kind == "host" else range(world.n)
-    own = cause.place.key[0]
-    ends = zip(table.a[cause.samples], table.b[cause.samples], strict=True)
-    return [(group[b] if group[a] == own else group[a], place) for place, (a, b) in enumerate(ends)]
-
-
-def _ranks(place: Place, world: PairWorld) -> list[int]:
-    """The ranks that a place has."""
-    of = {"host": world.host_numbers, "path": world.host_numbers, "rail": world.local}
-    group = of.get(place.kind, range(world.n))
-    return [rank for rank in range(world.n) if group[rank] in place.key]
 
 
 def _missing(
@@ -364,7 +330,7 @@ def _missing(
         return ()
     missing: list[Pair] = []
     ends = [end for one in (place, *cause.same) for end in ends_of(one, world)]
-    if len(ends) == 2 and len(cause.samples) == 1:
+    if len(ends) == 2 and cause.of == 1:
         missing.append((min(ends), max(ends)))  # again
     near = {world.hosts[rank] for rank in ends} if len(world.host_names) > 1 else set()
     good = [
@@ -379,6 +345,14 @@ def _missing(
     return tuple(missing)
 
 
+def ranks_of(place: Place, world: PairWorld) -> list[int]:
+    """The ranks that a slow host or rank has."""
+    if place.kind not in ("host", "rank"):
+        return []
+    group = world.host_numbers if place.kind == "host" else range(world.n)
+    return [rank for rank in range(world.n) if group[rank] == place.key[0]]
+
+
 def ends_of(place: Place, world: PairWorld) -> list[int]:
     """A rank for each of the hosts or ranks of a place."""
     if place.kind in ("rank", "pair"):
@@ -388,68 +362,43 @@ def ends_of(place: Place, world: PairWorld) -> list[int]:
     return []
 
 
-def _sharing(strata: Sequence[_Stratum], world: PairWorld) -> list[Sharing]:
+def _sharing(samples: Iterable[PairSample], world: PairWorld) -> Iterable[Sharing]:
     """What the load of all pairs of a round adds to the times alone, pair by pair."""
-    found = []
-    for together in (one for one in strata if one.mode == "together"):
-        alone = next(
-            (
-                one
-                for one in strata
-                if one.mode == "alone"
-                and (one.is_inside, one.is_both) == (together.is_inside, together.is_both)
-            ),
-            None,
+    kinds = _by_kind(samples, world)
+    for (mode, is_inside, is_both), together in kinds.items():
+        alone = kinds.get(("alone", is_inside, is_both), [])
+        rates: dict[Pair, list[float]] = defaultdict(list)
+        for one in alone:
+            rates[one.a, one.b].append(one.gbs or 1.0)
+        typical = {pair: median(some) for pair, some in rates.items()}
+        loaded = [one for one in together if (one.a, one.b) in typical]
+        if mode == "alone" or not loaded:
+            continue
+        base, seen = (
+            np.array([math.log(typical[one.a, one.b] / (one.gbs or 1.0)) for one in some])
+            for some in (alone, loaded)
         )
-        if alone is not None:
-            found += _loaded(alone, together)
-    return found
+        # what a link that the pairs of a host share explains
+        explained = np.log([1.0 if is_inside else one.sharing for one in loaded])
+        if (effect := _effect_of_load(base, seen)) is not None:
+            yield Sharing(
+                is_inside=is_inside,
+                effect=effect,
+                pairs=max(one.sharing for one in loaded),
+                is_slow=not is_inside and _effect_of_load(base, seen - explained) is not None,
+            )
 
 
-def _loaded(alone: _Stratum, together: _Stratum) -> list[Sharing]:
-    of_pair: dict[Pair, list[float]] = {}
-    for one in alone.samples:
-        of_pair.setdefault((one.a, one.b), []).append(one.gbs or 1.0)
-    middle = {pair: median(rates) for pair, rates in of_pair.items()}
-    slower = partial(_slower, middle)
-    loaded = [one for one in together.samples if (one.a, one.b) in middle]
-    if not loaded:
-        return []
-    # what a link that the pairs of a host share explains
-    explained = [0.0 if together.is_inside else math.log(one.sharing) for one in loaded]
-    base = [slower(one) for one in alone.samples]
-    seen = [slower(one) for one in loaded]
-    found = _of_load(base, seen)
-    if found is None:
-        return []
-    beyond = _of_load(base, [value - share for value, share in zip(seen, explained, strict=True)])
-    is_slow = beyond is not None and not together.is_inside
-    return [
-        Sharing(
-            is_inside=together.is_inside,
-            effect=found,
-            pairs=max(one.sharing for one in loaded),
-            is_slow=is_slow,
-        )
-    ]
-
-
-def _slower(middle: Mapping[Pair, float], one: PairSample) -> float:
-    return math.log(middle[one.a, one.b] / (one.gbs or 1.0))
-
-
-def _of_load(alone: Sequence[float], together: Sequence[float]) -> Effect | None:
-    """The effect of the load, judged as a place is."""
-    slow = np.array([*alone, *together])
-    each = np.arange(len(slow))
-    numbers = each[len(alone) :]
-    ends = np.full_like(each, BETWEEN)
-    groups, starts = np.zeros_like(numbers), np.array([0, len(numbers)])
-    load = Family("all", "both", numbers, groups, starts, lambda _: (), ends[len(alone) :])
-    rows = Family("pair", "out", each, each, np.arange(len(slow) + 1), lambda _: (), ends)
-    causes = fit(slow, [load], rows).causes
-    if not causes:
+def _effect_of_load(alone: Floats, together: Floats) -> Effect | None:
+    """By how much pairs that are loaded together are slower, if they surely are."""
+    freedom, effect = len(alone) + len(together) - 2, float(together.mean() - alone.mean())
+    variance = (len(alone) * alone.var() + len(together) * together.var()) / max(freedom, 1)
+    error = math.sqrt(max(PAIR_FLOOR**2, variance) * (1 / len(alone) + 1 / len(together)))
+    slow = int((together - alone.mean() > effect / 2).sum())
+    if effect < LEAST_SLOWNESS or freedom < 1 or slow < PLACE_AGREED * len(together):
         return None
-    cause = causes[0]
-    low, factor, high = (math.exp(value) for value in (cause.low, cause.effect, cause.high))
-    return Effect(factor=factor, low=low, high=high, slow=cause.counted, of=len(cause.samples))
+    if z_of_t(np.array(effect / error), np.array(freedom)) < -_NORMAL.inv_cdf(HUNT_FALSE_ALARM):
+        return None
+    reach = error * t_of_z(SINGLE_Z, np.array(freedom))
+    low, factor, high = (math.exp(effect + way * reach) for way in (-1, 0, 1))
+    return Effect(factor=factor, low=low, high=high, slow=slow, of=len(together))
