@@ -11,11 +11,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from collbench.analysis.hunt.bandwidth import matrix
 from collbench.analysis.hunt.places import Place
 from collbench.analysis.hunt.rounds import Round, packed, planned, quick, rounds, squares
 from collbench.analysis.hunt.search import Search
 from collbench.analysis.hunt.verdicts import Analysis, analyse
+from collbench.report.tables.hunt import matrix
 from collbench.results.pairwise import Mode, PairSample, PairWorld, world_of
 from tests.benchmarks.hunt_curves import (
     BEST_GBS,
@@ -448,3 +448,16 @@ def test_halves_without_a_pair_between_them_are_told_apart_by_such_pairs() -> No
     for verdict in found.verdicts:
         assert verdict.missing
         assert all(min(pair) < 4 <= max(pair) for pair in verdict.missing), world
+
+
+def test_a_slow_pair_inside_one_of_two_hosts_is_named() -> None:
+    ranks = world(2, 4)
+    pairs = [(a, b) for a in range(8) for b in range(8) if a != b and a // 4 == b // 4]
+    rate = {(0, 1): 5.0, (1, 0): 5.0}
+    samples = [
+        PairSample(a=a, b=b, gbs=rate.get((a, b), 10.0) * (1 + k / 200))
+        for a, b in pairs
+        for k in range(3)
+    ]
+    (verdict,) = analyse(samples, ranks).verdicts
+    assert (verdict.place, verdict.is_inside) == (Place("pair", (0, 1)), True)

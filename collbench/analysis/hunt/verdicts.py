@@ -74,6 +74,11 @@ class Verdict:
         return not self.same
 
     @property
+    def is_only_together(self) -> bool:
+        """Whether it is slow only while all pairs are loaded, and well alone."""
+        return "alone" not in self.effects and "alone" in self.modes
+
+    @property
     def is_layout(self) -> bool:
         """Whether it is between two groups of ranks of one host, which is how the host is built."""
         return self.place.kind == "group" and self.is_inside
