@@ -3,9 +3,8 @@
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager, nullcontext
 from pathlib import Path
-from typing import IO
 
 from collbench.analysis.hunt.read import read
 from collbench.analysis.hunt.rounds import Round, planned
@@ -93,7 +92,7 @@ def _drive(options: Options, group: Group, backend: str, ranks: int) -> int:
             more = f" and {len(busy) - _BUSY_SHOWN} more" if len(busy) > _BUSY_SHOWN else ""
             hosts = ", ".join(busy[:_BUSY_SHOWN]) + more
             remark(f"busy in the last minute: {hosts}; ranks there may be slow for that alone")
-        write = stack.enter_context(_SampleWriter(options["csv"], world))
+        write = stack.enter_context(_csv(options["csv"], world))
 
         def measure(turn: Round, mode: Mode) -> Iterator[PairSample]:
             for sample in pairs.measure(turn, mode):
@@ -132,31 +131,22 @@ def _drive(options: Options, group: Group, backend: str, ranks: int) -> int:
     return _show(options, analysis, world, search.samples, unmeasured, start)
 
 
-class _SampleWriter:
-    """Writes samples to a file or to stdout, a line each, as they are made."""
+@contextmanager
+def _csv(file: str | None, world: PairWorld) -> Iterator[Callable[[PairSample], None]]:
+    """What writes samples to a file or to stdout, a line each, as they are made."""
+    with ExitStack() as stack:
+        out = document_on_stdout() if file == "-" else None
+        if file is not None and out is None:
+            with named_in_errors(file, "--csv"):
+                out = stack.enter_context(Path(file).open("w", encoding="utf-8", buffering=1))
 
-    def __init__(self, file: str | None, world: PairWorld) -> None:
-        self._file, self._world = file, world
-        self._out: IO[str] | None = None
+        def write(line: str) -> None:
+            if out is not None:
+                with nullcontext() if file == "-" else named_in_errors(str(file), "--csv"):
+                    out.write(line)
 
-    def __enter__(self) -> Callable[[PairSample], None]:
-        if self._file is not None and self._file != "-":
-            with named_in_errors(self._file, "--csv"):
-                self._out = Path(self._file).open("w", encoding="utf-8", buffering=1)
-        if self._file is not None:
-            self._write(csv_line(COLUMNS))
-        return lambda sample: self._write(sample_line(sample, self._world))
-
-    def __exit__(self, *_: object) -> None:
-        if self._out is not None:
-            self._out.close()
-
-    def _write(self, line: str) -> None:
-        if self._out is not None:
-            with named_in_errors(str(self._file), "--csv"):
-                self._out.write(line)
-        elif self._file == "-":
-            document_on_stdout().write(line)
+        write(csv_line(COLUMNS))
+        yield lambda sample: write(sample_line(sample, world))
 
 
 def _show(
