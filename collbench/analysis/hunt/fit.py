@@ -147,12 +147,14 @@ def fit(rows: Rows, places: Places, tested: int = 0, known: float = -math.inf) -
 
 class _Search:
     """Models of rows by places. tests: how many each place counts for: together, those of all
-    places and of what is judged elsewhere.
+    places and of what is judged elsewhere. wholes: the families of hosts and ranks, all their rows.
     """
 
     def __init__(self, rows: Rows, places: Places, tested: int, known: float) -> None:
         self.rows, self.places, self.known = rows, places, known
         self.weights = 1 / rows.variance
+        whole = ("host", "both"), ("rank", "both")
+        self.wholes = [k for k, family in enumerate(places.families) if family in whole]
         self.is_path = places.are("path", "pair")
         is_many = places.are("path", "pair", "group")
         paths = int(is_many.sum())
@@ -200,7 +202,7 @@ class _Search:
         """The least effect that every host or rank (or else any place) would be found by."""
         sizes = np.diff(self.places.starts)
         is_part = sizes < len(self.rows)
-        is_end = is_part & (self._of_both_ends() >= 0)
+        is_end = is_part & np.isin(self.places.family, self.wholes)
         sizes = sizes[is_end if is_end.any() else is_part]
         if not len(sizes) or not model.degrees:
             return math.inf
@@ -209,18 +211,12 @@ class _Search:
         z = -_NORMAL.inv_cdf(HUNT_FALSE_ALARM / float(self.tests.min()))
         return min(_t_of_z(z, model.degrees) * sd, z * max(SURE_NOISE * share, sd))
 
-    def _of_both_ends(self) -> Ints:
-        """The family of each host or rank as a whole; -1 of all other places."""
-        kinds = (("host", "both"), ("rank", "both"))
-        of = [k if family in kinds else -1 for k, family in enumerate(self.places.families)]
-        return np.array(of)[self.places.family]
-
     def _slowest(self) -> Iterator[Sequence[int]]:
         """The slowest hosts, or ranks, in front of the widest gaps between their means."""
-        places, families = self.places, self._of_both_ends()
+        places = self.places
         means = np.bincount(places.owners, self.rows.slow[places.rows]) / np.diff(places.starts)
-        for family in np.unique(families[families >= 0]):
-            numbers = np.flatnonzero(families == family)
+        for family in self.wholes:
+            numbers = np.flatnonzero(places.family == family)
             in_order = numbers[np.argsort(-means[numbers])]
             gaps = -np.diff(means[in_order])[1:-1]  # two hosts at least on each side
             for gap in np.argsort(-gaps)[:_GAPS]:

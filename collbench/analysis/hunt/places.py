@@ -1,7 +1,7 @@
 """Where a slowness can be (hosts, ranks, rails, paths, pairs, groups), and which pairs it slows."""
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -139,84 +139,64 @@ class Places:
         return are
 
 
-_Family = tuple[PlaceKind, Flow, Ints, Ints, Ints]  # with the labels, rows and ends of members
-
-
 def places_of(rows: Rows, world: PairWorld) -> Places:
     """The places of rows that are all between hosts, or all inside hosts.
 
     Of one host they are its ranks and pairs; where every host has one rank, hosts and paths stand
     for ranks and pairs.
     """
-    host, rail = np.array(world.host_numbers), np.array(world.local)
-    a, b = rows.a, rows.b
-    host_a, host_b = host[a], host[b]
-    is_between = bool((host_a != host_b).any())
-    found: list[_Family] = []
-    if len(world.host_names) > 1:
-        found += _ends("host", host_a, host_b, is_directed=is_between and not rows.is_both)
-    if not world.is_one_rank_a_host:
-        found += _ends("rank", a, b, is_directed=not rows.is_both)
-    if is_between and max(world.local) > 0:
-        found += _ends("rail", rail[a], rail[b], is_directed=False)
-    if is_between:
-        found += _edges("path", host_a, host_b, world.n, rows.is_both)
-    if not world.is_one_rank_a_host:
-        found += _edges("pair", a, b, world.n, rows.is_both)
+    n, every = world.n, np.arange(len(rows))
+    families: dict[tuple[PlaceKind, Flow], int] = {}
+    members: list[tuple[Ints, Ints, Ints]] = []  # labels, which begin with the family, rows, ends
+
+    def add(kind: PlaceKind, flow: Flow, key: Ints, end: Ints | int, where: Ints = every) -> None:
+        family = families.setdefault((kind, flow), len(families))
+        members.append((family * n * n + key, where, np.broadcast_to(end, len(where))))
+
+    host, rail, one = (np.array(of) for of in (world.host_numbers, world.local, range(n)))
+    is_between = bool((host[rows.a] != host[rows.b]).any())
+    has_hosts, has_ranks = len(world.host_names) > 1, not world.is_one_rank_a_host
+    ends: tuple[tuple[PlaceKind, Ints, bool, bool], ...] = (
+        ("host", host, has_hosts, is_between),
+        ("rank", one, has_ranks, True),
+        ("rail", rail, is_between and max(world.local) > 0, False),
+    )
+    for kind, of, _, is_directed in (given for given in ends if given[2]):
+        a, b = of[rows.a], of[rows.b]
+        add(kind, "both", a, np.where(a == b, BETWEEN, SENDER))
+        add(kind, "both", b[a != b], RECEIVER, every[a != b])
+        if is_directed and not rows.is_both:
+            add(kind, "out", a, SENDER)
+            add(kind, "in", b, RECEIVER)
+    edges: tuple[tuple[PlaceKind, Ints, bool], ...] = (
+        ("path", host, is_between),
+        ("pair", one, has_ranks),
+    )
+    for kind, of, _ in (given for given in edges if given[2]):
+        a, b = of[rows.a], of[rows.b]
+        add(kind, "both", np.minimum(a, b) * n + np.maximum(a, b), BETWEEN)
+        if not rows.is_both:
+            add(kind, "out", a * n + b, BETWEEN)
     side: tuple[int, ...] = ()
-    if is_between or len(world.host_names) == 1:
-        first, last = (host_a, host_b) if is_between else (a, b)
-        side, crossing = split(first, last, rows.slow)
+    if is_between or not has_hosts:
+        whole = host if is_between else one
+        side, crossing = split(whole[rows.a], whole[rows.b], rows.slow)
         if side:
-            between = np.full_like(crossing, BETWEEN)
-            found.append(("group", "both", np.zeros_like(crossing), crossing, between))
-    return _joined(found, world.n, side)
-
-
-def _joined(found: Sequence[_Family], n: int, side: tuple[int, ...]) -> Places:
-    labels, owners, members, ends, sizes = [], [], [], [], [0]
-    for _, _, of_members, rows, of_rows in found:
-        order = np.argsort(of_members, kind="stable")
-        keys, groups = np.unique(of_members[order], return_inverse=True)
-        labels.append(keys)
-        owners.append(groups + sum(sizes))
-        members.append(rows[order])
-        ends.append(of_rows[order])
-        sizes.append(len(keys))
-    owner = np.concatenate(owners)
+            add("group", "both", np.zeros_like(crossing), BETWEEN, crossing)
+    labels, members_rows, members_ends = map(np.concatenate, zip(*members, strict=True))
+    order = np.argsort(labels, kind="stable")
+    keys, owners, sizes = np.unique(labels[order], return_inverse=True, return_counts=True)
     return Places(
-        families=[family[:2] for family in found],
-        family=np.repeat(np.arange(len(found)), sizes[1:]),
-        labels=np.concatenate(labels),
+        families=list(families),
+        family=keys // n**2,
+        labels=keys % n**2,
         n=n,
         side=side,
-        rows=np.concatenate(members),
-        owners=owner,
-        starts=np.searchsorted(owner, np.arange(sum(sizes) + 1)),
-        ends=np.concatenate(ends),
+        rows=members_rows[order],
+        owners=owners,
+        starts=np.append(0, np.cumsum(sizes)),
+        ends=members_ends[order],
     )
-
-
-def _ends(kind: PlaceKind, a: Ints, b: Ints, *, is_directed: bool) -> Iterator[_Family]:
-    """What both ends, the sender, or the receiver of a row belong to."""
-    rows, is_other = np.arange(len(a)), a != b
-    sent, received = np.full_like(rows, SENDER), np.full_like(rows, RECEIVER)
-    yield (
-        *(kind, "both", np.concatenate((a, b[is_other])), np.concatenate((rows, rows[is_other]))),
-        np.concatenate((np.where(is_other, SENDER, BETWEEN), received[is_other])),
-    )
-    if is_directed:
-        yield kind, "out", a, rows, sent
-        yield kind, "in", b, rows, received
-
-
-def _edges(kind: PlaceKind, a: Ints, b: Ints, n: int, is_both: bool) -> Iterator[_Family]:
-    """The two ends of a row in any order, then from the first to the second."""
-    rows = np.arange(len(a))
-    between = np.full_like(rows, BETWEEN)
-    yield kind, "both", np.minimum(a, b) * n + np.maximum(a, b), rows, between
-    if not is_both:
-        yield kind, "out", a * n + b, rows, between
 
 
 def split(a: Ints, b: Ints, slow: Floats) -> tuple[tuple[int, ...], Ints]:
