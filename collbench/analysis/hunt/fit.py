@@ -96,6 +96,7 @@ class Fit:
     few. least: the effect that a host must have to be found.
     """
 
+    rows: Rows
     causes: tuple[Cause, ...]
     suspect: Cause | None
     level: float
@@ -136,6 +137,7 @@ def fit(rows: Rows, places: Places, tested: int = 0, known: float = -math.inf) -
     causes = [search.cause(best, k) for k in range(len(best.terms))]
     unexplained, is_by_best = _unexplained(best, rows)
     return Fit(
+        rows=rows,
         causes=tuple(sorted(causes, key=lambda one: -one.effect * math.sqrt(one.of))),
         suspect=search.suspect(best),
         level=best.level,
@@ -356,8 +358,7 @@ class _Search:
         ends = sum(not self.is_path[term] for term in model.terms)
         if ends < 2 or model.level < self.known + FAR_SLOWNESS or model.adds_up:
             return True
-        a, b = self.rows.a[model.is_bare], self.rows.b[model.is_bare]
-        return len({*zip(np.minimum(a, b).tolist(), np.maximum(a, b).tolist(), strict=True)}) > 1
+        return len(set(self.rows.pairs(np.flatnonzero(model.is_bare)))) > 1
 
     def _is_better(self, one: _Model, other: _Model) -> bool:
         scale = min(one.scale, other.scale)

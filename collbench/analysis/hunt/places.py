@@ -57,6 +57,17 @@ class Rows:
     def __len__(self) -> int:
         return len(self.slow)
 
+    def pairs(self, numbers: Ints) -> list[tuple[int, int]]:
+        """The pairs of some rows."""
+        ends = zip(self.a[numbers].tolist(), self.b[numbers].tolist(), strict=True)
+        return [(min(a, b), max(a, b)) for a, b in ends]
+
+    def slow_of(self) -> dict[tuple[int, int], float]:
+        """The slowness of each row, by its sender and its receiver."""
+        return dict(
+            zip(zip(self.a.tolist(), self.b.tolist(), strict=True), self.slow.tolist(), strict=True)
+        )
+
 
 def rows_of(a: Ints, b: Ints, slow: Floats, *, is_both: bool = False) -> Rows:
     """The rows of samples: their sender, their receiver and their slowness.

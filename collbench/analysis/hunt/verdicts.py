@@ -4,15 +4,15 @@ evidence, and which pairs are missing where that cannot be told.
 
 import math
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from statistics import NormalDist, median
+from statistics import NormalDist
 from typing import Literal
 
 import numpy as np
 
 from collbench.analysis.hunt.fit import Cause, Fit, fit
-from collbench.analysis.hunt.places import Floats, Ints, Place, Rows, places_of, rows_of
+from collbench.analysis.hunt.places import Floats, Place, Rows, places_of, rows_of
 from collbench.analysis.hunt.rounds import Pair
 from collbench.results.pairwise import MODES, Mode, PairSample, PairWorld
 from collbench.results.verdict import t_of_z, z_of_t
@@ -86,8 +86,9 @@ class Verdict:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sharing:
-    """How much longer transfers take while all pairs of a round are loaded. pairs: that share the
-    links of a host. is_slow: longer than one shared link explains.
+    """How much longer transfers take while all pairs of a round are loaded, with the evidence in
+    pairs and directions. pairs: that share the links of a host. is_slow: longer than one shared
+    link explains.
     """
 
     is_inside: bool
@@ -139,21 +140,8 @@ class Analysis:
         return self.answer == "nothing slow"
 
 
-@dataclass(frozen=True, slots=True)
-class _Stratum:
-    """Samples that can be compared, with what fits them: of one mode, all inside or all between
-    hosts, all of one or of both directions.
-    """
-
-    mode: Mode
-    is_inside: bool
-    rows: Rows
-    fit: Fit
-
-    def pairs(self, rows: Ints) -> list[Pair]:
-        """The pairs of some rows."""
-        ends = zip(self.rows.a[rows].tolist(), self.rows.b[rows].tolist(), strict=True)
-        return [(min(a, b), max(a, b)) for a, b in ends]
+# what can be compared: of one mode, inside a host or between hosts, of one direction or of both
+_Kind = tuple[Mode, bool, bool]
 
 
 def analyse(
@@ -174,39 +162,40 @@ def analyse(
     """
     samples = list(samples)
     measured = {_pair(one) for one in samples if one.gbs}
-    strata, tested = _fitted(samples, world, rate_gbs)
-    verdicts = _merged(strata, world, measured)
-    good_gbs = _good(strata, world)
+    fits, tested = _fitted(samples, world, rate_gbs)
+    verdicts = _merged(fits, world, measured)
+    good_gbs = _good(fits, world)
     if rate_gbs and good_gbs and math.log(rate_gbs / good_gbs) > FAR_SLOWNESS:
-        verdicts.append(_all_slow(strata, rate_gbs / good_gbs, len(measured)))
-    suspects = [(stratum, one) for stratum in strata if (one := stratum.fit.suspect)]
+        verdicts.append(_all_slow(fits, rate_gbs / good_gbs, len(measured)))
+    suspects = [(one, one.suspect) for one in fits.values() if one.suspect is not None]
     maybe = {
-        one.place: math.exp(one.effect)
-        for _, one in suspects
-        if one.place.kind in ("host", "rank", "rail") and one.chance < HUNT_MAYBE
+        cause.place: math.exp(cause.effect)
+        for _, cause in suspects
+        if cause.place.kind in ("host", "rank", "rail") and cause.chance < HUNT_MAYBE
     }
     again = [
-        pair for stratum, one in suspects for pair in sorted(set(stratum.pairs(one.rows)))[:_PAIRS]
+        pair for one, cause in suspects for pair in sorted(set(one.rows.pairs(cause.rows)))[:_PAIRS]
     ]
     below = [
         pair
-        for stratum in strata
-        if not _is_layout(stratum, world)
-        for pair in stratum.pairs(stratum.fit.unexplained)
+        for (_, is_inside, _), one in fits.items()
+        # many that are slow inside several hosts are how these are built
+        if not (is_inside and len(world.host_names) > 1)
+        or len(one.unexplained) <= FEW_PATHS * len(one.rows)
+        for pair in one.rows.pairs(one.unexplained)
     ]
-    least = max((stratum.fit.least for stratum in strata), default=math.inf)
     return Analysis(
         verdicts=tuple(sorted(verdicts, key=lambda one: -one.effect.factor)),
-        sharing=tuple(_sharing(samples, world)),
+        sharing=tuple(_sharing(fits, samples)),
         suspects=tuple(dict.fromkeys(again)),
         maybe=tuple(maybe.items()),
         tested=tested,
         below=tuple(dict.fromkeys(below)),
-        is_below_best=any(stratum.fit.is_by_best for stratum in strata),
+        is_below_best=any(one.is_by_best for one in fits.values()),
         failed=tuple(sorted({_pair(one) for one in samples} - measured)),
         measured=len(measured),
-        unjudged=_unjudged(strata, verdicts, world),
-        least=math.exp(min(700.0, least)),
+        unjudged=_unjudged(fits, verdicts, world),
+        least=math.exp(min(700.0, max((one.least for one in fits.values()), default=math.inf))),
         good_gbs=good_gbs,
     )
 
@@ -215,57 +204,41 @@ def _pair(sample: PairSample) -> Pair:
     return min(sample.a, sample.b), max(sample.a, sample.b)
 
 
-def _by_kind(
-    samples: Iterable[PairSample], world: PairWorld
-) -> dict[tuple[Mode, bool, bool], list[PairSample]]:
-    """Samples with a rate, by mode, whether inside a host, and whether in both directions."""
-    found: dict[tuple[Mode, bool, bool], list[PairSample]] = defaultdict(list)
+def _fitted(
+    samples: Iterable[PairSample], world: PairWorld, rate_gbs: float | None
+) -> tuple[Mapping[_Kind, Fit], int]:
+    """The fit of the samples of each kind, and how many places are tested in all."""
+    found: dict[_Kind, list[PairSample]] = defaultdict(list)
     for one in samples:
         if one.gbs:
             found[one.mode, world.hosts[one.a] == world.hosts[one.b], one.is_both].append(one)
-    return found
-
-
-def _fitted(
-    samples: Iterable[PairSample], world: PairWorld, rate_gbs: float | None
-) -> tuple[list[_Stratum], int]:
-    """Samples by what can be compared, and how many places are tested in all."""
-    known = -math.log(rate_gbs) if rate_gbs else -math.inf
-    kinds = []
-    for kind, some in _by_kind(samples, world).items():
+    kinds = {}
+    for kind, some in found.items():
         a, b = np.array([(one.a, one.b) for one in some]).T
         slow = np.array([-math.log(one.gbs or 1.0) for one in some])
         rows = rows_of(a, b, slow, is_both=some[0].is_both)
-        kinds.append((kind, rows, places_of(rows, world)))
-    tested = sum(len(places) for *_, places in kinds)
-    return [
-        _Stratum(mode, is_inside, rows, fit(rows, places, tested, known))
-        for (mode, is_inside, _), rows, places in kinds
-    ], tested
+        kinds[kind] = rows, places_of(rows, world)
+    tested = sum(len(places) for _, places in kinds.values())
+    known = -math.log(rate_gbs) if rate_gbs else -math.inf
+    return {kind: fit(*one, tested, known) for kind, one in kinds.items()}, tested
 
 
-def _is_layout(stratum: _Stratum, world: PairWorld) -> bool:
-    """Whether slow pairs are how hosts are built: many inside several hosts."""
-    is_inside = stratum.is_inside and len(world.host_names) > 1
-    return is_inside and len(stratum.fit.unexplained) > FEW_PATHS * len(stratum.rows)
-
-
-def _good(strata: Sequence[_Stratum], world: PairWorld) -> float | None:
+def _good(fits: Mapping[_Kind, Fit], world: PairWorld) -> float | None:
     """The rate of good pairs, between hosts if there are several, and alone if measured so."""
-    is_inside = len(world.host_names) == 1
-    levels = {one.mode: one.fit.level for one in strata if one.is_inside == is_inside}
-    return next((math.exp(-levels[mode]) for mode in MODES if mode in levels), None)
+    is_of_one = len(world.host_names) == 1
+    levels = {mode: one.level for (mode, inside, _), one in fits.items() if inside == is_of_one}
+    return math.exp(-levels[min(levels)]) if levels else None
 
 
-def _all_slow(strata: Sequence[_Stratum], factor: float, pairs: int) -> Verdict:
+def _all_slow(fits: Mapping[_Kind, Fit], factor: float, pairs: int) -> Verdict:
     """That even good pairs are slower than is known of them."""
-    mode = min(one.mode for one in strata)
+    mode = min(fits)[0]
     effect = Effect(factor=factor, low=factor, high=factor, slow=pairs, of=pairs)
     return Verdict(place=Place("all", ()), effects={mode: effect}, modes=(mode,))
 
 
 def _unjudged(
-    strata: Sequence[_Stratum], verdicts: Sequence[Verdict], world: PairWorld
+    fits: Mapping[_Kind, Fit], verdicts: Sequence[Verdict], world: PairWorld
 ) -> tuple[str, ...]:
     """The hosts without a rate that nothing else slows: none of them can be called good."""
     judged = {
@@ -275,38 +248,33 @@ def _unjudged(
         if place.kind in ("host", "path")
         for host in place.key
     }
-    for stratum in strata:
-        is_good = np.ones(len(stratum.rows), bool)
-        for cause in stratum.fit.causes:
+    for one in fits.values():
+        is_good = np.ones(len(one.rows), bool)
+        for cause in one.causes:
             if cause.place.kind != "group":
                 is_good[cause.rows] = False
-        ends = stratum.pairs(np.flatnonzero(is_good))
+        ends = one.rows.pairs(np.flatnonzero(is_good))
         judged |= {world.hosts[rank] for pair in ends for rank in pair}
     return tuple(name for name in world.host_names if name not in judged)
 
 
-def _merged(strata: Sequence[_Stratum], world: PairWorld, measured: set[Pair]) -> list[Verdict]:
-    """One verdict of the causes that several strata name."""
-    slow_ranks = {
-        rank
-        for stratum in strata
-        for cause in stratum.fit.causes
-        for rank in ranks_of(cause.place, world)
-    }
+def _merged(fits: Mapping[_Kind, Fit], world: PairWorld, measured: set[Pair]) -> list[Verdict]:
+    """One verdict of the causes that several fits name."""
+    causes = [(kind, one.rows, cause) for kind, one in fits.items() for cause in one.causes]
+    slow_ranks = {rank for *_, cause in causes for rank in ranks_of(cause.place, world)}
     found: dict[tuple[Place, bool], Verdict] = {}
-    for stratum in strata:
-        modes = {one.mode for one in strata if one.is_inside == stratum.is_inside}
-        for cause in stratum.fit.causes:
-            key, effect = (cause.place, stratum.is_inside), _effect(cause, stratum.rows, world)
-            known = found.get(key) or Verdict(
-                place=cause.place,
-                is_inside=stratum.is_inside,
-                effects={},
-                modes=tuple(sorted(modes)),
-                same=cause.same,
-                missing=_missing(cause, effect, world, measured, slow_ranks),
-            )
-            found[key] = replace(known, effects={stratum.mode: effect, **known.effects})
+    for (mode, is_inside, _), rows, cause in causes:
+        effect = _effect(cause, rows, world)
+        known = found.get((cause.place, is_inside)) or Verdict(
+            place=cause.place,
+            is_inside=is_inside,
+            effects={},
+            modes=tuple(sorted({mode for mode, inside, _ in fits if inside == is_inside})),
+            same=cause.same,
+            missing=_missing(cause, effect, world, measured, slow_ranks),
+        )
+        effects = {mode: effect, **known.effects}
+        found[cause.place, is_inside] = replace(known, effects=effects)
     return list(found.values())
 
 
@@ -367,43 +335,40 @@ def ends_of(place: Place, world: PairWorld) -> list[int]:
     return []
 
 
-def _sharing(samples: Iterable[PairSample], world: PairWorld) -> Iterable[Sharing]:
+def _sharing(fits: Mapping[_Kind, Fit], samples: Iterable[PairSample]) -> Iterator[Sharing]:
     """What the load of all pairs of a round adds to the times alone, pair by pair."""
-    kinds = _by_kind(samples, world)
-    for (mode, is_inside, is_both), together in kinds.items():
-        alone = kinds.get(("alone", is_inside, is_both), [])
-        rates: dict[Pair, list[float]] = defaultdict(list)
-        for one in alone:
-            rates[one.a, one.b].append(one.gbs or 1.0)
-        typical = {pair: median(some) for pair, some in rates.items()}
-        loaded = [one for one in together if (one.a, one.b) in typical]
-        if mode == "alone" or not loaded:
+    sharing: dict[Pair, int] = defaultdict(int)  # the most in any round: no more is then blamed
+    for sample in samples:
+        ends = sample.a, sample.b
+        sharing[ends] = max(sharing[ends], sample.sharing)
+    for (mode, is_inside, is_both), one in fits.items():
+        alone = fits.get(("alone", is_inside, is_both))
+        if mode == "alone" or alone is None:
             continue
-        base, seen = (
-            np.array([math.log(typical[one.a, one.b] / (one.gbs or 1.0)) for one in some])
-            for some in (alone, loaded)
-        )
+        slow_alone, slow = alone.rows.slow_of(), one.rows.slow_of()
+        both = [ends for ends in slow if ends in slow_alone]
+        added = np.array([slow[ends] - slow_alone[ends] for ends in both])
         # what a link that the pairs of a host share explains
-        explained = np.log([1.0 if is_inside else one.sharing for one in loaded])
-        if (effect := _effect_of_load(base, seen)) is not None:
+        explained = np.log([1.0 if is_inside else sharing[ends] for ends in both])
+        if (effect := _effect_of_load(added)) is not None:
             yield Sharing(
                 is_inside=is_inside,
                 effect=effect,
-                pairs=max(one.sharing for one in loaded),
-                is_slow=not is_inside and _effect_of_load(base, seen - explained) is not None,
+                pairs=max(sharing[ends] for ends in both),
+                is_slow=not is_inside and _effect_of_load(added - explained) is not None,
             )
 
 
-def _effect_of_load(alone: Floats, together: Floats) -> Effect | None:
-    """By how much pairs that are loaded together are slower, if they surely are."""
-    freedom, effect = len(alone) + len(together) - 2, float(together.mean() - alone.mean())
-    variance = (len(alone) * alone.var() + len(together) * together.var()) / max(freedom, 1)
-    error = math.sqrt(max(PAIR_FLOOR**2, variance) * (1 / len(alone) + 1 / len(together)))
-    slow = int((together - alone.mean() > effect / 2).sum())
-    if effect < LEAST_SLOWNESS or freedom < 1 or slow < PLACE_AGREED * len(together):
+def _effect_of_load(added: Floats) -> Effect | None:
+    """By how much pairs are slower, if they surely are."""
+    n, freedom = len(added), np.array(len(added) - 1.0)
+    if n < 2:
         return None
-    if z_of_t(np.array(effect / error), np.array(freedom)) < -_NORMAL.inv_cdf(HUNT_FALSE_ALARM):
+    effect, error = float(added.mean()), max(PAIR_FLOOR, float(added.std(ddof=1))) / math.sqrt(n)
+    slow = int((added > effect / 2).sum())
+    is_sure = z_of_t(np.array(effect / error), freedom) > -_NORMAL.inv_cdf(HUNT_FALSE_ALARM)
+    if effect < LEAST_SLOWNESS or slow < PLACE_AGREED * n or not is_sure:
         return None
-    reach = error * t_of_z(SINGLE_Z, np.array(freedom))
+    reach = error * float(t_of_z(SINGLE_Z, freedom))
     low, factor, high = (math.exp(effect + way * reach) for way in (-1, 0, 1))
-    return Effect(factor=factor, low=low, high=high, slow=slow, of=len(together))
+    return Effect(factor=factor, low=low, high=high, slow=slow, of=n)

@@ -149,7 +149,7 @@ def _of_load(sharing: Sharing) -> tuple[str, list[str]]:
     factor, effect = _factor(sharing.effect), sharing.effect
     pairs = counted(sharing.pairs, "pair")
     if sharing.is_slow:
-        slow = f"{effect.slow} of {counted(effect.of, 'measurement')} slow"
+        slow = f"{effect.slow} of {counted(effect.of, 'transfer')} slow"
         return f"SLOW  all well alone, slow together: {factor}, oversubscription", [
             f"{slow}, with at most {pairs} on a host's links at once.",
             f"Next: {_NEXT['load']}",
@@ -225,21 +225,15 @@ def bisection_gbs(samples: Iterable[PairSample], world: PairWorld) -> tuple[floa
     >>> bisection_gbs([there, PairSample(a=1, b=0, gbs=8.0, mode="together")], world)
     (10.0, 8.0)
     """
-    across = planned(world, "quick")[0] if world.n > 1 else ()
-    rates: dict[tuple[int, int, bool], list[float]] = defaultdict(list)
+    rates: dict[Pair, list[float]] = defaultdict(list)
     for one in samples:
         if one.mode == "together" and one.gbs is not None:
-            rates[one.a, one.b, one.is_both].append(one.gbs)
-    ways = (
-        [(a, b, False) for a, b in across],
-        [(b, a, False) for a, b in across],
-        [(a, b, True) for a, b in across],
+            rates[one.a, one.b].append(one.gbs)
+    there = planned(world, "quick")[0] if world.n > 1 else ()
+    ways = [there, [(b, a) for a, b in there]] if there else []
+    return tuple(
+        sum(median(rates[pair]) for pair in way) for way in ways if all(map(rates.get, way))
     )
-    sums = [
-        sum(median(rates[key]) for key in way) if all(key in rates for key in way) else 0.0
-        for way in ways
-    ]
-    return tuple(gbs for gbs in sums[:2] if gbs) or tuple(gbs for gbs in sums[2:] if gbs)
 
 
 def matrix(
