@@ -5,7 +5,7 @@ import click
 from collbench.cli._command import StrictCommand, explicit_options
 from collbench.cli._declared import setting_option
 from collbench.cli._options import FileName, Finite, OneOf, Size, Whole, color_option
-from collbench.cli._rules import Options, Rule, refuse
+from collbench.cli._rules import Rule, refuse
 from collbench.schedules.algorithms import FAMILY as ALGORITHMS
 from collbench.spec.collectives import OPS, collective
 from collbench.spec.options import OPTIONS
