@@ -31,11 +31,6 @@ from collbench.util.units import format_duration
 _CODES: Mapping[Answer, int] = {"nothing slow": 0, "slow": 1, "cannot tell": UNJUDGED_CODE}
 _BUSY_SHOWN = 4
 _LEAST_CORES, _MOST_CORES = 3, 8  # ranks on CPUs without a launcher, by default
-_MODES_OF: Mapping[bool | None, Sequence[Mode] | None] = {
-    None: None,
-    True: ("alone",),
-    False: ("together",),
-}
 
 
 def run_hunt(options: Options) -> int:
@@ -81,9 +76,8 @@ def _drive(options: Options, group: Group, backend: str, ranks: int) -> int:
     for name in ("csv", "json"):
         if options[name] not in (None, "-"):
             check_writable(options[name], f"--{name}")
-    settings = PairSettings(
-        size_bytes=options["size"] or SIZES[backend], timeout_s=options["timeout"] or 10.0
-    )
+    size_bytes, timeout_s = options["size"] or SIZES[backend], options["timeout"] or 10.0
+    settings = PairSettings(size_bytes=size_bytes, timeout_s=timeout_s)
     with ExitStack() as stack:
         pairs = stack.enter_context(Pairs(group, ranks, backend, settings))
         world = pairs.world
@@ -99,6 +93,9 @@ def _drive(options: Options, group: Group, backend: str, ranks: int) -> int:
                 write(sample)
                 yield sample
 
+        modes: Sequence[Mode] | None = None
+        if options["is_alone"] is not None:
+            modes = ("alone",) if options["is_alone"] else ("together",)
         search = Search(
             world=world,
             measure=measure,
@@ -106,7 +103,7 @@ def _drive(options: Options, group: Group, backend: str, ranks: int) -> int:
             budget_s=options["budget"],
             choice=options["pairs"] or "",
             rails=options["rails"],
-            modes=_MODES_OF[options["is_alone"]],
+            modes=modes,
             rate_gbs=options["rate"],
         )
         if not any(planned(world, search.choice, rails=search.rails)):
@@ -122,12 +119,10 @@ def _drive(options: Options, group: Group, backend: str, ranks: int) -> int:
                 early = analyse(search.samples, world, options["rate"])
                 _show(options, early, world, search.samples, "", start)
             raise
-    unmeasured = (
-        f"{counted(search.missed, 'measurement')} of pairs did not fit into the budget of"
-        f" {format_duration(options['budget'])}: raise --budget"
-        if search.missed
-        else ""
-    )
+    unmeasured = ""
+    if search.missed:
+        missed, budget = counted(search.missed, "measurement"), format_duration(options["budget"])
+        unmeasured = f"{missed} of pairs did not fit into the budget of {budget}: raise --budget"
     return _show(options, analysis, world, search.samples, unmeasured, start)
 
 

@@ -64,9 +64,8 @@ class Rows:
 
     def slow_of(self) -> dict[tuple[int, int], float]:
         """The slowness of each row, by its sender and its receiver."""
-        return dict(
-            zip(zip(self.a.tolist(), self.b.tolist(), strict=True), self.slow.tolist(), strict=True)
-        )
+        ends = zip(self.a.tolist(), self.b.tolist(), strict=True)
+        return dict(zip(ends, self.slow.tolist(), strict=True))
 
 
 def rows_of(a: Ints, b: Ints, slow: Floats, *, is_both: bool = False) -> Rows:

@@ -334,6 +334,8 @@ def as_json(
     seconds: float,
 ) -> str:
     """The whole result as a JSON object."""
+    whole = asdict(analysis)
+    least = whole.pop("least")  # infinite where none would be seen, which JSON cannot say
     document = {
         "version": _JSON_VERSION,
         "collbench": __version__,
@@ -343,8 +345,8 @@ def as_json(
         "local": world.local,
         "seconds": round(seconds, 3),
         "unmeasured": unmeasured,
-        "tested": analysis.tested,
         "bisection_gbs": bisection_gbs(samples, world) or None,
+        **whole,
         "verdicts": [
             {
                 "name": place_name(one.place, world),
@@ -362,13 +364,7 @@ def as_json(
         "maybe": [
             {"name": place_name(place, world), "factor": factor} for place, factor in analysis.maybe
         ],
-        "below": analysis.below,
-        "unjudged": analysis.unjudged,
-        "failed": analysis.failed,
-        "least_factor": round(analysis.least, 3) if analysis.least < _TOO_MUCH else None,
-        "good_gbs": analysis.good_gbs,
-        "sharing": [asdict(one) for one in analysis.sharing],
-        "suspects": analysis.suspects,
+        "least_factor": round(least, 3) if least < _TOO_MUCH else None,
         "samples": [asdict(one) for one in samples],
     }
     return json.dumps(document, indent=1) + "\n"
