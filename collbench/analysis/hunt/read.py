@@ -16,7 +16,7 @@ from typing import NoReturn
 from collbench.results.pairwise import MODES, PairSample, PairWorld
 from collbench.util.errors import UsageError
 from collbench.util.reading import read_text
-from collbench.util.text import counted, escaped
+from collbench.util.text import counted, escaped, natural_key
 from collbench.util.units import parse_whole
 
 # what we read -> names of its column; the first is ours
@@ -61,22 +61,12 @@ def read(files: Sequence[Path]) -> tuple[PairWorld, list[PairSample]]:
     number_of = {
         end: number for one in lines for end, number in zip(one.ends, one.numbers, strict=True)
     }
-    ends = sorted(number_of, key=lambda end: (number_of[end], _natural(end[0]), end[1]))
+    ends = sorted(number_of, key=lambda end: (number_of[end], natural_key(end[0]), end[1]))
     if len(ends) > _MOST_RANKS:
         _refuse(str(files[0]), f"more than {_MOST_RANKS} ranks")
     rank = {end: place for place, end in enumerate(ends)}
     world = PairWorld(tuple(host for host, _ in ends), tuple(local for _, local in ends))
     return world, [replace(one.sample, a=rank[one.ends[0]], b=rank[one.ends[1]]) for one in lines]
-
-
-def _natural(name: str) -> list[tuple[int, str]]:
-    """Sorts node2 before node10.
-
-    >>> sorted(["node10", "node2"], key=_natural)
-    ['node2', 'node10']
-    """
-    parts = re.split(r"([0-9]{1,18})", name)
-    return [(int(part) if place % 2 else 0, part) for place, part in enumerate(parts)]
 
 
 def _lines(file: Path) -> list[_Line]:
