@@ -36,7 +36,7 @@ from collbench.analysis.hunt.places import (
     Places,
     Rows,
 )
-from collbench.results.verdict import t_of_z, z_of_f, z_of_t
+from collbench.results.verdict import middle_of, t_of_z, z_of_f, z_of_t
 from collbench.util.limits import (
     ENOUGH_PAIRS,
     FAR_DEVIATES,
@@ -209,7 +209,7 @@ class _Search:
         if not len(sizes) or not model.degrees:
             return math.inf
         share = math.sqrt((1 / sizes + 1 / (len(self.rows) - sizes)).max())
-        sd = share * math.sqrt(model.scale * float(np.median(self.rows.variance)))
+        sd = share * math.sqrt(model.scale * middle_of(self.rows.variance))
         z = -_NORMAL.inv_cdf(HUNT_FALSE_ALARM / float(self.tests.min()))
         return min(_t_of_z(z, model.degrees) * sd, z * max(SURE_NOISE * share, sd))
 
@@ -266,7 +266,7 @@ class _Search:
                 effect_of[self.places.ends_of(term), self.places.rows_of(term)] += effect
             beyond_both = residuals[~is_free]
             beyond_slower = beyond_both + effect_of[:BETWEEN, ~is_free].min(axis=0)
-            adds_up = bool(np.median(beyond_both + beyond_slower) > 0)
+            adds_up = middle_of(beyond_both + beyond_slower) > 0
             residuals[~is_free] = np.minimum(beyond_slower, 0) + np.maximum(beyond_both, 0)
         # about half of the rows with two slow ends lie beyond what the two explain
         left = int(is_free.sum()) - k - 1 + int((~is_free).sum()) // 2
@@ -416,16 +416,15 @@ def _unexplained(model: _Model, rows: Rows) -> tuple[Ints, bool]:
     far slower than the best ones, if these are far faster than the level. All repeats of a row must
     show it: of two, one may be a hiccup.
     """
-    residuals = model.residuals
-    noise = 0.0
+    residuals, noise = model.residuals, 0.0
+    level = middle_of(residuals)
     if rows.degrees or len(residuals) >= ENOUGH_PAIRS:
-        noise = MAD_TO_SD * float(np.median(np.abs(residuals - np.median(residuals))))
+        noise = MAD_TO_SD * middle_of(np.abs(residuals - level))
     deviates = max(FAR_DEVIATES, -_NORMAL.inv_cdf(HUNT_FALSE_ALARM / len(residuals)))
     limit = max(FAR_SLOWNESS, deviates * noise)
-    level = float(np.median(residuals))
     off = residuals - rows.slow
     fast = off + rows.values[rows.starts[1:] - 1] < level - limit
     if fast.any():
-        level = float(np.median(residuals[fast]))
+        level = middle_of(residuals[fast])
     found: Ints = np.flatnonzero(off + rows.values[rows.starts[:-1]] > level + limit)
     return found[np.argsort(-residuals[found], kind="stable")], 0 < 2 * int(fast.sum()) < len(fast)

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from collbench.results.pairwise import PairWorld
-from collbench.results.verdict import median_variance
+from collbench.results.verdict import median_variance, middle_of
 from collbench.util.limits import LEAST_SLOWNESS, MAD_TO_SD, PAIR_FLOOR
 
 Ints = NDArray[np.int64]
@@ -99,7 +99,7 @@ def _spread(values: Floats) -> float:
     """The standard deviation of values about 0, with hiccups clipped."""
     if not len(values):
         return 0.0
-    typical = MAD_TO_SD * float(np.median(np.abs(values)))
+    typical = MAD_TO_SD * middle_of(np.abs(values))
     bound = _CLIP * typical if typical and len(values) >= _MANY else math.inf
     return math.sqrt(float(np.mean(np.minimum(np.abs(values), bound) ** 2)))
 

@@ -15,7 +15,7 @@ from collbench.analysis.hunt.fit import Cause, Fit, fit
 from collbench.analysis.hunt.places import Floats, Place, Rows, places_of, rows_of
 from collbench.analysis.hunt.rounds import Pair
 from collbench.results.pairwise import MODES, Mode, PairSample, PairWorld
-from collbench.results.verdict import t_of_z, z_of_t
+from collbench.results.verdict import middle_of, t_of_z, z_of_t
 from collbench.util.limits import (
     FAR_SLOWNESS,
     FEW_PATHS,
@@ -285,8 +285,8 @@ def _effect(cause: Cause, rows: Rows, world: PairWorld) -> Effect:
         group = np.array(world.host_numbers if cause.place.kind == "host" else range(world.n))
         a, b = group[rows.a[cause.rows]], group[rows.b[cause.rows]]
         partners = np.where(a == cause.place.key[0], b, a)
-        each = [np.median(cause.residuals[partners == one]) for one in np.unique(partners)]
-        slow, of = sum(bool(value > cause.effect / 2) for value in each), len(each)
+        each = [middle_of(cause.residuals[partners == one]) for one in np.unique(partners)]
+        slow, of = sum(value > cause.effect / 2 for value in each), len(each)
     low, factor, high = (math.exp(value) for value in (cause.low, cause.effect, cause.high))
     return Effect(factor=factor, low=low, high=high, slow=slow, of=of)
 
