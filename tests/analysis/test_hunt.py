@@ -461,3 +461,16 @@ def test_a_slow_pair_inside_one_of_two_hosts_is_named() -> None:
     ]
     (verdict,) = analyse(samples, ranks).verdicts
     assert (verdict.place, verdict.is_inside) == (Place("pair", (0, 1)), True)
+
+
+def test_rails_may_have_any_numbers() -> None:
+    ranks = PairWorld(tuple(f"h{rank // 2}" for rank in range(10)), (3, 700) * 5)
+    pairs = [pair for turn in planned(ranks, "all", rails=True) for pair in turn]
+    rate = {(a, b): 5.0 for a, b in pairs if a % 2}
+    samples = [
+        PairSample(a=a, b=b, gbs=rate.get((a, b), 10.0) * (1 + k / 200), is_both=True)
+        for a, b in pairs
+        for k in range(6)
+    ]
+    (verdict,) = analyse(samples, ranks).verdicts
+    assert verdict.place == Place("rail", (700,))

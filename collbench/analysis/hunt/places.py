@@ -109,15 +109,15 @@ class Places:
     """All places that rows can tell of, by numbers, the simplest first.
 
     families: kinds and flows; family: that of each place; labels: beside each its key as one
-    number, in base n if it has two; side: the key of the group. rows: that each slows, place by
-    place; owners: beside each, its place; starts: where each place begins, and the end. ends: which
-    end of the row it slows, or what is between, or both at once.
+    number, in base n if it has two, and of a rail its first rank; side: the key of the group. rows:
+    that each slows, place by place; owners: beside each, its place; starts: where each place
+    begins, and the end. ends: which end of the row it slows, or what is between, or both at once.
     """
 
     families: Sequence[tuple[PlaceKind, Flow]]
     family: Ints
     labels: Ints
-    n: int
+    world: PairWorld
     side: tuple[int, ...]
     rows: Ints
     owners: Ints
@@ -132,8 +132,9 @@ class Places:
         kind, flow = self.families[self.family[number]]
         label = int(self.labels[number])
         if kind in ("path", "pair"):
-            return Place(kind, divmod(label, self.n), flow)
-        return Place(kind, self.side if kind == "group" else (label,), flow)
+            return Place(kind, divmod(label, self.world.n), flow)
+        number = self.world.local[label] if kind == "rail" else label
+        return Place(kind, self.side if kind == "group" else (number,), flow)
 
     def rows_of(self, number: int) -> Ints:
         """The rows that a place slows."""
@@ -163,30 +164,35 @@ def places_of(rows: Rows, world: PairWorld) -> Places:
         family = families.setdefault((kind, flow), len(families))
         members.append((family * n * n + key, where, np.broadcast_to(end, len(where))))
 
-    host, rail, one = (np.array(of) for of in (world.host_numbers, world.local, range(n)))
-    is_between = bool((host[rows.a] != host[rows.b]).any())
-    has_hosts, has_ranks = len(world.host_names) > 1, not world.is_one_rank_a_host
-    ends: tuple[tuple[PlaceKind, Ints, bool, bool], ...] = (
-        ("host", host, has_hosts, is_between),
-        ("rank", one, has_ranks, True),
-        ("rail", rail, is_between and max(world.local) > 0, False),
-    )
-    for kind, of, _, is_directed in (given for given in ends if given[2]):
+    def add_ends(kind: PlaceKind, of: Ints, *, is_directed: bool) -> None:
         a, b = of[rows.a], of[rows.b]
         add(kind, "both", a, np.where(a == b, BETWEEN, SENDER))
         add(kind, "both", b[a != b], RECEIVER, every[a != b])
         if is_directed and not rows.is_both:
             add(kind, "out", a, SENDER)
             add(kind, "in", b, RECEIVER)
-    edges: tuple[tuple[PlaceKind, Ints, bool], ...] = (
-        ("path", host, is_between),
-        ("pair", one, has_ranks),
-    )
-    for kind, of, _ in (given for given in edges if given[2]):
+
+    def add_paths(kind: PlaceKind, of: Ints) -> None:
         a, b = of[rows.a], of[rows.b]
         add(kind, "both", np.minimum(a, b) * n + np.maximum(a, b), BETWEEN)
         if not rows.is_both:
             add(kind, "out", a * n + b, BETWEEN)
+
+    host, one = np.array(world.host_numbers), np.arange(n)
+    is_between = bool((host[rows.a] != host[rows.b]).any())
+    has_hosts, has_ranks = len(world.host_names) > 1, not world.is_one_rank_a_host
+    if has_hosts:
+        add_ends("host", host, is_directed=is_between)
+    if has_ranks:
+        add_ends("rank", one, is_directed=True)
+    if is_between and max(world.local) > 0:
+        first: dict[int, int] = {}  # rank of each rail
+        rail = [first.setdefault(number, rank) for rank, number in enumerate(world.local)]
+        add_ends("rail", np.array(rail), is_directed=False)
+    if is_between:
+        add_paths("path", host)
+    if has_ranks:
+        add_paths("pair", one)
     side: tuple[int, ...] = ()
     if is_between or not has_hosts:
         whole = host if is_between else one
@@ -200,7 +206,7 @@ def places_of(rows: Rows, world: PairWorld) -> Places:
         families=list(families),
         family=keys // n**2,
         labels=keys % n**2,
-        n=n,
+        world=world,
         side=side,
         rows=members_rows[order],
         owners=owners,
