@@ -83,6 +83,8 @@ def rows_of(a: Ints, b: Ints, slow: Floats, *, is_both: bool = False) -> Rows:
     starts = np.append(0, np.cumsum(sizes))
     values = slow[np.lexsort((slow, labels))]
     noise = _spread(steps) ** 2 * median_variance(sizes.astype(float))
+    # steps of one row share samples, so they have fewer degrees of freedom (von Neumann 1941)
+    shared = int(np.maximum(3 * sizes - 4, 0).sum())
     return Rows(
         a=keys // n,
         b=keys % n,
@@ -90,7 +92,7 @@ def rows_of(a: Ints, b: Ints, slow: Floats, *, is_both: bool = False) -> Rows:
         values=values,
         starts=starts,
         variance=np.maximum(PAIR_FLOOR**2, noise),
-        degrees=len(steps),
+        degrees=2 * len(steps) ** 2 // max(shared, 1),
         is_both=is_both,
     )
 
