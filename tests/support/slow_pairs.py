@@ -8,10 +8,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from collbench.analysis.hunt.fit import Fit, fit
-from collbench.analysis.hunt.places import Floats, Ints, Place, places_of, rows_of
-from collbench.analysis.hunt.rounds import planned
-from collbench.results.pairwise import PairWorld, world_of
+from collbench.core.pairwise import PairWorld, world_of
+from collbench.doctor.hunt.fit import Fit, fit
+from collbench.doctor.hunt.places import Floats, Ints, Place, places_of, rows_of
+from collbench.doctor.hunt.rounds import planned
 
 WILD, WILD_FACTOR = 0.02, 1.3
 

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from collbench.core.text import natural_key
 from collbench.machine.discovery._reader import ValueReader
 from collbench.machine.discovery.recording import (
     CpuRecord,
@@ -20,7 +21,6 @@ from collbench.machine.discovery.recording import (
     RdmaSupport,
     SwitchLink,
 )
-from collbench.util.text import natural_key
 
 _ADDRESS = re.compile(r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]")
 _NVIDIA, _DISPLAY = "0x10de", "0x03"  # vendor; what classes of GPUs begin with

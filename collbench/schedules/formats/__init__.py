@@ -12,13 +12,13 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 
+from collbench.core.collectives import OpName, collective
+from collbench.core.errors import ScheduleError, UsageError
+from collbench.core.reading import read_content
+from collbench.core.registry import Family
 from collbench.schedules.formats._threads import ThreadProgram, Turn, alike, parted, played, woven
 from collbench.schedules.ir import Schedule
 from collbench.schedules.verify.check import check
-from collbench.spec.collectives import OpName, collective
-from collbench.util.errors import ScheduleError, UsageError
-from collbench.util.reading import read_content
-from collbench.util.registry import Family
 
 FAMILY = Family(__name__, __path__, "format")
 MAX_FILE_BYTES = 32 << 20

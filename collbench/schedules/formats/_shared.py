@@ -14,11 +14,11 @@ from collections.abc import Hashable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
+from collbench.core.errors import ScheduleError
 from collbench.schedules.formats._threads import Block, Instruction, ThreadProgram
 from collbench.schedules.ir import Edge, Operand, Step
 from collbench.schedules.verify.clocks import Access, Cell, Clock, History, learn
 from collbench.schedules.verify.proof import Place
-from collbench.util.errors import ScheduleError
 
 
 class Address(NamedTuple):

@@ -18,6 +18,9 @@ from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Literal, NamedTuple
 
+from collbench.core.collectives import OpName, collective
+from collbench.core.errors import ScheduleError, UsageError
+from collbench.core.world import World
 from collbench.schedules.ir import (
     MAX_KEPT,
     BufferName,
@@ -33,9 +36,6 @@ from collbench.schedules.ir import (
 )
 from collbench.schedules.verify.clocks import Access, Cell, Clock, History, learn
 from collbench.schedules.verify.proof import Key, Place
-from collbench.spec.collectives import OpName, collective
-from collbench.spec.world import World
-from collbench.util.errors import ScheduleError, UsageError
 
 _MAX_SLOTS = 1 << 10  # of a program's connections; real ones need one or two
 _MAX_CHUNKS = 1 << 18  # of the output of all ranks

@@ -10,12 +10,12 @@ thread block `depid` has done step `deps`.
 from collections.abc import Mapping
 from typing import NamedTuple
 
+from collbench.core import xml_tree
+from collbench.core.collectives import OpName, collective
+from collbench.core.errors import UsageError
+from collbench.core.xml_tree import Element
 from collbench.schedules.formats._threads import Block, Instruction, ThreadProgram, refuse_too_large
 from collbench.schedules.ir import BufferName, Edge, Operand, Round, Step
-from collbench.spec.collectives import OpName, collective
-from collbench.util import xml_tree
-from collbench.util.errors import UsageError
-from collbench.util.xml_tree import Element
 
 MAX_RANKS = 1024
 MAX_CHUNKS = 1 << 16  # of a buffer

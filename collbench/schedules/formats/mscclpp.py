@@ -9,13 +9,13 @@ carry flags that their reader waits for.
 from collections.abc import Hashable, Mapping
 from typing import Any, NamedTuple
 
+from collbench.core.collectives import OpName, collective
+from collbench.core.errors import UsageError
+from collbench.core.reading import parse_json
 from collbench.schedules.formats._shared import Address, Move, Operation, with_messages
 from collbench.schedules.formats._threads import ThreadProgram, refuse_too_large
 from collbench.schedules.formats.msccl import MAX_CHUNKS, MAX_RANKS
 from collbench.schedules.ir import BufferName, Operand
-from collbench.spec.collectives import OpName, collective
-from collbench.util.errors import UsageError
-from collbench.util.reading import parse_json
 
 _MAX_CHARS = 32 << 20
 _BUFFERS: Mapping[str, BufferName] = {"i": "in", "o": "out", "s": "tmp"}

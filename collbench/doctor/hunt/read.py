@@ -1,0 +1,199 @@
+"""Rates of pairs from files: our own CSV, a CSV of anybody's, plain lines, and outputs of
+nccl-tests on pairs.
+
+A CSV needs a column for each of the two hosts and one for the rate (see NAMES). A plain line has
+just these three in that order, with blanks or commas between: `n1 n2 49.3`. A pair without a
+direction was measured in both at once, as an allreduce of two ranks is.
+"""
+
+import csv
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import NoReturn
+
+from collbench.core.errors import UsageError
+from collbench.core.pairwise import MODES, PairSample, PairWorld
+from collbench.core.reading import read_text
+from collbench.core.text import counted, escaped, natural_key
+from collbench.core.units import parse_whole
+
+# what we read -> names of its column; the first is ours
+NAMES: Mapping[str, tuple[str, ...]] = {
+    "host_a": ("host_a", "node_a", "src", "source", "a"),
+    "host_b": ("host_b", "node_b", "dst", "destination", "b"),
+    "rank_a": ("rank_a",),
+    "rank_b": ("rank_b",),
+    "local_a": ("local_a", "gpu_a", "rail_a"),
+    "local_b": ("local_b", "gpu_b", "rail_b"),
+    "gbs": ("gbs", "busbw", "busbw_gbs", "bandwidth_gbs"),
+    "direction": ("direction",),
+    "mode": ("mode",),
+    "sharing": ("sharing",),
+    "size_bytes": ("size_bytes", "size"),
+    "status": ("status",),
+    "reason": ("reason",),
+}
+_NEEDED = ("host_a", "host_b", "gbs")
+_MOST_BYTES = 256 << 20
+_MOST_RANKS = 65536
+_LEAST_GBS, _MOST_GBS = 1e-9, 1e9  # a byte a second, and a million NICs in one: what is a rate
+_RANK = re.compile(r"#\s+Rank\s+\d+ .*?\bon\s+(\S+) device\s+(\d{1,9})", re.ASCII)
+_WRONG = re.compile(r"#\s*Out of bounds values\s*:\s*([0-9]{1,20}) FAILED", re.ASCII)
+_BUSBW = re.compile(r"#\s*Avg bus bandwidth\s*:\s*(\S{1,40})", re.ASCII)
+
+_End = tuple[str, int]  # a rank as a file names it: its host, and its number there
+
+
+@dataclass(frozen=True, slots=True)
+class _Line:
+    """A sample whose ranks have no numbers yet. numbers: those in the file, if it has some."""
+
+    ends: tuple[_End, _End]
+    sample: PairSample
+    numbers: tuple[int, int] = (0, 0)
+
+
+def read(files: Sequence[Path]) -> tuple[PairWorld, list[PairSample]]:
+    """The ranks and the samples of all files; - is stdin. Raises UsageError."""
+    lines = [line for file in files for line in _lines(file)]
+    number_of = {
+        end: number for one in lines for end, number in zip(one.ends, one.numbers, strict=True)
+    }
+    ends = sorted(number_of, key=lambda end: (number_of[end], natural_key(end[0]), end[1]))
+    if len(ends) > _MOST_RANKS:
+        _refuse(str(files[0]), f"more than {_MOST_RANKS} ranks")
+    rank = {end: place for place, end in enumerate(ends)}
+    world = PairWorld(tuple(host for host, _ in ends), tuple(local for _, local in ends))
+    return world, [replace(one.sample, a=rank[one.ends[0]], b=rank[one.ends[1]]) for one in lines]
+
+
+def _lines(file: Path) -> list[_Line]:
+    name = "stdin" if str(file) == "-" else escaped(str(file))
+    text = read_text(file, _MOST_BYTES, "give a CSV, or outputs of nccl-tests")
+    if _RANK.search(text):
+        lines = list(_of_nccl_tests(text, name))
+    else:
+        lines = [_line(fields, f"{name}, line {number}") for number, fields in _table(text, name)]
+    if not lines:
+        _refuse(name, "no rate of any pair")
+    return lines
+
+
+def _plain_fields(line: str) -> list[str]:
+    """The fields of a plain line, without a comment and a unit.
+
+    >>> _plain_fields("n1, n2  49.3 GB/s  # again")
+    ['n1', 'n2', '49.3']
+    """
+    fields = line.partition("#")[0].replace(",", " ").split()
+    return fields[:-1] if len(fields) == 4 and fields[-1].lower() == "gb/s" else fields
+
+
+def _table(text: str, name: str) -> Iterator[tuple[int, Mapping[str, str]]]:
+    """The number of each line, and its fields by their first names in NAMES."""
+    lines = text.splitlines()
+    first = next(filter(None, map(_plain_fields, lines)), [])
+    rows: Iterable[list[str]] = map(_plain_fields, lines)
+    heads, first_number = list(_NEEDED), 1
+    try:
+        if len(first) != 3 or _as_number(first[2]) is None:  # no plain lines
+            rows = csv.reader(lines)
+            heads, first_number = [head.strip().lower() for head in next(rows, [])], 2
+        places = {
+            field: heads.index(known)
+            for field, names in NAMES.items()
+            for known in names[::-1]  # the first one counts
+            if known in heads
+        }
+        if missing := [field for field in _NEEDED if field not in places]:
+            hint = f"a CSV of pairs has columns such as {', '.join(_NEEDED)}"
+            _refuse(name, f"no column {', '.join(missing)}", hint)
+        for number, row in enumerate(rows, start=first_number):
+            if row and len(row) != len(heads):
+                what = f"{counted(len(row), 'field')} for {len(heads)} columns"
+                _refuse(f"{name}, line {number}", what)
+            if row:
+                yield number, {field: row[place].strip() for field, place in places.items()}
+    except csv.Error as error:
+        _refuse(name, f"not CSV: {error}")
+
+
+def _line(fields: Mapping[str, str], where: str) -> _Line:
+    def whole(field: str, default: int = 0) -> int:
+        text = fields.get(field)
+        number = parse_whole(text) if text else default
+        if number is None:
+            _refuse(where, f"'{escaped(fields[field])}' is no whole number")
+        return number
+
+    def chosen(field: str, choices: Sequence[str]) -> str:
+        text = fields.get(field) or choices[0]
+        if text not in choices:
+            what = f"{field} '{escaped(text)}'"
+            _refuse(where, what, f"write {', '.join(choices[:-1])} or {choices[-1]}")
+        return text
+
+    a, b = (fields["host_a"], whole("local_a")), (fields["host_b"], whole("local_b"))
+    if not a[0] or not b[0]:
+        _refuse(where, "a host without a name")
+    if a == b:
+        _refuse(where, f"a pair of {escaped(a[0])} with itself")
+    direction, mode = chosen("direction", ("both", "a->b", "b->a")), chosen("mode", MODES)
+    is_ok = (status := fields.get("status") or "ok") == "ok"
+    sample = PairSample(
+        a=0,
+        b=0,
+        gbs=_rate(fields["gbs"], where) if is_ok else None,
+        is_both=direction == "both",
+        mode="alone" if mode == "alone" else "together",
+        sharing=max(1, whole("sharing", 1)),
+        size_bytes=whole("size_bytes"),
+        reason=fields.get("reason", "") or ("" if is_ok else status),
+    )
+    step = -1 if direction == "b->a" else 1
+    first, second = ((a, whole("rank_a")), (b, whole("rank_b")))[::step]
+    return _Line((first[0], second[0]), sample, (first[1], second[1]))
+
+
+def _as_number(text: str) -> float | None:
+    try:
+        return float(text)
+    except ValueError:
+        return None
+
+
+def _rate(text: str, where: str) -> float:
+    rate = _as_number(text)
+    if rate is None or not _LEAST_GBS <= rate <= _MOST_GBS:
+        _refuse(where, f"'{escaped(text)}' is no rate in GB/s")
+    return rate
+
+
+def _of_nccl_tests(text: str, name: str) -> Iterator[_Line]:
+    """Outputs one after the other, each of two ranks and with its average bus bandwidth; one with
+    wrong data has no rate.
+    """
+    ends, reason, is_any = list[_End](), "", False
+    for number, line in enumerate(text.splitlines(), start=1):
+        if rank := _RANK.search(line):
+            ends.append((rank[1], int(rank[2])))
+        elif wrong := _WRONG.search(line):
+            reason = f"wrong data, out of bounds values: {wrong[1]}"
+        elif rate := _BUSBW.search(line):
+            where = f"{name}, line {number}"
+            different = list(dict.fromkeys(ends))
+            if len(different) != 2:
+                what = f"a run of {counted(len(different), 'rank')}"
+                _refuse(where, what, "run nccl-tests on two ranks")
+            gbs = None if reason else _rate(rate[1], where)
+            sample = PairSample(a=0, b=0, gbs=gbs, is_both=True, reason=reason)
+            yield _Line((different[0], different[1]), sample)
+            ends, reason, is_any = [], "", True
+    if is_any and ends:
+        _refuse(name, "its last run has no average bus bandwidth", "leave that run out")
+
+
+def _refuse(where: str, what: str, hint: str = "correct the file") -> NoReturn:
+    raise UsageError(f"{where}: {what}", hint)

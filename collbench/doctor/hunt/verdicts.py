@@ -1,0 +1,374 @@
+"""What the rates of pairs say: which host, rank, rail, path or pair is slow, how much, on what
+evidence, and which pairs are missing where that cannot be told.
+"""
+
+import math
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from statistics import NormalDist
+from typing import Literal
+
+import numpy as np
+
+from collbench.core.limits import (
+    FAR_SLOWNESS,
+    FEW_PATHS,
+    HUNT_FALSE_ALARM,
+    HUNT_MAYBE,
+    LEAST_SLOWNESS,
+    MUST_FIND,
+    PAIR_FLOOR,
+    PARTNERS,
+    PLACE_AGREED,
+    SINGLE_Z,
+)
+from collbench.core.pairwise import MODES, Mode, PairSample, PairWorld
+from collbench.core.verdict import middle_of, t_of_z, z_of_t
+from collbench.doctor.hunt.fit import Cause, Fit, fit
+from collbench.doctor.hunt.places import Floats, Place, Rows, places_of, rows_of
+from collbench.doctor.hunt.rounds import Pair
+
+_PAIRS = 6  # of a suspect, to measure again
+_NORMAL = NormalDist()
+
+Answer = Literal["slow", "cannot tell", "nothing slow"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Effect:
+    """How slow a place is in one mode: a factor of time with its interval of 95 %, and of how many
+    partners (or measurements, of a path or a pair) so many are slow.
+    """
+
+    factor: float
+    low: float
+    high: float
+    slow: int
+    of: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verdict:
+    """A slow place. effects: by mode, those in which it is slow. modes: those that were measured.
+
+    same: places that the measured pairs cannot tell from it. missing: pairs that would tell them
+    apart, or confirm it; empty with `same` where no pair of these hosts can.
+    """
+
+    place: Place
+    is_inside: bool = False
+    effects: Mapping[Mode, Effect]
+    modes: tuple[Mode, ...]
+    same: tuple[Place, ...] = ()
+    missing: tuple[Pair, ...] = ()
+
+    @property
+    def effect(self) -> Effect:
+        """The effect alone, which others do not disturb, or else the only one."""
+        return next(self.effects[mode] for mode in MODES if mode in self.effects)
+
+    @property
+    def is_certain(self) -> bool:
+        """Whether no other place explains the same."""
+        return not self.same
+
+    @property
+    def is_only_together(self) -> bool:
+        """Whether it is slow only while all pairs are loaded, and well alone."""
+        return "alone" not in self.effects and "alone" in self.modes
+
+    @property
+    def is_layout(self) -> bool:
+        """Whether it is between two groups of ranks of one host, which is how the host is built."""
+        return self.place.kind == "group" and self.is_inside
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sharing:
+    """How much longer transfers take while all pairs of a round are loaded, with the evidence in
+    pairs and directions. pairs: that share the links of a host. is_slow: longer than one shared
+    link explains.
+    """
+
+    is_inside: bool
+    effect: Effect
+    pairs: int
+    is_slow: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Analysis:
+    """Verdicts, worst first.
+
+    suspects: pairs to measure again, as they may be slow. maybe: hosts, ranks and rails that are
+    slow by a factor, unless chance made them so, which is unlikely but not excluded. tested: the
+    places that were tested in all. below: pairs far slower than good ones, which nothing explains,
+    slowest first; is_below_best: than the best ones, which are few. unjudged: hosts without a rate,
+    or with such of slow hosts alone. failed: pairs without a rate, though they were tried.
+    measured: the pairs with a rate. least: the factor by which a host must be slow to be found.
+    good_gbs: the rate of good pairs, between hosts if there are several.
+    """
+
+    verdicts: tuple[Verdict, ...] = ()
+    sharing: tuple[Sharing, ...] = ()
+    suspects: tuple[Pair, ...] = ()
+    maybe: tuple[tuple[Place, float], ...] = ()
+    tested: int = 0
+    below: tuple[Pair, ...] = ()
+    is_below_best: bool = False
+    unjudged: tuple[str, ...] = ()
+    failed: tuple[Pair, ...] = ()
+    measured: int = 0
+    least: float = math.inf
+    good_gbs: float | None = None
+
+    @property
+    def answer(self) -> Answer:
+        """What all of it says: that nothing is slow only where a host at half of the rate would
+        have been found.
+        """
+        is_slow = any(not one.is_layout for one in self.verdicts)
+        if is_slow or any(one.is_slow for one in self.sharing):
+            return "slow"
+        is_open = self.below or self.unjudged or self.failed or self.maybe
+        return "cannot tell" if is_open or self.least > MUST_FIND else "nothing slow"
+
+    @property
+    def is_clean(self) -> bool:
+        """Whether nothing is slow."""
+        return self.answer == "nothing slow"
+
+
+# what can be compared: of one mode, inside a host or between hosts, of one direction or of both
+_Kind = tuple[Mode, bool, bool]
+
+
+def analyse(
+    samples: Iterable[PairSample], world: PairWorld, rate_gbs: float | None = None
+) -> Analysis:
+    """What the samples say. rate_gbs: what a good pair reaches alone, if that is known.
+
+    >>> world = PairWorld(("a", "b", "c"), (0, 0, 0))
+    >>> pairs = [(a, b) for a in range(3) for b in range(3) if a != b]
+    >>> samples = [
+    ...     PairSample(a=a, b=b, gbs=5.0 if a == 2 else 10.0) for a, b in pairs for _ in range(6)
+    ... ]
+    >>> [
+    ...     (one.place.kind, one.place.key, one.place.flow)
+    ...     for one in analyse(samples, world).verdicts
+    ... ]
+    [('host', (2,), 'out')]
+    """
+    samples = list(samples)
+    measured = {_pair(one) for one in samples if one.gbs}
+    fits, tested = _fitted(samples, world, rate_gbs)
+    verdicts = _merged(fits, world, measured)
+    good_gbs = _good(fits, world)
+    if rate_gbs and good_gbs and math.log(rate_gbs / good_gbs) > FAR_SLOWNESS:
+        verdicts.append(_all_slow(fits, rate_gbs / good_gbs, len(measured)))
+    suspects = [(one, one.suspect) for one in fits.values() if one.suspect is not None]
+    maybe = {
+        cause.place: math.exp(cause.effect)
+        for _, cause in suspects
+        if cause.place.kind in ("host", "rank", "rail") and cause.chance < HUNT_MAYBE
+    }
+    again = [
+        pair for one, cause in suspects for pair in sorted(set(one.rows.pairs(cause.rows)))[:_PAIRS]
+    ]
+    below = [
+        pair
+        for (_, is_inside, _), one in fits.items()
+        # many that are slow inside several hosts are how these are built
+        if not (is_inside and len(world.host_names) > 1)
+        or len(one.unexplained) <= FEW_PATHS * len(one.rows)
+        for pair in one.rows.pairs(one.unexplained)
+    ]
+    return Analysis(
+        verdicts=tuple(sorted(verdicts, key=lambda one: -one.effect.factor)),
+        sharing=tuple(_sharing(fits, samples)),
+        suspects=tuple(dict.fromkeys(again)),
+        maybe=tuple(maybe.items()),
+        tested=tested,
+        below=tuple(dict.fromkeys(below)),
+        is_below_best=any(one.is_by_best for one in fits.values()),
+        failed=tuple(sorted({_pair(one) for one in samples} - measured)),
+        measured=len(measured),
+        unjudged=_unjudged(fits, verdicts, world),
+        least=math.exp(min(700.0, max((one.least for one in fits.values()), default=math.inf))),
+        good_gbs=good_gbs,
+    )
+
+
+def _pair(sample: PairSample) -> Pair:
+    return min(sample.a, sample.b), max(sample.a, sample.b)
+
+
+def _fitted(
+    samples: Iterable[PairSample], world: PairWorld, rate_gbs: float | None
+) -> tuple[Mapping[_Kind, Fit], int]:
+    """The fit of the samples of each kind, and how many places are tested in all."""
+    found: dict[_Kind, list[PairSample]] = defaultdict(list)
+    for one in samples:
+        if one.gbs:
+            found[one.mode, world.hosts[one.a] == world.hosts[one.b], one.is_both].append(one)
+    kinds = {}
+    for kind, some in found.items():
+        a, b = np.array([(one.a, one.b) for one in some]).T
+        slow = np.array([-math.log(one.gbs or 1.0) for one in some])
+        rows = rows_of(a, b, slow, is_both=some[0].is_both)
+        kinds[kind] = rows, places_of(rows, world)
+    tested = sum(len(places) for _, places in kinds.values())
+    known = -math.log(rate_gbs) if rate_gbs else -math.inf
+    return {kind: fit(*one, tested, known) for kind, one in kinds.items()}, tested
+
+
+def _good(fits: Mapping[_Kind, Fit], world: PairWorld) -> float | None:
+    """The rate of good pairs, between hosts if there are several, and alone if measured so."""
+    is_of_one = len(world.host_names) == 1
+    levels = {mode: one.level for (mode, inside, _), one in fits.items() if inside == is_of_one}
+    return math.exp(-levels[min(levels)]) if levels else None
+
+
+def _all_slow(fits: Mapping[_Kind, Fit], factor: float, pairs: int) -> Verdict:
+    """That even good pairs are slower than is known of them."""
+    mode = min(fits)[0]
+    effect = Effect(factor=factor, low=factor, high=factor, slow=pairs, of=pairs)
+    return Verdict(place=Place("all", ()), effects={mode: effect}, modes=(mode,))
+
+
+def _unjudged(
+    fits: Mapping[_Kind, Fit], verdicts: Sequence[Verdict], world: PairWorld
+) -> tuple[str, ...]:
+    """The hosts without a rate that nothing else slows: none of them can be called good."""
+    judged = {
+        world.host_names[host]
+        for verdict in verdicts
+        for place in (verdict.place, *verdict.same)
+        if place.kind in ("host", "path")
+        for host in place.key
+    }
+    for one in fits.values():
+        is_good = np.ones(len(one.rows), bool)
+        for cause in one.causes:
+            if cause.place.kind != "group":
+                is_good[cause.rows] = False
+        ends = one.rows.pairs(np.flatnonzero(is_good))
+        judged |= {world.hosts[rank] for pair in ends for rank in pair}
+    return tuple(name for name in world.host_names if name not in judged)
+
+
+def _merged(fits: Mapping[_Kind, Fit], world: PairWorld, measured: set[Pair]) -> list[Verdict]:
+    """One verdict of the causes that several fits name."""
+    causes = [(kind, one.rows, cause) for kind, one in fits.items() for cause in one.causes]
+    slow_ranks = {rank for *_, cause in causes for rank in ranks_of(cause.place, world)}
+    found: dict[tuple[Place, bool], Verdict] = {}
+    for (mode, is_inside, _), rows, cause in causes:
+        effect = _effect(cause, rows, world)
+        known = found.get((cause.place, is_inside)) or Verdict(
+            place=cause.place,
+            is_inside=is_inside,
+            effects={},
+            modes=tuple(sorted({mode for mode, inside, _ in fits if inside == is_inside})),
+            same=cause.same,
+            missing=_missing(cause, effect, world, measured, slow_ranks),
+        )
+        effects = {mode: effect, **known.effects}
+        found[cause.place, is_inside] = replace(known, effects=effects)
+    return list(found.values())
+
+
+def _effect(cause: Cause, rows: Rows, world: PairWorld) -> Effect:
+    """The numbers of a cause, with its evidence counted in partners where it has some."""
+    slow, of = cause.slow, cause.of
+    if cause.place.kind in ("host", "rank"):
+        group = np.array(world.host_numbers if cause.place.kind == "host" else range(world.n))
+        a, b = group[rows.a[cause.rows]], group[rows.b[cause.rows]]
+        partners = np.where(a == cause.place.key[0], b, a)
+        each = [middle_of(cause.residuals[partners == one]) for one in np.unique(partners)]
+        slow, of = sum(value > cause.effect / 2 for value in each), len(each)
+    low, factor, high = (math.exp(value) for value in (cause.low, cause.effect, cause.high))
+    return Effect(factor=factor, low=low, high=high, slow=slow, of=of)
+
+
+def _missing(
+    cause: Cause, effect: Effect, world: PairWorld, measured: set[Pair], slow: set[int]
+) -> tuple[Pair, ...]:
+    """Pairs not measured yet that tell the cause from others, or confirm it: so many good partners
+    for each host or rank that may be at fault.
+    """
+    place = cause.place
+    is_told = place.kind in ("host", "rank") and effect.of >= PARTNERS and not cause.same
+    if place.kind == "rail" or is_told:
+        return ()
+    missing: list[Pair] = []
+    ends = [end for one in (place, *cause.same) for end in ends_of(one, world)]
+    if len(ends) == 2 and cause.of == 1:
+        missing.append((min(ends), max(ends)))  # again
+    near = {world.hosts[rank] for rank in ends} if len(world.host_names) > 1 else set()
+    good = [
+        rank
+        for rank in range(world.n)
+        if rank not in ends and rank not in slow and world.hosts[rank] not in near
+    ]
+    for end in dict.fromkeys(ends):
+        pairs = [(min(end, rank), max(end, rank)) for rank in good]
+        unmeasured = [pair for pair in pairs if pair not in measured]
+        missing += unmeasured[: max(0, PARTNERS - (len(pairs) - len(unmeasured)))]
+    return tuple(missing)
+
+
+def ranks_of(place: Place, world: PairWorld) -> list[int]:
+    """The ranks that a slow host or rank has."""
+    if place.kind not in ("host", "rank"):
+        return []
+    group = world.host_numbers if place.kind == "host" else range(world.n)
+    return [rank for rank in range(world.n) if group[rank] == place.key[0]]
+
+
+def ends_of(place: Place, world: PairWorld) -> list[int]:
+    """A rank for each of the hosts or ranks of a place."""
+    if place.kind in ("rank", "pair"):
+        return list(place.key)
+    if place.kind in ("host", "path"):
+        return [world.host_numbers.index(host) for host in place.key]
+    return []
+
+
+def _sharing(fits: Mapping[_Kind, Fit], samples: Iterable[PairSample]) -> Iterator[Sharing]:
+    """What the load of all pairs of a round adds to the times alone, pair by pair."""
+    sharing: dict[Pair, int] = defaultdict(int)  # the most in any round: no more is then blamed
+    for sample in samples:
+        ends = sample.a, sample.b
+        sharing[ends] = max(sharing[ends], sample.sharing)
+    for (mode, is_inside, is_both), one in fits.items():
+        alone = fits.get(("alone", is_inside, is_both))
+        if mode == "alone" or alone is None:
+            continue
+        slow_alone, slow = alone.rows.slow_of(), one.rows.slow_of()
+        both = [ends for ends in slow if ends in slow_alone]
+        added = np.array([slow[ends] - slow_alone[ends] for ends in both])
+        # what a link that the pairs of a host share explains
+        explained = np.log([1.0 if is_inside else sharing[ends] for ends in both])
+        if (effect := _effect_of_load(added)) is not None:
+            yield Sharing(
+                is_inside=is_inside,
+                effect=effect,
+                pairs=max(sharing[ends] for ends in both),
+                is_slow=not is_inside and _effect_of_load(added - explained) is not None,
+            )
+
+
+def _effect_of_load(added: Floats) -> Effect | None:
+    """By how much pairs are slower, if they surely are."""
+    n, freedom = len(added), np.array(len(added) - 1.0)
+    if n < 2:
+        return None
+    effect, error = float(added.mean()), max(PAIR_FLOOR, float(added.std(ddof=1))) / math.sqrt(n)
+    slow = int((added > effect / 2).sum())
+    is_sure = z_of_t(np.array(effect / error), freedom) > -_NORMAL.inv_cdf(HUNT_FALSE_ALARM)
+    if effect < LEAST_SLOWNESS or slow < PLACE_AGREED * n or not is_sure:
+        return None
+    reach = error * float(t_of_z(SINGLE_Z, freedom))
+    low, factor, high = (math.exp(effect + way * reach) for way in (-1, 0, 1))
+    return Effect(factor=factor, low=low, high=high, slow=slow, of=n)
