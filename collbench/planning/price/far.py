@@ -37,7 +37,7 @@ _SURE = 0.05  # of a price on further domains, as a logarithm
 WIDE, WIDTHS = 8, (4, 8)  # ranks of a domain from which on narrower domains are played
 
 
-class Rule(NamedTuple):
+class GrowthRule(NamedTuple):
     """fit: the domains that are played; check: others, whose hops must obey the rule. terms: of the
     form, by the number of domains.
     """
@@ -53,9 +53,9 @@ class Rule(NamedTuple):
         return float(weights @ np.array([values[one] for one in self.fit]))
 
 
-LINEAR = Rule((4, 6), (5, 8), lambda domains: (1.0, domains))
+LINEAR = GrowthRule((4, 6), (5, 8), lambda domains: (1.0, domains))
 DOUBLING, DOUBLING_LATE = (
-    Rule(fit, check, lambda domains: (1.0, math.log2(domains), 1 / domains))
+    GrowthRule(fit, check, lambda domains: (1.0, math.log2(domains), 1 / domains))
     for fit, check in (((2, 4, 8), (16,)), ((4, 8, 16), (32,)))
 )
 
@@ -132,7 +132,7 @@ class _Domains:
         return self._hops[domains]
 
     @cached_property
-    def rule(self) -> Rule:
+    def rule(self) -> GrowthRule:
         """The rule that the hops obey. Raises ScheduleError."""
         for rule in (LINEAR, DOUBLING, DOUBLING_LATE):
             hops = {one: self.hops(one)[0] for one in rule.fit}
