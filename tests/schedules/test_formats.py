@@ -121,7 +121,10 @@ LARGE = algo(
             pairs().replace('srcoff="0"', 'srcoff="9"'),
             "line 6: 1 chunks from 9 on end behind the 2 chunks of i",
         ),
-        (pairs().replace('send="1"', 'send="0"'), "line 3: send of <tb> is '0', which is the gpu"),
+        (
+            pairs().replace('send="1"', 'send="0"'),
+            "line 3: send of <tb> is '0', which is no other gpu",
+        ),
         (pairs().replace('send="1"', 'send="-1"'), "line 4: type of <step> is 's', which needs"),
         (pairs().replace('deps="1"', 'deps="7"'), "line 10: deps of <step> is '7', which is no"),
         (

@@ -11,24 +11,13 @@ which goes to the output where the two are one chunk in place, and else to scrat
 import hashlib
 import re
 from collections import Counter, defaultdict, deque
-from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
 
 from collbench.schedules.formats._program import ThreadProgram, Turn
-from collbench.schedules.ir import (
-    MAX_KEPT,
-    Edge,
-    Operand,
-    Program,
-    Round,
-    Schedule,
-    Step,
-    Track,
-    build,
-)
+from collbench.schedules.ir import MAX_KEPT, Operand, Program, Round, Schedule, Step, Track, build
 from collbench.schedules.verify.check import check
 from collbench.schedules.verify.proof import Key
 from collbench.spec.collectives import OpName, collective
@@ -216,18 +205,46 @@ def _whole_blocks(program: ThreadProgram) -> ThreadProgram:
     """A program that cuts every block into several chunks, all of which go the same way, with
     whole blocks. Raises ScheduleError where chunks of different places meet, or go different ways.
     """
-    ranks = [block.rank for block in program.blocks]
     parts: list[list[Turn]] = [[] for _ in range(program.chunks)]
-    sorter = _Sorter(program.chunks)
+    ways: list[Counter[tuple[object, ...]]] = [Counter() for _ in parts]
+    # of what is in scratch memory, or on its way: the place in its block, and what it comes from
+    values: dict[tuple[int, Operand], tuple[int, object]] = {}
+    carried: defaultdict[Key, deque[tuple[int, object]]] = defaultdict(deque)
+
+    def value(rank: int, at: Operand) -> tuple[int, object]:
+        if at.buffer == "tmp":
+            return values.get((rank, at), (-1, None))
+        return at.chunk % program.chunks, _block(at, program.chunks)
+
     for turn in program.order:
-        for part, steps in sorter.sorted_steps(ranks[turn.block], turn).items():
-            parts[part].append(turn._replace(steps=tuple(steps)))
-    first, *others = (
-        Counter((ranks[turn.block], *_way(step)) for turn in part for step in turn.steps)
-        for part in parts
-    )
-    for number, other in enumerate(others, 1):
-        if other != first:
+        rank = program.blocks[turn.block].rank
+        steps: defaultdict[int, list[Step]] = defaultdict(list)
+        for step in turn.steps:
+            queues = [carried[Key(edge.peer, rank, edge.port)] for edge in step.recv]
+            read = [value(rank, at) for at in step.src]
+            read += [queue.popleft() if queue else (-1, None) for queue in queues]
+            dst = step.dst and _block(step.dst, program.chunks)
+            written = [value(rank, step.dst)] if step.dst and step.dst.buffer != "tmp" else []
+            place, *others = {place for place, _ in (*read, *written)}
+            if others or place < 0:
+                raise ScheduleError(
+                    f"{turn.place}: joins chunks of different places in their blocks, or reads what"
+                    " nobody wrote",
+                    f"blocks are cut into {program.chunks} chunks, and schedules move whole blocks",
+                )
+            made = place, hash(tuple(what for _, what in read))
+            if step.dst:
+                values[rank, step.dst] = made
+            for edge in step.send:
+                carried[Key(rank, edge.peer, edge.port)].append(made)
+            src = tuple(_block(at, program.chunks) for at in step.src)
+            steps[place].append(replace(step, src=src, dst=dst))
+            peers = [edge.peer for edge in (*step.recv, *step.send)]
+            ways[place][rank, made[1], bool(written) and dst, *peers] += 1
+        for place, own in steps.items():
+            parts[place].append(turn._replace(steps=tuple(own)))
+    for number, way in enumerate(ways):
+        if way != ways[0]:
             raise ScheduleError(
                 f"{program.file}: cuts a block into {program.chunks} chunks, and chunks 0 and"
                 f" {number} of a block go different ways",
@@ -236,53 +253,6 @@ def _whole_blocks(program: ThreadProgram) -> ThreadProgram:
     return replace(program, chunks=1, order=tuple(parts[0]))
 
 
-def _way(step: Step) -> Iterator[object]:
-    """What a step does, but for names of connections and places in scratch memory."""
-    for at in (*step.src, step.dst):
-        yield None if at is None else at.buffer == "tmp" or at
-    for edges in (step.recv, step.send):
-        yield tuple(edge.peer for edge in edges)
-
-
-class _Sorter:
-    """Sorts steps by the place in its block of the chunk that they move. That of a scratch chunk is
-    that of what was written there.
-    """
-
-    def __init__(self, parts: int) -> None:
-        self.parts = parts
-        self.scratch: dict[tuple[int, Operand], int] = {}
-        self.carried: defaultdict[Key, deque[deque[int]]] = defaultdict(deque)
-
-    def sorted_steps(self, rank: int, turn: Turn) -> dict[int, list[Step]]:
-        """The steps for each place in a block, with blocks in the place of chunks."""
-        edges = dict.fromkeys(edge for step in turn.steps for edge in step.recv)
-        arrived = {edge: self.carried[Key(edge.peer, rank, edge.port)].popleft() for edge in edges}
-        leaving: defaultdict[Edge, deque[int]] = defaultdict(deque)
-        steps: defaultdict[int, list[Step]] = defaultdict(list)
-        for step in turn.steps:
-            found = {arrived[edge].popleft() if arrived[edge] else None for edge in step.recv}
-            written = (step.dst,) if step.dst and step.dst.buffer != "tmp" else ()
-            found |= {self._part(rank, at) for at in (*step.src, *written)}
-            part = found.pop()
-            if found or part is None:
-                raise ScheduleError(
-                    f"{turn.place}: joins chunks of different places in their blocks, or reads what"
-                    " nobody wrote",
-                    f"blocks are cut into {self.parts} chunks, and a schedule moves whole blocks",
-                )
-            if step.dst:
-                self.scratch[rank, step.dst] = part
-            for edge in step.send:
-                leaving[edge].append(part)
-            src, dst = tuple(map(self._block, step.src)), step.dst and self._block(step.dst)
-            steps[part].append(replace(step, src=src, dst=dst))
-        for edge, chunks in leaving.items():
-            self.carried[Key(rank, edge.peer, edge.port)].append(chunks)
-        return steps
-
-    def _part(self, rank: int, at: Operand) -> int | None:
-        return self.scratch.get((rank, at)) if at.buffer == "tmp" else at.chunk % self.parts
-
-    def _block(self, at: Operand) -> Operand:
-        return at if at.buffer == "tmp" else Operand(at.buffer, at.chunk // self.parts)
+def _block(at: Operand, chunks: int) -> Operand:
+    """The block of a chunk; scratch memory has none."""
+    return at if at.buffer == "tmp" else Operand(at.buffer, at.chunk // chunks)

@@ -24,7 +24,6 @@ from collbench.util.errors import UsageError
 from collbench.util.xml_tree import Element
 
 _MAX_SLOTS = 1 << 10  # of a program's connections; real ones need one or two
-_NUMBERS = 1 << 16  # of thread blocks, steps, channels
 # what a type of step does: receive, add `src` or what `dst` held, write `dst`, send
 _TYPES = {
     "s": "src send",
@@ -51,15 +50,19 @@ def read(text: str, name: str) -> ThreadProgram:
         raise UsageError(
             f"{root.place}: <{root.tag[:40]}> begins no program of MSCCL", "it begins with <algo>"
         )
-    n = _within(root, "ngpus", 2, MAX_RANKS)
-    gpus = sorted(root.of("gpu"), key=lambda gpu: _within(gpu, "id", 0, n - 1))
-    if [gpu.number("id", 0) for gpu in gpus] != list(range(n)):
+    n, at = root.number("ngpus", 0), root.number("root", 0)
+    if not 2 <= n <= MAX_RANKS:
+        raise root.wrong("ngpus", f"is not from 2 to {MAX_RANKS}")
+    if not 0 <= at < n:
+        raise root.wrong("root", "is no gpu")
+    gpus = sorted(root.of("gpu"), key=lambda gpu: gpu.number("id", -1))
+    if [gpu.number("id", -1) for gpu in gpus] != list(range(n)):
         raise UsageError(f"{root.place}: {len(gpus)} <gpu> for ngpus {n}, one for each is needed")
     buffers = Buffers(
         f"{root.place}: coll of <algo>",
         root.get("coll"),
         [{letter: gpu.number(f"{letter}_chunks", 0) for letter in "ios"} for gpu in gpus],
-        root=_within(root, "root", 0, n - 1, 0),
+        root=at,
         is_aliased=root.number("inplace", 0) != 0 == root.number("outofplace", 0),
         file=name,
     )
@@ -90,44 +93,33 @@ def _played(program: ThreadProgram, blocks: list[Block]) -> ThreadProgram:
             raise play.hang()
 
 
-def _within(element: Element, key: str, low: int, high: int, default: int | None = None) -> int:
-    """An attribute that is a whole number within limits."""
-    if default is None and not element.get(key).strip():
-        raise UsageError(f"{element.place}: <{element.tag}> has no {key}")
-    value = element.number(key, default or 0)
-    if not low <= value <= high:
-        raise element.wrong(key, f"is not from {low} to {high}")
-    return value
-
-
 def _blocks(gpu: Element, rank: int, first: int, buffers: Buffers) -> list[Block]:
     """The thread blocks of a rank, the first of which has that number."""
-    tbs = {_within(tb, "id", 0, _NUMBERS): tb for tb in gpu.of("tb")}
-    groups_of = {ident: _fused(list(tb.of("step"))) for ident, tb in tbs.items()}
-    if len(tbs) < len(list(gpu.of("tb"))):
+    tbs = [(tb.number("id", -1), tb, _fused(tb)) for tb in gpu.of("tb")]
+    events = {  # by the numbers of the thread block and the step
+        (ident, step.number("s", -1)): Event(block, number)
+        for block, (ident, _, groups) in enumerate(tbs, first)
+        for number, group in enumerate(groups)
+        for step in group
+    }
+    if len({ident for ident, *_ in tbs}) < len(tbs):
         raise UsageError(f"{gpu.place}: two thread blocks have the same id")
-    events: dict[tuple[int, int], Event] = {}  # by the numbers of the thread block and the step
-    for block, (ident, groups) in enumerate(groups_of.items(), first):
-        for number, group in enumerate(groups):
-            for step in group:
-                key, event = (ident, _within(step, "s", 0, _NUMBERS)), Event(block, number)
-                if events.setdefault(key, event) != event:
-                    raise step.wrong("s", "another step of the thread block has, too")
+    if len(events) < sum(len(group) for _, _, groups in tbs for group in groups):
+        raise UsageError(f"{gpu.place}: two steps of a thread block have the same s")
     blocks = []
-    for ident, tb in tbs.items():
+    for ident, tb, groups in tbs:
         ends = {key: _edges(tb, key, rank, buffers.program.n) for key in ("recv", "send")}
-        work = [
-            _operation(group[0], _steps(group, ends, rank, buffers), rank, events)
-            for group in groups_of[ident]
-        ]
+        steps = [_steps(group, ends, rank, buffers) for group in groups]
+        work = [_operation(*one, rank, events) for one in zip(groups, steps, strict=True)]
         blocks.append(Block(rank, f"tb{ident}", work))
     return blocks
 
 
 def _operation(
-    step: Element, steps: Round, rank: int, events: dict[tuple[int, int], Event]
+    group: list[Element], steps: Round, rank: int, events: dict[tuple[int, int], Event]
 ) -> Operation:
     """What a step takes and gives: a message on every connection, a slot, and what it waits for."""
+    step = group[0]
     after, deps = step.number("depid", -1), step.number("deps", -1)
     if after >= 0 and (after, deps) not in events:
         raise step.wrong("deps", f"is no step of a thread block {after}")
@@ -145,22 +137,21 @@ def _operation(
 
 def _edges(tb: Element, key: str, rank: int, n: int) -> tuple[Edge, ...]:
     """The connection to the peer, if there is one."""
-    peer = _within(tb, key, -1, n - 1, -1)
-    if peer == rank:
-        raise tb.wrong(key, "is the gpu itself")
-    return () if peer < 0 else (Edge(peer, f"c{_within(tb, 'chan', 0, _NUMBERS, 0)}"),)
+    peer = tb.number(key, -1)
+    if peer == rank or not -1 <= peer < n:
+        raise tb.wrong(key, "is no other gpu")
+    return () if peer < 0 else (Edge(peer, f"c{tb.number('chan', 0)}"),)
 
 
-def _fused(steps: list[Element]) -> list[list[Element]]:
+def _fused(tb: Element) -> list[list[Element]]:
     """Steps by instruction: reductions into one chunk that follow each other, with none waiting and
     none waited for, are one, as they are in MSCCL's kernel.
     """
     groups: list[list[Element]] = []
-    for step in steps:
-        last = groups[-1][-1] if groups else None
+    last = tb
+    for step in tb.of("step"):
         if (
-            last is not None
-            and step.get("type") == last.get("type") == "re"
+            step.get("type") == last.get("type") == "re"
             and all(step.get(key) == last.get(key) for key in ("dstbuf", "dstoff", "cnt"))
             and step.number("depid", -1) < 0
             and not last.number("hasdep", 0)
@@ -168,6 +159,7 @@ def _fused(steps: list[Element]) -> list[list[Element]]:
             groups[-1].append(step)
         else:
             groups.append([step])
+        last = step
     return groups
 
 
@@ -184,13 +176,8 @@ def _steps(
             raise first.wrong("type", f"needs a peer, and <tb> has none in {key}")
 
     def cells(step: Element, key: str) -> list[Operand]:
-        return buffers.cells(
-            step.place,
-            rank,
-            step.get(f"{key}buf"),
-            _within(step, f"{key}off", 0, _NUMBERS),
-            step.number("cnt", 1),
-        )
+        at, count = step.number(f"{key}off", -1), step.number("cnt", 1)
+        return buffers.cells(step.place, rank, step.get(f"{key}buf"), at, count)
 
     sources = [cells(step, "src") for step in group] if "src" in does else []
     targets = cells(first, "dst") if "dst" in does else []

@@ -205,12 +205,10 @@ class _ThreadBlock:
         name = op.get(str, "name")
         if name == "barrier":
             number, count = op.get(int, "barrier_id"), op.get(int, "num_threadblocks")
-            if not 1 <= count <= MAX_RANKS:
-                raise UsageError(f"{op.place}: a barrier of {count} thread blocks")
             self.barriers[number] += 1
             meeting = ("barrier", self.rank, number, self.barriers[number])
             yield Operation(place=op.place, gives=(meeting,))
-            yield Operation(place=op.place, sees=(meeting,) * count)
+            yield Operation(place=op.place, sees=(meeting,) * min(count, MAX_RANKS))
         elif name in (*_COPIES, *_REDUCTIONS, *_GIVES, *_TAKES):
             moves = self._moves(op, name) if name in (*_COPIES, *_REDUCTIONS) else ()
             read = {at for move in moves for at in move.src if at.operand.buffer == "tmp"}
@@ -267,8 +265,9 @@ class _ThreadBlock:
         else:
             pairs = zip(chain(*sources), chain(*targets), strict=True)
             moves = tuple(Move((source,), (target,)) for source, target in pairs)
-        alone = {"tb_id": 0, "tbg_size": 1}
-        group = _Table(op.get(object, "tbg_info", alone), f"{op.place}.tbg_info")
+        if op.get(object, "tbg_info", None) is None:
+            return moves
+        group = _Table(op.get(object, "tbg_info"), f"{op.place}.tbg_info")
         self.groups[max(group.get(int, "tbg_size"), 1), f"{name} {moves}"] += 1
         return () if group.get(int, "tb_id") else moves
 
@@ -283,13 +282,14 @@ class _ThreadBlock:
         return [Cell(rank, at, 0) for at in cells]
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True)
 class _Put:
-    """A chunk that an operation writes at another rank. port: where it is received."""
+    """A chunk that an operation writes at another rank. port: where it was received."""
 
     source: Event
     position: int
     target: Cell
+    is_packet: bool
     port: str = ""
 
 
@@ -320,11 +320,12 @@ class _Messages:
                     port = f"{self._ends(source, event)}.get{position}"
                     self.reads[event, at] = Edge(at.rank, port)
                     self.gets[source].append((event, Edge(rank, port), at.operand))
+        packets = set(one.gives)
         for number, move in enumerate(one.moves):
             for position, at in enumerate(move.dst):
                 self.there[at] = event if at.rank == rank else None
                 if at.rank != rank:
-                    put = _Put(source=event, position=position, target=at)
+                    put = _Put(event, position, at, at in packets)
                     self.puts[at.rank].append(put)
                     self.sent[event, number].append(put)
 
@@ -335,17 +336,16 @@ class _Messages:
         """Receive what the block has learnt of now: first of all its operation, in the order of
         what was written. A packet it learns of where it waits for its flag.
         """
-        clock, awaited = self.play.clocks[event.block], self.play.operation(event).sees
-        pending = self.puts[self.blocks[event.block].rank]
-        for put in list(pending):
+        clock, awaited = self.play.clocks[event.block], set(self.play.operation(event).sees)
+        rank = self.blocks[event.block].rank
+        for put in self.puts[rank]:
             (block, number), at = put.source, put.target
-            is_packet = at in self.play.operation(put.source).gives
-            if at in awaited if is_packet else clock.get(block, 0) > number:
-                pending.remove(put)
+            if at in awaited if put.is_packet else clock.get(block, 0) > number:
                 self.there[at] = event
-                cell = f".{at.operand.buffer}{at.operand.chunk}" * is_packet
+                cell = f".{at.operand.buffer}{at.operand.chunk}" * put.is_packet
                 put.port = f"{self._ends(put.source, event)}.{put.position}{cell}"
                 self.received[event].append(put)
+        self.puts[rank] = [put for put in self.puts[rank] if not put.port]
 
     def _source(self, event: Event, at: Cell) -> Event:
         """The last operation of the other rank that the reader knows of and that knows what was
