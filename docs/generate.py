@@ -22,14 +22,14 @@ from typing import Any
 import click
 
 from collbench.bench import overlap
-from collbench.checks import check, identifiers
 from collbench.cli import cli
+from collbench.core import catalog
+from collbench.core.distribution import Histogram
+from collbench.core.record import COLUMNS, KEY, SCHEMA, Record
+from collbench.doctor.checks import check, identifiers
 from collbench.machine.settings.table import Contradiction, Variable, settings_files
 from collbench.machine.topology import machines
 from collbench.planning.price import constants
-from collbench.results.distribution import Histogram
-from collbench.results.record import COLUMNS, KEY, SCHEMA, Record
-from collbench.util import catalog
 from docs.blocks import ROOT, filled, pages
 from docs.man import codes, commands, options_of, paragraphs_of
 
@@ -319,7 +319,7 @@ def preset_page() -> str:
 
 
 def _result(name: str) -> tuple[str, ...]:
-    from collbench.results.record import read
+    from collbench.core.record import read
 
     rows = read(catalog.results()[name])
     ops = ", ".join(dict.fromkeys(row.op for row in rows if row.status == "ok"))
@@ -538,7 +538,7 @@ def catalogue_page() -> str:
     """docs/results/doctor-catalogue.md."""
     rows = []
     for identifier in identifiers():
-        plants = import_module(f"tests.checks.plants.{identifier.replace('-', '_')}").PLANTS
+        plants = import_module(f"tests.doctor.plants.{identifier.replace('-', '_')}").PLANTS
         for plant in plants:
             named = next(
                 (

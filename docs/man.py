@@ -12,9 +12,9 @@ import click
 
 from collbench import __version__
 from collbench.cli import cli
-from collbench.cli._interrupt import exit_code_of
-from collbench.launch.launcher import INTERRUPTIONS
-from collbench.util.errors import UNJUDGED_CODE, CollbenchError
+from collbench.core.errors import UNJUDGED_CODE, CollbenchError
+from collbench.core.interrupt import exit_code_of
+from collbench.core.launcher import INTERRUPTIONS
 
 
 def commands() -> Iterator[tuple[str, click.Command, click.Context]]:

@@ -52,5 +52,5 @@ def pytest_xdist_auto_num_workers() -> int:
 @pytest.fixture(autouse=True)
 def _other_workers_are_no_load(monkeypatch: pytest.MonkeyPatch) -> None:
     """Rows that tests measure in this process do not say that tests beside them had the cores."""
-    for module in ("collbench.bench.runner", "collbench.cli._busy"):
+    for module in ("collbench.bench.runner", "collbench.bench.busy"):
         monkeypatch.setattr(f"{module}.look", lambda *own: None)

@@ -7,12 +7,12 @@ import importlib.util
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from collbench.util.registry import Family
+from collbench.core.registry import Family
 
 if TYPE_CHECKING:
     from collbench.backends.base import Backend, Peer, TogetherOpener
+    from collbench.core.case import Case
     from collbench.planning.plan import Plan
-    from collbench.spec.case import Case
 
 
 class BackendFamily:

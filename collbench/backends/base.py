@@ -13,16 +13,11 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Literal, Protocol, TypeVar
 
-from collbench.launch.group import Group, Rank, RankT, WorkerGroup
-from collbench.machine.discovery.counters import Moved, Reading, moved
-from collbench.machine.host import last_level_cache_bytes
-from collbench.planning.limits import Limits
-from collbench.planning.plan import Plan
-from collbench.planning.together import Together
-from collbench.spec.case import BUFFER_GRAIN_BYTES, Case, Problem
-from collbench.spec.collectives import collective
-from collbench.spec.options import DEFAULT_MACHINE, LaunchMode, NetMemory
-from collbench.spec.pattern import (
+from collbench.core.case import BUFFER_GRAIN_BYTES, Case, Problem
+from collbench.core.collectives import collective
+from collbench.core.collector import cyclic_gc_disabled
+from collbench.core.options import DEFAULT_MACHINE, LaunchMode, NetMemory
+from collbench.core.pattern import (
     PERIOD,
     Wrong,
     compare,
@@ -32,10 +27,15 @@ from collbench.spec.pattern import (
     guard,
     poison,
 )
-from collbench.util.collector import cyclic_gc_disabled
+from collbench.launch.group import Group, Rank, RankT, WorkerGroup
+from collbench.machine.discovery.counters import Moved, Reading, moved
+from collbench.machine.host import last_level_cache_bytes
+from collbench.planning.limits import Limits
+from collbench.planning.plan import Plan
+from collbench.planning.together import Together
 
 if TYPE_CHECKING:
-    from collbench.spec.dtypes import Array
+    from collbench.core.dtypes import Array
 
 Job_contra = TypeVar("Job_contra", contravariant=True)
 Key_contra = TypeVar("Key_contra", contravariant=True)
@@ -214,7 +214,7 @@ class TogetherOpener(SessionOpener[Together[PartJob_contra]], Protocol[PartJob_c
 
 
 class Peer(SessionOpener[Case], Protocol):
-    """A library that runs a case by its own algorithm. What it can be forced to: spec/peers.py."""
+    """A library that runs a case by its own algorithm. What it can be forced to: core/peers.py."""
 
     is_peer: Literal[True] = True
 

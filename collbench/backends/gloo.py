@@ -21,11 +21,11 @@ from collbench.backends.torch.process_group import (
     join,
     load_torch,
 )
+from collbench.core.case import Case, Problem
 from collbench.launch.group import Group, RankContext
-from collbench.spec.case import Case, Problem
 
 if TYPE_CHECKING:
-    from collbench.spec.dtypes import Array
+    from collbench.core.dtypes import Array
 
 GLOO_TYPES = (*("int8", "uint8", "int32", "int64"), *("float16", "bfloat16", "float32", "float64"))
 GLOO_REDOPS = tuple(name for name in REDOPS if name != "avg")

@@ -32,15 +32,15 @@ from collbench.backends.base import (
     stride_bytes,
     timed_sets,
 )
+from collbench.core.case import Case, Problem
+from collbench.core.collectives import UNEVEN_OPS
+from collbench.core.dtypes import dtype
+from collbench.core.pattern import Wrong
 from collbench.launch.group import RankContext, WorkerGroup
 from collbench.machine.host import cpu_name
-from collbench.spec.case import Case, Problem
-from collbench.spec.collectives import UNEVEN_OPS
-from collbench.spec.dtypes import dtype
-from collbench.spec.pattern import Wrong
 
 if TYPE_CHECKING:
-    from collbench.spec.dtypes import Array
+    from collbench.core.dtypes import Array
 
 # of the libraries here; a collective of ours that they lack is waived
 COLLECTIVES = (

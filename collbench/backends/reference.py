@@ -20,15 +20,15 @@ from collbench.backends.base import (
     stride_bytes,
     verify_in_process,
 )
+from collbench.core.dtypes import divide, dtype, saturate, ufunc
+from collbench.core.errors import HangError
+from collbench.core.pattern import Wrong
 from collbench.launch.group import Group
 from collbench.planning.lowering import Action, Region, actors
 from collbench.planning.plan import Plan
-from collbench.spec.dtypes import divide, dtype, saturate, ufunc
-from collbench.spec.pattern import Wrong
-from collbench.util.errors import HangError
 
 if TYPE_CHECKING:
-    from collbench.spec.dtypes import Array
+    from collbench.core.dtypes import Array
 
 
 def reduce_step(operands: Sequence["Array"], plan: Plan, *, is_complete: bool) -> "Array":

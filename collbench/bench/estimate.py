@@ -15,11 +15,11 @@ from collbench.backends.base import (
     rotations,
 )
 from collbench.backends.cpu.layout import sets_of
+from collbench.core.case import Case
+from collbench.core.options import Settings
 from collbench.planning.plan import Plan
 from collbench.planning.price.constants import CpuCosts
 from collbench.planning.price.cpus import cpu_price
-from collbench.spec.case import Case
-from collbench.spec.options import Settings
 
 # The time of a launch, and the bytes of S that one moves a second, slow configurations included.
 _GPU_LAUNCH_S, _GPU_BYTES_S = 5e-6, 2e11

@@ -21,16 +21,16 @@ from collbench.backends.gpu.concurrent import ConcurrentRepeat
 from collbench.bench.points import Job, SweepPoint, ctas_of, opener, plan_points
 from collbench.bench.rows import new_run, timed_row, unmeasured_row, wrong_row
 from collbench.bench.sweep import Sweep, cases
+from collbench.core.case import Case
+from collbench.core.collectives import OpName, collective
+from collbench.core.errors import CollbenchError, RefusedError, ScheduleError, UnavailableError
+from collbench.core.knobs import Value
+from collbench.core.options import DEFAULT_MEMORY, OverlapSettings, Priority
+from collbench.core.pattern import Wrong
+from collbench.core.record import COLUMNS, Record, line_of, values_of
+from collbench.core.units import rate_gbs, to_us
+from collbench.core.verdict import is_noisy
 from collbench.launch.group import Group
-from collbench.results.record import COLUMNS, Record, line_of, values_of
-from collbench.results.verdict import is_noisy
-from collbench.spec.case import Case
-from collbench.spec.collectives import OpName, collective
-from collbench.spec.knobs import Value
-from collbench.spec.options import DEFAULT_MEMORY, OverlapSettings, Priority
-from collbench.spec.pattern import Wrong
-from collbench.util.errors import CollbenchError, RefusedError, ScheduleError, UnavailableError
-from collbench.util.units import rate_gbs, to_us
 
 COPIES = "copies"  # the column backend of plain copies
 

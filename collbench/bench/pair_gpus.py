@@ -6,13 +6,13 @@ import socket
 from typing import TYPE_CHECKING
 
 from collbench.bench.pair_rank import HEADER_BYTES, PairJob, PairRank, PairTime
+from collbench.core.errors import UnavailableError
 from collbench.device.card import cuda_errors, device_count, load_cupy
 from collbench.device.copies import copy_rates
 from collbench.launch.group import RankContext
-from collbench.util.errors import UnavailableError
 
 if TYPE_CHECKING:
-    from collbench.spec.dtypes import Array
+    from collbench.core.dtypes import Array
 
 _COPY_LIMIT_S = 30.0  # of what the copies of one round may take at most
 

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
+from collbench.core.errors import HangError
 from collbench.launch.group import RankContext
-from collbench.util.errors import HangError
 
 if TYPE_CHECKING:
-    from collbench.spec.dtypes import Array
+    from collbench.core.dtypes import Array
 
 SLOT_BYTES = 256 << 10
 _SLOTS = 2  # one is filled while the other is read

@@ -19,7 +19,7 @@ from collbench.bench.pair_links import Link, link_of
 from collbench.launch.group import Rank, RankContext
 
 if TYPE_CHECKING:
-    from collbench.spec.dtypes import Array
+    from collbench.core.dtypes import Array
 
 HEADER_BYTES = 16
 _POISON = 0xA5

@@ -17,17 +17,17 @@ from statistics import median
 from collbench.bench.pairwise import Pairs
 from collbench.bench.points import plan_points
 from collbench.bench.runner import Measurement
+from collbench.core.case import Case
+from collbench.core.errors import UnavailableError
+from collbench.core.knobs import DirectMode
+from collbench.core.options import Settings
+from collbench.core.pairwise import PairSample
+from collbench.core.record import Record
+from collbench.core.units import to_us
 from collbench.device.copies import copy_rate
 from collbench.launch.group import Group
 from collbench.machine.topology.model import Link, Topology
 from collbench.machine.topology.paths import GPU_CLASSES, path, path_to_cpu
-from collbench.results.pairwise import PairSample
-from collbench.results.record import Record
-from collbench.spec.case import Case
-from collbench.spec.knobs import DirectMode
-from collbench.spec.options import Settings
-from collbench.util.errors import UnavailableError
-from collbench.util.units import to_us
 
 SIZE_BYTES = 256 << 20  # of a GPU's transfer
 CPU_SIZE_BYTES = 16 << 20

@@ -9,6 +9,13 @@ from collbench.backends import FAMILY, together_names, together_of
 from collbench.backends.base import Backend, Peer, Samples, SessionOpener
 from collbench.bench.estimate import repeat_s
 from collbench.bench.ranks import Ranks
+from collbench.core.case import Case
+from collbench.core.collectives import collective
+from collbench.core.errors import ScheduleError
+from collbench.core.knobs import KNOBS
+from collbench.core.options import DEFAULT_MEMORY, Settings
+from collbench.core.peers import forced_by
+from collbench.core.world import host_numbers
 from collbench.device.program import ctas
 from collbench.launch.group import Group
 from collbench.machine.others import Span
@@ -18,13 +25,6 @@ from collbench.planning.plan import Plan
 from collbench.planning.price.constants import CpuCosts
 from collbench.planning.together import Part, Together
 from collbench.planning.tuning import Origin
-from collbench.spec.case import Case
-from collbench.spec.collectives import collective
-from collbench.spec.knobs import KNOBS
-from collbench.spec.options import DEFAULT_MEMORY, Settings
-from collbench.spec.peers import forced_by
-from collbench.spec.world import host_numbers
-from collbench.util.errors import ScheduleError
 
 # backend, ranks, and the variables that its processes are started with
 SessionKey = tuple[str | int | tuple[str, str], ...]

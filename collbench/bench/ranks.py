@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from collbench.backends import FAMILY
+from collbench.core.case import Case
+from collbench.core.world import host_numbers, ranks_per_gpu
 from collbench.launch.group import Group
 from collbench.machine.formats import described
 from collbench.machine.topology.model import Topology
@@ -14,8 +16,6 @@ from collbench.planning.limits import Limits
 from collbench.planning.links import RankLinks
 from collbench.planning.planner import GPU_BACKENDS
 from collbench.planning.price.constants import costs_here, gpu_costs
-from collbench.spec.case import Case
-from collbench.spec.world import host_numbers, ranks_per_gpu
 
 MODEL = "model"
 

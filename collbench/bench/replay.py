@@ -14,14 +14,14 @@ from collbench.backends import FAMILY
 from collbench.bench.points import SweepPoint, estimate_s, plan_points
 from collbench.bench.ranks import Ranks
 from collbench.bench.runner import Measurement
+from collbench.core.case import Case
+from collbench.core.errors import UnavailableError
+from collbench.core.options import Settings
+from collbench.core.record import Record
+from collbench.core.statistics import Interval, interval
+from collbench.core.units import format_duration
 from collbench.launch.group import Group
 from collbench.planning.price.constants import cpu_costs
-from collbench.results.record import Record
-from collbench.results.statistics import Interval, interval
-from collbench.spec.case import Case
-from collbench.spec.options import Settings
-from collbench.util.errors import UnavailableError
-from collbench.util.units import format_duration
 
 LEAST_ROUNDS = 6  # the fewest that give an interval of 95 %
 _MOST_ROUNDS = 25

@@ -11,18 +11,18 @@ from statistics import median
 
 from collbench import __version__
 from collbench.backends.base import SessionFacts
+from collbench.core.case import Case
+from collbench.core.collectives import collective
+from collbench.core.distribution import LEAST_US, PERCENTILES, histogram, percentile
+from collbench.core.pattern import Wrong
+from collbench.core.record import Record
+from collbench.core.statistics import interval
+from collbench.core.units import rate_gbs, to_us
 from collbench.launch.group import Group
 from collbench.machine.others import FOREIGN_NOTE, foreign_cores, foreign_note
 from collbench.planning.lowering import writer_of
 from collbench.planning.plan import Plan
 from collbench.planning.together import Together
-from collbench.results.distribution import LEAST_US, PERCENTILES, histogram, percentile
-from collbench.results.record import Record
-from collbench.results.statistics import interval
-from collbench.spec.case import Case
-from collbench.spec.collectives import collective
-from collbench.spec.pattern import Wrong
-from collbench.util.units import rate_gbs, to_us
 
 
 def new_run() -> str:

@@ -45,6 +45,13 @@ from collbench.bench.rows import (
 )
 from collbench.bench.turns import SPREAD_S, STRIDE, matters, order
 from collbench.bench.wire import Ledger, ledger_of
+from collbench.core.case import Case
+from collbench.core.errors import CollbenchError, RefusedError, ScheduleError, UnavailableError
+from collbench.core.limits import FOREIGN_SHARE, MORE_REPEATS, MORE_TIME_SHARE
+from collbench.core.options import Settings
+from collbench.core.record import Record
+from collbench.core.statistics import interval
+from collbench.core.verdict import is_noisy
 from collbench.launch.deadline import OutOfTime, ended_at
 from collbench.launch.group import Group
 from collbench.launch.guardian import own_processes
@@ -53,13 +60,6 @@ from collbench.machine.host import cpu_name, memory_left_bytes, own_cores, usabl
 from collbench.machine.others import Look, Span, demand, foreign_note, look
 from collbench.planning.links import RankLinks, is_far_below
 from collbench.planning.price.constants import costs_here, cpu_costs
-from collbench.results.record import Record
-from collbench.results.statistics import interval
-from collbench.results.verdict import is_noisy
-from collbench.spec.case import Case
-from collbench.spec.options import Settings
-from collbench.util.errors import CollbenchError, RefusedError, ScheduleError, UnavailableError
-from collbench.util.limits import FOREIGN_SHARE, MORE_REPEATS, MORE_TIME_SHARE
 
 SHARING = 8  # ranks that may share a core without more patience
 

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from typing import Protocol, cast
 
 from collbench.bench.points import SessionKey, SweepPoint
+from collbench.core.errors import RefusedError, ScheduleError
+from collbench.core.pattern import Wrong
 from collbench.planning.plan import Plan
-from collbench.spec.pattern import Wrong
-from collbench.util.errors import RefusedError, ScheduleError
 
 BACKENDS = ("cuda", "cpu")  # whose sessions can be stressed
 LAUNCHES = 48  # queued before the host compares

@@ -5,16 +5,16 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import product
 
+from collbench.core.case import Case
+from collbench.core.collectives import OpName, collective
+from collbench.core.dtypes import DtypeName, RedopName
+from collbench.core.errors import UsageError
+from collbench.core.knobs import KNOB, KNOBS, UNASKED, Knob, Placement, Value
+from collbench.core.peers import BESIDE_GPUS, ON_CPUS, OWN_ALGOS, is_of_libraries
+from collbench.core.together import groups_text, split
+from collbench.core.uneven import CountsFile
+from collbench.core.units import format_size
 from collbench.machine.host import has_nvidia_gpus
-from collbench.spec.case import Case
-from collbench.spec.collectives import OpName, collective
-from collbench.spec.dtypes import DtypeName, RedopName
-from collbench.spec.knobs import KNOB, KNOBS, UNASKED, Knob, Placement, Value
-from collbench.spec.peers import BESIDE_GPUS, ON_CPUS, OWN_ALGOS, is_of_libraries
-from collbench.spec.together import groups_text, split
-from collbench.spec.uneven import CountsFile
-from collbench.util.errors import UsageError
-from collbench.util.units import format_size
 
 MAX_POINTS = 100_000
 

@@ -5,8 +5,8 @@ of them because one repeat could turn an answer.
 from collections.abc import Iterator, Sequence
 
 from collbench.bench.points import SweepPoint
-from collbench.results.verdict import may_move, middle
-from collbench.spec.peers import is_peer
+from collbench.core.peers import is_peer
+from collbench.core.verdict import may_move, middle
 
 STRIDE = 24  # points between two repeats of one point, in a sweep long enough
 # The seconds between them that suffice to see drift: slow points need fewer others in between, and

@@ -15,6 +15,10 @@ from fractions import Fraction
 from math import ceil
 from typing import NamedTuple
 
+from collbench.core.case import Case
+from collbench.core.collectives import collective
+from collbench.core.errors import ScheduleError
+from collbench.core.world import World
 from collbench.machine.discovery.counters import Link, Moved, Passed
 from collbench.machine.topology.model import spans
 from collbench.planning.plan import Plan, registered
@@ -22,10 +26,6 @@ from collbench.planning.protocols import FAMILY as PROTOCOLS
 from collbench.planning.traffic import Pair, Sent, traffic
 from collbench.schedules.algorithms import algorithms_of
 from collbench.schedules.passes import pair_traffic
-from collbench.spec.case import Case
-from collbench.spec.collectives import collective
-from collbench.spec.world import World
-from collbench.util.errors import ScheduleError
 
 # Of a TCP segment over IPv4: what a packet of the interface's MTU has beside data (IP 20, TCP with
 # time stamps 32), and what the interface counts of it beside data (and Ethernet 14).

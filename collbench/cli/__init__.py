@@ -9,24 +9,16 @@ import resource
 import signal
 import sys
 import time
-import traceback
 from importlib import import_module
-from pathlib import Path
 
 import click
 
 from collbench import __version__
-from collbench.cli._interrupt import (
-    exit_code_of,
-    handle_signals,
-    interruption_in,
-    stop_handling_signals,
-    text_of,
-)
-from collbench.cli._screen import say
-from collbench.launch.launcher import launcher
-from collbench.util.errors import CollbenchError, HangError, UnavailableError, UsageError, unknown
-from collbench.util.text import one_line
+from collbench.core.errors import HangError, UnavailableError, UsageError, unknown
+from collbench.core.interrupt import exit_code_of, handle_signals, stop_handling_signals
+from collbench.core.launcher import launcher
+from collbench.core.screen import say
+from collbench.launch.complaint import complain
 
 # what a command does, in a line; by what it is for
 _GROUPS = {
@@ -65,10 +57,8 @@ _RUN_BY_ALL_RANKS = {
     *("sweep", "tune", "topo", "overlap", "check", "doctor", "hunt"),
     *("trace", "replay"),
 }
-DEBUG_VARIABLE = "COLLBENCH_DEBUG"  # set to anything: errors show their traceback too
 _LEAST_MEMORY_BYTES = 256 << 20
 _HANGUP_S = 0.3
-_SHOWN = 700  # characters of the start and of the end of a long message
 
 
 class _Commands(click.Group):
@@ -197,66 +187,3 @@ def _hangup_behind(error: BaseException) -> BaseException:
         except KeyboardInterrupt as interruption:
             return interruption
     return error
-
-
-def complain(error: BaseException) -> int:
-    """Print what ended a command, in two lines and on one rank; return the exit code."""
-    from collbench.cli._options import on_screen
-
-    under = launcher()
-    interruption = interruption_in(error)
-    if interruption is not None or isinstance(error, click.Abort | KeyboardInterrupt):
-        number = interruption.number if interruption is not None else signal.SIGINT
-        text, code = text_of(number), exit_code_of(number)
-    else:
-        ours = _as_ours(error)
-        message, hint = map(one_line, (ours.message, ours.hint))
-        lines = f"Error: {_cut(message)}", f"Hint: {_cut(hint or ours.general_hint)}"
-        text = "\n".join(on_screen(line, sys.stderr) for line in lines)
-        code = ours.exit_code
-        if os.environ.get(DEBUG_VARIABLE):
-            text = "".join(traceback.format_exception(error)) + text
-    if under is None or under.rank == 0:
-        say(text, err=True)
-    return code
-
-
-def _cut(text: str) -> str:
-    """A line without the middle of a value that is far too long."""
-    return text if len(text) <= 2 * _SHOWN else f"{text[:_SHOWN]} [...] {text[-_SHOWN:]}"
-
-
-def _as_ours(error: BaseException) -> CollbenchError:
-    """What ended a command as an error of ours; one that nobody foresaw is a mistake of ours."""
-    if isinstance(error, CollbenchError):
-        return error
-    if isinstance(error, click.ClickException):
-        from collbench.cli._command import of_click
-
-        return of_click(error)
-    if isinstance(error, RuntimeError) and "start new thread" in str(error):
-        error = BlockingIOError(errno.EAGAIN, "cannot start a thread")
-    if isinstance(error, OSError):
-        from collbench.machine.host import shortage
-
-        if error.filename is None and error.errno in (errno.EMFILE, errno.EAGAIN, errno.ENOMEM):
-            return UnavailableError(shortage(error), "raise the limit, or use fewer --ranks")
-        return UnavailableError(
-            f"{error.filename or 'output'}: {error.strerror or error}", "give another file"
-        )
-    if isinstance(error, MemoryError):
-        return UnavailableError(str(error) or "out of memory", "use smaller sizes or fewer ranks")
-    if isinstance(error, ImportError) and not (error.name or "").startswith("collbench"):
-        first: BaseException = error
-        while first.__cause__ is not None:
-            first = first.__cause__
-        return UnavailableError(
-            f"a library cannot be loaded: {first}",
-            "install it again, or give more memory (ulimit -v)",
-        )
-    *_, last = traceback.extract_tb(error.__traceback__)
-    return CollbenchError(
-        f"a mistake of collbench: {type(error).__name__}: {error} (in {last.name},"
-        f" {Path(last.filename).name}:{last.lineno})",
-        f"report it, with the command line and what it prints with {DEBUG_VARIABLE}=1",
-    )

@@ -1,5 +1,5 @@
 """What all commands share beyond click: an option is given once, an option that was renamed keeps
-its old name for one release, and click's errors are turned into ours.
+its old name for one release.
 """
 
 from collections.abc import Mapping
@@ -7,8 +7,11 @@ from typing import ClassVar
 
 import click
 
-from collbench.cli._options import ListOf, flag, remark
-from collbench.util.errors import CollbenchError, UsageError, did_you_mean
+from collbench.cli._options import ListOf
+from collbench.core.errors import UsageError
+from collbench.core.rules import flag
+from collbench.core.screen import remark
+from collbench.launch.complaint import no_such_option
 
 
 class StrictCommand(click.Command):
@@ -25,7 +28,7 @@ class StrictCommand(click.Command):
         except click.NoSuchOption as error:  # of -algo click names -a
             name = error.option_name
             written = next((arg for arg in args if arg.startswith(name)), name)
-            raise _no_such_option(written.partition("=")[0], ctx) from None
+            raise no_such_option(written.partition("=")[0], ctx) from None
         except click.UsageError as error:
             error.ctx = error.ctx or ctx
             raise
@@ -59,36 +62,3 @@ def explicit_options(context: click.Context) -> set[str]:
     """The names of the parameters that the command line sets."""
     source = click.core.ParameterSource.COMMANDLINE
     return {name for name in context.params if context.get_parameter_source(name) is source}
-
-
-def of_click(error: click.ClickException) -> CollbenchError:
-    """An error of click as one of ours."""
-    context = error.ctx if isinstance(error, click.UsageError) else None
-    if isinstance(error, click.NoSuchOption):
-        return _no_such_option(error.option_name, context)
-    param = error.param if isinstance(error, click.BadParameter) else None
-    if isinstance(error, click.MissingParameter) and param is not None:
-        message = f"{param.human_readable_name} is missing"
-    elif param is not None:
-        message = f"{flag(param)}: {error.message}"
-    else:
-        message = error.format_message()
-        message = message[:1].lower() + message[1:]
-    return UsageError(message.rstrip("."), _help_hint(context))
-
-
-def _no_such_option(name: str, context: click.Context | None) -> UsageError:
-    options = [
-        option
-        for param in (context.command.params if context is not None else ())
-        if isinstance(param, click.Option) and not param.hidden
-        for option in param.opts
-    ]
-    return UsageError(
-        f"there is no option '{name}'", did_you_mean(name, options) or _help_hint(context)
-    )
-
-
-def _help_hint(context: click.Context | None) -> str:
-    path = context.command_path if context is not None else "collbench"
-    return f"'{path} --help' explains the options"

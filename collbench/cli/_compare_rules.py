@@ -1,6 +1,6 @@
 """Which options of `compare` have no effect, or would stand in one another."""
 
-from collbench.cli._rules import Options, Rule
+from collbench.core.rules import Options, Rule
 
 _OF_ONE_FILE = ("against", "bands", "env", "tuner", "nccl_rows")
 

@@ -1,4 +1,4 @@
-"""Command-line options from their declarations: spec/knobs.py and spec/options.py."""
+"""Command-line options from their declarations: core/knobs.py and core/options.py."""
 
 from collections.abc import Callable
 from typing import Any
@@ -19,17 +19,14 @@ from collbench.cli._options import (
     rank_count,
     some_bytes,
 )
-from collbench.cli._rules import Options
+from collbench.core.catalog import names
+from collbench.core.collectives import OPS, collective
+from collbench.core.knobs import Knob, Value
+from collbench.core.options import Option
 from collbench.planning.protocols import FAMILY as PROTOCOLS
 from collbench.planning.transports import FAMILY as TRANSPORTS
 from collbench.schedules.algorithms import FAMILY as ALGORITHMS
 from collbench.schedules.formats import is_file
-from collbench.spec.collectives import OPS, collective
-from collbench.spec.knobs import Knob, Value
-from collbench.spec.options import OPTIONS, Option, Settings
-from collbench.spec.world import ranks_per_gpu
-from collbench.util.catalog import names
-from collbench.util.errors import UsageError
 
 _REGISTRIES = {
     "algo": ("auto", *ALGORITHMS.names()),
@@ -98,22 +95,6 @@ def _type_of(option: Option) -> "click.ParamType[Any]":
     if option.low is not None:
         return Whole(int(option.low), None if option.high is None else int(option.high))
     return click.STRING
-
-
-def settings_of(options: Options) -> Settings:
-    """The settings that were given, and the defaults of the others."""
-    values = {
-        name: bool(options[option.key]) if option.type is bool else options[option.key]
-        for name, option in OPTIONS.items()
-        if option.key in options
-    }
-    return Settings(**values)  # type: ignore[arg-type]  # each was read by its option's type
-
-
-def refuse_sharing(options: Options) -> None:
-    """Raise UsageError if ranks would share a GPU: what is learnt there holds for no machine."""
-    if ranks_per_gpu(options.get("gpus") or ()) > 1:
-        raise UsageError("--gpus: a GPU is given more than once", "give each once")
 
 
 def op_option() -> Callable[[F], F]:

@@ -1,34 +1,23 @@
-"""Option types that commands share, whose errors name the option and what is allowed; default
-sizes; and the screen to write to.
-"""
+"""Option types that commands share, whose errors name the option and what is allowed."""
 
 import math
-import os
-import re
-import shutil
-import sys
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import IO, Any, Generic, TypeAlias, TypeVar
+from typing import Any, Generic, TypeAlias, TypeVar
 
 import click
 from click.shell_completion import CompletionItem
 
-from collbench.cli._screen import say
-from collbench.launch.launcher import launcher
-from collbench.report.tables.text import wrapped
-from collbench.spec.options import MAX_COUNT
-from collbench.util.errors import CollbenchError, UnavailableError, UsageError, did_you_mean
-from collbench.util.text import one_line
-from collbench.util.units import parse_size, parse_whole
+from collbench.core.errors import CollbenchError, UsageError, did_you_mean
+from collbench.core.options import MAX_COUNT
+from collbench.core.rules import flag
+from collbench.core.units import parse_size, parse_whole
 
 Item = TypeVar("Item")
 Parameter: TypeAlias = click.Parameter | None
 Context: TypeAlias = click.Context | None
 F = TypeVar("F", bound=Callable[..., object] | click.Command)
-DEFAULT_FIRST, DEFAULT_LAST, DEFAULT_FACTOR = "1K", "16M", 2.0
-GPU_FIRST, GPU_LAST, GPU_FACTOR = "8", "512M", 4.0
 MAX_RANKS = 4096  # schedules of more take minutes to build and to check
 
 
@@ -194,17 +183,6 @@ def color_option(purpose: str) -> Callable[[F], F]:
     )
 
 
-def is_coloured(color: str, stream: IO[str]) -> bool:
-    """Whether a stream gets colours by the value of --color, and by NO_COLOR (no-color.org)."""
-    is_wanted = is_terminal(stream) and not os.environ.get("NO_COLOR")
-    return color == "always" or (color == "auto" and is_wanted)
-
-
-def flag(param: click.Parameter) -> str:
-    """The option as a user writes it, by its long name."""
-    return max(param.opts, key=len)
-
-
 def _bad(param: Parameter, message: str, hint: str) -> UsageError:
     return UsageError(f"{flag(param)}: {message}" if param is not None else message, hint)
 
@@ -255,53 +233,3 @@ def some_bytes(text: str) -> int:
     if (size_bytes := parse_size(text)) == 0:
         raise UsageError(f"'{text}' has no room for data", "give more bytes, or leave it out")
     return size_bytes
-
-
-def remark(text: str) -> None:
-    """Print what a reader must know beside the data: a line on stderr, on one rank."""
-    under = launcher()
-    if under is None or under.rank == 0:
-        say(on_screen(one_line(f"# {text}"), sys.stderr, "#   "), err=True)
-
-
-def refusal(reason: str, hint: str) -> UnavailableError:
-    """Why a point cannot run, from its reason: what that advises is the hint, in the place of the
-    other one, unless it names an option that the command lacks.
-    """
-    context = click.get_current_context(silent=True)
-    known = {name for one in context.command.params for name in one.opts} if context else set()
-    why, _, advice = reason.rpartition("; ")
-    named = re.findall(r"--[a-z][a-z0-9-]*", advice)
-    if not why or not named:
-        return UnavailableError(reason, hint)
-    return UnavailableError(why, advice if known.issuperset(named) else hint)
-
-
-def on_screen(line: str, stream: IO[str], indent: str = "  ") -> str:
-    """A line within the columns of the screen; through a pipe as it is."""
-    if is_terminal(stream):
-        return "\n".join(wrapped(line, width(stream), indent))
-    return line
-
-
-def width(stream: IO[str]) -> int:
-    """Columns of the screen; through a pipe 80, unless COLUMNS says otherwise."""
-    if is_terminal(stream) or "COLUMNS" in os.environ:
-        return shutil.get_terminal_size((80, 24)).columns
-    return 80
-
-
-def is_terminal(stream: IO[str]) -> bool:
-    """Whether somebody looks at the stream. A rank's terminal under a launcher is no such thing."""
-    return stream.isatty() and launcher() is None
-
-
-def bars(stream: IO[str]) -> str:
-    """Eight characters of growing height (or weight) that the stream's encoding can show."""
-    from collbench.report.plots.sparkline import ASCII, BLOCKS
-
-    try:
-        BLOCKS.encode(getattr(stream, "encoding", None) or "ascii")
-    except (UnicodeEncodeError, LookupError):
-        return ASCII
-    return BLOCKS

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 import click
 
-from collbench.cli._rules import Options
-from collbench.util import catalog
-from collbench.util.errors import CollbenchError, UsageError, unknown
+from collbench.core import catalog
+from collbench.core.errors import CollbenchError, UsageError, unknown
+from collbench.core.rules import Options
 
 # A preset says what to measure; these say what to do with the rows.
 _NOT_IN_PRESETS = ("preset", "csv", "resume", "dry_run", "color", "soak", "seed", "trace")

@@ -7,17 +7,17 @@ from pathlib import Path
 import click
 
 from collbench.cli._command import StrictCommand, explicit_options
-from collbench.cli._files import check_writable, write_document
-from collbench.cli._options import MAX_RANKS, FileName, Whole, remark, width
-from collbench.cli._rules import Options, Rule, refuse
-from collbench.cli._screen import say
+from collbench.cli._options import MAX_RANKS, FileName, Whole
+from collbench.core.collectives import OPS, OpName, collective
+from collbench.core.documents import check_writable, write_document
+from collbench.core.errors import UsageError, unknown
+from collbench.core.rules import Options, Rule, refuse
+from collbench.core.screen import remark, say, width
+from collbench.core.world import World, host_numbers
 from collbench.schedules.algorithms import FAMILY, needs_hosts
 from collbench.schedules.formats import is_file, load
 from collbench.schedules.ir import Schedule
 from collbench.schedules.passes import step_count
-from collbench.spec.collectives import OPS, OpName, collective
-from collbench.spec.world import World, host_numbers
-from collbench.util.errors import UsageError, unknown
 
 _QUICK_RANKS = 512
 _DRAWN_RANKS = 16
@@ -158,7 +158,7 @@ def _world(options: Options) -> World:
 def _list(names: list[str], ops: tuple[OpName, ...], world: World) -> None:
     """One line for each collective that each algorithm serves."""
     from collbench.planning.plan import registered
-    from collbench.report.drawings.schedule import share
+    from collbench.schedules.drawings.schedule import share
     from collbench.schedules.passes import between_hosts, traffic
     from collbench.schedules.verify.check import check
 
@@ -192,7 +192,7 @@ def _draw(name: str, world: World, op: OpName, options: Options) -> None:
     only.
     """
     from collbench.planning.plan import registered
-    from collbench.report.drawings.schedule import share, summary
+    from collbench.schedules.drawings.schedule import share, summary
     from collbench.schedules.passes import between_hosts
     from collbench.schedules.verify.check import check
 
@@ -215,7 +215,7 @@ def _draw_file(name: str, ops: tuple[OpName, ...], options: Options) -> None:
     """Check the schedule of a file for the placement that it is written for, and draw it, or write
     it.
     """
-    from collbench.report.drawings.schedule import summary
+    from collbench.schedules.drawings.schedule import summary
     from collbench.schedules.verify.check import check
 
     file = load(name)
@@ -240,7 +240,7 @@ def _draw_file(name: str, ops: tuple[OpName, ...], options: Options) -> None:
 
 def _draw_rounds(schedule: Schedule) -> None:
     """Every round of every rank."""
-    from collbench.report.drawings.schedule import LEGEND, drawing
+    from collbench.schedules.drawings.schedule import LEGEND, drawing
 
     say(f"\n{LEGEND}\n")
     for line in drawing(schedule, width(sys.stdout)):
@@ -251,8 +251,8 @@ def _writes(schedule: Schedule, world: World, options: Options) -> bool:
     """Whether files are asked for; then they are written. Raises UnavailableError if one cannot
     be.
     """
-    from collbench.report.drawings.steps import svg
-    from collbench.report.page.steps import page
+    from collbench.schedules.drawings.page import page
+    from collbench.schedules.drawings.steps import svg
     from collbench.schedules.playback import play
 
     kinds = [kind for kind in _DRAWINGS if options[kind]]

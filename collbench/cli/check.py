@@ -7,7 +7,7 @@ import click
 from collbench.cli._command import StrictCommand, explicit_options
 from collbench.cli._declared import setting_option
 from collbench.cli._options import FileName, OneOf, Whole
-from collbench.spec.options import OPTIONS
+from collbench.core.options import OPTIONS
 
 _OPTIONS = (
     click.option(
@@ -65,7 +65,7 @@ def command(context: click.Context, /, **_: object) -> int:
       mpirun -n 4 collbench check --json check.json
     """
     start_s, computed_s = time.monotonic(), time.process_time()
-    from collbench.cli._run_check import end_of_measuring, run_check, run_forget
+    from collbench.doctor.run_check import end_of_measuring, run_check, run_forget
 
     options = {name: context.params[name] for name in explicit_options(context)}
     if options.get("forget"):

@@ -9,35 +9,22 @@ from typing import TYPE_CHECKING, TextIO
 
 import click
 
-from collbench.analysis.losses import LOSS_KINDS
 from collbench.cli._command import StrictCommand, explicit_options
-from collbench.cli._files import named_in_errors, write_document
-from collbench.cli._options import (
-    Context,
-    FileName,
-    ListOf,
-    Parameter,
-    Profile,
-    bars,
-    color_option,
-    is_coloured,
-    is_terminal,
-    on_screen,
-    remark,
-    width,
-)
-from collbench.cli._rules import Options, refuse
-from collbench.cli._screen import say
-from collbench.results.record import ACROSS
-from collbench.util.catalog import results
-from collbench.util.errors import UsageError
+from collbench.cli._options import Context, FileName, ListOf, Parameter, Profile, color_option
+from collbench.compare.losses import LOSS_KINDS
+from collbench.core.catalog import results
+from collbench.core.documents import named_in_errors, write_document
+from collbench.core.errors import UsageError
+from collbench.core.record import ACROSS
+from collbench.core.rules import Options, refuse
+from collbench.core.screen import bars, is_coloured, is_terminal, on_screen, remark, say, width
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from collbench.analysis.changes import Changes
-    from collbench.analysis.gate import Gate
-    from collbench.analysis.load import ResultFile
+    from collbench.compare.changes import Changes
+    from collbench.compare.gate import Gate
+    from collbench.compare.load import ResultFile
 
 _NEAREST = "nearest"  # --against without a name
 CHANGED_CODE = 1  # a regression beyond --fail-below, or nothing to compare
@@ -226,7 +213,7 @@ def command(context: click.Context, /, **_: object) -> int:
       collbench compare results.csv --html page.html
     """
     from collbench.cli._compare_rules import COMPARE_RULES
-    from collbench.cli._draw_results import check_plot
+    from collbench.compare.draw_results import check_plot
 
     options = dict(context.params)
     refuse(COMPARE_RULES, explicit_options(context), options)
@@ -264,7 +251,7 @@ def _show_one(loaded: "ResultFile", options: Options) -> int:
 
 def _loaded(files: Sequence[Path]) -> Sequence["ResultFile"]:
     """The files, with remarks on stderr; repeated rows of a single file are merged."""
-    from collbench.analysis.load import load_all
+    from collbench.compare.load import load_all
 
     loaded = load_all(files)
     for one in loaded:
@@ -272,7 +259,7 @@ def _loaded(files: Sequence[Path]) -> Sequence["ResultFile"]:
             say(f"{one.name}: {text}", err=True)
     if len(loaded) > 1:
         return loaded
-    from collbench.analysis.join import together
+    from collbench.compare.join import together
 
     (one,) = loaded
     frame, again = together(one.frame)
@@ -286,10 +273,10 @@ def _loaded(files: Sequence[Path]) -> Sequence["ResultFile"]:
 
 
 def _summarise(loaded: "ResultFile", options: Options) -> int:
-    from collbench.analysis.rows import rows_of
-    from collbench.cli._draw_results import plot
-    from collbench.report.tables.summary import lines_of_rows
-    from collbench.util.collector import cyclic_gc_disabled
+    from collbench.compare.draw_results import plot
+    from collbench.compare.rows import rows_of
+    from collbench.compare.tables.summary import lines_of_rows
+    from collbench.core.collector import cyclic_gc_disabled
 
     out, target = sys.stdout, options["plot"]
     characters = bars(out) if is_terminal(out) else ""
@@ -305,9 +292,9 @@ def _summarise(loaded: "ResultFile", options: Options) -> int:
 
 def _print_doubt(loaded: "ResultFile", out: TextIO) -> bool:
     """Say that most rows of a file are noise, why, and what to do; whether it is so."""
-    from collbench.analysis.doubt import doubt_of_changes
-    from collbench.analysis.rows import rows_of
-    from collbench.report.tables.summary import lines_of
+    from collbench.compare.doubt import doubt_of_changes
+    from collbench.compare.rows import rows_of
+    from collbench.compare.tables.summary import lines_of
 
     lines = lines_of(doubt_of_changes(rows_of(loaded.frame), loaded.name), width(out))
     for line in lines:
@@ -319,10 +306,10 @@ def _judge(loaded: "ResultFile", options: Options, *, is_noise: bool) -> int:
     """Compare one file with a reference; exit code 1 where nothing is comparable, and with
     fail_below if it is behind or wrong; UNJUDGED_CODE if what is behind may be so by chance.
     """
-    from collbench.analysis.baselines import judged, reference
-    from collbench.analysis.gate import GATE_CODES, gate_of_reference
-    from collbench.report.tables.baselines import verdict_lines
-    from collbench.util.limits import BEHIND_SHARE
+    from collbench.compare.baselines import judged, reference
+    from collbench.compare.gate import GATE_CODES, gate_of_reference
+    from collbench.compare.tables.baselines import verdict_lines
+    from collbench.core.limits import BEHIND_SHARE
 
     frame, against, fail_below = loaded.frame, options["against"], options["fail_below"]
     name = "" if against == _NEAREST else against
@@ -348,8 +335,8 @@ def _judge(loaded: "ResultFile", options: Options, *, is_noise: bool) -> int:
 
 def _derive(frame: "pd.DataFrame", options: Options) -> None:
     """What follows from one file: bands and settings to the screen, documents to files."""
-    from collbench.analysis import nccl_tuner
-    from collbench.report.tables.bands import band_lines
+    from collbench.compare.tables.bands import band_lines
+    from collbench.tune import nccl_file as nccl_tuner
 
     lines = [
         *(band_lines(frame) if options["bands"] else ()),
@@ -371,8 +358,8 @@ def _derive(frame: "pd.DataFrame", options: Options) -> None:
 
 def _write_page(files: Sequence[Path], target: str, *, is_forced: bool) -> int:
     """The page of one file, or of two with what changed."""
-    from collbench.cli._history import history_of
-    from collbench.report.page import page
+    from collbench.compare.page import page
+    from collbench.compare.show_history import history_of
 
     if len(files) > 2:
         raise UsageError("--html shows one file, or a file and its base", "give two files at most")
@@ -385,7 +372,7 @@ def _write_page(files: Sequence[Path], target: str, *, is_forced: bool) -> int:
 
 def _write(text: str, target: str, option: str) -> None:
     """Write a document. Raises UsageError rather than overwrite results."""
-    from collbench.analysis.load import holds_results
+    from collbench.compare.load import holds_results
 
     with named_in_errors(target, option):
         is_results = target != "-" and holds_results(Path(target))
@@ -399,11 +386,11 @@ def _write(text: str, target: str, option: str) -> None:
 
 def _compare(new: "ResultFile", bases: Sequence["ResultFile"], options: Options) -> int:
     """The new file against the runs of its base; returns the exit code."""
-    from collbench.analysis.changes import compare
-    from collbench.analysis.gate import gate_of
-    from collbench.cli._draw_results import plot
-    from collbench.report.tables.changes import lines
-    from collbench.util.limits import SAME
+    from collbench.compare.changes import compare
+    from collbench.compare.draw_results import plot
+    from collbench.compare.gate import gate_of
+    from collbench.compare.tables.changes import lines
+    from collbench.core.limits import SAME
 
     limit = options["fail_below"]
     changes = compare(
@@ -447,7 +434,7 @@ def _write_for_ci(
     changes: "Changes", gate: "Gate | None", titles: tuple[str, str], options: Options
 ) -> None:
     """The documents that were asked for."""
-    from collbench.report.comparison import json_of, junit_of
+    from collbench.compare.comparison import json_of, junit_of
 
     for name, document_of in (("json", json_of), ("junit", junit_of)):
         if options[name] is not None:

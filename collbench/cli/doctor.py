@@ -5,12 +5,12 @@ import click
 from collbench.cli._command import StrictCommand, explicit_options
 from collbench.cli._declared import setting_option
 from collbench.cli._options import FileName, ListOf, Whole
-from collbench.cli._rules import Rule, refuse
-from collbench.spec.options import OPTIONS
+from collbench.core.options import OPTIONS
+from collbench.core.rules import Rule, refuse
 
 
 def _identifier(text: str) -> str:
-    from collbench.checks import check
+    from collbench.doctor.checks import check
 
     check(text)
     return text
@@ -134,7 +134,7 @@ def command(context: click.Context, /, **_: object) -> int:
       collbench doctor --from machine.json
       collbench doctor --explain binding
     """
-    from collbench.cli._run_doctor import run_doctor
+    from collbench.doctor.run import run_doctor
 
     explicit = explicit_options(context)
     refuse(_DOCTOR_RULES, explicit, context.params)

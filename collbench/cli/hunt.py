@@ -5,10 +5,10 @@ import click
 from collbench.cli._command import StrictCommand, explicit_options
 from collbench.cli._declared import setting_option
 from collbench.cli._options import FileName, Finite, OneOf, Size, Whole, color_option
-from collbench.cli._rules import Options, Rule, refuse
+from collbench.core.collectives import OPS, collective
+from collbench.core.options import OPTIONS
+from collbench.core.rules import Options, Rule, refuse
 from collbench.schedules.algorithms import FAMILY as ALGORITHMS
-from collbench.spec.collectives import OPS, collective
-from collbench.spec.options import OPTIONS
 
 _OPTIONS = (
     click.option(
@@ -202,10 +202,10 @@ def command(context: click.Context, /, **_: object) -> int:
     """
     refuse(_HUNT_RULES, explicit_options(context), context.params)
     if context.params["blame"]:
-        from collbench.cli._run_blame import run_blame
+        from collbench.bench.trace.run_blame import run_blame
 
         return run_blame(context.params)
-    from collbench.cli._run_hunt import run_hunt
+    from collbench.doctor.hunt.run import run_hunt
 
     return run_hunt(context.params)
 

@@ -60,7 +60,7 @@ def command(context: click.Context, /, **_: object) -> int:
       kubectl logs my-pod | collbench log -
       collbench log --hang rank*.log
     """
-    from collbench.cli._run_log import run_log
+    from collbench.jobs.run_log import run_log
 
     return run_log(
         {"files": context.params["files"]}

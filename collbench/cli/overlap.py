@@ -7,10 +7,10 @@ import click
 from collbench.cli._command import StrictCommand, explicit_options
 from collbench.cli._declared import op_option, setting_option
 from collbench.cli._options import ListOf, Whole, csv_option, positive
-from collbench.cli._rules import Rule, refuse
+from collbench.core.options import OVERLAP_OPTIONS
+from collbench.core.rules import Rule, refuse
+from collbench.core.units import parse_size
 from collbench.planning.transports import FAMILY as TRANSPORTS
-from collbench.spec.options import OVERLAP_OPTIONS
-from collbench.util.units import parse_size
 
 BACKENDS = ("cuda", "nccl", "copies")
 # the host that queues matrix multiplications cannot move messages meanwhile
@@ -103,7 +103,7 @@ def command(context: click.Context, /, **_: object) -> int:
       collbench overlap --op allgather --sizes 16M --channels 8,32 --csv out.csv
       mpirun -n 4 collbench overlap --backend cuda,nccl --priority normal
     """
-    from collbench.cli._run_overlap import run_overlap
+    from collbench.bench.run_overlap import run_overlap
 
     refuse(_OVERLAP_RULES, explicit_options(context), context.params)
     return run_overlap(context.params)

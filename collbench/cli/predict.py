@@ -5,11 +5,11 @@ import click
 from collbench.cli._command import StrictCommand, explicit_options
 from collbench.cli._declared import op_option
 from collbench.cli._options import FileName, ListOf, Profile, color_option
-from collbench.cli._rules import Rule, refuse
+from collbench.core.catalog import names
+from collbench.core.errors import UsageError
+from collbench.core.rules import Rule, refuse
+from collbench.core.units import parse_size, parse_whole
 from collbench.machine.topology.given import link_words, nic_gbits
-from collbench.util.catalog import names
-from collbench.util.errors import UsageError
-from collbench.util.units import parse_size, parse_whole
 
 _MOST_HOSTS = 1 << 16
 _FACTOR = 8
@@ -163,11 +163,11 @@ def command(context: click.Context, /, **_: object) -> None:
                 "there is no machine to predict for",
                 "give --machine NAME or --topo FILE; collbench predict alone lists the machines",
             )
-        from collbench.cli._predict_machines import list_machines
+        from collbench.planning.predict_machines import list_machines
 
         list_machines()
         return
-    from collbench.cli._run_predict import run_predict
+    from collbench.planning.run_predict import run_predict
 
     run_predict(context.params)
 

@@ -6,10 +6,10 @@ from collbench.backends import FAMILY as BACKENDS
 from collbench.cli._command import StrictCommand, explicit_options
 from collbench.cli._declared import setting_option
 from collbench.cli._options import FileName, Finite, ListOf, OneOf, Whole
+from collbench.core.dtypes import DTYPES, REDOPS
+from collbench.core.options import OPTIONS
 from collbench.planning.protocols import FAMILY as PROTOCOLS
 from collbench.schedules.algorithms import FAMILY as ALGORITHMS
-from collbench.spec.dtypes import DTYPES, REDOPS
-from collbench.spec.options import OPTIONS
 
 _MOST_TUNED = 100
 _OPTIONS = (
@@ -133,7 +133,7 @@ def command(context: click.Context, /, **_: object) -> int:
       collbench replay job.log --machine hgx-h100
       collbench replay --mix fsdp:70B/8 --machine hgx-h100 --dry-run
     """
-    from collbench.cli._run_replay import run_replay
+    from collbench.jobs.run_replay import run_replay
 
     return run_replay(
         {"files": context.params["files"], "budget": context.params["budget"],

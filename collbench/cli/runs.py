@@ -7,12 +7,12 @@ from datetime import datetime
 import click
 
 from collbench.cli._command import StrictCommand
-from collbench.cli._options import Whole, remark, width
-from collbench.cli._screen import say
-from collbench.report.tables.text import table
-from collbench.results.runs import SavedRun, folder_of_runs, remove, saved_runs
-from collbench.util.errors import UnavailableError
-from collbench.util.units import format_duration
+from collbench.cli._options import Whole
+from collbench.compare.runs import SavedRun, folder_of_runs, remove, saved_runs
+from collbench.core.errors import UnavailableError
+from collbench.core.screen import remark, say, width
+from collbench.core.table import table
+from collbench.core.units import format_duration
 
 _MOST_SHOWN = 20
 _LEAST_TITLE = 20

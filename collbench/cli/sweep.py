@@ -7,12 +7,6 @@ import click
 from collbench.cli._command import StrictCommand, explicit_options
 from collbench.cli._declared import knob_option, setting_option
 from collbench.cli._options import (
-    DEFAULT_FACTOR,
-    DEFAULT_FIRST,
-    DEFAULT_LAST,
-    GPU_FACTOR,
-    GPU_FIRST,
-    GPU_LAST,
     FileName,
     Finite,
     ListOf,
@@ -22,10 +16,19 @@ from collbench.cli._options import (
     color_option,
     csv_option,
 )
-from collbench.spec.knobs import AXES, KNOBS
-from collbench.spec.options import MAX_S, OPTIONS
-from collbench.util.catalog import names
-from collbench.util.units import parse_size
+from collbench.core.catalog import names
+from collbench.core.knobs import AXES, KNOBS
+from collbench.core.options import (
+    DEFAULT_FACTOR,
+    DEFAULT_FIRST,
+    DEFAULT_LAST,
+    GPU_FACTOR,
+    GPU_FIRST,
+    GPU_LAST,
+    MAX_S,
+    OPTIONS,
+)
+from collbench.core.units import parse_size
 
 _SIZE_OPTIONS = (
     click.option(
@@ -174,8 +177,8 @@ def command(context: click.Context, /, **_: object) -> int:
       collbench sweep --op all --algo auto --backend cpu,mpi --csv out.csv
       mpirun -n 4 collbench sweep --op allreduce -b 8 -e 64M -f 4
     """
+    from collbench.bench.run_sweep import run_sweep
     from collbench.cli._presets import with_preset
-    from collbench.cli._run_sweep import run_sweep
 
     explicit = {name: context.params[name] for name in explicit_options(context)}
     options = {"color": context.params["color"], **with_preset(explicit, context.command.params)}

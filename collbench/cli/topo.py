@@ -6,8 +6,8 @@ import click
 
 from collbench.cli._command import StrictCommand, explicit_options
 from collbench.cli._options import FileName, Finite, Profile, color_option
-from collbench.cli._rules import Options, Rule, refuse
-from collbench.util.catalog import names
+from collbench.core.catalog import names
+from collbench.core.rules import Options, Rule, refuse
 
 _SOURCE_OPTIONS = (
     click.option(
@@ -180,7 +180,7 @@ def command(context: click.Context, /, **_: object) -> int:
       collbench topo --from machine.json --svg machine.svg
       collbench topo --infer
     """
-    from collbench.cli._show_topology import show
+    from collbench.bench.show_topology import show
 
     refuse(_TOPO_RULES, explicit_options(context), context.params)
     return show(context.params)

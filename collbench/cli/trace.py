@@ -7,10 +7,10 @@ import click
 from collbench.cli._command import StrictCommand, explicit_options
 from collbench.cli._declared import op_option, setting_option
 from collbench.cli._options import FileName, OneOf, Size, Whole
-from collbench.cli._rules import Options, Rule, refuse
+from collbench.core.options import OPTIONS
+from collbench.core.rules import Options, Rule, refuse
 from collbench.planning.protocols import FAMILY as PROTOCOLS
 from collbench.schedules.algorithms import FAMILY as ALGORITHMS
-from collbench.spec.options import OPTIONS
 
 MAX_LAUNCHES = 1000
 _FILES = ("out", "html", "steps", "json")
@@ -146,7 +146,7 @@ def command(context: click.Context, /, **_: object) -> int:
       collbench trace --op allreduce --size 1M --algo ring --out trace.json --html trace.html
       mpirun -n 4 collbench trace --op broadcast --size 8M --transport net
     """
-    from collbench.cli._run_trace import run_trace
+    from collbench.bench.trace.run import run_trace
 
     refuse(_TRACE_RULES, explicit_options(context), context.params)
     return run_trace(context.params)

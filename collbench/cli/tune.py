@@ -8,12 +8,12 @@ from collbench.bench.sweep import sizes_between
 from collbench.cli._command import StrictCommand, explicit_options
 from collbench.cli._declared import setting_option
 from collbench.cli._options import FileName, ListOf, OneOf, Parameter, Whole
-from collbench.cli._rules import Rule, refuse
+from collbench.core.collectives import OPS, collective
+from collbench.core.errors import UsageError
+from collbench.core.options import MAX_S, OPTIONS
+from collbench.core.rules import Rule, refuse
+from collbench.core.units import parse_size
 from collbench.planning.transports import FAMILY as TRANSPORTS
-from collbench.spec.collectives import OPS, collective
-from collbench.spec.options import MAX_S, OPTIONS
-from collbench.util.errors import UsageError
-from collbench.util.units import parse_size
 
 _DURATION = re.compile(r"(\d{1,6}(?:\.\d{1,3})?) ?(s|m|min|h|)")
 _SECONDS = {"": 1, "s": 1, "m": 60, "min": 60, "h": 3600}
@@ -183,7 +183,7 @@ def command(context: click.Context, /, **_: object) -> int:
       collbench tune --peer nccl --op allreduce --budget 10m
       collbench tune --model
     """
-    from collbench.cli._run_tune import forget_all, run_tune, show_all
+    from collbench.tune.run import forget_all, run_tune, show_all
 
     explicit = explicit_options(context)
     refuse(_TUNE_RULES, explicit, context.params)
@@ -191,11 +191,11 @@ def command(context: click.Context, /, **_: object) -> int:
     if options.get("show"):
         return show_all()
     if options.get("peer"):
-        from collbench.cli._run_tune_nccl import run_tune_nccl
+        from collbench.tune.run_nccl import run_tune_nccl
 
         return run_tune_nccl(options)
     if options.get("model"):
-        from collbench.cli._run_tune_model import run_tune_model
+        from collbench.tune.run_model import run_tune_model
 
         return run_tune_model(options)
     return forget_all() if options.get("forget") else run_tune(options)

@@ -11,11 +11,11 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
+from collbench.core.errors import HangError, UnavailableError
 from collbench.device import driver_calls, host_memory
 from collbench.device.cupy_types import Cupy, Stream
 from collbench.device.host_memory import Handle, HostMemory
 from collbench.machine import gpus
-from collbench.util.errors import HangError, UnavailableError
 
 NOT_READY = 600  # cudaErrorNotReady
 _ALREADY_ENABLED = 704  # cudaErrorPeerAccessAlreadyEnabled

@@ -16,6 +16,8 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
+from collbench.core.dtypes import REDOPS, dtype
+from collbench.core.errors import CollbenchError, UnavailableError
 from collbench.device.cupy_types import Nvrtc
 from collbench.device.layout import macros
 from collbench.device.program import (
@@ -28,8 +30,6 @@ from collbench.device.program import (
     program_text,
 )
 from collbench.planning.plan import Plan
-from collbench.spec.dtypes import REDOPS, dtype
-from collbench.util.errors import CollbenchError, UnavailableError
 
 SOURCES = Path(__file__).parent
 _DIGEST_BYTES = hashlib.sha256().digest_size  # before the code in a file of the cache

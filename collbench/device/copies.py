@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Protocol
 
+from collbench.core.errors import HangError, UnavailableError
 from collbench.device.card import NOT_READY, Card, Launch, load_cupy
 from collbench.device.compile import copy_source, cubin
 from collbench.device.cupy_types import Cupy, Runtime
-from collbench.util.errors import HangError, UnavailableError
 
 _COPY_THREADS = 512  # of a CTA of the kernel
 _ANY_KIND = 4  # cudaMemcpyDefault: addresses determine where memory is

@@ -10,7 +10,7 @@ unchanged since CUDA 12.0.
 import ctypes
 from functools import cache
 
-from collbench.util.errors import UnavailableError
+from collbench.core.errors import UnavailableError
 
 _CLUSTER_DIMENSION = 4  # CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION
 _DEPENDENT = 6  # CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION

@@ -23,6 +23,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import NamedTuple
 
+from collbench.core.errors import ScheduleError
 from collbench.device.layout import (
     EndAddresses,
     Memory,
@@ -51,7 +52,6 @@ from collbench.device.program import (
 )
 from collbench.planning.limits import slot_wire_bytes
 from collbench.planning.plan import Loop, Plan
-from collbench.util.errors import ScheduleError
 
 MAIN, WAITING, COPYING, MOVING, SIGNALLING = range(5)  # streams; the main one is the caller's
 UNBOUNDED = (1 << 64) - 1

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from collbench.core.errors import UnavailableError
 from collbench.device.card import Card
 from collbench.device.cupy_types import Cublas
-from collbench.util.errors import UnavailableError
 
 if TYPE_CHECKING:
-    from collbench.spec.dtypes import Array
+    from collbench.core.dtypes import Array
 
 ITEM_BYTES = 2
 CUBLAS_INSTALL_HINT = (

@@ -12,10 +12,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from types import TracebackType
 
+from collbench.core.errors import HangError, UnavailableError
 from collbench.device.card import NOT_READY, device_count, load_cupy
 from collbench.device.copies import queue_copy, repeated
 from collbench.device.cupy_types import Runtime
-from collbench.util.errors import HangError, UnavailableError
 
 BYTES = 32 << 20  # of a copy
 _MOST = 2  # copies at once: each writes to its own half of a block

@@ -14,7 +14,7 @@ import os
 import sys
 from typing import TextIO
 
-from collbench.util.errors import CollbenchError, UnavailableError
+from collbench.core.errors import CollbenchError, UnavailableError
 
 
 def main(job: str) -> int:
@@ -50,9 +50,9 @@ def _measure(asked: dict[str, object], answers: TextIO) -> None:
     from collbench.bench.points import plan_points
     from collbench.bench.runner import Measurement
     from collbench.bench.sweep import Sweep, cases
+    from collbench.core.options import Settings
+    from collbench.core.peers import is_peer, knobs_of
     from collbench.launch.local import LocalGroup
-    from collbench.spec.options import Settings
-    from collbench.spec.peers import is_peer, knobs_of
 
     group = LocalGroup()
     sweep = Sweep(

@@ -1,4 +1,4 @@
-"""The contract of a check: a module of collbench/checks with these members."""
+"""The contract of a check: a module of collbench/doctor/checks with these members."""
 
 from collections.abc import Iterable
 from typing import Protocol

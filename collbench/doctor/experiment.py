@@ -6,9 +6,9 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from collbench.core.statistics import interval
+from collbench.core.units import format_size
 from collbench.doctor.finding import Cost
-from collbench.results.statistics import interval
-from collbench.util.units import format_size
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

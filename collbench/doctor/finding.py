@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from collbench.results.statistics import Interval
-from collbench.util.limits import LEAST_COST, MOST_OF_NONE
+from collbench.core.limits import LEAST_COST, MOST_OF_NONE
+from collbench.core.statistics import Interval
 
 # fault: slower, or wrong, whatever an experiment says. risk: costs on some machines; an experiment
 # decides. remark: worth knowing, costs nothing by itself.

@@ -12,13 +12,13 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from types import TracebackType
 
+from collbench.core.errors import UnavailableError
+from collbench.core.launcher import launcher, without_launcher
 from collbench.doctor.experiment import Arm, Experiment, costs_of
 from collbench.doctor.finding import Cost
 from collbench.launch.driver import fate
-from collbench.launch.launcher import launcher, without_launcher
 from collbench.machine.discovery.variables import settings
 from collbench.machine.host import shortage
-from collbench.util.errors import UnavailableError
 
 _START_S = 60.0  # for a process to open its ranks: a library of kernels may be compiled first
 _ROUND_S = 20.0

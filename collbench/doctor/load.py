@@ -11,12 +11,12 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
+from collbench.core.errors import CollbenchError
 from collbench.device.card import device_count
 from collbench.device.copies import copy_rate
 from collbench.launch.group import Group, Rank, RankContext
 from collbench.machine.discovery import dumps, loads, record
 from collbench.machine.discovery.recording import Recording
-from collbench.util.errors import CollbenchError
 
 LOAD_S = 2.0
 _RECORDED_AFTER_S = 0.7 * LOAD_S  # clocks and links take a moment to come up

@@ -10,7 +10,7 @@ import warnings
 from contextlib import suppress
 from pathlib import Path
 
-from collbench.launch.launcher import INTERRUPTIONS, Launcher
+from collbench.core.launcher import INTERRUPTIONS, Launcher
 from collbench.launch.reaper import CLOCK_S, descendants, remove_memory_of_mpi
 
 CLEANER = "cb-cleaner"

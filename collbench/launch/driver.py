@@ -11,8 +11,8 @@ from collections.abc import Callable, Mapping, Sequence
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
 
+from collbench.core.errors import CollbenchError, HangError, RankLostError
 from collbench.launch.server import Reply
-from collbench.util.errors import CollbenchError, HangError, RankLostError
 
 ABORT_GRACE_S = 2.0  # how long ranks that are asked to stop may take to answer
 # how often a deadline is put off while every silent rank runs: ranks notice by themselves when they

@@ -12,7 +12,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, Protocol, TypeVar, TypeVarTuple, cast
 
-from collbench.launch.mpi_types import Comm
+from collbench.core.mpi_types import Comm
 
 if TYPE_CHECKING:
     from collbench.machine.discovery.counters import Reading

@@ -26,12 +26,12 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from collbench.core.errors import HangError, RankLostError
+from collbench.core.launcher import INTERRUPTIONS, Launcher, launcher
+from collbench.core.text import printable
 from collbench.launch.cleaner import CLEANER, PR_SET_NAME, command_of, fork, start_cleaner
 from collbench.launch.driver import RUNS, fate
-from collbench.launch.launcher import INTERRUPTIONS, Launcher, launcher
 from collbench.launch.reaper import descendants
-from collbench.util.errors import HangError, RankLostError
-from collbench.util.text import printable
 
 SILENT_S = 6.0  # a remote rank without a heartbeat for so long, several in a row, is lost
 FORWARD_S = 0.3  # for the launcher to pass on the last message: after an abort it may not

@@ -9,8 +9,8 @@ many minutes.
 import threading
 from collections.abc import Sequence
 
+from collbench.core.mpi_types import Comm, Request
 from collbench.launch.guardian import Page
-from collbench.launch.mpi_types import Comm, Request
 
 BEAT_S = 1.0
 _STOP_S = 5.0

@@ -10,6 +10,10 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from collbench.core.errors import UnavailableError
+from collbench.core.launcher import Launcher, described_library, leave_mpi, load_mpi
+from collbench.core.mpi_types import MpiModule
+from collbench.core.units import format_size
 from collbench.launch.driver import (
     ABORT_GRACE_S,
     EXTENSIONS,
@@ -20,12 +24,8 @@ from collbench.launch.driver import (
     results_of,
 )
 from collbench.launch.group import GroupKind, Rank, RankContext, RankT, WorkerGroup
-from collbench.launch.launcher import Launcher, described_library, leave_mpi, load_mpi
-from collbench.launch.mpi_types import MpiModule
 from collbench.launch.server import Reply, perform, rank_class, rank_name
 from collbench.launch.watchdog import LOST_S, TOGETHER_S, end_all, watchdog_of
-from collbench.util.errors import UnavailableError
-from collbench.util.units import format_size
 
 _CALL_TAG, _ANSWER_TAG = 71, 72
 _IDLE_S = 0.0005  # between two looks for a message, after a burst of looks without one

@@ -8,12 +8,12 @@ import socket
 import sys
 from multiprocessing.connection import Connection
 
+from collbench.core.errors import CollbenchError, HangError
+from collbench.core.launcher import INTERRUPTIONS, Launcher, launcher, leave_mpi, load_mpi
 from collbench.launch.group import RankContext
-from collbench.launch.launcher import INTERRUPTIONS, Launcher, launcher, leave_mpi, load_mpi
 from collbench.launch.mpirun import HELLO, KEY_VARIABLE
 from collbench.launch.server import die_with_parent, rank_class, serve
 from collbench.launch.watchdog import watchdog_of
-from collbench.util.errors import CollbenchError, HangError
 
 
 def main(address: str, rank: str) -> None:

@@ -22,14 +22,14 @@ from collections.abc import Sequence
 from contextlib import suppress
 from multiprocessing.connection import Connection
 
+from collbench.core.errors import CollbenchError, HangError, RankLostError, UnavailableError
+from collbench.core.launcher import OPEN_MPI_VARIABLES, find_local_mpirun
 from collbench.launch import reaper
 from collbench.launch.driver import RUNS, Driver, fate, rank_lost
 from collbench.launch.group import RankT, WorkerGroup
 from collbench.launch.guardian import fate_of_all, ranks_below
-from collbench.launch.launcher import OPEN_MPI_VARIABLES, find_local_mpirun
 from collbench.launch.server import rank_name
 from collbench.machine.host import shortage
-from collbench.util.errors import CollbenchError, HangError, RankLostError, UnavailableError
 
 KEY_VARIABLE = "COLLBENCH_KEY"
 KEY_BYTES = 16

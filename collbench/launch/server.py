@@ -10,9 +10,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol, cast
 
+from collbench.core.errors import CollbenchError, UnavailableError
 from collbench.launch.group import Rank
 from collbench.machine.host import shortage
-from collbench.util.errors import CollbenchError, UnavailableError
 
 MethodCall = tuple[str, tuple[object, ...]]  # the name of a method, and its arguments
 

@@ -9,10 +9,10 @@ import time
 from contextlib import suppress
 from queue import Empty, SimpleQueue
 
+from collbench.core.errors import RankLostError
 from collbench.launch.driver import ABORT_GRACE_S, RUNS, rank_lost, results_of
 from collbench.launch.group import RankContext, RankT, WorkerGroup
 from collbench.launch.server import MethodCall, Reply, perform
-from collbench.util.errors import RankLostError
 
 _CLOSE_S = 10.0  # how long ranks may take to give their memory back
 

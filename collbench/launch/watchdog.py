@@ -16,14 +16,14 @@ from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 
+from collbench.core.errors import HangError
+from collbench.core.launcher import Launcher
+from collbench.core.mpi_types import Comm
+from collbench.core.text import printable
 from collbench.launch import guardian
 from collbench.launch.guardian import Page, Wait, World
 from collbench.launch.heartbeat import Heartbeat
-from collbench.launch.launcher import Launcher
-from collbench.launch.mpi_types import Comm
 from collbench.launch.reaper import mapped_files
-from collbench.util.errors import HangError
-from collbench.util.text import printable
 
 TOGETHER_S = 30.0  # for what all ranks do together, while all seem to run
 START_S = 120.0  # until all ranks, which may load Python from a slow disk, have initialised MPI

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import cast
 
-from collbench.util.errors import UnavailableError
+from collbench.core.errors import UnavailableError
 
 GPU_IDLE = 0x1  # nvmlClocksEventReasonGpuIdle
 # nvmlClocksEventReasonApplicationsClocksSetting: clocks that a user has set

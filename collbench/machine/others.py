@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import median_low
 
-from collbench.util.limits import FOREIGN_LEAST_S
-from collbench.util.text import escaped
+from collbench.core.limits import FOREIGN_LEAST_S
+from collbench.core.text import escaped
 
 BUSIEST = 3  # processes that are named
 FOREIGN_NOTE = "other-processes:"  # of a row, and how many cores these had or waited for

@@ -7,9 +7,9 @@ import re
 from collections.abc import Sequence
 from dataclasses import replace
 
+from collbench.core.errors import UsageError, did_you_mean
 from collbench.planning.price.cluster import CONSTANTS, LATENCIES, Cluster
 from collbench.planning.price.ways import NIC, NVLINK, SPINE
-from collbench.util.errors import UsageError, did_you_mean
 
 OVERSUBSCRIPTION, GPUS = "oversubscription", "gpus"
 _LAUNCHES = ("launch", "cold")  # constants of a launch

@@ -16,6 +16,8 @@ from functools import lru_cache
 from itertools import product
 from typing import Literal, NamedTuple
 
+from collbench.core.case import Case
+from collbench.core.errors import RefusedError, ScheduleError, UsageError
 from collbench.planning.limits import Limits
 from collbench.planning.links import RankLinks
 from collbench.planning.plan import Plan
@@ -24,8 +26,6 @@ from collbench.planning.protocols import FAMILY as PROTOCOLS
 from collbench.planning.selection import is_measured
 from collbench.planning.tuning import Origin, Value, Values, tuning_without
 from collbench.schedules.algorithms import algorithms_of
-from collbench.spec.case import Case
-from collbench.util.errors import RefusedError, ScheduleError, UsageError
 
 How = Literal["asked", "tuned", "priced"]
 _MANY_RANKS = 16

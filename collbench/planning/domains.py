@@ -1,9 +1,9 @@
 """Which ranks share memory, and which transports they so have."""
 
+from collbench.core.case import Case
+from collbench.core.errors import ScheduleError
 from collbench.planning.limits import Limits
 from collbench.planning.transports import net, p2p, shm
-from collbench.spec.case import Case
-from collbench.util.errors import ScheduleError
 
 # p2p: peer access or CUDA IPC, which rows do not tell apart; shm: host memory that both ends map;
 # net: messages of MPI

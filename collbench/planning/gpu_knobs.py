@@ -8,6 +8,10 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import NamedTuple
 
+from collbench.core.case import Case
+from collbench.core.collectives import collective
+from collbench.core.dtypes import dtype
+from collbench.core.errors import ScheduleError
 from collbench.planning.limits import Limits, peers_of
 from collbench.planning.plan import proved
 from collbench.planning.protocols import FAMILY as PROTOCOLS
@@ -16,10 +20,6 @@ from collbench.planning.tuning import Fact, Facts, Tuning, Values, number
 from collbench.schedules.ir import MAX_KEPT, Schedule
 from collbench.schedules.passes import direct_count, widest_message
 from collbench.schedules.verify.proof import Proof
-from collbench.spec.case import Case
-from collbench.spec.collectives import collective
-from collbench.spec.dtypes import dtype
-from collbench.util.errors import ScheduleError
 
 MAX_GPU_CHANNELS = 1024
 MAX_CLUSTER = 8  # CTAs that every GPU with clusters can place together

@@ -3,13 +3,13 @@
 from collections.abc import Collection
 from dataclasses import dataclass
 
+from collbench.core.errors import ScheduleError
+from collbench.core.options import DEFAULT_MEMORY
+from collbench.core.units import format_size
 from collbench.planning.plan import Plan
 from collbench.planning.protocols import FAMILY as PROTOCOLS
 from collbench.schedules.ir import Edge, Program, Schedule
 from collbench.schedules.passes import widest_message
-from collbench.spec.options import DEFAULT_MEMORY
-from collbench.util.errors import ScheduleError
-from collbench.util.units import format_size
 
 FLAG_STRIDE_BYTES = 128  # a word that is polled has a cache line of its own
 MEMORY_GRAIN_BYTES = 512  # FIFOs and scratch memory begin at multiples of this

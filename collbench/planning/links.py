@@ -14,6 +14,11 @@ from fractions import Fraction
 from functools import lru_cache
 from itertools import combinations
 
+from collbench.core.case import Case
+from collbench.core.collectives import OpName, collective
+from collbench.core.errors import RefusedError, ScheduleError
+from collbench.core.limits import FAR_BELOW_FROM_S, FAR_BELOW_SHARE
+from collbench.core.world import World, host_numbers
 from collbench.machine.topology.gpu_models import multiprocessors
 from collbench.machine.topology.model import Topology
 from collbench.machine.topology.paths import path
@@ -29,11 +34,6 @@ from collbench.planning.price.work import THROUGH_HOST, work_of
 from collbench.planning.protocols import FAMILY as PROTOCOLS
 from collbench.schedules.algorithms import algorithms_of
 from collbench.schedules.passes import pair_traffic
-from collbench.spec.case import Case
-from collbench.spec.collectives import OpName, collective
-from collbench.spec.world import World, host_numbers
-from collbench.util.errors import RefusedError, ScheduleError
-from collbench.util.limits import FAR_BELOW_FROM_S, FAR_BELOW_SHARE
 
 Orders = tuple[tuple[int, ...], ...]
 _WITH_NVLS, _LEAST_NVLS = ("nccl", "torch"), 90  # libraries; compute capability

@@ -10,11 +10,11 @@ zero-copy goes through a slot here: only kernels push.
 from collections.abc import Iterator
 from typing import Literal, NamedTuple
 
+from collbench.core.errors import ScheduleError
 from collbench.planning.plan import Loop, Plan
 from collbench.schedules.ir import Edge, Operand, Step
 from collbench.schedules.passes import Shape, home, is_copy, shape_of
 from collbench.schedules.verify.proof import Place
-from collbench.util.errors import ScheduleError
 
 # Of one rank in a launch: an interpreter needs some kilobytes and some tens of microseconds to bind
 # one, so that this many take some hundreds of megabytes and ten seconds.

@@ -19,6 +19,12 @@ from functools import cached_property, lru_cache
 from itertools import accumulate
 from typing import Literal, NamedTuple, overload
 
+from collbench.core.case import Case, Problem
+from collbench.core.collectives import OpName, collective
+from collbench.core.errors import ScheduleError
+from collbench.core.knobs import LaunchMode, P2p
+from collbench.core.units import exact_size, format_size
+from collbench.core.world import World
 from collbench.planning.transports.net import Domains, label
 from collbench.schedules import formats
 from collbench.schedules.algorithms import FAMILY, needs_hosts
@@ -40,12 +46,6 @@ from collbench.schedules.verify.check import Proof, check
 from collbench.schedules.verify.proof import Place
 from collbench.schedules.verify.symbolic import has_clocks
 from collbench.schedules.zero_copy import push_zero_copy
-from collbench.spec.case import Case, Problem
-from collbench.spec.collectives import OpName, collective
-from collbench.spec.knobs import LaunchMode, P2p
-from collbench.spec.world import World
-from collbench.util.errors import ScheduleError
-from collbench.util.units import exact_size, format_size
 
 CHANNEL_GRAIN_BYTES = 64  # channels and shrunken chunks begin on cache lines
 MAX_SLICES = 64  # a message cut finer than this is a mistake in the knobs, and slow to prove

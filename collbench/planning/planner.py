@@ -13,6 +13,11 @@ from dataclasses import replace
 from itertools import count
 from typing import NamedTuple
 
+from collbench.core.case import Case
+from collbench.core.collectives import collective
+from collbench.core.errors import ScheduleError
+from collbench.core.knobs import AUTO, LaunchMode, P2p, unheeded
+from collbench.core.units import format_size
 from collbench.planning import selection
 from collbench.planning.domains import cpu_domains, gpu_domains, refuse_transport
 from collbench.planning.gpu_knobs import (
@@ -50,11 +55,6 @@ from collbench.planning.transports import ce, net
 from collbench.planning.tuning import Fact, Facts, Machine, Tuning, number, tuning_of
 from collbench.schedules.ir import Schedule
 from collbench.schedules.passes import cell, direct_count, rounds_of, widest_message
-from collbench.spec.case import Case
-from collbench.spec.collectives import collective
-from collbench.spec.knobs import AUTO, LaunchMode, P2p, unheeded
-from collbench.util.errors import ScheduleError
-from collbench.util.units import format_size
 
 CPU_THREADS, CPU_PROTO = 1, "simple"
 # Those that run on GPUs; those that run on CPUs and whose slots may be lines with flags.

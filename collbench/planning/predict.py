@@ -13,6 +13,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
+from collbench.core.case import Case
+from collbench.core.collectives import OpName, collective
+from collbench.core.errors import RefusedError, ScheduleError
+from collbench.core.units import rate_gbs
 from collbench.planning.chooser import least, planned
 from collbench.planning.limits import Limits, edges_of
 from collbench.planning.plan import Plan
@@ -22,10 +26,6 @@ from collbench.planning.price.gpus import hops_of
 from collbench.planning.price.ways import RATES
 from collbench.planning.price.work import work_of
 from collbench.schedules.algorithms import algorithms_of
-from collbench.spec.case import Case
-from collbench.spec.collectives import OpName, collective
-from collbench.util.errors import RefusedError, ScheduleError
-from collbench.util.units import rate_gbs
 
 _ITEM_BYTES = 4  # of float32
 _STEP = 0.02  # of a constant, for slopes

@@ -8,16 +8,16 @@ from collections import Counter
 from collections.abc import Sequence
 from operator import attrgetter
 
+from collbench.core.case import Case
+from collbench.core.collectives import collective
+from collbench.core.errors import ScheduleError
+from collbench.core.knobs import KNOBS
 from collbench.planning.domains import gpu_domains
 from collbench.planning.limits import Limits
 from collbench.planning.transports import FAMILY as TRANSPORTS
 from collbench.planning.transports import net
 from collbench.planning.tuning import Fact, Facts, Row, Tuning, Values
 from collbench.schedules.algorithms import FAMILY, algorithms_of
-from collbench.spec.case import Case
-from collbench.spec.collectives import collective
-from collbench.spec.knobs import KNOBS
-from collbench.util.errors import ScheduleError
 
 _OTHERS = [knob for knob in KNOBS if knob.name not in ("algo", "proto")]
 _other_knobs = attrgetter(*(knob.name for knob in _OTHERS))

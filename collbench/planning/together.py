@@ -8,10 +8,10 @@ from graphlib import CycleError, TopologicalSorter
 from itertools import pairwise
 from typing import Generic, NamedTuple, TypeVar
 
+from collbench.core.case import Case, Problem
+from collbench.core.errors import HangError
+from collbench.core.options import LaunchOrder
 from collbench.planning.plan import Plan
-from collbench.spec.case import Case, Problem
-from collbench.spec.options import LaunchOrder
-from collbench.util.errors import HangError
 
 # What a part runs: a plan, or, by a library, a case.
 PartJob_co = TypeVar("PartJob_co", bound=Plan | Case, covariant=True)

@@ -12,13 +12,13 @@ from collections.abc import Container, Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
+from collbench.core import catalog
+from collbench.core.collectives import OPS
+from collbench.core.knobs import KNOBS
+from collbench.core.places import Place
 from collbench.planning.protocols import FAMILY as PROTOCOLS
 from collbench.planning.transports import FAMILY as TRANSPORTS
 from collbench.schedules.algorithms import FAMILY as ALGORITHMS
-from collbench.spec.collectives import OPS
-from collbench.spec.knobs import KNOBS
-from collbench.util import catalog
-from collbench.util.places import Place
 
 # What is decided after which facts are known, in this order; a value of a row that is no knob is
 # for a formula of gpu_knobs.py or planner.py.

@@ -16,8 +16,8 @@ from dataclasses import dataclass, field, replace
 from itertools import groupby
 from typing import Literal, NamedTuple
 
-from collbench.spec.collectives import OpName, collective
-from collbench.spec.world import World
+from collbench.core.collectives import OpName, collective
+from collbench.core.world import World
 
 BufferName = Literal["in", "out", "tmp"]
 # Schedules of which results are kept: a sweep comes back to a shape for every size.

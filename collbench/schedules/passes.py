@@ -11,6 +11,7 @@ from fractions import Fraction
 from functools import lru_cache
 from typing import NamedTuple
 
+from collbench.core.collectives import collective
 from collbench.schedules.ir import (
     MAX_KEPT,
     At,
@@ -26,7 +27,6 @@ from collbench.schedules.ir import (
     mapped,
     stages,
 )
-from collbench.spec.collectives import collective
 
 
 def cell(schedule: Schedule, rank: int, operand: Operand, *, in_place: bool) -> Operand:
@@ -334,7 +334,7 @@ def traffic(schedule: Schedule) -> Traffic:
 
     >>> from collbench.schedules.algorithms import ring
     >>> from collbench.schedules.ir import build
-    >>> from collbench.spec.world import World
+    >>> from collbench.core.world import World
     >>> traffic(build("allreduce", "ring", ring.allreduce, World(n=4))).sent
     Fraction(3, 2)
     """
@@ -357,7 +357,7 @@ def pair_traffic(schedule: Schedule) -> dict[tuple[int, int], Fraction]:
 
     >>> from collbench.schedules.algorithms import ring
     >>> from collbench.schedules.ir import build
-    >>> from collbench.spec.world import World
+    >>> from collbench.core.world import World
     >>> pair_traffic(build("allgather", "ring", ring.allgather, World(n=3)))
     {(0, 1): Fraction(2, 3), (1, 2): Fraction(2, 3), (2, 0): Fraction(2, 3)}
     """
@@ -378,7 +378,7 @@ def between_hosts(schedule: Schedule, hosts: Sequence[int]) -> Fraction:
 
     >>> from collbench.schedules.algorithms import ring
     >>> from collbench.schedules.ir import build
-    >>> from collbench.spec.world import World
+    >>> from collbench.core.world import World
     >>> between_hosts(build("allreduce", "ring", ring.allreduce, World(n=4)), (0, 0, 1, 1))
     Fraction(3, 2)
     """
@@ -397,7 +397,7 @@ def braid(schedules: Sequence[Schedule]) -> Schedule:
 
     >>> from collbench.schedules.algorithms import ring
     >>> from collbench.schedules.ir import build
-    >>> from collbench.spec.world import World
+    >>> from collbench.core.world import World
     >>> one = build("allreduce", "ring", ring.allreduce, World(n=3))
     >>> both = braid([one, reorder(one, (2, 1, 0))])
     >>> both.chunks["in"], [track.name for track in both.program(0)], pair_traffic(both)[0, 1]
@@ -495,7 +495,7 @@ def symmetry(schedule: Schedule, every: int) -> Moved | None:
 
     >>> from collbench.schedules.algorithms import halving, ring, tree
     >>> from collbench.schedules.ir import build
-    >>> from collbench.spec.world import World
+    >>> from collbench.core.world import World
     >>> world = World(n=8, hosts=(0, 0, 0, 0, 1, 1, 1, 1))
     >>> for algo in (ring, halving, tree):
     ...     print(symmetry(build("allreduce", "any", algo.allreduce, world), 4) is not None)

@@ -12,11 +12,11 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import NamedTuple
 
+from collbench.core.collectives import collective
 from collbench.schedules.ir import Edge, Schedule, Step, expanded
 from collbench.schedules.passes import arrivals
 from collbench.schedules.verify.check import Place, formed
 from collbench.schedules.verify.proof import Value
-from collbench.spec.collectives import collective
 
 
 class StepEvent(NamedTuple):
@@ -185,7 +185,7 @@ def play(schedule: Schedule) -> Playback:
 
     >>> from collbench.schedules.algorithms import ring
     >>> from collbench.schedules.ir import build
-    >>> from collbench.spec.world import World
+    >>> from collbench.core.world import World
     >>> ring = play(build("allreduce", "ring", ring.allreduce, World(n=3)))
     >>> ring.stops, ring.flights[0]
     ((1, 2, 3, 4), Flight(source=0, ..., values=(Value(piece=0, chunk=2, mask=1),), start=0, ...))

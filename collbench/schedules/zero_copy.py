@@ -9,11 +9,11 @@ The result has to pass collbench.schedules.verify.check like any schedule.
 
 from dataclasses import replace
 
+from collbench.core.errors import ScheduleError
 from collbench.schedules.ir import At, Edge, Message, Schedule, expanded
 from collbench.schedules.passes import landing, message_chunks, rounds_of
 from collbench.schedules.verify.proof import name_of
 from collbench.schedules.verify.symbolic import Execution, Findings
-from collbench.util.errors import ScheduleError
 
 _NO_LIMIT = 1 << 30  # slots: credits order nothing, so the least bounded FIFOs show as much as any
 
@@ -32,7 +32,7 @@ def push_zero_copy(schedule: Schedule, *, in_place: bool) -> Schedule:
 
     >>> from collbench.schedules.algorithms import direct, ring
     >>> from collbench.schedules.ir import build
-    >>> from collbench.spec.world import World
+    >>> from collbench.core.world import World
     >>> found = push_zero_copy(
     ...     build("allreduce", "ring", ring.allreduce, World(n=4)), in_place=True
     ... )

@@ -15,15 +15,15 @@ from hypothesis import strategies as st
 from collbench.backends import base, reference
 from collbench.backends.base import Batch, rotations
 from collbench.backends.cpu import backend as cpu
+from collbench.core.case import Problem
+from collbench.core.collectives import OPS, OpName, collective
+from collbench.core.dtypes import DTYPES, REDOPS, DtypeName, RedopName
+from collbench.core.dtypes import dtype as kind_of
+from collbench.core.errors import ScheduleError
 from collbench.launch.local import LocalGroup
 from collbench.planning.plan import Plan, lay_out
 from collbench.planning.protocols import FAMILY as PROTOCOLS
 from collbench.schedules.ir import Schedule
-from collbench.spec.case import Problem
-from collbench.spec.collectives import OPS, OpName, collective
-from collbench.spec.dtypes import DTYPES, REDOPS, DtypeName, RedopName
-from collbench.spec.dtypes import dtype as kind_of
-from collbench.util.errors import ScheduleError
 from tests.support.batteries import PAIRS, assert_right, plan_of, problem, random_inputs
 from tests.support.random_schedules import random_schedule
 from tests.support.tiers import tiered

@@ -14,10 +14,10 @@ from pathlib import Path
 import pytest
 
 from collbench.backends.gpu.child import ChildWorkerGroup, ParentRank
+from collbench.core.errors import HangError, RankLostError, RefusedError
 from collbench.launch.group import RankContext
 from collbench.launch.local import LocalGroup
 from collbench.launch.server import rank_name
-from collbench.util.errors import HangError, RankLostError, RefusedError
 from tests.support.child_rank import ChildRank
 from tests.support.runs import environment, needs_mpi, under_mpirun
 
@@ -139,7 +139,7 @@ def test_children_go_with_their_parent_and_leave_stdout_alone() -> None:
 UNDER_MPIRUN = """
 import sys
 from collbench.backends.gpu.child import ChildWorkerGroup
-from collbench.launch.launcher import launcher
+from collbench.core.launcher import launcher
 from collbench.launch.mpi import MpiGroup
 from tests.support.child_rank import ChildRank
 

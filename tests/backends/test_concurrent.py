@@ -23,15 +23,15 @@ from collbench.backends.gpu.concurrent import (
 )
 from collbench.backends.gpu.rank import DeviceRank, stride_bytes
 from collbench.backends.gpu.session import GpuFacts, GpuHealth, GpuRank
+from collbench.core.case import Case, Problem
+from collbench.core.errors import UnavailableError
+from collbench.core.options import LaunchMode
+from collbench.core.pattern import Wrong
 from collbench.device import copies as device_copies
 from collbench.device import gemm
 from collbench.device.gemm import Gemm
 from collbench.launch.group import Rank, RankContext, WorkerGroup
 from collbench.launch.local import LocalGroup
-from collbench.spec.case import Case, Problem
-from collbench.spec.options import LaunchMode
-from collbench.spec.pattern import Wrong
-from collbench.util.errors import UnavailableError
 from tests.support.gpu_session import launches, session_on
 from tests.support.overlap import COMM, COMPUTE, Card
 

@@ -9,10 +9,10 @@ from types import SimpleNamespace
 import pytest
 
 from collbench.backends import gloo
-from collbench.results.record import read
-from collbench.spec.case import Case
-from collbench.spec.collectives import OPS
-from collbench.spec.dtypes import DTYPES
+from collbench.core.case import Case
+from collbench.core.collectives import OPS
+from collbench.core.dtypes import DTYPES
+from collbench.core.record import read
 from tests.support.runs import Run, kill, needs_mpi, sweep, under_mpirun
 
 needs_torch = pytest.mark.skipif(find_spec("torch") is None, reason="needs PyTorch")

@@ -17,13 +17,13 @@ from collbench.backends.gpu import session as gpu_session
 from collbench.backends.gpu import timing
 from collbench.backends.gpu.rank import POOL_BYTES, DeviceRank
 from collbench.backends.gpu.session import GpuFacts, GpuHealth, take_gpu
+from collbench.core.case import Case
+from collbench.core.errors import UnavailableError
 from collbench.device.card import Card
 from collbench.launch.group import RankContext, WorkerGroup
 from collbench.launch.local import LocalGroup
 from collbench.planning.limits import slot_wire_bytes
 from collbench.planning.planner import resolve
-from collbench.spec.case import Case
-from collbench.util.errors import UnavailableError
 from tests.support.gpu_session import launches, session_on
 
 

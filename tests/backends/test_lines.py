@@ -16,16 +16,16 @@ from collbench.backends.cpu.layout import layout
 from collbench.backends.cpu.lines import LineFlags, fifo_wire_bytes, refuse_repeats
 from collbench.bench.points import plan_points
 from collbench.cli import run
+from collbench.core.case import Case
+from collbench.core.dtypes import DtypeName
+from collbench.core.errors import HangError, ScheduleError
+from collbench.core.record import read
 from collbench.launch.group import RankContext
 from collbench.launch.local import LocalGroup
 from collbench.planning.lowering import actors
 from collbench.planning.plan import Plan
 from collbench.planning.planner import resolve
 from collbench.planning.protocols import FAMILY as PROTOCOLS
-from collbench.results.record import read
-from collbench.spec.case import Case
-from collbench.spec.dtypes import DtypeName
-from collbench.util.errors import HangError, ScheduleError
 from tests.support.batteries import plan_of, problem
 
 LAYOUTS = {"ll": (4, 4), "ll128": (120, 8)}

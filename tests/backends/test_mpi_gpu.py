@@ -11,11 +11,11 @@ from collbench.backends.mpi import backend, gpu
 from collbench.bench import sweep
 from collbench.bench.sweep import Sweep, cases
 from collbench.cli import run
+from collbench.core.case import Case
+from collbench.core.collectives import OPS, collective
+from collbench.core.errors import UnavailableError
+from collbench.core.peers import PEERS
 from collbench.launch.local import LocalGroup
-from collbench.spec.case import Case
-from collbench.spec.collectives import OPS, collective
-from collbench.spec.peers import PEERS
-from collbench.util.errors import UnavailableError
 from tests.support.batteries import placements
 from tests.support.host_gpu import HostMpiGpuRank, SilentMpiGpuRank
 from tests.support.runs import needs_mpi

@@ -14,14 +14,14 @@ from collbench.backends.base import Batch, GpuOptions, RankTiming, Samples, Sess
 from collbench.backends.nccl import backend as nccl
 from collbench.bench.sweep import Sweep, cases
 from collbench.cli import run
+from collbench.core.case import Case
+from collbench.core.collectives import collective
+from collbench.core.errors import HangError, RefusedError, UnavailableError
+from collbench.core.options import LaunchMode
+from collbench.core.peers import PEERS, Variables, forced_by
+from collbench.core.record import read
 from collbench.launch.group import RankContext
 from collbench.launch.local import LocalGroup
-from collbench.results.record import read
-from collbench.spec.case import Case
-from collbench.spec.collectives import collective
-from collbench.spec.options import LaunchMode
-from collbench.spec.peers import PEERS, Variables, forced_by
-from collbench.util.errors import HangError, RefusedError, UnavailableError
 from tests.support.gpus_in_threads import Machine, run_on
 from tests.support.nccl_in_threads import nccl_on
 

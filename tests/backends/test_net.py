@@ -15,6 +15,15 @@ from collbench.backends.base import Batch
 from collbench.backends.cpu import backend as cpu
 from collbench.backends.cpu.layout import own_bytes
 from collbench.backends.net.proxy import DataComm
+from collbench.core.case import Case
+from collbench.core.collectives import OPS
+from collbench.core.errors import (
+    CollbenchError,
+    HangError,
+    RankLostError,
+    ScheduleError,
+    UnavailableError,
+)
 from collbench.launch.group import RankContext, WorkerGroup
 from collbench.launch.local import LocalGroup
 from collbench.planning.limits import Limits
@@ -22,15 +31,6 @@ from collbench.planning.lowering import Region, SlotSequence, actors
 from collbench.planning.plan import Plan
 from collbench.planning.planner import resolve
 from collbench.schedules.algorithms import FAMILY, algorithms_of
-from collbench.spec.case import Case
-from collbench.spec.collectives import OPS
-from collbench.util.errors import (
-    CollbenchError,
-    HangError,
-    RankLostError,
-    ScheduleError,
-    UnavailableError,
-)
 from tests.support.fake_mpi import FakeComm, World
 from tests.support.tiers import tiered
 

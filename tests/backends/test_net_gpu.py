@@ -20,6 +20,9 @@ from collbench.backends.gpu.rank import DeviceRank
 from collbench.backends.net.gpu_proxy import GpuProxy, Outside, net_bytes
 from collbench.backends.net.proxy import DataComm, SendConnector
 from collbench.backends.net.receivers import RECEIVED_FROM, TAKEN_FROM, Receivers
+from collbench.core.case import Case
+from collbench.core.collectives import OpName
+from collbench.core.errors import HangError, RefusedError, ScheduleError, UnavailableError
 from collbench.device.layout import CONTROL_BYTES, FLAG_LINE_BYTES, layout, net_layout, reach
 from collbench.device.messages import messages
 from collbench.device.program import lower, needs_no_credits
@@ -29,9 +32,6 @@ from collbench.planning.limits import Limits, slot_wire_bytes
 from collbench.planning.plan import Kernel, Plan, lay_out, registered
 from collbench.planning.planner import resolve
 from collbench.planning.transports.net import Domains, domains, label
-from collbench.spec.case import Case
-from collbench.spec.collectives import OpName
-from collbench.util.errors import HangError, RefusedError, ScheduleError, UnavailableError
 from tests.support.batteries import PAIRS, problem, world_of
 from tests.support.device import Gpus, Run, memory_of, place_of
 from tests.support.tiers import tiered

@@ -6,9 +6,9 @@ import pytest
 
 from collbench.backends import FAMILY
 from collbench.backends.base import Peer
-from collbench.spec.case import Case
-from collbench.spec.collectives import OPS, OpName, collective
-from collbench.spec.peers import PEERS
+from collbench.core.case import Case
+from collbench.core.collectives import OPS, OpName, collective
+from collbench.core.peers import PEERS
 
 
 def waived(peer: str, op: OpName, is_reduction: bool) -> str:

@@ -12,15 +12,15 @@ import pytest
 from collbench.backends.base import GpuOptions
 from collbench.backends.cuda.rank import CudaRank, LoadedGpuPlan, StampOrder
 from collbench.backends.gpu.rank import DeviceRank
+from collbench.core.case import Case
+from collbench.core.errors import HangError, ScheduleError
+from collbench.core.pattern import Wrong
 from collbench.device import layout
 from collbench.device.layout import STAMP_BYTES, Memory
 from collbench.launch.group import RankContext
 from collbench.planning.limits import Limits
 from collbench.planning.plan import Plan
 from collbench.planning.planner import resolve
-from collbench.spec.case import Case
-from collbench.spec.pattern import Wrong
-from collbench.util.errors import HangError, ScheduleError
 
 PLAIN, STAMPING, TABLE = 11, 12, 1 << 30  # functions, and where stamps go
 

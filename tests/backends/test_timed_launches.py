@@ -19,16 +19,16 @@ from collbench.backends.gpu import rank as gpu_rank
 from collbench.backends.gpu.concurrent import Work
 from collbench.backends.gpu.rank import DeviceRank, stride_bytes
 from collbench.backends.gpu.session import GpuRank
+from collbench.core.case import Case, Problem
+from collbench.core.collectives import OPS, OpName, collective
+from collbench.core.dtypes import DTYPES, REDOPS, DtypeName, RedopName, dtype, ufunc
+from collbench.core.knobs import Placement
+from collbench.core.options import LaunchMode
+from collbench.core.pattern import PERIOD, Wrong, fill, inputs, reduced
 from collbench.launch.group import RankContext
 from collbench.launch.local import LocalGroup
 from collbench.planning.plan import Plan
 from collbench.planning.planner import resolve
-from collbench.spec.case import Case, Problem
-from collbench.spec.collectives import OPS, OpName, collective
-from collbench.spec.dtypes import DTYPES, REDOPS, DtypeName, RedopName, dtype, ufunc
-from collbench.spec.knobs import Placement
-from collbench.spec.options import LaunchMode
-from collbench.spec.pattern import PERIOD, Wrong, fill, inputs, reduced
 from tests.support import corrupt
 from tests.support.gpu_session import launches
 from tests.support.tiers import tiered

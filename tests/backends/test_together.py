@@ -12,14 +12,14 @@ from collbench.backends.base import Batch, SessionOptions
 from collbench.backends.cpu import together as cpu_together
 from collbench.backends.cpu.together import CpuTogether
 from collbench.bench.points import plan_points
+from collbench.core.case import Case
+from collbench.core.collectives import OpName
+from collbench.core.errors import HangError, UsageError
+from collbench.core.pattern import Wrong
+from collbench.core.record import Record, read
+from collbench.core.together import parse_groups, parse_mix, split
 from collbench.launch.local import LocalGroup
 from collbench.planning.together import Together
-from collbench.results.record import Record, read
-from collbench.spec.case import Case
-from collbench.spec.collectives import OpName
-from collbench.spec.pattern import Wrong
-from collbench.spec.together import parse_groups, parse_mix, split
-from collbench.util.errors import HangError, UsageError
 from tests.support.commands import invoke
 
 SWEEP = ("sweep", "--repeats", "1", "-n", "3", "--algo", "auto", "--hot")

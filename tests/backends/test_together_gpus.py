@@ -14,14 +14,14 @@ from collbench.backends.cuda.together import CudaTogether, CudaTogetherSession, 
 from collbench.backends.gpu.hang import REPORT
 from collbench.backends.gpu.rank import DeviceRank
 from collbench.bench.points import plan_points
+from collbench.core.case import Case
+from collbench.core.errors import CollbenchError, HangError, ScheduleError
+from collbench.core.options import LaunchOrder
+from collbench.core.record import read
 from collbench.device.layout import CONTROL_BYTES, REPORTS_AT
 from collbench.device.program import DATA, ctas
 from collbench.launch.local import LocalGroup
 from collbench.planning.together import Together
-from collbench.results.record import read
-from collbench.spec.case import Case
-from collbench.spec.options import LaunchOrder
-from collbench.util.errors import CollbenchError, HangError, ScheduleError
 from tests.support.commands import invoke
 from tests.support.gpus_in_threads import Machine, run_on, spoil
 

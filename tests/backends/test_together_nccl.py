@@ -13,13 +13,13 @@ from collbench.backends.cuda import backend as cuda
 from collbench.backends.gpu import session as gpu_session
 from collbench.backends.nccl.together import NcclTogether, TogetherRank
 from collbench.bench.points import is_apart, plan_points
+from collbench.core.case import Case
+from collbench.core.errors import HangError, RefusedError, ScheduleError, UnavailableError
+from collbench.core.options import LaunchOrder
+from collbench.core.peers import Variables
+from collbench.core.record import read
 from collbench.launch.local import LocalGroup
 from collbench.planning.together import Together
-from collbench.results.record import read
-from collbench.spec.case import Case
-from collbench.spec.options import LaunchOrder
-from collbench.spec.peers import Variables
-from collbench.util.errors import HangError, RefusedError, ScheduleError, UnavailableError
 from tests.support.commands import invoke
 from tests.support.gpus_in_threads import Machine, run_on, spoil
 from tests.support.nccl_in_threads import PretendedNccl, nccl_on

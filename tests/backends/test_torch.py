@@ -17,12 +17,12 @@ from collbench.backends.torch import backend as torch
 from collbench.backends.torch.process_group import is_copied
 from collbench.bench.sweep import Sweep, cases
 from collbench.cli import run
+from collbench.core.case import Case
+from collbench.core.collectives import OPS, collective
+from collbench.core.errors import RefusedError
+from collbench.core.peers import PEERS, forced_by
 from collbench.launch.group import RankContext
 from collbench.launch.local import LocalGroup
-from collbench.spec.case import Case
-from collbench.spec.collectives import OPS, collective
-from collbench.spec.peers import PEERS, forced_by
-from collbench.util.errors import RefusedError
 from tests.support.batteries import placements
 from tests.support.torch_rank import HostTorchRank
 

@@ -15,14 +15,14 @@ from collbench.backends.base import compare_output, prepare_buffers, verify_in_p
 from collbench.backends.cpu.backend import CpuSession
 from collbench.backends.nccl.backend import NCCL_REDOPS, NCCL_TYPES, NcclRank
 from collbench.backends.reference import ReferenceRun, ReferenceSession
+from collbench.core.case import Problem
+from collbench.core.collectives import UNEVEN_OPS, OpName, collective
+from collbench.core.errors import ScheduleError
+from collbench.core.world import World
 from collbench.launch.local import LocalGroup
 from collbench.planning.plan import Plan, lay_out, registered
 from collbench.planning.protocols import FAMILY as PROTOCOLS
 from collbench.schedules.ir import Edge, Operand, Program, Step, Track, build
-from collbench.spec.case import Problem
-from collbench.spec.collectives import UNEVEN_OPS, OpName, collective
-from collbench.spec.world import World
-from collbench.util.errors import ScheduleError
 from tests.support.batteries import random_inputs, world_of
 from tests.support.uneven import UNEVEN_PAIRS, drawn_counts, uneven_problem
 

@@ -5,6 +5,11 @@ from fractions import Fraction
 
 import pytest
 
+from collbench.bench.tables.run import tail_lines
+from collbench.bench.tables.sweep import ceiling_lines
+from collbench.core.case import Case
+from collbench.core.collectives import OpName, collective
+from collbench.core.world import World
 from collbench.machine.topology.machines import machine_topology
 from collbench.machine.topology.model import Link, Node, Topology
 from collbench.machine.topology.rates import Engine, best_gbs, nvlink_link, pcie, pcie_link
@@ -14,14 +19,9 @@ from collbench.planning.links import RankLinks
 from collbench.planning.plan import registered
 from collbench.planning.planner import resolve
 from collbench.planning.price.bound import bound, efficiency
-from collbench.report.tables.run import tail_lines
-from collbench.report.tables.sweep import ceiling_lines
 from collbench.schedules.algorithms import algorithms_of
 from collbench.schedules.passes import pair_traffic, traffic
-from collbench.spec.case import Case
-from collbench.spec.collectives import OpName, collective
-from collbench.spec.world import World
-from tests.results.test_record import ROW
+from tests.core.test_record import ROW
 from tests.support.tiers import tiered
 
 GEN3 = pcie(3, 16).usable_gbs

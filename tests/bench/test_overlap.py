@@ -15,16 +15,17 @@ from collbench.backends.cuda import backend as cuda
 from collbench.backends.gpu import copies
 from collbench.backends.gpu.concurrent import ConcurrentRepeat, EventTimes
 from collbench.backends.nccl import backend as nccl
+from collbench.bench import run_overlap as _run_overlap
 from collbench.bench.overlap import OVERLAP_COLUMNS, compared, progress, times_of
-from collbench.cli import _run_overlap, run
+from collbench.bench.tables.overlap import advice
+from collbench.cli import run
+from collbench.core.errors import HangError, ScheduleError, UnavailableError
+from collbench.core.options import OverlapSettings
+from collbench.core.pattern import Wrong
+from collbench.core.record import COLUMNS as SWEEP
+from collbench.core.record import KEY, TEXTS, Record
+from collbench.core.table import NARROW_COLUMNS
 from collbench.planning.limits import Limits
-from collbench.report.tables.overlap import advice
-from collbench.report.tables.text import NARROW_COLUMNS
-from collbench.results.record import COLUMNS as SWEEP
-from collbench.results.record import KEY, TEXTS, Record
-from collbench.spec.options import OverlapSettings
-from collbench.spec.pattern import Wrong
-from collbench.util.errors import HangError, ScheduleError, UnavailableError
 from tests.support.overlap import Session, marks, repeat
 
 SETTINGS = OverlapSettings()

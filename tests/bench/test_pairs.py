@@ -7,12 +7,12 @@ from itertools import permutations
 import pytest
 
 from collbench.bench.pairs import RankPair, behind, expected_gbs, measure, with_rates
+from collbench.bench.tables.pairs import lines
+from collbench.core.options import Settings
 from collbench.launch.local import LocalGroup
 from collbench.machine.topology.machines import machine_topology
 from collbench.machine.topology.model import Topology
 from collbench.machine.topology.paths import path
-from collbench.report.tables.pairs import lines
-from collbench.spec.options import Settings
 
 GPUS = [f"gpu{k}" for k in range(4)]
 

@@ -5,13 +5,13 @@ from pathlib import Path
 
 import pytest
 
-from collbench.analysis.best import summarise
-from collbench.analysis.load import load
+from collbench.compare.best import summarise
+from collbench.compare.load import load
+from collbench.core import catalog
+from collbench.core.case import Case
+from collbench.core.collectives import collective
 from collbench.machine.topology.machines import machine_topology
 from collbench.planning.links import RankLinks
-from collbench.spec.case import Case
-from collbench.spec.collectives import collective
-from collbench.util import catalog
 from tests.benchmarks.predict_published import MACHINES
 from tests.benchmarks.recorded_ceilings import RECORDED, rewritten
 

@@ -9,11 +9,11 @@ from collbench.backends.base import Batch, Samples
 from collbench.backends.cpu.backend import CpuSession
 from collbench.bench.ranks import Ranks
 from collbench.bench.replay import LEAST_ROUNDS, Bench, Proof, by_estimate, measure, prove
+from collbench.core.case import Case
+from collbench.core.errors import UnavailableError
+from collbench.core.options import Settings
 from collbench.launch.local import LocalGroup
 from collbench.planning.plan import Plan
-from collbench.spec.case import Case
-from collbench.spec.options import Settings
-from collbench.util.errors import UnavailableError
 
 RING = Case(op="allreduce", backend="model", algo="ring", ranks=4, size_bytes=4096)
 STAR = replace(RING, algo="star")

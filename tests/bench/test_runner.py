@@ -12,17 +12,17 @@ from collbench.bench import runner
 from collbench.bench.points import SweepPoint, estimate_s, plan_points
 from collbench.bench.runner import Measurement
 from collbench.bench.turns import STRIDE, order
+from collbench.core.case import Case
+from collbench.core.distribution import launches_of
+from collbench.core.errors import HangError, ScheduleError
+from collbench.core.limits import MORE_REPEATS
+from collbench.core.options import Settings
+from collbench.core.pattern import Wrong
+from collbench.core.record import Record
 from collbench.launch.deadline import OutOfTime
 from collbench.launch.local import LocalGroup
 from collbench.machine.others import Look
 from collbench.planning.planner import resolve
-from collbench.results.distribution import launches_of
-from collbench.results.record import Record
-from collbench.spec.case import Case
-from collbench.spec.options import Settings
-from collbench.spec.pattern import Wrong
-from collbench.util.errors import HangError, ScheduleError
-from collbench.util.limits import MORE_REPEATS
 
 CASES = [
     Case(op="allreduce", backend="model", algo=algo, ranks=2, size_bytes=4096)

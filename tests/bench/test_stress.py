@@ -9,13 +9,13 @@ import pytest
 
 from collbench.bench.points import SweepPoint
 from collbench.bench.stress import LAUNCHES, PAUSES_NS, Burst, _counts, stress
+from collbench.core.case import Case
+from collbench.core.errors import CollbenchError, HangError, RefusedError, ScheduleError
+from collbench.core.pattern import Wrong
 from collbench.launch.driver import hang_error
 from collbench.planning.plan import Plan
 from collbench.planning.planner import resolve
 from collbench.planning.protocols import FAMILY as PROTOCOLS
-from collbench.spec.case import Case
-from collbench.spec.pattern import Wrong
-from collbench.util.errors import CollbenchError, HangError, RefusedError, ScheduleError
 
 
 class Session:

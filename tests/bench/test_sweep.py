@@ -3,7 +3,7 @@
 import pytest
 
 from collbench.bench.sweep import MAX_POINTS, Sweep, cases, sizes_between
-from collbench.util.errors import UsageError
+from collbench.core.errors import UsageError
 
 
 def test_sizes_grow_by_the_factor_or_the_step() -> None:

@@ -9,14 +9,14 @@ from pathlib import Path
 
 import pytest
 
+from collbench.bench.tables.wire import ledger_lines
 from collbench.bench.wire import Ledger, ledger_of, likenesses
+from collbench.core.case import Case
 from collbench.machine.discovery import counters
 from collbench.machine.discovery.counters import Moved, moved, read
 from collbench.planning.limits import Limits
 from collbench.planning.plan import Plan
 from collbench.planning.planner import resolve
-from collbench.report.tables.wire import ledger_lines
-from collbench.spec.case import Case
 from tests.support.fake_hosts import h200_vm
 from tests.support.fake_nvml import FakeNvml, driver
 

@@ -15,9 +15,9 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from collbench.analysis.baselines import CurveVerdict, judged
-from collbench.analysis.load import load
-from collbench.util.limits import BEHIND_SHARE
+from collbench.compare.baselines import CurveVerdict, judged
+from collbench.compare.load import load
+from collbench.core.limits import BEHIND_SHARE
 
 SWEEP = Path(__file__).parents[2] / "profiles" / "results" / "h200x2.csv"
 SPREADS = (0.005, 0.01, 0.015, 0.02, 0.03)

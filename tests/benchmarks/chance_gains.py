@@ -19,10 +19,10 @@ from typing import Literal
 
 import numpy as np
 
-from collbench.analysis.load import load
-from collbench.analysis.nccl_tuner import Gains, Setting, gains
-from collbench.analysis.rows import Row, rows_of
-from collbench.results.frame import texts_of
+from collbench.compare.load import load
+from collbench.compare.rows import Row, rows_of
+from collbench.core.frame import texts_of
+from collbench.tune.nccl_file import Gains, Setting, gains
 
 # every power of two from 8 bytes to 1 GiB, four collectives
 OWN_ROWS = Path(__file__).parents[2] / "profiles" / "results" / "h200x2.csv"

@@ -17,12 +17,12 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from collbench.analysis.changes import Judged, judge
-from collbench.analysis.groups import groups_of
-from collbench.analysis.noise import Side
-from collbench.results.record import COLUMNS, FLOATS, INTEGERS
-from collbench.results.verdict import median_variance
-from collbench.util.limits import SAME
+from collbench.compare.changes import Judged, judge
+from collbench.compare.groups import groups_of
+from collbench.compare.noise import Side
+from collbench.core.limits import SAME
+from collbench.core.record import COLUMNS, FLOATS, INTEGERS
+from collbench.core.verdict import median_variance
 
 DATA = Path(__file__).parent.parent / "data" / "spread" / "h200x4.csv"
 GATE = 5.0  # percent

@@ -20,12 +20,12 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from collbench.analysis.bands import band_of
-from collbench.analysis.changes import Changes, compare
-from collbench.analysis.gate import gate_of
-from collbench.analysis.load import load_all
-from collbench.results.frame import with_strings
-from collbench.results.record import KEY
+from collbench.compare.bands import band_of
+from collbench.compare.changes import Changes, compare
+from collbench.compare.gate import gate_of
+from collbench.compare.load import load_all
+from collbench.core.frame import with_strings
+from collbench.core.record import KEY
 
 LEAST_ROWS = 12  # of a planted group
 LIMIT = 5.0  # of the gate, in percent

@@ -15,10 +15,10 @@ from itertools import combinations, product
 
 import numpy as np
 
-from collbench.analysis.hunt.places import Place
-from collbench.analysis.hunt.rounds import Pair, quick
-from collbench.analysis.hunt.verdicts import Analysis, analyse
-from collbench.results.pairwise import PairSample, PairWorld, world_of
+from collbench.core.pairwise import PairSample, PairWorld, world_of
+from collbench.doctor.hunt.places import Place
+from collbench.doctor.hunt.rounds import Pair, quick
+from collbench.doctor.hunt.verdicts import Analysis, analyse
 
 HOSTS = (4, 8, 16, 64)
 NOISES = (0.01, 0.03, 0.1)

@@ -24,6 +24,10 @@ import numpy as np
 from collbench.backends import FAMILY
 from collbench.bench.points import plan_points
 from collbench.bench.runner import Measurement
+from collbench.core.case import Case
+from collbench.core.errors import UsageError
+from collbench.core.knobs import KNOBS
+from collbench.core.options import Settings
 from collbench.launch.local import LocalGroup
 from collbench.machine.formats import described
 from collbench.planning.limits import Limits
@@ -32,12 +36,8 @@ from collbench.planning.planner import resolve
 from collbench.planning.price.constants import CpuCosts, GpuCosts, costs_text, cpu_costs, gpu_costs
 from collbench.planning.price.cpus import cpu_price
 from collbench.planning.price.gpus import gpu_price, site_of
-from collbench.spec.case import Case
-from collbench.spec.knobs import KNOBS
-from collbench.spec.options import Settings
-from collbench.tuner.calibrate import fitted, values_of, with_values
-from collbench.tuner.drawn import drawn_cases
-from collbench.util.errors import UsageError
+from collbench.tune.calibrate import fitted, values_of, with_values
+from collbench.tune.drawn import drawn_cases
 
 _LEAST_RIVALS = 6  # rows of a problem, for a choice among them
 _MEMORY = 1 << 34

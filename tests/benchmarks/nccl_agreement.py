@@ -22,11 +22,11 @@ from pathlib import Path
 from statistics import median
 from typing import NamedTuple
 
-from collbench.analysis.readers import nccl_tests
+from collbench.compare.readers import nccl_tests
+from collbench.core.options import MAX_SETS
+from collbench.core.record import Record, read
+from collbench.core.units import format_size, parse_size
 from collbench.device.card import device_count
-from collbench.results.record import Record, read
-from collbench.spec.options import MAX_SETS
-from collbench.util.units import format_size, parse_size
 
 PROGRAMS = {
     "allreduce": "all_reduce_perf",

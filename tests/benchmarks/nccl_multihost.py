@@ -19,16 +19,16 @@ from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 
+from collbench.core import catalog
+from collbench.core.collectives import collective
+from collbench.core.table import table
+from collbench.core.units import format_size
 from collbench.machine.topology.machines import machine_topology
 from collbench.planning.nccl.constants import Constants, constants
 from collbench.planning.nccl.machine import Fabric, NcclMachine, nccl_machine
 from collbench.planning.nccl.price import NcclPrice, nccl_price
 from collbench.planning.price.cluster import cluster_of
 from collbench.planning.price.constants import gpu_costs
-from collbench.report.tables.text import table
-from collbench.spec.collectives import collective
-from collbench.util import catalog
-from collbench.util.units import format_size
 
 FILE = Path(__file__).with_name("multihost-published.csv")
 # Published rows of one host or one rack, in profiles/results: their machine and part.

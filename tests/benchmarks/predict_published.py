@@ -11,16 +11,16 @@ compared with the tables by which NCCL chooses (tuning.cc), for the smallest mes
 import csv
 import math
 
+from collbench.core import catalog
+from collbench.core.case import Case
+from collbench.core.collectives import collective
+from collbench.core.table import table
+from collbench.core.units import format_rate, format_size, parse_size
 from collbench.machine.topology.machines import machine_topology
 from collbench.planning.links import RankLinks
 from collbench.planning.predict import Prediction
 from collbench.planning.price.cluster import Cluster, cluster_of
 from collbench.planning.price.constants import gpu_costs
-from collbench.report.tables.text import table
-from collbench.spec.case import Case
-from collbench.spec.collectives import collective
-from collbench.util import catalog
-from collbench.util.units import format_rate, format_size, parse_size
 
 MACHINES = {
     "a100x8-published": "dgx-a100",

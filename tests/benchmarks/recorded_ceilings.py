@@ -12,13 +12,13 @@ import io
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
+from collbench.core.case import Case
+from collbench.core.collectives import collective
+from collbench.core.peers import is_peer
 from collbench.machine.topology.machines import machine_topology
 from collbench.planning.limits import Limits
 from collbench.planning.links import RankLinks
 from collbench.planning.planner import resolve
-from collbench.spec.case import Case
-from collbench.spec.collectives import collective
-from collbench.spec.peers import is_peer
 
 ROOT = Path(__file__).parent.parent.parent
 MACHINE = "h200x4-vm"  # H100s have the same links at the same switch

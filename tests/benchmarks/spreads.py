@@ -14,10 +14,10 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from collbench.analysis.join import join
-from collbench.analysis.load import load_all
-from collbench.analysis.noise import medians
-from collbench.analysis.priors import LATENCY_UP_TO
+from collbench.compare.join import join
+from collbench.compare.load import load_all
+from collbench.compare.noise import medians
+from collbench.compare.priors import LATENCY_UP_TO
 
 MAD_OF_T3 = 0.765  # of Student's t with three degrees of freedom, in its scale
 FAR = 10.0  # in scales: a row that differs by so much was placed otherwise

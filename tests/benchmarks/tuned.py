@@ -17,19 +17,19 @@ from statistics import median
 from collbench.backends import FAMILY
 from collbench.bench.points import SweepPoint
 from collbench.bench.ranks import ranks_of
-from collbench.cli._links import recordings_of
+from collbench.bench.recordings import recordings_of
 from collbench.cli.tune import Sizes
+from collbench.core.case import Case
+from collbench.core.collectives import OPS
+from collbench.core.options import Settings
+from collbench.core.units import format_size
 from collbench.launch.local import LocalGroup
 from collbench.machine.discovery import topology_of
 from collbench.planning.chooser import row_of
 from collbench.planning.planner import machine_of
-from collbench.spec.case import Case
-from collbench.spec.collectives import OPS
-from collbench.spec.options import Settings
-from collbench.tuner.candidates import Candidate, Field
-from collbench.tuner.search import Pace, Trial
-from collbench.tuner.store import stored
-from collbench.util.units import format_size
+from collbench.tune.candidates import Candidate, Field
+from collbench.tune.search import Pace, Trial
+from collbench.tune.store import stored
 
 FASTEST, CHOOSING, TURNS = 3, 3, 8
 

@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from collbench.analysis.load import ResultFile, load
-from collbench.report.colors import FAMILIES, STEPS
-from collbench.report.page import page
-from collbench.util import catalog
-from tests.report.test_page import HOSTILE, hostile, of_frame
+from collbench.compare.load import ResultFile, load
+from collbench.compare.page import page
+from collbench.core import catalog
+from collbench.core.web.colors import FAMILIES, STEPS
+from tests.compare.test_page import HOSTILE, hostile, of_frame
 from tests.support.browser import CHROMIUM, Browser
 from tests.support.frames import frame, row
 from tests.support.tiers import tiered

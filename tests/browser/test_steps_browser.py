@@ -6,10 +6,10 @@ from collections.abc import Iterator
 
 import pytest
 
+from collbench.core.world import World
 from collbench.planning.plan import registered
-from collbench.report.page.steps import page
+from collbench.schedules.drawings.page import page
 from collbench.schedules.playback import play
-from collbench.spec.world import World
 from tests.support.browser import CHROMIUM, Browser
 
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="there is no Chromium here")

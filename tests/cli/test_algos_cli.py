@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
+from collbench.core.collectives import OPS
 from collbench.schedules.algorithms import FAMILY as ALGORITHMS
-from collbench.spec.collectives import OPS
 from tests.support.algorithm_files import pairs
 from tests.support.commands import invoke
 

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
+from collbench.bench import busy as _busy
 from collbench.bench import runner
-from collbench.cli import _busy
 from collbench.machine.others import BusyProcess, Census, Look
 from tests.support.commands import invoke
 

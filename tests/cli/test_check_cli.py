@@ -13,14 +13,14 @@ from typing import Any
 
 import pytest
 
-from collbench.analysis.verdicts import CheckUnit, Measured
 from collbench.bench.pairs import OUT_OF_TIME, RankPair
-from collbench.cli import _run_check
+from collbench.core.collectives import OPS
+from collbench.core.errors import UNJUDGED_CODE
+from collbench.core.record import Record, read
+from collbench.doctor import run_check as _run_check
+from collbench.doctor.check_verdict import CheckUnit, Measured
+from collbench.doctor.saved_checks import SavedCheck, SavedValue, keep
 from collbench.machine.formats import described
-from collbench.results.checks import SavedCheck, SavedValue, keep
-from collbench.results.record import Record, read
-from collbench.spec.collectives import OPS
-from collbench.util.errors import UNJUDGED_CODE
 from tests.support.commands import invoke
 from tests.support.frames import H200
 from tests.support.runs import Run, needs_mpi, under_mpirun

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from collbench.analysis.load import load
 from collbench.cli import run
-from collbench.util.errors import UsageError
+from collbench.compare.load import load
+from collbench.core.errors import UsageError
 from tests.support.commands import stdin_of
 from tests.support.frames import frame, row
 

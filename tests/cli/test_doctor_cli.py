@@ -9,11 +9,11 @@ from typing import NoReturn
 
 import pytest
 
-from collbench import checks
-from collbench.checks import identifiers
-from collbench.cli import _run_doctor
+from collbench.core.errors import UNJUDGED_CODE
+from collbench.doctor import checks
+from collbench.doctor import run as _run_doctor
+from collbench.doctor.checks import identifiers
 from collbench.machine.discovery import dumps
-from collbench.util.errors import UNJUDGED_CODE
 from tests.support.commands import invoke, stdin_of
 from tests.support.evidence import machine, with_gpu, with_ranks, with_system
 from tests.support.runs import library, needs_mpi

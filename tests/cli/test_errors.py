@@ -14,13 +14,14 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from collbench.cli import _COMMANDS, complain, run
+from collbench.cli import _COMMANDS, run
 from collbench.cli._command import StrictCommand
-from collbench.cli._interrupt import Interrupted
 from collbench.cli._options import ListOf
+from collbench.core.dtypes import ALIASES
+from collbench.core.interrupt import Interrupted
+from collbench.core.record import read
+from collbench.launch.complaint import complain
 from collbench.machine.host import has_nvidia_gpus, usable_cores
-from collbench.results.record import read
-from collbench.spec.dtypes import ALIASES
 
 MODEL = ("sweep", "--backend", "model", "--sizes", "1K", "--ranks", "2", "--repeats", "1")
 CPU = ("sweep", "--backend", "cpu", "--sizes", "1K", "--algo", "ring", "--dry-run")
@@ -84,7 +85,7 @@ def test_blocks_that_do_not_fit_the_ranks_are_refused_within_the_screen(
     assert (code, why) == (2, "--skew hot:3: 3 ranks cannot have all, there are 2")
     assert hint == "give hot:1 to hot:2, or more ranks"
     monkeypatch.setenv("COLUMNS", "40")
-    monkeypatch.setattr("collbench.cli._options.is_terminal", lambda _: True)
+    monkeypatch.setattr("collbench.core.screen.is_terminal", lambda _: True)
     assert run([*args, "--skew", "hot:3", "--ranks", "2"]) == 2
     assert capfd.readouterr().err.splitlines() == [
         "Error: --skew hot:3: 3 ranks cannot have",
@@ -336,8 +337,8 @@ def test_gpus_on_a_host_without_any_are_refused(
 def test_one_gpu_that_was_asked_for_cannot_be_measured(
     capfd: Capture, monkeypatch: pytest.MonkeyPatch, args: tuple[str, ...]
 ) -> None:
-    monkeypatch.setattr("collbench.cli._run_sweep.has_nvidia_gpus", lambda: True)
-    monkeypatch.setattr("collbench.cli._run_sweep.device_count", lambda: 1)
+    monkeypatch.setattr("collbench.bench.run_sweep.has_nvidia_gpus", lambda: True)
+    monkeypatch.setattr("collbench.bench.run_sweep.device_count", lambda: 1)
     code, error, hint = complaint(capfd, "sweep", *args)
     assert (code, error) == (3, "One GPU: nothing travels between ranks")
     assert "--gpus 0,0 runs two ranks on it" in hint

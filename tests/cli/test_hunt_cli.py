@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from collbench.analysis.hunt.read import read
-from collbench.analysis.hunt.verdicts import analyse
 from collbench.cli import run
-from collbench.report.tables.hunt import lines
-from collbench.results.pairwise import COLUMNS, PairSample, csv_line, sample_line
+from collbench.core.pairwise import COLUMNS, PairSample, csv_line, sample_line
+from collbench.doctor.hunt.read import read
+from collbench.doctor.hunt.verdicts import analyse
+from collbench.doctor.tables.hunt import lines
 from tests.support.commands import stdin_of
 from tests.support.slow_pairs import world
 

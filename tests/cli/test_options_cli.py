@@ -10,9 +10,9 @@ from collbench.backends import FAMILY as BACKENDS
 from collbench.cli import cli, run
 from collbench.cli._presets import read_preset
 from collbench.cli.sweep import command as sweep
+from collbench.core.catalog import names
+from collbench.core.collectives import OPS
 from collbench.schedules.algorithms import FAMILY as ALGORITHMS
-from collbench.spec.collectives import OPS
-from collbench.util.catalog import names
 from tests.support.commands import MODEL, invoke
 
 CPU_PROFILE = (Path(__file__).parents[2] / "profiles" / "machines" / "cpu-2.toml").read_text()

@@ -14,9 +14,9 @@ from collbench.bench.replay import Bench, Part, Proof
 from collbench.bench.rows import unmeasured_row
 from collbench.bench.runner import Measurement
 from collbench.cli import run
-from collbench.results.record import Record, read
-from collbench.spec.case import Case
-from collbench.spec.peers import forced_by
+from collbench.core.case import Case
+from collbench.core.peers import forced_by
+from collbench.core.record import Record, read
 from tests.support.commands import invoke
 
 TRACE = str(Path(__file__).parent.parent.parent / "docs/examples/trace.json")
@@ -131,9 +131,9 @@ def test_nccl_gets_its_tuner_file_from_the_rows_of_the_job(
         }
         return Proof(rounds=((40e-6, 20e-6),) * 6)
 
-    monkeypatch.setattr("collbench.cli._run_replay.measure", rows)
-    monkeypatch.setattr("collbench.cli._run_replay.by_estimate", lambda cases, *_: cases)
-    monkeypatch.setattr("collbench.cli._run_replay.prove", proof)
+    monkeypatch.setattr("collbench.jobs.run_replay.measure", rows)
+    monkeypatch.setattr("collbench.jobs.run_replay.by_estimate", lambda cases, *_: cases)
+    monkeypatch.setattr("collbench.jobs.run_replay.prove", proof)
     tuner = tmp_path / "nccl_tuner.conf"
     code, out, _ = invoke(capfd, "replay", TRACE, "--backend", "nccl", "--tuner", str(tuner))
     assert code == 0

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from collbench.results.record import KEY, Record, Status, header, read, to_line
+from collbench.core.record import KEY, Record, Status, header, read, to_line
 from tests.support.commands import MODEL, ONE_REPEAT, invoke
 
 

@@ -10,11 +10,11 @@ from typing import Any
 import click
 import pytest
 
+from collbench.bench.saving import saved
 from collbench.cli import cli, run
-from collbench.cli._saving import saved
-from collbench.results import runs as runs_module
-from collbench.results.record import read
-from collbench.results.runs import saved_runs
+from collbench.compare import runs as runs_module
+from collbench.compare.runs import saved_runs
+from collbench.core.record import read
 from tests.support.commands import MODEL
 
 

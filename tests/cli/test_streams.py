@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from collbench.cli import run
-from collbench.results.record import read
+from collbench.core.record import read
 from tests.support.tiers import tiered
 
 MODEL = "sweep --backend model --sizes 1K --ranks 2 --repeats 1 --algo ring"
@@ -119,12 +119,12 @@ def test_a_mistake_of_ours_is_two_lines(
     capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """With the place; the traceback is for those who ask for it."""
-    monkeypatch.setattr("collbench.cli._show_topology.matrix", None)
+    monkeypatch.setattr("collbench.bench.show_topology.matrix", None)
     assert run(["topo", "--machine", "pcie-4"]) == 1
     err = capfd.readouterr().err
     assert lines(err) == ["Error", "Hint"]
     assert "a mistake of collbench: TypeError" in err
-    assert "(in _show_views, _show_topology.py:" in err
+    assert "(in _show_views, show_topology.py:" in err
     monkeypatch.setenv("COLLBENCH_DEBUG", "1")
     assert run(["topo", "--machine", "pcie-4"]) == 1
     assert "Traceback" in capfd.readouterr().err
@@ -136,7 +136,7 @@ def test_too_few_processes_for_a_thread_are_said(
     def full(*_: object) -> None:
         raise RuntimeError("can't start new thread")
 
-    monkeypatch.setattr("collbench.cli._show_topology.matrix", full)
+    monkeypatch.setattr("collbench.bench.show_topology.matrix", full)
     assert run(["topo", "--machine", "pcie-4"]) == 3
     assert "Error: cannot start a thread: processes are limited" in capfd.readouterr().err
 
@@ -150,7 +150,7 @@ def test_a_library_that_cannot_be_loaded_is_said(
         except ImportError as error:
             raise ImportError("a long\nadvice") from error
 
-    monkeypatch.setattr("collbench.cli._show_topology.matrix", broken)
+    monkeypatch.setattr("collbench.bench.show_topology.matrix", broken)
     assert run(["topo", "--machine", "pcie-4"]) == 3
     err = capfd.readouterr().err
     assert "Error: a library cannot be loaded: libblas.so: failed to map segment\n" in err

@@ -10,13 +10,13 @@ from pathlib import Path
 import pytest
 
 from collbench.backends.cpu.interpreter import Runner
+from collbench.bench.tables.run import tail_lines
 from collbench.cli import run
+from collbench.core.distribution import launches_of
+from collbench.core.record import Record, header, read, to_line
 from collbench.machine.host import has_nvidia_gpus
 from collbench.planning.tuning import read as read_tuning
 from collbench.planning.tuning import tuning_of
-from collbench.report.tables.run import tail_lines
-from collbench.results.distribution import launches_of
-from collbench.results.record import Record, header, read, to_line
 from tests.support.algorithm_files import pairs
 from tests.support.commands import MODEL, ONE_REPEAT, invoke
 from tests.support.corrupt import late
@@ -319,8 +319,8 @@ def test_mpi_stands_beside_ours_without_being_asked_for(capfd: pytest.CaptureFix
 def test_without_mpi_ours_are_alone(
     capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("collbench.cli._run_sweep.has_nvidia_gpus", lambda: False)
-    monkeypatch.setattr("collbench.cli._run_sweep.find_spec", lambda name: None)
+    monkeypatch.setattr("collbench.bench.run_sweep.has_nvidia_gpus", lambda: False)
+    monkeypatch.setattr("collbench.bench.run_sweep.find_spec", lambda name: None)
     _, out, _ = invoke(capfd, "sweep", "--sizes", "1K", "--algo", "ring", "--dry-run")
     assert [line.split()[2] for line in out.splitlines()[:-1]] == ["cpu"]
 
@@ -486,8 +486,8 @@ def test_sizes_are_rounded_to_blocks_once(
 def test_one_gpu_has_nobody_to_talk_to(
     capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("collbench.cli._run_sweep.has_nvidia_gpus", lambda: True)
-    monkeypatch.setattr("collbench.cli._run_sweep.device_count", lambda: 1)
+    monkeypatch.setattr("collbench.bench.run_sweep.has_nvidia_gpus", lambda: True)
+    monkeypatch.setattr("collbench.bench.run_sweep.device_count", lambda: 1)
     code, out, err = invoke(capfd, "sweep", "--sizes", "1K")
     assert (code, err) == (0, "")
     assert "nothing travels" in out
@@ -497,7 +497,7 @@ def test_one_gpu_has_nobody_to_talk_to(
 def test_gpus_without_cupy_are_no_reason_to_measure_processors(
     capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, more: tuple[str, ...]
 ) -> None:
-    monkeypatch.setattr("collbench.cli._run_sweep.has_nvidia_gpus", lambda: True)
+    monkeypatch.setattr("collbench.bench.run_sweep.has_nvidia_gpus", lambda: True)
     monkeypatch.setitem(sys.modules, "cupy", None)
     code, out, err = invoke(capfd, "sweep", *(more or ("--sizes", "1K")))
     assert (code, out) == (3, "")
@@ -537,7 +537,7 @@ def test_points_of_a_dry_run_keep_to_the_screen(
     words = ("sweep", "--backend", "cpu", "-g", "2", "--op", "reduce", "--sizes", "1M", "--dry-run")
     whole = invoke(capfd, *words)[1]
     assert max(map(len, whole.splitlines())) > 80
-    monkeypatch.setattr("collbench.cli._options.is_terminal", lambda stream: True)
+    monkeypatch.setattr("collbench.core.screen.is_terminal", lambda stream: True)
     monkeypatch.setenv("COLUMNS", "80")
     shown = invoke(capfd, *words)[1]
     assert max(map(len, shown.splitlines())) <= 80
@@ -578,7 +578,7 @@ def test_every_point_waived_when_the_gpus_are_opened_ends_a_soak(
     capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from collbench.backends.cuda import backend as cuda
-    from collbench.util.errors import UnavailableError
+    from collbench.core.errors import UnavailableError
 
     def refuse(*args: object, **options: object) -> None:
         raise UnavailableError("8 ranks, 4 GPUs", "use fewer --ranks")

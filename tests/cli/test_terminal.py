@@ -14,10 +14,9 @@ import click
 import pytest
 
 from collbench.cli import cli, run
-from collbench.cli._options import is_coloured
-from collbench.cli._screen import document_on_stdout, say
+from collbench.core.record import COLUMNS, header, named, read, to_line
+from collbench.core.screen import document_on_stdout, is_coloured, say
 from collbench.machine.formats import topology_json
-from collbench.results.record import COLUMNS, header, named, read, to_line
 from tests.support.commands import MODEL
 from tests.support.machines import dgx1v
 from tests.support.topologies import OWN
@@ -64,7 +63,7 @@ def options() -> Iterator[tuple[str, str]]:
 def test_values_of_options(shown: Shown, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("sweep", "check", "tune", "hunt"):
         monkeypatch.setattr(f"collbench.cli._run_{name}.drive_on_rank0", lambda *_: 0)
-    monkeypatch.setattr("collbench.cli._run_overlap.run_overlap", lambda *_: 0)
+    monkeypatch.setattr("collbench.bench.run_overlap.run_overlap", lambda *_: 0)
     results = str(PROFILES / "results" / "h200x8-published.csv")
     shown(NASTY)
     for name, option in options():

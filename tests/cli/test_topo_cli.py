@@ -14,13 +14,16 @@ from typing import Any
 
 import pytest
 
+from collbench.bench import infer as _infer
+from collbench.bench import measure_pairs as _measure_pairs
+from collbench.bench import show_topology as _show_topology
 from collbench.bench.pairs import RankPair
-from collbench.cli import _infer, _measure_pairs, _show_topology, run
+from collbench.cli import run
+from collbench.core.errors import HangError
 from collbench.machine.topology.machines import machine_topology
 from collbench.machine.topology.model import Topology
-from collbench.report.topology.drawing import svg
-from collbench.report.topology.matrix import matrix
-from collbench.util.errors import HangError
+from collbench.machine.views.drawing import svg
+from collbench.machine.views.matrix import matrix
 from tests.support.machines import dgx1v, laptop, two_hosts, unknown_rates
 from tests.support.planted import PlantedFlows
 from tests.support.runs import ROOT, environment, mpirun, needs_mpi

@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from collbench.analysis.critical_path import critical_path, late_rank
-from collbench.analysis.launch_graph import launch_graph
 from collbench.backends.cpu.trace import TracedSession, TraceOrder
+from collbench.bench.trace.critical_path import critical_path, late_rank
+from collbench.bench.trace.graph import launch_graph
 from collbench.cli import run
+from collbench.core.case import Case
 from collbench.launch.local import LocalGroup
 from collbench.planning.lowering import actors
 from collbench.planning.planner import resolve
-from collbench.spec.case import Case
 
 Capture = pytest.CaptureFixture[str]
 

@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from collbench.cli import run
+from collbench.core.errors import UnavailableError
 from collbench.device import card
-from collbench.util.errors import UnavailableError
-from tests.analysis.test_blame import LINK_S
+from tests.bench.test_blame import LINK_S
 from tests.support.traced_gpus import TracedSession, plant
 
 Capture = pytest.CaptureFixture[str]
@@ -69,7 +69,7 @@ def test_a_sweep_traces_rows_of_gpus(
     capfd: Capture, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     plant(monkeypatch)
-    monkeypatch.setattr("collbench.cli._run_sweep.recordings_of", lambda group, options: [])
+    monkeypatch.setattr("collbench.bench.run_sweep.recordings_of", lambda group, options: [])
     file = tmp_path / "t.json"
     points = ("--backend", "cuda", "--ranks", "2", "--sizes", "4K", "--proto", "simple,ll")
     quick = ("--iters", "1", "--repeats", "1", "--trace", str(file))

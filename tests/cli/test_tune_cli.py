@@ -15,8 +15,8 @@ import pytest
 from collbench.backends.cpu import interpreter
 from collbench.machine.host import cpu_name
 from collbench.planning.tuning import Machine, read, tuning_of
-from collbench.tuner import search
-from collbench.tuner.store import Store, TunedPoint, stored
+from collbench.tune import search
+from collbench.tune.store import Store, TunedPoint, stored
 from tests.support.commands import invoke
 from tests.support.corrupt import element
 from tests.support.runs import environment, needs_mpi, under_mpirun

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from collbench.bench import pairs
+from collbench.core.errors import HangError, UnavailableError
 from collbench.device import copies
-from collbench.util.errors import HangError, UnavailableError
 
 PIECES = 3
 PIECE_BYTES = copies._PIECE_BYTES

@@ -14,6 +14,11 @@ from hypothesis import strategies as st
 from collbench.backends.base import GpuOptions
 from collbench.backends.cuda.copy_engine import ENGINE, MOVE, NOTE
 from collbench.backends.cuda.rank import CudaRank
+from collbench.core.case import Case
+from collbench.core.collectives import collective
+from collbench.core.dtypes import DTYPES, REDOPS, DtypeName, RedopName
+from collbench.core.errors import ScheduleError
+from collbench.core.world import World
 from collbench.device.compile import compile_source, kernel_source, move_widths
 from collbench.device.engine import CopyCommand, MoveCommand, SignalCommand, WaitCommand, script
 from collbench.device.layout import ABORT_AT, STATES_AT, layout
@@ -25,11 +30,6 @@ from collbench.planning.plan import Kernel, Plan, lay_out, registered
 from collbench.planning.planner import MAX_COPY_ACTIONS, resolve
 from collbench.schedules.algorithms import algorithms_of
 from collbench.schedules.ir import Schedule
-from collbench.spec.case import Case
-from collbench.spec.collectives import collective
-from collbench.spec.dtypes import DTYPES, REDOPS, DtypeName, RedopName
-from collbench.spec.world import World
-from collbench.util.errors import ScheduleError
 from tests.support.batteries import PAIRS, placements, problem
 from tests.support.copy_streams import CopyGpus
 from tests.support.device import Run, memory_of, place_of

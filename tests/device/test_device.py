@@ -15,6 +15,12 @@ from hypothesis import strategies as st
 
 from collbench.backends.gpu.hang import REPORT
 from collbench.backends.gpu.rank import BARRIER, stride_bytes
+from collbench.core.case import Case, Problem
+from collbench.core.collectives import OPS, OpName, collective
+from collbench.core.dtypes import DTYPES, REDOPS, DtypeName, RedopName
+from collbench.core.errors import ScheduleError
+from collbench.core.knobs import P2p
+from collbench.core.world import World
 from collbench.device import program as programs
 from collbench.device.compile import DTYPE_NUMBER, PDL_NUMBER
 from collbench.device.layout import (
@@ -36,12 +42,6 @@ from collbench.planning.limits import MEMORY_GRAIN_BYTES
 from collbench.planning.plan import Kernel, Plan, lay_out, registered
 from collbench.planning.planner import resolve
 from collbench.schedules.ir import Edge, Operand, Schedule, Step, Track, build
-from collbench.spec.case import Case, Problem
-from collbench.spec.collectives import OPS, OpName, collective
-from collbench.spec.dtypes import DTYPES, REDOPS, DtypeName, RedopName
-from collbench.spec.knobs import P2p
-from collbench.spec.world import World
-from collbench.util.errors import ScheduleError
 from tests.support.batteries import PAIRS, placements, problem, world_of
 from tests.support.device import ARENA, USER, Gpus, Run, args_of, macros_of, place_of, shared_region
 from tests.support.random_schedules import random_schedule

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
+from collbench.core.errors import HangError, UnavailableError
 from collbench.device import host_flows
 from collbench.device.host_flows import HostFlows
-from collbench.util.errors import HangError, UnavailableError
 
 BYTES = 1 << 12
 

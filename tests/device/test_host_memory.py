@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
+from collbench.core.errors import UnavailableError
 from collbench.device.host_memory import HostMemory, make, reach
-from collbench.util.errors import UnavailableError
 
 READER = """
 import ctypes, sys

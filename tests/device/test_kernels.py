@@ -11,6 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from collbench.core.case import Case
+from collbench.core.collectives import ALL_OPS, OPS, OpName
+from collbench.core.dtypes import DTYPES, REDOPS, DtypeName, RedopName
 from collbench.device.compile import (
     SOURCES,
     Source,
@@ -25,9 +28,6 @@ from collbench.planning.limits import Limits
 from collbench.planning.planner import resolve
 from collbench.planning.protocols import FAMILY as PROTOCOLS
 from collbench.schedules.algorithms import FAMILY as ALGORITHMS
-from collbench.spec.case import Case
-from collbench.spec.collectives import ALL_OPS, OPS, OpName
-from collbench.spec.dtypes import DTYPES, REDOPS, DtypeName, RedopName
 from tests.support.litmus import BY_NAME, litmus_source
 from tests.support.nvrtc import Nvrtc, instructions, nvrtc_for
 from tests.support.tiers import tiered

@@ -12,6 +12,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from collbench.core.case import Case, Problem
+from collbench.core.collectives import UNEVEN_OPS, OpName, collective
+from collbench.core.dtypes import DTYPES, REDOPS
+from collbench.core.errors import ScheduleError
 from collbench.device import compile as device_compile
 from collbench.device.compile import SOURCES, kernel_source
 from collbench.device.layout import BLOCK, block_of, pack_blocks, pack_constants, pack_program
@@ -23,10 +27,6 @@ from collbench.planning.plan import Kernel, Plan, lay_out, registered
 from collbench.planning.planner import resolve
 from collbench.planning.protocols import FAMILY as PROTOCOLS
 from collbench.planning.transports.net import Domains, label
-from collbench.spec.case import Case, Problem
-from collbench.spec.collectives import UNEVEN_OPS, OpName, collective
-from collbench.spec.dtypes import DTYPES, REDOPS
-from collbench.util.errors import ScheduleError
 from tests.device.test_device import HOST_MODES, MODES, RUNS, Mode, assert_right
 from tests.device.test_kernels import ARCHS, SHAPES, compiled, limits_of
 from tests.support.batteries import placements, world_of

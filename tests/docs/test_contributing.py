@@ -3,11 +3,11 @@
 import re
 from types import ModuleType
 
+from collbench.core.world import World
 from collbench.planning.plan import lay_out
 from collbench.schedules.ir import build
 from collbench.schedules.passes import pull_zero_copy
 from collbench.schedules.verify.check import check
-from collbench.spec.world import World
 from docs.blocks import ROOT
 from tests.support.batteries import assert_right, problem
 

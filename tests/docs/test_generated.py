@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from collbench.bench import overlap
-from collbench.results.record import COLUMNS
+from collbench.core.record import COLUMNS
 from docs.blocks import ROOT
 from docs.generate import PICTURES, SHELLS, generated
 from docs.man import commands, man_pages

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from collbench.checks import find
+from collbench.doctor.checks import find
 from collbench.doctor.evidence import Evidence
 from collbench.machine.discovery import Recording
 from collbench.machine.discovery.recording import UNLIMITED

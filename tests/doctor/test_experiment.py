@@ -2,12 +2,12 @@
 
 import pytest
 
+from collbench.core.errors import UnavailableError
+from collbench.core.statistics import Interval
 from collbench.doctor.experiment import Arm, Experiment, costs_of
 from collbench.doctor.finding import Cost, Finding, ranked
 from collbench.doctor.lab import FailsUnchanged, measure
-from collbench.report.tables.doctor import cost_text, finding_lines, mark
-from collbench.results.statistics import Interval
-from collbench.util.errors import UnavailableError
+from collbench.doctor.tables.findings import cost_text, finding_lines, mark
 
 ONE = Experiment(backend="cpu", ranks=2, sizes=(1 << 10, 1 << 20), found=Arm(), changed=Arm())
 

@@ -13,7 +13,7 @@ from shutil import rmtree
 from unittest.mock import patch
 
 from collbench.cli import run
-from collbench.launch.launcher import launcher
+from collbench.core.launcher import launcher
 from tests.fuzz.cases import Case
 
 MOST_OUTPUT = 4_000_000  # characters; a page of results has some 50,000

@@ -13,12 +13,12 @@ from collbench.backends.mpi.gpu import MpiGpuRank
 from collbench.backends.mpi.rank import MPI_REDOPS, MPI_TYPES
 from collbench.backends.net.gpu_proxy import why_not_cuda_aware
 from collbench.backends.torch.backend import BACKEND as TORCH
+from collbench.core.case import Case, Problem
+from collbench.core.collectives import OPS, UNEVEN_OPS, collective
+from collbench.core.dtypes import DTYPES, REDOPS, DtypeName, RedopName, dtype
+from collbench.core.knobs import KNOBS, PLACEMENTS, NcclBuffers, UserBuffers
 from collbench.device.host_memory import HostMemory
 from collbench.planning.together import Together
-from collbench.spec.case import Case, Problem
-from collbench.spec.collectives import OPS, UNEVEN_OPS, collective
-from collbench.spec.dtypes import DTYPES, REDOPS, DtypeName, RedopName, dtype
-from collbench.spec.knobs import KNOBS, PLACEMENTS, NcclBuffers, UserBuffers
 from tests.gpu._plans import Knobs, jobs_at_once
 from tests.support.batteries import placements, problem
 

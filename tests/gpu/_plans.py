@@ -16,18 +16,18 @@ from typing import Any, TypeVar
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
+from collbench.core.case import Case, Problem
+from collbench.core.collectives import OpName, collective
+from collbench.core.dtypes import DTYPES, REDOPS
+from collbench.core.errors import ScheduleError
+from collbench.core.knobs import P2p
+from collbench.core.world import World
 from collbench.planning.limits import Limits
 from collbench.planning.plan import Kernel, Plan, lay_out, registered
 from collbench.planning.planner import resolve
 from collbench.planning.together import Part, Together
 from collbench.planning.transports.net import Domains, label
 from collbench.schedules.ir import Schedule, build
-from collbench.spec.case import Case, Problem
-from collbench.spec.collectives import OpName, collective
-from collbench.spec.dtypes import DTYPES, REDOPS
-from collbench.spec.knobs import P2p
-from collbench.spec.world import World
-from collbench.util.errors import ScheduleError
 from tests.support.batteries import PAIRS, placements, problem, world_of
 from tests.support.random_schedules import random_allreduce, random_blocks
 from tests.support.runs import ROOT

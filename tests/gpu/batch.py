@@ -27,6 +27,18 @@ from collbench.backends.mpi import gpu as mpi
 from collbench.backends.nccl import backend as nccl
 from collbench.backends.nccl.together import TOGETHER as NCCL_TOGETHER
 from collbench.backends.torch import backend as torch
+from collbench.core.case import Case, Problem
+from collbench.core.collectives import collective
+from collbench.core.dtypes import dtype
+from collbench.core.errors import (
+    CollbenchError,
+    HangError,
+    RankLostError,
+    RefusedError,
+    ScheduleError,
+)
+from collbench.core.launcher import launcher
+from collbench.core.options import LaunchOrder
 from collbench.device.card import device_count
 from collbench.device.compile import (
     barrier_source,
@@ -36,22 +48,10 @@ from collbench.device.compile import (
     pattern_source,
 )
 from collbench.launch.group import Group
-from collbench.launch.launcher import launcher
 from collbench.launch.local import LocalGroup
 from collbench.machine.host import usable_cores
 from collbench.planning.plan import Plan
 from collbench.planning.together import Part, Together
-from collbench.spec.case import Case, Problem
-from collbench.spec.collectives import collective
-from collbench.spec.dtypes import dtype
-from collbench.spec.options import LaunchOrder
-from collbench.util.errors import (
-    CollbenchError,
-    HangError,
-    RankLostError,
-    RefusedError,
-    ScheduleError,
-)
 from tests.gpu._peers import (
     MappedMpiGpuRank,
     described,
@@ -79,7 +79,7 @@ from tests.gpu._plans import (
 from tests.support.batteries import random_inputs
 
 if TYPE_CHECKING:
-    from collbench.spec.dtypes import Array
+    from collbench.core.dtypes import Array
 
 TIMEOUT_S = 4.0  # of a wait on a GPU
 HANG_S = 2.0  # the same, where launches wait for each other

@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from collbench.results.distribution import launches_of
-from collbench.results.record import Record, read
+from collbench.core.distribution import launches_of
+from collbench.core.record import Record, read
 from tests.gpu._running import MODELS, run, started
 
 LIMIT_S = 280.0

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from collbench.results.record import Record, read
-from collbench.spec.collectives import OPS
+from collbench.core.collectives import OPS
+from collbench.core.record import Record, read
 from tests.gpu._running import MODELS, run, started
 
 LIMIT_S = 280.0

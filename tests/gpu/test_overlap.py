@@ -51,8 +51,8 @@ COLLECTIVES = [("cuda", "4"), ("cuda", "32"), ("cuda", "1"), ("nccl", "0")]
 @pytest.fixture(autouse=True)
 def cublas() -> None:
     """Skips where there is no cuBLAS."""
+    from collbench.core.errors import UnavailableError
     from collbench.device.gemm import load_cublas
-    from collbench.util.errors import UnavailableError
 
     try:
         load_cublas()

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from collbench.results.record import read
+from collbench.core.record import read
 from tests.gpu._running import MODELS, failures_of, run, started
 
 LIMIT_S = 60.0

@@ -36,11 +36,11 @@ CASES = [
 # Prints, of traced launches with a late rank, who is named as late, and by how many seconds.
 LATE = """
 import json, sys
-from collbench.analysis.critical_path import critical_path, late_rank, sums
-from collbench.cli._traces import traced
+from collbench.bench.trace.critical_path import critical_path, late_rank, sums
+from collbench.bench.trace.traces import traced
 from collbench.bench.points import plan_points
 from collbench.launch.local import LocalGroup
-from collbench.spec.case import Case
+from collbench.core.case import Case
 
 if __name__ == "__main__":
     algo, proto, ranks, late, delay_s = sys.argv[1:]

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from collbench.results.record import Record, read
+from collbench.core.record import Record, read
 from tests.gpu._running import run, started
 
 LIMIT_S = 280.0

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from collbench.core.errors import RankLostError
+from collbench.core.record import COLUMNS, SCHEMA, header
 from collbench.launch import driver as launch_driver
-from collbench.results.record import COLUMNS, SCHEMA, header
-from collbench.util.errors import RankLostError
 from tests.support.runs import (
     LONG,
     STUCK_LIMIT_S,

@@ -2,9 +2,9 @@
 
 import pytest
 
+from collbench.core.errors import CollbenchError, RefusedError, UnavailableError
 from collbench.launch.group import Rank, RankContext
 from collbench.launch.server import perform, rank_class, rank_name
-from collbench.util.errors import CollbenchError, RefusedError, UnavailableError
 
 
 class DeviceError(Exception):

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from collbench.core.errors import UsageError
 from collbench.machine.discovery import (
     Recording,
     dumps,
@@ -24,7 +25,6 @@ from collbench.machine.discovery.recording import GpuRecord
 from collbench.machine.topology.hosts import equal_hosts
 from collbench.machine.topology.model import P2P_MEANINGS
 from collbench.machine.topology.paths import path
-from collbench.util.errors import UsageError
 from tests.support import fake_hosts as hosts
 from tests.support.fake_hosts import PCIE_BOX, Host, asked, label, labels, said
 from tests.support.fake_nvml import FakeNvml, driver

@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from collbench.core import xml_tree
+from collbench.core.errors import UsageError
 from collbench.machine import formats
 from collbench.machine.formats import _build, nccl_xml, topology_json
 from collbench.machine.topology.model import Link, Node, Topology
-from collbench.util import xml_tree
-from collbench.util.errors import UsageError
 from tests.support.topologies import OWN, REAL, needs_real, real_files
 
 SAMPLES = [file.read_text() for file in sorted(OWN.iterdir())]

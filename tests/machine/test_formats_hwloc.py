@@ -2,11 +2,11 @@
 
 import pytest
 
+from collbench.core.errors import UsageError
 from collbench.machine import formats
 from collbench.machine.formats import hwloc_xml
 from collbench.machine.topology.model import Topology
 from collbench.machine.topology.paths import path
-from collbench.util.errors import UsageError
 from tests.support.topologies import OWN, REAL, count, labels, needs_real
 
 

@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from collbench.core import xml_tree
+from collbench.core.errors import UsageError
 from collbench.machine import formats
 from collbench.machine.formats import nccl_xml, topology_json
 from collbench.machine.topology import rates
@@ -13,8 +15,6 @@ from collbench.machine.topology.model import Link, Node, Topology
 from collbench.machine.topology.paths import path
 from collbench.machine.topology.rates import pcie_link
 from collbench.machine.topology.rings import ring_rate_gbs, rings, trees
-from collbench.util import xml_tree
-from collbench.util.errors import UsageError
 from tests.support.topologies import OWN, REAL, count, labels, needs_real, real_files
 
 DUMPS = [

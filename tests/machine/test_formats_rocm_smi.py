@@ -2,11 +2,11 @@
 
 import pytest
 
+from collbench.core.errors import UsageError
 from collbench.machine import formats
 from collbench.machine.formats import rocm_smi
 from collbench.machine.topology.paths import path
 from collbench.machine.topology.rings import ring_rate_gbs, rings
-from collbench.util.errors import UsageError
 from tests.support.topologies import OWN, labels
 
 

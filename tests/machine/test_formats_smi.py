@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from collbench.core.errors import UsageError
 from collbench.machine import formats
 from collbench.machine.formats import nvidia_smi
 from collbench.machine.topology.paths import path
-from collbench.util.errors import UsageError
 from tests.support.topologies import OWN, REAL, count, labels, needs_real
 
 

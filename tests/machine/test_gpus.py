@@ -13,6 +13,7 @@ from typing import Any
 import pynvml
 import pytest
 
+from collbench.core.errors import UnavailableError
 from collbench.machine.gpus import (
     Conditions,
     Gpu,
@@ -22,7 +23,6 @@ from collbench.machine.gpus import (
     states,
     visible,
 )
-from collbench.util.errors import UnavailableError
 from tests.support.fake_nvml import forget, index_of, put
 
 UUIDS = tuple(

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from collbench.analysis.load import load
+from collbench.compare.load import load
+from collbench.compare.page import page
+from collbench.core.codec import dumps, loads
+from collbench.core.errors import UsageError
 from collbench.machine.gpus import GpuState
 from collbench.machine.health import Health, MachineState, machine_state
-from collbench.report.page import page
-from collbench.util.codec import dumps, loads
-from collbench.util.errors import UsageError
 
 GPU = GpuState(
     index=0,

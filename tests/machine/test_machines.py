@@ -12,12 +12,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from collbench.core import catalog
+from collbench.core.errors import UsageError
 from collbench.machine.topology.machines import machine_topology
 from collbench.machine.topology.model import Topology
 from collbench.machine.topology.paths import path
 from collbench.planning.price.constants import cpu_costs
-from collbench.util import catalog
-from collbench.util.errors import UsageError
 
 SHARED = Path(
     os.environ.get("COLLBENCH_SHARED", Path(__file__).parent.parent.parent.parent / "shared")

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from collbench.core.limits import FOREIGN_LEAST_S
 from collbench.launch.guardian import own_processes
 from collbench.machine.others import Census, Look, demand, look
-from collbench.util.limits import FOREIGN_LEAST_S
 
 STAT = """cpu  100 10 50 9000 30 5 5 30 7 0
 cpu0 60 0 30 4000 30 5 5 0 7 0

@@ -4,12 +4,12 @@ from dataclasses import replace
 
 import pytest
 
+from collbench.core.errors import UsageError
 from collbench.machine import formats
 from collbench.machine.topology.machines import machine_topology
 from collbench.machine.topology.model import Topology
 from collbench.machine.topology.rdma import bisection_gbs, level_of, rails, rdma
-from collbench.report.topology.rdma import gdr, rail_lines
-from collbench.util.errors import UsageError
+from collbench.machine.views.rdma import gdr, rail_lines
 from tests.support.machines import two_hosts
 from tests.support.topologies import OWN
 

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
+from collbench.core.errors import UsageError
 from collbench.machine.discovery import dumps, links_table, loads, record, topology_of
-from collbench.util.errors import UsageError
 from tests.support import fake_hosts as hosts
 from tests.support.fake_nvml import driver
 

@@ -11,6 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from collbench.core import catalog
+from collbench.core.errors import UsageError
 from collbench.machine.topology import rings as rings_module
 from collbench.machine.topology.machines import machine_topology
 from collbench.machine.topology.model import Link, Node, Topology
@@ -18,8 +20,6 @@ from collbench.machine.topology.parts import by_parts
 from collbench.machine.topology.paths import path
 from collbench.machine.topology.rates import nvlink_link, pcie_link
 from collbench.machine.topology.rings import ring_rate_gbs, rings, trees
-from collbench.util import catalog
-from collbench.util.errors import UsageError
 from tests.support.machines import two_hosts
 
 WIRED = tuple(

@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import pytest
 
+from collbench.core.errors import UsageError
 from collbench.machine.settings.files import Setting
 from collbench.machine.settings.judge import judge
 from collbench.machine.settings.table import (
@@ -16,7 +17,6 @@ from collbench.machine.settings.table import (
     settings_files,
 )
 from collbench.machine.settings.values import fault, number, version_of
-from collbench.util.errors import UsageError
 
 VARIABLES = [variable for file in settings_files() for variable in (*file.variables, *file.others)]
 RULES = [rule for file in settings_files() for rule in file.contradictions]

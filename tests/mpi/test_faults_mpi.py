@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from collbench.spec.collectives import OPS
+from collbench.core.collectives import OPS
 from tests.support.runs import (
     LONG,
     STUCK_LIMIT_S,

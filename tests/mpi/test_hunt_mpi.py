@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from collbench.analysis.hunt.read import read
-from collbench.results.pairwise import COLUMNS
+from collbench.core.pairwise import COLUMNS
+from collbench.doctor.hunt.read import read
 from tests.support.runs import (
     STUCK_LIMIT_S,
     STUCK_TIMEOUT_S,

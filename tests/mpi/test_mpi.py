@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from collbench.launch.launcher import OPEN_MPI_VARIABLES
-from collbench.results.distribution import launches_of
-from collbench.results.record import read
-from collbench.spec.collectives import ALL_OPS
+from collbench.core.collectives import ALL_OPS
+from collbench.core.distribution import launches_of
+from collbench.core.launcher import OPEN_MPI_VARIABLES
+from collbench.core.record import read
 from tests.support.algorithm_files import pairs
 from tests.support.tiers import tiered
 

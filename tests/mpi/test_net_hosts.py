@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from collbench.spec.collectives import OPS
+from collbench.core.collectives import OPS
 from tests.support.runs import LONG, STUCK_LIMIT_S, STUCK_TIMEOUT_S, Run, sweep
 from tests.support.tiers import tiered
 from tests.support.two_hosts import CABLES, two_hosts

@@ -12,13 +12,13 @@ import pytest
 from collbench.backends import base
 from collbench.bench.points import plan_points
 from collbench.bench.runner import Measurement
+from collbench.bench.tables.wire import ledger_lines
+from collbench.core.case import Case
+from collbench.core.knobs import UNASKED
+from collbench.core.options import Settings
+from collbench.core.record import Record
 from collbench.launch.local import LocalGroup
 from collbench.machine.discovery.counters import Reading
-from collbench.report.tables.wire import ledger_lines
-from collbench.results.record import Record
-from collbench.spec.case import Case
-from collbench.spec.knobs import UNASKED
-from collbench.spec.options import Settings
 from tests.support.runs import needs_mpi
 
 SIZE, LAUNCHES = 4 << 20, 8

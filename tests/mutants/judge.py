@@ -15,15 +15,15 @@ from unittest import mock
 from collbench.backends import reference
 from collbench.backends.base import compare_output, prepare_buffers, verify_in_process
 from collbench.backends.reference import ReferenceRun, reduce_step
+from collbench.core.case import Problem
+from collbench.core.collectives import collective
+from collbench.core.errors import HangError, ScheduleError
 from collbench.planning.lowering import Action, TrackActions, actors, room_wanted
 from collbench.planning.plan import Carried, Plan, PortTable, lay_out
 from collbench.schedules.ir import Edge
 from collbench.schedules.passes import home, message_chunks, rounds_of, shape_of
 from collbench.schedules.verify.check import check
 from collbench.schedules.verify.proof import Place, Proof
-from collbench.spec.case import Problem
-from collbench.spec.collectives import collective
-from collbench.util.errors import HangError, ScheduleError
 from tests.mutants.schedules import Subject
 from tests.support.adversary import Adversary, Verdict
 

@@ -10,13 +10,13 @@ from dataclasses import dataclass, replace
 from random import Random
 from typing import NamedTuple
 
+from collbench.core.collectives import collective
+from collbench.core.errors import ScheduleError
+from collbench.core.knobs import P2p
 from collbench.device.layout import pack_program
 from collbench.device.program import DATA, DIVIDE, ROOM, SLOT, TAIL, DeviceStep, Program, lower
 from collbench.planning.lowering import Action, Region, SlotSequence, TrackActions, actors
 from collbench.planning.plan import Kernel, Plan, lay_out
-from collbench.spec.collectives import collective
-from collbench.spec.knobs import P2p
-from collbench.util.errors import ScheduleError
 from tests.mutants.judge import BROKEN, Play, on_reference
 from tests.mutants.schedules import Subject, plain
 from tests.support.batteries import problem

@@ -12,6 +12,8 @@ from itertools import zip_longest
 from random import Random
 from typing import TypeVar
 
+from collbench.core.collectives import collective
+from collbench.core.errors import ScheduleError
 from collbench.planning.plan import registered
 from collbench.schedules.ir import (
     At,
@@ -34,8 +36,6 @@ from collbench.schedules.passes import (
     rounds_of,
 )
 from collbench.schedules.zero_copy import push_zero_copy
-from collbench.spec.collectives import collective
-from collbench.util.errors import ScheduleError
 from tests.support.batteries import PAIRS, placements, roots, world_of
 from tests.support.random_schedules import draw_allreduce, draw_blocks, draw_exchange
 

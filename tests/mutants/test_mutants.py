@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
+from collbench.core.errors import ScheduleError
+from collbench.core.world import World
 from collbench.schedules.ir import At, Edge, Operand, Program, Schedule, Step, Track, build
 from collbench.schedules.verify.check import check
-from collbench.spec.world import World
-from collbench.util.errors import ScheduleError
 from tests.mutants.judge import Judgement
 from tests.mutants.lowering import action_mutant, program_mutant
 from tests.mutants.report import RULES, accepted, lowered, mutants, rule_of, unchanged

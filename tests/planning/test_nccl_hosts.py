@@ -7,6 +7,7 @@ from itertools import pairwise, product
 
 import pytest
 
+from collbench.core.errors import RefusedError
 from collbench.machine.topology.given import completed
 from collbench.machine.topology.machines import machine_topology
 from collbench.machine.topology.model import Link, Node
@@ -16,7 +17,6 @@ from collbench.planning.nccl.machine import NcclMachine, nccl_machine
 from collbench.planning.nccl.price import OPS, nccl_price
 from collbench.planning.price.cluster import Cluster, cluster_of
 from collbench.planning.price.constants import gpu_costs
-from collbench.util.errors import RefusedError
 from tests.benchmarks.nccl_multihost import BOUNDS, error, of, published, quantile
 
 LARGE, GIB = 64 << 20, 1 << 30

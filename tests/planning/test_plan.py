@@ -9,6 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from collbench.core.case import Case
+from collbench.core.collectives import collective
+from collbench.core.dtypes import DTYPES, DtypeName
+from collbench.core.errors import ScheduleError
+from collbench.core.world import World
 from collbench.planning.lowering import (
     MAX_ACTIONS,
     Region,
@@ -21,11 +26,6 @@ from collbench.planning.plan import Plan, lay_out, registered
 from collbench.planning.planner import resolve
 from collbench.planning.protocols import FAMILY as PROTOCOLS
 from collbench.schedules.passes import message_chunks
-from collbench.spec.case import Case
-from collbench.spec.collectives import collective
-from collbench.spec.dtypes import DTYPES, DtypeName
-from collbench.spec.world import World
-from collbench.util.errors import ScheduleError
 from tests.support.batteries import PAIRS, assert_right, plan_of, problem
 
 LAYOUTS = st.fixed_dictionaries(

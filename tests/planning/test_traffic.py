@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 
+from collbench.core.case import Case
+from collbench.core.collectives import OpName
 from collbench.planning.limits import Limits
 from collbench.planning.lowering import actors
 from collbench.planning.plan import Plan
 from collbench.planning.planner import resolve
 from collbench.planning.traffic import FLAG_BYTES, traffic
-from collbench.spec.case import Case
-from collbench.spec.collectives import OpName
 
 SIZE = 100_000
 

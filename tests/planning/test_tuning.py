@@ -12,6 +12,11 @@ from pathlib import Path
 import pytest
 
 from collbench.bench.points import plan_points
+from collbench.core import catalog, collectives
+from collbench.core.case import Case
+from collbench.core.collectives import OPS, OpName, collective
+from collbench.core.errors import ScheduleError, UsageError
+from collbench.core.knobs import KNOBS
 from collbench.launch.local import LocalGroup
 from collbench.planning.limits import Limits
 from collbench.planning.planner import resolve, tuning_for
@@ -20,12 +25,6 @@ from collbench.planning.transports import FAMILY as TRANSPORTS
 from collbench.planning.tuning import STAGES, Machine, Origin, read, tuning_of
 from collbench.schedules.algorithms import FAMILY as ALGORITHMS
 from collbench.schedules.algorithms import algorithms_of
-from collbench.spec import collectives
-from collbench.spec.case import Case
-from collbench.spec.collectives import OPS, OpName, collective
-from collbench.spec.knobs import KNOBS
-from collbench.util import catalog
-from collbench.util.errors import ScheduleError, UsageError
 from docs.blocks import blocks
 
 ROOT = Path(__file__).parents[2]

@@ -13,6 +13,10 @@ from _pytest.mark import ParameterSet
 from collbench.backends.cuda import backend as cuda
 from collbench.bench.points import plan_points
 from collbench.bench.ranks import Ranks, ranks_of
+from collbench.core.case import Case
+from collbench.core.collectives import OPS, OpName
+from collbench.core.errors import ScheduleError
+from collbench.core.options import DEFAULT_MEMORY
 from collbench.device.compile import kernel_source
 from collbench.device.layout import ARGS, CONTROL_BYTES, END, Memory, layout, pack_args
 from collbench.device.program import ctas, launches_counted
@@ -23,10 +27,6 @@ from collbench.planning.plan import Plan
 from collbench.planning.planner import machine_of, resolve
 from collbench.planning.tuning import tuning_without
 from collbench.schedules.algorithms import algorithms_of
-from collbench.spec.case import Case
-from collbench.spec.collectives import OPS, OpName
-from collbench.spec.options import DEFAULT_MEMORY
-from collbench.util.errors import ScheduleError
 from tests.support.tiers import tiered
 
 PAIRS = [(op, algo) for op in OPS for algo in algorithms_of(op, has_hosts=False)]

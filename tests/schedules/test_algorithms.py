@@ -7,12 +7,12 @@ from itertools import cycle, product
 
 import pytest
 
+from collbench.core.collectives import OpName, collective
+from collbench.core.errors import ScheduleError
+from collbench.core.world import World
 from collbench.planning.plan import along, registered
 from collbench.schedules.passes import pair_traffic, pull_zero_copy, reorder, traffic
 from collbench.schedules.verify.check import check
-from collbench.spec.collectives import OpName, collective
-from collbench.spec.world import World
-from collbench.util.errors import ScheduleError
 from tests.support.batteries import (
     PAIRS,
     assert_right,

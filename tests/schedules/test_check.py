@@ -6,6 +6,9 @@ from math import gcd, lcm
 
 import pytest
 
+from collbench.core.collectives import OpName
+from collbench.core.errors import ScheduleError
+from collbench.core.world import World
 from collbench.planning.plan import Kernel, lay_out, registered
 from collbench.schedules.ir import (
     At,
@@ -23,9 +26,6 @@ from collbench.schedules.ir import (
 from collbench.schedules.passes import pull_zero_copy
 from collbench.schedules.verify.check import check
 from collbench.schedules.zero_copy import push_zero_copy
-from collbench.spec.collectives import OpName
-from collbench.spec.world import World
-from collbench.util.errors import ScheduleError
 from tests.support.adversary import Adversary
 from tests.support.batteries import assert_right, problem
 

@@ -8,6 +8,9 @@ from dataclasses import replace
 import pytest
 from hypothesis import given, settings
 
+from collbench.core.collectives import OpName
+from collbench.core.errors import ScheduleError
+from collbench.core.world import World
 from collbench.planning.plan import registered
 from collbench.schedules.algorithms import ring
 from collbench.schedules.ir import (
@@ -32,9 +35,6 @@ from collbench.schedules.passes import (
 )
 from collbench.schedules.verify.check import check
 from collbench.schedules.zero_copy import push_zero_copy
-from collbench.spec.collectives import OpName
-from collbench.spec.world import World
-from collbench.util.errors import ScheduleError
 from tests.support.adversary import Adversary
 from tests.support.batteries import PAIRS, placements, roots, world_of
 from tests.support.random_schedules import random_schedule

@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 
+from collbench.core.collectives import collective
+from collbench.core.errors import UsageError
 from collbench.planning.plan import lay_out, registered
 from collbench.schedules import formats
 from collbench.schedules.passes import pair_traffic
-from collbench.spec.collectives import collective
-from collbench.util.errors import UsageError
 from tests.support import algorithm_files
 from tests.support.algorithm_files import algo, block, halves, here, op, pairs, plan, there
 from tests.support.batteries import assert_right, placements, problem, world_of

@@ -16,6 +16,10 @@ from collbench.bench.points import plan_points
 from collbench.bench.ranks import ranks_of
 from collbench.bench.sweep import Sweep, cases
 from collbench.cli import run
+from collbench.core.case import Case
+from collbench.core.collectives import OpName, collective
+from collbench.core.errors import ScheduleError
+from collbench.core.world import World, host_numbers
 from collbench.launch.local import LocalGroup
 from collbench.planning.limits import Limits
 from collbench.planning.plan import Plan, along, lay_out, registered
@@ -24,10 +28,6 @@ from collbench.schedules.ir import Schedule
 from collbench.schedules.passes import between_hosts, pair_traffic, pull_zero_copy
 from collbench.schedules.verify.check import check
 from collbench.schedules.zero_copy import push_zero_copy
-from collbench.spec.case import Case
-from collbench.spec.collectives import OpName, collective
-from collbench.spec.world import World, host_numbers
-from collbench.util.errors import ScheduleError
 from tests.support.batteries import assert_right, placements, problem, random_inputs, roots
 from tests.support.tiers import tiered
 

@@ -16,6 +16,7 @@ from functools import partial
 from itertools import chain
 from typing import Literal
 
+from collbench.core.collectives import collective
 from collbench.schedules.ir import At, Edge, Message, Operand, Schedule, Step, expanded, stages
 from collbench.schedules.passes import (
     arrivals,
@@ -25,7 +26,6 @@ from collbench.schedules.passes import (
     message_chunks,
     message_indices,
 )
-from collbench.spec.collectives import collective
 
 Verdict = Literal["right", "wrong", "hang"]
 Piece = tuple[int, int, int]  # launch, loop, slice

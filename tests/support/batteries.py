@@ -6,12 +6,12 @@ import numpy as np
 
 from collbench.backends.base import verify_in_process
 from collbench.backends.reference import ReferenceRun
+from collbench.core.case import Problem
+from collbench.core.collectives import OPS, OpName, collective
+from collbench.core.dtypes import DtypeName, RedopName, dtype
+from collbench.core.world import World
 from collbench.planning.plan import Plan, lay_out, registered
 from collbench.schedules.algorithms import FAMILY, needs_hosts
-from collbench.spec.case import Problem
-from collbench.spec.collectives import OPS, OpName, collective
-from collbench.spec.dtypes import DtypeName, RedopName, dtype
-from collbench.spec.world import World
 from tests.support.tiers import drawn
 
 PAIRS: list[tuple[OpName, str]] = [

@@ -4,8 +4,8 @@ import os
 import signal
 import time
 
+from collbench.core.errors import RefusedError
 from collbench.launch.group import Rank, RankContext
-from collbench.util.errors import RefusedError
 
 
 class ChildRank(Rank):

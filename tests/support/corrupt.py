@@ -30,11 +30,11 @@ from collbench.backends.gpu.rank import Launches
 from collbench.backends.mpi.rank import MpiRank
 from collbench.bench import pair_rank, pairwise
 from collbench.cli import main
+from collbench.core.case import Problem
+from collbench.core.launcher import Launcher, load_mpi
 from collbench.launch import mpi as mpi_group
-from collbench.launch.launcher import Launcher, load_mpi
 from collbench.planning.lowering import Action
 from collbench.planning.plan import Plan
-from collbench.spec.case import Problem
 
 _launch = interpreter.Runner.launch
 _timed_by_cpu, _timed_by_mpi, _timed_by_gpu = cpu.CpuRank.timed, MpiRank.timed, timing.timed

@@ -24,6 +24,10 @@ import numpy as np
 from collbench.backends.gpu.rank import stride_bytes
 from collbench.backends.net.gpu_proxy import GpuProxy
 from collbench.backends.net.proxy import DataComm
+from collbench.core.case import Problem
+from collbench.core.collectives import collective
+from collbench.core.dtypes import divide, dtype, saturate, ufunc
+from collbench.core.pattern import PERIOD, inputs, reduced
 from collbench.device.compile import kernel_source
 from collbench.device.layout import (
     ABORT_AT,
@@ -36,10 +40,6 @@ from collbench.device.layout import (
     pack_constants,
 )
 from collbench.planning.plan import Plan
-from collbench.spec.case import Problem
-from collbench.spec.collectives import collective
-from collbench.spec.dtypes import divide, dtype, saturate, ufunc
-from collbench.spec.pattern import PERIOD, inputs, reduced
 from tests.support.device_cta import Coroutine, Cta
 from tests.support.fake_mpi import FakeComm, World
 from tests.support.structures import structure, unpack

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from collbench.spec.case import Problem
+from collbench.core.case import Problem
 from tests.support.device_wire import LANES, slot_bytes, wire_share
 from tests.support.structures import enumerators
 

@@ -5,10 +5,10 @@ from typing import Any
 
 import pandas as pd
 
-from collbench.results import record
-from collbench.results.distribution import histogram_text
-from collbench.spec.collectives import collective
-from collbench.spec.knobs import KNOBS
+from collbench.core import record
+from collbench.core.collectives import collective
+from collbench.core.distribution import histogram_text
+from collbench.core.knobs import KNOBS
 
 H200 = Path(__file__).parent.parent.parent / "profiles/results/h200x4.csv"
 _TEXT = {

@@ -29,13 +29,13 @@ from collbench.backends.gpu import rank as gpu_rank
 from collbench.backends.gpu import session as gpu_session
 from collbench.backends.gpu.rank import BARRIER, DeviceRank
 from collbench.backends.gpu.session import GpuFacts
+from collbench.core.case import Problem
+from collbench.core.errors import HangError
+from collbench.core.pattern import Wrong
 from collbench.device import compile as device_compile
 from collbench.device.compile import Source
 from collbench.launch.group import RankContext
 from collbench.planning.plan import Plan
-from collbench.spec.case import Problem
-from collbench.spec.pattern import Wrong
-from collbench.util.errors import HangError
 from tests.support.device import Gpus, tables_of
 from tests.support.device_cta import Cta
 from tests.support.structures import structure, unpack

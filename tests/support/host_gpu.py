@@ -20,10 +20,10 @@ from collbench.backends.base import (
 from collbench.backends.gpu.rank import DeviceRank, ExportedMemory, stride_bytes
 from collbench.backends.gpu.session import GpuFacts
 from collbench.backends.mpi.gpu import MpiGpuRank
+from collbench.core.case import Problem
+from collbench.core.dtypes import dtype
+from collbench.core.pattern import Wrong
 from collbench.launch.group import RankContext
-from collbench.spec.case import Problem
-from collbench.spec.dtypes import dtype
-from collbench.spec.pattern import Wrong
 
 CACHE_BYTES = 1 << 16
 

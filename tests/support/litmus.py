@@ -20,11 +20,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, NamedTuple
 
+from collbench.core.errors import HangError
 from collbench.device.card import Card, Launch, device_count
 from collbench.device.compile import Source, compile_source
 from collbench.device.copies import queue_copy
 from collbench.device.host_memory import HostMemory
-from collbench.util.errors import HangError
 
 Shape = Literal["mp", "line", "sb", "lb", "engine"]
 KERNELS = Path(__file__).with_name("litmus.cu")

@@ -23,8 +23,8 @@ import pytest
 
 from collbench.backends.nccl import backend
 from collbench.backends.nccl.backend import NCCL_REDOPS, NCCL_TYPES
-from collbench.spec.collectives import collective
-from collbench.spec.dtypes import DtypeName, RedopName, divide, dtype, ufunc
+from collbench.core.collectives import collective
+from collbench.core.dtypes import DtypeName, RedopName, divide, dtype, ufunc
 from tests.support.gpus_in_threads import Card, Graph, Machine, Work
 
 WAIT_S = 20.0  # for other ranks, launches and graphs, before something must be wrong

@@ -23,11 +23,11 @@ from collbench.backends.gpu.timing import first, timed
 from collbench.backends.net.gpu_proxy import BURST, Outside, net_bytes, slots_offset
 from collbench.backends.net.proxy import data_comm_of
 from collbench.backends.net.receivers import Receivers
+from collbench.core.case import Case
+from collbench.core.errors import HangError
 from collbench.device.layout import BARRIER_AT
 from collbench.launch.watchdog import unlink_segments
 from collbench.planning.planner import resolve
-from collbench.spec.case import Case
-from collbench.util.errors import HangError
 from tests.support.device import Gpus, Run
 
 SETS, TIMEOUT_S, LAUNCHES_UNTIL_SILENT = 2, 1.0, 3

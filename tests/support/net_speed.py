@@ -19,9 +19,9 @@ import numpy as np
 from collbench.backends.net.gpu_proxy import Outside, net_bytes, slots_offset
 from collbench.backends.net.proxy import SendConnector, data_comm_of
 from collbench.backends.net.receivers import Receivers
+from collbench.core.case import Case
 from collbench.machine.host import own_pages
 from collbench.planning.planner import resolve
-from collbench.spec.case import Case
 
 REPEATS, LAUNCHES = 5, 10
 

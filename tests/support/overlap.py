@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 from collbench.backends.base import SessionFacts
 from collbench.backends.gpu.concurrent import ConcurrentRepeat, EventTimes
-from collbench.spec.pattern import Wrong
+from collbench.core.pattern import Wrong
 
 COMM, COMPUTE = 1, 2  # streams
 

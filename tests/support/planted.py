@@ -7,7 +7,7 @@ import random
 from collections.abc import Hashable, Sequence
 from itertools import combinations
 
-from collbench.analysis.shared_paths import PLACES, Flow, FlowSearch, SharedPaths
+from collbench.machine.shared_paths import PLACES, Flow, FlowSearch, SharedPaths
 from collbench.machine.topology.hosts import part
 from collbench.machine.topology.machines import machine_topology
 from collbench.machine.topology.model import Link, Node, Topology

@@ -9,8 +9,8 @@ import time
 from unittest.mock import patch
 
 from collbench.cli import run
-from collbench.tuner import search
-from collbench.tuner.candidates import Candidate
+from collbench.tune import search
+from collbench.tune.candidates import Candidate
 
 SLOW_CHUNK, SLOW_S, OTHER_S = 64, 1e-3, 1e-4  # seconds of a launch
 REPEAT_S = 0.1

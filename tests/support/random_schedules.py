@@ -6,9 +6,9 @@ from random import Random
 
 from hypothesis import strategies as st
 
+from collbench.core.collectives import OpName
+from collbench.core.world import World
 from collbench.schedules.ir import Edge, Operand, Schedule, Step, Track, build
-from collbench.spec.collectives import OpName
-from collbench.spec.world import World
 
 BLOCKED: tuple[OpName, ...] = ("allgather", "alltoall", "reducescatter")
 

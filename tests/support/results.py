@@ -8,7 +8,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from collbench.results.record import COLUMNS, FLOATS, INTEGERS
+from collbench.core.record import COLUMNS, FLOATS, INTEGERS
 
 DATA = Path(__file__).parent.parent / "data" / "results"
 SWEEP = Path(__file__).parent.parent.parent / "profiles" / "results" / "h200x4.csv"

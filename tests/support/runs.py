@@ -19,10 +19,10 @@ from pathlib import Path
 
 import pytest
 
-from collbench.launch.launcher import OPEN_MPI_VARIABLES, find_mpirun
+from collbench.core.errors import CollbenchError
+from collbench.core.launcher import OPEN_MPI_VARIABLES, find_mpirun
+from collbench.core.record import Record, read
 from collbench.launch.reaper import mapped_files
-from collbench.results.record import Record, read
-from collbench.util.errors import CollbenchError
 
 ROOT = Path(__file__).resolve().parents[2]
 LIMIT_S = 90.0  # far beyond what any run here takes on a busy machine

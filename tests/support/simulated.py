@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from collbench.results.record import COLUMNS
+from collbench.core.record import COLUMNS
 
 ALGOS = ("ring", "tree", "star", "twoshot", "halving")
 TEXT = {

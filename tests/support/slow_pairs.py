@@ -7,10 +7,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from collbench.analysis.hunt.fit import Fit, fit
-from collbench.analysis.hunt.places import Place, Table, directed_pairs, families
-from collbench.analysis.hunt.rounds import planned
-from collbench.results.pairwise import PairWorld, world_of
+from collbench.core.pairwise import PairWorld, world_of
+from collbench.doctor.hunt.fit import Fit, fit
+from collbench.doctor.hunt.places import Place, Table, directed_pairs, families
+from collbench.doctor.hunt.rounds import planned
 
 WILD, WILD_FACTOR = 0.02, 1.3
 

@@ -7,12 +7,13 @@ from typing import ClassVar
 
 import pytest
 
-from collbench.analysis.gpu_traces import stage_actors
-from collbench.analysis.hunt.blame import Part
 from collbench.backends.base import Batch, Samples, Session
 from collbench.backends.cuda import backend as cuda
 from collbench.backends.cuda.rank import StampedLaunches, StampOrder
-from collbench.cli import _run_trace, _traces
+from collbench.bench.trace import run as _run_trace
+from collbench.bench.trace import traces as _traces
+from collbench.bench.trace.blame import Part
+from collbench.bench.trace.gpus import stage_actors
 from collbench.machine import discovery
 from collbench.machine.topology.machines import machine_topology
 from collbench.machine.topology.model import Topology
@@ -20,8 +21,8 @@ from collbench.planning.limits import Limits
 from collbench.planning.plan import Plan
 from collbench.planning.price.constants import gpu_costs
 from collbench.planning.price.gpus import gpu_price, site_of
-from tests.analysis.test_blame import LINK_S, Played
-from tests.analysis.test_gpu_traces import stamps_of
+from tests.bench.test_blame import LINK_S, Played
+from tests.bench.test_gpu_traces import stamps_of
 
 MACHINE = "hgx-h100"
 PLAIN_S, STAMPED_S = 2e-5, 2.1e-5

@@ -2,11 +2,11 @@
 
 import random
 
+from collbench.core.case import Problem
+from collbench.core.collectives import UNEVEN_OPS, OpName
+from collbench.core.dtypes import DtypeName, RedopName
+from collbench.core.uneven import is_matrix
 from collbench.schedules.algorithms import algorithms_of
-from collbench.spec.case import Problem
-from collbench.spec.collectives import UNEVEN_OPS, OpName
-from collbench.spec.dtypes import DtypeName, RedopName
-from collbench.spec.uneven import is_matrix
 
 UNEVEN_PAIRS = [(op, algo) for op in UNEVEN_OPS for algo in algorithms_of(op)]
 

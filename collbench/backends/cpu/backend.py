@@ -58,20 +58,20 @@ from collbench.backends.cpu.layout import (
 )
 from collbench.backends.cpu.lines import Binder, refuse_repeats
 from collbench.backends.net.proxy import Proxy, data_comm_of, ends
+from collbench.core.dtypes import dtype
+from collbench.core.errors import CollbenchError, HangError, UnavailableError
+from collbench.core.launcher import INSTALL_HINT, described_library, find_mpirun
+from collbench.core.pattern import Wrong, compute
 from collbench.launch.group import Group, RankContext, WorkerGroup
-from collbench.launch.launcher import INSTALL_HINT, described_library, find_mpirun
 from collbench.launch.local import MAP_NORESERVE
 from collbench.machine.host import cpu_name, own_pages
 from collbench.planning.limits import Limits
 from collbench.planning.lowering import Region, actors
 from collbench.planning.plan import Plan
 from collbench.planning.transports.net import seats
-from collbench.spec.dtypes import dtype
-from collbench.spec.pattern import Wrong, compute
-from collbench.util.errors import CollbenchError, HangError, UnavailableError
 
 if TYPE_CHECKING:
-    from collbench.spec.dtypes import Array
+    from collbench.core.dtypes import Array
 
 # of Python and the kernel, which a rank does not share: to begin with, for each operand bound, and
 # for each connection whose entry in the tables of all ranks it looks at

@@ -20,13 +20,13 @@ from collbench.backends.cpu.flags import (
     freed,
     patience,
 )
+from collbench.core.dtypes import divide, dtype, saturate, ufunc
+from collbench.core.errors import HangError
 from collbench.planning.lowering import Action, Region, TrackActions, room_wanted
 from collbench.planning.plan import Plan
-from collbench.spec.dtypes import divide, dtype, saturate, ufunc
-from collbench.util.errors import HangError
 
 if TYPE_CHECKING:
-    from collbench.spec.dtypes import Array
+    from collbench.core.dtypes import Array
 
 BLOCK_BYTES = 1 << 17  # of a reduction at a time: its operands stay in the second-level cache
 BoundCall = tuple[Callable[..., object], tuple[object, ...]]

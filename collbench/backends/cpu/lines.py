@@ -33,15 +33,15 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from collbench.backends.cpu.interpreter import Bound, BoundCall, address, arithmetic, bind, copy
+from collbench.core.dtypes import dtype
+from collbench.core.errors import ScheduleError
 from collbench.planning.limits import slot_wire_bytes
 from collbench.planning.lowering import Action, Region, SlotSequence, TrackActions
 from collbench.planning.plan import Plan
 from collbench.planning.protocols import FAMILY as PROTOCOLS
-from collbench.spec.dtypes import dtype
-from collbench.util.errors import ScheduleError
 
 if TYPE_CHECKING:
-    from collbench.spec.dtypes import Array
+    from collbench.core.dtypes import Array
 
     View = Callable[[Region], "Array"]
 

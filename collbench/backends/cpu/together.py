@@ -39,12 +39,12 @@ from collbench.backends.cpu.flags import LINE_WORDS, YIELDS_A_LOOK, patience
 from collbench.backends.cpu.interpreter import Bound, Runner
 from collbench.backends.cpu.layout import aligned, has_lines, layout, sets_of
 from collbench.backends.cpu.lines import refuse_repeats
+from collbench.core.errors import CollbenchError, HangError
+from collbench.core.pattern import Wrong
 from collbench.launch.group import Group, RankContext
 from collbench.machine.host import cpu_name
 from collbench.planning.plan import Plan
 from collbench.planning.together import LaunchesOfRanks, Together
-from collbench.spec.pattern import Wrong
-from collbench.util.errors import CollbenchError, HangError
 
 Launch = tuple[Runner, Sequence[Sequence[Bound]]]  # a part's runner, and its programs for a set
 

@@ -16,6 +16,9 @@ from collbench.backends.cuda.rank import DROP_AFTER, CudaRank, StampedLaunches, 
 from collbench.backends.gpu.concurrent import ConcurrentRepeat
 from collbench.backends.gpu.rank import stride_bytes
 from collbench.backends.gpu.session import START_S, GpuSession, soak_limit_s, why_no_gpus
+from collbench.core.case import Problem
+from collbench.core.errors import CollbenchError, ScheduleError
+from collbench.core.pattern import Wrong
 from collbench.device.card import (
     all_have_clusters,
     all_reach_each_other,
@@ -28,12 +31,9 @@ from collbench.device.layout import is_in_host, layouts
 from collbench.launch.group import Group
 from collbench.planning.limits import Limits, keeps_lines
 from collbench.planning.plan import Plan
-from collbench.spec.case import Problem
-from collbench.spec.pattern import Wrong
-from collbench.util.errors import CollbenchError, ScheduleError
 
 if TYPE_CHECKING:
-    from collbench.spec.dtypes import Array
+    from collbench.core.dtypes import Array
 
 
 class CudaSession(GpuSession[Plan, str, CudaRank]):

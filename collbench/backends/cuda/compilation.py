@@ -3,10 +3,10 @@
 from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 
+from collbench.core.errors import ScheduleError
 from collbench.device.compile import Source, cubin, kernel_source
 from collbench.machine.host import usable_cores
 from collbench.planning.plan import Plan
-from collbench.util.errors import ScheduleError
 
 FP8_ARCH = 89  # from which the conversions of 8-bit floats are instructions
 

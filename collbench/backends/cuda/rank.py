@@ -27,6 +27,11 @@ from collbench.backends.net.gpu_proxy import (
 )
 from collbench.backends.net.proxy import data_comm_of
 from collbench.backends.net.receivers import Receivers
+from collbench.core.case import Problem
+from collbench.core.dtypes import dtype
+from collbench.core.errors import HangError, ScheduleError
+from collbench.core.pattern import Wrong
+from collbench.core.world import ranks_per_gpu
 from collbench.device.card import Launch
 from collbench.device.engine import slices_of
 from collbench.device.layout import (
@@ -45,14 +50,9 @@ from collbench.device.program import ctas, launches_counted
 from collbench.launch.group import RankContext
 from collbench.machine.host import own_cores
 from collbench.planning.plan import Plan
-from collbench.spec.case import Problem
-from collbench.spec.dtypes import dtype
-from collbench.spec.pattern import Wrong
-from collbench.spec.world import ranks_per_gpu
-from collbench.util.errors import HangError, ScheduleError
 
 if TYPE_CHECKING:
-    from collbench.spec.dtypes import Array
+    from collbench.core.dtypes import Array
 
 # launches of a soak, each with kernels that write and compare, that are queued before a host that
 # must move messages waits

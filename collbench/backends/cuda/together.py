@@ -28,13 +28,13 @@ from collbench.backends.gpu.together import (
     PartRank,
     why_not_one_host,
 )
+from collbench.core.errors import CollbenchError, HangError, ScheduleError
 from collbench.device.card import Launch
 from collbench.device.layout import is_in_host, layouts
 from collbench.device.program import ctas, launches_counted
 from collbench.launch.group import Group
 from collbench.planning.plan import Plan
 from collbench.planning.together import Part, Together
-from collbench.util.errors import CollbenchError, HangError, ScheduleError
 
 _CLUSTERED_SHARE = 2  # only one in so many places can be promised to CTAs of clusters: see below
 

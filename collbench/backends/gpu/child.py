@@ -14,12 +14,12 @@ from contextlib import suppress
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection
 
+from collbench.core.errors import HangError, RankLostError
+from collbench.core.launcher import INTERRUPTIONS, without_launcher
+from collbench.core.peers import Variables
 from collbench.launch.driver import RUNS, fate
 from collbench.launch.group import Group, Rank, RankContext, RankT, WorkerGroup
-from collbench.launch.launcher import INTERRUPTIONS, without_launcher
 from collbench.launch.server import Reply, die_with_parent, rank_class, rank_name, serve
-from collbench.spec.peers import Variables
-from collbench.util.errors import HangError, RankLostError
 
 BEGIN_S = 30.0  # to start a process on a busy machine
 MARGIN_S = 5.0  # what a rank may take beyond its child

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from collbench.backends.gpu.rank import DeviceRank, Launches
-from collbench.spec.pattern import Wrong
+from collbench.core.pattern import Wrong
 
 # of what is queued of each, if it runs alone; longer where LEAST_QUEUED of either take longer
 WINDOW_S = 0.06

@@ -6,10 +6,10 @@ import struct
 from collections.abc import Sequence
 
 from collbench.backends.gpu.rank import DeviceRank
+from collbench.core.errors import HangError
 from collbench.device.layout import REPORT_BYTES, REPORTS_AT
 from collbench.device.program import SIGNAL_NAMES, waiters
 from collbench.planning.plan import Plan
-from collbench.util.errors import HangError
 
 REPORT = struct.Struct("<8I2Q")
 _WAITED_FOR = {

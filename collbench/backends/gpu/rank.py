@@ -15,17 +15,17 @@ import numpy as np
 
 from collbench.backends import base
 from collbench.backends.net.gpu_proxy import Outside
+from collbench.core.case import Problem
+from collbench.core.collectives import collective
+from collbench.core.dtypes import dtype
+from collbench.core.errors import HangError
+from collbench.core.options import MAX_SETS
+from collbench.core.pattern import PERIOD, Wrong, inputs, reduced
 from collbench.device.card import Card, Graph, Launch
 from collbench.device.compile import barrier_source, cubin, pattern_source
 from collbench.device.gemm import Gemm
 from collbench.device.host_memory import Handle
 from collbench.device.layout import ABORT_AT, BARRIER_AT, CONTROL_BYTES
-from collbench.spec.case import Problem
-from collbench.spec.collectives import collective
-from collbench.spec.dtypes import dtype
-from collbench.spec.options import MAX_SETS
-from collbench.spec.pattern import PERIOD, Wrong, inputs, reduced
-from collbench.util.errors import HangError
 
 GRAIN_BYTES = 512  # user buffers of a set begin at multiples of this
 HOLD_NS = 300_000  # all ranks stay at a barrier until the slowest host has queued what follows

@@ -40,6 +40,12 @@ from collbench.backends.gpu.rank import (
     sets_of,
     stride_bytes,
 )
+from collbench.core.case import Problem
+from collbench.core.collectives import collective
+from collbench.core.errors import CollbenchError, UnavailableError
+from collbench.core.pattern import Wrong
+from collbench.core.peers import Variables
+from collbench.core.world import ranks_per_gpu
 from collbench.device.card import Card, cuda_errors, device_count
 from collbench.device.gemm import Gemm
 from collbench.device.layout import ABORT_AT
@@ -47,12 +53,6 @@ from collbench.launch.group import Group, Rank, RankContext, WorkerGroup
 from collbench.machine import gpus
 from collbench.machine.discovery.counters import Reading, moved, read
 from collbench.machine.host import has_nvidia_gpus
-from collbench.spec.case import Problem
-from collbench.spec.collectives import collective
-from collbench.spec.pattern import Wrong
-from collbench.spec.peers import Variables
-from collbench.spec.world import ranks_per_gpu
-from collbench.util.errors import CollbenchError, UnavailableError
 
 Key = TypeVar("Key", bound=Hashable)
 # times as long as the first launches, on average, later ones may take: a GPU that grows hot lowers

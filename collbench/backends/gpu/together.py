@@ -43,15 +43,15 @@ from collbench.backends.gpu.session import (
     is_shared,
     repeat_limit_s,
 )
+from collbench.core.case import Case
+from collbench.core.collectives import collective
+from collbench.core.errors import HangError, ScheduleError
+from collbench.core.pattern import Wrong
 from collbench.device.card import Card
 from collbench.device.layout import CONTROL_BYTES
 from collbench.launch.group import Group, RankContext, WorkerGroup
 from collbench.planning.plan import Plan
 from collbench.planning.together import LaunchesOfRanks, Part, Together
-from collbench.spec.case import Case
-from collbench.spec.collectives import collective
-from collbench.spec.pattern import Wrong
-from collbench.util.errors import HangError, ScheduleError
 
 PartJob = TypeVar("PartJob", bound=Plan | Case)
 # Streams whose kernels CUDA can run at once, unless the environment says otherwise: work of more

@@ -9,10 +9,10 @@ from collbench.backends.base import Peer, SessionOptions
 from collbench.backends.library import LibrarySession, private_bytes, why_lacking
 from collbench.backends.mpi.gpu import MpiGpuSession
 from collbench.backends.mpi.rank import DESCRIBE_S, MPI_REDOPS, MPI_TYPES, MpiRank
+from collbench.core.case import Case
+from collbench.core.collectives import collective
+from collbench.core.launcher import INSTALL_HINT
 from collbench.launch.group import Group
-from collbench.launch.launcher import INSTALL_HINT
-from collbench.spec.case import Case
-from collbench.spec.collectives import collective
 
 
 class MpiBackend(Peer):

@@ -21,12 +21,12 @@ from collbench.backends.gpu.session import (
 from collbench.backends.library import BufferSets, LibrarySession
 from collbench.backends.mpi.rank import DESCRIBE_S, MpiRank
 from collbench.backends.net.gpu_proxy import gpu_bytes, why_not_cuda_aware
+from collbench.core.case import Case, Problem
+from collbench.core.errors import UnavailableError
+from collbench.core.pattern import Wrong
+from collbench.core.world import ranks_per_gpu
 from collbench.device.card import device_count
 from collbench.launch.group import Group, RankContext
-from collbench.spec.case import Case, Problem
-from collbench.spec.pattern import Wrong
-from collbench.spec.world import ranks_per_gpu
-from collbench.util.errors import UnavailableError
 
 _HINT = "use an MPI library that is built with CUDA, or leave mpi out beside backends of GPUs"
 

@@ -3,9 +3,9 @@
 from typing import Any, Literal
 
 from collbench.backends.library import Call, LibraryRank
+from collbench.core.case import Problem
+from collbench.core.launcher import described_library
 from collbench.launch.group import RankContext
-from collbench.launch.launcher import described_library
-from collbench.spec.case import Problem
 
 DESCRIBE_S = 10.0  # until all ranks have named their library
 MPI_TYPES = {

@@ -1,11 +1,11 @@
-"""What NCCL refuses of what it could be forced to (see spec/peers.py), and what it does with user
+"""What NCCL refuses of what it could be forced to (see core/peers.py), and what it does with user
 buffers. Only names and numbers: nothing here loads NCCL.
 """
 
 from collections.abc import Mapping
 
-from collbench.spec.case import Case
-from collbench.spec.peers import NCCL_ALGOS, NCCL_PROTOS
+from collbench.core.case import Case
+from collbench.core.peers import NCCL_ALGOS, NCCL_PROTOS
 
 _CALLS = ("allreduce", "allgather", "reducescatter", "broadcast", "reduce")
 # groups of ncclSend and ncclRecv

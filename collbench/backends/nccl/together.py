@@ -33,11 +33,11 @@ from collbench.backends.nccl.backend import (
     notes_of,
     refusal,
 )
+from collbench.core.case import Case
+from collbench.core.errors import HangError, RankLostError, RefusedError, ScheduleError
+from collbench.core.peers import forced_by
 from collbench.launch.group import Group
 from collbench.planning.together import Part, Together
-from collbench.spec.case import Case
-from collbench.spec.peers import forced_by
-from collbench.util.errors import HangError, RankLostError, RefusedError, ScheduleError
 
 
 class _PartRank(PartRank[NcclKey], NcclRank):

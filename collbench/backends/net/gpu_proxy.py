@@ -39,6 +39,9 @@ from collbench.backends.net.proxy import (
     WireEnd,
 )
 from collbench.backends.net.receivers import TAKEN_FROM, Receivers, is_worth_threads
+from collbench.core.errors import HangError
+from collbench.core.launcher import described_library, library_name
+from collbench.core.mpi_types import Buffer, MpiModule
 from collbench.device.card import Card
 from collbench.device.layout import (
     ABORT_AT,
@@ -51,11 +54,8 @@ from collbench.device.layout import (
 )
 from collbench.device.messages import WireMessage, messages
 from collbench.device.program import lower
-from collbench.launch.launcher import described_library, library_name
-from collbench.launch.mpi_types import Buffer, MpiModule
 from collbench.planning.limits import slot_wire_bytes
 from collbench.planning.plan import Plan
-from collbench.util.errors import HangError
 
 # launches that are queued before the stream is awaited: a full queue would block the host, whose
 # turns they need

@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from queue import SimpleQueue
 from threading import Thread
 
-from collbench.launch.mpi_types import Buffer, MatchedMessage, Request
+from collbench.core.mpi_types import Buffer, MatchedMessage, Request
 from collbench.planning.limits import slot_wire_bytes
 from collbench.planning.plan import Plan
 

@@ -38,11 +38,11 @@ from collbench.backends.torch.process_group import (
     join,
     load_torch,
 )
+from collbench.core.case import Case, Problem
+from collbench.core.dtypes import DTYPES
+from collbench.core.errors import RefusedError, UnavailableError
+from collbench.core.peers import OWN_ALGOS
 from collbench.launch.group import Group, RankContext
-from collbench.spec.case import Case, Problem
-from collbench.spec.dtypes import DTYPES
-from collbench.spec.peers import OWN_ALGOS
-from collbench.util.errors import RefusedError, UnavailableError
 
 # what is launched, how many sets of user buffers there are, and by which of PyTorch's ways
 TorchKey = tuple[Problem, int, str]

@@ -12,8 +12,8 @@ from datetime import timedelta
 from typing import Any
 
 from collbench.backends.library import Call
-from collbench.spec.case import Case, Problem
-from collbench.spec.collectives import collective
+from collbench.core.case import Case, Problem
+from collbench.core.collectives import collective
 
 REDOPS = {"sum": "SUM", "prod": "PRODUCT", "min": "MIN", "max": "MAX", "avg": "AVG"}
 _WORK_IN_PLACE = ("allreduce", "broadcast", "reduce")

@@ -7,11 +7,11 @@ import socket
 from pathlib import Path
 from typing import TypedDict
 
+from collbench.core.errors import UnavailableError
 from collbench.machine import gpus
 from collbench.machine.discovery import _nvml, _sysfs, _system
 from collbench.machine.discovery._reader import ValueReader, reason_of
 from collbench.machine.discovery.recording import GpuRecord, PairRecord, Recording
-from collbench.util.errors import UnavailableError
 
 
 class _NvmlPart(TypedDict, total=False):

@@ -9,11 +9,11 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
+from collbench.core.errors import UsageError
 from collbench.machine.discovery import _host
 from collbench.machine.discovery.recording import Fabric, Recording
 from collbench.machine.topology.hosts import equal_hosts
 from collbench.machine.topology.model import P2P_ACCESS, P2P_MEANINGS, Link, Node, Topology
-from collbench.util.errors import UsageError
 
 _P2P_STATUSES = tuple(P2P_MEANINGS)
 

@@ -11,9 +11,9 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from collbench.util.codec import decode, encode
-from collbench.util.errors import UsageError
-from collbench.util.reading import parse_json
+from collbench.core.codec import decode, encode
+from collbench.core.errors import UsageError
+from collbench.core.reading import parse_json
 
 FORMAT, VERSION = "collbench-recording", 1
 _MAX_CHARS = 64 << 20  # eight GPUs of 18 links take 0.2 MB
@@ -390,7 +390,7 @@ def loads(text: str, name: str) -> list[Recording]:
     >>> hosts = '[{"gpus": [{"index": "0"}]}]'
     >>> loads(f'{{"format": "collbench-recording", "version": 1, "hosts": {hosts}}}', "bug.json")
     Traceback (most recent call last):
-    collbench.util.errors.UsageError: bug.json: hosts[0].gpus[0].index is '0', not a whole number
+    collbench.core.errors.UsageError: bug.json: hosts[0].gpus[0].index is '0', not a whole number
     """
     data = parse_json(text, name, _MAX_CHARS)
     if not isinstance(data, dict) or data.get("format") != FORMAT:

@@ -9,13 +9,13 @@ memory.
 import re
 from pathlib import Path
 
+from collbench.core import xml_tree
+from collbench.core.errors import UsageError
+from collbench.core.reading import read_text
+from collbench.core.registry import Family
 from collbench.machine.formats import _paste
 from collbench.machine.topology.machines import has_links, machine_topology
 from collbench.machine.topology.model import Topology
-from collbench.util import xml_tree
-from collbench.util.errors import UsageError
-from collbench.util.reading import read_text
-from collbench.util.registry import Family
 
 FAMILY = Family(__name__, __path__, "format")
 # the largest dumps we know of, NCCL's of 72 GPUs and hwloc's of a thousand cores, have less than 4

@@ -8,9 +8,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import combinations
 
+from collbench.core.errors import UsageError
 from collbench.machine.topology import rates
 from collbench.machine.topology.model import Link, Node, spans
-from collbench.util.errors import UsageError
 
 ASSUMED = (
     "the file does not number its GPUs: numbers are assumed, by PCI address, as nvidia-smi and"

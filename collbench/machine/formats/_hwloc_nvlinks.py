@@ -5,11 +5,11 @@ a whole bundle, and XGMIBandwidth of AMD's GPUs. Source: topology-nvml.c, topolo
 from collections import Counter
 from collections.abc import Mapping
 
+from collbench.core import xml_tree
+from collbench.core.errors import UsageError
 from collbench.machine.formats._build import number_of
 from collbench.machine.topology import rates
 from collbench.machine.topology.model import Link, Node
-from collbench.util import xml_tree
-from collbench.util.errors import UsageError
 
 _XGMI = "XGMIBandwidth"
 _NAMES = ("NVLinkBandwidth", _XGMI)

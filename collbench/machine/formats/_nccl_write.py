@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping
 from itertools import groupby
 from xml.sax.saxutils import quoteattr
 
+from collbench.core.errors import UsageError
 from collbench.machine.formats import _nccl_links
 from collbench.machine.formats._build import cpus_mask
 from collbench.machine.formats._nccl_attributes import (
@@ -24,7 +25,6 @@ from collbench.machine.topology.gpu_models import AMD
 from collbench.machine.topology.model import Link, Node, NodeKind, Topology
 from collbench.machine.topology.rates import pcie_speed
 from collbench.machine.topology.unnamed import is_amd, library
-from collbench.util.errors import UsageError
 
 _WHAT_HAS_ALL = "give NCCL's topology XML, or a file of collbench topo --record"
 _PCI_CLASSES: dict[NodeKind, str] = {"gpu": "0x030200", "nic": "0x020000", "pci": "0x060400"}

@@ -5,8 +5,8 @@ launchers and logs, time stamps, and without the markup of HTML and of Markdown'
 import re
 from collections.abc import Iterator
 
-from collbench.util import xml_tree
-from collbench.util.text import printable
+from collbench.core import xml_tree
+from collbench.core.text import printable
 
 _ESCAPE = re.compile(
     # colours of which the escape was shown as text, or was lost

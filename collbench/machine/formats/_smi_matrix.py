@@ -6,8 +6,8 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from collbench.core.errors import UsageError
 from collbench.machine.topology.model import P2P, P2P_MEANINGS
-from collbench.util.errors import UsageError
 
 # the last: NICs by their names, before driver 515
 _DEVICE = re.compile(r"GPU\d{1,4}|NIC\d{1,4}|[a-z]\w{1,30}\d")

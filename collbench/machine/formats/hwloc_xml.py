@@ -11,6 +11,8 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
+from collbench.core import xml_tree
+from collbench.core.errors import UsageError
 from collbench.machine.formats._build import (
     ASSUMED,
     Ids,
@@ -29,8 +31,6 @@ from collbench.machine.formats._nccl_links import SWITCH
 from collbench.machine.topology import rates, unnamed
 from collbench.machine.topology.gpu_models import gpu_model
 from collbench.machine.topology.model import Facts, Link, Node, Topology, facts_of
-from collbench.util import xml_tree
-from collbench.util.errors import UsageError
 
 _SOURCE = "hwloc's pci_link_speed"
 _EFFICIENCY = rates.pcie(3, 16).usable_gbs / rates.pcie(3, 16).raw_gbs  # one for all generations

@@ -12,6 +12,8 @@ from collections.abc import Iterator
 from dataclasses import replace
 from itertools import count
 
+from collbench.core import xml_tree
+from collbench.core.errors import UsageError
 from collbench.machine.formats import _nccl_links
 from collbench.machine.formats._build import (
     ASSUMED,
@@ -35,8 +37,6 @@ from collbench.machine.formats._nccl_write import write
 from collbench.machine.topology import rates, unnamed
 from collbench.machine.topology.gpu_models import gpu_model
 from collbench.machine.topology.model import Facts, Link, Node, Topology
-from collbench.util import xml_tree
-from collbench.util.errors import UsageError
 
 __all__ = ["is_mine", "read", "write"]
 _VERSIONS = (1, 2)  # the latter: RCCL's

@@ -10,6 +10,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
+from collbench.core.errors import UsageError
 from collbench.machine.formats import _paste, rocm_smi
 from collbench.machine.formats._build import arch_of_name
 from collbench.machine.formats._contradictions import checked, names
@@ -17,7 +18,6 @@ from collbench.machine.formats._smi_matrix import OF_OPTION, Matrix, is_header, 
 from collbench.machine.formats._smi_tree import Device, machine
 from collbench.machine.topology import rates
 from collbench.machine.topology.model import Link, Node, Topology, facts_of
-from collbench.util.errors import UsageError
 
 _GPU_LINE = re.compile(r"\s*GPU (\d{1,4}): (.{0,100}?)(?: \(UUID: ([\w-]{1,64})\))?\s*$")
 _LINK_LINE = re.compile(r"\s*Link (\d{1,3}): (?:(\d{1,6}(?:\.\d{1,6})?) GB/s|<inactive>)\s*$")

@@ -13,12 +13,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 
+from collbench.core.errors import UsageError
 from collbench.machine.formats import _paste
 from collbench.machine.formats._build import limit_cpus, socket_links
 from collbench.machine.topology import rates
 from collbench.machine.topology.gpu_models import named_model
 from collbench.machine.topology.model import Link, Node, Topology, facts_of
-from collbench.util.errors import UsageError
 
 _TITLE = re.compile(
     r"[=\s]*(?:(weight|hops|link type) between two GPUs"

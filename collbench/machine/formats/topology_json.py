@@ -10,10 +10,10 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any, get_args, get_type_hints
 
+from collbench.core.errors import UsageError
+from collbench.core.reading import parse_json
 from collbench.machine.formats._build import MAX_NODES
 from collbench.machine.topology.model import P2P, Facts, Link, LinkKind, Node, NodeKind, Topology
-from collbench.util.errors import UsageError
-from collbench.util.reading import parse_json
 
 FORMAT, VERSION = "collbench-topology", 1
 _FORMAT_KEY = re.compile(rf'"format"\s{{0,99}}:\s{{0,99}}"{FORMAT}"')

@@ -28,9 +28,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, cast, get_args
 
+from collbench.core import catalog
+from collbench.core.errors import UsageError
 from collbench.machine.topology.profile_table import ProfileTable
-from collbench.util import catalog
-from collbench.util.errors import UsageError
 
 Kind = Literal["flag", "integer", "size", "switch", "choice", "list", "tuning", "text", "path"]
 Use = Literal["debugging", "tuning", "selection", "network", "paths"]

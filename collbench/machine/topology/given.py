@@ -5,9 +5,9 @@ links, what joins hosts. A matrix of nvidia-smi topo -m has none of them.
 import re
 from dataclasses import replace
 
+from collbench.core.errors import UsageError
 from collbench.machine.topology import rates
 from collbench.machine.topology.model import Link, Node, Topology
-from collbench.util.errors import UsageError
 
 FABRICS = {"ib": "InfiniBand", "roce": "RoCE", "efa": "EFA", "tcp": "TCP"}  # as facts say them
 _WORD = re.compile(r"(nvlink|pcie)([1-6])")

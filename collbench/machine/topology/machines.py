@@ -41,12 +41,12 @@ from itertools import combinations
 from pathlib import Path
 from typing import NamedTuple
 
+from collbench.core import catalog
+from collbench.core.errors import UsageError
 from collbench.machine.topology import rates
 from collbench.machine.topology.gpu_models import AMD
 from collbench.machine.topology.model import P2P_ACCESS, Link, Node, NodeKind, Topology, facts_of
 from collbench.machine.topology.profile_table import ProfileTable
-from collbench.util import catalog
-from collbench.util.errors import UsageError
 
 _TABLES = ("gpu", "cpu", "nic", "pcie", "nvlink", "xgmi", "c2c", "socket", "p2p")
 _PLACE = re.compile(r"(cpu|root|pci|gpu|nic)(\d{1,4})(?::([1-6])x(1|2|4|8|12|16|32))?")

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Literal
 
-from collbench.util.errors import UsageError
+from collbench.core.errors import UsageError
 
 # root: a PCIe host bridge; cpu: a NUMA node with its cores; pci: a PCIe switch; net: what NICs of
 # several hosts are plugged into.

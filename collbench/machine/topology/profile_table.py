@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from collbench.util.errors import UsageError
+from collbench.core.errors import UsageError
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

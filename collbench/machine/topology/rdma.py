@@ -8,11 +8,11 @@ NCCL_NET_GDR_LEVEL.
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from collbench.core.errors import UsageError
 from collbench.machine.topology.hosts import port_gbs
 from collbench.machine.topology.model import Node, Topology
 from collbench.machine.topology.paths import CLASS_ORDER, Path, path
 from collbench.machine.topology.unnamed import is_amd
-from collbench.util.errors import UsageError
 
 DEFAULT_LEVEL = "PXB"  # where NCCL_NET_GDR_LEVEL is not set
 _LEVELS = ("LOC", "PIX", "PXB", "PHB", "SYS")

@@ -14,12 +14,12 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import combinations, groupby, pairwise, product
 
+from collbench.core.errors import UsageError
 from collbench.machine.topology.hosts import equal_hosts, nodes_of, part
 from collbench.machine.topology.model import GPU_LINKS, Topology
 from collbench.machine.topology.packing import LOOKS, Budget, Order, packed_chains, packed_rings
 from collbench.machine.topology.parts import by_parts
 from collbench.machine.topology.paths import CLASS_ORDER, Path, like, path
-from collbench.util.errors import UsageError
 
 WayOf = Callable[[str, str], Path]
 _MOST_AT_ONCE = 256  # ranks of which every pair is looked at, where they are on several hosts

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
-from collbench.util import catalog
+from collbench.core import catalog
 
 PROTOCOLS = ("ll", "ll128", "simple")
 Three = tuple[float, float, float]  # of each protocol

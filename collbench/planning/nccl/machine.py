@@ -8,6 +8,7 @@ import re
 from dataclasses import dataclass, replace
 from typing import Literal
 
+from collbench.core.errors import RefusedError
 from collbench.machine.topology.model import Link, Node, Topology
 from collbench.machine.topology.paths import CLASS_ORDER, path
 from collbench.machine.topology.rdma import nic_gbs
@@ -15,7 +16,6 @@ from collbench.machine.topology.rings import ring_rate_gbs, rings
 from collbench.machine.topology.unnamed import is_amd
 from collbench.planning.price.cluster import Cluster
 from collbench.planning.price.ways import NVLINK_PATHS
-from collbench.util.errors import RefusedError
 
 Fabric = Literal["ib", "roce", "efa", "efa1", "tcp"]
 # From this compute capability on a GPU has tables of this name. AMD's have those of Hopper, which

@@ -17,10 +17,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
+from collbench.core.collectives import OpName, collective
+from collbench.core.units import rate_gbs
 from collbench.planning.nccl.constants import PROTOCOLS, Constants, Errors, constants
 from collbench.planning.nccl.machine import NcclMachine
-from collbench.spec.collectives import OpName, collective
-from collbench.util.units import rate_gbs
 
 _ROOTED: tuple[OpName, ...] = ("broadcast", "reduce")
 OPS: tuple[OpName, ...] = ("allreduce", "allgather", "reducescatter", "alltoall", *_ROOTED)

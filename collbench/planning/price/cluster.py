@@ -8,13 +8,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
+from collbench.core.errors import RefusedError
 from collbench.machine.topology.hosts import part, repeated, without
 from collbench.machine.topology.model import Link, Node, Topology
 from collbench.planning.links import RankLinks
 from collbench.planning.price.constants import WAYS, GpuCosts
 from collbench.planning.price.gpus import Network
 from collbench.planning.price.ways import RATES, SPINE, Hop, rail_of
-from collbench.util.errors import RefusedError
 
 LATENCIES = tuple(f"latency.{way}" for way in WAYS)
 # What can be changed, and whose share in a price is asked for.

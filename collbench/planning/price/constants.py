@@ -14,9 +14,9 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Literal, TypeVar
 
-from collbench.spec.options import DEFAULT_MACHINE, MAX_SETS
-from collbench.util import catalog
-from collbench.util.errors import UnavailableError, UsageError
+from collbench.core import catalog
+from collbench.core.errors import UnavailableError, UsageError
+from collbench.core.options import DEFAULT_MACHINE, MAX_SETS
 
 REFERENCE = "h200x4-vm"  # whose constants a machine has that has none of its own
 # what the shipped constants were fitted to, or hold for as well (docs/results/model.md)

@@ -15,7 +15,7 @@ def cpu_price(plan: Plan, on: CpuCosts, *, is_alone: bool = False) -> float:
 
     >>> from collbench.planning.planner import resolve
     >>> from collbench.planning.price.constants import cpu_costs
-    >>> from collbench.spec.case import Case
+    >>> from collbench.core.case import Case
     >>> small = Case(op="allreduce", backend="cpu", algo="ring", ranks=2, size_bytes=1024)
     >>> 1e-6 < cpu_price(resolve(small).plan, cpu_costs()) < 1e-4
     True

@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from typing import NamedTuple
 
+from collbench.core.errors import HangError
 from collbench.schedules.ir import MAX_KEPT, Edge, Round, Schedule, stages
 from collbench.schedules.passes import message_chunks, symmetry
-from collbench.util.errors import HangError
 
 Port = tuple[int, int, str]  # source, destination, name
 _End = tuple[int, int, int, Edge]  # of a message: rank, track, round, edge

@@ -19,6 +19,9 @@ from typing import NamedTuple
 
 import numpy as np
 
+from collbench.core.case import Case
+from collbench.core.collectives import OpName, collective
+from collbench.core.errors import ScheduleError
 from collbench.planning.limits import edges_of
 from collbench.planning.plan import Plan, along
 from collbench.planning.price.cluster import Cluster
@@ -26,9 +29,6 @@ from collbench.planning.price.gpus import BUSY, Site, busy_seconds, hops_of, wor
 from collbench.planning.price.work import Work, work_of
 from collbench.schedules.ir import Schedule
 from collbench.schedules.passes import symmetry, traffic
-from collbench.spec.case import Case
-from collbench.spec.collectives import OpName, collective
-from collbench.util.errors import ScheduleError
 
 _EXACT = 1e-9
 _FEW = 4  # domains of which orders are those of more

@@ -12,6 +12,8 @@ from functools import cached_property, lru_cache
 from heapq import heappop, heappush
 from typing import NamedTuple
 
+from collbench.core.collectives import collective
+from collbench.core.errors import RefusedError
 from collbench.machine.topology.hosts import equal_hosts
 from collbench.machine.topology.model import Topology
 from collbench.machine.topology.paths import like
@@ -24,8 +26,6 @@ from collbench.planning.price.work import THROUGH_HOST, Work, launch_seconds, wo
 from collbench.planning.protocols import FAMILY as PROTOCOLS
 from collbench.schedules.ir import MAX_KEPT, Schedule
 from collbench.schedules.passes import message_chunks, rounds_of, symmetry
-from collbench.spec.collectives import collective
-from collbench.util.errors import RefusedError
 
 CTA, MEMORY = "cta", "memory"
 BUSY = (*RATES, CTA, MEMORY)

@@ -1,5 +1,5 @@
 """The protocols: one a file, found by the file's name."""
 
-from collbench.util.registry import Family
+from collbench.core.registry import Family
 
 FAMILY = Family(__name__, __path__, "protocol")

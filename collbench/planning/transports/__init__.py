@@ -5,6 +5,6 @@ other's memory. IN_DOMAIN: it joins those that share memory. BESIDE_NET: message
 with others. FIFOS: of a connection, each with its memory.
 """
 
-from collbench.util.registry import Family
+from collbench.core.registry import Family
 
 FAMILY = Family(__name__, __path__, "transport")

@@ -1,7 +1,7 @@
 """The algorithms: one a file, found by the file's name."""
 
-from collbench.spec.collectives import collective
-from collbench.util.registry import Family
+from collbench.core.collectives import collective
+from collbench.core.registry import Family
 
 FAMILY = Family(__name__, __path__, "algorithm")
 

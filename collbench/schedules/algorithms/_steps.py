@@ -2,8 +2,8 @@
 
 from collections.abc import Callable, Iterable, Mapping
 
+from collbench.core.world import World
 from collbench.schedules.ir import Edge, Operand, Program, Round, Step, Track
-from collbench.spec.world import World
 
 ProgramOf = Callable[[World, int], Program]
 Serves = Mapping[str, ProgramOf]

@@ -5,9 +5,9 @@ on two tracks: 2(n-1) hops, but the loops follow each other one hop apart, so lo
 bytes a rank at full rate. Source: NCCL's in-node tree.
 """
 
+from collbench.core.world import World
 from collbench.schedules.algorithms._steps import Serves, inp, one_track, out
 from collbench.schedules.ir import Edge, Program, Step, Track
-from collbench.spec.world import World
 
 
 def allreduce(world: World, rank: int) -> Program:

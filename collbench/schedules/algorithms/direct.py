@@ -5,6 +5,7 @@ no forwarding.
 every pair has a path of its own.
 """
 
+from collbench.core.world import World
 from collbench.schedules.algorithms._steps import (
     Serves,
     edges,
@@ -16,7 +17,6 @@ from collbench.schedules.algorithms._steps import (
     send_chunks,
 )
 from collbench.schedules.ir import Edge, Program, Round, Step
-from collbench.spec.world import World
 
 
 def _send_blocks(world: World, rank: int) -> Round:

@@ -7,10 +7,10 @@ in both directions at once costs little: through host memory, over messages, and
 between two GPUs.
 """
 
+from collbench.core.world import World
 from collbench.schedules.algorithms import direct
 from collbench.schedules.algorithms._steps import ProgramOf, Serves
 from collbench.schedules.ir import Program, Track
-from collbench.spec.world import World
 
 
 def _apart(program_of: ProgramOf) -> ProgramOf:

@@ -9,9 +9,9 @@ tree. Source: Rabenseifner 2004; Thakur, Rabenseifner and Gropp 2005.
 
 from collections.abc import Iterable
 
+from collbench.core.world import World
 from collbench.schedules.algorithms._steps import Serves, inp, one_track, out, tmp
 from collbench.schedules.ir import Edge, Operand, Program, Round, Step
-from collbench.spec.world import World
 
 
 class _Core:

@@ -14,10 +14,10 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import zip_longest
 
+from collbench.core.errors import ScheduleError
+from collbench.core.world import World
 from collbench.schedules.algorithms._steps import Serves, edges, inp, one_track, out
 from collbench.schedules.ir import Edge, Program, Round, Step
-from collbench.spec.world import World
-from collbench.util.errors import ScheduleError
 
 NEEDS_HOSTS = True
 

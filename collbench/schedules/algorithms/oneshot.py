@@ -6,9 +6,9 @@ Source: the one-stage kernels of TensorRT-LLM and vLLM, where it is the fastest 
 hundred KiB.
 """
 
+from collbench.core.world import World
 from collbench.schedules.algorithms._steps import Serves, edges, inp, one_track, others, out
 from collbench.schedules.ir import Program, Step
-from collbench.spec.world import World
 
 
 def allreduce(world: World, rank: int) -> Program:

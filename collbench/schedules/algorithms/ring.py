@@ -7,10 +7,10 @@ and Yuan 2009; the order of chunks is NCCL's. Around a ring, broadcast and reduc
 chain.
 """
 
+from collbench.core.world import World
 from collbench.schedules.algorithms._steps import Serves, inp, one_track, out
 from collbench.schedules.algorithms.chain import broadcast, reduce
 from collbench.schedules.ir import Edge, Program, Step
-from collbench.spec.world import World
 
 
 def _around(world: World, rank: int) -> tuple[int, tuple[Edge], tuple[Edge]]:

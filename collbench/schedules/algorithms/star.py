@@ -4,10 +4,10 @@ Two hops, but 2(n-1) S bytes cross the links of the hub (rank 0, or the root) wh
 for it.
 """
 
+from collbench.core.world import World
 from collbench.schedules.algorithms._steps import Serves, edges, inp, one_track, others, out
 from collbench.schedules.algorithms.direct import broadcast, gather, scatter
 from collbench.schedules.ir import Edge, Program, Step
-from collbench.spec.world import World
 
 _HUB = 0
 

@@ -12,9 +12,9 @@ numbering, and chains inside hosts, are NCCL's.
 
 from collections.abc import Sequence
 
+from collbench.core.world import World
 from collbench.schedules.algorithms._steps import Serves, inp, out
 from collbench.schedules.ir import Edge, Program, Step, Track
-from collbench.spec.world import World
 
 
 def _family(n: int, node: int) -> tuple[int, list[int]]:

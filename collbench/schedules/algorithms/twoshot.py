@@ -8,6 +8,7 @@ adds them in n-1 places and then gathers them at the root. Source: Rabenseifner 
 exchanges; the two-stage kernels of vLLM and TensorRT-LLM.
 """
 
+from collbench.core.world import World
 from collbench.schedules.algorithms._steps import (
     Serves,
     edges,
@@ -19,7 +20,6 @@ from collbench.schedules.algorithms._steps import (
     send_chunks,
 )
 from collbench.schedules.ir import Edge, Program, Step
-from collbench.spec.world import World
 
 
 def allreduce(world: World, rank: int) -> Program:

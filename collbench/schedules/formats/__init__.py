@@ -16,15 +16,15 @@ from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
 
+from collbench.core.collectives import OpName, collective
+from collbench.core.errors import ScheduleError, UsageError
+from collbench.core.reading import read_content
+from collbench.core.registry import Family
+from collbench.core.world import World
 from collbench.schedules.formats._program import ThreadProgram, Turn
 from collbench.schedules.ir import MAX_KEPT, Operand, Program, Round, Schedule, Step, Track, build
 from collbench.schedules.verify.check import check
 from collbench.schedules.verify.proof import Key
-from collbench.spec.collectives import OpName, collective
-from collbench.spec.world import World
-from collbench.util.errors import ScheduleError, UsageError
-from collbench.util.reading import read_content
-from collbench.util.registry import Family
 
 FAMILY = Family(__name__, __path__, "format")
 MAX_FILE_BYTES = 32 << 20

@@ -10,11 +10,11 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import NamedTuple
 
+from collbench.core.collectives import OpName, collective
+from collbench.core.errors import ScheduleError, UsageError
 from collbench.schedules.ir import BufferName, Operand, Round
 from collbench.schedules.verify.clocks import Access, Cell, Clock, History, learn
 from collbench.schedules.verify.proof import Key, Place
-from collbench.spec.collectives import OpName, collective
-from collbench.util.errors import ScheduleError, UsageError
 
 MAX_RANKS = 1024
 _MAX_CHUNKS = 1 << 18  # of the output of all ranks

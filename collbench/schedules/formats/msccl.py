@@ -7,6 +7,9 @@ sends, rrcs does both; cpy and re copy and add `src` to `dst`; nop waits. A step
 thread block `depid` has done step `deps`.
 """
 
+from collbench.core import xml_tree
+from collbench.core.errors import UsageError
+from collbench.core.xml_tree import Element
 from collbench.schedules.formats._program import (
     MAX_RANKS,
     Block,
@@ -19,9 +22,6 @@ from collbench.schedules.formats._program import (
 )
 from collbench.schedules.ir import Edge, Operand, Round, Step
 from collbench.schedules.verify.proof import Key
-from collbench.util import xml_tree
-from collbench.util.errors import UsageError
-from collbench.util.xml_tree import Element
 
 _MAX_SLOTS = 1 << 10  # of a program's connections; real ones need one or two
 # what a type of step does: receive, add `src` or what `dst` held, write `dst`, send

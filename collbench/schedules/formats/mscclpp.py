@@ -16,6 +16,9 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import NamedTuple, TypeVar
 
+from collbench.core import codec
+from collbench.core.errors import ScheduleError, UsageError
+from collbench.core.reading import parse_json
 from collbench.schedules.formats._program import (
     MAX_RANKS,
     Block,
@@ -29,9 +32,6 @@ from collbench.schedules.formats._program import (
 )
 from collbench.schedules.ir import Edge, Operand, Round, Step
 from collbench.schedules.verify.clocks import Cell
-from collbench.util import codec
-from collbench.util.errors import ScheduleError, UsageError
-from collbench.util.reading import parse_json
 
 _MAX_CHARS = 32 << 20
 _MAX_TOKENS = 1 << 16  # of a semaphore from the start

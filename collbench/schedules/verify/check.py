@@ -25,13 +25,13 @@ a symmetric schedule that has some is expanded.
 from functools import lru_cache
 from itertools import chain
 
+from collbench.core.collectives import collective
+from collbench.core.errors import ScheduleError
 from collbench.schedules.ir import At, Edge, Operand, Round, Schedule, Step, expanded
 from collbench.schedules.passes import cell, kept, landing, rounds_of
 from collbench.schedules.verify.clocks import Clock, learn
 from collbench.schedules.verify.proof import Formed, Key, Place, Proof, name_of, where
 from collbench.schedules.verify.symbolic import Execution
-from collbench.spec.collectives import collective
-from collbench.util.errors import ScheduleError
 
 __all__ = ["Place", "Proof", "check"]
 
@@ -56,12 +56,12 @@ def check(
 
     >>> from collbench.schedules.algorithms import ring
     >>> from collbench.schedules.ir import build
-    >>> from collbench.spec.world import World
+    >>> from collbench.core.world import World
     >>> check(build("allreduce", "ring", ring.allreduce, World(n=4)), slots=2).hops
     6
     >>> check(build("allreduce", "ring", ring.allreduce, World(n=4)), slots=1)
     Traceback (most recent call last):
-    collbench.util.errors.ScheduleError: allreduce ring over 4 ranks deadlocks with 1 slot and ...
+    collbench.core.errors.ScheduleError: allreduce ring over 4 ranks deadlocks with 1 slot and ...
     """
     if in_place and not collective(schedule.op).has_in_place:
         raise ScheduleError(
@@ -98,7 +98,7 @@ def ends_after_peers_begin(schedule: Schedule) -> bool:
 
     >>> from collbench.schedules.algorithms import chain, ring
     >>> from collbench.schedules.ir import build
-    >>> from collbench.spec.world import World
+    >>> from collbench.core.world import World
     >>> ends_after_peers_begin(build("allreduce", "ring", ring.allreduce, World(n=4)))
     True
     >>> ends_after_peers_begin(build("broadcast", "chain", chain.broadcast, World(n=4)))
@@ -132,7 +132,7 @@ def formed(schedule: Schedule) -> dict[Place, Formed]:
 
     >>> from collbench.schedules.algorithms import ring
     >>> from collbench.schedules.ir import build
-    >>> from collbench.spec.world import World
+    >>> from collbench.core.world import World
     >>> steps = formed(build("allreduce", "ring", ring.allreduce, World(n=4)))
     >>> steps[Place(program=1, track=0, round=1, step=0)]
     Formed(value=Value(piece=0, chunk=3, mask=3), hops=1)

@@ -11,12 +11,12 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import NamedTuple
 
+from collbench.core.collectives import collective
+from collbench.core.errors import ScheduleError
 from collbench.schedules.ir import At, Edge, Message, Operand, Round, Schedule, Step
 from collbench.schedules.passes import arrivals, cell, home, landing, shape_of
 from collbench.schedules.verify.clocks import Access, Cell, Clock, History, learn
 from collbench.schedules.verify.proof import Formed, Key, Place, Proof, Value, name_of, tell, where
-from collbench.spec.collectives import collective
-from collbench.util.errors import ScheduleError
 
 
 @dataclass(slots=True)

@@ -9,6 +9,10 @@ import pytest
 
 from collbench.bench.points import plan_points
 from collbench.bench.ranks import ranks_of
+from collbench.core import catalog
+from collbench.core.case import Case
+from collbench.core.collectives import OPS, OpName
+from collbench.core.errors import RefusedError, UsageError
 from collbench.launch.local import LocalGroup
 from collbench.machine.topology.machines import machine_topology
 from collbench.planning.changes import changed
@@ -22,10 +26,6 @@ from collbench.planning.price.far import Far
 from collbench.planning.price.gpus import Network
 from collbench.planning.price.ways import NIC, RATES, unknown_links
 from collbench.schedules.algorithms import algorithms_of
-from collbench.spec.case import Case
-from collbench.spec.collectives import OPS, OpName
-from collbench.util import catalog
-from collbench.util.errors import RefusedError, UsageError
 from tests.support.tiers import tiered
 
 

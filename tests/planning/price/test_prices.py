@@ -8,6 +8,11 @@ from typing import Any
 
 import pytest
 
+from collbench.core import catalog
+from collbench.core.case import Case, Problem
+from collbench.core.collectives import OpName
+from collbench.core.errors import UsageError
+from collbench.core.world import World
 from collbench.machine.topology.machines import machine_topology
 from collbench.machine.topology.model import Node, Topology
 from collbench.machine.topology.rates import pcie, pcie_link
@@ -20,11 +25,6 @@ from collbench.planning.price.cpus import cpu_price
 from collbench.planning.price.events import events_of
 from collbench.planning.price.gpus import gpu_price, plan_bound, site_of
 from collbench.schedules.passes import traffic
-from collbench.spec.case import Case, Problem
-from collbench.spec.collectives import OpName
-from collbench.spec.world import World
-from collbench.util import catalog
-from collbench.util.errors import UsageError
 from tests.support.batteries import PAIRS, plan_of, problem
 from tests.support.tiers import tiered
 

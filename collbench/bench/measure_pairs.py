@@ -1,0 +1,107 @@
+"""Carry out `topo --measure`: every pair of GPUs, or two ranks on CPUs, and the rates that their
+links should reach; under a launcher every pair of its ranks.
+"""
+
+import time
+from collections.abc import Sequence
+from datetime import UTC, datetime
+
+from collbench.bench.pairs import (
+    WAYS,
+    RankPair,
+    behind,
+    by_messages,
+    expected_gbs,
+    measure,
+    with_rates,
+)
+from collbench.bench.pairwise import SIZES, Pairs, PairSettings
+from collbench.bench.tables.pairs import lines
+from collbench.core.errors import UnavailableError
+from collbench.core.options import Settings
+from collbench.core.screen import remark, say
+from collbench.device.card import device_count
+from collbench.launch.group import Group
+from collbench.launch.local import LocalGroup
+from collbench.launch.watchdog import LOST_S
+from collbench.machine.host import has_nvidia_gpus
+from collbench.machine.topology.model import Topology
+
+
+def measure_pairs(topology: Topology) -> Topology:
+    """Measure, show, and return the topology with the rates that stores reached instead of the
+    expected ones.
+
+    However it ends, what was measured until then is shown.
+    """
+    gpus = topology.gpus
+    count = device_count() if has_nvidia_gpus() else 0
+    backend, ranks = ("cuda", tuple(gpu.index for gpu in gpus)) if count else ("cpu", (0, 1))
+    if count == 1:
+        raise UnavailableError(
+            "--measure: this machine has one GPU, and nothing travels between GPUs",
+            "give two GPUs or more, or hide this one to measure two ranks on CPUs",
+        )
+    names = [f"GPU{index}" for index in ranks] if count else [f"rank{rank}" for rank in ranks]
+    ids = [gpu.id for gpu in gpus] if count else []
+    group, start, pairs = LocalGroup(), time.monotonic(), list[RankPair]()
+    try:
+        for pair in measure(group, backend, ranks, Settings()):
+            pairs.append(pair)
+    finally:
+        group.close(0)
+        if pairs:
+            _show(topology, ids, names, pairs)
+            remark(
+                f"{len(pairs)} measurements in {time.monotonic() - start:.0f} s, every result"
+                " compared"
+            )
+    source = (
+        f"measured {datetime.now(UTC):%Y-%m-%d} by topo --measure: stores of {ranks} over one pair"
+        " at a time"
+        if ids
+        else ""
+    )
+    return with_rates(topology, ids, pairs, source) if ids else topology
+
+
+def measure_pairs_of(topology: Topology, group: Group) -> None:
+    """Measure every pair of a launcher's ranks, one at a time, and show them. However it ends, what
+    was measured until then is shown.
+    """
+    gpus = device_count() if has_nvidia_gpus() else 0
+    backend = "cuda" if gpus >= group.hosts.count(group.hosts[0]) else "cpu"
+    names = [f"rank{rank}" for rank in range(group.ranks)]
+    start, found = time.monotonic(), list[RankPair]()
+    settings = PairSettings(size_bytes=SIZES[backend], timeout_s=LOST_S)
+    try:
+        with Pairs(group, 0, backend, settings) as pairs:
+            found.extend(by_messages(pairs))
+    finally:
+        if found:
+            _show(topology, [], names, found)
+            remark(
+                f"{len(found)} measurements in {time.monotonic() - start:.0f} s, every result"
+                " compared"
+            )
+
+
+def _show(
+    topology: Topology, ids: Sequence[str], names: Sequence[str], pairs: Sequence[RankPair]
+) -> None:
+    """Print the rates of the pairs, and the pairs that are slower than others like them. ids: the
+    nodes of the ranks, where they are GPUs.
+    """
+    expected = {
+        (pair.a, pair.b, way): expected_gbs(topology, ids[pair.a], ids[pair.b], way)
+        for pair in pairs
+        for way in WAYS
+        if ids
+    }
+    say("\n".join(lines(pairs, names, expected)).lstrip("\n"))
+    for pair, middle in behind(pairs, topology, ids):
+        unit = "us" if pair.way == "latency" else "GB/s"
+        say(
+            f"slower than pairs like it: {names[pair.a]} -> {names[pair.b]}, {pair.way}:"
+            f" {pair.value:.4g} {unit}, the median is {middle:.4g}"
+        )

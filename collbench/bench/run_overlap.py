@@ -1,0 +1,101 @@
+"""Carry out `overlap`: options to what is measured, rows to file and screen, and the advice."""
+
+import sys
+from contextlib import closing
+from pathlib import Path
+
+from collbench.backends.gpu.session import why_no_gpus
+from collbench.bench.overlap import (
+    COPIES,
+    OVERLAP_COLUMNS,
+    Overlap,
+    OverlapRequest,
+    measure,
+    to_line,
+)
+from collbench.bench.tables.overlap import advice, heading, line
+from collbench.core.errors import UnavailableError, UsageError
+from collbench.core.launcher import launcher
+from collbench.core.options import OVERLAP_OPTIONS, OverlapSettings, refuse_sharing
+from collbench.core.record import Writer
+from collbench.core.rules import Options
+from collbench.core.screen import document_on_stdout, remark, say
+from collbench.device.card import device_count
+from collbench.device.gemm import load_cublas
+from collbench.launch.group import Group
+from collbench.launch.rank0 import drive_on_rank0, group_here
+
+
+def run_overlap(options: Options) -> int:
+    """The whole command; returns the exit code."""
+    settings = OverlapSettings(
+        **{
+            name: options[option.key]
+            for name, option in OVERLAP_OPTIONS.items()
+            if options[option.key] is not None
+        }
+    )
+    refuse_sharing(options)
+    if min(options["sizes"]) <= 0:
+        raise UsageError("a size of 0 bytes", "give at least one byte")
+    if why := why_no_gpus():
+        raise UnavailableError(
+            f"overlap measures GPUs: {why}", "start it on a machine with NVIDIA GPUs"
+        )
+    load_cublas()
+    under = launcher()
+    ranks = under.size if under is not None else len(settings.gpus) or device_count()
+    if ranks == 1 and COPIES not in options["backend"]:
+        raise UnavailableError(
+            "one GPU: nothing travels between ranks",
+            "plain copies can be measured: --backend copies",
+        )
+    request = OverlapRequest(
+        ranks=ranks,
+        backends=options["backend"],
+        transports=options["transport"],
+        settings=settings,
+        **{name: options[name] for name in ("op", "sizes", "channels", "cluster")},
+    )
+    group = group_here(settings.timeout_s)
+    return drive_on_rank0(group, lambda: _drive(request, group, options["csv"]))
+
+
+def _drive(request: OverlapRequest, group: Group, csv: str | None) -> int:
+    """Measure, write and show; returns the exit code. However it ends, what was measured until then
+    is in the file and has its advice.
+    """
+    out = sys.stderr if csv == "-" else sys.stdout
+    writer = (
+        Writer(document_on_stdout() if csv == "-" else Path(csv), OVERLAP_COLUMNS)
+        if csv is not None
+        else None
+    )
+    rows: list[Overlap] = []
+    if request.ranks == 1:
+        remark("One GPU: nothing travels between ranks, so only plain copies are measured.")
+    try:
+        say("\n".join(heading(request)), file=out)
+        with closing(measure(request, group)) as measured:
+            for row in measured:
+                rows.append(row)
+                if writer is not None:
+                    writer.write_lines([to_line(row)])
+                say(line(row), file=out)
+    finally:
+        if writer is not None:
+            writer.close()
+        if lines := advice(rows):
+            say("\n" + "\n".join(lines), file=out)
+    return _exit_code(rows)
+
+
+def _exit_code(rows: list[Overlap]) -> int:
+    if any(row.record.status == "wrong" for row in rows):
+        return 1
+    if all(row.record.status == "waived" for row in rows):
+        raise UnavailableError(
+            f"nothing could be measured: {rows[0].record.reason if rows else 'no point'}",
+            "change the options that the reason names",
+        )
+    return 0

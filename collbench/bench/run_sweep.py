@@ -1,0 +1,620 @@
+"""Carry out a sweep: options to cases, group and measurement, rows to file and screen."""
+
+import os
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing, nullcontext
+from dataclasses import replace
+from importlib.util import find_spec
+from pathlib import Path
+from typing import IO, Any
+
+from collbench.backends import FAMILY as BACKENDS
+from collbench.backends.model import host_of
+from collbench.bench.busy import BusyRemark
+from collbench.bench.points import SweepPoint, plan_points
+from collbench.bench.ranks import MODEL, Ranks, ranks_of
+from collbench.bench.recordings import recordings_of, refuse_few_gpus, remark_unnamed
+from collbench.bench.rows import row_of_runs
+from collbench.bench.runner import Measurement
+from collbench.bench.saving import SavedSweep, command_line, saved
+from collbench.bench.show_sweep import show_points, show_rows
+from collbench.bench.sweep import Sweep, cases, sizes_between
+from collbench.bench.sweep_rules import SWEEP_RULES, is_together, on_gpus, only_on_gpus
+from collbench.bench.tables.run import RunOf, head_lines, tail_lines
+from collbench.bench.tables.sweep import SweepTable, best_lines, ceiling_lines, table_of
+from collbench.bench.tables.wire import ledger_lines
+from collbench.bench.trace.chrome import chrome_trace
+from collbench.bench.trace.traces import refuse_too_many, traced
+from collbench.core import options as defaults
+from collbench.core.case import Case
+from collbench.core.documents import check_writable, write_document
+from collbench.core.errors import RankLostError, UnavailableError, UsageError
+from collbench.core.knobs import AXES, KNOB, KNOBS
+from collbench.core.launcher import find_mpirun, is_only_rank, launcher
+from collbench.core.options import Settings, settings_of
+from collbench.core.peers import forced_by, is_of_libraries, is_peer, knobs_of
+from collbench.core.progress import activity_shown
+from collbench.core.record import Record, Writer, read
+from collbench.core.rules import Options, refuse
+from collbench.core.screen import document_on_stdout, remark, say, width
+from collbench.core.text import counted
+from collbench.core.together import groups_text, mix_text, parse_groups, parse_mix
+from collbench.core.uneven import CountsFile, read_counts
+from collbench.core.units import format_duration, parse_size
+from collbench.device.card import device_count
+from collbench.launch.group import Group
+from collbench.launch.rank0 import drive_on_rank0, group_here
+from collbench.machine.discovery.recording import Recording
+from collbench.machine.formats import described
+from collbench.machine.host import has_nvidia_gpus, usable_cores
+from collbench.planning.plan import Plan
+from collbench.planning.protocols import FAMILY as PROTOCOLS
+from collbench.planning.tuning import Origin
+from collbench.schedules import formats
+from collbench.schedules.algorithms import FAMILY as ALGORITHMS
+
+_MODELLED_RANKS = 16  # GPUs of a described machine, unless more are asked for
+_NEW_PROCESSES_S = 3  # until new processes have their GPUs and NCCL, roughly
+_LONG_S, _HOPELESS_S = 10, 3600  # a sweep that takes longer is told so first, and how to shorten it
+_SHORTER = " Fewer --ranks, --sizes, --algo or --repeats make it shorter; Ctrl-C ends it."
+_BY_DEFAULT_ON_GPUS = ("cuda", "nccl")  # the backends of a sweep where there are GPUs
+_TRACED = ("cpu", "cuda")  # backends whose launches can be traced
+_TRACED_LAUNCHES = 3  # of every point
+_ON_CPUS = ("cpu", "mpi", "gloo")  # backends whose ranks each want a core
+
+
+def run_sweep(options: Options, csv: Path | str | None) -> int:
+    """The whole command, of the options that are given; returns the exit code."""
+    are_gpus_asked = "gpus" in options or on_gpus(options)
+    under, is_default = launcher(), "backend" not in options
+    if is_default:
+        has_gpus = has_nvidia_gpus() or "gpus" in options
+        options = {
+            **options,
+            "backend": _BY_DEFAULT_ON_GPUS
+            if has_gpus
+            else ("cpu",)
+            if is_together(options)
+            else _on_cpus(under is not None),
+        }
+    refuse(SWEEP_RULES, options, options)
+    if under is None and on_gpus(options) and _has_one_gpu(options, is_asked=are_gpus_asked):
+        return 0
+    settings, sweep = settings_of(options), _sweep(options, under.size if under else 0)
+    if is_only_rank() and "ranks" not in options and sweep.backend != (MODEL,):
+        remark(
+            f"One rank under a launcher: this process starts {sweep.ranks[0]} of its own, as it"
+            " would without."
+        )
+    if options.get("dry_run") and under is not None:
+        raise UsageError("--dry-run measures nothing", "start it without a launcher, with --ranks")
+    group = group_here(settings.timeout_s)
+    recordings = recordings_of(group, options)
+
+    def drive() -> int:
+        from collbench.machine.discovery import topology_of
+
+        known = _with_files(options, is_launched=bool(group.ranks))
+        asked = _sweep(known, group.ranks)
+        topology = topology_of(recordings) if recordings else None
+        remark_unnamed(options.get("machine"))
+        where = ranks_of(asked.backend, options.get("machine"), group, settings.gpus, topology)
+        return _drive(group, asked, settings, known, csv, where, recordings, is_default=is_default)
+
+    return drive_on_rank0(group, drive)
+
+
+def _on_cpus(is_launched: bool) -> tuple[str, ...]:
+    """What a sweep compares where there are no GPUs: MPI beside ours where it can run."""
+    if find_spec("mpi4py") is None:
+        return ("cpu",)
+    try:
+        return ("cpu", "mpi") if is_launched or find_mpirun() else ("cpu",)
+    except UnavailableError:
+        return ("cpu",)
+
+
+def _has_one_gpu(options: Options, *, is_asked: bool) -> bool:
+    """Whether the sweep would run on a single GPU, where nothing travels between ranks; if so, says
+    that.
+
+    Raises UnavailableError instead if somebody asked for GPUs, also for numbered ones on a host
+    that has none.
+    """
+    if "gpus" in options and not has_nvidia_gpus():
+        raise UnavailableError(
+            f"--gpus {','.join(map(str, options['gpus']))}: this host has no NVIDIA GPU",
+            "leave it out, or give --backend cpu to measure the CPUs",
+        )
+    if _gpu_count(options) != 1:
+        return False
+    why, hint = "One GPU: nothing travels between ranks", "--backend cpu measures the CPUs"
+    sharing = f"--gpus {','.join(map(str, options.get('gpus', (0,)) * 2))} runs two ranks on it"
+    if is_asked:
+        raise UnavailableError(why, f"{sharing}; {hint}")
+    say(f"{why}. {hint}; {sharing}.")
+    return True
+
+
+def _gpu_count(options: Options) -> int:
+    """GPUs that are asked for, else all of the host."""
+    return len(options.get("gpus", ())) or (device_count() if has_nvidia_gpus() else 0)
+
+
+def _what_is_kept(csv: Path | str | None, kept: SavedSweep) -> str:
+    """Where the rows of a sweep are that was interrupted."""
+    if not kept.rows:
+        return "No row was finished."
+    if isinstance(csv, Path):
+        return f"The rows that were measured are in {csv}: --resume goes on from there."
+    if name := kept.saved_as():
+        return f"The rows that were measured are saved: collbench compare {name}"
+    return "The rows that were measured are not saved."
+
+
+def _drive(
+    group: Group,
+    sweep: Sweep,
+    settings: Settings,
+    options: Options,
+    csv: Path | str | None,
+    where: Ranks,
+    recordings: Sequence[Recording],
+    *,
+    is_default: bool,
+) -> int:
+    """Plan, measure, write and show; returns the exit code. is_default: nobody chose backends."""
+    peers = {name: knobs_of(name) for name in sweep.backend if is_peer(name)}
+    requested = cases(sweep, peers, has_hosts=where.has_hosts)
+    for case in {(case.op, case.n, case.skew, case.mix): case for case in requested}.values():
+        case.refuse_counts()
+    points = _planned(requested, group, settings, where)
+    knobs = [
+        one.name
+        for one in KNOBS
+        if options.get(one.name, ("auto",)) != ("auto",) and not is_of_libraries(one)
+    ]
+    for peer in peers if not is_default else ():
+        _remark_on_peer(peer, sweep, points, knobs)
+    _remark_on_cores(points, group)
+    _remark_on_order(points, settings)
+    if options.get("soak"):
+        from collbench.bench.soak import run_stress
+
+        return run_stress(points, group, settings, options["soak"], options.get("seed", 0))
+    if options.get("trace") is not None:
+        _traced_points(points)
+        check_writable(options["trace"], "--trace")
+    runs = [_measurement(points, group, settings, where) for _ in range(settings.runs)]
+    if options.get("dry_run"):
+        if options.get("resume") and isinstance(csv, Path) and csv.exists():
+            _leave_known_out(runs, read(csv), csv)
+        if csv is not None:
+            remark(f"A dry run writes no rows to {'stdout' if csv == '-' else csv}.")
+        show_points(points, runs[-1].points, sum(run.estimate_s() for run in runs))
+        return 0
+    out = sys.stderr if csv == "-" else sys.stdout
+    table = table_of(
+        requested,
+        [point.case for point in points if not point.waived],
+        width(out),
+        has_ceilings=bool(where.links),
+        has_launch_times=settings.distribution is not None,
+        is_together=is_together(options),
+    )
+    from collbench.machine.discovery import record
+
+    opened = (
+        Writer(csv if isinstance(csv, Path) else document_on_stdout()) if csv is not None else None
+    )
+    with (
+        closing(opened) if opened is not None else nullcontext() as writer,
+        saved(runs, requested, recordings or [record()]) as kept,
+    ):
+        last_rows: Mapping[tuple[object, ...], Record] = {}
+        if options.get("resume") and isinstance(csv, Path) and writer is not None and writer.rows:
+            last_rows = _leave_known_out(runs, writer.rows, csv)
+
+        left = [run for run in runs if run.points] or runs[:1]
+
+        def keep(record: Record) -> None:
+            if writer is not None and not record.repeats_refusal(last_rows.get(record.point)):
+                writer.write([record])
+            kept.keep(record)
+
+        try:
+            records = _measure(left, keep, table, out, options["color"], kept)
+        except (KeyboardInterrupt, RankLostError):
+            remark(_what_is_kept(csv, kept))
+            raise
+        if options.get("trace") is not None:
+            _trace(points, group, settings, options["trace"])
+        return _exit_code(records, is_part=len(runs[-1].points) < len(points))
+
+
+def _traced_points(points: Sequence[SweepPoint]) -> list[tuple[Plan, Case]]:
+    """The points whose launches can be traced. Raises UnavailableError if there are none, or too
+    many.
+    """
+    found = [
+        (point.plan, point.case)
+        for point in points
+        if point.case.backend in _TRACED
+        and point.plan is not None
+        and not point.waived
+        and point.together is None
+        and point.plan.transport != "ce"
+    ]
+    if not found:
+        raise UnavailableError(
+            "no point of this sweep can be traced: those of --backend cpu and cuda can, but of copy"
+            " engines and of several collectives at once",
+            "leave --trace out",
+        )
+    refuse_too_many([plan for plan, _ in found], _TRACED_LAUNCHES)
+    return found
+
+
+def _trace(points: Sequence[SweepPoint], group: Group, settings: Settings, file: str) -> None:
+    """Trace some launches of every point that can be, and write them to one file."""
+    found = [
+        traced(plan, case, group, _TRACED_LAUNCHES, settings.timeout_s, settings.gpus)
+        for plan, case in _traced_points(points)
+    ]
+    write_document(chrome_trace(found), file, "--trace")
+
+
+def _measurement(
+    points: Sequence[SweepPoint], group: Group, settings: Settings, where: Ranks
+) -> Measurement:
+    """One run of the points."""
+    measurement = Measurement([point.anew() for point in points], group, settings)
+    measurement.ceilings = where.of
+    return measurement
+
+
+def _planned(
+    requested: Sequence[Case], group: Group, settings: Settings, where: Ranks
+) -> list[SweepPoint]:
+    """Plan the cases, and show how far that is where it takes long."""
+    planned = 0
+
+    def progress(number: int) -> None:
+        nonlocal planned
+        planned = number
+
+    def what() -> str:
+        case = requested[planned]
+        return (
+            f"Planned {planned} of {len(requested)} points; proving the schedule of {case.op}"
+            f" {case.algo} over {case.ranks} ranks."
+        )
+
+    with activity_shown(what):
+        return plan_points(requested, group, settings.max_memory, where, progress)
+
+
+def _leave_known_out(
+    runs: Sequence[Measurement], rows: Sequence[Record], csv: Path
+) -> Mapping[tuple[object, ...], Record]:
+    """Drop the points whose last rows in the file have what is asked for from as many runs as the
+    file has of them; says how many it has. What was waived is asked again, which takes no time.
+    Returns the last row of every point.
+    """
+    first = runs[0]
+    host = host_of(first.settings.machine)
+    known: dict[tuple[object, ...], list[Record]] = {}
+    for row in rows:
+        if row.backend != MODEL or row.status == "waived" or row.host == host:
+            known.setdefault(row.point, []).append(row)
+    counts = [_runs_of(first, point, known.get(first.key_of(point), ())) for point in first.points]
+    for number, run in enumerate(runs):
+        run.points = [
+            point for point, count in zip(run.points, counts, strict=True) if count <= number
+        ]
+    done = sum(min(count, len(runs)) for count in counts)
+    what = "points" if len(runs) == 1 else f"points of {len(runs)} runs"
+    remark(f"{done} of {len(runs) * len(counts)} {what} are in {csv} already")
+    return {point: mine[-1] for point, mine in known.items()}
+
+
+def _runs_of(measurement: Measurement, point: SweepPoint, rows: Sequence[Record]) -> int:
+    """In how many runs the rows of a point have what is asked for, if the last one has it."""
+    if not rows or not measurement.is_measured_by(point, rows[-1]):
+        return 0
+    return len({row.run for row in rows if measurement.is_measured_by(point, row)})
+
+
+def _measure(
+    runs: Sequence[Measurement],
+    keep: Callable[[Record], None],
+    table: SweepTable,
+    out: IO[str],
+    color: str,
+    kept: SavedSweep,
+) -> list[Record]:
+    """Measure the points in every run, keep all rows, show those of all runs together, what was
+    measured and what is best.
+    """
+    _remark_on_time(runs)
+    start_s, busy = time.monotonic(), BusyRemark()
+    rows: dict[tuple[object, ...], list[Record]] = {}
+    records: list[Record] = []
+    for number, run in enumerate(runs):
+        is_last = number == len(runs) - 1
+
+        def shown(record: Record, is_last: bool = is_last) -> Record | None:
+            rows.setdefault(record.point, []).append(record)
+            return row_of_runs(rows[record.point]) if is_last else None
+
+        try:
+            run.open()
+            busy.at_start(run)
+            if not number:
+                for line in head_lines(_run_of(run), width(out)):
+                    say(line, file=out)
+                names = dict.fromkeys(session.headline for session in run.sessions.values())
+                for headline in filter(None, names):
+                    remark(headline)
+                start_s = time.monotonic()
+            if len(runs) > 1:
+                remark(f"Run {number + 1} of {len(runs)}.")
+            records = show_rows(run, keep, table, out, color, shown)
+            busy.of_rows(records, run.own)
+        finally:
+            run.close()
+    if more := sum(record.repeats > runs[-1].settings.repeats * len(runs) for record in records):
+        remark(f"{counted(more, 'row')} measured again: one repeat would have moved the time.")
+    if kept.problem:
+        remark(f"The run is not saved: {kept.problem}.")
+    seconds, columns = time.monotonic() - start_s, width(out)
+    tail = tail_lines(records, len(runs), seconds, kept.saved_as(), columns)
+    ledger = ledger_lines([one for run in runs for one in run.ledgers], columns)
+    best = best_lines(records, table, columns)
+    for lines in (best, ceiling_lines(records, columns), ledger, tail):
+        if lines:
+            say("\n" + "\n".join(lines), file=out)
+    return records
+
+
+def _run_of(measurement: Measurement) -> RunOf:
+    """What a measurement whose sessions are open runs."""
+    sessions = {str(key[0]): session for key, session in measurement.sessions.items()}
+    cases = [point.case for point in measurement.points if not point.waived]
+    described_hosts = [
+        ceilings.hosts(case.ranks)
+        for case in cases
+        if case.backend == MODEL and (ceilings := measurement.ceilings(case)) is not None
+    ]
+    return RunOf(
+        command=command_line(),
+        cases=cases,
+        settings=measurement.settings,
+        hosts=max(described_hosts, key=len, default=()) or measurement.group.hosts,
+        devices={name: session.device for name, session in sessions.items()},
+        versions={name: session.version for name, session in sessions.items()},
+        links=_links(measurement),
+        origins=_origins(measurement),
+        is_timed=any(case.backend != MODEL for case in cases),
+    )
+
+
+def _origins(measurement: Measurement) -> dict[Origin, tuple[int, ...]]:
+    """The numbers of ranks whose choices come from each origin. On the links of a described machine
+    prices decide.
+    """
+    ranks: dict[Origin, set[int]] = {}
+    for point in measurement.points:
+        if point.origin is not None and not point.waived and point.case.backend != MODEL:
+            ranks.setdefault(point.origin, set()).add(point.case.ranks)
+    return {origin: tuple(sorted(numbers)) for origin, numbers in ranks.items()}
+
+
+def _links(measurement: Measurement) -> list[str]:
+    """The link that limits each collective at its largest size, of what is not a library's."""
+    largest: dict[tuple[object, ...], SweepPoint] = {}
+    for point in measurement.points:
+        if not point.waived and point.plan is not None:
+            key = point.case.backend, point.case.op, point.case.ranks
+            if key not in largest or largest[key].case.size_bytes < point.case.size_bytes:
+                largest[key] = point
+    found = []
+    for point in largest.values():
+        ceilings = measurement.ceilings(point.case)
+        ceiling = ceilings.ceiling(point.case, point.plan) if ceilings is not None else None
+        if ceiling is not None:
+            found.append(ceiling.limit)
+    return found
+
+
+def _remark_on_time(runs: Sequence[Measurement]) -> None:
+    """Say how long the sweep should take, if that is long, and what would shorten it."""
+    estimate_s = sum(run.estimate_s() for run in runs)
+    if estimate_s < _LONG_S:
+        return
+    live = [point.case for point in runs[-1].points if not point.waived]
+    more = f" in {len(runs)} runs" if len(runs) > 1 else ""
+    remark(
+        f"{len(live)} point{'s' * (len(live) != 1)} with up to {max(case.ranks for case in live)}"
+        f" ranks{more}: about {format_duration(estimate_s)}."
+        + (_SHORTER if estimate_s > _HOPELESS_S else "")
+    )
+
+
+def _remark_on_cores(points: Sequence[SweepPoint], group: Group) -> None:
+    """Say where more ranks than cores run on CPUs, and what that does to the times."""
+    live = [point.case for point in points if not point.waived]
+    ranks = max((case.ranks for case in live if case.backend in _ON_CPUS), default=0)
+    is_local = group.kind == "local"
+    here = ranks if is_local or not ranks else group.hosts.count(group.hosts[0])
+    cores = usable_cores() if is_local else os.cpu_count() or 1  # a launcher may pin each rank
+    if here > cores:
+        remark(
+            f"{here} ranks share {cores} CPU core{'s' * (cores > 1)}: they wait for each other's"
+            f" turn, so times are longer and vary more than with --ranks {max(2, cores)}."
+        )
+
+
+def _remark_on_order(points: Sequence[SweepPoint], settings: Settings) -> None:
+    """Say how an order of launches can deadlock, if it can."""
+    whys = {
+        replace(point.together, order=settings.launch_order).why_it_can_deadlock(): None
+        for point in points
+        if point.together is not None
+    }
+    for why in filter(None, whys):
+        remark(
+            f"{why[0].upper()}{why[1:]}. A point that does is given up after its --timeout,"
+            f" {settings.timeout_s:g} s."
+        )
+
+
+def _remark_on_peer(
+    peer: str, sweep: Sweep, points: Sequence[SweepPoint], knobs_given: Sequence[str]
+) -> None:
+    """Print the knobs that a library is forced to, and those without effect on it."""
+    knobs = knobs_of(peer)
+    forced = [name for name in knobs_given if name in knobs and name in sweep.asked]
+    lost = [KNOB[name].flag for name in knobs_given if name not in forced]
+    for name in forced:
+        missing = [
+            value
+            for value in sweep.values(name)
+            if knobs[name] and value not in (*knobs[name], "auto")
+        ]
+        lost += [f"{KNOB[name].flag} {','.join(map(str, missing))}"] if missing else []
+    live = [point for point in points if point.case.backend == peer and not point.waived]
+    sets = len({point.session for point in live if forced_by(point.case)})
+    remarks = []
+    if sets:
+        remarks.append(
+            f"{sets} set{'s' * (sets > 1)} of processes, about {_NEW_PROCESSES_S} s each, forced by"
+            f" {', '.join(KNOB[name].flag for name in forced)}"
+        )
+    if lost:
+        remarks.append(f"{', '.join(lost)} {'do' if len(lost) > 1 else 'does'} not reach it")
+    if remarks:
+        remark(f"{peer}: the library's own choice; {'; '.join(remarks)}.")
+
+
+def _exit_code(records: Sequence[Record], *, is_part: bool) -> int:
+    """1 for wrong data, else 0. Raises UnavailableError if every point was waived. is_part: other
+    rows of the sweep are in the file already.
+    """
+    if any(record.status == "wrong" for record in records):
+        return 1
+    if records and not is_part and all(record.status == "waived" for record in records):
+        first, *others = dict.fromkeys(record.reason for record in records)
+        why, _, hint = first.partition("; ")
+        more = f" (other reasons: {len(others)})" if others else ""
+        general = "change what the reasons name" if others else _what_to_change(records)
+        raise UnavailableError(f"every point was waived: {why}{more}", hint or general)
+    return 0
+
+
+def _what_to_change(waived: Sequence[Record]) -> str:
+    """What makes rows possible that are all waived for one reason, which advises nothing."""
+    if all(row.ranks == 1 for row in waived):
+        return "use --ranks 2 or more"
+    if not has_nvidia_gpus() and all(BACKENDS.load(row.backend).is_gpu for row in waived):
+        return "give --backend cpu to measure the CPUs"
+    if not any(row.count for row in waived):
+        return "give larger --sizes"
+    return "change what the reason names"
+
+
+def _sweep(options: Options, launched: int) -> Sweep:
+    """The knobs of the sweep: what was asked for, and the defaults."""
+    knobs = {one.name: options[one.name] for one in KNOBS if one.name in options}
+    axes = {one.name: options[one.name] for one in AXES if one.name in options}
+    algos = knobs.get("algo")
+    if algos is not None and set(ALGORITHMS.names()) <= set(algos):
+        del knobs["algo"]  # "all": those that serve the collective
+    asked = frozenset(knobs)
+    backends = axes.get("backend", ())
+    if "nccl" in backends:
+        knobs.setdefault("buffers", KNOB["buffers"].choices)
+    if "proto" not in knobs and "cuda" in backends and knobs.get("algo") != ("auto",):
+        knobs["proto"] = PROTOCOLS.names()
+    counts_file = read_counts(Path(options["counts"])) if "counts" in options else None
+    if counts_file is not None:
+        axes.setdefault("ranks", (launched or _ranks_of(counts_file),))
+    axes |= _together(options)
+    axes.setdefault("ranks", (launched or _default_ranks(options),))
+    if MODEL in backends and "machine" in options:
+        refuse_few_gpus(options["machine"], max(axes["ranks"]))
+    is_sized = counts_file is not None or "mix" in options
+    sizes = (1,) if is_sized else _sizes(options)
+    return Sweep(sizes=sizes, knobs=knobs, asked=asked, counts_file=counts_file, **axes)
+
+
+def _together(options: Options) -> dict[str, Any]:
+    """Groups, split and mix as rows name them; groups say how many ranks there are."""
+    axes: dict[str, Any] = {}
+    if "groups" in options:
+        groups = parse_groups(options["groups"])
+        axes["ranks"] = (1 + max(rank for group in groups for rank in group),)
+        axes["groups"] = groups_text(groups)
+    if "split" in options:
+        axes["split"] = options["split"]
+    if "mix" in options:
+        mix = parse_mix(options["mix"])
+        axes |= {"op": (mix[0].op,), "mix": mix_text(mix)}
+    return axes
+
+
+def _ranks_of(counts_file: CountsFile) -> int:
+    """The ranks that a file has counts of: a line each, or a number each in one line."""
+    lines = counts_file.lines
+    return len(lines) if len(lines) > 1 else len(lines[0])
+
+
+def _with_files(options: Options, *, is_launched: bool) -> Options:
+    """The options with the names of the algorithms that files hold and, where nothing else is
+    asked for, with the collectives and ranks of these. Raises UsageError for a file that holds
+    none.
+    """
+    if not any(map(formats.is_file, options.get("algo", ()))):
+        return options
+    names: list[str] = []
+    files: list[formats.AlgorithmFile] = []
+    for algo in options["algo"]:
+        if formats.is_file(algo):
+            files.append(formats.load(algo))
+        names.append(files[-1].name if formats.is_file(algo) else algo)
+    own: dict[str, Any] = {"op": tuple(dict.fromkeys(file.op for file in files))}
+    if not is_launched:
+        own["ranks"] = tuple(dict.fromkeys(file.n for file in files))
+    return {**own, **options, "algo": tuple(names)}
+
+
+def _sizes(options: Options) -> tuple[int, ...]:
+    """The sizes of the list or of the range. Raises UsageError for a size of no bytes."""
+    if "sizes" in options:
+        sizes: tuple[int, ...] = options["sizes"]
+    else:
+        smallest, largest, factor = (
+            (defaults.GPU_FIRST, defaults.GPU_LAST, defaults.GPU_FACTOR)
+            if only_on_gpus(options)
+            else (defaults.DEFAULT_FIRST, defaults.DEFAULT_LAST, defaults.DEFAULT_FACTOR)
+        )
+        first = options.get("minbytes", parse_size(smallest))
+        last = options.get("maxbytes", max(first, parse_size(largest)))
+        sizes = sizes_between(
+            first, last, factor=options.get("stepfactor", factor), step=options.get("stepbytes", 0)
+        )
+    if min(sizes) <= 0:
+        raise UsageError("a size of 0 bytes", "give at least one byte")
+    return sizes
+
+
+def _default_ranks(options: Options) -> int:
+    """The GPUs of the machine, described or found; else the usable cores, from 2 to 8."""
+    if "machine" in options and options.get("backend") == (MODEL,):
+        links = described(options["machine"])
+        if links is not None:
+            return min(_MODELLED_RANKS, len(links.gpus))
+    gpus = _gpu_count(options) if on_gpus(options) else 0
+    return gpus or max(2, min(8, usable_cores()))

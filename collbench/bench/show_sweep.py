@@ -1,0 +1,204 @@
+"""What `sweep` prints: rows as they finish, the points of a dry run, and remarks."""
+
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import IO, TypedDict
+
+import click
+
+from collbench.bench.points import SweepPoint
+from collbench.bench.runner import Measurement
+from collbench.bench.tables.sweep import SweepTable
+from collbench.core.collectives import collective
+from collbench.core.knobs import KNOB
+from collbench.core.peers import forced_by
+from collbench.core.progress import Remarks
+from collbench.core.record import Record
+from collbench.core.screen import is_coloured, is_terminal, on_screen, remark, say
+from collbench.core.text import printable
+from collbench.core.units import format_duration, format_size
+from collbench.core.web.colors import TERMINAL
+
+
+class Style(TypedDict, total=False):
+    """Arguments of click.style."""
+
+    fg: str
+    bold: bool
+    dim: bool
+
+
+_STYLES: dict[str, Style] = {
+    "ok": {},
+    "waived": {"dim": True},
+    "wrong": {"fg": TERMINAL["worse"], "bold": True},
+    "error": {"fg": TERMINAL["worse"], "bold": True},
+}
+
+
+def show_rows(
+    measurement: Measurement,
+    keep: Callable[[Record], None],
+    table: SweepTable,
+    out: IO[str],
+    color: str,
+    shown: Callable[[Record], Record | None],
+) -> list[Record]:
+    """Take the rows as they come: first to `keep`, then, as `shown` makes of them, to the screen.
+    Waived ones, which come first or are refused later, share lines there. Returns what was shown.
+    """
+    records: list[Record] = []
+    waived: list[Record] = []
+    is_begun = False
+    with _screen(out, measurement.estimate_s(), color) as (show, advance):
+        measurement.progress = advance
+        is_headed = False
+
+        def show_row(line: str, style: Style) -> None:
+            nonlocal is_headed
+            if not is_headed:
+                show(table.heading(), {"bold": True})
+            is_headed = True
+            show(line, style)
+
+        def show_waived() -> None:
+            for line in table.waived(waived):
+                show_row(line, _STYLES["waived"])
+            waived.clear()
+
+        try:
+            for measured in measurement.records():
+                keep(measured)
+                record = shown(measured)
+                if record is None:
+                    continue
+                records.append(record)
+                if record.status == "waived":
+                    waived.append(record)
+                    continue
+                if not is_begun:
+                    show_waived()
+                is_begun = True
+                is_noisy = "noisy" in record.notes
+                show_row(
+                    table.line(record),
+                    {"fg": TERMINAL["cannot tell"]} if is_noisy else _STYLES[record.status],
+                )
+        finally:
+            show_waived()
+    return records
+
+
+@contextmanager
+def _screen(
+    out: IO[str], total_s: float, color: str
+) -> Iterator[tuple[Callable[[str, Style], None], Callable[[float], None]]]:
+    """Functions that show a line in a style and advance the bar by estimated seconds."""
+    has_colours = is_coloured(color, out)
+
+    def styled(line: str, style: Style) -> str:
+        return click.style(printable(line), **style) if has_colours else printable(line)
+
+    remarks, done_s, start = Remarks(), 0.0, time.monotonic()
+
+    def left() -> str:
+        return format_duration(_left_s(total_s, done_s, time.monotonic() - start))
+
+    if not is_terminal(out):
+
+        def count(seconds: float) -> None:
+            nonlocal done_s
+            done_s += seconds
+            if remarks.due():
+                remark(f"Measured {done_s / total_s:.0%}; about {left()} left.")
+
+        yield (lambda line, style: say(styled(line, style), file=out, color=has_colours), count)
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn
+    from rich.text import Text
+
+    columns = (
+        TextColumn("measuring"),
+        BarColumn(),
+        TaskProgressColumn(),
+        TextColumn("{task.description} left"),
+    )
+    with Progress(
+        *columns,
+        console=Console(file=out, highlight=False, no_color=not has_colours),
+        transient=True,
+        auto_refresh=False,
+    ) as progress:
+        task = progress.add_task(left(), total=max(total_s, 1e-9))
+
+        def show(line: str, style: Style) -> None:
+            progress.console.print(Text.from_ansi(styled(line, style)), soft_wrap=True)
+            progress.refresh()
+
+        def advance(seconds: float) -> None:
+            nonlocal done_s
+            done_s += seconds
+            progress.update(task, completed=done_s, description=left())
+            progress.refresh()
+
+        yield show, advance
+
+
+def _left_s(total_s: float, done_s: float, elapsed_s: float) -> float:
+    """Seconds left: at first by the estimate, from a third on by what was measured.
+
+    The first rows may take long for what is not repeated, as compiling.
+
+    >>> round(_left_s(total_s=60, done_s=1, elapsed_s=12)), _left_s(60, 30, 90), _left_s(60, 60, 90)
+    (91, 90.0, 0.0)
+    """
+    weight = min(1.0, 3 * done_s / max(total_s, 1e-9))
+    pace = elapsed_s / done_s if done_s else 1.0
+    return max(0.0, total_s - done_s) * (weight * pace + 1 - weight)
+
+
+def show_points(
+    points: Sequence[SweepPoint], missing: Sequence[SweepPoint], estimate: float
+) -> None:
+    """Print the points of a dry run, those in the file marked, and an estimate of the time."""
+    wanted = {(point.case, point.waived) for point in missing}
+    for point in points:
+        mark = "" if (point.case, point.waived) in wanted else "; in the file already"
+        say(on_screen(_line_of(point) + mark, sys.stdout, " " * 8))
+    known, waived = len(points) - len(missing), sum(bool(point.waived) for point in points)
+    say(
+        f"# {len(points)} point{'s' * (len(points) != 1)}, {waived} waived"
+        + (f", {known} in the file already" if known else "")
+        + f"; about {format_duration(estimate)}"
+    )
+
+
+def _line_of(point: SweepPoint) -> str:
+    case = point.case
+    if point.waived:
+        knobs = f"waived: {point.waived}"
+    elif point.plan:
+        buffer = f" {format_size(case.buffsize)} buffer," if case.buffsize else ""
+        knobs = (
+            f"{case.proto}, {case.transport}, direct {case.direct}, {case.channels} ch,"
+            f" {case.slots} slots,{buffer} chunks of {format_size(case.chunk)}"
+        )
+    else:
+        knobs = " ".join("=".join(variable) for variable in forced_by(case)) or "its own choice"
+    is_told = case.backend == "nccl" or case.buffers != KNOB["buffers"].default
+    problem = [
+        case.dtype,
+        *([case.redop] if collective(case.op).is_reduction else []),
+        *([f"root {case.root}"] if collective(case.op).is_rooted else []),
+        *(["in place"] if case.in_place else []),
+        *([case.skew] if case.skew else []),
+        *([f"at once on {case.groups}"] if case.groups else []),
+    ]
+    return (
+        f"{format_size(case.size_bytes):>6}  {case.mix or case.op} {case.backend} {case.algo}"
+        f"  {' '.join(problem)}, {case.ranks} ranks; {knobs}"
+        + (f", {case.buffers} buffers" if is_told else "")
+    )

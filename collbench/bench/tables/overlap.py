@@ -1,0 +1,131 @@
+"""What communication cost computation, as a table of 80 columns: one line a row, and what to
+choose, worked out from the rows.
+"""
+
+import textwrap
+from collections.abc import Sequence
+
+from collbench.bench.overlap import COPIES, Overlap, OverlapRequest
+from collbench.core.table import NARROW_COLUMNS
+from collbench.core.units import format_rate, format_size
+
+# of the most bandwidth beside computing: the fewest channels that reach this are advised
+ENOUGH = 0.9
+_COPIES = {"kernel": "copy by a kernel", "engine": "copy engine", "host": "to host memory"}
+_USUAL = ("auto", "p2p")  # need no word
+_PRIORITIES = {"high": "a stream of high priority", "normal": "a stream of the products' priority"}
+
+
+def heading(request: OverlapRequest) -> list[str]:
+    """What is measured, in words, and the line above the rows."""
+    what = f"{request.op} of {request.ranks} ranks" if request.ranks > 1 else "copies on one GPU"
+    stream, gemm = _PRIORITIES[request.settings.priority], request.settings.gemm
+    text = (
+        f"{what}, back to back on {stream}, beside products of {gemm} x"
+        f" {gemm} bfloat16 matrices. alone, beside: busbw in GB/s. slower, gemm: time of a"
+        " launch, of a product, beside the other over alone. MB/lost ms: moved for each ms of"
+        " computing lost, - where the loss is within the noise, by which products alone vary."
+    )
+    columns = (
+        f"{'size':>6} {'what':<16} {'ch':>3} {'alone':>7} {'beside':>7} {'slower':>7} {'gemm':>7}"
+        f" {'MB/lost ms':>10} {'noise':>6}"
+    )
+    return [*textwrap.wrap(text, NARROW_COLUMNS), "", columns]
+
+
+def line(overlap: Overlap) -> str:
+    """One row; what was not measured has its reason."""
+    record = overlap.record
+    start = (
+        f"{format_size(record.size_bytes):>6} {name_of(overlap):<16} {record.channels or '-':>3}"
+    )
+    if record.busbw_gbs is None or overlap.concurrent_busbw_gbs is None:
+        return f"{start} {record.status}: {record.reason}"
+    cells = [f"{format_rate(rate):>7}" for rate in (record.busbw_gbs, overlap.concurrent_busbw_gbs)]
+    cells += [f"{f'{ratio or 0:.3f}x':>7}" for ratio in (overlap.slower, overlap.gemm_slower)]
+    moved = "-" if overlap.mb_per_lost_ms is None else f"{overlap.mb_per_lost_ms:.0f}"
+    return " ".join([start, *cells, f"{moved:>10}", f"{overlap.noise_percent or 0:.1f}%".rjust(6)])
+
+
+def name_of(overlap: Overlap) -> str:
+    """What moved the data, in a few words."""
+    record = overlap.record
+    if record.backend == COPIES:
+        return _COPIES[record.algo]
+    if record.algo == "library":
+        return record.backend
+    proto = "" if record.transport == "ce" else record.proto  # which knows one only
+    return (
+        " ".join(
+            word for word in (record.algo, proto, record.transport) if word and word not in _USUAL
+        )
+        or record.backend
+    )
+
+
+def advice(rows: Sequence[Overlap]) -> list[str]:
+    """What to choose for each size, in lines: the fewest channels that give ENOUGH of the most
+    bandwidth beside computing, and what else there is.
+    """
+    return [
+        line
+        for size in dict.fromkeys(row.record.size_bytes for row in rows)
+        for line in _advice([row for row in rows if row.record.size_bytes == size])
+    ]
+
+
+def _advice(rows: Sequence[Overlap]) -> list[str]:
+    measured = [row for row in rows if row.concurrent_busbw_gbs is not None]
+    by_us = [row for row in measured if row.record.backend == "cuda"] or [
+        row for row in measured if row.record.algo == "kernel"
+    ]
+    if not by_us:
+        return []
+    size = format_size(by_us[0].record.size_bytes)
+    stores = [row for row in by_us if row.record.transport != "ce"]
+    ours = [row for row in stores if row.record.transport == stores[0].record.transport]
+    parts = []
+    if ours:
+        most = max(ours, key=_rate)
+        chosen = min(
+            (row for row in ours if _rate(row) >= ENOUGH * _rate(most)),
+            key=lambda row: row.record.channels,
+        )
+        gives = f"give {100 * _rate(chosen) / _rate(most):.0f} % of the bandwidth"
+        parts.append(
+            f"{chosen.record.channels} channels {_cost(chosen)} and {gives}: {_gbs(chosen)}"
+        )
+        if chosen is not most:
+            parts.append(f"{most.record.channels} channels {_cost(most)} and give {_gbs(most)}")
+    for transport in dict.fromkeys(row.record.transport for row in by_us if row not in ours):
+        row = max((row for row in by_us if row.record.transport == transport), key=_rate)
+        parts.append(
+            f"{transport} {_costs(row)}"
+            + ("" if transport == "ce" else f", with {row.record.channels} channels")
+        )
+    parts += [
+        f"{'NCCL' if row.record.backend == 'nccl' else 'the copy engine'} {_costs(row)}"
+        for row in measured
+        if row.record.backend == "nccl"
+        or (row.record.backend == COPIES and row.record.algo == "engine")
+    ]
+    return textwrap.wrap(f"{size}: {'; '.join(parts)}.", NARROW_COLUMNS)
+
+
+def _rate(row: Overlap) -> float:
+    return row.concurrent_busbw_gbs or 0.0
+
+
+def _gbs(row: Overlap) -> str:
+    return f"{format_rate(_rate(row))} GB/s"
+
+
+def _costs(row: Overlap) -> str:
+    return f"{_cost(row).replace('cost', 'costs', 1)} and gives {_gbs(row)}"
+
+
+def _cost(row: Overlap) -> str:
+    """Its price in computing; what is within the noise is not shown as a number."""
+    if row.mb_per_lost_ms is None:
+        return f"cost nothing measurable (noise {row.noise_percent or 0:.1f} %)"
+    return f"cost {row.lost_percent or 0:.1f} % of computing"

@@ -1,0 +1,443 @@
+"""Which configuration is best at every size of every workload, and whether that is certain. Pure.
+
+`best_of` is the only place that decides it: the closing table of a sweep, the report of one file,
+plots and pages show its answer.
+
+1. Our rows compete; where a file has none of ours, those of the library do.
+2. A row is beaten if another one's median is less by LEAST_GAIN and by SURE_Z standard deviations.
+   These come from how far repeats of like rows differ, so that no single repeat decides.
+3. One row that is not beaten is the winner. Several are tied, and the simplest leads with its own
+   time: the fastest of many is also the luckiest, and it is not claimed.
+4. Where all rows are noise, or the fastest has one repeat only, nothing is decided. Noise has no
+   ratios either: the row with the least median stands alone.
+"""
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import chain, groupby
+from operator import itemgetter
+from typing import TYPE_CHECKING, Literal, NamedTuple
+
+from collbench.compare.rows import (
+    Row,
+    Workload,
+    by_workload,
+    configuration,
+    distinguishing_knobs,
+    fastest,
+    label,
+    rows_of,
+)
+from collbench.core.collector import cyclic_gc_disabled
+from collbench.core.knobs import UNASKED
+from collbench.core.limits import LEAST_GAIN, SURE_Z
+from collbench.core.peers import PEERS
+from collbench.core.statistics import Interval
+from collbench.core.units import format_size
+from collbench.core.verdict import (
+    Verdict,
+    by_median,
+    by_square,
+    middle,
+    moderated,
+    ratio_of,
+    verdict_of,
+)
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+# only: nothing competes with it. cannot tell: noise, or too few repeats.
+Certainty = Literal["only", "winner", "tie", "cannot tell"]
+_LEAST_LOG = math.log(LEAST_GAIN)
+UNCERTAIN = "cannot tell"
+UNCERTAIN_MARK = " ?"  # after the fastest row where nothing is decided
+LEADERS_SHOWN = 4  # tied configurations that are named, before "more"
+# From the simplest on: first by the number of rounds, then by how much a rank must keep track of.
+# What is not listed comes after these, by name.
+SIMPLE_ALGORITHMS = (
+    "library",
+    "direct",
+    "star",
+    "oneshot",
+    "twoshot",
+    "chain",
+    "ring",
+    "halving",
+    "tree",
+)
+# From the simplest on: data and a counter; a flag in every 8 bytes; a flag in every 128 bytes.
+SIMPLE_PROTOCOLS = ("", "simple", "ll", "ll128")
+
+
+class Best(NamedTuple):
+    """The best configuration of a workload at one size.
+
+    leaders: the tied rows, the simplest first; one row unless certainty is "tie", and the fastest
+    row where it is "cannot tell". rows: those that competed. time_us, busbw_gbs, percent, gain,
+    peers and excess are those of the first leader; of a tie that is the simplest and not the
+    fastest, which would be the luckiest. busbw_gbs is None where the file has none. gain: the time
+    of the runner-up, tied or not, over its time. peers: the same of the fastest of each library's
+    own choices: its row in `rivals`. excess: the same of the tool's own choice, which is `choice`.
+    """
+
+    certainty: Certainty
+    leaders: tuple[Row, ...]
+    rows: Sequence[Row]
+    time_us: float
+    busbw_gbs: float | None
+    percent: float | None
+    runner_up: Row | None
+    gain: Interval | None
+    peers: Mapping[str, Interval]
+    rivals: Mapping[str, Row]
+    choice: Row | None
+    excess: Interval | None
+
+    @property
+    def row(self) -> Row:
+        return self.leaders[0]
+
+    @property
+    def is_certain(self) -> bool:
+        """Whether the answer may be claimed, be it a tie."""
+        return self.certainty != UNCERTAIN
+
+    def verdict_of_peer(self, peer: str) -> Verdict:
+        """Whether the leader is faster than a library."""
+        return verdict_of(self.peers.get(peer), is_certain=self.is_certain)
+
+    def is_level_with(self, row: Row | None) -> bool:
+        """Whether the repeats do not show that a row is slower than the first leader."""
+        return not self.is_certain or any(row is leader for leader in self.leaders)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KnobSpan:
+    """Neighbouring sizes whose leaders have the same value of a knob, or the same values where they
+    are tied; None where nothing is decided.
+    """
+
+    value: str | None
+    first_bytes: int
+    last_bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Summary:
+    """Everything that one set of rows shows; by workload, then size, ascending. asked: of each
+    backend, the knobs that tell its rows apart. peers: libraries that ours are compared with.
+    has_launches: whether launches of any row were timed one by one. forms: of each library, the
+    user buffers or algorithms of its own choices.
+    """
+
+    rows: Sequence[Row]
+    knobs: Mapping[str, tuple[str, ...]]
+    workloads: Mapping[Workload, Mapping[int, Sequence[Row]]]
+    best: Mapping[Workload, Mapping[int, Best]]
+    peers: tuple[str, ...]
+    has_launches: bool
+    forms: Mapping[str, frozenset[str]]
+    errors: "Errors"
+
+    @property
+    def every_best(self) -> list[Best]:
+        return [best for sizes in self.best.values() for best in sizes.values()]
+
+
+class Errors:
+    """How far the median of each row's repeats may be off, as a standard deviation of logarithms:
+    from its own repeats and those of like rows, of the same backend and a similar size.
+    """
+
+    def __init__(self, rows: Iterable[Row]) -> None:
+        spreads: dict[tuple[str, int], list[float]] = {}
+        for row in rows:
+            if row.scale == row.scale:  # NaN differs from itself
+                count = len(row.times_us)
+                spread = row.scale * by_median(count) / by_square(count)
+                spreads.setdefault(_kind(row), []).append(spread)
+        self._typical = {kind: middle(known) for kind, known in spreads.items()}
+
+    def of(self, row: Row) -> float:
+        """Of one row; NaN where no row has two repeats, 0 of a price."""
+        if row.is_price:
+            return 0.0
+        return moderated(row.scale, len(row.times_us), self._typical.get(_kind(row), math.nan))
+
+    def ratio(self, slower: Row, faster: Row) -> Interval:
+        """The time of a row over that of another, with its interval, NaN where it is not known."""
+        scale = math.hypot(self.of(slower), self.of(faster))
+        return ratio_of(slower.median_us / faster.median_us, scale)
+
+
+def _kind(row: Row) -> tuple[str, int]:
+    """Rows that are alike: of one backend, and of sizes within a factor of 16."""
+    return row.method.backend, row.size_bytes.bit_length() // 4
+
+
+@cyclic_gc_disabled()
+def summarise(frame: "pd.DataFrame") -> Summary:
+    """The summary of a frame."""
+    return summarise_rows(rows_of(frame))
+
+
+def summarise_rows(rows: Sequence[Row]) -> Summary:
+    """The summary of rows."""
+    workloads = by_workload(rows)
+    knobs = distinguishing_knobs(workloads)
+    errors = Errors(
+        chain.from_iterable(chain.from_iterable(sizes.values() for sizes in workloads.values()))
+    )
+    best = {
+        workload: {size: best_of(here, knobs, errors) for size, here in sizes.items()}
+        for workload, sizes in workloads.items()
+    }
+    peers = {peer for sizes in best.values() for one in sizes.values() for peer in one.peers}
+    forms: dict[str, set[str]] = {}
+    for method in {id(row.method): row.method for row in rows}.values():
+        if method.is_own_choice:
+            forms.setdefault(method.backend, set()).add(method.form)
+    return Summary(
+        rows=rows,
+        knobs=knobs,
+        workloads=workloads,
+        best=best,
+        peers=tuple(sorted(peers)),
+        has_launches=any(row.has_launches for row in rows),
+        forms={peer: frozenset(kinds) for peer, kinds in forms.items()},
+        errors=errors,
+    )
+
+
+def fastest_own_choices(rows: Iterable[Row]) -> dict[str, Row]:
+    """Of each library the fastest of its own choices."""
+    own: dict[str, list[Row]] = {}
+    for row in rows:
+        method = row.method
+        if method.backend in PEERS and method.is_own_choice:
+            own.setdefault(method.backend, []).append(row)
+    return {peer: fastest(of_peer) for peer, of_peer in own.items()}
+
+
+def candidates(rows: Sequence[Row]) -> list[Row]:
+    """Ours, or the library's rows where there are none of ours."""
+    return [row for row in rows if row.method.backend not in PEERS] or list(rows)
+
+
+def best_of(rows: Sequence[Row], knobs: Mapping[str, Sequence[str]], errors: Errors) -> Best:
+    """The best of the rows of one workload and size."""
+    able = candidates(rows)
+    is_noise = all(row.is_noise for row in able)
+    certainty, leaders = _decision(able, knobs, errors, is_noise=is_noise)
+    row = leaders[0]
+    others = [other for other in able if other is not row]
+    runner_up = fastest(others) if others else None
+    backend = row.method.backend
+    choice = next(
+        (
+            other
+            for other in able
+            if "auto" in other.method.notes
+            and other.method.has_note("auto")
+            and other.method.backend == backend
+        ),
+        None,
+    )
+
+    def slowdown(other: Row | None) -> Interval | None:
+        """The time of another row over that of the leader; None of noise."""
+        return None if other is None or is_noise else errors.ratio(other, row)
+
+    rivals = {
+        peer: rival
+        for peer, rival in fastest_own_choices(rows).items()
+        if not (row.backend == peer and row.is_own_choice)
+    }
+    peers = {
+        peer: slowdown_of_peer
+        for peer, rival in rivals.items()
+        if (slowdown_of_peer := slowdown(rival)) is not None
+    }
+    busbw = row.busbw_gbs if row.busbw_gbs == row.busbw_gbs else None
+    return Best(
+        certainty=certainty,
+        leaders=leaders,
+        rows=able,
+        time_us=row.median_us,
+        busbw_gbs=busbw,
+        percent=(
+            100 * busbw / row.ceiling_gbs if busbw is not None and row.ceiling_gbs > 0 else None
+        ),
+        runner_up=runner_up,
+        gain=slowdown(runner_up),
+        peers=peers,
+        rivals=rivals,
+        choice=choice,
+        excess=slowdown(choice),
+    )
+
+
+def _decision(
+    able: Sequence[Row], knobs: Mapping[str, Sequence[str]], errors: Errors, *, is_noise: bool
+) -> tuple[Certainty, tuple[Row, ...]]:
+    first = fastest(able)
+    if is_noise:
+        return "cannot tell", (first,)
+    if len(able) == 1:
+        return "only", (first,)
+    if len(first.times_us) < 2 and not first.is_price:
+        return "cannot tell", (first,)
+    tied = _unbeaten(able, errors)
+    if len(tied) == 1:
+        return "winner", tuple(tied)
+    return "tie", tuple(sorted(tied, key=lambda row: simplicity(row, knobs)))
+
+
+def _unbeaten(rows: Sequence[Row], errors: Errors) -> Sequence[Row]:
+    """The rows that no other row beats: by LEAST_GAIN, and by SURE_Z of what repeats allow. A
+    single repeat beats nothing, unless it is a price.
+    """
+    known = [(math.log(row.median_us), errors.of(row), row) for row in rows]
+    rivals: list[tuple[float, float]] = []
+    for time, error, row in sorted(known, key=itemgetter(0)):
+        if len(row.times_us) < 2 and not row.is_price:
+            continue
+        if not rivals or error < rivals[-1][1]:  # the others beat nothing that these do not
+            rivals.append((time, error))
+    return [
+        row
+        for time, error, row in known
+        if not any(
+            time - rival >= _LEAST_LOG and time - rival > SURE_Z * math.hypot(error, its_error)
+            for rival, its_error in rivals
+        )
+    ]
+
+
+def simplicity(row: Row, knobs: Mapping[str, Sequence[str]]) -> tuple[object, ...]:
+    """The order in which tied rows lead: those that are not noise; the fewest knobs set; then
+    SIMPLE_ALGORITHMS, SIMPLE_PROTOCOLS, and the smallest values of the knobs.
+    """
+    method = row.method
+    names = knobs.get(method.backend, ())
+    values = [getattr(method, name) for name in names]
+    return (
+        row.is_noise,
+        sum(value != UNASKED[name] for name, value in zip(names, values, strict=True)),
+        _rank(SIMPLE_ALGORITHMS, method.algo),
+        _rank(SIMPLE_PROTOCOLS, method.proto),
+        method.backend,
+        values,
+    )
+
+
+def _rank(order: Sequence[str], name: str) -> tuple[int, str]:
+    return (order.index(name) if name in order else len(order)), name
+
+
+def best_text(names: Sequence[str], certainty: Certainty, most: int = LEADERS_SHOWN) -> str:
+    """The configurations that lead, in words; those that differ in one word are taken together.
+    most: of those that are not, how many are named.
+
+    >>> best_text(["ring ll"], "winner"), best_text(["ring ll"], "cannot tell")
+    ('ring ll', 'ring ll ?')
+    >>> best_text(["direct ll", "star ll"], "tie"), best_text(["ring simple", "ring ll"], "tie")
+    ('direct/star ll', 'ring simple/ll')
+    >>> best_text(["star ll", "ring simple", "ring ll", "tree ll", "tree simple"], "tie")
+    'star ll = ring simple = ring ll = tree ll and 1 more'
+    """
+    if certainty == UNCERTAIN:
+        return names[0] + UNCERTAIN_MARK
+    if len(names) == 1:
+        return names[0]
+    parts = [name.split(" ") for name in dict.fromkeys(names)]
+    columns = list(zip(*parts, strict=False))
+    differing = [k for k, column in enumerate(columns) if len(set(column)) > 1]
+    if len({len(one) for one in parts}) == 1 and len(differing) < 2:
+        return " ".join(_alternatives(column) for column in columns)
+    return _listed([" ".join(one) for one in parts], " = ", most)
+
+
+def _alternatives(values: Iterable[str]) -> str:
+    return _listed(list(dict.fromkeys(values)), "/")
+
+
+def _listed(values: Sequence[str], separator: str, most: int = LEADERS_SHOWN) -> str:
+    more = len(values) - most
+    return separator.join(values[:most]) + (f" and {more} more" if more > 0 else "")
+
+
+def best_label(best: Best, knobs: Mapping[str, Sequence[str]], *, has_backend: bool = False) -> str:
+    """The leaders, as tables name them."""
+    names = [label(row, knobs, has_backend=has_backend) for row in best.leaders]
+    return best_text(names, best.certainty)
+
+
+def spans(sizes: Mapping[int, Best], name: str) -> list[KnobSpan]:
+    """Where the leader's value of a knob changes with the size; empty if no size had a choice of
+    that knob, or none is decided.
+    """
+    has_choice = any(
+        best.is_certain and len({getattr(row.method, name) for row in best.rows} - {""}) > 1
+        for best in sizes.values()
+    )
+    values = {
+        size: _alternatives(
+            [str(getattr(row.method, name)) or UNASKED["algo"] for row in best.leaders]
+        )
+        if best.is_certain
+        else None
+        for size, best in (sizes.items() if has_choice else ())
+    }
+    groups = [(value, list(group)) for value, group in groupby(values, key=values.__getitem__)]
+    return [
+        KnobSpan(value=value, first_bytes=group[0], last_bytes=group[-1]) for value, group in groups
+    ]
+
+
+def span_text(spans_of_knob: Sequence[KnobSpan]) -> str:
+    """Spans in words.
+
+    >>> span_text(
+    ...     [
+    ...         KnobSpan(value="ll", first_bytes=8, last_bytes=1024),
+    ...         KnobSpan(value=None, first_bytes=2048, last_bytes=2048),
+    ...         KnobSpan(value="simple", first_bytes=4096, last_bytes=65536),
+    ...     ]
+    ... )
+    'll to 1K, cannot tell 2K, simple from 4K'
+    """
+    if len(spans_of_knob) == 1:
+        return f"{spans_of_knob[0].value} at all sizes"
+    parts = []
+    for number, span in enumerate(spans_of_knob):
+        first, last = format_size(span.first_bytes), format_size(span.last_bytes)
+        value = span.value or UNCERTAIN
+        if number == 0:
+            parts.append(f"{value} to {last}")
+        elif number == len(spans_of_knob) - 1:
+            parts.append(f"{value} from {first}")
+        else:
+            parts.append(f"{value} {first}-{last}" if first != last else f"{value} {first}")
+    return ", ".join(parts)
+
+
+def configurations(summary: Summary) -> dict[tuple[object, ...], list[Row]]:
+    """The rows of every workload and configuration by size: the curves of time against size."""
+    curves: dict[tuple[object, ...], list[Row]] = {}
+    configuration_of: dict[int, tuple[object, ...]] = {}  # by the identity of a method
+    for workload, sizes in summary.workloads.items():
+        curve_of: dict[int, list[Row]] = {}
+        for rows in sizes.values():
+            for row in rows:
+                name = id(row.method)
+                curve = curve_of.get(name)
+                if curve is None:
+                    known = configuration_of.get(name)
+                    if known is None:
+                        known = configuration_of[name] = configuration(row, summary.knobs)
+                    curve = curve_of[name] = curves.setdefault((workload, known), [])
+                curve.append(row)
+    return curves

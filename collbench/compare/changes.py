@@ -1,0 +1,242 @@
+"""What changed between a sweep and its base: a verdict for every row and for rows together, with
+the interval that the ratio of times lies in.
+
+What is assumed, because the files cannot show it:
+- With one run a side, the spread between runs is that of the shipped prior for this kind of
+  machine, or how far rows' ratios scatter around their neighbours', where that is more.
+- Where all runs of the base are of one day and the new file is of another, the prior of days is
+  added to what the runs show.
+- Deviations between runs have the tails that the runs show, carried on as powers; with few runs,
+  also those of Student's t with three degrees of freedom.
+Intervals cover 95 of 100 true ratios, each by itself. Better and worse take the number of rows and
+of groups into account: where nothing changed, at most one comparison in twenty calls any (see
+docs/results/comparisons.md). Changes under MINOR are called same even where they are certain.
+`same` means that the whole interval lies within the threshold.
+"""
+
+import math
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from collbench.compare.groups import Change, Group, changes_of_groups, groups_of, verdicts_of
+from collbench.compare.join import apart, differences, join, match_mode
+from collbench.compare.losses import Loss
+from collbench.compare.noise import Noise, Side, row_noise
+from collbench.compare.priors import machine_kinds, prior
+from collbench.compare.rows import NOISE_NOTES
+from collbench.core.errors import UsageError
+from collbench.core.frame import texts_of, with_strings
+from collbench.core.limits import FALSE_ROWS, NEAR_HOURS, SAME
+from collbench.core.verdict import Array, Verdict, are_sure
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Changes:
+    """The outcome. rows: what was compared, with ratio, low, high (of times, new over base) and
+    verdict beside the columns of both files (base's as name_base). not_compared: how many rows, by
+    why; losses: what the base has and the new file lacks. differences: name, new, base. same: what
+    `same` means, as a share. Spreads are of logarithms, of one repeat and of one run; shift is the
+    median of all changes; least_row: from which ratio on a typical row alone is called. runs: how
+    many the new side and the base have. Rows with is_noise are noise on a side, and no evidence.
+    """
+
+    rows: pd.DataFrame
+    groups: tuple[Change, ...] = ()
+    not_compared: dict[str, int]
+    losses: tuple[Loss, ...]
+    differences: tuple[tuple[str, str, str], ...]
+    same: float = SAME
+    repeat_spread: float = math.nan
+    run_spread: float = math.nan
+    shift: float = math.nan
+    least_row: float = math.nan
+    runs: tuple[int, int] = (1, 1)
+    remarks: tuple[str, ...] = ()
+
+    def count(self, verdict: Verdict) -> int:
+        """How many rows have a verdict."""
+        return int((self.rows["verdict"] == verdict).sum())
+
+    @property
+    def called(self) -> tuple[Change, ...]:
+        """The groups that changed, those that explain most first."""
+        return tuple(one for one in self.groups if one.verdict in ("better", "worse"))
+
+    @property
+    def is_judged(self) -> bool:
+        """Whether a verdict on any row or group is more than that it cannot be told."""
+        return any(one.verdict != "cannot tell" for one in self.groups) or bool(
+            (self.rows["verdict"] != "cannot tell").any()
+        )
+
+
+def unlike(new: pd.DataFrame, base: pd.DataFrame) -> tuple[str, ...]:
+    """Why two files are not of like machines; empty if they are, as far as they show."""
+    reasons = []
+    for name, title in (("device", "devices"), ("ranks", "numbers of ranks")):
+        ours, theirs = (texts_of(frame, name) for frame in (new, base))
+        differ = ours != theirs if name == "device" else not set(ours) & set(theirs)
+        if ours and theirs and differ:
+            reasons.append(f"the {title} differ: {', '.join(ours)} and {', '.join(theirs)}")
+    return tuple(reasons)
+
+
+def compare(
+    new: pd.DataFrame,
+    *bases: pd.DataFrame,
+    is_forced: bool = False,
+    across: Collection[str] = (),
+    same: float = SAME,
+) -> Changes:
+    """Join a sweep with the runs of its base (the columns of record.COLUMNS), and judge every row
+    and every group. is_forced: unlike machines too. across: columns that may differ
+    (record.ACROSS). same: from which change on it matters, as a share.
+
+    Raises UsageError for unlike machines. Memory and time grow with the rows; 100,000 take about
+    two seconds.
+    """
+    new, bases = with_strings(new), tuple(map(with_strings, bases))
+    base = pd.concat(bases, ignore_index=True) if len(bases) > 1 else bases[0]
+    why = unlike(new, base)
+    if why and not is_forced:
+        raise UsageError("; ".join(why), "compare sweeps of like machines, or give --force")
+    joined = join(new, bases, across)
+    rows = joined.compared
+    remarks = (*joined.remarks, *why)
+    around = differences(new, base, rows, across)
+    if not len(rows):
+        empty = rows.assign(ratio=0.0, low=0.0, high=0.0, verdict="", is_noise=False)
+        return Changes(
+            rows=empty,
+            not_compared=joined.counts,
+            losses=joined.losses,
+            differences=around,
+            same=same,
+            remarks=(*remarks, *apart(new, base, across)),
+        )
+    is_far = _are_of_two_days(new, base)
+    is_disturbed = _are_disturbed(rows)
+    judged = judge(
+        rows,
+        joined.new,
+        joined.base,
+        tuple(groups_of(rows, without=is_disturbed)),
+        same,
+        is_noise=is_disturbed,
+        is_alike=not why and not across and match_mode(new, base) == "knobs",
+        is_far=is_far,
+    )
+    noise = judged.noise
+    if is_far and joined.base.runs.shape[1] > 1:
+        remarks = (*remarks, _DAYS)
+    rows = rows.drop(columns=["_times", "_times_base", "side"])
+    rows = rows.assign(
+        ratio=np.exp(noise.change),
+        low=np.exp(noise.change - judged.half),
+        high=np.exp(noise.change + judged.half),
+        verdict=np.where(is_disturbed, "cannot tell", judged.verdicts),
+        is_noise=is_disturbed,
+    )
+    return Changes(
+        rows=rows,
+        groups=judged.groups,
+        not_compared=joined.counts,
+        losses=joined.losses,
+        differences=around,
+        same=same,
+        repeat_spread=noise.repeat_spread,
+        run_spread=float(np.median(noise.spread)),
+        shift=float(np.median(noise.change)),
+        least_row=math.exp(float(np.median(noise.least_change(FALSE_ROWS / len(rows))))),
+        runs=(joined.new.runs.shape[1], joined.base.runs.shape[1]),
+        remarks=remarks,
+    )
+
+
+_DAYS = (
+    "the runs of the base are of one day and the new file is of another: what days differ by comes"
+    " from the prior"
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Judged:
+    """Verdicts of rows and groups. half: of each row's interval, as a logarithm."""
+
+    noise: Noise
+    half: Array
+    verdicts: Sequence[Verdict]
+    groups: tuple[Change, ...]
+
+
+def judge(
+    rows: pd.DataFrame,
+    new: Side,
+    base: Side,
+    groups: Sequence[Group],
+    same: float,
+    *,
+    is_noise: NDArray[np.bool_],
+    is_alike: bool,
+    is_far: bool,
+) -> Judged:
+    """The verdicts of rows, of which both sides are known as numbers: see row_noise. is_noise: rows
+    that are no evidence.
+    """
+    sizes = rows["size_bytes"].to_numpy(dtype=np.float64)
+    backends = rows["backend"].to_numpy(dtype=object).astype(str)
+    known = prior(machine_kinds(rows), sizes)
+    noise = row_noise(
+        new, base, sizes, backends, known, is_evidence=~is_noise, is_alike=is_alike, is_far=is_far
+    )
+    within = math.log1p(same)
+    changes = changes_of_groups(groups, rows, noise, within)
+    half = noise.half_interval()
+    verdicts = verdicts_of(noise.change, half, _sure_rows(noise, changes, half), within)
+    return Judged(noise=noise, half=half, verdicts=verdicts, groups=changes)
+
+
+def _sure_rows(noise: Noise, groups: Sequence[Change], half: Array) -> NDArray[np.bool_]:
+    """Which rows are sure among all, or, where a group of theirs changed, sure by themselves in the
+    same direction and nearer to its change than to none.
+    """
+    sure = are_sure(noise.chance_of(noise.change), FALSE_ROWS)
+    for group in groups:
+        if group.verdict in ("better", "worse"):
+            sign, here = 1 if group.verdict == "worse" else -1, group.places
+            change = sign * noise.change[here]
+            is_near = change > abs(math.log(group.ratio)) / 2
+            sure[here] |= is_near & ((change > half[here]) | (group.several > 0))
+    return sure
+
+
+def _are_disturbed(rows: pd.DataFrame) -> NDArray[np.bool_]:
+    """Rows that were measured beside other processes, or whose repeats disagree, on any side."""
+    is_so = np.zeros(len(rows), dtype=np.bool_)
+    for name in ("notes", "notes_base"):
+        told = {
+            text: any(word.startswith(NOISE_NOTES) for word in str(text).split())
+            for text in rows[name].unique()
+        }
+        is_so |= rows[name].map(told).to_numpy(dtype=np.bool_)
+    return is_so
+
+
+def _are_of_two_days(new: pd.DataFrame, base: pd.DataFrame) -> bool:
+    """Whether all runs of the base are of one day, and none of the new file's is of that day; also
+    where another tool's file does not say when it was.
+    """
+    ours, theirs = (
+        pd.to_datetime(frame["timestamp"], errors="coerce", utc=True, format="ISO8601").dropna()
+        for frame in (new, base)
+    )
+    if not len(ours) or not len(theirs):
+        return not any((frame["versions"] != "").any() for frame in (new, base))
+    near = pd.Timedelta(hours=NEAR_HOURS)
+    if theirs.max() - theirs.min() > near:
+        return False
+    return bool(ours.min() > theirs.max() + near or ours.max() < theirs.min() - near)

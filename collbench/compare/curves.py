@@ -1,0 +1,380 @@
+"""Results as curves over the size, and how much of the best speed each value of a knob reaches: the
+data of pictures and pages. Pure: draws nothing.
+
+Groups, configurations, their names and the best of each size are those of the summary of one file;
+only rows that are ok and have a time count.
+"""
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import TYPE_CHECKING, NamedTuple
+
+from collbench.compare.best import Best, Summary, best_text, candidates, configurations, summarise
+from collbench.compare.rows import (
+    KNOB_FIELDS,
+    KNOB_NAMES,
+    SIZES,
+    Method,
+    Row,
+    Workload,
+    by_workload,
+    distinguishing_knobs,
+    fastest,
+    label,
+    titles,
+)
+from collbench.core.collector import cyclic_gc_disabled
+from collbench.core.knobs import UNASKED
+from collbench.core.statistics import bounds
+from collbench.core.units import format_size
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CurveGroup:
+    """What was to be done, at any size: rows of one group are comparable. The title names what
+    distinguishes it from the other groups of the file.
+    """
+
+    workload: Workload
+    title: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CurvePoint:
+    """One size of a curve; NaN for what is unknown. time_low_us and time_high_us bound the median
+    of several repeats.
+
+    note: the notes of the row; on an envelope the answer, on an automatic choice the name of the
+    configuration. used: the knobs as they were at this size, also those that the tool chose.
+    answer: where it leads or is tied, all configurations that lead, in words; is_certain: whether
+    that is decided. times_us: the repeats.
+    """
+
+    bytes: int
+    busbw_gbs: float
+    algbw_gbs: float
+    time_us: float
+    time_low_us: float
+    time_high_us: float
+    ceiling_gbs: float
+    note: str
+    used: str = ""
+    answer: str = ""
+    is_certain: bool = True
+    times_us: tuple[float, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Curve:
+    """One configuration, that is every knob but the size, of one group; sizes ascend.
+
+    is_peer: a library with its own algorithms did it; is_own_choice: as it does by itself. best:
+    the sizes at which it leads, as in the tables. knobs: names and values that make the
+    configuration, to filter by.
+    """
+
+    group: CurveGroup
+    name: str
+    backend: str
+    is_peer: bool
+    best: tuple[int, ...]
+    points: tuple[CurvePoint, ...]
+    knobs: tuple[tuple[str, str], ...] = ()
+    is_own_choice: bool = False
+
+    @property
+    def sizes(self) -> set[int]:
+        return {point.bytes for point in self.points}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HeatMap:
+    """How fast each value of a knob gets at each size, the other knobs free: share[value][size], 1
+    for the best; NaN where it was not measured.
+    """
+
+    group: CurveGroup
+    knob: str
+    sizes: tuple[int, ...]
+    values: tuple[str, ...]
+    share: tuple[tuple[float, ...], ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CurvePair:
+    """The same configuration, or both envelopes, in two files. The groups may differ in what one of
+    the files does not record.
+    """
+
+    new: Curve
+    base: Curve
+
+
+@cyclic_gc_disabled()
+def curves(frame: "pd.DataFrame") -> tuple[Curve, ...]:
+    """Every configuration's curve; groups and configurations in the order of the file."""
+    return curves_of(summarise(frame))
+
+
+@cyclic_gc_disabled()
+def pairs(new: "pd.DataFrame", base: "pd.DataFrame") -> tuple[CurvePair, ...]:
+    """What two files both measured, in the order of the new one: of each group the two envelopes,
+    then every configuration that both have.
+    """
+    from collbench.compare.join import is_reduction, match_mode, names_to_match
+
+    matched = names_to_match(new, base, match_mode(new, base))
+    names = [name for name in matched if name in Workload._fields]
+    summaries = [summarise(frame) for frame in (new, base)]
+    # of both, so that a configuration has one name
+    knobs = distinguishing_knobs(by_workload([row for one in summaries for row in one.rows]))
+    sides = [curves_of(replace(one, knobs=knobs)) for one in summaries]
+
+    def key(curve: Curve, *, is_envelope: bool) -> tuple[object, ...]:
+        what = curve.group.workload
+        problem = tuple(
+            "" if name == "redop" and not is_reduction(what.op) else getattr(what, name)
+            for name in names
+        )
+        return problem if is_envelope else (*problem, curve.backend, curve.name)
+
+    pairs_of: dict[CurveGroup, list[CurvePair]] = {}
+    for is_envelope in (True, False):
+        ours, theirs = (envelope(side) if is_envelope else side for side in sides)
+        known = {key(curve, is_envelope=is_envelope): curve for curve in reversed(theirs)}
+        for curve in ours:
+            other = known.get(key(curve, is_envelope=is_envelope))
+            if other is not None and curve.sizes & other.sizes:
+                pairs_of.setdefault(curve.group, []).append(CurvePair(new=curve, base=other))
+    return tuple(pair for group in pairs_of.values() for pair in group)
+
+
+@cyclic_gc_disabled()
+def curves_of(summary: Summary) -> tuple[Curve, ...]:
+    """The curves of a summary."""
+    groups = _groups(summary)
+    has_backends = {workload: _has_backends(summary, workload) for workload in groups}
+    answers = {
+        (workload, size): _answer(best, summary, has_backend=has_backends[workload])
+        for workload, sizes in summary.best.items()
+        for size, best in sizes.items()
+    }
+    curves = []
+    for rows in configurations(summary).values():
+        first, sizes = rows[0], _by_size(rows)
+        best = summary.best[first.workload]
+        has_backend = has_backends[first.workload]
+        curves.append(
+            Curve(
+                group=groups[first.workload],
+                name=_name(first, summary, has_backend=has_backend),
+                backend=first.backend,
+                is_peer=first.is_library,
+                is_own_choice=first.is_own_choice,
+                best=tuple(
+                    size
+                    for size, here in sizes.items()
+                    if any(row is best[size].row for row in here)
+                ),
+                points=tuple(
+                    _with_answer(here, answers[first.workload, size])
+                    for size, here in sizes.items()
+                ),
+                knobs=tuple(
+                    (KNOB_NAMES.get(name, name), _value(name, getattr(first, name)))
+                    for name in ("algo", "proto", *summary.knobs.get(first.backend, ()))
+                ),
+            )
+        )
+    return tuple(curves)
+
+
+def _has_backends(summary: Summary, workload: Workload) -> bool:
+    """Whether rows of ours come from several backends."""
+    rows = (row for here in summary.workloads[workload].values() for row in here)
+    return len({row.backend for row in rows if not row.is_library}) > 1
+
+
+class _Answer(NamedTuple):
+    """What is best at a size, in words. leaders: the identities of the rows that lead."""
+
+    text: str
+    is_certain: bool
+    leaders: frozenset[int]
+
+
+def _answer(best: Best, summary: Summary, *, has_backend: bool) -> _Answer:
+    names = [_name(row, summary, has_backend=has_backend) for row in best.leaders]
+    return _Answer(
+        best_text(names, best.certainty), best.is_certain, frozenset(map(id, best.leaders))
+    )
+
+
+def _with_answer(rows: Sequence[Row], answer: _Answer) -> CurvePoint:
+    """The point of a configuration at one size; where it leads or is tied, with the answer."""
+    row = rows[0] if len(rows) == 1 else fastest(rows)
+    if answer.leaders.isdisjoint(map(id, rows)):
+        return _point(row)
+    return _point(row, answer.text, is_certain=answer.is_certain)
+
+
+def envelope(curves: Iterable[Curve]) -> tuple[Curve, ...]:
+    """The best configuration of each group at every size, as one curve; notes hold the answers."""
+    envelopes = _combined(
+        curves,
+        "",
+        lambda curve, point: point.bytes in curve.best,
+        lambda curve, point: point.answer or curve.name,
+    )
+    return tuple(replace(curve, name=_envelope_name(curve)) for curve in envelopes)
+
+
+def _envelope_name(curve: Curve) -> str:
+    whose = curve.backend if curve.is_peer else "ours"
+    if any(point.is_certain for point in curve.points):
+        return f"best of {whose}"
+    return f"fastest of {whose}: cannot tell which is best"
+
+
+def automatic(curves: Iterable[Curve]) -> tuple[Curve, ...]:
+    """The tool's own choice in each group, as one curve; notes hold the configurations."""
+    return _combined(
+        curves,
+        "automatic choice",
+        lambda curve, point: not curve.is_peer and "auto" in point.note.split(),
+        lambda curve, _: curve.name,
+    )
+
+
+def heat_maps(summary: Summary) -> tuple[HeatMap, ...]:
+    """A map for every knob of each group that took two values or more."""
+    groups = _groups(summary)
+    asked = {name for names in summary.knobs.values() for name in names}
+    knobs = ("algo", "proto", *(name for name in KNOB_FIELDS if name in asked))
+    maps: list[HeatMap | None] = []
+    for workload, sizes in summary.workloads.items():
+        able = {size: candidates(rows) for size, rows in sizes.items()}
+        maps += [_heat_map(able, summary.knobs, groups[workload], knob) for knob in knobs]
+    return tuple(one for one in maps if one is not None)
+
+
+def _groups(summary: Summary) -> dict[Workload, CurveGroup]:
+    return {
+        workload: CurveGroup(workload=workload, title=title)
+        for workload, title in titles(summary.workloads).items()
+    }
+
+
+def _name(row: Row, summary: Summary, *, has_backend: bool) -> str:
+    """The short label of a configuration, as in the tables; libraries stand first by their name."""
+    if row.is_own_choice:
+        is_told_apart = len(summary.forms.get(row.backend, ())) > 1
+        return f"{row.backend} {row.method.form}" if is_told_apart else row.backend
+    return label(row, summary.knobs, has_backend=has_backend or row.is_library)
+
+
+def _value(knob: str, value: object) -> str:
+    """A knob's value as people read it."""
+    return format_size(value) if knob in SIZES and isinstance(value, int) else str(value)
+
+
+def _by_size(rows: Iterable[Row]) -> dict[int, list[Row]]:
+    rows_of_size: dict[int, list[Row]] = {}
+    for row in rows:
+        rows_of_size.setdefault(row.size_bytes, []).append(row)
+    return rows_of_size
+
+
+def _point(row: Row, answer: str = "", *, is_certain: bool = True) -> CurvePoint:
+    times = row.times_us
+    middle, low, high = bounds(times)
+    return CurvePoint(
+        bytes=row.size_bytes,
+        busbw_gbs=row.busbw_gbs,
+        algbw_gbs=row.algbw_gbs,
+        time_us=middle,
+        note=row.method.notes,
+        time_low_us=low if len(times) > 1 else math.nan,
+        time_high_us=high if len(times) > 1 else math.nan,
+        ceiling_gbs=row.ceiling_gbs if row.ceiling_gbs > 0 else math.nan,
+        used=_used(row.method),
+        answer=answer,
+        is_certain=is_certain,
+        times_us=times,
+    )
+
+
+@lru_cache(maxsize=4096)
+def _used(method: Method) -> str:
+    """The knobs of a row that have a value, in words."""
+    knobs = [(name, getattr(method, name)) for name in KNOB_FIELDS]
+    return ", ".join(
+        f"{KNOB_NAMES.get(name, name)} {_value(name, value)}"
+        for name, value in knobs
+        if value not in (UNASKED[name], "")
+    )
+
+
+def _combined(
+    curves: Iterable[Curve],
+    name: str,
+    is_wanted: Callable[[Curve, CurvePoint], bool],
+    note: Callable[[Curve, CurvePoint], str],
+) -> tuple[Curve, ...]:
+    """Of each group the wanted points of all its curves, the fastest of each size, as one curve."""
+    fastest_of: dict[CurveGroup, dict[int, tuple[Curve, CurvePoint]]] = {}
+    for curve in curves:
+        for point in curve.points:
+            if is_wanted(curve, point):
+                here = fastest_of.setdefault(curve.group, {})
+                if point.bytes not in here or point.time_us < here[point.bytes][1].time_us:
+                    here[point.bytes] = curve, point
+    return tuple(
+        Curve(
+            group=group,
+            name=name,
+            backend=next(iter(here.values()))[0].backend,
+            is_peer=all(curve.is_peer for curve, _ in here.values()),
+            best=tuple(sorted(size for size, (curve, _) in here.items() if size in curve.best)),
+            points=tuple(replace(here[size][1], note=note(*here[size])) for size in sorted(here)),
+        )
+        for group, here in fastest_of.items()
+    )
+
+
+def _heat_map(
+    able: Mapping[int, Sequence[Row]],
+    knobs: Mapping[str, Sequence[str]],
+    group: CurveGroup,
+    knob: str,
+) -> HeatMap | None:
+    """The map of a knob that took two values or more and does not follow from others, or None."""
+    times: dict[object, dict[int, float]] = {}
+    for size, rows in able.items():
+        for row in rows:
+            value = getattr(row.method, knob)
+            if value != UNASKED[knob] and (
+                knob in ("algo", "proto") or knob in knobs.get(row.method.backend, ())
+            ):
+                here = times.setdefault(value, {})
+                here[size] = min(here.get(size, math.inf), row.median_us)
+    if len(times) < 2:
+        return None
+    values = sorted(times, key=lambda value: (isinstance(value, str), value))
+    sizes = tuple(size for size in able if any(size in here for here in times.values()))
+    least = {size: min(here[size] for here in times.values() if size in here) for size in sizes}
+    return HeatMap(
+        group=group,
+        knob=KNOB_NAMES.get(knob, knob),
+        sizes=sizes,
+        values=tuple(_value(knob, value) for value in values),
+        share=tuple(
+            tuple(least[size] / times[value].get(size, math.nan) for size in sizes)
+            for value in values
+        ),
+    )

@@ -1,0 +1,151 @@
+"""The gate of a comparison: it fails where something is surely slower by more than the limit, and
+where the base has what the new file lacks; where something took longer by more than the limit, and
+that may be chance, it says so and does not pass. A gate that passes because nothing was left to
+compare, or because nothing could be judged, is none.
+"""
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from collbench.compare.changes import Changes
+from collbench.compare.losses import Loss
+from collbench.core.errors import UNJUDGED_CODE
+from collbench.core.limits import LEAST_RUNS
+from collbench.core.text import counted
+
+if TYPE_CHECKING:
+    from collbench.compare.baselines import Judgement
+
+GateVerdict = Literal["pass", "worse", "unjudged"]
+GATE_CODES: dict[GateVerdict, int] = {"pass": 0, "worse": 1, "unjudged": UNJUDGED_CODE}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gate:
+    """What a gate says. percent: its limit. slower, unjudged: places of rows of the comparison that
+    are surely slower, or that took longer, by more than that. losses: those that count. reasons:
+    in words, why it does not pass; remedy: what would decide the unjudged rows.
+    """
+
+    percent: float
+    slower: tuple[int, ...]
+    unjudged: tuple[int, ...]
+    losses: tuple[Loss, ...]
+    reasons: tuple[str, ...]
+    verdict: GateVerdict
+    remedy: str
+
+    @property
+    def exit_code(self) -> int:
+        return GATE_CODES[self.verdict]
+
+
+def gate_of(
+    changes: Changes,
+    percent: float,
+    *,
+    allowed: Collection[str] = (),
+    noisy: Collection[str] = (),
+    is_unjudged_allowed: bool = False,
+) -> Gate:
+    """The gate of a comparison. allowed: kinds of losses that pass. noisy: files most of whose rows
+    are noise. is_unjudged_allowed: what cannot be judged passes.
+    """
+    rows, least = changes.rows, 1 + percent / 100
+    is_longer = (rows["ratio"] > least).to_numpy()
+    slower = is_longer & (rows["verdict"] == "worse").to_numpy()
+    open_rows = is_longer & (rows["verdict"] == "cannot tell").to_numpy()
+    groups = [one for one in changes.called if one.verdict == "worse" and one.ratio > least]
+    lost = tuple(loss for loss in changes.losses if loss.kind not in allowed)
+    bad = [f"{loss.text}: --allow {loss.kind} lets that pass" for loss in lost]
+    if slower.any() or groups:
+        bad.append(f"{counted(int(slower.sum()), 'row')} slower by more than {percent:g}%")
+    unsure = [f"cannot judge: most rows of {name} are noise" for name in noisy]
+    is_noise = rows["is_noise"].to_numpy(dtype=np.bool_)
+    if not len(rows):
+        bad.append("cannot judge: nothing was compared")
+    elif open_rows.any():
+        if quiet := int((open_rows & ~is_noise).sum()):
+            count = counted(quiet, "row")
+            unsure.append(f"not judged: {count} took over {percent:g}% longer, which may be chance")
+        if noise := int((open_rows & is_noise).sum()):
+            unsure.append(
+                f"not judged: {counted(noise, 'row')} of noise took over {percent:g}% longer"
+            )
+    elif not changes.is_judged:
+        is_mostly = is_noise.mean() > 1 / 2
+        why = (
+            "most rows are noise" if is_mostly else f"no interval is narrow enough for {percent:g}%"
+        )
+        unsure.append(f"cannot judge: {why}")
+    verdict: GateVerdict = "pass"
+    if bad:
+        verdict = "worse"
+    elif unsure and not is_unjudged_allowed:
+        verdict = "unjudged"
+    return Gate(
+        percent=percent,
+        slower=_places(slower),
+        unjudged=_places(open_rows),
+        losses=lost,
+        reasons=(*bad, *unsure),
+        verdict=verdict,
+        remedy=remedy(changes, open_rows) if unsure else "",
+    )
+
+
+def gate_of_reference(
+    judgement: "Judgement",
+    limit: tuple[str, float],
+    *,
+    failed: int,
+    noisy: str,
+    is_unjudged_allowed: bool,
+) -> tuple[GateVerdict, tuple[str, ...]]:
+    """The same for a file that is held against a reference, and the reasons. limit: the name of the
+    reference, and percent. failed: rows that are wrong; noisy: the file, if most of it is noise.
+    """
+    name, percent = limit
+    bad = [f"{counted(failed, 'row')} of wrong or failed results"] if failed else []
+    if any(verdict.has("behind") for verdict in judgement.verdicts):
+        bad.append(f"slower than {name} by more than {percent:g}%")
+    if bad:
+        return "worse", tuple(bad)
+    if noisy:
+        why = f"cannot judge: most rows of {noisy} are noise"
+    elif unsure := judgement.sizes_in_doubt(1 / (1 + percent / 100)):
+        why = f"not judged: {unsure} sizes are over {percent:g}% slower, which may be chance"
+    elif not any(verdict.has("faster", "normal") for verdict in judgement.verdicts):
+        why = f"cannot judge: no interval is narrow enough for {percent:g}%"
+    else:
+        return "pass", ()
+    return ("pass" if is_unjudged_allowed else "unjudged"), (why,)
+
+
+def remedy(changes: Changes, open_rows: NDArray[np.bool_]) -> str:
+    """What would decide the rows that cannot be told, of which some are over the limit."""
+    new, base = changes.runs
+    is_noise = changes.rows["is_noise"].to_numpy(dtype=np.bool_)
+    asked = open_rows if open_rows.any() else np.ones(len(is_noise), dtype=np.bool_)
+    if is_noise[asked].mean() > 1 / 2:
+        return (
+            f"{counted(int(is_noise.sum()), 'row')} of noise (other processes had the machine, or"
+            " repeats disagree): measure again on a quiet machine"
+        )
+    if base < LEAST_RUNS:
+        return (
+            f"a row alone is called from {100 * (changes.least_row - 1):.0f}% on: {LEAST_RUNS} runs"
+            " of the base (--base A B C) show how far runs differ, and less"
+        )
+    return (
+        f"a row alone is called from {100 * (changes.least_row - 1):.0f}% on: measure the new side"
+        f" more often (--runs {2 * max(new, 2)}), on a quiet machine"
+    )
+
+
+def _places(mask: NDArray[np.bool_]) -> tuple[int, ...]:
+    return tuple(int(place) for place in mask.nonzero()[0])

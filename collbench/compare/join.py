@@ -1,0 +1,525 @@
+"""Two sweeps row by row: which rows measured the same thing, which are in one file only, and what
+differs around them.
+
+Rows of our own files match by every knob and the conditions in the notes. Another tool's file does
+not name its knobs: then rows match by the workload, and of several rows of one workload the fastest
+of each backend represents them.
+"""
+
+import math
+import re
+from collections import Counter
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Literal
+
+import numpy as np
+import pandas as pd
+
+from collbench.compare.losses import Loss, losses
+from collbench.compare.noise import Places, Side, medians
+from collbench.compare.rows import DISTURBED
+from collbench.core.collectives import collective
+from collbench.core.errors import CollbenchError, UsageError
+from collbench.core.frame import numbers_of, texts_of
+from collbench.core.record import ACROSS, CONDITIONS, KEY, LAUNCH_TIMES, TRAFFIC
+from collbench.core.text import counted
+from collbench.core.verdict import Array, by_square, closest_half, median_variance
+
+RUNS = "|"  # between the times of two runs
+MatchMode = Literal["knobs", "workload", "knobs but ranks"]
+_WORKLOAD = [
+    "op",
+    "dtype",
+    "redop",
+    "root",
+    "placement",
+    "skew",
+    "groups",
+    "mix",
+    "ranks",
+    "size_bytes",
+]
+_OF_RANKS = {"ranks", "hosts", "count", "group"}
+# columns in which rows of a sweep differ most
+_TELLING = ("op", "backend", "algo", "proto", "channels", "ranks", "root", "size_bytes")
+_EMPTY_VALUES = {"", "0", "auto", "none"}
+# columns that may change where rows are taken together
+_TIME_TOLERANCE = 0.02  # of a time that was rounded, or is a mean of two middle repeats
+_MERGED = ("status", "wrong", "reason", "time_us", "_times", *LAUNCH_TIMES, "histogram")
+_COUNTED_NOTES = (*DISTURBED, "noisy", "in-cache", "far-below-ceiling")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Joined:
+    """Rows of both sides: `compared` with columns of the new side by name and of the base as
+    name_base; `counts` of the others by why they are not compared.
+    """
+
+    compared: pd.DataFrame
+    new: Side
+    base: Side
+    counts: dict[str, int]
+    losses: tuple[Loss, ...]
+    remarks: tuple[str, ...]
+
+
+def is_foreign(frame: pd.DataFrame) -> bool:
+    """Whether another tool wrote it: our rows name their run, our version or their channels."""
+    is_ours = frame["run"] != ""
+    is_ours |= frame["versions"].str.startswith("collbench ") | (frame["channels"] > 0)
+    return len(frame) > 0 and not bool(is_ours.any())
+
+
+def match_mode(new: pd.DataFrame, base: pd.DataFrame) -> MatchMode:
+    """By what rows of two files are known to measure the same thing."""
+    foreign = [is_foreign(frame) for frame in (new, base)]
+    if foreign[0] != foreign[1] or (foreign[0] and _unknown_columns(new) != _unknown_columns(base)):
+        return "workload"
+    ranks = [set(frame["ranks"]) - {0} for frame in (new, base)]
+    return "knobs but ranks" if ranks[0] and ranks[1] and not ranks[0] & ranks[1] else "knobs"
+
+
+def _unknown_columns(frame: pd.DataFrame) -> set[str]:
+    """The columns of a workload that are empty in every row of a file."""
+    return {
+        name
+        for name in _WORKLOAD
+        if name != "root" and set(frame[name].astype(str).unique()) <= _EMPTY_VALUES
+    }
+
+
+def join(new: pd.DataFrame, bases: Sequence[pd.DataFrame], across: Collection[str] = ()) -> Joined:
+    """Match the rows of a file with those of its base, which may be several files; everything that
+    is not compared is counted. across: columns of ACROSS that may differ between the sides.
+
+    Raises UsageError if a side has several values there for the same point.
+    """
+    base = pd.concat(bases, ignore_index=True) if len(bases) > 1 else bases[0]
+    way = match_mode(new, base)
+    names = names_to_match(new, base, way, across)
+    remarks: list[str] = []
+    sides = []
+    for frames, title in (((new,), "new"), (bases, "base")):
+        rows, remarks_of_side = _side(frames, names, way, across, title)
+        sides.append(rows)
+        remarks += remarks_of_side
+    if way == "workload":
+        remarks.insert(
+            0,
+            "one file is another tool's, which does not name its knobs: rows match by the workload",
+        )
+    if way == "knobs but ranks":
+        remarks.insert(0, "the numbers of ranks differ: rows match by everything else")
+    sides[0] = sides[0].assign(_place=np.arange(len(sides[0])))
+    both = sides[0].merge(sides[1], how="outer", on=names, suffixes=("", "_base"), indicator="side")
+    # as in the new file: a merge sorts by the keys
+    both = both.sort_values("_place", kind="stable", ignore_index=True).drop(columns="_place")
+    outcome = _outcomes(both)
+    others = Counter(outcome[outcome != "compared"])
+    compared = both[(outcome == "compared").to_numpy()].reset_index(drop=True)
+    numbers = {name: _numbers(compared[f"_times{name}"]) for name in ("", "_base")}
+    for name, side in numbers.items():
+        if side.runs.shape[1] == 1 and (odd := _off_median(compared[f"time_us{name}"], side)):
+            title = "base" if name else "new"
+            remarks.append(
+                f"{title}: time_us of {counted(odd, 'row')} is not the median of the repeats,"
+                " which are what is compared"
+            )
+    return Joined(
+        compared=compared,
+        new=numbers[""],
+        base=numbers["_base"],
+        counts=dict(sorted(others.items())),
+        losses=losses(both, names),
+        remarks=tuple(remarks),
+    )
+
+
+def _side(
+    frames: Sequence[pd.DataFrame],
+    names: Sequence[str],
+    way: MatchMode,
+    across: Collection[str],
+    title: str,
+) -> tuple[pd.DataFrame, list[str]]:
+    """One row for every key of all files of a side, with the times of all runs in `_times`."""
+    parts, remarks = [], []
+    for frame in frames:
+        keyed = _keyed(frame, way)
+        if way != "workload":
+            _refuse_several(keyed, names, across, title)
+        rows, more = _one_a_key(keyed, names, way, title)
+        parts.append(rows)
+        remarks += [remark for remark in more if remark not in remarks]
+    if len(parts) == 1:
+        return parts[0], remarks
+    return _with_all_runs(pd.concat(parts, ignore_index=True), names), remarks
+
+
+def _refuse_several(
+    frame: pd.DataFrame, names: Sequence[str], across: Collection[str], title: str
+) -> None:
+    """Raise UsageError where rows of one file differ only in what may differ between the files."""
+    for name in across:
+        values = frame.drop_duplicates([*names, name])
+        again = values[values.duplicated(list(names), keep=False)]
+        if len(again):
+            raise UsageError(
+                f"the {title} file has several values of {name} for one point:"
+                f" {_few(sorted(again[name].unique()))}",
+                f"give files with one value of {name} each, or leave it out of --across",
+            )
+
+
+def names_to_match(
+    new: pd.DataFrame, base: pd.DataFrame, way: MatchMode, across: Collection[str] = ()
+) -> list[str]:
+    """The columns to match by."""
+    if way != "workload":
+        without = {*across, *(_OF_RANKS if way == "knobs but ranks" else ())}
+        return [*(name for name in KEY if name not in without), "conditions"]
+    unknown = _unknown_columns(new) | _unknown_columns(base)
+    return [*(name for name in _WORKLOAD if name not in unknown), "conditions"]
+
+
+def _conditions(notes: pd.Series, way: MatchMode) -> pd.Series:
+    """The notes of rows that measured something else than rows without them, in one text. By
+    workload only the traffic counts: another tool does not name the other conditions.
+    """
+    kinds = TRAFFIC if way == "workload" else CONDITIONS
+    texts = {
+        text: " ".join(sorted(note for note in text.split() if note.startswith(kinds)))
+        for text in notes.unique()
+    }
+    return notes.map(texts)
+
+
+def _keyed(frame: pd.DataFrame, way: MatchMode) -> pd.DataFrame:
+    keyed = frame.reset_index(drop=True).assign(
+        conditions=_conditions(frame["notes"].reset_index(drop=True), way)
+    )
+    if way == "workload":  # what is not reduced has no operation, whatever a tool writes there
+        reduces = {op: is_reduction(op) for op in keyed["op"].unique()}
+        keyed["redop"] = keyed["redop"].where(keyed["op"].map(reduces).astype(bool), "")
+    is_timed = (keyed["status"] == "ok") & (keyed["time_us"] > 0)
+    single = (keyed["repeat_times_us"] == "") & is_timed
+    keyed["_times"] = keyed["repeat_times_us"].where(is_timed, "")
+    if single.any():
+        keyed.loc[single, "_times"] = keyed.loc[single, "time_us"].map("{:.6g}".format)
+    return keyed
+
+
+def is_reduction(op: str) -> bool:
+    """Whether an operation reduces; what is not known may."""
+    try:
+        return collective(op).is_reduction
+    except CollbenchError:
+        return True
+
+
+def _one_a_key(
+    frame: pd.DataFrame, names: Sequence[str], way: MatchMode, title: str
+) -> tuple[pd.DataFrame, list[str]]:
+    """One row for every key: repeats of rows that were measured twice are taken together; by
+    workload, the fastest of each backend represents all.
+    """
+    if way == "workload":
+        rank = frame["status"].map({"ok": 0, "wrong": 1, "error": 2, "waived": 3}).fillna(4)
+        ordered = frame.assign(_rank=rank).sort_values(["_rank", "time_us"], kind="stable")
+        kept = ordered.drop_duplicates([*names, "backend"]).sort_index().drop(columns="_rank")
+        left = len(frame) - len(kept)
+        remark = (
+            f"{title}: of rows of one workload the fastest of each backend is taken, {left} slower"
+            " ones are not compared"
+        )
+        return kept, [remark] if left else []
+    frame = frame.assign(_key=numbers_of(frame, names))
+    again = frame.duplicated("_key", keep=False)
+    if not again.any():
+        return frame.drop(columns="_key"), []
+    several = frame.loc[again, ["_key", "run", *_MERGED]]
+    of_runs = _with_wrong_runs(_with_all_repeats(several))
+    merged = _with_launch_times(_with_all_runs(of_runs, ["_key"]), several)
+    kept = frame.drop(columns="_key")[~again | frame.index.isin(merged.index)]
+    for name in _MERGED:
+        kept.loc[merged.index, name] = merged[name]
+    left = len(frame) - len(kept)
+    return kept, [
+        f"{title}: {left} rows measure what other rows of the file do, and are taken as more runs"
+        " or repeats of it; a point is right if all its rows of the last sweep are"
+    ]
+
+
+def _with_all_repeats(frame: pd.DataFrame) -> pd.DataFrame:
+    """Rows of the same run as one row with the repeats of all."""
+    again = frame.duplicated(["_key", "run"], keep=False)
+    return _merged(frame, ["_key", "run"], ";") if again.any() else frame
+
+
+def _with_all_runs(frame: pd.DataFrame, names: Sequence[str]) -> pd.DataFrame:
+    """Rows of several runs as one row, the last one that was measured, with the times of all runs;
+    its time is their median.
+    """
+    return _merged(frame, names, RUNS)
+
+
+def _with_wrong_runs(frame: pd.DataFrame) -> pd.DataFrame:
+    """Rows as wrong as any other run of the same sweep found them: data that is wrong in one of
+    three runs is not right. A sweep that was resumed measures anew, under another time.
+    """
+    is_wrong = frame["status"] == "wrong"
+    if not is_wrong.any():
+        return frame
+    sweep = frame["run"].str.partition("-")[0]
+    number = pd.Series(numbers_of(frame.assign(_sweep=sweep), ["_key", "_sweep"]), frame.index)
+    found = frame[is_wrong].set_index(number[is_wrong])
+    found = found[~found.index.duplicated()]
+    is_hidden = number.isin(found.index) & (frame["status"] == "ok")
+    frame = frame.copy()
+    for name in ("status", "wrong", "reason"):
+        frame.loc[is_hidden, name] = number[is_hidden].map(found[name])
+    return frame
+
+
+def _merged(frame: pd.DataFrame, names: Sequence[str], separator: str) -> pd.DataFrame:
+    """The last row of every key that was measured, or else the last one, with all its times."""
+    codes = numbers_of(frame, names)
+    is_measured = frame["status"].isin(["wrong", "ok"]).to_numpy()
+    places = np.arange(len(frame))
+    order = np.lexsort((places, is_measured, codes))
+    kept = np.sort(order[np.append(np.diff(codes[order]) > 0, True)])
+    texts = frame["_times"].to_numpy(dtype=object)
+    timed = places[texts != ""]
+    timed = timed[np.argsort(codes[timed], kind="stable")]
+    ordered = texts[timed].tolist()
+    last = np.flatnonzero(np.append(np.diff(codes[timed]) > 0, True)[: len(timed)])
+    ends = [0, *(last + 1).tolist()]
+    together = {
+        code: separator.join(ordered[begin:end])
+        for code, (begin, end) in zip(codes[timed[last]].tolist(), pairwise(ends), strict=True)
+        if end - begin > 1
+    }
+    merged = frame.take(kept)
+    codes_kept = codes[kept].tolist()
+    is_merged = np.array([code in together for code in codes_kept], dtype=np.bool_)
+    if is_merged.any():
+        times = pd.Series([together[code] for code in codes_kept if code in together])
+        merged.loc[is_merged, "_times"] = times.to_numpy(dtype=object)
+        merged.loc[is_merged, "time_us"] = np.exp(medians(_numbers(times).runs))
+    return merged
+
+
+def _has_repeats(frame: pd.DataFrame) -> bool:
+    """Whether two rows measured the same thing. Only those that agree in what differs most are
+    compared in every column, which takes three times as long.
+    """
+    may_repeat = frame.duplicated(list(_TELLING), keep=False)
+    if may_repeat.all():
+        return bool(frame.duplicated(list(KEY)).any())
+    return bool(frame.loc[may_repeat, list(KEY)].duplicated().any())
+
+
+def together(frame: pd.DataFrame) -> tuple[pd.DataFrame, int]:
+    """A frame in which repeated rows are one row with all repeats, and how many were merged."""
+    if is_foreign(frame) or not _has_repeats(frame):
+        return frame, 0
+    kept, _ = _one_a_key(_keyed(frame, "knobs"), [*KEY, "conditions"], "knobs", "")
+    before = frame["time_us"].to_numpy()[kept.index]
+    slower = kept["time_us"] / before
+    rates = {name: kept[name] / slower for name in ("algbw_gbs", "busbw_gbs", "percent")}
+    all_times = kept["_times"].str.replace(RUNS, ";")
+    times = all_times.where(kept["status"] == "ok", kept["repeat_times_us"])
+    merged = (
+        kept.assign(**rates, repeat_times_us=times)
+        .drop(columns=["conditions", "_times"])
+        .reset_index(drop=True)
+    )
+    return merged, len(frame) - len(merged)
+
+
+def _with_launch_times(kept: pd.DataFrame, again: pd.DataFrame) -> pd.DataFrame:
+    """Rows that are right, with the single launches of the last row before of the same key where
+    they have none.
+    """
+    cells = [*LAUNCH_TIMES, "histogram"]
+    known = again[again["max_us"].notna()].drop_duplicates("_key", keep="last")
+    lacking = kept[kept["max_us"].isna() & (kept["status"] == "ok")]
+    if not len(known) or not len(lacking):
+        return kept
+    found = lacking[["_key"]].merge(known[["_key", *cells]], how="left", on="_key")
+    found = found.set_index(lacking.index)
+    found = found[found["max_us"].notna()]
+    kept = kept.copy()
+    kept.loc[found.index, cells] = found[cells]
+    return kept
+
+
+def _outcomes(both: pd.DataFrame) -> pd.Series:
+    """Of every row "compared", or why it is not."""
+    outcome = pd.Series("compared", index=both.index)
+    new, base = both["status"].fillna(""), both["status_base"].fillna("")
+    outcome[(both["side"] == "left_only").to_numpy()] = "only in new"
+    outcome[(both["side"] == "right_only").to_numpy()] = "only in base"
+    here = (both["side"] == "both").to_numpy()
+    for status in ("waived", "error", "wrong"):  # the gravest last
+        outcome[here & (new == status) & (base == status)] = f"{status} in both"
+        outcome[here & (new == status) & (base != status)] = f"{status} in new"
+        outcome[here & (new != status) & (base == status)] = f"{status} in base"
+    for status in ("waived", "error", "wrong"):
+        outcome[(both["side"] == "left_only").to_numpy() & (new == status)] = (
+            f"only in new, {status}"
+        )
+        outcome[(both["side"] == "right_only").to_numpy() & (base == status)] = (
+            f"only in base, {status}"
+        )
+    outcome[(outcome == "compared") & ((both["_times"] == "") | (both["_times_base"] == ""))] = (
+        "without a time"
+    )
+    return outcome
+
+
+def _numbers(texts: "pd.Series[str]") -> Side:
+    """The times of rows as numbers: repeats with a semicolon, runs with RUNS between them."""
+    runs = texts.str.count(re.escape(RUNS)).to_numpy(dtype=np.int64) + 1
+    count, median, square, freedom = _moments(";".join(texts), _repeats(texts))
+    row = np.repeat(np.arange(len(texts)), runs)
+    place = np.arange(len(row)) - np.repeat(np.cumsum(runs) - runs, runs)
+    table = np.full((len(texts), int(runs.max(initial=1))), math.nan)
+    table[row, place] = median
+    return Side(
+        runs=table,
+        squares=np.bincount(row, square, len(texts)).astype(np.float64),
+        freedom=np.bincount(row, freedom, len(texts)).astype(np.float64),
+        share=np.bincount(row, median_variance(count), len(texts)) / runs,
+    )
+
+
+def _off_median(times_us: "pd.Series[float]", side: Side) -> int:
+    """How many rows show another time than the median of their repeats."""
+    shown = np.log(times_us.to_numpy(dtype=np.float64))
+    return int((np.abs(shown - side.runs[:, 0]) > _TIME_TOLERANCE).sum())
+
+
+def _repeats(texts: "pd.Series[str]") -> Places:
+    """How many repeats each run has, of all rows one after the other."""
+    counts = [text.count(";") + 1 for text in RUNS.join(texts).split(RUNS)] if len(texts) else []
+    return np.array(counts, dtype=np.intp)
+
+
+def _moments(text: str, count: Places) -> tuple[Array, Array, Array, Array]:
+    """Of each run the number of repeats, the median of their logarithms, their squared deviations
+    as the closest half shows them, and how many degrees of freedom that has.
+    """
+    flat = text.replace(RUNS, ";").split(";") if len(count) else []
+    times = np.log(np.array(flat, dtype=np.float64))
+    begin = np.cumsum(count) - count
+    median, square, freedom = np.zeros((3, len(count)))
+    for size in np.unique(count):
+        places = np.flatnonzero(count == size)
+        table = np.sort(times[begin[places][:, None] + np.arange(size)], axis=1)
+        median[places] = (table[:, (size - 1) // 2] + table[:, size // 2]) / 2
+        if size > 1:
+            freedom[places] = (size + 1) / 4
+            square[places] = freedom[places] * (closest_half(table) * by_square(int(size))) ** 2
+    return count.astype(np.float64), median, square, freedom
+
+
+def apart(new: pd.DataFrame, base: pd.DataFrame, across: Collection[str] = ()) -> tuple[str, ...]:
+    """The columns to match by in which two files have no value in common: why nothing could be
+    compared, and the option that compares them still, where one does.
+    """
+    reasons = []
+    differing = []
+    way = match_mode(new, base)
+    names = names_to_match(new, base, way, across)
+    new, base = (frame.assign(conditions=_conditions(frame["notes"], way)) for frame in (new, base))
+    for name in names:
+        if name != "count":  # which follows from the others
+            ours, theirs = (sorted(frame[name].unique()) for frame in (new, base))
+            if not set(ours) & set(theirs):
+                reasons.append(f"nothing has the same {name}: {_few(ours)} | {_few(theirs)}")
+                differing.append(name)
+    if set(differing) <= set(ACROSS):
+        more = next(
+            (
+                extra
+                for extra in ((), *((name,) for name in ACROSS if name in names))
+                if _share_a_point(
+                    new, base, [name for name in names if name not in {*differing, *extra}]
+                )
+            ),
+            None,
+        )
+        reasons += [f"nothing that else is the same has the same {name}" for name in more or ()]
+        if more is not None:
+            columns = [name for name in ACROSS if name in {*across, *differing, *more}]
+            reasons.append(f"to compare them still: --across {','.join(columns)}")
+    return tuple(reasons)
+
+
+def _share_a_point(new: pd.DataFrame, base: pd.DataFrame, names: Sequence[str]) -> bool:
+    """Whether some row of both has the same values in all of these columns."""
+    points = [set(frame[list(names)].itertuples(index=False, name=None)) for frame in (new, base)]
+    return bool(points[0] & points[1])
+
+
+def _few(values: Sequence[object]) -> str:
+    """The first of some values.
+
+    >>> _few([1, 2]), _few(["", "a", "b", "c", "d"])
+    ('1, 2', '-, a, b and 2 more')
+    """
+    return ", ".join(str(value) or "-" for value in values[:3]) + (
+        f" and {len(values) - 3} more" if len(values) > 3 else ""
+    )
+
+
+def differences(
+    new: pd.DataFrame, base: pd.DataFrame, compared: pd.DataFrame, across: Collection[str] = ()
+) -> tuple[tuple[str, str, str], ...]:
+    """What differs beside the numbers: its name, the value in the new file and in the base."""
+    rows = []
+    for name in (*across, "host", "device"):
+        ours, theirs = (", ".join(texts_of(frame, name)) or "-" for frame in (new, base))
+        if ours != theirs:
+            rows.append((name, ours, theirs))
+    versions = [versions_of(frame) for frame in (new, base)]
+    # what another tool does not record is no difference
+    is_comparable = is_foreign(new) == is_foreign(base)
+    for name in sorted({*versions[0], *versions[1]}):
+        ours, theirs = (", ".join(sorted(side.get(name, set()))) or "-" for side in versions)
+        if ours != theirs and (is_comparable or "-" not in (ours, theirs)):
+            rows.append((name, ours, theirs))
+    for name in ("limit", "ceiling_gbs") if is_comparable else ():
+        mine, other = compared[name], compared[f"{name}_base"]
+        places = np.flatnonzero(((mine != other) & ~(mine.isna() & other.isna())).to_numpy())
+        if len(places):
+            values = [str(side.iloc[places[0]]) or "-" for side in (mine, other)]
+            rows.append((f"{name} ({len(places)} rows)", values[0], values[1]))
+    if not is_comparable:
+        return tuple(rows)
+    tallies = [compared[name].value_counts() for name in ("notes", "notes_base")]
+    for note in _COUNTED_NOTES:
+        counts = [
+            sum(int(count) for text, count in tally.items() if note in str(text))
+            for tally in tallies
+        ]
+        if counts[0] != counts[1]:
+            rows.append((f"rows with {note}", str(counts[0]), str(counts[1])))
+    return tuple(rows)
+
+
+def versions_of(frame: pd.DataFrame) -> dict[str, set[str]]:
+    """Versions and environment by name: `nccl 2.28.9 with NCCL_ALGO=Ring` is nccl and NCCL_ALGO."""
+    versions: dict[str, set[str]] = {}
+    for text in frame["versions"].unique():
+        for item in filter(None, (part.strip() for part in text.split(";"))):
+            library, _, environment = item.partition(" with ")
+            name, _, version = library.partition(" ")
+            versions.setdefault(name, set()).add(version or "yes")
+            for setting in environment.split():
+                variable, _, value = setting.partition("=")
+                versions.setdefault(variable, set()).add(value)
+    return versions

@@ -1,0 +1,249 @@
+"""Files of results as one table with record.COLUMNS: our CSV, and what other tools write (see
+readers); recognised by the content.
+
+Not what the numbers mean side by side. A file comes from anyone: it becomes a table, or one
+UsageError with the place.
+"""
+
+import json
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from collbench.compare.readers import own
+from collbench.core.catalog import results
+from collbench.core.errors import UsageError
+from collbench.core.frame import frame_of, plain_lines
+from collbench.core.reading import read_content
+from collbench.core.record import Record, named
+from collbench.core.text import printable
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from collbench.machine.health import Health
+    from collbench.machine.topology.model import Topology
+
+_MOST_OF_STATE = 1 << 20  # characters of how a machine was
+MOST_OWN_BYTES = 1 << 30  # of our CSV: two million rows
+# of other tools' output, which is some KiB; more is NCCL's debug lines of a large cluster
+MOST_FOREIGN_BYTES = 32 << 20
+_RUN = re.compile(r"@\d{1,6}")  # the name of a saved run
+# but tab, line ends, form feed, and escape, which colours a log
+_CONTROL = bytes([*range(9), *range(14, 27), *range(28, 32)])
+_BYTES_AT_ONCE = 1 << 20  # so that a large file is not in memory twice
+_OBEYED = b"\x0b\x0c\x1b\x7f"  # of the others, by terminals
+# colours of a log, and what else a terminal obeys
+_TERMINAL = re.compile(rb"\x1b(?:\[[0-9;?]*[A-Za-z]|[()][0-9A-B])?|\xc2[\x80-\x9f]|\^\[\[[0-9;]*m")
+# what log drivers that write a JSON object a line call the text of the line
+_LOG_KEYS = ("log", "message", "msg", "line", "MESSAGE")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResultFile:
+    """A file's rows: int64 (0 where missing), float64 (NaN where missing; also `wrong`), text (""
+    where missing; as categories, which take an eighth of the memory: see with_strings).
+
+    name: the file as it was given. kind: the tool that wrote it. remarks: what a reader must know,
+    such as lines left out. topology and health: of the machine that it was measured on, before and
+    after, where that was saved beside it.
+    """
+
+    frame: "pd.DataFrame"
+    name: str
+    kind: str
+    remarks: tuple[str, ...] = ()
+    topology: "Topology | None" = None
+    health: "Health | None" = None
+
+
+def load(file: Path) -> ResultFile:
+    """The rows of a file, `-` for stdin, or of a saved run (`@1`), with its machine. Raises
+    UsageError with the place if it cannot be read, is none of the known formats, is broken, or has
+    no row.
+    """
+    if _RUN.fullmatch(str(file)) and not file.exists():
+        from collbench.compare.runs import saved_run
+
+        run = saved_run(str(file))
+        return replace(
+            _load(run.rows),
+            name=str(file),
+            topology=_topology_of(run.machine),
+            health=_health_of(run.health),
+        )
+    return _load(file)
+
+
+def _health_of(file: Path) -> "Health | None":
+    """How the machine was before and after; None where that is missing or broken."""
+    from collbench.core.codec import loads
+    from collbench.machine.health import Health
+
+    try:
+        return loads(Health, file.read_text(), file.name, _MOST_OF_STATE)
+    except (OSError, ValueError, UsageError):
+        return None
+
+
+def _topology_of(recording: Path) -> "Topology | None":
+    """The topology of a recording; None where it is missing, or of a version that is not read."""
+    from collbench.machine.discovery import loads, topology_of
+
+    try:
+        return topology_of(loads(recording.read_text(), recording.name))
+    except (OSError, ValueError, UsageError):
+        return None
+
+
+def _load(file: Path) -> ResultFile:
+    name = "stdin" if str(file) == "-" else str(file)
+    is_reference = name in results() and not file.exists()
+    hint = f"results are shipped by that name: compare FILE --against {name}"
+    data = read_content(file, MOST_OWN_BYTES, hint if is_reference else "give a file of results")
+    lines = plain_lines(data)
+    place = _place_of(_CONTROL, data) if lines is None else None
+    if place is not None:
+        raise UsageError(
+            f"{name} is no text: byte {data[place]:#04x} at offset {place}", _formats()
+        )
+    if own.is_mine(data):
+        frame, remarks = own.read(data, name, lines)
+        if lines is None and (not data.isascii() or _place_of(_OBEYED, data) is not None):
+            frame = _printable(frame)
+        return ResultFile(frame=frame, name=name, kind="collbench", remarks=remarks)
+    if len(data) > MOST_FOREIGN_BYTES:
+        raise UsageError(
+            f"{name} has {len(data)} bytes; other tools' results are read up to"
+            f" {MOST_FOREIGN_BYTES}",
+            "leave NCCL's own lines out: grep -v 'NCCL '",
+        )
+    text = (
+        _TERMINAL.sub(b"", data).decode(errors="replace").replace("\r\n", "\n").replace("\r", "\n")
+    )
+    text = _out_of_json(text)
+    kind, rows, remarks = _rows_of(text, name)
+    if not data.endswith(b"\n") and not text.lstrip().startswith("{"):
+        remarks = (*remarks, "the last line has no end: the output may be cut")
+    try:
+        frame = frame_of(rows)
+    except OverflowError as error:
+        raise UsageError(f"{name}: a number is too large: {error}", "mend the file") from None
+    return ResultFile(frame=_printable(frame), name=name, kind=kind, remarks=remarks)
+
+
+def _printable(frame: "pd.DataFrame") -> "pd.DataFrame":
+    """The rows without control characters in their texts, which drawings may not hold."""
+    for column in named("text"):
+        spelled = {text: printable(text) for text in frame[column].unique()}
+        if any(text != other for text, other in spelled.items()):
+            texts = frame[column].astype(str).map(spelled)
+            frame = frame.assign(**{column: texts.astype("category")})
+    return frame
+
+
+def holds_results(file: Path) -> bool:
+    """Whether a file that is there begins as our CSV does. Raises OSError if it cannot be read."""
+    if not file.is_file():
+        return False
+    with file.open("rb") as opened:
+        return own.is_mine(opened.read(len(own.BEGINNING)))
+
+
+def load_all(files: Sequence[Path]) -> tuple[ResultFile, ...]:
+    """The rows of each file. Raises UsageError if one cannot be read, or is given twice, be it as a
+    copy of our own rows, which name their run and the time of each.
+    """
+    for place, file in enumerate(files):
+        if file.resolve() in {other.resolve() for other in files[:place]}:
+            raise UsageError(f"{file} is given twice: nothing can differ", "give each file once")
+    loaded = tuple(load(file) for file in files)
+    for place, one in enumerate(loaded):
+        for other in loaded[:place]:
+            if one.kind == "collbench" and _is_copy(one.frame, other.frame):
+                raise UsageError(
+                    f"{one.name} holds the same rows as {other.name}: nothing can differ",
+                    "give files of different runs",
+                )
+    return loaded
+
+
+def _is_copy(one: "pd.DataFrame", other: "pd.DataFrame") -> bool:
+    """Whether two tables have the same rows, in any order."""
+    if len(one) != len(other) or set(one["run"].unique()) != set(other["run"].unique()):
+        return False
+    if one.equals(other):
+        return True
+    names = list(one.columns)
+    ordered = [frame.sort_values(names, ignore_index=True) for frame in (one, other)]
+    return ordered[0].equals(ordered[1])
+
+
+def _place_of(bytes_: bytes, data: bytes) -> int | None:
+    """The offset of the first of some bytes; None where there is none of them."""
+    for first in range(0, len(data), _BYTES_AT_ONCE):
+        here = data[first : first + _BYTES_AT_ONCE]
+        if len(here.translate(None, bytes_)) < len(here):
+            return first + next(place for place, byte in enumerate(here) if byte in bytes_)
+    return None
+
+
+def _out_of_json(text: str) -> str:
+    """The lines of a log whose driver wrote each as a JSON object; any other text as it is."""
+    lines = text.strip().split("\n")
+    if not lines[0].startswith("{"):
+        return text
+    parts = []
+    for line in lines:
+        try:
+            entry = json.loads(line)
+        except (ValueError, RecursionError):
+            return text
+        values = [entry.get(key) for key in _LOG_KEYS] if isinstance(entry, dict) else []
+        part = next((value for value in values if isinstance(value, str)), None)
+        if part is None:
+            return text
+        parts.append(part)
+    has_ends = any(part.endswith("\n") for part in parts)  # an entry may be part of a line
+    return "".join(parts) if has_ends else "\n".join(parts) + "\n"
+
+
+def _rows_of(text: str, name: str) -> tuple[str, list[Record], tuple[str, ...]]:
+    """The tool, the rows and remarks; a log may hold tables of more than one.
+
+    Raises UsageError if none is known, or the only one has no row.
+    """
+    from collbench.compare.readers import FAMILY
+
+    formats = [found for found in map(FAMILY.load, FAMILY) if found.is_mine(text)]
+    formats = [found for found in formats if found.IS_DOCUMENT][:1] or formats
+    rows: list[Record] = []
+    remarks: list[str] = []
+    errors: list[UsageError] = []
+    for found in formats:
+        try:
+            read, said = found.read(text, name)
+        except UsageError as error:
+            errors.append(error)
+        else:
+            rows += read
+            remarks += said
+    if errors and not rows:
+        raise errors[0]
+    if not formats:
+        first = text.lstrip().partition("\n")[0][:60]
+        raise UsageError(
+            f"{name} holds no results that we know; it begins with: {first}", _formats()
+        )
+    remarks += [error.message.removeprefix(name).lstrip(":, ") for error in errors]
+    return formats[0].TOOL, rows, tuple(remarks)
+
+
+def _formats() -> str:
+    """All that is read, in words."""
+    from collbench.compare.readers import FAMILY
+
+    tools = ", ".join(dict.fromkeys(FAMILY.load(name).TOOL for name in FAMILY))
+    return f"compare reads collbench's CSV and what these tools write: {tools}"

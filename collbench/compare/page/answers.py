@@ -1,0 +1,189 @@
+"""The top of the page: how far from a library's best, and how far from what the links allow, by
+bands of sizes. Every number is a link to its curve.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple
+from urllib.parse import quote
+
+from collbench.compare.best import Summary
+from collbench.compare.gaps import (
+    BAND_NAMES,
+    LINKS_BOUND_BYTES,
+    Bands,
+    Gap,
+    peer_gaps,
+    widest,
+    wire_gaps,
+)
+from collbench.compare.page.data import Opening
+from collbench.compare.rows import Row, Workload, configuration, label, titles
+from collbench.compare.tables.summary import fastest_text, form_heading, peer_name
+from collbench.core.units import format_size
+from collbench.core.web.html import HtmlCell, element, link, section, table
+
+WORKLOADS_SHOWN = 60  # a page is to be read
+_Words = Callable[[Gap], HtmlCell]
+
+
+class Places(NamedTuple):
+    """Where the curves of a summary are in the data of the page, by workload and configuration.
+    first: how many curves stand before them.
+    """
+
+    summary: Summary
+    place_of: Mapping[tuple[object, ...], int]
+    first: int = 0
+
+    def of(self, row: Row) -> int:
+        """The place of the curve of a row."""
+        return self.place_of[row.workload, configuration(row, self.summary.knobs)]
+
+
+def address(op: str, axis: str, curve: int, size_bytes: int) -> str:
+    """The fragment that shows a point on its curve."""
+    return f"#op={quote(op, safe='')}&axis={axis}&at={curve}.{size_bytes}"
+
+
+class Answers(NamedTuple):
+    """Both questions as HTML, and what the page opens on: None where neither has an answer."""
+
+    text: str
+    opening: Opening | None
+
+
+def answers(summary: Summary, places: Places) -> Answers:
+    """The answers of one file."""
+    parts, openings = [], []
+    for peer in summary.peers:
+        gaps = peer_gaps(summary, peer)
+        found = widest(gaps)
+        if found is not None:
+            parts.append(_of_peer(gaps, *found, summary, places))
+            openings.append(_opening("peer", found[1], places))
+    gaps = wire_gaps(summary)
+    found = widest(gaps, LINKS_BOUND_BYTES)
+    if found is not None:
+        parts.append(_of_wire(gaps, *found, summary, places))
+        openings.append(_opening("wire", found[1], places))
+    inner = "\n".join(f"<div>{part}</div>" for part in parts)
+    pair = f'<div class="pair">{inner}</div>' if parts else ""
+    text = section("answers", "How far from the best", pair)
+    return Answers(text, openings[0] if openings else None)
+
+
+def _opening(axis: str, gap: Gap, places: Places) -> Opening:
+    return {"axis": axis, "curve": places.of(gap.row), "size": gap.size_bytes}
+
+
+def _of_peer(gaps: Bands, workload: Workload, gap: Gap, summary: Summary, places: Places) -> str:
+    """How far from a library's best."""
+    name = peer_name(gap.peer)
+    every = [one for here in gaps.values() for one in here.values()]
+    sizes, behind = (sum(getattr(one, count) for one in every) for count in ("sizes", "behind"))
+    unclear = sum(one.not_clear for one in every)
+    ahead = sizes - behind - unclear
+    words = f"faster or level at {ahead}, slower at {behind}, cannot tell at {unclear} of {sizes}"
+    where = _where(workload, gap, summary)
+    verb = "slowest" if gap.value < 1 else "least ahead"
+    parts = [
+        element("h3", f"From {name}'s best"),
+        f"<p>{element('strong', _times(gap.value))} {verb}, "
+        + link(where, address(workload.op, "peer", places.of(gap.row), gap.size_bytes))
+        + element("span", f"; {words} points.")
+        + "</p>",
+        element(
+            "p",
+            f"The time of {name}'s own choice, {fastest_text(gap.peer)}, over that of our"
+            " best: the lowest of each band of sizes, and where; above 1 we are faster.",
+            class_="hint",
+        ),
+        _grid(gaps, "peer", _peer_cell, f"From {name}'s best", places),
+    ]
+    return "\n".join(parts)
+
+
+def _of_wire(gaps: Bands, workload: Workload, gap: Gap, summary: Summary, places: Places) -> str:
+    """How far from what the links allow."""
+    where = _where(workload, gap, summary)
+    above = (
+        f" of sizes above {format_size(LINKS_BOUND_BYTES)}"
+        if gap.size_bytes > LINKS_BOUND_BYTES
+        else ""
+    )
+    parts = [
+        element("h3", "From the wire"),
+        f"<p>{element('strong', f'{100 * gap.value:.0f}% of the ceiling')} at least{above}, "
+        + link(where, address(workload.op, "wire", places.of(gap.row), gap.size_bytes))
+        + ".</p>",
+        element(
+            "p",
+            "The bus bandwidth of our best over what the links allow its schedule: the lowest of"
+            " each band. Small sizes are bound by latency, not by the links.",
+            class_="hint",
+        ),
+        _grid(gaps, "wire", _wire_cell, "From the wire", places),
+    ]
+    return "\n".join(parts)
+
+
+def _where(workload: Workload, gap: Gap, summary: Summary) -> str:
+    against = f" against {_form_of(gap.rival)}" if gap.rival is not None else ""
+    title = titles(summary.best)[workload]
+    return f"{title}, {format_size(gap.size_bytes)}, {label(gap.row, summary.knobs)}{against}"
+
+
+def _form_of(rival: Row) -> str:
+    """The form of a library's own choice."""
+    is_of_buffers = form_heading(rival.backend) == "buffers"
+    return f"{rival.method.form} buffers" if is_of_buffers else rival.method.form
+
+
+def _grid(gaps: Bands, axis: str, words: _Words, name: str, places: Places) -> str:
+    """Workloads by bands; the widest gaps first where there are too many."""
+    bands = [band for band in BAND_NAMES if any(band in here for here in gaps.values())]
+    named = titles(gaps)
+    shown: Sequence[Workload] = list(gaps)
+    cut = ""
+    if len(gaps) > WORKLOADS_SHOWN:
+        ordered = sorted(gaps, key=lambda one: min(gap.value for gap in gaps[one].values()))
+        shown = ordered[:WORKLOADS_SHOWN]
+        cut = element(
+            "p",
+            f"The {WORKLOADS_SHOWN} of {len(gaps)} with the widest gaps are shown.",
+            class_="hint",
+        )
+    rows = [
+        (
+            "",
+            [
+                HtmlCell(named[workload], kind="tight"),
+                *[
+                    words(gap)._replace(
+                        href=address(workload.op, axis, places.of(gap.row), gap.size_bytes)
+                    )
+                    if (gap := gaps[workload].get(band)) is not None
+                    else HtmlCell("-", kind="num")
+                    for band in bands
+                ],
+            ],
+        )
+        for workload in shown
+    ]
+    heads = [HtmlCell("what"), *[HtmlCell(band, kind="num") for band in bands]]
+    return cut + table(heads, rows, kind="grid", label=name)
+
+
+def _peer_cell(gap: Gap) -> HtmlCell:
+    return HtmlCell(
+        f"{_times(gap.value)}\nat {format_size(gap.size_bytes)}",
+        kind=f"num {gap.verdict.replace(' ', '-')}",
+    )
+
+
+def _wire_cell(gap: Gap) -> HtmlCell:
+    return HtmlCell(f"{100 * gap.value:.0f}%\nat {format_size(gap.size_bytes)}", kind="num")
+
+
+def _times(ratio: float) -> str:
+    return f"{ratio:.2f}x"

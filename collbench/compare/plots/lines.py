@@ -1,0 +1,134 @@
+"""Which curves a picture shows, and in what role: few enough to be told apart. Pure: draws
+nothing.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from statistics import median
+from typing import Literal
+
+from collbench.compare.curves import Curve, CurvePair, CurvePoint, automatic, envelope
+from collbench.core.limits import LEAST_GAIN
+
+# Configurations; more are hard to tell apart, and few hues are distinct to every reader.
+MOST_COLORED = 6
+MOST_PEERS = 3
+MOST_CHANGED = 3  # configurations beside the envelopes of two files
+# The speed over a library's best, the percent of the ceiling, bandwidths, the time.
+Kind = Literal["peer", "wire", "busbw", "algbw", "time"]
+Role = Literal["other", "best", "one", "peer", "auto"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Line:
+    """A curve in a picture. other: thin and without a name. color: its place among the colours."""
+
+    curve: Curve
+    role: Role
+    color: int = 0
+
+
+def lines(curves: Sequence[Curve]) -> list[Line]:
+    """The lines of one group; those that are best at the most sizes have colours."""
+    ours = [curve for curve in curves if not curve.is_peer] or list(curves)
+    peers = [curve for curve in curves if curve.is_peer] if len(ours) < len(curves) else []
+    # a library's own choice first
+    named = sorted(peers, key=lambda curve: curve.name != curve.backend)[:MOST_PEERS]
+    few = (
+        ours
+        if len(ours) <= MOST_COLORED
+        else sorted((curve for curve in ours if curve.best), key=lambda curve: -len(curve.best))[
+            :MOST_COLORED
+        ]
+    )
+    drawn = [
+        Line(curve=curve, role="other")
+        for curve in curves
+        if curve not in few and curve not in named
+    ]
+    if len(ours) > 1:
+        drawn += [Line(curve=curve, role="best") for curve in envelope(ours)]
+    drawn += [Line(curve=curve, role="one", color=place) for place, curve in enumerate(few)]
+    drawn += [Line(curve=curve, role="peer", color=place) for place, curve in enumerate(named)]
+    return drawn + [Line(curve=curve, role="auto") for curve in automatic(ours)]
+
+
+def rivals(curves: Sequence[Curve]) -> dict[int, float]:
+    """The least time of a library's own choice at each size, in microseconds."""
+    least: dict[int, float] = {}
+    for curve in curves:
+        for point in curve.points if curve.is_own_choice else ():
+            least[point.bytes] = min(least.get(point.bytes, math.inf), point.time_us)
+    return least
+
+
+def kinds(curves: Sequence[Curve]) -> list[Kind]:
+    """What can be drawn of curves: the distance from a library's best, if there is anything else,
+    and from the ceiling first; always two or more.
+    """
+    points = [point for curve in curves for point in curve.points]
+    has_rival = any(curve.is_own_choice for curve in curves) and not all(
+        curve.is_peer for curve in curves
+    )
+    found: list[Kind] = ["peer"] if has_rival else []
+    found += ["wire"] if any(point.busbw_gbs / point.ceiling_gbs > 0 for point in points) else []
+    found += ["busbw"] if any(point.busbw_gbs > 0 for point in points) else ["algbw"]
+    return [*found, "time"]
+
+
+def values(
+    curve: Curve, kind: Kind, rival_us: Mapping[int, float]
+) -> list[tuple[int, float, float, float]]:
+    """(bytes, value, low, high) of the points that have one; bounds are NaN without repeats."""
+    found = []
+    for point in curve.points:
+        of_time: dict[Kind, float] = {
+            "peer": rival_us.get(point.bytes, math.nan),
+            "wire": 100 * point.busbw_gbs / point.ceiling_gbs * point.time_us,
+            "busbw": point.busbw_gbs * point.time_us,
+            "algbw": point.algbw_gbs * point.time_us,
+        }
+        times = (point.time_us, point.time_high_us, point.time_low_us)
+        if kind == "time":
+            value, low, high = point.time_us, point.time_low_us, point.time_high_us
+        else:
+            value, low, high = (of_time[kind] / time for time in times)
+        if point.bytes > 0 and value > 0:
+            found.append((point.bytes, value, low, high))
+    return found
+
+
+def ratios(pair: CurvePair) -> list[tuple[int, float, float, float]]:
+    """(bytes, ratio, low, high) of the times, new over base; bounds are NaN without repeats."""
+    base = {point.bytes: point for point in pair.base.points}
+    return [
+        (point.bytes, *_ratio(point, base[point.bytes]))
+        for point in pair.new.points
+        if point.bytes in base
+    ]
+
+
+def _ratio(new: CurvePoint, base: CurvePoint) -> tuple[float, float, float]:
+    return (
+        new.time_us / base.time_us,
+        new.time_low_us / base.time_high_us,
+        new.time_high_us / base.time_low_us,
+    )
+
+
+def shown(pairs: Sequence[CurvePair]) -> list[CurvePair]:
+    """The pairs that are drawn in colour: the envelopes, libraries, and what changed most."""
+    rest = [pair for pair in pairs[1:] if not pair.new.is_peer]
+    peers = [pair for pair in pairs[1:] if pair.new.is_peer and pair.new.name == pair.new.backend][
+        :MOST_PEERS
+    ]
+    if len(rest) <= MOST_CHANGED:
+        return [*([pairs[0]] if len(rest) != 1 else []), *rest, *peers]
+    changed = sorted(rest, key=lambda pair: -_change(pair))[:MOST_CHANGED]
+    return [pairs[0], *[pair for pair in changed if _change(pair) >= math.log(LEAST_GAIN)], *peers]
+
+
+def _change(pair: CurvePair) -> float:
+    """How far the middle of a pair's ratios lies from no change."""
+    return abs(math.log(median(ratio for _, ratio, _, _ in ratios(pair))))

@@ -1,0 +1,356 @@
+"""The text that nccl-tests prints, of any version, as it comes out of launchers and with NCCL's own
+lines in between.
+
+Its tables are nccl_tests_table's; the numbers themselves say how they are to be read (proof.py).
+Its JSON is nccl_tests_json's.
+"""
+
+from collections.abc import Iterator, Sequence
+
+from collbench.compare.readers.foreign import (
+    Remarks,
+    Table,
+    devices_line,
+    dtype_of,
+    foreign,
+    hosts_line,
+    merged,
+    op_in,
+    op_named,
+    refuse_too_many,
+)
+from collbench.compare.readers.log_lines import log_lines
+from collbench.compare.readers.nccl_tests_table import (
+    DEVIATION,
+    HEADING,
+    NO_TIMES,
+    OTHER_TABLE,
+    TABLE_HEADING,
+    Part,
+    Run,
+    RunParser,
+    TableRow,
+    number,
+)
+from collbench.compare.readers.proof import Printed, Reading, half_unit, reading_of
+from collbench.core.collectives import OPS, OpName, collective
+from collbench.core.dtypes import DTYPES, dtype
+from collbench.core.errors import UsageError
+from collbench.core.record import Record
+
+TOOL = "nccl-tests"
+IS_DOCUMENT = False
+# of a result of n ranks, over n - 1, by nccl-tests before 2.13 (common.cu); other types: 0
+_TOLERANCES = {"float16": 1e-2, "bfloat16": 1e-2, "float32": 1e-5, "float64": 1e-12}
+
+
+def is_mine(text: str) -> bool:
+    r"""Whether the text is nccl-tests'.
+
+    >>> is_mine("# nThread 1 nGpus 8 minBytes 8\n"), is_mine("# OSU MPI Allreduce Latency Test\n")
+    (True, False)
+    """
+    return HEADING.search(text) is not None and (
+        OTHER_TABLE.search(text) is None or TABLE_HEADING.search(text) is not None
+    )
+
+
+def read(text: str, name: str) -> tuple[list[Record], tuple[str, ...]]:
+    """All rows, and remarks for the reader. Raises UsageError with the place."""
+    parser = RunParser()
+    for line in log_lines(text, HEADING):
+        parser.take(line)
+    runs = [run for run in parser.runs if run.is_table]
+    if not runs:
+        raise UsageError(
+            f"{name}, line {text.count(chr(10)) + 1}: nccl-tests' output ends before its table",
+            "the run failed: look at the end of the file",
+        )
+    remarks = Remarks("line")
+    if parser.orphans:
+        remarks.add(
+            "{count} lines that look like rows follow no heading: left out ({at})", *parser.orphans
+        )
+    rows: list[tuple[Table, int, Record]] = []
+    for run in runs:
+        _refuse_mixed(run, name)
+        refuse_too_many(run.rows, name)
+        op = _op_of(run, name)
+        for text, places in _remarks(run, op):
+            remarks.add(text, *places)
+        if op is None or not run.rows:
+            continue
+        reading = _reading(run, op, name)
+        for text, places in (*reading.remarks, *_ranks_remarks(run, reading.ranks)):
+            remarks.add(text, *places)
+        table = Table(first=run.first, last=run.last, conditions=_conditions(run))
+        rows += [
+            (table, place, record)
+            for place, row in run.rows
+            for record in _records(run, place, row, op, reading)
+        ]
+    said = remarks.texts()
+    if not rows:
+        why = f": no row: {'; '.join(said)}" if said else f", {_no_row(runs[-1])}"
+        raise UsageError(name + why, "the run failed: look at the end of the file")
+    return merged(rows, name), said
+
+
+def _no_row(run: Run) -> str:
+    return f"line {run.heading_line}: no row follows the heading"
+
+
+def _op_of(run: Run, name: str) -> OpName | None:
+    """The collective of a table: by its program, else by the file's name if the rows may be of it,
+    else by the rows; None for a program that is no collective of ours. Raises UsageError if nothing
+    tells it.
+    """
+    if run.program:
+        return op_named(run.program)
+    named = op_in(name.replace("\\", "/").rpartition("/")[2])
+    if named is not None and _may_be(named, run):
+        return named
+    by_rows = _op_by_rows(run)
+    run.is_op_by_rows = by_rows is not None
+    if by_rows is None and named is None:
+        raise UsageError(
+            f"{name}, line {run.heading_line}: the file does not name the collective",
+            "name the file after it, as in allreduce.txt",
+        )
+    return by_rows or named
+
+
+def _refuse_mixed(run: Run, name: str) -> None:
+    """Raise UsageError for a table that several programs print at once, or whose times are of
+    something else.
+    """
+    doubled, what = run.doubled_line, run.doubled
+    if not doubled and run.is_after_empty:
+        keys = [(row.size_bytes, row.dtype, row.redop, row.root) for _, row in run.rows]
+        same = (run.rows[at][0] for at in range(1, len(keys)) if keys[at] == keys[at - 1])
+        doubled, what = next(same, 0), "a size is printed twice"
+    without = [line for line, row in run.rows if row.redop in ("", "none")]
+    if not doubled and 0 < len(without) < len(run.rows):
+        doubled, what = without[0], "rows with a reduction stand beside rows without one"
+    if doubled:
+        raise UsageError(
+            f"{name}, line {doubled}: {what}: several programs, that knew nothing of each other,"
+            " print into one file",
+            "build nccl-tests with MPI=1",
+        )
+    if "cputime" in run.columns:
+        raise UsageError(
+            f"{name}, line {run.heading_line}: these are times of the CPU (-C 1), not of the"
+            " collective",
+            "run nccl-tests without -C",
+        )
+
+
+def _remarks(run: Run, op: OpName | None) -> Iterator[tuple[str, Sequence[int]]]:
+    """Texts for Remarks, each with its places."""
+    here = (run.heading_line,)
+    if op is None:
+        yield (
+            f"{run.program}_perf ({{at}}) is no collective of ours: {len(run.rows)} lines left out",
+            here,
+        )
+        return
+    if run.is_op_by_rows:
+        yield (
+            "neither program nor name of the file tell the collective ({at}): columns and rates are"
+            f" those of {op} alone",
+            here,
+        )
+    if run.broken:
+        yield "{count} cut lines left out ({at})", run.broken
+    if run.halves:
+        yield "{count} rows have no time in place ({at})", run.halves
+    if run.nothing:
+        yield "{count} rows of 0 bytes left out", run.nothing
+    if "error" in run.columns and _is_any_checked(run):
+        yield (
+            "this version prints how far results are off, not how many are wrong ({at}): wrong is"
+            " left empty",
+            here,
+        )
+    if not run.has_end:
+        yield "the table of {at} has no end: the run stopped, or the file is cut", here
+    if run.failed:
+        yield f"{run.failed} values out of bounds: nccl-tests calls this run failed ({{at}})", here
+        if run.rows and not _shows_failures(run):
+            yield "no row of the table shows which failed ({at}): none counts as checked", here
+    if run.rows and not _is_any_checked(run):
+        yield "no result was checked ({at}: -c 0)", here
+
+
+def _ranks_remarks(run: Run, ranks: int) -> Iterator[tuple[str, Sequence[int]]]:
+    here, known = (run.heading_line,), len(run.hosts)
+    if known and ranks == run.claimed_ranks < known:
+        yield f"{known} lines name a rank, in groups of {ranks} ({{at}})", here
+    elif known and ranks != known:
+        yield (
+            f"{known} lines name a rank, but busbw / algbw is that of {ranks or 'no number of'}"
+            " ranks ({at})",
+            here,
+        )
+    elif ranks and not known and ranks != run.nranks:
+        yield f"how many ranks: {ranks}, by busbw / algbw ({{at}})", here
+    elif not ranks:
+        yield "the number of ranks is not in the file ({at}): no bus bandwidth", here
+
+
+def _conditions(run: Run) -> dict[str, str]:
+    """What two runs of one log must share to be repeats of one measurement."""
+    return {
+        "the stream of lines": run.stream,
+        "the command": run.command,
+        "what is set": " ".join(f"{name}={value}" for name, value in sorted(run.settings.items())),
+        "how it ran": " ".join(f"{name}: {value}" for name, value in sorted(run.modes.items())),
+        "the host": hosts_line(run.hosts.values()),
+        "the device": devices_line(list(run.devices.values())),
+        "the version": f"{run.version} {run.library}".strip(),
+    }
+
+
+def _reading(run: Run, op: OpName, name: str) -> Reading:
+    printed = [
+        Printed(
+            line=line,
+            placement=part.placement,
+            size_bytes=row.size_bytes,
+            time=float(part.time),
+            time_error=half_unit(part.time),
+            algbw=float(part.algbw) * run.rate_gbs,
+            algbw_error=half_unit(part.algbw) * run.rate_gbs,
+            busbw=float(part.busbw) * run.rate_gbs,
+            busbw_error=half_unit(part.busbw) * run.rate_gbs,
+        )
+        for line, row in run.rows
+        for part in row.parts
+        if not {part.time, part.algbw, part.busbw} & set(NO_TIMES)
+    ]
+    return reading_of(
+        op,
+        printed,
+        claimed=run.claimed_ranks,
+        counted=_counted_ranks(run, op),
+        name=name,
+        place=run.heading_line,
+    )
+
+
+def _op_by_rows(run: Run) -> OpName | None:
+    """The only collective that the columns and the rates of a table may be of; None if several."""
+    fitting = [op for op in OPS if run.rows and _may_be(op, run) and _is_checked_as(op, run)]
+    return fitting[0] if len(fitting) == 1 else None
+
+
+def _may_be(op: OpName, run: Run) -> bool:
+    """Whether columns, counts and rates are those of a collective."""
+    known = collective(op)
+    has_redop = any(row.redop not in ("", "none") for _, row in run.rows)
+    is_rooted = "root" in run.columns_before and all(row.root >= 0 for _, row in run.rows)
+    # versions with all columns in every table print the operation of sendrecv, too
+    has_any_redop = op == "sendrecv" and {"redop", "root"} <= set(run.columns_before)
+    if known.is_rooted != is_rooted or (known.is_reduction != has_redop and not has_any_redop):
+        return False
+    # a single rank has one block
+    if run.claimed_ranks != 1 and known.size_in_blocks != (_size_over_count(run) > 1):
+        return False
+    try:
+        return not _reading(run, op, "").misfits
+    except UsageError:
+        return False
+
+
+def _is_checked_as(op: OpName, run: Run) -> bool:
+    """Whether results in place are checked or not as those of a collective are: since September
+    2022 they are not where in place has no meaning.
+    """
+    if not _is_any_checked(run) or "#wrong" not in run.columns:
+        return True
+    in_place = {part.check for _, row in run.rows for part in row.parts if part.placement == "in"}
+    return not in_place or (in_place == {"N/A"}) is not collective(op).has_in_place
+
+
+def _is_any_checked(run: Run) -> bool:
+    return any(_is_checked(run, part) for _, row in run.rows for part in row.parts)
+
+
+def _size_over_count(run: Run) -> int:
+    """Size over the bytes of `count` elements, of all rows; 0 if it is no one whole number."""
+    numbers = set()
+    for _, row in run.rows:
+        name = dtype_of(row.dtype)
+        known = next((one for one in DTYPES if one == name), None)
+        block = row.count * dtype(known).item_bytes if known else 0
+        numbers.add(row.size_bytes // block if block and not row.size_bytes % block else 0)
+    return numbers.pop() if len(numbers) == 1 else 0
+
+
+def _counted_ranks(run: Run, op: OpName) -> int:
+    """The number of ranks by which size and count of every row differ; 0 if there is none."""
+    ratio = _size_over_count(run) if collective(op).size_in_blocks else 0
+    return ratio if ratio > 1 else 0
+
+
+def _is_checked(run: Run, part: Part) -> bool:
+    # the oldest versions print -1 where nothing is checked
+    if part.check == "N/A" or part.check.startswith("-"):
+        return False
+    # what counts wrong elements has checked them
+    return run.validation != 0 or ("#wrong" in run.columns and bool(number(part.check)))
+
+
+def _failure(run: Run, row: TableRow, part: Part) -> str:
+    """Why a result of a version that counts no wrong elements is wrong; empty if it is not."""
+    match = DEVIATION.fullmatch(part.check)
+    if not match or "#wrong" in run.columns or not _is_checked(run, part):
+        return ""
+    n = max(run.claimed_ranks, 2)
+    is_over = float(match[1]) > _TOLERANCES.get(dtype_of(row.dtype), 0.0) * (n - 1)
+    is_known_right = run.has_end and not run.failed
+    return f"off by {match[1]}" if match[2] or (is_over and not is_known_right) else ""
+
+
+def _shows_failures(run: Run) -> bool:
+    """Whether a row, whole or cut, may be the one that failed."""
+    return bool(run.broken) or any(
+        _failure(run, row, part) or ("#wrong" in run.columns and number(part.check))
+        for _, row in run.rows
+        for part in row.parts
+    )
+
+
+def _records(run: Run, place: int, row: TableRow, op: OpName, reading: Reading) -> Iterator[Record]:
+    settings = "".join(f" {name}={value}" for name, value in sorted(run.settings.items()))
+    versions = [run.version or "nccl-tests", run.library]
+    library = "; ".join(filter(None, versions)) + (f" with{settings}" if settings else "")
+    is_unclear = bool(run.failed) and not _shows_failures(run)
+    for part in row.parts:
+        if (place, part.placement) in reading.misfits:
+            continue
+        is_counted = "#wrong" in run.columns and _is_checked(run, part)
+        count = number(part.check) if is_counted else None
+        low, high = part.bounds or ("", "")
+        yield foreign(
+            op=op,
+            backend="nccl",
+            dtype=dtype_of(row.dtype),
+            redop=row.redop,
+            root=row.root,
+            placement=part.placement,
+            ranks=reading.ranks,
+            hosts=len(set(run.hosts.values())),
+            size_bytes=row.size_bytes * (reading.ranks if reading.is_block else 1),
+            count=row.count,
+            times_us=[float(part.time)],
+            bounds_us=(float(low), float(high)) if part.bounds else None,
+            iters=run.iters,
+            wrong=None if count is None else int(count),
+            is_checked=_is_checked(run, part) and not is_unclear,
+            failure=_failure(run, row, part),
+            host=hosts_line(run.hosts.values()),
+            device=devices_line(list(run.devices.values())),
+            versions=library,
+        )

@@ -1,0 +1,130 @@
+"""The text of nvbandwidth: for each test a line "Running ...", and one matrix or several with their
+descriptions. What they mean is in nvbandwidth_matrix.
+"""
+
+import re
+from dataclasses import dataclass, field, replace
+
+from collbench.compare.readers.foreign import Remarks, Table, merged, refuse_too_many
+from collbench.compare.readers.log_lines import Line, log_lines
+from collbench.compare.readers.nvbandwidth_matrix import Host, Matrix, records_of
+from collbench.core.errors import UsageError
+from collbench.core.record import Record
+
+TOOL = "nvbandwidth"
+IS_DOCUMENT = False
+_TEST = r"(?:multinode_)?(?:host|device|all|one|multicast|bisect)_\w{1,80}"
+HEADING = re.compile(rf"nvbandwidth Version:|Running {_TEST}\.")
+_VERSION = re.compile(r"nvbandwidth Version:\s*v?(\S{1,30})")
+_RUNNING = re.compile(rf"Running ({_TEST})\.")
+_DESCRIPTION = re.compile(r"(?:memcpy|memory latency|Device to Device|multicast|Bisect)\s.{0,150}")
+_DRIVER = re.compile(r"Driver Version:\s*(\S{1,30})")
+_DEVICE = re.compile(
+    r"(?:Device (\d{1,5})|Process \d{1,5} \(\S{1,200}\): device \d{1,5}):\s*(.{1,99})"
+)
+_PCI = re.compile(r"\s*\([0-9a-fA-F]{8}:[0-9a-fA-F:.]{2,12}\)\s*\Z")
+_LABELS = re.compile(r"\d{1,5}(?:\s+\d{1,5})*\Z")
+_ROW = re.compile(r"(\d{1,5})((?:\s+(?:N/A|\d{1,9}\.\d{1,6}))+)\Z")
+_BEGUN_ROW = re.compile(r"\d{1,5}\s+(?:N/A|\d)")
+_END = re.compile(r"(?:SUM|&&&& PERF)\s+(\S{1,120})\s")
+_NOT_RUN = re.compile(r"(Waived|Error|ERROR|Not Found)\b")
+_PROGRAM = re.compile(r"(?:^|[\s/])nvbandwidth(?=\s|\Z)")
+
+
+def is_mine(text: str) -> bool:
+    r"""Whether the text is nvbandwidth's.
+
+    >>> is_mine("Running host_to_device_memcpy_ce.\n"), is_mine("Running tests.\n")
+    (True, False)
+    """
+    return HEADING.search(text) is not None
+
+
+def read(text: str, name: str) -> tuple[list[Record], tuple[str, ...]]:
+    """All rows, and remarks for the reader. Raises UsageError with the place."""
+    parser = _MatrixParser()
+    for line in log_lines(text, HEADING):
+        parser.take(line)
+    remarks = Remarks("line")
+    rows: list[tuple[Table, int, Record]] = []
+    for span, matrix, host in parser.found:
+        rows += [(span, line, row) for line, row in records_of(matrix, host, remarks)]
+    for test, place in parser.not_run:
+        remarks.add(f"{test} ({{at}})", place)
+    refuse_too_many([(line, row) for _, line, row in rows], name)
+    said = remarks.texts()
+    if not rows:
+        last = parser.found[-1][1].place if parser.found else text.count("\n") + 1
+        raise UsageError(
+            f"{name}, line {last}: no row: {'; '.join(said) or 'the output ends before a matrix'}",
+            "only copies between two GPUs have a counterpart: -t device_to_device_memcpy_write_ce",
+        )
+    return merged(rows, name), said
+
+
+@dataclass(slots=True, kw_only=True)
+class _MatrixParser:
+    """The matrices in a text, from its lines one by one."""
+
+    found: list[tuple[Table, Matrix, Host]] = field(default_factory=list)
+    not_run: list[tuple[str, int]] = field(default_factory=list)
+    host: Host = field(default_factory=Host)
+    test: str = ""
+    current: Matrix | None = None
+    has_devices: bool = False
+
+    def take(self, line: Line) -> None:
+        """The next line."""
+        text = line.text
+        if version := _VERSION.match(text):
+            self._stop()
+            self.host = Host(versions=f"nvbandwidth {version[1]}", command=self.host.command)
+        elif running := _RUNNING.match(text):
+            self._stop()
+            self.test = running[1]
+        elif (driver := _DRIVER.match(text)) and self.host.versions:
+            self.host = replace(self.host, versions=f"{self.host.versions}; driver {driver[1]}")
+        elif device := _DEVICE.match(text):
+            named = _PCI.sub("", device[2]).strip()
+            self.host = replace(self.host, devices=(*self.host.devices, named))
+        elif _PROGRAM.search(text) and not self.test:
+            self.host = Host(command=text)
+        elif _PROGRAM.search(text):
+            self._stop()
+            self.host, self.test = Host(command=text), ""
+        elif self.test or self.host.versions:
+            self._take_of_test(line)
+
+    def _take_of_test(self, line: Line) -> None:
+        text, matrix = line.text, self.current
+        if self.test and (not_run := _NOT_RUN.match(text)):
+            self.not_run.append((f"{self.test} did not run: {not_run[1].lower()}", line.number))
+        elif end := _END.match(text):
+            if matrix is not None:
+                # of a part of the output: the end names the test, too
+                matrix.test, matrix.has_end = matrix.test or end[1], True
+            self.current = None
+        elif matrix is not None and not matrix.columns and _LABELS.match(text):
+            matrix.columns = tuple(text.split())
+        elif matrix is not None and matrix.columns and _BEGUN_ROW.match(text):
+            _add_row(matrix, line.number, text)
+        elif _DESCRIPTION.match(text):
+            self._stop()
+            self.current = Matrix(
+                test=self.test, place=line.number, description=text, has_end=False
+            )
+            conditions = {"the command": self.host.command, "the version": self.host.versions}
+            span = Table(first=line.number, last=line.number, conditions=conditions)
+            self.found.append((span, self.current, self.host))
+
+    def _stop(self) -> None:
+        """What stood before is over, with or without its end."""
+        self.current = None
+
+
+def _add_row(matrix: Matrix, number: int, text: str) -> None:
+    row = _ROW.match(text)
+    if row is None or len(row[2].split()) != len(matrix.columns) or row[1] in matrix.rows:
+        matrix.broken.append(number)
+    else:
+        matrix.rows[row[1]] = tuple(row[2].split())

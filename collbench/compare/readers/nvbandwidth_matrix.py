@@ -1,0 +1,174 @@
+"""What the matrices of nvbandwidth mean, however they are written.
+
+Copies between two GPUs are a sendrecv of these two, one way or, if bidirectional, both ways; row
+and column of the matrix stand in the notes, as gpus-ROW-COLUMN, and so does who copies. Rates are
+decimal GB/s. From version 0.6 on a bidirectional test has a matrix for each direction and one of
+their sum, half of which a row has; before, copy engines gave one direction and kernels the sum. The
+size is that of the buffer (-b, in MiB), which no output names. Copies with the host, inside one
+GPU, from or to all GPUs at once, and latencies have no counterpart. Source: nvbandwidth 0.2 to 0.8
+(testcases_*.cpp, output.cpp, json_output.cpp).
+"""
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+from collbench.compare.readers.foreign import NUMBER, Remarks, devices_line, foreign
+from collbench.core.record import Record
+
+USUAL_BUFFER_MIB = 512
+MOST_BUFFER_MIB = 1 << 20
+MOST_GPUS = 1024
+_COPIES = re.compile(
+    r"(?:multinode_)?device_to_device_(bidirectional_)?memcpy_(read|write)_(ce|sm|tma)"
+    r"(_(?:read|write)[12]|_total)?\Z"
+)
+_BUFFER = re.compile(r"\s(?:-b|--bufferSize)[= ]?(\d{1,7})\b")
+_UNVERIFIED = re.compile(r"\s(?:-s|--skipVerification)\b")
+
+
+@dataclass(slots=True, kw_only=True)
+class Matrix:
+    """A matrix as it is written. place: its line, or the number of the test. rows: by label, each
+    with its cells.
+    """
+
+    test: str
+    place: int
+    description: str = ""
+    columns: tuple[str, ...] = ()
+    rows: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    broken: list[int] = field(default_factory=list)
+    has_end: bool = True
+
+    @property
+    def values(self) -> int:
+        """How many numbers it has."""
+        return sum(NUMBER.fullmatch(cell) is not None for row in self.rows.values() for cell in row)
+
+    @property
+    def is_direction(self) -> bool:
+        """Whether it is of one direction of two, which another matrix has the sum of."""
+        copies = _COPIES.match(self.test)
+        return re.search(r" (?:Read|Write)[12] ", self.description) is not None or bool(
+            copies and copies[4] and copies[4] != "_total"
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Host:
+    """What an output tells beside its matrices. command: the line that started it."""
+
+    versions: str = ""
+    devices: tuple[str, ...] = ()
+    name: str = ""
+    command: str = ""
+
+    @property
+    def buffer_mib(self) -> int:
+        """The size of a copy, as the command names it; 0 if it does not."""
+        named = _BUFFER.search(self.command)
+        return min(int(named[1]), MOST_BUFFER_MIB) if named else 0
+
+
+def records_of(matrix: Matrix, host: Host, remarks: Remarks) -> Iterator[tuple[int, Record]]:
+    """The rows of a matrix with their place; none of one without a counterpart, which is told."""
+    copies = _COPIES.match(matrix.test)
+    if copies is None:
+        what = matrix.test or "a test without a name"
+        remarks.add(
+            f"not comparable: {what}, {matrix.values} values left out ({{at}})", matrix.place
+        )
+        return
+    if matrix.broken:
+        remarks.add(
+            "{count} rows of matrices cut or mixed with others left out ({at})", *matrix.broken
+        )
+    if not matrix.has_end:
+        remarks.add(
+            "the matrix of {at} has no end: the run stopped, or the file is cut", matrix.place
+        )
+    if matrix.is_direction:  # the sum of both follows
+        return
+    is_both, method = bool(copies[1]), f"{copies[2]}-{copies[3]}"
+    is_sum = " Total " in matrix.description or copies[4] == "_total"
+    is_halved = is_both and (is_sum or copies[3] == "sm")
+    direction = "" if is_both else "one-way"
+    size_bytes = (host.buffer_mib or USUAL_BUFFER_MIB) << 20
+    without = 0
+    for label, cells in matrix.rows.items():
+        for column, cell in zip(matrix.columns, cells, strict=True):
+            rate = float(cell) if NUMBER.fullmatch(cell) else 0.0
+            if column == label or not rate:
+                without += column != label
+                continue
+            rate = rate / 2 if is_halved else rate
+            yield (
+                matrix.place,
+                foreign(
+                    op="sendrecv",
+                    backend="nvbandwidth",
+                    dtype="",
+                    placement="out",
+                    ranks=2,
+                    size_bytes=size_bytes,
+                    count=0,
+                    times_us=[size_bytes / rate / 1e3],
+                    iters=0,
+                    wrong=None,
+                    is_checked=_UNVERIFIED.search(host.command) is None,
+                    host=host.name,
+                    device=devices_line(host.devices),
+                    versions=host.versions,
+                    traffic=f"{direction} copy-{method} gpus-{label}-{column}".strip(),
+                ),
+            )
+    for text, count in _remarks(matrix, host, without, is_both=is_both, is_halved=is_halved):
+        remarks.add(text, *[matrix.place] * count)
+
+
+def _remarks(
+    matrix: Matrix, host: Host, without: int, *, is_both: bool, is_halved: bool
+) -> Iterator[tuple[str, int]]:
+    """Texts for Remarks, each with how often it is said."""
+    if without:
+        yield "{count} pairs of GPUs have no copies: they cannot reach each other's memory", without
+    if not host.buffer_mib:
+        yield (
+            (
+                f"times are of {USUAL_BUFFER_MIB} MiB, nvbandwidth's usual buffer: no command line"
+                " names another (-b)"
+            ),
+            1,
+        )
+    if not is_both:
+        yield (
+            (
+                "copies go one way ({at}): not compared with sendrecv of collbench and nccl-tests,"
+                " where each rank sends and receives at once"
+            ),
+            1,
+        )
+    elif is_halved:
+        yield (
+            ("the bandwidth of both directions is halved ({at}): rates are those of one direction"),
+            1,
+        )
+
+
+def labels(count: int) -> tuple[str, ...]:
+    """The labels of rows or columns without any.
+
+    >>> labels(3)
+    ('0', '1', '2')
+    """
+    return tuple(map(str, range(count)))
+
+
+def is_matrix(rows: Sequence[Sequence[str]]) -> bool:
+    """Whether rows have equally many cells, each a number or N/A, and not more than any machine."""
+    return (
+        len({len(row) for row in rows}) == 1
+        and 0 < len(rows[0]) <= MOST_GPUS
+        and all(cell == "N/A" or NUMBER.fullmatch(cell) for row in rows for cell in row)
+    )

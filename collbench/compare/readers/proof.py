@@ -1,0 +1,270 @@
+"""What the columns of a table of nccl-tests mean, proved by the numbers themselves.
+
+Each row prints a size and a time, and two rates that follow from them: algbw = S / t and busbw =
+algbw x factor. So the rates show an old convention of the rates, the number of ranks, and digits
+that were lost. Convention of nccl-tests: before June 2020 algbw of all_gather and reduce_scatter is
+what busbw is.
+"""
+
+import math
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+from collbench.core.collectives import OpName, collective
+from collbench.core.errors import UsageError
+
+MOST_RANKS = 1 << 20
+# of a rate: what a program computed from more digits than it prints, or from rounded ones
+_SLACK = 0.005
+# of one rate by the other, which have the same time
+_RATIO_SLACKS = (0.0, 0.001, 0.005)
+Convention = Literal["today", "algbw is busbw", "size is a block"]
+_ONCE_EQUAL = ("allgather", "reducescatter")  # whose algbw was busbw
+# algbw, busbw, half a unit of their last digit
+Rates: TypeAlias = tuple[float, float, float]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Printed:
+    """One measurement as it is printed: the time in microseconds, rates in GB/s; errors are half a
+    unit of the last digit.
+    """
+
+    line: int
+    placement: str
+    size_bytes: int
+    time: float
+    time_error: float
+    algbw: float
+    algbw_error: float
+    busbw: float
+    busbw_error: float
+
+    def share_of_true_algbw(self) -> tuple[float, float]:
+        """Bounds of algbw / (S / t)."""
+        gbs = self.size_bytes / 1e3
+        return (
+            max(self.algbw - self.algbw_error, 0.0) * max(self.time - self.time_error, 0.0) / gbs,
+            (self.algbw + self.algbw_error) * (self.time + self.time_error) / gbs,
+        )
+
+    @property
+    def is_telling(self) -> bool:
+        """Whether it has a size, a time and a rate that is not rounded to nothing."""
+        return self.size_bytes > 0 and self.time > 0 and self.algbw > 2 * self.algbw_error
+
+    @property
+    def rates(self) -> Rates:
+        return self.algbw, self.busbw, max(self.algbw_error, self.busbw_error)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reading:
+    """How a table is to be read. is_block: sizes are of one block, and S is `ranks` of them. ranks:
+    0 if unknown. misfits: (line, placement) of measurements whose rates are not those of their size
+    and time.
+    """
+
+    is_block: bool = False
+    ranks: int = 0
+    misfits: frozenset[tuple[int, str]] = frozenset()
+    remarks: tuple[tuple[str, tuple[int, ...]], ...] = ()
+
+
+def half_unit(text: str) -> float:
+    """Half a unit of the last digit of a number.
+
+    >>> half_unit("2.50"), half_unit("12e+02")
+    (0.005, 50.0)
+    """
+    digits, _, power = text.partition("e")
+    return 10.0 ** (int(power or 0) - len(digits.partition(".")[2])) / 2
+
+
+def reading_of(
+    op: OpName, rows: Sequence[Printed], *, claimed: int, counted: int, name: str, place: int
+) -> Reading:
+    """How the rows of one table are to be read.
+
+    claimed: the number of ranks that the text names; counted: the one by which size and count
+    differ; 0 if unknown. name: of the file; place: the line of the table. Raises UsageError where
+    no reading fits.
+    """
+    telling = [row for row in rows if row.is_telling]
+    found = _convention(op, telling, claimed or counted)
+    if found is None:
+        raise _unreadable(telling[0], f"{name}, line {place}")
+    convention, ranks = found
+    expected = _expected(convention, ranks)
+    misfits = [row for row in telling if not _fits(row, expected)]
+    if convention == "today":
+        strange = {id(row) for row in misfits}
+        fitting = [row for row in rows if row.time > 0 and id(row) not in strange]
+        ranks, is_possible = ranks_of(op, [row.rates for row in fitting], claimed, counted)
+        if not is_possible:
+            ranks = _ranks_of_most(op, [row for row in fitting if row.is_telling], claimed, counted)
+            odd = [row for row in fitting if ranks_of(op, [row.rates], ranks) != (ranks, True)]
+            if not ranks or 2 * len(odd) >= len(fitting):
+                raise _impossible(
+                    op, max(fitting, key=lambda row: row.algbw), f"{name}, line {place}"
+                )
+            misfits += odd
+    return Reading(
+        is_block=convention == "size is a block",
+        ranks=ranks,
+        misfits=frozenset((row.line, row.placement) for row in misfits),
+        remarks=tuple(_remarks(convention, ranks, misfits, place)),
+    )
+
+
+def _remarks(
+    convention: Convention, ranks: int, misfits: Sequence[Printed], place: int
+) -> Iterator[tuple[str, tuple[int, ...]]]:
+    """Texts for Remarks, each with its places."""
+    if convention == "algbw is busbw":
+        yield (
+            "algbw is printed as busbw, as nccl-tests did before June 2020 ({at}): here algbw is"
+            " size / time",
+            (place,),
+        )
+    if convention == "size is a block":
+        yield (
+            f"sizes are read as those of one rank's block: the printed algbw fits {ranks} of them"
+            " ({at})",
+            (place,),
+        )
+    if misfits:
+        yield (
+            "{count} times left out whose rates are not those of size and time ({at})",
+            tuple(row.line for row in misfits),
+        )
+
+
+def _unreadable(row: Printed, place: str) -> UsageError:
+    rate = row.size_bytes / (row.time * 1e3)
+    return UsageError(
+        f"{place}: line {row.line} prints algbw {row.algbw:g} GB/s, but {row.size_bytes} bytes in"
+        f" {row.time:g} us are {rate:.4g} GB/s, and no other convention fits",
+        "the columns are not those of nccl-tests, or the file was changed",
+    )
+
+
+def _impossible(op: OpName, row: Printed, place: str) -> UsageError:
+    return UsageError(
+        f"{place}: busbw {row.busbw:g} over algbw {row.algbw:g} is that of {op} on no number of"
+        f" ranks (line {row.line})",
+        "the rows may be of another collective: put the name of its program above them",
+    )
+
+
+def _convention(op: OpName, rows: Sequence[Printed], known: int) -> tuple[Convention, int] | None:
+    """The convention and, if that shows it, the number of ranks, that half of the rows or more fit;
+    None if they fit none.
+    """
+    if not rows:
+        return "today", known
+    if op in _ONCE_EQUAL and not _are_fitted(rows, 1.0, slack=0.0):
+        ranks = _ranks_of_shares(rows, known)
+        if ranks and all(_has_equal_rates(row) for row in rows):
+            return "algbw is busbw", ranks
+    if _are_fitted(rows, 1.0):
+        return "today", 0
+    if collective(op).size_in_blocks:
+        ranks, is_possible = ranks_of(op, [row.rates for row in rows], known, 0)
+        if is_possible and ranks > 1 and _are_fitted(rows, float(ranks)):
+            return "size is a block", ranks
+    return None
+
+
+def _has_equal_rates(row: Printed) -> bool:
+    return abs(row.algbw - row.busbw) <= row.algbw_error + row.busbw_error
+
+
+def _expected(convention: Convention, ranks: int) -> float:
+    """The printed algbw over S / t."""
+    if convention == "algbw is busbw":
+        return (ranks - 1) / ranks
+    return float(ranks) if convention == "size is a block" else 1.0
+
+
+def _fits(row: Printed, expected: float, slack: float = _SLACK) -> bool:
+    low, high = row.share_of_true_algbw()
+    return low * (1 - slack) <= expected <= high * (1 + slack)
+
+
+def _are_fitted(rows: Sequence[Printed], expected: float, slack: float = _SLACK) -> bool:
+    """Whether half of the rows or more fit."""
+    return 2 * sum(_fits(row, expected, slack) for row in rows) >= len(rows)
+
+
+def _ranks_of_shares(rows: Sequence[Printed], known: int) -> int:
+    """How many ranks make algbw (n - 1) / n of S / t; 0 if none, or several do."""
+    if known > 1 and _are_fitted(rows, (known - 1) / known):
+        return known
+    bounds = [row.share_of_true_algbw() for row in rows]
+    fewest, most = _bounds_of_ranks(1.0, max(low for low, _ in bounds), min(h for _, h in bounds))
+    return fewest if fewest == most else 0
+
+
+def ranks_of(
+    op: OpName, rates: Iterable[Rates], claimed: int, counted: int = 0
+) -> tuple[int, bool]:
+    """How many ranks make busbw of algbw: `claimed` or `counted` if one of them may be, 0 if
+    unknown; and whether any number of ranks does.
+
+    busbw / algbw is k (n-1)/n; where the factor is 1 for every n the rates show nothing, and
+    `claimed` stands.
+
+    >>> (
+    ...     ranks_of("allreduce", [(237.31, 355.96, 0.005)], 0),
+    ...     ranks_of("allreduce", [(237.31, 355.96, 0.005)], 8),
+    ...     ranks_of("broadcast", [], 8),
+    ...     ranks_of("broadcast", [(237.31, 355.96, 0.005)], 8),
+    ... )
+    ((4, True), (4, True), (8, True), (8, False))
+    """
+    factor, known = collective(op).factor, list(rates)
+    if factor(2) == factor(3):
+        low, high = _ratio(known, _SLACK)
+        return claimed or counted, low <= factor(2) <= high
+    for slack in _RATIO_SLACKS:
+        low, high = _ratio(known, slack)
+        for n in (claimed, counted):
+            if n and low <= factor(n) <= high:
+                return n, True
+        if low <= factor(1) <= high < factor(2):
+            return 1, True
+        fewest, most = _bounds_of_ranks(2 * factor(2), low, high)
+        if fewest <= most:
+            return fewest if fewest == most else 0, True
+    return 0, False
+
+
+def _ranks_of_most(op: OpName, rows: Sequence[Printed], claimed: int, counted: int) -> int:
+    """The number of ranks that most of the rows show, each by itself; 0 if there is none."""
+    shown = Counter(ranks_of(op, [row.rates], claimed, counted)[0] for row in rows)
+    shown.pop(0, None)
+    return max(shown, key=lambda n: shown[n], default=0)
+
+
+def _ratio(rates: Iterable[Rates], slack: float) -> tuple[float, float]:
+    """Bounds of busbw / algbw in every one of the rates."""
+    low, high = 0.0, math.inf
+    for algbw, busbw, error in rates:
+        if algbw > error:
+            low = max(low, (busbw - error) / (algbw + error) * (1 - slack))
+            high = min(high, (busbw + error) / (algbw - error) * (1 + slack))
+    return low, high
+
+
+def _bounds_of_ranks(whole: float, low: float, high: float) -> tuple[int, int]:
+    """The fewest and the most ranks for which whole x (n - 1) / n is between two bounds; the most
+    below the fewest if none are.
+    """
+    if low > high or low >= whole:
+        return 1, 0
+    fewest = max(math.ceil(whole / (whole - low) - 1e-9), 2)
+    most = MOST_RANKS if high >= whole else math.floor(whole / (whole - high) + 1e-9)
+    return fewest, min(most, MOST_RANKS)

@@ -1,0 +1,179 @@
+"""Saved runs: the rows of every sweep, with the command that measured them and the machine, in a
+folder of the user's state ($XDG_STATE_HOME, else ~/.local/state). `@1` names the newest.
+"""
+
+import shutil
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from collbench.core.codec import dumps, loads
+from collbench.core.errors import CollbenchError, UsageError
+from collbench.core.files import state_folder, write_whole
+from collbench.core.reading import read_bytes
+from collbench.core.record import Record, Writer
+from collbench.machine.health import Health
+
+_ROWS, _FACTS, _MACHINE, _HEALTH = "rows.csv", "run.json", "machine.json", "health.json"
+_MOST_FACTS_BYTES = 1 << 20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunFacts:
+    """What a run was. started: ISO 8601, to the microsecond. seconds: until it ended, 0 if it was
+    cut off. exit_code: -1 if it was cut off. title: what was measured, in a few words.
+    """
+
+    command: str
+    started: str
+    title: str
+    points: int
+    rows: int = 0
+    wrong: int = 0
+    seconds: float = 0.0
+    exit_code: int = -1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SavedRun:
+    """A run that can be read again: `number` 1 is the newest."""
+
+    number: int
+    folder: Path
+    facts: RunFacts
+
+    @property
+    def rows(self) -> Path:
+        """The file of its rows."""
+        return self.folder / _ROWS
+
+    @property
+    def machine(self) -> Path:
+        """A recording of the machine, which may be missing."""
+        return self.folder / _MACHINE
+
+    @property
+    def health(self) -> Path:
+        """How the machine was before and after, which may be missing."""
+        return self.folder / _HEALTH
+
+
+def folder_of_runs() -> Path:
+    """Where runs are saved. Raises RuntimeError if there is no home."""
+    return state_folder() / "runs"
+
+
+class Keeper:
+    """Saves a run while it goes on: nothing before its first row that is not waived. Whatever fails
+    there is told in `problem` and ends the saving, not the run.
+    """
+
+    def __init__(self, name: str, facts: RunFacts, machine: str = "") -> None:
+        self.facts, self.problem = facts, ""
+        self._name, self._machine = name, machine
+        self._writer: Writer | None = None
+        self._waived: list[Record] = []
+
+    def saved_as(self) -> str:
+        """The name of the run as it is now, or an empty text if nothing can be read again. A sweep
+        that began later is newer, even if it has ended.
+        """
+        if self._writer is None or self.problem:
+            return ""
+        return next((f"@{run.number}" for run in saved_runs() if run.folder.name == self._name), "")
+
+    def keep(self, record: Record) -> None:
+        """Save a row."""
+        if self.problem:
+            return
+        if self._writer is None and record.status == "waived":
+            self._waived.append(record)
+            return
+        try:
+            if self._writer is None:
+                self._writer = self._begin()
+                self._writer.write(self._waived)
+            self._writer.write([record])
+        except (OSError, RuntimeError, CollbenchError) as error:
+            self.problem = _problem(error)
+
+    def _begin(self) -> Writer:
+        folder = folder_of_runs() / self._name
+        folder.mkdir(mode=0o700, parents=True)
+        try:
+            _write(folder / _FACTS, self.facts)
+            if self._machine:
+                write_whole(folder / _MACHINE, self._machine.encode())
+            return Writer(folder / _ROWS)
+        except (OSError, CollbenchError):
+            shutil.rmtree(folder, ignore_errors=True)
+            raise
+
+    def finish(self, facts: RunFacts, health: Health | None = None) -> None:
+        """Close the rows and say how the run ended, and how the machine was."""
+        if self._writer is None:
+            return
+        self._writer.close()
+        if not self.problem:
+            try:
+                folder = folder_of_runs() / self._name
+                _write(folder / _FACTS, facts)
+                if health is not None:
+                    write_whole(folder / _HEALTH, dumps(health))
+            except (OSError, RuntimeError) as error:
+                self.problem = _problem(error)
+
+
+def _problem(error: Exception) -> str:
+    if isinstance(error, OSError) and error.strerror:
+        return f"{error.strerror}: {error.filename or folder_of_runs()}"
+    return error.message if isinstance(error, CollbenchError) else str(error)
+
+
+def _write(file: Path, facts: RunFacts) -> None:
+    write_whole(file, dumps(facts))
+
+
+def saved_runs() -> list[SavedRun]:
+    """Every saved run, the newest last. A folder that is none is left out."""
+    found = []
+    with suppress(OSError, RuntimeError):
+        for folder in folder_of_runs().iterdir():
+            facts = _facts_of(folder)
+            if facts is not None and (folder / _ROWS).is_file():
+                found.append((folder, facts))
+    found.sort(key=lambda one: (one[1].started, one[0]))
+    return [
+        SavedRun(number=len(found) - place, folder=folder, facts=facts)
+        for place, (folder, facts) in enumerate(found)
+    ]
+
+
+def _facts_of(folder: Path) -> RunFacts | None:
+    """The facts in a folder, None where they are missing or broken."""
+    file = folder / _FACTS
+    try:
+        text = read_bytes(file, _MOST_FACTS_BYTES).decode()
+        return loads(RunFacts, text, str(file), _MOST_FACTS_BYTES)
+    except (OSError, ValueError, UsageError):
+        return None
+
+
+def saved_run(name: str) -> SavedRun:
+    """The run of a name such as `@1`. Raises UsageError if there are not so many."""
+    runs, number = saved_runs(), int(name.removeprefix("@"))
+    if not 1 <= number <= len(runs):
+        have = (
+            f"there are {len(runs)}" if len(runs) > 1 else f"there is {'one' if runs else 'none'}"
+        )
+        raise UsageError(
+            f"{name}: no such saved run, {have}", "collbench runs lists them; @1 is the newest"
+        )
+    return runs[-number]
+
+
+def remove(runs: Sequence[SavedRun]) -> None:
+    """Remove runs. Raises OSError."""
+    for run in runs:
+        shutil.rmtree(run.folder)

@@ -1,0 +1,269 @@
+"""What changed between two sweeps, as plain text: the verdicts, then what was assumed and what
+differs around the numbers, then the rows.
+"""
+
+import math
+
+import numpy as np
+import pandas as pd
+
+from collbench.compare.changes import Changes
+from collbench.compare.groups import Change
+from collbench.compare.tables.distribution import changed_launch_times
+from collbench.core.knobs import BY_STAGE, KNOB
+from collbench.core.table import NARROW_COLUMNS, named_lines, wrapped
+from collbench.core.units import format_size, format_time_us
+from collbench.core.verdict import VERDICTS
+from collbench.core.web.colors import painted
+
+WORST = 5  # rows named among the verdicts
+ROWS_OF_A_VERDICT = 20  # in the table, unless all are asked for
+_FIXED = 54  # columns of the table beside the configuration
+_WORDS = {"better": "faster", "worse": "slower"}
+NAME_COLUMNS = ("op", "backend", "algo", "proto")
+_KNOBS = (*(knob.name for knob in BY_STAGE if knob.name not in NAME_COLUMNS), "ctas")
+_PROBLEM = (
+    "ranks",
+    "dtype",
+    "redop",
+    "root",
+    "placement",
+    "skew",
+    "groups",
+    "mix",
+    "group",
+    "conditions",
+)
+_SHORT = {name: knob.short for name, knob in KNOB.items()} | {"conditions": "note"}
+
+
+def lines(
+    changes: Changes,
+    titles: tuple[str, str],
+    columns: int = NARROW_COLUMNS,
+    *,
+    show_all: bool = False,
+    is_colored: bool = False,
+) -> list[str]:
+    """The whole report of two files, named new and base by titles."""
+    summary = summary_lines(changes, titles, columns, is_colored=is_colored)
+    seen = wrapped(seen_line(changes), columns)
+    if not len(changes.rows):
+        return [*summary, *seen]
+    knobs = varying(changes.rows)
+    table = _table(changes.rows, knobs, columns, show_all=show_all, is_colored=is_colored)
+    return [*summary, *table, *seen]
+
+
+def summary_lines(
+    changes: Changes, titles: tuple[str, str], columns: int, *, is_colored: bool = False
+) -> list[str]:
+    """The verdicts, what was assumed and what differs around the numbers."""
+    rows = changes.rows
+    report = wrapped(
+        f"new {titles[0]}, base {titles[1]}; ratios are times, new / base: above 1 is slower",
+        columns,
+    )
+    if not len(rows):
+        return [
+            *report,
+            "nothing to compare: no row of both files measured the same thing",
+            *_losses(changes, columns),
+            *_remarks(changes, columns),
+        ]
+    counts = ", ".join(f"{changes.count(verdict)} {verdict}" for verdict in VERDICTS)
+    report += wrapped(f"{len(rows)} rows compared: {counts}", columns)
+    report += _groups(changes, columns, is_colored=is_colored)
+    knobs = varying(rows)
+    for verdict, title in (("worse", "worst"), ("better", "best")):
+        picked = by_change(rows[rows["verdict"] == verdict]).head(WORST)
+        report += [
+            _paint(line, verdict, is_colored=is_colored)
+            for _, row in picked.iterrows()
+            for line in wrapped(_sentence(row, title, knobs), columns)
+        ]
+    return [
+        *report,
+        *changed_launch_times(rows, columns),
+        *_losses(changes, columns),
+        *_precision(changes, columns),
+        *_remarks(changes, columns),
+        *_differences(changes, columns),
+    ]
+
+
+def _groups(changes: Changes, columns: int, *, is_colored: bool) -> list[str]:
+    """Groups that changed as a whole, or of which several rows did."""
+    report = []
+    for one in changes.called:
+        whole = "" if one.several else " as a whole"
+        text = (
+            f"{one.title}: {_WORDS[one.verdict]}{whole}, {percent(one.ratio)}"
+            f" ({_range(one)}, {one.rows} rows)"
+        )
+        lines_of_one = wrapped(text, columns)
+        report += [_paint(line, one.verdict, is_colored=is_colored) for line in lines_of_one]
+    return report
+
+
+def _range(one: Change) -> str:
+    return f"{percent(one.low)} to {percent(one.high)}"
+
+
+def percent(ratio: float) -> str:
+    """A ratio as a change.
+
+    >>> percent(1.052), percent(0.5), percent(0.9999), percent(12.0)
+    ('+5.2%', '-50.0%', '+0.0%', 'x 12')
+    """
+    return f"x {ratio:.3g}" if ratio >= 10 else f"{100 * (ratio - 1):+z.1f}%"
+
+
+def _sentence(row: "pd.Series", title: str, knobs: list[str]) -> str:
+    name = configuration(row, [*NAME_COLUMNS, *knobs])
+    between = f"({percent(row['low'])} to {percent(row['high'])})"
+    return (
+        f"{title}: {format_size(int(row['size_bytes']))} {name} {percent(row['ratio'])} {between}"
+    )
+
+
+def configuration(row: "pd.Series", knobs: list[str]) -> str:
+    """A configuration as text: knobs by name and value, without those that are unknown."""
+    values = [
+        (name, KNOB[name].text(row[name]) if name in KNOB else str(row[name])) for name in knobs
+    ]
+    parts = [
+        value if name in NAME_COLUMNS else f"{_SHORT.get(name, name)}={value}"
+        for name, value in values
+        if value not in ("", "0", "auto")
+    ]
+    if row.get("backend_base", row["backend"]) != row["backend"]:  # matched by the problem
+        base = [row[f"{name}_base"] for name in ("algo", "proto")]
+        parts += ["vs", row["backend_base"], *(one for one in base if one not in ("", "library"))]
+    return " ".join(parts)
+
+
+def varying(rows: pd.DataFrame) -> list[str]:
+    """The fewest knobs that distinguish rows of one size, operation, algorithm and protocol."""
+    least = ["size_bytes", *NAME_COLUMNS]
+    names = [name for name in _PROBLEM if name in rows and rows[name].nunique() > 1]
+    cells = rows.groupby([*least, *names], sort=False).ngroup().to_numpy()
+    for name in (name for name in _KNOBS if rows[name].nunique() > 1):
+        values, _ = pd.factorize(rows[name])
+        finer, _ = pd.factorize(cells * (int(values.max()) + 1) + values)
+        if finer.max() > cells.max():
+            names, cells = [*names, name], finer
+    return names
+
+
+def by_change(rows: pd.DataFrame) -> pd.DataFrame:
+    """Rows that changed most first."""
+    change = np.abs(np.log(rows["ratio"].to_numpy(dtype=np.float64)))
+    return rows.iloc[np.argsort(-change, kind="stable")]
+
+
+def _losses(changes: Changes, columns: int) -> list[str]:
+    return [line for loss in changes.losses for line in wrapped(f"lost: {loss.text}", columns)]
+
+
+def _precision(changes: Changes, columns: int) -> list[str]:
+    """How fine the comparison sees, and from where it knows how far runs differ."""
+    new, base = changes.runs
+    if new == base == 1:
+        source = "as seen on machines of this kind (--base A B C estimates it)"
+    else:
+        source = f"estimated from {new} + {base} runs"
+    spread = f", repeats by {100 * changes.repeat_spread:.1f}%"
+    text = (
+        f"`same` means within {100 * changes.same:.3g}%; runs differ by"
+        f" {100 * changes.run_spread:.1f}%{spread * math.isfinite(changes.repeat_spread)},"
+        f" {source}; the median change is {percent(math.exp(changes.shift))}; a row alone is called"
+        f" only from {percent(changes.least_row)} on, because a few rows differ far more by chance"
+    )
+    return wrapped(text, columns)
+
+
+def seen_line(changes: Changes) -> str:
+    """What the comparison looked at, and what it left out and why."""
+    left = ", ".join(f"{count} {why}" for why, count in changes.not_compared.items())
+    bands = sum(one.sizes != "" for one in changes.groups)
+    return (
+        f"looked at {len(changes.rows)} rows, {len(changes.groups) - bands} groups, {bands} bands;"
+        f" left out: {left or 'nothing'}"
+    )
+
+
+def _remarks(changes: Changes, columns: int) -> list[str]:
+    return [line for remarks in changes.remarks for line in wrapped(f"note: {remarks}", columns)]
+
+
+def _differences(changes: Changes, columns: int) -> list[str]:
+    """What differs beside the numbers."""
+    if not changes.differences:
+        return wrapped(
+            "no difference of host, device, versions, environment or ceilings in what both files"
+            " record",
+            columns,
+        )
+    return [
+        "differs (new | base):",
+        *[
+            line
+            for name, new, base in changes.differences
+            for line in wrapped(f"  {name}: {new} | {base}", columns, "    ")
+        ],
+    ]
+
+
+def _table(
+    rows: pd.DataFrame, knobs: list[str], columns: int, *, show_all: bool, is_colored: bool
+) -> list[str]:
+    """Rows by verdict, those that changed most first; `same` only if all are asked for."""
+    shown = ("worse", "better", "cannot tell", *(["same"] if show_all else []))
+    parts = [(verdict, by_change(rows[rows["verdict"] == verdict])) for verdict in shown]
+    most = None if show_all else ROWS_OF_A_VERDICT
+    parts = [(verdict, part[:most]) for verdict, part in parts if len(part)]
+    if not parts:
+        return ["", f"{len(rows)} rows: --all"]
+    # then the algorithm shows the backend, a library's name its own choice
+    has_backend = bool(rows.groupby("algo")["backend"].nunique().gt(1).any())
+    if not has_backend:
+        parts = [
+            (
+                verdict,
+                part.assign(algo=part["algo"].mask(part["algo"] == "library", part["backend"])),
+            )
+            for verdict, part in parts
+        ]
+    named = [name for name in NAME_COLUMNS if name == "algo" or rows[name].nunique() > 1]
+    named = [name for name in (*named, *knobs) if name != "backend" or has_backend]
+    names = [[configuration(row, named) for _, row in part.iterrows()] for _, part in parts]
+    constant = " ".join(
+        str(rows[name].iloc[0])
+        for name in NAME_COLUMNS
+        if name not in named and rows[name].nunique() == 1
+    )
+    longest = max(len(constant), *(len(name) for part in names for name in part))
+    width = max(12, min(longest, columns - _FIXED))
+    heads = f"{'new us':>8}  {'base us':>8}  {'change':>7}  {'interval':>15}"
+    report = ["", f"{'size':>6}  {_cut(constant, width)}  {heads}"]
+    for (verdict, part), titles in zip(parts, names, strict=True):
+        every = int((rows["verdict"] == verdict).sum())
+        cut = f", {len(part)} shown (--all)" if len(part) < every else ""
+        report.append(f"{verdict}: {every} row{'s' * (every > 1)}{cut}")
+        for title, (_, row) in zip(titles, part.iterrows(), strict=True):
+            times = f"{format_time_us(row['time_us']):>8}  {format_time_us(row['time_us_base']):>8}"
+            between = f"{percent(row['low'])} {percent(row['high'])}"
+            numbers = f"{times}  {percent(row['ratio']):>7}  {between:>15}"
+            size = format_size(int(row["size_bytes"]))
+            row_lines = named_lines(size, title, width, numbers, columns)
+            report += [_paint(line, verdict, is_colored=is_colored) for line in row_lines]
+    return report
+
+
+def _cut(name: str, width: int) -> str:
+    return f"{name:<{width}}" if len(name) <= width else name[: width - 2] + ".."
+
+
+def _paint(text: str, verdict: str, *, is_colored: bool) -> str:
+    return painted(text, verdict) if is_colored else text

@@ -1,0 +1,485 @@
+"""The report of one file as plain text: what is best, where that changes, the effect of each knob,
+what looks wrong; then the tables.
+
+One row a workload and size, at 80 columns; wider terminals get intervals. Times are medians.
+"""
+
+import math
+import statistics
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from itertools import chain
+from typing import TYPE_CHECKING
+
+from collbench.compare.best import Best, Summary, best_label, span_text, spans, summarise_rows
+from collbench.compare.doubt import Doubt, doubt
+from collbench.compare.effects import KNOBS_WITH_EFFECT, Effect, effect_of
+from collbench.compare.outliers import KIND_NAMES, Suspect, suspects
+from collbench.compare.rows import (
+    KNOB_NAMES,
+    SIZES,
+    Row,
+    Workload,
+    gpu_pairs,
+    label,
+    pair_of,
+    rows_of,
+    titles,
+)
+from collbench.compare.tables.distribution import (
+    jitter_text,
+    launch_time_table,
+    rows_with_launch_times,
+)
+from collbench.core.collector import cyclic_gc_disabled
+from collbench.core.peers import OWN_ALGOS
+from collbench.core.record import STATUSES
+from collbench.core.sparkline import sparkline
+from collbench.core.statistics import Interval, bounds
+from collbench.core.table import NARROW_COLUMNS, named_lines, share_text, table, wrapped
+from collbench.core.units import format_rate, format_size, format_time_us
+from collbench.core.verdict import Verdict
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+INTERVAL_COLUMNS = 100  # of a terminal, from which on ratios have their intervals
+_MOST_BARS = 50  # sizes that are drawn in a line of 80 columns
+_SUSPECTS_SHOWN = 5  # before "and more"
+_WORDS: dict[Verdict, str] = {
+    "better": "faster",
+    "same": "level",
+    "worse": "slower",
+    "cannot tell": "cannot tell",
+}
+_UNCLEAR = "~"  # before a number that the repeats do not separate from 1
+_TITLE_WIDTH = 14
+_FORM_WIDTH = 10
+_PEER_NAMES = {"gloo": "Gloo", "torch": "PyTorch"}
+
+
+def summary_lines(frame: "pd.DataFrame", columns: int, show_all: bool, bars: str = "") -> list[str]:
+    """The whole report of one file, see `lines_of_rows`."""
+    return lines_of_rows(rows_of(frame), columns, show_all, bars)
+
+
+@cyclic_gc_disabled()
+def lines_of_rows(rows: Sequence[Row], columns: int, show_all: bool, bars: str = "") -> list[str]:
+    """The whole report of the rows of one file; show_all: the effect of each knob at each size,
+    every row, and all that looks wrong.
+
+    bars: characters of growing height, to draw the best bandwidth over the sizes with; none: it is
+    not drawn.
+    """
+    summary = summarise_rows(rows)
+    if not summary.best:
+        return [counts(summary.rows), "No row has a time: there is nothing to compare."]
+    pairs = {} if show_all else gpu_pairs(summary.best)
+    among_pairs = {one for group in pairs.values() for one in group}
+    single = [workload for workload in summary.best if workload not in among_pairs]
+    named = titles([*single, *pairs])
+    lines = [*doubt_lines(summary, columns), counts(summary.rows)]
+    for what, group in pairs.items():
+        lines += ["", f"{named[what]}, {len(group)} pairs of GPUs", *_pair_lines(summary, group)]
+    for workload in single:
+        lines += ["", named[workload]]
+        for title, parts in facts(summary, workload, bars).items():
+            lines += _hanging(f"  {title:<{_TITLE_WIDTH}}  ", parts)
+    lines += _suspicious(summary, suspects(summary), columns, show_all=show_all)
+    lines += ["", *legend(summary)] if single else ["", "--all shows each pair."]
+    for workload in single:
+        lines += ["", named[workload], *_table(summary, workload, columns)]
+        lines += launch_time_table(rows_with_launch_times(summary, workload), summary.knobs)
+        if show_all:
+            lines += _effect_table(summary, workload, columns)
+            lines += _every_row(summary, workload)
+    return lines
+
+
+def _pair_lines(summary: Summary, group: Sequence[Workload]) -> list[str]:
+    """The slowest and the fastest pair of GPUs by what each reached at best, and the median."""
+    peaks = sorted(
+        (max(best.busbw_gbs or 0.0 for best in summary.best[one].values()), pair_of(one))
+        for one in group
+    )
+    median = statistics.median(rate for rate, _ in peaks)
+    return [
+        f"  {title:<{_TITLE_WIDTH}}  {format_rate(rate)} GB/s{f' by {pair}' if pair else ''}"
+        for title, (rate, pair) in (
+            ("slowest pair", peaks[0]),
+            ("median", (median, "")),
+            ("fastest pair", peaks[-1]),
+        )
+    ]
+
+
+def doubt_lines(summary: Summary, columns: int) -> list[str]:
+    """That the rows do not show what is best, why, and what to do; nothing where they do."""
+    return lines_of(doubt(summary), columns)
+
+
+def lines_of(known: Doubt | None, columns: int) -> list[str]:
+    """A doubt as text; nothing where there is none."""
+    if known is None:
+        return []
+    indent = " " * 14
+    return [
+        *wrapped(known.headline, columns),
+        *wrapped(f"  {'why':<10}  {'; '.join(known.reasons)}", columns, indent),
+        *wrapped(f"  {'what to do':<10}  {'; '.join(known.remedies)}", columns, indent),
+        "",
+    ]
+
+
+def counts(rows: Sequence[Row]) -> str:
+    """How many rows there are, by status, and of what machine."""
+    count = Counter(row.method.status for row in rows)
+    known = [f"{count[status]} {status}" for status in STATUSES if count[status]]
+    devices = ", ".join(sorted({row.task.device for row in rows} - {""}))
+    return f"{len(rows)} rows: {', '.join(known) or 'none'}" + (f"; {devices}" if devices else "")
+
+
+def facts(summary: Summary, workload: Workload, bars: str = "") -> dict[str, Sequence[str]]:
+    """What the rows of one workload show, in words that stay together: peak bandwidth, lowest
+    latency, peers, crossovers, effects of knobs; what is not known is left out.
+    """
+    sizes = summary.best[workload]
+    peak = max(sizes.values(), key=lambda best: best.busbw_gbs or 0.0)
+    least = min(sizes.values(), key=lambda best: best.time_us)
+    parts: dict[str, Sequence[str]] = {}
+    if peak.busbw_gbs is not None:
+        percent = ""
+        if peak.percent is not None:
+            _, *ends = bounds(peak.row.times_us)
+            percent = f", {share_text(peak.percent, peak.time_us, *ends)} of the ceiling"
+        text = f"{format_rate(peak.busbw_gbs)} GB/s at {_configuration(peak, summary)}{percent}"
+        parts["peak busbw"] = text.split(" ")
+    text = f"{format_time_us(least.time_us)} us at {_configuration(least, summary)}"
+    is_stream = any(word.startswith("window-") for word in workload.conditions)
+    parts["time a message" if is_stream else "lowest latency"] = text.split(" ")
+    if bars and peak.busbw_gbs is not None and 2 < len(sizes) <= _MOST_BARS:
+        rates = [math.nan if best.busbw_gbs is None else best.busbw_gbs for best in sizes.values()]
+        drawn = sparkline(rates, bars)
+        parts["busbw"] = [f"{drawn}  {format_size(min(sizes))} to {format_size(max(sizes))}"]
+    for peer in summary.peers:
+        ratios = {
+            size: best.peers[peer]
+            for size, best in sizes.items()
+            if best.is_certain and peer in best.peers
+        }
+        if ratios:
+            told = [best.verdict_of_peer(peer) for best in sizes.values() if peer in best.rivals]
+            parts[f"vs {peer}"] = _speedup(ratios, Counter(told))
+    for knob in ("proto", "algo"):
+        if where := spans(sizes, knob):
+            parts[KNOB_NAMES[knob]] = span_text(where).replace(", ", ",\n").split("\n")
+    spreads = _spreads(summary, workload)
+    effects = [
+        f"{KNOB_NAMES.get(knob, knob)} up to {effect.factor:.2f}x at {format_size(size)}"
+        for knob in KNOBS_WITH_EFFECT
+        if (largest := _largest_effect(summary, workload, knob, spreads)) is not None
+        for size, effect in [largest]
+    ]
+    if jitter := jitter_text(rows_with_launch_times(summary, workload)):
+        parts["jitter"] = jitter.split(" ")
+    if effects:
+        parts["effect"] = [text + "," for text in effects[:-1]] + effects[-1:]
+    return parts
+
+
+def _configuration(best: Best, summary: Summary) -> str:
+    """The size, and the configuration if that may be claimed."""
+    by = f" by {best_label(best, summary.knobs)}" if best.is_certain else ""
+    return format_size(best.row.size_bytes) + by
+
+
+def _hanging(title: str, parts: Sequence[str], columns: int = NARROW_COLUMNS) -> list[str]:
+    """A title and words after it, over as many lines as they need."""
+    lines = [title]
+    for part in parts:
+        if len(lines[-1]) > len(title) and len(lines[-1]) + 1 + len(part) > columns:
+            lines.append(" " * len(title))
+        lines[-1] += (" " if len(lines[-1]) > len(title) else "") + part
+    return lines
+
+
+def _speedup(ratios: Mapping[int, Interval], told: Counter[Verdict]) -> list[str]:
+    """The speedup over a library's own choice, over all sizes. told: how many have each verdict."""
+    low = min(ratios, key=lambda size: ratios[size].median)
+    high = max(ratios, key=lambda size: ratios[size].median)
+    ends = [
+        f"{ratios[size].median:.2f} ({format_size(size)})" for size in dict.fromkeys((low, high))
+    ]
+    parts = [f"{_WORDS[one]} at {told[one]}" for one in _WORDS if told[one] or one == "better"]
+    return [f"speedup {' to '.join(ends)}:", f"{', '.join(parts)} of {sum(told.values())} sizes"]
+
+
+def _largest_effect(
+    summary: Summary, workload: Workload, knob: str, spreads: Sequence[tuple[int, float]]
+) -> tuple[int, Effect] | None:
+    """The size at which a knob has its largest effect, of those at which the repeats show one."""
+    if not any(knob in ("algo", "proto", *asked) for asked in summary.knobs.values()):
+        return None
+    found: tuple[int, Effect] | None = None
+    for size, most in spreads:
+        if found is not None and most < found[1].factor:
+            break
+        effect = effect_of(summary.best[workload][size], summary.knobs, knob)
+        if effect is None or not effect.is_clear:
+            continue
+        if found is None or (effect.factor, -size) > (found[1].factor, -found[0]):
+            found = size, effect
+    return found
+
+
+def _spreads(summary: Summary, workload: Workload) -> list[tuple[int, float]]:
+    """The sizes with an answer, and the slowest of our repeats over the fastest, which no effect
+    exceeds; the largest first.
+    """
+    known = []
+    for size, best in summary.best[workload].items():
+        if best.is_certain:
+            times = list(chain.from_iterable([row.times_us for row in best.rows]))
+            known.append((size, max(times) / min(times)))
+    return sorted(known, key=lambda pair: -pair[1])
+
+
+def kinds_text(strange: Sequence[Suspect]) -> str:
+    """How many rows look wrong in which way."""
+    count = Counter(one.kind for one in strange)
+    return ", ".join(f"{count[kind]} {text}" for kind, text in KIND_NAMES.items() if count[kind])
+
+
+def _suspicious(
+    summary: Summary, strange: Sequence[Suspect], columns: int, *, show_all: bool
+) -> list[str]:
+    """Rows that look wrong."""
+    if not strange:
+        has_repeats = any(len(row.times_us) > 1 for row in summary.rows)
+        repeats = ", repeats agree" if has_repeats else "; no repeats to compare"
+        line = f"No row looks wrong: {_checks(summary.rows)}times on smooth curves{repeats}."
+        return ["", *wrapped(line, columns)]
+    lines = ["", f"Look wrong: {kinds_text(strange)}"]
+    shown = strange if show_all else strange[:_SUSPECTS_SHOWN]
+    for one in shown:
+        line = (
+            f"  {one.row.op} {format_size(one.row.size_bytes)}"
+            f" {label(one.row, summary.knobs, has_backend=True)}: {one.why}"
+        )
+        lines += [line] if show_all else wrapped(line, columns, "    ")
+    if len(strange) > len(shown):
+        lines.append(f"  and {len(strange) - len(shown)} more: --all shows them")
+    return lines
+
+
+def _checks(rows: Sequence[Row]) -> str:
+    """What is known of the data of rows that are not wrong: nothing without a check."""
+    timed = [row for row in rows if row.status == "ok"]
+    unchecked = sum("unchecked" in row.notes.split() for row in timed)
+    if unchecked == len(timed):
+        return "no data was checked, "
+    return f"data right, but unchecked in {unchecked} rows, " if unchecked else "data right, "
+
+
+def legend(summary: Summary) -> list[str]:
+    """What the columns of the tables mean."""
+    every = summary.every_best
+    lines = ["Best of each size, by the median of its repeats."]
+    if any(best.certainty == "tie" for best in every):
+        lines.append("a/b, a = b: tied, the repeats do not separate them; the simpler one leads.")
+    if any(not best.is_certain for best in every):
+        lines.append("?: cannot tell; the row that was fastest, by chance or not.")
+    if any(best.gain is not None for best in every):
+        lines.append("next: how much longer the runner-up takes (~: not separated by the repeats).")
+    if any(best.excess is not None for best in every):
+        lines.append("auto: how much longer the tool's own choice takes.")
+    lines += [peer_legend(summary, peer) for peer in summary.peers]
+    return lines
+
+
+def rival_name(summary: Summary, best: Best, peer: str) -> str:
+    """A library, and the form that it is fastest in where it has several."""
+    return f"{peer} {rival_text(best, peer)}" if has_forms(summary, peer) else peer
+
+
+def peer_legend(summary: Summary, peer: str) -> str:
+    """What the column of a library shows."""
+    which = f", {fastest_text(peer)}" if has_forms(summary, peer) else ""
+    return f"vs {peer}: speedup over {peer_name(peer)}'s own choice{which}."
+
+
+def fastest_text(peer: str) -> str:
+    """In which form a library is taken, in words."""
+    return f"{'by' if peer in OWN_ALGOS else 'on'} the {form_heading(peer)} that it is fastest with"
+
+
+def form_heading(peer: str) -> str:
+    """What tells the own choices of a library apart, in a word."""
+    return "algorithm" if peer in OWN_ALGOS else "buffers"
+
+
+def peer_name(backend: str) -> str:
+    """The name of a library, as its makers write it.
+
+    >>> peer_name("nccl"), peer_name("torch")
+    ('NCCL', 'PyTorch')
+    """
+    return _PEER_NAMES.get(backend, backend.upper())
+
+
+def _table(summary: Summary, workload: Workload, columns: int) -> list[str]:
+    """The best of every size of one workload."""
+    sizes = summary.best[workload]
+    every = list(sizes.values())
+    is_wide = columns >= INTERVAL_COLUMNS
+    peers = [peer for peer in summary.peers if any(peer in best.peers for best in every)]
+    has_percent = any(best.percent is not None for best in every)
+    has_next = any(best.gain is not None for best in every)
+    has_auto = any(best.excess is not None for best in every)
+    has_backend = len({best.row.backend for best in every}) > 1
+    names = {
+        size: best_label(best, summary.knobs, has_backend=has_backend)
+        for size, best in sizes.items()
+    }
+    heading = [f"{'time us':>8}", f"{'busbw':>7}"]
+    heading += [f"{'of max':>6}"] * has_percent
+    heading += [f"{'next':>5}"] * has_next
+    heading += [f"{'auto':>5}"] * has_auto
+    heading += [_peer_heading(summary, peer, is_wide=is_wide) for peer in peers]
+    numbers = "  ".join(heading)
+    width = max(4, min(max(map(len, names.values())), max(columns - 10 - len(numbers), 12)))
+    lines = [f"{'size':>6}  {'best':<{width}}  {numbers}".rstrip()]
+    for size, best in sizes.items():
+        cells = [f"{time_text(best):>8}", f"{busbw_text(best):>7}"]
+        cells += [f"{percent_text(best):>6}"] * has_percent
+        cells += [f"{next_text(best):>5}"] * has_next
+        cells += [f"{auto_text(best):>5}"] * has_auto
+        cells += [
+            speedup_text(best, peer, max(6, 3 + len(peer)), is_wide=is_wide)
+            + (f"  {rival_text(best, peer):<{_FORM_WIDTH}}" if has_forms(summary, peer) else "")
+            for peer in peers
+        ]
+        numbers = "  ".join(cells).rstrip()
+        lines += named_lines(format_size(size), names[size], width, numbers, columns)
+    return lines
+
+
+def _peer_heading(summary: Summary, peer: str, *, is_wide: bool) -> str:
+    return (
+        f"{'vs ' + peer:>6}"
+        + (f" {'interval':>11}" if is_wide else "")
+        + (f"  {form_heading(peer):<{_FORM_WIDTH}}" if has_forms(summary, peer) else "")
+    )
+
+
+def has_forms(summary: Summary, peer: str) -> bool:
+    """Whether several own choices of a library were measured."""
+    return len(summary.forms.get(peer, ())) > 1
+
+
+def rival_text(best: Best, peer: str) -> str:
+    """The form that a library is fastest in."""
+    return best.rivals[peer].method.form if peer in best.rivals else "-"
+
+
+def time_text(best: Best) -> str:
+    """The time."""
+    return format_time_us(best.time_us)
+
+
+def busbw_text(best: Best) -> str:
+    """The bus bandwidth, in GB/s."""
+    return "-" if best.busbw_gbs is None else format_rate(best.busbw_gbs)
+
+
+def percent_text(best: Best) -> str:
+    """The share of the ceiling that the bus bandwidth reaches."""
+    return "-" if best.percent is None else f"{best.percent:.0f}%"
+
+
+def next_text(best: Best) -> str:
+    """How much longer the runner-up takes."""
+    return _excess_text(best.gain, is_clear=not best.is_level_with(best.runner_up))
+
+
+def auto_text(best: Best) -> str:
+    """How much longer the tool's own choice takes."""
+    is_clear = best.choice is best.row or not best.is_level_with(best.choice)
+    return _excess_text(best.excess, is_clear=is_clear)
+
+
+def _excess_text(ratio: Interval | None, *, is_clear: bool) -> str:
+    """How much longer, in percent of five characters; twice as long and more as a factor."""
+    if ratio is None:
+        return "-"
+    text = f"{ratio.median:.1f}x" if ratio.median >= 2 else f"{100 * (ratio.median - 1):+z.0f}%"
+    return ("" if is_clear else _UNCLEAR) + text
+
+
+def speedup_text(best: Best, peer: str, width: int = 0, *, is_wide: bool) -> str:
+    """The speedup over a peer; ~ where it is not separated from 1, or nothing is decided."""
+    ratio = best.peers.get(peer)
+    if ratio is None:
+        return f"{'-':>{width}}" + (f" {'-':>11}" if is_wide else "")
+    is_known = ratio.low == ratio.low
+    mark = _UNCLEAR if best.verdict_of_peer(peer) == "cannot tell" else ""
+    text = f"{mark}{ratio.median:.2f}"
+    return f"{text:>{width}}" + (
+        f" {f'{ratio.low:.2f}-{ratio.high:.2f}' if is_known else '-':>11}" if is_wide else ""
+    )
+
+
+def _effect_table(summary: Summary, workload: Workload, columns: int) -> list[str]:
+    """The effect of each knob at each size, and its best value."""
+    sizes = summary.best[workload]
+    effects = {
+        size: {
+            knob: effect
+            for knob in KNOBS_WITH_EFFECT
+            if (effect := effect_of(best, summary.knobs, knob)) is not None
+        }
+        for size, best in sizes.items()
+    }
+    knobs = [knob for knob in KNOBS_WITH_EFFECT if any(knob in one for one in effects.values())]
+    if not knobs:
+        return []
+    rows = [
+        (
+            format_size(size),
+            *[_effect_cell(here[knob], knob) if knob in here else "-" for knob in knobs],
+        )
+        for size, here in effects.items()
+    ]
+    return [
+        "",
+        *wrapped(
+            "effect of a knob: slowest value over fastest, the rest as in the best configuration",
+            columns,
+        ),
+        "(in brackets: its fastest value; ~: the repeats do not separate them)",
+        *table(("  size", *[KNOB_NAMES.get(knob, knob) for knob in knobs]), rows, right=(0,)),
+    ]
+
+
+def _effect_cell(effect: Effect, knob: str) -> str:
+    value = effect.best
+    text = format_size(value) if knob in SIZES and isinstance(value, int) else value
+    return f"{'' if effect.is_clear else _UNCLEAR}{effect.factor:.2f} ({text})"
+
+
+def _every_row(summary: Summary, workload: Workload) -> list[str]:
+    """All rows of a workload, the fastest of each size first."""
+    rows = [row for here in summary.workloads[workload].values() for row in here]
+    has_backend = len({row.backend for row in rows}) > 1
+    cells = [
+        (
+            format_size(row.size_bytes),
+            label(row, summary.knobs, has_backend=has_backend),
+            format_time_us(row.median_us),
+            format_rate(row.busbw_gbs) if row.busbw_gbs == row.busbw_gbs else "-",
+            row.notes,
+        )
+        for row in sorted(rows, key=lambda row: (row.size_bytes, row.median_us))
+    ]
+    heads = ("  size", "configuration", " time us", "  busbw", "notes")
+    return ["", "all rows", *table(heads, cells, right=(0, 2, 3))]

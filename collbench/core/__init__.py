@@ -1,0 +1,1 @@
+"""Words that every room uses: errors, units, files, collectives, cases, knobs, rows, statistics."""

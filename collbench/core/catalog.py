@@ -1,0 +1,73 @@
+"""Where the shipped profiles are: beside the package in a checkout, inside it in an installed
+wheel.
+"""
+
+import os
+from pathlib import Path
+from typing import Any
+
+from collbench.core.errors import UsageError, unknown
+from collbench.core.reading import parse_toml, read_bytes
+
+_PLACES = (
+    Path(__file__).parent.parent / "profiles",
+    Path(__file__).parent.parent.parent / "profiles",
+)
+_MOST_BYTES = 1 << 20  # of a profile; ours have less than 100 KiB
+_KIND_NAMES = {
+    "machines": "machine profile",
+    "settings": "table",
+    "sweeps": "preset",
+    "tuning": "tuning file",
+}
+
+
+def names(kind: str) -> tuple[str, ...]:
+    """Names of the shipped profiles of a kind: "machines", "settings", "spread", "sweeps" or
+    "tuning".
+    """
+    return tuple(sorted(file.stem for place in _PLACES for file in (place / kind).glob("*.toml")))
+
+
+def results() -> dict[str, Path]:
+    """The shipped results, by name."""
+    return {
+        file.stem: file for place in _PLACES for file in sorted((place / "results").glob("*.csv"))
+    }
+
+
+def user_files(kind: str) -> tuple[str, ...]:
+    """The user's own profiles of a kind, by path."""
+    try:
+        files = user_folder(kind).glob("*.toml")
+    except RuntimeError:
+        return ()
+    return tuple(sorted(str(file) for file in files if file.is_file()))
+
+
+def user_folder(kind: str) -> Path:
+    """Where the user's own profiles of a kind are: ~/.config/collbench/KIND, or in the folder that
+    XDG_CONFIG_HOME names. Raises RuntimeError if there is no home.
+    """
+    config = os.environ.get("XDG_CONFIG_HOME", "")
+    # the standard takes no relative folder
+    root = Path(config) if config.startswith("/") else Path("~/.config").expanduser()
+    return root / "collbench" / kind
+
+
+def load(kind: str, name: str) -> dict[str, Any]:  # Any: values of TOML
+    """A shipped profile by its name, or any file by its path. Raises UsageError if there is none or
+    it is not TOML.
+    """
+    files = [place / kind / f"{name}.toml" for place in _PLACES]
+    file = next((file for file in files if file.is_file()), Path(name))
+    try:
+        data = read_bytes(file, _MOST_BYTES)
+        text = data.decode()
+    except (FileNotFoundError, IsADirectoryError):
+        raise unknown(f"file or {_KIND_NAMES[kind]}", name, names(kind)) from None
+    except (OSError, ValueError) as error:  # no text, or a NUL in the name
+        raise UsageError(f"cannot read {file}: {error}") from None
+    if len(data) > _MOST_BYTES:
+        raise UsageError(f"{file} has more than {_MOST_BYTES} bytes: no profile is that large")
+    return parse_toml(text, str(file))

@@ -1,0 +1,98 @@
+"""Files that are written as a whole or not at all, and where the user's state is kept."""
+
+import os
+import secrets
+import stat
+import sys
+from contextlib import suppress
+from pathlib import Path
+from typing import IO
+
+
+def state_folder() -> Path:
+    """Where the user's state is kept. Raises RuntimeError if there is no home."""
+    state = os.environ.get("XDG_STATE_HOME", "")
+    # the standard takes no relative folder
+    root = Path(state) if state.startswith("/") else Path("~/.local/state").expanduser()
+    return root / "collbench"
+
+
+def write_whole(file: Path, data: bytes) -> None:
+    """Write a file beside its old content and rename it, so that a full disk or a crash leaves the
+    old one, with its rights and its owner. Of a symbolic link the target is replaced.
+
+    FIFOs, devices, and what stdout or stderr goes to are written straight through. Raises OSError.
+    """
+    old = _status(file)
+    if old is not None and (stream := _stream(file, old)) is not None:
+        with stream as through:
+            through.write(data)
+        return
+    place = _writable_place(file)
+    draft = _draft(place)
+    try:
+        with draft.open("xb") as out:
+            if old is not None:
+                with suppress(PermissionError):  # the file of somebody else becomes ours
+                    os.fchown(out.fileno(), old.st_uid, old.st_gid)
+                os.fchmod(out.fileno(), stat.S_IMODE(old.st_mode))
+            out.write(data)
+            out.flush()
+            os.fsync(out.fileno())  # a network's file system may find its disk full only now
+        draft.replace(place)
+    finally:
+        draft.unlink(missing_ok=True)
+
+
+def check_whole(file: Path) -> None:
+    """Raise OSError if write_whole would, as far as one can know before. It leaves no file."""
+    old = _status(file)
+    if old is not None and not _is_replaced(old):
+        if stat.S_ISCHR(old.st_mode):  # opening a FIFO waits for a reader
+            with file.open("ab", buffering=0) as device:
+                device.write(b"")  # /dev/full refuses even that
+        return
+    draft = _draft(_writable_place(file))
+    try:
+        draft.touch(exist_ok=False)
+    finally:
+        draft.unlink(missing_ok=True)
+
+
+def _stream(file: Path, status: os.stat_result) -> IO[bytes] | None:
+    """What takes data as it comes, opened: a FIFO, a device, what stdout or stderr goes to. None
+    for any other file.
+    """
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(OSError, ValueError, AttributeError):  # it is closed, or no file
+            stream.flush()
+            if os.path.samestat(status, os.fstat(stream.fileno())):
+                return os.fdopen(os.dup(stream.fileno()), "ab")
+    return None if _is_replaced(status) else file.open("ab")
+
+
+def _is_replaced(status: os.stat_result) -> bool:
+    """Whether a file of that kind is replaced, or refused: no FIFO and no device."""
+    return stat.S_ISREG(status.st_mode) or stat.S_ISDIR(status.st_mode)
+
+
+def _status(file: Path) -> os.stat_result | None:
+    try:
+        return file.stat()
+    except FileNotFoundError:
+        return None
+
+
+def _writable_place(file: Path) -> Path:
+    """Where the file itself is. Raises OSError for a read-only file, which renaming would
+    replace.
+    """
+    place = file.resolve()
+    if place.exists():
+        place.open("ab").close()
+    return place
+
+
+def _draft(place: Path) -> Path:
+    """A new name beside a file, of a length that every file system takes."""
+    return place.with_name(f".collbench-{secrets.token_hex(8)}")

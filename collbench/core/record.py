@@ -1,0 +1,456 @@
+"""The row: the result of one point of a sweep, as one line of a CSV file. It is written as it is
+measured, and read back by the same module.
+
+KINDS says what each column holds: the reading of a line here and of a whole file in frame.py check
+by it. The schema counts changes of the columns. A file of an older schema lacks only columns that
+came later: those of knobs get their defaults, others stay empty, and its rows are then rows of this
+schema. Any other file is refused, because its numbers may mean something else.
+"""
+
+import csv
+import fcntl
+import io
+import struct
+import sys
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, fields
+from math import ulp
+from pathlib import Path
+from typing import IO, Literal, Protocol, get_args, get_type_hints
+
+from collbench.core.collectives import ALL_OPS
+from collbench.core.distribution import PERCENTILES, Histogram, histogram_text, parse_histogram
+from collbench.core.dtypes import DTYPES, REDOPS
+from collbench.core.errors import UnavailableError, UsageError
+from collbench.core.knobs import FIRST_SCHEMA, KNOBS, UNASKED, Knobs
+from collbench.core.text import escaped
+
+# The columns of single launches' times, which are empty where none were timed; and the first schema
+# of a column that is no knob's, where that is not the first of all.
+LAUNCH_TIMES = (*PERCENTILES, "max_us")
+SINCE = dict.fromkeys((*LAUNCH_TIMES, "histogram"), 6) | dict.fromkeys(
+    ("skew", "imbalance", "groups", "mix", "alone_us", "over_alone"), 8
+)
+SINCE |= dict.fromkeys(("wire_bytes", "wire_expected", "wire_foreign"), 9) | {"chosen": 10}
+SCHEMA = max(*(knob.since for knob in KNOBS), *SINCE.values())
+# Notes of rows of other tools whose messages go another way than those of the collective: in one
+# direction, several in flight between the same two ranks, as plain copies, or between two GPUs that
+# are named.
+GPUS = "gpus-"
+TRAFFIC = ("one-way", "window-", "copy-", GPUS)
+# Notes of rows that measured something else than rows without them.
+CONDITIONS = (
+    *("hot", "unchecked", "blocking", "aggregate-", "isolated", "stream", "net-", "order-"),
+    *TRAFFIC,
+)
+Status = Literal["ok", "wrong", "waived", "error"]
+STATUSES: tuple[Status, ...] = get_args(Status)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Record(Knobs):
+    """One row. The columns up to `count` are the independent variables; times are microseconds,
+    bandwidths decimal GB/s.
+
+    skew: the formula of unequal blocks, or the name of the file that has them. imbalance: what the
+    busiest rank must send or receive, over what it were if all blocks were equal, as a part of
+    busbw. ceiling_gbs is the bus bandwidth that the links allow its schedule and protocol, limit
+    the hop that limits it, percent the part that was reached. time_us is the median over repeats of
+    the slowest rank's mean; time_low_us and time_high_us bound it (stats.interval). p50_us to
+    max_us and the histogram are of single launches (see core/distribution.py). wire_bytes: of a
+    launch, over all links that were counted; wire_expected: what its schedule must move there;
+    wire_foreign: what is beyond that. chosen: what
+    decided algorithm and protocol: asked, tuned or priced. A row whose status is not ok has no
+    times, and a reason.
+    """
+
+    op: str
+    backend: str
+    ctas: int
+    dtype: str
+    redop: str
+    root: int
+    placement: str
+    skew: str = ""
+    groups: str = ""
+    mix: str = ""
+    group: str
+    ranks: int
+    hosts: int
+    size_bytes: int
+    count: int
+    time_us: float | None = None
+    time_low_us: float | None = None
+    time_high_us: float | None = None
+    repeats: int = 0
+    repeat_times_us: tuple[float, ...] = ()
+    iters: int = 0
+    p50_us: float | None = None
+    p99_us: float | None = None
+    p999_us: float | None = None
+    max_us: float | None = None
+    histogram: Histogram = ()
+    imbalance: float | None = None
+    alone_us: float | None = None
+    over_alone: float | None = None
+    algbw_gbs: float | None = None
+    busbw_gbs: float | None = None
+    ceiling_gbs: float | None = None
+    percent: float | None = None
+    limit: str = ""
+    wire_bytes: int | None = None
+    wire_expected: int | None = None
+    wire_foreign: int | None = None
+    wrong: int | None = None
+    status: Status
+    reason: str = ""
+    chosen: str = ""
+    notes: str = ""
+    run: str = ""
+    host: str = ""
+    device: str = ""
+    versions: str = ""
+    timestamp: str = ""
+    schema: int = SCHEMA
+
+    def __post_init__(self) -> None:
+        for name in TEXTS:
+            object.__setattr__(self, name, escaped(getattr(self, name)))
+
+    @property
+    def key(self) -> tuple[object, ...]:
+        """The independent variables: two rows with the same key measured the same thing."""
+        return tuple(getattr(self, name) for name in KEY)
+
+    @property
+    def point(self) -> tuple[object, ...]:
+        """The key, and the conditions in the notes."""
+        return (*self.key, *sorted(n for n in self.notes.split() if n.startswith(CONDITIONS)))
+
+    def repeats_refusal(self, before: "Record | None") -> bool:
+        """Whether the row, like the last one of its point, is waived for the same reason."""
+        return (
+            before is not None
+            and self.status == before.status == "waived"
+            and self.reason == before.reason
+        )
+
+
+def columns_of(schema: int) -> tuple[str, ...]:
+    """The columns of a file of a schema, in its order."""
+    op, backend, ctas, *rest = (
+        of.name
+        for of in fields(Record)
+        if of.name not in UNASKED and SINCE.get(of.name, FIRST_SCHEMA) <= schema
+    )
+    knobs = [knob.name for knob in KNOBS if knob.since <= schema]
+    at = knobs.index("threads") + 1
+    return (op, backend, *knobs[:at], ctas, *knobs[at:], *rest)
+
+
+COLUMNS = columns_of(SCHEMA)
+KEY = COLUMNS[: COLUMNS.index("count") + 1]
+# Of these, what rows may differ in and still be compared where somebody asks for it.
+ACROSS = ("group", "hosts", "backend", *KEY[KEY.index("algo") : KEY.index("dtype")])
+SCHEMAS = {columns_of(number): number for number in range(FIRST_SCHEMA, SCHEMA + 1)}
+_KEPT = "rows before this one are in the file"
+ColumnKind = Literal["text", "status", "integer", "count", "time", "times", "histogram", "rate"]
+_KIND_OF: dict[object, ColumnKind] = {
+    int: "integer",
+    int | None: "count",  # empty: not counted
+    float | None: "rate",
+    tuple[float, ...]: "times",
+    Histogram: "histogram",
+    Status: "status",
+}
+# More than the 128 KiB of Python's default: variables of the environment stand in one cell.
+csv.field_size_limit(1 << 30)
+_HINTS = get_type_hints(Record)
+KINDS: dict[str, ColumnKind] = {name: _KIND_OF.get(_HINTS[name], "text") for name in COLUMNS}
+KINDS |= dict.fromkeys(
+    ("time_us", "alone_us", "time_low_us", "time_high_us", *LAUNCH_TIMES), "time"
+)
+# The least value of what was measured; the most is the largest finite number.
+LEAST_OF_KIND: dict[ColumnKind, float] = {"time": ulp(0.0), "times": ulp(0.0), "rate": 0.0}
+MOST = sys.float_info.max
+
+
+def named(*kinds: ColumnKind) -> tuple[str, ...]:
+    """The columns of some kinds."""
+    return tuple(name for name, kind in KINDS.items() if kind in kinds)
+
+
+INTEGERS = named("integer")
+TEXTS = named("text")
+FLOATS = named("time", "rate", "count")  # in a frame; a count is NaN where nothing was counted
+
+
+def to_line(record: Record) -> str:
+    """The row as a CSV line with its line end. Numbers keep six significant digits."""
+    return line_of(values_of(record))
+
+
+def values_of(record: Record) -> list[object]:
+    """What the row has in each of COLUMNS, as line_of() takes it."""
+    return [
+        histogram_text(record.histogram) if name == "histogram" else getattr(record, name)
+        for name in COLUMNS
+    ]
+
+
+def line_of(values: Iterable[object]) -> str:
+    """Values as a CSV line with its line end. Numbers keep six significant digits."""
+    out = io.StringIO()
+    csv.writer(out, lineterminator="\n").writerow(map(_cell, values))
+    return out.getvalue()
+
+
+def header(columns: Sequence[str] = COLUMNS) -> str:
+    """The first line of a file."""
+    return ",".join(columns) + "\n"
+
+
+def _cell(value: object) -> str:
+    if value is None:
+        return ""
+    if isinstance(value, float):
+        return f"{value:.6g}"
+    if isinstance(value, tuple):
+        return ";".join(f"{item:.6g}" for item in value)
+    return escaped(str(value))
+
+
+def from_cells(cells: Mapping[str, str]) -> Record:
+    """A row from its cells by column name. Raises ValueError for a wrong cell."""
+    return Record(**{name: _value(name, text) for name, text in cells.items()})  # type: ignore[arg-type]
+
+
+NAMES: dict[str, Sequence[str]] = {  # columns whose texts are known
+    "status": STATUSES,
+    "op": ALL_OPS,
+    "dtype": DTYPES,
+    "redop": REDOPS,
+}
+
+
+def _value(name: str, text: str) -> object:
+    kind = KINDS[name]
+    if kind == "integer":
+        return int(text)
+    if kind == "count":
+        return int(text) if text else None
+    if kind in ("time", "rate"):
+        return _measured(name, text) if text else None
+    if kind == "times":
+        return tuple(_measured(name, item) for item in text.split(";") if item)
+    if kind == "histogram":
+        return parse_histogram(text)
+    if text not in NAMES.get(name, (text,)):
+        raise ValueError(f"there is no {name} '{text}'")
+    return text
+
+
+def _measured(name: str, text: str) -> float:
+    """A time or a rate. Raises ValueError for a number that no measurement can have."""
+    number, kind = float(text), KINDS[name]
+    if not LEAST_OF_KIND[kind] <= number <= MOST:
+        raise ValueError(f"{name} {text} is not a {'rate' if kind == 'rate' else 'time'}")
+    return number
+
+
+def read(file: Path) -> list[Record]:
+    """All rows of a CSV file; a last line cut short by a crash is left out.
+
+    Raises UsageError if the file cannot be read, has another schema or a broken row.
+    """
+    if file.exists() and not file.is_file():
+        raise UsageError(f"{file} keeps no rows that could be read", "give another file")
+    try:
+        data = file.read_bytes()
+    except OSError as error:
+        raise UsageError(f"cannot read {file}: {_why(error)}") from None
+    return _rows(str(file), data, SCHEMAS)
+
+
+def _rows(file: str, data: bytes, known: Collection[tuple[str, ...]]) -> list[Record]:
+    """All rows of a file's data; a last line without an end, which a crash cut, is left out. Raises
+    UsageError if the file as a whole is not ours.
+    """
+    end = data.rfind(b"\n") + 1
+    if not end and not any(header(columns).encode().startswith(data) for columns in known):
+        raise _not_ours(file)
+    try:
+        text = data[:end].decode()
+    except UnicodeDecodeError as error:
+        raise UsageError(
+            f"{file} is no text: byte {data[error.start]:#04x} at offset {error.start}",
+            "give another file",
+        ) from None
+    return list(parse(file, text, known))
+
+
+def _not_ours(file: str) -> UsageError:
+    return UsageError(
+        f"{file} does not have the columns of schema {SCHEMA}",
+        "another version or another command wrote it: give another file",
+    )
+
+
+def parse(
+    file: str, text: str, known: Collection[tuple[str, ...]] = SCHEMAS.keys()
+) -> Iterator[Record]:
+    """The rows of a file's text, in order; a last line cut short by a crash is left out. known: the
+    columns that it may have. Raises UsageError at another schema or a broken row.
+    """
+    text = text[: text.rfind("\n") + 1]
+    if not text:
+        return
+    rows = csv.DictReader(io.StringIO(text, newline=""))
+    try:
+        yield from _parsed(file, rows, known)
+    except (ValueError, KeyError, TypeError, csv.Error) as error:
+        raise UsageError(
+            f"{file}, line {rows.line_num}: {error}", "mend or delete that line"
+        ) from None
+
+
+def _parsed(
+    file: str, rows: "csv.DictReader[str]", known: Collection[tuple[str, ...]]
+) -> Iterator[Record]:
+    columns = tuple(rows.fieldnames or ())
+    if columns not in known:
+        raise _not_ours(file)
+    schema = str(SCHEMAS.get(columns, SCHEMA))
+    for row in rows:
+        if tuple(row.values()) == columns:
+            raise UsageError(
+                f"{file}, line {rows.line_num} is a heading again: several files in one",
+                "give each file by itself, or delete that line",
+            )
+        if row["schema"] != schema:
+            raise UsageError(
+                f"{file}, line {rows.line_num}: schema {row['schema'] or 'none'}, this version"
+                f" reads {schema}",
+                "give another file",
+            )
+        cells = {name: row[name] or "" for name in columns if name in KINDS}
+        yield from_cells({**cells, "schema": str(SCHEMA)})
+
+
+def _why(error: Exception) -> str:
+    return (error.strerror or str(error)) if isinstance(error, OSError) else str(error)
+
+
+class TextTarget(Protocol):
+    """What takes lines: an open file, or the screen."""
+
+    def write(self, text: str, /) -> object:
+        """Take a part of the text."""
+
+    def flush(self) -> None:
+        """Hand on what was taken."""
+
+
+class Writer:
+    """Appends rows to a CSV file, or to an open stream, each as soon as it is known. columns: of
+    the file; more than a record's own are the caller's. rows: those that the file had before.
+
+    Raises UsageError for a file of other columns or another schema, and UnavailableError if writing
+    fails or if another process is writing the file.
+    """
+
+    def __init__(self, target: Path | TextTarget, columns: Sequence[str] = COLUMNS) -> None:
+        self._name = str(target) if isinstance(target, Path) else "stdout"
+        self._columns = tuple(columns)
+        self.rows: list[Record] = []
+        self._opened: IO[str] | None = None
+        try:
+            self._file: TextTarget
+            if isinstance(target, Path):
+                self._file = self._opened = self._open(target)
+            else:
+                self._file = target
+            if not isinstance(target, Path) or target.stat().st_size == 0:
+                self._write(header(self._columns))
+        except OSError as error:
+            self.close()
+            raise UnavailableError(
+                f"cannot write {self._name}: {_why(error)}", "give another file with --csv"
+            ) from None
+
+    def _open(self, file: Path) -> IO[str]:
+        """The file, locked, without a last line that a crash cut."""
+        if file.exists() and not file.is_file():  # a FIFO or a device
+            return file.open("a", encoding="utf-8")
+        opened = file.open("a+b")
+        try:
+            _lock(opened, self._name)
+            opened.seek(0)
+            data = opened.read()
+            self.rows = _rows(self._name, data, {self._columns})
+            if not data.endswith(b"\n"):
+                opened.truncate(data.rfind(b"\n") + 1)
+        except BaseException:
+            opened.close()
+            raise
+        return io.TextIOWrapper(opened, encoding="utf-8")
+
+    def write(self, records: Iterable[Record]) -> None:
+        """Append rows and hand them to the operating system."""
+        self.write_lines(map(to_line, records))
+
+    def write_lines(self, lines: Iterable[str]) -> None:
+        """Append lines of the file's columns."""
+        try:
+            for line in lines:
+                self._write(line)
+        except OSError as error:
+            self.close()
+            self._cut_line()
+            # the reader has closed the pipe: the command line ends silently
+            if isinstance(error, BrokenPipeError):
+                raise
+            raise UnavailableError(
+                f"cannot write {self._name}: {_why(error)}", _KEPT if self._name != "stdout" else ""
+            ) from None
+
+    def _write(self, line: str) -> None:
+        self._file.write(line)
+        self._file.flush()
+
+    def _cut_line(self) -> None:
+        """Remove the part of a line for which there was no room."""
+        file = Path(self._name)
+        if self._opened is not None and file.is_file():
+            with suppress(OSError), file.open("r+b") as opened:
+                opened.truncate(opened.read().rfind(b"\n") + 1)
+
+    def close(self) -> None:
+        """Close the file. An error is ignored: every line was flushed before."""
+        if self._opened is not None:
+            with suppress(OSError):
+                self._opened.close()
+
+
+def _lock(file: IO[bytes], name: str) -> None:
+    """Lock a file against other writers until this process closes it; a file system without locks
+    has none. Ranks that are forked later do not inherit a record lock.
+    """
+    try:
+        fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except (BlockingIOError, PermissionError):
+        raise UnavailableError(
+            f"{name}: {_holder(file)} is writing it",
+            "wait until that ends, or give another file with --csv",
+        ) from None
+    except OSError:  # for example NFS without its lock daemon
+        return
+
+
+def _holder(file: IO[bytes]) -> str:
+    """Who has locked a file."""
+    asked = struct.pack("hhqqi", fcntl.F_WRLCK, 0, 0, 0, 0)
+    process: int = struct.unpack("hhqqi", fcntl.fcntl(file, fcntl.F_GETLK, asked))[4]
+    # 0 or less: on another host, or outside of this container
+    return f"process {process}" if process > 0 else "another process"

@@ -1,0 +1,84 @@
+"""Where text leaves for the screen. Every command says what it says through here, so that nothing
+of a file, of the environment or of a command line reaches a terminal raw.
+"""
+
+import os
+import shutil
+import sys
+from contextlib import nullcontext, suppress
+from typing import IO
+
+import click
+
+from collbench.core.launcher import launcher
+from collbench.core.record import TextTarget
+from collbench.core.table import wrapped
+from collbench.core.text import one_line, printable
+
+
+def say(
+    text: str = "", *, file: IO[str] | None = None, err: bool = False, color: bool = False
+) -> None:
+    """Print text and a line end, without what a terminal would obey. color: its colours are ours
+    and stay. What goes to stderr is lost where nothing can be written: the exit code still tells.
+    """
+    with suppress(OSError) if err else nullcontext():
+        click.echo(printable(text, has_colours=color), file=file, err=err, color=color)
+
+
+class _Terminal:
+    """Stdout where somebody looks at it."""
+
+    def write(self, text: str) -> object:
+        return sys.stdout.write(printable(text))
+
+    def flush(self) -> None:
+        sys.stdout.flush()
+
+
+def document_on_stdout() -> TextTarget:
+    """What takes a document, or rows, for stdout: as they are, unless it is a terminal."""
+    return _Terminal() if sys.stdout.isatty() else sys.stdout
+
+
+def remark(text: str) -> None:
+    """Print what a reader must know beside the data: a line on stderr, on one rank."""
+    under = launcher()
+    if under is None or under.rank == 0:
+        say(on_screen(one_line(f"# {text}"), sys.stderr, "#   "), err=True)
+
+
+def on_screen(line: str, stream: IO[str], indent: str = "  ") -> str:
+    """A line within the columns of the screen; through a pipe as it is."""
+    if is_terminal(stream):
+        return "\n".join(wrapped(line, width(stream), indent))
+    return line
+
+
+def width(stream: IO[str]) -> int:
+    """Columns of the screen; through a pipe 80, unless COLUMNS says otherwise."""
+    if is_terminal(stream) or "COLUMNS" in os.environ:
+        return shutil.get_terminal_size((80, 24)).columns
+    return 80
+
+
+def is_terminal(stream: IO[str]) -> bool:
+    """Whether somebody looks at the stream. A rank's terminal under a launcher is no such thing."""
+    return stream.isatty() and launcher() is None
+
+
+def is_coloured(color: str, stream: IO[str]) -> bool:
+    """Whether a stream gets colours by the value of --color, and by NO_COLOR (no-color.org)."""
+    is_wanted = is_terminal(stream) and not os.environ.get("NO_COLOR")
+    return color == "always" or (color == "auto" and is_wanted)
+
+
+def bars(stream: IO[str]) -> str:
+    """Eight characters of growing height (or weight) that the stream's encoding can show."""
+    from collbench.core.sparkline import ASCII, BLOCKS
+
+    try:
+        BLOCKS.encode(getattr(stream, "encoding", None) or "ascii")
+    except (UnicodeEncodeError, LookupError):
+        return ASCII
+    return BLOCKS

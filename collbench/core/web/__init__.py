@@ -1,0 +1,1 @@
+"""What pages and pictures share: colors, SVG, HTML."""

@@ -1,0 +1,84 @@
+"""Whether ranks are bound to too few cores, or several to the same one."""
+
+from collections.abc import Iterable, Sequence
+
+from collbench.doctor.checks._ranks import alike, named
+from collbench.doctor.evidence import Evidence, Need
+from collbench.doctor.experiment import Arm, Experiment
+from collbench.doctor.finding import Finding
+from collbench.machine.discovery.recording import ProcessRecord, Recording
+from collbench.machine.topology.model import members, spans
+
+TITLE = "Cores that ranks are bound to"
+NEEDS: tuple[Need, ...] = ("processes",)
+EXPLANATION = """
+A rank has a thread that communicates beside the one that computes. Where a launcher, a batch system
+or `taskset` binds a rank to one core, both take turns, and every message waits for the next turn.
+Two ranks on one core wait for each other all the time. Launchers differ: Open MPI binds each rank
+to one core if there are at most two ranks, Slurm's `--cpu-bind` and Kubernetes' CPU manager bind as
+they are told.
+
+The check reads the cores that each rank may run on (`sched_getaffinity`) and compares them with
+those of the host. Ranks with one core each are only a remark where there is no GPU: programs with
+one thread a rank are best bound so. The experiment measures an allreduce of CPU ranks on these
+cores and on all cores of the host, in turns.
+
+Start the ranks with `mpirun --bind-to numa` (Open MPI), `-bind-to numa` (MPICH, Intel MPI) or `srun
+--cpu-bind=ldoms`, or give each rank several cores (`--cpus-per-task`).
+"""
+
+_MOST_RANKS = 8
+_SIZES = (1 << 10, 64 << 10, 1 << 20)
+_CHANGE = (
+    "mpirun --bind-to numa (Open MPI), mpirun -bind-to numa (MPICH), srun --cpu-bind=ldoms, or"
+    " leave taskset out"
+)
+
+
+def find(evidence: Evidence) -> Iterable[Finding]:
+    alone: dict[int, list[ProcessRecord]] = {}
+    for subject, host, ranks, cpulist in alike(evidence, lambda one: one.cpulist or None):
+        own, cores = len(members(cpulist)), len(members(host.cpus or ""))
+        if len(ranks) > own > 0 and own < cores and len(host.processes) > 1:
+            yield Finding(
+                check="binding",
+                subject=subject,
+                seen=f"{len(ranks)} ranks share core{'s' * (own > 1)} {cpulist} of {host.cpus}",
+                why="Ranks that share a core take turns on it, and every message waits for the next"
+                " turn.",
+                change=_CHANGE,
+            )
+        elif own == 1 and cores > 1:
+            alone.setdefault(id(host), []).extend(ranks)
+    for host in evidence.hosts:
+        if id(host) in alone:
+            yield _of_one_core(evidence, host, alone[id(host)])
+
+
+def _of_one_core(evidence: Evidence, host: Recording, ranks: Sequence[ProcessRecord]) -> Finding:
+    """Ranks with a core each. Without GPUs that is how ranks of one thread are best bound."""
+    lists = ",".join(str(one.cpulist) for one in ranks)
+    is_several = len(ranks) > 1
+    return Finding(
+        check="binding",
+        subject=named(evidence, host, ranks),
+        seen=f"{'each is' if is_several else 'is'} bound to one core ({lists}) of {host.cpus}",
+        why="A thread that communicates and one that computes take turns on that core.",
+        change=_CHANGE,
+        risk="Threads may then move between cores, which costs a little where each has its own.",
+        severity="risk" if host.gpus or len(host.processes) == 1 else "remark",
+    )
+
+
+def experiment(finding: Finding, evidence: Evidence) -> Experiment | str:
+    for subject, host, ranks, cpulist in alike(evidence, lambda one: one.cpulist or None):
+        if subject == finding.subject and host is evidence.hosts[0]:
+            cores = members(host.cpus or "")
+            return Experiment(
+                backend="cpu",
+                ranks=max(2, min(len(ranks), len(cores), _MOST_RANKS)),
+                sizes=_SIZES,
+                found=Arm(cpulist=cpulist),
+                changed=Arm(cpulist=spans(cores)),
+            )
+    return "what it costs depends on the threads of the program"

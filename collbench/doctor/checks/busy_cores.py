@@ -1,0 +1,67 @@
+"""Whether other processes use the cores that ranks need."""
+
+from collections.abc import Iterable
+
+from collbench.core.text import counted
+from collbench.doctor.checks._ranks import cores_of
+from collbench.doctor.checks._siblings import numbered
+from collbench.doctor.evidence import Evidence, Need
+from collbench.doctor.experiment import Experiment
+from collbench.doctor.finding import Finding
+from collbench.machine.topology.model import members
+
+TITLE = "Other processes on the cores"
+NEEDS: tuple[Need, ...] = ("system",)
+EXPLANATION = """
+A rank that waits for a message looks at memory all the time, and a rank that has one copies it.
+Both need a core. Where another process has the core, the kernel lets them take turns of
+milliseconds, and all ranks wait for the one whose turn it is not: one busy core on one host slows
+the whole job. Left-over ranks of an earlier job, which still wait for each other, are the usual
+reason; monitoring and backups are others.
+
+The check reads how long each core was in use during a tenth of a second before anything was
+measured (`/proc/stat`). Ranks that wait in MPI meanwhile are counted and left out. It is a risk
+where fewer cores are left to the ranks than they need (one each, two for a single process), and a
+remark where at least a tenth of the cores is in use. What lasts for a moment may be seen, too:
+look twice.
+
+`top` shows who it is; end what is left over (`pkill -u $USER NAME`), ask for whole nodes (`sbatch
+--exclusive`), or bind the ranks to other cores. To be sure, run the doctor again when nothing of
+yours runs: what it still shows belongs to others.
+"""
+
+_LEAST = 0.5  # cores' worth of time that is worth a word
+_SHARE = 0.1  # of the cores
+
+
+def find(evidence: Evidence) -> Iterable[Finding]:
+    for host in evidence.hosts:
+        system, cores = host.system, cores_of(host)
+        everywhere = members(host.cpus) if host.cpus else cores
+        if system is None or system.busy_cpus is None or not cores:
+            continue
+        # while one rank records, the others wait for it, which takes a core each
+        foreign = system.busy_cpus - (len(host.processes) - 1)
+        busy = cores.intersection(members(system.busy_cpulist or ""))
+        within = min(foreign, len(busy)) if system.busy_cpulist is not None else foreign
+        needed = max(2, len(host.processes))
+        if within >= _LEAST and len(cores) - within < min(needed, len(cores)):
+            is_risk = True
+        elif foreign >= max(_LEAST, _SHARE * len(everywhere)):
+            is_risk = False
+        else:
+            continue
+        is_shown = busy and is_risk
+        where = f"; busy among those of ours: {numbered('core', busy)}" if is_shown else ""
+        yield Finding(
+            check="busy-cores",
+            subject=evidence.name(host),
+            seen=f"other processes use {foreign:.1f} of {counted(len(everywhere), 'core')}{where}",
+            why="A rank that waits for its core keeps all others waiting.",
+            change="end what is left over (top shows who it is), or ask for the whole host",
+            severity="risk" if is_risk else "remark",
+        )
+
+
+def experiment(finding: Finding, evidence: Evidence) -> Experiment | str:
+    return "other processes cannot be stopped from here: measure again when they have ended"

@@ -1,0 +1,51 @@
+"""Whether others compute on the GPUs."""
+
+from collections.abc import Iterable
+
+from collbench.doctor.checks._siblings import conditions
+from collbench.doctor.evidence import Evidence, Need
+from collbench.doctor.experiment import Experiment
+from collbench.doctor.finding import Finding
+from collbench.machine.topology.model import spans
+
+TITLE = "Processes of others on the GPUs"
+NEEDS: tuple[Need, ...] = ("condition",)
+EXPLANATION = """
+A GPU that somebody else uses gives a collective a part of its time, its memory bandwidth and its
+links. Kernels of two processes take turns, unless MPS runs, and each turn is longer than a small
+collective. Measured rates and latencies then say nothing about the machine, and one such GPU slows
+all ranks down. A process of an earlier job that was not ended is the most frequent case.
+
+The check asks NVML which processes have a compute context before it starts any of its own, so that
+all of them are others (`nvmlDeviceGetComputeRunningProcesses`). In a container numbers of processes
+are those of another namespace, or none are shown, and then nothing is found. Programs that draw (X,
+a browser) are not counted. How busy a GPU is at the moment is not judged.
+
+`nvidia-smi` or `nvidia-smi pmon` show who it is, `ps -o user,lstart,cmd -p PID` since when. Wait,
+choose other GPUs by `CUDA_VISIBLE_DEVICES`, or ask the owner; ask the batch system for whole
+machines (`srun --exclusive`). Look again with `collbench doctor --only busy-gpus`.
+"""
+
+_NO_PIDS = (0, 0xFFFFFFFF)  # what NVML gives where it does not know a process
+
+
+def find(evidence: Evidence) -> Iterable[Finding]:
+    for name, _, _, condition in conditions(evidence):
+        pids = sorted({pid for pid in condition.pids or () if pid not in _NO_PIDS})
+        if pids:
+            count = f"{len(pids)} process{'es' * (len(pids) > 1)}"
+            numbers = f"{spans(pids[:8])}{' and more' * (len(pids) > 8)}"
+            yield Finding(
+                check="busy-gpus",
+                subject=name,
+                seen=f"{count} of others on it ({numbers})",
+                why="It has less time, memory bandwidth and links for a collective, and all ranks"
+                " wait for it.",
+                change="wait, choose other GPUs by CUDA_VISIBLE_DEVICES, or ask the owner"
+                f" (ps -o user,lstart,cmd -p {pids[0]})",
+                severity="risk",
+            )
+
+
+def experiment(finding: Finding, evidence: Evidence) -> Experiment | str:
+    return "processes of others are left alone: measure again when they have ended"

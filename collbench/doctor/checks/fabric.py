@@ -1,0 +1,205 @@
+"""Whether the NVLink fabric (NVSwitches, several hosts) is complete and healthy."""
+
+from collections.abc import Iterable
+
+from collbench.doctor.checks._siblings import difference, named, numbered, usable
+from collbench.doctor.evidence import Evidence, Need
+from collbench.doctor.experiment import Experiment
+from collbench.doctor.finding import Finding, Severity
+from collbench.machine.discovery.links import has_switch
+from collbench.machine.discovery.recording import Fabric, Recording
+
+TITLE = "State and health of the NVLink fabric"
+NEEDS: tuple[Need, ...] = ("gpus",)
+EXPLANATION = """
+Where NVLinks go through NVSwitches, a service sets up the routes: the fabric manager
+(`nvidia-fabricmanager`) on machines of Ampere and later, on racks of several hosts together with
+IMEX, which lets hosts share memory. From Hopper on every GPU registers with it. Until that is
+completed CUDA may refuse the GPU (error 802, `system not yet initialized`), and NCCL cannot use
+NVLink SHARP. GPUs of one cluster and one clique reach each other by NVLink; others do not.
+
+The check reads the state, the status, the cluster, the clique and the health of each GPU by NVML
+(`nvmlDeviceGetGpuFabricInfoV`): a reduced rate, routes that are being recovered or do not work,
+memory that does not answer, a wrong configuration. It looks for the process of the fabric manager
+where the NVLinks lead to NVSwitches and the machine is not virtual, and for the device files
+`/dev/nvidia-caps-imex-channels/channel*` where GPUs of several hosts have one clique.
+
+Look at `nvidia-smi -q` under Fabric, at `systemctl status nvidia-fabricmanager` and at
+`/var/log/fabricmanager.log`. The version of the fabric manager must be that of the driver. After it
+was started anew, GPUs that were in use need a reset. In a virtual machine the provider's host runs
+it. To be sure, `nvidia-smi -q` must say `State: Completed` and `Status: Success` for each GPU.
+"""
+
+# NVML_GPU_FABRIC_STATE_NOT_STARTED, _IN_PROGRESS, _COMPLETED
+_STATES = {1: "not started", 2: "in progress"}
+_COMPLETED = 3
+# NVML_GPU_FABRIC_HEALTH_MASK_SHIFT_*, the value in two bits that is a fault, what it means
+_HEALTH: tuple[tuple[int, int, str, Severity], ...] = (
+    (0, 1, "its NVLinks have a reduced rate (DEGRADED_BW)", "fault"),
+    (2, 1, "its routes are being recovered (ROUTE_RECOVERY)", "fault"),
+    (4, 1, "its routes do not work (ROUTE_UNHEALTHY)", "fault"),
+    (6, 1, "memory at the other end does not answer (ACCESS_TIMEOUT_RECOVERY)", "fault"),
+    (12, 2, "it belongs to no partition (PARTITION_ASSIGNED is false)", "risk"),
+    (14, 2, "it lost the global fabric manager (GFM_STATE is disconnected)", "risk"),
+)
+_CONFIGURATION_SHIFT, _CONFIGURATION_BITS = 8, 0xF
+# NVML_GPU_FABRIC_HEALTH_MASK_INCORRECT_CONFIGURATION_*; 0: not supported, 1: none
+_CONFIGURATION = {
+    2: "another system GUID",
+    3: "another serial number of the chassis",
+    4: "no partition",
+    5: "too few NVLinks",
+    6: "firmware of the GPU that does not fit",
+    7: "a wrong location",
+    8: "an invalid state of the GPU",
+}
+_WHY = (
+    "Traffic over NVSwitches is slower or goes other ways, or CUDA and NVLink SHARP do not start."
+)
+_CHANGE = (
+    "nvidia-smi -q (Fabric) and systemctl status nvidia-fabricmanager; start it, then reset the GPU"
+)
+
+
+def find(evidence: Evidence) -> Iterable[Finding]:
+    for host in evidence.hosts:
+        yield from _of_gpus(evidence, host)
+        yield from _cliques(evidence, host)
+        yield from _manager(evidence, host)
+    yield from _hosts(evidence)
+
+
+def _of_gpus(evidence: Evidence, host: Recording) -> Iterable[Finding]:
+    """Registration and health, those that are equal in one finding."""
+    by_fault: dict[tuple[str, Severity], list[int]] = {}
+    for gpu in usable(host):
+        if gpu.fabric is not None:
+            for fault in _faults(gpu.fabric):
+                by_fault.setdefault(fault, []).append(gpu.index)
+    for (seen, severity), gpus in by_fault.items():
+        yield Finding(
+            check="fabric",
+            subject=evidence.on(numbered("GPU", gpus), host),
+            seen=seen,
+            why=_WHY,
+            change=_CHANGE,
+            severity=severity,
+        )
+
+
+def _faults(fabric: Fabric) -> Iterable[tuple[str, Severity]]:
+    if fabric.state in _STATES:
+        yield f"its registration with the NVLink fabric is {_STATES[fabric.state]}", "fault"
+    if fabric.state == _COMPLETED and fabric.status:
+        yield f"its registration with the NVLink fabric failed: NVML error {fabric.status}", "fault"
+    mask = fabric.health_mask or 0
+    for shift, value, meaning, severity in _HEALTH:
+        if mask >> shift & 0b11 == value:
+            yield f"{meaning}: health mask {mask:#x}", severity
+    wrong = mask >> _CONFIGURATION_SHIFT & _CONFIGURATION_BITS
+    if wrong > 1:
+        what = _CONFIGURATION.get(wrong, f"code {wrong}")
+        yield f"its fabric is configured wrongly: {what} (health mask {mask:#x})", "fault"
+
+
+def _cliques(evidence: Evidence, host: Recording) -> Iterable[Finding]:
+    """GPUs of one host that cannot reach each other."""
+    cliques = {gpu.index: _place(gpu.fabric) for gpu in usable(host)}
+    found = difference(cliques)
+    for (cluster, clique), gpus in found.odd.items() if found is not None else ():
+        yield Finding(
+            check="fabric",
+            subject=evidence.on(numbered("GPU", gpus), host),
+            seen=f"in clique {clique} of cluster {cluster[:8]}, where other GPUs of this"
+            " host are elsewhere",
+            why="GPUs reach each other by NVLink within one cluster and clique alone.",
+            change="nvidia-smi -q (Fabric); set up one partition for GPUs that work together",
+            severity="risk",
+        )
+
+
+def _manager(evidence: Evidence, host: Recording) -> Iterable[Finding]:
+    """A machine with NVSwitches whose fabric manager does not run. In racks it runs elsewhere."""
+    fabrics = [gpu.fabric for gpu in usable(host) if gpu.fabric is not None]
+    is_rack = any((fabric.cluster or "").strip("0") for fabric in fabrics)
+    if (
+        host.system is None
+        or host.system.has_fabric_manager is not False
+        or host.processor.has_hypervisor is not False
+        or is_rack
+        or not has_switch(host)
+    ):
+        return
+    registered = any(fabric.state == _COMPLETED for fabric in fabrics)
+    yield Finding(
+        check="fabric",
+        subject=evidence.name(host),
+        seen="the NVLinks lead to NVSwitches, and no fabric manager runs"
+        + (", though the GPUs registered with one" if registered else ""),
+        why="Without it routes are not set up: CUDA refuses to start (error 802). If it ended"
+        " later, what is lost is not set up again.",
+        change="systemctl start nvidia-fabricmanager, of the driver's version, as root",
+        severity="risk" if registered else "fault",
+    )
+
+
+def _hosts(evidence: Evidence) -> Iterable[Finding]:
+    """Hosts of one cluster: their cliques, and the IMEX channels that they need."""
+    clusters: dict[str, dict[int, int]] = {}  # cluster -> host -> clique
+    for number, host in enumerate(evidence.hosts):
+        key = _key(host)
+        if key is not None:
+            clusters.setdefault(key[0], {})[number] = key[1]
+    for cliques in clusters.values():
+        found = difference(cliques)
+        for clique, numbers in found.odd.items() if found is not None else ():
+            yield Finding(
+                check="fabric",
+                subject=named([evidence.name(evidence.hosts[number]) for number in numbers]),
+                seen=f"its GPUs are in clique {clique}, those of other hosts of the cluster in"
+                " another one",
+                why="GPUs of different cliques have no NVLinks to each other: their traffic goes"
+                " over the network.",
+                change="nvidia-smi -q (Fabric); look at the partitions of the rack's fabric"
+                " manager",
+                severity="risk",
+            )
+        shared = [n for n, clique in cliques.items() if list(cliques.values()).count(clique) > 1]
+        without = [
+            host
+            for host in map(evidence.hosts.__getitem__, shared)
+            if host.system is not None and host.system.imex_channels == 0
+        ]
+        if without:
+            yield Finding(
+                check="fabric",
+                subject=named([evidence.name(host) for host in without]),
+                seen="its GPUs share an NVLink clique with other hosts, and there is no IMEX"
+                " channel in /dev/nvidia-caps-imex-channels",
+                why="Without one hosts cannot share memory over NVLink: NCCL uses the network.",
+                change="start the service nvidia-imex, and give the user or container a channel"
+                " (NVreg_CreateImexChannel0=1)",
+                severity="fault",
+            )
+
+
+def _place(fabric: Fabric | None) -> tuple[str, int] | None:
+    """Cluster and clique of a GPU that is registered, if both are known."""
+    if fabric is None or fabric.state != _COMPLETED:
+        return None
+    if fabric.cluster is None or fabric.clique is None:
+        return None
+    return fabric.cluster, fabric.clique
+
+
+def _key(host: Recording) -> tuple[str, int] | None:
+    """The cluster and the clique that all GPUs of a host have; None if they differ, or without
+    a cluster.
+    """
+    places = {_place(gpu.fabric) for gpu in usable(host)}
+    place = places.pop() if len(places) == 1 else None
+    return place if place is not None and place[0].strip("0") else None
+
+
+def experiment(finding: Finding, evidence: Evidence) -> Experiment | str:
+    return "the fabric is set up by a service, and no process can change it"

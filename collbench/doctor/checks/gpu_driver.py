@@ -1,0 +1,97 @@
+"""Whether the driver shows all GPUs that are in the machine."""
+
+from collections.abc import Iterable
+
+from collbench.doctor.checks._siblings import numbered
+from collbench.doctor.evidence import Evidence, Need
+from collbench.doctor.experiment import Experiment
+from collbench.doctor.finding import Finding, Severity
+from collbench.machine.discovery.recording import Recording
+
+TITLE = "GPUs that the driver does not show, or that it lost"
+NEEDS: tuple[Need, ...] = ()
+EXPLANATION = """
+A GPU that failed on the PCIe bus is listed, and answers no call ("GPU is lost", Xid 79): programs
+that used it ended, and those that count GPUs start with one rank too few, or fail. After an update
+without a restart the library of the driver and its kernel module differ, and no GPU works
+("Driver/library version mismatch"). In a container fewer GPUs than the machine has are mostly
+meant.
+
+The check compares the NVIDIA GPUs on the PCI bus (`/sys/bus/pci/devices`, by vendor and class) with
+those of NVML, and reads why NVML refuses one or does not start.
+
+`dmesg` has the reason as an Xid: `dmesg | grep -i xid`, as root. A lost GPU needs a restart of the
+machine; if it comes again, reseat or replace the card, its cable or riser. For a mismatch load the
+kernel module again, or restart. In a container give it the GPUs: `docker run --gpus all`.
+"""
+
+_WHY = "Its rank does not start, or a collective runs on fewer GPUs than the machine has."
+_RESTART = (
+    "dmesg | grep -i xid, as root; restart the machine, and replace the card if it comes again"
+)
+
+
+def find(evidence: Evidence) -> Iterable[Finding]:
+    for host in evidence.hosts:
+        reason = host.unknown.get("gpus")
+        on_the_bus = [
+            one.address
+            for one in host.pci
+            if one.vendor == "0x10de" and (one.pci_class or "").startswith("0x03")
+        ]
+        if on_the_bus and not host.has_driver:
+            yield _finding(
+                evidence.name(host),
+                f"{len(on_the_bus)} NVIDIA GPUs are on the PCI bus, and no driver was found",
+                "install NVIDIA's driver; in a container docker run --gpus all",
+                "risk",
+            )
+        elif host.has_driver and reason:
+            yield _finding(
+                evidence.name(host),
+                f"the driver does not start: {reason}",
+                "nvidia-smi shows the same; load the kernel module again, or restart the machine",
+                "fault",
+            )
+        elif host.gpus:
+            yield from _refused(evidence, host)
+            yield from _unlisted(evidence, host, on_the_bus)
+
+
+def _finding(subject: str, seen: str, change: str, severity: Severity) -> Finding:
+    return Finding(
+        check="gpu-driver", subject=subject, seen=seen, why=_WHY, change=change, severity=severity
+    )
+
+
+def _refused(evidence: Evidence, host: Recording) -> Iterable[Finding]:
+    for gpu in host.gpus:
+        reason = gpu.unknown.get("handle")
+        if reason:
+            is_denied = "permission" in reason.lower()
+            yield _finding(
+                evidence.on(f"GPU {gpu.index}", host),
+                f"the driver lists it, and refuses it: {reason}",
+                "ask for access to its device file /dev/nvidiaN" if is_denied else _RESTART,
+                "risk" if is_denied else "fault",
+            )
+
+
+def _unlisted(evidence: Evidence, host: Recording, on_the_bus: list[str]) -> Iterable[Finding]:
+    """GPUs of the bus that NVML does not list: containers often get some of them only."""
+    unplaced = sum(gpu.address is None for gpu in host.gpus)
+    known = {gpu.address for gpu in host.gpus}
+    left = [address for address in on_the_bus if address not in known]
+    if len(left) > unplaced:
+        yield _finding(
+            evidence.name(host),
+            f"{numbered('GPU', [gpu.index for gpu in host.gpus])} of {len(on_the_bus)} on the PCI"
+            f" bus are shown, without {', '.join(left[:4])}{' and more' * (len(left) > 4)}",
+            "nothing, if a container is meant to have these alone; else docker run --gpus all, or"
+            " dmesg for the reason",
+            "remark",
+        )
+
+
+def experiment(finding: Finding, evidence: Evidence) -> Experiment | str:
+    return "it decides which GPUs work, not how fast they are"

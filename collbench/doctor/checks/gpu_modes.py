@@ -1,0 +1,143 @@
+"""Whether GPUs are divided, closed to several processes, not kept awake, or shared by ranks."""
+
+from collections.abc import Iterable
+
+from collbench.doctor.checks._siblings import numbered, usable
+from collbench.doctor.evidence import Evidence, Need
+from collbench.doctor.experiment import Experiment
+from collbench.doctor.finding import Finding
+from collbench.machine.discovery.recording import ProcessRecord, Recording
+
+TITLE = "MIG, compute mode and persistence of GPUs, and ranks that share one"
+NEEDS: tuple[Need, ...] = ("gpus",)
+EXPLANATION = """
+Three modes of a GPU decide whether ranks can work with it. MIG divides it into parts that have no
+peer access and no NVLinks: a collective over parts goes through the host's memory. The compute mode
+may allow one process at a time (exclusive), or none (prohibited): a second rank then gets the error
+`all CUDA-capable devices are busy or unavailable`. Without persistence mode the driver puts a GPU
+to sleep when nobody uses it, and the first call after that takes seconds.
+
+The check reads the modes by NVML (`nvmlDeviceGetMigMode`, `nvmlDeviceGetComputeMode`,
+`nvmlDeviceGetPersistenceMode`). It also compares the GPUs that CUDA shows to each rank: several
+ranks that see the same one while others are free share its memory and its links, and NCCL refuses
+two ranks on one GPU (`Duplicate GPU detected`).
+
+As root, `nvidia-smi -i N -mig 0` ends the division (the GPU must be unused), `nvidia-smi -c 0`
+opens a GPU to several processes, and the service `nvidia-persistenced` or `nvidia-smi -pm 1` keeps
+it awake. For ranks, select the GPU by the local rank (`OMPI_COMM_WORLD_LOCAL_RANK`,
+`SLURM_LOCALID`), or let the launcher do it (`srun --gpus-per-task=1`).
+"""
+
+# NVML_COMPUTEMODE_EXCLUSIVE_THREAD, _PROHIBITED, _EXCLUSIVE_PROCESS
+_EXCLUSIVE, _PROHIBITED = (1, 3), 2
+
+
+def find(evidence: Evidence) -> Iterable[Finding]:
+    for host in evidence.hosts:
+        yield from _divided(evidence, host)
+        yield from _compute_modes(evidence, host)
+        yield from _asleep(evidence, host)
+        yield from _crowded(evidence, host)
+
+
+def _divided(evidence: Evidence, host: Recording) -> Iterable[Finding]:
+    gpus = usable(host)
+    divided = [gpu.index for gpu in gpus if gpu.has_mig]
+    if divided:
+        is_odd = any(gpu.has_mig is False for gpu in gpus)
+        yield Finding(
+            check="gpu-modes",
+            subject=evidence.on(numbered("GPU", divided), host),
+            seen="divided (MIG is on)" + (", where others of this host are not" if is_odd else ""),
+            why="Parts of GPUs have no peer access and no NVLinks: their traffic goes through the"
+            " host's memory.",
+            change="nvidia-smi -i N -mig 0, as root, while nothing uses the GPU",
+            risk="Its parts, and what is configured for them, are gone.",
+            severity="fault" if is_odd else "risk" if len(gpus) > 1 else "remark",
+        )
+
+
+def _compute_modes(evidence: Evidence, host: Recording) -> Iterable[Finding]:
+    modes = {gpu.index: gpu.condition.compute_mode for gpu in usable(host) if gpu.condition}
+    prohibited = [index for index, mode in modes.items() if mode == _PROHIBITED]
+    exclusive = [index for index, mode in modes.items() if mode in _EXCLUSIVE]
+    if prohibited:
+        yield Finding(
+            check="gpu-modes",
+            subject=evidence.on(numbered("GPU", prohibited), host),
+            seen="the compute mode is prohibited",
+            why="No process can use CUDA on it.",
+            change="nvidia-smi -c 0, as root",
+            severity="fault",
+        )
+    if exclusive:
+        ranks = {index: _only_on(host, index) for index in exclusive}
+        shared = {index: some for index, some in ranks.items() if len(some) > 1}
+        yield Finding(
+            check="gpu-modes",
+            subject=evidence.on(numbered("GPU", shared or exclusive), host),
+            seen="the compute mode is exclusive"
+            + (
+                f", and {max(map(len, shared.values()))} ranks see no other GPU"
+                if shared
+                else ": one process at a time"
+            ),
+            why="A second process gets the error that all devices are busy or unavailable.",
+            change="nvidia-smi -c 0, as root, or one rank for each GPU",
+            risk="Then programs of others may share the GPU, too.",
+            severity="fault" if shared else "remark",
+        )
+
+
+def _only_on(host: Recording, index: int) -> list[ProcessRecord]:
+    """The ranks to which CUDA shows this GPU alone."""
+    return [one for one in host.processes if one.cuda == (index,)]
+
+
+def _asleep(evidence: Evidence, host: Recording) -> Iterable[Finding]:
+    gpus = [gpu.index for gpu in usable(host) if gpu.condition and gpu.condition.persistence == 0]
+    is_wsl = host.system is not None and host.system.is_wsl
+    if gpus and not is_wsl:  # Windows keeps them awake
+        yield Finding(
+            check="gpu-modes",
+            subject=evidence.on(numbered("GPU", gpus), host),
+            seen="persistence mode is off",
+            why="The driver puts a GPU to sleep when nobody uses it: the first call after that"
+            " takes seconds.",
+            change="start the service nvidia-persistenced, or nvidia-smi -pm 1, as root",
+            severity="remark",
+        )
+
+
+def _crowded(evidence: Evidence, host: Recording) -> Iterable[Finding]:
+    """Ranks that share GPUs while others are free."""
+    if any(one.cuda is None for one in host.processes):
+        return
+    ranks_on: dict[frozenset[int], list[int]] = {}
+    for one in host.processes:
+        ranks_on.setdefault(frozenset(one.cuda or ()), []).append(one.rank)
+    used = frozenset().union(*ranks_on)
+    free = [gpu.index for gpu in usable(host) if gpu.index not in used and not gpu.has_mig]
+    for gpus, ranks in ranks_on.items():
+        if gpus and len(ranks) > len(gpus):
+            yield Finding(
+                check="gpu-modes",
+                subject=evidence.on(numbered("rank", ranks), host),
+                seen=f"{len(ranks)} ranks share {numbered('GPU', gpus)}"
+                + (f", while {numbered('GPU', free)} {_are(free)} free" if free else ""),
+                why="They share its memory and its links, and NCCL refuses two ranks on one GPU.",
+                change="select the GPU by the local rank, or srun --gpus-per-task=1"
+                if free
+                else "start as many ranks as there are GPUs",
+                severity="fault" if free else "risk",
+            )
+
+
+def _are(numbers: list[int]) -> str:
+    return "are" if len(numbers) > 1 else "is"
+
+
+def experiment(finding: Finding, evidence: Evidence) -> Experiment | str:
+    if "rank" in finding.subject:
+        return "the launcher decides which GPUs a rank sees: start the ranks anew and compare"
+    return "modes of GPUs are changed by root alone"

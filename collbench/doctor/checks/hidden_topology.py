@@ -1,0 +1,64 @@
+"""Whether a hypervisor hides how GPUs and NICs are joined."""
+
+from collections.abc import Iterable
+
+from collbench.doctor.checks._siblings import bridges_above, usable
+from collbench.doctor.evidence import Evidence, Need
+from collbench.doctor.experiment import Experiment
+from collbench.doctor.finding import Finding
+from collbench.machine.discovery.recording import Recording
+
+TITLE = "A virtual machine that hides its PCIe tree, or WSL"
+NEEDS: tuple[Need, ...] = ("gpus",)
+EXPLANATION = """
+Libraries choose rings, channels and NICs by the tree of PCIe: who shares a switch, which socket is
+near. A virtual machine often shows one flat bus and one NUMA node, whatever is below. NCCL then
+takes all pairs for equal, may lead a ring across the sockets several times, and may give a GPU a
+NIC of the other socket. Under WSL GPUs belong to Windows: there is no peer access between them, and
+no memory that processes share.
+
+The check reads the `hypervisor` flag in `/proc/cpuinfo`, the paths of the GPUs in
+`/sys/bus/pci/devices`, and `/proc/version`, which names Microsoft under WSL. It is a remark: NVML
+shows NVLinks in virtual machines too, and where all traffic goes over them nothing is lost.
+
+Ask the provider for a file of the real topology, and give it to NCCL by `NCCL_TOPO_FILE` (Azure and
+AWS publish theirs); `collbench topo --from FILE` reads it. `collbench topo --infer` finds which
+GPUs share a path to the host by copies alone and two at once. Under WSL use Linux itself for
+several GPUs.
+"""
+
+
+def find(evidence: Evidence) -> Iterable[Finding]:
+    for host in evidence.hosts:
+        if host.system is not None and host.system.is_wsl:
+            yield Finding(
+                check="hidden-topology",
+                subject=evidence.name(host),
+                seen="it is the Windows Subsystem for Linux (/proc/version names Microsoft)",
+                why="GPUs have no peer access there, and traffic goes through the host's memory.",
+                change="use Linux itself for several GPUs",
+                severity="remark",
+            )
+        elif host.processor.has_hypervisor and _is_flat(host):
+            numa = f" and {len(host.numa)} NUMA node" + "s" * (len(host.numa) > 1)
+            yield Finding(
+                check="hidden-topology",
+                subject=evidence.name(host),
+                seen=f"a hypervisor shows a flat PCIe tree{numa if host.numa else ''}: which"
+                " switches and sockets GPUs and NICs share is hidden",
+                why="Libraries take all pairs for equal, and may choose rings that cross sockets.",
+                change="NCCL_TOPO_FILE with a file of the provider; collbench topo --infer finds"
+                " which GPUs share a path to the host",
+                severity="remark",
+            )
+
+
+def _is_flat(host: Recording) -> bool:
+    """No bridge is above any of several GPUs, or of a GPU beside an RDMA device."""
+    above = [bridges_above(host, gpu.address or "") for gpu in usable(host)]
+    has_others = len(above) > 1 or any(nic.is_rdma for nic in host.nics)
+    return has_others and bool(above) and all(one == [] for one in above)
+
+
+def experiment(finding: Finding, evidence: Evidence) -> Experiment | str:
+    return "it costs nothing by itself: collbench topo --infer tells what GPUs share"

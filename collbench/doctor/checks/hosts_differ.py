@@ -1,0 +1,262 @@
+"""Whether hosts that work together are equal: which one differs, and in what."""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from statistics import median_high
+
+from collbench.doctor.checks._siblings import named, odd_ones
+from collbench.doctor.evidence import Evidence, Need
+from collbench.doctor.experiment import Experiment
+from collbench.doctor.finding import Finding, Severity
+from collbench.machine.discovery.recording import UNLIMITED, ProcessRecord, Recording
+from collbench.machine.topology.model import members
+
+TITLE = "What differs between hosts"
+NEEDS: tuple[Need, ...] = ("hosts",)
+EXPLANATION = """
+Hosts of one job should be equal. One with another driver, fewer NICs, a smaller MTU or another
+setting of NCCL makes all of them slower, hangs at the start, or fails in ways that look like a
+network problem: NCCL's ranks must choose the same algorithm, and they choose by what they see and
+by the variables of their environment.
+
+The check compares what is recorded of each host: kernel, driver and its parameters, processor,
+numbers of cores, NUMA nodes, GPUs and NICs, rates of ports, MTU, memory, kernel settings, support
+of GPUDirect RDMA, and of the ranks their limits, their MPI library, the configuration files of
+NCCL and the variables that communication libraries read. Where more than half of the hosts agree,
+the others are named; else all are. Variables that differ between the ranks of each host in the same
+way, by local rank, are equal; those that are each host's own, such as `CUDA_VISIBLE_DEVICES`, are
+left out.
+
+Bring the odd host to the state of the others: the same image and driver, the same cables and
+settings. Set variables where every rank gets them: `mpirun -x NAME`, `srun --export`, one module
+file; a shell's start file differs between hosts. Compare again with `mpirun collbench doctor --only
+hosts-differ`, which needs one rank a host.
+"""
+
+_WHY_HARDWARE = "A collective is as fast as its slowest host, and ranks choose by what they see."
+_WHY_SOFTWARE = "Libraries choose by versions and settings: ranks that choose differently hang."
+_SAME_MEMORY = 0.03  # of the size: less than one of 32 modules
+# Variables that are each host's own.
+_OWN = frozenset(
+    {
+        "CUDA_VISIBLE_DEVICES",
+        "NCCL_HOSTID",
+        "NCCL_DEBUG_FILE",
+        "NCCL_TOPO_DUMP_FILE",
+        "NCCL_GRAPH_DUMP_FILE",
+        "CUDA_CACHE_PATH",
+    }
+)
+_Value = Callable[[Recording], str | None]
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number} {what}{'s' * (number != 1)}"
+
+
+def _some(what: str, value: object) -> str | None:
+    return None if value in (None, "") else f"{what} {value}"
+
+
+def _cores(host: Recording) -> str | None:
+    return _count(len(members(host.cpus)), "core") if host.cpus else None
+
+
+def _port_rates(host: Recording) -> str | None:
+    ports = [port for nic in host.nics for port in nic.ports if not nic.is_virtual]
+    if any(port.rate is None or port.state is None for port in ports):
+        return None
+    rates = sorted(str(port.rate) for port in ports if str(port.state).endswith("ACTIVE"))
+    counts = {rate: rates.count(rate) for rate in rates}
+    return named([f"{n} x {rate}" for rate, n in counts.items()]) if counts else None
+
+
+def _speeds(host: Recording) -> str | None:
+    speeds = sorted(
+        nic.speed_mbps
+        for nic in host.nics
+        if nic.speed_mbps and not nic.is_virtual and nic.operstate == "up"
+    )
+    words = {speed: f"{speeds.count(speed)} x {speed / 1000:g} Gb/s" for speed in speeds}
+    return f"interfaces of {named(list(words.values()))}" if words else None
+
+
+def _mtus(host: Recording) -> str | None:
+    mtus = sorted(
+        nic.mtu for nic in host.nics if nic.mtu and not nic.is_virtual and nic.operstate == "up"
+    )
+    words = dict.fromkeys(map(str, mtus))
+    return f"MTU {named(list(words))}" if words else None
+
+
+def _of_system(name: str, what: str) -> _Value:
+    def value(host: Recording) -> str | None:
+        return None if host.system is None else _some(what, getattr(host.system, name))
+
+    return value
+
+
+def _of_rdma(name: str, yes: str, no: str) -> _Value:
+    def value(host: Recording) -> str | None:
+        known = getattr(host.rdma, name)
+        return None if known is None else yes if known else no
+
+    return value
+
+
+def _governors(host: Recording) -> str | None:
+    governors = () if host.system is None else host.system.governors
+    return f"governor {named(governors)} of the cores' clocks" if governors else None
+
+
+def _of_ranks(value: Callable[[ProcessRecord], str | None]) -> _Value:
+    """What all ranks of a host have; None where one does not say."""
+
+    def of_host(host: Recording) -> str | None:
+        values = dict.fromkeys(value(process) for process in host.processes)
+        return named([str(one) for one in values]) if values and None not in values else None
+
+    return of_host
+
+
+def _limit(name: str, what: str) -> _Value:
+    def value(process: ProcessRecord) -> str | None:
+        limit = getattr(process, name)
+        return _some(what, "unlimited" if limit == UNLIMITED else limit)
+
+    return _of_ranks(value)
+
+
+_HARDWARE: tuple[_Value, ...] = (
+    lambda host: _some("product", host.product),
+    lambda host: _some("processor", host.processor.name),
+    _cores,
+    lambda host: _count(len(host.numa), "NUMA node") if host.numa else None,
+    lambda host: _count(len(host.gpus), "GPU"),
+    lambda host: _count(sum(not nic.is_virtual for nic in host.nics), "NIC"),
+    _port_rates,
+    _speeds,
+)
+_SOFTWARE: tuple[_Value, ...] = (
+    lambda host: _some("kernel", host.kernel),
+    lambda host: _some("driver", host.driver),
+    _mtus,
+    lambda host: _some("IOMMU", host.rdma.iommu),
+    _of_rdma("has_peermem", "nvidia_peermem is loaded", "nvidia_peermem is not loaded"),
+    _of_rdma("has_open_driver", "the open kernel modules", "the closed kernel modules"),
+    _governors,
+    _of_system("numa_balancing", "numa_balancing"),
+    _of_system("ptrace_scope", "ptrace_scope"),
+    _of_system("shm_huge", "shmem_enabled"),
+    _of_system("cgroup_cpus", "cores of the control group:"),
+    _of_system("cgroup_memory_bytes", "bytes of the control group:"),
+    _limit("memlock_bytes", "memlock"),
+    _limit("open_files", "open files"),
+    _limit("processes", "processes"),
+    _limit("stack_bytes", "stack"),
+    _of_ranks(lambda process: process.mpi_library and process.mpi_library.splitlines()[0][:80]),
+    _of_ranks(lambda process: _some("MPI's thread level", process.mpi_thread_level)),
+)
+
+
+def find(evidence: Evidence) -> Iterable[Finding]:
+    hosts = dict(enumerate(evidence.hosts))
+
+    def differing(
+        values: Mapping[int, str | None], why: str, change: str, severity: Severity
+    ) -> Iterable[Finding]:
+        for subject, words in odd_ones(values, call):
+            yield Finding(
+                check="hosts-differ",
+                subject=subject,
+                seen=words,
+                why=why,
+                change=change,
+                severity=severity,
+            )
+
+    def call(numbers: Sequence[int]) -> str:
+        return named([evidence.name(hosts[number]) for number in numbers])
+
+    for value in _HARDWARE:
+        yield from differing(
+            {number: value(host) for number, host in hosts.items()},
+            _WHY_HARDWARE,
+            "repair the host, or leave it out",
+            "risk",
+        )
+    for value in _SOFTWARE:
+        yield from differing(
+            {number: value(host) for number, host in hosts.items()},
+            _WHY_SOFTWARE,
+            "give all hosts the same image and settings",
+            "risk",
+        )
+    yield from differing(
+        _memories(evidence), _WHY_HARDWARE, "look for modules of memory that failed", "risk"
+    )
+    for values in _parameters(evidence):
+        yield from differing(
+            values, _WHY_SOFTWARE, "give all hosts the same options of the module nvidia", "remark"
+        )
+    for values in _variables(evidence):
+        yield from differing(
+            values,
+            _WHY_SOFTWARE,
+            "set it for all ranks: mpirun -x NAME, srun --export, or one module file",
+            "risk",
+        )
+
+
+def _memories(evidence: Evidence) -> Mapping[int, str | None]:
+    """Sizes of memory; those near the median as it: firmware keeps a part that varies."""
+    sizes = {
+        number: host.system.memory_bytes
+        for number, host in enumerate(evidence.hosts)
+        if host.system is not None and host.system.memory_bytes
+    }
+    usual = median_high(sizes.values()) if sizes else 0
+    near = {n: usual if abs(size / usual - 1) < _SAME_MEMORY else size for n, size in sizes.items()}
+    return {number: f"{size / (1 << 30):.0f} GiB of memory" for number, size in near.items()}
+
+
+def _parameters(evidence: Evidence) -> Iterable[Mapping[int, str | None]]:
+    """Parameters of NVIDIA's module, of the hosts that report them."""
+    reported = {
+        number: host.system.driver_parameters
+        for number, host in enumerate(evidence.hosts)
+        if host.system is not None and host.system.driver_parameters
+    }
+    for name in dict.fromkeys(name for some in reported.values() for name in some):
+        yield {
+            number: f"{name}={some[name]}" if name in some else None
+            for number, some in reported.items()
+        }
+
+
+def _variables(evidence: Evidence) -> Iterable[Mapping[int, str | None]]:
+    """Variables and configuration files of the ranks of each host, in the order of the ranks."""
+    of_ranks = {
+        number: [
+            dict(process.environment) | {f"file {one.path}": one.text for one in process.files}
+            for process in host.processes
+        ]
+        for number, host in enumerate(evidence.hosts)
+        if host.processes
+    }
+    names = dict.fromkeys(name for some in of_ranks.values() for rank in some for name in rank)
+    for name in [one for one in names if one not in _OWN]:
+        values: dict[int, str | None] = {}
+        for number, some in of_ranks.items():
+            of_host = [rank.get(name) for rank in some]
+            texts = ["not set" if one is None else repr(one)[:60] for one in of_host]
+            different = dict.fromkeys(texts)
+            same_count = all(len(one) == len(some) for one in of_ranks.values())
+            if len(different) > 1 and not same_count:
+                break  # by local rank, maybe: not to be compared
+            values[number] = f"{name}: {texts[0] if len(different) == 1 else ', '.join(texts)}"
+        else:
+            yield values
+
+
+def experiment(finding: Finding, evidence: Evidence) -> Experiment | str:
+    return "hosts are not changed from here: leave one out, and compare"

@@ -1,0 +1,123 @@
+"""Whether the network interfaces that variables name exist, and lead to other hosts."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from collbench.doctor.checks._ranks import alike
+from collbench.doctor.evidence import Evidence, Need
+from collbench.doctor.experiment import Experiment
+from collbench.doctor.finding import Finding
+from collbench.machine.discovery.recording import Recording
+
+TITLE = "Network interfaces that variables name"
+NEEDS: tuple[Need, ...] = ("processes", "system")
+EXPLANATION = """
+Libraries choose a network interface by themselves, and often a wrong one: the bridge of Docker, or
+the network for administration. So people name it in a variable. The same variable on a machine
+whose interface has another name (`eth0`, `ens3`, `enp129s0f0`) makes the program stop, with a
+message such as `Bootstrap : no socket interface found`, or wait for ever. Bridges of containers and
+virtual machines have addresses that other hosts cannot reach, or worse, that they have as well.
+
+The check compares the names in `NCCL_SOCKET_IFNAME`, `GLOO_SOCKET_IFNAME`, `UCX_NET_DEVICES`,
+`OMPI_MCA_btl_tcp_if_include`, `OMPI_MCA_oob_tcp_if_include`, `FI_TCP_IFACE` and
+`NVSHMEM_BOOTSTRAP_UID_SOCK_IFNAME` with `/sys/class/net`, and for UCX with the RDMA devices as
+well. NCCL takes names as beginnings of names, `=` in front for exact ones, and `^` for those that
+are not wanted. Addresses of networks (`10.0.0.0/8`) are not compared. With several hosts `lo` and
+bridges such as `docker0` and `virbr0` are named, too.
+
+Give a name that all hosts have, or say what is not wanted: `NCCL_SOCKET_IFNAME=^docker,lo,virbr`.
+Open MPI takes networks instead of names, which are the same on all hosts: `--mca
+btl_tcp_if_include 10.0.0.0/8`. To be sure, look for `NET/Socket : Using` or `NET/IB : Using` in the
+output of `NCCL_DEBUG=INFO`.
+"""
+
+_LOCAL = ("docker", "virbr", "br-", "veth", "cni", "flannel", "podman", "lxc")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Variable:
+    """How a variable names interfaces. is_begin: by how they begin; has_ports: with a port behind
+    a colon; knows_rdma: RDMA devices as well.
+    """
+
+    name: str
+    is_begin: bool = False
+    has_ports: bool = False
+    knows_rdma: bool = False
+
+
+_VARIABLES = (
+    _Variable(name="NCCL_SOCKET_IFNAME", is_begin=True),
+    _Variable(name="NVSHMEM_BOOTSTRAP_UID_SOCK_IFNAME", is_begin=True),
+    _Variable(name="GLOO_SOCKET_IFNAME"),
+    _Variable(name="OMPI_MCA_btl_tcp_if_include"),
+    _Variable(name="OMPI_MCA_oob_tcp_if_include"),
+    _Variable(name="FI_TCP_IFACE"),
+    _Variable(name="UCX_NET_DEVICES", has_ports=True, knows_rdma=True),
+)
+
+
+def find(evidence: Evidence) -> Iterable[Finding]:
+    for variable in _VARIABLES:
+        for subject, host, _, text in alike(
+            evidence,
+            lambda one, name=variable.name: one.environment.get(name) or None,  # type: ignore[misc]
+        ):
+            if host.system is not None and host.system.interfaces:
+                yield from _judged(subject, host, variable, text, len(evidence.hosts) > 1)
+
+
+def _judged(
+    subject: str, host: Recording, variable: _Variable, text: str, has_hosts: bool
+) -> Iterable[Finding]:
+    assert host.system is not None
+    here = list(host.system.interfaces)
+    if variable.knows_rdma:
+        here += [nic.name for nic in host.nics if nic.is_rdma]
+    is_exact = text.startswith("=") or not variable.is_begin
+    is_exclusion = variable.is_begin and text.startswith("^")
+    names = [one.strip() for one in text.lstrip("^=" if variable.is_begin else "").split(",")]
+    if variable.has_ports:
+        names = [one.partition(":")[0] for one in names]
+    names = [one for one in names if one and "/" not in one and one != "all"]
+    chosen = {
+        name: [one for one in here if one == name or (not is_exact and one.startswith(name))]
+        for name in names
+    }
+    known = {one for some in chosen.values() for one in some}
+    missing = [name for name, some in chosen.items() if not some]
+    change = f"unset {variable.name}, or give it one of {', '.join(_useful(here)[:6]) or 'lo'}"
+    why = "A library that finds no interface of the name stops, or waits for ever."
+    seen = f"{variable.name}={text}: "
+    if is_exclusion:
+        if not set(here) - known:
+            seen += "it leaves no interface"
+            yield _finding(subject, seen, why, change, is_fault=True)
+    elif missing:
+        is_fault = len(missing) == len(names)
+        seen += f"there is no {' and no '.join(missing)} here ({', '.join(sorted(here)[:8])})"
+        yield _finding(subject, seen, why, change, is_fault=is_fault)
+    elif has_hosts and names and not _useful(sorted(known)):
+        seen += f"{' and '.join(sorted(known))} cannot reach other hosts"
+        why = "Addresses of a host's own interfaces lead nowhere from other hosts."
+        yield _finding(subject, seen, why, change, is_fault=known == {"lo"})
+
+
+def _useful(names: list[str]) -> list[str]:
+    """Interfaces that may reach other hosts."""
+    return [one for one in names if one != "lo" and not one.startswith(_LOCAL)]
+
+
+def _finding(subject: str, seen: str, why: str, change: str, *, is_fault: bool) -> Finding:
+    return Finding(
+        check="interfaces",
+        subject=subject,
+        seen=seen,
+        why=why,
+        change=change,
+        severity="fault" if is_fault else "risk",
+    )
+
+
+def experiment(finding: Finding, evidence: Evidence) -> Experiment | str:
+    return "it decides whether ranks find each other, not how fast they are"

@@ -1,0 +1,71 @@
+"""Whether an IOMMU translates addresses where GPUs and NICs reach each other over PCIe."""
+
+from collections.abc import Iterable
+
+from collbench.doctor.checks._siblings import numbered, usable
+from collbench.doctor.evidence import Evidence, Need
+from collbench.doctor.experiment import Experiment
+from collbench.doctor.finding import Finding
+from collbench.machine.discovery.links import states
+from collbench.machine.discovery.recording import Recording
+
+TITLE = "An IOMMU that translates, in the way of peer access"
+NEEDS: tuple[Need, ...] = ("two gpus",)
+EXPLANATION = """
+An IOMMU gives devices addresses of their own and translates them to those of the memory. Where it
+translates, what one device writes to another below the same PCIe switch is sent up to the processor
+and down again, at a fraction of the rate; on some machines it is lost, and programs hang or compute
+wrong results though the driver grants peer access. NCCL's documentation asks to switch it off.
+
+The check reads `/sys/class/iommu`, which is empty where there is none, and the files
+`/sys/kernel/iommu_groups/*/type`: `identity` passes addresses through, `DMA` and `DMA-FQ`
+translate. It is silent in virtual machines, where an IOMMU belongs to the isolation between guests,
+and where GPUs reach each other by NVLink and no NIC uses GPUDirect RDMA.
+
+Add `iommu=pt` to the kernel's command line (with `intel_iommu=on` or `amd_iommu=on` where it is
+needed for something else), or switch it off in the BIOS (VT-d, AMD IOMMU), and restart the machine.
+Switch ACS off in the bridges as well. To be sure, run `collbench check --backend cuda`, which
+compares every element of the results, and `collbench topo --measure` before and after.
+"""
+
+_OK = 0  # NVML_P2P_STATUS_OK
+
+
+def find(evidence: Evidence) -> Iterable[Finding]:
+    for host in evidence.hosts:
+        if host.rdma.iommu != "translated" or host.processor.has_hypervisor is not False:
+            continue
+        users = _users(host)
+        if users:
+            yield Finding(
+                check="iommu",
+                subject=evidence.name(host),
+                seen="its IOMMU translates addresses (/sys/kernel/iommu_groups/*/type is not"
+                f" identity), and {users}",
+                why="What goes from device to device over PCIe takes the way through the processor,"
+                " or is lost.",
+                change="iommu=pt in the kernel's command line, then a restart",
+                risk="Devices are no longer kept from each other's memory: not for hosts of"
+                " virtual machines.",
+                severity="risk",
+            )
+
+
+def _users(host: Recording) -> str:
+    """Who sends from device to device over PCIe; nothing if nobody is known to."""
+    linked = {gpu.index for gpu in usable(host) if any(states(gpu).values())}
+    peers = {
+        end
+        for pair in host.pairs
+        if pair.read == _OK and not {pair.a, pair.b} <= linked
+        for end in (pair.a, pair.b)
+    }
+    if peers:
+        return f"{numbered('GPU', peers)} use peer access over PCIe"
+    has_rdma = any(nic.is_rdma for nic in host.nics)
+    can_rdma = host.rdma.has_peermem or host.rdma.has_open_driver
+    return "NICs reach GPUs by GPUDirect RDMA" if has_rdma and can_rdma else ""
+
+
+def experiment(finding: Finding, evidence: Evidence) -> Experiment | str:
+    return "it takes a restart of the machine"

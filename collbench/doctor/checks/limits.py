@@ -1,0 +1,132 @@
+"""Whether open files, processes and stacks are limited too tightly for the ranks of a host."""
+
+from collections.abc import Iterable
+
+from collbench.core.text import counted
+from collbench.doctor.checks._ranks import alike
+from collbench.doctor.evidence import Evidence, Need
+from collbench.doctor.experiment import Experiment
+from collbench.doctor.finding import Finding
+from collbench.machine.discovery.recording import UNLIMITED, ProcessRecord, Recording
+from collbench.machine.topology.model import members
+
+TITLE = "Limits of open files, processes and stacks"
+NEEDS: tuple[Need, ...] = ("processes",)
+EXPLANATION = """
+A process needs an open file for every connection, every piece of shared memory, and many for every
+GPU that it uses. The usual limit is 1,024. A job of hundreds of ranks with several connections to
+each other exceeds it and stops with `Too many open files`, often only when it is made larger.
+Threads count as processes: NCCL starts a few in each rank, and OpenMP and BLAS one for each core,
+so that eight ranks on a host with 128 cores may start more than a thousand. Where a container
+allows fewer (`pids.max`), a thread cannot be started and the program stops.
+
+The check reads the soft limits of every rank (`getrlimit`), `fs.file-max`, and `pids.max` of the
+control groups. It reckons with 256 files of a process itself, 64 for every GPU and 8 for every rank
+of the job, and with 32 threads and one for every core that the rank may use. A stack without a
+limit is a risk of its own: the C library then gives threads stacks of only 2 MiB, and programs
+which search deep graphs in a thread, as NCCL does when it starts, overflow it and crash.
+
+Raise the limits in `/etc/security/limits.conf` (`nofile` 131072, `nproc` unlimited), in the unit of
+the service that starts the job (`LimitNOFILE`, `TasksMax`), or of the container (`--ulimit nofile`,
+`--pids-limit`). Set the stack back with `ulimit -s 8192` in the script of the job. Set
+`OMP_NUM_THREADS` to the cores of a rank. To be sure, run `ulimit -a` through the launcher.
+"""
+
+_OWN_FILES, _FILES_OF_GPU, _FILES_OF_RANK = 256, 64, 8
+_OWN_THREADS = 32
+_LEAST_STACK = 1 << 20
+
+
+def find(evidence: Evidence) -> Iterable[Finding]:
+    yield from _files(evidence)
+    yield from _processes(evidence)
+    yield from _stacks(evidence)
+
+
+def _files(evidence: Evidence) -> Iterable[Finding]:
+    why = "Connections, shared memory and GPUs take open files: beyond the limit a program stops."
+    for subject, host, processes, limit in alike(evidence, lambda one: one.open_files):
+        needed = max(_files_of(one, host) for one in processes)
+        if limit != UNLIMITED and limit < needed:
+            yield Finding(
+                check="limits",
+                subject=subject,
+                seen=f"may open {limit} files; {counted(processes[0].ranks, 'rank')} and"
+                f" {counted(len(host.gpus), 'GPU')} may need {needed}",
+                why=why,
+                change="ulimit -n 131072, by nofile in /etc/security/limits.conf or docker run"
+                " --ulimit nofile=131072",
+            )
+    for host in evidence.hosts:
+        most = host.system.file_max if host.system else None
+        needed = sum(_files_of(one, host) for one in host.processes)
+        if most is not None and most < needed:
+            yield Finding(
+                check="limits",
+                subject=evidence.name(host),
+                seen=f"fs.file-max allows {most} open files; its ranks may need {needed}",
+                why=why,
+                change="sysctl fs.file-max=9223372036854775807, as root",
+            )
+
+
+def _processes(evidence: Evidence) -> Iterable[Finding]:
+    why = "Threads count as processes: beyond the limit none can be started, and a program stops."
+    for host in evidence.hosts:
+        needed = sum(_OWN_THREADS + _threads(one, host) for one in host.processes)
+        most = host.system.pids_max if host.system else None
+        if most is not None and most < needed:
+            yield Finding(
+                check="limits",
+                subject=evidence.name(host),
+                seen=f"the control group allows {most} processes and threads; its"
+                f" {counted(len(host.processes), 'rank')} may need {needed}",
+                why=why,
+                change="docker run --pids-limit=-1, podPidsLimit of the kubelet, or TasksMax="
+                "infinity of the service; or a smaller OMP_NUM_THREADS",
+            )
+    for subject, host, processes, limit in alike(evidence, lambda one: one.processes):
+        needed = sum(_OWN_THREADS + _threads(one, host) for one in processes)
+        if limit != UNLIMITED and limit < needed:
+            yield Finding(
+                check="limits",
+                subject=subject,
+                seen=f"may start {limit} processes and threads of the user; may need {needed}",
+                why=why,
+                change="ulimit -u unlimited, by nproc in /etc/security/limits.conf",
+            )
+
+
+def _stacks(evidence: Evidence) -> Iterable[Finding]:
+    for subject, _, _, limit in alike(evidence, lambda one: one.stack_bytes):
+        if limit == UNLIMITED:
+            seen = "the stack is unlimited, and so threads get 2 MiB"
+        elif limit < _LEAST_STACK:
+            seen = f"the stack, and that of threads, has {limit >> 10} KiB"
+        else:
+            continue
+        yield Finding(
+            check="limits",
+            subject=subject,
+            seen=seen,
+            why="A search through the topology in a thread, as when NCCL starts, overflows a small"
+            " stack: the program crashes.",
+            change="ulimit -s 8192",
+        )
+
+
+def _files_of(process: ProcessRecord, host: Recording) -> int:
+    gpus = len(host.gpus if process.cuda is None else process.cuda)
+    return _OWN_FILES + _FILES_OF_GPU * gpus + _FILES_OF_RANK * process.ranks
+
+
+def _threads(process: ProcessRecord, host: Recording) -> int:
+    """Of OpenMP and BLAS: as many as the rank is told, or has cores."""
+    told = process.environment.get("OMP_NUM_THREADS", "").partition(",")[0]
+    if told.isdecimal():
+        return int(told)
+    return len(members(process.cpulist or host.cpus or ""))
+
+
+def experiment(finding: Finding, evidence: Evidence) -> Experiment | str:
+    return "it decides whether programs run, not how fast they are"

@@ -1,0 +1,121 @@
+"""Whether the environment makes MPI send by TCP, or leave shared memory out."""
+
+from collections.abc import Callable, Iterable, Mapping
+
+from collbench.doctor.checks._ranks import alike, setting, with_and_without
+from collbench.doctor.evidence import Evidence, Need
+from collbench.doctor.experiment import Experiment
+from collbench.doctor.finding import Finding
+from collbench.machine.discovery.recording import Recording
+
+TITLE = "Variables that choose MPI's transport"
+NEEDS: tuple[Need, ...] = ("processes",)
+EXPLANATION = """
+MPI libraries choose the fastest way to each peer: shared memory on the same host, RDMA between
+hosts, TCP where nothing else is left. Variables in the environment override the choice. They are
+often set once to make something run in spite of a broken driver, live on in a module file or in a
+script, and cost a multiple of the time of every message on machines that have no such trouble.
+
+The check reads the variables of every rank: `OMPI_MCA_btl` (Open MPI),
+`MPIR_CVAR_NOLOCAL` and `MPIR_CVAR_ODD_EVEN_CLIQUES` (MPICH),
+`I_MPI_FABRICS` and `I_MPI_SHM` (Intel MPI), and what these are built on: `UCX_TLS` and
+`FI_PROVIDER`. Variables of another library than the one that runs have no effect and are left out.
+A variable that concerns shared memory is measured: MPI's own allreduce on this host, with it and
+without it, in turns. What goes between hosts cannot be measured from one of them.
+
+Unset the variable, or name what is there as well: `OMPI_MCA_btl=self,vader,tcp`,
+`UCX_TLS=self,sm,rc`, `I_MPI_FABRICS=shm:ofi`. Look for it in module files, `~/.bashrc`,
+`/etc/environment` and `openmpi-mca-params.conf`. To be sure, ask the library what it takes: `mpirun
+--mca btl_base_verbose 30`, `UCX_LOG_LEVEL=info`, `FI_LOG_LEVEL=info`, `I_MPI_DEBUG=5`.
+"""
+
+_WHY_LOCAL = "Messages of the same host then go through the network's code instead of memory."
+_WHY_TCP = "Messages between hosts then go through the kernel's TCP instead of RDMA."
+_ON = ("1", "yes", "true", "on", "enable")
+_TRANSPORTS_OF_MEMORY = {"sm", "shm", "shared_memory", "mm", "posix", "sysv", "xpmem", "all"}
+_RDMA_OF_UCX = {"rc", "rc_x", "rc_v", "rc_mlx5", "rc_verbs", "ud", "ud_x", "ud_v", "dc", "dc_x",
+                "ib", "all", "srd"}  # fmt: skip
+
+
+def _btl(value: str) -> str:
+    names = set(value.lstrip("^").split(","))
+    if value.startswith("^"):
+        return "leaves shared memory out" if names & {"sm", "vader"} else ""
+    return "" if names & {"sm", "vader"} else "leaves shared memory out"
+
+
+def _ucx(value: str) -> str:
+    names = {one.strip().lstrip("\\") for one in value.lstrip("^").split(",")}
+    if value.startswith("^"):
+        is_without = names & {"sm", "shm", "mm"} or {"posix", "sysv"} <= names
+        return "leaves shared memory out" if is_without else ""
+    return "" if names & _TRANSPORTS_OF_MEMORY else "leaves shared memory out"
+
+
+def _intel(value: str) -> str:
+    return "" if "shm" in value.lower() else "leaves shared memory out"
+
+
+def _on(words: str) -> Callable[[str], str]:
+    return lambda value: words if value.lower() in _ON else ""
+
+
+def _off(words: str) -> Callable[[str], str]:
+    return lambda value: words if value.lower() in ("0", "no", "false", "off", "disable") else ""
+
+
+# What a variable's value does to messages of the same host, in words; nothing if it does not.
+_LOCAL: Mapping[str, Callable[[str], str]] = {
+    "OMPI_MCA_btl": _btl,
+    "UCX_TLS": _ucx,
+    "I_MPI_FABRICS": _intel,
+    "I_MPI_SHM": _off("switches shared memory off"),
+    "MPIR_CVAR_NOLOCAL": _on("switches shared memory off"),
+    "MPIR_CVAR_ODD_EVEN_CLIQUES": _on("treats every other rank as one of another host"),
+}
+
+
+def find(evidence: Evidence) -> Iterable[Finding]:
+    for name, words_of in _LOCAL.items():
+        for subject, _, _, value in alike(evidence, lambda one, k=name: setting(one, k)):  # type: ignore[misc]
+            if words := words_of(value):
+                yield _finding(subject, name, value, words, _WHY_LOCAL)
+    for subject, host, _, value in alike(evidence, lambda one: setting(one, "FI_PROVIDER")):
+        if value in ("tcp", "sockets", "udp", "net"):
+            is_costly = len(evidence.hosts) > 1 and _has_rdma(host)
+            yield _finding(
+                subject, "FI_PROVIDER", value, "forces TCP", _WHY_TCP, is_remark=not is_costly
+            )
+    if len(evidence.hosts) > 1:
+        for subject, host, _, value in alike(evidence, lambda one: setting(one, "UCX_TLS")):
+            names = {one.strip().lstrip("\\") for one in value.split(",")}
+            if not value.startswith("^") and not names & _RDMA_OF_UCX and _has_rdma(host):
+                yield _finding(subject, "UCX_TLS", value, "leaves RDMA out", _WHY_TCP)
+
+
+def _has_rdma(host: Recording) -> bool:
+    return any(nic.is_rdma for nic in host.nics)
+
+
+def _finding(
+    subject: str, name: str, value: str, words: str, why: str, *, is_remark: bool = False
+) -> Finding:
+    return Finding(
+        check="mpi-transport",
+        subject=subject,
+        seen=f"{name}={value} {words}",
+        why=why,
+        change=f"unset {name}",
+        risk="It may have been set because something did not work without it.",
+        severity="remark" if is_remark else "risk",
+    )
+
+
+def experiment(finding: Finding, evidence: Evidence) -> Experiment | str:
+    name, host = finding.change.removeprefix("unset "), evidence.hosts[0]
+    if finding.why == _WHY_TCP:
+        return "what goes between hosts cannot be measured by ranks of one host"
+    for process in host.processes:
+        if name in process.environment:
+            return with_and_without(process, name, None, len(host.processes))
+    return "the rank is on another host than the doctor"

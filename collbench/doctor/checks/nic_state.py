@@ -1,0 +1,213 @@
+"""Whether NICs are up, as fast as their siblings, and on the sockets of the GPUs."""
+
+import re
+from collections.abc import Iterable, Mapping
+
+from collbench.doctor.checks._siblings import are_all_beside, bridges_above, nearest_nics, numbered
+from collbench.doctor.evidence import Evidence, Need
+from collbench.doctor.experiment import Experiment
+from collbench.doctor.finding import Finding, Severity
+from collbench.machine.discovery.recording import Nic, Port, Recording
+
+TITLE = "State, rate and place of NICs"
+NEEDS: tuple[Need, ...] = ("nics",)
+EXPLANATION = """
+A collective over hosts is cut into as many parts as there are NICs, and waits for the slowest part:
+one port that runs at half its rate halves all of them, and one that is down sends its GPU's traffic
+through another one. A NIC on another socket than its GPU is reached through the link between the
+sockets, which is slower than PCIe and shared by all. A smaller MTU costs rate on Ethernet, and
+where ends disagree large packets are lost.
+
+The check reads `/sys/class/infiniband/NIC/ports/N` (`state`, `rate`, `link_layer`) and
+`/sys/class/net/NAME` (`operstate`, `speed`, `mtu`), and compares NICs of one model with each other:
+a port that is down is normal where all others of its model are too. The nearest NIC of each GPU is
+found in the tree of PCIe, with the NUMA nodes that the kernel names.
+
+Look at cables and transceivers (`mlxlink -d NIC`, `ethtool NAME`, `ibstat`), and at the port of the
+switch. An InfiniBand port in the state INIT waits for a subnet manager. Set the MTU with
+`ip link set NAME mtu 9000`, as root, on all ends and switches. Leave NICs out of NCCL by
+`NCCL_IB_HCA==mlx5_0,mlx5_1`. `collbench topo --rails` shows which NIC serves which GPU.
+"""
+
+_ACTIVE, _INIT, _DOWN = "ACTIVE", "INIT", "DOWN"
+_WHY = (
+    "A collective over hosts waits for its slowest NIC, and what a NIC that is down should carry"
+    " goes through another one."
+)
+_CABLE = (
+    "look at the cable, the transceiver and the port of the switch: mlxlink -d NIC, ethtool NAME"
+)
+_ONE_LANE = re.compile(r"\(1X \w+\)")
+
+
+def find(evidence: Evidence) -> Iterable[Finding]:
+    for number, host in enumerate(evidence.hosts):
+        models = {one.address: (one.vendor, one.device, one.subsystem_device) for one in host.pci}
+        groups: dict[object, list[Nic]] = {}
+        for nic in host.nics:
+            if not nic.is_virtual and nic.address in models:
+                groups.setdefault((models[nic.address], nic.is_rdma), []).append(nic)
+        for nics in groups.values():
+            if nics[0].is_rdma:
+                yield from _ports(evidence, host, nics)
+            else:
+                yield from _interfaces(evidence, host, nics)
+        yield from _sockets(evidence, number)
+
+
+def _finding(
+    evidence: Evidence, host: Recording, subject: str, seen: str, change: str, severity: Severity
+) -> Finding:
+    return Finding(
+        check="nic-state",
+        subject=evidence.on(subject, host),
+        seen=seen,
+        why=_WHY,
+        change=change,
+        severity=severity,
+    )
+
+
+def _ports(evidence: Evidence, host: Recording, nics: Iterable[Nic]) -> Iterable[Finding]:
+    """RDMA ports of NICs of one model."""
+    ports = {f"{nic.name} port {port.number}": port for nic in nics for port in nic.ports}
+    active = {name: port for name, port in ports.items() if _state(port) == _ACTIVE}
+    for name, port in ports.items():
+        if _state(port) == _INIT and port.link_layer == "InfiniBand":
+            yield _finding(
+                evidence,
+                host,
+                name,
+                "in the state INIT: it waits for a subnet manager",
+                "start a subnet manager (opensm), or connect it to the others' network",
+                "fault" if active else "risk",
+            )
+        elif _state(port) in (_INIT, _DOWN):
+            some = f"{len(active)} other port{'s' * (len(active) > 1)} of its model"
+            yield _finding(
+                evidence,
+                host,
+                name,
+                f"the port is down ({port.state})" + (f", where {some} are up" if active else ""),
+                f"{_CABLE}; nothing, if it is not meant to be used",
+                "risk" if 2 * len(active) > len(ports) else "remark",
+            )
+        elif _ONE_LANE.search(port.rate or "") and port.link_layer == "InfiniBand":
+            yield _finding(
+                evidence, host, name, f"it runs at {port.rate}: one lane", _CABLE, "fault"
+            )
+    rates = {name: rate for name, port in active.items() if (rate := _gbps(port.rate))}
+    yield from _slower(evidence, host, rates)
+
+
+def _state(port: Port) -> str:
+    """The word of a state such as 4: ACTIVE."""
+    return (port.state or "").rpartition(" ")[2]
+
+
+def _gbps(rate: str | None) -> float | None:
+    number = re.match(r"\d{1,6}(\.\d{1,3})?", rate or "")
+    return float(number[0]) if number else None
+
+
+def _interfaces(evidence: Evidence, host: Recording, nics: Iterable[Nic]) -> Iterable[Finding]:
+    """Network interfaces of NICs of one model."""
+    active = {
+        nic.address: f"{nic.name} port {port.number}"
+        for nic in host.nics
+        for port in nic.ports
+        if nic.is_rdma and _state(port) == _ACTIVE and port.link_layer == "Ethernet"
+    }
+    of_rdma = {nic.address for nic in host.nics if nic.is_rdma}
+    every = list(nics)
+    up = [nic for nic in every if nic.operstate == "up"]
+    for nic in every:
+        is_only = all(one.address != nic.address for one in up)
+        if nic.operstate == "down" and nic.address in active and is_only:
+            yield _finding(
+                evidence,
+                host,
+                nic.name,
+                f"the interface is down, while {active[nic.address]} over the same Ethernet is"
+                " ACTIVE",
+                f"ip link set {nic.name} up, with an address, as root",
+                "fault",
+            )
+    speeds = {
+        nic.name: nic.speed_mbps / 1000
+        for nic in up
+        if nic.speed_mbps and nic.address not in of_rdma
+    }
+    yield from _slower(evidence, host, speeds)
+    mtus = {nic.name: nic.mtu for nic in up if nic.mtu}
+    for name, mtu in mtus.items():
+        if mtu < max(mtus.values()):
+            yield _finding(
+                evidence,
+                host,
+                name,
+                f"its MTU is {mtu}, where others of its model have {max(mtus.values())}",
+                f"ip link set {name} mtu {max(mtus.values())}, as root, on all ends and switches",
+                "risk",
+            )
+
+
+def _slower(evidence: Evidence, host: Recording, gbps: Mapping[str, float]) -> Iterable[Finding]:
+    """Those below the fastest of their model: a fault where most are faster."""
+    most = max(gbps.values(), default=0.0)
+    fast = sum(one == most for one in gbps.values())
+    for name, one in gbps.items():
+        if one < most:
+            yield _finding(
+                evidence,
+                host,
+                name,
+                f"it runs at {one:g} Gb/s, where {fast} other{'s' * (fast > 1)} of its model"
+                f" run{'s' * (fast == 1)} at {most:g} Gb/s",
+                _CABLE,
+                "fault" if 2 * fast > len(gbps) else "risk",
+            )
+
+
+def _sockets(evidence: Evidence, number: int) -> Iterable[Finding]:
+    """GPUs whose nearest NIC that is up is at another NUMA node."""
+    host = evidence.hosts[number]
+    devices = [nic for nic in host.nics if nic.is_rdma and any(map(_may_be_up, nic.ports))]
+    if not devices or are_all_beside(host, devices):
+        return
+    topology, up_at = evidence.topologies[number], {nic.address for nic in devices}
+    count = len({nic.address for nic in host.nics if nic.is_rdma and not nic.is_virtual})
+    far = []
+    for gpu, ways in nearest_nics(host, topology):
+        nics = {way.b: topology.by_id[way.b] for way in ways}
+        up = [way for way in ways if nics[way.b].address in up_at]
+        places = [_numa(host, node.address) for node in (gpu, *nics.values())]
+        if up and up[0].kind == "SYS" and None not in places:
+            far.append(int(gpu.fact("nvml")))
+    if far:
+        yield Finding(
+            check="nic-state",
+            subject=evidence.on(numbered("GPU", far), host),
+            seen="no RDMA device that is up is on the same NUMA node"
+            + (": the host has one only" if count == 1 else ""),
+            why="Traffic of the network crosses the link between NUMA nodes, which is slower and"
+            " shared.",
+            change="place a NIC on each socket, below the switches of its GPUs",
+            severity="risk" if count > 1 else "remark",
+        )
+
+
+def _may_be_up(port: Port) -> bool:
+    return port.state is None or _state(port) == _ACTIVE
+
+
+def _numa(host: Recording, address: str) -> int | None:
+    """The NUMA node of a PCI function, or of the nearest bridge above it that has one."""
+    own = [one for one in host.pci if one.address == address]
+    above = own + (bridges_above(host, address) or [])[::-1]
+    nodes = (one.numa_node for one in above)
+    return next((node for node in nodes if node is not None and node >= 0), None)
+
+
+def experiment(finding: Finding, evidence: Evidence) -> Experiment | str:
+    return "it takes two hosts: collbench sweep under mpirun with and without the NIC (NCCL_IB_HCA)"

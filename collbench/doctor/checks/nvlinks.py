@@ -1,0 +1,137 @@
+"""Whether all NVLinks of the GPUs are up, and equal to those of their siblings."""
+
+from collections.abc import Iterable, Sequence
+
+from collbench.doctor.checks._siblings import numbered, usable
+from collbench.doctor.evidence import Evidence, Need
+from collbench.doctor.experiment import Experiment
+from collbench.doctor.finding import Finding
+from collbench.machine.discovery.links import has_switch, speeds_gbs, states
+from collbench.machine.discovery.recording import GpuRecord, Recording
+from collbench.machine.topology.gpu_models import has_links
+from collbench.machine.topology.model import spans
+
+TITLE = "NVLinks that are missing, down or slower than others"
+NEEDS: tuple[Need, ...] = ("two gpus",)
+EXPLANATION = """
+NVLinks join GPUs to each other or to NVSwitches, and carry several times what PCIe does. A GPU has
+a number of them, and everything between two GPUs is spread over all that lead there. A link that is
+down takes its share of the rate away, and because every rank of a collective waits for the slowest,
+one GPU with 17 of 18 links makes all of them slower. Where no link works, traffic goes over PCIe or
+through the host's memory.
+
+The check reads the state, the number and the speed of each link by NVML
+(`nvmlDeviceGetNvLinkState`, the field `NVML_FI_DEV_NVLINK_GET_STATE` from Hopper on), and
+`NvLinkDisable` in `/proc/driver/nvidia/params`. A GPU is compared with GPUs of the same name in
+hosts with as many GPUs, never with the most that the chip could have: H100 cards use 12 of 18.
+Cards without a bridge beside cards with one are a risk and no fault, as they may be meant so.
+
+Look at `nvidia-smi nvlink --status` and `nvidia-smi nvlink -e`. A link that is down after a reset
+of the GPU (`nvidia-smi --gpu-reset`, as root, with nothing on it) needs the bridge or the board
+reseated or replaced. `NvLinkDisable` is an option of the kernel module `nvidia` (a file of
+`/etc/modprobe.d`): set it to 0 and load the module again. `collbench topo --links` shows all links,
+and `collbench topo --measure` what the pairs reach.
+"""
+
+_WHY = "Traffic between GPUs is spread over all links, and a collective waits for its slowest GPU."
+_CHANGE = (
+    "reset the GPU (nvidia-smi --gpu-reset, as root); if the links stay down, reseat or replace the"
+    " bridge or the board"
+)
+_ENABLE = (
+    "options nvidia NVreg_NvLinkDisable=0 in a file of /etc/modprobe.d, then load the module again"
+)
+_LOOK = (
+    "nvidia-smi nvlink --status; start the fabric manager where there are NVSwitches; ask the"
+    " provider of a virtual machine"
+)
+_NVLINK_OK = 0  # of the P2P status of a pair
+
+
+def find(evidence: Evidence) -> Iterable[Finding]:
+    for host in evidence.hosts:
+        yield from _all_down(evidence, host)
+    groups: dict[tuple[str, int], list[tuple[Recording, GpuRecord]]] = {}
+    for host in evidence.hosts:
+        for gpu in usable(host):
+            if gpu.name and not gpu.has_mig and None not in states(gpu).values():
+                groups.setdefault((gpu.name, len(host.gpus)), []).append((host, gpu))
+    for group in groups.values():
+        yield from _unequal(evidence, group)
+
+
+def _all_down(evidence: Evidence, host: Recording) -> Iterable[Finding]:
+    """GPUs that always have NVLinks, none of which works."""
+    gpus = [
+        gpu
+        for gpu in usable(host)
+        if not gpu.has_mig and has_links(gpu.name or "", str(gpu.arch or ""), None) == "always"
+    ]
+    is_known = bool(host.pairs) and all(pair.nvlink is not None for pair in host.pairs)
+    works = any(pair.nvlink == _NVLINK_OK for pair in host.pairs) or any(
+        state is not False for gpu in gpus for state in states(gpu).values()
+    )
+    if len(gpus) < 2 or works or not is_known:
+        return
+    parameters = {} if host.system is None else host.system.driver_parameters
+    is_disabled = parameters.get("NvLinkDisable") == "1"
+    yield Finding(
+        check="nvlinks",
+        subject=evidence.on(numbered("GPU", [gpu.index for gpu in gpus]), host),
+        seen="none of their NVLinks is up"
+        + (
+            ": NvLinkDisable is 1 (/proc/driver/nvidia/params)"
+            if is_disabled
+            else ", which all boards of their kind have"
+        ),
+        why="All traffic between these GPUs goes over PCIe or through the host's memory.",
+        change=_ENABLE if is_disabled else _LOOK,
+        severity="fault",
+    )
+
+
+def _unequal(evidence: Evidence, group: Sequence[tuple[Recording, GpuRecord]]) -> Iterable[Finding]:
+    """Siblings with fewer or slower links than others."""
+    most = max(sum(states(gpu).values()) for _, gpu in group)  # type: ignore[arg-type]  # all known
+    fastest = max((speed for _, gpu in group for speed in speeds_gbs(gpu).values()), default=0.0)
+    for host, gpu in group:
+        name, of_links = evidence.on(f"GPU {gpu.index}", host), states(gpu)
+        up = sum(map(bool, of_links.values()))
+        down = [number for number, state in of_links.items() if not state]
+        slow = {number: speed for number, speed in speeds_gbs(gpu).items() if speed < fastest}
+        if not up and most:
+            always = has_links(gpu.name or "", str(gpu.arch or ""), None) == "always"
+            is_fault = always or has_switch(host)
+            yield Finding(
+                check="nvlinks",
+                subject=name,
+                seen=f"it has no NVLink that is up, where others of its kind have {most}",
+                why="Its traffic goes over PCIe or through the host's memory, and a collective"
+                " waits for its slowest GPU.",
+                change=_CHANGE if is_fault else "add a bridge, or leave it out of collectives",
+                severity="fault" if is_fault else "risk",
+            )
+        elif up < most:
+            which = f" (down: {spans(down)})" if down else ""
+            yield Finding(
+                check="nvlinks",
+                subject=name,
+                seen=f"{up} of its NVLinks are up, where others of its kind have {most}{which}",
+                why=f"{_WHY} {up} of {most} links carry {100 * up // most} % of their rate.",
+                change=_CHANGE,
+                severity="fault",
+            )
+        elif slow:
+            yield Finding(
+                check="nvlinks",
+                subject=name,
+                seen=f"{numbered('NVLink', slow)} at {min(slow.values()):g} GB/s, where others of"
+                f" its kind run at {fastest:g} GB/s",
+                why=_WHY,
+                change=_CHANGE,
+                severity="fault",
+            )
+
+
+def experiment(finding: Finding, evidence: Evidence) -> Experiment | str:
+    return "no process can bring a link up: the rate follows from the number of links"

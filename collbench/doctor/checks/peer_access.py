@@ -1,0 +1,177 @@
+"""Whether GPUs may use each other's memory, while their siblings may."""
+
+from collections.abc import Iterable, Mapping
+
+from collbench.doctor.checks._siblings import bridges_above, named, numbered, usable
+from collbench.doctor.evidence import Evidence, Need
+from collbench.doctor.experiment import Experiment
+from collbench.doctor.finding import Finding, Severity
+from collbench.machine.discovery.recording import PairRecord, Recording
+from collbench.machine.topology.model import P2P_MEANINGS
+
+TITLE = "Pairs of GPUs without peer access"
+NEEDS: tuple[Need, ...] = ("two gpus",)
+EXPLANATION = """
+With peer access a GPU reads and writes the memory of another one directly, over NVLink or PCIe.
+Without it, everything between the two goes through the host's memory: twice over PCIe, and through
+a thread of the CPU or a copy of the driver. One such pair in a ring makes the ring as slow as it.
+
+The check reads the driver's answer for each ordered pair, to read and to write
+(`nvmlDeviceGetP2PStatus`, `nvidia-smi topo -p2p r`): CNS, the chipset does not support it; GNS, the
+GPU does not; TNS, the topology does not; DR, switched off by the driver's registry; NS, not
+supported. It compares pairs with others of the host that are as far apart (NVML's common ancestor),
+and looks for what is known to be in the way: an IOMMU that translates, sockets in between, a
+virtual machine. GeForce cards since Ampere have no peer access over PCIe: that is NVIDIA's policy,
+and a remark.
+
+Try `iommu=pt` in the kernel's command line, switch ACS off in the bridges (BIOS, or `setpci`, as
+root), place GPUs below one socket, or remove `RegistryDwords` from the options of the module
+`nvidia`. In a virtual machine the provider decides. After any such change let `collbench check` and
+`collbench topo --measure` run: access that is granted, and gives wrong data, is worse than none.
+"""
+
+_OK, _REGISTRY = 0, 4  # NVML_P2P_STATUS_OK, _DISABLED_BY_REGKEY
+_SOCKETS = 50  # NVML_TOPOLOGY_SYSTEM
+_CODES = tuple(P2P_MEANINGS)
+_WHY = "Their traffic goes through the host's memory, and a ring is as slow as its slowest pair."
+
+
+def find(evidence: Evidence) -> Iterable[Finding]:
+    for host in evidence.hosts:
+        divided = {gpu.index for gpu in usable(host) if gpu.has_mig}
+        pairs = _pairs(host, divided)
+        denied = {ends: pair for ends, pair in pairs.items() if _status(pair) != _OK}
+        if denied and len(denied) == len(pairs):
+            yield _all_denied(evidence, host, denied)
+        elif denied:
+            yield from _some_denied(evidence, host, pairs, denied)
+
+
+def _pairs(host: Recording, divided: set[int]) -> dict[tuple[int, int], PairRecord]:
+    """Pairs whose statuses are known, each once: the worse direction."""
+    pairs: dict[tuple[int, int], PairRecord] = {}
+    for pair in host.pairs:
+        ends = (min(pair.a, pair.b), max(pair.a, pair.b))
+        is_known = pair.read is not None and pair.write is not None
+        if is_known and not divided & {*ends} and (ends not in pairs or _status(pair) != _OK):
+            pairs[ends] = pair
+    return pairs
+
+
+def _status(pair: PairRecord) -> int:
+    """The status that denies access; OK if none does."""
+    return pair.read or pair.write or _OK
+
+
+def _all_denied(
+    evidence: Evidence, host: Recording, denied: Mapping[tuple[int, int], PairRecord]
+) -> Finding:
+    gpus = sorted({end for ends in denied for end in ends})
+    names = [gpu.name for gpu in usable(host) if gpu.index in gpus and gpu.name]
+    is_policy = bool(names) and all("GeForce" in name for name in names)
+    return Finding(
+        check="peer-access",
+        subject=evidence.on(numbered("GPU", gpus), host),
+        seen=f"no pair has peer access ({_codes(denied.values())})"
+        + (": NVIDIA's policy for GeForce cards" if is_policy else _suspects(host, denied)),
+        why=_WHY,
+        change="nothing: use what goes through the host's memory well (collbench sweep shows it)"
+        if is_policy
+        else _change(host, denied),
+        severity="remark" if is_policy or not names else "risk",
+    )
+
+
+def _some_denied(
+    evidence: Evidence,
+    host: Recording,
+    pairs: Mapping[tuple[int, int], PairRecord],
+    denied: Mapping[tuple[int, int], PairRecord],
+) -> Iterable[Finding]:
+    """GPUs that are denied by all others, then what is left, by status."""
+    allowed = {end for ends in pairs if ends not in denied for end in ends}
+    alone = sorted({end for ends in denied for end in ends} - allowed)
+    groups: dict[str, dict[tuple[int, int], PairRecord]] = {}
+    for ends, pair in denied.items():
+        outcasts = [index for index in alone if index in ends]
+        if outcasts:
+            groups.setdefault(f"GPU {outcasts[0]}", {})[ends] = pair
+        else:
+            groups.setdefault(_codes([pair]), {})[ends] = pair
+    near = [pair.ancestor for ends, pair in pairs.items() if ends not in denied]
+    for group, some in groups.items():
+        if group.startswith("GPU "):
+            subject, who = group, "none of its pairs has"
+        else:
+            subject, who = _call(some), "no"
+        as_far = [one for one in near if one is not None]
+        is_odd = any(
+            pair.ancestor is not None and pair.ancestor <= max(as_far, default=-1)
+            for pair in some.values()
+        )
+        severity: Severity = "fault" if is_odd else "risk"
+        others = "others that are as far apart have it" if is_odd else "nearer ones have it"
+        yield Finding(
+            check="peer-access",
+            subject=evidence.on(subject, host),
+            seen=f"{who} peer access ({_codes(some.values())}), where {others}"
+            + _suspects(host, some),
+            why=_WHY,
+            change=_change(host, some),
+            severity=severity,
+        )
+
+
+def _call(pairs: Iterable[tuple[int, int]]) -> str:
+    """A pair by its ends, several by all GPUs."""
+    every = list(pairs)
+    if len(every) == 1:
+        return f"GPUs {every[0][0]} and {every[0][1]}"
+    return f"{len(every)} pairs of {numbered('GPU', {end for ends in every for end in ends})}"
+
+
+def _codes(pairs: Iterable[PairRecord]) -> str:
+    """Statuses as nvidia-smi writes them, with their meaning."""
+    of_code = dict(enumerate(_CODES))
+    codes = dict.fromkeys(of_code.get(_status(pair), _CODES[-1]) for pair in pairs)
+    return ", ".join(f"{code}: {P2P_MEANINGS[code]}" for code in codes)
+
+
+def _suspects(host: Recording, pairs: Mapping[tuple[int, int], PairRecord]) -> str:
+    """What is known to be in the way."""
+    if any(_status(pair) == _REGISTRY for pair in pairs.values()):
+        return ""  # which says it all
+    suspects = []
+    if host.rdma.iommu == "translated":
+        suspects.append("an IOMMU that translates")
+    if _are_sockets_between(pairs):
+        suspects.append("the link between sockets")
+    if host.processor.has_hypervisor:
+        suspects.append("a virtual machine")
+    addresses = {gpu.index: gpu.address or "" for gpu in usable(host)}
+    has_bridges = any(
+        len(bridges_above(host, addresses.get(end, "")) or ()) > 1 for ends in pairs for end in ends
+    )
+    if has_bridges and not suspects:
+        suspects.append("ACS in the bridges")
+    return f"; in the way may be {named(suspects)}" if suspects else ""
+
+
+def _are_sockets_between(pairs: Mapping[tuple[int, int], PairRecord]) -> bool:
+    return all(pair.ancestor == _SOCKETS for pair in pairs.values())
+
+
+def _change(host: Recording, pairs: Mapping[tuple[int, int], PairRecord]) -> str:
+    if any(_status(pair) == _REGISTRY for pair in pairs.values()):
+        return "remove RegistryDwords from the options of the module nvidia (/etc/modprobe.d)"
+    if host.processor.has_hypervisor:
+        return "ask the provider of the virtual machine: its host decides"
+    if host.rdma.iommu == "translated":
+        return "iommu=pt in the kernel's command line, and ACS off in the bridges (BIOS, setpci)"
+    if _are_sockets_between(pairs):
+        return "place GPUs that work together below one socket"
+    return "ACS off in the bridges (BIOS, setpci), or other slots: below one switch"
+
+
+def experiment(finding: Finding, evidence: Evidence) -> Experiment | str:
+    return "the driver decides on peer access, and no process can switch it on"

@@ -1,0 +1,81 @@
+"""Whether /dev/shm is large enough for libraries that put their buffers there."""
+
+import errno
+import os
+from collections.abc import Iterable
+
+from collbench.core.units import format_size
+from collbench.doctor.evidence import Evidence, Need
+from collbench.doctor.experiment import Experiment
+from collbench.doctor.finding import Finding
+from collbench.machine.discovery.recording import Recording, SystemRecord
+
+TITLE = "Size of the shared memory file system /dev/shm"
+NEEDS: tuple[Need, ...] = ("system",)
+EXPLANATION = """
+`/dev/shm` is a file system in memory. NCCL, MPI and PyTorch's data loaders place the buffers there
+that the processes of one host share. Docker gives a container 64 MiB unless it is told otherwise,
+and NCCL needs about 10 MiB for each pair of GPUs that cannot use peer access, for each channel
+group. When it is full, NCCL stops with `Error while creating shared memory segment` and other
+programs die of SIGBUS.
+
+The check reads `statvfs("/dev/shm")`. It is a fault if there is none, or if less than 64 MiB
+are free, and a risk below 256 MiB for every rank of the host.
+
+Start the container with `--shm-size=1g` or `--ipc=host`; in Kubernetes mount an `emptyDir` with
+`medium: Memory` at `/dev/shm`. Both take memory only as it is used. A large one that is full holds
+what programs left that were killed: `ls -l /dev/shm` shows whose files these are.
+"""
+
+_FAULT_BYTES = 64 << 20
+_PER_RANK_BYTES = 256 << 20
+
+
+def find(evidence: Evidence) -> Iterable[Finding]:
+    for host in evidence.hosts:
+        if host.system is not None:
+            yield from _of_host(evidence, host, host.system)
+
+
+def _of_host(evidence: Evidence, host: Recording, system: SystemRecord) -> Iterable[Finding]:
+    needed = _PER_RANK_BYTES * max(len(host.processes), len(host.gpus), 1)
+    size, free = system.shm_bytes, system.shm_free_bytes
+    change = (
+        "docker run --shm-size=1g (or --ipc=host); in Kubernetes an emptyDir with medium: Memory"
+        " at /dev/shm"
+    )
+    risk = "It takes memory only as it is used."
+    if size is None or free is None:
+        if system.unknown.get("shm_bytes") != os.strerror(errno.ENOENT):
+            return
+        is_fault, seen = True, "there is no /dev/shm"
+    else:
+        is_fault = free < _FAULT_BYTES
+        if not is_fault and free >= min(needed, size):
+            return
+        is_full = size >= needed
+        seen = (
+            f"/dev/shm is {'in use' if is_full else 'small'}: {_whole_mib(free)} of"
+            f" {_whole_mib(size)} are free"
+        )
+        if is_full:
+            change = "remove what programs that ended have left there (ls -l /dev/shm)"
+            risk = "Programs that still run need their files."
+    yield Finding(
+        check="shm-size",
+        subject=evidence.name(host),
+        seen=seen,
+        why="Libraries place the buffers there that ranks of a host share: NCCL fails to start, or"
+        " programs die of SIGBUS, when it is full.",
+        change=change,
+        risk=risk,
+        severity="fault" if is_fault else "risk",
+    )
+
+
+def _whole_mib(size_bytes: int) -> str:
+    return format_size(size_bytes >> 20 << 20)
+
+
+def experiment(finding: Finding, evidence: Evidence) -> Experiment | str:
+    return "it decides whether programs start, not how fast they are"

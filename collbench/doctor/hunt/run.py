@@ -1,0 +1,195 @@
+"""Carry out `hunt`: measure pairs within the budget or read them, judge them, show them."""
+
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import IO
+
+from collbench.backends.gpu.session import why_no_gpus
+from collbench.bench.pairwise import SIZES, Pairs, PairSettings
+from collbench.core.documents import check_writable, named_in_errors, write_document
+from collbench.core.errors import UNJUDGED_CODE, CollbenchError, UnavailableError
+from collbench.core.launcher import launcher
+from collbench.core.pairwise import COLUMNS, Mode, PairSample, PairWorld, csv_line, sample_line
+from collbench.core.rules import Options
+from collbench.core.screen import document_on_stdout, is_coloured, remark, say, width
+from collbench.core.text import counted
+from collbench.core.units import format_duration
+from collbench.core.web.colors import painted
+from collbench.device.card import device_count
+from collbench.doctor.hunt.read import read
+from collbench.doctor.hunt.rounds import Round, planned
+from collbench.doctor.hunt.search import Search
+from collbench.doctor.hunt.verdicts import Analysis, Answer, analyse
+from collbench.doctor.tables.hunt import as_json, lines
+from collbench.launch.group import Group
+from collbench.launch.rank0 import drive_on_rank0, group_here
+from collbench.machine.host import has_nvidia_gpus, usable_cores
+
+_CODES: Mapping[Answer, int] = {"nothing slow": 0, "slow": 1, "cannot tell": UNJUDGED_CODE}
+_BUSY_SHOWN = 4
+_LEAST_CORES, _MOST_CORES = 3, 8  # ranks on CPUs without a launcher, by default
+_MODES_OF: Mapping[bool | None, Sequence[Mode] | None] = {
+    None: None,
+    True: ("alone",),
+    False: ("together",),
+}
+
+
+def run_hunt(options: Options) -> int:
+    """The whole command; returns the exit code."""
+    if options["files"]:
+        return _read_and_judge(options)
+    backend, ranks = _ranks(options)
+    group = group_here(options["timeout"] or 10.0)
+    return drive_on_rank0(group, lambda: _drive(options, group, backend, ranks))
+
+
+def _ranks(options: Options) -> tuple[str, int]:
+    """The backend, and the number of ranks. Raises UnavailableError."""
+    wanted, ranks, under = options["backend"], options["ranks"], launcher()
+    gpus = device_count() if wanted != "cpu" and has_nvidia_gpus() else 0
+    if wanted == "cuda" and (why := why_no_gpus()):
+        raise UnavailableError(f"--backend cuda: {why}", "leave it out to measure CPUs")
+    if under is not None:
+        backend = wanted or ("cuda" if gpus >= max(under.local_size, 1) else "cpu")
+        return backend, ranks or under.size
+    backend = wanted or ("cuda" if gpus > 1 else "cpu")
+    if backend == "cpu":
+        return backend, ranks or min(max(usable_cores(), _LEAST_CORES), _MOST_CORES)
+    if (ranks or gpus) > gpus or gpus < 2:
+        raise UnavailableError(
+            f"{ranks or 2} ranks need as many GPUs, and CUDA shows {gpus}",
+            "give fewer --ranks, or --backend cpu",
+        )
+    return backend, ranks or gpus
+
+
+def _read_and_judge(options: Options) -> int:
+    under = launcher()
+    if under is not None and under.rank > 0:
+        return 0
+    start = time.monotonic()
+    world, samples = read([Path(file) for file in options["files"]])
+    return _show(options, analyse(samples, world, options["rate"]), world, samples, "", start)
+
+
+def _drive(options: Options, group: Group, backend: str, ranks: int) -> int:
+    start = time.monotonic()
+    for name in ("csv", "json"):
+        if options[name] not in (None, "-"):
+            check_writable(options[name], f"--{name}")
+    settings = PairSettings(
+        size_bytes=options["size"] or SIZES[backend], timeout_s=options["timeout"] or 10.0
+    )
+    with ExitStack() as stack:
+        pairs = stack.enter_context(Pairs(group, ranks, backend, settings))
+        world = pairs.world
+        busy = pairs.busy_hosts() if backend == "cpu" else []
+        if busy:
+            more = f" and {len(busy) - _BUSY_SHOWN} more" if len(busy) > _BUSY_SHOWN else ""
+            hosts = ", ".join(busy[:_BUSY_SHOWN]) + more
+            remark(f"busy in the last minute: {hosts}; ranks there may be slow for that alone")
+        write = stack.enter_context(_SampleWriter(options["csv"], world))
+
+        def measure(turn: Round, mode: Mode) -> Iterator[PairSample]:
+            for sample in pairs.measure(turn, mode):
+                write(sample)
+                yield sample
+
+        search = Search(
+            world=world,
+            measure=measure,
+            clock=lambda: time.monotonic() - start,
+            budget_s=options["budget"],
+            choice=options["pairs"] or "",
+            rails=options["rails"],
+            modes=_MODES_OF[options["is_alone"]],
+            rate_gbs=options["rate"],
+        )
+        if not any(planned(world, search.choice, rails=search.rails)):
+            raise UnavailableError(
+                "no pair of ranks to measure",
+                "--rails needs ranks on several hosts" if search.rails else "start more ranks",
+            )
+        try:
+            analysis = search.run()
+        except (KeyboardInterrupt, CollbenchError):
+            if search.samples:
+                remark("ended early; this is what was measured until then:")
+                early = analyse(search.samples, world, options["rate"])
+                _show(options, early, world, search.samples, "", start)
+            raise
+    unmeasured = (
+        f"{counted(search.missed, 'measurement')} of pairs did not fit into the budget of"
+        f" {format_duration(options['budget'])}: raise --budget"
+        if search.missed
+        else ""
+    )
+    return _show(options, analysis, world, search.samples, unmeasured, start)
+
+
+class _SampleWriter:
+    """Writes samples to a file or to stdout, a line each, as they are made."""
+
+    def __init__(self, file: str | None, world: PairWorld) -> None:
+        self._file, self._world = file, world
+        self._out: IO[str] | None = None
+
+    def __enter__(self) -> Callable[[PairSample], None]:
+        if self._file is not None and self._file != "-":
+            with named_in_errors(self._file, "--csv"):
+                self._out = Path(self._file).open("w", encoding="utf-8", buffering=1)
+        if self._file is not None:
+            self._write(csv_line(COLUMNS))
+        return lambda sample: self._write(sample_line(sample, self._world))
+
+    def __exit__(self, *_: object) -> None:
+        if self._out is not None:
+            self._out.close()
+
+    def _write(self, line: str) -> None:
+        if self._out is not None:
+            with named_in_errors(str(self._file), "--csv"):
+                self._out.write(line)
+        elif self._file == "-":
+            document_on_stdout().write(line)
+
+
+def _show(
+    options: Options,
+    analysis: Analysis,
+    world: PairWorld,
+    samples: Sequence[PairSample],
+    unmeasured: str,
+    start: float,
+) -> int:
+    """Show and write all; returns the exit code."""
+    seconds = time.monotonic() - start
+    if options["json"] is not None:
+        text = as_json(analysis, world, samples, unmeasured, seconds)
+        write_document(text, options["json"], "--json")
+    out = sys.stderr if "-" in (options["csv"], options["json"]) else sys.stdout
+    has_colours = is_coloured(options["color"], out)
+    paint = painted if has_colours else lambda text, judgement: text
+    say("\n".join(lines(analysis, world, samples, width(out), paint)), file=out, color=has_colours)
+    wrong = [one for one in samples if one.gbs is None]
+    if unmeasured:
+        remark(unmeasured)
+    if wrong:
+        one = wrong[0]
+        remark(
+            f"{counted(len(wrong), 'measurement')} failed, the first of ranks"
+            f" {one.a} and {one.b}: {one.reason}"
+        )
+    if not options["files"]:
+        hosts = len(world.host_names)
+        remark(
+            f"{counted(len(samples), 'measurement')} of {world.n} ranks on {counted(hosts, 'host')}"
+            f" in {format_duration(seconds)}, every result compared"
+        )
+    if len(wrong) == len(samples):
+        raise UnavailableError("no pair has a rate", "look at the reasons in the CSV")
+    return 1 if wrong else _CODES[analysis.answer]

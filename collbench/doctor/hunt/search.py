@@ -1,0 +1,103 @@
+"""Which pairs to measure next, until the budget is spent: rounds, their repeats, then what verdicts
+miss and squares around what may be slow.
+"""
+
+from collections.abc import Callable, Generator, Iterable, Sequence
+from contextlib import closing
+from dataclasses import dataclass, field
+
+from collbench.core.pairwise import MODES, Mode, PairSample, PairWorld
+from collbench.doctor.hunt.rounds import Pair, Round, packed, planned, squares
+from collbench.doctor.hunt.verdicts import Analysis, analyse, ends_of
+
+SMALL = 16  # ranks, up to which all pairs are measured, in both modes
+_REPEATS = 3
+_REPEATS_OF_FEW = ((3, 10), (8, 5))  # up to so many ranks, whose few pairs need more to tell
+_FIRST_SHARE = 0.75  # of the budget: the rest is for what the verdicts miss
+_TURNS_OF_MISSING = 3
+_MEASUREMENTS = 6  # of a path or a pair that is named: fewer are repeated
+
+Measure = Callable[[Round, Mode], Iterable[PairSample]]
+
+
+@dataclass(slots=True)
+class Search:
+    """Measures pairs of a world and judges them.
+
+    measure: the pairs of a round in a mode. clock: seconds since the budget began. modes: of the
+    measurements, None: both of few ranks, or else together. rate_gbs: of a good pair, if known.
+    samples: of all that was measured; missed: the measurements of pairs that came too late.
+    """
+
+    world: PairWorld
+    measure: Measure
+    clock: Callable[[], float]
+    budget_s: float
+    choice: str = ""
+    rails: bool = False
+    modes: Sequence[Mode] | None = None
+    rate_gbs: float | None = None
+    samples: list[PairSample] = field(default_factory=list)
+    missed: int = 0
+
+    def run(self) -> Analysis:
+        """Measure and judge. However it ends, samples has what was measured until then."""
+        choice = self.choice or ("all" if self.world.n <= SMALL else "square")
+        turns = planned(self.world, choice, rails=self.rails)
+        few = (of for most, of in _REPEATS_OF_FEW if self.world.n <= most)
+        for _ in range(next(few, _REPEATS)):
+            self._measure(turns, _FIRST_SHARE * self.budget_s)
+        analysis = analyse(self.samples, self.world, self.rate_gbs)
+        if choice == "quick":
+            return analysis
+        for _ in range(_TURNS_OF_MISSING):
+            wanted = _wanted(analysis, self.world)
+            if not wanted or self.clock() >= self.budget_s:
+                break
+            for _ in range(_REPEATS):
+                self._measure(packed(wanted), self.budget_s)
+            analysis = analyse(self.samples, self.world, self.rate_gbs)
+        return analysis
+
+    def _measure(self, turns: Sequence[Round], until_s: float) -> None:
+        """Measure rounds until a time, and count the pairs that come too late."""
+        modes = self.modes or (MODES if self.world.n <= SMALL else ("together",))
+        for turn in turns:
+            for mode in modes:
+                left = {_undirected(pair) for pair in turn}
+                with closing(self._samples(turn, mode, until_s)) as samples:
+                    for sample in samples:
+                        self.samples.append(sample)
+                        left.discard(_undirected((sample.a, sample.b)))
+                self.missed += len(left)
+
+    def _samples(
+        self, turn: Round, mode: Mode, until_s: float
+    ) -> Generator[PairSample, None, None]:
+        for part in [turn] if mode == "together" else [(pair,) for pair in turn]:
+            if self.clock() >= until_s and self.samples:
+                return
+            yield from self.measure(part, mode)
+
+
+def _undirected(pair: Pair) -> Pair:
+    return min(pair), max(pair)
+
+
+def _wanted(analysis: Analysis, world: PairWorld) -> list[Pair]:
+    """Pairs that the verdicts miss, and squares around those that may be slow."""
+    bad = {
+        rank
+        for verdict in analysis.verdicts
+        for rank in range(world.n)
+        if (verdict.place.kind == "host" and world.host_numbers[rank] in verdict.place.key)
+        or (verdict.place.kind == "rank" and rank in verdict.place.key)
+    }
+    missing = [pair for verdict in analysis.verdicts for pair in verdict.missing]
+    between = [
+        (ends[0], ends[1])
+        for verdict in analysis.verdicts
+        if verdict.effect.of < _MEASUREMENTS and len(ends := ends_of(verdict.place, world)) > 1
+    ]
+    around = squares([*analysis.suspects, *between], world, bad)
+    return list(dict.fromkeys([*missing, *around]))

@@ -1,0 +1,357 @@
+"""Carry out `doctor`: gather evidence, let the checks look, measure what their findings cost."""
+
+import re
+import shlex
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+
+from collbench.bench.pairs import RankPair
+from collbench.bench.pairs import measure as measure_pairs
+from collbench.bench.points import plan_points
+from collbench.bench.runner import Measurement
+from collbench.core.case import Case
+from collbench.core.documents import check_writable, write_document
+from collbench.core.errors import UNJUDGED_CODE, UnavailableError, UsageError
+from collbench.core.launcher import launcher
+from collbench.core.options import Settings, settings_of
+from collbench.core.reading import read_text
+from collbench.core.rules import Options
+from collbench.core.screen import remark, say, width
+from collbench.core.table import wrapped
+from collbench.core.units import format_duration
+from collbench.device.card import device_count
+from collbench.doctor.checks import (
+    check,
+    find,
+    identifiers,
+    is_absent,
+    wants_measurements,
+    why_not_run,
+)
+from collbench.doctor.evidence import MEASURED, Evidence, LeftOut, Need
+from collbench.doctor.experiment import Experiment, on_cores
+from collbench.doctor.finding import Cost, Finding, ranked
+from collbench.doctor.lab import FailsUnchanged, measure
+from collbench.doctor.load import LOAD_S, observe
+from collbench.doctor.survey import leave_out
+from collbench.doctor.tables.findings import (
+    CheckRun,
+    as_json,
+    finding_lines,
+    is_unknown,
+    mark,
+    merged,
+    runs_table,
+    summary,
+)
+from collbench.launch.group import Group
+from collbench.launch.local import LocalGroup
+from collbench.launch.rank0 import drive_on_rank0, group_here
+from collbench.machine.discovery import gather, loads, record
+from collbench.machine.discovery.recording import Recording
+from collbench.machine.formats import MAX_FILE_BYTES
+from collbench.machine.host import has_nvidia_gpus
+from collbench.machine.topology.model import members, spans
+
+_BUDGET_S = {False: 40.0, True: 300.0}  # of all experiments; True: deep
+_EXPERIMENT_S = {False: 6.0, True: 20.0}
+_LEAST_S = 4.0  # that an experiment must have left
+_ALL_PAIRS = 4  # GPUs up to which all pairs are measured by default
+_LEAST_GPUS = 3  # of which one can be left out
+_LOAD_BYTES = 64 << 20
+_INTERRUPTED = "interrupted"
+_FAIL_ON = re.compile(r"cost(?::(\d+(?:\.\d+)?)%?)?|risk|never")
+
+
+def run_doctor(options: Options) -> int:
+    """The whole command, of the options that are given; returns the exit code."""
+    if options.get("explain") is not None:
+        return _explain(options["explain"])
+    fail_on = options.get("fail_on", "cost")
+    if not _FAIL_ON.fullmatch(fail_on):
+        raise UsageError(
+            f"--fail-on is '{fail_on[:40]}'", "it knows cost, cost:10%, risk and never"
+        )
+    for name in ("json", "html"):
+        if options.get(name) not in (None, "-"):
+            check_writable(options[name], f"--{name}")
+    if options.get("recording"):
+        if _is_rank0():
+            return _drive(_recordings_in(options["recording"]), options, fail_on, LocalGroup())
+        return 0
+    group = group_here(settings_of(options).timeout_s)
+    recordings = (
+        gather(group.comm, is_full=True)  # type: ignore[attr-defined]  # of MPI
+        if launcher() is not None
+        else [record(is_full=True)]
+    )
+    return drive_on_rank0(group, lambda: _drive(tuple(recordings or ()), options, fail_on, group))
+
+
+def _is_rank0() -> bool:
+    under = launcher()
+    return under is None or under.rank == 0
+
+
+def _explain(identifier: str) -> int:
+    asked = check(identifier)
+    if _is_rank0():
+        say(f"{identifier}: {asked.TITLE}\n")
+        for paragraph in asked.EXPLANATION.strip().split("\n\n"):
+            say("\n".join(wrapped(" ".join(paragraph.split()), min(width(sys.stdout), 100), "")))
+            say()
+    return 0
+
+
+def _recordings_in(file: str) -> tuple[Recording, ...]:
+    hint, name = "give what collbench topo --record FILE wrote", "stdin" if file == "-" else file
+    text = read_text(file, MAX_FILE_BYTES, hint)
+    if not text.lstrip().startswith("{"):
+        raise UsageError(f"{name}: not a recording", hint)
+    return tuple(loads(text, name))
+
+
+def _drive(hosts: Sequence[Recording], options: Options, fail_on: str, group: Group) -> int:
+    """Look, measure, show and write; returns the exit code."""
+    started = time.monotonic()
+    only = options.get("only") or identifiers()
+    is_static = bool(options.get("quick") or options.get("recording") or options.get("is_list"))
+    evidence = Evidence(
+        hosts=tuple(hosts),
+        missing=_missing(options),
+        will_measure=bool(options.get("is_list") and not options.get("quick")),
+    )
+    interruption: KeyboardInterrupt | None = None
+    if not is_static and any(map(wants_measurements, only)):
+        try:
+            evidence = _under_load(evidence, group, settings_of(options), options)
+        except KeyboardInterrupt as error:
+            interruption = error
+            evidence = replace(evidence, missing=dict.fromkeys(MEASURED, _INTERRUPTED))
+    runs = [
+        CheckRun(
+            identifier=one,
+            title=check(one).TITLE,
+            reason=why_not_run(one, evidence),
+            is_absent=is_absent(one, evidence),
+        )
+        for one in only
+    ]
+    if options.get("is_list"):
+        say("\n".join(runs_table(runs, width(sys.stdout))))
+        return 0
+    if interruption is None and all(run.reason for run in runs):
+        raise UnavailableError(f"no check can look: {runs[0].reason}", _list_command(options))
+    findings = list(find(evidence, only))
+    if is_static:
+        findings = [_unmeasured(one, evidence, options) for one in findings]
+    else:
+        is_deep = bool(options.get("deep"))
+        findings, interruption = _with_costs(findings, evidence, interruption, is_deep=is_deep)
+    is_failed = _fails(findings, fail_on)
+    seconds = time.monotonic() - started
+    _show(ranked(findings), runs, evidence, options, seconds, is_failed=is_failed)
+    if interruption is not None:
+        raise interruption
+    return UNJUDGED_CODE if is_unknown(runs) and not is_failed else int(is_failed)
+
+
+def _show(
+    findings: Sequence[Finding],
+    runs: Sequence[CheckRun],
+    evidence: Evidence,
+    options: Options,
+    seconds: float,
+    *,
+    is_failed: bool,
+) -> None:
+    """Show and write the findings."""
+    out = sys.stderr if "-" in (options.get("json"), options.get("html")) else sys.stdout
+    columns = width(out)
+    shown = merged(findings)
+    for finding in shown:
+        say("\n".join(finding_lines(finding, columns)) + "\n", file=out)
+    last = summary(findings, runs, format_duration(seconds), _list_command(options))
+    say("\n".join(wrapped(last, columns)), file=out)
+    names = [str(host.hostname or evidence.name(host)) for host in evidence.hosts]
+    if options.get("json"):
+        document = as_json(findings, runs, names, seconds, is_failed=is_failed)
+        write_document(document, options["json"], "--json")
+    if options.get("html"):
+        from collbench.doctor.page import page
+
+        explanations = {one.check: check(one.check).EXPLANATION for one in findings}
+        text = page(shown, runs, explanations, names, last)
+        write_document(text, options["html"], "--html")
+
+
+def _list_command(options: Options) -> str:
+    """The command that lists the checks of the same run."""
+    words = ["collbench", "doctor", "--list"]
+    words += ["--quick"] if options.get("quick") else []
+    words += ["--from", options["recording"]] if options.get("recording") else []
+    return shlex.join(words)
+
+
+def _under_load(evidence: Evidence, group: Group, settings: Settings, options: Options) -> Evidence:
+    """The evidence with recordings under the load of our own traffic, where there are GPUs."""
+    count = device_count() if has_nvidia_gpus() else 0
+    if not count:
+        return replace(evidence, missing=dict.fromkeys(MEASURED, "there is no GPU to load"))
+    ranks = group.ranks or options.get("ranks") or count
+    remark(f"loading {count} GPU{'s' * (count > 1)} for {LOAD_S:.0f} s")
+    is_local = group.kind == "local"
+    try:
+        seen = observe(
+            group,
+            1 if is_local else ranks,
+            range(count),
+            lambda seconds: _allreduce(group, ranks, settings, seconds),
+        )
+    except UnavailableError as error:
+        return replace(evidence, missing=dict.fromkeys(MEASURED, error.message))
+    return replace(
+        evidence,
+        pairs=_pairs(group, settings, count, is_deep=bool(options.get("deep"))),
+        left_out=_left_out(group, settings, count),
+        loaded=seen.loaded,
+        after=seen.after,
+        alone=seen.alone,
+        together=seen.together,
+    )
+
+
+def _pairs(group: Group, settings: Settings, count: int, *, is_deep: bool) -> tuple[RankPair, ...]:
+    """Rates of pairs of GPUs, by peer access and through the host: of all pairs where they are few,
+    else of neighbours in a circle.
+    """
+    if group.kind != "local" or count < 2:
+        return ()
+    remark(f"measuring pairs of {count} GPUs")
+    circle = [(gpu, (gpu + 1) % count) for gpu in range(count)]
+    some = circle if count > _ALL_PAIRS and not is_deep else ()
+    try:
+        return tuple(measure_pairs(group, "cuda", range(count), settings, ("stores", "host"), some))
+    except UnavailableError as error:
+        remark(f"No pair was measured: {error.message}")
+        return ()
+
+
+def _left_out(group: Group, settings: Settings, count: int) -> tuple[LeftOut, ...]:
+    """A collective without each GPU in turn, where that can be told."""
+    if group.kind != "local" or count < _LEAST_GPUS:
+        return ()
+    remark(f"leaving out each of {count} GPUs")
+    try:
+        return leave_out(group, "cuda", range(count), settings)
+    except UnavailableError as error:
+        remark(f"No GPU was left out: {error.message}")
+        return ()
+
+
+def _allreduce(group: Group, ranks: int, settings: Settings, seconds: float) -> None:
+    """Keep the links between GPUs busy for so long, if there are several GPUs."""
+    until = time.monotonic() + seconds
+    if ranks > 1:
+        case = Case(op="allreduce", backend="cuda", ranks=ranks, size_bytes=_LOAD_BYTES)
+        points = plan_points([case], group, settings.max_memory)
+        measurement = Measurement(points, group, replace(settings, repeats=1))
+        try:
+            measurement.open()
+            while time.monotonic() < until:
+                measurement.once()
+        except UnavailableError as error:  # several ranks on one GPU, for example
+            remark(f"The links between GPUs are not loaded: {error.message}")
+        finally:
+            measurement.close()
+    time.sleep(max(0.0, until - time.monotonic()))
+
+
+def _missing(options: Options) -> dict[Need, str]:
+    """What is not looked at, by what the options say."""
+    if options.get("recording"):
+        return dict.fromkeys(MEASURED, "a recording holds no measurements")
+    return dict.fromkeys(MEASURED, "--quick measures nothing") if options.get("quick") else {}
+
+
+def _unmeasured(finding: Finding, evidence: Evidence, options: Options) -> Finding:
+    """A finding with the reason why its cost is not known."""
+    wanted = check(finding.check).experiment(finding, evidence)
+    if isinstance(wanted, str):
+        return replace(finding, unmeasured=wanted)
+    where = "this is a recording" if options.get("recording") else "--quick measures nothing"
+    return replace(finding, unmeasured=where)
+
+
+def _with_costs(
+    findings: Sequence[Finding],
+    evidence: Evidence,
+    interruption: KeyboardInterrupt | None,
+    *,
+    is_deep: bool,
+) -> tuple[list[Finding], KeyboardInterrupt | None]:
+    """The findings with what their experiments show, as far as the time allows and until an
+    interruption; and that, if there was one.
+    """
+    deadline = time.monotonic() + _BUDGET_S[is_deep]
+    known: dict[str, tuple[Cost, ...] | UnavailableError | FailsUnchanged] = {}
+    # those of all ranks here: a launcher may have bound this one to a single core
+    cores = spans(
+        {core for one in evidence.hosts[0].processes for core in members(one.cpulist or "")}
+    )
+    with_costs = []
+    for finding in ranked(findings):
+        wanted = check(finding.check).experiment(finding, evidence)
+        if isinstance(wanted, Experiment):
+            wanted = on_cores(wanted, cores)
+        key = repr(wanted)
+        if finding.costs:  # the check itself was the experiment
+            with_costs.append(finding)
+            continue
+        if isinstance(wanted, Experiment) and key not in known:
+            left_s = deadline - time.monotonic()
+            known[key] = UnavailableError(_INTERRUPTED)
+            try:
+                if interruption is None:
+                    known[key] = _measured(wanted, min(left_s, _EXPERIMENT_S[is_deep]), finding)
+            except KeyboardInterrupt as error:
+                interruption = error
+        result = known[key] if isinstance(wanted, Experiment) else UnavailableError(wanted)
+        with_costs.append(_with_result(finding, result))
+    return with_costs, interruption
+
+
+def _with_result(
+    finding: Finding, result: tuple[Cost, ...] | UnavailableError | FailsUnchanged
+) -> Finding:
+    if isinstance(result, FailsUnchanged):
+        return replace(finding, unmeasured=str(result), severity="fault")
+    if isinstance(result, UnavailableError):
+        return replace(finding, unmeasured=result.message)
+    return replace(finding, costs=result)
+
+
+def _measured(
+    experiment: Experiment, budget_s: float, finding: Finding
+) -> tuple[Cost, ...] | UnavailableError | FailsUnchanged:
+    if budget_s <= _LEAST_S:
+        return UnavailableError("there was no time left: collbench doctor --deep takes more")
+    remark(f"measuring what {finding.check} of {finding.subject} costs")
+    try:
+        return measure(experiment, budget_s)
+    except (UnavailableError, FailsUnchanged) as error:
+        return error
+
+
+def _fails(findings: Sequence[Finding], fail_on: str) -> bool:
+    if fail_on == "never":
+        return False
+    if fail_on == "risk":
+        return any(one.is_cost or mark(one) == "RISK" for one in findings)
+    least = float(fail_on.partition(":")[2].rstrip("%") or 0)
+    return any(
+        one.is_cost and (one.percent >= least or (one.severity == "fault" and not one.costs))
+        for one in findings
+    )

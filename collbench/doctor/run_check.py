@@ -1,0 +1,406 @@
+"""Carry out `check`: measure links and collectives, hold them against what is known, say it."""
+
+import socket
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from typing import IO
+
+from collbench.backends.gpu.session import why_no_gpus
+from collbench.bench.busy import BusyRemark
+from collbench.bench.pairs import OUT_OF_TIME, RankPair, expected_gbs, measure
+from collbench.bench.points import plan_points
+from collbench.bench.ranks import ranks_of
+from collbench.bench.recordings import recordings_of
+from collbench.bench.rows import new_run
+from collbench.bench.runner import Measurement
+from collbench.bench.saving import command_line
+from collbench.bench.sweep import Sweep, cases
+from collbench.compare.baselines import CurveKey, RateCurve, known_rate, reference, reference_curves
+from collbench.compare.rows import row_of
+from collbench.core.case import Case
+from collbench.core.collectives import OPS
+from collbench.core.documents import check_writable, write_document
+from collbench.core.errors import UNJUDGED_CODE, UnavailableError, UsageError
+from collbench.core.frame import frame_of
+from collbench.core.launcher import launcher
+from collbench.core.limits import CEILING_FAIL_SHARE, CEILING_SHARE
+from collbench.core.options import Settings, refuse_sharing, settings_of
+from collbench.core.record import Record
+from collbench.core.rules import Options
+from collbench.core.screen import remark, say, width
+from collbench.core.table import wrapped
+from collbench.core.text import counted
+from collbench.core.units import format_duration, format_size, parse_size
+from collbench.device.card import device_count
+from collbench.doctor.check_verdict import (
+    CheckUnit,
+    Expectation,
+    Finding,
+    Measured,
+    Verdict,
+    judge,
+    whole,
+)
+from collbench.doctor.saved_checks import SavedCheck, SavedValue, forget, keep, reference_values
+from collbench.doctor.tables.check import as_json, as_junit, heading, line, summary
+from collbench.launch.group import Group
+from collbench.launch.rank0 import drive_on_rank0, group_here
+from collbench.machine.discovery.recording import Recording
+from collbench.machine.host import cpu_name, has_nvidia_gpus, usable_cores
+from collbench.machine.topology.model import Topology
+from collbench.machine.topology.paths import path
+
+_MINUTE_S = 58.0  # that the command may take from its start, the interpreter's own not counted
+_ENDING_S = 1.5  # of a processor: to read what is known of such GPUs, to write, and to end
+_SLOWEST = 16.0  # times that a machine is taken to be slower while others are busy
+_PAIRS_SHARE = 0.5  # of the time, until the collectives have their turn
+_SIZES = {"cuda": ("64", "1M", "256M"), "cpu": ("1K", "64K", "4M")}
+_REPEATS = 5  # the fastest of which must be too slow to fail
+_TIMED_UP_TO = 64 << 10  # bytes; larger results are shown as rates
+
+
+@dataclass(slots=True)
+class _Check:
+    """A check on its way. known: the saved numbers of this machine."""
+
+    out: IO[str]
+    known: dict[str, SavedValue]
+    findings: list[Finding] = field(default_factory=list)
+    noise: set[str] = field(default_factory=set)
+    compared: int = 0
+
+    def add(self, finding: Finding) -> None:
+        """Keep and show a finding."""
+        self.findings.append(finding)
+        say(line(finding), file=self.out)
+
+    def judge(self, number: Measured, expectations: Sequence[Expectation]) -> None:
+        """Hold a number against what is expected, and against the saved one."""
+        self.compared += 1
+        self.noise |= {number.name} if number.is_noisy else set()
+        known = [*expectations]
+        if (before := self.known.get(_key(number.name, number.unit))) is not None:
+            known.append(Expectation(value=before.value, source=f"check {before.day}"))
+        self.add(judge(number, known))
+
+    def add_unmeasured(self, name: str, reason: str, *, is_wrong: bool, is_refused: bool) -> None:
+        """Keep what has no number: wrong data, what failed, what was refused or not reached."""
+        self.compared += is_wrong
+        verdict: Verdict = "SKIP" if is_refused else "FAIL"
+        verdict = "UNKNOWN" if reason == OUT_OF_TIME else verdict
+        self.add(Finding(name=name, verdict=verdict, detail=reason))
+
+
+def _key(name: str, unit: str) -> str:
+    return f"{name}, {unit}"
+
+
+def run_forget(options: Options) -> int:
+    """Remove the saved references, and say how many there were; returns the exit code."""
+    if len(options) > 1:
+        raise UsageError("--forget checks nothing", "leave out the other options")
+    under = launcher()
+    if under is None or under.rank == 0:
+        had = forget()
+        say(f"Forgot {counted(had, 'reference')}." if had else "No reference is saved.")
+    return 0
+
+
+def end_of_measuring(start_s: float, computed_s: float) -> float:
+    """When the command that began at start_s must stop measuring, to end within its minute. Ending
+    takes as many times longer than on a quiet machine as starting did, which took the processor for
+    computed_s. Times of the monotonic clock.
+    """
+    slower = (time.monotonic() - start_s) / max(computed_s, 1e-3)
+    return start_s + _MINUTE_S - _ENDING_S * min(max(slower, 1.0), _SLOWEST)
+
+
+def run_check(options: Options, end_s: float) -> int:
+    """The whole command, of the options that are given; returns the exit code."""
+    for name in ("json", "junit"):
+        if options.get(name) not in (None, "-"):
+            check_writable(options[name], f"--{name}")
+    if options.get("json") == options.get("junit") == "-":
+        raise UsageError("--json and --junit cannot both be stdout", "write one to a file")
+    refuse_sharing(options)
+    settings, under = replace(settings_of(options), repeats=_REPEATS), launcher()
+    backend = options.get("backend") or ("cuda" if _gpus(options, under is None) else "cpu")
+    if backend == "cuda" and (why := why_no_gpus()):
+        raise UnavailableError(f"--backend cuda: {why}", "--backend cpu checks the CPUs")
+    if "gpus" in options and backend != "cuda":
+        raise UsageError("--gpus: the check is of CPUs", "give --backend cuda, or leave it out")
+    ranks = options.get("ranks") or (under.size if under is not None else _ranks(options, backend))
+    group = group_here(settings.timeout_s)
+    recordings = recordings_of(group, {"backend": (backend,)})
+    return drive_on_rank0(
+        group, lambda: _drive(group, backend, ranks, settings, options, recordings, end_s)
+    )
+
+
+def _gpus(options: Options, is_local: bool) -> bool:
+    """Whether there are GPUs to check: two or more, or one a rank of a launcher."""
+    if not has_nvidia_gpus():
+        return False
+    if "gpus" in options or device_count() > is_local:
+        return True
+    remark("One GPU: nothing travels between ranks. The CPUs are checked.")
+    return False
+
+
+def _ranks(options: Options, backend: str) -> int:
+    if backend == "cuda":
+        return len(options.get("gpus", ())) or device_count()
+    return max(2, min(8, usable_cores()))
+
+
+def _drive(
+    group: Group,
+    backend: str,
+    ranks: int,
+    settings: Settings,
+    options: Options,
+    recordings: Sequence[Recording],
+    end_s: float,
+) -> int:
+    """Measure until end_s, show and write; returns the exit code."""
+    started, start_s = datetime.now(UTC).isoformat(timespec="seconds"), time.monotonic()
+    documents = {name: options[name] for name in ("json", "junit") if options.get(name)}
+    out = sys.stderr if "-" in documents.values() else sys.stdout
+    topology = _topology(recordings)
+    device = _device(topology, backend)
+    machine = f"{socket.gethostname()}; {device}; {ranks} ranks; {backend}; {group.kind}"
+    busy = BusyRemark()
+    check = _Check(out=out, known=reference_values(machine))
+    title = f"# {command_line()}: {ranks} ranks, {device}"
+    say("\n".join(wrapped(title, width(out), "#   ")), file=out)
+    say(heading(), file=out)
+    check.add(_of_machine(topology, backend, ranks))
+    devices = (settings.gpus or tuple(range(ranks))) if backend == "cuda" else (0, 1)
+    if group.kind == "local":  # under a launcher each rank has one GPU alone
+        pairs_s = time.monotonic() + _PAIRS_SHARE * (end_s - time.monotonic())
+        for pair in measure(group, backend, devices, settings, ("stores",), end_s=pairs_s):
+            _judge_pair(check, pair, devices, topology, backend)
+    _judge_collectives(check, group, backend, ranks, settings, topology, end_s)
+    if not check.compared and not any(one.detail == OUT_OF_TIME for one in check.findings):
+        raise UnavailableError(
+            "nothing could be measured" + "".join(f": {one.detail}" for one in check.findings[1:2]),
+            "collbench sweep says more",
+        )
+    busy.of_all(ranks // len(set(group.hosts)))
+    seconds = time.monotonic() - start_s
+    total = summary(check.findings, check.compared, format_duration(seconds))
+    say("\n".join(wrapped(total, width(out))), file=out)
+    if check.noise:
+        remark(
+            f"{len(check.noise)} of {check.compared} numbers are noise. Check again on a quiet"
+            " machine."
+        )
+    verdict = whole([one.verdict for one in check.findings])
+    is_save = bool(options.get("save"))
+    is_saved = is_save and _save(check, machine, started, verdict)
+    for name, file in documents.items():
+        write = as_json if name == "json" else as_junit
+        write_document(write(check.findings, device, started, seconds), file, f"--{name}")
+    if verdict == "UNKNOWN" and not is_saved:
+        if not is_save:
+            _say_what_is_missing(check)
+        return UNJUDGED_CODE
+    return int(verdict == "FAIL")
+
+
+def _say_what_is_missing(check: _Check) -> None:
+    """The next step where most lines were not judged."""
+    late = sum(one.detail == OUT_OF_TIME for one in check.findings)
+    unknown = sum(one.verdict == "UNKNOWN" for one in check.findings)
+    if 2 * late > unknown:
+        remark(f"{late} lines were not reached in a minute. Check again on a quiet machine.")
+    elif unknown:
+        remark(
+            "Most lines have nothing to be held against. If this machine is as fast as it should"
+            " be, save this run as the reference: collbench check --save"
+        )
+
+
+def _topology(recordings: Sequence[Recording]) -> Topology | None:
+    if not recordings:
+        return None
+    from collbench.machine.discovery import topology_of
+
+    return topology_of(recordings)
+
+
+def _device(topology: Topology | None, backend: str) -> str:
+    if topology is None or backend != "cuda":
+        return cpu_name()
+    names = [gpu.name for gpu in topology.gpus]
+    return ", ".join(f"{names.count(name)} x {name}" for name in dict.fromkeys(names))
+
+
+def _of_machine(topology: Topology | None, backend: str, ranks: int) -> Finding:
+    """What joins the ranks, in words."""
+    if topology is None or backend != "cuda":
+        cores = usable_cores()
+        text = f"{cores} CPU core{'s' * (cores > 1)}, ranks share memory"
+        is_crowded = ranks > cores
+        more = f"; {ranks} ranks wait for each other's turn" if is_crowded else ""
+        return Finding(
+            name="topology", verdict="WARN" if is_crowded else "PASS", detail=text + more
+        )
+    here = [gpu for gpu in topology.gpus if gpu.host == topology.gpus[0].host]
+    labels = [path(topology, a.id, b.id).label for a in here for b in here if a.index < b.index]
+    kinds = list(dict.fromkeys(labels))
+    text = f"{len(topology.gpus)} GPUs, joined by {', '.join(kinds) or 'nothing'}"
+    if len(kinds) > 1:
+        return Finding(name="topology", verdict="WARN", detail=f"{text}: pairs differ")
+    return Finding(name="topology", verdict="PASS", detail=text)
+
+
+def _judge_pair(
+    check: _Check, pair: RankPair, devices: Sequence[int], topology: Topology | None, backend: str
+) -> None:
+    """A link between two devices, by their numbers."""
+    kind = "GPU" if backend == "cuda" else "rank"
+    arrow = "<->" if pair.is_both else "->"
+    is_latency = pair.way == "latency"
+    a, b = devices[pair.a], devices[pair.b]
+    name = f"{kind}{a} {arrow} {kind}{b}{', 8 bytes' * is_latency}"
+    if pair.value is None:
+        is_wrong = pair.record is not None and pair.record.status == "wrong"
+        check.add_unmeasured(name, pair.reason, is_wrong=is_wrong, is_refused=not is_wrong)
+        return
+    expectations = []
+    if topology is not None and backend == "cuda" and not is_latency:
+        ids = {gpu.index: gpu.id for gpu in topology.gpus}
+        rate = expected_gbs(topology, ids[a], ids[b], pair.way) if {a, b} <= ids.keys() else None
+        expectations += [Expectation(value=rate, source="the links")] if rate else []
+    unit: CheckUnit = "us" if is_latency else "GB/s"
+    check.judge(_measured(name, pair.value, unit, pair.record), expectations)
+
+
+def _measured(name: str, value: float, unit: CheckUnit, record: Record | None) -> Measured:
+    """A number that a row gives. GPUs that are throttled are no noise: they are slow."""
+    if record is None or not record.time_us:
+        return Measured(name=name, value=value, unit=unit)
+    row = row_of(record)
+    share = min(row.times_us, default=record.time_us) / record.time_us
+    return Measured(
+        name=name,
+        value=value,
+        unit=unit,
+        fastest=value * share if unit == "us" else value / share,
+        is_noisy=row.is_noise or "other-processes" in row.notes,
+    )
+
+
+def _judge_collectives(
+    check: _Check,
+    group: Group,
+    backend: str,
+    ranks: int,
+    settings: Settings,
+    topology: Topology | None,
+    end_s: float,
+) -> None:
+    """Each collective at three sizes, by our own choice, as far as the time allows."""
+    where = ranks_of((backend,), None, group, settings.gpus, topology)
+    sizes = tuple(map(parse_size, _SIZES[backend]))
+    sweep = Sweep(
+        sizes=sizes, op=OPS, backend=(backend,), ranks=(ranks,), knobs={"algo": ("auto",)}
+    )
+    points = plan_points(
+        cases(sweep, {}, has_hosts=where.has_hosts), group, settings.max_memory, where
+    )
+    measurement = Measurement(points, group, settings)
+    measurement.ceilings, measurement.end_s = where.of, end_s
+    left = {_name(point.case): None for point in points}
+    known: dict[CurveKey, RateCurve] | None = None
+    name_of_known = ""
+    try:
+        measurement.open()
+        for record in measurement.records_within(end_s):
+            del left[_name(record)]
+            if backend == "cuda" and known is None and record.status == "ok":
+                name_of_known, known = _reference(record)
+            _judge_record(check, record, known or {}, name_of_known, max(sizes))
+    finally:
+        measurement.close()
+    for name in left:
+        check.add_unmeasured(name, OUT_OF_TIME, is_wrong=False, is_refused=False)
+
+
+def _name(of: Case | Record) -> str:
+    return f"{of.op} {format_size(of.size_bytes)}"
+
+
+def _reference(record: Record) -> tuple[str, dict[CurveKey, RateCurve]]:
+    """The shipped results of the same GPUs, where there are some."""
+    try:
+        found = reference("", frame_of([record]), across=("group",))
+    except UsageError:
+        return "", {}
+    return found.name, reference_curves(found.frame)
+
+
+def _judge_record(
+    check: _Check,
+    record: Record,
+    known: dict[CurveKey, RateCurve],
+    name_of_known: str,
+    largest: int,
+) -> None:
+    name = _name(record)
+    time_us, rate = record.time_us, record.busbw_gbs
+    if time_us is None or rate is None:
+        check.add_unmeasured(
+            name,
+            f"{record.status}: {record.reason}",
+            is_wrong=record.status == "wrong",
+            is_refused=record.status == "waived",
+        )
+        return
+    is_time = record.size_bytes <= _TIMED_UP_TO
+    value = time_us if is_time else rate
+
+    def shown(gbs: float) -> float:
+        """A rate as the line shows it."""
+        return time_us * rate / gbs if is_time else gbs
+
+    expectations = []
+    if (gbs := known_rate(known, row_of(record))) is not None:
+        expectations.append(Expectation(value=shown(gbs), source=name_of_known))
+    if record.ceiling_gbs and record.size_bytes == largest:
+        expectations.append(
+            Expectation(
+                value=shown(record.ceiling_gbs),
+                source="the links",
+                passes_from=CEILING_SHARE,
+                warns_from=CEILING_FAIL_SHARE,
+            )
+        )
+    check.judge(_measured(name, value, "us" if is_time else "GB/s", record), expectations)
+
+
+def _save(check: _Check, machine: str, started: str, verdict: Verdict) -> bool:
+    """Save the numbers that are no noise as the reference, unless something failed; returns whether
+    there are some now.
+    """
+    values = {
+        _key(one.name, one.unit): one.value
+        for one in check.findings
+        if one.value is not None and one.name not in check.noise
+    }
+    if verdict == "FAIL" or not values:
+        why = "something failed" if verdict == "FAIL" else "all numbers are noise"
+        remark(f"Nothing is saved: {why}. A reference must be of a machine that is well and quiet.")
+        return False
+    try:
+        keep(SavedCheck(machine=machine, started=started, values=values), new_run())
+    except (OSError, RuntimeError) as error:
+        remark(f"Nothing is saved: {error}.")
+        return False
+    more = f"; {len(check.noise)} are noise and are not" if check.noise else ""
+    remark(f"Saved as the reference of this machine: {counted(len(values), 'number')}{more}.")
+    return True

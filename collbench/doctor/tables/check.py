@@ -1,0 +1,118 @@
+"""The findings of a check: a line each, a summary, and documents for programs."""
+
+import json
+import xml.etree.ElementTree as ET
+from collections.abc import Sequence
+from dataclasses import asdict
+
+from collbench import __version__
+from collbench.core.text import counted
+from collbench.core.units import format_rate, format_time_us
+from collbench.doctor.check_verdict import SEVERITY, Finding, Verdict, judged_lines, whole
+
+_VERDICT, _NAME, _NUMBER = 7, 25, 11
+_JSON_VERSION = 1
+
+
+def heading() -> str:
+    """The line above the findings."""
+    return f"{'':{_VERDICT}} {'what':<{_NAME}}{'measured':>{_NUMBER}}{'expected':>{_NUMBER}}  from"
+
+
+def line(finding: Finding) -> str:
+    """A finding in a line."""
+    start = f"{finding.verdict:{_VERDICT}} {finding.name:<{_NAME}}"
+    if finding.value is None:
+        return f"{start}  {finding.detail}".rstrip()
+    source = ", ".join(filter(None, (finding.source, finding.detail)))
+    measured, expected = (
+        f"{_number(value, finding.unit):>{_NUMBER}}" for value in (finding.value, finding.expected)
+    )
+    return f"{start}{measured}{expected}  {source}".rstrip()
+
+
+def _number(value: float | None, unit: str) -> str:
+    if value is None:
+        return "-"
+    return f"{format_time_us(value) if unit == 'us' else format_rate(value)} {unit}"
+
+
+def summary(findings: Sequence[Finding], results: int, duration: str) -> str:
+    """The line below the findings: the verdict of the whole first. results: how many were
+    compared, element by element.
+    """
+    verdicts = [one.verdict for one in findings]
+    judged = f"{judged_lines(verdicts)} of {counted(len(verdicts), 'line')} judged"
+    counts = f"{judged} ({counts_text(findings)})"
+    every = f"every element of {results} results compared"
+    return f"{whole(verdicts)}: {counts}, {duration}; {every}."
+
+
+def counts_text(findings: Sequence[Finding]) -> str:
+    """How many findings there are of each verdict.
+
+    >>> counts_text([Finding(name="a", verdict="PASS"), Finding(name="b", verdict="FAIL")])
+    '1 passed, 0 warnings, 1 failed'
+    """
+    count = _counts(findings)
+    texts = [
+        f"{count['PASS']} passed",
+        counted(count["WARN"], "warning"),
+        f"{count['FAIL']} failed",
+    ]
+    texts += [f"{count['SKIP']} skipped"] if count["SKIP"] else []
+    return ", ".join([*texts, *([f"{count['UNKNOWN']} unknown"] if count["UNKNOWN"] else [])])
+
+
+def _counts(findings: Sequence[Finding]) -> dict[Verdict, int]:
+    return {verdict: sum(one.verdict == verdict for one in findings) for verdict in SEVERITY}
+
+
+def as_json(findings: Sequence[Finding], device: str, started: str, seconds: float) -> str:
+    """The findings as a JSON object."""
+    verdicts = [one.verdict for one in findings]
+    document = {
+        "version": _JSON_VERSION,
+        "collbench": __version__,
+        "verdict": whole(verdicts),
+        "lines": len(verdicts),
+        "judged": judged_lines(verdicts),
+        "counts": _counts(findings),
+        "device": device,
+        "started": started,
+        "seconds": round(seconds, 3),
+        "checks": [asdict(one) for one in findings],
+    }
+    return json.dumps(document, indent=1) + "\n"
+
+
+def as_junit(findings: Sequence[Finding], device: str, started: str, seconds: float) -> str:
+    """The findings as JUnit's XML: a test case each; warnings pass, and say so in system-out. A
+    whole that is UNKNOWN is an error, in a case of its own.
+    """
+    verdicts = [one.verdict for one in findings]
+    is_unknown = whole(verdicts) == "UNKNOWN"
+    suite = ET.Element(
+        "testsuite",
+        name=f"collbench check: {device}",
+        tests=str(len(findings) + is_unknown),
+        failures=str(verdicts.count("FAIL")),
+        errors=str(int(is_unknown)),
+        skipped=str(verdicts.count("SKIP") + verdicts.count("UNKNOWN")),
+        time=f"{seconds:.3f}",
+        timestamp=started,
+    )
+    for one in findings:
+        case = ET.SubElement(suite, "testcase", classname="collbench.check", name=one.name)
+        if one.verdict == "FAIL":
+            ET.SubElement(case, "failure", message=line(one))
+        elif one.verdict in ("SKIP", "UNKNOWN"):
+            ET.SubElement(case, "skipped", message=one.detail)
+        else:
+            ET.SubElement(case, "system-out").text = line(one)
+    if is_unknown:
+        case = ET.SubElement(suite, "testcase", classname="collbench.check", name="the whole")
+        text = f"UNKNOWN: {judged_lines(verdicts)} of {len(verdicts)} lines judged"
+        ET.SubElement(case, "error", message=text)
+    ET.indent(suite)
+    return ET.tostring(suite, encoding="unicode", xml_declaration=True) + "\n"

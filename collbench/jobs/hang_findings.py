@@ -1,0 +1,122 @@
+"""Which rank others wait for, as findings."""
+
+from collections.abc import Iterator, Sequence
+from itertools import islice
+
+from collbench.doctor.finding import Finding
+from collbench.jobs.nccl_log.progress import Behind, Group, behind, mismatches
+
+_MOST_NAMED = 8
+_UNMEASURED = "a hang has no cost that could be measured"
+
+
+def hang_findings(groups: Sequence[Group]) -> list[Finding]:
+    """Mismatched collectives first, then ranks that did not come, then what the logs lack."""
+    return [*_mismatched(groups), *_behind(groups), *_unpaired(groups), *_missing(groups)]
+
+
+def _names(names: Sequence[str]) -> str:
+    """Names of ranks, not all of many.
+
+    >>> _names(["rank 0", "rank 1"])
+    'rank 0, rank 1'
+    """
+    more = f" and {len(names) - _MOST_NAMED} more" if len(names) > _MOST_NAMED else ""
+    return ", ".join(names[:_MOST_NAMED]) + more
+
+
+def _mismatched(groups: Sequence[Group]) -> Iterator[Finding]:
+    for one in mismatches(groups):
+        calls = [
+            f"{_names(names)} called {text}" + (f" ({place})" if place else "")
+            for (text, names), place in zip(one.calls.items(), one.places, strict=True)
+        ]
+        yield Finding(
+            check="mismatched-collective",
+            subject=f"operation {one.number + 1} of {one.group}",
+            seen="; ".join(calls[:4]),
+            why="All ranks of a communicator must call the same collective, with the same count,"
+            " type, operation and root. Where they do not, ranks wait for ever or get wrong data.",
+            change="look at what the ranks that differ did before: other branches, other numbers of"
+            " batches, tensors of other sizes",
+            severity="fault",
+            unmeasured=_UNMEASURED,
+        )
+
+
+def _behind(groups: Sequence[Group]) -> Iterator[Finding]:
+    """A finding for the ranks of a group that stand at the same operation."""
+    together: dict[tuple[str, int, bool], list[Behind]] = {}
+    for one in behind(groups):
+        together.setdefault((one.group, one.made, one.is_blocked), []).append(one)
+    for same in list(together.values())[:_MOST_NAMED]:
+        yield _stuck(same)
+    rest = [one for same in list(together.values())[_MOST_NAMED:] for one in same]
+    if rest:
+        yield Finding(
+            check="rank-behind",
+            subject=f"{len(rest)} more ranks of {len({one.group for one in rest})} communicators",
+            seen=f"{_names([f'{one.name} of {one.group}' for one in rest])} are behind",
+            why="Most of them are a consequence of those above.",
+            change="first look at those above",
+            severity="remark",
+            unmeasured=_UNMEASURED,
+        )
+
+
+def _stuck(same: Sequence[Behind]) -> Finding:
+    """Ranks that came to the same operation and not to the next."""
+    one, names = same[0], _names([each.name for each in same])
+    last = f", the last is {one.last}" if one.last else ""
+    where = f" ({one.place})" if one.place else ""
+    waiting = f"; {_names(one.waiting)} wait" if one.waiting else ""
+    missed = f" {one.missed}," if one.missed else ""
+    return Finding(
+        check="rank-behind",
+        subject=f"{names} of {one.group}",
+        seen=f"came to {one.made} of {one.most} operations{last}{where}; did not come to{missed}"
+        f" operation {one.made + 1}{waiting}",
+        why="It waits in another communicator itself, so that the cause is there."
+        if one.is_blocked
+        else "It waits for nobody, so the others wait for it: it died, is slow, or took another way"
+        " through the program.",
+        change="first look at the ranks that wait for nobody"
+        if one.is_blocked
+        else f"look at {names}: the last lines, the stack (py-spy dump), and dmesg of its host",
+        severity="remark" if one.is_blocked else "fault",
+        unmeasured=_UNMEASURED,
+    )
+
+
+def _unpaired(groups: Sequence[Group]) -> Iterator[Finding]:
+    for group in groups:
+        if group.p2p_texts:
+            yield Finding(
+                check="unpaired-send",
+                subject=group.name,
+                seen="; ".join(group.p2p_texts[:4]),
+                why="Every send waits for its receive, and every receive for its send.",
+                change="compare the peers and the number of micro-batches of these ranks",
+                severity="fault",
+                unmeasured=_UNMEASURED,
+            )
+
+
+def _missing(groups: Sequence[Group]) -> Iterator[Finding]:
+    for group in groups:
+        if group.nranks > len(group.lanes) and any(lane.rank is not None for lane in group.lanes):
+            there = {lane.rank for lane in group.lanes}
+            unseen = (rank for rank in range(group.nranks) if rank not in there)
+            absent = [f"rank {rank}" for rank in islice(unseen, _MOST_NAMED)]
+            more = group.nranks - len(group.lanes) - len(absent)
+            others = f" and {more} more" if more > 0 else ""
+            yield Finding(
+                check="rank-missing",
+                subject=group.name,
+                seen=f"no operation of {', '.join(absent)}{others} is in the files",
+                why="They never came, or their logs were not given: then this cannot say more of"
+                " them.",
+                change="give the logs of all ranks",
+                severity="risk",
+                unmeasured=_UNMEASURED,
+            )

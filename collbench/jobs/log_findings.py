@@ -1,0 +1,412 @@
+"""What is wrong in a log of NCCL, as findings: errors in plain words, and what makes a job slow.
+
+A finding says in which lines of the log it stands. A log has no times, so that nothing here is
+measured: what is slower wherever it happens is a fault, what depends is a risk.
+"""
+
+from collections.abc import Iterable, Iterator
+
+from collbench.core.text import counted
+from collbench.doctor.finding import Finding, Severity, ranked
+from collbench.jobs.log_errors import IB_COMPLETION, IB_STATUS, known_error
+from collbench.jobs.nccl_log.model import LoggedWarning, LogReport, Seen
+from collbench.jobs.nccl_log.summary import BETWEEN, WITHIN, crossings, joined, orders, transport
+from collbench.machine.settings.files import Setting
+from collbench.machine.settings.judge import judge
+
+UNMEASURED = "a log has no times: collbench doctor measures on the machine"
+# what switches off the transports that are faster than one
+_OF_PEERS = ("NCCL_P2P_DISABLE", "NCCL_P2P_LEVEL")
+_DISABLING = {"SHM": _OF_PEERS, "NET": (*_OF_PEERS, "NCCL_SHM_DISABLE")}
+_FEW_CHANNELS = 4  # of a communicator over NVLink: H100 takes 16 to 32, A100 24
+_DEFAULT_BUFFER_BYTES = 4 << 20
+_WRONG_INTERFACES = ("docker", "virbr", "veth", "br-", "cni", "flannel", "tailscale")
+_MOST_OTHERS = 6  # findings of warnings that we do not know
+_MOST_SHOWN = 300  # characters of a warning
+_SEVERITY: dict[str, Severity] = {"error": "risk", "cost": "risk", "remark": "remark"}
+# of these a log of debugging always has some
+_EXPECTED_SETTINGS = ("NCCL_DEBUG", "NCCL_DEBUG_SUBSYS", "NCCL_DEBUG_FILE")
+
+
+def log_findings(report: LogReport) -> list[Finding]:
+    """What was found, worst first."""
+    rules = (
+        _errors, _versions, _paths_in_hosts, _peers, _networks, _gpudirect, _plugins, _interfaces,
+        _rings, _channels, _buffers, _settings, _gone,
+    )  # fmt: skip
+    return ranked([finding for rule in rules for finding in rule(report)])
+
+
+def _places(seen: Seen) -> str:
+    """Where something stands.
+
+    >>> from collbench.jobs.nccl_log.model import Place
+    >>> _places(Seen([Place("a.log", 3), Place("a.log", 9), Place("b.log", 1)], 12))
+    'a.log line 3, 9, b.log line 1 and 9 more'
+    """
+    parts: list[str] = []
+    last = ""
+    for place in seen.places[:3]:
+        parts.append(str(place.line) if place.file == last else str(place))
+        last = place.file
+    more = seen.count - len(parts)
+    return ", ".join(parts) + (f" and {more} more" if more > 0 else "")
+
+
+def _finding(
+    name: str, subject: str, seen: str, why: str, change: str, severity: Severity = "risk"
+) -> Finding:
+    return Finding(
+        check=name,
+        subject=subject,
+        seen=seen,
+        why=why,
+        change=change,
+        severity=severity,
+        unmeasured=UNMEASURED,
+    )
+
+
+def _hosts(seen: Seen, every: int) -> str:
+    hosts = sorted(seen.hosts)
+    if not hosts or (every > 1 and len(hosts) == every):
+        return "all hosts" if hosts else "the program"
+    return ", ".join(hosts[:4]) + (f" and {len(hosts) - 4} more hosts" if len(hosts) > 4 else "")
+
+
+def _host_count(report: LogReport) -> int:
+    return len({rank.host for one in report.communicators for rank in one.ranks.values()})
+
+
+def _has_several_hosts(report: LogReport) -> bool:
+    """Whether the job has several hosts, by its ranks or by what NCCL says of all."""
+    return _host_count(report) > 1 or any((one.nodes or 1) > 1 for one in report.communicators)
+
+
+def _errors(report: LogReport) -> Iterator[Finding]:
+    every = _host_count(report)
+    groups: dict[str, list[LoggedWarning]] = {}
+    for warning in report.warnings.values():
+        completion = IB_COMPLETION.search(warning.text)
+        if completion:
+            name = f"ib-completion {int(completion['status'])}"
+        else:
+            known = known_error(f"{warning.where} {warning.text}")
+            name = known.name if known else f"warning {warning.text}"
+        groups.setdefault(name, []).append(warning)
+    others = [name for name in groups if name.startswith("warning ")]
+    for name in others[_MOST_OTHERS:]:  # the last that is shown stands for the rest
+        groups[others[_MOST_OTHERS - 1]] += groups.pop(name)
+    for name, warnings in groups.items():
+        first = warnings[0]
+        together = Seen(
+            [place for one in warnings for place in one.seen.places],
+            sum(one.seen.count for one in warnings),
+            {host for one in warnings for host in one.seen.hosts},
+        )
+        text = " ".join(first.text.split())[:_MOST_SHOWN]
+        others_here = counted(len(warnings) - 1, "other text")
+        more = f" (and {others_here})" if len(warnings) > 1 else ""
+        seen = f"{_places(together)}: {text}{more}"
+        subject = _hosts(together, every)
+        if name.startswith("ib-completion"):
+            yield _completion(int(name.split()[1]), subject, seen)
+        elif known := known_error(f"{first.where} {first.text}"):
+            yield _finding(name, subject, seen, f"{known.why}.", known.change, known.severity)
+        else:
+            yield _finding(
+                "warning",
+                subject,
+                seen,
+                "NCCL warns of little that does not matter; this text is not in our table.",
+                "search for the text; report it to us with the line",
+            )
+
+
+def _completion(status: int, subject: str, seen: str) -> Finding:
+    title, why, change = IB_STATUS.get(
+        status, ("", "a transfer of InfiniBand or RoCE failed", "check the fabric and the adapters")
+    )
+    number = f"status {status}" + (f" = {title}" if title else "")
+    return _finding(
+        "ib-completion", f"{subject}, {number}", seen, f"{number}: {why}.", change, "fault"
+    )
+
+
+def _versions(report: LogReport) -> Iterator[Finding]:
+    if len(report.versions) < 2:
+        return
+    rows = [f"{version} ({_places(seen)})" for version, seen in report.versions.items()]
+    numbers = {version.split("+")[0].split("-")[0] for version in report.versions}
+    yield _finding(
+        "versions",
+        f"{len(report.versions)} versions",
+        "; ".join(rows[:4]),
+        "Ranks with different versions of NCCL cannot talk to each other, or take other algorithms;"
+        " in the log of several jobs this is no fault.",
+        "use one container image; see which libnccl.so.2 each rank loads",
+        "risk" if len(numbers) > 1 else "remark",
+    )
+
+
+def _paths_in_hosts(report: LogReport) -> Iterator[Finding]:
+    """Shared memory or a network between ranks of one host."""
+    has_nvlink = bool(report.links)
+    for row in joined(report.communicators):
+        if row.where != WITHIN or row.kind not in ("SHM", "NET"):
+            continue
+        seen = Seen()
+        for one in report.communicators:
+            for via, places in one.link_places.items():
+                if transport(via).name == row.transport:
+                    seen.places += places.places
+                    seen.count += places.count
+        seen.places.sort()
+        disabled = [
+            f"{name}={value}" for name, value in report.settings if name in _DISABLING[row.kind]
+        ]
+        is_setting = bool(disabled)
+        name = "host-memory" if row.kind == "SHM" else "network-in-host"
+        through = "shared host memory" if row.kind == "SHM" else f"the network ({row.transport})"
+        cause = f"The log shows {' and '.join(disabled)}. " if disabled else ""
+        nvlink = f"These GPUs have NVLink ({', '.join(report.links)} GB/s). " if has_nvlink else ""
+        yield _finding(
+            name,
+            f"{counted(row.pairs, 'pair')} of ranks of one host",
+            f"via {row.transport}, {_places(seen)}",
+            f"Data between GPUs of one host goes through {through}, with two copies more,"
+            f" instead of directly. {nvlink}{cause}",
+            f"unset {' '.join(one.partition('=')[0] for one in disabled)}"
+            if is_setting
+            else "see why peer access is off: nvidia-smi topo -p2p r, one container for all GPUs,"
+            " ACS and IOMMU (collbench doctor)",
+            "fault" if has_nvlink or is_setting else "risk",
+        )
+
+
+def _networks(report: LogReport) -> Iterator[Finding]:
+    """Sockets between hosts although there is InfiniBand or RoCE."""
+    rows = [row for row in joined(report.communicators) if row.where == BETWEEN]
+    sockets = [row for row in rows if row.transport == "NET/Socket"]
+    adapters = {names: seen for (kind, names), seen in report.nics.items() if kind == "IB"}
+    is_socket = "Socket" in report.networks
+    if adapters and (sockets or (is_socket and "IB" not in report.networks)):
+        seen = report.networks.get("Socket") or Seen()
+        yield _finding(
+            "sockets",
+            f"{counted(sockets[0].pairs, 'pair')} of ranks" if sockets else "the network",
+            f"Socket is used, {_places(seen)}; {next(iter(adapters))} is there,"
+            f" {_places(next(iter(adapters.values())))}",
+            "TCP sockets reach a tenth of what InfiniBand or RoCE does, and load the cores.",
+            f"unset {' '.join(forced)}"
+            if (forced := _set_of(report, ("NCCL_NET", "NCCL_IB_DISABLE", "NCCL_IB_HCA")))
+            else "see that all hosts have the adapters, and that their ports are up: ibv_devinfo",
+            "fault",
+        )
+    elif sockets:
+        off = [
+            name for name, value in report.settings if name == "NCCL_IB_DISABLE" and value == "1"
+        ]
+        seen = report.networks.get("Socket") or Seen()
+        yield _finding(
+            "sockets",
+            f"{counted(sockets[0].pairs, 'pair')} of ranks of different hosts",
+            f"via NET/Socket, {_places(seen)}",
+            "The hosts are joined by TCP sockets: no InfiniBand, RoCE or EFA was found."
+            + (" The log shows NCCL_IB_DISABLE=1." if off else ""),
+            "unset NCCL_IB_DISABLE"
+            if off
+            else "if the hosts have such adapters: ibv_devinfo inside the container, --device"
+            " /dev/infiniband, libibverbs; on AWS the plug-in aws-ofi-nccl",
+        )
+
+
+def _peers(report: LogReport) -> Iterator[Finding]:
+    """GPUs that are connected, and do not reach each other."""
+    for link, seen in report.p2p_off.items():
+        yield _finding(
+            "peer-access",
+            _hosts(seen, _host_count(report)),
+            f"{_places(seen)}: peer access is disabled between {link} GPUs",
+            "GPUs that are connected do not reach each other directly: the driver, an IOMMU, ACS"
+            " or a virtual machine forbids it.",
+            "nvidia-smi topo -p2p r says of which pairs; collbench doctor measures them",
+        )
+
+
+def _set_of(report: LogReport, names: tuple[str, ...]) -> list[str]:
+    """Those of the variables that are set."""
+    return [name for name in names if any(name == one for one, _ in report.settings)]
+
+
+def _gpudirect(report: LogReport) -> Iterator[Finding]:
+    rows = [row for row in joined(report.communicators) if row.where == BETWEEN]
+    without = [row for row in rows if row.kind == "NET" and not row.has_gdr]
+    without = [row for row in without if row.transport != "NET/Socket"]
+    disabled = [
+        (what, seen)
+        for (state, what), seen in report.gdr.items()
+        if state == "Disabled" and not what.startswith("Socket")
+    ]
+    if not without and not disabled:
+        return
+    seen = disabled[0][1] if disabled else Seen()
+    where = f"{disabled[0][0]}: disabled, {_places(seen)}" if disabled else ""
+    if without:
+        pairs = sum(row.pairs for row in without)
+        where = f"{pairs} pairs via {without[0].transport} without GDRDMA; {where}".rstrip("; ")
+    elif any(row.has_gdr for row in rows) or not _has_several_hosts(report):
+        return  # of some NIC that no channel takes
+    yield _finding(
+        "gpudirect",
+        "transfers between hosts",
+        where,
+        "Without GPUDirect RDMA every message is copied through host memory, at about half the rate"
+        " and more latency.",
+        "modprobe nvidia-peermem, or a driver with DMA-BUF (NCCL 2.13 and the open kernel modules);"
+        " NCCL_NET_GDR_LEVEL must allow the distance of GPU and NIC; collbench topo shows it",
+    )
+
+
+def _plugins(report: LogReport) -> Iterator[Finding]:
+    for (kind, why), seen in report.failed_plugins.items():
+        yield _finding(
+            "plugin",
+            f"plug-in of {kind or 'NCCL'}",
+            f"{why[:_MOST_SHOWN]}, {_places(seen)}",
+            "The plug-in's file is there and did not load, so that NCCL goes on without it: on"
+            " clouds whose network needs it that means sockets.",
+            "ldd on the file names what is missing; take the plug-in's version for this NCCL",
+        )
+
+
+def _interfaces(report: LogReport) -> Iterator[Finding]:
+    names: dict[str, Seen] = dict(report.interfaces)
+    for (kind, text), seen in report.nics.items():
+        if kind == "Socket":
+            names |= {word.rpartition("]")[2]: seen for word in text.split()}
+    for name, seen in names.items():
+        is_several = _has_several_hosts(report)
+        if name.startswith(_WRONG_INTERFACES) or (name == "lo" and is_several):
+            yield _finding(
+                "interface",
+                name,
+                f"interface {name}, {_places(seen)}",
+                "This interface belongs to containers or virtual machines of one host, or to the"
+                " host alone: other hosts cannot be reached by it, or only slowly.",
+                "NCCL_SOCKET_IFNAME=^lo,docker,virbr,veth,br-, or the name of the interface that"
+                " the hosts share",
+                "fault" if is_several else "remark",
+            )
+
+
+def _rings(report: LogReport) -> Iterator[Finding]:
+    for known in report.communicators:
+        for order, count in orders(known):
+            found = crossings(known, order, report.numa)
+            if found is not None and found[0] > found[1]:
+                ranks = " ".join(map(str, order[:16]))
+                yield _finding(
+                    "ring-order",
+                    f"a ring of {known.nranks} ranks, {count} channels",
+                    f"{ranks}: {found[0]} steps go from one NUMA node to another, {found[1]} must;"
+                    f" {_places(known.seen)}",
+                    "The link between the processors carries the data of every step that crosses"
+                    " it, so that it is the slowest of the ring more than once.",
+                    "number the ranks by NUMA node (CUDA_VISIBLE_DEVICES, the launcher's"
+                    " binding), and"
+                    " see that NCCL knows the topology (NCCL_TOPO_FILE in virtual machines)",
+                )
+                break
+
+
+def _channels(report: LogReport) -> Iterator[Finding]:
+    limited = [
+        f"{name}={value}"
+        for name, value in report.settings
+        if name in ("NCCL_MAX_NCHANNELS", "NCCL_MAX_CTAS") and value.isdigit()
+    ]
+    for known in report.communicators:
+        if (
+            known.channels is not None
+            and known.channels < _FEW_CHANNELS
+            and known.nranks > 1
+            and report.links
+            and any(via.startswith("P2P") for _, _, via in known.links)
+        ):
+            yield _finding(
+                "channels",
+                f"{known.nranks} ranks",
+                f"{known.channels} channels, {_places(known.seen)}"
+                + (f"; {', '.join(limited)}" if limited else ""),
+                "A channel is one thread block, and one block moves some 20 to 60 GB/s: NVLink"
+                " needs more.",
+                f"unset {limited[0].partition('=')[0]}"
+                if limited
+                else "NCCL_MIN_NCHANNELS=16, and see whether it is faster",
+            )
+            return
+
+
+def _buffers(report: LogReport) -> Iterator[Finding]:
+    for (name, value), seen in report.settings.items():
+        if name == "NCCL_BUFFSIZE" and value.isdigit() and int(value[:18]) < _DEFAULT_BUFFER_BYTES:
+            yield _finding(
+                "buffers",
+                "NCCL_BUFFSIZE",
+                f"{value} bytes, {_places(seen)}; the default is {_DEFAULT_BUFFER_BYTES}",
+                "Smaller buffers make smaller messages, so that large operations wait more often.",
+                "unset NCCL_BUFFSIZE, unless memory is short",
+            )
+
+
+def _settings(report: LogReport) -> Iterable[Finding]:
+    effective: dict[str, tuple[str, Seen]] = {}
+    for (name, value), seen in report.settings.items():
+        known = effective.setdefault(name, (value, seen))
+        if known[0] != value:
+            yield _finding(
+                "settings-differ",
+                name,
+                f"{known[0] or 'empty'} ({_places(known[1])}) and {value or 'empty'}"
+                f" ({_places(seen)})",
+                "Ranks have different values: what they agree on may be what nobody wanted, and"
+                " some variables must be the same everywhere.",
+                f"give all ranks the same {name}",
+            )
+    version = next(iter(report.versions), "")
+    number = version.partition(" ")[2].partition("+")[0] if version.startswith("NCCL") else None
+    settings = [
+        Setting(name, value)
+        for name, (value, _) in effective.items()
+        if name.startswith("NCCL_") and name not in _EXPECTED_SETTINGS
+    ]
+    covered = {"NCCL_P2P_DISABLE", "NCCL_SHM_DISABLE"} if any(_paths_in_hosts(report)) else set()
+    covered |= {"NCCL_BUFFSIZE"} if any(_buffers(report)) else set()
+    covered |= {"NCCL_NET", "NCCL_IB_DISABLE"} if any(_networks(report)) else set()
+    several = _host_count(report) > 1
+    for problem in judge(settings, number or None, ["several hosts"] if several else []):
+        if problem.kind == "unknown" or set(problem.names) <= covered:
+            continue  # NCCL printed that it read it
+        place = _places(effective[problem.names[0]][1]) if problem.names[0] in effective else ""
+        yield _finding(
+            "settings",
+            " and ".join(problem.names),
+            f"{problem.seen}; {place}".rstrip("; "),
+            problem.why,
+            problem.fix.rstrip("."),
+            _SEVERITY[problem.severity],
+        )
+
+
+def _gone(report: LogReport) -> Iterator[Finding]:
+    if report.gone and not report.warnings and not report.is_ended:
+        text, seen = next(iter(report.gone.items()))
+        yield _finding(
+            "remote-exit",
+            _hosts(seen, _host_count(report)),
+            f"{_places(seen)}: {text[:_MOST_SHOWN]}",
+            "A connection to another rank closed, and the log does not end in order: that rank was"
+            " gone first.",
+            "look at the end of the other ranks' logs, and at dmesg there",
+        )

@@ -1,0 +1,269 @@
+"""How far each rank has come: which operation it did not come to, and where ranks disagree.
+
+NCCL prints counters of operations that stay at zero in some versions, so that operations are
+counted here, rank by rank, from the first that the log has. Sends and receives have an order of
+their own on every rank; of them the numbers by pair are compared.
+"""
+
+from array import array
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+from collbench.jobs.nccl_log.model import Communicator, LogReport, Place, Signature
+from collbench.jobs.nccl_log.summary import REDOPS, dtype_name, size_of
+
+P2P = ("Send", "Recv")
+
+
+@dataclass(slots=True, kw_only=True)
+class Lane:
+    """The operations of one rank in a group, in its order. who: the process and device, the same
+    in all groups; first: the number of the first that is known; kinds: numbers of their
+    descriptions; places: of them, where they are known.
+    """
+
+    rank: int | None
+    who: str
+    first: int = 0
+    kinds: "array[int]" = field(default_factory=lambda: array("I"))
+    file: str = ""
+    lines: "array[int]" = field(default_factory=lambda: array("I"))
+
+    @property
+    def end(self) -> int:
+        """How many operations it has begun."""
+        return self.first + len(self.kinds)
+
+    @property
+    def name(self) -> str:
+        """The rank as people call it."""
+        return self.who if self.rank is None else f"rank {self.rank}"
+
+    def place(self, number: int) -> str:
+        """Where an operation stands; empty if that is not known."""
+        at = number - self.first
+        return str(Place(self.file, self.lines[at])) if 0 <= at < len(self.lines) else ""
+
+
+@dataclass(slots=True, kw_only=True)
+class Group:
+    """The ranks of a communicator. texts: descriptions of operations, by their numbers."""
+
+    name: str
+    nranks: int
+    lanes: list[Lane]
+    texts: Sequence[str]
+    p2p_texts: tuple[str, ...] = ()  # sends that were not received, or the other way round
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mismatch:
+    """The first operation at which ranks disagree: names of ranks by what they called."""
+
+    group: str
+    number: int
+    calls: dict[str, tuple[str, ...]]
+    places: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Behind:
+    """A rank that did not come to an operation. waiting: those that did; last: what it called
+    last; is_blocked: it waits in another group itself, so that it is not to blame.
+    """
+
+    group: str
+    name: str
+    made: int
+    most: int
+    missed: str
+    waiting: tuple[str, ...]
+    place: str
+    last: str
+    is_blocked: bool
+
+
+def groups_of(report: LogReport) -> list[Group]:
+    """The communicators of a log whose operations were printed."""
+    texts = [described(one) for one in report.signatures]
+    return [_group(known, report, texts) for known in report.communicators if known.calls]
+
+
+def described(one: Signature) -> str:
+    """An operation in words.
+
+    >>> described(Signature("AllReduce", 1024, 7, 0, 0))
+    'AllReduce of 1024 float32, sum'
+    """
+    text = f"{one.op} of {one.count} {dtype_name(one.dtype)}"
+    if one.op in ("AllReduce", "ReduceScatter", "Reduce"):
+        text += f", {REDOPS[one.redop] if one.redop < len(REDOPS) else 'custom'}"
+    return text + (f", root {one.root}" if one.op in ("Broadcast", "Reduce") else "")
+
+
+def watchdog_groups(report: LogReport) -> list[Group]:
+    """The ranks of PyTorch's groups whose watchdog spoke, by the last operation that each asked
+    for, or else by the one that did not end.
+    """
+    texts: dict[str, int] = {}
+    lanes: dict[str, list[Lane]] = {}
+    for (group, rank), timeout in sorted(report.timeouts.items()):
+        number = timeout.enqueued if timeout.enqueued is not None else timeout.number
+        if number is None:
+            continue
+        # which operation it is, is known of the one that did not end
+        text = timeout.text if number == timeout.number else ""
+        lane = Lane(rank=rank, who=f"rank {rank}", first=number - 1)
+        lane.kinds.append(texts.setdefault(text, len(texts)))
+        if timeout.place is not None:
+            lane.file = timeout.place.file
+            lane.lines.append(timeout.place.line)
+        lanes.setdefault(group, []).append(lane)
+    return [
+        Group(name=f"process group {group}", nranks=len(some), lanes=some, texts=list(texts))
+        for group, some in lanes.items()
+    ]
+
+
+def _group(known: Communicator, report: LogReport, texts: Sequence[str]) -> Group:
+    ranks = {(one.host, one.pid, one.device): one.rank for one in known.ranks.values()}
+    lanes = []
+    for member, calls in known.calls.items():
+        rank = ranks.get((member.host, member.pid, member.device))
+        lanes.append(
+            Lane(
+                rank=rank,
+                who=f"{member.host}:{member.pid} [{member.device}]",
+                kinds=calls.signatures,
+                file=calls.first.file if calls.first else "",
+                lines=calls.lines,
+            )
+        )
+    named = {lane.rank for lane in lanes}
+    # a rank that joined and has called nothing yet
+    lanes += [
+        Lane(rank=one.rank, who=f"{one.host}:{one.pid} [{one.device}]")
+        for one in known.ranks.values()
+        if one.rank not in named
+    ]
+    lanes.sort(key=lambda lane: (lane.rank is None, lane.rank or 0, lane.who))
+    return Group(
+        name=f"{known.nranks} ranks ({known.name})",
+        nranks=known.nranks,
+        lanes=lanes,
+        texts=texts,
+        p2p_texts=tuple(_unpaired(known, report, ranks)),
+    )
+
+
+def _unpaired(
+    known: Communicator, report: LogReport, ranks: dict[tuple[str, int, int], int]
+) -> Iterable[str]:
+    """Pairs whose sends and receives differ in number or in bytes, of ranks that are all in the
+    log.
+    """
+    sent: dict[tuple[int, int], Counter[int]] = {}
+    received: dict[tuple[int, int], Counter[int]] = {}
+    present = set()
+    for member, calls in known.calls.items():
+        rank = ranks.get((member.host, member.pid, member.device))
+        if rank is None:
+            return
+        present.add(rank)
+        for number, times in Counter(calls.p2p).items():
+            one = report.signatures[number]
+            is_send = one.op == "Send"
+            pair = (rank, one.root) if is_send else (one.root, rank)
+            ways = sent if is_send else received
+            size = size_of(one.op, one.count, one.dtype, known.nranks)
+            ways.setdefault(pair, Counter())[size] += times
+    for pair in sorted(sent.keys() | received.keys()):
+        given, taken = sent.get(pair, Counter()), received.get(pair, Counter())
+        if given == taken or not set(pair) <= present:
+            continue
+        source, target = pair
+        if given.total() != taken.total():
+            yield (
+                f"rank {source} sent {_times(given.total())} to rank {target}, which received"
+                f" {_times(taken.total())} from it"
+            )
+        else:
+            size, other = next(iter(given - taken)), next(iter(taken - given))
+            yield (
+                f"rank {source} sent {size} bytes to rank {target}, which received {other} bytes"
+                " from it"
+            )
+
+
+def _times(number: int) -> str:
+    return "once" if number == 1 else f"{number} times"
+
+
+def mismatches(groups: Iterable[Group]) -> list[Mismatch]:
+    """Where ranks of a group first called what does not fit."""
+    found = []
+    for group in groups:
+        number = _first_difference(group.lanes)
+        if number is None:
+            continue
+        calls: dict[str, list[Lane]] = {}
+        for lane in group.lanes:
+            if lane.first <= number < lane.end:
+                calls.setdefault(group.texts[lane.kinds[number - lane.first]], []).append(lane)
+        ordered = sorted(calls.items(), key=lambda item: -len(item[1]))
+        found.append(
+            Mismatch(
+                group=group.name,
+                number=number,
+                calls={text: tuple(lane.name for lane in lanes) for text, lanes in ordered},
+                places=tuple(lanes[0].place(number) for _, lanes in ordered),
+            )
+        )
+    return found
+
+
+def _first_difference(lanes: Sequence[Lane]) -> int | None:
+    """The first operation that is not the same on all lanes that have it."""
+    first = None
+    one = max(lanes, key=lambda lane: len(lane.kinds))
+    for lane in lanes:
+        low = max(one.first, lane.first)
+        high = min(one.end, lane.end, first if first is not None else lane.end)
+        a = one.kinds[low - one.first : high - one.first] if high > low else one.kinds[:0]
+        b = lane.kinds[low - lane.first : high - lane.first] if high > low else lane.kinds[:0]
+        if a != b:
+            first = low + next(at for at, (x, y) in enumerate(zip(a, b, strict=True)) if x != y)
+    return first
+
+
+def behind(groups: Sequence[Group]) -> list[Behind]:
+    """Ranks that others wait for, those first that wait for nobody."""
+    waiting = {
+        lane.who
+        for group in groups
+        for lane in group.lanes
+        if lane.end > min(one.end for one in group.lanes)
+    }
+    found = []
+    for group in groups:
+        most = max((lane.end for lane in group.lanes), default=0)
+        for lane in group.lanes:
+            if lane.end == most:
+                continue
+            ahead = [one for one in group.lanes if one.end > lane.end >= one.first]
+            missed = ahead[0].kinds[lane.end - ahead[0].first] if ahead else None
+            found.append(
+                Behind(
+                    group=group.name,
+                    name=lane.name,
+                    made=lane.end,
+                    most=most,
+                    missed=group.texts[missed] if missed is not None else "",
+                    waiting=tuple(one.name for one in ahead),
+                    place=lane.place(lane.end - 1),
+                    last=group.texts[lane.kinds[-1]] if lane.kinds else "",
+                    is_blocked=lane.who in waiting,
+                )
+            )
+    return sorted(found, key=lambda one: (one.is_blocked, one.made))

@@ -1,0 +1,547 @@
+"""Reads a log once, line by line, and keeps what it says; memory grows with the job, and by
+eight bytes for every operation that is logged.
+"""
+
+import re
+from collections.abc import Callable, Iterable
+
+from collbench.jobs.nccl_log.kinds import match_of
+from collbench.jobs.nccl_log.lines import Headers, Message, Source, plain
+from collbench.jobs.nccl_log.model import (
+    Calls,
+    Choice,
+    Communicator,
+    LoggedWarning,
+    LogReport,
+    Place,
+    Rank,
+    Seen,
+    Signature,
+    Timeout,
+)
+
+_LONGEST = 4096  # characters of a line; NCCL cuts most of its own at 1024
+_MOST = 50_000  # of links of a communicator, of warnings, of settings: a log has far fewer
+_MOST_SIGNATURES = 1_000_000
+_MOST_EXAMPLES = 40
+_P2P = ("Send", "Recv")
+_ALGORITHMS = ("TREE", "RING", "COLLNET_DIRECT", "COLLNET_CHAIN", "NVLS", "NVLS_TREE", "PAT")
+_PROTOCOLS = ("LL", "LL128", "SIMPLE")
+_ONE_TREE = re.compile(r"\[(\d+)\] [-\d/]+->(-?\d+)->(-?\d+)")
+_CELL = re.compile(r"(-?[\d.]+)/ *(-?[\d.]+) \|")
+_HEX_OR_NUMBER = re.compile(r"0x[0-9a-fA-F]+|\b[0-9a-fA-F:.]*\d[0-9a-fA-F:.<>\[\]]*")
+# of a transfer that failed; warnings with another one are another warning
+_STATUS = re.compile(r"(?:error |status=\D{0,40}?)(\d{1,3})\b")
+_FOREIGN_VERSION = re.compile(r"\b([NR]CCL) version ?:? ?(\d[\w.+-]*)")
+# of PyTorch's watchdog: the group and the rank, then one of the two
+_WATCHDOG_RANK = re.compile(
+    r"\[(?:PG(?: ID)? (?P<group>\w{1,40})[^\]]{0,200}? )?Rank (?P<rank>\d{1,9})\]"
+)
+_WATCHDOG_WORK = re.compile(
+    r"WorkNCCL\(SeqNum=(?P<number>\d{1,18}), OpType=(?P<op>\w+)(?:, NumelIn=(?P<numel>\d{1,18}))?"
+)
+_WATCHDOG_LAST = re.compile(r"last enqueued (?:NCCL )?work: (?P<enqueued>\d{1,18})")
+_LAST_ERROR = "Last error:"  # of PyTorch, with NCCL's last warning in the next line
+# what programs that use NCCL say when it fails
+_FOREIGN_ERROR = re.compile(
+    r"NCCL WARN |NCCL error|ncclUnhandledCudaError|ncclSystemError|ncclInternalError|"
+    r"ncclInvalidUsage|"
+    r"ncclInvalidArgument|ncclRemoteError|Watchdog caught collective operation timeout|"
+    r"Test NCCL failure|NCCL communicator was aborted"
+)
+
+
+class LogReader:
+    """Feed it the lines of one file after another; `report` is what was learned so far.
+
+    >>> reader = LogReader()
+    >>> reader.feed("a.log", ["n1:7:7 [0] NCCL INFO Using network IB", "step 1"])
+    >>> list(reader.report.networks), reader.report.counters.nccl
+    (['IB'], 1)
+    """
+
+    def __init__(self) -> None:
+        self.report = LogReport()
+        self._headers = Headers()
+        self._has_starts = False  # whether joining a communicator has a first line
+        self._file = ""
+        self._line = 0
+        self._cut: Message | None = None  # the last message, if no kind said it
+        self._is_last_error = self._is_announced = False  # NCCL's last warning may follow
+        # which communicator a thread, a device or a pointer of a process is at
+        self._of_pointer: dict[tuple[str, int, str], Communicator] = {}
+        self._of_thread: dict[tuple[str, int, int, int], Communicator] = {}
+        self._of_device: dict[tuple[str, int, int], Communicator] = {}
+        self._named: dict[str, Communicator] = {}
+        self._pending: dict[tuple[str, int, int, int], Communicator] = {}
+        self._signatures: dict[Signature, int] = {}
+        self._node: dict[Source, str] = {}
+        self._table: dict[Source, list[str]] = {}
+        self._handlers: dict[str, Callable[[Message, re.Match[str], Place], None]] = {
+            name.removeprefix("_on_"): getattr(self, name)
+            for name in dir(self)
+            if name.startswith("_on_")
+        }
+
+    def feed(self, name: str, lines: Iterable[str]) -> None:
+        """Read one file."""
+        self.report.files.append(name)
+        self._file, self._cut = name, None
+        counters = self.report.counters
+        before = counters.lines
+        for number, raw in enumerate(lines, 1):
+            counters.lines = before + number
+            if "CCL" not in raw and "nccl" not in raw:  # NCCL, RCCL
+                if self._cut is not None or self._is_last_error:
+                    self._line = number
+                    self._continue(plain(raw[:_LONGEST]))
+                continue
+            self._line = number
+            self._read(plain(raw[:_LONGEST]))
+
+    def finish(self) -> LogReport:
+        """All that was learned, with what was said of communicators that never got a name: their
+        ranks stopped earlier, or the log is cut.
+        """
+        rest = Communicator(name="unfinished", nranks=0)
+        for source, pending in self._pending.items():
+            # before 2.18: connections that were made later
+            _merge(self._of_device.get(source[:2] + source[3:], rest), pending)
+        if rest.links or rest.rings or rest.trees:
+            ranks = {rank for pair in rest.links for rank in pair[:2]}
+            ranks |= {rank for ring in rest.rings.values() for rank in ring}
+            rest.nranks = len(ranks)
+            self.report.communicators.append(rest)
+        self._pending.clear()
+        return self.report
+
+    def _read(self, line: str) -> None:
+        is_any = False
+        for message in self._headers.messages(line):
+            is_any = True
+            self.report.counters.nccl += 1
+            self._cut = None
+            if not self._understand(message):
+                self._cut = message
+                self._keep_unknown(message)
+        if not is_any:
+            if self._cut is not None and " NCCL " not in line:
+                self._continue(line)
+            self._foreign(line)
+
+    def _continue(self, line: str) -> None:
+        """A line without a header, behind a message that no kind said, perhaps its end; or behind
+        an error of a program, whose next lines may have NCCL's last warning.
+        """
+        if self._is_last_error:
+            self._is_last_error = line.strip() == _LAST_ERROR
+            if not self._is_last_error and self._is_announced:
+                self._add_warning(line.strip(), "", "")
+            self._is_announced = self._is_last_error
+            return
+        cut, self._cut = self._cut, None
+        if cut is None or not line or cut.level == "WARN":
+            return
+        for joint in ("", " "):
+            whole = cut._replace(text=cut.text + joint + line)
+            if self._understand(whole):
+                self.report.counters.joined += 1
+                self._forget_unknown(cut)
+                return
+
+    def _understand(self, message: Message) -> bool:
+        if message.level == "WARN":
+            self._warn(message)
+            self.report.counters.understood += 1
+            return True
+        found = match_of(message.text)
+        if found is None:
+            # at level TRACE there are formats of developers, which only they need
+            is_skipped = not message.text.strip() or message.level == "TRACE"
+            self.report.counters.understood += is_skipped
+            return is_skipped
+        kind, match = found
+        self.report.counters.understood += 1
+        handler = self._handlers.get(kind.name)
+        if handler is not None:
+            handler(message, match, Place(self._file, self._line))
+        return True
+
+    def _keep_unknown(self, message: Message) -> None:
+        unknown = self.report.counters.unknown
+        key = _without_numbers(message.text[:40])
+        if key in unknown or len(unknown) < _MOST_EXAMPLES:
+            _, seen = unknown.setdefault(key, (message.text[:200], Seen()))
+            seen.add(Place(self._file, self._line), message.source.host)
+
+    def _forget_unknown(self, message: Message) -> None:
+        unknown = self.report.counters.unknown
+        key = _without_numbers(message.text[:40])
+        if key in unknown:
+            unknown[key][1].count -= 1
+            if not unknown[key][1].count:
+                del unknown[key]
+
+    def _warn(self, message: Message) -> None:
+        self._add_warning(message.text, message.where, message.source.host)
+
+    def _add_warning(self, text: str, where: str, host: str) -> None:
+        warnings = self.report.warnings
+        status = _STATUS.search(text)
+        key = _without_numbers(text) + (status[1] if status else "")
+        if key in warnings or len(warnings) < _MOST:
+            warning = warnings.setdefault(key, LoggedWarning(text[:500], where))
+            warning.seen.add(Place(self._file, self._line), host)
+
+    def _foreign(self, line: str) -> None:
+        """A line of the program that uses NCCL, or NCCL's own without a header."""
+        if "work" in line or "WorkNCCL" in line:
+            self._watchdog(line)
+        if match := _FOREIGN_VERSION.search(line):
+            self._version(match[1], match[2], "")
+        if match := _FOREIGN_ERROR.search(line):
+            self._add_warning(line[max(0, match.start() - 100) :].strip(), "", "")
+            self._is_last_error = True
+
+    def _watchdog(self, line: str) -> None:
+        """What PyTorch's watchdog says when it has waited too long."""
+        who = _WATCHDOG_RANK.search(line)
+        work, last = _WATCHDOG_WORK.search(line), _WATCHDOG_LAST.search(line)
+        if who is None or (work is None and last is None):
+            return
+        place = Place(self._file, self._line)
+        key = (who["group"] or "0", int(who["rank"]))
+        timeout = self.report.timeouts.setdefault(key, Timeout(place=place))
+        if work is not None:
+            timeout.number = int(work["number"])
+            timeout.text = work["op"] + (f" of {work['numel']} elements" if work["numel"] else "")
+        if last is not None:
+            timeout.enqueued = int(last["enqueued"])
+
+    def _version(self, library: str, version: str, host: str) -> None:
+        name = f"{library} {version.rstrip('.-+')}"
+        if not host:  # programs say it without what NCCL says of CUDA
+            name = next((one for one in self.report.versions if one.startswith(f"{name}+")), name)
+        seen = self.report.versions.setdefault(name, Seen())
+        seen.add(Place(self._file, self._line), host)
+
+    # which communicator a message is about
+
+    def _or_pending(self, source: Source) -> Communicator:
+        """The communicator that a thread joins, or else the last that its device was at. Before
+        2.18 one is named only when its rings are there.
+        """
+        known = self._of_thread.get(source)
+        if known is None and self._has_starts:
+            known = self._of_device.get(source[:2] + source[3:])
+        if known is None:
+            known = self._pending.get(source)
+        if known is None:
+            known = self._pending[source] = Communicator(name="", nranks=0)
+        return known
+
+    def _join(self, message: Message, match: re.Match[str], place: Place) -> Communicator:
+        source = message.source
+        key = (source.host, source.pid, match["comm"])
+        nranks, rank = int(match["nranks"]), int(match["rank"])
+        known = self._of_pointer.get(key)
+        if known is None or known.nranks != nranks:
+            known = self._communicator(source, match, nranks, rank)
+            self._of_pointer[key] = known
+        known.call = match["call"] or known.call
+        known.ranks[rank] = Rank(
+            rank=rank,
+            host=source.host,
+            pid=source.pid,
+            device=int(match["device"]),
+            bus=match["bus"].lower(),
+            place=place,
+        )
+        known.seen.add(place, source.host)
+        self._of_thread[source] = self._of_device[source[:2] + source[3:]] = known
+        pending = self._pending.pop(source, None)
+        if pending is not None:
+            _merge(known, pending)
+        return known
+
+    def _communicator(
+        self, source: Source, match: re.Match[str], nranks: int, rank: int
+    ) -> Communicator:
+        """The one of that name; one without a name is the first of its size where the rank is
+        free.
+        """
+        name, parent, color = match["id"] or "", "", None
+        if match["parent"]:
+            of = self._of_pointer.get((source.host, source.pid, match["parent"]))
+            parent = of.name if of else match["parent"]
+            color = int(match["color"])
+            name = name or f"{parent}/{match['split'] or ''}/{color}"
+        if name:
+            known = self._named.get(name)
+            # an id that comes again for the same rank is a new one: a second job in the log
+            if known is None or (rank in known.complete and rank in known.ranks):
+                known = self._named[name] = self._new(name, nranks, parent, color)
+            return known
+        for known in self.report.communicators:
+            if known.name.startswith("#") and known.nranks == nranks and rank not in known.ranks:
+                return known
+        return self._new(f"#{len(self.report.communicators)}", nranks, "", None)
+
+    def _new(self, name: str, nranks: int, parent: str, color: int | None) -> Communicator:
+        known = Communicator(name=name, nranks=nranks, parent=parent, color=color)
+        self.report.communicators.append(known)
+        return known
+
+    def _on_init_start(self, message: Message, match: re.Match[str], place: Place) -> None:
+        self._has_starts = True
+        key = (message.source.host, message.source.pid, match["comm"])
+        self._of_pointer.pop(key, None)  # a pointer may be of an earlier one that is gone
+        self._join(message, match, place)
+
+    def _on_init_complete(self, message: Message, match: re.Match[str], place: Place) -> None:
+        self._join(message, match, place).complete.add(int(match["rank"]))
+        self._of_thread.pop(message.source, None)
+
+    def _on_destroyed(self, message: Message, match: re.Match[str], place: Place) -> None:
+        self._of_pointer.pop((message.source.host, message.source.pid, match["comm"]), None)
+        self.report.is_ended |= "Destroy" in message.text
+
+    def _on_nodes(self, message: Message, match: re.Match[str], place: Place) -> None:
+        key = (message.source.host, message.source.pid, match["comm"])
+        known = self._of_pointer.get(key)
+        if known is not None:
+            known.nodes = int(match["nodes"])
+
+    def _on_channels(self, message: Message, match: re.Match[str], place: Place) -> None:
+        known = self._or_pending(message.source)
+        known.channels, known.p2p_channels = int(match["coll"]), int(match["p2p"])
+
+    def _on_transport(self, message: Message, match: re.Match[str], place: Place) -> None:
+        source = message.source
+        known = None
+        if match["comm"]:
+            known = self._of_pointer.get((source.host, source.pid, match["comm"]))
+        known = known or self._or_pending(source)
+        via = match["via"]
+        key = (int(match["src"]), int(match["dst"]), via)
+        if key in known.links or len(known.links) < _MOST:
+            known.links[key] = known.links.get(key, 0) | 1 << min(int(match["channel"]), 1023)
+        known.link_places.setdefault(via, Seen()).add(place, source.host)
+
+    def _on_channel_ring(self, message: Message, match: re.Match[str], place: Place) -> None:
+        known = self._or_pending(message.source)
+        known.rings[int(match["channel"])] = tuple(map(int, match["ring"].split()))
+
+    def _on_trees(self, message: Message, match: re.Match[str], place: Place) -> None:
+        known = self._or_pending(message.source)
+        for channel, rank, up in _ONE_TREE.findall(match["trees"]):
+            known.trees.setdefault(int(channel), {})[int(rank)] = int(up)
+
+    def _on_nvls_support(self, message: Message, match: re.Match[str], place: Place) -> None:
+        self.report.nvls.setdefault(not match["no"], Seen()).add(place, message.source.host)
+
+    # the machine
+
+    def _on_numa(self, message: Message, match: re.Match[str], place: Place) -> None:
+        self._node[message.source] = match["numa"]
+
+    def _on_device(self, message: Message, match: re.Match[str], place: Place) -> None:
+        if match["what"] == "GPU" and match["more"] == ")" and message.source in self._node:
+            key = (message.source.host, match["id"].lower())
+            self.report.numa[key] = self._node[message.source]
+        elif match["link"] == "NVL" or match["link"].startswith("XGMI"):
+            link = f"{match['link']} {match['bw']}"
+            self.report.links.setdefault(link, Seen()).add(place, message.source.host)
+
+    def _on_network(self, message: Message, match: re.Match[str], place: Place) -> None:
+        self.report.networks.setdefault(match["name"], Seen()).add(place, message.source.host)
+
+    def _on_network_assigned(self, message: Message, match: re.Match[str], place: Place) -> None:
+        if match["kind"] == "NET":
+            self._on_network(message, match, place)
+
+    def _on_nics_ib(self, message: Message, match: re.Match[str], place: Place) -> None:
+        names = [word for word in match["nics"].split() if word != "[RO]"]
+        if names:
+            key = ("IB", " ".join(names))
+            self.report.nics.setdefault(key, Seen()).add(place, message.source.host)
+
+    def _on_nics_socket(self, message: Message, match: re.Match[str], place: Place) -> None:
+        names = " ".join(word.partition(":")[0] for word in match["nics"].split())
+        self.report.nics.setdefault(("Socket", names), Seen()).add(place, message.source.host)
+
+    def _on_ofi_provider(self, message: Message, match: re.Match[str], place: Place) -> None:
+        key = ("Libfabric", match["name"] + (f", {match['nics']} NICs" if match["nics"] else ""))
+        self.report.nics.setdefault(key, Seen()).add(place, message.source.host)
+
+    def _on_bootstrap(self, message: Message, match: re.Match[str], place: Place) -> None:
+        name = match["interface"].rpartition("]")[2]
+        self.report.interfaces.setdefault(name, Seen()).add(place, message.source.host)
+
+    def _on_gdr_hca(self, message: Message, match: re.Match[str], place: Place) -> None:
+        key = (match["state"], f"{match['net'].strip()} {match['name']}{match['why'].rstrip()}")
+        self.report.gdr.setdefault(key, Seen()).add(place, message.source.host)
+
+    def _on_p2p_off(self, message: Message, match: re.Match[str], place: Place) -> None:
+        link = "NVLink" if match["nvlink"] else "connected"
+        self.report.p2p_off.setdefault(link, Seen()).add(place, message.source.host)
+
+    # plug-ins and settings
+
+    def _on_plugin_missing(self, message: Message, match: re.Match[str], place: Place) -> None:
+        key = ("not found", match["kind"])
+        self.report.plugins.setdefault(key, Seen()).add(place, message.source.host)
+
+    def _on_plugin_loaded(self, message: Message, match: re.Match[str], place: Place) -> None:
+        name = (match["name"] or match["other"]).strip()
+        key = ("used", f"{match['kind'] or ''} {name}".strip())
+        self.report.plugins.setdefault(key, Seen()).add(place, message.source.host)
+
+    def _on_plugin_failed(self, message: Message, match: re.Match[str], place: Place) -> None:
+        why = match["why"] or f"{match['library']}: {match['reason']}"
+        key = (match["kind"], why)
+        self.report.failed_plugins.setdefault(key, Seen()).add(place, message.source.host)
+
+    def _on_plugin_unsupported(self, message: Message, match: re.Match[str], place: Place) -> None:
+        key = (match["name"], "this NCCL does not take its version")
+        self.report.failed_plugins.setdefault(key, Seen()).add(place, message.source.host)
+
+    def _on_setting(self, message: Message, match: re.Match[str], place: Place) -> None:
+        key = (match["name"], match["value"])
+        settings = self.report.settings
+        if key in settings or len(settings) < _MOST:
+            settings.setdefault(key, Seen()).add(place, message.source.host)
+
+    def _on_config(self, message: Message, match: re.Match[str], place: Place) -> None:
+        named = match.groupdict()
+        if named.get("name"):
+            key = (named["name"], named["value"])
+            self.report.config.setdefault(key, Seen()).add(place, message.source.host)
+
+    def _on_version(self, message: Message, match: re.Match[str], place: Place) -> None:
+        if match["version"]:
+            self._version(match["library"], match["version"], message.source.host)
+
+    # what was chosen, and the operations
+
+    def _on_choice(self, message: Message, match: re.Match[str], place: Place) -> None:
+        channels = int(match["high"]) - int(match["low"]) + 1 if match["high"] else None
+        algo, proto = match["algo"], match["proto"]
+        if algo.isdigit():
+            algo = _ALGORITHMS[int(algo)] if int(algo) < len(_ALGORITHMS) else algo
+        if proto.isdigit():
+            proto = _PROTOCOLS[int(proto)] if int(proto) < len(_PROTOCOLS) else proto
+        self._choose(match["op"] or "", int(match["bytes"]), Choice(algo, proto, channels), place)
+
+    def _on_choice_symmetric(self, message: Message, match: re.Match[str], place: Place) -> None:
+        channels = int(match["channels"]) if match["channels"] else None
+        choice = Choice(match["form"].lower(), match["kernel"], channels)
+        self._choose(match["op"], int(match["bytes"]), choice, place)
+
+    def _choose(self, op: str, size_bytes: int, choice: Choice, place: Place) -> None:
+        choices = self.report.choices
+        if (op, size_bytes) in choices or len(choices) < _MOST:
+            choices.setdefault((op, size_bytes), choice).seen.add(place)
+
+    def _on_tuning_head(self, message: Message, match: re.Match[str], place: Place) -> None:
+        cells = [cell.strip() for cell in match["cells"].split("|") if cell.strip()]
+        title = message.text.strip()
+        if title.startswith("Latency"):
+            self._table[message.source] = [
+                cell.replace("/ ", "/").replace(" ", "") for cell in cells
+            ]
+        elif title.startswith("Algorithm"):
+            self._table[message.source] = [
+                f"{algo}/{proto}" for algo in cells for proto in ("LL", "LL128", "Simple")
+            ]
+
+    def _on_tuning_row(self, message: Message, match: re.Match[str], place: Place) -> None:
+        heads = self._table.get(message.source, ())
+        for head, (latency, rate) in zip(heads, _CELL.findall(match["cells"]), strict=False):
+            algo, _, proto = head.partition("/")
+            values = (_number(latency), _number(rate))
+            if values[1] > 0:
+                self.report.tuning.setdefault((match["op"], algo, proto), values)
+
+    def _on_operation(self, message: Message, match: re.Match[str], place: Place) -> None:
+        source = message.source
+        op, _, count, dtype, redop, root, pointer, nranks = match.groups()
+        known = self._of_pointer.get((source.host, source.pid, pointer))
+        if known is None or known.nranks != int(nranks):
+            known = self._without_init(source, pointer, int(nranks))
+        member = source._replace(tid=0)
+        self._of_device[source[:2] + source[3:]] = known
+        calls = known.calls.get(member)
+        if calls is None:
+            calls = known.calls[member] = Calls()
+            calls.first = place
+        signature = Signature(op, int(count[:18]), int(dtype[:9]), int(redop[:9]), int(root[:9]))
+        number = self._signatures.get(signature)
+        if number is None:
+            if len(self._signatures) >= _MOST_SIGNATURES:
+                return
+            number = self._signatures[signature] = len(self._signatures)
+            self.report.signatures.append(signature)
+        if op in _P2P:
+            calls.p2p.append(number)
+            calls.p2p_lines.append(place.line)
+        else:
+            calls.signatures.append(number)
+            calls.lines.append(place.line)
+        calls.last = place
+
+    def _without_init(self, source: Source, pointer: str, nranks: int) -> Communicator:
+        """A communicator whose beginning the log does not have: by its size and its members."""
+        key = (source.host, source.pid, pointer)
+        member = source._replace(tid=0)
+        for known in self.report.communicators:
+            if (
+                known.name.startswith("?")
+                and known.nranks == nranks
+                and len(known.calls) < nranks
+                and member not in known.calls
+            ):
+                break
+        else:
+            known = self._new(f"?{len(self.report.communicators)}", nranks, "", None)
+        self._of_pointer[key] = known
+        known.seen.add(Place(self._file, self._line), source.host)
+        return known
+
+    def _on_closed(self, message: Message, match: re.Match[str], place: Place) -> None:
+        self.report.gone.setdefault(_without_numbers(message.text), Seen()).add(
+            place, message.source.host
+        )
+
+    def _on_proxy(self, message: Message, match: re.Match[str], place: Place) -> None:
+        if "closed by" in message.text:
+            self._on_closed(message, match, place)
+
+
+def _merge(known: Communicator, pending: Communicator) -> None:
+    """Add what was said of a communicator before it was named."""
+    known.channels = pending.channels or known.channels
+    known.p2p_channels = pending.p2p_channels or known.p2p_channels
+    known.rings.update(pending.rings)
+    for channel, tree in pending.trees.items():
+        known.trees.setdefault(channel, {}).update(tree)
+    for key, mask in pending.links.items():
+        known.links[key] = known.links.get(key, 0) | mask
+    for via, seen in pending.link_places.items():
+        mine = known.link_places.setdefault(via, Seen())
+        for place in seen.places:
+            mine.add(place)
+        mine.count += seen.count - len(seen.places)
+
+
+def _without_numbers(text: str) -> str:
+    """A text as others of its kind have it."""
+    return _HEX_OR_NUMBER.sub("#", text[:300])
+
+
+def _number(text: str) -> float:
+    """A number of a table, 0 if it is none."""
+    try:
+        return float(text)
+    except ValueError:
+        return 0.0

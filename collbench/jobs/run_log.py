@@ -1,0 +1,168 @@
+"""Carry out `log`: read the files, say what they say, and what was found."""
+
+import io
+import sys
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO
+
+from collbench.core.documents import check_writable, write_document
+from collbench.core.errors import UsageError
+from collbench.core.reading import unpacked
+from collbench.core.rules import Options
+from collbench.core.screen import remark, say, width
+from collbench.core.table import wrapped
+from collbench.doctor.finding import Finding, ranked
+from collbench.jobs.formats import kineto
+from collbench.jobs.hang_findings import hang_findings
+from collbench.jobs.log_findings import log_findings
+from collbench.jobs.nccl_log.progress import Group, groups_of, watchdog_groups
+from collbench.jobs.nccl_log.reader import LogReader
+from collbench.jobs.nccl_log.recorder import Recorders, is_pickle, is_ras, is_recorder, ras_groups
+from collbench.jobs.tables.log import finding_block, last_line, log_json, log_lines, unread_lines
+
+_HEAD = 4096  # bytes by which a file's kind is told
+_LARGEST_DUMP = 512 << 20  # characters
+_LONGEST_READ = 1 << 20  # characters of a line; what is longer is read in pieces
+
+
+def run_log(options: Options) -> int:
+    """The whole command; returns the exit code."""
+    if options.get("json") == options.get("html") == "-":
+        raise UsageError("--json and --html cannot both be stdout", "write one to a file")
+    for name in ("json", "html"):
+        if options.get(name) not in (None, "-"):
+            check_writable(options[name], f"--{name}")
+    read = _read(options["files"])
+    report = read.reader.finish()
+    findings = log_findings(report)
+    asks_hang = options.get("is_hang") or read.groups() or not report.counters.lines
+    if asks_hang:
+        groups = [*groups_of(report), *watchdog_groups(report), *read.groups()]
+        if not groups:
+            raise UsageError(
+                "no operation is in these files, so that no rank can be compared",
+                "run the job with NCCL_DEBUG=INFO NCCL_DEBUG_SUBSYS=INIT,COLL",
+            )
+        if not report.counters.lines and all(max(one.nranks, len(one.lanes)) < 2 for one in groups):
+            raise UsageError(
+                "no two ranks of a group are in these files, so that nothing can be compared",
+                "give the dumps of all ranks",
+            )
+        findings = ranked([*hang_findings(groups), *findings])
+    out = sys.stderr if "-" in (options.get("json"), options.get("html")) else sys.stdout
+    last = last_line(findings)
+    is_failed = _fails(findings, options.get("fail_on", "cost"))
+    if options.get("json"):
+        document = log_json(report, findings, is_failed=is_failed)
+        write_document(document, options["json"], "--json")
+    if options.get("html"):
+        from collbench.jobs.page import page
+
+        write_document(page(report, findings, last), options["html"], "--html")
+    columns = width(out)
+    blocks = [log_lines(report, columns)] if report.counters.lines else []
+    blocks += [finding_block(finding, columns) for finding in findings]
+    say("\n\n".join("\n".join(block) for block in blocks), file=out)
+    if unread := unread_lines(report, columns):
+        say("\n" + "\n".join(unread), file=out)
+    say("\n" + "\n".join(wrapped(last, columns)), file=out)
+    if not asks_hang and watchdog_groups(report):
+        more = f"Next: collbench log --hang {' '.join(options['files'])}"
+        say(f"{more}  # which rank did not come to what timed out", file=out)
+    return int(is_failed)
+
+
+@dataclass(slots=True)
+class _Read:
+    """What the files say: logs, dumps of the flight recorder, and RAS."""
+
+    reader: LogReader = field(default_factory=LogReader)
+    recorders: Recorders = field(default_factory=Recorders)
+    ras: list[Group] = field(default_factory=list)
+
+    def groups(self) -> list[Group]:
+        """What is no log."""
+        return [*self.recorders.groups(), *self.ras]
+
+
+def _read(files: Sequence[str]) -> _Read:
+    """What the files say. Raises UsageError for a file that is none, or none of NCCL."""
+    read = _Read()
+    short = Counter(Path(file).name for file in files)
+    for file in files:
+        name = "stdin" if file == "-" else Path(file).name
+        name = name if short[Path(file).name] == 1 else file
+        with opened(file) as (head, lines):
+            text = head.decode("utf-8", "replace")
+            refuse_pickle(file, head)
+            if text.lstrip()[:1] in ("{", "[") and kineto.is_mine(text):
+                raise UsageError(
+                    f"{file}: this is a Kineto trace, of PyTorch's profiler",
+                    f"collbench replay {file} reads it",
+                )
+            if is_recorder(text) or is_ras(text):
+                read.reader.report.files.append(name)
+            if is_recorder(text):
+                read.recorders.add(name, lines.read(_LARGEST_DUMP))
+            elif is_ras(text):
+                read.ras += ras_groups(lines.read(_LARGEST_DUMP))
+            else:
+                _feed(read.reader, file, name, lines)
+    return read
+
+
+def _feed(reader: LogReader, file: str, name: str, lines: IO[str]) -> None:
+    report = reader.report
+    before = report.counters.nccl, len(report.warnings)
+    try:
+        reader.feed(name, _lines(lines))
+    except UsageError as error:  # of a gzip
+        if before == (report.counters.nccl, len(report.warnings)):
+            raise
+        remark(f"{error.message}. What comes before was read.")
+    if before == (report.counters.nccl, len(report.warnings)):
+        raise UsageError(
+            f"{file}: there is no line of NCCL in it",
+            "run the job with NCCL_DEBUG=INFO NCCL_DEBUG_SUBSYS=INIT,GRAPH,TUNING,ENV,NET,COLL",
+        )
+
+
+def refuse_pickle(file: str, head: bytes) -> None:
+    """Raise UsageError for a file that begins as a pickle does."""
+    name = "stdin" if file == "-" else Path(file).name
+    if is_pickle(head):
+        raise UsageError(
+            f"{file}: this is a pickle, which can run any program that is in it",
+            "if it is your own: python -c 'import json, pickle, sys;"
+            ' json.dump(pickle.load(open(sys.argv[1], "rb")), sys.stdout)\' '
+            f"{name} > {name}.json",
+        )
+
+
+@contextmanager
+def opened(file: str) -> Iterator[tuple[bytes, IO[str]]]:
+    """The beginning of a file, which may be packed, and its text, whatever its bytes."""
+    try:
+        raw = unpacked(file)
+    except (OSError, ValueError) as error:  # ValueError: a NUL in the name
+        why = getattr(error, "strerror", None) or error
+        raise UsageError(f"cannot read {file}: {why}", "give the log of a job") from None
+    with raw:
+        head = raw.peek(_HEAD)[:_HEAD]
+        yield head, io.TextIOWrapper(raw, encoding="utf-8", errors="replace", newline="\n")
+
+
+def _lines(text: IO[str]) -> Iterator[str]:
+    """Lines, those without an end in pieces, so that memory stays small."""
+    while line := text.readline(_LONGEST_READ):
+        yield line
+
+
+def _fails(findings: Sequence[Finding], fail_on: str) -> bool:
+    if fail_on == "never":
+        return False
+    return any(one.is_cost or (fail_on == "risk" and one.severity == "risk") for one in findings)

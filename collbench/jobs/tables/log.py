@@ -1,0 +1,382 @@
+"""What a log of NCCL says, as text and as a document."""
+
+import json
+from collections.abc import Sequence
+
+from collbench import __version__
+from collbench.core.table import table, wrapped
+from collbench.core.units import format_size
+from collbench.doctor.finding import Finding
+from collbench.doctor.tables.findings import finding_facts, mark
+from collbench.jobs.nccl_log.model import LogReport, Seen
+from collbench.jobs.nccl_log.summary import alike, chosen, depth, expected, joined, orders, traffic
+from collbench.machine.topology.model import spans
+
+_JSON_VERSION = 1
+_MOST_ROWS = 8  # of a table on the screen; --json has all
+_MOST_RANKS = 16  # of a ring, in full
+_MOST_SETTINGS = 12
+
+
+def log_lines(report: LogReport, columns: int) -> list[str]:
+    """The log in a screen: what was found is not in it."""
+    lines = wrapped(_lead(report), columns)
+    for title, body in (
+        ("communicators", _communicators(report)),
+        ("how ranks are joined", _joined(report, columns)),
+        ("rings and trees", _rings(report)),
+        ("networks and plug-ins", _networks(report)),
+        ("settings in the log", _settings(report)),
+        ("what NCCL expects (its tuning table)", _expected(report)),
+        ("what NCCL took", _chosen(report)),
+        ("operations of a rank", _operations(report)),
+    ):
+        if body:
+            lines += ["", title]
+            for line in body:
+                lines += (
+                    wrapped(f"  {line}", columns, " " * 6)
+                    if len(line) > columns - 2
+                    else [f"  {line}"]
+                )
+    return lines
+
+
+def unread_lines(report: LogReport, columns: int) -> list[str]:
+    """What could not be read: how many lines, and examples."""
+    counters = report.counters
+    if not counters.not_understood:
+        return []
+    lines = wrapped(
+        f"{counters.not_understood} of {counters.nccl} lines of NCCL say what this version of"
+        " collbench does not know, or are cut:",
+        columns,
+    )
+    worst = sorted(counters.unknown.values(), key=lambda one: -one[1].count)
+    for text, seen in worst[:3]:
+        head = f"  {seen.count} x, {seen.places[0]}: "
+        lines.append(head + text[: max(20, columns - len(head))])
+    return lines
+
+
+def log_json(report: LogReport, findings: Sequence[Finding], *, is_failed: bool) -> str:
+    """The log and what was found as a JSON object. is_failed: whether the exit code says so."""
+    counters = report.counters
+    costs = any(one.is_cost for one in findings)
+    document = {
+        "format": "collbench-log",
+        "version": _JSON_VERSION,
+        "collbench": __version__,
+        "files": report.files,
+        "verdict": "costs" if costs else "risks" if is_failed else "clean",
+        "lines": {
+            "read": counters.lines,
+            "of_nccl": counters.nccl,
+            "understood": counters.understood,
+            "joined": counters.joined,
+            "not_understood": counters.not_understood,
+            "examples": [
+                {"text": text, "count": seen.count, "place": str(seen.places[0])}
+                for text, seen in counters.unknown.values()
+            ],
+        },
+        "versions": _places(report.versions),
+        "communicators": [
+            {
+                "name": one.name,
+                "ranks": one.nranks,
+                "hosts": one.hosts,
+                "nodes": one.nodes,
+                "call": one.call,
+                "parent": one.parent,
+                "color": one.color,
+                "channels": one.channels,
+                "members": [
+                    {"rank": rank.rank, "host": rank.host, "pid": rank.pid, "device": rank.device,
+                     "bus": rank.bus, "place": str(rank.place),
+                     "numa": report.numa.get((rank.host, rank.bus))}
+                    for _, rank in sorted(one.ranks.items())
+                ],
+                "rings": {str(channel): list(ring) for channel, ring in sorted(one.rings.items())},
+                "trees": {
+                    str(channel): {str(rank): up for rank, up in sorted(tree.items())}
+                    for channel, tree in sorted(one.trees.items())
+                },
+                "links": [
+                    {"from": source, "to": target, "via": via, "channels": mask.bit_count()}
+                    for (source, target, via), mask in one.links.items()
+                ],
+                "transports": _places(one.link_places),
+            }
+            for one in report.communicators
+        ],
+        "networks": _places(report.networks),
+        "nics": _places({f"{kind}: {names}": seen for (kind, names), seen in report.nics.items()}),
+        "bootstrap": _places(report.interfaces),
+        "gpudirect": _places({f"{what}: {state}": seen for (state, what),
+        seen in report.gdr.items()}),
+        "plugins": _places({f"{kind} {what}": seen for (what, kind),
+        seen in report.plugins.items()}),
+        "settings": [
+            {"name": name, "value": value, "count": seen.count, "place": str(seen.places[0])}
+            for (name, value), seen in report.settings.items()
+        ],
+        "tuning": [
+            {"op": op, "algo": algo, "proto": proto, "latency_us": latency, "bandwidth_gbs": rate}
+            for (op, algo, proto), (latency, rate) in report.tuning.items()
+        ],
+        "chosen": [
+            {"op": op, "bytes": size, "algo": one.algo, "proto": one.proto,
+             "channels": one.channels, "count": one.seen.count, "place": str(one.seen.places[0])}
+            for (op, size), one in sorted(report.choices.items())
+        ],
+        "operations": [
+            {"op": row.op, "dtype": row.dtype, "redop": row.redop, "ranks": row.nranks,
+             "calls_of_a_rank": row.calls, "least_bytes": row.sizes[0], "most_bytes": row.sizes[1],
+             "bytes_of_a_rank": row.bytes}
+            for row in traffic(report)
+        ],
+        "warnings": [
+            {"text": one.text, "where": one.where, "count": one.seen.count,
+             "hosts": sorted(one.seen.hosts), "place": str(one.seen.places[0])}
+            for one in report.warnings.values()
+        ],
+        "findings": [finding_facts(one) for one in findings],
+        "marks": [mark(one) for one in findings],
+    }  # fmt: skip
+    return json.dumps(document, indent=1, ensure_ascii=False) + "\n"
+
+
+def _places(facts: dict[str, Seen]) -> dict[str, dict[str, object]]:
+    return {
+        name: {"count": seen.count, "place": str(seen.places[0])} for name, seen in facts.items()
+    }
+
+
+def _lead(report: LogReport) -> str:
+    counters = report.counters
+    hosts = {rank.host for one in report.communicators for rank in one.ranks.values()}
+    processes = {
+        (rank.host, rank.pid) for one in report.communicators for rank in one.ranks.values()
+    }
+    parts = [", ".join(report.versions) or "a version that the log does not say"]
+    if report.gpus:
+        parts.append(
+            f"{_some(len(report.gpus), 'GPU')}, {_some(len(processes), 'process', 'es')},"
+            f" {_some(len(hosts), 'host')} ({_list(sorted(hosts), 4)})"
+        )
+    share = counters.understood / counters.nccl if counters.nccl else 1
+    parts.append(
+        f"{_some(counters.lines, 'line')}, {counters.nccl} of NCCL"
+        + (f", {100 * share:.4g}% of these understood" if counters.nccl else "")
+    )
+    return ": ".join(parts[:2]) + (f"; {parts[2]}" if len(parts) > 2 else "")
+
+
+def _some(number: int, word: str, end: str = "s") -> str:
+    return f"{number} {word}{end if number != 1 else ''}"
+
+
+def _list(names: Sequence[str], most: int) -> str:
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(names[:most]) + more
+
+
+def _cut_rows(
+    rows: Sequence[tuple[str, ...]], heads: tuple[str, ...], right: set[int]
+) -> list[str]:
+    lines = table(heads, rows[:_MOST_ROWS], right=right)
+    if len(rows) > _MOST_ROWS:
+        lines.append(f"... and {len(rows) - _MOST_ROWS} more (--json has all)")
+    return lines
+
+
+def _communicators(report: LogReport) -> list[str]:
+    rows = [
+        (
+            str(one.nranks),
+            str(one.hosts) if one.hosts else "",
+            str(len(one.names)),
+            str(one.channels) if one.channels is not None else "",
+            (one.call or "") + (" (split of another)" if one.is_split else ""),
+            "" if one.seen_ranks == one.nranks else f"{one.seen_ranks} ranks are in the log",
+        )
+        for one in alike(report.communicators)
+    ]
+    heads = ("ranks", "nodes", "how many", "channels", "made by", "")
+    return _cut_rows(rows, heads, {0, 1, 2, 3}) if rows else []
+
+
+def _joined(report: LogReport, columns: int) -> list[str]:
+    rows = [
+        (
+            one.where,
+            one.transport + (" with GPUDirect" if one.has_gdr else ""),
+            str(one.pairs),
+            _span(one.channels),
+            spans(one.nics),
+            " ".join(one.examples[:2]) + (" ..." if one.pairs > 2 else ""),
+        )
+        for one in joined(report.communicators)
+    ]
+    heads = ("where", "transport", "pairs", "channels", "NICs", "from->to")
+    lines = _cut_rows(rows, heads, {2, 3})
+    if max(map(len, lines)) > columns - 2:  # examples are what one can do without
+        lines = _cut_rows([row[:-1] for row in rows], heads[:-1], {2, 3})
+    return lines if rows else []
+
+
+def _span(bounds: tuple[int, int]) -> str:
+    return str(bounds[0]) if bounds[0] == bounds[1] else f"{bounds[0]}-{bounds[1]}"
+
+
+def _numbers(numbers: Sequence[int]) -> str:
+    return ",".join(map(str, numbers[:8])) + ("..." if len(numbers) > 8 else "")
+
+
+def _rings(report: LogReport) -> list[str]:
+    lines = []
+    shown = sorted(report.communicators, key=lambda one: -one.nranks)
+    for known in [one for one in shown if one.rings][:1]:
+        found = orders(known)
+        for order, count in found[:3]:
+            ranks = " ".join(map(str, order[:_MOST_RANKS]))
+            more = f" ... ({len(order)} ranks)" if len(order) > _MOST_RANKS else ""
+            lines.append(f"ring of {_some(count, 'channel')}: {ranks}{more}")
+        if len(found) > 3:
+            lines.append(f"... and {len(found) - 3} other orders")
+    for known in [one for one in shown if one.trees][:1]:
+        depths = {deep for tree in known.trees.values() if (deep := depth(tree)) is not None}
+        roots = sorted(
+            {rank for tree in known.trees.values() for rank, up in tree.items() if up < 0}
+        )
+        steps = "-".join(str(one) for one in sorted({min(depths), max(depths)})) if depths else "?"
+        lines.append(
+            f"trees of {_some(len(known.trees), 'channel')}: {steps} steps deep,"
+            f" roots {_numbers(roots)}"
+        )
+    return lines
+
+
+def _networks(report: LogReport) -> list[str]:
+    lines = []
+    if report.networks:
+        lines.append(f"network: {_list(list(report.networks), 4)}")
+    for (kind, names), seen in list(report.nics.items())[:3]:
+        hosts = f" ({_some(len(seen.hosts), 'host')})" if len(report.nics) > 1 else ""
+        lines.append(f"{kind}: {names}{hosts}")
+    if report.interfaces:
+        lines.append(f"ranks find each other by {_list(list(report.interfaces), 4)}")
+    states = sorted({state for state, what in report.gdr if not what.startswith("Socket")})
+    if states:
+        lines.append(f"GPUDirect RDMA: {' and '.join(states).lower()}")
+    lines += [
+        f"NVLS (switches that reduce): {'available' if is_there else 'not available'}"
+        for is_there in report.nvls
+    ]
+    used = [name for what, name in report.plugins if what == "used"]
+    missing = [name for what, name in report.plugins if what == "not found"]
+    if used or missing:
+        parts = [f"plug-ins used: {_list(used, 4)}"] if used else []
+        parts += [f"no plug-in for {_list(missing, 6)} (normal)"] if missing else []
+        lines.append("; ".join(parts))
+    return lines
+
+
+def _settings(report: LogReport) -> list[str]:
+    words = [f"{name}={value}" for name, value in report.settings]
+    words += [f"{name}={value} (of the program)" for name, value in report.config]
+    return [_list(words, _MOST_SETTINGS)] if words else []
+
+
+def _expected(report: LogReport) -> list[str]:
+    rows = [
+        (row.op, f"{row.latency_us:g}", row.fastest, f"{row.rate_gbs:g}", row.widest)
+        for row in expected(report)
+    ]
+    heads = ("operation", "least us", "by", "most GB/s", "by")
+    return _cut_rows(rows, heads, {1, 3}) if rows else []
+
+
+def _chosen(report: LogReport) -> list[str]:
+    rows = [
+        (
+            one.op or "any",
+            _sizes(one.sizes),
+            one.algo,
+            one.proto,
+            _span(one.channels) if one.channels else "",
+        )
+        for one in chosen(report)
+    ]
+    heads = ("operation", "bytes of a rank", "algorithm", "protocol", "channels")
+    return _cut_rows(rows, heads, {1, 4}) if rows else []
+
+
+def _sizes(bounds: tuple[int, int]) -> str:
+    low, high = map(format_size, bounds)
+    return low if low == high else f"{low} to {high}"
+
+
+def _operations(report: LogReport) -> list[str]:
+    rows = [
+        (
+            row.op,
+            row.dtype + (f" {row.redop}" if row.redop else ""),
+            str(row.nranks),
+            f"{row.calls:.6g}",
+            _sizes(row.sizes),
+            _large(row.bytes),
+        )
+        for row in traffic(report)
+    ]
+    heads = ("operation", "of", "ranks", "calls", "bytes of one", "of all")
+    return _cut_rows(rows, heads, {2, 3, 4, 5}) if rows else []
+
+
+def _large(size_bytes: float) -> str:
+    """A sum of bytes, rounded.
+
+    >>> _large(1536), _large(5 * 2**30)
+    ('1.5K', '5G')
+    """
+    for suffix, unit in (("T", 1 << 40), ("G", 1 << 30), ("M", 1 << 20), ("K", 1 << 10)):
+        if size_bytes >= unit:
+            return f"{size_bytes / unit:.4g}{suffix}"
+    return f"{size_bytes:.4g}"
+
+
+MARKS = {"fault": "FAULT", "risk": "RISK", "remark": "NOTE"}
+_LABEL = 8
+
+
+def finding_block(finding: Finding, columns: int) -> list[str]:
+    """A finding of a log as a block of lines."""
+    head = f"{MARKS[finding.severity]}  {finding.check}: {finding.subject}"
+    lines = wrapped(head, columns, " " * 7)
+    for label, text in (("seen", finding.seen), ("why", finding.why), ("change", finding.change)):
+        if text:
+            lines += wrapped(f"{'':7}{label:<{_LABEL}}{text}", columns, " " * (7 + _LABEL))
+    return lines
+
+
+def last_line(findings: Sequence[Finding]) -> str:
+    """How many findings of each kind.
+
+    >>> last_line([])
+    'Nothing is wrong in what the log says.'
+    >>> last_line([Finding(check="", subject="", seen="", why="", change="", severity="fault")])
+    '1 finding: 1 that is an error or slow anywhere.'
+    """
+    if not findings:
+        return "Nothing is wrong in what the log says."
+    numbers = [
+        (sum(one.severity == severity for one in findings), what)
+        for severity, what in (
+            ("fault", ("that is an error or slow anywhere", "that are errors or slow anywhere")),
+            ("risk", ("that may cost",) * 2),
+            ("remark", ("to know",) * 2),
+        )
+    ]
+    parts = ", ".join(f"{number} {what[number > 1]}" for number, what in numbers if number)
+    return f"{_some(len(findings), 'finding')}: {parts}."

@@ -1,0 +1,382 @@
+"""What a job communicates and what its operations take, as text and as a document."""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from collbench import __version__
+from collbench.bench.replay import Proof
+from collbench.core.record import Record
+from collbench.core.table import table, wrapped
+from collbench.core.units import format_size, format_time_us
+from collbench.jobs.advice import (
+    Advice,
+    Share,
+    StepCost,
+    setting_text,
+    shares,
+    skew_costs,
+    step_costs,
+)
+from collbench.jobs.model import Job, Operation
+from collbench.jobs.steps import Steps, StepTimes
+
+_JSON_VERSION = 1
+_MOST_ROWS = 20  # of operations on the screen; --json has all
+_WHOLE = 100.5  # percent of a step, rounded
+_FORMS_A_TABLE = 3  # columns of times that 80 characters hold
+
+
+@dataclass(slots=True, kw_only=True)
+class Replay:
+    """All that is known of a job. rows: by operation and form. tuned: the form that was tuned;
+    advised: what was tried for the operations that matter most. proof, failed: of the settings
+    that were best, or why there is none. settings: these in words; environment: what NCCL's
+    variables would be.
+    """
+
+    job: Job
+    steps: Steps
+    times: StepTimes | None
+    operations: Sequence[Operation]
+    stands: Sequence[str] = ()
+    step_us: float | None = None
+    rows: Mapping[Operation, Mapping[str, Record]] = field(default_factory=dict)
+    is_measured: bool = False
+    tuned: str = ""
+    advised: Sequence[Advice] = ()
+    proof: Proof | None = None
+    failed: str = ""
+    settings: Sequence[str] = ()
+    environment: Sequence[str] = ()
+
+    @property
+    def costs(self) -> list[StepCost]:
+        """What a step takes in every form."""
+        return step_costs(self.operations, self.rows)
+
+    @property
+    def shares(self) -> list[Share]:
+        """The share of communication in a step."""
+        return shares(self.times, self.step_us, next(iter(self.costs), None))
+
+
+def replay_lines(replay: Replay, columns: int) -> list[str]:
+    """The whole text."""
+    blocks = [
+        _head(replay, columns),
+        *_tables(replay),
+        _reasons(replay, columns),
+        _costs(replay, columns),
+        _skew(replay, columns),
+        _advice(replay),
+        _proof(replay, columns),
+        list(replay.environment),
+    ]
+    lines: list[str] = []
+    for block in blocks:
+        if block:
+            lines += ([""] if lines else []) + block
+    return lines
+
+
+def _head(replay: Replay, columns: int) -> list[str]:
+    job, steps = replay.job, replay.steps
+    count = len(job.calls)
+    text = f"{job.name}: {job.source}, {count} call{'s' * (count != 1)} of a rank."
+    if steps.number > 1:
+        plural = "s" * (steps.length != 1)
+        text += f" {steps.number} steps of {steps.length:.4g} call{plural} were found"
+        text += f", from call {steps.first + 1} on." if steps.first else "."
+    elif not steps.is_found:
+        text += " No step repeats: all calls are taken as one step."
+    lines = wrapped(text, columns)
+    for remark in (*job.remarks, *replay.stands):
+        lines += wrapped(f"{remark[0].upper()}{remark[1:]}.", columns)
+    return lines
+
+
+def _tables(replay: Replay) -> list[list[str]]:
+    """The operations, with the times of three forms at a time."""
+    forms = [cost.form for cost in replay.costs]
+    groups = [forms[at : at + _FORMS_A_TABLE] for at in range(0, len(forms), _FORMS_A_TABLE)]
+    return [_table(replay, group) for group in groups or [[]]]
+
+
+def _table(replay: Replay, forms: Sequence[str]) -> list[str]:
+    has_recorded = any(one.recorded_us is not None for one in replay.operations)
+    has_groups = len({group for one in replay.operations for group in one.groups}) > 1
+    heads = ["collective", "size", "type", "ranks", "calls", "MB a step"]
+    heads += ["groups"] if has_groups else []
+    heads += ["job us"] if has_recorded else []
+    heads += [f"{form} us" for form in forms]
+    costs = {cost.form: cost for cost in replay.costs}
+    heads += ["share"] if forms else []
+    body = []
+    for one in replay.operations[:_MOST_ROWS]:
+        row = [
+            one.kind.op,
+            format_size(one.kind.size_bytes),
+            one.kind.dtype,
+            str(one.kind.ranks),
+            f"{one.calls:.4g}",
+            _megabytes(one.bytes),
+        ]
+        row += [str(len(one.groups))] if has_groups else []
+        row += [_time(one.recorded_us)] if has_recorded else []
+        row += [_cell(replay, one, form) for form in forms]
+        if forms:
+            time = _time_of(replay, one, forms[0])
+            total = costs[forms[0]].time_us
+            row.append(f"{100 * one.calls * time / total:.0f}%" if time and total else "-")
+        body.append(row)
+    left_out = replay.operations[_MOST_ROWS:]
+    lines = table(heads, body, right={1, *range(3, len(heads))})
+    if left_out:
+        lines.append(
+            f"and {len(left_out)} more, {_megabytes(sum(one.bytes for one in left_out))} MB a step"
+        )
+    return lines
+
+
+def _megabytes(size_bytes: float) -> str:
+    """Decimal megabytes with four digits, without an exponent."""
+    return f"{size_bytes / 1e6:.0f}" if size_bytes >= 1e9 else f"{size_bytes / 1e6:.4g}"
+
+
+def _milliseconds(time_us: float) -> str:
+    """With three digits, without an exponent where it is large."""
+    return f"{time_us / 1e3:.0f}" if time_us >= 1e6 else f"{time_us / 1e3:.3g}"
+
+
+def _time(time_us: float | None) -> str:
+    return "-" if time_us is None else format_time_us(time_us)
+
+
+def _time_of(replay: Replay, operation: Operation, form: str) -> float | None:
+    row = replay.rows.get(operation, {}).get(form)
+    return row.time_us if row is not None else None
+
+
+def _cell(replay: Replay, operation: Operation, form: str) -> str:
+    row = replay.rows.get(operation, {}).get(form)
+    if row is None:
+        return "-"
+    return _time(row.time_us) if row.status == "ok" else row.status
+
+
+def _reasons(replay: Replay, columns: int) -> list[str]:
+    """Why operations have no time."""
+    reasons: dict[str, int] = {}
+    for operation in replay.operations:
+        for form, row in replay.rows.get(operation, {}).items():
+            if row.status != "ok":
+                text = f"{form}, {row.status}: {row.reason}"
+                reasons[text] = reasons.get(text, 0) + 1
+    lines = [
+        line
+        for text, count in reasons.items()
+        for line in wrapped(text + (f" ({count} operations)" if count > 1 else ""), columns)
+    ]
+    if replay.is_measured:
+        left = sum(operation not in replay.rows for operation in replay.operations)
+        if left:
+            lines += wrapped(
+                f"{left} of {len(replay.operations)} operations were not measured: a larger"
+                " --budget reaches them",
+                columns,
+            )
+    return lines
+
+
+def _costs(replay: Replay, columns: int) -> list[str]:
+    lines: list[str] = []
+    for cost in replay.costs:
+        if cost.missing == len(replay.operations):
+            continue
+        text = f"The calls of a step take {_duration(cost.time_us)} back to back with {cost.form}"
+        if cost.missing:
+            text += f", without {cost.missing} of {len(replay.operations)} operations"
+        lines += wrapped(f"{text}.", columns)
+    for share in replay.shares:
+        whose = "the job's own times" if share.is_recorded else f"{replay.costs[0].form}'s times"
+        text = f"A step of the job takes {_duration(share.step_us)}: "
+        if share.percent > _WHOLE:
+            text += f"less than its communication, which by {whose} is {_percent(share.percent)}."
+        else:
+            text += (
+                f"communication is {_percent(share.percent)} of it by {whose}, and computation can"
+                f" hide {_duration(share.hideable_us)} of that at best."
+            )
+        if not share.is_recorded and replay.times is not None and replay.times.communicating:
+            gaps = max(0.0, share.step_us - replay.times.communicating)
+            with_gaps = _duration(gaps + share.communicating_us)
+            text += f" With the gaps of the job it would take {with_gaps}."
+        lines += wrapped(text, columns)
+    times = replay.times
+    if times is not None and times.exposed is not None:
+        lines += wrapped(
+            f"For {_duration(times.exposed)} of a step the job communicates while nothing"
+            " computes.",
+            columns,
+        )
+    return lines
+
+
+def _percent(percent: float) -> str:
+    return f"{percent:.0f}%" if percent >= 10 else f"{percent:.2g}%"
+
+
+def _duration(time_us: float) -> str:
+    if abs(time_us) < 1e3:
+        return f"{time_us:.3g} us"
+    return f"{time_us / 1e3:.3g} ms" if abs(time_us) < 1e6 else f"{time_us / 1e6:.3g} s"
+
+
+def _skew(replay: Replay, columns: int) -> list[str]:
+    costs = replay.costs
+    if not costs:
+        return []
+    lines: list[str] = []
+    for operation, more_us in skew_costs(replay.operations, replay.rows, costs[0].form):
+        lines += wrapped(
+            f"{operation.kind.op} of {format_size(operation.kind.size_bytes)} is uneven: its"
+            f" largest block is {operation.skew:.3g}x the mean, its busiest rank moves"
+            f" {operation.load:.3g}x the mean. It is measured with equal blocks; where that"
+            f" rank's link is the limit, the skew costs {_duration(more_us)} a step more.",
+            columns,
+        )
+    return lines
+
+
+def _advice(replay: Replay) -> list[str]:
+    if not replay.advised:
+        return []
+    heads = ("tune first", "size", "ms a step", "gain", "saves ms", "setting")
+    body = [
+        (
+            one.operation.kind.op,
+            format_size(one.operation.kind.size_bytes),
+            _milliseconds(one.operation.calls * (one.now.time_us or 0.0)),
+            f"{one.gain:.2f}x" if one.best is not None else "-",
+            _milliseconds(one.saved_us),
+            setting_text(one.best) if one.best is not None else _none_faster(one),
+        )
+        for one in replay.advised
+    ]
+    return table(heads, body, right=(1, 2, 3, 4))
+
+
+def _none_faster(one: Advice) -> str:
+    """What is known of other settings, where none is faster."""
+    if not one.tried:
+        return f"none of {one.known} was reached"
+    of_known = f" tried, of {one.known}," if one.tried < one.known else ""
+    return f"none of {one.tried}{of_known} is faster"
+
+
+def _proof(replay: Replay, columns: int) -> list[str]:
+    if replay.failed:
+        return wrapped(replay.failed, columns)
+    proof = replay.proof
+    if proof is None:
+        return []
+    ratio, saved = proof.ratio, proof.saved_s
+    if proof.is_modelled:
+        text = (
+            f"By the model a step with these settings saves {_duration(saved.median * 1e6)}:"
+            f" it takes {ratio.median:.3g}x as long without them. Nothing ran."
+        )
+    else:
+        known = "saves" if proof.is_proven else "is not shown to save anything:"
+        text = (
+            f"A step with these settings {known} {_duration(saved.median * 1e6)}"
+            f" [{_duration(saved.low * 1e6)}, {_duration(saved.high * 1e6)}]: without them it takes"
+            f" {ratio.median:.3f}x as long, 95% interval {ratio.low:.3f} to {ratio.high:.3f},"
+            f" {len(proof.rounds)} rounds with and without in turns."
+        )
+        if missing := replay.costs[0].missing:
+            text += f" {missing} of {len(replay.operations)} operations are not in it."
+        if proof.is_noisy:
+            text += " Other processes were busy meanwhile."
+    return wrapped(text, columns)
+
+
+def replay_json(replay: Replay) -> str:
+    """All as a JSON object."""
+    proof = replay.proof
+    document = {
+        "format": "collbench-replay",
+        "version": _JSON_VERSION,
+        "collbench": __version__,
+        "job": replay.job.name,
+        "source": replay.job.source,
+        "calls": len(replay.job.calls),
+        "remarks": [*replay.job.remarks, *replay.stands],
+        "steps": {
+            "number": replay.steps.number,
+            "first_call": replay.steps.first,
+            "calls": replay.steps.length,
+            "found": replay.steps.is_found,
+        },
+        "operations": [_document(replay, one) for one in replay.operations],
+        "step": [
+            {"form": cost.form, "time_us": cost.time_us, "operations_missing": cost.missing}
+            for cost in replay.costs
+        ],
+        "shares": [
+            {
+                "step_us": share.step_us,
+                "communicating_us": share.communicating_us,
+                "percent": share.percent,
+                "hideable_us": share.hideable_us,
+                "recorded": share.is_recorded,
+            }
+            for share in replay.shares
+        ],
+        "tuned": replay.tuned,
+        "advice": [
+            {
+                "op": one.operation.kind.op,
+                "size_bytes": one.operation.kind.size_bytes,
+                "setting": setting_text(one.best) if one.best is not None else None,
+                "gain": one.gain,
+                "saved_us": one.saved_us,
+                "tried": one.tried,
+            }
+            for one in replay.advised
+        ],
+        "proof": proof
+        and {
+            "rounds": proof.rounds,
+            "ratio": proof.ratio,
+            "saved_s": proof.saved_s,
+            "proven": proof.is_proven,
+            "modelled": proof.is_modelled,
+            "noisy": proof.is_noisy,
+        },
+        "why_no_proof": replay.failed,
+        "settings": replay.settings,
+        "environment": replay.environment,
+    }
+    return json.dumps(document, indent=1) + "\n"
+
+
+def _document(replay: Replay, one: Operation) -> dict[str, object]:
+    return {
+        "op": one.kind.op,
+        "size_bytes": one.kind.size_bytes,
+        "dtype": one.kind.dtype,
+        "redop": one.kind.redop,
+        "ranks": one.kind.ranks,
+        "calls": one.calls,
+        "skew": one.skew,
+        "load": one.load,
+        "recorded_us": one.recorded_us,
+        "groups": one.groups,
+        "measured": {
+            form: {"status": row.status, "time_us": row.time_us, "reason": row.reason,
+                   "repeats_us": row.repeat_times_us, "algo": row.algo, "proto": row.proto}
+            for form, row in replay.rows.get(one, {}).items()
+        },
+    }  # fmt: skip

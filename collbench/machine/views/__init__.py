@@ -1,0 +1,1 @@
+"""How a topology looks: matrix, tree, drawing."""

@@ -1,0 +1,308 @@
+"""What a topology allows, in tables: rates with the hop that limits each, permissions of peers,
+links one by one, orders of ranks.
+
+A rate without a source is `unknown`, and so is a permission.
+"""
+
+import textwrap
+from collections.abc import Sequence
+from itertools import combinations
+from typing import TYPE_CHECKING
+
+from collbench.core.table import table
+from collbench.machine.topology.model import (
+    P2P,
+    P2P_ACCESS,
+    P2P_MEANINGS,
+    Link,
+    LinkKind,
+    Node,
+    Topology,
+)
+from collbench.machine.topology.paths import Path, path
+from collbench.machine.topology.rates import link_label
+from collbench.machine.views.labels import (
+    MOST_DEVICES,
+    UNKNOWN,
+    Alike,
+    Paint,
+    alike,
+    ends,
+    heading,
+    hop,
+    label,
+    labels,
+    left_out,
+    plain,
+    rate_text,
+)
+
+if TYPE_CHECKING:
+    from collbench.machine.discovery import LinkRow
+
+_NO_SOURCE = "?"
+_MEANINGS = {**P2P_MEANINGS, _NO_SOURCE: "unknown"}
+_MANY = 6  # pairs; more that are all alike need no line each
+
+
+def rates(topology: Topology, paint: Paint = plain) -> list[str]:
+    """Usable GB/s of every pair, one way, and the hop that limits it; pairs of GPUs, then GPUs with
+    NICs.
+
+    >>> from collbench.machine.topology.rates import nvlink_link
+    >>> gpus = Node(id="gpu0", kind="gpu", index=0), Node(id="gpu1", kind="gpu", index=1)
+    >>> two = Topology(name="two", nodes=gpus, links=(nvlink_link("gpu0", "gpu1", 4, 6),))
+    >>> for line in rates(two):
+    ...     print(line)
+    pair         class   GB/s  limited by
+    GPU0 - GPU1  NV6    121.5  GPU0 -> GPU1, NVLink 4 x6
+    """
+    groups = alike(topology)
+    lines: list[str] = []
+    for group in groups:
+        lines += [*([""] if lines else []), *_heading(group, groups), *_rates_of(group.part, paint)]
+    if len(topology.hosts) > 1:
+        lines += _rates_between(topology, groups, paint)
+    return lines
+
+
+def _rates_of(one: Topology, paint: Paint) -> list[str]:
+    """Pairs of GPUs, in one line if many are alike; then every GPU with every NIC."""
+    shown = ends(one)[:MOST_DEVICES]
+    left = left_out(len(ends(one)) - len(shown), "device")
+    nodes = [node for node in shown if node.kind == "gpu"]
+    nics = [node for node in shown if node.kind == "nic"]
+    gpus = [path(one, a.id, b.id) for a, b in combinations(nodes, 2)]
+    if not gpus and not (nodes and nics):
+        return ["There are no two devices of which one is a GPU."]
+    others = [path(one, gpu.id, nic.id) for gpu in nodes for nic in nics]
+    alike_ways = {(way.label, way.usable_gbs, way.limit and link_label(way.limit)) for way in gpus}
+    if len(gpus) <= _MANY or len(alike_ways) > 1:
+        return [*_rate_lines(one, [*gpus, *others], paint), *left]
+    first = f"each of the {len(gpus)} pairs of GPUs is like"
+    return [*_rate_lines(one, [gpus[0], *others], paint, first=first), *left]
+
+
+def _rates_between(topology: Topology, groups: Sequence[Alike], paint: Paint) -> list[str]:
+    """One GPU of each kind of host, to the first GPU of the next host."""
+    firsts = {node.host: node for node in reversed(topology.gpus)}
+    ways: dict[tuple[str, str], Path] = {}
+    for group in groups:
+        here = group.hosts[0]
+        others = [host for host in firsts if host != here]
+        if here in firsts and others:
+            there = min(others, key=lambda host: (host < here, host))
+            a, b = (firsts[host].id for host in sorted((here, there)))
+            ways.setdefault((a, b), path(topology, a, b))
+    if ways:
+        return [
+            "",
+            "Between hosts, for one GPU of each:",
+            *_rate_lines(topology, list(ways.values()), paint),
+        ]
+    return []
+
+
+def _rate_lines(
+    topology: Topology, ways: Sequence[Path], paint: Paint, first: str = ""
+) -> list[str]:
+    rows = [
+        (
+            f"{label(topology, way.a)} - {label(topology, way.b)}",
+            way.label,
+            rate_text(way.usable_gbs),
+            hop(topology, way),
+        )
+        for way in ways
+    ]
+    head, *lines = table(("pair", "class", "GB/s", "limited by"), rows, right=(2,))
+    painted = [
+        line.replace(f"  {way.label}", f"  {paint(way.label, way.kind)}", 1)
+        for line, way in zip(lines, ways, strict=True)
+    ]
+    return [*([f"{first} {rows[0][0]}:"] if first else []), head, *painted]
+
+
+def p2p(topology: Topology, paint: Paint = plain) -> list[str]:
+    """May a GPU read, write and update a peer's memory, and is there an NVLink: a matrix each, then
+    what the codes mean.
+
+    >>> p2p(
+    ...     Topology(
+    ...         name="two",
+    ...         nodes=(Node(id="gpu0", kind="gpu", index=0), Node(id="gpu1", kind="gpu", index=1)),
+    ...         links=(),
+    ...     )
+    ... )
+    ['Nothing is known of what GPUs may do with the memory of their peers.']
+    """
+    if not topology.p2p:
+        return ["Nothing is known of what GPUs may do with the memory of their peers."]
+    groups = [group for group in alike(topology) if group.part.gpus]
+    lines: list[str] = []
+    for group in groups:
+        one = group.part
+        lines += [*([""] if lines else []), *_heading(group, groups)]
+        kinds = [what for what in P2P if any(key[2] == what for key in one.p2p)]
+        shown: set[str] = set()
+        for what in kinds:
+            lines += [*_p2p_matrix(one, what, shown, paint), ""]
+        lines += [f"{what}: unknown" for what in P2P_ACCESS if what not in kinds]
+        lines += [
+            f"  {paint(f'{code:<4}', _p2p_colour(code))} {meaning}"
+            for code, meaning in _MEANINGS.items()
+            if code in shown
+        ]
+    return lines
+
+
+def _p2p_matrix(one: Topology, what: str, shown: set[str], paint: Paint) -> list[str]:
+    names = [labels(one)[node.id] for node in one.gpus]
+    lead = max(len(what), *map(len, names))
+    lines = ["  ".join([f"{what:<{lead}}", *names])]
+    for name, row in zip(names, one.gpus, strict=True):
+        cells = [_p2p_cell(one, row, column, what) for column in one.gpus]
+        shown |= set(cells)
+        painted = [
+            paint(f"{cell:<{len(of)}}", _p2p_colour(cell.strip()))
+            for cell, of in zip(cells, names, strict=True)
+        ]
+        lines.append("  ".join([f"{name:<{lead}}", *painted]).rstrip(" "))
+    return lines
+
+
+def _p2p_cell(one: Topology, row: Node, column: Node, what: str) -> str:
+    if row.id == column.id:
+        return " X"
+    return one.p2p.get((row.id, column.id, what), _NO_SOURCE)
+
+
+def _p2p_colour(code: str) -> str:
+    return code if code in ("OK", "X", _NO_SOURCE, "U") else "not OK"
+
+
+def links(topology: Topology, without: Sequence[LinkKind] = (), columns: int = 80) -> list[str]:
+    """Every link: its ends, its kind, its rates and their source. without: kinds left out."""
+    groups = alike(topology)
+    lines: list[str] = []
+    sources: dict[str, int] = {}
+    for group in groups:
+        rows = [
+            _link_row(group.part, link, sources)
+            for link in group.part.links
+            if link.kind not in without
+        ]
+        lines += [*([""] if lines else []), *_heading(group, groups)]
+        lines += _link_lines(rows, columns) if rows else ["No link is known."]
+    sources_text = [
+        line
+        for source, number in sources.items()
+        for line in _wrapped(f"[{number}] ", source, columns)
+    ]
+    return [*lines, *([""] if sources else []), *sources_text]
+
+
+def _link_lines(rows: Sequence[tuple[str, ...]], columns: int) -> list[str]:
+    """The table; on a narrow screen long names stand in a line of their own."""
+    heads, right = ("link", "what", "raw GB/s", "usable", "source"), (2, 3)
+    room = columns - max(map(len, table(("", *heads[1:]), [("", *row[1:]) for row in rows], right)))
+    short = [row if len(row[0]) <= room else ("", *row[1:]) for row in rows]
+    head, *lines = table(heads, short, right)
+    output = [head]
+    for row, line in zip(rows, lines, strict=True):
+        output += [row[0], line] if len(row[0]) > room else [line]
+    return output
+
+
+def _link_row(one: Topology, link: Link, sources: dict[str, int]) -> tuple[str, ...]:
+    """A line of the table; where its rates come from gets a number."""
+    source = "; ".join(text for text in (link.source, link.note) if text)
+    number = f"[{sources.setdefault(source, len(sources) + 1)}]" if source else UNKNOWN
+    return (
+        f"{label(one, link.a)} - {label(one, link.b)}",
+        link_label(link),
+        rate_text(link.raw_gbs),
+        rate_text(link.usable_gbs),
+        number,
+    )
+
+
+def nvlinks(rows: Sequence["LinkRow"], paint: Paint = plain) -> list[str]:
+    """NVLinks one by one, with their error counters; one that is down is painted."""
+    if not rows:
+        return ["No NVLink is known."]
+    heads = ("GPU", "link", "active", "version", "to", "GB/s", "replay", "recovery", "CRC")
+    cells = [
+        (
+            str(row.gpu),
+            str(row.link),
+            UNKNOWN if row.is_active is None else "yes" if row.is_active else "no",
+            row.version or UNKNOWN,
+            row.remote or UNKNOWN,
+            rate_text(row.speed_gbs),
+            *[UNKNOWN if n is None else str(n) for n in (row.replay, row.recovery, row.crc)],
+        )
+        for row in rows
+    ]
+    head, *lines = table(heads, cells, right=(0, 1, 5, 6, 7, 8))
+    pairs = zip(lines, rows, strict=True)
+    return [
+        head,
+        *[paint(line, "not OK") if row.is_active is False else line for line, row in pairs],
+    ]
+
+
+def rings(
+    orders: Sequence[Sequence[int]],
+    trees: Sequence[Sequence[int]],
+    rate_gbs: float | None,
+    columns: int = 80,
+) -> list[str]:
+    """Orders of ranks around rings, what these carry together, and the orders of chains and trees.
+
+    >>> for line in rings([(0, 1, 3, 2), (0, 2, 3, 1)], [(0, 1, 2, 3)], 40.0):
+    ...     print(line)
+    2 rings, together 40.0 GB/s in one direction
+      ring 0  0 1 3 2
+      ring 1  0 2 3 1
+    1 chain for trees
+      chain 0  0 1 2 3
+    """
+    if not orders or len(orders[0]) < 2:
+        return ["No ring: there are fewer than two GPUs."]
+    carried = (
+        "rate unknown"
+        if rate_gbs is None
+        else f"{'together ' if len(orders) > 1 else ''}{rate_text(rate_gbs)} GB/s in one direction"
+    )
+    lines = [
+        f"{len(orders)} ring{'s' * (len(orders) > 1)}, {carried}",
+        *_orders("ring", orders, columns),
+    ]
+    if trees:
+        return [
+            *lines,
+            f"{len(trees)} chain{'s' * (len(trees) > 1)} for trees",
+            *_orders("chain", trees, columns),
+        ]
+    return lines
+
+
+def _orders(name: str, orders: Sequence[Sequence[int]], columns: int) -> list[str]:
+    wide = len(str(len(orders) - 1))
+    lines = []
+    for number, order in enumerate(orders):
+        lines += _wrapped(f"  {name} {number:<{wide}}  ", " ".join(map(str, order)), columns)
+    return lines
+
+
+def _wrapped(lead: str, text: str, columns: int) -> list[str]:
+    """Text behind a lead, in as many lines as it takes."""
+    return textwrap.wrap(
+        text, max(columns, 40), initial_indent=lead, subsequent_indent=" " * len(lead)
+    )
+
+
+def _heading(group: Alike, groups: Sequence[Alike]) -> list[str]:
+    """Which hosts these are, where that needs saying."""
+    return [heading(group)] if len(groups) > 1 or len(group.hosts) > 1 else []

@@ -1,0 +1,54 @@
+"""The machine that `predict` is asked about, and the list of those that it knows."""
+
+from pathlib import Path
+
+from collbench.core.catalog import names
+from collbench.core.rules import Options
+from collbench.core.screen import say
+from collbench.core.table import table
+from collbench.machine.formats import described
+from collbench.machine.topology.given import completed
+from collbench.machine.topology.machines import has_links, machine_topology
+from collbench.machine.topology.model import Topology
+
+_HOW = (
+    "Give one of them, this machine, or what nvidia-smi topo -m printed:",
+    "  collbench predict --machine hgx-h100 --hosts 1,2,16",
+    "  collbench topo --json > this.json; collbench predict --topo this.json",
+    "  collbench predict --topo matrix.txt --nic 400G --links nvlink4 --hosts 2",
+)
+
+
+def machine_of(options: Options) -> tuple[str, Topology]:
+    """The name and the links of the machine that was given. Raises UsageError for what is wrong in
+    a file.
+    """
+    name, file = options["machine"], options["topo"]
+    if file is None:
+        return name, described(name) or machine_topology(name)
+    found = completed(_read(file), options["nic"], tuple(options["links"] or ()))
+    return "stdin" if file == "-" else Path(file).stem, found
+
+
+def _read(file: str) -> Topology:
+    """As `topo --from` reads it, recordings too."""
+    from collbench.machine import discovery, formats
+
+    try:
+        return formats.read(file)
+    except formats.IsRecording as recording:
+        return discovery.topology_of(discovery.loads(recording.text, file))
+
+
+def list_machines() -> None:
+    """Print the machines of the catalogue, and how to give one."""
+    rows = []
+    for name in names("machines"):
+        if has_links(name):
+            topology = machine_topology(name)
+            hosts, gpus = len(topology.hosts), len(topology.gpus)
+            rows.append([name, str(hosts), str(gpus // hosts), topology.name])
+    for line in table(("machine", "hosts", "GPUs", "what it is"), rows, {1, 2}):
+        say(line)
+    for line in ("", *_HOW):
+        say(line)

@@ -1,1 +1,0 @@
-"""Tables and pictures for people: data in, text out. Nothing here measures."""

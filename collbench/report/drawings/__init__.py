@@ -1,1 +1,0 @@
-"""Drawings of schedules, and the shapes that drawings are made of."""

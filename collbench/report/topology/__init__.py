@@ -1,1 +1,0 @@
-"""Views of a topology: matrix, tables, tree, drawing."""

@@ -1,1 +1,0 @@
-"""The row of a result and the statistics of its repeats."""

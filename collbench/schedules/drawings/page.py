@@ -1,0 +1,177 @@
+"""A schedule that plays: one page of HTML with the messages of every step under way, which requests
+nothing.
+
+What each rank does is on the page as text, too; the script shows the part of the step at hand, and
+without it all steps can be read.
+"""
+
+from collections.abc import Sequence
+from typing import TypedDict
+
+from collbench.core.web.colors import FAMILIES
+from collbench.core.web.html import element, embedded
+from collbench.core.web.parts import document, part, style
+from collbench.schedules.drawings.step_words import StepWords
+from collbench.schedules.drawings.steps import columns_of, level
+from collbench.schedules.playback import Playback
+
+_OF_EQUAL_STEPS = "Every message takes one step of the same length here; on a machine it does not."
+_OF_A_LAUNCH = (
+    "Times are those of one traced launch, of the first slice of each message on channel 0: from"
+    " when its sender could begin until its flag was set. A message that is pulled moves later,"
+    " when its receiver reads it."
+)
+
+
+class CellEntry(TypedDict):
+    """A cell of a rank. has: at the start; wants: at the end, 0 where the rank needs nothing. Both
+    are bit masks of ranks.
+    """
+
+    name: str
+    has: int
+    wants: int
+
+
+class RankEntry(TypedDict):
+    """A rank and its cells."""
+
+    name: str
+    cells: list[CellEntry]
+
+
+class FlightEntry(TypedDict):
+    """A message. values: the cell and the mask of each of its chunks, the cell as the receiver
+    numbers it.
+    """
+
+    source: int
+    target: int
+    port: str
+    start: float
+    end: float
+    taken: float
+    label: str
+    short: str
+    values: list[tuple[int, int]]
+
+
+class StepsData(TypedDict):
+    """What the script plays. updates: time, rank, cell, mask, whether it stands in the output.
+    levels: the place in the scale of colours of a cell by how many ranks are in it.
+    """
+
+    n: int
+    isReduction: bool
+    color: str
+    columns: int
+    levels: list[int]
+    stops: list[float]
+    ranks: list[RankEntry]
+    flights: list[FlightEntry]
+    updates: list[tuple[float, int, int, int, int]]
+
+
+def page(played: Playback, hosts: Sequence[int] = (), *, launch: str = "") -> str:
+    """The page. hosts: of each rank, if there are several. launch: the one whose times the messages
+    have, in words; else all take the same.
+    """
+    words = StepWords(played, hosts, is_timed=bool(launch))
+    schedule = played.schedule
+    look, script = style() + part("steps.css"), part("steps.js")
+    return document(
+        "steps.html",
+        launch or f"{schedule.op} by {schedule.name} over {schedule.n} ranks",
+        look,
+        script,
+        clock=_OF_A_LAUNCH if launch else _OF_EQUAL_STEPS,
+        lead=f"{element('p', f'Start: {words.start}', class_='lead')}\n"
+        + element("p", f"Goal: {words.goal}", class_="lead"),
+        key=element("p", _key(played, words), class_="hint"),
+        transcript=_transcript(words, len(played.stops)),
+        data=f'<script type="application/json" id="data">{embedded(data_of(played, hosts))}'
+        "</script>",
+    )
+
+
+def data_of(played: Playback, hosts: Sequence[int] = ()) -> StepsData:
+    """What the script plays."""
+    words, n = StepWords(played, hosts), played.schedule.n
+    keys = played.keys()
+    ranks: list[RankEntry] = []
+    for rank in range(n):
+        has, wants = played.inputs(rank), played.wanted(rank)
+        cells: list[CellEntry] = [
+            {
+                "name": words.cell(key, rank),
+                "has": has[key].mask if key in has else 0,
+                "wants": wants.get(key, 0),
+            }
+            for key in keys[rank]
+        ]
+        ranks.append({"name": words.rank_name(rank), "cells": cells})
+    name = played.schedule.name
+    return {
+        "n": n,
+        "isReduction": played.is_reduction,
+        "color": f"f-{name if name in FAMILIES else 'other'}",
+        "columns": columns_of(played),
+        "levels": [
+            level((1 << count) - 1, n, is_reduction=played.is_reduction) for count in range(n + 1)
+        ],
+        "stops": list(played.stops),
+        "ranks": ranks,
+        "flights": [
+            {
+                "source": flight.source,
+                "target": flight.target,
+                "port": flight.port,
+                "start": flight.start,
+                "end": flight.end,
+                "taken": flight.taken,
+                "label": words.label(flight),
+                "short": words.short(flight),
+                "values": [
+                    (keys[flight.target].index(played.key(value)), value.mask)
+                    for value in flight.values
+                ],
+            }
+            for flight in played.flights
+        ],
+        "updates": [
+            (
+                update.time,
+                update.rank,
+                keys[update.rank].index(update.key),
+                update.state.mask,
+                int(update.state.is_output),
+            )
+            for update in played.updates()
+        ],
+    }
+
+
+def _key(played: Playback, words: StepWords) -> str:
+    """What a cell and a message mean."""
+    marks = "A thick frame is a result in the output, a coloured ring what the last step formed."
+    if any(set(keys) - set(played.wanted(rank)) for rank, keys in enumerate(played.keys())):
+        marks += " A dotted frame is where a result shall stand at the end."
+    if not played.is_reduction:
+        return (
+            f"A cell is a {words.noun}: filled, the rank has it. On its way {words.example()}"
+            f" {marks}"
+        )
+    return (
+        f"A cell is a {words.noun}, with its number in the corner. The large number says of how"
+        " many ranks it is the sum, and the strip below of which, rank 0 on the left. On its way"
+        f" {words.example()} {marks}"
+    )
+
+
+def _transcript(words: StepWords, steps: int) -> str:
+    """Every step as a title and a list of what the ranks do."""
+    parts = []
+    for number in range(1, steps + 1):
+        deeds = "".join(element("li", sentence) for sentence in words.step(number))
+        parts.append(f"{element('h3', words.heading(number))}\n<ul>{deeds}</ul>")
+    return "\n".join(parts)

@@ -1,0 +1,140 @@
+"""Searches what NCCL can be forced to, and proves the gains over its own choice.
+
+A setting is a set of variables of the environment, which NCCL reads once: each is a process with
+ranks of its own, measured in turns with one that leaves the choice to NCCL (doctor/lab.py). First
+every setting is measured for a short time at all sizes; those that are the fastest at some size are
+measured again, and only these repeats give the gains.
+"""
+
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import chain, product
+from math import nan, prod
+
+from collbench.core.errors import UnavailableError
+from collbench.core.limits import LEAST_GAIN
+from collbench.core.peers import NCCL_ALGOS, NCCL_PROTOS
+from collbench.doctor.experiment import Arm, Experiment
+from collbench.doctor.finding import Cost
+from collbench.doctor.lab import FailsUnchanged
+from collbench.tune.nccl_file import Gain, Setting, TunerMatch, variables_of
+
+Measure = Callable[[Experiment, float], tuple[Cost, ...]]
+
+LEAST_S = 8.0  # of an experiment: two starts of NCCL, and six rounds
+_CHANNELS = (8, 16, 32)
+_BUFFERS = (1 << 20, 16 << 20)  # bytes; NCCL's own are of 4 MiB
+_SEARCH_SHARE = 0.5  # of the time, for the short measurements
+
+
+def settings(algos: Sequence[str], first: Mapping[Setting, Sequence[Cost]]) -> Iterator[Setting]:
+    """What is tried, in this order: a protocol alone, channels alone; algorithm, protocol and
+    channels together, as a line of the tuner file needs them, for each size in turn those whose
+    parts alone gained most; buffers. first: what was measured by the time that the next is asked
+    for.
+    """
+    yield from (Setting("", proto, 0, 0) for proto in NCCL_PROTOS)
+    yield from (Setting("", "", channels, 0) for channels in _CHANNELS)
+    together = [Setting(*one, 0) for one in product(algos, NCCL_PROTOS, _CHANNELS)]
+
+    def ranked(place: int) -> list[Setting]:
+        def promise(one: Setting) -> float:
+            alone = (Setting("", one.proto, 0, 0), Setting("", "", one.channels, 0))
+            return prod(first[part][place].ratio.median for part in alone if part in first)
+
+        return sorted(together, key=promise, reverse=True)
+
+    sizes = len(next(iter(first.values()), [0]))
+    yield from dict.fromkeys(chain.from_iterable(zip(*map(ranked, range(sizes)), strict=True)))
+    yield from (Setting("", "", 0, buffer) for buffer in _BUFFERS)
+
+
+def algorithms(op: str) -> tuple[str, ...]:
+    """NCCL's algorithms that serve a collective; its Tree is for allreduce alone."""
+    return tuple(name for name in NCCL_ALGOS if name == "ring" or op == "allreduce")
+
+
+def search(
+    match: TunerMatch,
+    sizes: Sequence[int],
+    budget_s: float,
+    measure: Measure,
+    tell: Callable[[str], None],
+) -> dict[int, list[Gain]]:
+    """The gains of the fastest settings at each size, within about that time. Raises
+    UnavailableError if none could be measured.
+    """
+    start_s = time.monotonic()
+    algos = algorithms(match.op)
+    first: dict[Setting, tuple[Cost, ...]] = {}
+    reason, number = "there was no time for any setting", len(list(settings(algos, {})))
+    for place, setting in enumerate(settings(algos, first), 1):
+        left_s = start_s + _SEARCH_SHARE * budget_s - time.monotonic()
+        # where nothing is slow an experiment takes less than half of what it may
+        if left_s < (LEAST_S / 2 if first else 0):
+            break
+        tell(f"{match.op}: setting {place} of {number}, {_text(match, setting)}")
+        try:
+            first[setting] = measure(_experiment(match, sizes, setting), LEAST_S)
+        except (UnavailableError, FailsUnchanged) as error:
+            reason = str(error)
+    if not first:
+        raise UnavailableError(f"no setting of NCCL could be measured: {reason}")
+    proofs: dict[Setting, tuple[Cost, ...]] = {}
+    finalists = _fastest(first, len(sizes))
+    for number, setting in enumerate(finalists):
+        left_s = start_s + budget_s - time.monotonic()
+        if number and left_s < LEAST_S:
+            break
+        tell(f"{match.op}: proving {_text(match, setting)}")
+        try:
+            share_s = max(LEAST_S, left_s / (len(finalists) - number))
+            proofs[setting] = measure(_experiment(match, sizes, setting), share_s)
+        except (UnavailableError, FailsUnchanged):
+            continue
+    return {
+        size: [_gain(setting, costs[place]) for setting, costs in proofs.items()]
+        for place, size in enumerate(sizes)
+    }
+
+
+def _experiment(match: TunerMatch, sizes: Sequence[int], setting: Setting) -> Experiment:
+    """NCCL's own choice, and the setting in its place."""
+    return Experiment(
+        backend="nccl",
+        ranks=match.ranks,
+        op=match.op,
+        sizes=tuple(sizes),
+        found=Arm(),
+        changed=Arm(environment=dict(variables_of(match, setting))),
+    )
+
+
+def _fastest(first: dict[Setting, tuple[Cost, ...]], sizes: int) -> list[Setting]:
+    """The fastest setting of each size, and the fastest that a line of the tuner file can say;
+    those that are it at the most sizes first.
+    """
+    wins: dict[Setting, int] = {}
+    for place in range(sizes):
+        for able in (list(first), [one for one in first if one.is_for_tuner]):
+            if able:
+                best = max(able, key=lambda one: first[one][place].ratio.median)
+                wins[best] = wins.get(best, 0) + 1
+    return sorted(wins, key=lambda one: -wins[one])
+
+
+def _gain(setting: Setting, proof: Cost) -> Gain:
+    """What fresh repeats say of a setting at a size."""
+    is_better = not proof.is_noisy and proof.ratio.low > 1 and proof.ratio.median >= LEAST_GAIN
+    return Gain(
+        setting=setting,
+        ratio=proof.ratio,
+        deviate=nan,
+        is_faster=is_better,
+        is_worse=proof.ratio.high < 1 and proof.ratio.median * LEAST_GAIN <= 1,
+        is_better=is_better,
+    )
+
+
+def _text(match: TunerMatch, setting: Setting) -> str:
+    return " ".join(f"{name}={value}" for name, value in variables_of(match, setting))

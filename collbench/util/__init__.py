@@ -1,1 +1,0 @@
-"""What every other package may use: errors, units, families of parts, shipped profiles."""

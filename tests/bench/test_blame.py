@@ -1,0 +1,156 @@
+"""The reduction of waits to their root, on launches that are played action by action with a link, a
+rank or an arrival that takes long.
+"""
+
+import random
+from collections.abc import Mapping
+
+import pytest
+
+from collbench.backends.cpu.flags import filled, freed
+from collbench.backends.cpu.trace import Event, RankTrace
+from collbench.bench.trace.blame import Blame, Part, blame
+from collbench.bench.trace.blame_table import lines
+from collbench.core.case import Case
+from collbench.planning.lowering import TrackActions, actors, room_wanted
+from collbench.planning.plan import Plan
+from collbench.planning.planner import resolve
+
+WORK_S, LINK_S, NOISE = 20e-6, 50e-6, 0.2
+LAUNCHES = 4
+
+
+def plan_of(algo: str, n: int) -> Plan:
+    return resolve(
+        Case(op="allreduce", backend="cpu", algo=algo, proto="simple", ranks=n, size_bytes=1 << 16)
+    ).plan
+
+
+class Played:
+    """Launches of a plan whose parts take so many times as long as the others; a late rank comes
+    late by so many times a link's time.
+    """
+
+    def __init__(self, plan: Plan, slow: Mapping[Part, float], seed: int = 3) -> None:
+        self.plan, self.slow, self.chance = plan, slow, random.Random(seed)
+        self.actors = [actors(plan, rank) for rank in range(plan.n)]
+
+    def launch(self) -> list[RankTrace]:
+        plan, n = self.plan, self.plan.n
+        start = [
+            1.0 + self.slow.get(("late", (rank,)), 0.0) * LINK_S + self.noisy(1e-6)
+            for rank in range(n)
+        ]
+        self.clock, self.known = [*start], dict[tuple[int, int], float]()
+        events: list[list[Event]] = [[] for _ in range(n)]
+        places = [[0] * len(tracks) for tracks in self.actors]
+        while True:
+            ready = [
+                (when, rank, track, word)
+                for rank in range(n)
+                for track, actor in enumerate(self.actors[rank])
+                if places[rank][track] <= len(actor.actions)
+                and (found := self.ready(rank, actor, places[rank][track])) is not None
+                for when, word in [found]
+            ]
+            if not ready:
+                break
+            when, rank, track, word = min(ready)
+            actor, place = self.actors[rank][track], places[rank][track]
+            done = when + self.noisy(WORK_S * self.slow.get(("work", (rank,)), 1.0))
+            if place < len(actor.actions):
+                action = actor.actions[place]
+                for one in action.post:
+                    connection = plan.connections[one.edge]
+                    link = connection.src, connection.dst
+                    sent = filled(plan, one.edge, at_src=False)
+                    factor = self.slow.get(("link", link), 1.0)
+                    self.known[sent, one.number] = done + self.noisy(LINK_S * factor)
+                for one in action.free:
+                    self.known[freed(plan, one.edge, at_src=True), one.number] = done
+            else:
+                done = when
+            events[rank].append(Event(track, place, when, done, done, word))
+            self.clock[rank] = done
+            places[rank][track] += 1
+        assert all(
+            place == len(actor.actions) + 1
+            for rank, tracks in enumerate(places)
+            for place, actor in zip(tracks, self.actors[rank], strict=True)
+        ), "the launch hangs"
+        return [
+            RankTrace(first, first, some, []) for first, some in zip(start, events, strict=True)
+        ]
+
+    def ready(self, rank: int, actor: TrackActions, place: int) -> tuple[float, int] | None:
+        """When an action can run, and the flag that it waits for last; None if not known yet."""
+        plan = self.plan
+        waits = []
+        is_last = place == len(actor.actions)
+        action = None if is_last else actor.actions[place]
+        if action is not None:
+            waits += [(filled(plan, one.edge, at_src=False), one.number) for one in action.take]
+            for one in action.room:
+                wanted = room_wanted(one, plan.connections[one.edge].slices, plan.slots)
+                if plan.connections[one.edge].fifo_offset >= 0 and wanted > 0:
+                    waits.append((freed(plan, one.edge, at_src=True), wanted - 1))
+        waits += [
+            (freed(plan, one.edge, at_src=True), one.number)
+            for one in (actor.back if action is None else action.back)
+        ]
+        if any(wait not in self.known for wait in waits):
+            return None
+        when, word = max(((self.known[wait], wait[0]) for wait in waits), default=(0.0, -1))
+        return (when, word) if when > self.clock[rank] else (self.clock[rank], -1)
+
+    def noisy(self, seconds: float) -> float:
+        return seconds * (1 + self.chance.uniform(0, NOISE))
+
+    def blame(self) -> Blame:
+        return blame(self.plan, self.actors, [self.launch() for _ in range(LAUNCHES)])
+
+
+@pytest.mark.parametrize("algo", ["ring", "tree", "twoshot", "halving", "star", "chain"])
+@pytest.mark.parametrize("n", [3, 4, 5])
+def test_the_path_adds_up_and_nothing_is_blamed(algo: str, n: int) -> None:
+    plan = plan_of(algo, n)
+    for seed in range(10):
+        played = Played(plan, {}, seed)
+        assert played.blame().part is None
+    one = blame(played.plan, played.actors, [played.launch()])  # medians do not add up
+    assert sum(one.shares.values()) == pytest.approx(1.0, abs=1e-6)
+
+
+def test_one_launch_that_takes_long_does_not_change_what_is_shown() -> None:
+    plan = plan_of("ring", 3)
+    usual, late = Played(plan, {}), Played(plan, {("late", (1,)): 400.0})
+    launches = [usual.launch(), late.launch(), usual.launch()]
+    found = blame(plan, usual.actors, launches)
+    assert max(found.waits_s.values()) <= found.total_s
+    assert found.shares["late", (1,)] < 0.1
+
+
+@pytest.mark.parametrize(
+    ("algo", "n", "part"),
+    [
+        ("ring", 4, ("link", (1, 2))),
+        ("ring", 3, ("link", (2, 0))),
+        ("ring", 4, ("late", (2,))),
+        ("ring", 5, ("work", (3,))),
+        ("twoshot", 4, ("link", (0, 3))),
+        ("twoshot", 4, ("late", (1,))),
+        ("tree", 5, ("late", (4,))),
+        ("halving", 4, ("work", (1,))),
+    ],
+)
+def test_what_takes_long_is_blamed(algo: str, n: int, part: Part) -> None:
+    found = Played(plan_of(algo, n), {part: 40.0}).blame()
+    assert found.part == part
+    assert found.share > 0.3
+    assert 0 < found.excess_s < found.total_s
+    names = [f"rank{rank}" for rank in range(n)]
+    for is_confirmed in (True, False):
+        shown = lines(found, names, "Confirmed: so.", 80, is_confirmed=is_confirmed)
+        assert max(map(len, shown)) <= 80
+        word = ("LATE" if part[0] == "late" else "SLOW") if is_confirmed else "Perhaps"
+        assert any(line.startswith(f"{word} ") for line in shown)

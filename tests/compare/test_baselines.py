@@ -1,0 +1,414 @@
+"""compare --against: shipped references, the nearest machine, what is like what, and the sizes that
+fall behind or are faster.
+"""
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from collbench.cli import run
+from collbench.compare.baselines import CurveVerdict, judged, reference
+from collbench.compare.load import load
+from collbench.core import catalog
+from collbench.core.errors import UsageError
+from collbench.core.frame import with_strings
+from collbench.machine.gpu_kinds import kind_of
+
+H200 = catalog.results()["h200x4"]
+
+
+def test_every_shipped_reference_is_read_and_names_machine_date_and_source() -> None:
+    for name, file in catalog.results().items():
+        frame = load(file).frame
+        assert len(frame), name
+        assert all(frame["device"].replace("", None).dropna().str.contains("NVIDIA")), name
+        right = frame[frame["status"] == "ok"]
+        assert all(right["versions"].str.len() > 0), name
+        if name.endswith("-published"):
+            assert all(right["versions"].str.contains("source github.com/")), name
+            assert (right["timestamp"] == "").all() or right["timestamp"].str.match(
+                r"20\d\d-\d\d-\d\d$|^$"
+            ).all(), name
+
+
+def test_a_file_is_normal_against_itself() -> None:
+    frame = load(H200).frame
+    found = judged(frame, frame)
+    assert {one.key.op for one in found.verdicts} >= {"allreduce", "allgather", "alltoall"}
+    assert not any(one.has("behind", "faster") for one in found.verdicts)
+    assert all(span.least == span.most == 1.0 for one in found.verdicts for span in one.spans)
+    assert (found.apart, found.differences) == ((), ())
+
+
+def test_the_range_that_falls_behind_is_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    frame = load(H200).frame
+    slow = frame[(frame["op"] == "allreduce") & (frame["backend"] == "nccl")].copy()
+    middle = (slow["size_bytes"] >= 1 << 20) & (slow["size_bytes"] <= 16 << 20)
+    slow.loc[middle, ["busbw_gbs", "algbw_gbs"]] *= 0.5
+    file = tmp_path / "slow.csv"
+    slow.to_csv(file, index=False)
+    assert run(["compare", str(file), "--against", "h200x4"]) == 0
+    out = " ".join(capsys.readouterr().out.split())
+    assert "allreduce, nccl, 4 ranks: falls behind at 1M to 16M at 50% (48% to 51%)" in out
+    assert "normal elsewhere (at least 100%)" in out
+    assert run(["compare", str(file), "--against", "h200x4", "--fail-below", "20%"]) == 1
+    assert run(["compare", str(H200), "--against", "h200x4", "--fail-below", "20%"]) == 0
+
+
+def test_a_range_is_one_range_where_the_reference_has_fewer_sizes(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Small sizes take the same time: between two of the reference the rates of the smaller are no
+    measure.
+    """
+    frame = load(H200).frame
+    [first, *rest] = [
+        one
+        for _, one in frame[
+            (frame["op"] == "allreduce")
+            & (frame["backend"] == "nccl")
+            & (frame["size_bytes"] <= 4096)
+        ].iterrows()
+    ]
+    rows, time_us = [], max(row["time_us"] for row in (first, *rest)) / 0.85
+    for size in (8 << k for k in range(10)):
+        algbw = size / time_us / 1e3
+        rows.append(
+            first.to_dict()
+            | {
+                "size_bytes": size,
+                "count": size // 4,
+                "time_us": time_us,
+                "algbw_gbs": algbw,
+                "busbw_gbs": 1.5 * algbw,
+            }
+        )
+    file = tmp_path / "slow.csv"
+    pd.DataFrame(rows, columns=list(frame.columns)).to_csv(file, index=False)
+    assert run(["compare", str(file), "--against", "h200x4"]) == 0
+    told = " ".join(capsys.readouterr().out.split())
+    assert "falls behind at 8 to 4K at 79% to 85% (75% to 88%)" in told
+    assert "normal" not in told
+
+
+def test_what_was_measured_otherwise_is_not_compared(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    frame = with_strings(load(H200).frame)
+    alone = frame[(frame["op"] == "allreduce") & (frame["backend"] == "cuda")].copy()
+    alone["notes"] = alone["notes"] + " isolated"
+    alone["busbw_gbs"] /= 4  # a launch is in the time
+    file = tmp_path / "alone.csv"
+    alone.to_csv(file, index=False)
+    assert run(["compare", str(file), "--against", "h200x4"]) == 1
+    out = " ".join(capsys.readouterr().out.split())
+    assert (
+        "nothing is comparable" in out
+        and "the file has allreduce by cuda isolated on 4 ranks" in out
+    )
+    assert run(["compare", str(file), "--against", str(file)]) == 0
+    assert "allreduce, cuda isolated, 4 ranks: normal at" in capsys.readouterr().out
+
+
+def test_without_a_name_the_nearest_machine_counts(capsys: pytest.CaptureFixture[str]) -> None:
+    frame = load(H200).frame
+    assert reference("", frame).name == "h200x4"
+    more = frame.assign(ranks=8)
+    assert reference("", more).name == "h200x8-published"
+    with pytest.raises(UsageError, match="no shipped reference is of"):
+        reference("", frame.assign(device="4 x NVIDIA Something"))
+    assert run(["compare", str(H200), "--against"]) == 0
+    assert "against h200x4" in capsys.readouterr().out
+
+
+def test_the_nearest_has_the_most_curves_and_what_it_lacks_is_listed(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    file = str(catalog.results()["h200x8-published"])  # with one row of 4 ranks
+    assert reference("", load(Path(file)).frame).name == "h200x8-published"
+    assert run(["compare", file, "--against", "h200x4"]) == 1
+    out = " ".join(capsys.readouterr().out.split())
+    assert "not in it, or only at other sizes: allreduce by nccl on 4 ranks" in out
+
+
+def test_sizes_beyond_the_reference_are_listed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    frame = load(H200).frame
+    frame = frame[(frame["op"] == "allreduce") & (frame["backend"] == "nccl")]
+    some, file = tmp_path / "some.csv", tmp_path / "mine.csv"
+    frame[frame["size_bytes"].between(1024, 1 << 20)].to_csv(some, index=False)
+    frame.to_csv(file, index=False)
+    assert run(["compare", str(file), "--against", str(some)]) == 0
+    out = " ".join(capsys.readouterr().out.split())
+    assert (
+        "not compared: allreduce by nccl on 4 ranks at 8 to 512 and 4M to 1G, where it has no size"
+        " of that curve"
+    ) in out
+
+
+def test_nothing_in_common_is_a_failure(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["compare", str(H200), "--against", "a100x8-published"]) == 1
+    out = " ".join(capsys.readouterr().out.split())
+    assert (
+        "against a100x8-published: 8 x NVIDIA A100 SXM; no date; nccl; source github.com" in out
+        and "the file is of 4 x NVIDIA H200" in out
+    )
+    assert (
+        "nothing is comparable: it has allreduce by nccl on 8 ranks at 32K to 16G; the file has"
+        in out
+    )
+    assert run(["compare", str(H200), "--against", "no-such-thing"]) == 2
+    err = capsys.readouterr().err
+    assert (
+        "there is no file or reference 'no-such-thing'" in err
+        and "h200x4" in err
+        and "b200x8-published" in err
+    )
+
+
+def published(tmp_path: Path, name: str, **values: Any) -> Path:
+    """A shipped reference as somebody's file, with some columns replaced."""
+    file = tmp_path / "mine.csv"
+    load(catalog.results()[name]).frame.assign(**values).to_csv(file, index=False)
+    return file
+
+
+@pytest.mark.parametrize(
+    ("device", "ranks", "nearest"),
+    [
+        ("8 x NVIDIA H100 80GB HBM3", 8, "h100x8-published"),
+        ("2 x NVIDIA H100 PCIe", 2, "h100-pciex2-published"),
+        ("4 x NVIDIA H100 PCIe", 4, "h100-pciex2-published"),
+        ("4 x NVIDIA B200", 4, "b200x8-published"),
+        ("72 x NVIDIA GB200", 72, "gb200x72-published"),
+        ("4 x NVIDIA H200", 4, "h200x4"),
+        ("2 x NVIDIA H200", 2, "h200x2"),
+        ("3 x NVIDIA H200", 3, "h200x2"),
+        ("6 x NVIDIA H200", 6, "h200x8-published"),
+    ],
+)
+def test_the_nearest_is_of_the_same_model_and_form_and_of_as_many_ranks_as_can_be(
+    device: str, ranks: int, nearest: str
+) -> None:
+    assert reference("", load(H200).frame.assign(device=device, ranks=ranks)).name == nearest
+
+
+def of_all(verdicts: Iterable[CurveVerdict]) -> dict[int, float]:
+    """The highest share of each number of ranks."""
+    return {one.key.ranks: max(span.most for span in one.spans) for one in verdicts}
+
+
+def test_a_librarys_own_choice_is_compared_with_its_own_choice() -> None:
+    frame = load(catalog.results()["b200x8-published"]).frame
+    slow = frame.copy()
+    slow.loc[slow["algo"] == "library", "busbw_gbs"] *= 0.5
+    assert of_all(judged(slow, frame).verdicts) == dict.fromkeys(range(4, 9), 0.5), (
+        "forced rows, which were not slowed, do not stand for NCCL's own choice"
+    )
+    forced = judged(frame[frame["algo"] == "ring"], frame)
+    assert not forced.verdicts and [one.fields[0][0] for one in forced.apart] == ["conditions"]
+
+
+def test_fail_below_says_why_it_fails(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    frame = load(catalog.results()["a100x8-published"]).frame
+    file = published(tmp_path, "a100x8-published", busbw_gbs=frame["busbw_gbs"] / 1.12)
+    assert run(["compare", str(file), "--against"]) == 0
+    assert run(["compare", str(file), "--against", "--fail-below", "20%"]) == 0
+    capsys.readouterr()
+    assert run(["compare", str(file), "--against", "--fail-below", "5%"]) == 1, "12 % more time"
+    told = capsys.readouterr()
+    assert "behind is surely below 95.2%" in told.out
+    assert "falls behind at 32K to 16G at 89%" in told.out
+    assert "slower than a100x8-published by more than 5%" in told.err
+
+
+def test_a_gate_that_cannot_judge_is_no_pass(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Single repeats, which differ from run to run by more than the gate allows."""
+    frame = load(catalog.results()["a100x8-published"]).frame
+    file = published(tmp_path, "a100x8-published", busbw_gbs=frame["busbw_gbs"] / 1.005)
+    assert run(["compare", str(file), "--against", "--fail-below", "1%"]) == 5
+    assert "cannot judge: no interval is narrow enough for 1%" in capsys.readouterr().err
+
+
+def test_a_gate_says_what_it_does_not_judge(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    frame = load(catalog.results()["a100x8-published"]).frame
+    rates = frame["busbw_gbs"].to_numpy().copy()
+    rates[3] /= 1.15  # one size among many is no proof
+    file = published(tmp_path, "a100x8-published", busbw_gbs=rates)
+    assert run(["compare", str(file), "--against", "--fail-below", "10%"]) == 5
+    assert "not judged: 1 sizes are over 10% slower" in capsys.readouterr().err
+
+
+def test_one_slow_size_by_chance_is_not_behind_and_several_are() -> None:
+    frame = load(catalog.results()["a100x8-published"]).frame
+    verdicts = []
+    for slow in (1, 4):
+        mine = frame.copy()
+        mine.loc[mine.index[5 : 5 + slow], "busbw_gbs"] *= 0.8
+        (one,) = judged(mine, frame).verdicts
+        verdicts.append([(span.verdict, span.sizes) for span in one.spans][1:-1])
+    assert verdicts == [[("cannot tell", 1)], [("behind", 4)]]
+
+
+@pytest.mark.parametrize("spread", [0.005, 0.015])
+def test_chance_calls_nothing_behind_or_faster(spread: float) -> None:
+    """Rows of a healthy machine move by t from run to run; the repeats do not show it."""
+    frame = load(H200).frame
+    frame = frame[frame["status"] == "ok"]
+    rng = np.random.default_rng(3)
+    for _ in range(3):
+        moved = frame["busbw_gbs"] * np.exp(spread / 3**0.5 * rng.standard_t(3, len(frame)))
+        found = judged(frame.assign(busbw_gbs=moved), frame).verdicts
+        assert found and not any(one.has("behind", "faster") for one in found)
+
+
+def test_far_above_is_not_normal(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    frame = load(H200).frame
+    mine = frame[(frame["op"] == "allreduce") & (frame["backend"] == "nccl")].copy()
+    mine["busbw_gbs"] *= 3.0
+    mine["versions"] = mine["versions"].str.replace("NCCL_NVLS_ENABLE=0 ", "")
+    file = tmp_path / "mine.csv"
+    mine.to_csv(file, index=False)
+    assert run(["compare", str(file), "--against", "h200x4"]) == 0
+    told = " ".join(capsys.readouterr().out.split())
+    assert (
+        "faster than the reference at 8 to 1G at 300% (288% to 312%): other hardware or other"
+        " settings?" in told
+    )
+    assert "NVLS: NCCL's choice | off" in told
+    assert "normal" not in told
+
+
+@pytest.mark.parametrize(
+    ("column", "value", "ops", "said"),
+    [
+        ("hosts", 2, "allreduce", "hosts 2 | 1"),
+        ("dtype", "bfloat16", "allgather", "dtype bfloat16 | float32"),
+        ("redop", "max", "allreduce", "redop max | sum"),
+        ("root", 3, "broadcast", "root 3 | 0"),
+        ("transport", "shm", "allgather", "transport shm | -"),
+        ("group", "local", "allreduce", "group local | mpi"),
+        ("placement", "in", "alltoall", "placement in | out"),
+        ("ranks", 2, "alltoall", "ranks 2 | 4"),
+        ("device", "4 x NVIDIA H200 NVL", "allreduce", "device H200 NVL | H200 SXM"),
+        ("device", "4 x NVIDIA H100 80GB HBM3", "allreduce", "device H100 SXM | H200 SXM"),
+    ],
+)
+def test_unlike_is_not_compared_and_says_why(
+    column: str, value: Any, ops: str, said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    frame = load(H200).frame
+    file = tmp_path / "mine.csv"
+    mine = frame[(frame["op"] == ops) & (frame["backend"] == "cuda")]
+    mine.assign(**{column: value}).to_csv(file, index=False)
+    assert run(["compare", str(file), "--against", "h200x4"]) == 1
+    told = " ".join(capsys.readouterr().out.split())
+    assert "nothing is comparable" in told and said in told
+    remedy = {"device": "--force"}.get(column, f"--across {column}")
+    has_remedy = column in ("device", "group", "hosts", "transport")
+    assert (f"to compare them still: {remedy}" in told) == has_remedy
+    if has_remedy:
+        assert run(["compare", str(file), "--against", "h200x4", *remedy.split()]) == 0
+        told = capsys.readouterr().out
+        assert f"{ops}, cuda, 4 ranks: normal" in told or column == "hosts"
+        assert "differs (file | reference" in told or column == "transport"
+
+
+def test_what_decides_nothing_does_not_keep_rows_apart() -> None:
+    """The reduction of what reduces nothing, and the root of what has none."""
+    frame = load(H200).frame
+    mine = frame[(frame["op"] == "allgather") & (frame["backend"] == "nccl")]
+    assert judged(mine.assign(redop="max", root=3), frame).verdicts
+
+
+def test_what_is_not_known_is_compared_and_named() -> None:
+    """Another tool's file names neither launcher nor variables, and maybe no hosts."""
+    frame = load(H200).frame
+    mine = frame[frame["backend"] == "nccl"]
+    found = judged(
+        mine.assign(group="", hosts=0, run="", device="", versions="nccl-tests; nccl 2.27.7"), frame
+    )
+    assert len(found.verdicts) == len(judged(mine, frame).verdicts)
+    assert {name: (ours, theirs) for name, ours, theirs in found.differences} == {
+        "device": ("not known", "4 x NVIDIA H200"),
+        "group": ("not known", "mpi"),
+        "hosts": ("not known", "1"),
+        "NCCL": ("2.27.7", "2.28.9"),
+        "NVLS": ("not known", "off"),
+        "measured by": ("another tool", "collbench"),
+    }
+
+
+def test_variables_of_nccl_are_named_beside() -> None:
+    frame = load(H200).frame
+    mine = frame[frame["backend"] == "nccl"]
+    slow = mine.assign(
+        versions=mine["versions"].str.replace(
+            "NCCL_NVLS_ENABLE=0", "NCCL_NVLS_ENABLE=0 NCCL_P2P_DISABLE=1"
+        )
+    )
+    assert judged(slow, frame).differences == (("NCCL_P2P_DISABLE", "1", "-"),)
+
+
+def test_other_columns_have_no_curve_across_them(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["compare", str(H200), "--against", "h200x4", "--across", "group,algo"]) == 2
+    assert "--across algo: a curve is the best over all of its values" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("ours", "agrees"),
+    [
+        ("8 x NVIDIA H100 80GB HBM3", {"NVIDIA H100", "NVIDIA H100 SXM5"}),
+        ("2 x NVIDIA H100 PCIe", {"NVIDIA H100", "H100 PCIe"}),
+        ("NVIDIA H100 NVL", {"NVIDIA H100"}),
+        ("NVIDIA H200", {"NVIDIA H200"}),
+        ("NVIDIA H200 NVL", {"NVIDIA H200 NVL"}),
+        ("NVIDIA A100-PCIE-40GB", {"NVIDIA A100 80GB PCIe"}),
+        ("NVIDIA A100-SXM4-80GB", {"NVIDIA A100-SXM4-40GB"}),
+        ("NVIDIA GB200", {"72 x NVIDIA GB200"}),
+        ("NVIDIA GH200 480GB", set()),
+        ("NVIDIA H100 80GB HBM3 MIG 1g.10gb", {"NVIDIA H100"}),
+        ("AMD EPYC 9V74 (2 cores)", set()),
+    ],
+)
+def test_kinds_of_gpus(ours: str, agrees: set[str]) -> None:
+    names = (
+        "NVIDIA H100",
+        "NVIDIA H100 SXM5",
+        "H100 PCIe",
+        "NVIDIA H200",
+        "NVIDIA H200 NVL",
+        "NVIDIA A100 80GB PCIe",
+        "NVIDIA A100-SXM4-40GB",
+        "72 x NVIDIA GB200",
+        "NVIDIA B200",
+    )
+    assert {name for name in names if kind_of(ours).agrees(kind_of(name))} == agrees
+    assert kind_of(ours).agrees(kind_of(ours))
+
+
+def test_wrong_rows_fail_beside_a_reference(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    frame = load(catalog.results()["a100x8-published"]).frame
+    file = published(tmp_path, "a100x8-published", status=["wrong", *["ok"] * (len(frame) - 1)])
+    assert run(["compare", str(file), "--against"]) == 0
+    assert run(["compare", str(file), "--against", "--fail-below", "5%"]) == 1
+    assert "1 row of wrong or failed results" in capsys.readouterr().err
+
+
+def test_against_goes_with_other_answers_of_one_file(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["compare", str(H200), "--against", "--bands"]) == 0
+    out = capsys.readouterr().out
+    assert "worst of a band" in out and "against h200x4" in out

@@ -1,0 +1,229 @@
+"""Results as curves, envelopes, heat maps and pairs of two files, on frames whose answers are
+worked out by hand.
+"""
+
+import math
+from collections.abc import Iterator
+from itertools import product
+
+import pytest
+
+from collbench.compare.best import summarise
+from collbench.compare.curves import Curve, automatic, curves, envelope, heat_maps, pairs
+from collbench.compare.plots.lines import (
+    MOST_CHANGED,
+    MOST_COLORED,
+    Line,
+    kinds,
+    lines,
+    ratios,
+    shown,
+)
+from collbench.core.sparkline import BLOCKS, sparkline
+from tests.support import frames
+from tests.support.frames import frame, row
+
+
+def sweep(scale: float = 1.0) -> Iterator[dict[str, object]]:
+    """Ring is best at 4096 bytes, tree with two channels at 1024; NCCL between."""
+    times = {
+        ("ring", 1): (30.0, 40.0),
+        ("ring", 2): (24.0, 32.0),
+        ("tree", 1): (20.0, 60.0),
+        ("tree", 2): (10.0, 50.0),
+    }
+    for (algo, channels), here in times.items():
+        for size, time in zip((1024, 4096), here, strict=True):
+            notes = "auto" if algo == "ring" and channels == 2 else ""
+            yield row(
+                (scale * time, scale * time * 1.1, scale * time),
+                algo=algo,
+                channels=channels,
+                size_bytes=size,
+                notes=notes,
+                ceiling_gbs=float(channels),
+            )
+    for size, time in ((1024, 15.0), (4096, 36.0)):
+        yield row((time, time, time), backend="nccl", size_bytes=size)
+
+
+def named(found: tuple[Curve, ...]) -> dict[str, Curve]:
+    return {curve.name: curve for curve in found}
+
+
+def test_a_curve_is_a_configuration_with_its_sizes_ascending() -> None:
+    found = named(curves(frame(*reversed(list(sweep())))))
+    assert set(found) == {
+        "ring simple ch 1",
+        "ring simple ch 2",
+        "tree simple ch 1",
+        "tree simple ch 2",
+        "nccl",
+    }
+    ring = found["ring simple ch 2"]
+    assert [(point.bytes, point.time_us, point.note) for point in ring.points] == [
+        (1024, 24.0, "auto"),
+        (4096, 32.0, "auto"),
+    ]
+    assert (ring.points[0].time_low_us, ring.points[0].time_high_us) == pytest.approx((24.0, 26.4))
+    assert ring.points[1].busbw_gbs == pytest.approx(4096 / 32 / 1e3 * 1.5)
+    assert (ring.best, found["tree simple ch 2"].best, found["nccl"].best) == ((4096,), (1024,), ())
+    assert [name for name, curve in found.items() if curve.is_peer] == ["nccl"]
+    assert ring.group.title == "allreduce, 4 ranks"
+
+
+def test_one_repeat_has_no_bounds_and_no_ceiling_is_unknown() -> None:
+    [curve] = curves(frame(row((10.0,))))
+    assert math.isnan(curve.points[0].time_low_us)
+    assert math.isnan(curve.points[0].ceiling_gbs)
+    assert kinds([curve]) == ["busbw", "time"]
+
+
+def test_envelope_and_automatic_choice_name_their_configurations() -> None:
+    found = curves(frame(*sweep()))
+    [best], [auto] = envelope(found), automatic(found)
+    assert (best.name, [(point.bytes, point.note) for point in best.points]) == (
+        "best of ours",
+        [(1024, "tree simple ch 2"), (4096, "ring simple ch 2")],
+    )
+    assert [(point.bytes, point.note) for point in auto.points] == [
+        (1024, "ring simple ch 2"),
+        (4096, "ring simple ch 2"),
+    ]
+    uncertain = envelope(curves(frame(row((10.0,)), row((11.0,), algo="tree"))))
+    assert [(curve.name, curve.points[0].note) for curve in uncertain] == [
+        ("fastest of ours: cannot tell which is best", "ring simple ?")
+    ]
+    tied = curves(frame(row((10.0, 11.0)), row((10.5, 10.6), algo="tree")))
+    assert [(curve.best, curve.points[0].answer) for curve in tied] == [
+        ((1024,), "ring/tree simple"),
+        ((), "ring/tree simple"),
+    ]
+    [library] = envelope(curves(frame(row((10.0,), backend="nccl"))))
+    assert (library.name, library.is_peer) == ("best of nccl", True)
+    assert automatic([library]) == ()
+
+
+def test_only_rows_that_are_right_count() -> None:
+    assert curves(frame(row(status="waived"), row((10.0,), status="wrong"))) == ()
+    assert heat_maps(summarise(frame(row(status="waived")))) == ()
+
+
+def test_heat_maps_tell_the_share_of_the_best_of_each_value() -> None:
+    channels, algorithm = sorted(
+        heat_maps(summarise(frame(*sweep()))), key=lambda one: one.knob, reverse=True
+    )
+    assert (algorithm.knob, algorithm.values, algorithm.sizes) == (
+        "algorithm",
+        ("ring", "tree"),
+        (1024, 4096),
+    )
+    assert [pytest.approx(shares) for shares in algorithm.share] == [(10 / 24, 1.0), (1.0, 32 / 50)]
+    assert (channels.knob, channels.values) == ("channels", ("1", "2"))
+    assert [pytest.approx(shares) for shares in channels.share] == [(10 / 20, 32 / 40), (1.0, 1.0)]
+
+
+def test_a_value_that_was_not_measured_at_a_size_is_unknown_there() -> None:
+    given = frame(row((10.0,)), row((20.0,), algo="tree"), row((20.0,), size_bytes=2048))
+    [one] = heat_maps(summarise(given))
+    assert one.share[0] == (1.0, 1.0)
+    assert one.share[1][0] == 0.5
+    assert math.isnan(one.share[1][1])
+
+
+def test_knobs_in_bytes_are_told_as_sizes_and_in_their_order() -> None:
+    given = frame(*[row((10.0,), buffsize=size) for size in (4 << 20, 64 << 10, 512 << 10)])
+    [one] = heat_maps(summarise(given))
+    assert (one.knob, one.values) == ("buffer", ("64K", "512K", "4M"))
+
+
+def test_the_shipped_sweep_has_every_operation_with_a_peer() -> None:
+    found = curves(frames.read(frames.H200))
+    assert len({curve.group for curve in found}) == 9
+    assert {curve.group for curve in found if curve.is_peer} == {curve.group for curve in found}
+    for best in envelope(found):
+        own = [curve for curve in found if curve.group == best.group and not curve.is_peer]
+        assert {point.bytes for point in best.points} == {
+            point.bytes for curve in own for point in curve.points
+        }
+
+
+def test_few_configurations_have_a_colour_each_and_of_many_the_best() -> None:
+    few = lines(curves(frame(*sweep())))
+    assert [line.role for line in few] == ["best", "one", "one", "one", "one", "peer", "auto"]
+    many = frame(
+        *[
+            row((10.0 + channels + size,), channels=channels, size_bytes=1024 << size)
+            for channels, size in product(range(1, 20), range(3))
+        ]
+    )
+    drawn = lines(curves(many))
+    assert [line.curve.name for line in drawn if line.role == "one"] == ["ring simple ch 1"]
+    assert sum(line.role == "other" for line in drawn) == 18
+    wide = frame(
+        *[
+            row((10.0 + (channels - size) ** 2,), channels=channels, size_bytes=1024 << size)
+            for channels, size in product(range(1, 20), range(1, 20))
+        ]
+    )
+    assert sum(line.role == "one" for line in lines(curves(wide))) == MOST_COLORED
+
+
+def test_forced_rows_of_a_library_come_after_its_own_choice() -> None:
+    forced = [
+        row((9.0,), backend="nccl", algo="ring", proto=proto) for proto in ("ll", "ll128", "simple")
+    ]
+    drawn = lines(curves(frame(*forced, row((10.0,)), row((11.0,), backend="nccl"))))
+    assert [line.curve.name for line in drawn if line.role == "peer"] == [
+        "nccl",
+        "nccl ring ll",
+        "nccl ring ll128",
+    ]
+    assert [line for line in drawn if line.role == "other"] == [
+        Line(curve=drawn[0].curve, role="other")
+    ]
+
+
+def test_pairs_are_the_envelopes_and_what_both_files_have() -> None:
+    new, base = frame(*sweep(1.5)), frame(*list(sweep())[2:], row((1.0,), algo="star"))
+    found = pairs(new, base)
+    assert [(pair.new.name, pair.base.name) for pair in found] == [
+        ("best of ours", "best of ours")
+    ] + [
+        (name, name)
+        for name in ("ring simple ch 2", "tree simple ch 1", "tree simple ch 2", "nccl")
+    ]
+    [(size, ratio, low, high), _] = ratios(found[1])
+    assert (size, ratio, low, high) == pytest.approx((1024, 1.5, 1.5 / 1.1, 1.5 * 1.1))
+    assert [ratio for _, ratio, _, _ in ratios(found[4])] == [1.0, 1.0]
+    assert [pair.new.name for pair in shown(found)] == [
+        "best of ours",
+        "ring simple ch 2",
+        "tree simple ch 1",
+        "tree simple ch 2",
+        "nccl",
+    ]
+
+
+def test_of_many_pairs_those_that_changed_most_are_shown() -> None:
+    times = {channels: 10.0 + (channels == 7) for channels in range(1, 10)}
+    new = frame(*[row((time, time), channels=channels) for channels, time in times.items()])
+    base = frame(*[row((10.0, 10.0), channels=channels) for channels in times])
+    found = shown(pairs(new, base))
+    assert [pair.new.name for pair in found] == ["best of ours", "ring simple ch 7"]
+    assert len(found) <= 1 + MOST_CHANGED
+
+
+def test_another_tools_rows_pair_by_the_problem() -> None:
+    theirs = frame(row((10.0, 10.0), backend="nccl", run="", dtype="float32", hosts=0))
+    found = pairs(frame(row((5.0, 5.0)), row((6.0, 6.0), algo="tree")), theirs)
+    assert [(pair.new.name, pair.base.name) for pair in found] == [("best of ours", "best of nccl")]
+
+
+def test_files_without_a_common_problem_have_no_pair() -> None:
+    assert pairs(frame(row((5.0,))), frame(row((5.0,), op="broadcast"))) == ()
+
+
+def test_a_sparkline_has_a_mark_a_value() -> None:
+    assert sparkline([0.1, 4.0, 8.0], BLOCKS) == "▁▅█"
+    assert sparkline([], BLOCKS) == ""

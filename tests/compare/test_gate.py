@@ -1,0 +1,186 @@
+"""The exit codes of `collbench compare` and its gate, of files that are made up."""
+
+import json
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+from xml.etree import ElementTree
+
+import pandas as pd
+import pytest
+
+from collbench.cli import run
+from tests.support.simulated import Noise, sweep
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Loaded:
+    frame: pd.DataFrame
+    name: str
+    kind: str = "collbench"
+    remarks: tuple[str, ...] = ()
+
+
+Invoke = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def invoke(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Invoke:
+    """The command, with files that are made as they are named: the word before the dot says what is
+    in it.
+    """
+    made = {
+        "new": sweep(Noise(), 1),
+        "base": sweep(Noise(), 2),
+        "slow": sweep(Noise(), 3, slower={5: 0.9}),
+        "other": sweep(Noise(), 4).assign(device="b"),
+        "base2": sweep(Noise(), 12),
+        "late": sweep(Noise(), 18, slower={5: 0.2}),
+        "half": sweep(Noise(), 15, slower=dict.fromkeys(range(50), -0.5)),
+        "twice": sweep(Noise(), 16, slower=dict.fromkeys(range(50), 1.0)),
+        "thrice": sweep(Noise(), 17, slower=dict.fromkeys(range(50), 2.0)),
+        "base3": sweep(Noise(), 13),
+        "short": sweep(Noise(), 14)[5:],
+        "empty": sweep(Noise(), 5)[:0],
+        "hot": sweep(Noise(), 6).assign(notes="hot"),
+        "noise": sweep(Noise(), 8).assign(notes="noisy"),
+        "wrong": sweep(Noise(), 7).assign(status=["wrong", *["ok"] * 49]),
+    }
+    module = ModuleType("collbench.compare.load")
+    module.load_all = lambda files: [  # type: ignore[attr-defined]
+        Loaded(frame=made[Path(file).stem], name=Path(file).name, remarks=("one line left out",))
+        for file in files
+    ]
+    module.holds_results = lambda path: False  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "collbench.compare.load", module)
+
+    def invoked(*args: str) -> tuple[int, str, str]:
+        code = run(["compare", *args])
+        out, err = capfd.readouterr()
+        return code, out, err
+
+    return invoked
+
+
+CODES = {
+    "new base": 0,
+    "new base --fail-below 5%": 0,
+    "slow base": 0,
+    "slow base --fail-below 5": 1,
+    "slow base --fail-below 95%": 0,
+    "slow --base base base2 base3 --fail-below 50%": 1,
+    "new --base base base2 base3 --fail-below 5%": 0,
+    "new --base base": 0,
+    "thrice --base base half twice": 0,
+    "thrice --base base half twice --fail-below 5%": 1,
+    "short base": 0,
+    "short base --fail-below 5%": 1,
+    "short base --fail-below 5% --allow missing": 0,
+    "short base --fail-below 5% --allow peers,failed": 1,
+    "short base --allow missing": 2,
+    "new base2 --base base": 2,
+    "new --base": 2,
+    "new --base base base2 --html page.html": 2,
+    "base slow --fail-below 5%": 0,
+    "wrong base --fail-below 5%": 1,
+    "new other": 2,
+    "new other --force": 0,
+    "empty base": 1,
+    "new empty": 1,
+    "hot base --fail-below 5%": 1,
+    "slow base new --fail-below 5%": 1,
+    "wrong base --fail-below 5% --allow failed": 0,
+    "noise base": 0,
+    "noise base --fail-below 5%": 5,
+    "noise base --fail-below 5% --allow-unjudged": 0,
+    "late base --fail-below 5%": 5,
+    "late base --fail-below 5% --allow-unjudged": 0,
+    "late base --fail-below 25%": 0,
+    "late base --allow-unjudged": 2,
+    "new base late --fail-below 5%": 0,
+    "new --json -": 2,
+    "new base base2 --json -": 2,
+    "new base --json - --junit -": 2,
+    "noise --against h200x4": 1,
+    "new --fail-below 5%": 2,
+    "new base --fail-below x": 2,
+    "new base --fail-below nan": 2,
+    "": 2,
+}
+
+
+@pytest.mark.parametrize("line", CODES)
+def test_exit_codes(invoke: Invoke, line: str) -> None:
+    assert invoke(*line.split())[0] == CODES[line]
+
+
+def test_a_gate_says_what_it_cannot_tell(invoke: Invoke) -> None:
+    """With one base a single row that is 20 % slower may be so by chance: that is no pass."""
+    code, _, err = invoke("late", "base", "--fail-below", "5%")
+    assert code == 5
+    assert "not judged: 1 row took over 5% longer, which may be chance" in err
+    assert "3 runs of the base (--base A B C)" in err
+
+
+def test_one_file_gets_answers(invoke: Invoke, monkeypatch: pytest.MonkeyPatch) -> None:
+    module = ModuleType("collbench.compare.tables.summary")
+    module.lines_of_rows = lambda rows, columns, show_all, bars: [  # type: ignore[attr-defined]
+        f"{len(rows)} rows in {columns} columns, {show_all}{bars}"
+    ]
+    monkeypatch.setitem(sys.modules, "collbench.compare.tables.summary", module)
+    monkeypatch.setenv("COLUMNS", "90")
+    assert invoke("new.csv", "--all")[:2] == (0, "50 rows in 90 columns, True\n")
+
+
+def test_talk_goes_to_stderr(invoke: Invoke) -> None:
+    code, out, err = invoke("slow.csv", "base.csv", "--fail-below", "5%", "--color", "never")
+    assert code == 1
+    assert "slow.csv: one line left out" in err
+    assert "1 row slower by more than 5%" in err
+    assert "not judged" not in err
+    assert out.startswith("new slow.csv, base base.csv")
+    assert "\033" not in out
+    assert "\033[31m" in invoke("slow.csv", "base.csv", "--color", "always")[1]
+
+
+def test_noise_is_said_before_what_differs(invoke: Invoke) -> None:
+    """And a gate that had noise to judge fails because of that."""
+    _, out, err = invoke("new.csv", "noise.csv", "--fail-below", "50%")
+    text = " ".join(out.split())
+    assert text.startswith("noise.csv: 50 of 50 rows are noise.")
+    assert "what to do end other processes" in text
+    assert "cannot judge: most rows of noise.csv are noise" in err
+
+
+def test_json_and_junit_have_the_verdicts_of_the_gate(invoke: Invoke, tmp_path: Path) -> None:
+    for line, verdict in (
+        ("slow base", "worse"),
+        ("late base", "unjudged"),
+        ("new base", "pass"),
+        ("short base", "worse"),
+    ):
+        files = tmp_path / "changes.json", tmp_path / "junit.xml"
+        options = ["--fail-below", "5%", "--json", str(files[0]), "--junit", str(files[1])]
+        code, out, _ = invoke(*line.split(), *options)
+        told = json.loads(files[0].read_text())
+        assert (told["gate"]["verdict"], told["gate"]["exit_code"]) == (verdict, code)
+        for name, count in told["counts"].items():
+            assert sum(row["verdict"] == name for row in told["rows"]) == count
+            assert f"{count} {name}" in out
+        suite = ElementTree.parse(files[1]).getroot()
+        cases = {kind: len(suite.findall(f"testcase/{kind}")) for kind in ("failure", "error")}
+        assert {kind: int(suite.get(f"{kind}s", "")) for kind in cases} == cases
+        groups = sum(one["verdict"] == "worse" for one in told["groups"])
+        slower = told["gate"]["slower_rows"]
+        # and the gate itself, so that no suite is green where the exit code is not 0
+        assert cases["failure"] == slower + groups + len(told["losses"]) + (code == 1)
+        assert cases["error"] == (told["gate"]["unjudged_rows"] if code else 0) + (code == 5)
+        assert bool(cases["failure"]) == (code == 1)
+
+
+def test_a_document_on_stdout_stands_alone(invoke: Invoke) -> None:
+    code, out, err = invoke("new", "base", "--json", "-")
+    assert (code, json.loads(out)["gate"]) == (0, None)
+    assert "rows compared" in err

@@ -1,0 +1,314 @@
+"""Results of ours become one table; broken files of any kind become one UsageError with the place.
+Each format has tests of its own.
+"""
+
+import json
+import random
+import re
+from itertools import cycle, product
+from pathlib import Path
+
+import pandas as pd
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from collbench.compare.load import load, load_all
+from collbench.core.errors import UsageError
+from collbench.core.frame import frame_of
+from collbench.core.record import COLUMNS, header, read
+from collbench.core.text import printable
+from tests.support.results import DATA, SAMPLES, SWEEP, check_form, sample_json, written
+from tests.support.tiers import tiered
+
+# --- our own CSV
+
+
+def test_own_csv_equals_the_reader_of_records() -> None:
+    loaded = load(SWEEP)
+    assert (loaded.kind, loaded.remarks, loaded.name) == ("collbench", (), str(SWEEP))
+    check_form(loaded.frame)
+    pd.testing.assert_frame_equal(loaded.frame, frame_of(read(SWEEP)))
+
+
+def test_a_last_line_cut_by_a_crash_is_left_out(tmp_path: Path) -> None:
+    lines = SWEEP.read_text().splitlines(keepends=True)[:5]
+    loaded = load(written(tmp_path, "".join(lines)[:-30]))
+    assert len(loaded.frame) == 3
+    assert loaded.remarks == ("the last line (line 5) is cut and left out",)
+
+
+def test_several_machines_in_one_file_are_named(tmp_path: Path) -> None:
+    first, *rows = SWEEP.read_text().splitlines(keepends=True)[:5]
+    other = [row.replace(",4 x NVIDIA H200,", ",8 x NVIDIA H100,") for row in rows]
+    assert load(written(tmp_path, "".join([first, *rows]))).remarks == ()
+    [said] = load(written(tmp_path, "".join([first, *rows, *other]))).remarks
+    assert (
+        said == "rows of several machines stand side by side here: 4 x NVIDIA H200; 8 x NVIDIA H100"
+    )
+
+
+@pytest.mark.parametrize(
+    ("column", "cell"),
+    [
+        ("size_bytes", "many"),
+        ("time_us", "fast"),
+        ("status", "fine"),
+        ("op", "foo"),
+        ("dtype", "float3"),
+        ("redop", "median"),
+        ("schema", "2"),
+        ("repeat_times_us", "1;2;x"),
+        ("wrong", "0.5"),
+        ("ranks", ""),
+        ("repeat_times_us", "1.2.3"),
+        ("repeat_times_us", "1;0;2"),
+        ("repeat_times_us", "1;nan;2"),
+        ("time_us", "0"),
+        ("time_us", "-3"),
+        ("time_us", "inf"),
+        ("time_low_us", "-1"),
+        ("busbw_gbs", "inf"),
+        ("percent", "-1"),
+    ],
+)
+def test_a_broken_row_has_the_message_of_the_reader_of_records(
+    column: str, cell: str, tmp_path: Path
+) -> None:
+    lines = SWEEP.read_text().splitlines()[:5]
+    cells = lines[3].split(",")
+    cells[lines[0].split(",").index(column)] = cell
+    file = written(tmp_path, "\n".join([*lines[:3], ",".join(cells), lines[4], ""]))
+    with pytest.raises(UsageError) as ours:
+        load(file)
+    with pytest.raises(UsageError) as theirs:
+        read(file)
+    assert (ours.value.message, ours.value.hint) == (theirs.value.message, theirs.value.hint)
+    assert "line 4" in ours.value.message
+
+
+@pytest.mark.parametrize("text", ["\x1b[31m", "\x1b]0;title\x07", "\x9b2J"])
+def test_what_a_terminal_obeys_reaches_none(text: str, tmp_path: Path) -> None:
+    lines = SWEEP.read_text().splitlines(keepends=True)[:4]
+    changed = "".join([*lines[:2], lines[2].replace(",vm,", f",v{text}m,"), lines[3]])
+    if "\x07" in text:
+        with pytest.raises(UsageError, match="no text"):
+            load(written(tmp_path, changed))
+    else:
+        hosts = load(written(tmp_path, changed)).frame["host"]
+        assert hosts[1] == f"v{printable(text)}m"
+    log = (DATA / "no-ranks.txt").read_text()
+    if "\x07" not in text:
+        plain, coloured = (
+            load(written(tmp_path, log)),
+            load(written(tmp_path, log.replace("\n", f"{text}\n"))),
+        )
+        pd.testing.assert_frame_equal(plain.frame, coloured.frame)
+    json_text = json.dumps(sample_json()).replace("node1", f"n{json.dumps(text)[1:-1]}1")
+    assert not re.search(
+        r"[\x00-\x1f\x7f-\x9f]", "".join(load(written(tmp_path, json_text)).frame["host"])
+    )
+
+
+def test_another_schema_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="does not have the columns of schema"):
+        load(written(tmp_path, "op,backend,algo\nallreduce,cuda,ring\n"))
+
+
+def test_a_header_alone_has_no_rows(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="has no rows"):
+        load(written(tmp_path, header()))
+
+
+def test_lines_that_windows_wrote(tmp_path: Path) -> None:
+    text = "".join(SWEEP.read_text().splitlines(keepends=True)[:40])
+    loaded = load(written(tmp_path, b"\xef\xbb\xbf" + text.replace("\n", "\r\n").encode()))
+    assert len(loaded.frame) == 39
+
+
+def test_lines_that_end_in_a_bare_cr(tmp_path: Path) -> None:
+    file = tmp_path / "rows.csv"
+    file.write_bytes(SWEEP.read_bytes().replace(b"\n", b"\r"))
+    assert load(file).frame.equals(load(SWEEP).frame)
+
+
+def test_several_files(tmp_path: Path) -> None:
+    other = DATA / "no-ranks.txt"
+    assert [loaded.kind for loaded in load_all([SWEEP, other])] == ["collbench", "nccl-tests"]
+    with pytest.raises(UsageError, match="given twice"):
+        load_all([SWEEP, other, SWEEP])
+
+
+# --- broken files
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (b"", "is empty"),
+        (b" \n\n", "is empty"),
+        (b"\x7fELF\x02\x01\x01\x00", "no text: byte 0x02 at offset 4"),
+        (b"hello\n", "no results that we know"),
+        ("op;size\n".encode("utf-16"), "begins with: op;size"),
+        (b'{"version": 3,\n "results": [', "line 2, column 14"),
+        (b"{}", "no results that we know"),
+        (b'{"results":' + b"[" * 100_000, "results"),
+        (b'{"results": ' + b"9" * 10_000 + b"}", "results"),
+        (b"# nThread 1 nGpus 8 minBytes 8\n# Using devices\n", "line 3: nccl-tests"),
+        (b"# OSU MPI Allreduce Latency Test v7.4\n", "line 1: no row"),
+        (b"\xff\xfe\xfd", "no results that we know"),
+    ],
+)
+def test_broken_files(content: bytes, said: str, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=re.escape(said)) as caught:
+        load(written(tmp_path, content))
+    assert "results.txt" in caught.value.message
+    assert caught.value.hint
+
+
+def test_directories_and_missing_files(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="is a directory"):
+        load(tmp_path)
+    with pytest.raises(UsageError, match=r"cannot read .*No such file"):
+        load(tmp_path / "none.csv")
+    with pytest.raises(UsageError, match="cannot read"):
+        load(Path("nul\0name"))
+
+
+LINES = (b"x" * 99 + b"\n", b"1 ", b"#  \n", b"       1024           256 float \n", b"# OSU MPI")
+HEADS = (b"", b"# nThread 1\n", b"{")
+
+
+@pytest.mark.parametrize(
+    ("line", "head"), tiered(product(LINES, HEADS), list(zip(LINES, cycle(HEADS)))), ids=repr
+)
+def test_fifty_megabytes_are_refused(line: bytes, head: bytes, tmp_path: Path) -> None:
+    file = written(tmp_path, head + line * (50_000_000 // len(line)))
+    with pytest.raises(UsageError, match="33554432"):
+        load(file)
+
+
+MANY = (
+    b"x" * 99 + b"\n",
+    b"1 ",
+    b"#  \n",
+    b"1024 256 float \n",
+    b"# OSU MPI",
+    b"OSU MPI a ",
+    b"\n",
+    b"1,2 [",
+    b" ",
+)
+
+
+@pytest.mark.parametrize("line", tiered([(one,) for one in MANY], [(one,) for one in MANY[::2]]))
+def test_two_megabytes_of_one_thing_are_refused(line: bytes, tmp_path: Path) -> None:
+    file = written(
+        tmp_path,
+        b"# nThread 1 nGpus 8 all_reduce_perf\n# size count type time algbw busbw #wrong\n"
+        + line * (2_000_000 // len(line)),
+    )
+    with pytest.raises(UsageError):
+        load(file)
+
+
+def mangled(text: str, seed: int) -> str:
+    """The text with some of its pieces cut, doubled, swapped and replaced."""
+    chance = random.Random(seed)
+    for _ in range(chance.randrange(1, 6)):
+        start = chance.randrange(len(text) + 1)
+        end = min(len(text), start + chance.choice((1, 1, 3, 20, 200)))
+        other = chance.randrange(len(text) + 1)
+        text = (
+            text[:start]
+            + chance.choice(
+                (
+                    "",
+                    text[start:end] * 2,
+                    text[other : other + 40],
+                    "-1",
+                    "nan",
+                    "1e999",
+                    "9" * 30,
+                    "N/A",
+                    "\n",
+                    "#",
+                    ",",
+                    '"',
+                    ";",
+                    " ",
+                    "\u00e9",
+                    "0",
+                    "time",
+                    "[",
+                )
+            )
+            + text[end:]
+        )
+    return text
+
+
+SMALL_SWEEP = "".join(SWEEP.read_text().splitlines(keepends=True)[:8])
+TEXTS = [SMALL_SWEEP, json.dumps(sample_json()), *(file.read_text() for file in SAMPLES)]
+
+
+@settings(
+    max_examples=600,
+    deadline=None,
+    derandomize=True,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+)
+@given(text=st.sampled_from(TEXTS), seed=st.integers(min_value=0, max_value=2**32))
+def test_mangled_files_give_a_table_or_a_usage_error(text: str, seed: int, tmp_path: Path) -> None:
+    file = written(tmp_path, mangled(text, seed))
+    try:
+        loaded = load(file)
+    except UsageError as error:
+        assert str(file) in error.message
+        return
+    assert tuple(loaded.frame.columns) == COLUMNS
+    assert len(loaded.frame) > 0
+
+
+@settings(
+    max_examples=200,
+    deadline=None,
+    derandomize=True,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+)
+@given(
+    head=st.sampled_from(
+        [
+            "",
+            "op,",
+            "{",
+            "# OSU MPI Allreduce Latency Test\n",
+            "# nThread 1 all_reduce_perf\n# size count type time algbw busbw #wrong\n",
+        ]
+    ),
+    data=st.binary(max_size=300),
+)
+def test_any_bytes_give_a_table_or_a_usage_error(head: str, data: bytes, tmp_path: Path) -> None:
+    file = written(tmp_path, head.encode() + data)
+    try:
+        assert len(load(file).frame) > 0
+    except UsageError as error:
+        assert str(file) in error.message
+
+
+OTHERS = ("osu_allreduce", "no-ranks")
+
+
+@pytest.mark.parametrize("names", [OTHERS, OTHERS[::-1]])
+def test_a_table_ends_at_the_heading_of_another_tool(
+    tmp_path: Path, names: tuple[str, str]
+) -> None:
+    """Rows of another tool were read as OSU's, with the number of repetitions as the time."""
+    folder = Path(__file__).parents[1] / "data" / "results"
+    files = [folder / f"{name}.txt" for name in names]
+    alone = [load(file).frame for file in files]
+    both = tmp_path / "both.txt"
+    both.write_text("".join(file.read_text() for file in files))
+    frame = load(both).frame
+    assert len(frame) == sum(map(len, alone))
+    assert sorted(frame["time_us"]) == sorted(time for one in alone for time in one["time_us"])

@@ -1,0 +1,111 @@
+"""Screen, JSON, JUnit, exit code and page say the same of one comparison, and of one file."""
+
+import json
+import re
+from html import unescape
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+
+from collbench.cli import run
+from collbench.compare.best import summarise
+from collbench.compare.gaps import peer_gaps
+from collbench.compare.load import load
+from collbench.core import catalog
+from collbench.core.verdict import VERDICTS
+from tests.support.tiers import tiered
+
+FILES = tiered([("h100x2",), ("h200x2",), ("h200x4",)], [("h200x4",)])
+FASTER = {"h100x2": 1.2, "h200x2": 1.003, "h200x4": 0.7}  # times of alltoall against the file
+
+
+def scaled(text: str, factor: float) -> str:
+    """Times of one cell, multiplied."""
+    return ";".join(f"{float(part) * factor:.6g}" for part in text.split(";") if part)
+
+
+def slower_copy(name: str, folder: Path) -> Path:
+    """The file with other times of alltoall."""
+    frame = load(catalog.results()[name]).frame
+    factor, is_mine = FASTER[name], frame["op"] == "alltoall"
+    for column in ("time_us", "time_low_us", "time_high_us"):
+        frame[column] = frame[column].where(~is_mine, frame[column] * factor)
+    frame["repeat_times_us"] = [
+        scaled(text, factor) if mine else text
+        for text, mine in zip(frame["repeat_times_us"], is_mine, strict=True)
+    ]
+    file = folder / f"{name}-new.csv"
+    frame.to_csv(file, index=False)
+    return file
+
+
+def counted(text: str) -> dict[str, int]:
+    """How many rows have each verdict, in words."""
+    return {
+        verdict: int(found[1])
+        for verdict in VERDICTS
+        if (found := re.search(rf"(\d+) {verdict}\b", text)) is not None
+    }
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_all_forms_of_a_comparison_agree(
+    name: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    new, base = str(slower_copy(name, tmp_path)), str(catalog.results()[name])
+    told = {kind: str(tmp_path / f"told.{kind}") for kind in ("json", "xml", "html")}
+    written = ["--json", told["json"], "--junit", told["xml"]]
+    code = run(["compare", new, base, "--fail-below", "5%", *written])
+    screen = " ".join(capfd.readouterr().out.split())
+    assert run(["compare", new, base, "--html", told["html"]]) == 0
+    page = unescape(re.sub(r"<[^>]*>", "", Path(told["html"]).read_text()))
+    known = json.loads(Path(told["json"]).read_text())
+    counts = known["counts"]
+    assert counted(screen.partition("rows compared: ")[2][:80]) == counts
+    assert counted(page.partition("What changed")[2]) == counts
+    assert {v: sum(row["verdict"] == v for row in known["rows"]) for v in VERDICTS} == counts
+    for group in known["groups"]:
+        assert f"{group['name']}: " in screen
+        assert group["name"] in page
+    suite = ElementTree.parse(told["xml"]).getroot()
+    failures = suite.findall("testcase/failure")
+    rows = [one for one in failures if one.get("type") == "worse"]
+    assert len(rows) >= counts["worse"]
+    assert code == known["gate"]["exit_code"] == (1 if failures else 0)
+    assert (code == 1) == (FASTER[name] > 1.05)
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_summary_and_page_count_the_same(
+    name: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    file = str(catalog.results()[name])
+    target = tmp_path / "page.html"
+    assert run(["compare", file, "--html", str(target)]) == 0
+    capfd.readouterr()
+    assert run(["compare", file]) == 0
+    screen = " ".join(capfd.readouterr().out.split())
+    lines = re.findall(r"vs nccl +speedup [^:]*: ([^:]*?) of (\d+) sizes", screen)
+    seen = dict.fromkeys(("faster", "level", "slower", "cannot tell"), 0)
+    for words, _ in lines:
+        for word, count in re.findall(r"([a-z ]+?) at (\d+)", words):
+            seen[word.strip(" ,")] += int(count)
+    html = target.read_text()
+    page = unescape(re.sub(r"<[^>]*>", "", html))
+    told = re.search(
+        r"faster or level at (\d+), slower at (\d+), cannot tell at (\d+) of (\d+)", page
+    )
+    assert told is not None
+    assert [int(one) for one in told.groups()] == [
+        seen["faster"] + seen["level"],
+        seen["slower"],
+        seen["cannot tell"],
+        sum(int(count) for _, count in lines),
+    ]
+    gaps = peer_gaps(summarise(load(catalog.results()[name]).frame), "nccl")
+    cells = [gap.verdict for here in gaps.values() for gap in here.values()]
+    grid = html.partition("From NCCL's best")[2].partition("From the wire")[0]
+    for verdict in VERDICTS:
+        kind = verdict.replace(" ", "-")
+        assert len(re.findall(rf'class="num {kind}"', grid)) == cells.count(verdict)

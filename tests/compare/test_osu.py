@@ -1,0 +1,199 @@
+"""OSU micro-benchmarks' text becomes rows; what S is must be known."""
+
+from pathlib import Path
+
+import pytest
+
+from collbench.compare.join import apart, join
+from collbench.compare.load import load
+from collbench.core.errors import UsageError
+from collbench.core.frame import with_strings
+from tests.support.results import DATA, check_form, written
+
+
+def test_osu_allreduce_without_ranks() -> None:
+    loaded = load(DATA / "osu_allreduce.txt")
+    check_form(loaded.frame)
+    assert loaded.kind == "the OSU micro-benchmarks"
+    row = loaded.frame.iloc[2]
+    assert (row["op"], row["backend"], row["dtype"], row["ranks"], row["count"], row["iters"]) == (
+        "allreduce",
+        "mpi",
+        "float32",
+        0,
+        262144,
+        100,
+    )
+    assert (
+        row["time_us"],
+        row["time_low_us"],
+        row["time_high_us"],
+        row["notes"],
+        row["device"],
+    ) == (100, 99, 104, "unchecked", "CUDA")
+    assert row["algbw_gbs"] == pytest.approx(10.48576)
+    assert loaded.frame["busbw_gbs"].isna().all()
+    assert "number of ranks" in loaded.remarks[1]
+
+
+def test_osu_allgather_counts_blocks_and_its_validation() -> None:
+    frame = load(DATA / "osu_allgather.txt").frame
+    check_form(frame)
+    assert list(frame["size_bytes"]) == [8, 8 * 65536, 8 * 131072]
+    assert list(frame["count"]) == [1, 65536, 131072]
+    assert list(frame["status"]) == ["ok", "ok", "wrong"]
+    assert frame["busbw_gbs"][1] == pytest.approx(8 * 65536 / 100e-6 / 1e9 * 7 / 8)
+
+
+def test_osu_sizes_of_blocks_need_the_ranks(tmp_path: Path) -> None:
+    text = (DATA / "osu_allgather.txt").read_text().partition("\n")[2]
+    with pytest.raises(UsageError, match=r"line 2: allgather's size is one rank's block") as caught:
+        load(written(tmp_path, text))
+    assert "# ranks: 8" in caught.value.hint
+    assert set(load(written(tmp_path, "# ranks: 3\n" + text)).frame["ranks"]) == {3}
+
+
+@pytest.mark.parametrize(
+    "title",
+    [
+        "Multi-threaded Latency",
+        "Non-blocking Allreduce Latency",
+        "Barrier Latency",
+        "Allgatherv Latency",
+    ],
+)
+def test_osu_benchmarks_that_are_no_collectives_of_ours(title: str, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="is no collective of ours"):
+        load(
+            written(
+                tmp_path,
+                f"# OSU MPI {title} Test v7.4\n# Size          Latency (us)\n1          2.0\n",
+            )
+        )
+
+
+def test_a_second_heading_in_a_table_is_no_heading(tmp_path: Path) -> None:
+    text = (
+        "# OSU MPI Allreduce Latency Test v7.4\n# Size  Avg Latency(us)\n4  2.50\n# Size  Avg"
+        " Latency(us)  Min Latency(us)\n8  2.60\n"
+    )
+    loaded = load(written(tmp_path, text))
+    assert loaded.frame["size_bytes"].tolist() == [4, 8]
+
+
+def test_types_of_one_title_are_tables_of_their_own(tmp_path: Path) -> None:
+    text = "# ranks: 4\n# OSU MPI Allreduce Latency Test v7.3\n"
+    for number, name in enumerate(("MPI_CHAR", "MPI_INT", "MPI_FLOAT")):
+        text += f"# Datatype: {name}.\n# Size       Avg Latency(us)\n1024     3.{number}0\n"
+    frame = load(written(tmp_path, text)).frame
+    assert list(frame["dtype"]) == ["int8", "int32", "float32"]
+    assert list(frame["time_us"]) == [3.0, 3.1, 3.2]
+    assert list(frame["count"]) == [1024, 256, 256]
+
+
+@pytest.mark.parametrize(
+    "title",
+    [
+        "MPI_Accumulate latency Test v5.6.3",
+        "MPI Non-blocking Allreduce Latency Test v7.4",
+        "OpenSHMEM Broadcast Latency Test v7.4",
+        "UPC++ Reduce Latency Test",
+        "MPI-CUDA Multi-process Latency Test v7.4",
+        "MPI Something New Test v9",
+    ],
+)
+def test_a_title_that_is_not_known_ends_the_table(title: str, tmp_path: Path) -> None:
+    text = (
+        "# ranks: 2\n# OSU MPI Reduce Latency Test v5.6\n# Size       Avg Latency(us)\n4  2.50\n"
+        f"# OSU {title}\n# Size          Latency (us)\n8   9.00\n"
+    )
+    loaded = load(written(tmp_path, text))
+    assert loaded.frame["size_bytes"].tolist() == [4]
+    assert any("is no collective of ours: 1 lines left out" in text for text in loaded.remarks)
+
+
+def test_percentiles_and_a_full_table(tmp_path: Path) -> None:
+    text = (
+        "mpirun -np 4 osu_bcast -f -z -c\n# OSU MPI-ROCM Broadcast Latency Test v7.5\n"
+        "# Size       Avg Latency(us)   Min Latency(us)   Max Latency(us)  Iterations"
+        "          Validation     P50 Tail Lat(us)     P90 Tail Lat(us)     P99 Tail Lat(us)\n"
+        "1024     3.50   3.00    4.25   1000    Pass   3.40  4.00   9.00\n"
+        "2048     4.50   4.00    5.25   1000    Fail   4.40  5.00   9.00\n"
+    )
+    frame = load(written(tmp_path, text)).frame
+    row = frame.iloc[0]
+    assert (row["time_us"], row["time_low_us"], row["time_high_us"], row["iters"]) == (
+        3.5,
+        3.0,
+        4.25,
+        1000,
+    )
+    assert (row["wrong"], row["notes"], row["device"], row["ranks"]) == (0, "", "ROCM", 4)
+    assert list(frame["status"]) == ["ok", "wrong"]
+
+
+def test_nccl_through_osu_is_nccl(tmp_path: Path) -> None:
+    text = "# OSU NCCL-CUDA Allreduce Latency Test v7.4\n# Size       Avg Latency(us)\n4  25.0\n"
+    assert set(load(written(tmp_path, text)).frame["backend"]) == {"nccl"}
+
+
+def test_ranks_are_those_of_the_last_launch(tmp_path: Path) -> None:
+    table = "# OSU MPI Allgather Latency Test v7.4\n# Size       Avg Latency(us)\n{}  2.50\n"
+    text = "mpirun -np 4 osu_allgather\n" + table.format(1) + "mpirun osu_allgather\n"
+    with pytest.raises(UsageError, match="line 6: allgather's size is one rank's block"):
+        load(written(tmp_path, text + table.format(2)))
+    stated = "# ranks: 8\n" + text + "# ranks: 3\n" + table.format(2)
+    assert list(load(written(tmp_path, stated)).frame["ranks"]) == [4, 3]
+
+
+def test_runs_of_one_command_are_repeats_and_of_two_are_refused(tmp_path: Path) -> None:
+    table = "# OSU MPI Allreduce Latency Test v7.4\n# Size       Avg Latency(us)\n4  {}\n"
+    command = "$ mpirun -np 4 {} ./osu_allreduce -m 4:64\n"
+    text = command.format("") + table.format(2.5) + command.format("") + table.format(3.5)
+    frame = load(written(tmp_path, text)).frame
+    assert list(frame["repeat_times_us"]) == ["2.5;3.5"]
+    other = text + command.format("--mca coll tuned") + table.format(4.5)
+    with pytest.raises(UsageError, match="the command differs"):
+        load(written(tmp_path, other))
+
+
+def test_point_to_point_is_sendrecv_whose_notes_name_the_traffic() -> None:
+    loaded = load(DATA / "osu_point_to_point.txt")
+    check_form(loaded.frame)
+    rows = [
+        (row["notes"], row["ranks"], row["size_bytes"], row["time_us"], row["busbw_gbs"])
+        for _, row in loaded.frame.iterrows()
+        if row["size_bytes"] > 1
+    ]
+    mib = 1 << 20
+    assert rows == [
+        # of one message one way, half a round trip
+        ("unchecked one-way", 2, mib, 182.64, pytest.approx(mib / 182.64e3)),
+        # decimal MB/s: the time of one of 16 messages in flight
+        ("unchecked one-way window-16", 2, mib, mib / 10_000, pytest.approx(10)),
+        # of both directions: half of it
+        ("window-64", 2, mib, pytest.approx(mib / 10_000), pytest.approx(10)),
+        # of four pairs: a quarter of it
+        ("unchecked one-way window-64", 8, mib, pytest.approx(mib / 10_000), pytest.approx(10)),
+    ]
+    assert set(loaded.frame["op"]) == {"sendrecv"}
+    assert list(loaded.frame["device"].unique()) == ["", "CUDA D H"]
+    said = " | ".join(loaded.remarks)
+    assert "1 rows of 0 bytes left out (line 5)" in said
+    assert "messages go one way (line 2, 9, 22, 29): not compared with sendrecv" in said
+    assert "the bandwidth of both directions is halved (line 16)" in said
+    assert "'MPI_Put Latency' (line 32) is no collective of ours: 1 lines left out" in said
+
+
+def test_one_way_is_not_compared_with_both_ways(tmp_path: Path) -> None:
+    title = "# OSU MPI {} Test v7.4\n# Size  Bandwidth (MB/s)\n1024  {}\n"
+    one_way, both = (
+        with_strings(load(written(tmp_path, title.format(name, rate), f"{rate}.txt")).frame)
+        for name, rate in (("Bandwidth", 100), ("Bi-Directional Bandwidth", 190))
+    )
+    assert len(join(one_way, [one_way]).compared) == 1
+    assert not len(join(one_way, [both]).compared)
+    ours = both.assign(run="1", notes="")  # a file of ours, whose messages go both ways
+    assert not len(join(one_way, [ours]).compared)
+    reasons = " ".join(apart(one_way, ours))
+    assert "nothing has the same conditions: one-way window-64 | -" in reasons

@@ -1,0 +1,108 @@
+"""One repeat that is far off makes no statement: of whatever row of the shipped files it is,
+answers move no further than the other repeats of that row disagree.
+"""
+
+import math
+from collections.abc import Iterator
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from collbench.compare.best import Best, Errors, best_of
+from collbench.compare.changes import compare
+from collbench.compare.gate import gate_of
+from collbench.compare.load import load
+from collbench.compare.rows import Row, by_workload, distinguishing_knobs, rows_of
+from collbench.core import catalog
+from collbench.core.limits import NOISY_SCALE
+from collbench.core.verdict import middle, repeat_scale
+from tests.support.tiers import tiered
+
+MEASURED = ("h100x2", "h200x2", "h200x4")
+FACTORS = (0.3, 3.0, 10.0)
+LIMIT = 1.05
+SAMPLED = 29  # one row in so many in the quick tier
+
+
+def with_times(row: Row, times: tuple[float, ...]) -> Row:
+    """The row, had it been measured so."""
+    faster, scale = row.median_us / middle(times), repeat_scale(times)
+    return row._replace(
+        times_us=times,
+        time_us=middle(times),
+        median_us=middle(times),
+        scale=scale,
+        busbw_gbs=row.busbw_gbs * faster,
+        is_noise=scale > NOISY_SCALE or row.has_note("noisy"),
+    )
+
+
+def planted(row: Row) -> Iterator[tuple[Row, float]]:
+    """The row with each repeat replaced, and how far its other repeats disagree."""
+    for place in range(len(row.times_us)):
+        others = [time for k, time in enumerate(row.times_us) if k != place]
+        for factor in FACTORS:
+            times = [*row.times_us]
+            times[place] *= factor
+            yield with_times(row, tuple(times)), max(others) / min(others)
+
+
+def move(before: float, after: float) -> float:
+    return math.exp(abs(math.log(before / after)))
+
+
+def moves(before: Best, after: Best, medians: dict[int, float]) -> Iterator[float]:
+    """How far the time, the winner and each peer moved. medians: of the rows as they were."""
+    yield move(before.time_us, after.time_us)
+    yield move(medians[id(before.row)], medians[id(after.row)])
+    for peer, rival in before.rivals.items():
+        yield move(medians[id(rival)], medians[id(after.rivals[peer])])
+        if peer in before.peers and peer in after.peers:
+            yield move(before.peers[peer].median, after.peers[peer].median)
+
+
+@pytest.mark.parametrize("every", tiered([(SAMPLED,), (1,)], [(SAMPLED,)]))
+@pytest.mark.parametrize("name", MEASURED)
+def test_one_repeat_turns_no_answer(name: str, every: int) -> None:
+    rows = rows_of(load(catalog.results()[name]).frame)
+    workloads = by_workload(rows)
+    knobs, errors = distinguishing_knobs(workloads), Errors(rows)
+    cells = [here for sizes in workloads.values() for here in sizes.values()]
+    tried = moved = 0
+    for number, (here, place) in enumerate((c, k) for c in cells for k in range(len(c))):
+        if number % every:
+            continue
+        before = best_of(here, knobs, errors)
+        for row, apart in planted(here[place]):
+            after_rows = [*here[:place], row, *here[place + 1 :]]
+            known = [one.median_us for one in here]
+            medians = {id(one): time for one, time in zip(after_rows, known, strict=True)}
+            medians |= {id(one): one.median_us for one in here}
+            after = best_of(after_rows, knobs, errors)
+            tried += 1
+            limit = max(LIMIT, apart**2)
+            assert all(one <= limit for one in moves(before, after, medians)), (row, apart)
+            moved += max(moves(before, after, medians)) > LIMIT
+    assert tried
+    assert moved <= 0.01 * tried  # rows whose other two repeats disagree, too
+
+
+@pytest.mark.parametrize("name", MEASURED)
+@pytest.mark.parametrize("is_base", [False, True])
+def test_one_repeat_of_every_row_is_no_change(name: str, is_base: bool) -> None:
+    """An outlier in a repeat of each row at once, of one side."""
+    frame = load(catalog.results()[name]).frame
+    frame = frame[frame["status"] == "ok"]
+    random = np.random.default_rng(1)
+    texts = []
+    for text in frame["repeat_times_us"]:
+        times = [float(part) for part in text.split(";")]
+        times[random.integers(len(times))] *= random.choice(FACTORS)
+        texts.append(";".join(f"{time:.6g}" for time in times))
+    medians = [float(np.median([float(part) for part in text.split(";")])) for text in texts]
+    other = frame.assign(repeat_times_us=pd.Series(texts, frame.index), time_us=medians)
+    found = compare(frame, other) if is_base else compare(other, frame)
+    assert gate_of(found, 5).verdict != "worse"
+    assert found.called == ()
+    assert found.count("worse") + found.count("better") == 0

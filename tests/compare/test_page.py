@@ -1,0 +1,433 @@
+"""compare --html: the page holds what the file holds, no text of a file becomes markup, and nothing
+leaves it.
+"""
+
+import base64
+import hashlib
+import json
+import re
+import zlib
+from dataclasses import asdict
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote
+
+import pandas as pd
+import pytest
+
+from collbench.cli import run
+from collbench.compare.likeness import likeness
+from collbench.compare.load import ResultFile, load
+from collbench.compare.page import page
+from collbench.compare.page.histograms import WIDTH
+from collbench.compare.runs import RunFacts
+from collbench.compare.show_history import history_of
+from collbench.core import catalog
+from collbench.core.peers import PEERS
+from collbench.core.statistics import interval
+from collbench.core.web.colors import FAMILIES, JUDGEMENTS, STEPS
+from collbench.schedules.algorithms import FAMILY as ALGORITHMS
+from tests.support.frames import frame, row
+
+EXAMPLES = Path(__file__).parent.parent.parent / "docs/examples"
+H200 = catalog.results()["h200x4"]
+HOSTILE = (
+    "</script><script>document.title = 'taken'</script>",
+    "<img src=x onerror=\"document.title = 'taken'\">",
+    "a\"b'c&lt;",
+    "\u2028\u2029\u202e]]>-->",
+)
+
+
+class Parsed(HTMLParser):
+    """Elements with their attributes, and the text of every element's own."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.elements: list[tuple[str, dict[str, str | None]]] = []
+        self.texts: list[tuple[str, str]] = []
+        self.feed(text)
+        self.close()
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.elements.append((tag, dict(attrs)))
+
+    def handle_data(self, data: str) -> None:
+        self.texts.append((self.elements[-1][0] if self.elements else "", data))
+
+    @property
+    def data(self) -> dict[str, Any]:
+        """What the script reads."""
+        place = next(k for k, (_, given) in enumerate(self.elements) if given.get("id") == "data")
+        found: dict[str, Any] = json.loads(self.inner(place))
+        return found
+
+    def inner(self, place: int) -> str:
+        tags = [tag for tag, _ in self.elements]
+        nth = tags[: place + 1].count(tags[place])
+        return [text for tag, text in self.texts if tag == tags[place] and text.strip()][nth - 1]
+
+
+def unpacked(data: dict[str, Any]) -> dict[str, Any]:
+    """The data with points as size, time, low, high, bus and algorithm bandwidth, ceiling, and the
+    place of the note, as the script makes them.
+    """
+    for curve in data["curves"]:
+        points = []
+        for size, ceiling, note, _, _, rates, *repeats in curve["p"]:
+            size_bytes, bounds = data["sizes"][size], interval(repeats)
+            time, alg = bounds.median, size_bytes / bounds.median / 1e3
+            bus = alg * curve["f"]
+            if rates:
+                time, alg, bus = rates
+            limit = data["ceilings"][ceiling] if ceiling >= 0 else None
+            points.append([size_bytes, time, bounds.low, bounds.high, bus, alg, limit, note])
+        curve["p"] = points
+    return data
+
+
+def of_frame(given: pd.DataFrame, name: str = "given.csv") -> str:
+    return page(ResultFile(frame=given, name=name, kind="collbench"))
+
+
+def hostile() -> pd.DataFrame:
+    bad = [
+        row(
+            (10.0 + k, 11.0 + k, 10.0 + k),
+            algo=text,
+            backend="cuda",
+            size_bytes=size,
+            host=text,
+            device=text,
+            versions=f"nccl {text}",
+            notes=text,
+            limit=text,
+        )
+        for k, text in enumerate(HOSTILE)
+        for size in (1024, 4096)
+    ]
+    return frame(*bad, row(algo=HOSTILE[0], op=HOSTILE[1], status="wrong", reason=HOSTILE[0]))
+
+
+@pytest.fixture(scope="module")
+def h200() -> str:
+    return page(load(H200))
+
+
+def test_single_launches_are_drawn_and_named() -> None:
+    """A histogram for each size; histograms of one size have one axis."""
+    known = {"p50_us": 10.0, "p99_us": 12.0, "p999_us": 50.0, "max_us": 90.0}
+    rows = [
+        row((10.0, 11.0, 10.0), size_bytes=1024, histogram="26:1990;40:9;51:1", **known),
+        row((20.0, 21.0, 20.0), size_bytes=1024, backend="nccl", histogram="30:2000", **known),
+        row((20.0, 21.0, 20.0), size_bytes=2048, backend="nccl"),
+    ]
+    text = of_frame(frame(*rows))
+    parsed = Parsed(text)
+    assert sum(tag == "svg" and given.get("role") == "img" for tag, given in parsed.elements) == 2
+    assert "9.51 to 10.4 us: 1990 launches" in text
+    assert "1 launch in 1,000 takes 40.0 us more than the median launch" in text
+    bars = [float(given["x"] or 0) for tag, given in parsed.elements if tag == "rect"]
+    assert bars[0] < bars[3] < bars[1] < bars[2]
+    assert not [given for tag, given in parsed.elements if tag == "rect" and "style" in given]
+    assert "Launches one by one" not in of_frame(frame(rows[2]))
+
+
+@pytest.mark.parametrize(
+    "histogram", ["", "-80:1", "400:999999999999", "-80:1;400:1", "0:1", "8:1;9:1"]
+)
+def test_any_histogram_is_drawn_within_its_room(histogram: str) -> None:
+    times = {"p50_us": 5e-324, "p99_us": 1.7e308, "max_us": 1.0}
+    text = of_frame(frame(row((10.0, 11.0), histogram=histogram, **times)))
+    drawn = [given for tag, given in Parsed(text).elements if tag in ("rect", "line", "text")]
+    places = [float(one[name] or 0) for one in drawn for name in ("x", "x1", "x2") if name in one]
+    assert bool(drawn) == bool(histogram)
+    assert all(0 <= place <= WIDTH for place in places)
+    if histogram:
+        assert any(tag == "text" for tag, _ in Parsed(text).elements)
+
+
+def test_every_point_of_the_file_is_in_the_page_as_the_file_has_it(h200: str) -> None:
+    given = load(H200).frame
+    right = given[given["status"] == "ok"]
+    data = unpacked(Parsed(h200).data)
+    places = {dim["key"]: (k, dim["values"]) for k, dim in enumerate(data["dims"])}
+
+    def value(curve: dict[str, Any], key: str) -> str:
+        place, values = places[key]
+        return (
+            values[curve["k"][place]]
+            if curve["k"][place] >= 0
+            else "library"
+            if key == "algorithm"
+            else ""
+        )
+
+    told = {
+        (*(value(curve, key) for key in ("op", "backend", "algorithm", "protocol")), point[0]): (
+            *point[1:7],
+            data["notes"][point[7]],
+        )
+        for curve in data["curves"]
+        for point in curve["p"]
+    }
+    columns = [
+        "op",
+        "backend",
+        "algo",
+        "proto",
+        "size_bytes",
+        "time_us",
+        "time_low_us",
+        "time_high_us",
+        "busbw_gbs",
+        "algbw_gbs",
+        "ceiling_gbs",
+        "notes",
+    ]
+    wanted = {}
+    for entry in right[columns].itertuples(index=False):
+        cells = [None if cell != cell else cell for cell in entry]
+        wanted[tuple(cells[:5])] = tuple(cells[5:])
+    assert told.keys() == wanted.keys()
+    for key, (*numbers, note) in told.items():
+        assert numbers == pytest.approx(list(wanted[key][:-1]), rel=2e-5), key
+        assert note == wanted[key][-1]
+    assert len(told) == 1399
+
+
+def test_hostile_texts_stay_texts() -> None:
+    text = of_frame(hostile(), "<b>name</b>.csv")
+    parsed = Parsed(text)
+    tags = [tag for tag, _ in parsed.elements]
+    plain = Parsed(of_frame(frame(row((10.0,))))).elements
+    assert set(tags) <= {tag for tag, _ in plain} | {"ul", "li", "figure", "figcaption"}
+    assert tags.count("script") == 2
+    assert "img" not in tags
+    assert "b" not in tags
+    assert not {
+        name
+        for _, given in parsed.elements
+        for name in given
+        if name.startswith("on") or name == "style"
+    }
+    body = text[text.index("<body>") : text.index('<script type="application/json"')]
+    assert HOSTILE[0] not in body
+    embedded = re.search(
+        r'<script type="application/json" id="data">(.*?)</script>', text, re.DOTALL
+    )
+    assert embedded is not None
+    assert not set("<>&\u2028\u2029") & set(embedded[1])
+    algorithms = next(dim["values"] for dim in parsed.data["dims"] if dim["key"] == "algorithm")
+    assert set(algorithms) == set(HOSTILE)
+
+
+def test_nothing_in_the_page_leaves_it(h200: str) -> None:
+    for text in (h200, of_frame(hostile())):
+        parsed = Parsed(text)
+        links = [
+            given[name]
+            for _, given in parsed.elements
+            for name in ("src", "href", "action", "data", "poster", "srcset", "style")
+            if name in given
+        ]
+        assert [one for one in links if not (one or "").startswith("#op=")] == ["data:,"]
+        assert "http" not in re.sub(r"http-equiv", "", text)
+        assert not re.search(
+            r"\b(fetch|XMLHttpRequest|WebSocket|EventSource|sendBeacon|import|eval|innerHTML|outerHTML|insertAdjacentHTML)\b",
+            text,
+        )
+        assert not re.search(r"url\(|@import|@font-face", text)
+
+
+def test_the_policy_names_exactly_the_style_and_the_script(h200: str) -> None:
+    (policy,) = [
+        given["content"]
+        for _, given in Parsed(h200).elements
+        if given.get("http-equiv") == "Content-Security-Policy"
+    ]
+    assert policy is not None
+    assert policy.startswith("default-src 'none'; ")
+    for tag in ("style", "script"):
+        (inner,) = re.findall(f"<{tag}>(.*?)</{tag}>", h200, re.DOTALL)
+        assert (
+            f"{tag}-src"
+            f" 'sha256-{base64.b64encode(hashlib.sha256(inner.encode()).digest()).decode()}'"
+            in policy
+        )
+    assert "unsafe" not in policy
+
+
+def test_tables_need_no_script(h200: str) -> None:
+    parsed = Parsed(h200)
+    assert "noscript" in [tag for tag, _ in parsed.elements]
+    for name in ("glance", "best", "knobs", "odd", "links", "origin"):
+        assert any(given.get("id") == name for _, given in parsed.elements), name
+    assert (
+        len(
+            [
+                1
+                for tag, given in parsed.elements
+                if tag == "tr" and given.get("data-op") == "allreduce"
+            ]
+        )
+        == 13
+    )
+    assert not any(
+        "hidden" in given
+        for tag, given in parsed.elements
+        if tag in ("tr", "figure", "section", "table")
+    )
+
+
+def test_the_links_are_those_of_the_nearest_described_machine_or_unknown(h200: str) -> None:
+    assert "The results do not describe the links. This is the described machine h200x4-vm" in h200
+    assert "NV18\n364.5" in h200
+    given = load(H200).frame
+    near = likeness(given.assign(device="6 x NVIDIA H200", ranks=6))
+    assert near is not None
+    assert (near.name, near.is_same) == ("hgx-h200", False)
+    for unlike in ("4 x NVIDIA Something", "4 x NVIDIA H200 NVL", "4 x NVIDIA H100 PCIe"):
+        assert likeness(given.assign(device=unlike)) is None, "a card has other links than a board"
+    assert likeness(given.assign(device="")) is None
+    assert "no described machine has its GPUs" in of_frame(given.assign(device="cores"))
+
+
+def test_what_is_not_known_is_not_told() -> None:
+    text = of_frame(frame(row((10.0,), ceiling_gbs=float("nan"))))
+    seen = re.sub(r"<(style|script)>.*?</\1>", "", text, flags=re.DOTALL)
+    assert "nan" not in seen.lower()
+    assert [point[1] for curve in Parsed(text).data["curves"] for point in curve["p"]] == [-1]
+    assert '"curves":[]' in of_frame(frame(row(status="waived", reason="too small")))
+
+
+def test_two_files_show_what_changed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    base, target = tmp_path / "base.csv", tmp_path / "page.html"
+    given = pd.read_csv(H200, dtype=str, keep_default_na=False)
+    slow = (given["op"] == "allreduce") & (given["algo"] == "ring") & (given["status"] == "ok")
+    for name in ("time_us", "repeat_times_us"):
+        given.loc[slow, name] = [
+            ";".join(f"{1.5 * float(time):.6g}" for time in cell.split(";"))
+            for cell in given.loc[slow, name]
+        ]
+    given.to_csv(base, index=False)
+    assert run(["compare", str(H200), str(base), "--html", str(target)]) == 0
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert f"# wrote {target}" in said.err
+    parsed = Parsed(target.read_text())
+    better = '<th class="tight better" scope="row">better</th>'
+    assert target.read_text().count(better) == int(slow.sum())
+    (files,) = [dim["values"] for dim in parsed.data["dims"] if dim["key"] == "file"]
+    assert files == ["new", "base"]
+    assert "allreduce cuda ring: faster as a whole" in target.read_text()
+
+
+def links_of(text: str) -> list[tuple[str, str, int, int]]:
+    """Operation, axis, curve and size of every link of a page."""
+    found = []
+    for _, given in Parsed(text).elements:
+        if given.get("href", "").startswith("#op="):  # type: ignore[union-attr]
+            parts = dict(part.split("=") for part in str(given["href"])[1:].split("&"))
+            curve, size = parts["at"].split(".")
+            found.append((unquote(parts["op"]), parts["axis"], int(curve), int(size)))
+    return found
+
+
+@pytest.mark.parametrize("base", [None, "slower-run.csv"])
+def test_every_link_leads_to_a_point_of_its_curve(base: str | None) -> None:
+    sides = [load(EXAMPLES / name) for name in ("first-run.csv", base) if name]
+    text = page(*sides)
+    data, found = Parsed(text).data, links_of(text)
+    ops = next(dim["values"] for dim in data["dims"] if dim["key"] == "op")
+    place = [dim["key"] for dim in data["dims"]].index("op")
+    assert {axis for _, axis, _, _ in found} == {"peer", "wire"} | ({"change"} if base else set())
+    for op, _, curve, size in found:
+        entry = data["curves"][curve]
+        assert ops[entry["k"][place]] == op
+        assert data["sizes"].index(size) in [point[0] for point in entry["p"]]
+    names = {
+        cell for tag, cell in Parsed(text).texts if tag == "a" and cell.startswith("allreduce cuda")
+    }
+    assert bool(names) is (base is not None)
+
+
+def test_a_page_opens_on_the_worst_change_or_the_widest_gap() -> None:
+    one = Parsed(page(load(EXAMPLES / "first-run.csv"))).data
+    two = Parsed(page(*map(load, [EXAMPLES / "slower-run.csv", EXAMPLES / "first-run.csv"]))).data
+    assert one["open"]["axis"] == "peer"
+    curve = two["curves"][two["open"]["curve"]]
+    assert (two["open"]["axis"], two["open"]["size"], curve["name"]) == (
+        "change",
+        32 << 20,
+        "ring simple",
+    )
+
+
+def test_long_data_is_packed_and_the_same(monkeypatch: pytest.MonkeyPatch, h200: str) -> None:
+    plain = Parsed(h200).data
+    monkeypatch.setattr("collbench.compare.page.data.MOST_PLAIN_CHARS", 0)
+    text = page(load(H200))
+    [packed] = re.findall(r'id="data" data-packed="deflate">([^<]*)<', text)
+    assert json.loads(zlib.decompress(base64.b64decode(packed))) == plain
+    assert len(text) < len(h200) - 50_000
+
+
+def test_the_runs_of_the_machine_are_a_history(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    given = (EXAMPLES / "first-run.csv").read_text()
+    slower = (EXAMPLES / "slower-run.csv").read_text()
+    for number, text in enumerate([given] * 4 + [slower] * 3):
+        folder = tmp_path / "collbench" / "runs" / f"{number}"
+        folder.mkdir(parents=True)
+        (folder / "rows.csv").write_text(text)
+        facts = RunFacts(
+            command="",
+            started=f"2026-01-{number + 1:02}T00:00:00",
+            title="",
+            points=56,
+            exit_code=0,
+        )
+        (folder / "run.json").write_text(json.dumps(asdict(facts)))
+    known = history_of(load(EXAMPLES / "slower-run.csv"))
+    assert known is not None
+    assert known.names == ("@7", "@6", "@5", "@4", "@3", "@2", "@1")
+    assert [event[:3] for event in known.events] == [(4, 6, 0)]
+    text = page(load(EXAMPLES / "slower-run.csv"), known=known)
+    assert "6 changed for good" in text
+    assert text.count('<svg class="runs"') == 6
+    assert history_of(load(H200)) is None  # none has its points
+
+
+def test_no_line_has_the_colour_of_a_judgement() -> None:
+    judged = {color for pair in JUDGEMENTS.values() for color in pair}
+    drawn = [color for pair in (*FAMILIES.values(), *STEPS) for color in pair]
+    assert not judged & set(drawn)
+    for scheme in (0, 1):
+        assert len({pair[scheme] for pair in FAMILIES.values()}) == len(FAMILIES)
+    assert set(FAMILIES) >= {*ALGORITHMS.names(), *PEERS}
+
+
+def test_the_same_file_gives_the_same_page(h200: str) -> None:
+    assert page(load(H200)) == h200
+
+
+def test_usage_and_files_that_cannot_be_written(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["compare", str(H200), "--html", str(tmp_path)]) == 2
+    assert "is a directory" in capsys.readouterr().err
+    assert run(["compare", str(H200), "--html", str(tmp_path / "no" / "x.html")]) == 3
+    assert "give another file with --html" in capsys.readouterr().err
+    assert run(["compare", str(H200), "--html", "x.html", "--bands"]) == 2
+    assert "--html stands alone" in capsys.readouterr().err
+    files = [str(file) for file in catalog.results().values()]
+    assert run(["compare", *files, "--html", "x.html"]) == 2
+    assert "two files at most" in capsys.readouterr().err
+    # unlike machines, without --force
+    assert run(["compare", files[0], files[1], "--html", "x.html"]) == 2
+    assert run(["compare", str(H200), "--html", "-"]) == 0
+    assert capsys.readouterr().out.startswith("<!DOCTYPE html>")

@@ -1,0 +1,215 @@
+"""Pictures: `compare --plot` writes what a viewer opens, the same each time, and refuses before any
+work what it could not write.
+"""
+
+import struct
+from itertools import product
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+
+from collbench.cli import run
+from collbench.compare.curves import curves, pairs
+from collbench.compare.tables.summary import summary_lines
+from collbench.core.sparkline import ASCII, BLOCKS
+from tests.support import frames
+from tests.support.frames import frame, row
+
+matplotlib = pytest.importorskip("matplotlib")
+from collbench.compare.plots.draw import draw, draw_pairs  # noqa: E402
+
+PNG = b"\x89PNG\r\n\x1a\n"
+H200 = str(frames.H200)
+Capture = pytest.CaptureFixture[str]
+
+
+def invoke(capfd: Capture, *args: str) -> tuple[int, str, str]:
+    capfd.readouterr()
+    code = run(["compare", *args])
+    out, err = capfd.readouterr()
+    return code, out, err
+
+
+def pixels(png: bytes) -> tuple[int, int]:
+    assert png.startswith(PNG)
+    width, height = struct.unpack(">II", png[16:24])
+    return width, height
+
+
+def test_the_shipped_sweep_as_svg_is_well_formed_and_the_same_each_time() -> None:
+    given = frames.read(frames.H200)
+    given = given[given["op"].isin(["allreduce", "alltoall"])]
+    once, again = (draw(curves(given), "h200x4.csv", "svg") for _ in range(2))
+    assert once == again
+    assert ElementTree.fromstring(once).tag.endswith("svg")
+    assert b"<dc:date>" not in once
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize(
+    "name", ["a$\\frac$b.csv", "$x_1$.csv", "\u7ed3\u679c.csv", "a\udcff\x01\x1b--b.csv"]
+)
+def test_any_file_name_is_a_heading(name: str, tmp_path: Path, capfd: Capture) -> None:
+    files = [str(tmp_path / one) for one in (name, f"new {name}")]
+    for file, time in zip(files, (11.0, 12.0), strict=True):
+        frame(row((10.0, time))).to_csv(file, index=False)
+    for given, ending in product((files, files[:1]), ("png", "svg")):
+        picture = tmp_path / f"picture.{ending}"
+        assert invoke(capfd, *given, "--plot", str(picture))[0] == 0
+        assert (
+            picture.read_bytes().startswith(PNG)
+            if ending == "png"
+            else ElementTree.fromstring(picture.read_bytes()) is not None
+        )
+
+
+def test_settings_of_matplotlib_neither_change_a_picture_nor_are_changed() -> None:
+    given = frame(row((10.0, 11.0)))
+    plain = draw(curves(given), "x", "svg")
+    with matplotlib.rc_context({"font.size": 30.0, "lines.linewidth": 9.0}):
+        before = dict(matplotlib.rcParams)
+        assert draw(curves(given), "x", "svg") == plain
+        assert dict(matplotlib.rcParams) == before
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize(
+    "rows",
+    [
+        [row((10.0,))],
+        [row((10.0, 10.5), size_bytes=0), row((10.0, 10.5), size_bytes=12000)],
+        [row((10.0,), size_bytes=0)],
+        [row((10.0,)) | {"busbw_gbs": float("nan"), "ranks": 0}],
+        [
+            row((9.0, 8.0), algo=algo, channels=channels, size_bytes=8 << size)
+            for algo, channels, size in product(("ring", "tree"), range(1, 40), range(27))
+        ],
+        [
+            row((10.0,), backend="nccl"),
+            row((9.0,), backend="mpi"),
+            row((9.0,), backend="nccl", algo="ring", proto="ll"),
+        ],
+    ],
+    ids=[
+        "one row",
+        "no bytes and odd bytes",
+        "no bytes",
+        "unknown ranks",
+        "27 sizes of 78 configurations",
+        "libraries alone",
+    ],
+)
+def test_anything_can_be_drawn(rows: list[dict[str, object]]) -> None:
+    given = frame(*rows)
+    assert pixels(draw(curves(given), "a heading", "png"))[0] == 1600
+    both = pairs(given, given)
+    assert pixels(draw_pairs(both, ("new.csv", "base.csv"), "a heading", "png"))[0] == 1600
+
+
+def test_more_problems_than_a_viewer_shows_are_cut(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("collbench.compare.plots.draw.MOST_GROUPS", 3)
+    given = frame(*[row((10.0,), root=root) for root in range(5)])
+    some = frame(*[row((10.0,), root=root) for root in range(3)])
+    assert pixels(draw(curves(given), "x", "png")) == pixels(draw(curves(some), "x", "png"))
+
+
+def test_one_file_and_two_on_the_command_line(capfd: Capture, tmp_path: Path) -> None:
+    one, two, alone = tmp_path / "one.svg", tmp_path / "two.PNG", tmp_path / "base.csv"
+    alone.write_text(
+        "\n".join(
+            line
+            for line in frames.H200.read_text().splitlines()
+            if line.startswith(("op,", "scatter,"))
+        )
+        + "\n"
+    )
+    code, out, err = invoke(capfd, str(alone), "--plot", str(one))
+    assert (code, err) == (0, f"# wrote {one}\n")
+    assert "scatter, 4 ranks" in out
+    assert one.read_bytes().startswith(b"<?xml")
+    code, out, err = invoke(capfd, H200, str(alone), "--plot", str(two))
+    assert (code, err) == (0, f"# wrote {two}\n")
+    assert pixels(two.read_bytes())[0] == 1600
+
+
+@pytest.mark.parametrize("name", ["results.pdf", "results", "png", ".svg"])
+def test_other_endings_are_refused_and_the_known_ones_named(
+    capfd: Capture, tmp_path: Path, name: str
+) -> None:
+    code, out, err = invoke(capfd, H200, "--plot", str(tmp_path / name))
+    assert (code, out) == (2, "")
+    assert "png and svg" in err
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_what_cannot_be_written_is_found_before_the_files_are_read(
+    capfd: Capture, tmp_path: Path
+) -> None:
+    folder = tmp_path / "dir.png"
+    folder.mkdir()
+    for target, known, why in (
+        (tmp_path / "none" / "x.png", 3, "cannot write"),
+        (folder, 2, "is a directory"),
+    ):
+        code, out, err = invoke(capfd, str(tmp_path / "missing.csv"), "--plot", str(target))
+        assert (code, out) == (known, "")
+        assert why in err
+        assert "missing.csv" not in err
+
+
+def test_a_file_that_cannot_be_read_leaves_no_picture_and_an_old_one_as_it_was(
+    capfd: Capture, tmp_path: Path
+) -> None:
+    target = tmp_path / "x.png"
+    assert invoke(capfd, str(tmp_path / "missing.csv"), "--plot", str(target))[0] == 2
+    assert not target.exists()
+    target.write_bytes(b"old")
+    assert invoke(capfd, str(tmp_path / "missing.csv"), "--plot", str(target))[0] == 2
+    assert target.read_bytes() == b"old"
+
+
+def test_without_matplotlib_the_install_line_is_told(
+    capfd: Capture, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("collbench.compare.draw_results.find_spec", lambda _: None)
+    code, out, err = invoke(capfd, H200, "--plot", str(tmp_path / "x.png"))
+    assert (code, out) == (3, "")
+    assert "pip install 'collbench[report]'" in err
+
+
+def test_three_files_and_other_answers_are_refused(capfd: Capture, tmp_path: Path) -> None:
+    target = str(tmp_path / "x.png")
+    assert invoke(capfd, H200, H200, H200, "--plot", target)[0] == 2
+    assert invoke(capfd, H200, "--bands", "--plot", target)[0] == 2
+
+
+def test_rows_without_times_give_no_picture(capfd: Capture, tmp_path: Path) -> None:
+    waived = tmp_path / "waived.csv"
+    waived.write_text(
+        "\n".join(
+            line
+            for line in frames.H200.read_text().splitlines()
+            if line.startswith("op,") or ",waived," in line
+        )
+        + "\n"
+    )
+    code, _, err = invoke(capfd, str(waived), "--plot", str(tmp_path / "x.png"))
+    assert code == 2
+    assert "nothing to draw" in err
+    assert not (tmp_path / "x.png").exists()
+
+
+@pytest.mark.parametrize("bars", [BLOCKS, ASCII])
+def test_the_bandwidth_over_the_sizes_is_drawn_in_the_answers(bars: str) -> None:
+    given = frame(*[row((10.0, 10.0), size_bytes=1024 << size) for size in range(8)])
+    [drawn] = [line for line in summary_lines(given, 80, False, bars) if line.startswith("  busbw")]
+    assert (
+        drawn == f"  busbw           {bars[0] * 4}{bars[1]}{bars[2]}{bars[4]}{bars[7]}  1K to 128K"
+    )
+
+
+def test_answers_hold_80_columns_with_the_sparkline_and_a_pipe_gets_none(capfd: Capture) -> None:
+    assert max(map(len, summary_lines(frames.read(frames.H200), 80, False, BLOCKS))) <= 80
+    _, out, _ = invoke(capfd, H200)
+    assert not set(BLOCKS) & set(out)

@@ -1,0 +1,427 @@
+"""What one file says, on frames whose answers are worked out by hand, and on the sweep that
+ships.
+"""
+
+import math
+
+import pandas as pd
+import pytest
+
+from collbench.compare.bands import bands
+from collbench.compare.best import spans, summarise
+from collbench.compare.curves import curves, heat_maps
+from collbench.compare.effects import effect_of
+from collbench.compare.join import join
+from collbench.compare.outliers import suspects
+from collbench.compare.rows import (
+    KNOB_FIELDS,
+    KNOB_NAMES,
+    by_workload,
+    distinguishing_knobs,
+    label,
+    rows_of,
+)
+from collbench.compare.tables.bands import band_lines
+from collbench.compare.tables.summary import summary_lines
+from collbench.core.errors import UsageError
+from collbench.core.knobs import UNASKED
+from collbench.core.verdict import is_separated
+from tests.support import frames
+from tests.support.frames import frame, row
+
+
+def text_of(given: pd.DataFrame, columns: int = 80, *, show_all: bool = False) -> str:
+    return "\n".join(summary_lines(given, columns, show_all))
+
+
+def test_best_is_chosen_and_told_by_medians() -> None:
+    # One repeat of each is far off; the medians are 10, 11 and 20.
+    given = frame(
+        row((10.0, 30.0, 10.0), algo="ring", notes="in-cache", size_bytes=12000, ceiling_gbs=3.0),
+        row((11.0, 1.0, 11.0), algo="tree", notes="auto", size_bytes=12000),
+        row((20.0, 4.0, 20.0), backend="nccl", size_bytes=12000),
+        # forced: no peer and not among ours
+        row((6.0, 6.0, 6.0), backend="nccl", size_bytes=12000, algo="ring"),
+    )
+    [sizes] = summarise(given).best.values()
+    found = sizes[12000]
+    assert (found.row.algo, found.time_us, len(found.rows)) == ("ring", 10.0, 2)
+    assert found.runner_up is not None
+    assert found.runner_up.algo == "tree"
+    assert found.gain is not None
+    assert found.gain.median == pytest.approx(1.1)
+    assert found.excess is not None
+    assert found.excess.median == pytest.approx(1.1)
+    assert (found.certainty, [one.algo for one in found.leaders]) == ("winner", ["ring"])
+    assert {peer: one.median for peer, one in found.peers.items()} == {"nccl": 2.0}
+    assert found.busbw_gbs == pytest.approx(1.8)  # 1.2 GB/s times 2 * 3 / 4
+    assert found.percent == pytest.approx(60)
+
+
+def test_a_price_wins_nothing_over_what_was_measured() -> None:
+    given = frame(
+        row((10.0, 10.0, 10.0), backend="cpu", notes="auto"),
+        row((9.0, 9.0, 9.0), backend="cpu", algo="tree"),
+        row((2.0,), backend="model", algo="star", notes="modelled auto"),
+        row((1.0,), backend="model", notes="modelled"),
+    )
+    said = text_of(given)
+    assert "by tree simple" in said and "allreduce, 4 ranks, modelled\n" in said
+    by_backend = {
+        one.row.backend: one for sizes in summarise(given).best.values() for one in sizes.values()
+    }
+    assert {backend: one.excess.median for backend, one in by_backend.items() if one.excess} == {
+        "cpu": pytest.approx(10 / 9),
+        "model": 2.0,
+    }
+
+
+def test_auto_is_the_choice_of_the_same_backend() -> None:
+    given = frame(
+        row((30.0, 30.0), backend="cpu", notes="auto"),
+        row((2.0, 2.0), notes="auto"),
+        row((1.0, 1.0), algo="tree"),
+    )
+    [[found]] = [sizes.values() for sizes in summarise(given).best.values()]
+    assert found.excess is not None and found.excess.median == 2.0
+
+
+def test_processes_of_ranks_are_no_effect_of_an_algorithm() -> None:
+    """A sweep of one process and one under mpirun, in one file."""
+    said = text_of(frame(row((10.0, 10.0)), row((20.0, 20.0), group="local")), show_all=True)
+    assert "effect" not in said
+    assert "allreduce, 4 ranks, mpi\n  peak" in said and "allreduce, 4 ranks, local\n  peak" in said
+    rows = frame(row((10.0, 10.0), ctas=1), row((20.0, 20.0), ctas=2))  # what no label tells
+    assert "effect" not in text_of(rows, show_all=True)
+
+
+def test_titles_count_hosts_and_name_a_skew_that_all_share() -> None:
+    shared = {"op": "alltoallv", "skew": "zipf:1.1"}
+    said = text_of(frame(row((10.0, 10.0), **shared), row((20.0, 20.0), algo="tree", **shared)))
+    assert "alltoallv, 4 ranks, zipf:1.1\n" in said
+    said = text_of(frame(row((10.0, 10.0)), row((20.0, 20.0), hosts=2)))
+    assert "allreduce, 4 ranks, 1 host\n" in said and "allreduce, 4 ranks, 2 hosts\n" in said
+
+
+def test_without_rows_of_ours_the_library_is_answered() -> None:
+    given = frame(
+        row((10.0, 10.0, 10.0), backend="nccl"),
+        row((8.0, 8.1, 8.0), backend="nccl", algo="ring", proto="ll"),
+    )
+    [sizes] = summarise(given).best.values()
+    assert (sizes[1024].row.algo, len(sizes[1024].rows)) == ("ring", 2)
+    assert sizes[1024].peers["nccl"].median == pytest.approx(10 / 8)
+
+
+def test_wrong_and_waived_rows_win_nothing_and_are_counted() -> None:
+    given = frame(
+        row((10.0, 10.0, 10.0)),
+        row(algo="tree", status="wrong", reason="3 of 256 elements", wrong=3.0),
+        row(algo="star", status="waived", reason="too small"),
+    )
+    said = text_of(given)
+    assert said.startswith("3 rows: 1 ok, 1 wrong, 1 waived")
+    assert "Look wrong: 1 wrong or failed" in said
+    assert "allreduce 1K cuda tree simple: 3 of 256 elements" in said
+
+
+def test_nothing_with_a_time_is_said() -> None:
+    assert summary_lines(frame(row(status="waived")), 80, False)[1:] == [
+        "No row has a time: there is nothing to compare."
+    ]
+    assert summary_lines(frame(), 80, False)[0] == "0 rows: none"
+
+
+def three(time_us: float) -> tuple[float, float, float]:
+    return time_us, time_us * 1.001, time_us * 0.999
+
+
+def protocols(*times: tuple[int, float, float, float]) -> pd.DataFrame:
+    return frame(
+        *[
+            row(three(time_us), size_bytes=size, proto=proto)
+            for size, *found in times
+            for proto, time_us in zip(("ll", "ll128", "simple"), found, strict=True)
+        ]
+    )
+
+
+def test_crossovers_ignore_what_is_not_told() -> None:
+    given = protocols(
+        (1024, 1, 2, 3),
+        (4096, 2.01, 2, 3),
+        (16384, 8, 4, 5),
+        (65536, 32, 8.1, 8),
+        (262144, 128, 34, 20),
+    )
+    found = summarise(given)
+    [sizes] = found.best.values()
+    # At 4K ll128 is half a percent ahead, and at 64K simple one percent: both are ties.
+    assert [(one.value, one.first_bytes, one.last_bytes) for one in spans(sizes, "proto")] == [
+        ("ll", 1024, 1024),
+        ("ll/ll128", 4096, 4096),
+        ("ll128", 16384, 16384),
+        ("simple/ll128", 65536, 65536),
+        ("simple", 262144, 262144),
+    ]
+    text = "ll to 1K, ll/ll128 4K, ll128 16K, simple/ll128 64K, simple from 256K"
+    assert f"protocol {text}" in " ".join(text_of(given).split())
+    assert spans(sizes, "algo") == []  # one algorithm: no choice
+
+
+def test_algorithms_cross() -> None:
+    given = frame(
+        *[
+            row(three(time_us), size_bytes=size, algo=algo, channels=channels)
+            for size, channels, *found in (
+                (1024, 1, 1, 2, 3),
+                (65536, 4, 5, 4, 6),
+                (1 << 20, 16, 50, 20, 10),
+            )
+            for algo, time_us in zip(("oneshot", "twoshot", "ring"), found, strict=True)
+        ]
+    )
+    assert "algorithm       oneshot to 1K, twoshot 64K, ring from 1M" in text_of(given)
+    assert distinguishing_knobs(by_workload(rows_of(given))) == {
+        "cuda": ()
+    }  # channels follow from the size
+
+
+@pytest.mark.parametrize("knob", KNOB_FIELDS)
+def test_every_knob_is_told_everywhere(knob: str) -> None:
+    values = (1, 4) if isinstance(UNASKED[knob], int) else ("on", "off")
+    given = frame(
+        *[
+            row((10.0 * (1 + place), 10.1 * (1 + place)), **{knob: value})
+            for place, value in enumerate(values)
+        ]
+    )
+    said, name = text_of(given), KNOB_NAMES.get(knob, knob)
+    assert f"effect          {name} up to 2.00x at 1K" in said  # one file: 20.1 over 10.05
+    # page's filters
+    assert {
+        tuple(value for key, value in curve.knobs if key == name) for curve in curves(given)
+    } == {(str(value),) for value in values}
+    [told] = heat_maps(summarise(given))
+    assert (told.knob, sorted(told.share)) == (name, [(0.5,), (1.0,)])
+    # two files: a row joins its own value only
+    assert {key[-1] for key in join(given, [given[1:]]).compared[[knob]].itertuples()} == {
+        values[1]
+    }
+
+
+def test_a_road_is_told_before_the_knobs_that_are_chosen_by_it() -> None:
+    given = frame(
+        *[
+            row(three(time_us), transport=transport, channels=channels, chunk=chunk)
+            for transport, channels, chunk, time_us in (
+                ("p2p", 24, 1 << 19, 10.0),
+                ("shm", 8, 1 << 17, 20.0),
+                ("net", 2, 1 << 18, 30.0),
+            )
+        ]
+    )
+    assert summarise(given).knobs == {"cuda": ("transport",)}
+
+
+def test_the_effect_of_a_knob_keeps_the_rest() -> None:
+    times = {
+        (1, 64): 40.0,
+        (2, 64): 20.0,
+        (4, 64): 16.0,
+        (1, 256): 30.0,
+        (2, 256): 12.0,
+        (4, 256): 10.0,
+    }
+    given = frame(
+        *[
+            row(three(time_us), channels=channels, threads=threads, chunk=channels * 64)
+            for (channels, threads), time_us in times.items()
+        ]
+    )
+    found = summarise(given)
+    assert found.knobs == {"cuda": ("channels", "threads")}  # the chunk follows from the channels
+    [sizes] = found.best.values()
+    top = sizes[1024]
+    assert label(top.row, found.knobs) == "ring simple ch 4 thr 256"
+    channels, threads = (
+        effect_of(top, found.knobs, "channels"),
+        effect_of(top, found.knobs, "threads"),
+    )
+    assert channels is not None
+    assert threads is not None
+    assert (channels.factor, channels.best, channels.worst, channels.values, channels.is_clear) == (
+        3.0,
+        4,
+        1,
+        3,
+        True,
+    )
+    assert (threads.factor, threads.best, threads.worst) == (1.6, 256, 64)
+    assert effect_of(top, found.knobs, "slots") is None
+    said = text_of(given, show_all=True)
+    assert "3.00 (4)" in said
+    assert "1.60 (256)" in said
+
+
+def test_off_curve_points_are_told_and_bends_are_not() -> None:
+    sizes = [1 << k for k in range(10, 28, 2)]
+    smooth = [5.0, 5.0, 5.2, 6.0, 10.0, 30.0, 110.0, 430.0, 1710.0]
+
+    def strange(change: dict[int, float]) -> list[tuple[int, str]]:
+        times = [change.get(k, time_us) for k, time_us in enumerate(smooth)]
+        given = frame(
+            *[
+                row(three(time_us), size_bytes=size)
+                for size, time_us in zip(sizes, times, strict=True)
+            ]
+        )
+        return [(sizes.index(one.row.size_bytes), one.kind) for one in suspects(summarise(given))]
+
+    assert strange({}) == []
+    for place in range(9):
+        # a spike anywhere, both ends too
+        assert strange({place: 3 * smooth[place]}) == [(place, "curve")]
+    assert strange({2: 1.0}) == [(2, "curve")]  # faster than a smaller size
+    assert strange({8: 200.0}) == [(7, "curve")]  # of the last two nothing tells which is off
+
+
+def test_spread_and_ceiling_are_told() -> None:
+    given = frame(
+        row((10.0, 15.0, 12.0)),
+        row((10.0, 10.0, 10.0), algo="tree", notes="throttled:power"),
+        row((9.0, 9.0, 9.0), algo="star", percent=130.0),
+        row((9.0, 9.0, 9.1), algo="chain", percent=103.0),
+    )
+    assert [(one.kind, one.row.algo) for one in suspects(summarise(given))] == [
+        ("ceiling", "star"),
+        ("spread", "ring"),
+        ("spread", "tree"),
+    ]
+
+
+def test_conditions_and_placements_are_problems_of_their_own() -> None:
+    given = frame(
+        row((10.0, 10.0)), row((5.0, 5.0), notes="hot in-cache"), row((7.0, 7.0), placement="in")
+    )
+    assert len(summarise(given).best) == 3
+    said = text_of(given)
+    assert "allreduce, 4 ranks, out of place, hot" in said
+    assert "allreduce, 4 ranks, in place" in said
+
+
+def test_bands_take_the_worst_size_of_own_choices() -> None:
+    given = frame(
+        # alone; 2.0 to 2.2, median 2.1
+        row((10.0, 10.0, 10.0), size_bytes=1024),
+        row((20.0, 22.0, 21.0), size_bytes=1024, backend="nccl"),
+        # 1.5
+        row((10.0, 10.0, 10.0), size_bytes=65536, notes="auto"),
+        row((15.0, 16.0, 14.0), size_bytes=65536, backend="nccl"),
+        row((1.0, 1.0, 1.0), size_bytes=65536, algo="tree"),  # not our own choice
+        # forced
+        row((10.0, 10.0, 10.0), size_bytes=2 << 20, notes="auto"),
+        row((9.0, 9.0, 9.0), size_bytes=2 << 20, backend="nccl", algo="ring"),
+        row((10.0, 10.0, 10.0), size_bytes=1 << 30, notes="auto"),
+        row((9.0, 9.5, 9.4), size_bytes=1 << 30, backend="nccl"),
+        # above all bands
+        row((10.0, 10.0, 10.0), size_bytes=2 << 30, notes="auto"),
+        row((1.0, 1.0, 1.0), size_bytes=2 << 30, backend="nccl"),
+    )
+    [worst] = bands(rows_of(given)).values()
+    assert [
+        None if one is None else (one.size_bytes, round(one.ratio.median, 6)) for one in worst
+    ] == [(65536, 1.5), None, None, None, (1 << 30, 0.94)]
+    assert all(one is None or one.ratio.low < one.ratio.median < one.ratio.high for one in worst)
+    title, _, heading, ratios, intervals, sizes = band_lines(given)
+    assert "4 ranks" in title
+    assert heading.split() == ["op", "up", "to", "64K", "128K-1M", "2-16M", "32-64M", "128M-1G"]
+    assert ratios.split() == ["allreduce", "1.50", "-", "-", "-", "0.94"]
+    assert len(intervals.split()) == 2
+    assert sizes.split() == ["64K", "1G"]
+    with pytest.raises(UsageError, match="there is no band"):
+        band_lines(frame(row((1.0, 1.0))))
+
+
+def test_single_repeats_tell_nothing_apart() -> None:
+    assert not is_separated([1.0], [9.0])
+    [sizes] = summarise(frame(row((1.0,)), row((9.0,), algo="tree"))).best.values()
+    assert sizes[1024].gain is not None
+    assert math.isnan(sizes[1024].gain.low)
+
+
+def test_rows_that_tell_only_a_mean_have_it_as_repeat() -> None:
+    given = frame(row(backend="nccl", time_us=12.0, busbw_gbs=1.0))
+    assert rows_of(given)[0].times_us == (12.0,)
+    assert "12.0" in text_of(given)
+
+
+def test_many_knobs_stay_within_the_columns() -> None:
+    knobs = {
+        "channels": 16,
+        "threads": 512,
+        "chunk": 1 << 20,
+        "buffsize": 1 << 23,
+        "slots": 8,
+        "slices": 2,
+        "unroll": 8,
+        "p2p": "push",
+    }
+    rows = [row((10.0, 10.0, 10.1), algo="oneshot", proto="ll128", **knobs)]
+    rows += [
+        row(
+            (12.0, 12.0, 12.1),
+            algo="oneshot",
+            proto="ll128",
+            **(knobs | {name: 1 if name != "p2p" else "pull"}),
+        )
+        for name in knobs
+    ]
+    rows += [row((20.0, 20.0, 20.0), backend=peer) for peer in ("nccl", "mpi")]
+    lines = summary_lines(frame(*rows), 80, False)
+    assert max(map(len, lines)) <= 80
+    # whole: its end tells it from the others
+    table = " ".join("\n".join(lines).partition("  size  best")[2].split())
+    assert (
+        "1K oneshot ll128 ch 16 thr 512 chunk 1M buffer 8M slots 8 slices 2 unroll 8 p2p push 10.0"
+        " 0.15 +20% 2.00 2.00" in table
+    )
+
+
+def test_the_title_of_the_effects_keeps_to_the_columns() -> None:
+    rows = frame(row((10.0, 10.0), channels=1), row((20.0, 20.0), channels=2))
+    lines = text_of(rows, show_all=True).splitlines()
+    (title,) = [line for line in lines if line.startswith("effect of a knob")]
+    assert len(title) <= 80
+
+
+def test_unknown_operations_and_missing_numbers_are_shown_as_they_are() -> None:
+    # Another tool's file: no ranks, no bandwidth, an operation that we have not.
+    given = frame(
+        row(backend="mpi", op="alltoallv", time_us=12.0, ranks=0, hosts=0),
+        row(backend="mpi", op="alltoallv", time_us=9.0, ranks=0, size_bytes=0),
+    )
+    said = text_of(given, show_all=True)
+    assert "lowest latency  9.00 us at 0 by library" in said
+    assert "peak busbw" not in said
+    assert "nan" not in said
+
+
+@pytest.fixture(scope="module")
+def h200() -> pd.DataFrame:
+    return frames.read(frames.H200)
+
+
+def test_shipped_sweep(h200: pd.DataFrame) -> None:
+    lines = summary_lines(h200, 80, False)
+    said = "\n".join(lines)
+    assert lines[0] == "1443 rows: 1399 ok, 44 waived; 4 x NVIDIA H200"
+    assert max(map(len, lines)) <= 80
+    assert "protocol        ll to 64K, ll128 256K-4M, simple from 16M" in said
+    assert "algorithm       oneshot to 256K, ring from 1M" in said
+    assert "No row looks wrong" in said
+    # Of 13 sizes of 9 operations, 5 cannot do 8 bytes with 4 blocks.
+    assert len(summarise(h200).every_best) == 9 * 13 - 5
+    assert max(map(len, band_lines(h200))) <= 80
+    assert len(band_lines(h200)) == 3 + 3 * 9
+    assert len(summary_lines(h200, 120, True)) > 1399

@@ -1,0 +1,74 @@
+"""Counters that rise between rest and the end of a load."""
+
+from dataclasses import replace
+
+from collbench.machine.discovery import Recording
+from tests.doctor.plants.nvlinks import with_links
+from tests.support.evidence import Plant, machine, under_load, with_gpu
+
+
+def with_port_errors(recording: Recording, count: int) -> Recording:
+    """The third NIC has lost packets."""
+    nics = list(recording.nics)
+    ports = tuple(replace(one, counters={"packet_seq_err": count}) for one in nics[2].ports)
+    nics[2] = replace(nics[2], ports=ports)
+    return replace(recording, nics=tuple(nics))
+
+
+def with_interface_errors(recording: Recording, count: int) -> Recording:
+    """The last interface has received corrupt frames."""
+    last = replace(recording.nics[-1], counters={"rx_crc_errors": count, "rx_errors": count})
+    return replace(recording, nics=(*recording.nics[:-1], last))
+
+
+PLANTS = [
+    Plant(
+        name="NVLink sends again",
+        evidence=under_load(
+            machine("hgx_h100"), after=lambda one: with_links(one, 6, 11, replay=40, crc=52)
+        ),
+        subject="GPU 6",
+        words="NVLink 11 replay from 0 to 40, NVLink 11 crc from 0 to 52",
+        severity="risk",
+    ),
+    Plant(
+        name="NVLink trained again",
+        evidence=under_load(
+            machine("hgx_h100"), after=lambda one: with_links(one, 1, 0, recovery=1)
+        ),
+        subject="GPU 1",
+        words="NVLink 0 recovery from 0 to 1",
+        severity="fault",
+    ),
+    Plant(
+        name="PCIe replays, while others stand still",
+        evidence=under_load(
+            machine("pcie_box"),
+            after=lambda one: with_gpu(
+                one, 4, counters={"pcie_replay_counter": 90, "pcie_count_receiver_error": 4}
+            ),
+        ),
+        subject="GPU 4",
+        words="rose under our load: pcie_replay_counter from 3 to 90",
+        severity="risk",
+    ),
+    Plant(
+        name="lost packets",
+        evidence=under_load(
+            with_port_errors(machine("hgx_h100"), 5), after=lambda one: with_port_errors(one, 17)
+        ),
+        subject="mlx5_2",
+        words="port 1 packet_seq_err from 5 to 17",
+        severity="risk",
+    ),
+    Plant(
+        name="corrupt frames",
+        evidence=under_load(
+            with_interface_errors(machine("pcie_box"), 0),
+            after=lambda one: with_interface_errors(one, 3),
+        ),
+        subject="ens1np0",
+        words="rx_crc_errors from 0 to 3",
+        severity="risk",
+    ),
+]

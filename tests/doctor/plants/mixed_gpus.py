@@ -1,0 +1,69 @@
+"""GPUs of several kinds."""
+
+from dataclasses import replace
+
+from collbench.machine.discovery import Recording
+from tests.doctor.plants.gpu_modes import with_all
+from tests.support.evidence import GIB, Plant, evidence, machine, with_gpu
+
+
+def renamed(recording: Recording, name: str) -> Recording:
+    """All its GPUs are of another model."""
+    return replace(recording, gpus=tuple(replace(one, name=name) for one in recording.gpus))
+
+
+PLANTS = [
+    Plant(
+        name="two models",
+        evidence=evidence(with_gpu(machine("pcie_box"), 3, name="NVIDIA GeForce RTX 3090")),
+        subject="GPU 3",
+        words="NVIDIA GeForce RTX 3090, where 7 others have NVIDIA GeForce RTX 4090",
+        severity="risk",
+    ),
+    Plant(
+        name="half and half",
+        evidence=evidence(
+            *(
+                with_gpu(with_gpu(one, 0, memory_bytes=80 * GIB), 1, memory_bytes=80 * GIB)
+                for one in [machine("h200_vm")]
+            )
+        ),
+        subject="GPUs 0-3",
+        words="GPUs 0-1: 80GB of memory; GPUs 2-3: 141GB of memory",
+        severity="risk",
+    ),
+    Plant(
+        name="firmware",
+        evidence=evidence(with_gpu(machine("hgx_h100"), 5, vbios="96.00.30.00.01")),
+        subject="GPU 5",
+        words="VBIOS 96.00.30.00.01, where 7 others have VBIOS 96.00.A5.00.1A",
+        severity="remark",
+    ),
+    Plant(
+        name="a slot of a lower generation",
+        evidence=evidence(with_gpu(machine("dgx_a100"), 2, pcie_max_generation=3)),
+        subject="GPU 2",
+        words="PCIe 3 x16 at most, where 7 others have PCIe 4 x16 at most",
+        severity="risk",
+    ),
+    Plant(
+        name="another model in each of two hosts",
+        evidence=evidence(
+            machine("hgx_h100", "node1"), renamed(machine("hgx_h100", "node2"), "NVIDIA H200")
+        ),
+        subject="GPUs of node1 and node2",
+        words="GPUs of node1: NVIDIA H100 80GB HBM3; GPUs of node2: NVIDIA H200",
+        severity="risk",
+    ),
+    Plant(
+        name="firmware of one of three hosts",
+        evidence=evidence(
+            machine("hgx_h100", "node1"),
+            with_all(machine("hgx_h100", "node2"), vbios="1"),
+            machine("hgx_h100", "node3"),
+        ),
+        subject="GPUs of node2",
+        words="VBIOS 1, where 2 others have VBIOS 96.00.A5.00.1A",
+        severity="remark",
+    ),
+]

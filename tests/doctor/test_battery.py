@@ -1,0 +1,75 @@
+"""Every check names each fault that is planted for it, and is silent on clean machines."""
+
+from importlib import import_module
+from itertools import chain
+from pathlib import Path
+
+import pytest
+
+from collbench.doctor.checks import check, find, identifiers, why_not_run
+from collbench.doctor.experiment import Experiment
+from tests.doctor.plants.slow_gpu import measured
+from tests.support.evidence import Plant, clean, evidence
+
+PLANTS: dict[str, list[Plant]] = {
+    identifier: import_module(f"tests.doctor.plants.{identifier.replace('-', '_')}").PLANTS
+    for identifier in identifiers()
+    if (Path(__file__).parent / "plants" / f"{identifier.replace('-', '_')}.py").exists()
+}
+
+
+@pytest.mark.parametrize("identifier", identifiers())
+def test_a_check_keeps_the_contract(identifier: str) -> None:
+    asked = check(identifier)
+    assert PLANTS.get(identifier), "every check has a planted fault"
+    assert asked.TITLE
+    assert not asked.TITLE.endswith(".")
+    paragraphs = asked.EXPLANATION.strip().split("\n\n")
+    assert len(paragraphs) >= 3, "what it is, how it is read, what to do"
+    assert all(one.rstrip().endswith((".", ":", "```")) for one in paragraphs)
+
+
+@pytest.mark.parametrize(
+    ("identifier", "plant"),
+    [(identifier, plant) for identifier, plants in PLANTS.items() for plant in plants],
+    ids=[f"{name}: {plant.name}" for name, plants in PLANTS.items() for plant in plants],
+)
+def test_a_planted_fault_is_named(identifier: str, plant: Plant) -> None:
+    assert not why_not_run(identifier, plant.evidence)
+    findings = list(check(identifier).find(plant.evidence))
+    named = [one for one in findings if one.subject == plant.subject and plant.words in one.seen]
+    assert named, [(one.subject, one.seen) for one in findings]
+    assert not plant.severity or named[0].severity == plant.severity
+    for one in findings:
+        assert one.check == identifier
+        assert one.why.endswith(".")
+        assert one.change
+        assert not one.change.endswith(".")
+        wanted = check(identifier).experiment(one, plant.evidence)
+        assert isinstance(wanted, Experiment) or (wanted and not wanted.endswith("."))
+
+
+def test_plants_are_named_by_their_own_check_alone() -> None:
+    """A fault is no reason for others to find faults."""
+    for identifier, plants in PLANTS.items():
+        for plant in plants:
+            others = {
+                one.check
+                for one in find(plant.evidence)
+                if one.severity == "fault" and one.check != identifier
+            }
+            assert others <= plant.also, (plant.name, others)
+
+
+def test_noise_of_one_percent_makes_no_gpu_slow() -> None:
+    for seed in range(-200, 0):
+        assert not list(check("slow-gpu").find(evidence(left_out=measured(seed, 1.0))))
+
+
+def test_clean_machines_have_no_findings() -> None:
+    found = [
+        (one.check, one.subject, one.seen)
+        for one in chain.from_iterable(map(find, clean()))
+        if one.severity != "remark"
+    ]
+    assert not found

@@ -1,0 +1,450 @@
+"""The estimator of `hunt`: every planted place is named and nothing else, clean draws name nothing,
+and what cannot be told says what to measure.
+"""
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from itertools import product
+from typing import Any
+
+import numpy as np
+import pytest
+
+from collbench.core.pairwise import Mode, PairSample, PairWorld, world_of
+from collbench.doctor.hunt.bandwidth import matrix
+from collbench.doctor.hunt.places import Place, Table
+from collbench.doctor.hunt.rounds import Round, packed, planned, quick, rounds, squares
+from collbench.doctor.hunt.search import Search
+from collbench.doctor.hunt.verdicts import Analysis, analyse
+from tests.benchmarks.hunt_curves import (
+    BEST_GBS,
+    drawn,
+    one_slow_host,
+    scenarios,
+    slow_hosts,
+    tally,
+)
+from tests.support.slow_pairs import draw, fitted, named, slow_down, world
+from tests.support.tiers import tiered
+
+# hosts, ranks of each, pairs, repeats; as the command chooses them
+WORLDS = (
+    *((3, 1, "all", 5), (4, 1, "all", 5), (5, 1, "all", 5), (8, 1, "all", 5), (16, 1, "all", 3)),
+    *((1, 4, "all", 5), (1, 8, "all", 5), (2, 4, "all", 5), (4, 4, "all", 3), (4, 8, "all", 3)),
+    *((64, 1, "quick", 3), (16, 8, "quick", 3), (256, 1, "quick", 3), (1024, 1, "quick", 3)),
+)
+DAILY = ((4, 1, "all", 5), (1, 8, "all", 5), (4, 4, "all", 3), (64, 1, "quick", 3))
+
+
+@pytest.mark.parametrize("n", [2, 3, 4, 5, 8, 13, 64])
+def test_rounds_are_disjoint_and_have_every_pair_once(n: int) -> None:
+    turns = rounds(n)
+    assert len(turns) == (n if n % 2 else n - 1)
+    assert sorted(pair for turn in turns for pair in turn) == [
+        (a, b) for a in range(n) for b in range(a + 1, n)
+    ]
+    assert all(len({rank for pair in turn for rank in pair}) == 2 * (n // 2) for turn in turns)
+    half = n // 2
+    assert all(a < half <= b for a, b in turns[0])
+
+
+@pytest.mark.parametrize("n", [3, 4, 5, 6, 7, 24, 1024])
+@pytest.mark.parametrize("width", [1, 4])
+def test_quick_rounds_give_every_rank_two_partners(n: int, width: int) -> None:
+    turns = quick(n, width)
+    assert len(turns) == 2 + n % 2
+    partners: dict[int, set[int]] = {rank: set() for rank in range(n)}
+    for a, b in (pair for turn in turns for pair in turn):
+        partners[a].add(b)
+        partners[b].add(a)
+    assert min(map(len, partners.values())) == 2
+
+
+def test_rails_pair_equal_numbers_of_different_hosts() -> None:
+    ranks = world(5, 3)
+    pairs = [pair for turn in planned(ranks, "all", rails=True) for pair in turn]
+    assert len(pairs) == len(set(pairs)) == 3 * 10
+    assert all(ranks.local[a] == ranks.local[b] for a, b in pairs)
+
+
+def test_squares_use_other_hosts_that_are_not_bad() -> None:
+    ranks = world(5, 2)
+    edges = squares([(0, 2)], ranks, bad=[4])
+    assert edges == [(0, 2), (5, 9), (0, 5), (2, 9)]
+    assert packed(edges) == [((0, 2), (5, 9)), ((0, 5), (2, 9))]
+
+
+def _planted(rng: np.random.Generator, ranks: PairWorld, what: str) -> list[tuple[Place, float]]:
+    """Places of a kind with their factors."""
+    hosts, width = len(ranks.host_names), max(ranks.local) + 1
+    host, *other = (int(number) for number in rng.permutation(hosts)[:3])
+    rank = int(rng.integers(ranks.n))
+    two = (rank, (rank + width) % ranks.n) if hosts > 1 else (rank, (rank + 1) % ranks.n)
+    little, much = rng.uniform(1.3, 3), rng.uniform(2, 4)
+    places: dict[str, list[tuple[Place, float]]] = {
+        "host": [(Place("host", (host,)), little)],
+        "sending": [(Place("host", (host,), "out"), little)],
+        "receiving": [(Place("host", (host,), "in"), little)],
+        "rank": [(Place("rank", (rank,)), little)],
+        "rank sending": [(Place("rank", (rank,), "out"), little)],
+        "rail": [(Place("rail", (rank % width,)), little)],
+        "pair": [(Place("pair", (min(two), max(two))), much)],
+    }
+    if other:
+        ends = min(host, other[0]), max(host, other[0])
+        places["path"] = [(Place("path", ends), much)]
+        places["one way"] = [(Place("path", (host, other[0]), "out"), much)]
+    if len(other) > 1 and hosts >= 16:
+        # in no quick round partners, which two rounds could not tell from three slow paths
+        second = (host + 2) % hosts
+        places["two hosts"] = [(Place("host", (one,)), much) for one in (host, second)]
+        places["host and one more sending"] = [
+            (Place("host", (host,)), much),
+            (Place("host", (second,), "out"), much),
+        ]
+    return places.get(what, [])
+
+
+KINDS = (
+    *("host", "sending", "receiving", "rank", "rank sending", "rail", "pair", "path", "one way"),
+    *("two hosts", "host and one more sending"),
+)
+
+
+def _is_possible(ranks: PairWorld, what: str, choice: str) -> bool:
+    """Whether samples can show such a place at all, and as nothing else."""
+    hosts, width = len(ranks.host_names), max(ranks.local) + 1
+    if what in ("rank", "rank sending", "pair"):
+        return width > 1 and (what != "pair" or choice == "all")
+    if what == "rail":
+        return width > 1 and hosts > 3
+    if what in ("path", "one way"):
+        return hosts > 2 and choice == "all"
+    return hosts > 2
+
+
+@pytest.mark.parametrize(("shape", "draws"), tiered(product(WORLDS, (1, 12)), product(DAILY, (1,))))
+def test_what_is_planted_is_named_and_nothing_else(
+    shape: tuple[int, int, str, int], draws: int
+) -> None:
+    hosts, width, choice, repeats = shape
+    ranks = world(hosts, width)
+    rng = np.random.default_rng([hosts, width, draws])
+    tried = 0
+    for what, _ in product(KINDS, range(draws)):
+        places = _planted(rng, ranks, what) if _is_possible(ranks, what, choice) else []
+        if places:
+            table = draw(rng, ranks, choice, repeats, rng.uniform(0.01, 0.05))
+            for place, factor in places:
+                slow_down(table, ranks, place, factor)
+            expected = sorted(
+                (place for place, _ in places), key=lambda one: (one.kind, one.key, one.flow)
+            )
+            assert named(table, ranks) == expected, (what, places)
+            tried += 1
+    assert tried >= 3 * draws
+
+
+@pytest.mark.parametrize(
+    ("shape", "draws"),
+    tiered(
+        [*product(WORLDS[:10], (1000,)), *product(WORLDS[10:], (50,)), *product(DAILY, (10,))],
+        product(DAILY, (10,)),
+    ),
+)
+def test_clean_draws_name_nothing(shape: tuple[int, int, str, int], draws: int) -> None:
+    hosts, width, choice, repeats = shape
+    ranks = world(hosts, width)
+    rng = np.random.default_rng([7, hosts, width])
+    for _ in range(draws):
+        table = draw(rng, ranks, choice, repeats, rng.uniform(0.01, 0.05))
+        assert not fitted(table, ranks).causes
+
+
+@pytest.mark.exhaustive
+def test_all_pairs_of_many_hosts() -> None:
+    """A million samples: hosts, directions and paths at once."""
+    ranks = world(1024)
+    rng = np.random.default_rng(1)
+    table = draw(rng, ranks, "all", 1, 0.05)
+    assert not fitted(table, ranks).causes
+    planted = [Place("host", (3,)), Place("host", (500,), "out"), Place("host", (501,), "in")]
+    for place in planted:
+        slow_down(table, ranks, place, 1.5)
+    assert named(table, ranks) == planted
+
+
+def test_the_factor_and_its_interval() -> None:
+    ranks = world(12)
+    rng = np.random.default_rng(5)
+    inside = 0
+    for _ in range(20):
+        table = draw(rng, ranks, "all", 3, 0.03)
+        slow_down(table, ranks, Place("host", (7,)), 1.8)
+        (cause,) = fitted(table, ranks).causes
+        assert math.exp(cause.effect) == pytest.approx(1.8, rel=0.02)
+        inside += cause.low <= math.log(1.8) <= cause.high
+    assert inside >= 16  # of 20, by an interval of 95 %
+
+
+def test_pairs_that_differ_without_a_pattern_are_not_named() -> None:
+    """Connections that are fast or slow for good, as between processes that share a core."""
+    ranks = world(4)
+    rng = np.random.default_rng(6)
+    for _ in range(20):
+        table = draw(rng, ranks, "all", 5, 0.03)
+        for a, b in ((0, 2), (1, 3), (3, 0)):
+            slow_down(table, ranks, Place("path", (a, b), "out"), 2.5)
+        result = fitted(table, ranks)
+        assert not result.causes
+        assert result.uneven == 3
+
+
+def _analysed(
+    ranks: PairWorld, rate: dict[tuple[int, int], float], mode: Mode = "alone"
+) -> Analysis:
+    """Of rates that twelve repeats agree on; 10 GB/s where none is given."""
+    pairs = [(a, b) for turn in rounds(ranks.n) for pair in turn for a, b in (pair, pair[::-1])]
+    return analyse(
+        [
+            PairSample(a=a, b=b, gbs=rate.get((a, b), 10.0) * (1 + k / 200), mode=mode)
+            for a, b in pairs
+            for k in range(12)
+        ],
+        ranks,
+    )
+
+
+def test_two_hosts_cannot_tell_sending_from_receiving() -> None:
+    (verdict,) = _analysed(world(2), {(0, 1): 4.0}).verdicts
+    explanations = {verdict.place, *verdict.same}
+    assert explanations == {
+        Place("host", (0,), "out"),
+        Place("host", (1,), "in"),
+        Place("path", (0, 1), "out"),
+    }
+    assert not verdict.missing  # no pair of these two can tell
+
+
+def test_what_was_not_measured_is_named() -> None:
+    ranks = world(6)
+    samples = [
+        PairSample(a=a, b=b, gbs=(4.0 if a == 0 else 10.0) * (1 + k / 200))
+        for turn in quick(6)
+        for pair in turn
+        for a, b in (pair, pair[::-1])
+        for k in range(6)
+    ]
+    (verdict,) = analyse(samples, ranks).verdicts
+    assert verdict.place == Place("host", (0,), "out")
+    assert (verdict.effect.slow, verdict.effect.of) == (2, 2)
+    assert verdict.missing == ((0, 1),)
+
+
+def test_evidence_counts_partners() -> None:
+    (verdict,) = _analysed(world(12), {(7, b): 5.0 for b in range(12)}).verdicts
+    assert (verdict.place, verdict.effect.slow, verdict.effect.of) == (
+        Place("host", (7,), "out"),
+        11,
+        11,
+    )
+    assert verdict.effect.factor == pytest.approx(2.0, rel=0.01)
+
+
+def test_what_is_slow_only_together_is_told_from_what_is_slow_alone() -> None:
+    ranks = world(8)
+    fine = [*_samples(ranks, "alone", 10.0)]
+    oversubscribed = analyse([*fine, *_samples(ranks, "together", 4.0)], ranks)
+    (sharing,) = oversubscribed.sharing
+    assert (oversubscribed.verdicts, sharing.is_slow) == ((), True)
+    assert sharing.effect.factor == pytest.approx(2.5, rel=0.01)
+    shared_link = analyse([*fine, *_samples(ranks, "together", 5.0, sharing=2)], ranks)
+    (sharing,) = shared_link.sharing
+    assert (shared_link.is_clean, sharing.is_slow) == (True, False)
+    assert analyse([*fine, *_samples(ranks, "together", 9.9)], ranks).sharing == ()
+
+
+def _samples(ranks: PairWorld, mode: Mode, gbs: float, sharing: int = 1) -> list[PairSample]:
+    return [
+        PairSample(a=a, b=b, gbs=gbs * (1 + k / 200), mode=mode, sharing=sharing)
+        for turn in rounds(ranks.n)
+        for pair in turn
+        for a, b in (pair, pair[::-1])
+        for k in range(3)
+    ]
+
+
+def test_many_ranks_are_summarised_by_host() -> None:
+    ranks = world(5, 8)
+    samples = [PairSample(a=a, b=b, gbs=float(a // 8 + 1)) for a in range(40) for b in (0, 39)]
+    names, rates = matrix([one for one in samples if one.a != one.b], ranks)
+    assert names == ranks.host_names
+    assert rates[2, 0] == 3.0
+
+
+class Cluster:
+    """Hosts that a search measures: rates with noise, of which some places are slow. It takes a
+    second for every round.
+    """
+
+    def __init__(self, ranks: PairWorld, slow: Sequence[tuple[Place, float]]) -> None:
+        self.ranks, self.slow, self.rng = ranks, slow, np.random.default_rng(11)
+        self.seconds = 0.0
+
+    def measure(self, turn: Round, mode: Mode) -> Iterator[PairSample]:
+        self.seconds += 1.0
+        ends = np.array([way for a, b in turn for way in ((a, b), (b, a))])
+        table = Table(ends[:, 0], ends[:, 1], self.rng.normal(0, 0.03, len(ends)))
+        for place, factor in self.slow:
+            slow_down(table, self.ranks, place, factor, is_there=False)
+        for a, b, slow in zip(table.a, table.b, table.slow, strict=True):
+            yield PairSample(a=int(a), b=int(b), gbs=10 * math.exp(-slow), mode=mode)
+
+    def search(self, **options: Any) -> tuple[Search, Analysis]:
+        search = Search(self.ranks, self.measure, lambda: self.seconds, 1000.0, **options)
+        return search, search.run()
+
+
+@pytest.mark.parametrize(
+    "place", [Place("host", (9,)), Place("host", (40,), "in"), Place("path", (3, 35), "out")]
+)
+def test_squares_follow_two_quick_rounds_of_many_hosts(place: Place) -> None:
+    ranks = world(64)
+    search, analysis = Cluster(ranks, [(place, 1.6)]).search()
+    (verdict,) = analysis.verdicts
+    assert verdict.place == place
+    assert not verdict.missing
+    quick_pairs = {pair for turn in quick(64) for pair in turn}
+    more = {(min(one.a, one.b), max(one.a, one.b)) for one in search.samples} - quick_pairs
+    assert 0 < len(more) < 8
+    assert len(search.samples) < 3 * 2 * (2 * 32 + 20)
+    _, only_quick = Cluster(ranks, [(place, 1.6)]).search(choice="quick")
+    assert only_quick.verdicts[0].missing
+
+
+def test_a_search_ends_with_its_budget_and_counts_what_it_missed() -> None:
+    cluster = Cluster(world(16), [])
+    search = Search(cluster.ranks, cluster.measure, lambda: cluster.seconds, 20.0)
+    search.run()
+    # 15 seconds of single pairs, of the first round and of the second one
+    assert cluster.seconds == 15
+    assert search.missed == 3 * 2 * 120 - 8 - 8 - 6
+
+
+@pytest.mark.parametrize("hosts", [4, 8, 16])
+def test_a_host_that_is_15_percent_slower_is_named(hosts: int) -> None:
+    """At 3 % of noise, in two rounds: docs/results/hunt.md has all cells."""
+    found = tally(one_slow_host(hosts, 0.03, 0.15, 2, 100))
+    assert found.recall >= 0.98
+    assert found.false <= 0.01
+
+
+@pytest.mark.parametrize("hosts", [4, 8])
+@pytest.mark.parametrize("noise", [0.01, 0.03, 0.1])
+def test_where_nothing_is_slow_nothing_is_named(hosts: int, noise: float) -> None:
+    assert tally(one_slow_host(hosts, noise, 0.0, 1, 100)).false <= 0.01
+
+
+@pytest.mark.parametrize("hosts", [3, 5, 6, 8])
+def test_one_round_names_a_host_at_half_of_the_rate(hosts: int) -> None:
+    found = tally(one_slow_host(hosts, 0.01, 0.5, 1, 20))
+    assert (found.recall, found.false) == (1.0, 0.0)
+
+
+@pytest.mark.parametrize("hosts", [6, 8])
+def test_what_else_may_be_slow_is_named_or_unknown(hosts: int) -> None:
+    rng = np.random.default_rng(hosts)
+    for name, factor, places in scenarios(hosts):
+        ranks, samples = drawn(rng, hosts, 0.03, 2, factor)
+        analysis = analyse(samples, ranks)
+        if hosts == 6 and name == "most hosts, the slower end counts":
+            # one good pair: it may be fast as well
+            assert (analysis.answer, len(analysis.below)) == ("cannot tell", 14)
+            analysis = analyse(samples, ranks, rate_gbs=BEST_GBS)
+        assert {one.place for one in analysis.verdicts} == places, name
+        assert analysis.answer == "slow"
+
+
+def _of_lines(*lines: tuple[str, str, float]) -> tuple[PairWorld, Analysis]:
+    names = sorted({name for line in lines for name in line[:2]})
+    ranks = world_of(names)
+    samples = [
+        PairSample(a=names.index(a), b=names.index(b), gbs=gbs, is_both=True) for a, b, gbs in lines
+    ]
+    return ranks, analyse(samples, ranks)
+
+
+def test_a_slow_majority_is_not_the_norm() -> None:
+    """Of six pairs four are slow, whichever is measured: good pairs acquit their hosts."""
+    ranks, analysis = _of_lines(
+        ("a", "b", 20.1), ("a", "c", 19.9), ("a", "d", 20.0), ("e", "f", 20.2),
+        ("b", "c", 39.8), ("c", "d", 40.3),
+    )  # fmt: skip
+    certain = [one for one in analysis.verdicts if one.is_certain]
+    assert [one.place for one in certain] == [Place("host", (0,))]
+    (other,) = (one for one in analysis.verdicts if not one.is_certain)
+    ends = ranks.host_names.index("e"), ranks.host_names.index("f")
+    assert {other.place, *other.same} == {
+        *(Place("host", (end,)) for end in ends),
+        Place("path", ends),
+    }
+    assert other.missing
+
+
+def test_a_host_of_which_only_pairs_with_a_slow_one_are_known_is_not_judged() -> None:
+    lines = [("a", "b", 20.0), ("a", "c", 20.1), ("a", "d", 20.0), ("a", "e", 19.9)]
+    good = [("b", "c", 40.0), ("c", "d", 40.2), ("b", "d", 39.9)]
+    _, analysis = _of_lines(*lines, *good)
+    assert [one.place for one in analysis.verdicts] == [Place("host", (0,))]
+    assert analysis.unjudged == ("e",)
+
+
+def test_missing_pairs_and_repeats_in_any_order_do_not_mislead() -> None:
+    rng = np.random.default_rng(2)
+    for _ in range(10):
+        ranks, samples = drawn(rng, 8, 0.03, 2, slow_hosts([5], 0.3))
+        kept = [one for one in samples if rng.random() < 0.7]
+        turned = [replace(one, a=one.b, b=one.a) if rng.random() < 0.5 else one for one in kept]
+        analysis = analyse([*turned, *turned], ranks)  # and every line twice
+        assert [one.place for one in analysis.verdicts] == [Place("host", (5,))]
+
+
+def test_two_groups_of_ranks_of_one_host_are_how_it_is_built() -> None:
+    between = {(a, b): 4.0 for a in range(8) for b in range(8) if (a < 4) != (b < 4)}
+    analysis = _analysed(world(1, 8), between)
+    assert [(one.place.kind, one.is_layout) for one in analysis.verdicts] == [("group", True)]
+    assert analysis.answer == "nothing slow"
+
+
+def test_a_pair_without_a_rate_is_not_a_good_one() -> None:
+    ranks, samples = drawn(np.random.default_rng(1), 5, 0.01, 2)
+    failed = [replace(one, gbs=None) if (one.a, one.b) == (1, 3) else one for one in samples]
+    assert analyse(samples, ranks).answer == "nothing slow"
+    analysis = analyse(failed, ranks)
+    assert (analysis.answer, analysis.failed) == ("cannot tell", ((1, 3),))
+
+
+def _of_all_pairs(hosts: int, *more: tuple[str, str, float]) -> tuple[PairWorld, Analysis]:
+    pairs = [(f"h{a}", f"h{b}", 48.0) for a in range(hosts) for b in range(a + 1, hosts)]
+    return _of_lines(*pairs, *pairs, *more)
+
+
+@pytest.mark.parametrize("gbs", [4.8, 300.0])
+def test_one_odd_repeat_of_a_pair_makes_no_statement(gbs: float) -> None:
+    _, found = _of_all_pairs(8, ("h1", "h0", 48.0), ("h1", "h0", gbs))
+    assert (found.answer, found.below) == ("nothing slow", ())
+
+
+def test_halves_without_a_pair_between_them_are_told_apart_by_such_pairs() -> None:
+    lines = [
+        (f"h{first + a}", f"h{first + b}", gbs)
+        for first, gbs in ((0, 48.0), (4, 24.0))
+        for a in range(4)
+        for b in range(a + 1, 4)
+    ]
+    world, found = _of_lines(*lines, *lines, *lines)
+    assert found.answer == "slow"
+    for verdict in found.verdicts:
+        assert verdict.missing
+        assert all(min(pair) < 4 <= max(pair) for pair in verdict.missing), world

@@ -1,0 +1,95 @@
+"""How numbers of a check are graded: the worst of all that is expected, and noise fails nothing."""
+
+import json
+
+import pytest
+
+from collbench.doctor.check_verdict import (
+    CheckUnit,
+    Expectation,
+    Finding,
+    Measured,
+    Verdict,
+    judge,
+    whole,
+)
+from collbench.doctor.tables.check import as_json, counts_text
+
+REFERENCE = Expectation(value=100.0, source="h200x4")
+
+
+@pytest.mark.parametrize(
+    ("value", "unit", "verdict"),
+    [
+        (100.0, "GB/s", "PASS"),
+        (90.0, "GB/s", "PASS"),
+        (89.9, "GB/s", "WARN"),
+        (75.0, "GB/s", "WARN"),
+        (74.9, "GB/s", "FAIL"),
+        (300.0, "GB/s", "PASS"),
+        (110.0, "us", "PASS"),
+        (112.0, "us", "WARN"),
+        (140.0, "us", "FAIL"),
+        (1.0, "us", "PASS"),
+    ],
+)
+def test_a_number_is_held_against_its_expectation(
+    value: float, unit: CheckUnit, verdict: Verdict
+) -> None:
+    found = judge(Measured(name="link", value=value, unit=unit), [REFERENCE])
+    assert (found.verdict, found.expected, found.source) == (verdict, 100.0, "h200x4")
+    assert bool(found.detail) == (verdict != "PASS")
+
+
+def test_the_worst_of_all_expectations_counts() -> None:
+    before = Expectation(value=140.0, source="check of 2026-11-22")
+    links = Expectation(value=150.0, source="the links", passes_from=0.6, warns_from=0.5)
+    found = judge(
+        Measured(name="allreduce 1G", value=100.0, unit="GB/s"), [REFERENCE, before, links]
+    )
+    assert (found.verdict, found.source, found.detail) == ("FAIL", before.source, "71%")
+
+
+@pytest.mark.parametrize(
+    ("fastest", "is_noisy", "verdict"),
+    [(70.0, False, "FAIL"), (76.0, False, "WARN"), (100.0, False, "WARN"), (70.0, True, "WARN")],
+)
+def test_repeats_that_disagree_and_noise_do_not_fail(
+    fastest: float, is_noisy: bool, verdict: Verdict
+) -> None:
+    found = judge(
+        Measured(name="x", value=60.0, unit="GB/s", fastest=fastest, is_noisy=is_noisy), [REFERENCE]
+    )
+    assert (found.verdict, found.detail) == (verdict, "~60%" if is_noisy else "60%")
+
+
+@pytest.mark.parametrize(
+    ("is_noisy", "detail"), [(False, "no reference yet"), (True, "no reference yet, noise")]
+)
+def test_without_expectation_it_is_not_judged(is_noisy: bool, detail: str) -> None:
+    found = judge(Measured(name="x", value=1.0, unit="us", is_noisy=is_noisy), [])
+    assert (found.verdict, found.expected) == ("UNKNOWN", None)
+    assert found.detail == detail
+    right = Finding(name="topology", verdict="PASS")
+    assert counts_text([right, found]) == "1 passed, 0 warnings, 0 failed, 1 unknown"
+    document = json.loads(as_json([right, found], "device", "now", 1.0))
+    assert (document["verdict"], document["judged"], document["lines"]) == ("PASS", 1, 2)
+    assert document["counts"] == {"PASS": 1, "WARN": 0, "FAIL": 0, "SKIP": 0, "UNKNOWN": 1}
+
+
+@pytest.mark.parametrize(
+    ("lines", "verdict"),
+    [
+        ({"PASS": 1, "UNKNOWN": 31}, "UNKNOWN"),
+        ({"PASS": 1, "SKIP": 2}, "UNKNOWN"),
+        ({"WARN": 1, "UNKNOWN": 2}, "UNKNOWN"),
+        ({"PASS": 16, "UNKNOWN": 16}, "PASS"),
+        ({"PASS": 31, "WARN": 1}, "WARN"),
+        ({"PASS": 1, "FAIL": 1, "UNKNOWN": 30}, "FAIL"),
+        ({}, "UNKNOWN"),
+    ],
+)
+def test_the_whole_passes_only_where_most_lines_were_judged(
+    lines: dict[Verdict, int], verdict: Verdict
+) -> None:
+    assert whole([one for one, count in lines.items() for _ in range(count)]) == verdict

@@ -1,0 +1,441 @@
+"""What a job communicates: formats, steps, formulas, shares and advice."""
+
+import io
+import json
+import os
+import random
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from collbench.bench.rows import unmeasured_row
+from collbench.core.errors import UsageError
+from collbench.core.peers import forced_by
+from collbench.core.record import Record
+from collbench.jobs import formats
+from collbench.jobs.advice import best_of, shares, step_costs
+from collbench.jobs.cases import Stand, candidates, cases_of, form_name
+from collbench.jobs.mixes import mix
+from collbench.jobs.model import Call, Job, Kind, Operation, operations_of
+from collbench.jobs.steps import step_times, steps_of
+from collbench.launch.local import LocalGroup
+
+FSDP = (
+    Path(os.environ.get("COLLBENCH_SHARED", Path(__file__).parent.parent.parent.parent / "shared"))
+    / "data/nccl-logs/fsdp.txt"
+)
+TRACE = Path(__file__).parent.parent.parent / "docs/examples/trace.json"
+
+
+def read(*texts: str, ranks: int = 0) -> Job:
+    """The job of files with these texts."""
+    files = [(f"rank{number}", io.StringIO(text)) for number, text in enumerate(texts)]
+    return formats.read(files, [text[:4096] for text in texts], ranks)
+
+
+def kinds(job: Job) -> list[tuple[str, int, str, int]]:
+    """What was called: collective, size, type, ranks."""
+    return [(one.op, one.size_bytes, one.dtype, one.ranks) for one in job.calls]
+
+
+# Formats. Every text says the same: an allgather of 4 blocks of 1,024 bfloat16 elements, and an
+# allreduce of 100.
+
+WANTED = [("allgather", 8192, "bfloat16", 4), ("allreduce", 200, "bfloat16", 4)]
+
+
+def log_of(rank: int, *lines: str) -> list[str]:
+    """Lines of COLL of a rank of four."""
+    return [
+        f"n1:{100 + rank}:{100 + rank} [{rank}] NCCL INFO {line} comm 0x{rank + 1} [nranks=4]"
+        " stream 0x5"
+        for line in lines
+    ]
+
+
+def coll(op: str, count: int, root: int = 0, dtype: int = 9, redop: int = 0) -> str:
+    return (
+        f"{op}: opCount 0 sendbuff 0x7 recvbuff 0x8 count {count} datatype {dtype} op {redop}"
+        f" root {root}"
+    )
+
+
+LOG = "\n".join(log_of(2, coll("AllGather", 1024), coll("AllReduce", 100)))
+RECORDER = json.dumps(
+    {
+        "version": "2.5",
+        "pg_config": {"0": {"name": "0", "desc": "default_pg", "ranks": "[0, 1, 2, 3]"}},
+        "entries": [
+            {
+                "process_group": ["0", "default_pg"],
+                "profiling_name": f"nccl:{name}",
+                "time_created_ns": 1_000_000 * (1 + place),
+                "duration_ms": 0.5,
+                "input_sizes": [[sent]],
+                "input_dtypes": ["BFloat16"],
+                "output_sizes": [[received]],
+                "output_dtypes": ["BFloat16"],
+                "is_p2p": False,
+            }
+            for place, (name, sent, received) in enumerate(
+                (
+                    ("_all_gather_base", 1024, 4096),
+                    ("all_reduce_barrier", 1, 1),
+                    ("all_reduce", 100, 100),
+                )
+            )
+        ],
+    }
+)
+NODES = [
+    {
+        "id": number,
+        "name": "record_param_comms",
+        "ctrl_deps": 1,
+        "attrs": [
+            {"name": key, "type": "", "value": value}
+            for key, value in {
+                "collective_name": name,
+                "dtype": "BFloat16",
+                "in_msg_nelems": sent,
+                "out_msg_nelems": received,
+                "pg_size": 4,
+                "pg_name": "0",
+            }.items()
+        ],
+    }
+    for number, (name, sent, received) in enumerate(
+        (("_allgather_base", 1024, 4096), ("wait", 0, 0), ("allreduce", 100, 100))
+    )
+]
+OBSERVED = json.dumps({"schema": "1.1.1-chakra.0.0.4", "pid": 1, "nodes": NODES})
+# as protobuf's JSON: numbers of 64 bits are texts, objects follow each other
+CHAKRA = '{\n  "version": "0.0.4"\n}' + "".join(
+    json.dumps(
+        {
+            "id": str(number),
+            "name": f"node{number}",
+            "type": "COMM_COLL_NODE",
+            "startTimeMicros": str(10 * number),
+            "durationMicros": "7",
+            "attr": [
+                {"name": "comm_type", "int64Val": str(kind)},
+                {"name": "comm_size", "int64Val": str(size)},
+                {"name": "group_size", "int64Val": "4"},
+            ],
+        },
+        indent=2,
+    )
+    for number, (kind, size) in enumerate(((2, 2048), (0, 200)), 1)
+)
+INSPECTOR = "\n".join(
+    json.dumps(
+        {
+            "header": {"id": "0x7f", "rank": 2, "n_ranks": 4, "nnodes": 1},
+            "metadata": {"inspector_output_format_version": "v4.1", "hostname": "n1", "pid": 7},
+            "coll_perf": {
+                "coll": name,
+                "coll_sn": number,
+                "coll_msg_size_bytes": size,
+                "coll_exec_time_us": 40 + number,
+            },
+        }
+    )
+    for number, (name, size) in enumerate((("AllGather", 2048), ("AllReduce", 200)), 1)
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "source", "dtype"),
+    [
+        (LOG, "a log of NCCL", "bfloat16"),
+        (RECORDER, "a dump of PyTorch's flight recorder", "bfloat16"),
+        (OBSERVED, "an execution trace (Chakra)", "bfloat16"),
+        (CHAKRA, "an execution trace (Chakra)", "float32"),
+        (INSPECTOR, "output of NCCL's Inspector", "float32"),
+    ],
+)
+def test_formats_say_the_same(text: str, source: str, dtype: str) -> None:
+    job = read(text)
+    assert job.source == source
+    assert kinds(job) == [(op, size, dtype, ranks) for op, size, _, ranks in WANTED]
+
+
+def test_a_graph_of_chakra_takes_its_ranks_from_the_command_line() -> None:
+    node = {"Id": 1, "Name": "a", "NodeType": 7, "runtime": 5, "is_cpu_op": False}
+    silent = {**node, "is_cpu_op": True}
+    text = json.dumps({"workload_graph": [silent, {**node, "comm_type": 2, "comm_size": 2048}]})
+    with pytest.raises(UsageError, match="how many ranks"):
+        read(text)
+    job = read(text, ranks=4)
+    assert kinds(job) == [("allgather", 8192, "float32", 4)]
+    assert len(job.remarks) == 1  # of types
+
+
+def test_times_of_formats() -> None:
+    assert [(one.start_us, one.duration_us) for one in read(RECORDER).calls] == [
+        (1000.0, 500.0),
+        (3000.0, 500.0),
+    ]
+    assert [(one.start_us, one.duration_us) for one in read(CHAKRA).calls] == [(10, 7), (20, 7)]
+    assert [one.duration_us for one in read(INSPECTOR).calls] == [41, 42]
+
+
+def test_a_trace_of_the_profiler_with_steps_and_computation() -> None:
+    job = read(TRACE.read_text())
+    steps = steps_of(job)
+    assert (steps.number, steps.length) == (3, 7)
+    times = step_times(job, steps)
+    assert times is not None and times.communicating is not None
+    assert times.step == 2890
+    # four gathers, two scatters, and the small allreduce, none of which overlap:
+    assert times.communicating == pytest.approx(4 * 150.5 + 2 * 180.25 + 12)
+    # the second gather runs beside the first multiplication, from 410 to 550
+    assert times.exposed == pytest.approx(times.communicating - 140)
+    assert times.hideable == pytest.approx(times.exposed)
+
+
+def test_kernels_of_older_versions_find_their_record() -> None:
+    asked = {
+        "Collective name": "allreduce",
+        "In msg nelems": 5,
+        "Out msg nelems": 5,
+        "Group size": 2,
+        "dtype": "Float",
+    }
+    event = {"ph": "X", "pid": 1, "tid": 1, "ts": 1.0, "dur": 2.0}
+    record = {**event, "cat": "cpu_op", "name": "record_param_comms"}
+    kernel = {**event, "cat": "kernel", "name": "ncclKernel_AllReduce", "ts": 9.0}
+    events = [
+        {**record, "args": {"External id": 4, **asked}},
+        {**kernel, "args": {"External id": 4}},
+    ]
+    (call,) = read(json.dumps({"traceEvents": events})).calls
+    assert (call.op, call.size_bytes, call.start_us) == ("allreduce", 20, 9.0)
+    # the head of a real trace has the groups of the flight recorder
+    head = {"schemaVersion": 1, "distributedInfo": {"pg_config": [{"pg_name": "0", "ranks": []}]}}
+    job = read(json.dumps({**head, "traceEvents": events[:1]}))
+    assert job.calls[0].start_us == 1.0
+    assert "no kernel" in job.remarks[0]
+
+
+def exchange(rank: int, blocks: list[int]) -> list[str]:
+    """Sends and receives of the blocks, by peer."""
+    return [
+        line
+        for peer, count in enumerate(blocks)
+        for line in (coll("Send", count, peer), coll("Recv", blocks[rank], peer))
+    ]
+
+
+def test_sends_and_receives_to_all_are_one_uneven_exchange() -> None:
+    blocks = [100, 200, 300, 0]
+    texts = ["\n".join(log_of(rank, *exchange(rank, blocks))) for rank in range(4)]
+    (call,) = read(*texts).calls
+    assert (call.op, call.size_bytes, call.ranks) == ("alltoall", 150 * 2 * 4, 4)
+    assert call.skew == 2.0
+    # rank 2 receives 300 from each
+    assert call.load == pytest.approx(300 * 4 / 600)
+
+
+def test_communicators_of_a_rank_are_groups_in_the_order_of_its_lines() -> None:
+    both = [
+        *log_of(0, coll("AllReduce", 8)),
+        log_of(0, coll("AllReduce", 8))[0].replace("comm 0x1 ", "comm 0x9 "),
+        log_of(0, coll("AllGather", 8))[0].replace("0x1 [nranks=4]", "0x7 [nranks=2]"),
+    ]
+    job = read("\n".join(both * 2))
+    assert [(call.op, call.ranks) for call in job.calls[:3]] == [
+        ("allreduce", 4),
+        ("allreduce", 4),
+        ("allgather", 2),
+    ]
+    assert {one.kind.op: len(one.groups) for one in operations_of(job.calls, 2)} == {
+        "allreduce": 2,
+        "allgather": 1,
+    }
+
+
+def test_the_log_of_another_job_is_left_out_with_a_remark() -> None:
+    def job(pid: int, calls: int) -> str:
+        lines = []
+        for rank in range(2):
+            head = f"n1:{pid + rank}:{pid + rank} [{rank}] NCCL INFO "
+            init = f"ncclCommInitRank comm 0x{pid} rank {rank} nranks 2 cudaDev {rank} nvmlDev"
+            lines.append(f"{head}{init} {rank} busId {rank}000 commId 0x{pid} - Init START")
+            lines += [f"{head}{coll('AllReduce', 64)} comm 0x{pid} [nranks=2] stream 0x5"] * calls
+        return "\n".join(lines)
+
+    both = read(job(100, 3), job(200, 2))
+    assert len(both.calls) == 3
+    assert both.remarks == [
+        "4 calls are left out: their ranks share no communicator with this one, as those of another"
+        " job"
+    ]
+    assert read(job(100, 3)).remarks == []
+
+
+def test_messages_from_all_to_one_rank_are_a_gather() -> None:
+    lines = log_of(0, *(coll("Recv", 64, peer) for peer in (1, 2, 3)))
+    assert kinds(read("\n".join(lines))) == [("gather", 512, "bfloat16", 4)]
+
+
+def test_a_message_to_one_peer_is_a_shift() -> None:
+    (call,) = read("\n".join(log_of(0, coll("Send", 64, 1)))).calls
+    assert (call.op, call.size_bytes, call.ranks) == ("sendrecv", 128, 2)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "step 1\nstep 2\n",
+        '{"traceEvents": []}',
+        '{"traceEvents": [{"ph"',
+        '{"entries": [], "pg_config": {}}',
+        '{"coll_perf": 4}',
+        "n1:1:1 [0] NCCL INFO Using network IB",
+    ],
+)
+def test_what_has_no_collective_is_refused(text: str) -> None:
+    with pytest.raises(UsageError):
+        read(text)
+
+
+def test_files_of_two_kinds_are_refused() -> None:
+    with pytest.raises(UsageError, match="different kinds"):
+        read(LOG, INSPECTOR)
+
+
+@pytest.mark.skipif(not FSDP.is_file(), reason="needs shared/data/nccl-logs")
+def test_the_fsdp_log_has_four_steps() -> None:
+    job = read(FSDP.read_text())
+    steps = steps_of(job)
+    assert (steps.first, steps.length, steps.number) == (0, 19, 4)
+    found = {(one.kind.op, one.kind.size_bytes): one for one in operations_of(
+        steps.calls(job), steps.number)}  # fmt: skip
+    assert {key: one.calls for key, one in found.items()} == {
+        ("allgather", 3149056 * 2 * 4): 12.0,
+        ("reducescatter", 3149056 * 2 * 4): 6.0,
+        ("alltoall", 1040384): 1.0,
+    }
+
+
+# Steps
+
+
+@pytest.mark.parametrize("text", ["ddp:1B/4", "fsdp:7B/8", "tp:7B/8", "moe:7B/8"])
+def test_steps_of_repeated_mixes_are_found(text: str) -> None:
+    calls = list(mix(text).calls)
+    odd = [replace(calls[0], op="broadcast", size_bytes=size) for size in range(64, 70)]
+    job = Job(name="", source="", calls=[*odd, *calls * 5, odd[0]])
+    steps = steps_of(job)
+    if text.startswith("tp"):  # all of its calls are the same
+        assert steps.length == 1
+    else:
+        assert (steps.length, steps.number) == (len(calls), 5)
+        counts = {one.kind: one.calls for one in operations_of(steps.calls(job), steps.number)}
+        assert counts == {one.kind: one.calls for one in operations_of(calls, 1)}
+
+
+def test_steps_are_found_though_threads_race() -> None:
+    chance = random.Random(4)
+    calls = list(mix("fsdp:1B/4").calls)
+    raced = []
+    for _ in range(6):
+        step = list(calls)
+        for place in chance.sample(range(len(step) - 1), len(step) // 4):
+            step[place : place + 2] = reversed(step[place : place + 2])
+        raced += step
+    steps = steps_of(Job(name="", source="", calls=raced))
+    assert (steps.length, steps.number) == (len(calls), 6)
+
+
+def test_one_step_is_not_taken_for_its_layers() -> None:
+    calls = mix("fsdp:7B/8").calls
+    steps = steps_of(Job(name="", source="", calls=calls))
+    assert (steps.number, steps.is_found) == (1, False)
+
+
+# Mixes
+
+
+@pytest.mark.parametrize("text", ["7B", "ddp:7", "fsdp:70B/1", "dp:7B", "moe:999T", "ddp:7B/x"])
+def test_mixes_that_mean_nothing_are_refused(text: str) -> None:
+    with pytest.raises(UsageError):
+        mix(text)
+
+
+@pytest.mark.parametrize("n", [2, 3, 7, 8])
+def test_bytes_of_mixes_follow_their_formulas(n: int) -> None:
+    parameters = 3 * 10**9
+    of = {
+        op: sum(call.size_bytes for call in mix(f"fsdp:3B/{n}").calls if call.op == op)
+        for op in ("allgather", "reducescatter")
+    }
+    # all parameters once for gradients; the layers twice, of the embeddings at most a quarter once
+    assert of["reducescatter"] == pytest.approx(2 * parameters, rel=1e-5)
+    assert 1.75 * of["reducescatter"] <= of["allgather"] <= 2 * of["reducescatter"]
+    assert sum(call.size_bytes for call in mix(f"ddp:3B/{n}").calls) == pytest.approx(
+        4 * parameters, rel=1e-6
+    )
+
+
+# Cases and advice
+
+OPERATION = Operation(
+    kind=Kind("allreduce", 4096, "float32", "sum", 4), calls=2.0, skew=1.0, load=1.0,
+    recorded_us=None,
+)  # fmt: skip
+
+
+def row(*times_us: float) -> Record:
+    """A row with these repeats, waived without any."""
+    (case,) = cases_of(OPERATION, "cpu", Stand(knobs={}))
+    empty = unmeasured_row(case, group=LocalGroup(), session=None, run="")
+    if not times_us:
+        return replace(empty, status="waived")
+    return replace(empty, time_us=times_us[0], repeat_times_us=times_us)
+
+
+def test_nccl_is_measured_in_three_forms_and_forced_for_tuning() -> None:
+    forms = [form_name(case) for case in cases_of(OPERATION, "nccl", Stand(knobs={}))]
+    assert forms == ["nccl plain", "nccl registered", "nccl window"]
+    tried = candidates(OPERATION, "nccl", Stand(knobs={}), has_hosts=False)
+    assert len({forced_by(case) for case in tried}) == len(tried) == 12
+    assert not candidates(OPERATION, "mpi", Stand(knobs={}), has_hosts=False)
+
+
+def test_an_algorithm_counts_where_it_serves_the_collective() -> None:
+    stand = Stand(knobs={"algo": "ring"})
+    exchanged = replace(OPERATION, kind=OPERATION.kind._replace(op="alltoall"))
+    assert cases_of(OPERATION, "cpu", stand)[0].algo == "ring"
+    assert cases_of(exchanged, "cpu", stand)[0].algo == "auto"
+
+
+def test_the_best_has_the_least_median_whatever_one_repeat_is() -> None:
+    (now,) = cases_of(OPERATION, "cpu", Stand(knobs={}))
+    lucky, good = replace(now, algo="ring"), replace(now, algo="star")
+    others = {lucky: row(1, 30, 31, 32, 30), good: row(20, 25, 300, 25, 20)}
+    base = row(50, 50, 500, 50, 50)
+    found = best_of(OPERATION, now, base, others, tried=5, known=9)
+    assert (found.best, found.gain, found.tried) == (good, 2.0, 5)
+    assert found.saved_us == 2.0 * 50 / 2
+    found = best_of(OPERATION, now, row(25, 25, 2, 25, 25), others, tried=5, known=9)
+    assert (found.best, found.gain) == (None, 1.0)
+
+
+def test_costs_and_shares_of_a_step() -> None:
+    rows = {OPERATION: {"cpu": row(30.0), "mpi": row()}}
+    cost, other = step_costs([OPERATION], rows)
+    assert (cost.time_us, cost.missing, other.missing) == (60.0, 0, 1)
+    (share,) = shares(None, 100.0, cost)
+    assert (share.percent, share.hideable_us) == (60.0, 40.0)
+    assert shares(None, 100.0, other) == []
+    assert shares(None, None, cost) == []
+
+
+def test_a_call_of_one_rank_without_times_has_no_step_time() -> None:
+    call = Call(op="allreduce", size_bytes=8, dtype="float32", ranks=2)
+    job = Job(name="", source="", calls=[call] * 4)
+    assert step_times(job, steps_of(job)) is None

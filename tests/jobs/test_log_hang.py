@@ -1,0 +1,163 @@
+"""Which rank did not come: from logs, from dumps of the flight recorder, and from RAS."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from collbench.core.errors import UsageError
+from collbench.jobs.hang_findings import hang_findings
+from collbench.jobs.nccl_log.progress import behind, groups_of, mismatches, watchdog_groups
+from collbench.jobs.nccl_log.reader import LogReader
+from collbench.jobs.nccl_log.recorder import Recorders, is_pickle, is_ras, ras_groups
+
+DATA = Path(__file__).parent.parent / "data" / "nccl-logs"
+
+
+def job(*calls: tuple[int, str, str], ranks: int = 3) -> LogReader:
+    """A log: (rank, communicator, operation and count), as they come."""
+    lines = [
+        f"n:{rank}:9 [{rank}] NCCL INFO ncclCommInitRank comm 0x{comm}{rank} rank {rank} nranks"
+        f" {ranks} cudaDev {rank} nvmlDev {rank} busId {rank}000 commId 0x{comm} - Init COMPLETE"
+        for comm in dict.fromkeys(comm for _, comm, _ in calls)
+        for rank in range(ranks)
+    ]
+    for rank, comm, text in calls:
+        op, count, *root = text.split()
+        lines.append(
+            f"n:{rank}:{rank} [{rank}] NCCL INFO {op}: opCount 0 sendbuff 0x1 recvbuff 0x1 count"
+            f" {count} datatype 7 op 0 root {root[0] if root else 0} comm 0x{comm}{rank}"
+            f" [nranks={ranks}] stream 0x1"
+        )
+    reader = LogReader()
+    reader.feed("job.log", lines)
+    return reader
+
+
+def test_a_rank_that_did_not_come_and_one_with_another_count() -> None:
+    reader = LogReader()
+    reader.feed("hang.txt", (DATA / "hang.txt").read_text().splitlines())
+    groups = groups_of(reader.report)
+    (wrong,) = mismatches(groups)
+    assert wrong.number == 1
+    assert wrong.calls == {
+        "AllGather of 2048 float32": ("rank 0", "rank 1", "rank 2"),
+        "AllGather of 1024 float32": ("rank 3",),
+    }
+    assert wrong.places == ("hang.txt line 7", "hang.txt line 13")
+    (late,) = behind(groups)
+    assert (late.name, late.made, late.most, late.is_blocked) == ("rank 2", 2, 3, False)
+    assert late.missed == "AllReduce of 4096 float32, sum"
+    assert late.waiting == ("rank 0", "rank 1", "rank 3")
+    assert [one.check for one in hang_findings(groups)] == ["mismatched-collective", "rank-behind"]
+
+
+def test_ranks_that_keep_up_are_not_named() -> None:
+    calls = [(rank, "a", "AllReduce 8") for rank in (2, 0, 1)]
+    assert hang_findings(groups_of(job(*calls).report)) == []
+
+
+def test_many_ranks_behind_are_few_findings() -> None:
+    calls = [(0, name, "AllReduce 8") for name in "0123456789abc"]
+    findings = hang_findings(groups_of(job(*calls).report))
+    assert [one.check for one in findings] == ["rank-behind"] * 9
+    assert findings[0].subject.startswith("rank 1, rank 2 of 3 ranks")
+    assert findings[-1].subject == "10 more ranks of 5 communicators"
+
+
+def test_who_waits_in_another_communicator_is_not_to_blame() -> None:
+    # rank 0 waits in a for 1 and 2; rank 1 waits in b for 2, which comes to nothing
+    calls = [(0, "a", "AllReduce 8"), (0, "b", "AllReduce 4"), (1, "b", "AllReduce 4")]
+    first, *others = behind(groups_of(job(*calls).report))
+    assert (first.name, first.is_blocked) == ("rank 2", False)
+    assert first.missed == "AllReduce of 8 float32, sum"
+    assert {(one.name, one.is_blocked) for one in others} == {("rank 1", True), ("rank 2", False)}
+
+
+def test_roots_and_collectives_that_differ() -> None:
+    calls = [(0, "a", "Broadcast 8 0"), (1, "a", "Broadcast 8 1"), (2, "a", "Reduce 8 0")]
+    (wrong,) = mismatches(groups_of(job(*calls).report))
+    assert len(wrong.calls) == 3 and wrong.number == 0
+
+
+def test_sends_that_nobody_receives() -> None:
+    calls = [(0, "a", "Send 8 1"), (0, "a", "Send 8 1"), (1, "a", "Recv 8 0"), (2, "a", "Send 8 2")]
+    groups = groups_of(job(*calls).report)
+    assert groups[0].p2p_texts == (
+        "rank 0 sent 2 times to rank 1, which received once from it",
+        "rank 2 sent once to rank 2, which received 0 times from it",
+    )
+    assert mismatches(groups) == []
+
+
+def test_a_send_and_a_receive_of_other_bytes() -> None:
+    calls = [
+        (0, "a", "Send 8 1"),
+        (1, "a", "Recv 16 0"),
+        (1, "a", "Send 4 2"),
+        (2, "a", "Recv 4 1"),
+    ]
+    (group,) = groups_of(job(*calls).report)
+    assert group.p2p_texts == ("rank 0 sent 32 bytes to rank 1, which received 64 bytes from it",)
+
+
+def test_ranks_whose_logs_are_missing() -> None:
+    reader = job((0, "a", "AllReduce 8"), (1, "a", "AllReduce 8"))
+    del reader.report.communicators[0].ranks[2]
+    (one,) = hang_findings(groups_of(reader.report))
+    assert one.check == "rank-missing" and "rank 2" in one.seen
+
+
+def test_what_the_watchdog_of_pytorch_says() -> None:
+    reader = LogReader()
+    head = "[rank{0}]:[E] [PG ID 0 PG GUID 0(default_pg) Rank {0}] "
+    lines = [
+        head.format(rank) + "Watchdog caught collective operation timeout: WorkNCCL(SeqNum=27,"
+        f" OpType=ALLREDUCE, NumelIn={numel}, NumelOut=8, Timeout(ms)=600000) ran for 600029 ms."
+        for rank, numel in ((0, 8), (1, 8), (3, 16))
+    ]
+    lines.append(
+        head.format(2) + "Timeout at NCCL work: 26, last enqueued NCCL work: 26, last completed"
+        " NCCL work: 26."
+    )
+    reader.feed("job.log", lines)
+    groups = watchdog_groups(reader.finish())
+    (late,) = behind(groups)
+    assert (late.name, late.made, late.most) == ("rank 2", 26, 27)
+    assert late.waiting == ("rank 0", "rank 1", "rank 3")
+    (wrong,) = mismatches(groups)
+    assert wrong.calls == {
+        "ALLREDUCE of 8 elements": ("rank 0", "rank 1"),
+        "ALLREDUCE of 16 elements": ("rank 3",),
+    }
+
+
+def test_dumps_of_the_flight_recorder() -> None:
+    recorders = Recorders()
+    for name in ("recorder_rank_0.json", "recorder_rank_1.json"):
+        recorders.add(name, (DATA / name).read_text())
+    groups = recorders.groups()
+    assert mismatches(groups) == []
+    (late,) = behind(groups)
+    assert (late.name, late.waiting) == ("rank 1", ("rank 0",))
+    assert (late.made, late.missed) == (5, "nccl:broadcast of 16 Float")
+
+
+@pytest.mark.parametrize(
+    "text", ["{", "[]", '{"entries": [1]}', '{"entries": [{"is_p2p": 0, "x": 1}],']
+)
+def test_what_is_no_dump_is_refused(text: str) -> None:
+    with pytest.raises(UsageError, match="flight recorder"):
+        Recorders().add("a.json", text)
+
+
+def test_ras() -> None:
+    text = (DATA / "ras.txt").read_text()
+    assert is_ras(text) and not is_ras("NCCL version 2.28")
+    (late,) = behind(ras_groups(text))
+    assert (late.name, late.made, late.most) == ("rank 2", 11, 12)
+    assert late.waiting == ("3 ranks",)
+
+
+def test_pickles_are_told_by_their_first_bytes() -> None:
+    assert is_pickle(b"\x80\x04\x95") and not is_pickle(json.dumps({}).encode())

@@ -1,0 +1,377 @@
+"""Logs of NCCL and RCCL: lines in every dress, what they say of a job."""
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from collbench.jobs.log_errors import IB_STATUS, known_error
+from collbench.jobs.log_findings import log_findings
+from collbench.jobs.nccl_log.kinds import KINDS, match_of
+from collbench.jobs.nccl_log.lines import Headers, Source, plain
+from collbench.jobs.nccl_log.model import LogReport
+from collbench.jobs.nccl_log.reader import LogReader
+from collbench.jobs.nccl_log.summary import chosen, crossings, joined, orders, traffic
+from collbench.jobs.tables.log import log_json, log_lines
+
+DATA = Path(__file__).parent.parent / "data" / "nccl-logs"
+FILES = [file for file in sorted(DATA.glob("*.txt")) if file.stem != "ras"]
+SHARED = (
+    Path(os.environ.get("COLLBENCH_SHARED", Path(__file__).parent.parent.parent.parent / "shared"))
+    / "data"
+    / "nccl-logs"
+)
+
+
+def report_of(*texts: str) -> LogReport:
+    """What texts say, each a file."""
+    reader = LogReader()
+    for number, text in enumerate(texts):
+        reader.feed(f"{number}.log", text.splitlines(keepends=True))
+    return reader.finish()
+
+
+def of_file(name: str) -> LogReport:
+    """What one of our logs says."""
+    return report_of((DATA / name).read_text())
+
+
+def found(report: LogReport) -> dict[str, str]:
+    """The severity of each finding, by its name."""
+    return {one.check: one.severity for one in log_findings(report)}
+
+
+@pytest.mark.parametrize(
+    "prefix",
+    [
+        "",
+        "[1,3]<stdout>:",
+        "3: ",
+        "2024-05-01T10:20:30.123Z ",
+        "2024-05-01T10:20:30 ",
+        "[2024-05-01 10:20:30] ",
+        "(RayWorker pid=17, ip=10.0.0.1) ",
+        "[rank3]: \x1b[36m",
+        "pod/job-0 main ",
+    ],
+)
+def test_a_header_is_found_behind_any_prefix(prefix: str) -> None:
+    line = f"{prefix}node-3.x:7:9 [3] NCCL INFO Using network IB\r\n"
+    (one,) = Headers().messages(plain(line))
+    assert one.source == Source("node-3.x", 7, 9, 3)
+    assert (one.level, one.text) == ("INFO", "Using network IB")
+
+
+@pytest.mark.parametrize(
+    ("line", "level", "where", "text"),
+    [
+        ("n:1:2 [0] net.cc:7 NCCL WARN bad", "WARN", "net.cc:7", "bad"),
+        (
+            "n:1:2 [0] misc/shmutils.cc:87 (open) NCCL WARN bad",
+            "WARN",
+            "misc/shmutils.cc:87",
+            "bad",
+        ),
+        ("n:1:2 [0] get_provider:312 NCCL WARN bad", "WARN", "get_provider:312", "bad"),
+        ("n:1:2 [0] 12.5 ncclInit:12 NCCL TRACE x", "TRACE", "", "x"),
+        ("n:1:2 NCCL CALL ncclSend(1)", "CALL", "", "ncclSend(1)"),
+        ("x:num:num [3] NCCL INFO Trees", "INFO", "", "Trees"),
+    ],
+)
+def test_levels_have_forms_of_their_own(line: str, level: str, where: str, text: str) -> None:
+    (one,) = Headers().messages(line)
+    assert (one.level, one.where, one.text) == (level, where, text)
+
+
+@pytest.mark.parametrize(
+    ("text", "kind"),
+    [
+        ("comm 0x7f rank 0 nranks 8 cudaDev 0 busId 1000 - Init COMPLETE", "init_complete"),
+        ("ncclCommInitAll_impl comm 0x2 rank 2 nranks 4 cudaDev 2 nvmlDev 1 busId 23000 commId"
+         " 0x94 - Init START", "init_start"),
+        ("ncclCommSplit comm 0x1 rank 0 nranks 2 cudaDev 0 nvmlDev 0 busId 1000 parent 0x2"
+         " splitCount 1 color 0 key 0- Init START", "init_start"),
+        ("Channel 00 : 2[a000] -> 3[b000] via direct shared memory", "transport"),
+        ("Channel 02/0 : 1[c6] -> 4[c1] [receive] via NET/Socket/1 comm 0x9 nRanks 08",
+            "transport"),
+        ("Ring 00 : 7 -> 8 [send] via NET/AWS Libfabric/0", "transport"),
+        ("Ring 00 : 3 -> 0 -> 1", "ring"),
+        ("NET/OFI Selected Provider is efa (found 16 nics)", "ofi_provider"),
+        ("NET/Plugin: Using internal network plugin.", "plugin_missing"),
+        ("Plugin Path : /opt/plugin", "plugin_more"),
+        ("NCCL_IB_HCA set to mlx5_4", "setting"),
+        ("Latency/AlgBw |    Tree/    LL |    Tree/ LL128 |", "tuning_head"),
+        ("16 Bytes -> Algo 1 proto 0 time 8.2", "choice"),
+        ("+ SYS[10.0] - CPU/1", "device"),
+        ("include/net.h:24 -> 2", "trace_of_error"),
+        ("NVLS multicast support is not available on dev 1", "nvls_support"),
+    ],
+)  # fmt: skip
+def test_lines_of_all_versions_are_known(text: str, kind: str) -> None:
+    known = match_of(text)
+    assert known is not None and known[0].name == kind
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "0 : " + "GPU/" * 900 + " !",
+        "NET/IB : Using" + " [0]a:1/x" * 400,
+        "NET/IB : Using " + "[0]a:1/x" * 400,
+        "Trees" + " [0] 1/1/1->1->1" * 200 + "!",
+        "AllReduce |" + " 1.0/ 1.0 |" * 300 + "!",
+        "x/" * 2000,
+    ],
+)
+def test_lines_made_to_be_slow_end(text: str) -> None:
+    match_of(text)
+    list(Headers().messages(text + " NCCL INFO " + text))
+    known_error(text)
+
+
+def test_every_kind_says_what_it_teaches() -> None:
+    assert all(kind.says and kind.name for kind in KINDS)
+
+
+@pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
+def test_our_logs_are_understood_and_shown(file: Path) -> None:
+    report = report_of(file.read_text())
+    assert report.counters.not_understood == (2 if file.stem == "interleaved" else 0)
+    findings = log_findings(report)
+    for columns in (80, 160):
+        lines = log_lines(report, columns)
+        assert len(lines) <= 60
+        assert max(map(len, lines)) <= columns
+    document = json.loads(log_json(report, findings, is_failed=True))
+    assert document["verdict"] in ("costs", "risks")
+    assert document["lines"]["of_nccl"] == report.counters.nccl
+    # what is found stands in the file
+    for finding in findings:
+        assert "0.log line " in finding.seen
+
+
+def test_hosts_joined_by_sockets_though_there_is_roce() -> None:
+    report = of_file("v2.10-sockets.txt")
+    (known,) = report.communicators
+    assert (known.hosts, known.channels, len(known.ranks)) == (["alder", "birch"], 2, 4)
+    rows = {(row.where, row.transport): (row.pairs, row.channels) for row in joined([known])}
+    assert rows == {
+        ("between hosts", "NET/Socket"): (2, (2, 2)),
+        ("within a host", "SHM (direct shared memory)"): (2, (2, 2)),
+    }
+    assert found(report) == {"sockets": "fault", "interface": "fault", "host-memory": "risk"}
+
+
+def test_a_transfer_that_failed_is_explained_by_its_status() -> None:
+    findings = {one.check: one for one in log_findings(of_file("v2.18-mpirun-ib-error.txt"))}
+    assert "status 12 = RETRY_EXC_ERR" in findings["ib-completion"].subject
+    assert "0.log line 31" in findings["ib-completion"].seen
+    assert findings["remote-exit"].severity == "fault"
+    assert findings["gpudirect"].severity == "risk"
+
+
+def test_a_ring_that_crosses_between_numa_nodes_too_often() -> None:
+    report = of_file("v2.28-srun-two-sockets.txt")
+    (known,) = report.communicators
+    assert orders(known) == [((0, 2, 1, 3), 2)]
+    assert crossings(known, (0, 2, 1, 3), report.numa) == (4, 2)
+    assert crossings(known, (0, 1, 2, 3), report.numa) == (2, 2)
+    assert found(report) == {"ring-order": "risk", "buffers": "risk"}
+    assert report.tuning["AllReduce", "Ring", "Simple"] == (52.8, 9.0)
+    assert ("AllReduce", "Ring", "LL128") not in report.tuning  # no bandwidth: not possible
+    assert [(row.op, row.sizes, row.algo) for row in chosen(report)] == [
+        ("AllReduce", (2048, 2048), "RING"),
+        ("AllReduce", (4096, 4096), "symmetric"),
+        ("AllReduce", (2 << 20, 2 << 20), "RING"),
+    ]
+    assert [(row.op, row.calls, row.bytes) for row in traffic(report)] == [
+        ("AllReduce", 2, 2048 + (2 << 20)),
+        ("AllGather", 1, 4 * 2 * 4096),
+    ]
+
+
+def test_rccl_and_its_splits() -> None:
+    report = of_file("rccl-2.21.txt")
+    assert list(report.versions) == ["RCCL 2.21.5-HEAD:1a2b3c4".partition(":")[0]]
+    whole, part = report.communicators
+    assert (part.parent, part.color, len(part.ranks)) == (whole.name, 0, 2)
+    assert len(part.calls) == 2 and not whole.calls
+    assert found(report) == {}
+
+
+def test_containers_kubernetes_and_a_plugin_that_does_not_load() -> None:
+    report = of_file("kubernetes-shm-full.txt")
+    severities = found(report)
+    assert severities["shm-full"] == severities["system-error"] == "fault"
+    assert severities["versions"] == severities["plugin"] == "risk"
+    assert len(report.versions) == 2
+
+
+def test_messages_cut_by_others_or_by_the_end_of_a_line() -> None:
+    report = of_file("interleaved.txt")
+    assert report.counters.joined == 1
+    assert report.networks["Socket"].count == 1
+    assert {text for text, _ in report.counters.unknown.values()} == {
+        "Wholly unknown words",
+        "Chan",
+    }
+    assert {host for seen in report.networks.values() for host in seen.hosts} == {"fir"}
+
+
+def test_errors_are_known_by_their_words() -> None:
+    named = {
+        "Duplicate GPU detected : rank 1 and rank 0 both on CUDA device 1000": "duplicate-gpu",
+        "Mismatched NCCL version detected : rank 0 version 22809 rank 1 version 22703":
+            "version-mismatch",
+        "Cuda failure 'out of memory'": "out-of-memory",
+        "Cuda failure 'an illegal memory access was encountered'": "gpu-failed",
+        "Cuda failure 802 'system not yet initialized'": "driver",
+        "Cuda failure 1 'invalid argument'": "cuda-error",
+        "Cuda failure 'unknown error'": "cuda-error",
+        "Bootstrap : no socket interface found": "bootstrap",
+        "socketStartConnect: Connect to 10.0.0.1<33> failed : No route to host": "connect",
+        "Call to ibv_modify_qp failed with 110 Connection timed out": "connect",
+        "NET/IB : mlx5_0:1 Got async event : port error": "ib-event",
+        "AllReduce : sendbuff argument is NULL": "invalid-use",
+        "socketStartConnect: Connect to n<5> failed : Software caused connection abort": "connect",
+        "[Proxy Service 0] Failed to execute operation Connect from rank 0": "proxy-failed",
+        "Call to posix_fallocate failed : No space left on device": "shm-full",
+        "Net : No interface found in the same subnet as remote address 10.0.0.9<270>": "bootstrap",
+        "Call to bind failed : Cannot assign requested address": "bootstrap",
+        "Missing \"iommu=pt\" from kernel command line": "iommu",
+    }  # fmt: skip
+    assert {text: getattr(known_error(text), "name", None) for text in named} == named
+    assert known_error("all is well") is None
+    assert all(why and change for _, why, change in IB_STATUS.values())
+
+
+def test_several_files_are_one_job() -> None:
+    lines = (DATA / "v2.28-srun-two-sockets.txt").read_text().splitlines(keepends=True)
+    parts = ["".join(line for line in lines if line.startswith(f"{rank}: ")) for rank in range(4)]
+    report = report_of(*parts)
+    (known,) = report.communicators
+    assert sorted(known.ranks) == [0, 1, 2, 3]
+    assert report.files == ["0.log", "1.log", "2.log", "3.log"]
+    assert found(report) == {"ring-order": "risk", "buffers": "risk"}
+
+
+def test_a_log_that_ends_before_communicators_have_a_name() -> None:
+    line = "a:1:1 [0] NCCL INFO Channel 00 : 0[4] -> 1[5] via SHM/direct/direct\n"
+    report = report_of(line)
+    assert [(row.where, row.kind) for row in joined(report.communicators)] == [
+        ("within a host", "SHM")
+    ]
+    assert found(report) == {"host-memory": "risk"}
+
+
+def test_each_communicator_of_a_thread_has_its_own_connections() -> None:
+    # before 2.18 a communicator is named behind what it is about
+    lines = [
+        f"a:1:{9 + rank} [{rank}] NCCL INFO {text}"
+        for number, via in enumerate(("P2P/IPC", "direct shared memory"))
+        for rank in (0, 1)
+        for text in (
+            f"Channel 00 : {rank}[1] -> {1 - rank}[2] via {via}",
+            f"comm 0x{number}{rank} rank {rank} nranks 2 cudaDev {rank} busId {rank}000 - Init"
+            " COMPLETE",
+        )
+    ]
+    later = "a:1:9 [0] NCCL INFO Channel 01 : 0[1] -> 1[2] via P2P/IPC"
+    first, second = report_of("\n".join([*lines, later])).communicators
+    assert {via for _, _, via in first.links} == {"P2P/IPC"}
+    assert {via for _, _, via in second.links} == {"direct shared memory", "P2P/IPC"}
+
+
+def test_many_unknown_warnings_are_few_findings() -> None:
+    words = [f"{one}{other} fails" for one in "abcde" for other in "vwxyz"]
+    text = "\n".join(f"n:1:1 [0] a.cc:1 NCCL WARN {word}" for word in words)
+    findings = log_findings(report_of(text))
+    assert len(findings) == 6 and "19 other texts" in findings[-1].seen
+
+
+def test_nics_and_interfaces_of_a_single_host_do_not_matter() -> None:
+    lines = [
+        "NET/IB : GPU Direct RDMA Disabled for HCA 0 'mlx5_0'",
+        "Bootstrap : Using lo:127.0.0.1<0>",
+        "comm 0x1 rank 0 nranks 1 cudaDev 0 busId 1000 - Init COMPLETE",
+    ]
+    assert found(report_of("\n".join(f"n:1:1 [0] NCCL INFO {line}" for line in lines))) == {}
+
+
+def test_peers_that_are_off() -> None:
+    line = "a:1:1 [0] NCCL INFO P2P is disabled between connected GPUs 0 and 1. You can repress it"
+    assert found(report_of(line)) == {"peer-access": "risk"}
+
+
+def test_nccl_s_last_warning_behind_an_error_of_pytorch() -> None:
+    text = (
+        "DistBackendError: NCCL error in: ProcessGroupNCCL.cpp:17, invalid usage\n"
+        "Last error:\nDuplicate GPU detected : rank 3 and rank 0 both on CUDA device f000\nx\n"
+    )
+    assert found(report_of(text)) == {"invalid-use": "fault", "duplicate-gpu": "fault"}
+
+
+def test_settings_that_differ_between_ranks() -> None:
+    line = "{host}:1:1 [0] NCCL INFO NCCL_ALGO set by environment to {value}\n"
+    text = line.format(host="a", value="Ring") + line.format(host="b", value="Tree")
+    assert found(report_of(text))["settings-differ"] == "risk"
+
+
+WORDS = st.sampled_from(
+    [
+        *(line for file in FILES for line in file.read_text().splitlines()[:40]),
+        "x",
+        "\x00",
+        " NCCL ",
+    ]
+)
+
+
+@settings(max_examples=15, deadline=None)
+@given(
+    st.lists(
+        st.one_of(
+            st.text(max_size=60),
+            st.tuples(WORDS, st.integers(0, 200), st.text(max_size=20)).map(
+                lambda cut: cut[0][: cut[1]] + cut[2] + cut[0][cut[1] + len(cut[2]) :]
+            ),
+            st.tuples(WORDS, WORDS).map(lambda two: two[0][:90] + two[1]),
+        ),
+        max_size=12,
+    )
+)
+def test_any_text_is_read_without_an_exception(lines: list[str]) -> None:
+    report = report_of("\n".join(lines))
+    findings = log_findings(report)
+    assert max(map(len, log_lines(report, 80)), default=0) >= 0
+    json.loads(log_json(report, findings, is_failed=True))
+    assert 0 <= report.counters.understood <= report.counters.nccl
+
+
+def test_a_log_of_the_same_job_grows_in_lines_and_not_in_what_is_kept() -> None:
+    text = (DATA / "v2.28-srun-two-sockets.txt").read_text()
+    once, often = report_of(text), report_of(*[text] * 20)
+    assert often.counters.nccl == 20 * once.counters.nccl
+    assert len(often.settings) == len(once.settings)
+    assert often.choices.keys() == once.choices.keys()
+
+
+@pytest.mark.skipif(not SHARED.is_dir(), reason="the shared data is not here")
+@pytest.mark.parametrize(
+    ("name", "transport", "findings"),
+    [
+        ("default.nt.txt", "P2P/direct pointer", {"settings": "remark"}),
+        ("nop2p.nt.txt", "SHM/direct/direct", {"host-memory": "fault", "settings": "remark"}),
+        ("net.nt.txt", "NET/Socket", {"network-in-host": "fault", "settings": "remark"}),
+        ("fsdp.txt", "P2P/CUMEM", {"settings": "remark"}),
+    ],
+)
+def test_logs_of_the_reference_machine(name: str, transport: str, findings: dict[str, str]) -> None:
+    report = report_of((SHARED / name).read_text())
+    assert report.counters.not_understood == 0
+    assert {row.transport for row in joined(report.communicators)} == {transport}
+    assert found(report) == findings
+    assert not report.warnings

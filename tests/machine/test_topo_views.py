@@ -1,0 +1,556 @@
+"""Views of topologies written by hand: what they print can be counted on paper."""
+
+import re
+import xml.etree.ElementTree as ElementTree
+from collections.abc import Callable
+from dataclasses import replace
+from itertools import pairwise
+
+import pytest
+
+from collbench.machine import formats
+from collbench.machine.discovery import LinkRow
+from collbench.machine.topology.hosts import part
+from collbench.machine.topology.model import Link, Node, Topology
+from collbench.machine.topology.rates import nvlink_link, pcie_link
+from collbench.machine.views import matrix as matrix_module
+from collbench.machine.views import tables
+from collbench.machine.views.drawing import svg
+from collbench.machine.views.drawing_layout import BAR_H, GPU_H, NIC_H, lay_out
+from collbench.machine.views.labels import alike, labels
+from collbench.machine.views.matrix import matrix
+from collbench.machine.views.tree import tree
+from tests.support import machines
+from tests.support.machines import (
+    CUBE_MESH,
+    dgx1v,
+    hgx_h100,
+    laptop,
+    nvl,
+    p100_pcie,
+    two_hosts,
+    unknown_rates,
+)
+from tests.support.topologies import OWN
+
+ALL: list[Callable[[], Topology]] = [
+    dgx1v,
+    hgx_h100,
+    p100_pcie,
+    two_hosts,
+    laptop,
+    unknown_rates,
+    nvl,
+    machines.sixteen,
+    machines.four_sockets,
+    machines.nested,
+]
+SVG = "{http://www.w3.org/2000/svg}"
+
+
+def cells(lines: list[str]) -> dict[tuple[str, str], str]:
+    """Cells by row and column, all blocks of columns together."""
+    found: dict[tuple[str, str], str] = {}
+    heads: list[str] = []
+    for line in lines:
+        words = line.split()
+        if words and re.match(r" +[GN]", line):
+            heads = [word for word in words if re.fullmatch(r"[GN]\w+\d+", word)]
+        elif words and re.fullmatch(r"[GN]\w+\d+", words[0]) and heads:
+            found |= {(words[0], head): cell for head, cell in zip(heads, words[1:], strict=False)}
+        elif not words:
+            heads = []
+    return found
+
+
+def test_the_matrix_of_a_cube_mesh() -> None:
+    found = cells(matrix(dgx1v(), 80))
+    for a in range(8):
+        for b in range(8):
+            links = CUBE_MESH.get((min(a, b), max(a, b)), 0)
+            assert found[f"GPU{a}", f"GPU{b}"] == (
+                "X" if a == b else f"NV{links}" if links else "NVB"
+            )
+    assert [found["GPU0", f"NIC{nic}"] for nic in range(4)] == ["PIX", "NODE", "SYS", "SYS"]
+    assert found["NIC2", "GPU5"] == "PIX"
+    assert len(found) == 12 * 12
+
+
+def test_a_matrix_as_nvidia_smi_prints_it() -> None:
+    lines = matrix(replace_nodes(hgx_h100(), "nic", "net"), 120)
+    assert lines[0].split() == [
+        *[f"GPU{k}" for k in range(8)],
+        "CPU",
+        "Affinity",
+        "NUMA",
+        "Affinity",
+    ]
+    assert lines[1].split() == ["GPU0", "X", *["NV18"] * 7, "0-19,40-59", "0"]
+    assert lines[8].split() == ["GPU7", *["NV18"] * 7, "X", "20-39,60-79", "1"]
+
+
+def replace_nodes(topology: Topology, *without: str) -> Topology:
+    nodes = tuple(node for node in topology.nodes if node.kind not in without)
+    kept = {node.id for node in nodes}
+    return Topology(
+        name=topology.name,
+        nodes=nodes,
+        links=tuple(link for link in topology.links if {link.a, link.b} <= kept),
+        hosts=topology.hosts,
+    )
+
+
+@pytest.mark.parametrize("make", ALL, ids=lambda make: make.__name__)
+@pytest.mark.parametrize("columns", [80, 100, 200])
+def test_the_matrix_fits_and_says_the_same_at_every_width(
+    make: Callable[[], Topology], columns: int
+) -> None:
+    lines = matrix(make(), columns)
+    assert max(map(len, lines)) <= columns
+    assert not any(line.endswith(" ") for line in lines)
+    assert cells(lines) == cells(matrix(make(), 1000))
+
+
+def test_columns_fall_into_blocks_and_affinities_below() -> None:
+    narrow, wide = matrix(hgx_h100(), 80), matrix(hgx_h100(), 200)
+    assert sum(line.startswith("    ") for line in narrow[:40]) == 2
+    assert "GPU0-GPU3, NIC0-NIC3: NUMA Affinity 0, CPU Affinity 0-19,40-59" in narrow
+    assert "NUMA Affinity" in wide[0]
+    assert len(wide) < len(narrow)
+
+
+@pytest.mark.parametrize("columns", range(1, 8))
+def test_a_screen_of_a_few_columns_gets_all_in_the_end(columns: int) -> None:
+    assert "".join(matrix(dgx1v(), columns)).count("GPU7") >= 2
+
+
+def test_the_legend_has_the_classes_that_appear_and_no_others() -> None:
+    assert legend(p100_pcie()) == ["X", "PIX", "NODE", "SYS"]
+    assert legend(hgx_h100()) == ["X", "NV#", "PIX", "NODE", "SYS"]
+    assert legend(dgx1v()) == ["X", "NV#", "NVB", "PIX", "NODE", "SYS"]
+    assert legend(two_hosts()) == ["X", "NV#", "PHB", "NET"]
+
+
+def legend(topology: Topology) -> list[str]:
+    return [line.split()[0] for line in matrix(topology, 80) if " = " in line]
+
+
+def test_colour_changes_no_letter() -> None:
+    seen: list[str] = []
+
+    def paint(text: str, kind: str) -> str:
+        seen.append(kind)
+        return f"\x1b[1m{text}\x1b[0m"
+
+    for make in (matrix_80, tree, tables.rates):
+        assert [re.sub(r"\x1b\[\dm", "", line).rstrip() for line in make(dgx1v(), paint)] == [
+            line.rstrip() for line in make(dgx1v())
+        ]
+    assert {"NVL", "NVB", "PIX", "SYS", "pcie", "nvlink"} <= set(seen)
+
+
+def matrix_80(topology: Topology, *paint: Callable[[str, str], str]) -> list[str]:
+    return matrix(topology, 80, *paint)
+
+
+def test_equal_hosts_are_shown_once_and_others_apart() -> None:
+    same, other = alike(two_hosts(hosts=3)), alike(two_hosts())[0].part
+    assert [group.hosts for group in same] == [(0, 1, 2)]
+    assert same[0].names == ("node1", "node2", "node3")
+    lines = matrix(two_hosts(), 80)
+    assert lines[0] == "2 hosts alike: node1, node2: 2 x NVIDIA A100-SXM4-40GB, driver 535.54"
+    assert sum("GPU0   X" in line for line in lines) == 1
+    assert "Between hosts: NET, 23.9 GB/s (PCIe 4.0 x16)" in lines
+    whole = two_hosts()
+    thinner = replace_link(whole, "h1.gpu0", "h1.gpu1", nvlink_link("h1.gpu0", "h1.gpu1", 3, 11))
+    assert [group.hosts for group in alike(thinner)] == [(0,), (1,)]
+    assert [line.split()[2] for line in matrix(thinner, 80) if line.startswith("GPU0")] == [
+        "NV12",
+        "NV11",
+    ]
+    assert {node.id for node in other.nodes} == {"net0", "cpu0", "root0", "gpu0", "gpu1", "nic0"}
+    assert {node.host for node in part(whole, 1).nodes} == {0, -1}
+
+
+def replace_link(topology: Topology, a: str, b: str, link: Link) -> Topology:
+    links = tuple(link if (old.a, old.b) == (a, b) else old for old in topology.links)
+    return Topology(name=topology.name, nodes=topology.nodes, links=links, hosts=topology.hosts)
+
+
+def test_a_switch_between_hosts_is_no_network() -> None:
+    lines = matrix(nvl(), 80)
+    assert lines[0].startswith(
+        "18 hosts alike: tray00, tray01, tray02, ..., tray17: 4 x NVIDIA GB200"
+    )
+    assert "Between hosts: NV18, 720.0 GB/s (NVLink 5 x18)" in lines
+
+
+def test_hosts_with_no_way_between_say_so() -> None:
+    apart = replace_nodes(two_hosts(), "net")
+    assert "Between some hosts: DIS, no way is known" in matrix(apart, 80)
+    assert "DIS" in legend(apart)
+
+
+def test_a_host_without_gpu_shows_its_processors_and_nics() -> None:
+    text = "\n".join(matrix(laptop(), 80))
+    assert "CPU0  Intel Core i7-1260P  0-15" in text
+    assert "NIC0: enp0s31f6" in text
+    assert matrix(replace_nodes(laptop(), "cpu", "root", "nic"), 80) == [
+        "nothing is known of this host"
+    ]
+
+
+def test_what_nobody_told_is_said_to_be_unknown() -> None:
+    topology = unknown_rates()
+    assert tables.rates(topology)[1].split() == ["GPU0", "-", "GPU1", "SYS", "unknown", "unknown"]
+    assert matrix(topology, 80)[1].split() == ["GPU0", "X", "SYS", "N/A", "N/A"]
+    assert sum("rate unknown" in line for line in tree(topology)) == 4
+    assert all(line.split().count("unknown") == 3 for line in tables.links(topology)[1:])
+    assert "rate unknown" in svg(topology)
+
+
+def test_labels_say_the_host_only_where_two_have_the_same() -> None:
+    names = labels(two_hosts())
+    assert (names["gpu0"], names["h1.gpu0"], names["net0"]) == (
+        "node1 GPU0",
+        "node2 GPU0",
+        "network",
+    )
+    assert labels(dgx1v())["gpu0"] == "GPU0"
+
+
+@pytest.mark.parametrize("make", ALL, ids=lambda make: make.__name__)
+def test_the_tree_has_every_node_of_a_host_once(make: Callable[[], Topology]) -> None:
+    for group in alike(make()):
+        shown = [
+            re.sub(r"^[│├└─ ]*", "", line)
+            for line in tree(group.part)
+            if re.match(r"^[│ ]*[├└]─ ", line)
+        ]
+        assert sorted(line.split(", ")[0] for line in shown) == sorted(labels(group.part).values())
+
+
+def test_the_tree_tells_links_and_neighbours() -> None:
+    lines = tree(dgx1v())
+    assert "│  │     ├─ GPU0, 0000:04:00.0, PCIe 3.0 x16, 12.0 GB/s" in lines
+    place = lines.index("│  │     ├─ GPU0, 0000:04:00.0, PCIe 3.0 x16, 12.0 GB/s")
+    assert lines[place + 1].strip("│ ") == "NVLink 2 x1 to GPU1, GPU2, 20.0 GB/s each"
+    assert lines[place + 2].strip("│ ") == "NVLink 2 x2 to GPU3, GPU4, 40.0 GB/s each"
+    assert max(map(len, lines)) <= 80
+    assert any(
+        line.strip("│ ") == "NVLink 4 x18 to GPU0-GPU7, 364.5 GB/s each"
+        for line in tree(hgx_h100())[-4:]
+    )
+
+
+def test_a_long_list_of_cpus_keeps_to_the_columns() -> None:
+    affinity = ",".join(map(str, range(0, 176, 2)))
+    nodes = tuple(Node(id=f"cpu{k}", kind="cpu", index=k, affinity=affinity) for k in range(2))
+    lines = tree(Topology(name="two", nodes=nodes, links=()), columns=60)
+    assert max(map(len, lines)) <= 60
+    assert "".join(line.strip("│├└─ ") for line in lines[1:]).count(affinity) == 2
+
+
+def test_a_deep_tree_and_a_loop_end() -> None:
+    nodes = [
+        Node(id="cpu0", kind="cpu", index=0),
+        *[Node(id=f"pci{k}", kind="pci") for k in range(1500)],
+        Node(id="gpu0", kind="gpu", index=0),
+    ]
+    chain = ["cpu0", *[f"pci{k}" for k in range(1500)], "gpu0"]
+    links = [pcie_link(a, b, 3, 16) for a, b in pairwise(chain)] + [
+        pcie_link("pci7", "pci900", 3, 16)
+    ]
+    deep = Topology(name="deep", nodes=tuple(nodes), links=tuple(links))
+    assert len([line for line in tree(deep) if "─ " in line]) == 1502
+    assert "PCIe switches are not drawn." in svg(deep)
+
+
+def test_rates_name_the_hop_that_limits() -> None:
+    lines = tables.rates(dgx1v())
+    assert "GPU0 - GPU3  NV2    40.0  GPU0 -> GPU3, NVLink 2 x2" in lines
+    assert "GPU2 - GPU7  NVB    20.0  GPU3 -> GPU7, NVLink 2 x1" in lines
+    assert "GPU0 - NIC2  SYS     6.0  CPU0 -> CPU1, socket link" in lines
+    assert len(lines) == 1 + 28 + 32
+    pcie = tables.rates(p100_pcie())
+    assert "GPU0 - GPU1  PIX    12.0  GPU0 -> PCIe switch 0000:01:00.0, PCIe 3.0 x16" in pcie
+    direct = Topology(
+        name="direct",
+        nodes=(Node(id="gpu2", kind="gpu", index=2), Node(id="gpu3", kind="gpu", index=3)),
+        links=(pcie_link("gpu2", "gpu3", 4, 16),),
+    )
+    assert tables.rates(direct)[1].endswith("GPU2 -> GPU3, PCIe 4.0 x16")
+
+
+def test_many_pairs_that_are_alike_are_one_line() -> None:
+    lines = tables.rates(replace_nodes(hgx_h100(), "nic", "net"))
+    assert lines[0] == "each of the 28 pairs of GPUs is like GPU0 - GPU1:"
+    assert len(lines) == 3
+
+
+def test_rates_between_hosts() -> None:
+    assert tables.rates(two_hosts())[-1].startswith("node1 GPU0 - node2 GPU0  NET")
+    assert tables.rates(laptop()) == ["There are no two devices of which one is a GPU."]
+
+
+def test_p2p_shows_codes_with_their_reasons() -> None:
+    told = {
+        (a, b, what): "OK"
+        for a in ("gpu0", "gpu1")
+        for b in ("gpu0", "gpu1")
+        if a != b
+        for what in ("read", "write")
+    }
+    told |= {("gpu0", "gpu1", "atomics"): "TNS", ("gpu1", "gpu0", "atomics"): "CNS"}
+    lines = tables.p2p(with_p2p(unknown_rates(), told))
+    assert lines[:3] == ["read  GPU0  GPU1", "GPU0   X    OK", "GPU1  OK     X"]
+    assert "nvlink: unknown" in lines
+    assert "  TNS  the topology does not support it" in lines
+    assert "  CNS  the chipset does not support it" in lines
+    assert "GPU1     CNS    X" in lines
+    half = tables.p2p(with_p2p(unknown_rates(), {("gpu0", "gpu1", "read"): "OK"}))
+    assert "GPU1  ?      X" in half
+    assert "  ?    unknown" in half
+    assert tables.p2p(dgx1v()) == [
+        "Nothing is known of what GPUs may do with the memory of their peers."
+    ]
+
+
+def with_p2p(topology: Topology, told: dict[tuple[str, str, str], str]) -> Topology:
+    return Topology(
+        name=topology.name,
+        nodes=topology.nodes,
+        links=topology.links,
+        hosts=topology.hosts,
+        p2p=told,
+    )
+
+
+ACTIVE = LinkRow(
+    gpu=0,
+    link=0,
+    is_active=True,
+    version="4.0",
+    generation=4,
+    remote="NVSwitch",
+    speed_gbs=26.562,
+    replay=0,
+    recovery=0,
+    crc=0,
+)
+
+
+def test_nvlinks_one_by_one() -> None:
+    rows = [
+        ACTIVE,
+        replace(ACTIVE, link=1, is_active=False, speed_gbs=None, replay=7),
+        replace(ACTIVE, link=2, is_active=None, version=None, remote=None, crc=None),
+    ]
+    lines = tables.nvlinks(rows, lambda text, kind: f"<{text}>" if kind == "not OK" else text)
+    assert lines[0].split() == [
+        "GPU",
+        "link",
+        "active",
+        "version",
+        "to",
+        "GB/s",
+        "replay",
+        "recovery",
+        "CRC",
+    ]
+    assert lines[1].split() == ["0", "0", "yes", "4.0", "NVSwitch", "26.6", "0", "0", "0"]
+    assert lines[2].startswith("<  0")
+    assert lines[2].split()[3:7] == ["no", "4.0", "NVSwitch", "unknown"]
+    assert lines[3].split() == [
+        "0",
+        "2",
+        "unknown",
+        "unknown",
+        "unknown",
+        "26.6",
+        "0",
+        "0",
+        "unknown",
+    ]
+    assert tables.nvlinks([]) == ["No NVLink is known."]
+
+
+def test_links_of_a_model_tell_their_sources_once() -> None:
+    lines = tables.links(hgx_h100())
+    assert any(
+        line.split()[-5:] == ["NVLink", "4", "x18", "450.0", "364.5"]
+        or "NVLink 4 x18     450.0   364.5  [3]" in line
+        for line in lines
+    )
+    assert sum(line.startswith("[2] ") for line in lines) == 1
+    assert not any("NVLink" in line for line in tables.links(hgx_h100(), without=("nvlink",)))
+
+
+@pytest.mark.parametrize("make", ALL, ids=lambda make: make.__name__)
+def test_links_fit_the_screen(make: Callable[[], Topology]) -> None:
+    wide = max(map(len, tables.links(make(), columns=1000)))
+    for columns in (80, 100, wide):
+        lines = tables.links(make(), columns=columns)
+        assert max(map(len, lines)) <= columns
+        assert sorted(" ".join(lines).split()) == sorted(
+            " ".join(tables.links(make(), columns=1000)).split()
+        )
+
+
+def test_ends_with_long_names_stand_in_a_line_of_their_own() -> None:
+    switches = tuple(
+        Node(id=f"pci{number}", kind="pci", address=f"0000:{number:02x}:00.0") for number in (1, 2)
+    )
+    link = pcie_link("pci1", "pci2", 4, 16)
+    one = Topology(name="two switches", nodes=switches, links=(link,))
+    assert (
+        "PCIe switch 0000:01:00.0 - PCIe switch 0000:02:00.0  PCIe 4.0 x16"
+        in tables.links(one, columns=100)[1]
+    )
+    lines = tables.links(one)
+    assert lines[1] == "PCIe switch 0000:01:00.0 - PCIe switch 0000:02:00.0"
+    assert lines[2].split() == tables.links(one, columns=100)[1].split()[7:]
+    assert max(map(len, lines)) <= 80
+
+
+def test_rings_of_many_ranks_wrap() -> None:
+    lines = tables.rings([tuple(range(72))], (), None, 80)
+    assert lines[0] == "1 ring, rate unknown"
+    assert max(map(len, lines)) <= 80
+    assert " ".join(lines[1:]).split()[2:] == [str(rank) for rank in range(72)]
+    assert tables.rings([(0,)], [], None) == ["No ring: there are fewer than two GPUs."]
+
+
+@pytest.mark.parametrize("make", ALL, ids=lambda make: make.__name__)
+def test_the_drawing_is_plain_xml_with_every_device_in_its_own_place(
+    make: Callable[[], Topology],
+) -> None:
+    topology = make()
+    text = svg(topology)
+    root = ElementTree.fromstring(text)
+    assert text == svg(make())
+    assert {element.tag.removeprefix(SVG) for element in root.iter()} <= {
+        "svg",
+        "title",
+        "desc",
+        "g",
+        "rect",
+        "text",
+        "tspan",
+        "polyline",
+        "path",
+    }
+    shown = ["".join(element.itertext()) for element in root.iter(f"{SVG}text")]
+    for group in alike(topology):
+        for node in group.part.of_kind("gpu", "nic", "cpu"):
+            assert any(
+                words.split("  ")[0].startswith(labels(group.part)[node.id]) for words in shown
+            )
+    wide, high = (float(root.attrib[key]) for key in ("width", "height"))
+    for element in root.iter(f"{SVG}rect"):
+        assert float(element.get("x", "0")) + float(element.attrib["width"]) <= wide
+        assert float(element.get("y", "0")) + float(element.attrib["height"]) <= high
+
+
+@pytest.mark.parametrize("make", ALL, ids=lambda make: make.__name__)
+def test_no_two_boxes_overlap_and_none_stands_below_another_that_feeds_a_third(
+    make: Callable[[], Topology],
+) -> None:
+    for group in alike(make()):
+        one = group.part
+        pairs = {
+            (link.a, link.b): link.count
+            for link in one.links
+            if link.kind == "nvlink" and one.by_id[link.a].kind == one.by_id[link.b].kind == "gpu"
+        }
+        places = list(lay_out(one, pairs).places.items())
+        assert {one.by_id[name].kind for name, _ in places} <= {"cpu", "root", "pci", "gpu", "nic"}
+        for number, (_, a) in enumerate(places):
+            assert a.h in (GPU_H, NIC_H, BAR_H)
+            for _, b in places[number + 1 :]:
+                assert a.right <= b.x or b.right <= a.x or a.bottom <= b.y or b.bottom <= a.y
+
+
+def test_the_cube_mesh_is_drawn_link_by_link() -> None:
+    root = ElementTree.fromstring(svg(dgx1v()))
+    green = [
+        element
+        for element in (*root.iter(f"{SVG}polyline"), *root.iter(f"{SVG}path"))
+        if element.get("stroke") == "#2f9e44"
+    ]
+    assert len(green) == sum(CUBE_MESH.values()) + 1  # and one in the legend
+    assert "one NVLink 2, 20.0 GB/s" in svg(dgx1v())
+    pairs = dict(CUBE_MESH.items())
+    rows = lay_out(dgx1v(), {(f"gpu{a}", f"gpu{b}"): count for (a, b), count in pairs.items()}).rows
+    assert sorted(rows.values()) == [0] * 4 + [1] * 4
+
+
+def test_the_drawing_says_how_many_hosts_there_are() -> None:
+    text = svg(nvl())
+    assert "18 such hosts, one of them drawn" in text
+    assert "shared by the hosts" in text
+    assert text.count(">GPU0<") == 1
+
+
+def test_bundles_to_several_switches_are_one() -> None:
+    text = svg(machines.sixteen())
+    assert text.count(">x6<") == 16
+    assert "6 NVSwitches" in text
+    assert "NVLink 2 x6, 120.0 GB/s" in text
+
+
+def test_the_drawing_escapes_what_a_file_says() -> None:
+    nasty = Topology(
+        name='<script>&\x1b]]>"',
+        nodes=(replace(unknown_rates().gpus[0], name="<b>\x00"),),
+        links=(),
+        notes=("a <note>",),
+    )
+    root = ElementTree.fromstring(svg(nasty))
+    assert root.findtext(f"{SVG}title") == '<script>&\\x1b]]>"'
+    assert "<script" not in svg(nasty)
+
+
+def test_links_that_are_not_drawn_are_counted() -> None:
+    twice = hgx_h100()
+    more = Topology(
+        name="more", nodes=twice.nodes, links=(*twice.links, Link(a="cpu1", b="gpu0", kind="c2c"))
+    )
+    assert "1 further link is not drawn." in svg(more)
+    assert "not drawn" not in svg(twice)
+
+
+def test_links_from_gpus_to_cpus_are_drawn_beside_pcie() -> None:
+    """NVLinks of POWER, C2C: one further line each, its count, and an entry of the legend."""
+    nodes = (
+        Node(id="cpu0", kind="cpu", index=0),
+        *(Node(id=f"gpu{k}", kind="gpu", index=k) for k in range(2)),
+    )
+    pcie = tuple(pcie_link("cpu0", f"gpu{k}", 3, 16) for k in range(2))
+    nvlinks = tuple(nvlink_link(f"gpu{k}", "cpu0", 1, 2) for k in range(2))
+    plain = svg(Topology(name="power8", nodes=nodes, links=pcie))
+    drawn = svg(Topology(name="power8", nodes=nodes, links=(*pcie, *nvlinks)))
+    # two lines more, and one of the legend
+    assert drawn.count("<polyline") == plain.count("<polyline") + 3
+    assert drawn.count(">x2<") == 2 and "NVLink 1 x2, 32.0 GB/s" in drawn
+    assert "not drawn" not in drawn
+
+
+def test_what_a_text_only_implies_is_dashed() -> None:
+    drawn = svg(formats.read(OWN / "dgx1v-topo-m.txt"))
+    assert drawn.count('stroke-dasharray="5 3"') == 6  # 2 CPUs, 4 switches
+    assert "Dashed: not in the source" in drawn
+
+
+def test_xgmi_is_drawn_under_its_name() -> None:
+    drawn = svg(formats.read(OWN / "mi300x-rccl.xml"))
+    assert "one XGMI, 48.0 GB/s" in drawn and "NVLink" not in drawn
+
+
+def test_views_of_pairs_say_what_they_leave_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in (matrix_module, tables):
+        monkeypatch.setattr(module, "MOST_DEVICES", 4)
+    shown = "\n".join(matrix(dgx1v(), 200))
+    assert "GPU3" in shown and "GPU4" not in shown
+    assert "8 devices are left out: --json and --tree have all." in shown
+    assert tables.rates(dgx1v())[-1] == "8 devices are left out: --json and --tree have all."

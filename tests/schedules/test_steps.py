@@ -1,0 +1,208 @@
+"""Schedules drawn step by step: every message of the schedule is there, sums only grow, and what
+the ranks end with is what the collective is defined to give.
+"""
+
+import json
+import re
+from collections import Counter
+from itertools import cycle
+from xml.etree import ElementTree
+
+import pytest
+
+from collbench.core.collectives import OpName
+from collbench.core.world import World
+from collbench.planning.plan import registered
+from collbench.schedules.drawings.page import StepsData, page
+from collbench.schedules.drawings.step_words import StepWords, members, ranges
+from collbench.schedules.drawings.steps import svg
+from collbench.schedules.ir import Edge, Operand, Program, Schedule, Step, Track, build
+from collbench.schedules.passes import message_chunks, message_count, rounds_of
+from collbench.schedules.playback import CellKey, CellState, Playback, play
+from tests.support.batteries import PAIRS, some_roots, world_of
+
+SVG = "{http://www.w3.org/2000/svg}"
+End = tuple[str, tuple[int, ...]]  # the name of a cell, the ranks whose contributions are in it
+Ends = set[tuple[int, str, tuple[int, ...]]]
+
+
+def defined(schedule: Schedule) -> Ends:
+    """What each rank must end with.
+
+    Written down once more, without the table that drawings read.
+    """
+    n, root = schedule.n, schedule.root
+    everyone = tuple(range(n))
+    chunks = [str(chunk) for chunk in range(schedule.chunks["in"])]
+    blocks: list[End] = [(str(rank), (rank,)) for rank in everyone]
+    ends: dict[OpName, list[list[End]]] = {
+        "allreduce": [[(chunk, everyone) for chunk in chunks]] * n,
+        "reduce": [
+            [(chunk, everyone) for chunk in chunks] if rank == root else [] for rank in everyone
+        ],
+        "broadcast": [[(chunk, (root,)) for chunk in chunks]] * n,
+        "reducescatter": [[(str(rank), everyone)] for rank in everyone],
+        "allgather": [blocks] * n,
+        "gather": [blocks if rank == root else [] for rank in everyone],
+        "scatter": [[(str(rank), (root,))] for rank in everyone],
+        "sendrecv": [[(str((rank - 1) % n), ((rank - 1) % n,))] for rank in everyone],
+        "alltoall": [
+            [(f"→{rank}", (rank,)), *((f"{peer}→", (peer,)) for peer in everyone if peer != rank)]
+            for rank in everyone
+        ],
+    }
+    return {(rank, *cell) for rank, cells in enumerate(ends[schedule.op]) for cell in cells}
+
+
+def sent(schedule: Schedule) -> Counter[tuple[int, int, str, int]]:
+    """Every message of an expanded schedule: from, to, port, number of chunks."""
+    return Counter(
+        (at.program, edge.peer, edge.port, chunks)
+        for at, steps in rounds_of(schedule)
+        for edge, chunks in message_chunks(steps)[0].items()
+    )
+
+
+def assert_picture(played: Playback, text: str) -> None:
+    tree = ElementTree.fromstring(text)
+    found: Counter[tuple[int, int, str]] = Counter()
+    for group in tree.iter(f"{SVG}g"):
+        if group.get("class") == "message":
+            shapes = [one.tag.removeprefix(SVG) for one in group]
+            assert shapes == ["title", "polyline", "circle", "path", "rect", "text"]
+            source, target = (int(group.get(f"data-{end}", "")) for end in ("from", "to"))
+            assert group[0].text
+            assert group[0].text.startswith(f"rank {source} to rank {target}")
+            found[source, target, group.get("data-port", "")] += 1
+    messages: Counter[tuple[int, int, str]] = Counter()
+    for message, count in sent(played.schedule).items():
+        messages[message[:3]] += count
+    assert found == messages
+    looks = {one.get("id") for one in tree.iter(f"{SVG}g")}
+    states = [one for one in tree.iter(f"{SVG}g") if one.get("class") == "state"]
+    assert len(states) == len(played.stops) + 1
+    ends: Ends = set()
+    for cell in states[-1].iter(f"{SVG}use"):
+        assert cell.get("href", "#").removeprefix("#") in looks
+        if cell.get("data-output") == "1":
+            ends.add((int(cell.get("data-rank", "")), cell.get("data-cell", ""),
+                      numbers(cell.get("data-ranks", ""))))  # fmt: skip
+    assert ends == defined(played.schedule)
+
+
+def numbers(text: str) -> tuple[int, ...]:
+    """The inverse of ranges."""
+    found: list[int] = []
+    for part in text.split(", "):
+        first, _, last = part.partition("-")
+        found += range(int(first), int(last or first) + 1)
+    return tuple(found)
+
+
+def assert_page(played: Playback, text: str) -> None:
+    found = re.search(r'<script type="application/json" id="data">(.*?)</script>', text)
+    assert found
+    data: StepsData = json.loads(found[1])
+    flights = Counter(
+        (one["source"], one["target"], one["port"], len(one["values"])) for one in data["flights"]
+    )
+    assert flights == sent(played.schedule)
+    cells = [[(one["has"], 0) for one in rank["cells"]] for rank in data["ranks"]]
+    for time, rank, place, mask, is_output in data["updates"]:
+        assert 0 < time <= data["stops"][-1]
+        assert mask & cells[rank][place][0] == cells[rank][place][0]  # a sum only grows
+        cells[rank][place] = (mask, is_output)
+    assert {
+        (rank, one["name"], tuple(members(mask)))
+        for rank, entry in enumerate(data["ranks"])
+        for one, (mask, is_output) in zip(entry["cells"], cells[rank], strict=True)
+        if one["wants"] and is_output
+    } == defined(played.schedule)
+    assert text.count("<li>") == len(played.stops) * played.schedule.n
+    assert "http:" not in text.replace("http-equiv", "")
+    assert "https:" not in text
+
+
+def assert_senders_have_what_they_send(played: Playback) -> None:
+    """Contributions appear nowhere by themselves: a message holds what its sender has then."""
+    states = played.states()
+    for flight in played.flights:
+        before = states[sum(stop <= flight.start for stop in played.stops)][flight.source]
+        for value in flight.values:
+            assert value.mask & before[played.key(value)].mask == value.mask
+
+
+def assert_drawn(op: OpName, algo: str, n: int, root: int) -> None:
+    world = world_of(algo, n, root)
+    played = play(registered(op, algo, world))
+    assert len(played.flights) == message_count(played.schedule)
+    assert_senders_have_what_they_send(played)
+    picture, text = svg(played, world.hosts), page(played, world.hosts)
+    assert_picture(played, picture)
+    assert_page(played, text)
+    again = play(registered(op, algo, world))
+    assert (svg(again, world.hosts), page(again, world.hosts)) == (picture, text)
+
+
+@pytest.mark.parametrize(
+    ("op", "algo", "n"), [(*pair, n) for pair, n in zip(PAIRS, cycle((4, 3, 5, 2)))]
+)
+def test_everything_is_drawn(op: OpName, algo: str, n: int) -> None:
+    assert_drawn(op, algo, n, some_roots(op, n, algo)[-1])
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("n", [2, 3, 8, 15])
+@pytest.mark.parametrize(("op", "algo"), PAIRS)
+def test_everything_is_drawn_for_more_ranks(op: OpName, algo: str, n: int) -> None:
+    for root in sorted({0, some_roots(op, n, algo)[-1]}):
+        assert_drawn(op, algo, n, root)
+
+
+def test_a_ring_in_words() -> None:
+    played = play(registered("allreduce", "ring", world_of("ring", 4)))
+    words = StepWords(played)
+    assert words.heading(2) == "Step 2 of 6: ring"
+    assert words.step(2)[1] == (
+        "Rank 1 sends chunk 3 (the sum of ranks 0 and 1) to rank 2; receives chunk 2 from rank 0,"
+        " adds its own: the sum of ranks 0, 1 and 3."
+    )
+    assert words.label(words.leaving(3)[0]) == "1: 0+2+3"
+
+
+def test_tracks_run_at_once() -> None:
+    """Both trees of a double tree are under way in the first step."""
+    played = play(registered("allreduce", "tree", world_of("tree", 5)))
+    words = StepWords(played)
+    assert {flight.port for flight in words.leaving(1)} == {"up0", "up1"}
+    assert words.step(1)[0] == "Rank 0 waits."
+    assert words.step(6)[0] == "Rank 0 is done."
+
+
+def test_a_message_waits_for_its_receiver() -> None:
+    world = world_of("hierarchical", 4)
+    played = play(registered("allreduce", "hierarchical", world))
+    waiting = [flight for flight in played.flights if flight.taken > flight.end]
+    assert len(waiting) == 4
+    assert "that waits" in StepWords(played, world.hosts).step(1)[waiting[0].target]
+    assert svg(played, world.hosts).count('stroke-dasharray="6 3"') == 4
+
+
+def test_a_cell_keeps_its_sum_when_a_rank_sends_its_own_again() -> None:
+    def program_of(_: World, rank: int) -> Program:
+        peer = (Edge(1 - rank, "x"),)
+        own = (Operand("in", 0),)
+        add = (Step(src=own, recv=peer, dst=Operand("out", 0)),)
+        send = (Step(src=own, send=peer),)
+        return (Track(name="main", rounds=(add, send) if rank == 0 else (send, add)),)
+
+    played = play(build("allreduce", "late", program_of, World(n=2)))
+    assert [state[0] for state in played.states()] == [
+        {CellKey(0, -1): CellState(mask=1)},
+        {CellKey(0, -1): CellState(mask=3, is_output=True)},
+        {CellKey(0, -1): CellState(mask=3, is_output=True)},
+    ]
+
+
+def test_numbers_in_short() -> None:
+    assert numbers(ranges([0, 2, 3, 4, 9, 10])) == (0, 2, 3, 4, 9, 10)
