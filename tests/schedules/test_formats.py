@@ -1,6 +1,8 @@
 """Algorithms in files: MSCCL's XML, MSCCL++'s plans, and what is refused of them."""
 
 import json
+import re
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -189,6 +191,17 @@ def test_a_plan_without_a_key_is_refused(tmp_path: Path, key: str) -> None:
     text = json.dumps(algorithm_files.packets()).replace(f'"{key}"', '"other"')
     with pytest.raises(UsageError, match=f"no {key}|no program"):
         loaded(tmp_path, text, "mine.json")
+
+
+@pytest.mark.parametrize("value", [[], [0, 1], None, "0", True, 7, -1])
+@pytest.mark.parametrize("key", ["rank", "buffer_id", "init_value", "size", "type"])
+def test_a_plan_with_another_value_ends_in_no_traceback(
+    tmp_path: Path, key: str, value: object
+) -> None:
+    before = json.dumps(algorithm_files.put_and_get())
+    text = re.sub(rf'"{key}": ("\w+"|\d+)', f'"{key}": {json.dumps(value)}', before)
+    with suppress(UsageError):
+        loaded(tmp_path, text, "mine.json").schedule(in_place=False)
 
 
 def test_the_name_tells_files_apart(tmp_path: Path) -> None:

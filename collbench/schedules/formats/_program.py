@@ -240,7 +240,8 @@ class Buffers:
             for letter, many in zip("io", blocks, strict=True)
             if chunks[letter]
         }
-        if len(cuts) != 1 or min(cuts) < 1 or min(cuts).denominator > 1:
+        least = min(count for chunks in held for count in chunks.values())
+        if len(cuts) != 1 or least < 0 or min(cuts).denominator > 1:
             raise UsageError(
                 f"{place}: {what.name} over {len(held)} ranks has buffers of {blocks[0]} and"
                 f" {blocks[1]} equal blocks, cut alike at every rank; these are not"

@@ -68,14 +68,17 @@ class _Table(NamedTuple):
         items = self.get(tuple[object, ...], key, default)
         return [_Table(one, f"{self.place}.{key}[{k}]") for k, one in enumerate(items)]
 
-    def picked(self, key: str, items: Sequence[T]) -> list[T]:
-        """The items of a number, or of a list of them. Raises UsageError."""
-        is_one = isinstance(self.get(object, key), int)
-        numbers = (self.get(int, key),) if is_one else self.get(tuple[int, ...], key)
-        for number in numbers:
-            if not 0 <= number < len(items):
-                raise UsageError(f"{self.place}.{key}: there is no {number} among {len(items)}")
-        return [items[number] for number in numbers]
+    def item(self, key: str, items: Sequence[T]) -> T:
+        """The item of a number. Raises UsageError."""
+        number = self.get(int, key)
+        if not 0 <= number < len(items):
+            raise UsageError(f"{self.place}.{key}: there is no {number} among {len(items)}")
+        return items[number]
+
+    def items(self, key: str, items: Sequence[T]) -> list[T]:
+        """The items of a list of numbers. Raises UsageError."""
+        numbers = self.get(tuple[int, ...], key)
+        return [_Table({key: number}, self.place).item(key, items) for number in numbers]
 
 
 def is_mine(text: str) -> bool:
@@ -155,11 +158,10 @@ def _blocks(gpu: _Table, rank: int, buffers: Buffers) -> list[Block]:
     ranks = range(buffers.program.n)
     ends: defaultdict[str, list[tuple[int, int]]] = defaultdict(list)
     for kind, channel in _channels(gpu):
-        for peer in channel.picked("connected_to", ranks):
+        for peer in channel.items("connected_to", ranks):
             ends[kind].append((peer, sum(other == peer for other, _ in ends[kind])))
     remote = [
-        (one.picked("rank", ranks)[0], one.get(str, "type"))
-        for one in gpu.tables("remote_buffers", [])
+        (one.item("rank", ranks), one.get(str, "type")) for one in gpu.tables("remote_buffers", [])
     ]
     blocks, groups = [], Counter[tuple[int, str]]()
     for number, table in enumerate(gpu.tables("threadblocks")):
@@ -193,11 +195,11 @@ class _ThreadBlock:
         self.rank, self.buffers, self.groups = rank, buffers, groups
         self.ends: defaultdict[str, list[tuple[int, int]]] = defaultdict(list)
         for kind, channel in _channels(block):
-            self.ends[kind] += channel.picked("channel_ids", ends.get(kind, []))
+            self.ends[kind] += channel.items("channel_ids", ends.get(kind, []))
         self.remote: defaultdict[str, list[tuple[int, str]]] = defaultdict(list)
         for one in block.tables("remote_buffer_refs", []):
             kind = one.get(str, "access_channel_type")
-            self.remote[kind] += one.picked("remote_buffer_ids", remote)
+            self.remote[kind] += one.items("remote_buffer_ids", remote)
         self.barriers: Counter[int] = Counter()
 
     def operations(self, op: _Table) -> Iterator[Operation]:
@@ -242,7 +244,7 @@ class _ThreadBlock:
         if name not in (*_GIVES, *_TAKES):
             return ()
         kind = op.get(str, "channel_type")
-        ends = op.picked("channel_ids", self.ends[kind])
+        ends = op.items("channel_ids", self.ends[kind])
         if name in _GIVES:
             return tuple((rank, peer, kind, number) for peer, number in ends)
         return tuple((peer, rank, kind, number) for peer, number in ends)
@@ -276,7 +278,7 @@ class _ThreadBlock:
         rank, letter = self.rank, chunks.get(str, "type", "")
         if chunks.get(object, "buffer_id", None) is not None:
             own = self.remote[op.get(str, "channel_type")]
-            ((rank, letter),) = chunks.picked("buffer_id", own)
+            rank, letter = chunks.item("buffer_id", own)
         first, count = chunks.get(int, "index"), chunks.get(int, "size")
         cells = self.buffers.cells(chunks.place, rank, letter, first, count)
         return [Cell(rank, at, 0) for at in cells]
