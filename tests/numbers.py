@@ -100,7 +100,7 @@ def written_words() -> int:
 
 
 NUMBERS = (
-    Number("lines of Python in collbench/", lambda: len(lines_of(PACKAGE)), 87_200, 60_000),
+    Number("lines of Python in collbench/", lambda: len(lines_of(PACKAGE)), 86_420, 60_000),
     Number("lines of Python in tests/", lambda: len(lines_of(ROOT / "tests")), 53_400, 38_000),
     Number("lines of Python in cli/", lambda: len(lines_of(PACKAGE / "cli")), 3_271, 3_500),
     Number("hand-written words", written_words, 62_000, 42_000),
