@@ -15,7 +15,8 @@ from typing import NamedTuple
 
 from collbench.core.errors import HangError
 from collbench.schedules.ir import MAX_KEPT, Edge, Round, Schedule, stages
-from collbench.schedules.passes import message_chunks, symmetry
+from collbench.schedules.passes import message_chunks
+from collbench.schedules.symmetry import symmetry
 
 Port = tuple[int, int, str]  # source, destination, name
 _End = tuple[int, int, int, Edge]  # of a message: rank, track, round, edge
@@ -138,7 +139,7 @@ def events_of(
     together: int = 1,
 ) -> Events:
     """The events of launches one behind the other, each with so many loops, every message in so
-    many slices. few: so many first ranks stand for all (passes.symmetry). together: so many
+    many slices. few: so many first ranks stand for all (symmetry.py). together: so many
     neighbours begin each launch together. Raises HangError if events wait for each other; those of
     a proved schedule never do.
     """

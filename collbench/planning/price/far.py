@@ -28,7 +28,8 @@ from collbench.planning.price.cluster import Cluster
 from collbench.planning.price.gpus import BUSY, Site, busy_seconds, hops_of, work_seconds
 from collbench.planning.price.work import Work, work_of
 from collbench.schedules.ir import Schedule
-from collbench.schedules.passes import symmetry, traffic
+from collbench.schedules.passes import traffic
+from collbench.schedules.symmetry import symmetry
 
 _EXACT = 1e-9
 _FEW = 4  # domains of which orders are those of more
