@@ -2,6 +2,7 @@
 links should reach; under a launcher every pair of its ranks.
 """
 
+import sys
 import time
 from collections.abc import Sequence
 from datetime import UTC, datetime
@@ -19,7 +20,7 @@ from collbench.bench.pairwise import SIZES, Pairs, PairSettings
 from collbench.bench.tables.pairs import lines
 from collbench.core.errors import UnavailableError
 from collbench.core.options import Settings
-from collbench.core.screen import remark, say
+from collbench.core.screen import remark, say, width
 from collbench.device.card import device_count
 from collbench.launch.group import Group
 from collbench.launch.local import LocalGroup
@@ -98,7 +99,7 @@ def _show(
         for way in WAYS
         if ids
     }
-    say("\n".join(lines(pairs, names, expected)).lstrip("\n"))
+    say("\n".join(lines(pairs, names, expected, width(sys.stdout))).lstrip("\n"))
     for pair, middle in behind(pairs, topology, ids):
         unit = "us" if pair.way == "latency" else "GB/s"
         say(

@@ -17,7 +17,7 @@ from collbench.core.peers import forced_by
 from collbench.core.progress import Remarks
 from collbench.core.record import Record
 from collbench.core.screen import is_coloured, is_terminal, on_screen, remark, say
-from collbench.core.text import printable
+from collbench.core.text import counted, printable
 from collbench.core.units import format_duration, format_size
 from collbench.core.web.colors import TERMINAL
 
@@ -170,7 +170,7 @@ def show_points(
         say(on_screen(_line_of(point) + mark, sys.stdout, " " * 8))
     known, waived = len(points) - len(missing), sum(bool(point.waived) for point in points)
     say(
-        f"# {len(points)} point{'s' * (len(points) != 1)}, {waived} waived"
+        f"# {counted(len(points), 'point')}, {waived} waived"
         + (f", {known} in the file already" if known else "")
         + f"; about {format_duration(estimate)}"
     )

@@ -237,12 +237,15 @@ def _show_views(shown: ShownTopology, views: Sequence[str], color: str) -> None:
         return
     kinds: dict[str, tuple[str, Callable[[], list[str]]]] = {
         "tree": ("Tree", lambda: tree(topology, paint, width(out))),
-        "rates": ("GB/s that can be used, in one direction", lambda: tables.rates(topology, paint)),
+        "rates": (
+            "GB/s that can be used, in one direction",
+            lambda: tables.rates(topology, paint, width(out)),
+        ),
         "p2p": ("What GPUs may do with each other's memory", lambda: tables.p2p(topology, paint)),
         "links": ("Links", lambda: _links(shown, width(out), paint)),
         "rings": ("Rings", lambda: _rings(topology, width(out))),
         "gdr": ("GPUDirect RDMA", lambda: _gdr(topology, paint, width(out))),
-        "rails": ("NICs of GPUs", lambda: rdma.rail_lines(topology)),
+        "rails": ("NICs of GPUs", lambda: rdma.rail_lines(topology, width(out))),
     }
     for place, view in enumerate(views):
         title, lines = kinds[view]
@@ -263,7 +266,7 @@ def _links(shown: ShownTopology, columns: int, paint: Paint) -> list[str]:
     lines: list[str] = []
     for recording in shown.recordings:
         lines += [f"{recording.hostname or 'host'}:"] if len(shown.recordings) > 1 else []
-        lines += [*tables.nvlinks(discovery.links_table(recording), paint), ""]
+        lines += [*tables.nvlinks(discovery.links_table(recording), paint, columns), ""]
     return [*lines, *tables.links(shown.topology, without=("nvlink",), columns=columns)]
 
 

@@ -11,6 +11,7 @@ from collbench.core.knobs import KNOB
 from collbench.core.options import Settings
 from collbench.core.peers import forced_by, knobs_of
 from collbench.core.screen import remark
+from collbench.core.text import counted
 from collbench.core.units import format_duration
 from collbench.launch.group import Group
 from collbench.machine.host import usable_cores
@@ -29,7 +30,7 @@ def remark_on_time(runs: Sequence[Measurement]) -> None:
     live = [point.case for point in runs[-1].points if not point.waived]
     more = f" in {len(runs)} runs" if len(runs) > 1 else ""
     remark(
-        f"{len(live)} point{'s' * (len(live) != 1)} with up to {max(case.ranks for case in live)}"
+        f"{counted(len(live), 'point')} with up to {max(case.ranks for case in live)}"
         f" ranks{more}: about {format_duration(estimate_s)}."
         + (_SHORTER if estimate_s > _HOPELESS_S else "")
     )
@@ -44,7 +45,7 @@ def remark_on_cores(points: Sequence[SweepPoint], group: Group) -> None:
     cores = usable_cores() if is_local else os.cpu_count() or 1  # a launcher may pin each rank
     if here > cores:
         remark(
-            f"{here} ranks share {cores} CPU core{'s' * (cores > 1)}: they wait for each other's"
+            f"{here} ranks share {counted(cores, 'CPU core')}: they wait for each other's"
             f" turn, so times are longer and vary more than with --ranks {max(2, cores)}."
         )
 
@@ -82,7 +83,7 @@ def remark_on_peer(
     remarks = []
     if sets:
         remarks.append(
-            f"{sets} set{'s' * (sets > 1)} of processes, about {_NEW_PROCESSES_S} s each, forced by"
+            f"{counted(sets, 'set')} of processes, about {_NEW_PROCESSES_S} s each, forced by"
             f" {', '.join(KNOB[name].flag for name in forced)}"
         )
     if lost:

@@ -339,7 +339,7 @@ def _derive(frame: "pd.DataFrame", options: Options) -> None:
     from collbench.tune import nccl_file as nccl_tuner
 
     lines = [
-        *(band_lines(frame) if options["bands"] else ()),
+        *(band_lines(frame, width(sys.stdout)) if options["bands"] else ()),
         *(nccl_tuner.env_lines(frame) if options["env"] else ()),
     ]
     documents = [

@@ -15,7 +15,6 @@ from collbench.core.table import table
 from collbench.core.units import format_duration
 
 _MOST_SHOWN = 20
-_LEAST_TITLE = 20
 _SIGNALLED = 128  # exit codes beyond are of runs that a signal ended
 
 
@@ -60,11 +59,8 @@ def command(context: click.Context, /, **_: object) -> None:
     shown = runs if context.params["show_all"] else runs[-_MOST_SHOWN:]
     rows = [_cells(run) for run in shown]
     heads = ["", "started", "rows", "wrong", "took", "what"]
-    taken = len(table(heads, [[*row[:-1], ""] for row in rows], right={2, 3, 4})[0]) + 2
-    room = max(_LEAST_TITLE, width(sys.stdout) - taken)
-    rows = [[*row[:-1], _cut(row[-1], room)] for row in rows]
-    for line in table(heads, rows, right={2, 3, 4}):
-        say(line.rstrip())
+    for line in table(heads, rows, {2, 3, 4}, width(sys.stdout)):
+        say(line)
     if len(shown) < len(runs):
         remark(f"{len(runs) - len(shown)} older runs: --all shows them.")
     remark(f"The files are in {_place()}.")
@@ -92,10 +88,6 @@ def _ended(exit_code: int) -> str:
     if exit_code > _SIGNALLED:
         return "interrupted: "
     return "failed: " if exit_code > 1 else ""
-
-
-def _cut(text: str, room: int) -> str:
-    return text if len(text) <= room else text[: room - 3] + "..."
 
 
 def _place() -> str:

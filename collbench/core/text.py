@@ -1,6 +1,7 @@
 """Texts of files, of the environment and of people, as a terminal may see them."""
 
 import re
+from collections.abc import Iterable
 
 # The colours of our own tables: those that click.style and report/ write.
 _COLOURS = re.compile(r"(\x1b\[(?:[012]|[39][1-7])m)")
@@ -38,13 +39,24 @@ def escaped(text: str, kept: str = "") -> str:
     )
 
 
-def counted(number: int, what: str) -> str:
+def counted(number: int, what: str, ending: str = "s") -> str:
     """So many of a thing.
 
-    >>> counted(1, "pair"), counted(2, "pair")
-    ('1 pair', '2 pairs')
+    >>> counted(1, "pair"), counted(2, "pair"), counted(2, "process", "es")
+    ('1 pair', '2 pairs', '2 processes')
     """
-    return f"{number} {what}{'s' * (number != 1)}"
+    return f"{number} {what}{ending * (number != 1)}"
+
+
+def some_of(names: Iterable[str], most: int) -> str:
+    """The first names, and how many more there are.
+
+    >>> some_of("abc", 3), some_of("abc", 2)
+    ('a, b, c', 'a, b and 1 more')
+    """
+    known = list(names)
+    more = f" and {len(known) - most} more" if len(known) > most else ""
+    return ", ".join(known[:most]) + more
 
 
 def natural_key(name: str) -> list[tuple[int, str]]:

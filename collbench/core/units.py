@@ -76,6 +76,15 @@ def format_size(size_bytes: int) -> str:
     return f"{size_bytes / unit:.2f}{suffix}"
 
 
+def span_of_sizes(first: int, last: int) -> str:
+    """From which size to which.
+
+    >>> span_of_sizes(8, 65536), span_of_sizes(8, 8)
+    ('8 to 64K', '8')
+    """
+    return " to ".join(dict.fromkeys(map(format_size, (first, last))))
+
+
 def exact_size(size_bytes: int) -> str:
     """Bytes as the shortest exact text, which parse_size reads back.
 

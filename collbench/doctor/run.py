@@ -20,6 +20,7 @@ from collbench.core.reading import read_text
 from collbench.core.rules import Options
 from collbench.core.screen import remark, say, width
 from collbench.core.table import wrapped
+from collbench.core.text import counted
 from collbench.core.units import format_duration
 from collbench.device.card import device_count
 from collbench.doctor.checks import (
@@ -202,7 +203,7 @@ def _under_load(evidence: Evidence, group: Group, settings: Settings, options: O
     if not count:
         return replace(evidence, missing=dict.fromkeys(MEASURED, "there is no GPU to load"))
     ranks = group.ranks or options.get("ranks") or count
-    remark(f"loading {count} GPU{'s' * (count > 1)} for {LOAD_S:.0f} s")
+    remark(f"loading {counted(count, 'GPU')} for {LOAD_S:.0f} s")
     is_local = group.kind == "local"
     try:
         seen = observe(

@@ -243,7 +243,7 @@ def _of_machine(topology: Topology | None, backend: str, ranks: int) -> CheckLin
     """What joins the ranks, in words."""
     if topology is None or backend != "cuda":
         cores = usable_cores()
-        text = f"{cores} CPU core{'s' * (cores > 1)}, ranks share memory"
+        text = f"{counted(cores, 'CPU core')}, ranks share memory"
         is_crowded = ranks > cores
         more = f"; {ranks} ranks wait for each other's turn" if is_crowded else ""
         return CheckLine(

@@ -22,6 +22,7 @@ from collbench.core.peers import is_peer
 from collbench.core.record import Record, Writer
 from collbench.core.rules import Options, Rule, refuse
 from collbench.core.screen import remark, say, width
+from collbench.core.text import counted
 from collbench.jobs import formats
 from collbench.jobs.advice import Advice, best_of, fastest, ordered, setting_text
 from collbench.jobs.cases import Stand, candidates, cases_of, form_name
@@ -375,7 +376,7 @@ class _Run:
         ranks = max(self.stand.of(one.kind).ranks for one in self.replay.operations)
         if self.bench.group.kind == "local" and ranks > (cores := usable_cores()):
             remark(
-                f"{ranks} ranks share {cores} CPU core{'s' * (cores > 1)}: times are longer and"
+                f"{ranks} ranks share {counted(cores, 'CPU core')}: times are longer and"
                 f" vary more than with --ranks {max(2, cores)}."
             )
 

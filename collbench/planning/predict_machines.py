@@ -1,10 +1,11 @@
 """The machine that `predict` is asked about, and the list of those that it knows."""
 
+import sys
 from pathlib import Path
 
 from collbench.core.catalog import names
 from collbench.core.rules import Options
-from collbench.core.screen import say
+from collbench.core.screen import say, width
 from collbench.core.table import table
 from collbench.machine.formats import described
 from collbench.machine.topology.given import completed
@@ -48,7 +49,7 @@ def list_machines() -> None:
             topology = machine_topology(name)
             hosts, gpus = len(topology.hosts), len(topology.gpus)
             rows.append([name, str(hosts), str(gpus // hosts), topology.name])
-    for line in table(("machine", "hosts", "GPUs", "what it is"), rows, {1, 2}):
+    for line in table(("machine", "hosts", "GPUs", "what it is"), rows, {1, 2}, width(sys.stdout)):
         say(line)
     for line in ("", *_HOW):
         say(line)

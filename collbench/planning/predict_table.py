@@ -93,20 +93,21 @@ def _row(prediction: Prediction, point: Point, first: Sequence[Point], old: Sequ
         "algo": point.algo,
         "proto": point.plan.proto,
         "channels": point.plan.channels,
-        "time_us": _digits(to_us(point.seconds)),
-        "busbw_gbs": _digits(busbw),
+        "time_us": rounded(to_us(point.seconds)),
+        "busbw_gbs": rounded(busbw),
         "limit": kind,
         "limit_share": None if kind == LATENCY else round(point.busy[kind] / point.seconds, 3),
         "hops": hops[0],
         "hops_between": hops[1],
-        "alpha_beta_us": _digits(to_us(prediction.alpha_beta_s(point))),
-        "scaling": _digits(busbw / first[0].busbw_gbs(op)) if first else None,
-        "before_us": _digits(to_us(old[0].seconds)) if old else None,
+        "alpha_beta_us": rounded(to_us(prediction.alpha_beta_s(point))),
+        "scaling": rounded(busbw / first[0].busbw_gbs(op)) if first else None,
+        "before_us": rounded(to_us(old[0].seconds)) if old else None,
         "engine": "collbench",
     }
 
 
-def _digits(number: float) -> float:
+def rounded(number: float) -> float:
+    """A number of a document, of five digits."""
     return float(f"{number:.5g}")
 
 
@@ -127,13 +128,14 @@ def lines(
     right = {0, 1, 2, 5, 6, 8, 9, 10, 11}
     cells = [_cells(row, has_changes=has_changes) for row in shown]
     places = list(range(len(heads)))
-    head, *body = table(heads, cells, right)
-    for spare in _SPARE:
-        if max(map(len, (head, *body))) <= columns:
+    for spare in (*_SPARE, None):
+        kept = [[row[place] for place in places] for row in (heads, *cells)]
+        head, *body = table(
+            kept[0], kept[1:], [k for k, place in enumerate(places) if place in right], columns
+        )
+        if spare is None or len(body) == len(cells):
             break
         places.remove(spare)
-        kept = [[row[place] for place in places] for row in (heads, *cells)]
-        head, *body = table(kept[0], kept[1:], [places.index(one) for one in right & {*places}])
     yield click.style(head, bold=True) if has_colours else head
     yield from body
     yield ""
@@ -212,7 +214,7 @@ def _limit(row: Row) -> str:
 
 
 def sensitivity_lines(
-    prediction: Prediction, hosts: Sequence[int], sizes: Sequence[int]
+    prediction: Prediction, hosts: Sequence[int], sizes: Sequence[int], columns: int
 ) -> Iterable[str]:
     """What each time depends on most: percent for one percent more of a constant."""
     shown = []
@@ -230,4 +232,4 @@ def sensitivity_lines(
                 [str(number), format_size(size), best.algo, "  ".join(slopes[:_MOST_SHOWN])]
             )
     yield "percent of the time for one percent more of a constant, the largest first"
-    yield from table(["hosts", "  size", "algo", "constants"], shown, {0, 1})
+    yield from table(["hosts", "  size", "algo", "constants"], shown, {0, 1}, columns)

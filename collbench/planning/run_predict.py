@@ -115,7 +115,7 @@ def _show_own(options: Options, own: _Own, sizes: Sequence[int], *, has_nccl: bo
         )
     )
     if options["sensitivity"]:
-        _show(["", *sensitivity_lines(own.prediction, own.hosts, sizes)])
+        _show(["", *sensitivity_lines(own.prediction, own.hosts, sizes, width(out))])
 
 
 def _show(text: Iterable[str]) -> None:

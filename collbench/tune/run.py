@@ -28,6 +28,7 @@ from collbench.core.options import Settings, refuse_sharing, settings_of
 from collbench.core.rules import Options
 from collbench.core.screen import remark, say, width
 from collbench.core.table import wrapped
+from collbench.core.text import counted
 from collbench.core.units import format_duration, format_size
 from collbench.core.world import host_numbers
 from collbench.device.card import device_count
@@ -67,7 +68,7 @@ def show_all() -> int:
         say(
             ("\n" if number else "") + f"{model}, joined by {store.machine.joined or 'what it has'}"
         )
-        say("\n".join(tuned_lines(store.points)))
+        say("\n".join(tuned_lines(store.points, width(sys.stdout))))
         say("\n".join(wrapped(gain_line(store.points), width(sys.stdout))))
         used = store.tuning_file
         if store.has_rows:
@@ -91,7 +92,7 @@ def forget_all() -> int:
                 f"cannot remove {error.filename}: {error.strerror}", "is it another user's?"
             ) from None
     for file, points in removed:
-        say(f"Removed {file} ({points} point{'s' * (points != 1)}).")
+        say(f"Removed {file} ({counted(points, 'point')}).")
     if not removed:
         say("Nothing is tuned, and nothing was removed.")
     return 0
@@ -347,9 +348,8 @@ def _say_head(
     known = len(cases) - len(todo)
     texts = [
         command_line(),
-        f"{', '.join(ops)}: {spread}; {cases[0].ranks} ranks on {hosts} host{'s' * (hosts > 1)}:"
-        f" {model}",
-        f"{len(todo)} point{'s' * (len(todo) != 1)} to measure"
+        f"{', '.join(ops)}: {spread}; {cases[0].ranks} ranks on {counted(hosts, 'host')}: {model}",
+        f"{counted(len(todo), 'point')} to measure"
         + (f", {unclear} of them not told apart so far" if unclear else "")
         + (f", {known} known already (--again measures them, too)" if known else "")
         + (
@@ -402,7 +402,7 @@ def _ended(tuning: _Tuning, cases: Sequence[Case], todo: Sequence[Case], limits:
     asked = {(case.op, case.ranks, case.transport, case.size_bytes) for case in cases}
     points = [one for one in store.points if (one.op, one.ranks, one.asked, one.size) in asked]
     if points:
-        say("\n" + "\n".join(tuned_lines(points)))
+        say("\n" + "\n".join(tuned_lines(points, width(sys.stdout))))
         say("\n".join(wrapped(gain_line(points), width(sys.stdout))))
     for what, why in tuning.failed.items():
         remark(f"{what} cannot be tuned: {why}.")

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from statistics import median
 
 from collbench.core.table import table
+from collbench.core.text import counted
 from collbench.core.units import format_size
 from collbench.tune.store import TunedPoint
 
@@ -27,7 +28,7 @@ def point_line(point: TunedPoint) -> str:
     )
 
 
-def tuned_lines(points: Sequence[TunedPoint]) -> list[str]:
+def tuned_lines(points: Sequence[TunedPoint], columns: int) -> list[str]:
     """The table of points."""
     rows = [
         (
@@ -41,15 +42,16 @@ def tuned_lines(points: Sequence[TunedPoint]) -> list[str]:
         )
         for point in points
     ]
-    return table(_HEADS, rows, right={1, 2})
+    return table(_HEADS, rows, {1, 2}, columns)
 
 
 def gain_line(points: Sequence[TunedPoint]) -> str:
     """What the points gain, in a sentence."""
     gains = [point.gain for point in points if point.values]
-    count = f"{len(points)} point{'s' * (len(points) != 1)}"
+    count = counted(len(points), "point")
     unclear = sum(point.is_open for point in points)
-    more = f" {unclear} not told apart: tune goes on with {_them(unclear)}." if unclear else ""
+    them = "it" if unclear == 1 else "them"
+    more = f" {unclear} not told apart: tune goes on with {them}." if unclear else ""
     if not gains:
         return f"{count}: the choice before stays everywhere.{more}"
     if len(gains) == 1:
@@ -58,10 +60,6 @@ def gain_line(points: Sequence[TunedPoint]) -> str:
         f"{len(gains)} of {count} gain: {median(gains):.2f} x in the median, up to"
         f" {max(gains):.2f} x.{more}"
     )
-
-
-def _them(count: int) -> str:
-    return "it" if count == 1 else "them"
 
 
 def _gain(point: TunedPoint) -> str:

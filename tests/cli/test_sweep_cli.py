@@ -238,7 +238,10 @@ def test_single_launches_where_they_make_no_sense_are_refused(
     assert "--distribution" in err
 
 
-def test_a_price_is_not_the_best_of_what_was_measured(capfd: pytest.CaptureFixture[str]) -> None:
+def test_a_price_is_not_the_best_of_what_was_measured(
+    capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "240")  # several tied ones stand in one line
     args = [
         "sweep",
         "--backend",

@@ -64,7 +64,7 @@ def test_the_matrix_goes_to_stdout_and_talk_to_stderr(capfd: Capture, dgx: Topol
 def test_a_pipe_gets_no_colour_unless_told(capfd: Capture, dgx: Topology) -> None:
     assert "\x1b" not in invoke(capfd)[1]
     assert "\x1b" not in invoke(capfd, "--tree", "--rates", "--color", "never")[1]
-    assert "\x1b[92mNV1 \x1b[0m" in invoke(capfd, "--color", "always")[1]
+    assert "\x1b[92mNV1\x1b[0m " in invoke(capfd, "--color", "always")[1]
 
 
 def test_a_wide_screen_has_one_block(

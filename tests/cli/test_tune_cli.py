@@ -103,8 +103,9 @@ def test_a_sweep_takes_what_was_found(capfd: pytest.CaptureFixture[str]) -> None
 
 
 def test_what_is_known_is_not_measured_again_and_shown_and_forgotten(
-    capfd: pytest.CaptureFixture[str], home: Path
+    capfd: pytest.CaptureFixture[str], home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setenv("COLUMNS", "110")
     store = keep(POINT, replace(POINT, size=8192, values={}, gain=1.01))
     file = home / "mine.toml"
     code, out, err = invoke(capfd, *TUNE, "--sizes", "4K,8K", "--out", str(file))

@@ -342,7 +342,7 @@ def test_all_reports_of_one_file_show_the_same_answer() -> None:
     }
     # The closing table of the sweep that wrote the file, which has no pandas frame but records.
     table = SweepTable(knobs=(KNOB["op"], KNOB["proto"]), swept=frozenset({"proto"}), is_wide=False)
-    legend, about_auto, heading, *lines = best_lines(list(record.read(H200)), table)
+    legend, about_auto, heading, *lines = best_lines(list(record.read(H200)), table, 140)
     assert legend.startswith("Best of each size") and about_auto.startswith("auto:")
     assert heading.split()[:3] == ["size", "op", "best"] and "vs nccl" in heading
     assert [re.split(r" {2,}", line.strip())[:3] for line in lines] == [

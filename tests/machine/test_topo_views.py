@@ -289,7 +289,7 @@ def test_many_pairs_that_are_alike_are_one_line() -> None:
 
 
 def test_rates_between_hosts() -> None:
-    assert tables.rates(two_hosts())[-1].startswith("node1 GPU0 - node2 GPU0  NET")
+    assert "node1 GPU0 - node2 GPU0  NET" in tables.rates(two_hosts())[-2]
     assert tables.rates(laptop()) == ["There are no two devices of which one is a GPU."]
 
 
@@ -359,8 +359,7 @@ def test_nvlinks_one_by_one() -> None:
         "CRC",
     ]
     assert lines[1].split() == ["0", "0", "yes", "4.0", "NVSwitch", "26.6", "0", "0", "0"]
-    assert lines[2].startswith("<  0")
-    assert lines[2].split()[3:7] == ["no", "4.0", "NVSwitch", "unknown"]
+    assert lines[2].split()[:6] == ["<0>", "<1>", "<no>", "<4.0>", "<NVSwitch>", "<unknown>"]
     assert lines[3].split() == [
         "0",
         "2",
@@ -397,19 +396,16 @@ def test_links_fit_the_screen(make: Callable[[], Topology]) -> None:
         )
 
 
-def test_ends_with_long_names_stand_in_a_line_of_their_own() -> None:
+def test_ends_with_long_names_fold() -> None:
     switches = tuple(
         Node(id=f"pci{number}", kind="pci", address=f"0000:{number:02x}:00.0") for number in (1, 2)
     )
     link = pcie_link("pci1", "pci2", 4, 16)
     one = Topology(name="two switches", nodes=switches, links=(link,))
-    assert (
-        "PCIe switch 0000:01:00.0 - PCIe switch 0000:02:00.0  PCIe 4.0 x16"
-        in tables.links(one, columns=100)[1]
-    )
-    lines = tables.links(one)
-    assert lines[1] == "PCIe switch 0000:01:00.0 - PCIe switch 0000:02:00.0"
-    assert lines[2].split() == tables.links(one, columns=100)[1].split()[7:]
+    whole, lines = (tables.links(one, columns=columns) for columns in (100, 80))
+    assert "PCIe switch 0000:01:00.0 - PCIe switch 0000:02:00.0  PCIe 4.0 x16" in whole[1]
+    assert sorted(" ".join(lines).split()) == sorted(" ".join(whole).split())
+    assert lines[1].split()[-3:] == whole[1].split()[-3:]  # numbers stand in the first line
     assert max(map(len, lines)) <= 80
 
 

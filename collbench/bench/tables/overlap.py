@@ -2,11 +2,10 @@
 choose, worked out from the rows.
 """
 
-import textwrap
 from collections.abc import Sequence
 
 from collbench.bench.overlap import COPIES, Overlap, OverlapRequest
-from collbench.core.table import NARROW_COLUMNS
+from collbench.core.table import NARROW_COLUMNS, wrapped
 from collbench.core.units import format_rate, format_size
 
 # of the most bandwidth beside computing: the fewest channels that reach this are advised
@@ -26,25 +25,27 @@ def heading(request: OverlapRequest) -> list[str]:
         " launch, of a product, beside the other over alone. MB/lost ms: moved for each ms of"
         " computing lost, - where the loss is within the noise, by which products alone vary."
     )
-    columns = (
-        f"{'size':>6} {'what':<16} {'ch':>3} {'alone':>7} {'beside':>7} {'slower':>7} {'gemm':>7}"
-        f" {'MB/lost ms':>10} {'noise':>6}"
-    )
-    return [*textwrap.wrap(text, NARROW_COLUMNS), "", columns]
+    return [*wrapped(text, NARROW_COLUMNS, ""), "", _row(_HEADS)]
+
+
+_HEADS = ("size", "what", "ch", "alone", "beside", "slower", "gemm", "MB/lost ms", "noise")
+_PLACES = (">6", "<16", ">3", ">7", ">7", ">7", ">7", ">10", ">6")
+
+
+def _row(cells: Sequence[str]) -> str:
+    return " ".join(f"{cell:{place}}" for cell, place in zip(cells, _PLACES, strict=False))
 
 
 def line(overlap: Overlap) -> str:
     """One row; what was not measured has its reason."""
     record = overlap.record
-    start = (
-        f"{format_size(record.size_bytes):>6} {name_of(overlap):<16} {record.channels or '-':>3}"
-    )
+    start = [format_size(record.size_bytes), name_of(overlap), str(record.channels or "-")]
     if record.busbw_gbs is None or overlap.concurrent_busbw_gbs is None:
-        return f"{start} {record.status}: {record.reason}"
-    cells = [f"{format_rate(rate):>7}" for rate in (record.busbw_gbs, overlap.concurrent_busbw_gbs)]
-    cells += [f"{f'{ratio or 0:.3f}x':>7}" for ratio in (overlap.slower, overlap.gemm_slower)]
+        return f"{_row(start)} {record.status}: {record.reason}"
+    rates = map(format_rate, (record.busbw_gbs, overlap.concurrent_busbw_gbs))
+    ratios = (f"{ratio or 0:.3f}x" for ratio in (overlap.slower, overlap.gemm_slower))
     moved = "-" if overlap.mb_per_lost_ms is None else f"{overlap.mb_per_lost_ms:.0f}"
-    return " ".join([start, *cells, f"{moved:>10}", f"{overlap.noise_percent or 0:.1f}%".rjust(6)])
+    return _row([*start, *rates, *ratios, moved, f"{overlap.noise_percent or 0:.1f}%"])
 
 
 def name_of(overlap: Overlap) -> str:
@@ -109,7 +110,7 @@ def _advice(rows: Sequence[Overlap]) -> list[str]:
         if row.record.backend == "nccl"
         or (row.record.backend == COPIES and row.record.algo == "engine")
     ]
-    return textwrap.wrap(f"{size}: {'; '.join(parts)}.", NARROW_COLUMNS)
+    return wrapped(f"{size}: {'; '.join(parts)}.", NARROW_COLUMNS, "")
 
 
 def _rate(row: Overlap) -> float:

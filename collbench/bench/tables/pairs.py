@@ -5,7 +5,7 @@ the rate to expect.
 from collections.abc import Iterable, Mapping, Sequence
 
 from collbench.bench.pairs import MESSAGES, WAYS, RankPair
-from collbench.core.table import table
+from collbench.core.table import NARROW_COLUMNS, table
 from collbench.core.units import format_rate, format_time_us
 
 _WAY_TITLES = {
@@ -22,6 +22,7 @@ def lines(
     pairs: Sequence[RankPair],
     names: Sequence[str],
     expected: Mapping[tuple[int, int, str], float | None],
+    columns: int = NARROW_COLUMNS,
 ) -> list[str]:
     """The matrices of all ways, in one direction and in both, then latency."""
     grid: list[str] = []
@@ -32,11 +33,11 @@ def lines(
                 rates = [expected.get((pair.a, pair.b, way)) for pair in same]
                 direction = "both ways at once, each" if is_both else "one way"
                 grid += ["", f"{_WAY_TITLES[way]}, {direction}, GB/s{_range(rates)}"]
-                grid += _matrix(same, names, is_symmetric=is_both)
+                grid += _matrix(same, names, columns, is_symmetric=is_both)
     late = [pair for pair in pairs if pair.way == "latency"]
     if late:
         grid += ["", "exchange of 8 bytes, its launch included, us"]
-        grid += _matrix(late, names, is_symmetric=True)
+        grid += _matrix(late, names, columns, is_symmetric=True)
     return grid + _refusals(pairs, names)
 
 
@@ -48,7 +49,9 @@ def _range(rates: Iterable[float | None]) -> str:
     return f"; expected {' to '.join(ends)}"
 
 
-def _matrix(pairs: Sequence[RankPair], names: Sequence[str], *, is_symmetric: bool) -> list[str]:
+def _matrix(
+    pairs: Sequence[RankPair], names: Sequence[str], columns: int, *, is_symmetric: bool
+) -> list[str]:
     cells = {(pair.a, pair.b): pair for pair in pairs}
     if is_symmetric:
         cells |= {(pair.b, pair.a): pair for pair in pairs}
@@ -57,7 +60,7 @@ def _matrix(pairs: Sequence[RankPair], names: Sequence[str], *, is_symmetric: bo
         (name, *[_cell(cells.get((a, b)), a == b) for b in ranks]) for a, name in enumerate(names)
     ]
     heads = (" " * _NAME_WIDTH, *[f"{name:>{_CELL_WIDTH}}" for name in names])
-    return table(heads, rows, right=range(1, len(heads)))
+    return table(heads, rows, range(1, len(heads)), columns)
 
 
 def _cell(pair: RankPair | None, is_self: bool) -> str:

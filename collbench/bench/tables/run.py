@@ -5,7 +5,6 @@ what came of it. A saved screen then needs no explanation.
 import platform
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from textwrap import wrap
 from typing import TypeVar
 
 from collbench import __version__
@@ -18,8 +17,15 @@ from collbench.core.collectives import collective
 from collbench.core.options import Settings
 from collbench.core.peers import is_peer
 from collbench.core.record import Record
-from collbench.core.table import share_text
-from collbench.core.units import format_duration, format_rate, format_size, format_time_us
+from collbench.core.table import paragraphs, share_text
+from collbench.core.text import counted
+from collbench.core.units import (
+    format_duration,
+    format_rate,
+    format_size,
+    format_time_us,
+    span_of_sizes,
+)
 from collbench.planning.tuning import Origin
 
 _CARRIERS = {
@@ -56,11 +62,7 @@ class RunOf:
 def head_lines(run: RunOf, columns: int) -> list[str]:
     """The lines above the rows."""
     texts = [run.command, *_choices(run), *_what(run), *_how(run), _versions(run)]
-    return [
-        line
-        for text in texts
-        for line in wrap(text, columns, initial_indent="# ", subsequent_indent="#   ")
-    ]
+    return paragraphs((f"# {text}" for text in texts if text), columns, "#   ")
 
 
 def _choices(run: RunOf) -> list[str]:
@@ -107,6 +109,7 @@ def _what(run: RunOf) -> list[str]:
     hosts = len(set(run.hosts)) or 1
     devices = list(dict.fromkeys(run.devices.values()))
     sizes = sorted({case.size_bytes for case in run.cases})
+    of_sizes = "size" if len(sizes) == 1 else f"{len(sizes)} sizes from"
     reductions = _distinct(
         [case for case in run.cases if collective(case.op).is_reduction], lambda case: case.redop
     )
@@ -134,9 +137,9 @@ def _what(run: RunOf) -> list[str]:
         + (", in place" if placements == ["in place"] else "")
         + (f", root {_listed(roots, 'roots')}" if roots else "")
         + (f", at once on ranks {_listed(groups, 'splits')}" if groups else "")
-        + f"; {', '.join(map(str, ranks))} ranks on {hosts} host{'s' * (hosts > 1)}"
+        + f"; {', '.join(map(str, ranks))} ranks on {counted(hosts, 'host')}"
         + (f": {_listed(devices, 'devices')}" if devices else ""),
-        f"{_range(sizes)}, carried by {_carriers(run)}",
+        f"{of_sizes} {span_of_sizes(sizes[0], sizes[-1])}, carried by {_carriers(run)}",
         *([_listed(list(uneven), "kinds of unequal blocks")] if uneven else []),
     ]
 
@@ -153,13 +156,6 @@ def _carrier(case: Case) -> str:
     return _CARRIERS.get(case.transport, case.transport)
 
 
-def _range(sizes: Sequence[int]) -> str:
-    first, last = format_size(sizes[0]), format_size(sizes[-1])
-    if len(sizes) == 1:
-        return f"size {first}"
-    return f"{len(sizes)} sizes from {first} to {last}"
-
-
 def _how(run: RunOf) -> list[str]:
     settings = run.settings
     if not run.cases:
@@ -168,7 +164,7 @@ def _how(run: RunOf) -> list[str]:
         return ["predicted, not measured: times in us, rates in GB/s"]
     launches = f"{settings.iterations} launches" if settings.iterations else "automatic launches"
     together = f" of {settings.aggregate}" if settings.aggregate > 1 else ""
-    repeats = f"{settings.repeats} repeat{'s' * (settings.repeats > 1)} of {launches}{together}"
+    repeats = f"{counted(settings.repeats, 'repeat')} of {launches}{together}"
     repeats = f"{settings.runs} runs of {repeats}" if settings.runs > 1 else repeats
     buffers = "the same buffers again (hot)" if settings.hot else "sets of buffers in turn"
     checked = "every element compared" if settings.is_checked else "no result compared"
@@ -203,7 +199,7 @@ def tail_lines(
     failed = sum(row.status == "error" for row in measured)
     is_predicted = all("modelled" in row.notes for row in measured)
     of_runs = f" of {runs} runs" if runs > 1 else ""
-    parts = [f"{len(measured)} row{'s' * (len(measured) != 1)}{of_runs}"]
+    parts = [f"{counted(len(measured), 'row')}{of_runs}"]
     if waived := len(records) - len(measured):
         parts.append(f"{waived} waived")
     if failed:
@@ -233,7 +229,7 @@ def tail_lines(
         lines.append(f"{unknown}.")
     if saved_as:
         lines.append(f"Saved as {saved_as}: collbench compare {saved_as}")
-    return [part for line in lines for part in wrap(line, columns, subsequent_indent="  ")]
+    return paragraphs(lines, columns)
 
 
 def _extremes(rows: Sequence[Record], of: str) -> list[str]:

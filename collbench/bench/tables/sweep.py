@@ -6,32 +6,34 @@ than one value get a column. A library that is forced to something has rows of i
 neither its own choice, that ours are compared with, nor among the best.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 from collbench.compare.best import Best, best_text, summarise_rows
 from collbench.compare.rows import Row, row_of
 from collbench.compare.tables.distribution import LAUNCH_TIME_NAMES, launch_time_text
 from collbench.compare.tables.summary import (
+    SIZE,
+    BestColumn,
     auto_text,
+    best_table,
     busbw_text,
     doubt_lines,
-    form_heading,
     has_forms,
+    peer_columns,
     peer_legend,
-    rival_text,
-    speedup_text,
+    percent_text,
+    time_text,
 )
 from collbench.core.case import Case
 from collbench.core.knobs import AXES, KNOB, KNOBS, UNASKED, Knob
 from collbench.core.peers import is_peer
 from collbench.core.record import Record
 from collbench.core.table import NARROW_COLUMNS, wrapped
-from collbench.core.table import table as columns_of
 from collbench.core.units import format_rate, format_size, format_time_us
 from collbench.machine.others import FOREIGN_NOTE
 
-_LAUNCH_TIME = 6  # columns of a percentile
 BOUNDS_COLUMNS = 120  # of a terminal, from which on times have their bounds
 # those that may have a column: the algorithm always has one
 _SHOWN = (*AXES, *KNOBS[1:])
@@ -47,6 +49,24 @@ def _shown_notes(notes: str) -> str:
         return notes
     words = [word for word in notes.split() if word != "noisy"]
     return " ".join(words).replace(FOREIGN_NOTE, "busy:")
+
+
+# A head, how its cells are set and what they say: rows are shown before the next one is known.
+Column = tuple[str, str, Callable[[Record], str]]
+_BOUNDS: list[Column] = [
+    ("low us", ">9", lambda row: format_time_us(row.time_low_us or 0)),
+    ("high us", ">9", lambda row: format_time_us(row.time_high_us or 0)),
+    ("algbw GB/s", ">10", lambda row: format_rate(row.algbw_gbs or 0)),
+]
+_ALONE: list[Column] = [
+    ("alone us", ">9", lambda row: format_time_us(row.alone_us or 0)),
+    ("x alone", ">7", lambda row: f"{row.over_alone or 0:.2f}"),
+]
+_CEILING: Column = ("of max", ">6", lambda row: percent_text(row.percent))
+_COUNTS: list[Column] = [
+    ("wrong", ">6", lambda row: "-" if row.wrong is None else str(row.wrong)),
+    ("iters", ">5", lambda row: str(row.iters)),
+]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,58 +86,40 @@ class SweepTable:
     algo_width: int = 9
     size_width: int = 6
 
+    def _named(self) -> list[Column]:
+        """What a row is of."""
+        knobs = (replace(KNOB["algo"], width=self.algo_width, short="algo"), *self.knobs)
+        return [
+            ("size", f">{self.size_width}", lambda row: format_size(row.size_bytes)),
+            *[(knob.short, f"<{knob.width}", partial(_knob_text, knob=knob)) for knob in knobs],
+        ]
+
+    def _measured(self) -> list[Column]:
+        columns: list[Column] = [("time us", ">9", lambda row: format_time_us(row.time_us or 0))]
+        if self.has_launch_times:
+            columns += [
+                (head, ">6", partial(_launch_time_of, name=name))
+                for name, head in LAUNCH_TIME_NAMES.items()
+            ]
+        elif self.is_wide:
+            columns += _BOUNDS
+        columns += _ALONE * self.is_together
+        if self.is_wide or not self.has_launch_times:
+            columns.append(("busbw GB/s", ">10", lambda row: format_rate(row.busbw_gbs or 0)))
+        return columns + ([_CEILING] * self.has_ceilings + _COUNTS) * self.is_wide
+
     def heading(self) -> str:
         """The line above the rows."""
-        cells = [
-            f"{'size':>{self.size_width}}",
-            f"{'algo':<{self.algo_width}}",
-            *[f"{knob.short:<{knob.width}}" for knob in self.knobs],
-            f"{'time us':>9}",
-        ]
-        if self.has_launch_times:
-            cells += [f"{name:>{_LAUNCH_TIME}}" for name in LAUNCH_TIME_NAMES.values()]
-        elif self.is_wide:
-            cells += [f"{'low us':>9}", f"{'high us':>9}", f"{'algbw GB/s':>10}"]
-        if self.is_together:
-            cells += [f"{'alone us':>9}", f"{'x alone':>7}"]
-        if self.is_wide or not self.has_launch_times:
-            cells += [f"{'busbw GB/s':>10}"]
-        if self.is_wide:
-            cells += [f"{'of max':>6}"] if self.has_ceilings else []
-            cells += [f"{'wrong':>6}", f"{'iters':>5}"]
-        return "  ".join([*cells, "notes"])
+        columns = self._named() + self._measured()
+        return "  ".join([*(f"{head:{place}}" for head, place, _ in columns), "notes"])
 
     def line(self, record: Record) -> str:
         """One row; what was not measured has its reason."""
-        cells = [
-            f"{format_size(record.size_bytes):>{self.size_width}}",
-            f"{record.algo:<{self.algo_width}}",
-            *[f"{self._knob(record, knob):<{knob.width}}" for knob in self.knobs],
-        ]
-        if record.time_us is None or record.algbw_gbs is None or record.busbw_gbs is None:
-            return "  ".join([*cells, f"{record.status}: {record.reason}"])
-        cells.append(f"{format_time_us(record.time_us):>9}")
-        if self.has_launch_times:
-            times_us = [getattr(record, name) for name in LAUNCH_TIME_NAMES]
-            cells += [f"{launch_time_text(time):>{_LAUNCH_TIME}}" for time in times_us]
-        elif self.is_wide:
-            cells += [
-                f"{format_time_us(time):>9}"
-                for time in (record.time_low_us or 0, record.time_high_us or 0)
-            ]
-            cells.append(f"{format_rate(record.algbw_gbs):>10}")
-        if self.is_together:
-            cells += [
-                f"{format_time_us(record.alone_us or 0):>9}",
-                f"{record.over_alone or 0:>7.2f}",
-            ]
-        if self.is_wide or not self.has_launch_times:
-            cells.append(f"{format_rate(record.busbw_gbs):>10}")
-        if self.is_wide:
-            if self.has_ceilings:
-                cells.append(f"{'-' if record.percent is None else f'{record.percent:.0f}%':>6}")
-            cells += [f"{'-' if record.wrong is None else record.wrong:>6}", f"{record.iters:>5}"]
-        return "  ".join([*cells, _shown_notes(record.notes)]).rstrip()
+        is_measured = None not in (record.time_us, record.algbw_gbs, record.busbw_gbs)
+        columns = self._named() + self._measured() * is_measured
+        cells = [f"{text(record):{place}}" for _, place, text in columns]
+        last = _shown_notes(record.notes) if is_measured else f"{record.status}: {record.reason}"
+        return "  ".join([*cells, last]).rstrip()
 
     def waived(self, records: Sequence[Record]) -> list[str]:
         """A line for each reason of waived rows; `*` stands for values that differ."""
@@ -130,21 +132,24 @@ class SweepTable:
         ]
 
     def _line_of(self, rows: Sequence[Record]) -> str:
-        sizes = sorted({row.size_bytes for row in rows})
-        algo = replace(KNOB["algo"], width=self.algo_width)
-        span = "-".join(map(format_size, dict.fromkeys((sizes[0], sizes[-1]))))
-        cells = [f"{span:>{self.size_width}}"]
-        for knob in (algo, *self.knobs):
-            texts = {self._knob(row, knob) for row in rows}
-            cells.append(f"{texts.pop() if len(texts) == 1 else '*':<{knob.width}}")
+        cells = []
+        for head, place, text in self._named():
+            texts = list(dict.fromkeys(map(text, sorted(rows, key=lambda row: row.size_bytes))))
+            span = "-".join(dict.fromkeys((texts[0], texts[-1]))) if head == "size" else "*"
+            cells.append(f"{texts[0] if len(texts) == 1 else span:{place}}")
         return "  ".join([*cells, f"waived, {len(rows)} points: {rows[0].reason}"])
 
-    def _knob(self, record: Record, knob: Knob) -> str:
-        value = getattr(record, knob.name)
-        if knob.backends:  # of a library, too, what it heeds
-            return knob.text(value) if record.backend in knob.backends else ""
-        is_unasked = is_peer(record.backend) and value == UNASKED.get(knob.name)
-        return "" if is_unasked and knob.name != "algo" else knob.text(value)
+
+def _launch_time_of(record: Record, name: str) -> str:
+    return launch_time_text(getattr(record, name))
+
+
+def _knob_text(record: Record, knob: Knob) -> str:
+    value = getattr(record, knob.name)
+    if knob.backends:  # of a library, too, what it heeds
+        return knob.text(value) if record.backend in knob.backends else ""
+    is_unasked = is_peer(record.backend) and value == UNASKED.get(knob.name)
+    return "" if is_unasked and knob.name != "algo" else knob.text(value)
 
 
 def table_of(
@@ -225,17 +230,16 @@ def best_lines(
 ) -> list[str]:
     """The best configuration of every workload and size, and its speedup over libraries."""
     summary = summarise_rows([row_of(record) for record in records])
-    shown = [
-        (workload, best)
+    every = [
+        best
         for workload, sizes in summary.best.items()
         for size, best in sizes.items()
         if len(summary.workloads[workload][size]) > 1 and not best.row.is_library
     ]
     doubts = doubt_lines(summary, columns)
-    if not shown:
+    if not every:
         return doubts[:-1]  # without the empty line at the end
-    peers = sorted({peer for _, best in shown for peer in best.peers})
-    outer = [name for name in _OUTER if len({getattr(one, name) for one, _ in shown}) > 1]
+    outer = [name for name in _OUTER if len({getattr(best.row, name) for best in every}) > 1]
     ours = [row for row in summary.rows if row.status == "ok" and not row.is_library]
     knobs = [
         knob
@@ -244,36 +248,30 @@ def best_lines(
         and (knob.name in UNASKED or knob.name == "backend")
         and len({getattr(row, knob.name) for row in ours}) > 1
     ]
-    has_choice = any(best.choice is not None and len(best.rows) > 1 for _, best in shown)
-    heads = ["  size", *outer, "best", " time us", "busbw GB/s", *["  auto"] * has_choice]
-    is_wide = columns >= BOUNDS_COLUMNS or not any(has_forms(summary, peer) for peer in peers)
-    for peer in peers:
-        heads.append(f"{'vs ' + peer:>7}" + f" {'interval':>11}" * is_wide)
-        heads += [form_heading(peer)] * has_forms(summary, peer)
-    rows = []
-    for workload, best in shown:
+    has_choice = any(best.choice is not None and len(best.rows) > 1 for best in every)
+    peers = {peer for best in every for peer in best.peers}
+    forms = [peer for peer in sorted(peers) if has_forms(summary, peer)]
+
+    def leaders(best: Best) -> str:
         names = [_configuration(row, knobs) for row in best.leaders]
-        speedups = []
-        for peer in peers:
-            speedups.append(speedup_text(best, peer, max(7, 3 + len(peer)), is_wide=is_wide))
-            speedups += [rival_text(best, peer)] * has_forms(summary, peer)
-        rows.append(
-            [
-                format_size(best.row.size_bytes),
-                *[str(getattr(workload, name)) for name in outer],
-                best_text(names, best.certainty, _LEADERS_SHOWN),
-                format_time_us(best.time_us),
-                busbw_text(best),
-                *[auto_text(best)] * has_choice,
-                *speedups,
-            ]
-        )
-    legend = _legend([best for _, best in shown], has_choice=has_choice)
-    legend += [peer_legend(summary, peer) for peer in peers if has_forms(summary, peer)]
-    numbers = {
-        k for k, head in enumerate(heads) if head not in (*outer, "best", *map(form_heading, peers))
-    }
-    return [*doubts, *legend, *columns_of(heads, rows, right=numbers)]
+        return best_text(names, best.certainty, _LEADERS_SHOWN)
+
+    heads = [
+        SIZE,
+        *[BestColumn(name, partial(_of_row, name=name), is_number=False) for name in outer],
+        BestColumn("best", leaders, is_number=False),
+        BestColumn(" time us", time_text),
+        BestColumn("busbw GB/s", busbw_text),
+        *[BestColumn("  auto", auto_text)] * has_choice,
+        *peer_columns(summary, every, is_wide=columns >= BOUNDS_COLUMNS or not forms),
+    ]
+    legend = _legend(every, has_choice=has_choice)
+    legend += [peer_legend(summary, peer) for peer in forms]
+    return [*doubts, *legend, *best_table(heads, every, columns)]
+
+
+def _of_row(best: Best, name: str) -> str:
+    return str(getattr(best.row, name))
 
 
 def _legend(every: Sequence[Best], *, has_choice: bool) -> list[str]:

@@ -6,7 +6,7 @@ from collbench.bench.wire import Entry, Ledger, likenesses
 from collbench.core.case import Case
 from collbench.core.knobs import UNASKED
 from collbench.core.peers import is_peer
-from collbench.core.table import table, wrapped
+from collbench.core.table import paragraphs, table
 from collbench.core.units import format_size
 
 _MB = 1e6
@@ -36,13 +36,13 @@ def ledger_lines(rows: Sequence[tuple[Case, Ledger]], columns: int) -> list[str]
         used = [place for place in range(len(_HEADS)) if any(row[place] for row in cells)]
         heads, kept = [_HEADS[k] for k in used], [[row[k] for k in used] for row in cells]
         right = [used.index(k) for k in used if k in _NUMBERS]
-        lines = ["Wire ledger, megabytes a launch:", *table(heads, kept, right=right)]
+        lines = ["Wire ledger, megabytes a launch:", *table(heads, kept, right, columns)]
     texts = [text for case, ledger in rows for text in _texts(case, ledger, has_ops)]
     unread: dict[str, list[str]] = {}
     for name, why in sorted({one for _, ledger in rows for one in ledger.unread.items()}):
         unread.setdefault(why, []).append(name)
     texts += [f"No counter of {', '.join(names)}: {why}." for why, names in unread.items()]
-    return [*lines, *(part for text in texts for part in wrapped(text, columns))]
+    return [*lines, *paragraphs(texts, columns)]
 
 
 def cells_of(case: Case, entry: Entry, way: int, has_ops: bool = False) -> tuple[str, ...]:

@@ -21,7 +21,7 @@ def lines(
     found: Blame, names: Sequence[str], confirmation: str, columns: int, *, is_confirmed: bool
 ) -> list[str]:
     """All that is shown. names: of the ranks. confirmation: what the second run says."""
-    shown = _matrix(found, names)
+    shown = _matrix(found, names, columns)
     shown += ["", *wrapped(_spent(found, names), columns), ""]
     if found.part is None:
         return shown + wrapped(
@@ -63,17 +63,17 @@ def _spent(found: Blame, names: Sequence[str]) -> str:
     return f"A launch takes {_ms(found.total_s)}: {', '.join(texts)}."
 
 
-def _matrix(found: Blame, names: Sequence[str]) -> list[str]:
+def _matrix(found: Blame, names: Sequence[str], columns: int) -> list[str]:
     if len(names) > _SHOWN_RANKS:
         worst = sorted(found.waits_s.items(), key=lambda item: -item[1])[:_SHOWN_RANKS]
         rows = [(names[a], names[b], _us(wait)) for (a, b), wait in worst]
-        return table(("waits", "for", "us"), rows, right=(2,))
+        return table(("waits", "for", "us"), rows, (2,), columns)
     grid = [
         (name, *["X" if a == b else _us(found.waits_s.get((a, b))) for b in range(len(names))])
         for a, name in enumerate(names)
     ]
-    title = "Rows wait for columns, us in a launch:"
-    return [title, *table(("", *names), grid, right=range(1, len(names) + 1))]
+    title, right = "Rows wait for columns, us in a launch:", range(1, len(names) + 1)
+    return [title, *table(("", *names), grid, right, columns)]
 
 
 def _us(seconds: float | None) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from collbench.bench.trace.critical_path import CAUSES, Segment
 from collbench.bench.trace.summary import ChainCosts, TraceSummary
-from collbench.bench.trace.table import NAMES, model_hint, model_us, verdict, waterfall
+from collbench.bench.trace.table import NAMES, model_hint, model_us, us_text, verdict, waterfall
 from collbench.core.trace import Trace, TracedLaunch, TraceSpan, spans
 from collbench.core.units import format_time_us, to_us
 from collbench.core.web.html import HtmlCell, element, section, table
@@ -35,7 +35,7 @@ Lane = tuple[int, int, str]  # rank, channel, track; channel -1: the launch itse
 def trace_page(trace: Trace, found: TraceSummary, costs: ChainCosts) -> str:
     """The page."""
     look = style() + part("trace.css")
-    total = _us(found.launch.total_s)
+    total = us_text(found.launch.total_s)
     lead = (
         f"Launch {found.number + 1} of {len(trace.launches)}: {total} us from the first arrival to"
         f" the end. {verdict(trace, found)}"
@@ -135,7 +135,7 @@ def _rect(
     kind: str, launch: TracedLaunch, lane: int, start_s: float, end_s: float, text: str
 ) -> str:
     x, end = _percent(launch, start_s), _percent(launch, end_s)
-    title = f"{_us(end_s - start_s)} us from {_us(start_s - launch.first_s)}: {text}"
+    title = f"{us_text(end_s - start_s)} us from {us_text(start_s - launch.first_s)}: {text}"
     y = _AXIS + lane * _LANE + (_LANE - _BAR) / 2
     return (
         f'<rect class="{kind}" x="{x:.4f}%" y="{y:g}" width="{max(0.0, end - x):.4f}%"'
@@ -185,9 +185,9 @@ def _causes(found: TraceSummary, costs: ChainCosts, launches: int) -> str:
                 *(
                     HtmlCell(text, kind="num")
                     for text in (
-                        _us(found.seconds.get(cause, 0.0)),
+                        us_text(found.seconds.get(cause, 0.0)),
                         f"{found.seconds.get(cause, 0.0) / found.launch.total_s:.0%}",
-                        _us(found.medians_s[cause]),
+                        us_text(found.medians_s[cause]),
                         model_us(found, cause),
                     )
                 ),
@@ -213,8 +213,8 @@ def _chain(found: TraceSummary) -> str:
         (
             "",
             [
-                HtmlCell(_us(row.start_s), kind="num"),
-                HtmlCell(_us(row.seconds), kind="num"),
+                HtmlCell(us_text(row.start_s), kind="num"),
+                HtmlCell(us_text(row.seconds), kind="num"),
                 HtmlCell(row.text),
             ],
         )
@@ -222,7 +222,3 @@ def _chain(found: TraceSummary) -> str:
     ]
     heads = [HtmlCell("at us", kind="num"), HtmlCell("us", kind="num"), HtmlCell("what")]
     return section("chain", "The longest chain", table(heads, rows, label="The longest chain"))
-
-
-def _us(seconds: float) -> str:
-    return format_time_us(to_us(seconds)) if seconds else "0"

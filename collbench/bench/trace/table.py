@@ -5,6 +5,7 @@ say of it.
 
 import json
 from collections.abc import Mapping, Sequence
+from itertools import groupby
 from typing import NamedTuple
 
 from collbench import __version__
@@ -12,7 +13,8 @@ from collbench.bench.trace.critical_path import CAUSES, Cause, Segment
 from collbench.bench.trace.least_time import LeastTime
 from collbench.bench.trace.summary import ChainCosts, TraceSummary
 from collbench.core.case import Case
-from collbench.core.table import table, wrapped
+from collbench.core.table import paragraphs, table, wrapped
+from collbench.core.text import counted
 from collbench.core.trace import Trace, TracedLaunch
 from collbench.core.units import format_size, format_time_us, to_us
 from collbench.planning.tuning import Origin
@@ -47,13 +49,13 @@ def choice_lines(
 ) -> list[str]:
     """What was chosen, by which file, and the least time of it beside that of a launch."""
     pdl = f", pdl {case.pdl}" if case.backend == "cuda" else ""
-    channels = f"{case.channels} channel{'s' * (case.channels > 1)}"
+    channels = counted(case.channels, "channel")
     texts = (
         f"Chosen: {case.algo} {case.proto} over {case.transport}, {channels}, {case.slots} slots,"
         f" chunks of {format_size(case.chunk)}{pdl}; {_by(origin)}.",
         _least(least, total_s),
     )
-    return [line for text in texts for line in wrapped(text, columns)]
+    return paragraphs(texts, columns)
 
 
 def _by(origin: Origin | None) -> str:
@@ -74,11 +76,11 @@ def _least(least: LeastTime, total_s: float) -> str:
             f"No least time: the model of {least.machine} was fitted to other processors;"
             " `collbench tune --model` fits it to this machine."
         )
-    hops = f"{least.hops} hop{'s' * (least.hops > 1)} {_us(least.hops_s)} us"
+    hops = f"{counted(least.hops, 'hop')} {us_text(least.hops_s)} us"
     text = f"Least by the model of {least.machine}: {hops}"
     if least.bytes_s is None:
         return f"{text}; {least.what}."
-    text += f", and {least.what} {_us(least.bytes_s)} us"
+    text += f", and {least.what} {us_text(least.bytes_s)} us"
     share = (least.hops_s + least.bytes_s) / total_s
     if share > 1:
         return (
@@ -97,9 +99,9 @@ def trace_lines(trace: Trace, found: TraceSummary, costs: ChainCosts, columns: i
         columns,
     )
     rows = waterfall(found.launch, found.path, is_wide=columns >= _WIDE)
-    lines += ["", *_drawn(rows, found.launch, columns), "", *_by_cause(found, len(trace.launches))]
-    lines += ["", *wrapped(verdict(trace, found), columns)]
-    return lines + wrapped(model_hint(costs), columns)
+    causes = _by_cause(found, len(trace.launches), columns)
+    lines += ["", *_drawn(rows, found.launch, columns), "", *causes]
+    return [*lines, "", *paragraphs((verdict(trace, found), model_hint(costs)), columns)]
 
 
 def model_hint(costs: ChainCosts) -> str:
@@ -110,7 +112,7 @@ def model_hint(costs: ChainCosts) -> str:
     )
     if costs.price_s is None:
         return f"{text}."
-    return f"{text}; the model's price of the launch is {_us(costs.price_s)} us."
+    return f"{text}; the model's price of the launch is {us_text(costs.price_s)} us."
 
 
 def verdict(trace: Trace, found: TraceSummary) -> str:
@@ -131,7 +133,8 @@ def waterfall(
 ) -> list[WaterfallRow]:
     """At most so many rows; short segments beside each other are one row."""
     hops, rows = 0, []
-    for segments in _alike(path):
+    for _, group in groupby(path, key=lambda one: (one.cause, one.rank, one.link)):
+        segments = list(group)
         first = segments[0]
         hops += first.cause == "hop"
         seconds = segments[-1].end_s - first.start_s
@@ -143,39 +146,15 @@ def waterfall(
     return rows
 
 
-def _alike(path: Sequence[Segment]) -> list[list[Segment]]:
-    """Neighbours of one rank, one cause and one link."""
-    groups: list[list[Segment]] = []
-    for segment in path:
-        if groups:
-            last = groups[-1][-1]
-            if (last.cause, last.rank, last.link) == (segment.cause, segment.rank, segment.link):
-                groups[-1].append(segment)
-                continue
-        groups.append([segment])
-    return groups
-
-
 def _folded(rows: Sequence[WaterfallRow], least_s: float) -> list[WaterfallRow]:
     """The rows, with neighbours shorter than that as one."""
     folded: list[WaterfallRow] = []
-    short: list[WaterfallRow] = []
-
-    def fold() -> None:
-        if len(short) > 1:
-            seconds = sum(row.seconds for row in short)
-            folded.append(WaterfallRow(short[0].start_s, seconds, f"{len(short)} shorter ones"))
-        else:
-            folded.extend(short)
-        short.clear()
-
-    for row in rows:
-        if row.seconds < least_s:
-            short.append(row)
-            continue
-        fold()
-        folded.append(row)
-    fold()
+    for is_short, group in groupby(rows, key=lambda row: row.seconds < least_s):
+        here = list(group)
+        if is_short and len(here) > 1:
+            seconds, text = sum(row.seconds for row in here), f"{len(here)} shorter ones"
+            here = [WaterfallRow(here[0].start_s, seconds, text)]
+        folded += here
     return folded
 
 
@@ -213,40 +192,41 @@ def _text(launch: TracedLaunch, segments: Sequence[Segment], hops: int, *, is_wi
 def _drawn(rows: Sequence[WaterfallRow], launch: TracedLaunch, columns: int) -> list[str]:
     """The rows with bars: where in the launch, and how long."""
     texts = max(len(row.text) for row in rows)
-    width = max(_LEAST_BAR, columns - 20 - texts)
-    lines = [f"{'at us':>8} {'us':>8}  {'':<{width}} what"]
+    width = max(_LEAST_BAR, columns - 22 - texts)
+    cells = []
     for row in rows:
         first = min(width - 1, int(row.start_s / launch.total_s * width))
         length = max(1, round(row.seconds / launch.total_s * width))
         bar = (" " * first + "#" * length)[:width]
-        lines.append(f"{_us(row.start_s):>8} {_us(row.seconds):>8}  {bar:<{width}} {row.text}")
-    return lines
+        cells.append((us_text(row.start_s), us_text(row.seconds), bar, row.text))
+    return table(("   at us", "      us", " " * width, "what"), cells, (0, 1), columns)
 
 
-def _by_cause(found: TraceSummary, launches: int) -> list[str]:
+def _by_cause(found: TraceSummary, launches: int, columns: int) -> list[str]:
     rows = [
         (
             NAMES[cause],
-            _us(found.seconds.get(cause, 0.0)),
+            us_text(found.seconds.get(cause, 0.0)),
             f"{found.seconds.get(cause, 0.0) / found.launch.total_s:.0%}",
-            _us(found.medians_s[cause]),
+            us_text(found.medians_s[cause]),
             model_us(found, cause),
         )
         for cause in CAUSES
         if found.seconds.get(cause, 0.0) or found.medians_s[cause]
     ]
     model_s = sum(found.model_s.values())
-    rows.append(("together", _us(found.launch.total_s), "100%", "", _us(model_s)))
+    rows.append(("together", us_text(found.launch.total_s), "100%", "", us_text(model_s)))
     heads = ("by cause", "us", "share", f"median of {launches}", "model")
-    return table(heads, rows, right=range(1, 5))
+    return table(heads, rows, range(1, 5), columns)
 
 
 def model_us(found: TraceSummary, cause: Cause) -> str:
     """What the model says of a cause; empty where it says nothing."""
-    return _us(found.model_s[cause]) if cause in found.model_s else ""
+    return us_text(found.model_s[cause]) if cause in found.model_s else ""
 
 
-def _us(seconds: float) -> str:
+def us_text(seconds: float) -> str:
+    """A time in microseconds."""
     return format_time_us(to_us(seconds)) if seconds else "0"
 
 
@@ -287,16 +267,11 @@ def trace_json(trace: Trace, found: TraceSummary, costs: ChainCosts) -> str:
                 "link": segment.link,
                 "start_us": to_us(segment.start_s - launch.first_s),
                 "us": to_us(segment.seconds),
-                **(
-                    {
-                        "channel": launch.actions[segment.action].channel,
-                        "track": launch.actions[segment.action].track,
-                        "round": launch.actions[segment.action].round,
-                        "slice": launch.actions[segment.action].slice,
-                    }
+                **{
+                    name: getattr(launch.actions[segment.action], name)
+                    for name in ("channel", "track", "round", "slice")
                     if segment.action >= 0
-                    else {}
-                ),
+                },
             }
             for segment in found.path
         ],

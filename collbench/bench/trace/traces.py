@@ -26,6 +26,7 @@ from collbench.bench.trace.summary import ChainCosts
 from collbench.core.case import Case
 from collbench.core.errors import CollbenchError, UnavailableError
 from collbench.core.options import Settings
+from collbench.core.text import counted
 from collbench.core.trace import Trace
 from collbench.core.units import format_size
 from collbench.device.card import all_reach_each_other, model_of_all
@@ -157,7 +158,7 @@ def _refuse_wrong(wrong: int) -> None:
 
 
 def _title(case: Case, plan: Plan) -> str:
-    channels = f"{plan.channels} channel{'s' * (plan.channels > 1)}"
+    channels = counted(plan.channels, "channel")
     return (
         f"{case.op} {format_size(case.size_bytes)} by {case.algo} {plan.proto} {plan.transport},"
         f" {plan.n} ranks, {channels}"

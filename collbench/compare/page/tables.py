@@ -23,6 +23,7 @@ from collbench.compare.tables.summary import (
     facts,
     form_heading,
     has_forms,
+    interval_text,
     kinds_text,
     legend,
     next_text,
@@ -85,7 +86,7 @@ def glance(summary: Summary) -> str:
             "",
             [
                 HtmlCell(named[workload]),
-                *[HtmlCell(" ".join(one.get(name, ("",))), kind="wrap") for name in order],
+                *[HtmlCell(one.get(name, ""), kind="wrap") for name in order],
             ],
         )
         for workload, one in known.items()
@@ -126,7 +127,7 @@ def best_of_sizes(summary: Summary) -> str:
         "busbw GB/s": lambda best: _cell(busbw_text(best), best.busbw_gbs),
     }
     if any(best.percent is not None for best in every):
-        columns["of ceiling"] = lambda best: _cell(percent_text(best), best.percent)
+        columns["of ceiling"] = lambda best: _cell(percent_text(best.percent), best.percent)
     if any(best.gain is not None for best in every):
         columns["next"] = lambda best: _cell(next_text(best), _median(best.gain))
     if any(best.excess is not None for best in every):
@@ -175,8 +176,8 @@ def _speedup_cell(peer: str, best: Best) -> HtmlCell:
     known = best.peers.get(peer)
     if known is None:
         return _cell("-", None)
-    is_wide = known.low == known.low
-    return _cell(" ".join(speedup_text(best, peer, is_wide=is_wide).split()), known.median)
+    parts = (speedup_text(best, peer), interval_text(best, peer).removesuffix("-"))
+    return _cell(" ".join(filter(None, parts)), known.median)
 
 
 def _rival_cell(peer: str, best: Best) -> HtmlCell:

@@ -32,6 +32,7 @@ from collbench.compare.plots.lines import (
     values,
 )
 from collbench.compare.tables.summary import peer_name
+from collbench.core.text import counted
 from collbench.core.units import format_size
 from collbench.core.web.colors import FAMILIES, JUDGEMENTS, OTHER
 
@@ -326,7 +327,7 @@ def _one_group(axes: Axes, here: Sequence[Curve], kind: Kind, entries: dict[str,
         if line.role != "other":
             _add(entries, line.curve.name, style)
     if others:
-        name = f"{others} other{'s' * (others > 1)}"
+        name = counted(others, "other")
         _add(entries, name, {"color": "#CCCCCC", "linewidth": 1.5})
     _finish(axes, here, kind, entries)
 
@@ -445,7 +446,7 @@ def _ratios(axes: Axes, here: Sequence[CurvePair], entries: dict[str, Line2D]) -
         axes.vlines(sizes, low, high, color=style["color"], alpha=0.4, linewidth=3.5)
         _add(entries, " | ".join(dict.fromkeys((pair.new.name, pair.base.name))), style)
     if others:
-        name = f"{len(others)} other{'s' * (len(others) > 1)}"
+        name = counted(len(others), "other")
         _add(entries, name, {"color": "#CCCCCC", "linewidth": 1.5})
     _size_axis(axes, _sizes([pair.new for pair in here]))
     axes.set_xlabel("size", labelpad=2)

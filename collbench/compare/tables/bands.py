@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING
 from collbench.compare.bands import BANDS, bands
 from collbench.compare.rows import rows_of, titles
 from collbench.core.errors import UsageError
-from collbench.core.table import table
+from collbench.core.table import NARROW_COLUMNS, table
 from collbench.core.units import format_size
 
 if TYPE_CHECKING:
     import pandas as pd
 
 
-def band_lines(frame: "pd.DataFrame") -> list[str]:
+def band_lines(frame: "pd.DataFrame", columns: int = NARROW_COLUMNS) -> list[str]:
     """The lowest ratio of NCCL's own choice to the tool's own choice in each band of sizes; below
     it its interval, its size and the user buffers that NCCL is fastest with there.
 
@@ -54,5 +54,5 @@ def band_lines(frame: "pd.DataFrame") -> list[str]:
     return [
         f"NCCL's time over ours, own choices{of_ranks}: the worst of a band,",
         f"its interval, its size{', and the user buffers that NCCL is fastest with' * has_forms}",
-        *table(heads, rows, right=range(1, len(heads))),
+        *table(heads, rows, range(1, len(heads)), columns),
     ]

@@ -3,7 +3,7 @@ rates, one line a curve with the size ranges of each verdict, and what could not
 """
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from collbench.compare.baselines import (
@@ -17,8 +17,8 @@ from collbench.compare.baselines import (
 from collbench.core.frame import texts_of
 from collbench.core.knobs import KNOB, UNASKED
 from collbench.core.limits import BEHIND_SHARE
-from collbench.core.table import NARROW_COLUMNS, wrapped
-from collbench.core.units import format_size
+from collbench.core.table import NARROW_COLUMNS, paragraphs, wrapped
+from collbench.core.units import span_of_sizes
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -43,19 +43,19 @@ def verdict_lines(
     """
     lines = wrapped(f"against {against.name}: {_origin(against.frame)}", NARROW_COLUMNS)
     if not judgement.verdicts:
-        return [*lines, *_nothing(frame, against.frame), *_apart_lines(judgement)]
+        texts = [*_nothing(frame, against.frame), *_apart(judgement)]
+        return [*lines, *paragraphs(texts, NARROW_COLUMNS)]
     if judgement.differences:
         lines.append("differs (file | reference; - is not set or not known):")
-        for name, ours, theirs in judgement.differences:
-            lines += wrapped(f"  {name}: {ours} | {theirs}", NARROW_COLUMNS, "    ")
+        texts = [f"  {name}: {ours} | {theirs}" for name, ours, theirs in judgement.differences]
+        lines += paragraphs(texts, NARROW_COLUMNS, "    ")
     lines += wrapped(
         f"behind is surely below {100 * behind:.3g}% of its bus bandwidth, faster surely above"
         f" {100 / BEHIND_SHARE:.0f}%; in brackets 95% intervals",
         NARROW_COLUMNS,
     )
-    for verdict in judgement.verdicts:
-        lines += wrapped(_curve(verdict), NARROW_COLUMNS, "    ")
-    return [*lines, *_apart_lines(judgement)]
+    lines += paragraphs(map(_curve, judgement.verdicts), NARROW_COLUMNS, "    ")
+    return [*lines, *paragraphs(_apart(judgement), NARROW_COLUMNS)]
 
 
 def _curve(verdict: CurveVerdict) -> str:
@@ -70,14 +70,14 @@ def _curve(verdict: CurveVerdict) -> str:
         if kind == "normal":
             least = _percent(min(span.least for span in spans))
             where = (
-                f"at {_range(spans[0].first, spans[-1].last)}"
+                f"at {span_of_sizes(spans[0].first, spans[-1].last)}"
                 if len(verdict.spans) == 1
                 else "elsewhere"
             )
             parts.append(f"{_PHRASES[kind]} {where} (at least {least})")
         else:
             where = "; ".join(
-                f"{_range(span.first, span.last)} at {_share(span)}" for span in spans
+                f"{span_of_sizes(span.first, span.last)} at {_share(span)}" for span in spans
             )
             parts.append(f"{_PHRASES[kind]} at {where}{_WHY_FASTER * (kind == 'faster')}")
     return f"{title}: {'; '.join(parts)}"
@@ -87,18 +87,19 @@ def _nothing(frame: "pd.DataFrame", against: "pd.DataFrame") -> list[str]:
     """What both files have, where nothing is comparable."""
     theirs, ours = rate_curves(against), _listed(rate_curves(frame)) or "no row with a rate"
     sizes = sorted({size for curve in theirs.values() for size in curve.rates})
-    known = f"{_listed(theirs)} at {_range(sizes[0], sizes[-1])}" if sizes else "no row with a rate"
+    known = (
+        f"{_listed(theirs)} at {span_of_sizes(sizes[0], sizes[-1])}"
+        if sizes
+        else "no row with a rate"
+    )
     devices = texts_of(frame, "device")
     is_other = devices and not set(devices) & set(texts_of(against, "device"))
-    return [
-        *(wrapped(f"the file is of {', '.join(devices)}", NARROW_COLUMNS) if is_other else ()),
-        *wrapped(f"nothing is comparable: it has {known}; the file has {ours}", NARROW_COLUMNS),
-    ]
+    texts = [f"the file is of {', '.join(devices)}"] if is_other else []
+    return [*texts, f"nothing is comparable: it has {known}; the file has {ours}"]
 
 
-def _apart_lines(judgement: Judgement) -> list[str]:
+def _apart(judgement: Judgement) -> Iterator[str]:
     """What was not compared, and how it still can be."""
-    lines: list[str] = []
     for apart in judgement.apart:
         listed = _listed(apart.keys)
         if apart.fields:
@@ -106,20 +107,17 @@ def _apart_lines(judgement: Judgement) -> list[str]:
                 f"{KNOB[name].label if name in KNOB else name} {ours} | {theirs}"
                 for name, ours, theirs in apart.fields
             )
-            text = f"not compared: {listed}; differs (file | reference) in {fields}"
-            lines += wrapped(text, NARROW_COLUMNS)
+            yield f"not compared: {listed}; differs (file | reference) in {fields}"
             if apart.remedy:
-                lines.append(f"  to compare them still: {apart.remedy}")
+                yield f"  to compare them still: {apart.remedy}"
         else:
-            lines += wrapped(f"not in it, or only at other sizes: {listed}", NARROW_COLUMNS)
+            yield f"not in it, or only at other sizes: {listed}"
     outside: dict[str, list[CurveKey]] = {}
     for verdict in judgement.verdicts:
         if verdict.outside:
             outside.setdefault(_outside(verdict), []).append(verdict.key)
     for sizes, keys in outside.items():
-        text = f"not compared: {_listed(keys)} at {sizes}, where it has no size of that curve"
-        lines += wrapped(text, NARROW_COLUMNS)
-    return lines
+        yield f"not compared: {_listed(keys)} at {sizes}, where it has no size of that curve"
 
 
 def _outside(verdict: CurveVerdict) -> str:
@@ -129,7 +127,7 @@ def _outside(verdict: CurveVerdict) -> str:
         [size for size in verdict.outside if (size < first) is is_below]
         for is_below in (True, False)
     ]
-    return " and ".join(_range(sizes[0], sizes[-1]) for sizes in sides if sizes)
+    return " and ".join(span_of_sizes(sizes[0], sizes[-1]) for sizes in sides if sizes)
 
 
 def _origin(frame: "pd.DataFrame") -> str:
@@ -180,10 +178,6 @@ def _workload(key: CurveKey) -> str:
     parts += [f"root {key.root}"] if key.root else []
     parts += [f"{key.hosts} hosts"] if key.hosts > 1 else []
     return "".join(f", {part}" for part in parts)
-
-
-def _range(first: int, last: int) -> str:
-    return format_size(first) if first == last else f"{format_size(first)} to {format_size(last)}"
 
 
 def _share(span: RateSpan) -> str:

@@ -11,14 +11,14 @@ from collbench.compare.changes import Changes
 from collbench.compare.groups import Change
 from collbench.compare.tables.distribution import changed_launch_times
 from collbench.core.knobs import BY_STAGE, KNOB
-from collbench.core.table import NARROW_COLUMNS, named_lines, wrapped
+from collbench.core.table import NARROW_COLUMNS, paragraphs, table, wrapped
+from collbench.core.text import counted
 from collbench.core.units import format_size, format_time_us
 from collbench.core.verdict import VERDICTS
 from collbench.core.web.colors import painted
 
 WORST = 5  # rows named among the verdicts
 ROWS_OF_A_VERDICT = 20  # in the table, unless all are asked for
-_FIXED = 54  # columns of the table beside the configuration
 _WORDS = {"better": "faster", "worse": "slower"}
 NAME_COLUMNS = ("op", "backend", "algo", "proto")
 _KNOBS = (*(knob.name for knob in BY_STAGE if knob.name not in NAME_COLUMNS), "ctas")
@@ -46,13 +46,13 @@ def lines(
     is_colored: bool = False,
 ) -> list[str]:
     """The whole report of two files, named new and base by titles."""
+    rows = changes.rows
     summary = summary_lines(changes, titles, columns, is_colored=is_colored)
     seen = wrapped(seen_line(changes), columns)
-    if not len(changes.rows):
+    if not len(rows):
         return [*summary, *seen]
-    knobs = varying(changes.rows)
-    table = _table(changes.rows, knobs, columns, show_all=show_all, is_colored=is_colored)
-    return [*summary, *table, *seen]
+    rows_of_table = _table(rows, varying(rows), columns, show_all=show_all, is_colored=is_colored)
+    return [*summary, *rows_of_table, *seen]
 
 
 def summary_lines(
@@ -60,54 +60,35 @@ def summary_lines(
 ) -> list[str]:
     """The verdicts, what was assumed and what differs around the numbers."""
     rows = changes.rows
-    report = wrapped(
-        f"new {titles[0]}, base {titles[1]}; ratios are times, new / base: above 1 is slower",
-        columns,
-    )
+    texts = [f"new {titles[0]}, base {titles[1]}; ratios are times, new / base: above 1 is slower"]
     if not len(rows):
-        return [
-            *report,
-            "nothing to compare: no row of both files measured the same thing",
-            *_losses(changes, columns),
-            *_remarks(changes, columns),
-        ]
+        texts.append("nothing to compare: no row of both files measured the same thing")
+        return paragraphs([*texts, *_losses(changes), *_remarks(changes)], columns)
     counts = ", ".join(f"{changes.count(verdict)} {verdict}" for verdict in VERDICTS)
-    report += wrapped(f"{len(rows)} rows compared: {counts}", columns)
-    report += _groups(changes, columns, is_colored=is_colored)
+    texts.append(f"{len(rows)} rows compared: {counts}")
     knobs = varying(rows)
+    called: list[tuple[str, str]] = [(one.verdict, _group(one)) for one in changes.called]
     for verdict, title in (("worse", "worst"), ("better", "best")):
         picked = by_change(rows[rows["verdict"] == verdict]).head(WORST)
-        report += [
-            _paint(line, verdict, is_colored=is_colored)
-            for _, row in picked.iterrows()
-            for line in wrapped(_sentence(row, title, knobs), columns)
-        ]
+        called += [(verdict, _sentence(row, title, knobs)) for _, row in picked.iterrows()]
     return [
-        *report,
+        *paragraphs(texts, columns),
+        *[
+            _paint(line, verdict, is_colored=is_colored)
+            for verdict, text in called
+            for line in wrapped(text, columns)
+        ],
         *changed_launch_times(rows, columns),
-        *_losses(changes, columns),
-        *_precision(changes, columns),
-        *_remarks(changes, columns),
+        *paragraphs([*_losses(changes), _precision(changes), *_remarks(changes)], columns),
         *_differences(changes, columns),
     ]
 
 
-def _groups(changes: Changes, columns: int, *, is_colored: bool) -> list[str]:
-    """Groups that changed as a whole, or of which several rows did."""
-    report = []
-    for one in changes.called:
-        whole = "" if one.several else " as a whole"
-        text = (
-            f"{one.title}: {_WORDS[one.verdict]}{whole}, {percent(one.ratio)}"
-            f" ({_range(one)}, {one.rows} rows)"
-        )
-        lines_of_one = wrapped(text, columns)
-        report += [_paint(line, one.verdict, is_colored=is_colored) for line in lines_of_one]
-    return report
-
-
-def _range(one: Change) -> str:
-    return f"{percent(one.low)} to {percent(one.high)}"
+def _group(one: Change) -> str:
+    """A group that changed as a whole, or of which several rows did."""
+    whole = "" if one.several else " as a whole"
+    between = f"{percent(one.low)} to {percent(one.high)}, {one.rows} rows"
+    return f"{one.title}: {_WORDS[one.verdict]}{whole}, {percent(one.ratio)} ({between})"
 
 
 def percent(ratio: float) -> str:
@@ -162,11 +143,11 @@ def by_change(rows: pd.DataFrame) -> pd.DataFrame:
     return rows.iloc[np.argsort(-change, kind="stable")]
 
 
-def _losses(changes: Changes, columns: int) -> list[str]:
-    return [line for loss in changes.losses for line in wrapped(f"lost: {loss.text}", columns)]
+def _losses(changes: Changes) -> list[str]:
+    return [f"lost: {loss.text}" for loss in changes.losses]
 
 
-def _precision(changes: Changes, columns: int) -> list[str]:
+def _precision(changes: Changes) -> str:
     """How fine the comparison sees, and from where it knows how far runs differ."""
     new, base = changes.runs
     if new == base == 1:
@@ -174,13 +155,12 @@ def _precision(changes: Changes, columns: int) -> list[str]:
     else:
         source = f"estimated from {new} + {base} runs"
     spread = f", repeats by {100 * changes.repeat_spread:.1f}%"
-    text = (
+    return (
         f"`same` means within {100 * changes.same:.3g}%; runs differ by"
         f" {100 * changes.run_spread:.1f}%{spread * math.isfinite(changes.repeat_spread)},"
         f" {source}; the median change is {percent(math.exp(changes.shift))}; a row alone is called"
         f" only from {percent(changes.least_row)} on, because a few rows differ far more by chance"
     )
-    return wrapped(text, columns)
 
 
 def seen_line(changes: Changes) -> str:
@@ -193,8 +173,8 @@ def seen_line(changes: Changes) -> str:
     )
 
 
-def _remarks(changes: Changes, columns: int) -> list[str]:
-    return [line for remarks in changes.remarks for line in wrapped(f"note: {remarks}", columns)]
+def _remarks(changes: Changes) -> list[str]:
+    return [f"note: {remarks}" for remarks in changes.remarks]
 
 
 def _differences(changes: Changes, columns: int) -> list[str]:
@@ -205,14 +185,8 @@ def _differences(changes: Changes, columns: int) -> list[str]:
             " record",
             columns,
         )
-    return [
-        "differs (new | base):",
-        *[
-            line
-            for name, new, base in changes.differences
-            for line in wrapped(f"  {name}: {new} | {base}", columns, "    ")
-        ],
-    ]
+    texts = [f"  {name}: {new} | {base}" for name, new, base in changes.differences]
+    return ["differs (new | base):", *paragraphs(texts, columns, "    ")]
 
 
 def _table(
@@ -237,32 +211,28 @@ def _table(
         ]
     named = [name for name in NAME_COLUMNS if name == "algo" or rows[name].nunique() > 1]
     named = [name for name in (*named, *knobs) if name != "backend" or has_backend]
-    names = [[configuration(row, named) for _, row in part.iterrows()] for _, part in parts]
     constant = " ".join(
         str(rows[name].iloc[0])
         for name in NAME_COLUMNS
         if name not in named and rows[name].nunique() == 1
     )
-    longest = max(len(constant), *(len(name) for part in names for name in part))
-    width = max(12, min(longest, columns - _FIXED))
-    heads = f"{'new us':>8}  {'base us':>8}  {'change':>7}  {'interval':>15}"
-    report = ["", f"{'size':>6}  {_cut(constant, width)}  {heads}"]
-    for (verdict, part), titles in zip(parts, names, strict=True):
+    cells = []
+    for verdict, part in parts:
         every = int((rows["verdict"] == verdict).sum())
         cut = f", {len(part)} shown (--all)" if len(part) < every else ""
-        report.append(f"{verdict}: {every} row{'s' * (every > 1)}{cut}")
-        for title, (_, row) in zip(titles, part.iterrows(), strict=True):
-            times = f"{format_time_us(row['time_us']):>8}  {format_time_us(row['time_us_base']):>8}"
-            between = f"{percent(row['low'])} {percent(row['high'])}"
-            numbers = f"{times}  {percent(row['ratio']):>7}  {between:>15}"
-            size = format_size(int(row["size_bytes"]))
-            row_lines = named_lines(size, title, width, numbers, columns)
-            report += [_paint(line, verdict, is_colored=is_colored) for line in row_lines]
-    return report
-
-
-def _cut(name: str, width: int) -> str:
-    return f"{name:<{width}}" if len(name) <= width else name[: width - 2] + ".."
+        cells.append(["", f"{verdict}: {counted(every, 'row')}{cut}", "", "", "", ""])
+        for _, row in part.iterrows():
+            texts = (
+                format_size(int(row["size_bytes"])),
+                configuration(row, named),
+                format_time_us(row["time_us"]),
+                format_time_us(row["time_us_base"]),
+                percent(row["ratio"]),
+                f"{percent(row['low'])} {percent(row['high'])}",
+            )
+            cells.append([_paint(text, verdict, is_colored=is_colored) for text in texts])
+    heads = ("  size", constant, "  new us", " base us", " change", "interval")
+    return ["", *table(heads, cells, (0, 2, 3, 4, 5), columns)]
 
 
 def _paint(text: str, verdict: str, *, is_colored: bool) -> str:

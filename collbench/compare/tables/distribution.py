@@ -4,12 +4,13 @@ leave unknown, the percentiles of the rows of one file, and how those of two fil
 
 from collections.abc import Mapping, Sequence
 from statistics import median
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple
 
 from collbench.compare.best import Summary
 from collbench.compare.rows import Row, Workload, label
 from collbench.core.distribution import PERCENTILES, least_launches
-from collbench.core.table import table, wrapped
+from collbench.core.record import Record
+from collbench.core.table import paragraphs, table
 from collbench.core.units import format_size, format_time_us
 
 if TYPE_CHECKING:
@@ -20,22 +21,6 @@ LAUNCH_TIME_NAMES = {"p50_us": "p50", "p99_us": "p99", "p999_us": "p99.9", "max_
 _RARE = tuple(name for name in reversed(PERCENTILES) if name != "p50_us")  # the rarest first
 
 
-class LaunchTimes(Protocol):
-    """The percentiles of a row, in microseconds; None or NaN where they are not known."""
-
-    @property
-    def p50_us(self) -> float | None: ...
-
-    @property
-    def p99_us(self) -> float | None: ...
-
-    @property
-    def p999_us(self) -> float | None: ...
-
-    @property
-    def max_us(self) -> float | None: ...
-
-
 class Percentiles(NamedTuple):
     """The percentiles alone, in microseconds."""
 
@@ -43,6 +28,9 @@ class Percentiles(NamedTuple):
     p99_us: float
     p999_us: float
     max_us: float
+
+
+LaunchTimes = Row | Record | Percentiles  # a percentile that is not known is None or NaN
 
 
 def launch_times(row: LaunchTimes) -> dict[str, float]:
@@ -109,10 +97,10 @@ def rows_with_launch_times(summary: Summary, workload: Workload) -> list[Row]:
     return known or [row for row in every if row.has_launches]
 
 
-def launch_time_table(rows: Sequence[Row], knobs: Mapping[str, Sequence[str]]) -> list[str]:
+def launch_time_table(
+    rows: Sequence[Row], knobs: Mapping[str, Sequence[str]], columns: int
+) -> list[str]:
     """The percentiles of rows; nothing where there are no rows."""
-    if not rows:
-        return []
     cells = [
         (
             format_size(row.size_bytes),
@@ -122,7 +110,7 @@ def launch_time_table(rows: Sequence[Row], knobs: Mapping[str, Sequence[str]]) -
         for row in rows
     ]
     heads = ("  size", "launches one by one", *[f"{n:>6}" for n in LAUNCH_TIME_NAMES.values()])
-    return ["", *table(heads, cells, right=(0, 2, 3, 4, 5))]
+    return ["", *table(heads, cells, (0, 2, 3, 4, 5), columns)] if rows else []
 
 
 def changed_launch_times(rows: "pd.DataFrame", columns: int) -> list[str]:
@@ -145,4 +133,4 @@ def changed_launch_times(rows: "pd.DataFrame", columns: int) -> list[str]:
         side = both[[f"{name}{ending}" for name in LAUNCH_TIME_NAMES]]
         if jitter := jitter_text([Percentiles(*times) for times in side.to_numpy().tolist()]):
             texts.append(f"jitter, {title}: {jitter}")
-    return [line for text in texts for line in wrapped(text, columns)]
+    return paragraphs(texts, columns)

@@ -7,9 +7,10 @@ One row a workload and size, at 80 columns; wider terminals get intervals. Times
 import math
 import statistics
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from itertools import chain
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from collbench.compare.best import Best, Summary, best_label, span_text, spans, summarise_rows
 from collbench.compare.doubt import Doubt, doubt
@@ -36,8 +37,8 @@ from collbench.core.peers import OWN_ALGOS
 from collbench.core.record import STATUSES
 from collbench.core.sparkline import sparkline
 from collbench.core.statistics import Interval, bounds
-from collbench.core.table import NARROW_COLUMNS, named_lines, share_text, table, wrapped
-from collbench.core.units import format_rate, format_size, format_time_us
+from collbench.core.table import share_text, table, titled, wrapped
+from collbench.core.units import format_rate, format_size, format_time_us, span_of_sizes
 from collbench.core.verdict import Verdict
 
 if TYPE_CHECKING:
@@ -53,8 +54,7 @@ _WORDS: dict[Verdict, str] = {
     "cannot tell": "cannot tell",
 }
 _UNCLEAR = "~"  # before a number that the repeats do not separate from 1
-_TITLE_WIDTH = 14
-_FORM_WIDTH = 10
+_TITLE_WIDTH = 16
 _PEER_NAMES = {"gloo": "Gloo", "torch": "PyTorch"}
 
 
@@ -82,17 +82,17 @@ def lines_of_rows(rows: Sequence[Row], columns: int, show_all: bool, bars: str =
     for what, group in pairs.items():
         lines += ["", f"{named[what]}, {len(group)} pairs of GPUs", *_pair_lines(summary, group)]
     for workload in single:
-        lines += ["", named[workload]]
-        for title, parts in facts(summary, workload, bars).items():
-            lines += _hanging(f"  {title:<{_TITLE_WIDTH}}  ", parts)
+        known = facts(summary, workload, bars)
+        lines += ["", named[workload], *titled(known.items(), _TITLE_WIDTH, columns)]
     lines += _suspicious(summary, suspects(summary), columns, show_all=show_all)
     lines += ["", *legend(summary)] if single else ["", "--all shows each pair."]
     for workload in single:
         lines += ["", named[workload], *_table(summary, workload, columns)]
-        lines += launch_time_table(rows_with_launch_times(summary, workload), summary.knobs)
+        launches = rows_with_launch_times(summary, workload)
+        lines += launch_time_table(launches, summary.knobs, columns)
         if show_all:
             lines += _effect_table(summary, workload, columns)
-            lines += _every_row(summary, workload)
+            lines += _every_row(summary, workload, columns)
     return lines
 
 
@@ -103,14 +103,13 @@ def _pair_lines(summary: Summary, group: Sequence[Workload]) -> list[str]:
         for one in group
     )
     median = statistics.median(rate for rate, _ in peaks)
-    return [
-        f"  {title:<{_TITLE_WIDTH}}  {format_rate(rate)} GB/s{f' by {pair}' if pair else ''}"
-        for title, (rate, pair) in (
-            ("slowest pair", peaks[0]),
-            ("median", (median, "")),
-            ("fastest pair", peaks[-1]),
-        )
+    (least, slowest), *_, (most, fastest) = (peaks[0], *peaks)
+    parts = [
+        ("slowest pair", f"{format_rate(least)} GB/s by {slowest}"),
+        ("median", f"{format_rate(median)} GB/s"),
+        ("fastest pair", f"{format_rate(most)} GB/s by {fastest}"),
     ]
+    return titled(parts, _TITLE_WIDTH)
 
 
 def doubt_lines(summary: Summary, columns: int) -> list[str]:
@@ -122,13 +121,9 @@ def lines_of(known: Doubt | None, columns: int) -> list[str]:
     """A doubt as text; nothing where there is none."""
     if known is None:
         return []
-    indent = " " * 14
-    return [
-        *wrapped(known.headline, columns),
-        *wrapped(f"  {'why':<10}  {'; '.join(known.reasons)}", columns, indent),
-        *wrapped(f"  {'what to do':<10}  {'; '.join(known.remedies)}", columns, indent),
-        "",
-    ]
+    parts = (("why", known.reasons), ("what to do", known.remedies))
+    told = [(title, "; ".join(texts)) for title, texts in parts]
+    return [*wrapped(known.headline, columns), *titled(told, 12, columns), ""]
 
 
 def counts(rows: Sequence[Row]) -> str:
@@ -139,28 +134,28 @@ def counts(rows: Sequence[Row]) -> str:
     return f"{len(rows)} rows: {', '.join(known) or 'none'}" + (f"; {devices}" if devices else "")
 
 
-def facts(summary: Summary, workload: Workload, bars: str = "") -> dict[str, Sequence[str]]:
-    """What the rows of one workload show, in words that stay together: peak bandwidth, lowest
-    latency, peers, crossovers, effects of knobs; what is not known is left out.
+def facts(summary: Summary, workload: Workload, bars: str = "") -> dict[str, str]:
+    """What the rows of one workload show: peak bandwidth, lowest latency, peers, crossovers,
+    effects of knobs; what is not known is left out.
     """
     sizes = summary.best[workload]
     peak = max(sizes.values(), key=lambda best: best.busbw_gbs or 0.0)
     least = min(sizes.values(), key=lambda best: best.time_us)
-    parts: dict[str, Sequence[str]] = {}
+    parts: dict[str, str] = {}
     if peak.busbw_gbs is not None:
         percent = ""
         if peak.percent is not None:
             _, *ends = bounds(peak.row.times_us)
             percent = f", {share_text(peak.percent, peak.time_us, *ends)} of the ceiling"
-        text = f"{format_rate(peak.busbw_gbs)} GB/s at {_configuration(peak, summary)}{percent}"
-        parts["peak busbw"] = text.split(" ")
-    text = f"{format_time_us(least.time_us)} us at {_configuration(least, summary)}"
+        rate = f"{format_rate(peak.busbw_gbs)} GB/s"
+        parts["peak busbw"] = f"{rate} at {_configuration(peak, summary)}{percent}"
     is_stream = any(word.startswith("window-") for word in workload.conditions)
-    parts["time a message" if is_stream else "lowest latency"] = text.split(" ")
+    parts["time a message" if is_stream else "lowest latency"] = (
+        f"{format_time_us(least.time_us)} us at {_configuration(least, summary)}"
+    )
     if bars and peak.busbw_gbs is not None and 2 < len(sizes) <= _MOST_BARS:
         rates = [math.nan if best.busbw_gbs is None else best.busbw_gbs for best in sizes.values()]
-        drawn = sparkline(rates, bars)
-        parts["busbw"] = [f"{drawn}  {format_size(min(sizes))} to {format_size(max(sizes))}"]
+        parts["busbw"] = f"{sparkline(rates, bars)}  {span_of_sizes(min(sizes), max(sizes))}"
     for peer in summary.peers:
         ratios = {
             size: best.peers[peer]
@@ -172,18 +167,16 @@ def facts(summary: Summary, workload: Workload, bars: str = "") -> dict[str, Seq
             parts[f"vs {peer}"] = _speedup(ratios, Counter(told))
     for knob in ("proto", "algo"):
         if where := spans(sizes, knob):
-            parts[KNOB_NAMES[knob]] = span_text(where).replace(", ", ",\n").split("\n")
+            parts[KNOB_NAMES[knob]] = span_text(where)
+    if jitter := jitter_text(rows_with_launch_times(summary, workload)):
+        parts["jitter"] = jitter
     spreads = _spreads(summary, workload)
-    effects = [
+    if effects := [
         f"{KNOB_NAMES.get(knob, knob)} up to {effect.factor:.2f}x at {format_size(size)}"
         for knob in KNOBS_WITH_EFFECT
-        if (largest := _largest_effect(summary, workload, knob, spreads)) is not None
-        for size, effect in [largest]
-    ]
-    if jitter := jitter_text(rows_with_launch_times(summary, workload)):
-        parts["jitter"] = jitter.split(" ")
-    if effects:
-        parts["effect"] = [text + "," for text in effects[:-1]] + effects[-1:]
+        for size, effect in _largest_effect(summary, workload, knob, spreads)
+    ]:
+        parts["effect"] = ", ".join(effects)
     return parts
 
 
@@ -193,17 +186,7 @@ def _configuration(best: Best, summary: Summary) -> str:
     return format_size(best.row.size_bytes) + by
 
 
-def _hanging(title: str, parts: Sequence[str], columns: int = NARROW_COLUMNS) -> list[str]:
-    """A title and words after it, over as many lines as they need."""
-    lines = [title]
-    for part in parts:
-        if len(lines[-1]) > len(title) and len(lines[-1]) + 1 + len(part) > columns:
-            lines.append(" " * len(title))
-        lines[-1] += (" " if len(lines[-1]) > len(title) else "") + part
-    return lines
-
-
-def _speedup(ratios: Mapping[int, Interval], told: Counter[Verdict]) -> list[str]:
+def _speedup(ratios: Mapping[int, Interval], told: Counter[Verdict]) -> str:
     """The speedup over a library's own choice, over all sizes. told: how many have each verdict."""
     low = min(ratios, key=lambda size: ratios[size].median)
     high = max(ratios, key=lambda size: ratios[size].median)
@@ -211,24 +194,22 @@ def _speedup(ratios: Mapping[int, Interval], told: Counter[Verdict]) -> list[str
         f"{ratios[size].median:.2f} ({format_size(size)})" for size in dict.fromkeys((low, high))
     ]
     parts = [f"{_WORDS[one]} at {told[one]}" for one in _WORDS if told[one] or one == "better"]
-    return [f"speedup {' to '.join(ends)}:", f"{', '.join(parts)} of {sum(told.values())} sizes"]
+    return f"speedup {' to '.join(ends)}: {', '.join(parts)} of {told.total()} sizes"
 
 
 def _largest_effect(
     summary: Summary, workload: Workload, knob: str, spreads: Sequence[tuple[int, float]]
-) -> tuple[int, Effect] | None:
+) -> list[tuple[int, Effect]]:
     """The size at which a knob has its largest effect, of those at which the repeats show one."""
     if not any(knob in ("algo", "proto", *asked) for asked in summary.knobs.values()):
-        return None
-    found: tuple[int, Effect] | None = None
+        return []
+    found: list[tuple[int, Effect]] = []
     for size, most in spreads:
-        if found is not None and most < found[1].factor:
+        if found and most < found[0][1].factor:
             break
         effect = effect_of(summary.best[workload][size], summary.knobs, knob)
-        if effect is None or not effect.is_clear:
-            continue
-        if found is None or (effect.factor, -size) > (found[1].factor, -found[0]):
-            found = size, effect
+        if effect is not None and effect.is_clear:
+            found = [min([*found, (size, effect)], key=lambda pair: (-pair[1].factor, pair[0]))]
     return found
 
 
@@ -262,10 +243,8 @@ def _suspicious(
     lines = ["", f"Look wrong: {kinds_text(strange)}"]
     shown = strange if show_all else strange[:_SUSPECTS_SHOWN]
     for one in shown:
-        line = (
-            f"  {one.row.op} {format_size(one.row.size_bytes)}"
-            f" {label(one.row, summary.knobs, has_backend=True)}: {one.why}"
-        )
+        name = label(one.row, summary.knobs, has_backend=True)
+        line = f"  {one.row.op} {format_size(one.row.size_bytes)} {name}: {one.why}"
         lines += [line] if show_all else wrapped(line, columns, "    ")
     if len(strange) > len(shown):
         lines.append(f"  and {len(strange) - len(shown)} more: --all shows them")
@@ -327,49 +306,53 @@ def peer_name(backend: str) -> str:
     return _PEER_NAMES.get(backend, backend.upper())
 
 
-def _table(summary: Summary, workload: Workload, columns: int) -> list[str]:
+class BestColumn(NamedTuple):
+    """A column of a table of the best of each size; is_number: it is set to the right."""
+
+    head: str
+    text: Callable[[Best], str]
+    is_number: bool = True
+
+
+def best_table(columns: Sequence[BestColumn], every: Sequence[Best], width: int) -> list[str]:
+    """The table of the best of several sizes, at most so wide."""
+    right = [place for place, column in enumerate(columns) if column.is_number]
+    rows = [[column.text(best) for column in columns] for best in every]
+    return table([column.head for column in columns], rows, right, width)
+
+
+SIZE = BestColumn("  size", lambda best: format_size(best.row.size_bytes))
+
+
+def peer_columns(summary: Summary, every: Sequence[Best], *, is_wide: bool) -> list[BestColumn]:
+    """What libraries take beside; is_wide: with the interval."""
+    columns = []
+    for peer in summary.peers:
+        if any(peer in best.peers for best in every):
+            columns.append(BestColumn(f"vs {peer}", partial(speedup_text, peer=peer)))
+            columns += [BestColumn("interval", partial(interval_text, peer=peer))] * is_wide
+            form = BestColumn(form_heading(peer), partial(rival_text, peer=peer), is_number=False)
+            columns += [form] * has_forms(summary, peer)
+    return columns
+
+
+def _table(summary: Summary, workload: Workload, width: int) -> list[str]:
     """The best of every size of one workload."""
-    sizes = summary.best[workload]
-    every = list(sizes.values())
-    is_wide = columns >= INTERVAL_COLUMNS
-    peers = [peer for peer in summary.peers if any(peer in best.peers for best in every)]
-    has_percent = any(best.percent is not None for best in every)
-    has_next = any(best.gain is not None for best in every)
-    has_auto = any(best.excess is not None for best in every)
+    every = list(summary.best[workload].values())
     has_backend = len({best.row.backend for best in every}) > 1
-    names = {
-        size: best_label(best, summary.knobs, has_backend=has_backend)
-        for size, best in sizes.items()
-    }
-    heading = [f"{'time us':>8}", f"{'busbw':>7}"]
-    heading += [f"{'of max':>6}"] * has_percent
-    heading += [f"{'next':>5}"] * has_next
-    heading += [f"{'auto':>5}"] * has_auto
-    heading += [_peer_heading(summary, peer, is_wide=is_wide) for peer in peers]
-    numbers = "  ".join(heading)
-    width = max(4, min(max(map(len, names.values())), max(columns - 10 - len(numbers), 12)))
-    lines = [f"{'size':>6}  {'best':<{width}}  {numbers}".rstrip()]
-    for size, best in sizes.items():
-        cells = [f"{time_text(best):>8}", f"{busbw_text(best):>7}"]
-        cells += [f"{percent_text(best):>6}"] * has_percent
-        cells += [f"{next_text(best):>5}"] * has_next
-        cells += [f"{auto_text(best):>5}"] * has_auto
-        cells += [
-            speedup_text(best, peer, max(6, 3 + len(peer)), is_wide=is_wide)
-            + (f"  {rival_text(best, peer):<{_FORM_WIDTH}}" if has_forms(summary, peer) else "")
-            for peer in peers
-        ]
-        numbers = "  ".join(cells).rstrip()
-        lines += named_lines(format_size(size), names[size], width, numbers, columns)
-    return lines
-
-
-def _peer_heading(summary: Summary, peer: str, *, is_wide: bool) -> str:
-    return (
-        f"{'vs ' + peer:>6}"
-        + (f" {'interval':>11}" if is_wide else "")
-        + (f"  {form_heading(peer):<{_FORM_WIDTH}}" if has_forms(summary, peer) else "")
+    label_of = partial(best_label, knobs=summary.knobs, has_backend=has_backend)
+    columns = [SIZE, BestColumn("best", label_of, is_number=False)]
+    columns += [BestColumn(" time us", time_text), BestColumn("  busbw", busbw_text)]
+    optional = (
+        ("of max", lambda best: percent_text(best.percent), "percent"),
+        (" next", next_text, "gain"),
+        (" auto", auto_text, "excess"),
     )
+    for head, text, name in optional:
+        if any(getattr(best, name) is not None for best in every):
+            columns.append(BestColumn(head, text))
+    columns += peer_columns(summary, every, is_wide=width >= INTERVAL_COLUMNS)
+    return best_table(columns, every, width)
 
 
 def has_forms(summary: Summary, peer: str) -> bool:
@@ -392,9 +375,9 @@ def busbw_text(best: Best) -> str:
     return "-" if best.busbw_gbs is None else format_rate(best.busbw_gbs)
 
 
-def percent_text(best: Best) -> str:
+def percent_text(percent: float | None) -> str:
     """The share of the ceiling that the bus bandwidth reaches."""
-    return "-" if best.percent is None else f"{best.percent:.0f}%"
+    return "-" if percent is None else f"{percent:.0f}%"
 
 
 def next_text(best: Best) -> str:
@@ -416,17 +399,19 @@ def _excess_text(ratio: Interval | None, *, is_clear: bool) -> str:
     return ("" if is_clear else _UNCLEAR) + text
 
 
-def speedup_text(best: Best, peer: str, width: int = 0, *, is_wide: bool) -> str:
+def speedup_text(best: Best, peer: str) -> str:
     """The speedup over a peer; ~ where it is not separated from 1, or nothing is decided."""
-    ratio = best.peers.get(peer)
-    if ratio is None:
-        return f"{'-':>{width}}" + (f" {'-':>11}" if is_wide else "")
-    is_known = ratio.low == ratio.low
+    if peer not in best.peers:
+        return "-"
     mark = _UNCLEAR if best.verdict_of_peer(peer) == "cannot tell" else ""
-    text = f"{mark}{ratio.median:.2f}"
-    return f"{text:>{width}}" + (
-        f" {f'{ratio.low:.2f}-{ratio.high:.2f}' if is_known else '-':>11}" if is_wide else ""
-    )
+    return f"{mark}{best.peers[peer].median:.2f}"
+
+
+def interval_text(best: Best, peer: str) -> str:
+    """Between which speedups the repeats leave it."""
+    ratio = best.peers.get(peer)
+    is_known = ratio is not None and ratio.low == ratio.low
+    return f"{ratio.low:.2f}-{ratio.high:.2f}" if ratio is not None and is_known else "-"
 
 
 def _effect_table(summary: Summary, workload: Workload, columns: int) -> list[str]:
@@ -457,7 +442,7 @@ def _effect_table(summary: Summary, workload: Workload, columns: int) -> list[st
             columns,
         ),
         "(in brackets: its fastest value; ~: the repeats do not separate them)",
-        *table(("  size", *[KNOB_NAMES.get(knob, knob) for knob in knobs]), rows, right=(0,)),
+        *table(("  size", *[KNOB_NAMES.get(knob, knob) for knob in knobs]), rows, (0,), columns),
     ]
 
 
@@ -467,7 +452,7 @@ def _effect_cell(effect: Effect, knob: str) -> str:
     return f"{'' if effect.is_clear else _UNCLEAR}{effect.factor:.2f} ({text})"
 
 
-def _every_row(summary: Summary, workload: Workload) -> list[str]:
+def _every_row(summary: Summary, workload: Workload, columns: int) -> list[str]:
     """All rows of a workload, the fastest of each size first."""
     rows = [row for here in summary.workloads[workload].values() for row in here]
     has_backend = len({row.backend for row in rows}) > 1
@@ -482,4 +467,4 @@ def _every_row(summary: Summary, workload: Workload) -> list[str]:
         for row in sorted(rows, key=lambda row: (row.size_bytes, row.median_us))
     ]
     heads = ("  size", "configuration", " time us", "  busbw", "notes")
-    return ["", "all rows", *table(heads, cells, right=(0, 2, 3))]
+    return ["", "all rows", *table(heads, cells, (0, 2, 3), columns)]

@@ -55,13 +55,10 @@ def counts_text(findings: Sequence[CheckLine]) -> str:
     '1 passed, 0 warnings, 1 failed'
     """
     count = _counts(findings)
-    texts = [
-        f"{count['PASS']} passed",
-        counted(count["WARN"], "warning"),
-        f"{count['FAIL']} failed",
-    ]
-    texts += [f"{count['SKIP']} skipped"] if count["SKIP"] else []
-    return ", ".join([*texts, *([f"{count['UNKNOWN']} unknown"] if count["UNKNOWN"] else [])])
+    texts = [f"{count['PASS']} passed", counted(count["WARN"], "warning")]
+    texts.append(f"{count['FAIL']} failed")
+    rest = {"skipped": count["SKIP"], "unknown": count["UNKNOWN"]}
+    return ", ".join([*texts, *(f"{number} {what}" for what, number in rest.items() if number)])
 
 
 def _counts(findings: Sequence[CheckLine]) -> dict[Verdict, int]:

@@ -1,13 +1,13 @@
 """What the doctor found: findings as text and as documents, and the list of all checks."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from collbench import __version__
 from collbench.core.limits import LEAST_JUDGED
-from collbench.core.table import table, wrapped
-from collbench.core.text import counted
+from collbench.core.table import table, titled, wrapped
+from collbench.core.text import counted, some_of
 from collbench.doctor.finding import Cost, Finding
 
 _JSON_VERSION = 1
@@ -67,20 +67,24 @@ def _times(median: float, low: float, high: float) -> str:
 
 def finding_lines(finding: Finding, columns: int) -> list[str]:
     """A finding as a block of lines."""
-    lines = wrapped(f"{mark(finding)}  {finding.check}: {finding.subject}", columns, " " * 6)
+    head = f"{mark(finding)}  {finding.check}: {finding.subject}"
+    costs = cost_texts(finding)
     parts = [
-        ("seen", [finding.seen]),
-        ("why", [finding.why]),
-        ("costs", cost_texts(finding)),
-        ("change", [finding.change]),
-        ("risk", [finding.risk]),
-        ("more", [f"collbench doctor --explain {finding.check}"]),
+        ("seen", finding.seen),
+        ("why", finding.why),
+        *zip(("costs", *[""] * len(costs)), costs, strict=False),
+        ("change", finding.change),
+        ("risk", finding.risk),
+        ("more", f"collbench doctor --explain {finding.check}"),
     ]
-    for label, texts in parts:
-        for place, text in enumerate(filter(None, texts)):
-            start = f"{'':6}{label if place == 0 else '':<{_LABEL}}"
-            lines += wrapped(start + text, columns, " " * (6 + _LABEL))
-    return lines
+    return block(head, parts, columns)
+
+
+def block(head: str, parts: Iterable[tuple[str, str]], columns: int) -> list[str]:
+    """Lines of a finding: its head, then what is said of it."""
+    lead = head.index(" ") + 2
+    told = titled(((title, text) for title, text in parts if text), _LABEL, columns, lead)
+    return [*wrapped(head, columns, " " * lead), *told]
 
 
 def merged(findings: Sequence[Finding]) -> list[Finding]:
@@ -96,12 +100,7 @@ def merged(findings: Sequence[Finding]) -> list[Finding]:
     subjects: dict[Finding, list[str]] = {}
     for finding in findings:
         subjects.setdefault(replace(finding, subject=""), []).append(finding.subject)
-    return [replace(one, subject=_few(names)) for one, names in subjects.items()]
-
-
-def _few(names: Sequence[str]) -> str:
-    more = f" and {len(names) - _SUBJECTS} more" if len(names) > _SUBJECTS else ""
-    return ", ".join(names[:_SUBJECTS]) + more
+    return [replace(one, subject=some_of(names, _SUBJECTS)) for one, names in subjects.items()]
 
 
 def is_unknown(runs: Sequence[CheckRun]) -> bool:
@@ -111,16 +110,15 @@ def is_unknown(runs: Sequence[CheckRun]) -> bool:
     >>> is_unknown([seen, hidden]), is_unknown([seen, hidden, hidden])
     (False, True)
     """
-    concerned = [run for run in runs if not (run.reason and run.is_absent)]
-    looked = sum(not run.reason for run in concerned)
-    return looked < LEAST_JUDGED * len(concerned)
+    looked, _, could_not = _tally(runs)
+    return looked < LEAST_JUDGED * (looked + could_not)
 
 
 def summary(
     findings: Sequence[Finding], runs: Sequence[CheckRun], duration: str, list_command: str
 ) -> str:
     """The last line. list_command: what says why checks could not look."""
-    looked = sum(not run.reason for run in runs)
+    looked, absent, could_not = _tally(runs)
     marks = [mark(one) for one in findings]
     costs = marks.count("COST")
     numbers = {
@@ -128,33 +126,35 @@ def summary(
         "that may cost": marks.count("RISK"),
         "to know": marks.count("NOTE"),
     }
-    parts = [f"{number} {what}" for what, number in numbers.items() if number]
-    found = (
-        f"{counted(len(findings), 'finding')}: {', '.join(parts)}"
-        if findings
-        else "Nothing was found"
-    )
-    absent = sum(bool(run.reason) and run.is_absent for run in runs)
-    could_not = len(runs) - looked - absent
     more = f", {absent} are of what is not here" if absent else ""
     more += f", {could_not} could not" if could_not else ""
     more += f" ({list_command} says why)" if more else ""
     most = " UNKNOWN: most of what is here was not looked at." if is_unknown(runs) else ""
+    found = found_text(numbers, "Nothing was found")
     return f"{found}. {counted(looked, 'check')} looked{more}, {duration}.{most}"
+
+
+def found_text(numbers: Mapping[str, int], nothing: str) -> str:
+    """How many findings there are of each kind.
+
+    >>> found_text({"to know": 1, "that cost": 0}, "nothing")
+    '1 finding: 1 to know'
+    """
+    parts = ", ".join(f"{number} {what}" for what, number in numbers.items() if number)
+    return f"{counted(sum(numbers.values()), 'finding')}: {parts}" if parts else nothing
+
+
+def _tally(runs: Sequence[CheckRun]) -> tuple[int, int, int]:
+    """How many checks looked, are of what is not here, and could not."""
+    looked = sum(not run.reason for run in runs)
+    absent = sum(bool(run.reason) and run.is_absent for run in runs)
+    return looked, absent, len(runs) - looked - absent
 
 
 def runs_table(runs: Sequence[CheckRun], columns: int) -> list[str]:
     """Every check: whether it looks here, and why not."""
     rows = [(run.identifier, "no" if run.reason else "yes", run.title, run.reason) for run in runs]
-    heads = ("check", "looks", "at", "why not")
-    lines = table(heads, rows)
-    if max(map(len, lines)) <= columns:
-        return lines
-    lines = []
-    for identifier, looks, title, reason in rows:
-        lines += wrapped(f"{identifier}: {title}", columns)
-        lines += wrapped(f"  looks: {looks}" + (f", {reason}" if reason else ""), columns, " " * 4)
-    return lines
+    return table(("check", "looks", "at", "why not"), rows, columns=columns)
 
 
 def finding_facts(one: Finding) -> dict[str, object]:
@@ -192,8 +192,8 @@ def as_json(
     is_failed: bool,
 ) -> str:
     """The findings and the checks as a JSON object. is_failed: whether the exit code is 1."""
-    costs, looked = any(one.is_cost for one in findings), sum(not run.reason for run in runs)
-    absent = sum(bool(run.reason) and run.is_absent for run in runs)
+    costs = any(one.is_cost for one in findings)
+    looked, absent, could_not = _tally(runs)
     calm = "unknown" if is_unknown(runs) else "clean"
     has_risk = is_failed or any(mark(one) == "RISK" for one in findings)
     document = {
@@ -204,7 +204,7 @@ def as_json(
         "verdict": "costs" if costs else "risks" if has_risk else calm,
         "looked": looked,
         "not_here": absent,
-        "could_not": len(runs) - looked - absent,
+        "could_not": could_not,
         "seconds": round(seconds, 3),
         "findings": [finding_facts(one) for one in findings],
         "checks": [

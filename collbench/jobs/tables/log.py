@@ -1,13 +1,15 @@
 """What a log of NCCL says, as text and as a document."""
 
 import json
+from collections import Counter
 from collections.abc import Sequence
 
 from collbench import __version__
-from collbench.core.table import table, wrapped
-from collbench.core.units import format_size
+from collbench.core.table import paragraphs, table, wrapped
+from collbench.core.text import counted, some_of
+from collbench.core.units import format_size, span_of_sizes
 from collbench.doctor.finding import Finding
-from collbench.doctor.tables.findings import finding_facts, mark
+from collbench.doctor.tables.findings import block, finding_facts, found_text, mark
 from collbench.jobs.nccl_log.model import LogReport, Seen
 from collbench.jobs.nccl_log.summary import alike, chosen, depth, expected, joined, orders, traffic
 from collbench.machine.topology.model import spans
@@ -21,24 +23,19 @@ _MOST_SETTINGS = 12
 def log_lines(report: LogReport, columns: int) -> list[str]:
     """The log in a screen: what was found is not in it."""
     lines = wrapped(_lead(report), columns)
+    room = columns - 2
     for title, body in (
-        ("communicators", _communicators(report)),
-        ("how ranks are joined", _joined(report, columns)),
+        ("communicators", _communicators(report, room)),
+        ("how ranks are joined", _joined(report, room)),
         ("rings and trees", _rings(report)),
         ("networks and plug-ins", _networks(report)),
         ("settings in the log", _settings(report)),
-        ("what NCCL expects (its tuning table)", _expected(report)),
-        ("what NCCL took", _chosen(report)),
-        ("operations of a rank", _operations(report)),
+        ("what NCCL expects (its tuning table)", _expected(report, room)),
+        ("what NCCL took", _chosen(report, room)),
+        ("operations of a rank", _operations(report, room)),
     ):
         if body:
-            lines += ["", title]
-            for line in body:
-                lines += (
-                    wrapped(f"  {line}", columns, " " * 6)
-                    if len(line) > columns - 2
-                    else [f"  {line}"]
-                )
+            lines += ["", title, *paragraphs((f"  {line}" for line in body), columns, " " * 6)]
     return lines
 
 
@@ -162,36 +159,30 @@ def _lead(report: LogReport) -> str:
     parts = [", ".join(report.versions) or "a version that the log does not say"]
     if report.gpus:
         parts.append(
-            f"{_some(len(report.gpus), 'GPU')}, {_some(len(processes), 'process', 'es')},"
-            f" {_some(len(hosts), 'host')} ({_list(sorted(hosts), 4)})"
+            f"{counted(len(report.gpus), 'GPU')}, {counted(len(processes), 'process', 'es')},"
+            f" {counted(len(hosts), 'host')} ({some_of(sorted(hosts), 4)})"
         )
     share = counters.understood / counters.nccl if counters.nccl else 1
     parts.append(
-        f"{_some(counters.lines, 'line')}, {counters.nccl} of NCCL"
+        f"{counted(counters.lines, 'line')}, {counters.nccl} of NCCL"
         + (f", {100 * share:.4g}% of these understood" if counters.nccl else "")
     )
     return ": ".join(parts[:2]) + (f"; {parts[2]}" if len(parts) > 2 else "")
 
 
-def _some(number: int, word: str, end: str = "s") -> str:
-    return f"{number} {word}{end if number != 1 else ''}"
-
-
-def _list(names: Sequence[str], most: int) -> str:
-    more = f" and {len(names) - most} more" if len(names) > most else ""
-    return ", ".join(names[:most]) + more
-
-
 def _cut_rows(
-    rows: Sequence[tuple[str, ...]], heads: tuple[str, ...], right: set[int]
+    rows: Sequence[tuple[str, ...]], heads: tuple[str, ...], right: set[int], columns: int
 ) -> list[str]:
-    lines = table(heads, rows[:_MOST_ROWS], right=right)
+    """A table of the first rows; nothing where there are none."""
+    if not rows:
+        return []
+    lines = table(heads, rows[:_MOST_ROWS], right, columns)
     if len(rows) > _MOST_ROWS:
         lines.append(f"... and {len(rows) - _MOST_ROWS} more (--json has all)")
     return lines
 
 
-def _communicators(report: LogReport) -> list[str]:
+def _communicators(report: LogReport, columns: int) -> list[str]:
     rows = [
         (
             str(one.nranks),
@@ -204,7 +195,7 @@ def _communicators(report: LogReport) -> list[str]:
         for one in alike(report.communicators)
     ]
     heads = ("ranks", "nodes", "how many", "channels", "made by", "")
-    return _cut_rows(rows, heads, {0, 1, 2, 3}) if rows else []
+    return _cut_rows(rows, heads, {0, 1, 2, 3}, columns)
 
 
 def _joined(report: LogReport, columns: int) -> list[str]:
@@ -220,14 +211,11 @@ def _joined(report: LogReport, columns: int) -> list[str]:
         for one in joined(report.communicators)
     ]
     heads = ("where", "transport", "pairs", "channels", "NICs", "from->to")
-    lines = _cut_rows(rows, heads, {2, 3})
-    if max(map(len, lines)) > columns - 2:  # examples are what one can do without
-        lines = _cut_rows([row[:-1] for row in rows], heads[:-1], {2, 3})
-    return lines if rows else []
+    return _cut_rows(rows, heads, {2, 3}, columns)
 
 
 def _span(bounds: tuple[int, int]) -> str:
-    return str(bounds[0]) if bounds[0] == bounds[1] else f"{bounds[0]}-{bounds[1]}"
+    return "-".join(dict.fromkeys(map(str, bounds)))
 
 
 def _numbers(numbers: Sequence[int]) -> str:
@@ -242,7 +230,7 @@ def _rings(report: LogReport) -> list[str]:
         for order, count in found[:3]:
             ranks = " ".join(map(str, order[:_MOST_RANKS]))
             more = f" ... ({len(order)} ranks)" if len(order) > _MOST_RANKS else ""
-            lines.append(f"ring of {_some(count, 'channel')}: {ranks}{more}")
+            lines.append(f"ring of {counted(count, 'channel')}: {ranks}{more}")
         if len(found) > 3:
             lines.append(f"... and {len(found) - 3} other orders")
     for known in [one for one in shown if one.trees][:1]:
@@ -252,7 +240,7 @@ def _rings(report: LogReport) -> list[str]:
         )
         steps = "-".join(str(one) for one in sorted({min(depths), max(depths)})) if depths else "?"
         lines.append(
-            f"trees of {_some(len(known.trees), 'channel')}: {steps} steps deep,"
+            f"trees of {counted(len(known.trees), 'channel')}: {steps} steps deep,"
             f" roots {_numbers(roots)}"
         )
     return lines
@@ -261,12 +249,12 @@ def _rings(report: LogReport) -> list[str]:
 def _networks(report: LogReport) -> list[str]:
     lines = []
     if report.networks:
-        lines.append(f"network: {_list(list(report.networks), 4)}")
+        lines.append(f"network: {some_of(report.networks, 4)}")
     for (kind, names), seen in list(report.nics.items())[:3]:
-        hosts = f" ({_some(len(seen.hosts), 'host')})" if len(report.nics) > 1 else ""
+        hosts = f" ({counted(len(seen.hosts), 'host')})" if len(report.nics) > 1 else ""
         lines.append(f"{kind}: {names}{hosts}")
     if report.interfaces:
-        lines.append(f"ranks find each other by {_list(list(report.interfaces), 4)}")
+        lines.append(f"ranks find each other by {some_of(report.interfaces, 4)}")
     states = sorted({state for state, what in report.gdr if not what.startswith("Socket")})
     if states:
         lines.append(f"GPUDirect RDMA: {' and '.join(states).lower()}")
@@ -277,8 +265,8 @@ def _networks(report: LogReport) -> list[str]:
     used = [name for what, name in report.plugins if what == "used"]
     missing = [name for what, name in report.plugins if what == "not found"]
     if used or missing:
-        parts = [f"plug-ins used: {_list(used, 4)}"] if used else []
-        parts += [f"no plug-in for {_list(missing, 6)} (normal)"] if missing else []
+        parts = [f"plug-ins used: {some_of(used, 4)}"] if used else []
+        parts += [f"no plug-in for {some_of(missing, 6)} (normal)"] if missing else []
         lines.append("; ".join(parts))
     return lines
 
@@ -286,23 +274,23 @@ def _networks(report: LogReport) -> list[str]:
 def _settings(report: LogReport) -> list[str]:
     words = [f"{name}={value}" for name, value in report.settings]
     words += [f"{name}={value} (of the program)" for name, value in report.config]
-    return [_list(words, _MOST_SETTINGS)] if words else []
+    return [some_of(words, _MOST_SETTINGS)] if words else []
 
 
-def _expected(report: LogReport) -> list[str]:
+def _expected(report: LogReport, columns: int) -> list[str]:
     rows = [
         (row.op, f"{row.latency_us:g}", row.fastest, f"{row.rate_gbs:g}", row.widest)
         for row in expected(report)
     ]
     heads = ("operation", "least us", "by", "most GB/s", "by")
-    return _cut_rows(rows, heads, {1, 3}) if rows else []
+    return _cut_rows(rows, heads, {1, 3}, columns)
 
 
-def _chosen(report: LogReport) -> list[str]:
+def _chosen(report: LogReport, columns: int) -> list[str]:
     rows = [
         (
             one.op or "any",
-            _sizes(one.sizes),
+            span_of_sizes(*one.sizes),
             one.algo,
             one.proto,
             _span(one.channels) if one.channels else "",
@@ -310,54 +298,33 @@ def _chosen(report: LogReport) -> list[str]:
         for one in chosen(report)
     ]
     heads = ("operation", "bytes of a rank", "algorithm", "protocol", "channels")
-    return _cut_rows(rows, heads, {1, 4}) if rows else []
+    return _cut_rows(rows, heads, {1, 4}, columns)
 
 
-def _sizes(bounds: tuple[int, int]) -> str:
-    low, high = map(format_size, bounds)
-    return low if low == high else f"{low} to {high}"
-
-
-def _operations(report: LogReport) -> list[str]:
+def _operations(report: LogReport, columns: int) -> list[str]:
     rows = [
         (
             row.op,
             row.dtype + (f" {row.redop}" if row.redop else ""),
             str(row.nranks),
             f"{row.calls:.6g}",
-            _sizes(row.sizes),
-            _large(row.bytes),
+            span_of_sizes(*row.sizes),
+            format_size(round(row.bytes)),
         )
         for row in traffic(report)
     ]
     heads = ("operation", "of", "ranks", "calls", "bytes of one", "of all")
-    return _cut_rows(rows, heads, {2, 3, 4, 5}) if rows else []
-
-
-def _large(size_bytes: float) -> str:
-    """A sum of bytes, rounded.
-
-    >>> _large(1536), _large(5 * 2**30)
-    ('1.5K', '5G')
-    """
-    for suffix, unit in (("T", 1 << 40), ("G", 1 << 30), ("M", 1 << 20), ("K", 1 << 10)):
-        if size_bytes >= unit:
-            return f"{size_bytes / unit:.4g}{suffix}"
-    return f"{size_bytes:.4g}"
+    return _cut_rows(rows, heads, {2, 3, 4, 5}, columns)
 
 
 MARKS = {"fault": "FAULT", "risk": "RISK", "remark": "NOTE"}
-_LABEL = 8
 
 
 def finding_block(finding: Finding, columns: int) -> list[str]:
     """A finding of a log as a block of lines."""
     head = f"{MARKS[finding.severity]}  {finding.check}: {finding.subject}"
-    lines = wrapped(head, columns, " " * 7)
-    for label, text in (("seen", finding.seen), ("why", finding.why), ("change", finding.change)):
-        if text:
-            lines += wrapped(f"{'':7}{label:<{_LABEL}}{text}", columns, " " * (7 + _LABEL))
-    return lines
+    parts = (("seen", finding.seen), ("why", finding.why), ("change", finding.change))
+    return block(head, parts, columns)
 
 
 def last_line(findings: Sequence[Finding]) -> str:
@@ -368,15 +335,11 @@ def last_line(findings: Sequence[Finding]) -> str:
     >>> last_line([Finding(check="", subject="", seen="", why="", change="", severity="fault")])
     '1 finding: 1 that is an error or slow anywhere.'
     """
-    if not findings:
-        return "Nothing is wrong in what the log says."
-    numbers = [
-        (sum(one.severity == severity for one in findings), what)
-        for severity, what in (
-            ("fault", ("that is an error or slow anywhere", "that are errors or slow anywhere")),
-            ("risk", ("that may cost",) * 2),
-            ("remark", ("to know",) * 2),
-        )
-    ]
-    parts = ", ".join(f"{number} {what[number > 1]}" for number, what in numbers if number)
-    return f"{_some(len(findings), 'finding')}: {parts}."
+    count = Counter(one.severity for one in findings)
+    errors = "that are errors" if count["fault"] > 1 else "that is an error"
+    numbers = {
+        f"{errors} or slow anywhere": count["fault"],
+        "that may cost": count["risk"],
+        "to know": count["remark"],
+    }
+    return f"{found_text(numbers, 'Nothing is wrong in what the log says')}."

@@ -1,13 +1,15 @@
 """What a job communicates and what its operations take, as text and as a document."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from collbench import __version__
 from collbench.bench.replay import ReplayProof
 from collbench.core.record import Record
-from collbench.core.table import table, wrapped
+from collbench.core.table import paragraphs, table
+from collbench.core.text import counted
 from collbench.core.units import format_size, format_time_us
 from collbench.jobs.advice import (
     Advice,
@@ -64,46 +66,39 @@ class Replay:
 def replay_lines(replay: Replay, columns: int) -> list[str]:
     """The whole text."""
     blocks = [
-        _head(replay, columns),
-        *_tables(replay),
-        _reasons(replay, columns),
-        _costs(replay, columns),
-        _skew(replay, columns),
-        _advice(replay),
-        _proof(replay, columns),
+        paragraphs(_head(replay), columns),
+        *_tables(replay, columns),
+        paragraphs(_reasons(replay), columns),
+        paragraphs(_costs(replay), columns),
+        paragraphs(_skew(replay), columns),
+        _advice(replay, columns),
+        paragraphs(_proof(replay), columns),
         list(replay.environment),
     ]
-    lines: list[str] = []
-    for block in blocks:
-        if block:
-            lines += ([""] if lines else []) + block
-    return lines
+    return [line for block in blocks if block for line in ("", *block)][1:]
 
 
-def _head(replay: Replay, columns: int) -> list[str]:
+def _head(replay: Replay) -> list[str]:
     job, steps = replay.job, replay.steps
-    count = len(job.calls)
-    text = f"{job.name}: {job.source}, {count} call{'s' * (count != 1)} of a rank."
+    text = f"{job.name}: {job.source}, {counted(len(job.calls), 'call')} of a rank."
     if steps.number > 1:
         plural = "s" * (steps.length != 1)
         text += f" {steps.number} steps of {steps.length:.4g} call{plural} were found"
         text += f", from call {steps.first + 1} on." if steps.first else "."
     elif not steps.is_found:
         text += " No step repeats: all calls are taken as one step."
-    lines = wrapped(text, columns)
-    for remark in (*job.remarks, *replay.stands):
-        lines += wrapped(f"{remark[0].upper()}{remark[1:]}.", columns)
-    return lines
+    remarks = (*job.remarks, *replay.stands)
+    return [text, *(f"{remark[0].upper()}{remark[1:]}." for remark in remarks)]
 
 
-def _tables(replay: Replay) -> list[list[str]]:
+def _tables(replay: Replay, columns: int) -> list[list[str]]:
     """The operations, with the times of three forms at a time."""
     forms = [cost.form for cost in replay.costs]
     groups = [forms[at : at + _FORMS_A_TABLE] for at in range(0, len(forms), _FORMS_A_TABLE)]
-    return [_table(replay, group) for group in groups or [[]]]
+    return [_table(replay, group, columns) for group in groups or [[]]]
 
 
-def _table(replay: Replay, forms: Sequence[str]) -> list[str]:
+def _table(replay: Replay, forms: Sequence[str], columns: int) -> list[str]:
     has_recorded = any(one.recorded_us is not None for one in replay.operations)
     has_groups = len({group for one in replay.operations for group in one.groups}) > 1
     heads = ["collective", "size", "type", "ranks", "calls", "MB a step"]
@@ -131,7 +126,7 @@ def _table(replay: Replay, forms: Sequence[str]) -> list[str]:
             row.append(f"{100 * one.calls * time / total:.0f}%" if time and total else "-")
         body.append(row)
     left_out = replay.operations[_MOST_ROWS:]
-    lines = table(heads, body, right={1, *range(3, len(heads))})
+    lines = table(heads, body, {1, *range(3, len(heads))}, columns)
     if left_out:
         lines.append(
             f"and {len(left_out)} more, {_megabytes(sum(one.bytes for one in left_out))} MB a step"
@@ -165,39 +160,32 @@ def _cell(replay: Replay, operation: JobOperation, form: str) -> str:
     return _time(row.time_us) if row.status == "ok" else row.status
 
 
-def _reasons(replay: Replay, columns: int) -> list[str]:
+def _reasons(replay: Replay) -> Iterator[str]:
     """Why operations have no time."""
-    reasons: dict[str, int] = {}
-    for operation in replay.operations:
-        for form, row in replay.rows.get(operation, {}).items():
-            if row.status != "ok":
-                text = f"{form}, {row.status}: {row.reason}"
-                reasons[text] = reasons.get(text, 0) + 1
-    lines = [
-        line
-        for text, count in reasons.items()
-        for line in wrapped(text + (f" ({count} operations)" if count > 1 else ""), columns)
-    ]
-    if replay.is_measured:
-        left = sum(operation not in replay.rows for operation in replay.operations)
-        if left:
-            lines += wrapped(
-                f"{left} of {len(replay.operations)} operations were not measured: a larger"
-                " --budget reaches them",
-                columns,
-            )
-    return lines
+    reasons = Counter(
+        f"{form}, {row.status}: {row.reason}"
+        for operation in replay.operations
+        for form, row in replay.rows.get(operation, {}).items()
+        if row.status != "ok"
+    )
+    for text, count in reasons.items():
+        yield text + (f" ({count} operations)" if count > 1 else "")
+    left = sum(operation not in replay.rows for operation in replay.operations)
+    if replay.is_measured and left:
+        yield (
+            f"{left} of {len(replay.operations)} operations were not measured: a larger"
+            " --budget reaches them"
+        )
 
 
-def _costs(replay: Replay, columns: int) -> list[str]:
-    lines: list[str] = []
+def _costs(replay: Replay) -> Iterator[str]:
     for cost in replay.costs:
-        if cost.missing == len(replay.operations):
-            continue
-        text = f"The calls of a step take {_duration(cost.time_us)} back to back with {cost.form}"
-        if cost.missing:
-            text += f", without {cost.missing} of {len(replay.operations)} operations"
-        lines += wrapped(f"{text}.", columns)
+        if cost.missing < len(replay.operations):
+            time = _duration(cost.time_us)
+            text = f"The calls of a step take {time} back to back with {cost.form}"
+            missing = f", without {cost.missing} of {len(replay.operations)} operations"
+            yield f"{text}{missing if cost.missing else ''}."
+    times = replay.times
     for share in replay.shares:
         whose = "the job's own times" if share.is_recorded else f"{replay.costs[0].form}'s times"
         text = f"A step of the job takes {_duration(share.step_us)}: "
@@ -208,19 +196,15 @@ def _costs(replay: Replay, columns: int) -> list[str]:
                 f"communication is {_percent(share.percent)} of it by {whose}, and computation can"
                 f" hide {_duration(share.hideable_us)} of that at best."
             )
-        if not share.is_recorded and replay.times is not None and replay.times.communicating:
-            gaps = max(0.0, share.step_us - replay.times.communicating)
+        if not share.is_recorded and times is not None and times.communicating:
+            gaps = max(0.0, share.step_us - times.communicating)
             with_gaps = _duration(gaps + share.communicating_us)
             text += f" With the gaps of the job it would take {with_gaps}."
-        lines += wrapped(text, columns)
-    times = replay.times
+        yield text
     if times is not None and times.exposed is not None:
-        lines += wrapped(
-            f"For {_duration(times.exposed)} of a step the job communicates while nothing"
-            " computes.",
-            columns,
+        yield (
+            f"For {_duration(times.exposed)} of a step the job communicates while nothing computes."
         )
-    return lines
 
 
 def _percent(percent: float) -> str:
@@ -233,23 +217,18 @@ def _duration(time_us: float) -> str:
     return f"{time_us / 1e3:.3g} ms" if abs(time_us) < 1e6 else f"{time_us / 1e6:.3g} s"
 
 
-def _skew(replay: Replay, columns: int) -> list[str]:
-    costs = replay.costs
-    if not costs:
-        return []
-    lines: list[str] = []
-    for operation, more_us in skew_costs(replay.operations, replay.rows, costs[0].form):
-        lines += wrapped(
+def _skew(replay: Replay) -> Iterator[str]:
+    form = replay.costs[0].form if replay.costs else ""
+    for operation, more_us in skew_costs(replay.operations, replay.rows, form):
+        yield (
             f"{operation.kind.op} of {format_size(operation.kind.size_bytes)} is uneven: its"
             f" largest block is {operation.skew:.3g}x the mean, its busiest rank moves"
             f" {operation.load:.3g}x the mean. It is measured with equal blocks; where that"
-            f" rank's link is the limit, the skew costs {_duration(more_us)} a step more.",
-            columns,
+            f" rank's link is the limit, the skew costs {_duration(more_us)} a step more."
         )
-    return lines
 
 
-def _advice(replay: Replay) -> list[str]:
+def _advice(replay: Replay, columns: int) -> list[str]:
     if not replay.advised:
         return []
     heads = ("tune first", "size", "ms a step", "gain", "saves ms", "setting")
@@ -264,7 +243,7 @@ def _advice(replay: Replay) -> list[str]:
         )
         for one in replay.advised
     ]
-    return table(heads, body, right=(1, 2, 3, 4))
+    return table(heads, body, (1, 2, 3, 4), columns)
 
 
 def _none_faster(one: Advice) -> str:
@@ -275,31 +254,26 @@ def _none_faster(one: Advice) -> str:
     return f"none of {one.tried}{of_known} is faster"
 
 
-def _proof(replay: Replay, columns: int) -> list[str]:
-    if replay.failed:
-        return wrapped(replay.failed, columns)
+def _proof(replay: Replay) -> list[str]:
     proof = replay.proof
-    if proof is None:
-        return []
+    if replay.failed or proof is None:
+        return [replay.failed] if replay.failed else []
     ratio, saved = proof.ratio, proof.saved_s
     if proof.is_modelled:
-        text = (
+        return [
             f"By the model a step with these settings saves {_duration(saved.median * 1e6)}:"
             f" it takes {ratio.median:.3g}x as long without them. Nothing ran."
-        )
-    else:
-        known = "saves" if proof.is_proven else "is not shown to save anything:"
-        text = (
-            f"A step with these settings {known} {_duration(saved.median * 1e6)}"
-            f" [{_duration(saved.low * 1e6)}, {_duration(saved.high * 1e6)}]: without them it takes"
-            f" {ratio.median:.3f}x as long, 95% interval {ratio.low:.3f} to {ratio.high:.3f},"
-            f" {len(proof.rounds)} rounds with and without in turns."
-        )
-        if missing := replay.costs[0].missing:
-            text += f" {missing} of {len(replay.operations)} operations are not in it."
-        if proof.is_noisy:
-            text += " Other processes were busy meanwhile."
-    return wrapped(text, columns)
+        ]
+    known = "saves" if proof.is_proven else "is not shown to save anything:"
+    text = (
+        f"A step with these settings {known} {_duration(saved.median * 1e6)}"
+        f" [{_duration(saved.low * 1e6)}, {_duration(saved.high * 1e6)}]: without them it takes"
+        f" {ratio.median:.3f}x as long, 95% interval {ratio.low:.3f} to {ratio.high:.3f},"
+        f" {len(proof.rounds)} rounds with and without in turns."
+    )
+    if missing := replay.costs[0].missing:
+        text += f" {missing} of {len(replay.operations)} operations are not in it."
+    return [text + " Other processes were busy meanwhile." * proof.is_noisy]
 
 
 def replay_json(replay: Replay) -> str:

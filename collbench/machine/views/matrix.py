@@ -29,6 +29,7 @@ from collbench.machine.views.labels import (
 
 _NOT_AVAILABLE = "N/A"  # as nvidia-smi says it
 _GAP = "  "
+_NEAR = ("CPU Affinity", "NUMA Affinity")
 
 
 def matrix(topology: Topology, columns: int, paint: Paint = plain) -> list[str]:
@@ -68,40 +69,34 @@ def _ends(one: Topology, columns: int, paint: Paint, shown: set[str]) -> list[st
     nodes = every[:MOST_DEVICES]
     names = [labels(one)[node.id] for node in nodes]
     cells = [[_cell(path(one, row.id, column.id).label) for column in nodes] for row in nodes]
-    kinds = [[_kind(cell) for cell in row] for row in cells]
-    shown |= {kind for row in kinds for kind in row}
+    shown |= {_kind(cell) for row in cells for cell in row}
     affinity = [(node.affinity or _cpus_near(one, node), _nodes_near(one, node)) for node in nodes]
     lead = max(map(len, names))
     widths = [
-        max(len(name), *(len(row[place]) for row in cells)) for place, name in enumerate(names)
+        len(_GAP) + max(len(name), *(len(row[place]) for row in cells))
+        for place, name in enumerate(names)
     ]
-    tails = table(("CPU Affinity", "NUMA Affinity"), affinity)
-    whole = lead + sum(len(_GAP) + width for width in widths)
 
-    def rows(places: range, tail: Sequence[str]) -> list[str]:
-        heads = [f"{names[place]:<{widths[place]}}" for place in places]
-        head_lines = [_GAP.join([" " * lead, *heads, *tail[:1]]).rstrip()]
-        for number, name in enumerate(names):
-            painted = [
-                paint(f"{cells[number][place]:<{widths[place]}}", _painted(kinds[number][place]))
-                for place in places
-            ]
-            head_lines.append(
-                _GAP.join([f"{name:<{lead}}", *painted, *tail[number + 1 : number + 2]]).rstrip(" ")
-            )
-        return head_lines
+    def rows(places: range, *, has_near: bool) -> list[str]:
+        lines = [
+            [name, *[paint(row[k], _painted(_kind(row[k]))) for k in places], *near * has_near]
+            for name, row, near in zip(names, cells, affinity, strict=True)
+        ]
+        heads = ["", *[names[place] for place in places], *_NEAR * has_near]
+        return table(heads, lines, columns=columns)
 
     left = left_out(len(every) - len(nodes), "device")
-    if whole + len(_GAP) + max(map(len, tails)) <= columns:
-        return [*rows(range(len(nodes)), tails), *left]
+    near = sum(len(_GAP) + max(map(len, column)) for column in zip(_NEAR, *affinity, strict=True))
+    if lead + sum(widths) + near <= columns:
+        return [*rows(range(len(nodes)), has_near=True), *left]
     lines: list[str] = []
     first = 0
     while first < len(nodes):
         last, used = first, lead
-        while last < len(nodes) and (last == first or used + len(_GAP) + widths[last] <= columns):
-            used += len(_GAP) + widths[last]
+        while last < len(nodes) and (last == first or used + widths[last] <= columns):
+            used += widths[last]
             last += 1
-        lines += [*rows(range(first, last), ()), ""]
+        lines += [*rows(range(first, last), has_near=False), ""]
         first = last
     return lines + _affinities(names, affinity, columns) + left
 

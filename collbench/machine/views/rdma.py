@@ -3,6 +3,7 @@
 from collections import Counter
 
 from collbench.core.table import NARROW_COLUMNS, table, wrapped
+from collbench.core.text import counted
 from collbench.machine.topology.model import Topology
 from collbench.machine.topology.rdma import DEFAULT_LEVEL, bisection_gbs, nic_gbs, rails, rdma
 from collbench.machine.topology.unnamed import library
@@ -45,17 +46,11 @@ def gdr(
             lines.append("There is no GPU with a NIC.")
             continue
         lines += wrapped(_host_line(one), columns)
-        found = [rdma(one, gpu, nic, level) for gpu in gpus for nic in shown]
-        rows = [
-            (label(one, way.gpu), label(one, way.nic), way.way.label, way.direct, way.used, way.why)
-            for way in found
-        ]
-        head, *body = table(("GPU", "NIC", "class", "direct", name, _WHY), rows)
-        lines += [head]
-        for line, way in zip(body, found, strict=True):
-            first, *more = wrapped(line, columns, " " * head.index(_WHY))
-            painted = f"  {paint(way.way.label, way.way.kind)}  "
-            lines += [first.replace(f"  {way.way.label}  ", painted, 1), *more]
+        rows = []
+        for way in (rdma(one, gpu, nic, level) for gpu in gpus for nic in shown):
+            ends = label(one, way.gpu), label(one, way.nic)
+            rows.append((*ends, paint(way.way.label, way.way.kind), way.direct, way.used, way.why))
+        lines += table(("GPU", "NIC", "class", "direct", name, _WHY), rows, columns=columns)
         devices = len(one.gpus) + len(nics)
         lines += left_out(devices - len(gpus) - len(shown), "device")
     return lines
@@ -70,7 +65,7 @@ def _host_line(one: Topology) -> str:
     return f"{', '.join(facts)}, ACS: {UNKNOWN}, as reading it takes root"
 
 
-def rail_lines(topology: Topology) -> list[str]:
+def rail_lines(topology: Topology, columns: int = NARROW_COLUMNS) -> list[str]:
     """The NIC of every GPU, what NICs are shared or serve none; of several hosts the rails and the
     bisection.
     """
@@ -80,13 +75,13 @@ def rail_lines(topology: Topology) -> list[str]:
         one = group.part
         if len(groups) > 1 or len(group.hosts) > 1:
             lines += [*([""] if lines else []), heading(group)]
-        lines += _rails_of(one)
+        lines += _rails_of(one, columns)
     if len(topology.hosts) > 1:
         lines += ["", *_between(topology)]
     return lines
 
 
-def _rails_of(one: Topology) -> list[str]:
+def _rails_of(one: Topology, columns: int) -> list[str]:
     served = rails(one)
     if not served:
         return ["There is no GPU with a NIC."]
@@ -101,7 +96,7 @@ def _rails_of(one: Topology) -> list[str]:
         also = ", ".join(runs(equal)) if equal else "-"
         rows.append((label(one, rail.gpu), name, rail.way.label, rate_text(share), also))
     heads = ("GPU", "NIC", "class", "GB/s of the NIC", "equally near")
-    lines = [*table(heads, rows, right=(3,)), *left_out(len(served) - len(rows), "GPU")]
+    lines = [*table(heads, rows, (3,), columns), *left_out(len(served) - len(rows), "GPU")]
     for name, count in uses.items():
         if count > 1:
             lines.append(f"{label(one, name)} is shared by {count} GPUs")
@@ -120,7 +115,7 @@ def _between(topology: Topology) -> list[str]:
     if len(counts) == 1:
         hosts = len(topology.hosts)
         count = counts.pop()
-        what = f"{count} rail{'s' * (count > 1)} of {hosts} NICs{' each' * (count > 1)}"
+        what = f"{counted(count, 'rail')} of {hosts} NICs{' each' * (count > 1)}"
         lines = [f"{what}, if switches join equal numbers"]
     else:
         lines = ["hosts have different numbers of NICs: there are no rails of all"]

@@ -1,6 +1,6 @@
 """Which GPUs share a path to the host, with confidence and evidence, and what is not decided."""
 
-from collbench.core.table import NARROW_COLUMNS, table, wrapped
+from collbench.core.table import NARROW_COLUMNS, paragraphs, table
 from collbench.machine.shared_paths import Contention, FlowSet, SharedPaths
 from collbench.machine.views.matrix import runs
 
@@ -11,7 +11,7 @@ def lines(found: SharedPaths, columns: int = NARROW_COLUMNS) -> list[str]:
         (_gpus(one.gpus), f"{one.confidence:.2%}", evidence(one.weakest)) for one in found.paths
     ]
     heads = ("GPUs that share a path", "confidence", "evidence, GB/s")
-    text = table(heads, rows, right=(1,)) if rows else ["no two GPUs are known to share a path"]
+    text = table(heads, rows, (1,), columns) if rows else ["no two GPUs are known to share a path"]
     open_ = [
         f"not decided: whether GPU{a} and GPU{b} share a path: their total falls by {one.fall:.1%}"
         " when both copy, within the noise"
@@ -22,7 +22,7 @@ def lines(found: SharedPaths, columns: int = NARROW_COLUMNS) -> list[str]:
             f"not measured: {len(found.wanted)} sets of copies, for example"
             f" {_flows(next(iter(found.wanted)))}"
         )
-    return [*text, *(line for one in open_ for line in wrapped(one, columns))]
+    return [*text, *paragraphs(open_, columns)]
 
 
 def _gpus(gpus: tuple[int, ...]) -> str:

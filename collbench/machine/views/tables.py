@@ -4,12 +4,12 @@ links one by one, orders of ranks.
 A rate without a source is `unknown`, and so is a permission.
 """
 
-import textwrap
 from collections.abc import Sequence
 from itertools import combinations
 from typing import TYPE_CHECKING
 
-from collbench.core.table import table
+from collbench.core.table import NARROW_COLUMNS, table, titled
+from collbench.core.text import counted
 from collbench.machine.topology.model import (
     P2P,
     P2P_ACCESS,
@@ -45,7 +45,7 @@ _MEANINGS = {**P2P_MEANINGS, _NO_SOURCE: "unknown"}
 _MANY = 6  # pairs; more that are all alike need no line each
 
 
-def rates(topology: Topology, paint: Paint = plain) -> list[str]:
+def rates(topology: Topology, paint: Paint = plain, columns: int = NARROW_COLUMNS) -> list[str]:
     """Usable GB/s of every pair, one way, and the hop that limits it; pairs of GPUs, then GPUs with
     NICs.
 
@@ -60,13 +60,17 @@ def rates(topology: Topology, paint: Paint = plain) -> list[str]:
     groups = alike(topology)
     lines: list[str] = []
     for group in groups:
-        lines += [*([""] if lines else []), *_heading(group, groups), *_rates_of(group.part, paint)]
+        lines += [
+            *([""] if lines else []),
+            *_heading(group, groups),
+            *_rates_of(group.part, paint, columns),
+        ]
     if len(topology.hosts) > 1:
-        lines += _rates_between(topology, groups, paint)
+        lines += _rates_between(topology, groups, paint, columns)
     return lines
 
 
-def _rates_of(one: Topology, paint: Paint) -> list[str]:
+def _rates_of(one: Topology, paint: Paint, columns: int) -> list[str]:
     """Pairs of GPUs, in one line if many are alike; then every GPU with every NIC."""
     shown = ends(one)[:MOST_DEVICES]
     left = left_out(len(ends(one)) - len(shown), "device")
@@ -78,12 +82,15 @@ def _rates_of(one: Topology, paint: Paint) -> list[str]:
     others = [path(one, gpu.id, nic.id) for gpu in nodes for nic in nics]
     alike_ways = {(way.label, way.usable_gbs, way.limit and link_label(way.limit)) for way in gpus}
     if len(gpus) <= _MANY or len(alike_ways) > 1:
-        return [*_rate_lines(one, [*gpus, *others], paint), *left]
-    first = f"each of the {len(gpus)} pairs of GPUs is like"
-    return [*_rate_lines(one, [gpus[0], *others], paint, first=first), *left]
+        return [*_rate_lines(one, [*gpus, *others], paint, columns), *left]
+    a, b = gpus[0].a, gpus[0].b
+    first = f"each of the {len(gpus)} pairs of GPUs is like {label(one, a)} - {label(one, b)}:"
+    return [first, *_rate_lines(one, [gpus[0], *others], paint, columns), *left]
 
 
-def _rates_between(topology: Topology, groups: Sequence[Alike], paint: Paint) -> list[str]:
+def _rates_between(
+    topology: Topology, groups: Sequence[Alike], paint: Paint, columns: int
+) -> list[str]:
     """One GPU of each kind of host, to the first GPU of the next host."""
     firsts = {node.host: node for node in reversed(topology.gpus)}
     ways: dict[tuple[str, str], Path] = {}
@@ -94,33 +101,23 @@ def _rates_between(topology: Topology, groups: Sequence[Alike], paint: Paint) ->
             there = min(others, key=lambda host: (host < here, host))
             a, b = (firsts[host].id for host in sorted((here, there)))
             ways.setdefault((a, b), path(topology, a, b))
-    if ways:
-        return [
-            "",
-            "Between hosts, for one GPU of each:",
-            *_rate_lines(topology, list(ways.values()), paint),
-        ]
-    return []
+    if not ways:
+        return []
+    lines = _rate_lines(topology, list(ways.values()), paint, columns)
+    return ["", "Between hosts, for one GPU of each:", *lines]
 
 
-def _rate_lines(
-    topology: Topology, ways: Sequence[Path], paint: Paint, first: str = ""
-) -> list[str]:
+def _rate_lines(topology: Topology, ways: Sequence[Path], paint: Paint, columns: int) -> list[str]:
     rows = [
         (
             f"{label(topology, way.a)} - {label(topology, way.b)}",
-            way.label,
+            paint(way.label, way.kind),
             rate_text(way.usable_gbs),
             hop(topology, way),
         )
         for way in ways
     ]
-    head, *lines = table(("pair", "class", "GB/s", "limited by"), rows, right=(2,))
-    painted = [
-        line.replace(f"  {way.label}", f"  {paint(way.label, way.kind)}", 1)
-        for line, way in zip(lines, ways, strict=True)
-    ]
-    return [*([f"{first} {rows[0][0]}:"] if first else []), head, *painted]
+    return table(("pair", "class", "GB/s", "limited by"), rows, (2,), columns)
 
 
 def p2p(topology: Topology, paint: Paint = plain) -> list[str]:
@@ -158,17 +155,13 @@ def p2p(topology: Topology, paint: Paint = plain) -> list[str]:
 
 def _p2p_matrix(one: Topology, what: str, shown: set[str], paint: Paint) -> list[str]:
     names = [labels(one)[node.id] for node in one.gpus]
-    lead = max(len(what), *map(len, names))
-    lines = ["  ".join([f"{what:<{lead}}", *names])]
-    for name, row in zip(names, one.gpus, strict=True):
-        cells = [_p2p_cell(one, row, column, what) for column in one.gpus]
-        shown |= set(cells)
-        painted = [
-            paint(f"{cell:<{len(of)}}", _p2p_colour(cell.strip()))
-            for cell, of in zip(cells, names, strict=True)
-        ]
-        lines.append("  ".join([f"{name:<{lead}}", *painted]).rstrip(" "))
-    return lines
+    cells = [[_p2p_cell(one, row, column, what) for column in one.gpus] for row in one.gpus]
+    shown |= {cell for row in cells for cell in row}
+    rows = [
+        [name, *[paint(cell, _p2p_colour(cell.strip())) for cell in row]]
+        for name, row in zip(names, cells, strict=True)
+    ]
+    return table((what, *names), rows)
 
 
 def _p2p_cell(one: Topology, row: Node, column: Node, what: str) -> str:
@@ -193,25 +186,11 @@ def links(topology: Topology, without: Sequence[LinkKind] = (), columns: int = 8
             if link.kind not in without
         ]
         lines += [*([""] if lines else []), *_heading(group, groups)]
-        lines += _link_lines(rows, columns) if rows else ["No link is known."]
-    sources_text = [
-        line
-        for source, number in sources.items()
-        for line in _wrapped(f"[{number}] ", source, columns)
-    ]
+        heads = ("link", "what", "raw GB/s", "usable", "source")
+        lines += table(heads, rows, (2, 3), columns) if rows else ["No link is known."]
+    parts = [(f"[{number}]", source) for source, number in sources.items()]
+    sources_text = titled(parts, len(f"[{len(parts)}] "), max(columns, 40), lead=0)
     return [*lines, *([""] if sources else []), *sources_text]
-
-
-def _link_lines(rows: Sequence[tuple[str, ...]], columns: int) -> list[str]:
-    """The table; on a narrow screen long names stand in a line of their own."""
-    heads, right = ("link", "what", "raw GB/s", "usable", "source"), (2, 3)
-    room = columns - max(map(len, table(("", *heads[1:]), [("", *row[1:]) for row in rows], right)))
-    short = [row if len(row[0]) <= room else ("", *row[1:]) for row in rows]
-    head, *lines = table(heads, short, right)
-    output = [head]
-    for row, line in zip(rows, lines, strict=True):
-        output += [row[0], line] if len(row[0]) > room else [line]
-    return output
 
 
 def _link_row(one: Topology, link: Link, sources: dict[str, int]) -> tuple[str, ...]:
@@ -227,7 +206,9 @@ def _link_row(one: Topology, link: Link, sources: dict[str, int]) -> tuple[str, 
     )
 
 
-def nvlinks(rows: Sequence["LinkRow"], paint: Paint = plain) -> list[str]:
+def nvlinks(
+    rows: Sequence["LinkRow"], paint: Paint = plain, columns: int = NARROW_COLUMNS
+) -> list[str]:
     """NVLinks one by one, with their error counters; one that is down is painted."""
     if not rows:
         return ["No NVLink is known."]
@@ -244,12 +225,11 @@ def nvlinks(rows: Sequence["LinkRow"], paint: Paint = plain) -> list[str]:
         )
         for row in rows
     ]
-    head, *lines = table(heads, cells, right=(0, 1, 5, 6, 7, 8))
-    pairs = zip(lines, rows, strict=True)
-    return [
-        head,
-        *[paint(line, "not OK") if row.is_active is False else line for line, row in pairs],
+    painted = [
+        [paint(cell, "not OK") for cell in line] if row.is_active is False else line
+        for line, row in zip(cells, rows, strict=True)
     ]
+    return table(heads, painted, (0, 1, 5, 6, 7, 8), columns)
 
 
 def rings(
@@ -275,32 +255,20 @@ def rings(
         if rate_gbs is None
         else f"{'together ' if len(orders) > 1 else ''}{rate_text(rate_gbs)} GB/s in one direction"
     )
-    lines = [
-        f"{len(orders)} ring{'s' * (len(orders) > 1)}, {carried}",
-        *_orders("ring", orders, columns),
-    ]
+    lines = [f"{counted(len(orders), 'ring')}, {carried}", *_orders("ring", orders, columns)]
     if trees:
         return [
             *lines,
-            f"{len(trees)} chain{'s' * (len(trees) > 1)} for trees",
+            f"{counted(len(trees), 'chain')} for trees",
             *_orders("chain", trees, columns),
         ]
     return lines
 
 
 def _orders(name: str, orders: Sequence[Sequence[int]], columns: int) -> list[str]:
-    wide = len(str(len(orders) - 1))
-    lines = []
-    for number, order in enumerate(orders):
-        lines += _wrapped(f"  {name} {number:<{wide}}  ", " ".join(map(str, order)), columns)
-    return lines
-
-
-def _wrapped(lead: str, text: str, columns: int) -> list[str]:
-    """Text behind a lead, in as many lines as it takes."""
-    return textwrap.wrap(
-        text, max(columns, 40), initial_indent=lead, subsequent_indent=" " * len(lead)
-    )
+    wide = len(name) + len(str(len(orders) - 1)) + 3
+    parts = [(f"{name} {k}", " ".join(map(str, order))) for k, order in enumerate(orders)]
+    return titled(parts, wide, max(columns, 40))
 
 
 def _heading(group: Alike, groups: Sequence[Alike]) -> list[str]:

@@ -10,9 +10,9 @@ from collbench.core.units import format_rate, format_size, format_time_us
 from collbench.planning.nccl.constants import constants
 from collbench.planning.nccl.machine import NcclMachine
 from collbench.planning.nccl.price import NcclPrice, nccl_price
+from collbench.planning.predict_table import Row, rounded
 
 _NEEDED = 1.01  # times the rate as it is, that a reachable one is shown from
-Row = dict[str, object]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,21 +75,17 @@ def documented(rows: Sequence[NcclRow], op: OpName, machine: str) -> list[Row]:
             "size_bytes": row.price.size_bytes,
             "algo": row.price.algo,
             "proto": row.price.proto,
-            "time_us": _digits(row.price.time_us),
-            "busbw_gbs": _digits(row.price.busbw_gbs),
-            "scaling": _digits(row.scaling),
-            "before_us": None if row.before_us is None else _digits(row.before_us),
+            "time_us": rounded(row.price.time_us),
+            "busbw_gbs": rounded(row.price.busbw_gbs),
+            "scaling": rounded(row.scaling),
+            "before_us": None if row.before_us is None else rounded(row.before_us),
             "engine": "nccl",
-            "low_us": _digits(row.price.low_us),
-            "high_us": _digits(row.price.high_us),
-            "reachable_gbs": _digits(row.reachable_gbs),
+            "low_us": rounded(row.price.low_us),
+            "high_us": rounded(row.price.high_us),
+            "reachable_gbs": rounded(row.reachable_gbs),
         }
         for row in rows
     ]
-
-
-def _digits(number: float) -> float:
-    return float(f"{number:.5g}")
 
 
 def nccl_lines(machine: NcclMachine, rows: Sequence[NcclRow], columns: int) -> Iterator[str]:
@@ -118,7 +114,7 @@ def nccl_lines(machine: NcclMachine, rows: Sequence[NcclRow], columns: int) -> I
         if row.before_us is not None:
             gain = f"x{row.before_us / row.price.time_us:.2f}"
             cells[-1] += [format_time_us(row.before_us), gain]
-    yield from table(heads, cells, {0, 1, *range(4, len(heads))})
+    yield from table(heads, cells, {0, 1, *range(4, len(heads))}, columns)
     yield ""
     text = (
         "busbw in GB/s. 9 of 10: where nine of ten published figures of healthy machines would be."
