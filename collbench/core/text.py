@@ -1,6 +1,8 @@
 """Texts of files, of the environment and of people, as a terminal may see them."""
 
 import re
+from collections.abc import Iterable
+from typing import Any
 
 # The colours of our own tables: those that click.style and report/ write.
 _COLOURS = re.compile(r"(\x1b\[(?:[012]|[39][1-7])m)")
@@ -45,6 +47,15 @@ def counted(number: int, what: str) -> str:
     ('1 pair', '2 pairs')
     """
     return f"{number} {what}{'s' * (number != 1)}"
+
+
+def texts_of(values: Iterable[Any]) -> list[str]:
+    """Different values in order, as texts, without those that stand for nothing.
+
+    >>> texts_of(["b", "", "a", "b"]), texts_of([0, 10, 9])
+    (['a', 'b'], ['9', '10'])
+    """
+    return [str(value) for value in sorted(set(values)) if value not in ("", 0)]
 
 
 def one_line(text: str) -> str:

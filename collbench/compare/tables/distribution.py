@@ -7,8 +7,9 @@ from statistics import median
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from collbench.compare.best import Summary
-from collbench.compare.rows import Row, Workload, label
+from collbench.compare.rows import Workload, label
 from collbench.core.distribution import PERCENTILES, least_launches
+from collbench.core.record import Record
 from collbench.core.table import table, wrapped
 from collbench.core.units import format_size, format_time_us
 
@@ -96,7 +97,7 @@ def unknown_text(rows: Sequence[LaunchTimes]) -> str:
     return ""
 
 
-def rows_with_launch_times(summary: Summary, workload: Workload) -> list[Row]:
+def rows_with_launch_times(summary: Summary, workload: Workload) -> list[Record]:
     """The best row of each size and the libraries' own choices beside it, of those whose launches
     were timed one by one; where none of these was, all that were.
     """
@@ -104,12 +105,12 @@ def rows_with_launch_times(summary: Summary, workload: Workload) -> list[Row]:
         return []
     sizes = summary.best[workload]
     shown = [row for best in sizes.values() for row in (best.row, *best.rivals.values())]
-    known = [row for row in shown if row.has_launches]
+    known = [row for row in shown if row.max_us is not None]
     every = (row for rows in summary.workloads[workload].values() for row in rows)
-    return known or [row for row in every if row.has_launches]
+    return known or [row for row in every if row.max_us is not None]
 
 
-def launch_time_table(rows: Sequence[Row], knobs: Mapping[str, Sequence[str]]) -> list[str]:
+def launch_time_table(rows: Sequence[Record], knobs: Mapping[str, Sequence[str]]) -> list[str]:
     """The percentiles of rows; nothing where there are no rows."""
     if not rows:
         return []
