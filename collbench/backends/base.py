@@ -28,7 +28,7 @@ from collbench.core.pattern import (
     poison,
 )
 from collbench.launch.group import Group, Rank, RankT, WorkerGroup
-from collbench.machine.discovery.counters import Moved, Reading, moved
+from collbench.machine.discovery.counters import CounterReading, Moved, moved
 from collbench.machine.host import last_level_cache_bytes
 from collbench.planning.limits import Limits
 from collbench.planning.plan import Plan
@@ -517,7 +517,7 @@ def host_data(problem: Problem, sets: int, *, hot: bool) -> tuple[int, list[str]
     return data_bytes, cache_notes(data_bytes, last_level_cache_bytes(), hot=hot)
 
 
-def counters_of(workers: WorkerGroup[RankT], batch: Batch) -> list[Reading]:
+def counters_of(workers: WorkerGroup[RankT], batch: Batch) -> list[CounterReading]:
     """The counters of links as each rank's host has them, if the batch asks for them."""
     return workers.call(Rank.counters, timeout_s=ANSWER_S) if batch.has_wire else []
 

@@ -26,7 +26,7 @@ _AWAKE_S, _NAP_S = 0.002, 0.0002  # at a barrier: others may still use this core
 _NAP_SHARE, _LONGEST_NAP_S = 0.02, 0.0005
 
 
-class Link(Protocol):
+class PairLink(Protocol):
     """What one rank exchanges messages with."""
 
     @abstractmethod
@@ -40,7 +40,7 @@ class Link(Protocol):
         """Send a message to a peer, receive one, or both at once. Raises HangError."""
 
 
-def link_of(context: RankContext) -> Link:
+def link_of(context: RankContext) -> PairLink:
     """The link of a rank: through the memory that all share, or else MPI."""
     return MpiLink(context) if context.arena is None else ArenaLink(context)
 
@@ -50,7 +50,7 @@ def arena_bytes(n: int) -> int:
     return _LINE_BYTES * (1 + 3 * n) + n * _SLOTS * SLOT_BYTES
 
 
-class MpiLink(Link):
+class MpiLink(PairLink):
     """Messages of MPI. The watchdog ends what does not even return from a call that should not
     block.
     """
@@ -91,7 +91,7 @@ class MpiLink(Link):
                 raise waited(self._rank, peer, deadline_s)
 
 
-class ArenaLink(Link):
+class ArenaLink(PairLink):
     """Messages in slices through slots of shared memory: two of each rank, which it fills and its
     peer empties, with counters of both that only grow.
     """

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from collbench.bench.pair_links import Link, link_of
+from collbench.bench.pair_links import PairLink, link_of
 from collbench.launch.group import Rank, RankContext
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ class PairRank(Rank):
 
     def __init__(self, context: RankContext) -> None:
         self.rank = context.rank
-        self.link: Link = link_of(context)
+        self.link: PairLink = link_of(context)
         self._out = self._into = np.empty(0, np.uint8)
 
     def load(self) -> tuple[float, int]:

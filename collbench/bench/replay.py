@@ -94,7 +94,7 @@ Part = tuple[Case, float]  # an operation as it is done, and its calls a step
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Proof:
+class ReplayProof:
     """Seconds of a step without and with other settings, round by round. is_noisy: other processes
     were busy. is_modelled: nothing ran, and one round says all.
     """
@@ -125,7 +125,9 @@ class Proof:
         return is_enough and self.ratio.low > 1
 
 
-def prove(before: Sequence[Part], after: Sequence[Part], bench: Bench, budget_s: float) -> Proof:
+def prove(
+    before: Sequence[Part], after: Sequence[Part], bench: Bench, budget_s: float
+) -> ReplayProof:
     """Rounds of a step without and with other settings, in turns, until the interval is narrow or
     the time is over. Raises UnavailableError if a part cannot run, or if the time does not suffice
     for the fewest rounds.
@@ -142,7 +144,7 @@ def prove(before: Sequence[Part], after: Sequence[Part], bench: Bench, budget_s:
         least = 1 if is_modelled else -(-LEAST_ROUNDS // starts)
         ends_s = start_s + budget_s * (number + 1) / starts, start_s + budget_s
         is_noisy |= _rounds(before, after, bench, rounds, (least, most), ends_s)
-    return Proof(rounds=tuple(rounds), is_noisy=is_noisy, is_modelled=is_modelled)
+    return ReplayProof(rounds=tuple(rounds), is_noisy=is_noisy, is_modelled=is_modelled)
 
 
 def least_repeats(parts: Sequence[Part]) -> int:
@@ -197,7 +199,7 @@ def _rounds(
                 rounds.append((once(arms[0]), once(arms[1])))
             if not (is_modelled or first or done):
                 _refuse_late(time.monotonic() - start_s, ends_s[1] - time.monotonic())
-            ratio = Proof(rounds=tuple(rounds)).ratio
+            ratio = ReplayProof(rounds=tuple(rounds)).ratio
             is_over = time.monotonic() > ends_s[0]
             if done + 1 >= least and (is_over or ratio.high / ratio.low < 1 + _NARROW):
                 break

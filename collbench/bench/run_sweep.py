@@ -1,68 +1,57 @@
 """Carry out a sweep: options to cases, group and measurement, rows to file and screen."""
 
-import os
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing, nullcontext
-from dataclasses import replace
-from importlib.util import find_spec
 from pathlib import Path
-from typing import IO, Any
+from typing import IO
 
 from collbench.backends import FAMILY as BACKENDS
 from collbench.backends.model import host_of
+from collbench.bench.asked import BY_DEFAULT_ON_GPUS, has_one_gpu, on_cpus, sweep_of, with_files
 from collbench.bench.busy import BusyRemark
 from collbench.bench.points import SweepPoint, plan_points
 from collbench.bench.ranks import MODEL, Ranks, ranks_of
-from collbench.bench.recordings import recordings_of, refuse_few_gpus, remark_unnamed
+from collbench.bench.recordings import recordings_of, remark_unnamed
 from collbench.bench.rows import row_of_runs
 from collbench.bench.runner import Measurement
 from collbench.bench.saving import SavedSweep, command_line, saved
 from collbench.bench.show_sweep import show_points, show_rows
-from collbench.bench.sweep import Sweep, cases, sizes_between
-from collbench.bench.sweep_rules import SWEEP_RULES, is_together, on_gpus, only_on_gpus
+from collbench.bench.sweep import Sweep, cases
+from collbench.bench.sweep_remarks import (
+    remark_on_cores,
+    remark_on_order,
+    remark_on_peer,
+    remark_on_time,
+)
+from collbench.bench.sweep_rules import SWEEP_RULES, is_together, on_gpus
 from collbench.bench.tables.run import RunOf, head_lines, tail_lines
 from collbench.bench.tables.sweep import SweepTable, best_lines, ceiling_lines, table_of
 from collbench.bench.tables.wire import ledger_lines
 from collbench.bench.trace.chrome import chrome_trace
 from collbench.bench.trace.traces import refuse_too_many, traced
-from collbench.core import options as defaults
 from collbench.core.case import Case
 from collbench.core.documents import check_writable, write_document
 from collbench.core.errors import RankLostError, UnavailableError, UsageError
-from collbench.core.knobs import AXES, KNOB, KNOBS
-from collbench.core.launcher import find_mpirun, is_only_rank, launcher
+from collbench.core.knobs import KNOBS
+from collbench.core.launcher import is_only_rank, launcher
 from collbench.core.options import Settings, settings_of
-from collbench.core.peers import forced_by, is_of_libraries, is_peer, knobs_of
+from collbench.core.peers import is_of_libraries, is_peer, knobs_of
 from collbench.core.progress import activity_shown
 from collbench.core.record import Record, Writer, read
 from collbench.core.rules import Options, refuse
 from collbench.core.screen import document_on_stdout, remark, say, width
 from collbench.core.text import counted
-from collbench.core.together import groups_text, mix_text, parse_groups, parse_mix
-from collbench.core.uneven import CountsFile, read_counts
-from collbench.core.units import format_duration, parse_size
-from collbench.device.card import device_count
 from collbench.launch.group import Group
 from collbench.launch.rank0 import drive_on_rank0, group_here
 from collbench.machine.discovery.recording import Recording
-from collbench.machine.formats import described
-from collbench.machine.host import has_nvidia_gpus, usable_cores
+from collbench.machine.host import has_nvidia_gpus
 from collbench.planning.plan import Plan
-from collbench.planning.protocols import FAMILY as PROTOCOLS
 from collbench.planning.tuning import Origin
-from collbench.schedules import formats
-from collbench.schedules.algorithms import FAMILY as ALGORITHMS
 
-_MODELLED_RANKS = 16  # GPUs of a described machine, unless more are asked for
-_NEW_PROCESSES_S = 3  # until new processes have their GPUs and NCCL, roughly
-_LONG_S, _HOPELESS_S = 10, 3600  # a sweep that takes longer is told so first, and how to shorten it
-_SHORTER = " Fewer --ranks, --sizes, --algo or --repeats make it shorter; Ctrl-C ends it."
-_BY_DEFAULT_ON_GPUS = ("cuda", "nccl")  # the backends of a sweep where there are GPUs
 _TRACED = ("cpu", "cuda")  # backends whose launches can be traced
 _TRACED_LAUNCHES = 3  # of every point
-_ON_CPUS = ("cpu", "mpi", "gloo")  # backends whose ranks each want a core
 
 
 def run_sweep(options: Options, csv: Path | str | None) -> int:
@@ -73,16 +62,16 @@ def run_sweep(options: Options, csv: Path | str | None) -> int:
         has_gpus = has_nvidia_gpus() or "gpus" in options
         options = {
             **options,
-            "backend": _BY_DEFAULT_ON_GPUS
+            "backend": BY_DEFAULT_ON_GPUS
             if has_gpus
             else ("cpu",)
             if is_together(options)
-            else _on_cpus(under is not None),
+            else on_cpus(under is not None),
         }
     refuse(SWEEP_RULES, options, options)
-    if under is None and on_gpus(options) and _has_one_gpu(options, is_asked=are_gpus_asked):
+    if under is None and on_gpus(options) and has_one_gpu(options, is_asked=are_gpus_asked):
         return 0
-    settings, sweep = settings_of(options), _sweep(options, under.size if under else 0)
+    settings, sweep = settings_of(options), sweep_of(options, under.size if under else 0)
     if is_only_rank() and "ranks" not in options and sweep.backend != (MODEL,):
         remark(
             f"One rank under a launcher: this process starts {sweep.ranks[0]} of its own, as it"
@@ -96,51 +85,14 @@ def run_sweep(options: Options, csv: Path | str | None) -> int:
     def drive() -> int:
         from collbench.machine.discovery import topology_of
 
-        known = _with_files(options, is_launched=bool(group.ranks))
-        asked = _sweep(known, group.ranks)
+        known = with_files(options, is_launched=bool(group.ranks))
+        asked = sweep_of(known, group.ranks)
         topology = topology_of(recordings) if recordings else None
         remark_unnamed(options.get("machine"))
         where = ranks_of(asked.backend, options.get("machine"), group, settings.gpus, topology)
         return _drive(group, asked, settings, known, csv, where, recordings, is_default=is_default)
 
     return drive_on_rank0(group, drive)
-
-
-def _on_cpus(is_launched: bool) -> tuple[str, ...]:
-    """What a sweep compares where there are no GPUs: MPI beside ours where it can run."""
-    if find_spec("mpi4py") is None:
-        return ("cpu",)
-    try:
-        return ("cpu", "mpi") if is_launched or find_mpirun() else ("cpu",)
-    except UnavailableError:
-        return ("cpu",)
-
-
-def _has_one_gpu(options: Options, *, is_asked: bool) -> bool:
-    """Whether the sweep would run on a single GPU, where nothing travels between ranks; if so, says
-    that.
-
-    Raises UnavailableError instead if somebody asked for GPUs, also for numbered ones on a host
-    that has none.
-    """
-    if "gpus" in options and not has_nvidia_gpus():
-        raise UnavailableError(
-            f"--gpus {','.join(map(str, options['gpus']))}: this host has no NVIDIA GPU",
-            "leave it out, or give --backend cpu to measure the CPUs",
-        )
-    if _gpu_count(options) != 1:
-        return False
-    why, hint = "One GPU: nothing travels between ranks", "--backend cpu measures the CPUs"
-    sharing = f"--gpus {','.join(map(str, options.get('gpus', (0,)) * 2))} runs two ranks on it"
-    if is_asked:
-        raise UnavailableError(why, f"{sharing}; {hint}")
-    say(f"{why}. {hint}; {sharing}.")
-    return True
-
-
-def _gpu_count(options: Options) -> int:
-    """GPUs that are asked for, else all of the host."""
-    return len(options.get("gpus", ())) or (device_count() if has_nvidia_gpus() else 0)
 
 
 def _what_is_kept(csv: Path | str | None, kept: SavedSweep) -> str:
@@ -177,9 +129,9 @@ def _drive(
         if options.get(one.name, ("auto",)) != ("auto",) and not is_of_libraries(one)
     ]
     for peer in peers if not is_default else ():
-        _remark_on_peer(peer, sweep, points, knobs)
-    _remark_on_cores(points, group)
-    _remark_on_order(points, settings)
+        remark_on_peer(peer, sweep, points, knobs)
+    remark_on_cores(points, group)
+    remark_on_order(points, settings)
     if options.get("soak"):
         from collbench.bench.soak import run_stress
 
@@ -338,7 +290,7 @@ def _measure(
     """Measure the points in every run, keep all rows, show those of all runs together, what was
     measured and what is best.
     """
-    _remark_on_time(runs)
+    remark_on_time(runs)
     start_s, busy = time.monotonic(), BusyRemark()
     rows: dict[tuple[object, ...], list[Record]] = {}
     records: list[Record] = []
@@ -429,76 +381,6 @@ def _links(measurement: Measurement) -> list[str]:
     return found
 
 
-def _remark_on_time(runs: Sequence[Measurement]) -> None:
-    """Say how long the sweep should take, if that is long, and what would shorten it."""
-    estimate_s = sum(run.estimate_s() for run in runs)
-    if estimate_s < _LONG_S:
-        return
-    live = [point.case for point in runs[-1].points if not point.waived]
-    more = f" in {len(runs)} runs" if len(runs) > 1 else ""
-    remark(
-        f"{len(live)} point{'s' * (len(live) != 1)} with up to {max(case.ranks for case in live)}"
-        f" ranks{more}: about {format_duration(estimate_s)}."
-        + (_SHORTER if estimate_s > _HOPELESS_S else "")
-    )
-
-
-def _remark_on_cores(points: Sequence[SweepPoint], group: Group) -> None:
-    """Say where more ranks than cores run on CPUs, and what that does to the times."""
-    live = [point.case for point in points if not point.waived]
-    ranks = max((case.ranks for case in live if case.backend in _ON_CPUS), default=0)
-    is_local = group.kind == "local"
-    here = ranks if is_local or not ranks else group.hosts.count(group.hosts[0])
-    cores = usable_cores() if is_local else os.cpu_count() or 1  # a launcher may pin each rank
-    if here > cores:
-        remark(
-            f"{here} ranks share {cores} CPU core{'s' * (cores > 1)}: they wait for each other's"
-            f" turn, so times are longer and vary more than with --ranks {max(2, cores)}."
-        )
-
-
-def _remark_on_order(points: Sequence[SweepPoint], settings: Settings) -> None:
-    """Say how an order of launches can deadlock, if it can."""
-    whys = {
-        replace(point.together, order=settings.launch_order).why_it_can_deadlock(): None
-        for point in points
-        if point.together is not None
-    }
-    for why in filter(None, whys):
-        remark(
-            f"{why[0].upper()}{why[1:]}. A point that does is given up after its --timeout,"
-            f" {settings.timeout_s:g} s."
-        )
-
-
-def _remark_on_peer(
-    peer: str, sweep: Sweep, points: Sequence[SweepPoint], knobs_given: Sequence[str]
-) -> None:
-    """Print the knobs that a library is forced to, and those without effect on it."""
-    knobs = knobs_of(peer)
-    forced = [name for name in knobs_given if name in knobs and name in sweep.asked]
-    lost = [KNOB[name].flag for name in knobs_given if name not in forced]
-    for name in forced:
-        missing = [
-            value
-            for value in sweep.values(name)
-            if knobs[name] and value not in (*knobs[name], "auto")
-        ]
-        lost += [f"{KNOB[name].flag} {','.join(map(str, missing))}"] if missing else []
-    live = [point for point in points if point.case.backend == peer and not point.waived]
-    sets = len({point.session for point in live if forced_by(point.case)})
-    remarks = []
-    if sets:
-        remarks.append(
-            f"{sets} set{'s' * (sets > 1)} of processes, about {_NEW_PROCESSES_S} s each, forced by"
-            f" {', '.join(KNOB[name].flag for name in forced)}"
-        )
-    if lost:
-        remarks.append(f"{', '.join(lost)} {'do' if len(lost) > 1 else 'does'} not reach it")
-    if remarks:
-        remark(f"{peer}: the library's own choice; {'; '.join(remarks)}.")
-
-
 def _exit_code(records: Sequence[Record], *, is_part: bool) -> int:
     """1 for wrong data, else 0. Raises UnavailableError if every point was waived. is_part: other
     rows of the sweep are in the file already.
@@ -523,98 +405,3 @@ def _what_to_change(waived: Sequence[Record]) -> str:
     if not any(row.count for row in waived):
         return "give larger --sizes"
     return "change what the reason names"
-
-
-def _sweep(options: Options, launched: int) -> Sweep:
-    """The knobs of the sweep: what was asked for, and the defaults."""
-    knobs = {one.name: options[one.name] for one in KNOBS if one.name in options}
-    axes = {one.name: options[one.name] for one in AXES if one.name in options}
-    algos = knobs.get("algo")
-    if algos is not None and set(ALGORITHMS.names()) <= set(algos):
-        del knobs["algo"]  # "all": those that serve the collective
-    asked = frozenset(knobs)
-    backends = axes.get("backend", ())
-    if "nccl" in backends:
-        knobs.setdefault("buffers", KNOB["buffers"].choices)
-    if "proto" not in knobs and "cuda" in backends and knobs.get("algo") != ("auto",):
-        knobs["proto"] = PROTOCOLS.names()
-    counts_file = read_counts(Path(options["counts"])) if "counts" in options else None
-    if counts_file is not None:
-        axes.setdefault("ranks", (launched or _ranks_of(counts_file),))
-    axes |= _together(options)
-    axes.setdefault("ranks", (launched or _default_ranks(options),))
-    if MODEL in backends and "machine" in options:
-        refuse_few_gpus(options["machine"], max(axes["ranks"]))
-    is_sized = counts_file is not None or "mix" in options
-    sizes = (1,) if is_sized else _sizes(options)
-    return Sweep(sizes=sizes, knobs=knobs, asked=asked, counts_file=counts_file, **axes)
-
-
-def _together(options: Options) -> dict[str, Any]:
-    """Groups, split and mix as rows name them; groups say how many ranks there are."""
-    axes: dict[str, Any] = {}
-    if "groups" in options:
-        groups = parse_groups(options["groups"])
-        axes["ranks"] = (1 + max(rank for group in groups for rank in group),)
-        axes["groups"] = groups_text(groups)
-    if "split" in options:
-        axes["split"] = options["split"]
-    if "mix" in options:
-        mix = parse_mix(options["mix"])
-        axes |= {"op": (mix[0].op,), "mix": mix_text(mix)}
-    return axes
-
-
-def _ranks_of(counts_file: CountsFile) -> int:
-    """The ranks that a file has counts of: a line each, or a number each in one line."""
-    lines = counts_file.lines
-    return len(lines) if len(lines) > 1 else len(lines[0])
-
-
-def _with_files(options: Options, *, is_launched: bool) -> Options:
-    """The options with the names of the algorithms that files hold and, where nothing else is
-    asked for, with the collectives and ranks of these. Raises UsageError for a file that holds
-    none.
-    """
-    if not any(map(formats.is_file, options.get("algo", ()))):
-        return options
-    names: list[str] = []
-    files: list[formats.AlgorithmFile] = []
-    for algo in options["algo"]:
-        if formats.is_file(algo):
-            files.append(formats.load(algo))
-        names.append(files[-1].name if formats.is_file(algo) else algo)
-    own: dict[str, Any] = {"op": tuple(dict.fromkeys(file.op for file in files))}
-    if not is_launched:
-        own["ranks"] = tuple(dict.fromkeys(file.n for file in files))
-    return {**own, **options, "algo": tuple(names)}
-
-
-def _sizes(options: Options) -> tuple[int, ...]:
-    """The sizes of the list or of the range. Raises UsageError for a size of no bytes."""
-    if "sizes" in options:
-        sizes: tuple[int, ...] = options["sizes"]
-    else:
-        smallest, largest, factor = (
-            (defaults.GPU_FIRST, defaults.GPU_LAST, defaults.GPU_FACTOR)
-            if only_on_gpus(options)
-            else (defaults.DEFAULT_FIRST, defaults.DEFAULT_LAST, defaults.DEFAULT_FACTOR)
-        )
-        first = options.get("minbytes", parse_size(smallest))
-        last = options.get("maxbytes", max(first, parse_size(largest)))
-        sizes = sizes_between(
-            first, last, factor=options.get("stepfactor", factor), step=options.get("stepbytes", 0)
-        )
-    if min(sizes) <= 0:
-        raise UsageError("a size of 0 bytes", "give at least one byte")
-    return sizes
-
-
-def _default_ranks(options: Options) -> int:
-    """The GPUs of the machine, described or found; else the usable cores, from 2 to 8."""
-    if "machine" in options and options.get("backend") == (MODEL,):
-        links = described(options["machine"])
-        if links is not None:
-            return min(_MODELLED_RANKS, len(links.gpus))
-    gpus = _gpu_count(options) if on_gpus(options) else 0
-    return gpus or max(2, min(8, usable_cores()))

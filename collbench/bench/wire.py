@@ -19,7 +19,7 @@ from collbench.core.case import Case
 from collbench.core.collectives import collective
 from collbench.core.errors import ScheduleError
 from collbench.core.world import World
-from collbench.machine.discovery.counters import Link, Moved, Passed
+from collbench.machine.discovery.counters import CountedLink, Moved, Passed
 from collbench.machine.topology.model import spans
 from collbench.planning.plan import Plan, registered
 from collbench.planning.protocols import FAMILY as PROTOCOLS
@@ -36,7 +36,7 @@ _FIRST = "ring"  # of algorithms that send as much, what libraries take most
 _OVER_SOCKETS = 0.5  # of what must be sent, that sockets carry if they carry it
 
 
-class Place(NamedTuple):
+class WirePlace(NamedTuple):
     """Links that the ledger counts together. kind: "nvlink" or "pcie" of a GPU, "lo", or "nic" for
     all network interfaces and InfiniBand ports of a host. device: the GPU's UUID, or nothing.
     """
@@ -52,7 +52,7 @@ class Entry(NamedTuple):
     more than their part of what was expected, where more passed than that.
     """
 
-    place: Place
+    place: WirePlace
     label: str
     seen: Passed
     expected: Passed | None
@@ -102,7 +102,7 @@ def ledger_of(moved: Moved, plan: Plan | None, *, is_gpu: bool) -> Ledger:
     expected = {} if plan is None else _expected(moved, traffic(plan), plan, is_gpu=is_gpu)
     gpus = [gpu for _, gpu in moved.ranks]
 
-    def wanted(place: Place) -> Passed | None:
+    def wanted(place: WirePlace) -> Passed | None:
         """What must pass a place; of a library, nothing passes the GPUs that have no rank."""
         is_open = plan is None and (not place.device or place.device in gpus)
         return None if is_open else expected.get(place, Passed(0, 0))
@@ -127,9 +127,9 @@ def ledger_of(moved: Moved, plan: Plan | None, *, is_gpu: bool) -> Ledger:
     return Ledger(entries=entries, unread=moved.unread, sent=sent)
 
 
-def _seen(moved: Moved, *, raw: bool = False) -> dict[Place, Passed]:
+def _seen(moved: Moved, *, raw: bool = False) -> dict[WirePlace, Passed]:
     """Bytes of a launch at each place."""
-    total: dict[Place, Passed] = {}
+    total: dict[WirePlace, Passed] = {}
     for (host, link), passed in moved.passed.items():
         if (link.source == "nvlink-raw") == raw:
             place = _place(host, link)
@@ -141,21 +141,21 @@ def _seen(moved: Moved, *, raw: bool = False) -> dict[Place, Passed]:
     }
 
 
-def _order(moved: Moved, place: Place) -> tuple[str, str, int, str]:
+def _order(moved: Moved, place: WirePlace) -> tuple[str, str, int, str]:
     """By host and kind, and GPUs by their numbers."""
     label = moved.labels.get(place.device, place.device)
     return place.host, place.kind, len(label), label
 
 
-def _place(host: str, link: Link) -> Place:
+def _place(host: str, link: CountedLink) -> WirePlace:
     if link.source in ("nvlink", "nvlink-raw"):
-        return Place(host, "nvlink", link.device)
+        return WirePlace(host, "nvlink", link.device)
     if link.source == "pcie":
-        return Place(host, "pcie", link.device)
-    return Place(host, "lo" if link.source == "lo" else "nic")
+        return WirePlace(host, "pcie", link.device)
+    return WirePlace(host, "lo" if link.source == "lo" else "nic")
 
 
-def _label(moved: Moved, place: Place) -> str:
+def _label(moved: Moved, place: WirePlace) -> str:
     if place.device:
         kind = {"nvlink": "NVLink", "pcie": "PCIe"}[place.kind]
         return f"{moved.labels.get(place.device, place.device)} {kind}"
@@ -163,7 +163,7 @@ def _label(moved: Moved, place: Place) -> str:
     return names[0] if len(names) == 1 else f"{len(names)} interfaces"
 
 
-def _kinds(moved: Moved, expected: Mapping[Place, Passed], *, is_gpu: bool) -> set[str]:
+def _kinds(moved: Moved, expected: Mapping[WirePlace, Passed], *, is_gpu: bool) -> set[str]:
     """The kinds of links that count: of CPUs the network interfaces; of GPUs their NVLinks, or PCIe
     where they have none, and whatever else the schedule needs.
     """
@@ -177,7 +177,7 @@ def _kinds(moved: Moved, expected: Mapping[Place, Passed], *, is_gpu: bool) -> s
 
 def _expected(
     moved: Moved, sent: Mapping[Pair, Sent], plan: Plan, *, is_gpu: bool
-) -> dict[Place, Passed]:
+) -> dict[WirePlace, Passed]:
     """What a launch must move at each place."""
     remote = {pair: one for pair, one in sent.items() if plan.is_remote(*pair)}
     has_sockets = moved.sockets > _OVER_SOCKETS * moved.launches * sum(
@@ -186,14 +186,14 @@ def _expected(
     with_nvlinks = {link.device for _, link in moved.passed if link.source == "nvlink"}
     if with_nvlinks and "nvlink" in moved.unread:  # the GPUs whose counters were not answered
         with_nvlinks |= {gpu for _, gpu in moved.ranks}
-    total: dict[Place, Passed] = {}
+    total: dict[WirePlace, Passed] = {}
     for pair, one in sent.items():
         (host, gpu), (other_host, other_gpu) = (moved.ranks[rank] for rank in pair)
         if pair in remote:
             if host == other_host and not has_sockets:
                 continue
             kind = "lo" if host == other_host else "nic"
-            ends = Place(host, kind), Place(other_host, kind)
+            ends = WirePlace(host, kind), WirePlace(other_host, kind)
             number = one.wire + _headers(moved, one, kind) * has_sockets
         elif is_gpu:
             is_direct = plan.transport[:3] != "shm"
@@ -201,7 +201,7 @@ def _expected(
                 continue  # ranks that share a GPU
             is_nvlink = is_direct and {gpu, other_gpu} <= with_nvlinks
             kind = "nvlink" if is_nvlink else "pcie"
-            ends = Place(host, kind, gpu), Place(other_host, kind, other_gpu)
+            ends = WirePlace(host, kind, gpu), WirePlace(other_host, kind, other_gpu)
             number = one.total
         else:
             continue
@@ -220,7 +220,7 @@ def _headers(moved: Moved, sent: Sent, kind: str) -> int:
     return sent.messages * max(1, ceil(size / (min(mtus) - _IN_PACKET_BYTES))) * _HEADER_BYTES
 
 
-def _links(moved: Moved, place: Place, expected: Passed | None) -> str:
+def _links(moved: Moved, place: WirePlace, expected: Passed | None) -> str:
     """The NVLinks that carried most of what was not expected, by their numbers."""
     if place.kind != "nvlink" or expected is None:
         return ""

@@ -7,7 +7,7 @@ from collbench.cli._declared import setting_option
 from collbench.cli._options import FileName, Finite, OneOf, Size, Whole, color_option
 from collbench.core.collectives import OPS, collective
 from collbench.core.options import OPTIONS
-from collbench.core.rules import Options, Rule, refuse
+from collbench.core.rules import Rule, refuse
 from collbench.schedules.algorithms import FAMILY as ALGORITHMS
 
 _OPTIONS = (
@@ -132,18 +132,10 @@ _OPTIONS = (
 )
 
 
-def _blames(options: Options) -> bool:
-    return bool(options["blame"])
-
-
-def _reads(options: Options) -> bool:
-    return bool(options["files"])
-
-
 _HUNT_RULES = (
     Rule(
         options=("pairs", "rails", "is_alone", "budget", "backend", "files", "rate", "csv"),
-        when=_blames,
+        when=lambda options: options["blame"],
         message="--blame traces one collective on CPUs",
         hint="leave one of them out",
     ),
@@ -155,11 +147,16 @@ _HUNT_RULES = (
     ),
     Rule(
         options=("pairs", "rails", "is_alone", "size", "budget", "backend", "ranks", "timeout"),
-        when=_reads,
+        when=lambda options: options["files"],
         message="nothing is measured with --from",
         hint="leave one of them out",
     ),
-    Rule(options=("csv",), when=_reads, message="--from measures nothing", hint="give --json"),
+    Rule(
+        options=("csv",),
+        when=lambda options: options["files"],
+        message="--from measures nothing",
+        hint="give --json",
+    ),
     Rule(
         options=("size",),
         when=lambda options: options["size"] == 0,

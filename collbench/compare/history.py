@@ -66,7 +66,7 @@ class Series:
         return self.levels_us[-1] / self.levels_us[0]
 
 
-class Event(NamedTuple):
+class HistoryEvent(NamedTuple):
     """Points that changed at one run: how many got slower and faster, of how many that have a
     history there, and the middle of their ratios, later over earlier.
     """
@@ -91,7 +91,7 @@ class History:
         return tuple(one for one in self.series if one.changes)
 
     @property
-    def events(self) -> tuple[Event, ...]:
+    def events(self) -> tuple[HistoryEvent, ...]:
         """What changed at each run at which something did."""
         found = []
         for run in range(len(self.names)):
@@ -104,7 +104,9 @@ class History:
             if ratios:
                 slower = sum(ratio > 1 for ratio in ratios)
                 middle = math.exp(float(np.median(np.log(ratios))))
-                found.append(Event(run, slower, len(ratios) - slower, len(self.series), middle))
+                found.append(
+                    HistoryEvent(run, slower, len(ratios) - slower, len(self.series), middle)
+                )
         return tuple(found)
 
 

@@ -1,8 +1,8 @@
 """Frozen dataclasses to JSON and back: every value is checked against its declared type, and an
 error names the place of what is wrong.
 
-Known are str, int, float, bool, unions, tuples of any length, mappings by strings, and dataclasses
-of these. Not a schema language.
+Known are str, int, float, bool, unions, tuples of any length, mappings by strings, dataclasses of
+these, and object for what may be anything. Not a schema language.
 """
 
 import dataclasses
@@ -89,8 +89,8 @@ def _decode(kind: Any, value: object, place: str) -> Any:  # Any: a type of anno
             raise _wrong(value, "an object", place)
         item = get_args(kind)[1]
         return {key: _decode(item, one, f"{place}.{key}") for key, one in value.items()}
-    if kind is type(None) and value is None:
-        return None
+    if kind is object or (kind is type(None) and value is None):
+        return value
     if kind is float and type(value) is int:
         return float(value)
     if type(value) is not kind:

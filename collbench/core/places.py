@@ -8,7 +8,7 @@ from collbench.core.units import parse_size
 _MOST = 1 << 62
 
 
-class Place(NamedTuple):
+class DocumentPlace(NamedTuple):
     """The place of a value in a file of TOML: the file, what kind of file it is, and the keys that
     lead to the value.
     """
@@ -17,7 +17,7 @@ class Place(NamedTuple):
     kind: str
     path: str = ""
 
-    def of(self, key: str) -> "Place":
+    def of(self, key: str) -> "DocumentPlace":
         """The place of a key of the table that is here."""
         return self._replace(path=f"{self.path}.{key}" if self.path else key)
 

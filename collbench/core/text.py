@@ -58,6 +58,16 @@ def texts_of(values: Iterable[Any]) -> list[str]:
     return [str(value) for value in sorted(set(values)) if value not in ("", 0)]
 
 
+def natural_key(name: str) -> list[tuple[int, str]]:
+    """Sorts node2 before node10.
+
+    >>> sorted(["node10", "node2"], key=natural_key)
+    ['node2', 'node10']
+    """
+    parts = re.split(r"([0-9]{1,18})", name)
+    return [(int(part) if place % 2 else 0, part) for place, part in enumerate(parts)]
+
+
 def one_line(text: str) -> str:
     """A text that a terminal may see, in one line."""
     return " ".join(printable(text).split("\n"))

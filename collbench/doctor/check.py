@@ -12,6 +12,9 @@ class Check(Protocol):
     """TITLE: what it looks at, in a line. NEEDS: without which it sees nothing. EXPLANATION: for
     people who do not know the thing: what it is, how it is read, what it does to communication, how
     to change it and how to be sure; Markdown in paragraphs.
+
+    One whose cause can be switched has `experiment`, the others NO_EXPERIMENT: why nothing shows
+    what a finding costs on this machine.
     """
 
     TITLE: str
@@ -21,6 +24,10 @@ class Check(Protocol):
     def find(self, evidence: Evidence) -> Iterable[Finding]:
         """What is wrong. Pure; a value that is unknown is no finding."""
         ...
+
+
+class ExperimentingCheck(Check, Protocol):
+    """A check whose cause can be switched."""
 
     def experiment(self, finding: Finding, evidence: Evidence) -> Experiment | str:
         """What shows the cost of a finding on this machine, or why nothing can."""

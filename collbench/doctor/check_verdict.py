@@ -31,7 +31,7 @@ class Expectation:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Finding:
+class CheckLine:
     """A line of a check. value and expected have the unit; None where there is no number. source:
     of the expectation. detail: the share of the expected speed where that is no PASS (~: noise), or
     what was found where there is no number.
@@ -59,7 +59,7 @@ class Measured:
     is_noisy: bool = False
 
 
-def judge(number: Measured, expectations: Sequence[Expectation]) -> Finding:
+def judge(number: Measured, expectations: Sequence[Expectation]) -> CheckLine:
     """The finding of a measured number.
 
     >>> step, expected = (
@@ -73,11 +73,11 @@ def judge(number: Measured, expectations: Sequence[Expectation]) -> Finding:
     graded = [(_verdict(number, one), _share(value, unit, one.value), one) for one in expectations]
     if not graded:
         detail = "no reference yet" + ", noise" * number.is_noisy
-        return Finding(name=number.name, verdict="UNKNOWN", unit=unit, value=value, detail=detail)
+        return CheckLine(name=number.name, verdict="UNKNOWN", unit=unit, value=value, detail=detail)
     verdict, share, worst = min(graded, key=lambda grade: (SEVERITY.index(grade[0]), grade[1]))
     if verdict == "FAIL" and number.is_noisy:
         verdict = "WARN"
-    return Finding(
+    return CheckLine(
         name=number.name,
         verdict=verdict,
         unit=unit,

@@ -24,6 +24,7 @@ from collbench.core.units import format_duration
 from collbench.device.card import device_count
 from collbench.doctor.checks import (
     check,
+    experiment,
     find,
     identifiers,
     is_absent,
@@ -278,7 +279,7 @@ def _missing(options: Options) -> dict[Need, str]:
 
 def _unmeasured(finding: Finding, evidence: Evidence, options: Options) -> Finding:
     """A finding with the reason why its cost is not known."""
-    wanted = check(finding.check).experiment(finding, evidence)
+    wanted = experiment(finding, evidence)
     if isinstance(wanted, str):
         return replace(finding, unmeasured=wanted)
     where = "this is a recording" if options.get("recording") else "--quick measures nothing"
@@ -303,7 +304,7 @@ def _with_costs(
     )
     with_costs = []
     for finding in ranked(findings):
-        wanted = check(finding.check).experiment(finding, evidence)
+        wanted = experiment(finding, evidence)
         if isinstance(wanted, Experiment):
             wanted = on_cores(wanted, cores)
         key = repr(wanted)

@@ -35,9 +35,9 @@ from collbench.core.text import counted
 from collbench.core.units import format_duration, format_size, parse_size
 from collbench.device.card import device_count
 from collbench.doctor.check_verdict import (
+    CheckLine,
     CheckUnit,
     Expectation,
-    Finding,
     Measured,
     Verdict,
     judge,
@@ -67,11 +67,11 @@ class _Check:
 
     out: IO[str]
     known: dict[str, SavedValue]
-    findings: list[Finding] = field(default_factory=list)
+    findings: list[CheckLine] = field(default_factory=list)
     noise: set[str] = field(default_factory=set)
     compared: int = 0
 
-    def add(self, finding: Finding) -> None:
+    def add(self, finding: CheckLine) -> None:
         """Keep and show a finding."""
         self.findings.append(finding)
         say(line(finding), file=self.out)
@@ -90,7 +90,7 @@ class _Check:
         self.compared += is_wrong
         verdict: Verdict = "SKIP" if is_refused else "FAIL"
         verdict = "UNKNOWN" if reason == OUT_OF_TIME else verdict
-        self.add(Finding(name=name, verdict=verdict, detail=reason))
+        self.add(CheckLine(name=name, verdict=verdict, detail=reason))
 
 
 def _key(name: str, unit: str) -> str:
@@ -238,14 +238,14 @@ def _device(topology: Topology | None, backend: str) -> str:
     return ", ".join(f"{names.count(name)} x {name}" for name in dict.fromkeys(names))
 
 
-def _of_machine(topology: Topology | None, backend: str, ranks: int) -> Finding:
+def _of_machine(topology: Topology | None, backend: str, ranks: int) -> CheckLine:
     """What joins the ranks, in words."""
     if topology is None or backend != "cuda":
         cores = usable_cores()
         text = f"{cores} CPU core{'s' * (cores > 1)}, ranks share memory"
         is_crowded = ranks > cores
         more = f"; {ranks} ranks wait for each other's turn" if is_crowded else ""
-        return Finding(
+        return CheckLine(
             name="topology", verdict="WARN" if is_crowded else "PASS", detail=text + more
         )
     here = [gpu for gpu in topology.gpus if gpu.host == topology.gpus[0].host]
@@ -253,8 +253,8 @@ def _of_machine(topology: Topology | None, backend: str, ranks: int) -> Finding:
     kinds = list(dict.fromkeys(labels))
     text = f"{len(topology.gpus)} GPUs, joined by {', '.join(kinds) or 'nothing'}"
     if len(kinds) > 1:
-        return Finding(name="topology", verdict="WARN", detail=f"{text}: pairs differ")
-    return Finding(name="topology", verdict="PASS", detail=text)
+        return CheckLine(name="topology", verdict="WARN", detail=f"{text}: pairs differ")
+    return CheckLine(name="topology", verdict="PASS", detail=text)
 
 
 def _judge_pair(

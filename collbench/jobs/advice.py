@@ -14,7 +14,7 @@ from collbench.core.peers import forced_by, is_peer
 from collbench.core.record import Record
 from collbench.core.verdict import middle
 from collbench.jobs.cases import form_name
-from collbench.jobs.model import Operation
+from collbench.jobs.model import JobOperation
 from collbench.jobs.steps import StepTimes
 
 
@@ -25,7 +25,7 @@ class Advice:
     were run, of so many that there are.
     """
 
-    operation: Operation
+    operation: JobOperation
     now: Record
     case: Case
     best: Case | None
@@ -51,7 +51,7 @@ def fastest(rows: Mapping[Case, Record], cases: Iterable[Case], most: int) -> li
 
 
 def best_of(
-    operation: Operation,
+    operation: JobOperation,
     case: Case,
     now: Record,
     others: Mapping[Case, Record],
@@ -114,7 +114,7 @@ class StepCost:
 
 
 def step_costs(
-    operations: Sequence[Operation], rows: Mapping[Operation, Mapping[str, Record]]
+    operations: Sequence[JobOperation], rows: Mapping[JobOperation, Mapping[str, Record]]
 ) -> list[StepCost]:
     """The cost of a step in every form that was measured."""
     forms = dict.fromkeys(form for by_form in rows.values() for form in by_form)
@@ -172,8 +172,8 @@ def shares(times: StepTimes | None, step_us: float | None, cost: StepCost | None
 
 
 def skew_costs(
-    operations: Iterable[Operation], rows: Mapping[Operation, Mapping[str, Record]], form: str
-) -> list[tuple[Operation, float]]:
+    operations: Iterable[JobOperation], rows: Mapping[JobOperation, Mapping[str, Record]], form: str
+) -> list[tuple[JobOperation, float]]:
     """Uneven exchanges, with the microseconds a step by which they take longer than with equal
     blocks at least, where the busiest rank's link is the limit.
     """

@@ -14,7 +14,7 @@ from collbench.core.collectives import collective
 from collbench.core.dtypes import DtypeName, RedopName, dtype
 from collbench.core.knobs import KNOB, Value
 from collbench.core.peers import forced_by, is_own_algo, is_peer, knobs_of
-from collbench.jobs.model import Kind, Operation
+from collbench.jobs.model import JobOperation, OperationKind
 from collbench.schedules.algorithms import algorithms_of
 
 
@@ -30,7 +30,7 @@ class Stand:
     redop: RedopName | None = None
     knobs: Mapping[str, Value]
 
-    def of(self, kind: Kind) -> Kind:
+    def of(self, kind: OperationKind) -> OperationKind:
         """The kind that is measured for one of the job.
 
         >>> Stand(ranks=4, knobs={}).of(Kind("allgather", 4096, "bfloat16", "sum", 64)).ranks
@@ -45,7 +45,7 @@ class Stand:
         return kind._replace(ranks=ranks, dtype=element, redop=redop, size_bytes=size)
 
 
-def cases_of(operation: Operation, backend: str, stand: Stand) -> list[Case]:
+def cases_of(operation: JobOperation, backend: str, stand: Stand) -> list[Case]:
     """The cases that measure an operation as it is: one, or one for each form of a library."""
     knobs: dict[str, tuple[Value, ...]] = {"algo": ("auto",)}
     if not is_peer(backend):
@@ -65,7 +65,9 @@ _FORCED: dict[str, tuple[Value, ...]] = {
 }
 
 
-def candidates(operation: Operation, backend: str, stand: Stand, *, has_hosts: bool) -> list[Case]:
+def candidates(
+    operation: JobOperation, backend: str, stand: Stand, *, has_hosts: bool
+) -> list[Case]:
     """Other ways of a backend to do an operation; none of a library that can be forced to nothing.
 
     Of ours: every algorithm by every protocol. Of NCCL: ring and tree, protocols, channels.
@@ -83,7 +85,7 @@ def candidates(operation: Operation, backend: str, stand: Stand, *, has_hosts: b
 
 
 def _cases(
-    kind: Kind,
+    kind: OperationKind,
     backend: str,
     knobs: Mapping[str, tuple[Value, ...]],
     asked: frozenset[str],

@@ -4,13 +4,13 @@ from collections.abc import Iterator, Sequence
 from itertools import islice
 
 from collbench.doctor.finding import Finding
-from collbench.jobs.nccl_log.progress import Behind, Group, behind, mismatches
+from collbench.jobs.nccl_log.progress import Behind, LoggedGroup, behind, mismatches
 
 _MOST_NAMED = 8
 _UNMEASURED = "a hang has no cost that could be measured"
 
 
-def hang_findings(groups: Sequence[Group]) -> list[Finding]:
+def hang_findings(groups: Sequence[LoggedGroup]) -> list[Finding]:
     """Mismatched collectives first, then ranks that did not come, then what the logs lack."""
     return [*_mismatched(groups), *_behind(groups), *_unpaired(groups), *_missing(groups)]
 
@@ -25,7 +25,7 @@ def _names(names: Sequence[str]) -> str:
     return ", ".join(names[:_MOST_NAMED]) + more
 
 
-def _mismatched(groups: Sequence[Group]) -> Iterator[Finding]:
+def _mismatched(groups: Sequence[LoggedGroup]) -> Iterator[Finding]:
     for one in mismatches(groups):
         calls = [
             f"{_names(names)} called {text}" + (f" ({place})" if place else "")
@@ -44,7 +44,7 @@ def _mismatched(groups: Sequence[Group]) -> Iterator[Finding]:
         )
 
 
-def _behind(groups: Sequence[Group]) -> Iterator[Finding]:
+def _behind(groups: Sequence[LoggedGroup]) -> Iterator[Finding]:
     """A finding for the ranks of a group that stand at the same operation."""
     together: dict[tuple[str, int, bool], list[Behind]] = {}
     for one in behind(groups):
@@ -88,7 +88,7 @@ def _stuck(same: Sequence[Behind]) -> Finding:
     )
 
 
-def _unpaired(groups: Sequence[Group]) -> Iterator[Finding]:
+def _unpaired(groups: Sequence[LoggedGroup]) -> Iterator[Finding]:
     for group in groups:
         if group.p2p_texts:
             yield Finding(
@@ -102,7 +102,7 @@ def _unpaired(groups: Sequence[Group]) -> Iterator[Finding]:
             )
 
 
-def _missing(groups: Sequence[Group]) -> Iterator[Finding]:
+def _missing(groups: Sequence[LoggedGroup]) -> Iterator[Finding]:
     for group in groups:
         if group.nranks > len(group.lanes) and any(lane.rank is not None for lane in group.lanes):
             there = {lane.rank for lane in group.lanes}

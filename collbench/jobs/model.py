@@ -34,12 +34,12 @@ class Call:
     load: float = 1.0
 
     @property
-    def kind(self) -> "Kind":
+    def kind(self) -> "OperationKind":
         """What it has in common with calls that are measured as one."""
-        return Kind(self.op, self.size_bytes, self.dtype, self.redop, self.ranks)
+        return OperationKind(self.op, self.size_bytes, self.dtype, self.redop, self.ranks)
 
 
-class Kind(NamedTuple):
+class OperationKind(NamedTuple):
     """A distinct operation."""
 
     op: OpName
@@ -70,12 +70,12 @@ class Job:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Operation:
+class JobOperation:
     """Calls of one kind. calls: a step. recorded_us: the median of their recorded times. groups:
     the communicators that have them.
     """
 
-    kind: Kind
+    kind: OperationKind
     calls: float
     skew: float
     load: float
@@ -123,21 +123,21 @@ def evened(calls: Sequence[Call]) -> list[Call]:
     ]
 
 
-def operations_of(calls: Sequence[Call], steps: int) -> list[Operation]:
+def operations_of(calls: Sequence[Call], steps: int) -> list[JobOperation]:
     """The distinct operations of the calls of so many steps, those with the most bytes first.
 
     >>> one = Call(op="allreduce", size_bytes=1024, dtype="float32", ranks=4)
     >>> [(which.kind.op, which.calls) for which in operations_of([one] * 6, 3)]
     [('allreduce', 2.0)]
     """
-    by_kind: dict[Kind, list[Call]] = {}
+    by_kind: dict[OperationKind, list[Call]] = {}
     for call in evened(calls):
         by_kind.setdefault(call.kind, []).append(call)
     operations = []
     for kind, same in by_kind.items():
         times = [call.duration_us for call in same if call.duration_us is not None]
         operations.append(
-            Operation(
+            JobOperation(
                 kind=kind,
                 calls=len(same) / steps,
                 skew=max(call.skew for call in same),

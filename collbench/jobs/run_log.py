@@ -19,7 +19,7 @@ from collbench.doctor.finding import Finding, ranked
 from collbench.jobs.formats import kineto
 from collbench.jobs.hang_findings import hang_findings
 from collbench.jobs.log_findings import log_findings
-from collbench.jobs.nccl_log.progress import Group, groups_of, watchdog_groups
+from collbench.jobs.nccl_log.progress import LoggedGroup, groups_of, watchdog_groups
 from collbench.jobs.nccl_log.reader import LogReader
 from collbench.jobs.nccl_log.recorder import Recorders, is_pickle, is_ras, is_recorder, ras_groups
 from collbench.jobs.tables.log import finding_block, last_line, log_json, log_lines, unread_lines
@@ -82,9 +82,9 @@ class _Read:
 
     reader: LogReader = field(default_factory=LogReader)
     recorders: Recorders = field(default_factory=Recorders)
-    ras: list[Group] = field(default_factory=list)
+    ras: list[LoggedGroup] = field(default_factory=list)
 
-    def groups(self) -> list[Group]:
+    def groups(self) -> list[LoggedGroup]:
         """What is no log."""
         return [*self.recorders.groups(), *self.ras]
 

@@ -26,7 +26,7 @@ from collbench.jobs import formats
 from collbench.jobs.advice import Advice, best_of, fastest, ordered, setting_text
 from collbench.jobs.cases import Stand, candidates, cases_of, form_name
 from collbench.jobs.mixes import mix
-from collbench.jobs.model import Job, Operation, operations_of
+from collbench.jobs.model import Job, JobOperation, operations_of
 from collbench.jobs.run_log import opened, refuse_pickle
 from collbench.jobs.steps import step_times, steps_of
 from collbench.jobs.tables.replay import Replay, replay_json, replay_lines
@@ -167,7 +167,7 @@ def _read(files: Sequence[str], ranks: int) -> Job:
         return formats.read(list(zip(names, texts, strict=True)), heads, ranks)
 
 
-def _stands(operations: Sequence[Operation], stand: Stand) -> list[str]:
+def _stands(operations: Sequence[JobOperation], stand: Stand) -> list[str]:
     """What is measured in another way than the job has it."""
     kinds = [one.kind for one in operations]
     stands = [stand.of(kind) for kind in kinds]
@@ -264,7 +264,9 @@ class _Run:
             finally:
                 writer.close()
 
-    def _tune(self, backend: str, cases: dict[Operation, Case], rows: dict[Case, Record]) -> None:
+    def _tune(
+        self, backend: str, cases: dict[JobOperation, Case], rows: dict[Case, Record]
+    ) -> None:
         """Try other settings for the operations that take most of a step, and prove the best."""
         replay, options = self.replay, self.options
         timed = [one for one, case in cases.items() if case in rows and rows[case].status == "ok"]
@@ -312,10 +314,10 @@ class _Run:
         self._write_tuner(backend, list(found.values()))
         self._prove(cases, timed)
 
-    def _prove(self, cases: dict[Operation, Case], timed: Sequence[Operation]) -> None:
+    def _prove(self, cases: dict[JobOperation, Case], timed: Sequence[JobOperation]) -> None:
         """A step without and with the best settings."""
         replay = self.replay
-        best: dict[Operation, Advice] = {
+        best: dict[JobOperation, Advice] = {
             one.operation: one for one in replay.advised if one.best is not None
         }
         if not best:

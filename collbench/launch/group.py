@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Literal, Protocol, TypeVar, TypeVarTuple, cast
 from collbench.core.mpi_types import Comm
 
 if TYPE_CHECKING:
-    from collbench.machine.discovery.counters import Reading
+    from collbench.machine.discovery.counters import CounterReading
 
 GroupKind = Literal["local", "mpi"]
 
@@ -59,7 +59,7 @@ class Rank(Protocol):
         """Make ranks that wait for messages of this one give up."""
         return
 
-    def counters(self) -> "Reading":
+    def counters(self) -> "CounterReading":
         """What has passed the links of the rank's host, and the sockets of its process."""
         from collbench.machine.discovery.counters import read
 

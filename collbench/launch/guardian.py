@@ -50,7 +50,7 @@ _FROM_TERMINAL = 0x80  # SI_KERNEL: every process of the terminal has had it
 
 
 @dataclass(frozen=True, slots=True)
-class Wait:
+class GuardedWait:
     """What a rank waits for: since when and until when (monotonic seconds), and after how many
     seconds it ends where a rank is seen stopped or gone. is_last: the others may have ended.
     """
@@ -63,7 +63,7 @@ class Wait:
 
 
 @dataclass(frozen=True, slots=True)
-class World:
+class GuardedWorld:
     """All ranks, once they know each other: the name of the host and the process id of each."""
 
     hosts: Sequence[str]
@@ -82,16 +82,16 @@ class Page:
     def __init__(self, n: int) -> None:
         self._memory = mmap.mmap(-1, self._BEATS + n * (8 + self._ROOM) + (1 << 16))
         self._text = self._BEATS + n * 8
-        self.write(Wait(), None)
+        self.write(GuardedWait(), None)
 
-    def write(self, wait: Wait, world: World | None) -> None:
+    def write(self, wait: GuardedWait, world: GuardedWorld | None) -> None:
         count, _ = self._COUNT.unpack_from(self._memory)
         data = pickle.dumps((wait, world))
         self._COUNT.pack_into(self._memory, 0, count + 1, 0)
         self._memory[self._text : self._text + len(data)] = data
         self._COUNT.pack_into(self._memory, 0, count + 2, len(data))
 
-    def read(self) -> tuple[Wait, World | None] | None:
+    def read(self) -> tuple[GuardedWait, GuardedWorld | None] | None:
         """What was written last; None while it is being written."""
         count, size = self._COUNT.unpack_from(self._memory)
         data = self._memory[self._text : self._text + size]
@@ -110,7 +110,7 @@ class Page:
         return time.monotonic() - last if last else 0.0
 
 
-def fate_in(world: World, page: Page, rank: int, me: int) -> str:
+def fate_in(world: GuardedWorld, page: Page, rank: int, me: int) -> str:
     """What became of a rank's process as rank `me` sees it; a remote one seems to run while its
     heartbeat comes.
     """
@@ -232,7 +232,7 @@ class _Guardian:
             os.close(self.cleaner)
             self.cleaner = None
 
-    def _story(self, wait: Wait, world: World | None) -> str:
+    def _story(self, wait: GuardedWait, world: GuardedWorld | None) -> str:
         """Why the rank has waited too long, or an empty text."""
         if world is None and time.monotonic() > self.scanned + _TICK_S:
             self._fates(None)  # who has come, before anybody goes
@@ -252,7 +252,7 @@ class _Guardian:
         blame = "".join(f"; rank {rank} {what}" for rank, what in sorted(lost.items()))
         return f"{me} waited {waited_s:.1f} s for {wait.what}{blame}"
 
-    def _fates(self, world: World | None) -> dict[int, str]:
+    def _fates(self, world: GuardedWorld | None) -> dict[int, str]:
         """What became of every rank that can be seen."""
         me = self.started.rank
         if world is not None:
@@ -262,7 +262,7 @@ class _Guardian:
         self.siblings |= ranks_beside(self.rank_pid, self.started.vendor)
         return {rank: fate_of_all(pids) for rank, pids in self.siblings.items()}
 
-    def _is_my_turn(self, wait: Wait, world: World | None) -> bool:
+    def _is_my_turn(self, wait: GuardedWait, world: GuardedWorld | None) -> bool:
         """Whether no lower rank of this host speaks first, and the wait is still the same then."""
         me = self.started.rank
         fates = self._fates(world)

@@ -21,7 +21,7 @@ from collbench.core.launcher import Launcher
 from collbench.core.mpi_types import Comm
 from collbench.core.text import printable
 from collbench.launch import guardian
-from collbench.launch.guardian import Page, Wait, World
+from collbench.launch.guardian import GuardedWait, GuardedWorld, Page
 from collbench.launch.heartbeat import Heartbeat
 from collbench.launch.reaper import mapped_files
 
@@ -76,9 +76,9 @@ class Watchdog:
     def __init__(self, started: Launcher) -> None:
         self.rank, self.lost_s = started.rank, LOST_S
         self._page = Page(started.size)
-        self._world: World | None = None
+        self._world: GuardedWorld | None = None
         now = time.monotonic()
-        self._wait = Wait("all ranks to start MPI", now, now + START_S, self.lost_s)
+        self._wait = GuardedWait("all ranks to start MPI", now, now + START_S, self.lost_s)
         self._page.write(self._wait, None)
         guardian.start(self._page, started)
 
@@ -96,9 +96,9 @@ class Watchdog:
         unlink_segments()
         self.hosts = _names([(boot, host) for boot, host, _ in everyone])
         self._comm = comm
-        self._world = World(self.hosts, [pid for _, _, pid in everyone])
+        self._world = GuardedWorld(self.hosts, [pid for _, _, pid in everyone])
         self._heartbeat = Heartbeat(comm, self.hosts, self._page)
-        self._wait = Wait()
+        self._wait = GuardedWait()
         self._page.write(self._wait, self._world)
 
     def fate(self, rank: int) -> str:
@@ -131,14 +131,14 @@ class Watchdog:
     def end(self) -> None:
         """Only its end is left to this rank, which has left MPI."""
         now = time.monotonic()
-        self._wait = Wait("its own end", now, now + TOGETHER_S, self.lost_s, is_last=True)
+        self._wait = GuardedWait("its own end", now, now + TOGETHER_S, self.lost_s, is_last=True)
         self._page.write(self._wait, self._world)
 
     @contextmanager
     def limit(self, what: str, deadline_s: float) -> Iterator[None]:
         """End all ranks if the body, which waits for `what`, has not returned by the deadline."""
         now = time.monotonic()
-        with self._waiting(Wait(what, now, now + deadline_s)):
+        with self._waiting(GuardedWait(what, now, now + deadline_s)):
             yield
 
     @contextmanager
@@ -147,11 +147,11 @@ class Watchdog:
         is seen stopped or gone.
         """
         now = time.monotonic()
-        with self._waiting(Wait(what, now, now + max(TOGETHER_S, self.lost_s), self.lost_s)):
+        with self._waiting(GuardedWait(what, now, now + max(TOGETHER_S, self.lost_s), self.lost_s)):
             yield
 
     @contextmanager
-    def _waiting(self, wait: Wait) -> Iterator[None]:
+    def _waiting(self, wait: GuardedWait) -> Iterator[None]:
         outer = self._wait
         self._wait = replace(wait, until=min(wait.until, outer.until))
         self._page.write(self._wait, self._world)

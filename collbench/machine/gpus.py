@@ -51,7 +51,7 @@ class Gpu:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Reading:
+class GpuReading:
     """One GPU at one moment; None is what the driver or the GPU does not report."""
 
     uuid: str
@@ -65,7 +65,7 @@ class Reading:
 class Conditions:
     """Some GPUs at one moment."""
 
-    readings: tuple[Reading, ...]
+    readings: tuple[GpuReading, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -211,7 +211,7 @@ def _state(index: int, gpu: Gpu) -> GpuState:
     )
 
 
-def _has_low_clock(reading: Reading) -> bool:
+def _has_low_clock(reading: GpuReading) -> bool:
     """Whether its SM clock is low with neither idleness nor a setting to explain it."""
     if (
         reading.sm_mhz is None
@@ -335,14 +335,14 @@ def _device(uuid: str) -> tuple[object, int | None]:
     return handle, _number(handle, ["nvmlDeviceGetMaxClockInfo"], pynvml.NVML_CLOCK_SM)
 
 
-def _reading(uuid: str, own_pids: frozenset[int]) -> Reading:
+def _reading(uuid: str, own_pids: frozenset[int]) -> GpuReading:
     """The GPU now."""
     import pynvml
 
     handle, sm_max_mhz = _device(uuid)
     if handle is None:
-        return Reading(uuid=uuid)
-    return Reading(
+        return GpuReading(uuid=uuid)
+    return GpuReading(
         uuid=uuid,
         sm_mhz=_number(handle, ["nvmlDeviceGetClockInfo"], pynvml.NVML_CLOCK_SM),
         sm_max_mhz=sm_max_mhz,

@@ -16,7 +16,7 @@ from collbench.planning.domains import gpu_domains
 from collbench.planning.limits import Limits
 from collbench.planning.transports import FAMILY as TRANSPORTS
 from collbench.planning.transports import net
-from collbench.planning.tuning import Fact, Facts, Row, Tuning, Values
+from collbench.planning.tuning import Fact, Facts, Tuning, TuningRow, Values
 from collbench.schedules.algorithms import FAMILY, algorithms_of
 
 _OTHERS = [knob for knob in KNOBS if knob.name not in ("algo", "proto")]
@@ -105,7 +105,7 @@ def _way_of_tables(case: Case, facts: Facts, tuning: Tuning, proto: str) -> Valu
     raise ScheduleError(f"no algorithm serves {case.op}", "see `collbench algos`")
 
 
-def _serving(rows: Sequence[Row], case: Case) -> list[Row]:
+def _serving(rows: Sequence[TuningRow], case: Case) -> list[TuningRow]:
     """The rows whose algorithm serves the collective."""
     what = collective(case.op).even
     return [row for row in rows if what in FAMILY.load(str(row.values["algo"])).SERVES]

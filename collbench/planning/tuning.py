@@ -15,7 +15,7 @@ from typing import NamedTuple
 from collbench.core import catalog
 from collbench.core.collectives import OPS
 from collbench.core.knobs import KNOBS
-from collbench.core.places import Place
+from collbench.core.places import DocumentPlace
 from collbench.planning.protocols import FAMILY as PROTOCOLS
 from collbench.planning.transports import FAMILY as TRANSPORTS
 from collbench.schedules.algorithms import FAMILY as ALGORITHMS
@@ -78,18 +78,18 @@ class Machine(NamedTuple):
     joined: str = ""
 
 
-class Row(NamedTuple):
+class TuningRow(NamedTuple):
     """Values that hold together, and on which conditions beside those of the table."""
 
     conditions: Conditions
     values: Values
 
 
-class Table(NamedTuple):
+class TuningTable(NamedTuple):
     """Rows of a file, from the top."""
 
     conditions: Conditions
-    rows: tuple[Row, ...]
+    rows: tuple[TuningRow, ...]
 
 
 class TuningFile(NamedTuple):
@@ -103,7 +103,7 @@ class TuningFile(NamedTuple):
     models: tuple[str, ...]
     joined: str
     ranks: tuple[int, ...]
-    tables: tuple[Table, ...]
+    tables: tuple[TuningTable, ...]
 
     def fits(self, machine: Machine, ranks: int) -> bool:
         """Whether it was measured on such a machine with that number of ranks."""
@@ -136,7 +136,7 @@ class Tuning:
             bool(fitting), tuple((one.name, one.title) for one in fitting or files)
         )
         self.is_whole = any(file.name in FALLBACK.values() for file in fitting)
-        self._tables: dict[str, list[Table]] = {}
+        self._tables: dict[str, list[TuningTable]] = {}
         self._measured: dict[str, int] = {}  # how many of these tables are of fitting files
         for source, table in ((file, table) for file in files for table in file.tables):
             for name in dict.fromkeys(name for row in table.rows for name in row.values):
@@ -147,7 +147,7 @@ class Tuning:
 
     def tables(
         self, name: str, facts: Facts, *, only_fitting: bool = False
-    ) -> Iterator[tuple[Row, ...]]:
+    ) -> Iterator[tuple[TuningRow, ...]]:
         """Of each table whose conditions hold the rows with a value of that name that hold.
         only_fitting: of tables in files that fit.
         """
@@ -204,7 +204,7 @@ def number(values: Mapping[str, object], name: str, default: int = 1) -> int:
     return value
 
 
-def _row_of(row: Row, name: str) -> Row | None:
+def _row_of(row: TuningRow, name: str) -> TuningRow | None:
     """A row as it is asked for one of its values, which holds where the way was taken that stands
     before it; None if the value is not there, or is taken with the algorithm.
     """
@@ -234,9 +234,9 @@ def tuning_without(
     fitting = tuple(file for file in (*own, *shipped) if file.fits(machine, ranks))
     files = (*fitting, read(FALLBACK[machine.kind]))
     if first:
-        tables = [Table((), (Row((), first),))]
+        tables = [TuningTable((), (TuningRow((), first),))]
         if "proto" in first:  # as other files may decide it before the algorithm
-            tables.append(Table(OPEN_ALGORITHM, (Row((), {"proto": first["proto"]}),)))
+            tables.append(TuningTable(OPEN_ALGORITHM, (TuningRow((), {"proto": first["proto"]}),)))
         files = (TuningFile("", "", machine.kind, (), "", (ranks,), tuple(tables)), *files)
     return Tuning(files, fitting)
 
@@ -244,7 +244,7 @@ def tuning_without(
 @lru_cache(maxsize=64)
 def read(name: str) -> TuningFile:
     """A shipped file by its name, or any file by its path. Raises UsageError as tuning_of does."""
-    data, place = catalog.load("tuning", name), Place(name, "tuning file")
+    data, place = catalog.load("tuning", name), DocumentPlace(name, "tuning file")
     machine, title = data.pop("machine", None), data.pop("title", None)
     if not isinstance(machine, dict) or set(machine) != _OF_MACHINES or not isinstance(title, str):
         needed = ", ".join(sorted(_OF_MACHINES))
@@ -264,8 +264,12 @@ def read(name: str) -> TuningFile:
 
 
 def _tables(
-    section: Mapping[str, object], place: Place, around: Conditions, by: object, source: object
-) -> Iterator[Table]:
+    section: Mapping[str, object],
+    place: DocumentPlace,
+    around: Conditions,
+    by: object,
+    source: object,
+) -> Iterator[TuningTable]:
     """The tables of a section and those in it, which have its conditions, `by` and `source`."""
     conditions = (*around, *_conditions(section.get("when", {}), place.of("when")))
     by, source = section.get("by", by), section.get("source", source)
@@ -274,7 +278,7 @@ def _tables(
     if "rows" in section:
         if not isinstance(source, str) or not source:
             raise place.error("it has no source: the sweep that gave its numbers")
-        yield Table(conditions, _rows(section["rows"], place.of("rows"), by, conditions))
+        yield TuningTable(conditions, _rows(section["rows"], place.of("rows"), by, conditions))
     for key, inner in section.items():
         if key not in _OF_TABLES:
             if not isinstance(inner, dict):
@@ -282,9 +286,11 @@ def _tables(
             yield from _tables(inner, place.of(key), conditions, by, source)
 
 
-def _rows(listed: object, place: Place, by: str, around: Conditions) -> tuple[Row, ...]:
+def _rows(
+    listed: object, place: DocumentPlace, by: str, around: Conditions
+) -> tuple[TuningRow, ...]:
     """The rows of a table, whose sizes do not fall."""
-    rows: list[Row] = []
+    rows: list[TuningRow] = []
     lasts: dict[str, int] = {}  # of the rows that give the same on the same conditions
     for number, row in enumerate(listed if isinstance(listed, list) else ()):
         at = place._replace(path=f"{place.path}[{number}]")
@@ -308,20 +314,20 @@ def _rows(listed: object, place: Place, by: str, around: Conditions) -> tuple[Ro
         for fact, _ in (*around, *own):
             if late := [key for key in values if VALUE_STAGE[key] < FACT_STAGE[fact]]:
                 raise at.error(f"{late[0]} is decided before {fact} is known")
-        rows.append(Row(own, values))
+        rows.append(TuningRow(own, values))
     if not rows:
         raise place.error("it has no row")
     return tuple(rows)
 
 
-def _conditions(wanted: object, place: Place) -> Conditions:
+def _conditions(wanted: object, place: DocumentPlace) -> Conditions:
     """The values that each fact may have: one, several, or `> 1` and `< 64` of numbers."""
     if not isinstance(wanted, dict):
         raise place.error(f"{wanted!r} is not a table")
     return tuple((name, _wanted(name, value, place.of(name))) for name, value in wanted.items())
 
 
-def _wanted(name: str, value: object, place: Place) -> Container[object]:
+def _wanted(name: str, value: object, place: DocumentPlace) -> Container[object]:
     """The values that a fact may have."""
     if name not in FACT_STAGE:
         raise place.error(f"there is no such key or fact; facts are {', '.join(FACT_STAGE)}")
@@ -342,7 +348,7 @@ def _wanted(name: str, value: object, place: Place) -> Container[object]:
     return frozenset(place.numbers(value))
 
 
-def _value(name: str, value: object, place: Place) -> Value:
+def _value(name: str, value: object, place: DocumentPlace) -> Value:
     """A value of a row."""
     if name in _NAMES:
         return place.name(value, *_NAMES[name])

@@ -18,7 +18,7 @@ _MOST_ROUNDS, _MOST_TRIES, _LEAST_GAIN = 12, 6, 1e-4
 Values = np.ndarray
 
 
-class Fit(NamedTuple):
+class CostFit(NamedTuple):
     """values: what fits best; errors: the standard error of each logarithm. residuals: logarithms
     of predicted over measured time.
     """
@@ -32,7 +32,7 @@ def fitted(
     start: Sequence[float],
     predict: Callable[[Sequence[float]], Sequence[float]],
     measured: Sequence[float],
-) -> Fit:
+) -> CostFit:
     """The positive numbers near `start` by which `predict` comes closest to what was measured."""
     log_measured = np.log(np.asarray(measured, dtype=float))
 
@@ -72,7 +72,7 @@ def fitted(
     spread = max(float(np.sum(weights(rest) * rest**2)) / max(1, len(rest) - 1), 1e-6)
     shown = slopes.T @ (slopes * weights(rest)[:, None]) / spread
     errors = np.sqrt(np.diag(np.linalg.inv(shown + np.eye(len(logs)) / _LOOSE**2)))
-    return Fit(tuple(np.exp(logs).tolist()), tuple(errors.tolist()), tuple(rest.tolist()))
+    return CostFit(tuple(np.exp(logs).tolist()), tuple(errors.tolist()), tuple(rest.tolist()))
 
 
 def _slopes(residuals: Callable[[Values], Values], logs: Values, rest: Values) -> Values:

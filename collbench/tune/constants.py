@@ -20,7 +20,7 @@ from collbench.planning.price.constants import CpuCosts, GpuCosts, costs_text, c
 from collbench.planning.price.cpus import cpu_price
 from collbench.planning.price.gpus import gpu_price
 from collbench.planning.tuning import Machine
-from collbench.tune.calibrate import Fit, fitted, names_of, values_of, with_values
+from collbench.tune.calibrate import CostFit, fitted, names_of, values_of, with_values
 
 POINTS = 100  # that the constants are fitted to
 CHECKED = 20  # more, that judge them
@@ -120,7 +120,7 @@ def found(
         costs = with_values(start, values, kinds)
         return [price(plan, costs) for plan, _ in fit]
 
-    result: Fit = fitted(values_of(start, kinds), predict, [seconds for _, seconds in fit])
+    result: CostFit = fitted(values_of(start, kinds), predict, [seconds for _, seconds in fit])
     costs = with_values(start, result.values, kinds)
 
     def off(by: CpuCosts | GpuCosts) -> tuple[float, float]:

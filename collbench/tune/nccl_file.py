@@ -73,7 +73,7 @@ _HINT = (
 )
 
 
-class Setting(NamedTuple):
+class TunerSetting(NamedTuple):
     """What NCCL was forced to; empty and 0: left to it."""
 
     algo: str
@@ -111,7 +111,7 @@ class Gain:
     explain it, however many settings and sizes were tried.
     """
 
-    setting: Setting
+    setting: TunerSetting
     ratio: Interval
     deviate: float
     is_faster: bool
@@ -122,9 +122,9 @@ class Gain:
 Gains = Mapping[TunerMatch, Mapping[int, Sequence[Gain]]]
 
 
-def setting_of(row: Record) -> Setting:
+def setting_of(row: Record) -> TunerSetting:
     """What a row of NCCL was forced to."""
-    return Setting(
+    return TunerSetting(
         algo="" if row.algo == "library" else row.algo,
         proto=row.proto,
         channels=row.channels,
@@ -185,7 +185,7 @@ def _by_match(known: Mapping[Workload, object]) -> dict[TunerMatch, list[Workloa
 
 def _gains_at(cells: Sequence[Sequence[Record]]) -> list[Gain] | None:
     """The gains of settings measured in every workload beside NCCL's own choice, or None."""
-    options: list[dict[Setting, tuple[Record, Record]]] = []
+    options: list[dict[TunerSetting, tuple[Record, Record]]] = []
     for rows in cells:
         own = next((row for row in rows if is_own_choice(row)), None)
         if own is not None:
@@ -199,7 +199,7 @@ def _gains_at(cells: Sequence[Sequence[Record]]) -> list[Gain] | None:
     ]
 
 
-def _gain(setting: Setting, pairs: Sequence[tuple[Record, Record]]) -> Gain:
+def _gain(setting: TunerSetting, pairs: Sequence[tuple[Record, Record]]) -> Gain:
     least = min(
         (
             ratio_of(median_of(own) / median_of(row), scale_of_two(times_of(own), times_of(row)))
@@ -291,7 +291,7 @@ class Range:
 
     first_bytes: int
     last_bytes: int
-    setting: Setting | None
+    setting: TunerSetting | None
     gains: tuple[tuple[int, Gain], ...]
 
     @property
@@ -344,7 +344,7 @@ def ranges(sizes: Mapping[int, Sequence[Gain]], *, is_for_tuner: bool) -> list[R
     return ranges_of
 
 
-def _closest(options: Iterable[Gain], before: Setting | None) -> Gain | None:
+def _closest(options: Iterable[Gain], before: TunerSetting | None) -> Gain | None:
     """The setting that loses least, or that of the size before if it loses as little."""
     able = [one for one in options if one.setting.is_for_tuner]
     least = max(able, key=lambda one: one.ratio.median, default=None)
@@ -544,7 +544,7 @@ def _everywhere(measured: Gains) -> list[str]:
     ]
     lines = ["These variables hold for a whole process, at all sizes and for all collectives."]
     settings = dict.fromkeys(setting for _, _, here in cells for setting in here)
-    kept: list[tuple[float, Setting]] = []
+    kept: list[tuple[float, TunerSetting]] = []
     for setting in settings:
         gains_of_setting = [here[setting] for _, _, here in cells if setting in here]
         better_ones = [one for one in gains_of_setting if one.is_better]
@@ -575,7 +575,7 @@ def _everywhere(measured: Gains) -> list[str]:
     ]
 
 
-def variables_of(match: TunerMatch, setting: Setting) -> Variables:
+def variables_of(match: TunerMatch, setting: TunerSetting) -> Variables:
     """The variables of the environment that force NCCL to a setting."""
     algo = "chain" if setting.algo == "tree" else setting.algo or "library"
     case = Case(
@@ -591,7 +591,7 @@ def variables_of(match: TunerMatch, setting: Setting) -> Variables:
     return forced_by(case)
 
 
-def _variables(match: TunerMatch, setting: Setting) -> str:
+def _variables(match: TunerMatch, setting: TunerSetting) -> str:
     return " ".join(f"{name}={value}" for name, value in variables_of(match, setting))
 
 

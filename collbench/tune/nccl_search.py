@@ -17,7 +17,7 @@ from collbench.core.peers import NCCL_ALGOS, NCCL_PROTOS
 from collbench.doctor.experiment import Arm, Experiment
 from collbench.doctor.finding import Cost
 from collbench.doctor.lab import FailsUnchanged
-from collbench.tune.nccl_file import Gain, Setting, TunerMatch, variables_of
+from collbench.tune.nccl_file import Gain, TunerMatch, TunerSetting, variables_of
 
 Measure = Callable[[Experiment, float], tuple[Cost, ...]]
 
@@ -27,26 +27,28 @@ _BUFFERS = (1 << 20, 16 << 20)  # bytes; NCCL's own are of 4 MiB
 _SEARCH_SHARE = 0.5  # of the time, for the short measurements
 
 
-def settings(algos: Sequence[str], first: Mapping[Setting, Sequence[Cost]]) -> Iterator[Setting]:
+def settings(
+    algos: Sequence[str], first: Mapping[TunerSetting, Sequence[Cost]]
+) -> Iterator[TunerSetting]:
     """What is tried, in this order: a protocol alone, channels alone; algorithm, protocol and
     channels together, as a line of the tuner file needs them, for each size in turn those whose
     parts alone gained most; buffers. first: what was measured by the time that the next is asked
     for.
     """
-    yield from (Setting("", proto, 0, 0) for proto in NCCL_PROTOS)
-    yield from (Setting("", "", channels, 0) for channels in _CHANNELS)
-    together = [Setting(*one, 0) for one in product(algos, NCCL_PROTOS, _CHANNELS)]
+    yield from (TunerSetting("", proto, 0, 0) for proto in NCCL_PROTOS)
+    yield from (TunerSetting("", "", channels, 0) for channels in _CHANNELS)
+    together = [TunerSetting(*one, 0) for one in product(algos, NCCL_PROTOS, _CHANNELS)]
 
-    def ranked(place: int) -> list[Setting]:
-        def promise(one: Setting) -> float:
-            alone = (Setting("", one.proto, 0, 0), Setting("", "", one.channels, 0))
+    def ranked(place: int) -> list[TunerSetting]:
+        def promise(one: TunerSetting) -> float:
+            alone = (TunerSetting("", one.proto, 0, 0), TunerSetting("", "", one.channels, 0))
             return prod(first[part][place].ratio.median for part in alone if part in first)
 
         return sorted(together, key=promise, reverse=True)
 
     sizes = len(next(iter(first.values()), [0]))
     yield from dict.fromkeys(chain.from_iterable(zip(*map(ranked, range(sizes)), strict=True)))
-    yield from (Setting("", "", 0, buffer) for buffer in _BUFFERS)
+    yield from (TunerSetting("", "", 0, buffer) for buffer in _BUFFERS)
 
 
 def algorithms(op: str) -> tuple[str, ...]:
@@ -66,7 +68,7 @@ def search(
     """
     start_s = time.monotonic()
     algos = algorithms(match.op)
-    first: dict[Setting, tuple[Cost, ...]] = {}
+    first: dict[TunerSetting, tuple[Cost, ...]] = {}
     reason, number = "there was no time for any setting", len(list(settings(algos, {})))
     for place, setting in enumerate(settings(algos, first), 1):
         left_s = start_s + _SEARCH_SHARE * budget_s - time.monotonic()
@@ -80,7 +82,7 @@ def search(
             reason = str(error)
     if not first:
         raise UnavailableError(f"no setting of NCCL could be measured: {reason}")
-    proofs: dict[Setting, tuple[Cost, ...]] = {}
+    proofs: dict[TunerSetting, tuple[Cost, ...]] = {}
     finalists = _fastest(first, len(sizes))
     for number, setting in enumerate(finalists):
         left_s = start_s + budget_s - time.monotonic()
@@ -98,7 +100,7 @@ def search(
     }
 
 
-def _experiment(match: TunerMatch, sizes: Sequence[int], setting: Setting) -> Experiment:
+def _experiment(match: TunerMatch, sizes: Sequence[int], setting: TunerSetting) -> Experiment:
     """NCCL's own choice, and the setting in its place."""
     return Experiment(
         backend="nccl",
@@ -110,11 +112,11 @@ def _experiment(match: TunerMatch, sizes: Sequence[int], setting: Setting) -> Ex
     )
 
 
-def _fastest(first: dict[Setting, tuple[Cost, ...]], sizes: int) -> list[Setting]:
+def _fastest(first: dict[TunerSetting, tuple[Cost, ...]], sizes: int) -> list[TunerSetting]:
     """The fastest setting of each size, and the fastest that a line of the tuner file can say;
     those that are it at the most sizes first.
     """
-    wins: dict[Setting, int] = {}
+    wins: dict[TunerSetting, int] = {}
     for place in range(sizes):
         for able in (list(first), [one for one in first if one.is_for_tuner]):
             if able:
@@ -123,7 +125,7 @@ def _fastest(first: dict[Setting, tuple[Cost, ...]], sizes: int) -> list[Setting
     return sorted(wins, key=lambda one: -wins[one])
 
 
-def _gain(setting: Setting, proof: Cost) -> Gain:
+def _gain(setting: TunerSetting, proof: Cost) -> Gain:
     """What fresh repeats say of a setting at a size."""
     is_better = not proof.is_noisy and proof.ratio.low > 1 and proof.ratio.median >= LEAST_GAIN
     return Gain(
@@ -136,5 +138,5 @@ def _gain(setting: Setting, proof: Cost) -> Gain:
     )
 
 
-def _text(match: TunerMatch, setting: Setting) -> str:
+def _text(match: TunerMatch, setting: TunerSetting) -> str:
     return " ".join(f"{name}={value}" for name, value in variables_of(match, setting))

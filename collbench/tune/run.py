@@ -40,7 +40,7 @@ from collbench.planning.limits import Limits
 from collbench.planning.planner import machine_of, resolve
 from collbench.planning.tuning import Machine, Values, read, tuning_of
 from collbench.tune.candidates import Field, priced, text_of
-from collbench.tune.search import Outcome, Pace, Search
+from collbench.tune.search import ConfigurationSearch, Outcome, Pace
 from collbench.tune.show import Show, tune_screen
 from collbench.tune.store import Store, TunedPoint, all_stored, forget, set_aside, stored
 from collbench.tune.table import gain_line, point_line, tuned_lines
@@ -240,7 +240,7 @@ def _drive(who: Asked, options: Options, start_s: float) -> int:
                 if candidates.today is None:
                     tuning.failed[where] = next(iter(candidates.waived), "nothing can run")
                     continue
-                search = Search(
+                search = ConfigurationSearch(
                     candidates, group, settings, costs, paces,
                     is_gpu=backend.is_gpu,
                     tell=_told(tell, where, deadline_s),

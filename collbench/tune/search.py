@@ -105,7 +105,7 @@ class Trial:
         self._pace.learn(estimated_s, time.monotonic() - start_s)
 
 
-class Search:
+class ConfigurationSearch:
     """The search of one collective and size. tell(text): what is known now."""
 
     def __init__(

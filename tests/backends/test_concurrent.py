@@ -17,8 +17,8 @@ from collbench.backends.gpu.concurrent import (
     LEAST_QUEUED,
     PATIENCE,
     WINDOW_S,
+    ConcurrentWork,
     EventTimes,
-    Work,
     work_of,
 )
 from collbench.backends.gpu.rank import DeviceRank, stride_bytes
@@ -69,7 +69,9 @@ def lane_on(card: Any, monkeypatch: pytest.MonkeyPatch) -> DeviceRank:
 
 def run(gpu: DeviceRank, card: Card, waits: list[float], **work: Any) -> EventTimes:
     queue = lambda number, stream: card.work(stream, 0.5e-3)  # noqa: E731
-    return concurrent.run(launches(gpu, PROBLEM, queue, 3, waits.append), Work(seconds=7.0, **work))
+    return concurrent.run(
+        launches(gpu, PROBLEM, queue, 3, waits.append), ConcurrentWork(seconds=7.0, **work)
+    )
 
 
 def test_both_begin_behind_the_meeting_and_are_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -143,7 +145,7 @@ class FakeWorkers(WorkerGroup[Any]):
     """Two ranks; products take 1 ms, launches 2 ms, and what is asked for is kept."""
 
     def __init__(self, wrong: Wrong | None = None) -> None:
-        self.asked: list[tuple[str, Work | None]] = []
+        self.asked: list[tuple[str, ConcurrentWork | None]] = []
         self.wrong = wrong
 
     def _call(self, method: str, args: Any, timeout_s: float) -> list[Any]:
@@ -468,7 +470,7 @@ class FakeRank(Rank):
     def first(self, key: Any, is_checked: bool) -> RankTiming:
         return RankTiming(wrong=None, seconds=1e-3)
 
-    def run_concurrently(self, key: Any, work: Work) -> EventTimes:
+    def run_concurrently(self, key: Any, work: ConcurrentWork) -> EventTimes:
         self.asked.append((GpuRank.run_concurrently.__name__, (key,)))
         work = pickle.loads(pickle.dumps(work))  # as it goes to other processes
         computing, launches = (

@@ -16,7 +16,7 @@ from collbench.backends.base import Batch, GpuOptions, checked_sets, phase, time
 from collbench.backends.cpu import backend as cpu
 from collbench.backends.gpu import copies, timing
 from collbench.backends.gpu import rank as gpu_rank
-from collbench.backends.gpu.concurrent import Work
+from collbench.backends.gpu.concurrent import ConcurrentWork
 from collbench.backends.gpu.rank import DeviceRank, stride_bytes
 from collbench.backends.gpu.session import GpuRank
 from collbench.core.case import Case, Problem
@@ -377,7 +377,7 @@ def test_idle_copies_are_noticed(monkeypatch: pytest.MonkeyPatch, algo: str) -> 
     monkeypatch.setattr(copies.CopyRank, "options", GpuOptions(), raising=False)
     monkeypatch.setattr(gpu, "wait", lambda deadline_s: None)
     gpu.prepare(copied.problem(), range(1), stride_bytes(copied.problem()))
-    work = Work(seconds=1.0, replays=2, launches=3)
+    work = ConcurrentWork(seconds=1.0, replays=2, launches=3)
     assert rank.run_concurrently(key, work).wrong is None
     rank.graphs.clear()
     monkeypatch.setattr(rank, "_queue", lambda case, number, stream: None)

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 import pytest
 
 from collbench.backends.cpu.flags import filled, freed
-from collbench.backends.cpu.trace import Event, RankTrace
+from collbench.backends.cpu.trace import RankTrace, TraceEvent
 from collbench.bench.trace.blame import Blame, Part, blame
 from collbench.bench.trace.blame_table import lines
 from collbench.core.case import Case
@@ -42,7 +42,7 @@ class Played:
             for rank in range(n)
         ]
         self.clock, self.known = [*start], dict[tuple[int, int], float]()
-        events: list[list[Event]] = [[] for _ in range(n)]
+        events: list[list[TraceEvent]] = [[] for _ in range(n)]
         places = [[0] * len(tracks) for tracks in self.actors]
         while True:
             ready = [
@@ -70,7 +70,7 @@ class Played:
                     self.known[freed(plan, one.edge, at_src=True), one.number] = done
             else:
                 done = when
-            events[rank].append(Event(track, place, when, done, done, word))
+            events[rank].append(TraceEvent(track, place, when, done, done, word))
             self.clock[rank] = done
             places[rank][track] += 1
         assert all(

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from collbench.backends.cpu.trace import ANY_FLAG, Event, RankTrace
+from collbench.backends.cpu.trace import ANY_FLAG, RankTrace, TraceEvent
 from collbench.bench.trace.critical_path import critical_path, late_rank
 from collbench.bench.trace.gpus import (
     clock_plan,
@@ -181,7 +181,7 @@ def test_actions_wait_for_what_their_kernel_waits_for() -> None:
             begun_s,
             begun_s,
             [
-                Event(0, place, 1.1e-3 if not place else end_s, end_s, end_s, ANY_FLAG)
+                TraceEvent(0, place, 1.1e-3 if not place else end_s, end_s, end_s, ANY_FLAG)
                 for place in range(len(stages[rank][0].actions) + 1)
             ],
             [],

@@ -8,7 +8,7 @@ import pytest
 from collbench.backends.base import Batch, Samples
 from collbench.backends.cpu.backend import CpuSession
 from collbench.bench.ranks import Ranks
-from collbench.bench.replay import LEAST_ROUNDS, Bench, Proof, by_estimate, measure, prove
+from collbench.bench.replay import LEAST_ROUNDS, Bench, ReplayProof, by_estimate, measure, prove
 from collbench.core.case import Case
 from collbench.core.errors import UnavailableError
 from collbench.core.options import Settings
@@ -82,7 +82,7 @@ def test_arms_take_turns_and_ranks_on_cpus_start_twice(
 
 
 def test_a_proof_needs_an_interval() -> None:
-    few = Proof(rounds=((2.0, 1.0),) * (LEAST_ROUNDS - 1))
+    few = ReplayProof(rounds=((2.0, 1.0),) * (LEAST_ROUNDS - 1))
     assert not few.is_proven
-    assert Proof(rounds=((2.0, 1.0),) * LEAST_ROUNDS).is_proven
-    assert not Proof(rounds=((2.0, 1.0), (1.0, 1.1)) * 3).is_proven
+    assert ReplayProof(rounds=((2.0, 1.0),) * LEAST_ROUNDS).is_proven
+    assert not ReplayProof(rounds=((2.0, 1.0), (1.0, 1.1)) * 3).is_proven

@@ -23,7 +23,7 @@ from collbench.compare.load import load
 from collbench.compare.rows import is_own_choice
 from collbench.core.record import Record
 from collbench.core.text import texts_of
-from collbench.tune.nccl_file import Gains, Setting, gains
+from collbench.tune.nccl_file import Gains, TunerSetting, gains
 
 # every power of two from 8 bytes to 1 GiB, four collectives
 OWN_ROWS = Path(__file__).parents[2] / "profiles" / "results" / "h200x2.csv"
@@ -31,7 +31,7 @@ REPEATS = 3
 REPEAT_SPREAD = 0.005
 SPREADS = (0.005, 0.01, 0.02, 0.03)
 FORCED = [
-    Setting(algo, proto, channels, buffsize=0)
+    TunerSetting(algo, proto, channels, buffsize=0)
     for channels, algo, proto in product(
         (8, 16, 24, 32), ("ring", "chain"), ("ll", "ll128", "simple")
     )

@@ -6,8 +6,8 @@ prices compared with all others.
     python -m tests.benchmarks.model_errors --machine h200x4-vm --draw 360 --backend cuda drawn.csv
 
 --draw measures that many drawn configurations of a backend first, into the file. Prints the errors
-by what the rows differ in, and what the choice by the model costs over the best row; with
---constants also the constants that were fitted.
+by what the rows differ in, what the choice by the model costs over the best row, and what `auto`
+does; with --constants also the constants that were fitted.
 """
 
 import csv
@@ -210,21 +210,37 @@ def main(
 
 
 def _print_choices(points: list[Point], price: Callable[[Plan], float]) -> None:
-    """What the choice by the model costs over the best row."""
+    """What the choice by the model, and by `auto`, costs over the best row."""
     rivals: dict[tuple[str, ...], list[Point]] = {}
     for point in points:
         rivals.setdefault(tuple(point.row[name] for name in (*_AXES, "run")), []).append(point)
-    costs = [
-        min(ones, key=lambda one: price(one.plan)).seconds / min(one.seconds for one in ones)
-        for ones in rivals.values()
-        if len(ones) >= _LEAST_RIVALS
+    problems = [ones for ones in rivals.values() if len(ones) >= _LEAST_RIVALS]
+    by_price = [(min(ones, key=lambda one: price(one.plan)), ones) for ones in problems]
+    by_auto = [(chosen, ones) for ones in rivals.values() if (chosen := _by_auto(ones)) is not None]
+    for name, choices in (("the model's choice", by_price), ("`auto`", by_auto)):
+        costs = [one.seconds / min(rival.seconds for rival in ones) for one, ones in choices]
+        if costs:
+            print(
+                f"{name} over the best row, {len(costs)} problems: median {np.median(costs):.4f},"
+                f" 90 % {np.quantile(costs, 0.9):.3f}, most {max(costs):.2f}"
+            )
+
+
+def _by_auto(rivals: list[Point]) -> Point | None:
+    """The row of the algorithm, protocol and transport that `auto` takes; None where there is not
+    exactly one.
+    """
+    row = rivals[0].row
+    opened = {knob.name: knob.default for knob in KNOBS}
+    case = replace(_case(row), **opened)
+    limits = Limits(memory_bytes=_MEMORY, model=row["device"], joined="NVLink")
+    chosen = resolve(case, limits).case
+    same = [
+        one
+        for one in rivals
+        if all(one.row[name] == getattr(chosen, name) for name in ("algo", "proto", "transport"))
     ]
-    if costs:
-        print(
-            f"the model's choice over the best of {_LEAST_RIVALS} or more rows, {len(costs)}"
-            f" problems: median {np.median(costs):.2f}, 90 % {np.quantile(costs, 0.9):.2f}, most"
-            f" {max(costs):.2f}"
-        )
+    return same[0] if len(same) == 1 else None
 
 
 if __name__ == "__main__":

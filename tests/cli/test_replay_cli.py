@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from collbench.bench.points import SweepPoint
-from collbench.bench.replay import Bench, Part, Proof
+from collbench.bench.replay import Bench, Part, ReplayProof
 from collbench.bench.rows import unmeasured_row
 from collbench.bench.runner import Measurement
 from collbench.cli import run
@@ -124,12 +124,12 @@ def test_nccl_gets_its_tuner_file_from_the_rows_of_the_job(
         row = replace(row, repeat_times_us=tuple(times), repeats=4, wrong=0, time_us=times[1])
         return replace(row, algbw_gbs=1.0, busbw_gbs=1.0, versions="nccl 2.28.9")
 
-    def proof(before: list[Part], after: list[Part], bench: Bench, budget_s: float) -> Proof:
+    def proof(before: list[Part], after: list[Part], bench: Bench, budget_s: float) -> ReplayProof:
         assert [case.algo for case, _ in before] == ["library"] * 3
         assert {forced_by(case)[:2] for case, _ in after} == {
             (("NCCL_ALGO", "Tree"), ("NCCL_PROTO", "LL"))
         }
-        return Proof(rounds=((40e-6, 20e-6),) * 6)
+        return ReplayProof(rounds=((40e-6, 20e-6),) * 6)
 
     monkeypatch.setattr("collbench.jobs.run_replay.measure", rows)
     monkeypatch.setattr("collbench.jobs.run_replay.by_estimate", lambda cases, *_: cases)

@@ -319,8 +319,9 @@ def test_mpi_stands_beside_ours_without_being_asked_for(capfd: pytest.CaptureFix
 def test_without_mpi_ours_are_alone(
     capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("collbench.bench.run_sweep.has_nvidia_gpus", lambda: False)
-    monkeypatch.setattr("collbench.bench.run_sweep.find_spec", lambda name: None)
+    for module in ("asked", "run_sweep"):
+        monkeypatch.setattr(f"collbench.bench.{module}.has_nvidia_gpus", lambda: False)
+    monkeypatch.setattr("collbench.bench.asked.find_spec", lambda name: None)
     _, out, _ = invoke(capfd, "sweep", "--sizes", "1K", "--algo", "ring", "--dry-run")
     assert [line.split()[2] for line in out.splitlines()[:-1]] == ["cpu"]
 
@@ -486,8 +487,9 @@ def test_sizes_are_rounded_to_blocks_once(
 def test_one_gpu_has_nobody_to_talk_to(
     capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("collbench.bench.run_sweep.has_nvidia_gpus", lambda: True)
-    monkeypatch.setattr("collbench.bench.run_sweep.device_count", lambda: 1)
+    for module in ("asked", "run_sweep"):
+        monkeypatch.setattr(f"collbench.bench.{module}.has_nvidia_gpus", lambda: True)
+    monkeypatch.setattr("collbench.bench.asked.device_count", lambda: 1)
     code, out, err = invoke(capfd, "sweep", "--sizes", "1K")
     assert (code, err) == (0, "")
     assert "nothing travels" in out
@@ -497,7 +499,8 @@ def test_one_gpu_has_nobody_to_talk_to(
 def test_gpus_without_cupy_are_no_reason_to_measure_processors(
     capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, more: tuple[str, ...]
 ) -> None:
-    monkeypatch.setattr("collbench.bench.run_sweep.has_nvidia_gpus", lambda: True)
+    for module in ("asked", "run_sweep"):
+        monkeypatch.setattr(f"collbench.bench.{module}.has_nvidia_gpus", lambda: True)
     monkeypatch.setitem(sys.modules, "cupy", None)
     code, out, err = invoke(capfd, "sweep", *(more or ("--sizes", "1K")))
     assert (code, out) == (3, "")

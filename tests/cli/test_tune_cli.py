@@ -137,13 +137,13 @@ def test_a_second_run_goes_on_with_what_noise_decided_and_keeps_a_broken_state(
     assert re.search(r"8K +2 +direct simple +stays\n", out)
     assert "2 points: the choice before stays everywhere. 1 not told apart: tune goes on" in out
     args = (*TUNE, "--sizes", "4K,8K")
-    monkeypatch.setattr(search.Search, "run", lambda *_: None)
+    monkeypatch.setattr(search.ConfigurationSearch, "run", lambda *_: None)
     code, out, err = invoke(capfd, *args)
     assert code == 3
     assert "1 point to measure, 1 of them not told apart so far, 1 known already" in out
     assert "Error: nothing was tuned: the time did not suffice for a single point" in err
     store.state_file.write_text("{")
-    monkeypatch.setattr(search.Search, "run", outcome_of)
+    monkeypatch.setattr(search.ConfigurationSearch, "run", outcome_of)
     assert "line 1, column 2: not JSON" in invoke(capfd, "tune", "--show")[2]
     code, out, err = invoke(capfd, *args)
     assert code == 0
@@ -153,7 +153,7 @@ def test_a_second_run_goes_on_with_what_noise_decided_and_keeps_a_broken_state(
     assert (len(stored(HERE).points), "2 points to measure;" in out) == (2, True)
 
 
-def outcome_of(self: search.Search, *args: object) -> search.Outcome:
+def outcome_of(self: search.ConfigurationSearch, *args: object) -> search.Outcome:
     """Today's choice, without measuring."""
     return self._outcome(self.former, [])
 
@@ -163,7 +163,7 @@ def test_a_full_disk_and_an_end_by_the_user_keep_what_was_known(
 ) -> None:
     store = keep(POINT)
     text, saved = store.tuning_file.read_text(), Store.save
-    monkeypatch.setattr(search.Search, "run", outcome_of)
+    monkeypatch.setattr(search.ConfigurationSearch, "run", outcome_of)
     saves = 0
 
     def save(self: Store, out: Path | None) -> None:
@@ -181,12 +181,12 @@ def test_a_full_disk_and_an_end_by_the_user_keep_what_was_known(
     assert store.tuning_file.read_text() == text
     monkeypatch.setattr(Store, "save", saved)
 
-    def interrupted(self: search.Search, *args: object) -> search.Outcome:
+    def interrupted(self: search.ConfigurationSearch, *args: object) -> search.Outcome:
         if self.former.point.case.size_bytes > 64:
             raise KeyboardInterrupt
         return outcome_of(self)
 
-    monkeypatch.setattr(search.Search, "run", interrupted)
+    monkeypatch.setattr(search.ConfigurationSearch, "run", interrupted)
     code, _, err = invoke(capfd, *TUNE, "--sizes", "64,128")
     assert code == 130
     assert "# 1 point is kept: the same command goes on from there." in err

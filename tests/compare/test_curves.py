@@ -13,7 +13,7 @@ from collbench.compare.curves import Curve, automatic, curves, envelope, heat_ma
 from collbench.compare.plots.lines import (
     MOST_CHANGED,
     MOST_COLORED,
-    Line,
+    PlotLine,
     kinds,
     lines,
     ratios,
@@ -181,7 +181,7 @@ def test_forced_rows_of_a_library_come_after_its_own_choice() -> None:
         "nccl ring ll128",
     ]
     assert [line for line in drawn if line.role == "other"] == [
-        Line(curve=drawn[0].curve, role="other")
+        PlotLine(curve=drawn[0].curve, role="other")
     ]
 
 

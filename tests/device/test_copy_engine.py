@@ -25,9 +25,10 @@ from collbench.device.layout import ABORT_AT, STATES_AT, layout
 from collbench.device.program import ctas, lower
 from collbench.launch.group import RankContext
 from collbench.planning.chooser import choice_of_problem
+from collbench.planning.copies import MAX_COPY_ACTIONS
 from collbench.planning.limits import Limits
 from collbench.planning.plan import Kernel, Plan, lay_out, registered
-from collbench.planning.planner import MAX_COPY_ACTIONS, resolve
+from collbench.planning.planner import resolve
 from collbench.schedules.algorithms import algorithms_of
 from collbench.schedules.ir import Schedule
 from tests.support.batteries import PAIRS, placements, problem

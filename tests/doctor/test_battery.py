@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from collbench.doctor.checks import check, find, identifiers, why_not_run
+from collbench.doctor.checks import check, experiment, find, identifiers, why_not_run
 from collbench.doctor.experiment import Experiment
 from tests.doctor.plants.slow_gpu import measured
 from tests.support.evidence import Plant, clean, evidence
@@ -45,7 +45,7 @@ def test_a_planted_fault_is_named(identifier: str, plant: Plant) -> None:
         assert one.why.endswith(".")
         assert one.change
         assert not one.change.endswith(".")
-        wanted = check(identifier).experiment(one, plant.evidence)
+        wanted = experiment(one, plant.evidence)
         assert isinstance(wanted, Experiment) or (wanted and not wanted.endswith("."))
 
 

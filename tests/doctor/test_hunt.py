@@ -12,11 +12,11 @@ import numpy as np
 import pytest
 
 from collbench.core.pairwise import Mode, PairSample, PairWorld, world_of
-from collbench.doctor.hunt.bandwidth import matrix
-from collbench.doctor.hunt.places import Place, Table
+from collbench.doctor.hunt.places import Place
 from collbench.doctor.hunt.rounds import Round, packed, planned, quick, rounds, squares
 from collbench.doctor.hunt.search import Search
 from collbench.doctor.hunt.verdicts import Analysis, analyse
+from collbench.doctor.tables.hunt import matrix
 from tests.benchmarks.hunt_curves import (
     BEST_GBS,
     drawn,
@@ -25,7 +25,7 @@ from tests.benchmarks.hunt_curves import (
     slow_hosts,
     tally,
 )
-from tests.support.slow_pairs import draw, fitted, named, slow_down, world
+from tests.support.slow_pairs import Table, draw, fitted, named, slow_down, world
 from tests.support.tiers import tiered
 
 # hosts, ranks of each, pairs, repeats; as the command chooses them
@@ -198,7 +198,7 @@ def test_pairs_that_differ_without_a_pattern_are_not_named() -> None:
             slow_down(table, ranks, Place("path", (a, b), "out"), 2.5)
         result = fitted(table, ranks)
         assert not result.causes
-        assert result.uneven == 3
+        assert len(result.unexplained) == 3
 
 
 def _analysed(
@@ -448,3 +448,29 @@ def test_halves_without_a_pair_between_them_are_told_apart_by_such_pairs() -> No
     for verdict in found.verdicts:
         assert verdict.missing
         assert all(min(pair) < 4 <= max(pair) for pair in verdict.missing), world
+
+
+def test_a_slow_pair_inside_one_of_two_hosts_is_named() -> None:
+    ranks = world(2, 4)
+    pairs = [(a, b) for a in range(8) for b in range(8) if a != b and a // 4 == b // 4]
+    rate = {(0, 1): 5.0, (1, 0): 5.0}
+    samples = [
+        PairSample(a=a, b=b, gbs=rate.get((a, b), 10.0) * (1 + k / 200))
+        for a, b in pairs
+        for k in range(3)
+    ]
+    (verdict,) = analyse(samples, ranks).verdicts
+    assert (verdict.place, verdict.is_inside) == (Place("pair", (0, 1)), True)
+
+
+def test_rails_may_have_any_numbers() -> None:
+    ranks = PairWorld(tuple(f"h{rank // 2}" for rank in range(10)), (3, 700) * 5)
+    pairs = [pair for turn in planned(ranks, "all", rails=True) for pair in turn]
+    rate = {(a, b): 5.0 for a, b in pairs if a % 2}
+    samples = [
+        PairSample(a=a, b=b, gbs=rate.get((a, b), 10.0) * (1 + k / 200), is_both=True)
+        for a, b in pairs
+        for k in range(6)
+    ]
+    (verdict,) = analyse(samples, ranks).verdicts
+    assert verdict.place == Place("rail", (700,))

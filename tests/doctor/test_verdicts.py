@@ -5,9 +5,9 @@ import json
 import pytest
 
 from collbench.doctor.check_verdict import (
+    CheckLine,
     CheckUnit,
     Expectation,
-    Finding,
     Measured,
     Verdict,
     judge,
@@ -70,7 +70,7 @@ def test_without_expectation_it_is_not_judged(is_noisy: bool, detail: str) -> No
     found = judge(Measured(name="x", value=1.0, unit="us", is_noisy=is_noisy), [])
     assert (found.verdict, found.expected) == ("UNKNOWN", None)
     assert found.detail == detail
-    right = Finding(name="topology", verdict="PASS")
+    right = CheckLine(name="topology", verdict="PASS")
     assert counts_text([right, found]) == "1 passed, 0 warnings, 0 failed, 1 unknown"
     document = json.loads(as_json([right, found], "device", "now", 1.0))
     assert (document["verdict"], document["judged"], document["lines"]) == ("PASS", 1, 2)

@@ -17,7 +17,7 @@ from collbench.jobs import formats
 from collbench.jobs.advice import best_of, shares, step_costs
 from collbench.jobs.cases import Stand, candidates, cases_of, form_name
 from collbench.jobs.mixes import mix
-from collbench.jobs.model import Call, Job, Kind, Operation, operations_of
+from collbench.jobs.model import Call, Job, JobOperation, OperationKind, operations_of
 from collbench.jobs.steps import step_times, steps_of
 from collbench.launch.local import LocalGroup
 
@@ -383,8 +383,8 @@ def test_bytes_of_mixes_follow_their_formulas(n: int) -> None:
 
 # Cases and advice
 
-OPERATION = Operation(
-    kind=Kind("allreduce", 4096, "float32", "sum", 4), calls=2.0, skew=1.0, load=1.0,
+OPERATION = JobOperation(
+    kind=OperationKind("allreduce", 4096, "float32", "sum", 4), calls=2.0, skew=1.0, load=1.0,
     recorded_us=None,
 )  # fmt: skip
 

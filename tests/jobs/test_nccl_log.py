@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from collbench.jobs.log_errors import IB_STATUS, known_error
 from collbench.jobs.log_findings import log_findings
 from collbench.jobs.nccl_log.kinds import KINDS, match_of
-from collbench.jobs.nccl_log.lines import Headers, Source, plain
+from collbench.jobs.nccl_log.lines import Headers, LogSource, plain
 from collbench.jobs.nccl_log.model import LogReport
 from collbench.jobs.nccl_log.reader import LogReader
 from collbench.jobs.nccl_log.summary import chosen, crossings, joined, orders, traffic
@@ -61,7 +61,7 @@ def found(report: LogReport) -> dict[str, str]:
 def test_a_header_is_found_behind_any_prefix(prefix: str) -> None:
     line = f"{prefix}node-3.x:7:9 [3] NCCL INFO Using network IB\r\n"
     (one,) = Headers().messages(plain(line))
-    assert one.source == Source("node-3.x", 7, 9, 3)
+    assert one.source == LogSource("node-3.x", 7, 9, 3)
     assert (one.level, one.text) == ("INFO", "Using network IB")
 
 

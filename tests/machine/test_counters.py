@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from collbench.machine.discovery import _nvml, counters
-from collbench.machine.discovery.counters import Link, Passed, read
+from collbench.machine.discovery.counters import CountedLink, Passed, read
 from tests.support.fake_hosts import h200_vm
 from tests.support.fake_nvml import FakeNvml, driver
 
@@ -35,9 +35,9 @@ def test_files_of_the_kernel_are_read_and_what_is_none_says_why(tmp_path: Path) 
     with driver(None):
         reading = read(tmp_path)
     assert reading.passed == {
-        Link("lo", "lo"): Passed(100, 100),
-        Link("nic", "eth0"): Passed(7, 8),
-        Link("infiniband", "mlx5_0/1"): Passed(40, 44),
+        CountedLink("lo", "lo"): Passed(100, 100),
+        CountedLink("nic", "eth0"): Passed(7, 8),
+        CountedLink("infiniband", "mlx5_0/1"): Passed(40, 44),
     }
     assert reading.mtus["lo"] == 1500
     assert reading.unread["mlx5_1/1"] == "No such file or directory"
@@ -63,10 +63,10 @@ def test_nvlinks_are_read_link_by_link_in_kibibytes(
         reading = read(tmp_path)
     first, second = library.gpus[0].uuid, library.gpus[1].uuid
     assert reading.labels[second] == "GPU 1"
-    assert reading.passed[Link("nvlink", first, 17)] == Passed(64 << 10, 32 << 10)
-    assert reading.passed[Link("nvlink-raw", first, 0)] == Passed(128 << 10, 64 << 10)
+    assert reading.passed[CountedLink("nvlink", first, 17)] == Passed(64 << 10, 32 << 10)
+    assert reading.passed[CountedLink("nvlink-raw", first, 0)] == Passed(128 << 10, 64 << 10)
     assert sum(link.source == "nvlink" for link in reading.passed) == 4 * 18
-    assert reading.passed[Link("pcie", second)] == Passed(5, 6)
+    assert reading.passed[CountedLink("pcie", second)] == Passed(5, 6)
     assert "Not Supported" in reading.unread["pcie"]  # of the others
 
 
@@ -93,7 +93,7 @@ def test_sockets_of_the_process_are_counted_and_left_open() -> None:
             left -= len(other.recv(left))
         after = read()
         assert 100_000 <= after.acked - before.acked < 101_000
-        lo = Link("lo", "lo")
+        lo = CountedLink("lo", "lo")
         assert after.passed[lo].since(before.passed[lo]).out >= 100_000
         one.sendall(b"x")
         assert other.recv(1) == b"x"

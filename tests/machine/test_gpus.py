@@ -17,7 +17,7 @@ from collbench.core.errors import UnavailableError
 from collbench.machine.gpus import (
     Conditions,
     Gpu,
-    Reading,
+    GpuReading,
     conditions,
     disturbances,
     states,
@@ -152,7 +152,7 @@ def at(
     bits: int | None = 0, sm_mhz: int | None = 1980, pids: frozenset[int] | None = frozenset()
 ) -> Conditions:
     """Two GPUs: a healthy one, and one with these readings."""
-    healthy = Reading(
+    healthy = GpuReading(
         uuid=UUIDS[0], sm_mhz=1980, sm_max_mhz=1980, throttle_bits=0, foreign_pids=frozenset()
     )
     return Conditions(
@@ -229,7 +229,7 @@ def test_without_a_driver_there_are_no_gpus(nvml: Fake, error: str) -> None:
     nvml.init = getattr(pynvml, f"NVML_ERROR_{error}")
     assert visible() == ()
     assert conditions(UUIDS[:2], [1]) == Conditions(
-        readings=(Reading(uuid=UUIDS[0]), Reading(uuid=UUIDS[1]))
+        readings=(GpuReading(uuid=UUIDS[0]), GpuReading(uuid=UUIDS[1]))
     )
 
 
@@ -241,7 +241,7 @@ def test_without_a_library_there_are_no_gpus(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(pynvml, "CDLL", no_library)
     forget()
     assert visible() == ()
-    assert conditions(UUIDS[:1], []).readings == (Reading(uuid=UUIDS[0]),)
+    assert conditions(UUIDS[:1], []).readings == (GpuReading(uuid=UUIDS[0]),)
     forget()
 
 
@@ -249,13 +249,13 @@ def test_a_driver_that_fails_is_no_lack_of_gpus(nvml: Fake) -> None:
     nvml.init = pynvml.NVML_ERROR_LIB_RM_VERSION_MISMATCH
     with pytest.raises(UnavailableError, match=r"does not start.*mismatch"):
         visible()
-    assert conditions(UUIDS[:1], []).readings == (Reading(uuid=UUIDS[0]),)
+    assert conditions(UUIDS[:1], []).readings == (GpuReading(uuid=UUIDS[0]),)
 
 
 def test_conditions_in_the_order_asked_for(nvml: Fake) -> None:
     nvml.bits, nvml.pids = 0x4, [11, 12, 13]
     now = conditions([UUIDS[2], UUIDS[0]], own_pids=[11, 13])
-    first = Reading(
+    first = GpuReading(
         uuid=UUIDS[2], sm_mhz=1980, sm_max_mhz=1980, throttle_bits=0x4, foreign_pids=frozenset({12})
     )
     assert now.readings == (first, replace(first, uuid=UUIDS[0]))
@@ -268,7 +268,7 @@ def test_processes_without_an_id_are_nobody(nvml: Fake) -> None:
 
 
 def test_an_unknown_uuid_is_a_gpu_without_readings(nvml: Fake) -> None:
-    assert conditions(["GPU-none", UUIDS[0]], []).readings[0] == Reading(uuid="GPU-none")
+    assert conditions(["GPU-none", UUIDS[0]], []).readings[0] == GpuReading(uuid="GPU-none")
 
 
 QUERIES = {
@@ -290,7 +290,7 @@ def test_what_nvml_does_not_tell_is_none(nvml: Fake, query: str, error: str | No
         nvml.errors = dict.fromkeys(names, getattr(pynvml, f"NVML_ERROR_{error}"))
     reading = conditions(UUIDS[:1], []).readings[0]
     assert {
-        name for name in Reading.__dataclass_fields__ if getattr(reading, name) is None
+        name for name in GpuReading.__dataclass_fields__ if getattr(reading, name) is None
     } == QUERIES[query]
     assert disturbances(conditions(UUIDS[:1], []), conditions(UUIDS[:1], [])) == ()
 

@@ -18,7 +18,7 @@ from collbench.core.knobs import UNASKED
 from collbench.core.options import Settings
 from collbench.core.record import Record
 from collbench.launch.local import LocalGroup
-from collbench.machine.discovery.counters import Reading
+from collbench.machine.discovery.counters import CounterReading
 from tests.support.runs import needs_mpi
 
 SIZE, LAUNCHES = 4 << 20, 8
@@ -69,7 +69,7 @@ def test_messages_over_tcp_are_seen_and_foreign_ones_found(monkeypatch: pytest.M
         monkeypatch.setenv(name, value)
     planted, calls, counters_of = 64 << 20, [0], base.counters_of
 
-    def with_others(*args: object) -> list[Reading]:
+    def with_others(*args: object) -> list[CounterReading]:
         readings = counters_of(*args)  # type: ignore[arg-type]
         calls[0] += 1
         if calls[0] == 1:  # before the first row

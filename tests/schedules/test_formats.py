@@ -1,6 +1,8 @@
 """Algorithms in files: MSCCL's XML, MSCCL++'s plans, and what is refused of them."""
 
 import json
+import re
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -101,6 +103,9 @@ TWICE = pairs().replace(
     '<step s="0" type="re" srcbuf="s" srcoff="0" dstbuf="i" dstoff="0"',
     '<step s="0" type="re" srcbuf="i" srcoff="0" dstbuf="i" dstoff="0"',
 )
+LARGE = algo(
+    "allreduce", (9000,) * 3, [block(0, 1, 1, *[("cpy", "i0", "o0")] * 60, count=9000)] * 2, "o"
+)
 
 
 @pytest.mark.parametrize(
@@ -113,16 +118,26 @@ TWICE = pairs().replace(
         (pairs().replace("allreduce", "custom"), "line 1: coll of <algo>: there is no collective"),
         (pairs().replace('ngpus="2"', 'ngpus="3"'), "line 1: 2 <gpu> for ngpus 3"),
         (pairs().replace('type="re"', 'type="rx"'), "line 10: type of <step> is 'rx'"),
-        (pairs().replace('srcbuf="s"', 'srcbuf="x"'), "line 10: srcbuf of <step> is 'x'"),
-        (pairs().replace('srcoff="0"', 'srcoff="9"'), "ends behind the 2 chunks of i"),
-        (pairs().replace('send="1"', 'send="0"'), "line 3: send of <tb> is '0', which is the gpu"),
+        (pairs().replace('srcbuf="s"', 'srcbuf="x"'), "line 10: the buffer 'x' is none of i, o, s"),
+        (
+            pairs().replace('srcoff="0"', 'srcoff="9"'),
+            "line 6: 1 chunks from 9 on end behind the 2 chunks of i",
+        ),
+        (
+            pairs().replace('send="1"', 'send="0"'),
+            "line 3: send of <tb> is '0', which is no other gpu",
+        ),
         (pairs().replace('send="1"', 'send="-1"'), "line 4: type of <step> is 's', which needs"),
         (pairs().replace('deps="1"', 'deps="7"'), "line 10: deps of <step> is '7', which is no"),
-        (pairs().replace('depid="1"', 'depid="7"'), "line 6: depid of <step> is '7', which is no"),
-        (pairs().replace('<tb id="1"', '<tb id="0"'), "line 9: id of <tb> is '0', which another"),
-        (pairs().replace('cnt="1"', 'cnt="60000"'), "600000 steps in all are too many"),
-        (DEADLOCK, "line 4: rank 0, tb0 waits for ever for data from rank 1 on c0"),
-        (RACE, "line 5: tb0 of rank 0 touches tmp[0] in no order to tb1"),
+        (
+            pairs().replace('depid="1"', 'depid="7"'),
+            "line 6: deps of <step> is '0', which is no step",
+        ),
+        (pairs().replace('<tb id="1"', '<tb id="0"'), "line 2: two thread blocks have the same id"),
+        (pairs().replace('cnt="1"', 'cnt="60000"'), "line 4: 60000 chunks from 1 on end behind"),
+        (LARGE, "operands are too many, at most 524288 are read"),
+        (DEADLOCK, "line 4: tb0 of rank 0 waits for ever for data from rank 1 on c0"),
+        (RACE, "line 5: tb0 touches tmp[0] of rank 0 in no order to tb1"),
         (TWICE, "adds a rank twice"),
         (halves(swapped=True), "chunks 0 and 1 of a block go different ways"),
         (MIXED, "line 11: joins chunks of different places in their blocks"),
@@ -141,21 +156,24 @@ GROUP = {"tb_id": 1, "tbg_size": 2}
 @pytest.mark.parametrize(
     ("blocks", "words"),
     [
-        ([op("glres")], "ops[0]: glres is multicast"),
-        ([op("pipeline")], "ops[0]: pipeline is a loop of its own"),
-        ([op("jump")], "ops[0].name: there is no operation 'jump'"),
-        ([op("wait")], "ops[0]: waits for ever"),
-        ([op("sem_acquire", semaphore_ids=[0])], "ops[0]: waits for ever"),
-        ([op("signal", channel_ids=[4])], "channel_ids[0] is '4', no whole number from 0 to 0"),
+        ([op("glres")], "ops[0]: glres is no operation that our steps can do"),
+        ([op("pipeline")], "ops[0]: pipeline is no operation that our steps can do"),
+        ([op("jump")], "ops[0]: jump is no operation"),
+        ([op("wait")], "ops[0]: tb0 of rank 0 waits for ever"),
+        ([op("sem_acquire", semaphore_ids=[0])], "ops[0]: tb0 of rank 0 waits for ever"),
+        ([op("signal", channel_ids=[4])], "ops[0].channel_ids: there is no 4 among 1"),
         ([op("rre", **SUM)], "ops[0]: reads out[0] of rank 1, which has not said that it is there"),
         ([op("put", src_buff=[here("i", 0)], dst_buff=[there("i", 1)])], "in no order to"),
         ([op("put", src_buff=[here("i", 0)], dst_buff=[there("s", 0)])], "nobody at rank 1 waits"),
         ([op("copy", src_buff=[here("i", 0)], dst_buff=[])], "the buffers of copy do not fit"),
         (
             [op("copy", src_buff=[here("i", 5)], dst_buff=[here("i", 0)])],
-            "ends behind the 2 chunks",
+            "src_buff[0]: 1 chunks from 5 on end behind the 2 chunks",
         ),
-        ([op("res", **SUM, tbg_info=GROUP)], "member 1 of a group of 2 thread blocks does other"),
+        (
+            [op("res", **SUM, tbg_info=GROUP)],
+            "gpus[0]: not all 2 thread blocks of a group do the same: res",
+        ),
     ],
 )
 def test_plans_refused_with_the_place(
@@ -173,6 +191,17 @@ def test_a_plan_without_a_key_is_refused(tmp_path: Path, key: str) -> None:
     text = json.dumps(algorithm_files.packets()).replace(f'"{key}"', '"other"')
     with pytest.raises(UsageError, match=f"no {key}|no program"):
         loaded(tmp_path, text, "mine.json")
+
+
+@pytest.mark.parametrize("value", [[], [0, 1], None, "0", True, 7, -1])
+@pytest.mark.parametrize("key", ["rank", "buffer_id", "init_value", "size", "type"])
+def test_a_plan_with_another_value_ends_in_no_traceback(
+    tmp_path: Path, key: str, value: object
+) -> None:
+    before = json.dumps(algorithm_files.put_and_get())
+    text = re.sub(rf'"{key}": ("\w+"|\d+)', f'"{key}": {json.dumps(value)}', before)
+    with suppress(UsageError):
+        loaded(tmp_path, text, "mine.json").schedule(in_place=False)
 
 
 def test_the_name_tells_files_apart(tmp_path: Path) -> None:

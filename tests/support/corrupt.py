@@ -67,7 +67,7 @@ def skip(plan: Plan, action: Action, view: Callable[[Any], Any]) -> list[Any]:
 
 
 def late(
-    runner: interpreter.Runner, programs: Sequence[Sequence[interpreter.Bound]], deadline: float
+    runner: interpreter.Runner, programs: Sequence[Sequence[interpreter.BoundStep]], deadline: float
 ) -> None:
     _launch(runner, programs, deadline)
     if runner.launches >= 3:

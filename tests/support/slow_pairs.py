@@ -4,15 +4,25 @@
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
 from collbench.core.pairwise import PairWorld, world_of
 from collbench.doctor.hunt.fit import Fit, fit
-from collbench.doctor.hunt.places import Place, Table, directed_pairs, families
+from collbench.doctor.hunt.places import Floats, Ints, Place, places_of, rows_of
 from collbench.doctor.hunt.rounds import planned
 
 WILD, WILD_FACTOR = 0.02, 1.3
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """Samples: sender, receiver, and the logarithm of the slowness."""
+
+    a: Ints
+    b: Ints
+    slow: Floats
 
 
 def world(hosts: int, width: int = 1) -> PairWorld:
@@ -57,7 +67,8 @@ def slow_down(
 
 def fitted(table: Table, ranks: PairWorld) -> Fit:
     """What the fit makes of them."""
-    return fit(table.slow, families(table, ranks), directed_pairs(table, ranks.n))
+    rows = rows_of(table.a, table.b, table.slow)
+    return fit(rows, places_of(rows, ranks))
 
 
 def named(table: Table, ranks: PairWorld) -> Sequence[Place]:

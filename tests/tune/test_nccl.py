@@ -8,7 +8,7 @@ from collbench.core.errors import UnavailableError
 from collbench.core.statistics import Interval
 from collbench.doctor.experiment import Experiment
 from collbench.doctor.finding import Cost
-from collbench.tune.nccl_file import Setting, TunerMatch, env_lines_of, tuner_lines_of
+from collbench.tune.nccl_file import TunerMatch, TunerSetting, env_lines_of, tuner_lines_of
 from collbench.tune.nccl_search import LEAST_S, algorithms, search, settings
 
 MATCH, SIZES = TunerMatch("allreduce", 1, 8), (1 << 10, 1 << 20)
@@ -102,8 +102,8 @@ def test_settings_are_each_tried_once_and_only_what_serves_the_collective() -> N
 
 def test_what_gained_alone_is_tried_together_first() -> None:
     """For each size in turn: where LL gains at the small size and 32 channels at the large one."""
-    first: dict[Setting, tuple[Cost, ...]] = {}
-    together: list[Setting] = []
+    first: dict[TunerSetting, tuple[Cost, ...]] = {}
+    together: list[TunerSetting] = []
     for one in settings(("ring",), first):
         small = 1.1 if one.proto == "ll" else 0.9
         large = 1.13 if one.channels == 32 else 0.5 if one.proto == "ll" else 1.0

@@ -15,7 +15,7 @@ from collbench.launch.local import LocalGroup
 from collbench.planning.planner import resolve
 from collbench.tune import search
 from collbench.tune.candidates import Candidate
-from collbench.tune.search import Pace, Search
+from collbench.tune.search import ConfigurationSearch, Pace
 
 REPEAT_S, TIMES_US = 0.25, {"today": 10.0, "better": 8.0, "best": 7.0, "slow": 30.0}
 
@@ -76,7 +76,7 @@ def test_wherever_the_time_ends_the_choice_was_measured(
         paces = (Pace(), Pace())
         for pace in paces:
             pace.learn(1.0, 1.0)
-        one = Search(
+        one = ConfigurationSearch(
             planted_field(),
             LocalGroup(),
             Settings(),

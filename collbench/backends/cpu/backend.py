@@ -45,7 +45,7 @@ from collbench.backends.base import (
     timed_sets,
 )
 from collbench.backends.cpu.flags import LINE_WORDS, YIELDS_A_LOOK, flag_words, patience
-from collbench.backends.cpu.interpreter import Bound, Runner, bind
+from collbench.backends.cpu.interpreter import BoundStep, Runner, bind
 from collbench.backends.cpu.layout import (
     CpuLayout,
     aligned,
@@ -100,7 +100,7 @@ class LoadedCpuPlan:
     memory: "Array"
     seats: list[int]
     runner: Runner
-    programs: list[list[list[Bound]]]
+    programs: list[list[list[BoundStep]]]
     proxy: Proxy | None
 
 

@@ -62,7 +62,7 @@ class MessageProxy(Protocol):
     def receives(self, edge: int) -> bool: ...
 
 
-class Bound(NamedTuple):
+class BoundStep(NamedTuple):
     """An action ready to run: waits, calls of NumPy functions, flags to set; and flags with the
     data, where the protocol has them.
     """
@@ -78,7 +78,7 @@ def bind(
     actors: Sequence[TrackActions],
     view: Callable[[Region], "Array"],
     proxy: MessageProxy | None = None,
-) -> list[list[Bound]]:
+) -> list[list[BoundStep]]:
     """The actions of each actor with their regions resolved by `view`, and their messages to other
     shared-memory domains handed to the proxy.
     """
@@ -88,18 +88,18 @@ def bind(
     ]
 
 
-def _last(plan: Plan, actor: TrackActions) -> Bound:
+def _last(plan: Plan, actor: TrackActions) -> BoundStep:
     """The end of a launch: memory that peers pull may be written again."""
     waits = tuple(
         FlagTarget(freed(plan, edge, at_src=True), plan.connections[edge].slices, number + 1)
         for edge, number in actor.back
     )
-    return Bound(waits, (), ())
+    return BoundStep(waits, (), ())
 
 
 def _bind_action(
     plan: Plan, action: Action, view: Callable[[Region], "Array"], proxy: MessageProxy | None
-) -> Bound:
+) -> BoundStep:
     connections = plan.connections
     waits = [
         FlagTarget(filled(plan, edge, at_src=False), connections[edge].slices, number + 1)
@@ -131,7 +131,7 @@ def _bind_action(
     if proxy is not None:
         calls += [proxy.post(turn.edge, view(region)) for turn, region in action.sent]
         calls += [proxy.free(turn.edge) for turn in action.free if proxy.receives(turn.edge)]
-    return Bound(tuple(waits), tuple(calls), tuple(posts))
+    return BoundStep(tuple(waits), tuple(calls), tuple(posts))
 
 
 def arithmetic(plan: Plan, action: Action, view: Callable[[Region], "Array"]) -> list[BoundCall]:
@@ -208,7 +208,7 @@ class Runner:
         self.polls, self.offer_core = patience(plan.n), core_offer(plan)
         self.launches = 0
 
-    def launch(self, programs: Sequence[Sequence[Bound]], limit_s: float) -> None:
+    def launch(self, programs: Sequence[Sequence[BoundStep]], limit_s: float) -> None:
         """One launch. Raises HangError when no track of this rank got on for limit_s, or somebody
         aborted.
         """
@@ -253,7 +253,7 @@ class Runner:
         self.launches += 1
 
     def refuse_to_hang(
-        self, running: Sequence[tuple[Sequence[Bound], int, int]], deadline: float
+        self, running: Sequence[tuple[Sequence[BoundStep], int, int]], deadline: float
     ) -> None:
         """Raise HangError after the deadline, or once somebody aborted. running: of each track that
         waits its program, the position there, and its number.
@@ -261,7 +261,7 @@ class Runner:
         if time.monotonic() > deadline or self.is_aborted():
             raise HangError(self.story(running))
 
-    def story(self, running: Sequence[tuple[Sequence[Bound], int, int]]) -> str:
+    def story(self, running: Sequence[tuple[Sequence[BoundStep], int, int]]) -> str:
         """Which rank, channel, track and round waits for whom, and for what."""
         stories = []
         for program, position, index in running:

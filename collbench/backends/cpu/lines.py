@@ -32,7 +32,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from collbench.backends.cpu.interpreter import Bound, BoundCall, address, arithmetic, bind, copy
+from collbench.backends.cpu.interpreter import BoundCall, BoundStep, address, arithmetic, bind, copy
 from collbench.core.dtypes import dtype
 from collbench.core.errors import ScheduleError
 from collbench.planning.limits import slot_wire_bytes
@@ -165,7 +165,7 @@ class Binder:
         self._marks: dict[SlotSequence, SliceFlags] = {}
         self._scratch: dict[int, Array] = {}
 
-    def bind(self, actors: Sequence[TrackActions], view: "View") -> list[list[Bound]]:
+    def bind(self, actors: Sequence[TrackActions], view: "View") -> list[list[BoundStep]]:
         """The actions of each actor; `view` resolves regions outside of slots."""
         programs = bind(
             self.plan,

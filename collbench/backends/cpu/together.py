@@ -36,7 +36,7 @@ from collbench.backends.base import (
 )
 from collbench.backends.cpu.backend import SLOWEST_LOAD_S, CpuRank, LoadedCpuPlan, private_bytes
 from collbench.backends.cpu.flags import LINE_WORDS, YIELDS_A_LOOK, patience
-from collbench.backends.cpu.interpreter import Bound, Runner
+from collbench.backends.cpu.interpreter import BoundStep, Runner
 from collbench.backends.cpu.layout import aligned, has_lines, layout, sets_of
 from collbench.backends.cpu.lines import refuse_repeats
 from collbench.core.errors import CollbenchError, HangError
@@ -46,7 +46,7 @@ from collbench.machine.host import cpu_name
 from collbench.planning.plan import Plan
 from collbench.planning.together import LaunchesOfRanks, Together
 
-Launch = tuple[Runner, Sequence[Sequence[Bound]]]  # a part's runner, and its programs for a set
+Launch = tuple[Runner, Sequence[Sequence[BoundStep]]]  # a part's runner, and its programs for a set
 
 
 def launch_grouped(launches: Sequence[Launch], limit_s: float) -> None:

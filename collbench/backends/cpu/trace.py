@@ -13,7 +13,7 @@ from typing import NamedTuple
 from collbench.backends.base import ANSWER_S, prepare_buffers
 from collbench.backends.cpu.backend import CpuRank, CpuSession, LoadedCpuPlan
 from collbench.backends.cpu.flags import LINE_WORDS, YIELDS_A_LOOK
-from collbench.backends.cpu.interpreter import Bound, Runner
+from collbench.backends.cpu.interpreter import BoundStep, Runner
 from collbench.backends.cpu.layout import has_lines
 from collbench.backends.cpu.lines import refuse_repeats
 from collbench.backends.net.proxy import Proxy, SendConnector
@@ -26,7 +26,7 @@ _EXCHANGES, _TAG = 30, 5
 ANY_FLAG = -2  # of an event that may have waited for any of its flags
 
 
-class Event(NamedTuple):
+class TraceEvent(NamedTuple):
     """An action of a launch: the number of its actor and its own there; when it could run, when its
     bytes were moved and when its flags were set, in seconds; the word of the flag for which it
     waited last, -1 or ANY_FLAG, and when the rank offered its core to others just before, or 0.
@@ -60,7 +60,7 @@ class RankTrace(NamedTuple):
 
     arrived: float
     begun: float
-    events: list[Event]
+    events: list[TraceEvent]
     messages: list[MessageEvent]
 
 
@@ -134,8 +134,8 @@ class TracingRunner(Runner):
     """A runner that can note every action. It runs them as launch() does."""
 
     def traced(
-        self, programs: Sequence[Sequence[Bound]], limit_s: float
-    ) -> tuple[float, list[Event]]:
+        self, programs: Sequence[Sequence[BoundStep]], limit_s: float
+    ) -> tuple[float, list[TraceEvent]]:
         """One launch: when its actors began, and what they did. Raises HangError as launch()
         does.
         """
@@ -190,7 +190,7 @@ class TracingRunner(Runner):
                     at = [(programs[index], positions[index], index) for index in running]
                     self.refuse_to_hang(at, blocked_since + limit_s)
         self.launches += 1
-        return begun, [Event(*event) for event in events]
+        return begun, [TraceEvent(*event) for event in events]
 
 
 def _no_turn() -> None:

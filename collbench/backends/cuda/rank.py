@@ -13,7 +13,7 @@ import numpy as np
 
 from collbench.backends.base import REPLAYS, Batch, GpuOptions, RankTiming
 from collbench.backends.cuda.copy_engine import CopyEngine
-from collbench.backends.gpu.concurrent import EventTimes, Work
+from collbench.backends.gpu.concurrent import ConcurrentWork, EventTimes
 from collbench.backends.gpu.hang import diagnosis
 from collbench.backends.gpu.rank import Graphs, Launches, stride_bytes
 from collbench.backends.gpu.session import START_S, GpuFacts, GpuRank, repeat_limit_s
@@ -332,7 +332,7 @@ class CudaRank(GpuRank[str]):
         self._refuse_uncounted(digest, 2 * batch.single_launches, "--distribution")
         return super().timed_singly(digest, batch, work_s)
 
-    def run_concurrently(self, digest: str, work: Work) -> EventTimes:
+    def run_concurrently(self, digest: str, work: ConcurrentWork) -> EventTimes:
         """Launches concurrent with matrix multiplications. Raises ScheduleError if there are more
         than kernels can count.
         """

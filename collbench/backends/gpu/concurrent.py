@@ -22,7 +22,7 @@ PATIENCE = 20  # times as long as alone may both take: launches may have to wait
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Work:
+class ConcurrentWork:
     """What a rank queues: turns of so many GEMMs, and replays of so many launches; 0: none.
 
     seconds: how long it may take, beyond which a deadline begins.
@@ -60,7 +60,7 @@ class ConcurrentRepeat:
     notes: tuple[str, ...] = ()
 
 
-def run(launches: Launches, work: Work) -> EventTimes:
+def run(launches: Launches, work: ConcurrentWork) -> EventTimes:
     """A rank's part: poison outputs, queue the work behind a barrier, wait for it, compare
     what launches left.
     """
@@ -107,7 +107,7 @@ def last_of(times: Sequence[Sequence[float]]) -> float:
     return max(of_rank[-1] - of_rank[-2] for of_rank in times)
 
 
-def work_of(gemm_s: float, launch_s: float) -> Work:
+def work_of(gemm_s: float, launch_s: float) -> ConcurrentWork:
     """As much of both as fills the window, in turns of about TURN_S.
 
     >>> work_of(1.6e-3, 3.3e-4)
@@ -120,7 +120,7 @@ def work_of(gemm_s: float, launch_s: float) -> Work:
     turn_s = max(TURN_S, TURN_S * window_s / WINDOW_S)
     gemms = max(1, round(turn_s / gemm_s))
     launches = max(1, min(MAX_GRAPH_LAUNCHES, round(turn_s / launch_s)))
-    return Work(
+    return ConcurrentWork(
         seconds=PATIENCE * window_s,
         turns=math.ceil(window_s / (gemms * gemm_s)),
         gemms=gemms,

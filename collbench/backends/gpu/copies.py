@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from functools import partial
 
 from collbench.backends.base import GpuOptions
-from collbench.backends.gpu.concurrent import EventTimes, Work
+from collbench.backends.gpu.concurrent import ConcurrentWork, EventTimes
 from collbench.backends.gpu.rank import ExportedMemory, Graphs, Launches, stride_bytes
 from collbench.backends.gpu.session import GpuRank, GpuSession, repeat_limit_s, why_no_gpus
 from collbench.core.case import Case, Problem
@@ -81,7 +81,7 @@ class CopyRank(GpuRank[CopyKey]):
             graphs=self.graphs.setdefault(case, {}),
         )
 
-    def run_concurrently(self, key: CopyKey, work: Work) -> EventTimes:
+    def run_concurrently(self, key: CopyKey, work: ConcurrentWork) -> EventTimes:
         """Copies concurrent with matrix multiplications. What earlier ones left in host memory
         goes, so that it is not copied on in the place of what these should.
         """

@@ -31,7 +31,13 @@ from collbench.backends.base import (
 )
 from collbench.backends.gpu import concurrent, timing
 from collbench.backends.gpu.child import ChildWorkerGroup
-from collbench.backends.gpu.concurrent import ConcurrentRepeat, EventTimes, Work, last_of, work_of
+from collbench.backends.gpu.concurrent import (
+    ConcurrentRepeat,
+    ConcurrentWork,
+    EventTimes,
+    last_of,
+    work_of,
+)
 from collbench.backends.gpu.rank import (
     HOLD_NS,
     DeviceRank,
@@ -51,7 +57,7 @@ from collbench.device.gemm import Gemm
 from collbench.device.layout import ABORT_AT
 from collbench.launch.group import Group, Rank, RankContext, WorkerGroup
 from collbench.machine import gpus
-from collbench.machine.discovery.counters import Reading, moved, read
+from collbench.machine.discovery.counters import CounterReading, moved, read
 from collbench.machine.host import has_nvidia_gpus
 
 Key = TypeVar("Key", bound=Hashable)
@@ -160,7 +166,7 @@ class TakesGpu(Rank):
         self._gpu, facts = take_gpu(self.context, options)
         return facts
 
-    def counters(self) -> Reading:
+    def counters(self) -> CounterReading:
         """As of other ranks; of the links only where this rank is the first of its host: a driver
         that several ask at once refuses some.
         """
@@ -241,7 +247,7 @@ class GpuRank(TakesGpu, Generic[Key_contra]):
         """
         return timing.timed_singly(self._launches(key), batch, self.options, work_s)
 
-    def run_concurrently(self, key: Key_contra, work: Work) -> EventTimes:
+    def run_concurrently(self, key: Key_contra, work: ConcurrentWork) -> EventTimes:
         """Launches concurrent with matrix multiplications."""
         return concurrent.run(self._launches(key), work)
 
@@ -470,7 +476,7 @@ class GpuSession(GpuRanksSession[Job_contra, GpuRankT], Generic[Job_contra, Key,
         is_cached = sets * stride_bytes(problem) < self._cache_bytes
         limit_s = soak_limit_s(self.options)
 
-        def run(work: Work) -> tuple[EventTimes, ...]:
+        def run(work: ConcurrentWork) -> tuple[EventTimes, ...]:
             limit = START_S + limit_s + work.seconds
             return tuple(workers.call(GpuRank.run_concurrently, key, work, timeout_s=limit))
 
@@ -478,7 +484,7 @@ class GpuSession(GpuRanksSession[Job_contra, GpuRankT], Generic[Job_contra, Key,
         first = workers.call(GpuRank.first, key, True, timeout_s=limit_s)
         wrong: list[Wrong] = [rank.wrong for rank in first if rank.wrong is not None]
         workers.call(GpuRank.compute, size, timeout_s=START_S + limit_s)
-        once = Work(seconds=self.options.timeout_s, turns=_FIRST_TURNS)
+        once = ConcurrentWork(seconds=self.options.timeout_s, turns=_FIRST_TURNS)
         gemm_s = last_of([times.computing for times in run(once)])
         count = auto_iterations(max(rank.seconds for rank in first), GPU_BATCH)
         once = replace(once, turns=0, replays=_FIRST_REPLAYS, launches=count)

@@ -17,7 +17,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from collbench.backends.cpu.trace import ANY_FLAG, Event, RankTrace
+from collbench.backends.cpu.trace import ANY_FLAG, RankTrace, TraceEvent
 from collbench.core.case import Case
 from collbench.core.world import World
 from collbench.device.layout import STAMPS, peer_of
@@ -127,13 +127,13 @@ def rank_trace(stages: Sequence[TrackActions], stamps: bytes, zero_ns: int) -> R
     """
     raw = np.frombuffer(stamps, "<i8").reshape(len(stages), -1, STAMPS)
     records = (raw - zero_ns) * _S_PER_NS
-    events: list[tuple[float, Event]] = []
+    events: list[tuple[float, TraceEvent]] = []
     for cta, actor in enumerate(stages):
         behind_s = -math.inf  # the last flags of a track may be set while it ends
         for position in range(len(actor.actions) + 1):
             _, ready, worked, posted = map(float, records[cta, position + 1])
             # a stamp that no thread had to write is 0, long before the others
-            event = Event(cta, position, ready, worked, max(worked, posted), ANY_FLAG)
+            event = TraceEvent(cta, position, ready, worked, max(worked, posted), ANY_FLAG)
             behind_s = max(behind_s, event.done)
             events.append((behind_s, event))
     events.sort(key=lambda one: (one[0], one[1].actor, one[1].position))

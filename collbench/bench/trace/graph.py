@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 
 from collbench.backends.cpu.flags import LINE_WORDS
-from collbench.backends.cpu.trace import ANY_FLAG, Event, RankTrace
+from collbench.backends.cpu.trace import ANY_FLAG, RankTrace, TraceEvent
 from collbench.core.trace import Awaited, TracedAction, TracedLaunch, Transfer, Wait, Work
 from collbench.planning.lowering import Action, TrackActions
 from collbench.planning.plan import Plan
@@ -64,13 +64,13 @@ class _Graph:
                     self.sent |= {(one.edge, one.number): (rank, number) for one in action.post}
                     self.freed |= {(one.edge, one.number): (rank, number) for one in action.free}
 
-    def action(self, rank: int, event: Event) -> Action | None:
+    def action(self, rank: int, event: TraceEvent) -> Action | None:
         """What an event carried out; None at the end of a track."""
         actions = self.actors[rank][event.actor].actions
         return actions[event.position] if event.position < len(actions) else None
 
     def traced(
-        self, rank: int, number: int, event: Event, before: int, track_before: int
+        self, rank: int, number: int, event: TraceEvent, before: int, track_before: int
     ) -> TracedAction:
         actor, action = self.actors[rank][event.actor], self.action(rank, event) or _END
         slices = (*action.take, *action.post)
@@ -106,7 +106,7 @@ class _Graph:
             track_before=track_before,
         )
 
-    def _wait(self, rank: int, number: int, event: Event) -> Wait:
+    def _wait(self, rank: int, number: int, event: TraceEvent) -> Wait:
         """For what an event waited, and the event that ended it: the last one that can have been,
         never its own, as where a message of its own left late.
         """
@@ -128,7 +128,7 @@ class _Graph:
             event.offered if is_away else math.inf,
         )
 
-    def _last_wait(self, rank: int, number: int, event: Event) -> tuple[Wait | None, float]:
+    def _last_wait(self, rank: int, number: int, event: TraceEvent) -> tuple[Wait | None, float]:
         """The wait of an event that ended last, if it ended after what its track did before, and
         when the event was ready by that. Data with flags are awaited while they are moved.
         """
@@ -163,7 +163,7 @@ class _Graph:
         number = self.first[origin[0]] + origin[1]
         return Wait(what, peer, link, number, is_in_lines=is_in_lines), ready
 
-    def _track_before(self, rank: int, number: int, event: Event) -> float:
+    def _track_before(self, rank: int, number: int, event: TraceEvent) -> float:
         """When the track of an event had worked before it."""
         events = self.traces[rank].events
         before = (one.worked for one in reversed(events[:number]) if one.actor == event.actor)
@@ -173,7 +173,7 @@ class _Graph:
         return self.traces[at[0]].events[at[1]].worked
 
     def _origins(
-        self, rank: int, event: Event, edge: int, *, wants_data: bool
+        self, rank: int, event: TraceEvent, edge: int, *, wants_data: bool
     ) -> list[tuple[int, int]]:
         """Events that can have ended a wait for a flag of a connection."""
         action = self.action(rank, event)

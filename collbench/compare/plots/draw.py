@@ -21,7 +21,16 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter, NullLocator
 
 from collbench.compare.curves import Curve, CurveGroup, CurvePair
-from collbench.compare.plots.lines import Kind, Line, kinds, lines, ratios, rivals, shown, values
+from collbench.compare.plots.lines import (
+    Kind,
+    PlotLine,
+    kinds,
+    lines,
+    ratios,
+    rivals,
+    shown,
+    values,
+)
 from collbench.compare.tables.summary import peer_name
 from collbench.core.units import format_size
 from collbench.core.web.colors import FAMILIES, JUDGEMENTS, OTHER
@@ -243,7 +252,7 @@ def _mark(curve: Curve) -> str:
     return _MARKS.get(protocol, _OTHER_MARKS[len(protocol) % len(_OTHER_MARKS)])
 
 
-def _style(line: Line, used: dict[tuple[str, str], int]) -> LineStyle:
+def _style(line: PlotLine, used: dict[tuple[str, str], int]) -> LineStyle:
     """How a line is drawn. used: how many of a colour and a mark there are so far."""
     if line.role == "other":
         return {
@@ -407,7 +416,7 @@ def _pair_style(pair: CurvePair, used: dict[tuple[str, str], int]) -> LineStyle:
     is_envelope = not pair.new.knobs
     if is_envelope:
         return {"color": _INK, "linewidth": 3.0, "alpha": 0.55}
-    style = _style(Line(curve=pair.new, role="one"), used)
+    style = _style(PlotLine(curve=pair.new, role="one"), used)
     return {**style, "linestyle": "--"} if pair.new.is_peer else style
 
 

@@ -21,7 +21,7 @@ Role = Literal["other", "best", "one", "peer", "auto"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Line:
+class PlotLine:
     """A curve in a picture. other: thin and without a name. color: its place among the colours."""
 
     curve: Curve
@@ -29,7 +29,7 @@ class Line:
     color: int = 0
 
 
-def lines(curves: Sequence[Curve]) -> list[Line]:
+def lines(curves: Sequence[Curve]) -> list[PlotLine]:
     """The lines of one group; those that are best at the most sizes have colours."""
     ours = [curve for curve in curves if not curve.is_peer] or list(curves)
     peers = [curve for curve in curves if curve.is_peer] if len(ours) < len(curves) else []
@@ -43,15 +43,15 @@ def lines(curves: Sequence[Curve]) -> list[Line]:
         ]
     )
     drawn = [
-        Line(curve=curve, role="other")
+        PlotLine(curve=curve, role="other")
         for curve in curves
         if curve not in few and curve not in named
     ]
     if len(ours) > 1:
-        drawn += [Line(curve=curve, role="best") for curve in envelope(ours)]
-    drawn += [Line(curve=curve, role="one", color=place) for place, curve in enumerate(few)]
-    drawn += [Line(curve=curve, role="peer", color=place) for place, curve in enumerate(named)]
-    return drawn + [Line(curve=curve, role="auto") for curve in automatic(ours)]
+        drawn += [PlotLine(curve=curve, role="best") for curve in envelope(ours)]
+    drawn += [PlotLine(curve=curve, role="one", color=place) for place, curve in enumerate(few)]
+    drawn += [PlotLine(curve=curve, role="peer", color=place) for place, curve in enumerate(named)]
+    return drawn + [PlotLine(curve=curve, role="auto") for curve in automatic(ours)]
 
 
 def rivals(curves: Sequence[Curve]) -> dict[int, float]:

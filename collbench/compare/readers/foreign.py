@@ -162,7 +162,7 @@ def timed(
 
 
 @dataclass(slots=True)
-class Remarks:
+class ForeignRemarks:
     """What a reader must know of a file, each once, with the places that it is said of.
 
     word: of a place, such as line.
@@ -202,7 +202,7 @@ def _some(places: Sequence[int]) -> str:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Table:
+class ForeignTable:
     """A table of one file. first, last: its lines. conditions: what is known of how it was
     measured, by its name; tables that differ there measured something else.
     """
@@ -212,14 +212,14 @@ class Table:
     conditions: Mapping[str, str]
 
 
-def merged(rows: Sequence[tuple[Table, int, Record]], name: str) -> list[Record]:
+def merged(rows: Sequence[tuple[ForeignTable, int, Record]], name: str) -> list[Record]:
     """Rows of (table, line, row): one measured several times, in one table or in several that
     differ in nothing, becomes one row with repeats.
 
     Raises UsageError if tables that were printed at once, or under other conditions, measured the
     same, or for too many repeats.
     """
-    groups: dict[tuple[object, ...], list[tuple[Table, int, Record]]] = {}
+    groups: dict[tuple[object, ...], list[tuple[ForeignTable, int, Record]]] = {}
     for one in rows:
         traffic = tuple(note for note in one[2].notes.split() if note.startswith(TRAFFIC))
         groups.setdefault((*one[2].key, traffic), []).append(one)
@@ -241,7 +241,7 @@ def merged(rows: Sequence[tuple[Table, int, Record]], name: str) -> list[Record]
     return [_joined([row for _, _, row in group]) for group in groups.values()]
 
 
-def _difference(a: Table, b: Table) -> str:
+def _difference(a: ForeignTable, b: ForeignTable) -> str:
     """Why a second run is no repeat of the first; empty if it is."""
     if a.first <= b.last and b.first <= a.last:
         return ": they print at once, so neither ran alone"

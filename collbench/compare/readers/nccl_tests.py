@@ -8,8 +8,8 @@ Its JSON is nccl_tests_json's.
 from collections.abc import Iterator, Sequence
 
 from collbench.compare.readers.foreign import (
-    Remarks,
-    Table,
+    ForeignRemarks,
+    ForeignTable,
     devices_line,
     dtype_of,
     foreign,
@@ -26,13 +26,13 @@ from collbench.compare.readers.nccl_tests_table import (
     NO_TIMES,
     OTHER_TABLE,
     TABLE_HEADING,
-    Part,
-    Run,
     RunParser,
+    TablePart,
     TableRow,
+    TableRun,
     number,
 )
-from collbench.compare.readers.proof import Printed, Reading, half_unit, reading_of
+from collbench.compare.readers.proof import Printed, ProofReading, half_unit, reading_of
 from collbench.core.collectives import OPS, OpName, collective
 from collbench.core.dtypes import DTYPES, dtype
 from collbench.core.errors import UsageError
@@ -66,12 +66,12 @@ def read(text: str, name: str) -> tuple[list[Record], tuple[str, ...]]:
             f"{name}, line {text.count(chr(10)) + 1}: nccl-tests' output ends before its table",
             "the run failed: look at the end of the file",
         )
-    remarks = Remarks("line")
+    remarks = ForeignRemarks("line")
     if parser.orphans:
         remarks.add(
             "{count} lines that look like rows follow no heading: left out ({at})", *parser.orphans
         )
-    rows: list[tuple[Table, int, Record]] = []
+    rows: list[tuple[ForeignTable, int, Record]] = []
     for run in runs:
         _refuse_mixed(run, name)
         refuse_too_many(run.rows, name)
@@ -83,7 +83,7 @@ def read(text: str, name: str) -> tuple[list[Record], tuple[str, ...]]:
         reading = _reading(run, op, name)
         for text, places in (*reading.remarks, *_ranks_remarks(run, reading.ranks)):
             remarks.add(text, *places)
-        table = Table(first=run.first, last=run.last, conditions=_conditions(run))
+        table = ForeignTable(first=run.first, last=run.last, conditions=_conditions(run))
         rows += [
             (table, place, record)
             for place, row in run.rows
@@ -96,11 +96,11 @@ def read(text: str, name: str) -> tuple[list[Record], tuple[str, ...]]:
     return merged(rows, name), said
 
 
-def _no_row(run: Run) -> str:
+def _no_row(run: TableRun) -> str:
     return f"line {run.heading_line}: no row follows the heading"
 
 
-def _op_of(run: Run, name: str) -> OpName | None:
+def _op_of(run: TableRun, name: str) -> OpName | None:
     """The collective of a table: by its program, else by the file's name if the rows may be of it,
     else by the rows; None for a program that is no collective of ours. Raises UsageError if nothing
     tells it.
@@ -120,7 +120,7 @@ def _op_of(run: Run, name: str) -> OpName | None:
     return by_rows or named
 
 
-def _refuse_mixed(run: Run, name: str) -> None:
+def _refuse_mixed(run: TableRun, name: str) -> None:
     """Raise UsageError for a table that several programs print at once, or whose times are of
     something else.
     """
@@ -146,7 +146,7 @@ def _refuse_mixed(run: Run, name: str) -> None:
         )
 
 
-def _remarks(run: Run, op: OpName | None) -> Iterator[tuple[str, Sequence[int]]]:
+def _remarks(run: TableRun, op: OpName | None) -> Iterator[tuple[str, Sequence[int]]]:
     """Texts for Remarks, each with its places."""
     here = (run.heading_line,)
     if op is None:
@@ -183,7 +183,7 @@ def _remarks(run: Run, op: OpName | None) -> Iterator[tuple[str, Sequence[int]]]
         yield "no result was checked ({at}: -c 0)", here
 
 
-def _ranks_remarks(run: Run, ranks: int) -> Iterator[tuple[str, Sequence[int]]]:
+def _ranks_remarks(run: TableRun, ranks: int) -> Iterator[tuple[str, Sequence[int]]]:
     here, known = (run.heading_line,), len(run.hosts)
     if known and ranks == run.claimed_ranks < known:
         yield f"{known} lines name a rank, in groups of {ranks} ({{at}})", here
@@ -199,7 +199,7 @@ def _ranks_remarks(run: Run, ranks: int) -> Iterator[tuple[str, Sequence[int]]]:
         yield "the number of ranks is not in the file ({at}): no bus bandwidth", here
 
 
-def _conditions(run: Run) -> dict[str, str]:
+def _conditions(run: TableRun) -> dict[str, str]:
     """What two runs of one log must share to be repeats of one measurement."""
     return {
         "the stream of lines": run.stream,
@@ -212,7 +212,7 @@ def _conditions(run: Run) -> dict[str, str]:
     }
 
 
-def _reading(run: Run, op: OpName, name: str) -> Reading:
+def _reading(run: TableRun, op: OpName, name: str) -> ProofReading:
     printed = [
         Printed(
             line=line,
@@ -239,13 +239,13 @@ def _reading(run: Run, op: OpName, name: str) -> Reading:
     )
 
 
-def _op_by_rows(run: Run) -> OpName | None:
+def _op_by_rows(run: TableRun) -> OpName | None:
     """The only collective that the columns and the rates of a table may be of; None if several."""
     fitting = [op for op in OPS if run.rows and _may_be(op, run) and _is_checked_as(op, run)]
     return fitting[0] if len(fitting) == 1 else None
 
 
-def _may_be(op: OpName, run: Run) -> bool:
+def _may_be(op: OpName, run: TableRun) -> bool:
     """Whether columns, counts and rates are those of a collective."""
     known = collective(op)
     has_redop = any(row.redop not in ("", "none") for _, row in run.rows)
@@ -263,7 +263,7 @@ def _may_be(op: OpName, run: Run) -> bool:
         return False
 
 
-def _is_checked_as(op: OpName, run: Run) -> bool:
+def _is_checked_as(op: OpName, run: TableRun) -> bool:
     """Whether results in place are checked or not as those of a collective are: since September
     2022 they are not where in place has no meaning.
     """
@@ -273,11 +273,11 @@ def _is_checked_as(op: OpName, run: Run) -> bool:
     return not in_place or (in_place == {"N/A"}) is not collective(op).has_in_place
 
 
-def _is_any_checked(run: Run) -> bool:
+def _is_any_checked(run: TableRun) -> bool:
     return any(_is_checked(run, part) for _, row in run.rows for part in row.parts)
 
 
-def _size_over_count(run: Run) -> int:
+def _size_over_count(run: TableRun) -> int:
     """Size over the bytes of `count` elements, of all rows; 0 if it is no one whole number."""
     numbers = set()
     for _, row in run.rows:
@@ -288,13 +288,13 @@ def _size_over_count(run: Run) -> int:
     return numbers.pop() if len(numbers) == 1 else 0
 
 
-def _counted_ranks(run: Run, op: OpName) -> int:
+def _counted_ranks(run: TableRun, op: OpName) -> int:
     """The number of ranks by which size and count of every row differ; 0 if there is none."""
     ratio = _size_over_count(run) if collective(op).size_in_blocks else 0
     return ratio if ratio > 1 else 0
 
 
-def _is_checked(run: Run, part: Part) -> bool:
+def _is_checked(run: TableRun, part: TablePart) -> bool:
     # the oldest versions print -1 where nothing is checked
     if part.check == "N/A" or part.check.startswith("-"):
         return False
@@ -302,7 +302,7 @@ def _is_checked(run: Run, part: Part) -> bool:
     return run.validation != 0 or ("#wrong" in run.columns and bool(number(part.check)))
 
 
-def _failure(run: Run, row: TableRow, part: Part) -> str:
+def _failure(run: TableRun, row: TableRow, part: TablePart) -> str:
     """Why a result of a version that counts no wrong elements is wrong; empty if it is not."""
     match = DEVIATION.fullmatch(part.check)
     if not match or "#wrong" in run.columns or not _is_checked(run, part):
@@ -313,7 +313,7 @@ def _failure(run: Run, row: TableRow, part: Part) -> str:
     return f"off by {match[1]}" if match[2] or (is_over and not is_known_right) else ""
 
 
-def _shows_failures(run: Run) -> bool:
+def _shows_failures(run: TableRun) -> bool:
     """Whether a row, whole or cut, may be the one that failed."""
     return bool(run.broken) or any(
         _failure(run, row, part) or ("#wrong" in run.columns and number(part.check))
@@ -322,7 +322,9 @@ def _shows_failures(run: Run) -> bool:
     )
 
 
-def _records(run: Run, place: int, row: TableRow, op: OpName, reading: Reading) -> Iterator[Record]:
+def _records(
+    run: TableRun, place: int, row: TableRow, op: OpName, reading: ProofReading
+) -> Iterator[Record]:
     settings = "".join(f" {name}={value}" for name, value in sorted(run.settings.items()))
     versions = [run.version or "nccl-tests", run.library]
     library = "; ".join(filter(None, versions)) + (f" with{settings}" if settings else "")

@@ -15,8 +15,8 @@ from typing import TypedDict
 
 from collbench.compare.readers.foreign import (
     MOST_REPEATS,
-    Remarks,
-    Table,
+    ForeignRemarks,
+    ForeignTable,
     devices_line,
     dtype_of,
     foreign,
@@ -26,7 +26,7 @@ from collbench.compare.readers.foreign import (
     op_named,
 )
 from collbench.compare.readers.nccl_tests_table import nccl_version
-from collbench.compare.readers.proof import MOST_RANKS, Printed, Reading, reading_of
+from collbench.compare.readers.proof import MOST_RANKS, Printed, ProofReading, reading_of
 from collbench.core.collectives import OpName
 from collbench.core.errors import UsageError
 from collbench.core.reading import parse_json
@@ -66,7 +66,7 @@ def read(text: str, name: str) -> tuple[list[Record], tuple[str, ...]]:
     op = _op(whole, name)
     config = _mapping(whole.get("config"))
     reading = _reading(op, config, results, name)
-    remarks = Remarks("result")
+    remarks = ForeignRemarks("result")
     for text, places in reading.remarks:
         remarks.add(text, *places)
     run = _run(whole, reading.ranks)
@@ -79,7 +79,7 @@ def read(text: str, name: str) -> tuple[list[Record], tuple[str, ...]]:
         )
     has_checks = _whole(config, "validation", 1) != 0
     iters = _whole(config, "iterations", 0)
-    table = Table(first=1, last=len(results), conditions={})
+    table = ForeignTable(first=1, last=len(results), conditions={})
     rows = [
         (table, place, record)
         for place, item in enumerate(results, start=1)
@@ -110,7 +110,9 @@ def _claimed_ranks(config: Mapping[str, object]) -> int:
     return min(ranks, MOST_RANKS)
 
 
-def _reading(op: OpName, config: Mapping[str, object], results: list[object], name: str) -> Reading:
+def _reading(
+    op: OpName, config: Mapping[str, object], results: list[object], name: str
+) -> ProofReading:
     printed = []
     for place, item in enumerate(results, start=1):
         for placement, key in _PARTS:
@@ -191,7 +193,7 @@ def _records(
     item: object,
     op: OpName,
     run: _RunColumns,
-    reading: Reading,
+    reading: ProofReading,
     iters: int,
     place: str,
     number: int,

@@ -76,7 +76,7 @@ _FEWEST_CELLS = 3  # numbers of a row: a time and two rates
 
 
 @dataclass(slots=True, kw_only=True)
-class Run:
+class TableRun:
     """The contents of the lines above a table, and the rows of the table."""
 
     stream: str
@@ -133,7 +133,7 @@ class Run:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Part:
+class TablePart:
     """A time of a row and what stands beside it, as printed."""
 
     placement: str
@@ -153,7 +153,7 @@ class TableRow:
     dtype: str
     redop: str
     root: int
-    parts: tuple[Part, ...]
+    parts: tuple[TablePart, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,8 +171,8 @@ class RunParser:
     NCCL's own lines come from every rank and belong to the run of that time.
     """
 
-    runs: list[Run] = field(default_factory=list)
-    current: dict[str, Run] = field(default_factory=dict)
+    runs: list[TableRun] = field(default_factory=list)
+    current: dict[str, TableRun] = field(default_factory=dict)
     commands: dict[str, _Command] = field(default_factory=dict)
     last_command: _Command = field(default_factory=_Command)
     nranks: int = 0
@@ -247,7 +247,7 @@ class RunParser:
         """The last command of a stream, or of the whole log where the stream has none."""
         return self.commands.get(stream, self.last_command)
 
-    def _run(self, line: Line) -> Run:
+    def _run(self, line: Line) -> TableRun:
         """The run that a comment belongs to; a program that starts after a table is a new one."""
         run = self.current.get(line.stream)
         is_start = _START.match(line.text) or TABLE_HEADING.match(line.text)
@@ -256,7 +256,7 @@ class RunParser:
             is_after_empty = run is not None and not run.rows and not run.has_end
             if run is not None:
                 self.nranks, self.library, self.told = 0, "", {}
-            run = self.current[line.stream] = Run(
+            run = self.current[line.stream] = TableRun(
                 stream=line.stream, first=line.number, is_after_empty=is_after_empty
             )
             self.runs.append(run)
@@ -279,7 +279,7 @@ def _is_comment(text: str) -> bool:
     return HEADING.match(text) is not None
 
 
-def _add_comment(run: Run, number: int, line: str) -> None:
+def _add_comment(run: TableRun, number: int, line: str) -> None:
     if heading := TABLE_HEADING.match(line):
         _add_heading(run, number, heading)
     elif _UNITS_LINE.match(line) and (rate := _RATE_UNIT.search(line)):
@@ -307,7 +307,7 @@ def _add_comment(run: Run, number: int, line: str) -> None:
         _add_settings(run, line)
 
 
-def _add_heading(run: Run, number: int, heading: re.Match[str]) -> None:
+def _add_heading(run: TableRun, number: int, heading: re.Match[str]) -> None:
     words = tuple(heading[1].split())
     first = next((at for at, word in enumerate(words) if word in _TIMES), len(words))
     run.columns_before, run.columns, run.heading_line = words[:first], words[first:], number
@@ -315,7 +315,7 @@ def _add_heading(run: Run, number: int, heading: re.Match[str]) -> None:
         run.placements = ("out", "in")
 
 
-def _add_settings(run: Run, line: str) -> None:
+def _add_settings(run: TableRun, line: str) -> None:
     """The lines on how the program runs, and which it is."""
     if match := _ITERS.search(line):
         run.iters = int(match[1])
@@ -342,7 +342,7 @@ def nccl_version(code: int) -> str:
     return f"{code // unit}.{code % unit // 100}.{code % 100}"
 
 
-def _add_row(run: Run, number: int, match: re.Match[str]) -> None:
+def _add_row(run: TableRun, number: int, match: re.Match[str]) -> None:
     """Keep a line of the table, or note that it is cut."""
     run.begun = None
     if not int(match[1]):
@@ -354,7 +354,7 @@ def _add_row(run: Run, number: int, match: re.Match[str]) -> None:
     _keep(run, number, _row_of(run, match, match[4]))
 
 
-def _add_rest(run: Run, text: str) -> None:
+def _add_rest(run: TableRun, text: str) -> None:
     """Keep a row whose end is on a line of its own; its rates prove that the two are one."""
     if run.begun is None or run.begun[0] not in (*run.broken[-1:], *run.halves[-1:]):
         return
@@ -369,7 +369,7 @@ def _add_rest(run: Run, text: str) -> None:
     _keep(run, number, row)
 
 
-def _keep(run: Run, number: int, row: TableRow | None) -> None:
+def _keep(run: TableRun, number: int, row: TableRow | None) -> None:
     if row is None:
         run.broken.append(number)
         return
@@ -378,7 +378,7 @@ def _keep(run: Run, number: int, row: TableRow | None) -> None:
     run.rows.append((number, row))
 
 
-def _row_of(run: Run, match: re.Match[str], text: str) -> TableRow | None:
+def _row_of(run: TableRun, match: re.Match[str], text: str) -> TableRow | None:
     """The row of a size, a count and a type, and the text behind them; None if it is cut."""
     columns, cells = run.columns, text.split()
     # Versions before 2.11 leave the reduction blank where there is none.
@@ -405,7 +405,7 @@ def _row_of(run: Run, match: re.Match[str], text: str) -> TableRow | None:
     )
 
 
-def _part(placement: str, columns: Sequence[str], cells: Sequence[str]) -> Part | None:
+def _part(placement: str, columns: Sequence[str], cells: Sequence[str]) -> TablePart | None:
     """A time and what stands beside it; None if something of it is missing or no number."""
     named = dict(zip(columns, cells, strict=False))
     # a table without such a column is of results that nobody checked
@@ -416,7 +416,7 @@ def _part(placement: str, columns: Sequence[str], cells: Sequence[str]) -> Part 
     if not DEVIATION.fullmatch(check) and check != "N/A":
         return None
     low, high = named.get("i_min", ""), named.get("i_max", "")
-    return Part(
+    return TablePart(
         placement=placement,
         time=rates[0],
         algbw=rates[1],

@@ -5,7 +5,7 @@ descriptions. What they mean is in nvbandwidth_matrix.
 import re
 from dataclasses import dataclass, field, replace
 
-from collbench.compare.readers.foreign import Remarks, Table, merged, refuse_too_many
+from collbench.compare.readers.foreign import ForeignRemarks, ForeignTable, merged, refuse_too_many
 from collbench.compare.readers.log_lines import Line, log_lines
 from collbench.compare.readers.nvbandwidth_matrix import Host, Matrix, records_of
 from collbench.core.errors import UsageError
@@ -45,8 +45,8 @@ def read(text: str, name: str) -> tuple[list[Record], tuple[str, ...]]:
     parser = _MatrixParser()
     for line in log_lines(text, HEADING):
         parser.take(line)
-    remarks = Remarks("line")
-    rows: list[tuple[Table, int, Record]] = []
+    remarks = ForeignRemarks("line")
+    rows: list[tuple[ForeignTable, int, Record]] = []
     for span, matrix, host in parser.found:
         rows += [(span, line, row) for line, row in records_of(matrix, host, remarks)]
     for test, place in parser.not_run:
@@ -66,7 +66,7 @@ def read(text: str, name: str) -> tuple[list[Record], tuple[str, ...]]:
 class _MatrixParser:
     """The matrices in a text, from its lines one by one."""
 
-    found: list[tuple[Table, Matrix, Host]] = field(default_factory=list)
+    found: list[tuple[ForeignTable, Matrix, Host]] = field(default_factory=list)
     not_run: list[tuple[str, int]] = field(default_factory=list)
     host: Host = field(default_factory=Host)
     test: str = ""
@@ -114,7 +114,7 @@ class _MatrixParser:
                 test=self.test, place=line.number, description=text, has_end=False
             )
             conditions = {"the command": self.host.command, "the version": self.host.versions}
-            span = Table(first=line.number, last=line.number, conditions=conditions)
+            span = ForeignTable(first=line.number, last=line.number, conditions=conditions)
             self.found.append((span, self.current, self.host))
 
     def _stop(self) -> None:

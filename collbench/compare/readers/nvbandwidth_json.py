@@ -5,7 +5,7 @@ matrices of one test stand below each other in one. What they mean is in nvbandw
 import re
 from collections.abc import Mapping
 
-from collbench.compare.readers.foreign import Remarks, Table, merged, refuse_too_many
+from collbench.compare.readers.foreign import ForeignRemarks, ForeignTable, merged, refuse_too_many
 from collbench.compare.readers.nvbandwidth_matrix import Host, Matrix, is_matrix, labels, records_of
 from collbench.core.errors import UsageError
 from collbench.core.reading import parse_json
@@ -40,15 +40,15 @@ def read(text: str, name: str) -> tuple[list[Record], tuple[str, ...]]:
             "the run failed: look at its text output",
         )
     host = _host(inner)
-    remarks = Remarks("test")
-    rows: list[tuple[Table, int, Record]] = []
+    remarks = ForeignRemarks("test")
+    rows: list[tuple[ForeignTable, int, Record]] = []
     for place, test in enumerate(tests, start=1):
         matrix = _matrix(test, place, f"{name}, test {place}")
         if matrix is None:
             status = test.get("status", "no status") if isinstance(test, dict) else ""
             remarks.add(f"{_text(test, 'name')} did not run: {str(status).lower()} ({{at}})", place)
             continue
-        table = Table(first=place, last=place, conditions={})
+        table = ForeignTable(first=place, last=place, conditions={})
         rows += [(table, at, row) for at, row in records_of(matrix, host, remarks)]
     refuse_too_many([(place, row) for _, place, row in rows], name)
     said = remarks.texts()

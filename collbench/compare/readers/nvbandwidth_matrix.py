@@ -13,7 +13,7 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-from collbench.compare.readers.foreign import NUMBER, Remarks, devices_line, foreign
+from collbench.compare.readers.foreign import NUMBER, ForeignRemarks, devices_line, foreign
 from collbench.core.record import Record
 
 USUAL_BUFFER_MIB = 512
@@ -71,7 +71,7 @@ class Host:
         return min(int(named[1]), MOST_BUFFER_MIB) if named else 0
 
 
-def records_of(matrix: Matrix, host: Host, remarks: Remarks) -> Iterator[tuple[int, Record]]:
+def records_of(matrix: Matrix, host: Host, remarks: ForeignRemarks) -> Iterator[tuple[int, Record]]:
     """The rows of a matrix with their place; none of one without a counterpart, which is told."""
     copies = _COPIES.match(matrix.test)
     if copies is None:

@@ -21,8 +21,8 @@ from typing import get_args
 
 from collbench.compare.readers.foreign import (
     NUMBER,
-    Remarks,
-    Table,
+    ForeignRemarks,
+    ForeignTable,
     dtype_of,
     foreign,
     merged,
@@ -146,8 +146,8 @@ def read(text: str, name: str) -> tuple[list[Record], tuple[str, ...]]:
     for line in log_lines(text, HEADING):
         parser.take(line)
     tables = parser.tables
-    remarks = Remarks("line")
-    rows: list[tuple[Table, int, Record]] = []
+    remarks = ForeignRemarks("line")
+    rows: list[tuple[ForeignTable, int, Record]] = []
     for table in tables:
         if table.op is None:
             remarks.add(
@@ -170,7 +170,7 @@ def read(text: str, name: str) -> tuple[list[Record], tuple[str, ...]]:
                 "put the launch line above it, or a line such as: # ranks: 8",
             )
         _add_remarks(remarks, table)
-        span = Table(first=table.line, last=table.last, conditions=_conditions(table))
+        span = ForeignTable(first=table.line, last=table.last, conditions=_conditions(table))
         rows += [(span, line, _record(table, cells, table.op)) for line, cells in table.rows]
     said = remarks.texts()
     if not rows:
@@ -184,7 +184,7 @@ def read(text: str, name: str) -> tuple[list[Record], tuple[str, ...]]:
     return merged(rows, name), said
 
 
-def _add_remarks(remarks: Remarks, table: _OsuTable) -> None:
+def _add_remarks(remarks: ForeignRemarks, table: _OsuTable) -> None:
     if table.broken:
         remarks.add("{count} lines cut or mixed with others left out ({at})", *table.broken)
     if not table.ranks and table.rows:

@@ -61,7 +61,7 @@ class Printed:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Reading:
+class ProofReading:
     """How a table is to be read. is_block: sizes are of one block, and S is `ranks` of them. ranks:
     0 if unknown. misfits: (line, placement) of measurements whose rates are not those of their size
     and time.
@@ -85,7 +85,7 @@ def half_unit(text: str) -> float:
 
 def reading_of(
     op: OpName, rows: Sequence[Printed], *, claimed: int, counted: int, name: str, place: int
-) -> Reading:
+) -> ProofReading:
     """How the rows of one table are to be read.
 
     claimed: the number of ranks that the text names; counted: the one by which size and count
@@ -111,7 +111,7 @@ def reading_of(
                     op, max(fitting, key=lambda row: row.algbw), f"{name}, line {place}"
                 )
             misfits += odd
-    return Reading(
+    return ProofReading(
         is_block=convention == "size is a block",
         ranks=ranks,
         misfits=frozenset((row.line, row.placement) for row in misfits),

@@ -11,8 +11,8 @@ from collections.abc import Iterator, Mapping
 from math import isfinite
 
 from collbench.compare.readers.foreign import (
-    Remarks,
-    Table,
+    ForeignRemarks,
+    ForeignTable,
     dtype_of,
     foreign,
     merged,
@@ -49,9 +49,9 @@ def read(text: str, name: str) -> tuple[list[Record], tuple[str, ...]]:
     """All rows, and remarks for the reader. Raises UsageError with the place."""
     rows = list(_csv_rows(text) if _HEADER.match(text) else _json_rows(text, name))
     refuse_too_many(rows, name)
-    table = Table(first=1, last=max((line for line, _ in rows), default=1), conditions={})
-    remarks = Remarks("line")
-    records: list[tuple[Table, int, Record]] = []
+    table = ForeignTable(first=1, last=max((line for line, _ in rows), default=1), conditions={})
+    remarks = ForeignRemarks("line")
+    records: list[tuple[ForeignTable, int, Record]] = []
     kinds: dict[str, list[tuple[int, Cells]]] = {}
     for line, cells in rows:
         kinds.setdefault(cells.get("name", ""), []).append((line, cells))

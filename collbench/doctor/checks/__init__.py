@@ -8,8 +8,9 @@ from typing import cast
 
 from collbench.core.errors import unknown
 from collbench.core.registry import Family
-from collbench.doctor.check import Check
+from collbench.doctor.check import Check, ExperimentingCheck
 from collbench.doctor.evidence import MEASURED, Evidence
+from collbench.doctor.experiment import Experiment
 from collbench.doctor.finding import Finding
 
 _OF_VARIABLES = "settings"
@@ -27,6 +28,14 @@ def check(identifier: str) -> Check:
     if identifier not in identifiers():
         raise unknown("check", identifier, identifiers())
     return cast("Check", FAMILY.load(identifier.replace("-", "_")))
+
+
+def experiment(finding: Finding, evidence: Evidence) -> Experiment | str:
+    """What shows the cost of a finding on this machine, or why nothing can."""
+    found = check(finding.check)
+    if hasattr(found, "experiment"):
+        return cast("ExperimentingCheck", found).experiment(finding, evidence)
+    return str(vars(found)["NO_EXPERIMENT"])
 
 
 def why_not_run(identifier: str, evidence: Evidence) -> str:

@@ -5,12 +5,12 @@ from collections.abc import Iterable
 from collbench.core.units import format_size
 from collbench.doctor.checks._siblings import numbered, usable
 from collbench.doctor.evidence import Evidence, Need
-from collbench.doctor.experiment import Experiment
 from collbench.doctor.finding import Finding
 from collbench.machine.discovery.links import states
 
 TITLE = "Size of the PCIe window to GPU memory (BAR1)"
 NEEDS: tuple[Need, ...] = ("condition", "two gpus")
+NO_EXPERIMENT = "the BIOS sets the size when the machine starts"
 EXPLANATION = """
 Other GPUs and NICs reach a GPU's memory over PCIe through a window of addresses, BAR1. Where it is
 as large as the memory (Resizable BAR), all of it can be shown at once. A window of 256 MiB must be
@@ -49,7 +49,3 @@ def find(evidence: Evidence) -> Iterable[Finding]:
                 change="Above 4G Decoding and Resizable BAR in the BIOS",
                 severity="remark" if is_geforce else "risk",
             )
-
-
-def experiment(finding: Finding, evidence: Evidence) -> Experiment | str:
-    return "the BIOS sets the size when the machine starts"

@@ -6,12 +6,12 @@ from collbench.core.text import counted
 from collbench.doctor.checks._ranks import cores_of
 from collbench.doctor.checks._siblings import numbered
 from collbench.doctor.evidence import Evidence, Need
-from collbench.doctor.experiment import Experiment
 from collbench.doctor.finding import Finding
 from collbench.machine.topology.model import members
 
 TITLE = "Other processes on the cores"
 NEEDS: tuple[Need, ...] = ("system",)
+NO_EXPERIMENT = "other processes cannot be stopped from here: measure again when they have ended"
 EXPLANATION = """
 A rank that waits for a message looks at memory all the time, and a rank that has one copies it.
 Both need a core. Where another process has the core, the kernel lets them take turns of
@@ -61,7 +61,3 @@ def find(evidence: Evidence) -> Iterable[Finding]:
             change="end what is left over (top shows who it is), or ask for the whole host",
             severity="risk" if is_risk else "remark",
         )
-
-
-def experiment(finding: Finding, evidence: Evidence) -> Experiment | str:
-    return "other processes cannot be stopped from here: measure again when they have ended"

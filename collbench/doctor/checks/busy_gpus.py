@@ -4,12 +4,12 @@ from collections.abc import Iterable
 
 from collbench.doctor.checks._siblings import conditions
 from collbench.doctor.evidence import Evidence, Need
-from collbench.doctor.experiment import Experiment
 from collbench.doctor.finding import Finding
 from collbench.machine.topology.model import spans
 
 TITLE = "Processes of others on the GPUs"
 NEEDS: tuple[Need, ...] = ("condition",)
+NO_EXPERIMENT = "processes of others are left alone: measure again when they have ended"
 EXPLANATION = """
 A GPU that somebody else uses gives a collective a part of its time, its memory bandwidth and its
 links. Kernels of two processes take turns, unless MPS runs, and each turn is longer than a small
@@ -45,7 +45,3 @@ def find(evidence: Evidence) -> Iterable[Finding]:
                 f" (ps -o user,lstart,cmd -p {pids[0]})",
                 severity="risk",
             )
-
-
-def experiment(finding: Finding, evidence: Evidence) -> Experiment | str:
-    return "processes of others are left alone: measure again when they have ended"

@@ -6,11 +6,11 @@ from collbench.core.text import counted
 from collbench.core.units import format_size
 from collbench.doctor.checks._ranks import cores_of
 from collbench.doctor.evidence import Evidence, Need
-from collbench.doctor.experiment import Experiment
 from collbench.doctor.finding import Finding
 
 TITLE = "Time of cores and memory that control groups allow"
 NEEDS: tuple[Need, ...] = ("system",)
+NO_EXPERIMENT = "a process cannot leave the limits of its control group"
 EXPLANATION = """
 A container runs in a control group, which may limit its time of cores (`docker run --cpus`, the
 limit `cpu` of Kubernetes) without taking cores away. The processes then see all cores, start as
@@ -63,7 +63,3 @@ def find(evidence: Evidence) -> Iterable[Finding]:
                 change="docker run --memory, or the limit memory of the container in Kubernetes",
                 severity="risk" if is_tight else "remark",
             )
-
-
-def experiment(finding: Finding, evidence: Evidence) -> Experiment | str:
-    return "a process cannot leave the limits of its control group"

@@ -5,11 +5,11 @@ from itertools import combinations
 
 from collbench.doctor.checks._ranks import alike
 from collbench.doctor.evidence import Evidence, Need
-from collbench.doctor.experiment import Experiment
 from collbench.doctor.finding import Finding, Severity
 
 TITLE = "Namespaces that keep the ranks of a host apart"
 NEEDS: tuple[Need, ...] = ("ranks",)
+NO_EXPERIMENT = "a running process cannot join the namespaces of another one"
 EXPLANATION = """
 The processes of a host reach each other's memory by shared memory, by CUDA IPC between GPUs, and by
 copies between processes. A container has namespaces of its own: with another IPC or PID namespace
@@ -69,7 +69,3 @@ def find(evidence: Evidence) -> Iterable[Finding]:
                 change=f"{_CHANGE} --uts=host",
                 risk=_RISK,
             )
-
-
-def experiment(finding: Finding, evidence: Evidence) -> Experiment | str:
-    return "a running process cannot join the namespaces of another one"

@@ -3,11 +3,11 @@
 from collections.abc import Iterable
 
 from collbench.doctor.evidence import Evidence, Need
-from collbench.doctor.experiment import Experiment
 from collbench.doctor.finding import Finding
 
 TITLE = "Clocks of the cores (frequency governor)"
 NEEDS: tuple[Need, ...] = ("system",)
+NO_EXPERIMENT = "only root can change the governor"
 EXPLANATION = """
 A governor of the kernel decides how fast a core runs. `performance` asks for the highest clock
 always. `powersave` asks for the lowest one, except with the driver `intel_pstate` and newer ones
@@ -45,7 +45,3 @@ def find(evidence: Evidence) -> Iterable[Finding]:
             risk="Idle cores then take more power.",
             severity="risk" if is_risk else "remark",
         )
-
-
-def experiment(finding: Finding, evidence: Evidence) -> Experiment | str:
-    return "only root can change the governor"

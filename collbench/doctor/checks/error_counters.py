@@ -3,12 +3,14 @@
 from collections.abc import Iterable, Mapping
 
 from collbench.doctor.evidence import Evidence, Need
-from collbench.doctor.experiment import Experiment
 from collbench.doctor.finding import Finding
 from collbench.machine.discovery.recording import GpuRecord, Nic, NvLink
 
 TITLE = "Counters of errors that rise under load"
 NEEDS: tuple[Need, ...] = ("load",)
+NO_EXPERIMENT = (
+    "errors cannot be switched off: compare this link with others by collbench topo --measure"
+)
 EXPLANATION = """
 Links repair most of their errors by sending again: NVLink calls it replay, PCIe replay and NAK,
 InfiniBand retries. The data is right, but it comes late, and a collective waits for the slowest
@@ -125,10 +127,4 @@ def _finding(name: str, what: str, risen: Mapping[str, tuple[int, int]]) -> Iter
         else "What is corrupted is repaired, mostly by sending it again: it comes late.",
         change=_CHANGE[what],
         severity="fault" if lost else "risk",
-    )
-
-
-def experiment(finding: Finding, evidence: Evidence) -> Experiment | str:
-    return (
-        "errors cannot be switched off: compare this link with others by collbench topo --measure"
     )

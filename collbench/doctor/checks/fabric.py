@@ -4,13 +4,13 @@ from collections.abc import Iterable
 
 from collbench.doctor.checks._siblings import difference, named, numbered, usable
 from collbench.doctor.evidence import Evidence, Need
-from collbench.doctor.experiment import Experiment
 from collbench.doctor.finding import Finding, Severity
 from collbench.machine.discovery.links import has_switch
 from collbench.machine.discovery.recording import Fabric, Recording
 
 TITLE = "State and health of the NVLink fabric"
 NEEDS: tuple[Need, ...] = ("gpus",)
+NO_EXPERIMENT = "the fabric is set up by a service, and no process can change it"
 EXPLANATION = """
 Where NVLinks go through NVSwitches, a service sets up the routes: the fabric manager
 (`nvidia-fabricmanager`) on machines of Ampere and later, on racks of several hosts together with
@@ -199,7 +199,3 @@ def _key(host: Recording) -> tuple[str, int] | None:
     places = {_place(gpu.fabric) for gpu in usable(host)}
     place = places.pop() if len(places) == 1 else None
     return place if place is not None and place[0].strip("0") else None
-
-
-def experiment(finding: Finding, evidence: Evidence) -> Experiment | str:
-    return "the fabric is set up by a service, and no process can change it"

@@ -4,13 +4,13 @@ from collections.abc import Iterable
 
 from collbench.doctor.checks._siblings import conditions
 from collbench.doctor.evidence import Evidence, Need
-from collbench.doctor.experiment import Experiment
 from collbench.doctor.finding import Finding, Severity
 from collbench.machine.discovery.recording import GpuCondition
 from collbench.machine.gpus import CLOCKS_SETTING, GPU_IDLE, LOW_CLOCK
 
 TITLE = "Clocks, power limits and temperatures of GPUs"
 NEEDS: tuple[Need, ...] = ("condition",)
+NO_EXPERIMENT = "clocks and limits are changed by root alone, and heat by nobody in a minute"
 EXPLANATION = """
 A GPU lowers its clocks when it is hot, when it would take more power than its limit, and when the
 machine's power supply asks for it. NVLink and the memory keep their rate, but the kernels that
@@ -109,7 +109,3 @@ def _under_load(condition: GpuCondition, bits: int) -> Iterable[tuple[str, str, 
     now, limit = condition.temperature_c, condition.slowdown_c
     if now and limit and now >= limit - _NEAR_C and not any("heat" in one[0] for one in reasons):
         yield f"it is {now} degrees Celsius, and slows down at {limit}", _COOLING, "risk"
-
-
-def experiment(finding: Finding, evidence: Evidence) -> Experiment | str:
-    return "clocks and limits are changed by root alone, and heat by nobody in a minute"

@@ -4,12 +4,12 @@ from collections.abc import Iterable
 
 from collbench.doctor.checks._siblings import numbered
 from collbench.doctor.evidence import Evidence, Need
-from collbench.doctor.experiment import Experiment
 from collbench.doctor.finding import Finding, Severity
 from collbench.machine.discovery.recording import Recording
 
 TITLE = "GPUs that the driver does not show, or that it lost"
 NEEDS: tuple[Need, ...] = ()
+NO_EXPERIMENT = "it decides which GPUs work, not how fast they are"
 EXPLANATION = """
 A GPU that failed on the PCIe bus is listed, and answers no call ("GPU is lost", Xid 79): programs
 that used it ended, and those that count GPUs start with one rank too few, or fail. After an update
@@ -91,7 +91,3 @@ def _unlisted(evidence: Evidence, host: Recording, on_the_bus: list[str]) -> Ite
             " dmesg for the reason",
             "remark",
         )
-
-
-def experiment(finding: Finding, evidence: Evidence) -> Experiment | str:
-    return "it decides which GPUs work, not how fast they are"

@@ -4,12 +4,12 @@ from collections.abc import Iterable
 
 from collbench.doctor.checks._siblings import conditions
 from collbench.doctor.evidence import Evidence, Need
-from collbench.doctor.experiment import Experiment
 from collbench.doctor.finding import Finding, Severity
 from collbench.machine.discovery.recording import GpuCondition
 
 TITLE = "Errors of GPU memory, and resets that GPUs ask for"
 NEEDS: tuple[Need, ...] = ("condition",)
+NO_EXPERIMENT = "it decides whether results are right and programs go on, not how fast they are"
 EXPLANATION = """
 The memory of data centre GPUs has codes that correct one wrong bit and detect two (ECC). An
 uncorrected error ends the programs that use the memory, and a collective whose rank ended hangs on
@@ -105,7 +105,3 @@ def _faults(condition: GpuCondition) -> Iterable[tuple[str, str, str, Severity]]
             _RESET,
             "remark",
         )
-
-
-def experiment(finding: Finding, evidence: Evidence) -> Experiment | str:
-    return "it decides whether results are right and programs go on, not how fast they are"

@@ -4,12 +4,12 @@ from collections.abc import Iterable
 
 from collbench.doctor.checks._siblings import are_all_beside, nearest_nics, numbered, usable
 from collbench.doctor.evidence import Evidence, Need
-from collbench.doctor.experiment import Experiment
 from collbench.doctor.finding import Finding
 from collbench.machine.topology.rdma import rdma
 
 TITLE = "GPUDirect RDMA between GPUs and NICs"
 NEEDS: tuple[Need, ...] = ("gpus", "nics")
+NO_EXPERIMENT = "it takes two hosts, and a driver that root loads"
 EXPLANATION = """
 With GPUDirect RDMA a NIC reads and writes the memory of a GPU itself. Without it every message is
 copied to the host's memory and sent from there, which takes the bandwidth of PCIe twice and costs a
@@ -71,7 +71,3 @@ def _far(evidence: Evidence, number: int) -> Iterable[Finding]:
             change="place NICs below the switches of the GPUs; measure NCCL_NET_GDR_LEVEL=PHB",
             severity="risk",
         )
-
-
-def experiment(finding: Finding, evidence: Evidence) -> Experiment | str:
-    return "it takes two hosts, and a driver that root loads"

@@ -4,12 +4,12 @@ from collections.abc import Iterable
 
 from collbench.doctor.checks._siblings import bridges_above, usable
 from collbench.doctor.evidence import Evidence, Need
-from collbench.doctor.experiment import Experiment
 from collbench.doctor.finding import Finding
 from collbench.machine.discovery.recording import Recording
 
 TITLE = "A virtual machine that hides its PCIe tree, or WSL"
 NEEDS: tuple[Need, ...] = ("gpus",)
+NO_EXPERIMENT = "it costs nothing by itself: collbench topo --infer tells what GPUs share"
 EXPLANATION = """
 Libraries choose rings, channels and NICs by the tree of PCIe: who shares a switch, which socket is
 near. A virtual machine often shows one flat bus and one NUMA node, whatever is below. NCCL then
@@ -58,7 +58,3 @@ def _is_flat(host: Recording) -> bool:
     above = [bridges_above(host, gpu.address or "") for gpu in usable(host)]
     has_others = len(above) > 1 or any(nic.is_rdma for nic in host.nics)
     return has_others and bool(above) and all(one == [] for one in above)
-
-
-def experiment(finding: Finding, evidence: Evidence) -> Experiment | str:
-    return "it costs nothing by itself: collbench topo --infer tells what GPUs share"

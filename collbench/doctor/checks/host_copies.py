@@ -4,12 +4,12 @@ from collections.abc import Iterable
 from statistics import median
 
 from collbench.doctor.evidence import Evidence, Need
-from collbench.doctor.experiment import Experiment
 from collbench.doctor.finding import Finding
 from collbench.machine.topology.paths import path_to_cpu
 
 TITLE = "Copies between GPUs and the host, alone and all at once"
 NEEDS: tuple[Need, ...] = ("host copies",)
+NO_EXPERIMENT = "the rates are the measurement"
 EXPLANATION = """
 Data that no direct path carries goes through the memory of the host: to NICs without GPUDirect,
 between GPUs without peer access, and from storage. Each GPU has a PCIe link for that, but several
@@ -78,7 +78,3 @@ def _links(evidence: Evidence) -> dict[int, float]:
         if near is not None and near.usable_gbs is not None:
             rates[gpu.index] = near.usable_gbs
     return rates
-
-
-def experiment(finding: Finding, evidence: Evidence) -> Experiment | str:
-    return "the rates are the measurement"

@@ -5,13 +5,13 @@ from statistics import median_high
 
 from collbench.doctor.checks._siblings import named, odd_ones
 from collbench.doctor.evidence import Evidence, Need
-from collbench.doctor.experiment import Experiment
 from collbench.doctor.finding import Finding, Severity
 from collbench.machine.discovery.recording import UNLIMITED, ProcessRecord, Recording
 from collbench.machine.topology.model import members
 
 TITLE = "What differs between hosts"
 NEEDS: tuple[Need, ...] = ("hosts",)
+NO_EXPERIMENT = "hosts are not changed from here: leave one out, and compare"
 EXPLANATION = """
 Hosts of one job should be equal. One with another driver, fewer NICs, a smaller MTU or another
 setting of NCCL makes all of them slower, hangs at the start, or fails in ways that look like a
@@ -256,7 +256,3 @@ def _variables(evidence: Evidence) -> Iterable[Mapping[int, str | None]]:
             values[number] = f"{name}: {texts[0] if len(different) == 1 else ', '.join(texts)}"
         else:
             yield values
-
-
-def experiment(finding: Finding, evidence: Evidence) -> Experiment | str:
-    return "hosts are not changed from here: leave one out, and compare"

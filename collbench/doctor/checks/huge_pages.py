@@ -3,11 +3,11 @@
 from collections.abc import Iterable
 
 from collbench.doctor.evidence import Evidence, Need
-from collbench.doctor.experiment import Experiment
 from collbench.doctor.finding import Finding
 
 TITLE = "Huge pages of shared memory"
 NEEDS: tuple[Need, ...] = ("system",)
+NO_EXPERIMENT = "only root can change the pages of shared memory"
 EXPLANATION = """
 The kernel hands out memory in pages of 4 KiB. A processor remembers the places of one or two
 thousand pages; beyond that it looks each one up in memory, which costs time in every access. In
@@ -41,7 +41,3 @@ def find(evidence: Evidence) -> Iterable[Finding]:
                 risk="Huge pages take memory that a program may not use.",
                 severity="remark",
             )
-
-
-def experiment(finding: Finding, evidence: Evidence) -> Experiment | str:
-    return "only root can change the pages of shared memory"

@@ -5,12 +5,12 @@ from dataclasses import dataclass
 
 from collbench.doctor.checks._ranks import alike
 from collbench.doctor.evidence import Evidence, Need
-from collbench.doctor.experiment import Experiment
 from collbench.doctor.finding import Finding
 from collbench.machine.discovery.recording import Recording
 
 TITLE = "Network interfaces that variables name"
 NEEDS: tuple[Need, ...] = ("processes", "system")
+NO_EXPERIMENT = "it decides whether ranks find each other, not how fast they are"
 EXPLANATION = """
 Libraries choose a network interface by themselves, and often a wrong one: the bridge of Docker, or
 the network for administration. So people name it in a variable. The same variable on a machine
@@ -117,7 +117,3 @@ def _finding(subject: str, seen: str, why: str, change: str, *, is_fault: bool) 
         change=change,
         severity="fault" if is_fault else "risk",
     )
-
-
-def experiment(finding: Finding, evidence: Evidence) -> Experiment | str:
-    return "it decides whether ranks find each other, not how fast they are"

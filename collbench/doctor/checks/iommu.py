@@ -4,13 +4,13 @@ from collections.abc import Iterable
 
 from collbench.doctor.checks._siblings import numbered, usable
 from collbench.doctor.evidence import Evidence, Need
-from collbench.doctor.experiment import Experiment
 from collbench.doctor.finding import Finding
 from collbench.machine.discovery.links import states
 from collbench.machine.discovery.recording import Recording
 
 TITLE = "An IOMMU that translates, in the way of peer access"
 NEEDS: tuple[Need, ...] = ("two gpus",)
+NO_EXPERIMENT = "it takes a restart of the machine"
 EXPLANATION = """
 An IOMMU gives devices addresses of their own and translates them to those of the memory. Where it
 translates, what one device writes to another below the same PCIe switch is sent up to the processor
@@ -65,7 +65,3 @@ def _users(host: Recording) -> str:
     has_rdma = any(nic.is_rdma for nic in host.nics)
     can_rdma = host.rdma.has_peermem or host.rdma.has_open_driver
     return "NICs reach GPUs by GPUDirect RDMA" if has_rdma and can_rdma else ""
-
-
-def experiment(finding: Finding, evidence: Evidence) -> Experiment | str:
-    return "it takes a restart of the machine"

@@ -5,13 +5,13 @@ from collections.abc import Iterable
 from collbench.core.text import counted
 from collbench.doctor.checks._ranks import alike
 from collbench.doctor.evidence import Evidence, Need
-from collbench.doctor.experiment import Experiment
 from collbench.doctor.finding import Finding
 from collbench.machine.discovery.recording import UNLIMITED, ProcessRecord, Recording
 from collbench.machine.topology.model import members
 
 TITLE = "Limits of open files, processes and stacks"
 NEEDS: tuple[Need, ...] = ("processes",)
+NO_EXPERIMENT = "it decides whether programs run, not how fast they are"
 EXPLANATION = """
 A process needs an open file for every connection, every piece of shared memory, and many for every
 GPU that it uses. The usual limit is 1,024. A job of hundreds of ranks with several connections to
@@ -126,7 +126,3 @@ def _threads(process: ProcessRecord, host: Recording) -> int:
     if told.isdecimal():
         return int(told)
     return len(members(process.cpulist or host.cpus or ""))
-
-
-def experiment(finding: Finding, evidence: Evidence) -> Experiment | str:
-    return "it decides whether programs run, not how fast they are"

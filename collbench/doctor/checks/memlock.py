@@ -5,12 +5,12 @@ from collections.abc import Iterable
 from collbench.core.units import format_size
 from collbench.doctor.checks._ranks import alike
 from collbench.doctor.evidence import Evidence, Need
-from collbench.doctor.experiment import Experiment
 from collbench.doctor.finding import Finding
 from collbench.machine.discovery.recording import UNLIMITED, ProcessRecord
 
 TITLE = "Limit of locked memory for buffers of RDMA devices"
 NEEDS: tuple[Need, ...] = ("processes", "nics")
+NO_EXPERIMENT = "it decides whether buffers can be registered at all, not how fast they are"
 EXPLANATION = """
 An RDMA device (InfiniBand, RoCE, EFA) reads and writes the memory of a process without asking the
 kernel, so that the pages must stay where they are: they are registered, and thereby locked. The
@@ -58,7 +58,3 @@ def _limit(process: ProcessRecord) -> int | None:
     """In bytes; None if there is none, or if it is unknown."""
     is_free = process.can_lock and process.namespaces.get("user", _INITIAL_USERS) == _INITIAL_USERS
     return None if is_free or process.memlock_bytes == UNLIMITED else process.memlock_bytes
-
-
-def experiment(finding: Finding, evidence: Evidence) -> Experiment | str:
-    return "it decides whether buffers can be registered at all, not how fast they are"

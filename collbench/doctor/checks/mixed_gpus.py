@@ -5,12 +5,12 @@ from collections.abc import Callable, Iterable, Sequence
 from collbench.core.units import format_size
 from collbench.doctor.checks._siblings import named, numbered, odd_ones, usable
 from collbench.doctor.evidence import Evidence, Need
-from collbench.doctor.experiment import Experiment
 from collbench.doctor.finding import Finding, Severity
 from collbench.machine.discovery.recording import GpuRecord, Recording
 
 TITLE = "GPUs of different models, firmware, memory or PCIe maximum"
 NEEDS: tuple[Need, ...] = ("two gpus",)
+NO_EXPERIMENT = "leave these GPUs out by CUDA_VISIBLE_DEVICES and measure again: collbench sweep"
 EXPLANATION = """
 A collective runs at the pace of its slowest rank. GPUs of different models have different clocks,
 links and memory; libraries choose algorithms for all of them by one, and some need equal ones: NCCL
@@ -102,7 +102,3 @@ def _finding(subject: str, words: str, change: str, severity: Severity) -> Findi
     return Finding(
         check="mixed-gpus", subject=subject, seen=words, why=_WHY, change=change, severity=severity
     )
-
-
-def experiment(finding: Finding, evidence: Evidence) -> Experiment | str:
-    return "leave these GPUs out by CUDA_VISIBLE_DEVICES and measure again: collbench sweep"

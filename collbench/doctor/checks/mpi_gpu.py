@@ -4,11 +4,11 @@ from collections.abc import Iterable
 
 from collbench.doctor.checks._ranks import alike
 from collbench.doctor.evidence import Evidence, Need
-from collbench.doctor.experiment import Experiment
 from collbench.doctor.finding import Finding
 
 TITLE = "MPI and memory of GPUs"
 NEEDS: tuple[Need, ...] = ("gpus", "ranks")
+NO_EXPERIMENT = "a library cannot be built again from here"
 EXPLANATION = """
 An MPI library that was built for CUDA takes addresses of GPU memory in its calls, and sends from
 one GPU to another by peer access or RDMA. One that was not built so either crashes on such an
@@ -40,7 +40,3 @@ def find(evidence: Evidence) -> Iterable[Finding]:
                 " MPI4PY_LIBMPI",
                 severity="remark",
             )
-
-
-def experiment(finding: Finding, evidence: Evidence) -> Experiment | str:
-    return "a library cannot be built again from here"

@@ -4,11 +4,11 @@ from collections.abc import Iterable
 
 from collbench.doctor.checks._ranks import alike
 from collbench.doctor.evidence import Evidence, Need
-from collbench.doctor.experiment import Experiment
 from collbench.doctor.finding import Finding
 
 TITLE = "MPI's thread level"
 NEEDS: tuple[Need, ...] = ("ranks",)
+NO_EXPERIMENT = "ranks of one host without GPUs, which could be compared, need no other level"
 EXPLANATION = """
 A program tells MPI at the start how many of its threads call it: single, funneled, serialized or
 multiple. With `multiple` any thread may call at any time, and the library takes locks. Programs
@@ -43,7 +43,3 @@ def find(evidence: Evidence) -> Iterable[Finding]:
             change="unset MPI4PY_RC_THREAD_LEVEL, or MPI_Init_thread with MPI_THREAD_MULTIPLE",
             risk="MPI then takes locks, which small messages feel.",
         )
-
-
-def experiment(finding: Finding, evidence: Evidence) -> Experiment | str:
-    return "ranks of one host without GPUs, which could be compared, need no other level"

@@ -5,12 +5,14 @@ from collections.abc import Iterable, Mapping
 
 from collbench.doctor.checks._siblings import are_all_beside, bridges_above, nearest_nics, numbered
 from collbench.doctor.evidence import Evidence, Need
-from collbench.doctor.experiment import Experiment
 from collbench.doctor.finding import Finding, Severity
 from collbench.machine.discovery.recording import Nic, Port, Recording
 
 TITLE = "State, rate and place of NICs"
 NEEDS: tuple[Need, ...] = ("nics",)
+NO_EXPERIMENT = (
+    "it takes two hosts: collbench sweep under mpirun with and without the NIC (NCCL_IB_HCA)"
+)
 EXPLANATION = """
 A collective over hosts is cut into as many parts as there are NICs, and waits for the slowest part:
 one port that runs at half its rate halves all of them, and one that is down sends its GPU's traffic
@@ -207,7 +209,3 @@ def _numa(host: Recording, address: str) -> int | None:
     above = own + (bridges_above(host, address) or [])[::-1]
     nodes = (one.numa_node for one in above)
     return next((node for node in nodes if node is not None and node >= 0), None)
-
-
-def experiment(finding: Finding, evidence: Evidence) -> Experiment | str:
-    return "it takes two hosts: collbench sweep under mpirun with and without the NIC (NCCL_IB_HCA)"

@@ -3,11 +3,11 @@
 from collections.abc import Iterable
 
 from collbench.doctor.evidence import Evidence, Need
-from collbench.doctor.experiment import Experiment
 from collbench.doctor.finding import Finding
 
 TITLE = "Pages that the kernel moves between NUMA nodes"
 NEEDS: tuple[Need, ...] = ("system",)
+NO_EXPERIMENT = "only root can switch it off"
 EXPLANATION = """
 On machines with several NUMA nodes the kernel can move pages to the node that uses them. To find
 out which one that is, it takes pages away from a process from time to time, so that the next access
@@ -41,7 +41,3 @@ def find(evidence: Evidence) -> Iterable[Finding]:
                 " the program",
                 risk="Programs that are not bound to a node may lose speed.",
             )
-
-
-def experiment(finding: Finding, evidence: Evidence) -> Experiment | str:
-    return "only root can switch it off"

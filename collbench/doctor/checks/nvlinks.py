@@ -4,7 +4,6 @@ from collections.abc import Iterable, Sequence
 
 from collbench.doctor.checks._siblings import numbered, usable
 from collbench.doctor.evidence import Evidence, Need
-from collbench.doctor.experiment import Experiment
 from collbench.doctor.finding import Finding
 from collbench.machine.discovery.links import has_switch, speeds_gbs, states
 from collbench.machine.discovery.recording import GpuRecord, Recording
@@ -13,6 +12,7 @@ from collbench.machine.topology.model import spans
 
 TITLE = "NVLinks that are missing, down or slower than others"
 NEEDS: tuple[Need, ...] = ("two gpus",)
+NO_EXPERIMENT = "no process can bring a link up: the rate follows from the number of links"
 EXPLANATION = """
 NVLinks join GPUs to each other or to NVSwitches, and carry several times what PCIe does. A GPU has
 a number of them, and everything between two GPUs is spread over all that lead there. A link that is
@@ -131,7 +131,3 @@ def _unequal(evidence: Evidence, group: Sequence[tuple[Recording, GpuRecord]]) -
                 change=_CHANGE,
                 severity="fault",
             )
-
-
-def experiment(finding: Finding, evidence: Evidence) -> Experiment | str:
-    return "no process can bring a link up: the rate follows from the number of links"

@@ -3,12 +3,12 @@
 from collections.abc import Iterable
 
 from collbench.doctor.evidence import Evidence, Need
-from collbench.doctor.experiment import Experiment
 from collbench.doctor.finding import Finding
 from collbench.machine.topology.model import members
 
 TITLE = "More ranks than cores"
 NEEDS: tuple[Need, ...] = ("ranks",)
+NO_EXPERIMENT = "the same ranks cannot have more cores here"
 EXPLANATION = """
 Every rank of a collective waits for others most of the time, and does so by looking at memory again
 and again, because the kernel would take longer to wake it than a message takes. With more ranks
@@ -48,7 +48,3 @@ def find(evidence: Evidence) -> Iterable[Finding]:
             " -ppn N (MPICH), srun --ntasks-per-node=N",
             severity="fault",
         )
-
-
-def experiment(finding: Finding, evidence: Evidence) -> Experiment | str:
-    return "the same ranks cannot have more cores here"

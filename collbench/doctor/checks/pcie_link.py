@@ -3,11 +3,13 @@
 from collections.abc import Iterable
 
 from collbench.doctor.evidence import Evidence, Need
-from collbench.doctor.experiment import Experiment
 from collbench.doctor.finding import Finding
 
 TITLE = "Generation and width of PCIe links"
 NEEDS: tuple[Need, ...] = ()
+NO_EXPERIMENT = (
+    "the link cannot be trained again from here: its rate follows its width and generation"
+)
 EXPLANATION = """
 A PCIe link is trained when the machine starts: both ends agree on a generation (the rate of a lane)
 and on a number of lanes. A riser, a cable, a dirty contact or a setting of the BIOS makes them
@@ -90,7 +92,3 @@ def _parent(path: str) -> str:
     """The address of the function above, of a path in sysfs."""
     parts = path.split("/")
     return parts[-2] if len(parts) > 1 else ""
-
-
-def experiment(finding: Finding, evidence: Evidence) -> Experiment | str:
-    return "the link cannot be trained again from here: its rate follows its width and generation"

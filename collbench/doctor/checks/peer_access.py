@@ -4,13 +4,13 @@ from collections.abc import Iterable, Mapping
 
 from collbench.doctor.checks._siblings import bridges_above, named, numbered, usable
 from collbench.doctor.evidence import Evidence, Need
-from collbench.doctor.experiment import Experiment
 from collbench.doctor.finding import Finding, Severity
 from collbench.machine.discovery.recording import PairRecord, Recording
 from collbench.machine.topology.model import P2P_MEANINGS
 
 TITLE = "Pairs of GPUs without peer access"
 NEEDS: tuple[Need, ...] = ("two gpus",)
+NO_EXPERIMENT = "the driver decides on peer access, and no process can switch it on"
 EXPLANATION = """
 With peer access a GPU reads and writes the memory of another one directly, over NVLink or PCIe.
 Without it, everything between the two goes through the host's memory: twice over PCIe, and through
@@ -171,7 +171,3 @@ def _change(host: Recording, pairs: Mapping[tuple[int, int], PairRecord]) -> str
     if _are_sockets_between(pairs):
         return "place GPUs that work together below one socket"
     return "ACS off in the bridges (BIOS, setpci), or other slots: below one switch"
-
-
-def experiment(finding: Finding, evidence: Evidence) -> Experiment | str:
-    return "the driver decides on peer access, and no process can switch it on"

@@ -3,11 +3,11 @@
 from collections.abc import Iterable
 
 from collbench.doctor.evidence import Evidence, Need
-from collbench.doctor.experiment import Experiment
 from collbench.doctor.finding import Finding
 
 TITLE = "Peer access that is slower than copies through the host"
 NEEDS: tuple[Need, ...] = ("pairs",)
+NO_EXPERIMENT = "the two rates of the pair are the measurement"
 EXPLANATION = """
 Two GPUs below one PCIe switch can reach each other without the CPU. Access Control Services (ACS)
 of the switch, or an IOMMU that translates addresses, sends such traffic up to the CPU's root and
@@ -47,7 +47,3 @@ def find(evidence: Evidence) -> Iterable[Finding]:
                 risk="Without ACS devices of different virtual machines are not kept apart.",
                 severity="fault",
             )
-
-
-def experiment(finding: Finding, evidence: Evidence) -> Experiment | str:
-    return "the two rates of the pair are the measurement"

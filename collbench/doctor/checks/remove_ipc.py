@@ -3,11 +3,11 @@
 from collections.abc import Iterable
 
 from collbench.doctor.evidence import Evidence, Need
-from collbench.doctor.experiment import Experiment
 from collbench.doctor.finding import Finding
 
 TITLE = "Shared memory that is removed at the log-out"
 NEEDS: tuple[Need, ...] = ("system",)
+NO_EXPERIMENT = "it decides whether programs run on after a log-out, not how fast they are"
 EXPLANATION = """
 When the last session of a user ends, systemd's logind removes the files of the user in `/dev/shm`
 and all System V shared memory, if its setting `RemoveIPC` is on. A job in the background, in tmux
@@ -37,7 +37,3 @@ def find(evidence: Evidence) -> Iterable[Finding]:
                 change="loginctl enable-linger, or RemoveIPC=no in /etc/systemd/logind.conf",
                 risk="Files that crashed programs leave in /dev/shm then stay.",
             )
-
-
-def experiment(finding: Finding, evidence: Evidence) -> Experiment | str:
-    return "it decides whether programs run on after a log-out, not how fast they are"

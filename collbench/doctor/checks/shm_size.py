@@ -6,12 +6,12 @@ from collections.abc import Iterable
 
 from collbench.core.units import format_size
 from collbench.doctor.evidence import Evidence, Need
-from collbench.doctor.experiment import Experiment
 from collbench.doctor.finding import Finding
 from collbench.machine.discovery.recording import Recording, SystemRecord
 
 TITLE = "Size of the shared memory file system /dev/shm"
 NEEDS: tuple[Need, ...] = ("system",)
+NO_EXPERIMENT = "it decides whether programs start, not how fast they are"
 EXPLANATION = """
 `/dev/shm` is a file system in memory. NCCL, MPI and PyTorch's data loaders place the buffers there
 that the processes of one host share. Docker gives a container 64 MiB unless it is told otherwise,
@@ -75,7 +75,3 @@ def _of_host(evidence: Evidence, host: Recording, system: SystemRecord) -> Itera
 
 def _whole_mib(size_bytes: int) -> str:
     return format_size(size_bytes >> 20 << 20)
-
-
-def experiment(finding: Finding, evidence: Evidence) -> Experiment | str:
-    return "it decides whether programs start, not how fast they are"

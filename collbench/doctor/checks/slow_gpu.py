@@ -6,11 +6,11 @@ from statistics import median
 
 from collbench.core.statistics import Interval, interval
 from collbench.doctor.evidence import Evidence, Need
-from collbench.doctor.experiment import Experiment
 from collbench.doctor.finding import Cost, Finding
 
 TITLE = "A GPU whose absence makes the others faster"
 NEEDS: tuple[Need, ...] = ("left out",)
+NO_EXPERIMENT = "the check is the experiment"
 EXPLANATION = """
 A collective is as slow as its slowest rank. A GPU that is throttled, shared with another program or
 broken slows all others down, and their times look all the same: nobody's own numbers show which it
@@ -58,7 +58,3 @@ def find(evidence: Evidence) -> Iterable[Finding]:
                 severity="fault",
                 costs=(Cost(what="allreduce of 64M with this GPU", ratio=ratio),),
             )
-
-
-def experiment(finding: Finding, evidence: Evidence) -> Experiment | str:
-    return "the check is the experiment"

@@ -6,12 +6,12 @@ from statistics import median
 
 from collbench.bench.pairs import RankPair
 from collbench.doctor.evidence import Evidence, Need
-from collbench.doctor.experiment import Experiment
 from collbench.doctor.finding import Finding
 from collbench.machine.topology.paths import path
 
 TITLE = "Pairs of GPUs that are slower than others like them"
 NEEDS: tuple[Need, ...] = ("pairs",)
+NO_EXPERIMENT = "the rates of the pairs are the measurement"
 EXPLANATION = """
 Pairs of GPUs that are joined alike should be equally fast. One that is slower points to its link,
 to one of its GPUs or to what the pair shares with others. Which of them it is follows from all
@@ -92,7 +92,3 @@ def _finding(subject: str, seen: str) -> Finding:
         " bridge or cable",
         severity="fault",
     )
-
-
-def experiment(finding: Finding, evidence: Evidence) -> Experiment | str:
-    return "the rates of the pairs are the measurement"

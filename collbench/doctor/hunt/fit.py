@@ -6,21 +6,21 @@ one alone may count: a pair of both judges neither, and anything between the two
 level is that of the pairs without a cause, however few they are, and not a median: a slow majority
 does not become the norm.
 
-A row is a pair and direction, with the median of its repeats. Places are added one by one, the one
-first that takes most off the squares of the residuals; also after the slowest hosts, by where their
-mean slowness has its widest gaps, and after a split of the hosts in two. Then those go that a test
-does not confirm, and of the sets that are left the best is taken. The test is Student's: the
-variance is the larger one of what repeats show and of what the residuals of the rows show, with a
-floor; where both are few, an effect also stands that noise of 10 % could not make. The chance is
-multiplied by the number of places tested (Bonferroni).
+Places are added one by one, the one first that takes most off the squares of the residuals; from
+nothing, and from the slowest hosts, by where their mean slowness has its widest gaps. Then those go
+that a test does not confirm, and of the sets that are left the best is taken. The test is
+Student's: the variance is what repeats and the residuals of the rows show together, or these alone
+where they show more, with a floor; where both are few, an effect also stands that noise of 10 %
+could not make. The chance is multiplied by the number of places tested (Bonferroni).
 
 Each path that is slow for itself is one cause more. Few may be: were they many, what is slow has no
 pattern that these places know, and none of them is named.
 """
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from statistics import NormalDist
 
 import numpy as np
 
@@ -33,40 +33,46 @@ from collbench.core.limits import (
     HUNT_PATHS_SHARE,
     HUNT_SUSPICION,
     LEAST_SLOWNESS,
+    MAD_TO_SD,
     MANY_PAIRS,
     ONCE_SLOWNESS,
+    PAIR_FLOOR,
     PATH_AGREED,
     PLACE_AGREED,
     PLACE_GAIN,
+    SINGLE_Z,
     SURE_NOISE,
+    UNEVEN,
     UNLIKE,
 )
-from collbench.doctor.hunt.model import (
-    AHEAD,
-    CELLS,
-    GAPS,
+from collbench.core.verdict import middle_of, t_of_z, z_of_f, z_of_t
+from collbench.doctor.hunt.places import (
+    BETWEEN,
     HUGE,
-    INTERVAL,
-    MOST,
-    NORMAL,
-    PATHS,
-    Model,
+    RECEIVER,
+    SENDER,
+    Bools,
+    Floats,
+    Ints,
+    Place,
+    Places,
     Rows,
-    Term,
-    by_rows,
-    deviate,
-    least_squares,
-    other_end_covered,
-    rows_of,
 )
-from collbench.doctor.hunt.places import Family, Floats, Ints, Place, split
+
+# They bound the work of a search.
+_AHEAD = 3  # places that are added though the last one was not sure: the next may explain more
+_GAPS = 8  # widest gaps of the slowness of hosts that are tried
+_MOST = 256  # places
+_CELLS = 4e6  # of rows by places: more takes seconds
+_NORMAL = NormalDist()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cause:
     """A slow place. effect: the logarithm of its factor, with its interval of 95 %. chance: that
-    chance alone names a place like it. same: places that explain its rows as well. samples: numbers
-    of its own; residuals: their slowness without the level and other causes.
+    chance alone names a place like it. same: places that explain its rows as well. rows: that it
+    slows; residuals: their slowness without the level and other causes. slow: how many of its
+    samples, which are `of`, exceed half of the effect.
     """
 
     place: Place
@@ -75,338 +81,350 @@ class Cause:
     high: float
     chance: float
     same: tuple[Place, ...]
-    samples: Ints
+    rows: Ints
     residuals: Floats
-
-    @property
-    def counted(self) -> int:
-        """The samples that exceed half of the effect."""
-        return int((self.residuals > self.effect / 2).sum())
+    slow: int
+    of: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fit:
-    """Causes, those that explain most first; suspects, which only more samples can clear.
+    """Causes, those that explain most first; a suspect, which only more samples can clear.
 
-    level: of the slowness of good pairs. unexplained: a sample of each row (pair and direction)
-    that is far slower than good ones without a cause, slowest first; is_by_best: than the best
-    ones, which are few. least: the effect that a host must have to be found.
+    level: of the slowness of good pairs. unexplained: the rows (pairs and directions) that are far
+    slower than good ones without a cause, slowest first; is_by_best: than the best ones, which are
+    few. least: the effect that a host must have to be found.
     """
 
-    causes: tuple[Cause, ...] = ()
-    suspects: tuple[Cause, ...] = ()
-    level: float = 0.0
-    unexplained: tuple[int, ...] = ()
-    is_by_best: bool = False
-    least: float = math.inf
-    rows: int = 0
-
-    @property
-    def uneven(self) -> int:
-        """How many rows nothing explains."""
-        return len(self.unexplained)
+    rows: Rows
+    causes: tuple[Cause, ...]
+    suspect: Cause | None
+    level: float
+    unexplained: Ints
+    is_by_best: bool
+    least: float
 
 
-def fit(
-    slow: Floats,
-    families: Sequence[Family],
-    pairs: Family,
-    tested: int = 0,
-    known: float = -math.inf,
-) -> Fit:
-    """The slow places. pairs: the family of every pair and direction. tested: the places tested in
-    all, where other samples are judged too. known: the slowness of a good pair, if it is known.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Model:
+    """Terms, which are numbers of places, with their effects and errors. deviates: normal ones, as
+    unlikely as each effect. residuals: of all rows. degrees: of freedom of scale, the factor on the
+    expected variance. is_bare: the rows without a cause. adds_up: whether rows with slow places at
+    both ends show both.
+    """
+
+    terms: tuple[int, ...]
+    level: float
+    effects: Floats
+    errors: Floats
+    deviates: Floats
+    residuals: Floats
+    squares: float
+    scale: float
+    degrees: int
+    is_bare: Bools
+    adds_up: bool
+
+
+def fit(rows: Rows, places: Places, tested: int = 0, known: float = -math.inf) -> Fit:
+    """The slow places. tested: the places tested in all, where other samples are judged too. known:
+    the slowness of a good pair, if it is known.
 
     A step costs O(families x rows), and O(causes^2 x rows).
     """
-    if len(pairs.starts) < 2:
-        return Fit()
-    rows = rows_of(slow, pairs)
-    of_rows = [by_rows(family, pairs) for family in families]
-    tested = tested or sum(len(family.starts) - 1 for family in families)
-    parted = (
-        [family for one in of_rows for family in split(one, rows.slow, LEAST_SLOWNESS)]
-        if len(rows.slow) < HUGE
-        else []
-    )
-    places = [*of_rows, *parted]
-    search = _Search(slow, pairs, rows, places, _tests(places, tested), known)
-    best = search.run(len(of_rows))
-    causes = [_cause(search, best, k, len(families)) for k in range(len(best.terms))]
-    causes.sort(key=lambda one: -one.effect * math.sqrt(len(one.samples)))
-    doubtful = least_squares(rows, [*best.terms, *search.dropped])
-    suspects = [
-        _cause(search, doubtful, k, len(families))
-        for k in range(len(best.terms), len(doubtful.terms))
-    ]
-    first = pairs.members[pairs.starts[:-1]]
+    search = _Search(rows, places, max(tested, len(places)), known)
+    best = search.best()
+    causes = [search.cause(best, k) for k in range(len(best.terms))]
     unexplained, is_by_best = _unexplained(best, rows)
     return Fit(
-        causes=tuple(causes),
-        suspects=tuple(suspects),
+        rows=rows,
+        causes=tuple(sorted(causes, key=lambda one: -one.effect * math.sqrt(one.of))),
+        suspect=search.suspect(best),
         level=best.level,
-        unexplained=tuple(int(first[row]) for row in unexplained),
+        unexplained=unexplained,
         is_by_best=is_by_best,
         least=search.least(best),
-        rows=len(rows.slow),
     )
 
 
-def _tests(places: Sequence[Family], tested: int) -> list[float]:
-    """How many tests each place of a family counts for: together, those of all places and of what
-    is judged elsewhere.
-    """
-    is_path = [one.kind in PATHS for one in places]
-    numbers = [len(one.starts) - 1 for one in places]
-    paths = sum(n for n, own in zip(numbers, is_path, strict=True) if own)
-    ends = sum(numbers) - paths
-    elsewhere = max(1.0, tested / max(paths + ends, 1))
-    of_path = elsewhere * max(paths, 1) / (HUNT_PATHS_SHARE if ends else 1)
-    of_end = elsewhere * max(ends, 1) / (1 - HUNT_PATHS_SHARE if paths else 1)
-    return [of_path if own else of_end for own in is_path]
-
-
-@dataclass(slots=True)
 class _Search:
-    """Models of the rows, by the places of some families. dropped: terms that were not sure."""
+    """Models of rows by places. tests: how many each place counts for: together, those of all
+    places and of what is judged elsewhere. wholes: the families of hosts and ranks, all their rows.
+    """
 
-    slow: Floats
-    pairs: Family
-    rows: Rows
-    places: Sequence[Family]
-    tests: Sequence[float]
-    known: float
-    dropped: tuple[Term, ...] = ()
+    def __init__(self, rows: Rows, places: Places, tested: int, known: float) -> None:
+        self.rows, self.places, self.known = rows, places, known
+        self.weights = 1 / rows.variance
+        whole = ("host", "both"), ("rank", "both")
+        self.wholes = [k for k, family in enumerate(places.families) if family in whole]
+        self.is_path = places.are("path", "pair")
+        is_many = places.are("path", "pair", "group")
+        paths = int(is_many.sum())
+        of_path, of_end = paths / HUNT_PATHS_SHARE, (len(places) - paths) / (1 - HUNT_PATHS_SHARE)
+        self.tests = np.where(is_many, of_path, of_end) * tested / len(places)
 
-    def run(self, known: int) -> Model:
-        """The best model. known: the families that are tried everywhere; each other one is a start
-        of its own.
-        """
-        starts = [[self._term(number, 0)] for number in range(known, len(self.places))]
-        starts += list(self._slowest(known))
-        best, self.dropped = self._grown(self._model(()), known)
-        for terms in starts:
+    def best(self) -> _Model:
+        """The best model of those that grow from nothing, or from the slowest hosts."""
+        best = self._grown(self._model(()))
+        for terms in self._slowest():
             model = self._model(terms)
             if all(self._is_sure(model, k) for k in range(len(terms))):
-                grown, dropped = self._grown(model, known)
-                if self._is_better(grown, best):
-                    best, self.dropped = grown, dropped
+                grown = self._grown(model)
+                best = grown if self._is_better(grown, best) else best
         return best
 
-    def _model(self, terms: Sequence[Term]) -> Model:
-        return least_squares(self.rows, terms)
+    def suspect(self, model: _Model) -> Cause | None:
+        """What explains most of the rest, unless chance made it so."""
+        term = self._next(model)
+        if term is None:
+            return None
+        cause = self.cause(self._model((*model.terms, term)), -1)
+        is_suspect = cause.chance < HUNT_SUSPICION and cause.effect >= LEAST_SLOWNESS
+        return cause if is_suspect else None
 
-    def _term(self, family: int, group: int) -> Term:
-        one = self.places[family]
-        span = slice(one.starts[group], one.starts[group + 1])
-        return Term(family, group, one.members[span], one.ends[span])
+    def cause(self, model: _Model, k: int) -> Cause:
+        """A term of a model with its evidence."""
+        term, effect = model.terms[k], float(model.effects[k])
+        reach = _t_of_z(SINGLE_Z, model.degrees) * float(model.errors[k])
+        rows, samples = self.places.rows_of(term), self._samples(model, k)
+        return Cause(
+            place=self.places.place(term),
+            effect=effect,
+            low=effect - reach,
+            high=effect + reach,
+            chance=self._chance(model, k),
+            same=tuple(map(self.places.place, self._same(model, k))),
+            rows=rows,
+            residuals=model.residuals[rows] + effect,
+            slow=int((samples > effect / 2).sum()),
+            of=len(samples),
+        )
 
-    def _slowest(self, known: int) -> Iterable[list[Term]]:
-        """The hosts, or ranks, that are slower than the rest, for each of the widest gaps."""
-        for number, family in enumerate(self.places[:known]):
-            sizes = np.diff(family.starts)
-            if family.flow == "both" and family.kind in ("host", "rank") and len(sizes) > 3:
-                slow = np.bincount(family.groups, self.rows.slow[family.members]) / sizes
-                order = np.argsort(-slow)
-                gaps = -np.diff(slow[order])[1:-1]  # two hosts at least on each side
-                for place in np.argsort(-gaps)[:GAPS]:
-                    is_few = place + 2 <= min(MOST, CELLS / len(self.rows.slow))
-                    if is_few and gaps[place] > LEAST_SLOWNESS / 2:
-                        yield [self._term(number, int(group)) for group in order[: place + 2]]
+    def least(self, model: _Model) -> float:
+        """The least effect that every host or rank (or else any place) would be found by."""
+        sizes = np.diff(self.places.starts)
+        is_part = sizes < len(self.rows)
+        is_end = is_part & np.isin(self.places.family, self.wholes)
+        sizes = sizes[is_end if is_end.any() else is_part]
+        if not len(sizes) or not model.degrees:
+            return math.inf
+        share = math.sqrt((1 / sizes + 1 / (len(self.rows) - sizes)).max())
+        sd = share * math.sqrt(model.scale * middle_of(self.rows.variance))
+        z = -_NORMAL.inv_cdf(HUNT_FALSE_ALARM / float(self.tests.min()))
+        return min(_t_of_z(z, model.degrees) * sd, z * max(SURE_NOISE * share, sd))
 
-    def _grown(self, model: Model, known: int) -> tuple[Model, tuple[Term, ...]]:
+    def _slowest(self) -> Iterator[Sequence[int]]:
+        """The slowest hosts, or ranks, in front of the widest gaps between their means."""
+        places = self.places
+        means = np.bincount(places.owners, self.rows.slow[places.rows]) / np.diff(places.starts)
+        for family in self.wholes:
+            numbers = np.flatnonzero(places.family == family)
+            in_order = numbers[np.argsort(-means[numbers])]
+            gaps = -np.diff(means[in_order])[1:-1]  # two hosts at least on each side
+            for gap in np.argsort(-gaps)[:_GAPS]:
+                is_little = gap + 2 <= min(_MOST, _CELLS / len(self.rows))
+                if is_little and gaps[gap] > LEAST_SLOWNESS / 2:
+                    yield in_order[: gap + 2].tolist()
+
+    def _grown(self, model: _Model) -> _Model:
         """A model with all that explains more, and without what is not sure."""
-        ahead = AHEAD if len(self.rows.slow) < HUGE else 1
+        ahead = _AHEAD if len(self.rows) < HUGE else 1
         sure, left = model, ahead
-        while left and len(model.terms) < MOST:
-            term = self._next(model, known)
-            if term is None:
-                break
-            model = self._model([*model.terms, term])
-            is_sure = self._is_sure(model, len(model.terms) - 1)
-            sure, left = (model, ahead) if is_sure else (sure, left - 1)
-        dropped: list[Term] = []
-        if model is not sure:
-            first = self._model([*sure.terms, model.terms[len(sure.terms)]])
-            if self._is_suspect(first, -1):
-                dropped.append(first.terms[-1])
-        sure = self._pruned(sure, dropped)
-        paths = [term for term in sure.terms if self._is_path(term)]
-        if sum(len(term.rows) for term in paths) > self._few_paths(paths):
-            others = [term for term in sure.terms if not self._is_path(term)]
-            sure = self._pruned(self._model(others), dropped)
-        return sure, tuple(dropped)
+        while left and len(model.terms) < _MOST and (term := self._next(model)) is not None:
+            model = self._model((*model.terms, term))
+            sure, left = (model, ahead) if self._is_sure(model, -1) else (sure, left - 1)
+        sure = self._pruned(sure)
+        sizes = [len(self.places.rows_of(term)) for term in sure.terms if self.is_path[term]]
+        if sum(sizes) > max(FEW_PATHS * len(self.rows), *sizes, 0):
+            others = [term for term in sure.terms if not self.is_path[term]]
+            sure = self._pruned(self._model(others))
+        return sure if self._has_norm(sure) else self._model(())
 
-    def _pruned(self, model: Model, dropped: list[Term]) -> Model:
+    def _pruned(self, model: _Model) -> _Model:
         """Without the terms that are not sure, the least sure one first."""
         while unsure := [k for k in range(len(model.terms)) if not self._is_sure(model, k)]:
             worst = min(unsure, key=lambda k: float(model.effects[k] / model.errors[k]))
-            if self._is_suspect(model, worst):
-                dropped.append(model.terms[worst])
-            model = self._model([term for k, term in enumerate(model.terms) if k != worst])
-        return model if self._has_norm(model) else self._model(())
+            model = self._model(model.terms[:worst] + model.terms[worst + 1 :])
+        return model
 
-    def _is_suspect(self, model: Model, k: int) -> bool:
-        return self.chance(model, k) < HUNT_SUSPICION and bool(model.effects[k] >= LEAST_SLOWNESS)
+    def _model(self, terms: Sequence[int]) -> _Model:
+        """The least squares of some terms. A row with slow places at both ends judges neither,
+        unless such rows show that both count.
+        """
+        rows, k = self.rows, len(terms)
+        effect_of = np.zeros((3, len(rows)))  # by the sender, by the receiver, and by the path
+        design = np.zeros((len(rows), k + 1))
+        design[:, k] = 1
+        for number, term in enumerate(terms):
+            design[self.places.rows_of(term), number] = 1
+        slowed = self._slowed(terms)
+        is_free = ~(slowed[SENDER] & slowed[RECEIVER])
+        values, inverse = self._solved(design, is_free)
+        residuals, adds_up = rows.slow - design @ values, False
+        if not is_free.all():
+            for term, effect in zip(terms, values[:k], strict=True):
+                effect_of[self.places.ends_of(term), self.places.rows_of(term)] += effect
+            beyond_both = residuals[~is_free]
+            beyond_slower = beyond_both + effect_of[:BETWEEN, ~is_free].min(axis=0)
+            adds_up = middle_of(beyond_both + beyond_slower) > 0
+            residuals[~is_free] = np.minimum(beyond_slower, 0) + np.maximum(beyond_both, 0)
+        # about half of the rows with two slow ends lie beyond what the two explain
+        left = int(is_free.sum()) - k - 1 + int((~is_free).sum()) // 2
+        if adds_up:
+            is_free[:], left = True, len(rows) - k - 1
+            values, inverse = self._solved(design, is_free)
+            residuals = rows.slow - design @ values
+        squares = float((residuals**2 * self.weights).sum())
+        scale, degrees = self._scale(squares, left)
+        # nothing but its overlap with others tells of a term without rows of its own
+        has_own = design[is_free, :k].any(axis=0)
+        errors = np.where(has_own, np.sqrt(scale * np.diag(inverse)[:k]), math.inf)
+        noise = math.sqrt(scale * float(rows.variance.min()))
+        t, freedom = np.maximum(values[:k] / errors, 0), np.array(float(max(degrees, 1)))
+        by_test = z_of_t(t, freedom) if degrees else np.zeros(k)
+        return _Model(
+            terms=tuple(terms),
+            level=float(values[k]),
+            effects=values[:k],
+            errors=errors,
+            deviates=np.maximum(by_test, values[:k] / errors / max(1.0, SURE_NOISE / noise)),
+            residuals=residuals,
+            squares=squares,
+            scale=scale,
+            degrees=degrees,
+            is_bare=design.sum(axis=1) == 1,
+            adds_up=adds_up,
+        )
 
-    def _is_sure(self, model: Model, k: int) -> bool:
-        effect = float(model.effects[k])
-        if effect < LEAST_SLOWNESS or self.chance(model, k) >= HUNT_FALSE_ALARM:
+    def _solved(self, design: Floats, chosen: Bools) -> tuple[Floats, Floats]:
+        """The effects and the level, and the inverse of the normal equations."""
+        weighted = design[chosen] * self.weights[chosen, None]
+        inverse = np.linalg.pinv(weighted.T @ design[chosen], hermitian=True).astype(np.float64)
+        return inverse @ (weighted.T @ self.rows.slow[chosen]), inverse
+
+    def _scale(self, squares: float, left: int) -> tuple[float, int]:
+        """How many times as much as expected the rows vary, and the degrees of freedom of that: the
+        residuals alone, where they vary by more than repeats do, or without repeats; else of both.
+        """
+        repeats = self.rows.degrees
+        if left < 1:
+            return 1.0, repeats
+        scale, degrees = squares / left, left
+        if repeats and z_of_f(scale, left, repeats) <= _NORMAL.inv_cdf(UNEVEN):
+            scale, degrees = (squares + repeats) / (left + repeats), left + repeats
+        return max(PAIR_FLOOR**2 / float(self.rows.variance.min()), scale), degrees
+
+    def _slowed(self, terms: Sequence[int]) -> Bools:
+        """Whether a term slows the sender's end, the receiver's, or the path, of each row."""
+        slowed = np.zeros((3, len(self.rows)), bool)
+        for term in terms:
+            slowed[self.places.ends_of(term), self.places.rows_of(term)] = True
+        return slowed
+
+    def _is_sure(self, model: _Model, k: int) -> bool:
+        term, effect = model.terms[k], float(model.effects[k])
+        if effect < LEAST_SLOWNESS or self._chance(model, k) >= HUNT_FALSE_ALARM:
             return False
-        residuals = self.samples(model, k)[1]
-        counted = int((residuals > effect / 2).sum())
-        if not self._is_path(model.terms[k]):
-            return counted >= PLACE_AGREED * len(residuals)
-        if len(residuals) == 1 and effect < ONCE_SLOWNESS:
+        samples = self._samples(model, k)
+        agreed = int((samples > effect / 2).sum())
+        if not self.is_path[term]:
+            return agreed >= PLACE_AGREED * len(samples)
+        if len(samples) == 1 and effect < ONCE_SLOWNESS:
             return False
         # hiccups have no normal tail: how many rows are as far off, to the other side at least
         others = model.residuals
         far = int((others < -effect / 2).sum())
         if len(others) >= MANY_PAIRS:
             far = max(far, int((others > effect / 2).sum()))
-        by_chance = (far / len(others)) ** counted * self.tests[model.terms[k].family]
-        return counted >= PATH_AGREED * len(residuals) and by_chance < HUNT_FALSE_ALARM
+        by_chance = (far / len(others)) ** agreed * self.tests[term]
+        return agreed >= PATH_AGREED * len(samples) and bool(by_chance < HUNT_FALSE_ALARM)
 
-    def chance(self, model: Model, k: int) -> float:
+    def _chance(self, model: _Model, k: int) -> float:
         """That chance alone makes any place look like a term."""
-        return float(model.chances[k]) * self.tests[model.terms[k].family]
+        return _NORMAL.cdf(-float(model.deviates[k])) * float(self.tests[model.terms[k]])
 
-    def samples(self, model: Model, k: int) -> tuple[Ints, Floats]:
-        """The samples of a term, and their slowness without the level and other terms."""
-        rows = model.terms[k].rows
-        starts = self.pairs.starts
-        places = [np.arange(starts[row], starts[row + 1]) for row in rows]
-        samples = self.pairs.members[np.concatenate(places)]
+    def _samples(self, model: _Model, k: int) -> Floats:
+        """The slowness of the samples of a term, without the level and other terms."""
+        rows, starts = self.places.rows_of(model.terms[k]), self.rows.starts
         expected = self.rows.slow[rows] - model.residuals[rows] - model.effects[k]
-        sizes = np.diff(starts)[rows]
-        return samples, self.slow[samples] - np.repeat(expected, sizes)
+        samples = [self.rows.values[starts[row] : starts[row + 1]] for row in rows]
+        beyond: Floats = np.concatenate(samples) - np.repeat(expected, np.diff(starts)[rows])
+        return beyond
 
-    def _is_path(self, term: Term) -> bool:
-        return self.places[term.family].kind in ("path", "pair")
-
-    def _few_paths(self, paths: Sequence[Term]) -> float:
-        return max(
-            FEW_PATHS * len(self.rows.slow), max((len(one.rows) for one in paths), default=0)
-        )
-
-    def _has_norm(self, model: Model) -> bool:
+    def _has_norm(self, model: _Model) -> bool:
         """Whether good rows are more than an oddity: one pair against several slow hosts may as
         well be a fast pair, unless the rate of a good one is known, or slow hosts add up.
         """
-        ends = [term for term in model.terms if not self._is_path(term)]
-        is_known = model.level < self.known + FAR_SLOWNESS
-        is_plain = len(ends) < 2 or is_known or model.adds_up
-        return is_plain or model.bare > self._rows_of_a_pair()
+        ends = sum(not self.is_path[term] for term in model.terms)
+        if ends < 2 or model.level < self.known + FAR_SLOWNESS or model.adds_up:
+            return True
+        return len(set(self.rows.pairs(np.flatnonzero(model.is_bare)))) > 1
 
-    def _rows_of_a_pair(self) -> int:
-        sizes = [
-            int(np.diff(one.starts).max())
-            for one in self.places
-            if one.kind in ("path", "pair") and one.flow == "both" and len(one.starts) > 1
-        ]
-        return min(sizes, default=1)
-
-    def _is_better(self, one: Model, other: Model) -> bool:
+    def _is_better(self, one: _Model, other: _Model) -> bool:
         scale = min(one.scale, other.scale)
+        badness, of_other = (
+            model.squares / scale
+            + 2 * float(np.log(self.tests[list(model.terms)] / HUNT_FALSE_ALARM).sum())
+            for model in (one, other)
+        )
+        return badness < of_other
 
-        def badness(model: Model) -> float:
-            tests = [self.tests[term.family] for term in model.terms]
-            return model.squares / scale + 2 * sum(math.log(n / HUNT_FALSE_ALARM) for n in tests)
+    def _next(self, model: _Model) -> int | None:
+        """The place that takes most off the squares of the residuals, if any takes enough."""
+        gains = self._gains(model.residuals, model.terms)
+        gains[list(model.terms)] = 0.0
+        best = float(gains.max(initial=0.0))
+        return int(np.argmax(gains >= best * (1 - 1e-9))) if best > PLACE_GAIN else None
 
-        return badness(one) < badness(other)
-
-    def _next(self, model: Model, known: int) -> Term | None:
-        """The place that takes most off the squares of the residuals."""
-        best, found = PLACE_GAIN, None
-        taken = {(term.family, term.group) for term in model.terms}
-        for number in range(known):
-            gains = self.gains(number, model.residuals, model.terms)
-            for group in (group for family, group in taken if family == number):
-                gains[group] = 0.0
-            if len(gains) and gains.max() > best * (1 + 1e-9):
-                best, found = float(gains.max()), (number, int(gains.argmax()))
-        return self._term(*found) if found is not None else None
-
-    def gains(self, number: int, residuals: Floats, terms: Sequence[Term]) -> Floats:
-        """What each place of a family takes off the squares, if it is slow; 0 otherwise."""
-        family = self.places[number]
-        weights = 1 / self.rows.variance
-        rows, groups, n = family.members, family.groups, len(family.starts) - 1
-        own = weights[rows] * ~other_end_covered(rows, family.ends, terms, len(weights))
-        all_w, all_s = weights.sum(), float(weights @ residuals)
-        in_w = np.bincount(groups, own, n)
-        in_s = np.bincount(groups, own * residuals[rows], n)
+    def _gains(self, residuals: Floats, terms: Sequence[int]) -> Floats:
+        """What each place takes off the squares, if it is slow; 0 otherwise. A row of which the
+        other end is slow already does not count.
+        """
+        rows, ends, n = self.places.rows, self.places.ends, len(self.places)
+        slowed = self._slowed(terms)
+        other_is_slow = np.where(ends == SENDER, slowed[RECEIVER][rows], slowed[SENDER][rows])
+        own = self.weights[rows] * ~(other_is_slow & (ends < BETWEEN))
+        all_w, all_s = self.weights.sum(), float(self.weights @ residuals)
+        in_w = np.bincount(self.places.owners, own, n)
+        in_s = np.bincount(self.places.owners, own * residuals[rows], n)
         out_w = all_w - in_w
         with np.errstate(divide="ignore", invalid="ignore"):
             effects = in_s / in_w - (all_s - in_s) / out_w
             gains: Floats = effects**2 * in_w * out_w / all_w
-        is_slow = (effects > 0) & (out_w > 1e-9 * all_w)
-        return np.where(is_slow, gains, 0.0)
+        return np.where((effects > 0) & (out_w > 1e-9 * all_w), gains, 0.0)
 
-    def least(self, model: Model) -> float:
-        """The least effect that every host or rank (or else any place) would be found by."""
-        m, tests = len(self.rows.slow), min(self.tests, default=1)
-        ends = [one for one in self.places if one.kind in ("host", "rank") and one.flow == "both"]
-        shares: list[float] = []
-        for some in (ends, self.places):
-            sizes = [size for one in some for size in np.diff(one.starts).tolist()]
-            shares = shares or [1 / size + 1 / (m - size) for size in sizes if 0 < size < m]
-        if not shares or not model.degrees:
-            return math.inf
-        sd = math.sqrt(model.scale * float(np.median(self.rows.variance)) * max(shares))
-        normal = -NORMAL.inv_cdf(HUNT_FALSE_ALARM / tests)
-        sure = normal * SURE_NOISE * math.sqrt(max(shares))
-        return min(deviate(normal, model.degrees) * sd, max(sure, normal * sd))
+    def _same(self, model: _Model, k: int) -> Ints:
+        """Other places that would explain the rows of a term as well as it does."""
+        term, residuals = model.terms[k], model.residuals.copy()
+        is_group = self.places.are("group")
+        if is_group[term]:
+            return np.arange(0)
+        residuals[self.places.rows_of(term)] += model.effects[k]
+        gains = self._gains(residuals, [one for one in model.terms if one != term])
+        enough = gains[term] - 2 * math.log(1 / UNLIKE) * model.scale
+        is_same = (gains >= max(enough, gains.max() * 1e-9)) & (gains > 0) & ~is_group
+        is_same[term] = False
+        return np.flatnonzero(is_same)
 
 
-def _unexplained(model: Model, rows: Rows) -> tuple[Ints, bool]:
+def _t_of_z(z: float, degrees: int) -> float:
+    return float(t_of_z(z, np.array(float(degrees)))) if degrees else math.inf
+
+
+def _unexplained(model: _Model, rows: Rows) -> tuple[Ints, bool]:
     """The rows that are far slower than the level without a cause, slowest first; or all that are
     far slower than the best ones, if these are far faster than the level. All repeats of a row must
     show it: of two, one may be a hiccup.
     """
-    residuals = model.residuals
-    noise = 0.0
+    residuals, noise = model.residuals, 0.0
+    level = middle_of(residuals)
     if rows.degrees or len(residuals) >= ENOUGH_PAIRS:
-        noise = float(np.median(np.abs(residuals - np.median(residuals))))
-    deviates = max(FAR_DEVIATES, -NORMAL.inv_cdf(HUNT_FALSE_ALARM / len(residuals)))
-    limit = max(FAR_SLOWNESS, deviates * noise / NORMAL.inv_cdf(0.75))
-    level = float(np.median(residuals))
-    fast = residuals + rows.most - rows.slow < level - limit
+        noise = MAD_TO_SD * middle_of(np.abs(residuals - level))
+    deviates = max(FAR_DEVIATES, -_NORMAL.inv_cdf(HUNT_FALSE_ALARM / len(residuals)))
+    limit = max(FAR_SLOWNESS, deviates * noise)
+    off = residuals - rows.slow
+    fast = off + rows.values[rows.starts[1:] - 1] < level - limit
     if fast.any():
-        level = float(np.median(residuals[fast]))
-    found: Ints = np.flatnonzero(residuals + rows.least - rows.slow > level + limit)
+        level = middle_of(residuals[fast])
+    found: Ints = np.flatnonzero(off + rows.values[rows.starts[:-1]] > level + limit)
     return found[np.argsort(-residuals[found], kind="stable")], 0 < 2 * int(fast.sum()) < len(fast)
-
-
-def _cause(search: _Search, model: Model, k: int, known: int) -> Cause:
-    term, effect = model.terms[k], float(model.effects[k])
-    family = search.places[term.family]
-    place = family.place(term.group)
-    reach = deviate(NORMAL.inv_cdf(INTERVAL), model.degrees) * float(model.errors[k])
-    own = model.residuals.copy()
-    own[term.rows] += effect
-    samples, residuals = search.samples(model, k)
-    return Cause(
-        place=place,
-        effect=effect,
-        low=effect - reach,
-        high=effect + reach,
-        chance=search.chance(model, k),
-        same=tuple(_same(search, model, k, own, known)),
-        samples=samples,
-        residuals=residuals,
-    )
-
-
-def _same(search: _Search, model: Model, k: int, own: Floats, known: int) -> Iterable[Place]:
-    """Other places that would explain the rows of a term as well as it does."""
-    term = model.terms[k]
-    others = [one for number, one in enumerate(model.terms) if number != k]
-    gains = [search.gains(number, own, others) for number in range(known)]
-    if term.family >= known:
-        return
-    enough = gains[term.family][term.group] - 2 * math.log(1 / UNLIKE) * model.scale
-    for number, some in enumerate(gains):
-        for group in np.flatnonzero(some >= max(enough, some.max(initial=0.0) * 1e-9)):
-            if (number, int(group)) != (term.family, term.group) and some[group] > 0:
-                yield search.places[number].place(int(group))

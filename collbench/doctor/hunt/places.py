@@ -1,13 +1,16 @@
-"""Where a slowness can be (hosts, ranks, rails, paths, pairs), and which samples it would slow."""
+"""Where a slowness can be (hosts, ranks, rails, paths, pairs, groups), and which pairs it slows."""
 
-from collections.abc import Callable, Iterator
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
+from collbench.core.limits import LEAST_SLOWNESS, MAD_TO_SD, PAIR_FLOOR
 from collbench.core.pairwise import PairWorld
+from collbench.core.verdict import median_variance, middle_of
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
@@ -16,7 +19,10 @@ PlaceKind = Literal["host", "rank", "rail", "path", "pair", "group", "all"]
 # of a host or a rank: what it sends, what it receives; of a path or a pair: from the first to the
 # second of its key
 Flow = Literal["both", "out", "in"]
-SENDER, RECEIVER, BETWEEN = 0, 1, 2  # ends of a sample
+SENDER, RECEIVER, BETWEEN = 0, 1, 2  # ends of a row
+HUGE = 100_000  # rows, of which only plain steps are made, in seconds
+_MANY = 20  # repeats, of which the median deviation tells hiccups
+_CLIP = 3.0  # standard deviations of repeats, from which on one is a hiccup
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,170 +37,214 @@ class Place:
 
 
 @dataclass(frozen=True, slots=True)
-class Table:
-    """Samples of one kind as columns: sender, receiver, and the logarithm of the slowness.
+class Rows:
+    """Pairs and directions. slow: the median of the samples of each, in the logarithm of time.
 
-    is_both: both directions at once, so that no sample shows a direction.
+    values: all samples, row by row, the fastest first; starts: where each row begins, and the end.
+    variance: expected of each median. degrees: of freedom that repeats have for it. is_both: both
+    directions at once, so that no row shows a direction.
     """
 
     a: Ints
     b: Ints
     slow: Floats
-    is_both: bool = False
+    values: Floats
+    starts: Ints
+    variance: Floats
+    degrees: int
+    is_both: bool
 
     def __len__(self) -> int:
         return len(self.slow)
 
+    def pairs(self, numbers: Ints) -> list[tuple[int, int]]:
+        """The pairs of some rows."""
+        ends = zip(self.a[numbers].tolist(), self.b[numbers].tolist(), strict=True)
+        return [(min(a, b), max(a, b)) for a, b in ends]
+
+    def slow_of(self) -> dict[tuple[int, int], float]:
+        """The slowness of each row, by its sender and its receiver."""
+        ends = zip(self.a.tolist(), self.b.tolist(), strict=True)
+        return dict(zip(ends, self.slow.tolist(), strict=True))
+
+
+def rows_of(a: Ints, b: Ints, slow: Floats, *, is_both: bool = False) -> Rows:
+    """The rows of samples: their sender, their receiver and their slowness.
+
+    >>> rows = rows_of(np.array([1, 0, 1]), np.array([0, 1, 0]), np.array([0.1, 0.0, 0.3]))
+    >>> rows.a.tolist(), rows.slow.tolist(), rows.degrees
+    ([0, 1], [0.0, 0.2], 1)
+    """
+    n = int(max(a.max(initial=0), b.max(initial=0))) + 1
+    labels = a * n + b
+    in_time = np.argsort(labels, kind="stable")
+    steps = np.diff(slow[in_time])[np.diff(labels[in_time]) == 0] / math.sqrt(2)
+    keys, sizes = np.unique(labels, return_counts=True)
+    starts = np.append(0, np.cumsum(sizes))
+    values = slow[np.lexsort((slow, labels))]
+    noise = _spread(steps) ** 2 * median_variance(sizes.astype(float))
+    # steps of one row share samples, so they have fewer degrees of freedom (von Neumann 1941)
+    shared = int(np.maximum(3 * sizes - 4, 0).sum())
+    return Rows(
+        a=keys // n,
+        b=keys % n,
+        slow=(values[starts[:-1] + (sizes - 1) // 2] + values[starts[:-1] + sizes // 2]) / 2,
+        values=values,
+        starts=starts,
+        variance=np.maximum(PAIR_FLOOR**2, noise),
+        degrees=2 * len(steps) ** 2 // max(shared, 1),
+        is_both=is_both,
+    )
+
+
+def _spread(values: Floats) -> float:
+    """The standard deviation of values about 0, with hiccups clipped."""
+    if not len(values):
+        return 0.0
+    typical = MAD_TO_SD * middle_of(np.abs(values))
+    bound = _CLIP * typical if typical and len(values) >= _MANY else math.inf
+    return math.sqrt(float(np.mean(np.minimum(np.abs(values), bound) ** 2)))
+
 
 @dataclass(frozen=True, slots=True)
-class Family:
-    """Places of one kind and flow that samples belong to.
+class Places:
+    """All places that rows can tell of, by numbers, the simplest first.
 
-    members: numbers of samples; groups: beside each, the place; both sorted by place. starts: where
-    each place begins, and the end. ends: beside each member, 0 if the place slows the sender's end
-    of it, 1 the receiver's, 2 what is between, or both at once.
+    families: kinds and flows; family: that of each place; labels: beside each its key as one
+    number, in base n if it has two, and of a rail its first rank; side: the key of the group. rows:
+    that each slows, place by place; owners: beside each, its place; starts: where each place
+    begins, and the end. ends: which end of the row it slows, or what is between, or both at once.
     """
 
-    kind: PlaceKind
-    flow: Flow
-    members: Ints
-    groups: Ints
+    families: Sequence[tuple[PlaceKind, Flow]]
+    family: Ints
+    labels: Ints
+    world: PairWorld
+    side: tuple[int, ...]
+    rows: Ints
+    owners: Ints
     starts: Ints
-    key_of: Callable[[int], tuple[int, ...]]
     ends: Ints
 
-    def place(self, group: int) -> Place:
-        """The place of a group."""
-        return Place(self.kind, self.key_of(group), self.flow)
+    def __len__(self) -> int:
+        return len(self.labels)
 
-    def samples(self, group: int) -> Ints:
-        """The numbers of the samples of a group."""
-        return self.members[self.starts[group] : self.starts[group + 1]]
+    def place(self, number: int) -> Place:
+        """The place of a number."""
+        kind, flow = self.families[self.family[number]]
+        label = int(self.labels[number])
+        if kind in ("path", "pair"):
+            return Place(kind, divmod(label, self.world.n), flow)
+        number = self.world.local[label] if kind == "rail" else label
+        return Place(kind, self.side if kind == "group" else (number,), flow)
+
+    def rows_of(self, number: int) -> Ints:
+        """The rows that a place slows."""
+        return self.rows[self.starts[number] : self.starts[number + 1]]
+
+    def ends_of(self, number: int) -> Ints:
+        """Beside each of them, the end."""
+        return self.ends[self.starts[number] : self.starts[number + 1]]
+
+    def are(self, *kinds: PlaceKind) -> Bools:
+        """Which places are of some kinds."""
+        are: Bools = np.array([kind in kinds for kind, _ in self.families], bool)[self.family]
+        return are
 
 
-def families(table: Table, world: PairWorld) -> list[Family]:
-    """All places that samples of one kind can tell of, the simplest first.
+def places_of(rows: Rows, world: PairWorld) -> Places:
+    """The places of rows that are all between hosts, or all inside hosts.
 
     Of one host they are its ranks and pairs; where every host has one rank, hosts and paths stand
     for ranks and pairs.
     """
-    host = np.array(world.host_numbers, np.int64)
-    rail = np.array(world.local, np.int64)
-    a, b = table.a, table.b
-    host_a, host_b = host[a], host[b]
-    is_between = bool(len(table)) and bool((host_a != host_b).any())
-    found: list[Family] = []
-    if len(world.host_names) > 1:
-        found += _ends("host", host_a, host_b, is_directed=is_between and not table.is_both)
-    if not world.is_one_rank_a_host:
-        found += _ends("rank", a, b, is_directed=not table.is_both)
+    n, every = world.n, np.arange(len(rows))
+    families: dict[tuple[PlaceKind, Flow], int] = {}
+    members: list[tuple[Ints, Ints, Ints]] = []  # labels, which begin with the family, rows, ends
+
+    def add(kind: PlaceKind, flow: Flow, key: Ints, end: Ints | int, where: Ints = every) -> None:
+        family = families.setdefault((kind, flow), len(families))
+        members.append((family * n * n + key, where, np.broadcast_to(end, len(where))))
+
+    def add_ends(kind: PlaceKind, of: Ints, *, is_directed: bool) -> None:
+        a, b = of[rows.a], of[rows.b]
+        add(kind, "both", a, np.where(a == b, BETWEEN, SENDER))
+        add(kind, "both", b[a != b], RECEIVER, every[a != b])
+        if is_directed and not rows.is_both:
+            add(kind, "out", a, SENDER)
+            add(kind, "in", b, RECEIVER)
+
+    def add_paths(kind: PlaceKind, of: Ints) -> None:
+        a, b = of[rows.a], of[rows.b]
+        add(kind, "both", np.minimum(a, b) * n + np.maximum(a, b), BETWEEN)
+        if not rows.is_both:
+            add(kind, "out", a * n + b, BETWEEN)
+
+    host, one = np.array(world.host_numbers), np.arange(n)
+    is_between = bool((host[rows.a] != host[rows.b]).any())
+    has_hosts, has_ranks = len(world.host_names) > 1, not world.is_one_rank_a_host
+    if has_hosts:
+        add_ends("host", host, is_directed=is_between)
+    if has_ranks:
+        add_ends("rank", one, is_directed=True)
     if is_between and max(world.local) > 0:
-        found += _ends("rail", rail[a], rail[b], is_directed=False)
+        first: dict[int, int] = {}  # rank of each rail
+        rail = [first.setdefault(number, rank) for rank, number in enumerate(world.local)]
+        add_ends("rail", np.array(rail), is_directed=False)
     if is_between:
-        found += _edges("path", host_a, host_b, len(world.host_names), table.is_both)
-    if not world.is_one_rank_a_host:
-        found += _edges("pair", a, b, world.n, table.is_both)
-    return found
-
-
-def directed_pairs(table: Table, n: int) -> Family:
-    """Every pair and direction of n ranks, or order in which samples of both at once name it."""
-    return _family(
-        "pair", "out", np.arange(len(table)), table.a * n + table.b, lambda key: divmod(key, n)
-    )
-
-
-def _ends(kind: PlaceKind, a: Ints, b: Ints, *, is_directed: bool) -> Iterator[Family]:
-    """What both ends, the sender, or the receiver of a sample belong to."""
-    numbers = np.arange(len(a))
-    is_other = a != b
-    yield _family(
-        kind,
-        "both",
-        np.concatenate((numbers, numbers[is_other])),
-        np.concatenate((a, b[is_other])),
-        lambda key: (key,),
-        np.concatenate((np.where(is_other, SENDER, BETWEEN), np.full(is_other.sum(), RECEIVER))),
-    )
-    if is_directed:
-        one = np.ones_like(numbers)
-        yield _family(kind, "out", numbers, a, lambda key: (key,), SENDER * one)
-        yield _family(kind, "in", numbers, b, lambda key: (key,), RECEIVER * one)
-
-
-def _edges(kind: PlaceKind, a: Ints, b: Ints, n: int, is_both: bool) -> Iterator[Family]:
-    """The two ends of a sample in any order, then from the first to the second."""
-    numbers = np.arange(len(a))
-    low, high = np.minimum(a, b), np.maximum(a, b)
-    yield _family(kind, "both", numbers, low * n + high, lambda key: divmod(key, n))
-    if not is_both:
-        yield _family(kind, "out", numbers, a * n + b, lambda key: divmod(key, n))
-
-
-def _family(
-    kind: PlaceKind,
-    flow: Flow,
-    numbers: Ints,
-    labels: Ints,
-    key_of: Callable[[int], tuple[int, ...]],
-    ends: Ints | None = None,
-) -> Family:
+        add_paths("path", host)
+    if has_ranks:
+        add_paths("pair", one)
+    side: tuple[int, ...] = ()
+    if is_between or not has_hosts:
+        whole = host if is_between else one
+        side, crossing = split(whole[rows.a], whole[rows.b], rows.slow)
+        if side:
+            add("group", "both", np.zeros_like(crossing), BETWEEN, crossing)
+    labels, members_rows, members_ends = map(np.concatenate, zip(*members, strict=True))
     order = np.argsort(labels, kind="stable")
-    keys, groups = np.unique(labels[order], return_inverse=True)
-    starts = np.append(np.searchsorted(groups, np.arange(len(keys))), len(labels))
-    if ends is None:
-        ends = np.full_like(numbers, BETWEEN)
-    return Family(
-        kind,
-        flow,
-        numbers[order],
-        groups,
-        starts,
-        lambda group: key_of(int(keys[group])),
-        ends[order],
+    keys, owners, sizes = np.unique(labels[order], return_inverse=True, return_counts=True)
+    return Places(
+        families=list(families),
+        family=keys // n**2,
+        labels=keys % n**2,
+        world=world,
+        side=side,
+        rows=members_rows[order],
+        owners=owners,
+        starts=np.append(0, np.cumsum(sizes)),
+        ends=members_ends[order],
     )
 
 
-def split(paths: Family, slow: Floats, least: float = 0.0) -> Iterator[Family]:
-    """What is between two groups of hosts, or of ranks of one host.
+def split(a: Ints, b: Ints, slow: Floats) -> tuple[tuple[int, ...], Ints]:
+    """The smaller one of two groups of hosts, or of ranks of one host, and the rows between them.
 
-    Each is whole by its good paths, and no path between them is one. paths: in both directions.
-    slow: of its members; good is what is below the widest gap, which is `least` wide.
+    Each is whole by its good pairs, and no pair between them is one. slow: of each row from a to
+    b; good is what is below the widest gap. Without two such groups it is empty.
 
-    >>> table = Table(np.array([0, 0, 0, 1, 1, 2]), np.array([1, 2, 3, 2, 3, 3]), np.zeros(6))
-    >>> slow = np.array([0.0, 1.0, 1.1, 1.0, 1.1, 0.1])
-    >>> world = PairWorld(("a", "b", "c", "d"), (0, 0, 0, 0))
-    >>> (group,) = [g for one in families(table, world) for g in split(one, slow)]
-    >>> group.place(0).key, group.members.tolist()
+    >>> ends = np.array([0, 0, 0, 1, 1, 2]), np.array([1, 2, 3, 2, 3, 3])
+    >>> side, rows = split(*ends, np.array([0.0, 1.0, 1.1, 1.0, 1.1, 0.1]))
+    >>> side, rows.tolist()
     ((0, 1), [1, 2, 3, 4])
     """
-    if paths.kind not in ("path", "pair") or paths.flow != "both" or len(paths.starts) < 4:
-        return
+    none = (), np.arange(0)
     in_order = np.sort(slow)
-    gap = int(np.argmax(np.diff(in_order)))
-    if in_order[gap + 1] - in_order[gap] < least:
-        return
-    is_slow = slow > (in_order[gap] + in_order[gap + 1]) / 2
-    keys = [paths.key_of(group) for group in range(len(paths.starts) - 1)]
-    head = {host: host for key in keys for host in key}
-    if is_slow.sum() < 2 * (len(head) - 2) and len(keys) == len(head) * (len(head) - 1) // 2:
-        return  # too few for the paths between two hosts and all others
-
-    def root(host: int) -> int:
-        while head[host] != host:
-            host = head[host]
-        return host
-
-    for group, (a, b) in enumerate(keys):
-        if not is_slow[paths.samples(group)].any():
-            head[root(a)] = root(b)
-    sides: dict[int, list[int]] = {}
-    for host in sorted(head):
-        sides.setdefault(root(host), []).append(host)
-    if len(sides) != 2 or min(len(hosts) for hosts in sides.values()) < 2:
-        return
-    smaller: list[int] = min(sides.values(), key=lambda hosts: (len(hosts), hosts))
-    side = tuple(smaller)
-    crossing = [group for group, (a, b) in enumerate(keys) if root(a) != root(b)]
-    rows = np.concatenate([paths.samples(group) for group in crossing])
-    yield _family("group", "both", rows, np.zeros_like(rows), lambda _: side)
+    gaps = np.diff(in_order)
+    if not 2 < len(slow) < HUGE or gaps.max() < LEAST_SLOWNESS:
+        return none
+    is_slow = slow > in_order[gaps.argmax()] + gaps.max() / 2
+    n = int(max(a.max(), b.max())) + 1
+    pairs = np.minimum(a, b) * n + np.maximum(a, b)
+    is_good = ~np.isin(pairs, pairs[is_slow])
+    group, before = np.arange(n), np.full(n, -1)
+    while (group != before).any():
+        before, least = group.copy(), np.minimum(group[a], group[b])[is_good]
+        np.minimum.at(group, a[is_good], least)
+        np.minimum.at(group, b[is_good], least)
+    present = np.unique((a, b))
+    sides = [tuple(present[group[present] == one].tolist()) for one in np.unique(group[present])]
+    crossing = np.flatnonzero(group[a] != group[b])
+    if len(sides) != 2 or min(map(len, sides)) < 2 or not len(crossing):
+        return none
+    return min(sides, key=lambda hosts: (len(hosts), hosts)), crossing

@@ -5,6 +5,7 @@ every rank of the first half with one of the second, so its rates add up to the 
 """
 
 from collections.abc import Collection, Iterable, Sequence
+from itertools import chain, zip_longest
 
 from collbench.core.pairwise import PairWorld
 
@@ -22,32 +23,18 @@ def rounds(n: int) -> list[Round]:
     """
     if n < 2:
         return []
-    even = n + n % 2
-    rim = list(range(even - 1))
+    odd = n % 2
+    rim = n + odd - 1  # a rank too many sits out
     turns = [
-        [(rim[turn], even - 1)]
-        + [
-            (rim[(turn + k) % (even - 1)], rim[(turn - k) % (even - 1)])
-            for k in range(1, even // 2)
-        ]
-        for turn in range(even - 1)
+        [(turn, rim), *(((turn + k) % rim, (turn - k) % rim) for k in range(1, rim // 2 + 1))]
+        for turn in range(rim)
     ]
-    # names that make the first turn the one across the halves; a rank too many sits out
-    first, half = turns[0], n // 2
-    name: dict[int, int] = {}
-    if n % 2:
-        name = {first[0][0]: n - 1, first[0][1]: n}
-        first = first[1:]
-    for place, (a, b) in enumerate(first):
-        name |= {a: place, b: place + half}
-    return [
-        tuple(
-            (min(name[a], name[b]), max(name[a], name[b]))
-            for a, b in turn
-            if max(name[a], name[b]) < n
-        )
-        for turn in turns
-    ]
+    # names that make the first turn the one across the halves
+    a, b = zip(*turns[0], strict=True)
+    in_order = [*a[odd:], *b[odd:], *a[:odd], *b[:odd]]
+    name = {rank: place for place, rank in enumerate(in_order)}
+    named = [[sorted((name[a], name[b])) for a, b in turn] for turn in turns]
+    return [tuple((a, b) for a, b in turn if b < n) for turn in named]
 
 
 def quick(n: int, width: int = 1) -> list[Round]:
@@ -68,16 +55,6 @@ def quick(n: int, width: int = 1) -> list[Round]:
     ]
 
 
-def square(pair: Pair, good: Pair) -> list[Round]:
-    """The square of nccl#325 around a suspect pair: three good edges acquit both of its ranks.
-
-    >>> square((1, 2), (3, 4))
-    [((1, 2), (3, 4)), ((1, 3), (2, 4))]
-    """
-    (a, b), (c, d) = pair, good
-    return [((a, b), (c, d)), ((a, c), (b, d))]
-
-
 def planned(world: PairWorld, choice: str, *, rails: bool = False) -> list[Round]:
     """The rounds over the ranks of a world, host by host: of all pairs, or else the quick ones.
 
@@ -92,22 +69,22 @@ def planned(world: PairWorld, choice: str, *, rails: bool = False) -> list[Round
 
 
 def squares(around: Iterable[Pair], world: PairWorld, bad: Collection[int] = ()) -> list[Pair]:
-    """The edges of a square around each pair, whose other corners are on other hosts, where there
-    are some, and are no bad ranks.
+    """The edges of a square around each pair (nccl#325): three good edges acquit both of its ranks.
+    The other corners are on other hosts, where there are some, and are no bad ranks.
 
     >>> squares([(0, 1)], PairWorld(("a", "b", "c", "d"), (0, 0, 0, 0)))
     [(0, 1), (2, 3), (0, 2), (1, 3)]
     """
     edges: list[Pair] = []
     order = _host_by_host(world)
-    for pair in around:
-        hosts = {world.hosts[rank] for rank in pair}
-        rest = [rank for rank in order if rank not in pair and rank not in bad]
+    for a, b in around:
+        hosts = world.hosts[a], world.hosts[b]
+        rest = [rank for rank in order if rank not in (a, b) and rank not in bad]
         others = [rank for rank in rest if world.hosts[rank] not in hosts] or rest
-        if len(others) > 1:
-            edges += [edge for turn in square(pair, (others[0], others[-1])) for edge in turn]
-        else:
-            edges += [pair, *((end, rank) for rank in others for end in pair)]
+        edges.append((a, b))
+        if others:
+            c, d = others[0], others[-1]
+            edges += [(c, d), (a, c), (b, d)] if c != d else [(a, c), (b, c)]
     return list(dict.fromkeys((min(edge), max(edge)) for edge in edges))
 
 
@@ -118,17 +95,13 @@ def _host_by_host(world: PairWorld) -> list[int]:
 def _of_rails(world: PairWorld, choice: str) -> list[Round]:
     """As planned(), for each rail among its hosts, all rails at once."""
     by_rail: dict[int, list[int]] = {}
-    for rank, rail in sorted(enumerate(world.local), key=lambda item: world.host_numbers[item[0]]):
-        by_rail.setdefault(rail, []).append(rank)
+    for rank in _host_by_host(world):
+        by_rail.setdefault(world.local[rank], []).append(rank)
     of_each = [
         _renamed((rounds if choice == "all" else quick)(len(ranks)), ranks)
         for ranks in by_rail.values()
     ]
-    most = max(map(len, of_each), default=0)
-    return [
-        tuple(pair for turns in of_each if number < len(turns) for pair in turns[number])
-        for number in range(most)
-    ]
+    return [tuple(chain(*turns)) for turns in zip_longest(*of_each, fillvalue=())]
 
 
 def _renamed(turns: Iterable[Round], ranks: Sequence[int]) -> list[Round]:

@@ -3,9 +3,8 @@
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager, nullcontext
 from pathlib import Path
-from typing import IO
 
 from collbench.backends.gpu.session import why_no_gpus
 from collbench.bench.pairwise import SIZES, Pairs, PairSettings
@@ -31,11 +30,6 @@ from collbench.machine.host import has_nvidia_gpus, usable_cores
 _CODES: Mapping[Answer, int] = {"nothing slow": 0, "slow": 1, "cannot tell": UNJUDGED_CODE}
 _BUSY_SHOWN = 4
 _LEAST_CORES, _MOST_CORES = 3, 8  # ranks on CPUs without a launcher, by default
-_MODES_OF: Mapping[bool | None, Sequence[Mode] | None] = {
-    None: None,
-    True: ("alone",),
-    False: ("together",),
-}
 
 
 def run_hunt(options: Options) -> int:
@@ -81,9 +75,8 @@ def _drive(options: Options, group: Group, backend: str, ranks: int) -> int:
     for name in ("csv", "json"):
         if options[name] not in (None, "-"):
             check_writable(options[name], f"--{name}")
-    settings = PairSettings(
-        size_bytes=options["size"] or SIZES[backend], timeout_s=options["timeout"] or 10.0
-    )
+    size_bytes, timeout_s = options["size"] or SIZES[backend], options["timeout"] or 10.0
+    settings = PairSettings(size_bytes=size_bytes, timeout_s=timeout_s)
     with ExitStack() as stack:
         pairs = stack.enter_context(Pairs(group, ranks, backend, settings))
         world = pairs.world
@@ -92,13 +85,16 @@ def _drive(options: Options, group: Group, backend: str, ranks: int) -> int:
             more = f" and {len(busy) - _BUSY_SHOWN} more" if len(busy) > _BUSY_SHOWN else ""
             hosts = ", ".join(busy[:_BUSY_SHOWN]) + more
             remark(f"busy in the last minute: {hosts}; ranks there may be slow for that alone")
-        write = stack.enter_context(_SampleWriter(options["csv"], world))
+        write = stack.enter_context(_csv(options["csv"], world))
 
         def measure(turn: Round, mode: Mode) -> Iterator[PairSample]:
             for sample in pairs.measure(turn, mode):
                 write(sample)
                 yield sample
 
+        modes: Sequence[Mode] | None = None
+        if options["is_alone"] is not None:
+            modes = ("alone",) if options["is_alone"] else ("together",)
         search = Search(
             world=world,
             measure=measure,
@@ -106,7 +102,7 @@ def _drive(options: Options, group: Group, backend: str, ranks: int) -> int:
             budget_s=options["budget"],
             choice=options["pairs"] or "",
             rails=options["rails"],
-            modes=_MODES_OF[options["is_alone"]],
+            modes=modes,
             rate_gbs=options["rate"],
         )
         if not any(planned(world, search.choice, rails=search.rails)):
@@ -122,40 +118,29 @@ def _drive(options: Options, group: Group, backend: str, ranks: int) -> int:
                 early = analyse(search.samples, world, options["rate"])
                 _show(options, early, world, search.samples, "", start)
             raise
-    unmeasured = (
-        f"{counted(search.missed, 'measurement')} of pairs did not fit into the budget of"
-        f" {format_duration(options['budget'])}: raise --budget"
-        if search.missed
-        else ""
-    )
+    unmeasured = ""
+    if search.missed:
+        missed, budget = counted(search.missed, "measurement"), format_duration(options["budget"])
+        unmeasured = f"{missed} of pairs did not fit into the budget of {budget}: raise --budget"
     return _show(options, analysis, world, search.samples, unmeasured, start)
 
 
-class _SampleWriter:
-    """Writes samples to a file or to stdout, a line each, as they are made."""
+@contextmanager
+def _csv(file: str | None, world: PairWorld) -> Iterator[Callable[[PairSample], None]]:
+    """What writes samples to a file or to stdout, a line each, as they are made."""
+    with ExitStack() as stack:
+        out = document_on_stdout() if file == "-" else None
+        if file is not None and out is None:
+            with named_in_errors(file, "--csv"):
+                out = stack.enter_context(Path(file).open("w", encoding="utf-8", buffering=1))
 
-    def __init__(self, file: str | None, world: PairWorld) -> None:
-        self._file, self._world = file, world
-        self._out: IO[str] | None = None
+        def write(line: str) -> None:
+            if out is not None:
+                with nullcontext() if file == "-" else named_in_errors(str(file), "--csv"):
+                    out.write(line)
 
-    def __enter__(self) -> Callable[[PairSample], None]:
-        if self._file is not None and self._file != "-":
-            with named_in_errors(self._file, "--csv"):
-                self._out = Path(self._file).open("w", encoding="utf-8", buffering=1)
-        if self._file is not None:
-            self._write(csv_line(COLUMNS))
-        return lambda sample: self._write(sample_line(sample, self._world))
-
-    def __exit__(self, *_: object) -> None:
-        if self._out is not None:
-            self._out.close()
-
-    def _write(self, line: str) -> None:
-        if self._out is not None:
-            with named_in_errors(str(self._file), "--csv"):
-                self._out.write(line)
-        elif self._file == "-":
-            document_on_stdout().write(line)
+        write(csv_line(COLUMNS))
+        yield lambda sample: write(sample_line(sample, world))
 
 
 def _show(

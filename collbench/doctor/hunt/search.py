@@ -2,13 +2,13 @@
 miss and squares around what may be slow.
 """
 
-from collections.abc import Callable, Generator, Iterable, Sequence
-from contextlib import closing
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from itertools import product
 
 from collbench.core.pairwise import MODES, Mode, PairSample, PairWorld
 from collbench.doctor.hunt.rounds import Pair, Round, packed, planned, squares
-from collbench.doctor.hunt.verdicts import Analysis, analyse, ends_of
+from collbench.doctor.hunt.verdicts import Analysis, analyse, ends_of, ranks_of
 
 SMALL = 16  # ranks, up to which all pairs are measured, in both modes
 _REPEATS = 3
@@ -62,42 +62,22 @@ class Search:
     def _measure(self, turns: Sequence[Round], until_s: float) -> None:
         """Measure rounds until a time, and count the pairs that come too late."""
         modes = self.modes or (MODES if self.world.n <= SMALL else ("together",))
-        for turn in turns:
-            for mode in modes:
-                left = {_undirected(pair) for pair in turn}
-                with closing(self._samples(turn, mode, until_s)) as samples:
-                    for sample in samples:
-                        self.samples.append(sample)
-                        left.discard(_undirected((sample.a, sample.b)))
-                self.missed += len(left)
-
-    def _samples(
-        self, turn: Round, mode: Mode, until_s: float
-    ) -> Generator[PairSample, None, None]:
-        for part in [turn] if mode == "together" else [(pair,) for pair in turn]:
-            if self.clock() >= until_s and self.samples:
-                return
-            yield from self.measure(part, mode)
-
-
-def _undirected(pair: Pair) -> Pair:
-    return min(pair), max(pair)
+        for turn, mode in product(turns, modes):
+            for part in [turn] if mode == "together" else [(pair,) for pair in turn]:
+                if self.clock() >= until_s and self.samples:
+                    self.missed += len(part)
+                else:
+                    self.samples.extend(self.measure(part, mode))
 
 
 def _wanted(analysis: Analysis, world: PairWorld) -> list[Pair]:
     """Pairs that the verdicts miss, and squares around those that may be slow."""
-    bad = {
-        rank
-        for verdict in analysis.verdicts
-        for rank in range(world.n)
-        if (verdict.place.kind == "host" and world.host_numbers[rank] in verdict.place.key)
-        or (verdict.place.kind == "rank" and rank in verdict.place.key)
-    }
-    missing = [pair for verdict in analysis.verdicts for pair in verdict.missing]
+    bad = {rank for one in analysis.verdicts for rank in ranks_of(one.place, world)}
+    missing = [pair for one in analysis.verdicts for pair in one.missing]
     between = [
         (ends[0], ends[1])
-        for verdict in analysis.verdicts
-        if verdict.effect.of < _MEASUREMENTS and len(ends := ends_of(verdict.place, world)) > 1
+        for one in analysis.verdicts
+        if one.effect.of < _MEASUREMENTS and len(ends := ends_of(one.place, world)) > 1
     ]
     around = squares([*analysis.suspects, *between], world, bad)
     return list(dict.fromkeys([*missing, *around]))

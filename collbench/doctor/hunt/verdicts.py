@@ -3,11 +3,10 @@ evidence, and which pairs are missing where that cannot be told.
 """
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from functools import partial
-from itertools import groupby
-from statistics import median
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from statistics import NormalDist
 from typing import Literal
 
 import numpy as np
@@ -15,17 +14,23 @@ import numpy as np
 from collbench.core.limits import (
     FAR_SLOWNESS,
     FEW_PATHS,
+    HUNT_FALSE_ALARM,
     HUNT_MAYBE,
     LEAST_SLOWNESS,
     MUST_FIND,
+    PAIR_FLOOR,
     PARTNERS,
+    PLACE_AGREED,
+    SINGLE_Z,
 )
 from collbench.core.pairwise import MODES, Mode, PairSample, PairWorld
+from collbench.core.verdict import middle_of, t_of_z, z_of_t
 from collbench.doctor.hunt.fit import Cause, Fit, fit
-from collbench.doctor.hunt.places import BETWEEN, Family, Place, Table, directed_pairs, families
+from collbench.doctor.hunt.places import Floats, Place, Rows, places_of, rows_of
 from collbench.doctor.hunt.rounds import Pair
 
 _PAIRS = 6  # of a suspect, to measure again
+_NORMAL = NormalDist()
 
 Answer = Literal["slow", "cannot tell", "nothing slow"]
 
@@ -69,6 +74,11 @@ class Verdict:
         return not self.same
 
     @property
+    def is_only_together(self) -> bool:
+        """Whether it is slow only while all pairs are loaded, and well alone."""
+        return "alone" not in self.effects and "alone" in self.modes
+
+    @property
     def is_layout(self) -> bool:
         """Whether it is between two groups of ranks of one host, which is how the host is built."""
         return self.place.kind == "group" and self.is_inside
@@ -76,8 +86,9 @@ class Verdict:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sharing:
-    """How much longer transfers take while all pairs of a round are loaded. pairs: that share the
-    links of a host. is_slow: longer than one shared link explains.
+    """How much longer transfers take while all pairs of a round are loaded, with the evidence in
+    pairs and directions. pairs: that share the links of a host. is_slow: longer than one shared
+    link explains.
     """
 
     is_inside: bool
@@ -129,22 +140,8 @@ class Analysis:
         return self.answer == "nothing slow"
 
 
-@dataclass(slots=True)
-class _Stratum:
-    """Samples that can be compared: one mode, inside or between hosts, one or both directions."""
-
-    mode: Mode
-    is_inside: bool
-    is_both: bool
-    samples: list[PairSample] = field(default_factory=list)
-
-    def table(self) -> Table:
-        return Table(
-            np.array([one.a for one in self.samples], np.int64),
-            np.array([one.b for one in self.samples], np.int64),
-            np.array([-math.log(one.gbs or 1.0) for one in self.samples]),
-            self.is_both,
-        )
+# what can be compared: of one mode, inside a host or between hosts, of one direction or of both
+_Kind = tuple[Mode, bool, bool]
 
 
 def analyse(
@@ -164,87 +161,84 @@ def analyse(
     [('host', (2,), 'out')]
     """
     samples = list(samples)
-    strata = _strata(samples, world)
     measured = {_pair(one) for one in samples if one.gbs}
-    tables = [stratum.table() for stratum in strata]
-    places = [families(table, world) for table in tables]
-    tested = sum(len(one.starts) - 1 for found in places for one in found)
-    known = -math.inf if rate_gbs is None else -math.log(rate_gbs)
-    fits = [
-        fit(table.slow, found, directed_pairs(table, world.n), tested, known)
-        for table, found in zip(tables, places, strict=True)
-    ]
-    verdicts = _merged(strata, tables, fits, world)
-    good_gbs = _good(strata, fits, world)
-    if (
-        rate_gbs is not None
-        and good_gbs is not None
-        and math.log(rate_gbs / good_gbs) > FAR_SLOWNESS
-    ):
-        verdicts.append(_all_slow(strata, rate_gbs / good_gbs))
-    suspects = [
-        pair
-        for stratum, one in zip(strata, fits, strict=True)
-        for suspect in one.suspects
-        for pair in sorted({_pair(stratum.samples[number]) for number in suspect.samples})[:_PAIRS]
-    ]
+    fits, tested = _fitted(samples, world, rate_gbs)
+    verdicts = _merged(fits, world, measured)
+    good_gbs = _good(fits, world)
+    if rate_gbs and good_gbs and math.log(rate_gbs / good_gbs) > FAR_SLOWNESS:
+        verdicts.append(_all_slow(fits, rate_gbs / good_gbs, len(measured)))
+    suspects = [(one, one.suspect) for one in fits.values() if one.suspect is not None]
     maybe = {
-        one.place: math.exp(one.effect)
-        for found in fits
-        for one in found.suspects
-        if one.place.kind in ("host", "rank", "rail")
-        and one.chance < HUNT_MAYBE
-        and one.effect > LEAST_SLOWNESS
+        cause.place: math.exp(cause.effect)
+        for _, cause in suspects
+        if cause.place.kind in ("host", "rank", "rail") and cause.chance < HUNT_MAYBE
     }
+    again = [
+        pair for one, cause in suspects for pair in sorted(set(one.rows.pairs(cause.rows)))[:_PAIRS]
+    ]
     below = [
-        _pair(stratum.samples[number])
-        for stratum, one in zip(strata, fits, strict=True)
-        if not _is_layout(stratum, one, world)
-        for number in one.unexplained
+        pair
+        for (_, is_inside, _), one in fits.items()
+        # many that are slow inside several hosts are how these are built
+        if not (is_inside and len(world.host_names) > 1)
+        or len(one.unexplained) <= FEW_PATHS * len(one.rows)
+        for pair in one.rows.pairs(one.unexplained)
     ]
     return Analysis(
         verdicts=tuple(sorted(verdicts, key=lambda one: -one.effect.factor)),
-        sharing=tuple(_sharing(strata, world)),
-        suspects=tuple(dict.fromkeys(suspects)),
+        sharing=tuple(_sharing(fits, samples)),
+        suspects=tuple(dict.fromkeys(again)),
         maybe=tuple(maybe.items()),
         tested=tested,
         below=tuple(dict.fromkeys(below)),
-        is_below_best=any(one.is_by_best for one in fits),
+        is_below_best=any(one.is_by_best for one in fits.values()),
         failed=tuple(sorted({_pair(one) for one in samples} - measured)),
         measured=len(measured),
-        unjudged=_unjudged(strata, fits, verdicts, world),
-        least=math.exp(min(700.0, max((one.least for one in fits), default=math.inf))),
+        unjudged=_unjudged(fits, verdicts, world),
+        least=math.exp(min(700.0, max((one.least for one in fits.values()), default=math.inf))),
         good_gbs=good_gbs,
     )
 
 
-def _is_layout(stratum: _Stratum, one: Fit, world: PairWorld) -> bool:
-    """Whether slow pairs are how hosts are built: many inside several hosts."""
-    is_inside = stratum.is_inside and len(world.host_names) > 1
-    return is_inside and len(one.unexplained) > FEW_PATHS * one.rows
+def _pair(sample: PairSample) -> Pair:
+    return min(sample.a, sample.b), max(sample.a, sample.b)
 
 
-def _good(strata: Sequence[_Stratum], fits: Sequence[Fit], world: PairWorld) -> float | None:
+def _fitted(
+    samples: Iterable[PairSample], world: PairWorld, rate_gbs: float | None
+) -> tuple[Mapping[_Kind, Fit], int]:
+    """The fit of the samples of each kind, and how many places are tested in all."""
+    found: dict[_Kind, list[PairSample]] = defaultdict(list)
+    for one in samples:
+        if one.gbs:
+            found[one.mode, world.hosts[one.a] == world.hosts[one.b], one.is_both].append(one)
+    kinds = {}
+    for kind, some in found.items():
+        a, b = np.array([(one.a, one.b) for one in some]).T
+        slow = np.array([-math.log(one.gbs or 1.0) for one in some])
+        rows = rows_of(a, b, slow, is_both=some[0].is_both)
+        kinds[kind] = rows, places_of(rows, world)
+    tested = sum(len(places) for _, places in kinds.values())
+    known = -math.log(rate_gbs) if rate_gbs else -math.inf
+    return {kind: fit(*one, tested, known) for kind, one in kinds.items()}, tested
+
+
+def _good(fits: Mapping[_Kind, Fit], world: PairWorld) -> float | None:
     """The rate of good pairs, between hosts if there are several, and alone if measured so."""
-    is_inside = len(world.host_names) == 1
-    levels = {
-        stratum.mode: one.level
-        for stratum, one in zip(strata, fits, strict=True)
-        if stratum.is_inside == is_inside
-    }
-    return next((math.exp(-levels[mode]) for mode in MODES if mode in levels), None)
+    is_of_one = len(world.host_names) == 1
+    levels = {mode: one.level for (mode, inside, _), one in fits.items() if inside == is_of_one}
+    return math.exp(-levels[min(levels)]) if levels else None
 
 
-def _all_slow(strata: Sequence[_Stratum], factor: float) -> Verdict:
+def _all_slow(fits: Mapping[_Kind, Fit], factor: float, pairs: int) -> Verdict:
     """That even good pairs are slower than is known of them."""
-    pairs = len({_pair(sample) for one in strata for sample in one.samples})
-    mode = next(mode for mode in MODES if any(one.mode == mode for one in strata))
+    mode = min(fits)[0]
     effect = Effect(factor=factor, low=factor, high=factor, slow=pairs, of=pairs)
     return Verdict(place=Place("all", ()), effects={mode: effect}, modes=(mode,))
 
 
 def _unjudged(
-    strata: Sequence[_Stratum], fits: Sequence[Fit], verdicts: Sequence[Verdict], world: PairWorld
+    fits: Mapping[_Kind, Fit], verdicts: Sequence[Verdict], world: PairWorld
 ) -> tuple[str, ...]:
     """The hosts without a rate that nothing else slows: none of them can be called good."""
     judged = {
@@ -254,102 +248,47 @@ def _unjudged(
         if place.kind in ("host", "path")
         for host in place.key
     }
-    for stratum, one in zip(strata, fits, strict=True):
-        slowed = {
-            int(number)
-            for cause in one.causes
-            if cause.place.kind != "group"
-            for number in cause.samples
-        }
-        judged |= {
-            world.hosts[rank]
-            for number, sample in enumerate(stratum.samples)
-            if number not in slowed
-            for rank in (sample.a, sample.b)
-        }
+    for one in fits.values():
+        is_good = np.ones(len(one.rows), bool)
+        for cause in one.causes:
+            if cause.place.kind != "group":
+                is_good[cause.rows] = False
+        ends = one.rows.pairs(np.flatnonzero(is_good))
+        judged |= {world.hosts[rank] for pair in ends for rank in pair}
     return tuple(name for name in world.host_names if name not in judged)
 
 
-def _strata(samples: Iterable[PairSample], world: PairWorld) -> list[_Stratum]:
-    found: dict[tuple[Mode, bool, bool], _Stratum] = {}
-    for one in samples:
-        if one.gbs:
-            key = one.mode, world.hosts[one.a] == world.hosts[one.b], one.is_both
-            found.setdefault(key, _Stratum(*key)).samples.append(one)
-    return list(found.values())
-
-
-def _pair(sample: PairSample) -> Pair:
-    return min(sample.a, sample.b), max(sample.a, sample.b)
-
-
-def _merged(
-    strata: Sequence[_Stratum], tables: Sequence[Table], fits: Sequence[Fit], world: PairWorld
-) -> list[Verdict]:
-    """One verdict of the causes that several strata name."""
-    modes = {
-        is_inside: tuple(
-            mode
-            for mode in MODES
-            if any(one.mode == mode and one.is_inside == is_inside for one in strata)
-        )
-        for is_inside in (False, True)
-    }
-    measured = {_pair(sample) for stratum in strata for sample in stratum.samples}
-    slow_ranks = {
-        rank
-        for one in fits
-        for cause in one.causes
-        for rank in _ranks(cause.place, world)
-        if cause.place.kind in ("host", "rank")
-    }
+def _merged(fits: Mapping[_Kind, Fit], world: PairWorld, measured: set[Pair]) -> list[Verdict]:
+    """One verdict of the causes that several fits name."""
+    causes = [(kind, one.rows, cause) for kind, one in fits.items() for cause in one.causes]
+    slow_ranks = {rank for *_, cause in causes for rank in ranks_of(cause.place, world)}
     found: dict[tuple[Place, bool], Verdict] = {}
-    for stratum, table, one in zip(strata, tables, fits, strict=True):
-        for cause in one.causes:
-            key = cause.place, stratum.is_inside
-            effect = _effect(cause, table, world)
-            known = found.get(key)
-            if known is not None:
-                found[key] = replace(known, effects={stratum.mode: effect, **known.effects})
-                continue
-            found[key] = Verdict(
-                place=cause.place,
-                is_inside=stratum.is_inside,
-                effects={stratum.mode: effect},
-                modes=modes[stratum.is_inside],
-                same=cause.same,
-                missing=_missing(cause, effect, world, measured, slow_ranks),
-            )
+    for (mode, is_inside, _), rows, cause in causes:
+        effect = _effect(cause, rows, world)
+        known = found.get((cause.place, is_inside)) or Verdict(
+            place=cause.place,
+            is_inside=is_inside,
+            effects={},
+            modes=tuple(sorted({mode for mode, inside, _ in fits if inside == is_inside})),
+            same=cause.same,
+            missing=_missing(cause, effect, world, measured, slow_ranks),
+        )
+        effects = {mode: effect, **known.effects}
+        found[cause.place, is_inside] = replace(known, effects=effects)
     return list(found.values())
 
 
-def _effect(cause: Cause, table: Table, world: PairWorld) -> Effect:
+def _effect(cause: Cause, rows: Rows, world: PairWorld) -> Effect:
     """The numbers of a cause, with its evidence counted in partners where it has some."""
-    slow, of = cause.counted, len(cause.samples)
+    slow, of = cause.slow, cause.of
     if cause.place.kind in ("host", "rank"):
-        partners = _partners(cause, table, world)
-        medians = [
-            median(cause.residuals[place] for _, place in same)
-            for _, same in groupby(sorted(partners), key=lambda item: item[0])
-        ]
-        slow, of = int(sum(value > cause.effect / 2 for value in medians)), len(medians)
+        group = np.array(world.host_numbers if cause.place.kind == "host" else range(world.n))
+        a, b = group[rows.a[cause.rows]], group[rows.b[cause.rows]]
+        partners = np.where(a == cause.place.key[0], b, a)
+        each = [middle_of(cause.residuals[partners == one]) for one in np.unique(partners)]
+        slow, of = sum(value > cause.effect / 2 for value in each), len(each)
     low, factor, high = (math.exp(value) for value in (cause.low, cause.effect, cause.high))
     return Effect(factor=factor, low=low, high=high, slow=slow, of=of)
-
-
-def _partners(cause: Cause, table: Table, world: PairWorld) -> list[tuple[int, int]]:
-    """Beside the number of the partner each sample's place among those of the cause."""
-    group = world.host_numbers if cause.place.kind == "host" else range(world.n)
-    own = cause.place.key[0]
-    ends = zip(table.a[cause.samples], table.b[cause.samples], strict=True)
-    return [(group[b] if group[a] == own else group[a], place) for place, (a, b) in enumerate(ends)]
-
-
-def _ranks(place: Place, world: PairWorld) -> list[int]:
-    """The ranks that a place has."""
-    of = {"host": world.host_numbers, "path": world.host_numbers, "rail": world.local}
-    group = of.get(place.kind, range(world.n))
-    return [rank for rank in range(world.n) if group[rank] in place.key]
 
 
 def _missing(
@@ -364,7 +303,7 @@ def _missing(
         return ()
     missing: list[Pair] = []
     ends = [end for one in (place, *cause.same) for end in ends_of(one, world)]
-    if len(ends) == 2 and len(cause.samples) == 1:
+    if len(ends) == 2 and cause.of == 1:
         missing.append((min(ends), max(ends)))  # again
     near = {world.hosts[rank] for rank in ends} if len(world.host_names) > 1 else set()
     good = [
@@ -379,6 +318,14 @@ def _missing(
     return tuple(missing)
 
 
+def ranks_of(place: Place, world: PairWorld) -> list[int]:
+    """The ranks that a slow host or rank has."""
+    if place.kind not in ("host", "rank"):
+        return []
+    group = world.host_numbers if place.kind == "host" else range(world.n)
+    return [rank for rank in range(world.n) if group[rank] == place.key[0]]
+
+
 def ends_of(place: Place, world: PairWorld) -> list[int]:
     """A rank for each of the hosts or ranks of a place."""
     if place.kind in ("rank", "pair"):
@@ -388,68 +335,40 @@ def ends_of(place: Place, world: PairWorld) -> list[int]:
     return []
 
 
-def _sharing(strata: Sequence[_Stratum], world: PairWorld) -> list[Sharing]:
+def _sharing(fits: Mapping[_Kind, Fit], samples: Iterable[PairSample]) -> Iterator[Sharing]:
     """What the load of all pairs of a round adds to the times alone, pair by pair."""
-    found = []
-    for together in (one for one in strata if one.mode == "together"):
-        alone = next(
-            (
-                one
-                for one in strata
-                if one.mode == "alone"
-                and (one.is_inside, one.is_both) == (together.is_inside, together.is_both)
-            ),
-            None,
-        )
-        if alone is not None:
-            found += _loaded(alone, together)
-    return found
+    sharing: dict[Pair, int] = defaultdict(int)  # the most in any round: no more is then blamed
+    for sample in samples:
+        ends = sample.a, sample.b
+        sharing[ends] = max(sharing[ends], sample.sharing)
+    for (mode, is_inside, is_both), one in fits.items():
+        alone = fits.get(("alone", is_inside, is_both))
+        if mode == "alone" or alone is None:
+            continue
+        slow_alone, slow = alone.rows.slow_of(), one.rows.slow_of()
+        both = [ends for ends in slow if ends in slow_alone]
+        added = np.array([slow[ends] - slow_alone[ends] for ends in both])
+        # what a link that the pairs of a host share explains
+        explained = np.log([1.0 if is_inside else sharing[ends] for ends in both])
+        if (effect := _effect_of_load(added)) is not None:
+            yield Sharing(
+                is_inside=is_inside,
+                effect=effect,
+                pairs=max(sharing[ends] for ends in both),
+                is_slow=not is_inside and _effect_of_load(added - explained) is not None,
+            )
 
 
-def _loaded(alone: _Stratum, together: _Stratum) -> list[Sharing]:
-    of_pair: dict[Pair, list[float]] = {}
-    for one in alone.samples:
-        of_pair.setdefault((one.a, one.b), []).append(one.gbs or 1.0)
-    middle = {pair: median(rates) for pair, rates in of_pair.items()}
-    slower = partial(_slower, middle)
-    loaded = [one for one in together.samples if (one.a, one.b) in middle]
-    if not loaded:
-        return []
-    # what a link that the pairs of a host share explains
-    explained = [0.0 if together.is_inside else math.log(one.sharing) for one in loaded]
-    base = [slower(one) for one in alone.samples]
-    seen = [slower(one) for one in loaded]
-    found = _of_load(base, seen)
-    if found is None:
-        return []
-    beyond = _of_load(base, [value - share for value, share in zip(seen, explained, strict=True)])
-    is_slow = beyond is not None and not together.is_inside
-    return [
-        Sharing(
-            is_inside=together.is_inside,
-            effect=found,
-            pairs=max(one.sharing for one in loaded),
-            is_slow=is_slow,
-        )
-    ]
-
-
-def _slower(middle: Mapping[Pair, float], one: PairSample) -> float:
-    return math.log(middle[one.a, one.b] / (one.gbs or 1.0))
-
-
-def _of_load(alone: Sequence[float], together: Sequence[float]) -> Effect | None:
-    """The effect of the load, judged as a place is."""
-    slow = np.array([*alone, *together])
-    each = np.arange(len(slow))
-    numbers = each[len(alone) :]
-    ends = np.full_like(each, BETWEEN)
-    groups, starts = np.zeros_like(numbers), np.array([0, len(numbers)])
-    load = Family("all", "both", numbers, groups, starts, lambda _: (), ends[len(alone) :])
-    rows = Family("pair", "out", each, each, np.arange(len(slow) + 1), lambda _: (), ends)
-    causes = fit(slow, [load], rows).causes
-    if not causes:
+def _effect_of_load(added: Floats) -> Effect | None:
+    """By how much pairs are slower, if they surely are."""
+    n, freedom = len(added), np.array(len(added) - 1.0)
+    if n < 2:
         return None
-    cause = causes[0]
-    low, factor, high = (math.exp(value) for value in (cause.low, cause.effect, cause.high))
-    return Effect(factor=factor, low=low, high=high, slow=cause.counted, of=len(cause.samples))
+    effect, error = float(added.mean()), max(PAIR_FLOOR, float(added.std(ddof=1))) / math.sqrt(n)
+    slow = int((added > effect / 2).sum())
+    is_sure = z_of_t(np.array(effect / error), freedom) > -_NORMAL.inv_cdf(HUNT_FALSE_ALARM)
+    if effect < LEAST_SLOWNESS or slow < PLACE_AGREED * n or not is_sure:
+        return None
+    reach = error * float(t_of_z(SINGLE_Z, freedom))
+    low, factor, high = (math.exp(effect + way * reach) for way in (-1, 0, 1))
+    return Effect(factor=factor, low=low, high=high, slow=slow, of=n)

@@ -8,7 +8,7 @@ from dataclasses import asdict
 from collbench import __version__
 from collbench.core.text import counted
 from collbench.core.units import format_rate, format_time_us
-from collbench.doctor.check_verdict import SEVERITY, Finding, Verdict, judged_lines, whole
+from collbench.doctor.check_verdict import SEVERITY, CheckLine, Verdict, judged_lines, whole
 
 _VERDICT, _NAME, _NUMBER = 7, 25, 11
 _JSON_VERSION = 1
@@ -19,7 +19,7 @@ def heading() -> str:
     return f"{'':{_VERDICT}} {'what':<{_NAME}}{'measured':>{_NUMBER}}{'expected':>{_NUMBER}}  from"
 
 
-def line(finding: Finding) -> str:
+def line(finding: CheckLine) -> str:
     """A finding in a line."""
     start = f"{finding.verdict:{_VERDICT}} {finding.name:<{_NAME}}"
     if finding.value is None:
@@ -37,7 +37,7 @@ def _number(value: float | None, unit: str) -> str:
     return f"{format_time_us(value) if unit == 'us' else format_rate(value)} {unit}"
 
 
-def summary(findings: Sequence[Finding], results: int, duration: str) -> str:
+def summary(findings: Sequence[CheckLine], results: int, duration: str) -> str:
     """The line below the findings: the verdict of the whole first. results: how many were
     compared, element by element.
     """
@@ -48,7 +48,7 @@ def summary(findings: Sequence[Finding], results: int, duration: str) -> str:
     return f"{whole(verdicts)}: {counts}, {duration}; {every}."
 
 
-def counts_text(findings: Sequence[Finding]) -> str:
+def counts_text(findings: Sequence[CheckLine]) -> str:
     """How many findings there are of each verdict.
 
     >>> counts_text([Finding(name="a", verdict="PASS"), Finding(name="b", verdict="FAIL")])
@@ -64,11 +64,11 @@ def counts_text(findings: Sequence[Finding]) -> str:
     return ", ".join([*texts, *([f"{count['UNKNOWN']} unknown"] if count["UNKNOWN"] else [])])
 
 
-def _counts(findings: Sequence[Finding]) -> dict[Verdict, int]:
+def _counts(findings: Sequence[CheckLine]) -> dict[Verdict, int]:
     return {verdict: sum(one.verdict == verdict for one in findings) for verdict in SEVERITY}
 
 
-def as_json(findings: Sequence[Finding], device: str, started: str, seconds: float) -> str:
+def as_json(findings: Sequence[CheckLine], device: str, started: str, seconds: float) -> str:
     """The findings as a JSON object."""
     verdicts = [one.verdict for one in findings]
     document = {
@@ -86,7 +86,7 @@ def as_json(findings: Sequence[Finding], device: str, started: str, seconds: flo
     return json.dumps(document, indent=1) + "\n"
 
 
-def as_junit(findings: Sequence[Finding], device: str, started: str, seconds: float) -> str:
+def as_junit(findings: Sequence[CheckLine], device: str, started: str, seconds: float) -> str:
     """The findings as JUnit's XML: a test case each; warnings pass, and say so in system-out. A
     whole that is UNKNOWN is an error, in a case of its own.
     """

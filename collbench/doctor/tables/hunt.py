@@ -3,25 +3,27 @@ evidence and what to do next.
 """
 
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from statistics import median
 
 from collbench import __version__
+from collbench.core.limits import MUST_FIND
 from collbench.core.pairwise import PairSample, PairWorld
 from collbench.core.table import table, wrapped
 from collbench.core.text import counted
 from collbench.core.units import format_rate
-from collbench.doctor.hunt.bandwidth import Bisection, bisection, matrix
 from collbench.doctor.hunt.places import Place
-from collbench.doctor.hunt.rounds import Pair
+from collbench.doctor.hunt.rounds import Pair, planned
 from collbench.doctor.hunt.verdicts import Analysis, Effect, Sharing, Verdict
 
 _JSON_VERSION = 1
+_MATRIX_RANKS = 32  # from more ranks on, the matrix is one of hosts
 _SLOW = 0.8  # of the median, or of good pairs: such a cell is marked
 _SHOWN = 12  # rows of the slowest, of more ranks or hosts than a matrix can show
 _PAIRS = 4  # that a line names
-_MUCH, _TOO_MUCH = 2.0, 100.0  # times as slow, which a host should not need to be to be seen
+_TOO_MUCH = 100.0  # times as slow, which a host should not need to be to be seen
 _NEXT: Mapping[str, str] = {
     "host": "compare its links, NIC, driver and BIOS with those of a good host; leave it out:"
     " everything else should be well.",
@@ -35,128 +37,105 @@ _NEXT: Mapping[str, str] = {
     " uplinks and at adaptive routing.",
 }
 
+Paint = Callable[[str, str], str]  # a text in the colour of a judgement
+
 
 def lines(
     analysis: Analysis,
     world: PairWorld,
     samples: Sequence[PairSample],
     columns: int,
-    paint: Callable[[str, str], str] = lambda text, judgement: text,
+    paint: Paint = lambda text, judgement: text,
 ) -> list[str]:
-    """All that is shown. paint(text, judgement): the text in the colour of a judgement."""
-    shown = _heat(samples, world, columns, paint, analysis.good_gbs)
-    across = bisection(samples, world)
-    if across is not None:
-        shown += ["", *wrapped(_across(across), columns)]
-    return [*shown, "", *verdict_lines(analysis, world, columns, paint)]
-
-
-def verdict_lines(
-    analysis: Analysis,
-    world: PairWorld,
-    columns: int,
-    paint: Callable[[str, str], str] = lambda text, judgement: text,
-) -> list[str]:
-    """The verdicts, worst first, then what load adds."""
-    shown: list[str] = []
-    for verdict in analysis.verdicts:
-        if verdict.is_layout:
-            shown += wrapped(headline(verdict, world), columns)
-            continue
-        shown += _paragraph(headline(verdict, world), details(verdict, world), columns, paint)
-    for sharing in analysis.sharing:
-        text, more = _sharing(sharing)
-        if sharing.is_slow:
-            shown += _paragraph(text, more, columns, paint)
-        else:
-            shown += wrapped(f"{text}: {more[0]}", columns)
-    if analysis.answer == "nothing slow":
-        good = (
-            f" Good pairs reach {format_rate(analysis.good_gbs)} GB/s." if analysis.good_gbs else ""
-        )
-        pairs = counted(world.n * (world.n - 1) // 2, "pair")
-        shown += wrapped(
-            f"Nothing is slow: {counted(analysis.tested, 'place')} tested by {analysis.measured} of"
-            f" {pairs}; a host slower than {_times(analysis.least)}x would have been seen.{good}",
-            columns,
-        )
-    elif open_points := _open_points(analysis, world):
-        head = "" if analysis.answer == "slow" else "UNKNOWN  "
-        first, *rest = wrapped(f"{head}{open_points[0]}", columns)
-        shown += [paint(first, "cannot tell") if head else first, *rest]
-        for text in open_points[1:]:
-            shown += [f"  {line}" for line in wrapped(text, columns - 2)]
+    """All that is shown: the matrix, the bisection, the verdicts, the worst first, what load adds,
+    and what is open.
+    """
+    shown = _matrix_lines(samples, world, columns, paint, analysis.good_gbs)
+    if gbs := bisection_gbs(samples, world):
+        ways, pairs = " and back ".join(map(format_rate, gbs)), counted(world.n // 2, "pair")
+        text = f"Bisection: {ways} GB/s by {pairs} across the two halves at once."
+        shown += ["", *wrapped(text, columns)]
+    shown.append("")
+    told = [(headline(one, world), details(one, world)) for one in analysis.verdicts]
+    for head, more in [*told, *map(_of_load, analysis.sharing), *_open_points(analysis, world)]:
+        first, *rest = wrapped(head, columns)
+        judgement = {"SLOW": "worse", "UNKNOWN": "cannot tell"}.get(head.split()[0])
+        shown += [paint(first, judgement) if judgement else first, *rest]
+        shown += [f"  {line}" for text in more for line in wrapped(text, columns - 2)]
     return shown
 
 
-def _open_points(analysis: Analysis, world: PairWorld) -> list[str]:
-    """What could not be judged, and what to measure."""
-    shown, count = [], len(analysis.below)
-    if count:
+def _open_points(analysis: Analysis, world: PairWorld) -> Iterator[tuple[str, list[str]]]:
+    """That nothing is slow; or what could not be judged, and what to measure."""
+    if analysis.answer == "nothing slow":
+        pairs, good = counted(world.n * (world.n - 1) // 2, "pair"), analysis.good_gbs
+        yield (
+            f"Nothing is slow: {counted(analysis.tested, 'place')} tested by {analysis.measured} of"
+            f" {pairs}; a host slower than {_times(analysis.least)}x would have been seen."
+            + (f" Good pairs reach {format_rate(good)} GB/s." if good else ""),
+            [],
+        )
+    elif points := [*_of_below(analysis, world), *_of_unjudged(analysis, world)]:
+        head = "" if analysis.answer == "slow" else "UNKNOWN  "
+        yield f"{head}{points[0]}", points[1:]
+
+
+def _of_below(analysis: Analysis, world: PairWorld) -> Iterator[str]:
+    if count := len(analysis.below):
         norm = "best pairs" if analysis.is_below_best else "median"
         lead = "Besides," if analysis.verdicts else "Nothing can be named, but"
-        shown += [
+        yield (
             f"{lead} {count} pair{'s are' if count > 1 else ' is'} below 80 % of the {norm}, the"
-            f" slowest {pair_names(analysis.below[:1], world)}.",
+            f" slowest {pair_names(analysis.below[:1], world)}."
+        )
+        yield (
             "No host or group explains that. Measure each pair several times, on hosts without"
-            " other work; what stays is a path.",
-        ]
+            " other work; what stays is a path."
+        )
         if analysis.is_below_best:
-            shown.append("If you know what a good pair reaches, give it by --rate.")
+            yield "If you know what a good pair reaches, give it by --rate."
+
+
+def _of_unjudged(analysis: Analysis, world: PairWorld) -> Iterator[str]:
     if analysis.maybe:
-        some = analysis.maybe[:_PAIRS]
-        names = ", ".join(f"{place_name(place, world)} by {_times(x)}x" for place, x in some)
-        shown.append(
-            f"Maybe slow: {names}; chance is not excluded. Measure each pair several times."
+        names = _some(
+            f"{place_name(place, world)} by {_times(factor)}x" for place, factor in analysis.maybe
         )
+        yield f"Maybe slow: {names}; chance is not excluded. Measure each pair several times."
     if analysis.failed:
-        shown.append(f"Not judged: {pair_names(analysis.failed, world)}, without a rate.")
+        yield f"Not judged: {pair_names(analysis.failed, world)}, without a rate."
     if analysis.unjudged:
-        hosts = ", ".join(analysis.unjudged[:_PAIRS])
-        more = len(analysis.unjudged) - _PAIRS
-        hosts += f" and {more} more" if more > 0 else ""
-        shown.append(f"Not judged: {hosts}. Measure pairs with hosts that are good.")
-    if not analysis.verdicts and analysis.least > _MUCH:
-        shown.append(
-            "There are too few pairs to compare."
-            if analysis.least > _TOO_MUCH
-            else f"Only a host slower than {_times(analysis.least)}x would be seen."
-            " Measure each pair several times."
-        )
-    return shown
-
-
-def _paragraph(
-    head: str, more: Iterable[str], columns: int, paint: Callable[[str, str], str]
-) -> list[str]:
-    first, *rest = wrapped(head, columns)
-    shown = [paint(first, "worse"), *rest]
-    for text in more:
-        shown += [f"  {line}" for line in wrapped(text, columns - 2)]
-    return shown
+        yield f"Not judged: {_some(analysis.unjudged)}. Measure pairs with hosts that are good."
+    if not analysis.verdicts and analysis.least > _TOO_MUCH:
+        yield "There are too few pairs to compare."
+    elif not analysis.verdicts and analysis.least > MUST_FIND:
+        least = _times(analysis.least)
+        yield f"Only a host slower than {least}x would be seen. Measure each pair several times."
 
 
 def headline(verdict: Verdict, world: PairWorld) -> str:
     """A verdict in a line: what is slow, how much, and on what evidence."""
     effect = verdict.effect
-    only = ", only while all pairs are loaded" if _is_only_together(verdict) else ""
     names = " or ".join(place_name(place, world) for place in (verdict.place, *verdict.same))
     if verdict.is_layout:
-        return (
-            f"Between two groups, {names}: {_factor(effect)}, which may be how the host is built."
-        )
-    return f"SLOW  {names}: {_factor(effect)}{only}, {_evidence(verdict.place, effect)}"
+        built = "which may be how the host is built"
+        return f"Between two groups, {names}: {_factor(effect)}, {built}."
+    only = ", only while all pairs are loaded" if verdict.is_only_together else ""
+    what = "partner" if verdict.place.kind in ("host", "rank") else "measurement"
+    evidence = f"{effect.slow} of {counted(effect.of, what)} slow"
+    return f"SLOW  {names}: {_factor(effect)}{only}, {evidence}"
 
 
 def details(verdict: Verdict, world: PairWorld) -> list[str]:
     """What else is known of a verdict, and what to do next."""
-    shown = []
+    shown: list[str] = []
+    if verdict.is_layout:
+        return shown
     if verdict.is_inside and len(world.host_names) > 1:
         shown.append("Seen in transfers inside a host.")
     if len(verdict.effects) > 1:
-        shown.append(
-            "; ".join(f"{mode}: {_factor(verdict.effects[mode])}" for mode in verdict.effects) + "."
-        )
+        modes = (f"{mode}: {_factor(effect)}" for mode, effect in verdict.effects.items())
+        shown.append("; ".join(modes) + ".")
     if verdict.missing:
         shown.append(f"To be sure, measure {pair_names(verdict.missing, world)}.")
     elif verdict.same:
@@ -166,8 +145,19 @@ def details(verdict: Verdict, world: PairWorld) -> list[str]:
     return shown
 
 
-def _is_only_together(verdict: Verdict) -> bool:
-    return "alone" not in verdict.effects and "alone" in verdict.modes
+def _of_load(sharing: Sharing) -> tuple[str, list[str]]:
+    factor, effect = _factor(sharing.effect), sharing.effect
+    pairs = counted(sharing.pairs, "pair")
+    if sharing.is_slow:
+        slow = f"{effect.slow} of {counted(effect.of, 'transfer')} slow"
+        return f"SLOW  all well alone, slow together: {factor}, oversubscription", [
+            f"{slow}, with at most {pairs} on a host's links at once.",
+            f"Next: {_NEXT['load']}",
+        ]
+    if sharing.is_inside:
+        return f"Inside a host: {factor} together: pairs share its cores and memory.", []
+    why = f"{pairs} on the links of a host, which explains it"
+    return f"Between hosts: {factor} together: {why}.", []
 
 
 def _factor(effect: Effect) -> str:
@@ -180,9 +170,11 @@ def _times(factor: float) -> str:
     return f"{factor:.0f}" if factor >= 10 else f"{factor:.1f}" if factor >= 3 else f"{factor:.2f}"
 
 
-def _evidence(place: Place, effect: Effect) -> str:
-    what = "partner" if place.kind in ("host", "rank") else "measurement"
-    return f"{effect.slow} of {counted(effect.of, what)} slow"
+def _some(names: Iterable[str]) -> str:
+    """The first names of many."""
+    names = list(names)
+    more = f" and {len(names) - _PAIRS} more" if len(names) > _PAIRS else ""
+    return ", ".join(names[:_PAIRS]) + more
 
 
 def place_name(place: Place, world: PairWorld) -> str:
@@ -195,23 +187,20 @@ def place_name(place: Place, world: PairWorld) -> str:
     ('only the path a -> b', 'rail 1 of all hosts')
     """
     flow = {"out": ", sending", "in": ", receiving", "both": ""}[place.flow]
-    joint = " -> " if place.flow == "out" else " - "
-    if place.kind == "host":
-        return f"host {world.host_names[place.key[0]]}{flow or ' as a host'}"
-    if place.kind == "rank":
-        return f"{_rank_name(place.key[0], world)}{flow}"
     if place.kind == "rail":
         return f"rail {place.key[0]} of all hosts"
-    if place.kind == "path":
-        return f"only the path {joint.join(world.host_names[host] for host in place.key)}"
-    if place.kind == "pair":
-        return f"only the pair {joint.join(_rank_name(rank, world) for rank in place.key)}"
-    if place.kind == "group":
-        is_host = len(world.host_names) > 1
-        names = [world.host_names[one] if is_host else f"rank {one}" for one in place.key]
-        more = f" and {len(names) - _PAIRS} more" if len(names) > _PAIRS else ""
-        others = "hosts" if is_host else "ranks"
-        return f"all between {', '.join(names[:_PAIRS])}{more} and the other {others}"
+    joint = " -> " if place.flow == "out" else " - "
+    is_of_ranks = place.kind in ("rank", "pair") or len(world.host_names) == 1
+    names = [_rank_name(one, world) if is_of_ranks else world.host_names[one] for one in place.key]
+    match place.kind:
+        case "host":
+            return f"host {names[0]}{flow or ' as a host'}"
+        case "rank":
+            return f"{names[0]}{flow}"
+        case "path" | "pair":
+            return f"only the {place.kind} {joint.join(names)}"
+        case "group":
+            return f"all between {_some(names)} and the other {'ranks' if is_of_ranks else 'hosts'}"
     return "all pairs, against the known rate"
 
 
@@ -224,111 +213,112 @@ def _rank_name(rank: int, world: PairWorld) -> str:
 def pair_names(pairs: Sequence[Pair], world: PairWorld) -> str:
     """Some pairs by the names of hosts, or by numbers where a host has several ranks."""
     names = world.hosts if world.is_one_rank_a_host else [f"rank {r}" for r in range(world.n)]
-    more = f" and {len(pairs) - _PAIRS} more" if len(pairs) > _PAIRS else ""
-    return ", ".join(f"{names[a]} - {names[b]}" for a, b in pairs[:_PAIRS]) + more
+    return _some(f"{names[a]} - {names[b]}" for a, b in pairs)
 
 
-def _sharing(sharing: Sharing) -> tuple[str, list[str]]:
-    factor = _factor(sharing.effect)
-    if sharing.is_slow:
-        return (
-            f"SLOW  all well alone, slow together: {factor}, oversubscription",
-            [
-                f"{sharing.effect.slow} of {counted(sharing.effect.of, 'measurement')} slow, with"
-                f" at most {counted(sharing.pairs, 'pair')} on a host's links at once.",
-                f"Next: {_NEXT['load']}",
-            ],
-        )
-    if sharing.is_inside:
-        return "Inside a host", [f"{factor} together: pairs share its cores and memory."]
-    return "Between hosts", [
-        f"{factor} together: {counted(sharing.pairs, 'pair')} on the links of a host, which"
-        " explains it."
-    ]
+def bisection_gbs(samples: Iterable[PairSample], world: PairWorld) -> tuple[float, ...]:
+    """What the pairs across the two halves reached together, from the first half to the second and
+    back, or in each direction at once; empty unless all of the first round were measured so.
 
-
-def _across(across: Bisection) -> str:
-    ways = " and back ".join(format_rate(rate) for rate in across.gbs)
-    return (
-        f"Bisection: {ways} GB/s by {counted(across.pairs, 'pair')} across the two halves at once."
+    >>> world = PairWorld(("a", "b"), (0, 0))
+    >>> there = PairSample(a=0, b=1, gbs=10.0, mode="together")
+    >>> bisection_gbs([there, PairSample(a=1, b=0, gbs=8.0, mode="together")], world)
+    (10.0, 8.0)
+    """
+    rates: dict[Pair, list[float]] = defaultdict(list)
+    for one in samples:
+        if one.mode == "together" and one.gbs is not None:
+            rates[one.a, one.b].append(one.gbs)
+    there = planned(world, "quick")[0] if world.n > 1 else ()
+    ways = [there, [(b, a) for a, b in there]] if there else []
+    return tuple(
+        sum(median(rates[pair]) for pair in way) for way in ways if all(map(rates.get, way))
     )
 
 
-def _heat(
+def matrix(
+    samples: Iterable[PairSample], world: PairWorld
+) -> tuple[Sequence[str], dict[Pair, float]]:
+    """The names of ranks, or of hosts if there are many ranks, and the median rate from each to
+    each; alone where that was measured. What both directions reached at once stands for both,
+    unless the other one was measured as well.
+
+    >>> world = PairWorld(("a", "b", "c"), (0, 0, 0))
+    >>> ends = ((0, 1, 24.0), (1, 0, 10.0), (0, 2, 20.0))
+    >>> samples = [PairSample(a=a, b=b, gbs=gbs, is_both=True) for a, b, gbs in ends]
+    >>> matrix(samples, world)[1]
+    {(0, 1): 24.0, (1, 0): 10.0, (0, 2): 20.0, (2, 0): 20.0}
+    """
+    is_of_hosts = world.n > _MATRIX_RANKS and len(world.host_names) > 1
+    number = world.host_numbers if is_of_hosts else range(world.n)
+    is_named = is_of_hosts or world.is_one_rank_a_host
+    known = [one for one in samples if one.gbs is not None]
+    alone = [one for one in known if one.mode == "alone"] or known
+    rates: dict[Pair, list[float]] = defaultdict(list)
+    for one in alone:
+        rates[number[one.a], number[one.b]].append(one.gbs or 0.0)
+    medians = {pair: median(values) for pair, values in rates.items()}
+    for one in alone:
+        if one.is_both:
+            a, b = number[one.a], number[one.b]
+            medians.setdefault((b, a), medians[a, b])
+    return world.host_names if is_named else [f"rank {r}" for r in range(world.n)], medians
+
+
+def _matrix_lines(
     samples: Sequence[PairSample],
     world: PairWorld,
     columns: int,
-    paint: Callable[[str, str], str],
+    paint: Paint,
     good_gbs: float | None,
 ) -> list[str]:
+    """The matrix with rates, or with one digit for each where it is too wide, or the slowest."""
     names, rates = matrix(samples, world)
     if not rates:
         return ["No pair was measured."]
-    middle = median(rates.values())
+    middle, lead = median(rates.values()), max(map(len, names))
     slow = _SLOW * max(middle, good_gbs or 0.0)
-    lead = max(map(len, names))
-    cells = {key: format_rate(rate) for key, rate in rates.items()}
+    cells = {pair: format_rate(rate) for pair, rate in rates.items()}
     width = max(4, *map(len, cells.values())) + 1
-    what = "Rows send, columns receive"
+    what, typical = "Rows send, columns receive", format_rate(middle)
     if lead + len(names) * width <= columns:
-        shown = [f"{what}, GB/s (median {format_rate(middle)}):"]
-        heads = "".join(f"{_short(name, width - 1):>{width}}" for name in names)
-        shown.append(" " * lead + heads)
-        for a, name in enumerate(names):
-            row = ""
-            for b in range(len(names)):
-                text = f"{cells.get((a, b), 'X' if a == b else '-'):>{width}}"
-                row += paint(text, "worse") if rates.get((a, b), slow) < slow else text
-            shown.append(f"{name:<{lead}}{row}".rstrip())
-        return shown
-    if lead + 1 + len(names) <= columns:
-        shown = [
-            *wrapped(
-                f"{what}, tenths of the median of {format_rate(middle)} GB/s (9: 90 % or more, .:"
-                " not measured):",
-                columns,
-            )
-        ]
-        for a, name in enumerate(names):
-            row = "".join(_tenths(rates.get((a, b)), middle) for b in range(len(names)))
-            shown.append(f"{name:<{lead}} {row}")
-        return shown
-    return _slowest(names, rates, middle)
+        # the end of a name tells it from others; of `rank 3` the number
+        short = [name.removeprefix("rank ")[1 - width :] for name in names]
+        shown = [f"{what}, GB/s (median {typical}):"]
+        shown.append(" " * lead + "".join(f"{name:>{width}}" for name in short))
+    elif lead + 1 + len(names) <= columns:
+        scale = "(9: 90 % or more, .: not measured)"
+        shown = wrapped(f"{what}, tenths of the median of {typical} GB/s {scale}:", columns)
+        cells = {pair: str(min(9, int(10 * rate / middle))) for pair, rate in rates.items()}
+        width = 1
+    else:
+        return _slowest(names, rates, middle)
+    for a, name in enumerate(names):
+        row = ""
+        for b in range(len(names)):
+            nothing = "." if width == 1 else "X" if a == b else "-"
+            text = f"{cells.get((a, b), nothing):>{width}}"
+            row += paint(text, "worse") if rates.get((a, b), slow) < slow else text
+        shown.append(f"{name:<{lead}}{' ' if width == 1 else ''}{row}".rstrip())
+    return shown
 
 
-def _short(name: str, width: int) -> str:
-    """The end of a name, which tells it from others; of `rank 3` the number."""
-    name = name.removeprefix("rank ")
-    return name if len(name) <= width else name[-width:]
-
-
-def _tenths(rate: float | None, middle: float) -> str:
-    return "." if rate is None else str(min(9, int(10 * rate / middle)))
-
-
-def _slowest(
-    names: Sequence[str], rates: Mapping[tuple[int, int], float], middle: float
-) -> list[str]:
+def _slowest(names: Sequence[str], rates: Mapping[Pair, float], middle: float) -> list[str]:
     """The slowest of many, each by the median of what it sends or of what it receives, whichever is
     less.
     """
-    sent: dict[int, list[float]] = {}
-    received: dict[int, list[float]] = {}
+    ways: dict[int, tuple[list[float], list[float]]] = defaultdict(lambda: ([], []))
     for (a, b), rate in rates.items():
-        sent.setdefault(a, []).append(rate)
-        received.setdefault(b, []).append(rate)
-    ways = {"sends": sent, "receives": received}
-    worst: dict[int, tuple[float, str]] = {}
-    for way, of in ways.items():
-        for end, some in of.items():
-            rate, other = median(some), worst.get(end)
-            if other is None or rate < other[0]:
-                worst[end] = rate, way
-            elif rate == other[0]:
-                worst[end] = rate, "both"
+        ways[a][0].append(rate)
+        ways[b][1].append(rate)
+    worst = []
+    for end, of in ways.items():
+        sent, received = (median(some) if some else float("inf") for some in of)
+        way = "both" if sent == received else "sends" if sent < received else "receives"
+        worst.append((min(sent, received), end, way))
     rows = [
         (names[end], way, format_rate(rate), f"{rate / middle:.0%}")
-        for end, (rate, way) in sorted(worst.items(), key=lambda item: item[1][0])[:_SHOWN]
+        for rate, end, way in sorted(worst)[:_SHOWN]
     ]
     return [
         f"The slowest of {len(names)}, median of each with its partners in its slower direction:",
@@ -344,7 +334,8 @@ def as_json(
     seconds: float,
 ) -> str:
     """The whole result as a JSON object."""
-    across = bisection(samples, world)
+    whole = asdict(analysis)
+    least = whole.pop("least")  # infinite where none would be seen, which JSON cannot say
     document = {
         "version": _JSON_VERSION,
         "collbench": __version__,
@@ -354,16 +345,14 @@ def as_json(
         "local": world.local,
         "seconds": round(seconds, 3),
         "unmeasured": unmeasured,
-        "tested": analysis.tested,
-        "bisection_gbs": across.gbs if across is not None else None,
+        "bisection_gbs": bisection_gbs(samples, world) or None,
+        **whole,
         "verdicts": [
             {
                 "name": place_name(one.place, world),
-                "kind": one.place.kind,
-                "key": one.place.key,
-                "flow": one.place.flow,
+                **asdict(one.place),
                 "inside_a_host": one.is_inside,
-                "only_together": _is_only_together(one),
+                "only_together": one.is_only_together,
                 "effects": {mode: asdict(effect) for mode, effect in one.effects.items()},
                 "is_certain": one.is_certain,
                 "same": [place_name(place, world) for place in one.same],
@@ -375,13 +364,7 @@ def as_json(
         "maybe": [
             {"name": place_name(place, world), "factor": factor} for place, factor in analysis.maybe
         ],
-        "below": analysis.below,
-        "unjudged": analysis.unjudged,
-        "failed": analysis.failed,
-        "least_factor": round(analysis.least, 3) if analysis.least < _TOO_MUCH else None,
-        "good_gbs": analysis.good_gbs,
-        "sharing": [asdict(one) for one in analysis.sharing],
-        "suspects": analysis.suspects,
+        "least_factor": round(least, 3) if least < _TOO_MUCH else None,
         "samples": [asdict(one) for one in samples],
     }
     return json.dumps(document, indent=1) + "\n"

@@ -15,8 +15,8 @@ from collbench.core.errors import UsageError
 from collbench.jobs.formats import Opened
 from collbench.jobs.formats._torch import op_of
 from collbench.jobs.model import Call, Job
-from collbench.jobs.nccl_log.lines import Source
-from collbench.jobs.nccl_log.model import Calls, Communicator, LogReport, Signature
+from collbench.jobs.nccl_log.lines import LogSource
+from collbench.jobs.nccl_log.model import Communicator, LoggedCalls, LogReport, Signature
 from collbench.jobs.nccl_log.reader import LogReader
 from collbench.jobs.nccl_log.summary import REDOPS, dtype_name, size_of
 
@@ -46,7 +46,7 @@ def read(files: Opened, _: int) -> Job:
     name = ", ".join(name for name, _ in files)
     if not report.counters.nccl:
         raise UsageError(f"{name}: there is nothing of NCCL in it", HINT)
-    made: dict[Source, int] = {}
+    made: dict[LogSource, int] = {}
     for known in report.communicators:
         for member, calls in known.calls.items():
             made[member] = made.get(member, 0) + len(calls.lines) + len(calls.p2p)
@@ -83,7 +83,7 @@ def read(files: Opened, _: int) -> Job:
     return Job(name=name, source=NAME, calls=[call for _, call in found], remarks=remarks)
 
 
-def _connected(member: Source, report: LogReport) -> set[Source]:
+def _connected(member: LogSource, report: LogReport) -> set[LogSource]:
     """The ranks that share a communicator with a rank, or with one that does; all, where the log
     does not say who is in which.
     """
@@ -102,7 +102,7 @@ def _connected(member: Source, report: LogReport) -> set[Source]:
     return known
 
 
-def _collectives(calls: Calls, report: LogReport) -> Iterator[tuple[int, Signature]]:
+def _collectives(calls: LoggedCalls, report: LogReport) -> Iterator[tuple[int, Signature]]:
     for line, number in zip(calls.lines, calls.signatures, strict=True):
         yield line, report.signatures[number]
 
@@ -145,7 +145,7 @@ class _Exchange:
 
 
 def _exchanges(
-    known: Communicator, report: LogReport, calls: Calls, member: Source
+    known: Communicator, report: LogReport, calls: LoggedCalls, member: LogSource
 ) -> Iterator[_Exchange]:
     """What a rank sends and receives between two collectives, up to a peer that comes again."""
     ranks = {(one.host, one.pid, one.device): one.rank for one in known.ranks.values()}

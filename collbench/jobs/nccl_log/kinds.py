@@ -15,7 +15,7 @@ _FIRST = re.compile(r"\s*([A-Za-z]+|\S)")
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
+class LineKind:
     """One kind of line. first: words that it may begin with, none for any. says: what a reader
     learns of it. since: the first version that prints it so, where that is later than 2.10.
     """
@@ -27,8 +27,8 @@ class Kind:
     since: str = ""
 
 
-def _kind(name: str, first: str, pattern: str, says: str, since: str = "") -> Kind:
-    return Kind(name, tuple(first.split()), re.compile(pattern), says, since)
+def _kind(name: str, first: str, pattern: str, says: str, since: str = "") -> LineKind:
+    return LineKind(name, tuple(first.split()), re.compile(pattern), says, since)
 
 
 _INIT = (
@@ -41,7 +41,7 @@ _INIT = (
 _PAIR = r"(?P<src>\d{1,9})(?:\[[0-9a-fA-F]+\])? -> (?P<dst>\d{1,9})(?:\[[0-9a-fA-F]+\])?"
 _OF_COMM = rf"(?: comm (?P<comm>{_PTR}) nRanks \d+)?"
 
-KINDS: tuple[Kind, ...] = (
+KINDS: tuple[LineKind, ...] = (
     # communicators
     _kind("init_start", "ncclCommInitRank ncclCommInitRankConfig ncclCommInitAll ncclCommSplit"
           " ncclCommInitRankScalable ncclCommShrink ncclCommGrow comm [",
@@ -247,7 +247,7 @@ def first_word(text: str) -> str:
     return "0" if match[1].isdigit() else match[1]
 
 
-def _by_first() -> dict[str, tuple[Kind, ...]]:
+def _by_first() -> dict[str, tuple[LineKind, ...]]:
     words = {word for kind in KINDS for word in kind.first}
     return {
         word: tuple(kind for kind in KINDS if word in kind.first or not kind.first)
@@ -258,7 +258,7 @@ def _by_first() -> dict[str, tuple[Kind, ...]]:
 BY_FIRST = _by_first()
 
 
-def match_of(text: str) -> tuple[Kind, re.Match[str]] | None:
+def match_of(text: str) -> tuple[LineKind, re.Match[str]] | None:
     """The kind of a message; None if no kind says it.
 
     >>> kind, match = match_of("Ring 00 : 3 -> 0 -> 1")

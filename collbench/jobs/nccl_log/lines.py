@@ -27,7 +27,7 @@ _MOST_HOSTS = 2000  # among which the end of a host is searched
 _MOST_HEADS = 4096  # kept; with timestamps every line has a head of its own
 
 
-class Source(NamedTuple):
+class LogSource(NamedTuple):
     """Who printed a line. device: as CUDA counts, -1 where it is not printed."""
 
     host: str
@@ -36,10 +36,10 @@ class Source(NamedTuple):
     device: int
 
 
-class Message(NamedTuple):
+class LogMessage(NamedTuple):
     """What one rank printed. where: file and line of NCCL's source that a warning names."""
 
-    source: Source
+    source: LogSource
     level: str
     where: str
     text: str
@@ -50,9 +50,9 @@ class Headers:
 
     def __init__(self) -> None:
         self.hosts: set[str] = set()
-        self._known: dict[str, tuple[Source, str, str]] = {}
+        self._known: dict[str, tuple[LogSource, str, str]] = {}
 
-    def messages(self, line: str) -> Iterator[Message]:
+    def messages(self, line: str) -> Iterator[LogMessage]:
         """The messages of a line; none if it has no header.
 
         >>> [one] = Headers().messages("[1,0]<stdout>:n1:7:9 [3] NCCL INFO Using network IB")
@@ -71,11 +71,11 @@ class Headers:
             head = line[:start] if start > 0 else line
             known = self._known.get(head)
             if known is not None:
-                yield Message(*known, line[len(head) + 1 :])
+                yield LogMessage(*known, line[len(head) + 1 :])
                 return
         yield from self._searched(line)
 
-    def _searched(self, line: str) -> Iterator[Message]:
+    def _searched(self, line: str) -> Iterator[LogMessage]:
         found = list(_HEADER.finditer(line))
         for place, match in enumerate(found):
             end = len(line) if place + 1 == len(found) else found[place + 1].start()
@@ -87,13 +87,13 @@ class Headers:
                 own = self._known_end(following, is_behind=True)
                 text += following[: len(following) - len(own)]
             device = match["device"] or match["alone"] or -1
-            source = Source(host, int(match["pid"] or 0), int(match["tid"] or 0), int(device))
+            source = LogSource(host, int(match["pid"] or 0), int(match["tid"] or 0), int(device))
             head = (source, match["level"], match["where"] or "")
             if len(found) == 1 and match["level"] != "WARN":
                 if len(self._known) >= _MOST_HEADS:
                     self._known.clear()
                 self._known[line[: match.end()].rstrip(" ")] = head
-            yield Message(*head, text)
+            yield LogMessage(*head, text)
 
     def _known_end(self, host: str, *, is_behind: bool) -> str:
         """The known host that a text ends with, if what is before it is of another message."""

@@ -5,13 +5,13 @@ warnings. Filled by the reader, which also says in which lines it stands.
 from array import array
 from dataclasses import dataclass, field
 
-from collbench.jobs.nccl_log.lines import Source
+from collbench.jobs.nccl_log.lines import LogSource
 
 MOST_PLACES = 4  # kept of a fact
 
 
 @dataclass(frozen=True, slots=True, order=True)
-class Place:
+class LogPlace:
     """A line of a file; lines count from 1."""
 
     file: str
@@ -25,11 +25,11 @@ class Place:
 class Seen:
     """Where something stands: the first few places, and how often in all."""
 
-    places: list[Place] = field(default_factory=list)
+    places: list[LogPlace] = field(default_factory=list)
     count: int = 0
     hosts: set[str] = field(default_factory=set)
 
-    def add(self, place: Place, host: str = "") -> None:
+    def add(self, place: LogPlace, host: str = "") -> None:
         """Keep one more place."""
         self.count += 1
         if host:
@@ -39,7 +39,7 @@ class Seen:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Rank:
+class LoggedRank:
     """A member of a communicator. device: as CUDA counts. bus: the GPU's bus id, hexadecimal."""
 
     rank: int
@@ -47,7 +47,7 @@ class Rank:
     pid: int
     device: int
     bus: str
-    place: Place
+    place: LogPlace
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +62,7 @@ class Signature:
 
 
 @dataclass(slots=True)
-class Calls:
+class LoggedCalls:
     """What one rank asked for in a communicator, in its order: numbers of signatures of
     collectives, and their lines; the same of sends and receives.
     """
@@ -71,8 +71,8 @@ class Calls:
     lines: "array[int]" = field(default_factory=lambda: array("I"))
     p2p: "array[int]" = field(default_factory=lambda: array("I"))
     p2p_lines: "array[int]" = field(default_factory=lambda: array("I"))
-    first: Place | None = None
-    last: Place | None = None
+    first: LogPlace | None = None
+    last: LogPlace | None = None
 
 
 @dataclass(slots=True, kw_only=True)
@@ -89,14 +89,14 @@ class Communicator:
     nodes: int | None = None
     channels: int | None = None
     p2p_channels: int | None = None
-    ranks: dict[int, Rank] = field(default_factory=dict)
+    ranks: dict[int, LoggedRank] = field(default_factory=dict)
     complete: set[int] = field(default_factory=set)
     rings: dict[int, tuple[int, ...]] = field(default_factory=dict)
     # channel -> rank -> the rank above it
     trees: dict[int, dict[int, int]] = field(default_factory=dict)
     links: dict[tuple[int, int, str], int] = field(default_factory=dict)
     link_places: dict[str, Seen] = field(default_factory=dict)
-    calls: dict[Source, Calls] = field(default_factory=dict)
+    calls: dict[LogSource, LoggedCalls] = field(default_factory=dict)
     seen: Seen = field(default_factory=Seen)
 
     @property
@@ -112,7 +112,7 @@ class Communicator:
 
 
 @dataclass(slots=True)
-class Choice:
+class LoggedChoice:
     """What NCCL takes for a size. channels: how many, where it says so."""
 
     algo: str
@@ -139,7 +139,7 @@ class Timeout:
     number: int | None = None
     text: str = ""
     enqueued: int | None = None
-    place: Place | None = None
+    place: LogPlace | None = None
 
 
 @dataclass(slots=True)
@@ -181,7 +181,7 @@ class LogReport:
     p2p_off: dict[str, Seen] = field(default_factory=dict)
     nvls: dict[bool, Seen] = field(default_factory=dict)
     tuning: dict[tuple[str, str, str], tuple[float, float]] = field(default_factory=dict)
-    choices: dict[tuple[str, int], Choice] = field(default_factory=dict)
+    choices: dict[tuple[str, int], LoggedChoice] = field(default_factory=dict)
     signatures: list[Signature] = field(default_factory=list)
     timeouts: dict[tuple[str, int], Timeout] = field(default_factory=dict)  # by group and rank
     warnings: dict[str, LoggedWarning] = field(default_factory=dict)

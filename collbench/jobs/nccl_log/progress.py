@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from collbench.jobs.nccl_log.model import Communicator, LogReport, Place, Signature
+from collbench.jobs.nccl_log.model import Communicator, LogPlace, LogReport, Signature
 from collbench.jobs.nccl_log.summary import REDOPS, dtype_name, size_of
 
 P2P = ("Send", "Recv")
@@ -43,11 +43,11 @@ class Lane:
     def place(self, number: int) -> str:
         """Where an operation stands; empty if that is not known."""
         at = number - self.first
-        return str(Place(self.file, self.lines[at])) if 0 <= at < len(self.lines) else ""
+        return str(LogPlace(self.file, self.lines[at])) if 0 <= at < len(self.lines) else ""
 
 
 @dataclass(slots=True, kw_only=True)
-class Group:
+class LoggedGroup:
     """The ranks of a communicator. texts: descriptions of operations, by their numbers."""
 
     name: str
@@ -84,7 +84,7 @@ class Behind:
     is_blocked: bool
 
 
-def groups_of(report: LogReport) -> list[Group]:
+def groups_of(report: LogReport) -> list[LoggedGroup]:
     """The communicators of a log whose operations were printed."""
     texts = [described(one) for one in report.signatures]
     return [_group(known, report, texts) for known in report.communicators if known.calls]
@@ -102,7 +102,7 @@ def described(one: Signature) -> str:
     return text + (f", root {one.root}" if one.op in ("Broadcast", "Reduce") else "")
 
 
-def watchdog_groups(report: LogReport) -> list[Group]:
+def watchdog_groups(report: LogReport) -> list[LoggedGroup]:
     """The ranks of PyTorch's groups whose watchdog spoke, by the last operation that each asked
     for, or else by the one that did not end.
     """
@@ -121,12 +121,12 @@ def watchdog_groups(report: LogReport) -> list[Group]:
             lane.lines.append(timeout.place.line)
         lanes.setdefault(group, []).append(lane)
     return [
-        Group(name=f"process group {group}", nranks=len(some), lanes=some, texts=list(texts))
+        LoggedGroup(name=f"process group {group}", nranks=len(some), lanes=some, texts=list(texts))
         for group, some in lanes.items()
     ]
 
 
-def _group(known: Communicator, report: LogReport, texts: Sequence[str]) -> Group:
+def _group(known: Communicator, report: LogReport, texts: Sequence[str]) -> LoggedGroup:
     ranks = {(one.host, one.pid, one.device): one.rank for one in known.ranks.values()}
     lanes = []
     for member, calls in known.calls.items():
@@ -148,7 +148,7 @@ def _group(known: Communicator, report: LogReport, texts: Sequence[str]) -> Grou
         if one.rank not in named
     ]
     lanes.sort(key=lambda lane: (lane.rank is None, lane.rank or 0, lane.who))
-    return Group(
+    return LoggedGroup(
         name=f"{known.nranks} ranks ({known.name})",
         nranks=known.nranks,
         lanes=lanes,
@@ -200,7 +200,7 @@ def _times(number: int) -> str:
     return "once" if number == 1 else f"{number} times"
 
 
-def mismatches(groups: Iterable[Group]) -> list[Mismatch]:
+def mismatches(groups: Iterable[LoggedGroup]) -> list[Mismatch]:
     """Where ranks of a group first called what does not fit."""
     found = []
     for group in groups:
@@ -237,7 +237,7 @@ def _first_difference(lanes: Sequence[Lane]) -> int | None:
     return first
 
 
-def behind(groups: Sequence[Group]) -> list[Behind]:
+def behind(groups: Sequence[LoggedGroup]) -> list[Behind]:
     """Ranks that others wait for, those first that wait for nobody."""
     waiting = {
         lane.who

@@ -6,15 +6,15 @@ import re
 from collections.abc import Callable, Iterable
 
 from collbench.jobs.nccl_log.kinds import match_of
-from collbench.jobs.nccl_log.lines import Headers, Message, Source, plain
+from collbench.jobs.nccl_log.lines import Headers, LogMessage, LogSource, plain
 from collbench.jobs.nccl_log.model import (
-    Calls,
-    Choice,
     Communicator,
+    LoggedCalls,
+    LoggedChoice,
+    LoggedRank,
     LoggedWarning,
+    LogPlace,
     LogReport,
-    Place,
-    Rank,
     Seen,
     Signature,
     Timeout,
@@ -66,7 +66,7 @@ class LogReader:
         self._has_starts = False  # whether joining a communicator has a first line
         self._file = ""
         self._line = 0
-        self._cut: Message | None = None  # the last message, if no kind said it
+        self._cut: LogMessage | None = None  # the last message, if no kind said it
         self._is_last_error = self._is_announced = False  # NCCL's last warning may follow
         # which communicator a thread, a device or a pointer of a process is at
         self._of_pointer: dict[tuple[str, int, str], Communicator] = {}
@@ -75,9 +75,9 @@ class LogReader:
         self._named: dict[str, Communicator] = {}
         self._pending: dict[tuple[str, int, int, int], Communicator] = {}
         self._signatures: dict[Signature, int] = {}
-        self._node: dict[Source, str] = {}
-        self._table: dict[Source, list[str]] = {}
-        self._handlers: dict[str, Callable[[Message, re.Match[str], Place], None]] = {
+        self._node: dict[LogSource, str] = {}
+        self._table: dict[LogSource, list[str]] = {}
+        self._handlers: dict[str, Callable[[LogMessage, re.Match[str], LogPlace], None]] = {
             name.removeprefix("_on_"): getattr(self, name)
             for name in dir(self)
             if name.startswith("_on_")
@@ -149,7 +149,7 @@ class LogReader:
                 self._forget_unknown(cut)
                 return
 
-    def _understand(self, message: Message) -> bool:
+    def _understand(self, message: LogMessage) -> bool:
         if message.level == "WARN":
             self._warn(message)
             self.report.counters.understood += 1
@@ -164,17 +164,17 @@ class LogReader:
         self.report.counters.understood += 1
         handler = self._handlers.get(kind.name)
         if handler is not None:
-            handler(message, match, Place(self._file, self._line))
+            handler(message, match, LogPlace(self._file, self._line))
         return True
 
-    def _keep_unknown(self, message: Message) -> None:
+    def _keep_unknown(self, message: LogMessage) -> None:
         unknown = self.report.counters.unknown
         key = _without_numbers(message.text[:40])
         if key in unknown or len(unknown) < _MOST_EXAMPLES:
             _, seen = unknown.setdefault(key, (message.text[:200], Seen()))
-            seen.add(Place(self._file, self._line), message.source.host)
+            seen.add(LogPlace(self._file, self._line), message.source.host)
 
-    def _forget_unknown(self, message: Message) -> None:
+    def _forget_unknown(self, message: LogMessage) -> None:
         unknown = self.report.counters.unknown
         key = _without_numbers(message.text[:40])
         if key in unknown:
@@ -182,7 +182,7 @@ class LogReader:
             if not unknown[key][1].count:
                 del unknown[key]
 
-    def _warn(self, message: Message) -> None:
+    def _warn(self, message: LogMessage) -> None:
         self._add_warning(message.text, message.where, message.source.host)
 
     def _add_warning(self, text: str, where: str, host: str) -> None:
@@ -191,7 +191,7 @@ class LogReader:
         key = _without_numbers(text) + (status[1] if status else "")
         if key in warnings or len(warnings) < _MOST:
             warning = warnings.setdefault(key, LoggedWarning(text[:500], where))
-            warning.seen.add(Place(self._file, self._line), host)
+            warning.seen.add(LogPlace(self._file, self._line), host)
 
     def _foreign(self, line: str) -> None:
         """A line of the program that uses NCCL, or NCCL's own without a header."""
@@ -209,7 +209,7 @@ class LogReader:
         work, last = _WATCHDOG_WORK.search(line), _WATCHDOG_LAST.search(line)
         if who is None or (work is None and last is None):
             return
-        place = Place(self._file, self._line)
+        place = LogPlace(self._file, self._line)
         key = (who["group"] or "0", int(who["rank"]))
         timeout = self.report.timeouts.setdefault(key, Timeout(place=place))
         if work is not None:
@@ -223,11 +223,11 @@ class LogReader:
         if not host:  # programs say it without what NCCL says of CUDA
             name = next((one for one in self.report.versions if one.startswith(f"{name}+")), name)
         seen = self.report.versions.setdefault(name, Seen())
-        seen.add(Place(self._file, self._line), host)
+        seen.add(LogPlace(self._file, self._line), host)
 
     # which communicator a message is about
 
-    def _or_pending(self, source: Source) -> Communicator:
+    def _or_pending(self, source: LogSource) -> Communicator:
         """The communicator that a thread joins, or else the last that its device was at. Before
         2.18 one is named only when its rings are there.
         """
@@ -240,7 +240,7 @@ class LogReader:
             known = self._pending[source] = Communicator(name="", nranks=0)
         return known
 
-    def _join(self, message: Message, match: re.Match[str], place: Place) -> Communicator:
+    def _join(self, message: LogMessage, match: re.Match[str], place: LogPlace) -> Communicator:
         source = message.source
         key = (source.host, source.pid, match["comm"])
         nranks, rank = int(match["nranks"]), int(match["rank"])
@@ -249,7 +249,7 @@ class LogReader:
             known = self._communicator(source, match, nranks, rank)
             self._of_pointer[key] = known
         known.call = match["call"] or known.call
-        known.ranks[rank] = Rank(
+        known.ranks[rank] = LoggedRank(
             rank=rank,
             host=source.host,
             pid=source.pid,
@@ -265,7 +265,7 @@ class LogReader:
         return known
 
     def _communicator(
-        self, source: Source, match: re.Match[str], nranks: int, rank: int
+        self, source: LogSource, match: re.Match[str], nranks: int, rank: int
     ) -> Communicator:
         """The one of that name; one without a name is the first of its size where the rank is
         free.
@@ -292,31 +292,31 @@ class LogReader:
         self.report.communicators.append(known)
         return known
 
-    def _on_init_start(self, message: Message, match: re.Match[str], place: Place) -> None:
+    def _on_init_start(self, message: LogMessage, match: re.Match[str], place: LogPlace) -> None:
         self._has_starts = True
         key = (message.source.host, message.source.pid, match["comm"])
         self._of_pointer.pop(key, None)  # a pointer may be of an earlier one that is gone
         self._join(message, match, place)
 
-    def _on_init_complete(self, message: Message, match: re.Match[str], place: Place) -> None:
+    def _on_init_complete(self, message: LogMessage, match: re.Match[str], place: LogPlace) -> None:
         self._join(message, match, place).complete.add(int(match["rank"]))
         self._of_thread.pop(message.source, None)
 
-    def _on_destroyed(self, message: Message, match: re.Match[str], place: Place) -> None:
+    def _on_destroyed(self, message: LogMessage, match: re.Match[str], place: LogPlace) -> None:
         self._of_pointer.pop((message.source.host, message.source.pid, match["comm"]), None)
         self.report.is_ended |= "Destroy" in message.text
 
-    def _on_nodes(self, message: Message, match: re.Match[str], place: Place) -> None:
+    def _on_nodes(self, message: LogMessage, match: re.Match[str], place: LogPlace) -> None:
         key = (message.source.host, message.source.pid, match["comm"])
         known = self._of_pointer.get(key)
         if known is not None:
             known.nodes = int(match["nodes"])
 
-    def _on_channels(self, message: Message, match: re.Match[str], place: Place) -> None:
+    def _on_channels(self, message: LogMessage, match: re.Match[str], place: LogPlace) -> None:
         known = self._or_pending(message.source)
         known.channels, known.p2p_channels = int(match["coll"]), int(match["p2p"])
 
-    def _on_transport(self, message: Message, match: re.Match[str], place: Place) -> None:
+    def _on_transport(self, message: LogMessage, match: re.Match[str], place: LogPlace) -> None:
         source = message.source
         known = None
         if match["comm"]:
@@ -328,24 +328,24 @@ class LogReader:
             known.links[key] = known.links.get(key, 0) | 1 << min(int(match["channel"]), 1023)
         known.link_places.setdefault(via, Seen()).add(place, source.host)
 
-    def _on_channel_ring(self, message: Message, match: re.Match[str], place: Place) -> None:
+    def _on_channel_ring(self, message: LogMessage, match: re.Match[str], place: LogPlace) -> None:
         known = self._or_pending(message.source)
         known.rings[int(match["channel"])] = tuple(map(int, match["ring"].split()))
 
-    def _on_trees(self, message: Message, match: re.Match[str], place: Place) -> None:
+    def _on_trees(self, message: LogMessage, match: re.Match[str], place: LogPlace) -> None:
         known = self._or_pending(message.source)
         for channel, rank, up in _ONE_TREE.findall(match["trees"]):
             known.trees.setdefault(int(channel), {})[int(rank)] = int(up)
 
-    def _on_nvls_support(self, message: Message, match: re.Match[str], place: Place) -> None:
+    def _on_nvls_support(self, message: LogMessage, match: re.Match[str], place: LogPlace) -> None:
         self.report.nvls.setdefault(not match["no"], Seen()).add(place, message.source.host)
 
     # the machine
 
-    def _on_numa(self, message: Message, match: re.Match[str], place: Place) -> None:
+    def _on_numa(self, message: LogMessage, match: re.Match[str], place: LogPlace) -> None:
         self._node[message.source] = match["numa"]
 
-    def _on_device(self, message: Message, match: re.Match[str], place: Place) -> None:
+    def _on_device(self, message: LogMessage, match: re.Match[str], place: LogPlace) -> None:
         if match["what"] == "GPU" and match["more"] == ")" and message.source in self._node:
             key = (message.source.host, match["id"].lower())
             self.report.numa[key] = self._node[message.source]
@@ -353,97 +353,107 @@ class LogReader:
             link = f"{match['link']} {match['bw']}"
             self.report.links.setdefault(link, Seen()).add(place, message.source.host)
 
-    def _on_network(self, message: Message, match: re.Match[str], place: Place) -> None:
+    def _on_network(self, message: LogMessage, match: re.Match[str], place: LogPlace) -> None:
         self.report.networks.setdefault(match["name"], Seen()).add(place, message.source.host)
 
-    def _on_network_assigned(self, message: Message, match: re.Match[str], place: Place) -> None:
+    def _on_network_assigned(
+        self, message: LogMessage, match: re.Match[str], place: LogPlace
+    ) -> None:
         if match["kind"] == "NET":
             self._on_network(message, match, place)
 
-    def _on_nics_ib(self, message: Message, match: re.Match[str], place: Place) -> None:
+    def _on_nics_ib(self, message: LogMessage, match: re.Match[str], place: LogPlace) -> None:
         names = [word for word in match["nics"].split() if word != "[RO]"]
         if names:
             key = ("IB", " ".join(names))
             self.report.nics.setdefault(key, Seen()).add(place, message.source.host)
 
-    def _on_nics_socket(self, message: Message, match: re.Match[str], place: Place) -> None:
+    def _on_nics_socket(self, message: LogMessage, match: re.Match[str], place: LogPlace) -> None:
         names = " ".join(word.partition(":")[0] for word in match["nics"].split())
         self.report.nics.setdefault(("Socket", names), Seen()).add(place, message.source.host)
 
-    def _on_ofi_provider(self, message: Message, match: re.Match[str], place: Place) -> None:
+    def _on_ofi_provider(self, message: LogMessage, match: re.Match[str], place: LogPlace) -> None:
         key = ("Libfabric", match["name"] + (f", {match['nics']} NICs" if match["nics"] else ""))
         self.report.nics.setdefault(key, Seen()).add(place, message.source.host)
 
-    def _on_bootstrap(self, message: Message, match: re.Match[str], place: Place) -> None:
+    def _on_bootstrap(self, message: LogMessage, match: re.Match[str], place: LogPlace) -> None:
         name = match["interface"].rpartition("]")[2]
         self.report.interfaces.setdefault(name, Seen()).add(place, message.source.host)
 
-    def _on_gdr_hca(self, message: Message, match: re.Match[str], place: Place) -> None:
+    def _on_gdr_hca(self, message: LogMessage, match: re.Match[str], place: LogPlace) -> None:
         key = (match["state"], f"{match['net'].strip()} {match['name']}{match['why'].rstrip()}")
         self.report.gdr.setdefault(key, Seen()).add(place, message.source.host)
 
-    def _on_p2p_off(self, message: Message, match: re.Match[str], place: Place) -> None:
+    def _on_p2p_off(self, message: LogMessage, match: re.Match[str], place: LogPlace) -> None:
         link = "NVLink" if match["nvlink"] else "connected"
         self.report.p2p_off.setdefault(link, Seen()).add(place, message.source.host)
 
     # plug-ins and settings
 
-    def _on_plugin_missing(self, message: Message, match: re.Match[str], place: Place) -> None:
+    def _on_plugin_missing(
+        self, message: LogMessage, match: re.Match[str], place: LogPlace
+    ) -> None:
         key = ("not found", match["kind"])
         self.report.plugins.setdefault(key, Seen()).add(place, message.source.host)
 
-    def _on_plugin_loaded(self, message: Message, match: re.Match[str], place: Place) -> None:
+    def _on_plugin_loaded(self, message: LogMessage, match: re.Match[str], place: LogPlace) -> None:
         name = (match["name"] or match["other"]).strip()
         key = ("used", f"{match['kind'] or ''} {name}".strip())
         self.report.plugins.setdefault(key, Seen()).add(place, message.source.host)
 
-    def _on_plugin_failed(self, message: Message, match: re.Match[str], place: Place) -> None:
+    def _on_plugin_failed(self, message: LogMessage, match: re.Match[str], place: LogPlace) -> None:
         why = match["why"] or f"{match['library']}: {match['reason']}"
         key = (match["kind"], why)
         self.report.failed_plugins.setdefault(key, Seen()).add(place, message.source.host)
 
-    def _on_plugin_unsupported(self, message: Message, match: re.Match[str], place: Place) -> None:
+    def _on_plugin_unsupported(
+        self, message: LogMessage, match: re.Match[str], place: LogPlace
+    ) -> None:
         key = (match["name"], "this NCCL does not take its version")
         self.report.failed_plugins.setdefault(key, Seen()).add(place, message.source.host)
 
-    def _on_setting(self, message: Message, match: re.Match[str], place: Place) -> None:
+    def _on_setting(self, message: LogMessage, match: re.Match[str], place: LogPlace) -> None:
         key = (match["name"], match["value"])
         settings = self.report.settings
         if key in settings or len(settings) < _MOST:
             settings.setdefault(key, Seen()).add(place, message.source.host)
 
-    def _on_config(self, message: Message, match: re.Match[str], place: Place) -> None:
+    def _on_config(self, message: LogMessage, match: re.Match[str], place: LogPlace) -> None:
         named = match.groupdict()
         if named.get("name"):
             key = (named["name"], named["value"])
             self.report.config.setdefault(key, Seen()).add(place, message.source.host)
 
-    def _on_version(self, message: Message, match: re.Match[str], place: Place) -> None:
+    def _on_version(self, message: LogMessage, match: re.Match[str], place: LogPlace) -> None:
         if match["version"]:
             self._version(match["library"], match["version"], message.source.host)
 
     # what was chosen, and the operations
 
-    def _on_choice(self, message: Message, match: re.Match[str], place: Place) -> None:
+    def _on_choice(self, message: LogMessage, match: re.Match[str], place: LogPlace) -> None:
         channels = int(match["high"]) - int(match["low"]) + 1 if match["high"] else None
         algo, proto = match["algo"], match["proto"]
         if algo.isdigit():
             algo = _ALGORITHMS[int(algo)] if int(algo) < len(_ALGORITHMS) else algo
         if proto.isdigit():
             proto = _PROTOCOLS[int(proto)] if int(proto) < len(_PROTOCOLS) else proto
-        self._choose(match["op"] or "", int(match["bytes"]), Choice(algo, proto, channels), place)
+        self._choose(
+            match["op"] or "", int(match["bytes"]), LoggedChoice(algo, proto, channels), place
+        )
 
-    def _on_choice_symmetric(self, message: Message, match: re.Match[str], place: Place) -> None:
+    def _on_choice_symmetric(
+        self, message: LogMessage, match: re.Match[str], place: LogPlace
+    ) -> None:
         channels = int(match["channels"]) if match["channels"] else None
-        choice = Choice(match["form"].lower(), match["kernel"], channels)
+        choice = LoggedChoice(match["form"].lower(), match["kernel"], channels)
         self._choose(match["op"], int(match["bytes"]), choice, place)
 
-    def _choose(self, op: str, size_bytes: int, choice: Choice, place: Place) -> None:
+    def _choose(self, op: str, size_bytes: int, choice: LoggedChoice, place: LogPlace) -> None:
         choices = self.report.choices
         if (op, size_bytes) in choices or len(choices) < _MOST:
             choices.setdefault((op, size_bytes), choice).seen.add(place)
 
-    def _on_tuning_head(self, message: Message, match: re.Match[str], place: Place) -> None:
+    def _on_tuning_head(self, message: LogMessage, match: re.Match[str], place: LogPlace) -> None:
         cells = [cell.strip() for cell in match["cells"].split("|") if cell.strip()]
         title = message.text.strip()
         if title.startswith("Latency"):
@@ -455,7 +465,7 @@ class LogReader:
                 f"{algo}/{proto}" for algo in cells for proto in ("LL", "LL128", "Simple")
             ]
 
-    def _on_tuning_row(self, message: Message, match: re.Match[str], place: Place) -> None:
+    def _on_tuning_row(self, message: LogMessage, match: re.Match[str], place: LogPlace) -> None:
         heads = self._table.get(message.source, ())
         for head, (latency, rate) in zip(heads, _CELL.findall(match["cells"]), strict=False):
             algo, _, proto = head.partition("/")
@@ -463,7 +473,7 @@ class LogReader:
             if values[1] > 0:
                 self.report.tuning.setdefault((match["op"], algo, proto), values)
 
-    def _on_operation(self, message: Message, match: re.Match[str], place: Place) -> None:
+    def _on_operation(self, message: LogMessage, match: re.Match[str], place: LogPlace) -> None:
         source = message.source
         op, _, count, dtype, redop, root, pointer, nranks = match.groups()
         known = self._of_pointer.get((source.host, source.pid, pointer))
@@ -473,7 +483,7 @@ class LogReader:
         self._of_device[source[:2] + source[3:]] = known
         calls = known.calls.get(member)
         if calls is None:
-            calls = known.calls[member] = Calls()
+            calls = known.calls[member] = LoggedCalls()
             calls.first = place
         signature = Signature(op, int(count[:18]), int(dtype[:9]), int(redop[:9]), int(root[:9]))
         number = self._signatures.get(signature)
@@ -490,7 +500,7 @@ class LogReader:
             calls.lines.append(place.line)
         calls.last = place
 
-    def _without_init(self, source: Source, pointer: str, nranks: int) -> Communicator:
+    def _without_init(self, source: LogSource, pointer: str, nranks: int) -> Communicator:
         """A communicator whose beginning the log does not have: by its size and its members."""
         key = (source.host, source.pid, pointer)
         member = source._replace(tid=0)
@@ -505,15 +515,15 @@ class LogReader:
         else:
             known = self._new(f"?{len(self.report.communicators)}", nranks, "", None)
         self._of_pointer[key] = known
-        known.seen.add(Place(self._file, self._line), source.host)
+        known.seen.add(LogPlace(self._file, self._line), source.host)
         return known
 
-    def _on_closed(self, message: Message, match: re.Match[str], place: Place) -> None:
+    def _on_closed(self, message: LogMessage, match: re.Match[str], place: LogPlace) -> None:
         self.report.gone.setdefault(_without_numbers(message.text), Seen()).add(
             place, message.source.host
         )
 
-    def _on_proxy(self, message: Message, match: re.Match[str], place: Place) -> None:
+    def _on_proxy(self, message: LogMessage, match: re.Match[str], place: LogPlace) -> None:
         if "closed by" in message.text:
             self._on_closed(message, match, place)
 

@@ -10,7 +10,7 @@ from array import array
 from typing import Any
 
 from collbench.core.errors import UsageError
-from collbench.jobs.nccl_log.progress import Group, Lane
+from collbench.jobs.nccl_log.progress import Lane, LoggedGroup
 
 _RANK = re.compile(r"(\d{1,9})(?:\.json)?(?:\.gz)?\Z")
 _RAS_HEAD = re.compile(r"#\d+-\d+ \((?P<name>[0-9a-fA-F]+)\) (?P<kind>MISMATCH|INCOMPLETE|ERROR)")
@@ -93,11 +93,11 @@ class Recorders:
         text = f"{entry.get('profiling_name', 'an operation')} of {sizes} {dtypes}".strip()
         lane.kinds.append(self._texts.setdefault(text, len(self._texts)))
 
-    def groups(self) -> list[Group]:
+    def groups(self) -> list[LoggedGroup]:
         """The process groups."""
         texts = list(self._texts)
         return [
-            Group(
+            LoggedGroup(
                 name=f"process group {key}",
                 nranks=self._sizes.get(key, len(lanes)),
                 lanes=[lanes[rank] for rank in sorted(lanes)],
@@ -107,16 +107,18 @@ class Recorders:
         ]
 
 
-def ras_groups(text: str) -> list[Group]:
+def ras_groups(text: str) -> list[LoggedGroup]:
     """What NCCL's RAS says of ranks that have come less far than others."""
-    groups: dict[str, Group] = {}
+    groups: dict[str, LoggedGroup] = {}
     name, op, most = "", "", 0
     for line in text.splitlines():
         if head := _RAS_HEAD.search(line):
             name, op = head["name"], ""
         elif operation := _RAS_OPERATION.search(line):
             op, most = operation["op"], 0
-            groups[f"{name} {op}"] = Group(name=f"{name}, {op}", nranks=0, lanes=[], texts=(op,))
+            groups[f"{name} {op}"] = LoggedGroup(
+                name=f"{name}, {op}", nranks=0, lanes=[], texts=(op,)
+            )
         elif not op:
             continue
         elif many := _RAS_MANY.search(line):

@@ -52,7 +52,7 @@ def transport(via: str) -> Transport:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Joined:
+class JoinedRanks:
     """Pairs of ranks that one transport joins, over all communicators. pairs: how many, and a few
     of them; channels: the fewest and the most of a pair.
     """
@@ -67,7 +67,7 @@ class Joined:
     channels: tuple[int, int]
 
 
-def joined(communicators: Iterable[Communicator]) -> list[Joined]:
+def joined(communicators: Iterable[Communicator]) -> list[JoinedRanks]:
     """How ranks are joined: a row for each transport, within a host and between hosts."""
     masks: dict[tuple[str, str, str, bool], dict[tuple[int, int, int], int]] = {}
     nics: dict[tuple[str, str, str, bool], set[int]] = {}
@@ -89,7 +89,7 @@ def joined(communicators: Iterable[Communicator]) -> list[Joined]:
         counts = [mask.bit_count() for mask in pairs.values()]
         some = [f"{source}->{target}" for _, source, target in list(pairs)[:4]]
         rows.append(
-            Joined(
+            JoinedRanks(
                 where=key[0],
                 transport=key[1],
                 kind=key[2],
@@ -104,7 +104,7 @@ def joined(communicators: Iterable[Communicator]) -> list[Joined]:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Alike:
+class AlikeRanks:
     """Communicators that look the same."""
 
     nranks: int
@@ -116,7 +116,7 @@ class Alike:
     names: tuple[str, ...]
 
 
-def alike(communicators: Iterable[Communicator]) -> list[Alike]:
+def alike(communicators: Iterable[Communicator]) -> list[AlikeRanks]:
     """Communicators by what they look like, the largest first."""
     groups: dict[tuple[int, int, str, bool, int | None, int], list[str]] = {}
     for known in communicators:
@@ -126,7 +126,7 @@ def alike(communicators: Iterable[Communicator]) -> list[Alike]:
         groups.setdefault(key, []).append(known.name)
     ordered = sorted(groups, key=lambda key: (-key[0], -len(groups[key])))
     return [
-        Alike(
+        AlikeRanks(
             nranks=key[0],
             hosts=key[1],
             call=key[2],
@@ -167,7 +167,7 @@ def depth(parents: dict[int, int]) -> int | None:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Traffic:
+class LoggedTraffic:
     """Operations of one kind on communicators of one size. calls: of a rank, on the mean;
     sizes: the smallest and the largest in bytes; bytes: of a rank, of all calls.
     """
@@ -196,7 +196,7 @@ def size_of(op: str, count: int, dtype: int, nranks: int) -> int:
     return count * bytes_each * (nranks if op in _BLOCKED else 1)
 
 
-def traffic(report: LogReport) -> list[Traffic]:
+def traffic(report: LogReport) -> list[LoggedTraffic]:
     """Operations by kind, those with the most bytes first."""
     totals: dict[tuple[str, str, str, int], dict[int, int]] = {}
     members: dict[tuple[str, str, str, int], set[object]] = {}
@@ -213,7 +213,7 @@ def traffic(report: LogReport) -> list[Traffic]:
                 sizes[size] = sizes.get(size, 0) + times
                 members.setdefault(key, set()).add((member.host, member.pid, member.device))
     rows = [
-        Traffic(
+        LoggedTraffic(
             op=key[0],
             dtype=key[1],
             redop=key[2],

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from collbench import __version__
-from collbench.bench.replay import Proof
+from collbench.bench.replay import ReplayProof
 from collbench.core.record import Record
 from collbench.core.table import table, wrapped
 from collbench.core.units import format_size, format_time_us
@@ -18,7 +18,7 @@ from collbench.jobs.advice import (
     skew_costs,
     step_costs,
 )
-from collbench.jobs.model import Job, Operation
+from collbench.jobs.model import Job, JobOperation
 from collbench.jobs.steps import Steps, StepTimes
 
 _JSON_VERSION = 1
@@ -38,14 +38,14 @@ class Replay:
     job: Job
     steps: Steps
     times: StepTimes | None
-    operations: Sequence[Operation]
+    operations: Sequence[JobOperation]
     stands: Sequence[str] = ()
     step_us: float | None = None
-    rows: Mapping[Operation, Mapping[str, Record]] = field(default_factory=dict)
+    rows: Mapping[JobOperation, Mapping[str, Record]] = field(default_factory=dict)
     is_measured: bool = False
     tuned: str = ""
     advised: Sequence[Advice] = ()
-    proof: Proof | None = None
+    proof: ReplayProof | None = None
     failed: str = ""
     settings: Sequence[str] = ()
     environment: Sequence[str] = ()
@@ -153,12 +153,12 @@ def _time(time_us: float | None) -> str:
     return "-" if time_us is None else format_time_us(time_us)
 
 
-def _time_of(replay: Replay, operation: Operation, form: str) -> float | None:
+def _time_of(replay: Replay, operation: JobOperation, form: str) -> float | None:
     row = replay.rows.get(operation, {}).get(form)
     return row.time_us if row is not None else None
 
 
-def _cell(replay: Replay, operation: Operation, form: str) -> str:
+def _cell(replay: Replay, operation: JobOperation, form: str) -> str:
     row = replay.rows.get(operation, {}).get(form)
     if row is None:
         return "-"
@@ -362,7 +362,7 @@ def replay_json(replay: Replay) -> str:
     return json.dumps(document, indent=1) + "\n"
 
 
-def _document(replay: Replay, one: Operation) -> dict[str, object]:
+def _document(replay: Replay, one: JobOperation) -> dict[str, object]:
     return {
         "op": one.kind.op,
         "size_bytes": one.kind.size_bytes,

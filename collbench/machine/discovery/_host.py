@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from itertools import combinations
 
 from collbench.machine.discovery import _nvlinks
-from collbench.machine.discovery._tree import Hop, PcieTree
+from collbench.machine.discovery._tree import PcieTree, TreeHop
 from collbench.machine.discovery.recording import CpuRecord, GpuRecord, Nic, NumaNode, Recording
 from collbench.machine.topology.model import Facts, Link, Node, NodeKind, facts_of
 from collbench.machine.topology.rates import pcie_link, socket
@@ -324,7 +324,7 @@ def _identity(tree: PcieTree, address: str) -> Facts:
     )
 
 
-def _speed_note(hop: Hop, kind: NodeKind) -> str:
+def _speed_note(hop: TreeHop, kind: NodeKind) -> str:
     """The speed at which a link runs, where that is less than it could."""
     fewer_lanes = 0 < hop.now.lanes < hop.most.lanes
     slower = 0 < hop.now.generation < hop.most.generation

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from collbench.core.text import natural_key
 from collbench.machine.discovery._reader import ValueReader
 from collbench.machine.discovery.recording import (
     CpuRecord,
@@ -121,7 +122,7 @@ def numa_nodes(root: Path) -> tuple[NumaNode, ...]:
     """NUMA nodes that have cores; none where the kernel knows no NUMA."""
     nodes = []
     folders = (root / "sys/devices/system/node").glob("node[0-9]*")
-    for folder in sorted(folders, key=lambda one: _natural(one.name)):
+    for folder in sorted(folders, key=lambda one: natural_key(one.name)):
         values = _reader()
         cpulist = values.read("cpulist", text, folder / "cpulist")
         if cpulist:
@@ -293,11 +294,7 @@ def entries(folder: Path) -> Iterator[Path]:
         entries = list(folder.iterdir())
     except OSError:
         entries = []
-    return iter(sorted(entries, key=lambda one: _natural(one.name)))
-
-
-def _natural(name: str) -> list[tuple[int, str]]:
-    return [(int(part), "") if part.isdigit() else (-1, part) for part in re.split(r"(\d+)", name)]
+    return iter(sorted(entries, key=lambda one: natural_key(one.name)))
 
 
 def _whole(value: str | None) -> int | None:

@@ -30,7 +30,7 @@ class Speed:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Hop:
+class TreeHop:
     """A PCIe link by what is at its ends: 'root', the address of a switch's upstream port, or of a
     function; most: what both ends can.
     """
@@ -49,7 +49,7 @@ class PciePlace:
 
     bridge: str
     switches: tuple[str, ...]
-    hops: tuple[Hop, ...]
+    hops: tuple[TreeHop, ...]
 
 
 class PcieTree:
@@ -71,7 +71,7 @@ class PcieTree:
         ports = ports[:-1]  # the last is the function itself
         below = ports[1:]
         pairs = [below[k : k + 2] for k in range(0, len(below), 2)]
-        hops: list[Hop] = []
+        hops: list[TreeHop] = []
         above, upper_port = "root", ports[0] if ports else ""
         for pair in pairs:
             hops.append(self._hop(above, pair[0], upper_port, pair[0]))
@@ -123,7 +123,7 @@ class PcieTree:
             return 40 if len(self.recording.numa) == 1 else None
         return 40 if near[0] == near[1] else 50
 
-    def _hop(self, above: str, below: str, upper_port: str, lower_port: str) -> Hop:
+    def _hop(self, above: str, below: str, upper_port: str, lower_port: str) -> TreeHop:
         """A link between two ports; the upper one may be no function at all."""
         upper, lower = self.devices.get(upper_port), self.devices.get(lower_port)
         ends = [
@@ -152,7 +152,7 @@ class PcieTree:
             generation=min((end.generation for end in real if end.generation), default=0),
             lanes=min((end.lanes for end in real if end.lanes), default=0),
         )
-        return Hop(above=above, below=below, most=most, now=now)
+        return TreeHop(above=above, below=below, most=most, now=now)
 
 
 def chain(path: str) -> tuple[str, Sequence[str]]:

@@ -33,7 +33,7 @@ _LOOPBACK = "772"
 _ACKED_AT, _TCP_INFO_BYTES = 120, 256
 
 
-class Link(NamedTuple):
+class CountedLink(NamedTuple):
     """A link with a counter of its own. source: the name of what reads it. device: a GPU's UUID, an
     interface, or a port of InfiniBand. number: of the NVLink; -1 of what has one.
     """
@@ -54,25 +54,25 @@ class Passed(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Reading:
+class CounterReading:
     """The counters of a host at a moment. unread: why a source has none, by its name. labels: GPUs
     by their UUIDs, as people call them. mtus: bytes of the largest packet of each interface. acked:
     bytes that peers have taken from the TCP sockets of this process.
     """
 
     host: str
-    passed: dict[Link, Passed] = field(default_factory=dict)
+    passed: dict[CountedLink, Passed] = field(default_factory=dict)
     unread: dict[str, str] = field(default_factory=dict)
     labels: dict[str, str] = field(default_factory=dict)
     mtus: dict[str, int] = field(default_factory=dict)
     acked: int = 0
 
 
-def read(root: Path = Path("/"), *, has_links: bool = True) -> Reading:
+def read(root: Path = Path("/"), *, has_links: bool = True) -> CounterReading:
     """All counters of this host, now; without has_links only those of this process's sockets. root:
     the folder that has sys.
     """
-    reading = Reading(host=socket.gethostname(), acked=_acked())
+    reading = CounterReading(host=socket.gethostname(), acked=_acked())
     if has_links:
         for name, source in SOURCES.items():
             source(name, root, reading)
@@ -87,7 +87,7 @@ class Moved:
     """
 
     launches: int
-    passed: dict[tuple[str, Link], Passed]
+    passed: dict[tuple[str, CountedLink], Passed]
     unread: dict[str, str]
     labels: dict[str, str]
     mtus: dict[str, int]
@@ -110,10 +110,13 @@ class Moved:
 
 
 def moved(
-    before: Sequence[Reading], after: Sequence[Reading], launches: int, gpus: Sequence[str] = ()
+    before: Sequence[CounterReading],
+    after: Sequence[CounterReading],
+    launches: int,
+    gpus: Sequence[str] = (),
 ) -> Moved:
     """What passed between two readings of all ranks; gpus: the UUID of each rank's."""
-    first: dict[str, tuple[Reading, Reading]] = {}
+    first: dict[str, tuple[CounterReading, CounterReading]] = {}
     for one, other in zip(before, after, strict=True):
         first.setdefault(one.host, (one, other))
     return Moved(
@@ -132,7 +135,7 @@ def moved(
     )
 
 
-def _gpus(reading: Reading) -> Iterator[tuple[str, object]]:
+def _gpus(reading: CounterReading) -> Iterator[tuple[str, object]]:
     """NVML's handles of the GPUs by their UUIDs, and their names for people."""
     for index, handle in _nvml.handles().items():
         if isinstance(handle, str):
@@ -148,7 +151,7 @@ def _why_no_nvml() -> str | None:
     return nvml_refusal() if has_nvidia_gpus() else "this host has no NVIDIA GPU"
 
 
-def _nvlink(name: str, root: Path, reading: Reading) -> None:
+def _nvlink(name: str, root: Path, reading: CounterReading) -> None:
     """The counters of each NVLink: of data, or of all that passes it (raw)."""
     why = _why_no_nvml()
     if why is not None:
@@ -163,7 +166,7 @@ def _nvlink(name: str, root: Path, reading: Reading) -> None:
             if isinstance(out, str) or isinstance(into, str):
                 reading.unread[name] = str(out if isinstance(out, str) else into)
             else:
-                reading.passed[Link(name, uuid, link)] = Passed(out * _KIB, into * _KIB)
+                reading.passed[CountedLink(name, uuid, link)] = Passed(out * _KIB, into * _KIB)
 
 
 def _answers(handle: object, requests: Sequence[tuple[int, int]]) -> list[int | str]:
@@ -178,7 +181,7 @@ def _answers(handle: object, requests: Sequence[tuple[int, int]]) -> list[int | 
     return values
 
 
-def _pcie(name: str, root: Path, reading: Reading) -> None:
+def _pcie(name: str, root: Path, reading: CounterReading) -> None:
     why = _why_no_nvml()
     if why is not None:
         reading.unread[name] = why
@@ -188,10 +191,10 @@ def _pcie(name: str, root: Path, reading: Reading) -> None:
         if isinstance(out, str) or isinstance(into, str):
             reading.unread[name] = str(out if isinstance(out, str) else into)
         else:
-            reading.passed[Link(name, uuid)] = Passed(out, into)
+            reading.passed[CountedLink(name, uuid)] = Passed(out, into)
 
 
-def _interfaces(name: str, root: Path, reading: Reading) -> None:
+def _interfaces(name: str, root: Path, reading: CounterReading) -> None:
     """The interfaces of hardware, or all where none is: what a bridge or a bond of others carries
     would count twice.
     """
@@ -213,10 +216,10 @@ def _interfaces(name: str, root: Path, reading: Reading) -> None:
         except (OSError, ValueError) as error:
             reading.unread[one.name] = getattr(error, "strerror", None) or str(error)
         else:
-            reading.passed[Link(name, one.name)] = Passed(*numbers)
+            reading.passed[CountedLink(name, one.name)] = Passed(*numbers)
 
 
-def _infiniband(name: str, root: Path, reading: Reading) -> None:
+def _infiniband(name: str, root: Path, reading: CounterReading) -> None:
     ports = sorted(root.glob("sys/class/infiniband/*/ports/*"))
     if not ports:
         reading.unread[name] = "this host has no InfiniBand port"
@@ -230,7 +233,7 @@ def _infiniband(name: str, root: Path, reading: Reading) -> None:
         except (OSError, ValueError) as error:
             reading.unread[device] = getattr(error, "strerror", None) or str(error)
         else:
-            reading.passed[Link(name, device)] = Passed(*numbers)
+            reading.passed[CountedLink(name, device)] = Passed(*numbers)
 
 
 def _text(file: Path) -> str:
@@ -263,7 +266,7 @@ def _acked_by(descriptor: int) -> int:
     return max(0, acked - 1)  # the first is that of the connection itself
 
 
-SOURCES: dict[str, Callable[[str, Path, Reading], None]] = {
+SOURCES: dict[str, Callable[[str, Path, CounterReading], None]] = {
     "nvlink": _nvlink,
     "nvlink-raw": _nvlink,
     "pcie": _pcie,

@@ -30,7 +30,7 @@ _MAX_HEADER_CHARS = 8192  # of all lines that a terminal made of it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Matrix:
+class SmiMatrix:
     """One table. cells: by (row, column), as far as it has them, those of lost rows from the
     columns. rest: the cells behind the matrix, by row. query: "m", or letters of r, w, a, n, p of
     -p2p; empty if the text does not say which. lost: labels without a row.
@@ -58,7 +58,7 @@ def is_header(line: str) -> bool:
     )
 
 
-def matrices(lines: Sequence[str], name: str) -> Iterator[Matrix]:
+def matrices(lines: Sequence[str], name: str) -> Iterator[SmiMatrix]:
     """Every table of the text. A command line before it, or else the file's name, tells which
     output of -p2p it is.
     """
@@ -87,7 +87,7 @@ class _Table:
         self._cells: dict[tuple[str, str], str] = {}
         self._rest: dict[str, tuple[str, ...]] = {}
 
-    def read(self, query: str) -> tuple[Matrix, int]:
+    def read(self, query: str) -> tuple[SmiMatrix, int]:
         """The matrix, and the number of the line behind it."""
         number = self._read_header()
         while number < len(self._lines) and len(self._rest) < len(self._labels):
@@ -113,10 +113,10 @@ class _Table:
             query = in_name[1].lower() if in_name else ""
         return self._matrix(query), number
 
-    def _matrix(self, query: str) -> Matrix:
+    def _matrix(self, query: str) -> SmiMatrix:
         lost = tuple(label for label in self._labels if label not in self._rest)
         back = {(b, a): cell for (a, b), cell in self._cells.items() if b in lost}
-        return Matrix(
+        return SmiMatrix(
             line=self._header + 1,
             labels=self._labels,
             cells=self._cells | back | {(label, label): "X" for label in lost},

@@ -14,7 +14,7 @@ from collbench.core.errors import UsageError
 from collbench.machine.formats import _paste, rocm_smi
 from collbench.machine.formats._build import arch_of_name
 from collbench.machine.formats._contradictions import checked, names
-from collbench.machine.formats._smi_matrix import OF_OPTION, Matrix, is_header, matrices
+from collbench.machine.formats._smi_matrix import OF_OPTION, SmiMatrix, is_header, matrices
 from collbench.machine.formats._smi_tree import Device, machine
 from collbench.machine.topology import rates
 from collbench.machine.topology.model import Link, Node, Topology, facts_of
@@ -128,7 +128,7 @@ def _nic_names(lines: Sequence[str]) -> dict[str, str]:
     return {match[1]: match[2] for match in matches if match}
 
 
-def _devices(matrix: Matrix, nics: Mapping[str, str], name: str) -> list[Device]:
+def _devices(matrix: SmiMatrix, nics: Mapping[str, str], name: str) -> list[Device]:
     """The devices of the rows. The columns behind the matrix are CPU Affinity, NUMA Affinity and
     GPU NUMA ID, as far as the driver knows them.
     """
@@ -169,7 +169,7 @@ def _devices(matrix: Matrix, nics: Mapping[str, str], name: str) -> list[Device]
 
 
 def _with_p2p(
-    topology: Topology, tables: Sequence[Matrix], name: str, *, is_alone: bool
+    topology: Topology, tables: Sequence[SmiMatrix], name: str, *, is_alone: bool
 ) -> Topology:
     """The topology with the codes of every -p2p matrix. A matrix that does not say of what it is is
     an error where there is nothing else in the text.

@@ -12,7 +12,7 @@ Three = tuple[float, float, float]  # of each protocol
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Errors:
+class PriceErrors:
     """Measured over predicted time of published rows: nine of ten are between low and high.
 
     scope: on one "host", on several "hosts", or on "racks" that are NVLink domains. from_bytes: the
@@ -38,7 +38,7 @@ class Constants:
     ll_gbs: Mapping[str, Three]
     tree_factors: Mapping[str, tuple[float, ...]]
     fitted: Mapping[str, float]
-    errors: tuple[Errors, ...]
+    errors: tuple[PriceErrors, ...]
 
 
 @lru_cache(maxsize=1)
@@ -61,5 +61,5 @@ def constants() -> Constants:
         fitted={
             key: value for key, value in data["fitted"].items() if isinstance(value, int | float)
         },
-        errors=tuple(Errors(**one) for one in data.get("errors", ())),
+        errors=tuple(PriceErrors(**one) for one in data.get("errors", ())),
     )

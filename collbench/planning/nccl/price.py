@@ -19,7 +19,7 @@ from typing import Literal
 
 from collbench.core.collectives import OpName, collective
 from collbench.core.units import rate_gbs
-from collbench.planning.nccl.constants import PROTOCOLS, Constants, Errors, constants
+from collbench.planning.nccl.constants import PROTOCOLS, Constants, PriceErrors, constants
 from collbench.planning.nccl.machine import NcclMachine
 
 _ROOTED: tuple[OpName, ...] = ("broadcast", "reduce")
@@ -172,10 +172,10 @@ def _scope(machine: NcclMachine, domains: int) -> Literal["host", "hosts", "rack
     return "hosts" if domains > 1 else "host"
 
 
-def errors_of(known: Constants, scope: str, size_bytes: int) -> Errors:
+def errors_of(known: Constants, scope: str, size_bytes: int) -> PriceErrors:
     """The errors of the range of sizes in a scope."""
     there = [one for one in known.errors if one.scope == scope and one.from_bytes <= size_bytes]
-    unknown = Errors(scope=scope, from_bytes=0, low=1.0, high=1.0, rows=0)
+    unknown = PriceErrors(scope=scope, from_bytes=0, low=1.0, high=1.0, rows=0)
     return max(there, key=lambda one: one.from_bytes, default=unknown)
 
 

@@ -15,7 +15,8 @@ from typing import NamedTuple
 
 from collbench.core.errors import HangError
 from collbench.schedules.ir import MAX_KEPT, Edge, Round, Schedule, stages
-from collbench.schedules.passes import message_chunks, symmetry
+from collbench.schedules.passes import message_chunks
+from collbench.schedules.symmetry import symmetry
 
 Port = tuple[int, int, str]  # source, destination, name
 _End = tuple[int, int, int, Edge]  # of a message: rank, track, round, edge
@@ -32,7 +33,7 @@ class Duty(NamedTuple):
     stores: int = 0
 
 
-class Event(NamedTuple):
+class PricedEvent(NamedTuple):
     """after: the events of the own rank that must be over; arrived: (event, port) that fill what it
     takes; returned: (event, port) that give slots, or the user's buffer, free. is_launch: the rank
     begins a launch. takes, posts: messages of which it is the first to take, the last to fill.
@@ -77,7 +78,7 @@ class Events:
     few ranks stand for all, a port begins at one of those.
     """
 
-    events: tuple[Event, ...]
+    events: tuple[PricedEvent, ...]
     ends: tuple[tuple[int, ...], ...]
     ports: tuple[Port, ...]
 
@@ -119,7 +120,7 @@ class Events:
         return then
 
 
-def _causes(event: Event) -> set[int]:
+def _causes(event: PricedEvent) -> set[int]:
     return {
         *(one for one in event.after if one >= 0),
         *(one for one, _ in (*event.arrived, *event.returned)),
@@ -138,7 +139,7 @@ def events_of(
     together: int = 1,
 ) -> Events:
     """The events of launches one behind the other, each with so many loops, every message in so
-    many slices. few: so many first ranks stand for all (passes.symmetry). together: so many
+    many slices. few: so many first ranks stand for all (symmetry.py). together: so many
     neighbours begin each launch together. Raises HangError if events wait for each other; those of
     a proved schedule never do.
     """
@@ -168,7 +169,7 @@ class _Part(NamedTuple):
     ready: tuple[int, ...] = ()
     post: tuple[tuple[int, int], ...] = ()
     free: tuple[tuple[int, int], ...] = ()
-    event: Event | None = None
+    event: PricedEvent | None = None
 
 
 class _Ports:
@@ -301,7 +302,7 @@ def _of_round(
                 to_send[edge] -= 1
                 if not to_send[edge]:
                     post.append((port, sending[edge]))
-        work = Event(
+        work = PricedEvent(
             rank,
             (),
             takes=len(take),
@@ -341,14 +342,14 @@ class _Past:
 
     def __init__(self, slots: int, launches: int) -> None:
         self.slots = slots
-        self.events: list[Event] = []
+        self.events: list[PricedEvent] = []
         self.filled: dict[tuple[int, int], int] = {}
         self.freed: dict[tuple[int, int], int] = {}
         self.ready: dict[tuple[int, int], int] = {}
         self.launched: dict[tuple[int, int], int] = {}
         self.ends: list[list[int]] = [[] for _ in range(launches)]
 
-    def add(self, event: Event) -> int:
+    def add(self, event: PricedEvent) -> int:
         self.events.append(event)
         return len(self.events) - 1
 
@@ -386,7 +387,7 @@ def _moves(track: _Track, mates: list[_Track], past: _Past) -> bool:
             return False
         if returned:
             back = tuple((event, port) for event, port in returned if event is not None)
-            track.latest = past.add(Event(track.rank, (track.latest,), returned=back))
+            track.latest = past.add(PricedEvent(track.rank, (track.latest,), returned=back))
         past.ends[part.launch].append(track.latest)
         return True
     arrived = [(past.filled.get(slice_), slice_[0]) for slice_ in part.take]
@@ -422,7 +423,7 @@ def _launches(track: _Track, mates: list[_Track], past: _Past) -> bool:
         ):
             return False
         before = tuple(mate.latest for mate in mates if mate.latest >= 0)
-        past.launched[key] = past.add(Event(track.rank, before, is_launch=True))
+        past.launched[key] = past.add(PricedEvent(track.rank, before, is_launch=True))
         for port in part.ready:
             past.ready[port, part.launch] = past.launched[key]
     track.latest = past.launched[key]

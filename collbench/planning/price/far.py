@@ -28,7 +28,8 @@ from collbench.planning.price.cluster import Cluster
 from collbench.planning.price.gpus import BUSY, Site, busy_seconds, hops_of, work_seconds
 from collbench.planning.price.work import Work, work_of
 from collbench.schedules.ir import Schedule
-from collbench.schedules.passes import symmetry, traffic
+from collbench.schedules.passes import traffic
+from collbench.schedules.symmetry import symmetry
 
 _EXACT = 1e-9
 _FEW = 4  # domains of which orders are those of more
@@ -37,7 +38,7 @@ _SURE = 0.05  # of a price on further domains, as a logarithm
 WIDE, WIDTHS = 8, (4, 8)  # ranks of a domain from which on narrower domains are played
 
 
-class Rule(NamedTuple):
+class GrowthRule(NamedTuple):
     """fit: the domains that are played; check: others, whose hops must obey the rule. terms: of the
     form, by the number of domains.
     """
@@ -53,9 +54,9 @@ class Rule(NamedTuple):
         return float(weights @ np.array([values[one] for one in self.fit]))
 
 
-LINEAR = Rule((4, 6), (5, 8), lambda domains: (1.0, domains))
+LINEAR = GrowthRule((4, 6), (5, 8), lambda domains: (1.0, domains))
 DOUBLING, DOUBLING_LATE = (
-    Rule(fit, check, lambda domains: (1.0, math.log2(domains), 1 / domains))
+    GrowthRule(fit, check, lambda domains: (1.0, math.log2(domains), 1 / domains))
     for fit, check in (((2, 4, 8), (16,)), ((4, 8, 16), (32,)))
 )
 
@@ -132,7 +133,7 @@ class _Domains:
         return self._hops[domains]
 
     @cached_property
-    def rule(self) -> Rule:
+    def rule(self) -> GrowthRule:
         """The rule that the hops obey. Raises ScheduleError."""
         for rule in (LINEAR, DOUBLING, DOUBLING_LATE):
             hops = {one: self.hops(one)[0] for one in rule.fit}

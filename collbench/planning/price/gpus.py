@@ -25,7 +25,8 @@ from collbench.planning.price.ways import RATES, SPINE, Way, way
 from collbench.planning.price.work import THROUGH_HOST, Work, launch_seconds, work_of
 from collbench.planning.protocols import FAMILY as PROTOCOLS
 from collbench.schedules.ir import MAX_KEPT, Schedule
-from collbench.schedules.passes import message_chunks, rounds_of, symmetry
+from collbench.schedules.passes import message_chunks, rounds_of
+from collbench.schedules.symmetry import symmetry
 
 CTA, MEMORY = "cta", "memory"
 BUSY = (*RATES, CTA, MEMORY)

@@ -3,82 +3,82 @@
 
 A block puts chunks into the memory of other ranks (put, ppkt, res, ...) and gets them from there
 (get, rre, ...); signal and wait on a channel, semaphores and barriers give the order, and packets
-carry flags that their reader waits for.
+carry flags that their reader waits for. A chunk that a block writes at another rank becomes a
+message, which the first block there that learns of it receives before it goes on; a chunk that it
+reads there becomes a message that the other rank sends at the last point that the reader knows of.
+Blocks of one rank that learn of each other are joined. Where nobody waits for what is written, the
+program is refused.
 """
 
-from collections.abc import Hashable, Mapping
-from typing import Any, NamedTuple
+from collections import Counter, defaultdict
+from collections.abc import Hashable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import chain
+from typing import NamedTuple, TypeVar
 
-from collbench.core.collectives import OpName, collective
-from collbench.core.errors import UsageError
+from collbench.core import codec
+from collbench.core.errors import ScheduleError, UsageError
 from collbench.core.reading import parse_json
-from collbench.schedules.formats._shared import Address, Move, Operation, with_messages
-from collbench.schedules.formats._threads import ThreadProgram, refuse_too_large
-from collbench.schedules.formats.msccl import MAX_CHUNKS, MAX_RANKS
-from collbench.schedules.ir import BufferName, Operand
+from collbench.schedules.formats._program import (
+    MAX_RANKS,
+    Block,
+    Buffers,
+    Event,
+    Move,
+    Operation,
+    Play,
+    ThreadProgram,
+    Turn,
+)
+from collbench.schedules.ir import Edge, Operand, Round, Step
+from collbench.schedules.verify.clocks import Cell
 
 _MAX_CHARS = 32 << 20
-_BUFFERS: Mapping[str, BufferName] = {"i": "in", "o": "out", "s": "tmp"}
+_MAX_TOKENS = 1 << 16  # of a semaphore from the start
 _COPIES = ("copy", "cpkt", "upkt", "put", "pws", "pwsf", "ppkt", "rppkt", "get")
 _REDUCTIONS = ("re", "repkt", "recpkt", "res", "respkt", "recspkt", "rre", "rres")
 # Operations that write packets to scratch memory, and those that read them there.
 _WRITE_PACKETS = ("cpkt", "ppkt", "rppkt", "recpkt", "respkt", "recspkt")
 _READ_PACKETS = ("upkt", "rppkt", "repkt", "recpkt", "respkt", "recspkt")
 _NOTHING = ("nop", "flush")  # the threads of a block are one here
-_SIGNALS = {"signal": True, "rlxsignal": True, "wait": False, "rlxwait": False}
-_NO_COUNTERPART = {
-    "gstore": "multicast",
-    "gstorepkt": "multicast",
-    "glre": "multicast",
-    "glres": "multicast",
-    "pipeline": "a loop of its own: the loops of a schedule are those of its plan",
-}
+_GIVES = ("signal", "rlxsignal", "pws", "pwsf", "sem_release")
+_TAKES = ("wait", "rlxwait", "sem_acquire")
+_NONE = object()
+T = TypeVar("T")
 
 
-class _Node(NamedTuple):
-    """A value of the file and where it stands."""
+class _Table(NamedTuple):
+    """A table of the file and where it stands."""
 
-    value: Any  # of JSON
+    value: object
     place: str
 
-    def get(self, key: str) -> "_Node":
-        """A member of a table. Raises UsageError."""
-        if not isinstance(self.value, dict) or key not in self.value:
+    def get(self, kind: type[T], key: str, default: object = _NONE) -> T:
+        """A member. Raises UsageError."""
+        if not isinstance(self.value, dict):
+            raise UsageError(f"{self.place} is no table")
+        if key not in self.value and default is _NONE:
             raise UsageError(
                 f"{self.place} has no {key}", "plans of MSCCL++ 0.7 and later are read"
             )
-        return _Node(self.value[key], f"{self.place}.{key}")
+        return codec.decode(kind, self.value.get(key, default), f"{self.place}.{key}")
 
-    def items(self, key: str, default: list[object] | None = None) -> "list[_Node]":
-        """The members of a list. Raises UsageError."""
-        if default is not None and isinstance(self.value, dict) and key not in self.value:
-            return []
-        node = self.get(key)
-        if not isinstance(node.value, list):
-            raise UsageError(f"{node.place} is no list")
-        return [_Node(one, f"{node.place}[{k}]") for k, one in enumerate(node.value)]
+    def tables(self, key: str, default: object = _NONE) -> list["_Table"]:
+        """The members of a list."""
+        items = self.get(tuple[object, ...], key, default)
+        return [_Table(one, f"{self.place}.{key}[{k}]") for k, one in enumerate(items)]
 
-    def whole(self, key: str, low: int, high: int) -> int:
-        """A whole number within limits. Raises UsageError."""
-        return self.get(key).number(low, high)
+    def item(self, key: str, items: Sequence[T]) -> T:
+        """The item of a number. Raises UsageError."""
+        number = self.get(int, key)
+        if not 0 <= number < len(items):
+            raise UsageError(f"{self.place}.{key}: there is no {number} among {len(items)}")
+        return items[number]
 
-    def number(self, low: int, high: int) -> int:
-        """The value as a whole number within limits. Raises UsageError."""
-        if not isinstance(self.value, int) or not low <= self.value <= high:
-            raise UsageError(
-                f"{self.place} is {str(self.value)[:40]!r}, no whole number from {low} to {high}"
-            )
-        return int(self.value)
-
-    def word(self, key: str) -> str:
-        """A text. Raises UsageError."""
-        node = self.get(key)
-        if not isinstance(node.value, str):
-            raise UsageError(f"{node.place} is no text")
-        return node.value
-
-    def has(self, key: str) -> bool:
-        return isinstance(self.value, dict) and key in self.value
+    def items(self, key: str, items: Sequence[T]) -> list[T]:
+        """The items of a list of numbers. Raises UsageError."""
+        numbers = self.get(tuple[int, ...], key)
+        return [_Table({key: number}, self.place).item(key, items) for number in numbers]
 
 
 def is_mine(text: str) -> bool:
@@ -88,250 +88,305 @@ def is_mine(text: str) -> bool:
 
 def read(text: str, name: str) -> ThreadProgram:
     """The program. Raises UsageError with the place and what is wrong."""
-    plan = _Node(parse_json(text, name, _MAX_CHARS), name)
-    op, gpus = _op(plan), plan.items("gpus")
+    plan = _Table(parse_json(text, name, _MAX_CHARS), name)
+    gpus = sorted(plan.tables("gpus"), key=lambda gpu: gpu.get(int, "id"))
     if not 2 <= len(gpus) <= MAX_RANKS:
         raise UsageError(f"{name}.gpus has {len(gpus)} members", f"2 to {MAX_RANKS} are read")
-    ranks = sorted(gpus, key=lambda gpu: gpu.whole("id", 0, len(gpus) - 1))
-    if [gpu.get("id").value for gpu in ranks] != list(range(len(gpus))):
-        raise UsageError(f"{name}.gpus: two have the same id")
-    empty = ThreadProgram(
-        op=op,
-        n=len(gpus),
+    if [gpu.get(int, "id") for gpu in gpus] != list(range(len(gpus))):
+        raise UsageError(f"{name}.gpus: each needs an id of its own, from 0 on")
+    keys = {"i": "input_chunks", "o": "output_chunks", "s": "scratch_chunks"}
+    buffers = Buffers(
+        f"{name}.collective",
+        plan.get(str, "collective"),
+        [{letter: gpu.get(int, key) for letter, key in keys.items()} for gpu in gpus],
         root=0,
+        is_aliased=plan.get(bool, "inplace"),
         file=name,
-        chunks=_chunks(op, plan, ranks),
-        placements=frozenset({"in" if plan.get("inplace").value is True else "out"}),
-        ranks=(),
     )
-    held = [_held(gpu) for gpu in ranks]
-    readers = [_Gpu(gpu, rank, held) for rank, gpu in enumerate(ranks)]
-    initial = {counter: count for gpu in readers for counter, count in gpu.initial().items()}
-    blocks = tuple(gpu.blocks() for gpu in readers)
-    moves = sum(len(one.moves) for gpu in blocks for _, made in gpu for one in made)
-    refuse_too_large(op, len(gpus), empty.chunks, moves, name)
-    return with_messages(empty, blocks, initial)
+    initial: dict[Hashable, int] = {}
+    blocks: list[Block] = []
+    for rank, gpu in enumerate(gpus):
+        blocks += _blocks(gpu, rank, buffers)
+        for number, semaphore in enumerate(gpu.tables("semaphores", [])):
+            value = semaphore.get(int, "init_value")
+            initial["semaphore", rank, number] = min(max(value, 0), _MAX_TOKENS)
+    return _with_messages(buffers.program, blocks, initial)
 
 
-def _held(gpu: _Node) -> dict[BufferName, int]:
-    """The chunks of each buffer of a rank."""
-    return {
-        "in": gpu.whole("input_chunks", 0, MAX_CHUNKS),
-        "out": gpu.whole("output_chunks", 0, MAX_CHUNKS),
-        "tmp": gpu.whole("scratch_chunks", 0, MAX_CHUNKS),
+def _with_messages(
+    program: ThreadProgram, blocks: Sequence[Block], initial: Mapping[Hashable, int]
+) -> ThreadProgram:
+    """The program of some blocks. initial: how often something was given before. Raises
+    ScheduleError with the place and what is wrong.
+    """
+    play = Play(blocks, initial)
+    messages, times = _Messages(play), {}
+    for time, event in play.run():
+        messages.add(event)
+        times[event] = time
+    if play.waiting:
+        raise play.hang()
+    for put in chain(*messages.puts.values()):
+        raise ScheduleError(
+            f"{play.operation(put.source).place}: nobody at rank {put.target.rank} waits for what"
+            " it writes there",
+            "the program can end before the data is there",
+        )
+    joined = {
+        (block, other)
+        for block, clock in enumerate(play.clocks)
+        for other in clock
+        if blocks[block].rank == blocks[other].rank
     }
+    turns = (
+        Turn((time, number), event.block, play.operation(event).place, steps)
+        for event, time in times.items()
+        for number, steps in enumerate(messages.rounds(event))
+    )
+    return program.played(blocks, joined, turns)
 
 
-def _op(plan: _Node) -> OpName:
-    name = plan.word("collective")
-    try:
-        return collective(name).name
-    except UsageError as error:
-        raise UsageError(f"{plan.place}.collective: {error.message}", error.hint) from None
+def _channels(table: _Table) -> Iterator[tuple[str, _Table]]:
+    """The channels but for those of multicast, and their types."""
+    for channel in table.tables("channels", []):
+        if (kind := channel.get(str, "channel_type")) != "switch":
+            yield kind, channel
 
 
-def _chunks(op: OpName, plan: _Node, gpus: list[_Node]) -> int:
-    """Chunks of the vector, or of a block: the same at every rank."""
-    what = collective(op)
-    found: set[int] = set()
-    for gpu in gpus:
-        for key, (many, _) in (("input_chunks", what.inputs), ("output_chunks", what.outputs)):
-            count = gpu.whole(key, 0, MAX_CHUNKS)
-            blocks = len(gpus) if many == "n" and not what.is_interleaved else 1
-            if count % blocks:
-                raise UsageError(f"{gpu.place}.{key} is {count}, not {blocks} equal blocks")
-            found |= {count // blocks} if count else set()
-    if len(found) != 1:
-        raise UsageError(f"{plan.place}: the buffers are not cut alike at every rank")
-    return found.pop()
-
-
-class _Gpu:
-    """What one rank does."""
-
-    def __init__(self, gpu: _Node, rank: int, held: list[dict[BufferName, int]]) -> None:
-        self.gpu, self.rank, self.held = gpu, rank, held
-        n = len(held)
-        # of each type: the peer of every channel, and which of those to this peer it is
-        self.channels: dict[str, list[tuple[int, int]]] = {}
-        for channel in gpu.items("channels", []):
-            kind = channel.word("channel_type")
-            if kind == "switch":
-                continue
-            ends = self.channels.setdefault(kind, [])
-            for end in channel.items("connected_to"):
-                peer = end.number(0, n - 1)
-                ends.append((peer, sum(other == peer for other, _ in ends)))
-        self.buffers = [
-            (one.whole("rank", 0, n - 1), _buffer(one)) for one in gpu.items("remote_buffers", [])
-        ]
-
-    def initial(self) -> dict[Hashable, int]:
-        """What the semaphores hold from the start."""
-        return {
-            ("semaphore", self.rank, number): semaphore.whole("init_value", 0, MAX_CHUNKS)
-            for number, semaphore in enumerate(self.gpu.items("semaphores", []))
-        }
-
-    def blocks(self) -> tuple[tuple[str, tuple[Operation, ...]], ...]:
-        blocks = [_ThreadBlock(self, block) for block in self.gpu.items("threadblocks")]
-        made = tuple((block.name, tuple(block.operations())) for block in blocks)
-        members: dict[tuple[int, int], list[tuple[str, str]]] = {}
-        for block in blocks:
-            for key, operations in block.members.items():
-                members.setdefault(key, []).extend(operations)
-        for (size, member), operations in members.items():
-            mine, first = (
-                sorted(what for what, _ in some)
-                for some in (operations, members.get((size, 0), []))
+def _blocks(gpu: _Table, rank: int, buffers: Buffers) -> list[Block]:
+    """The thread blocks of a rank."""
+    ranks = range(buffers.program.n)
+    ends: defaultdict[str, list[tuple[int, int]]] = defaultdict(list)
+    for kind, channel in _channels(gpu):
+        for peer in channel.items("connected_to", ranks):
+            ends[kind].append((peer, sum(other == peer for other, _ in ends[kind])))
+    remote = [
+        (one.item("rank", ranks), one.get(str, "type")) for one in gpu.tables("remote_buffers", [])
+    ]
+    blocks, groups = [], Counter[tuple[int, str]]()
+    for number, table in enumerate(gpu.tables("threadblocks")):
+        reader = _ThreadBlock(table, rank, ends, remote, buffers, groups)
+        work = [one for op in table.tables("ops") for one in reader.operations(op)]
+        blocks.append(Block(rank, f"tb{number}", work))
+    for (size, what), times in groups.items():
+        if times % size:
+            raise UsageError(
+                f"{gpu.place}: not all {size} thread blocks of a group do the same: {what[:40]}..",
+                "a schedule has the members of a group as one",
             )
-            if mine != first:
-                raise UsageError(
-                    f"{operations[0][1]}: member {member} of a group of {size} thread blocks does"
-                    " other things than the first",
-                    "a schedule has the members of a group as one",
-                )
-        return made
+    return blocks
 
 
 class _ThreadBlock:
-    """The operations of a thread block, which numbers channels and buffers in its own way."""
+    """The operations of a thread block, which numbers channels and buffers in its own way: ends,
+    of each type of channel the peer and which of those to this peer it is; remote, the rank and
+    the letter of buffers.
+    """
 
-    def __init__(self, gpu: _Gpu, block: _Node) -> None:
-        self.gpu, self.block = gpu, block
-        self.name = f"tb{block.whole('id', 0, MAX_CHUNKS)}"
-        # of groups of blocks, by size and member: what they do, each to its part of the chunks
-        self.members: dict[tuple[int, int], list[tuple[str, str]]] = {}
-        self.channels: dict[str, list[tuple[int, int]]] = {}
-        for channel in block.items("channels", []):
-            kind = channel.word("channel_type")
-            known = gpu.channels.get(kind, [])
-            if kind != "switch":
-                self.channels.setdefault(kind, []).extend(
-                    known[one.number(0, len(known) - 1)] for one in channel.items("channel_ids")
-                )
-        self.buffers: dict[str, list[tuple[int, BufferName]]] = {}
-        for reference in block.items("remote_buffer_refs", []):
-            self.buffers.setdefault(reference.word("access_channel_type"), []).extend(
-                gpu.buffers[one.number(0, len(gpu.buffers) - 1)]
-                for one in reference.items("remote_buffer_ids")
-            )
+    def __init__(
+        self,
+        block: _Table,
+        rank: int,
+        ends: Mapping[str, list[tuple[int, int]]],
+        remote: list[tuple[int, str]],
+        buffers: Buffers,
+        groups: Counter[tuple[int, str]],
+    ) -> None:
+        self.rank, self.buffers, self.groups = rank, buffers, groups
+        self.ends: defaultdict[str, list[tuple[int, int]]] = defaultdict(list)
+        for kind, channel in _channels(block):
+            self.ends[kind] += channel.items("channel_ids", ends.get(kind, []))
+        self.remote: defaultdict[str, list[tuple[int, str]]] = defaultdict(list)
+        for one in block.tables("remote_buffer_refs", []):
+            kind = one.get(str, "access_channel_type")
+            self.remote[kind] += one.items("remote_buffer_ids", remote)
+        self.barriers: Counter[int] = Counter()
 
-    def operations(self) -> list[Operation]:
-        return [
-            operation
-            for node in self.block.items("ops")
-            if (operation := self._operation(node)) is not None
-        ]
-
-    def _operation(self, node: _Node) -> Operation | None:
-        name, rank = node.word("name"), self.gpu.rank
-        if name in _NO_COUNTERPART:
-            raise UsageError(
-                f"{node.place}: {name} is {_NO_COUNTERPART[name]}, which our steps do not have"
-            )
-        if name in _NOTHING:
-            return None
-        if name in _SIGNALS:
-            ends = self._ends(node)
-            return (
-                Operation(place=node.place, gives=tuple((rank, *end) for end in ends))
-                if _SIGNALS[name]
-                else Operation(
-                    place=node.place, takes=tuple((peer, rank, *rest) for peer, *rest in ends)
-                )
-            )
-        if name in ("sem_acquire", "sem_release"):
-            counters = tuple(
-                ("semaphore", rank, one.number(0, MAX_CHUNKS))
-                for one in node.items("semaphore_ids")
-            )
-            is_taking = name == "sem_acquire"
-            return Operation(
-                place=node.place,
-                takes=counters if is_taking else (),
-                gives=() if is_taking else counters,
-            )
+    def operations(self, op: _Table) -> Iterator[Operation]:
+        """What an operation is: a barrier is two."""
+        name = op.get(str, "name")
         if name == "barrier":
-            count = node.whole("num_threadblocks", 1, MAX_CHUNKS)
-            meeting = ("barrier", rank, node.whole("barrier_id", 0, MAX_CHUNKS))
-            return Operation(place=node.place, meets=(meeting, count))
-        if name not in (*_COPIES, *_REDUCTIONS):
-            raise UsageError(f"{node.place}.name: there is no operation '{name[:40]}'")
-        return self._data(node, name)
+            number, count = op.get(int, "barrier_id"), op.get(int, "num_threadblocks")
+            self.barriers[number] += 1
+            meeting = ("barrier", self.rank, number, self.barriers[number])
+            yield Operation(place=op.place, gives=(meeting,))
+            yield Operation(place=op.place, sees=(meeting,) * min(count, MAX_RANKS))
+        elif name in (*_COPIES, *_REDUCTIONS, *_GIVES, *_TAKES):
+            moves = self._moves(op, name) if name in (*_COPIES, *_REDUCTIONS) else ()
+            read = {at for move in moves for at in move.src if at.operand.buffer == "tmp"}
+            written = [at for move in moves for at in move.dst]
+            # elsewhere than in scratch memory nobody waits for flags
+            flagged = (at for at in written if at.operand.buffer == "tmp" or at.rank != self.rank)
+            signals = self._signals(op, name)
+            yield Operation(
+                place=op.place,
+                takes=signals if name in _TAKES else (),
+                sees=tuple(read) if name in _READ_PACKETS else (),
+                gives=(
+                    *(flagged if name in _WRITE_PACKETS else ()),
+                    *(signals if name in _GIVES else ()),
+                ),
+                moves=moves,
+            )
+        elif name not in _NOTHING:
+            raise UsageError(
+                f"{op.place}: {name[:40]} is no operation that our steps can do",
+                "multicast and pipelines are not read",
+            )
 
-    def _ends(self, node: _Node) -> list[tuple[int, str, int]]:
-        """The peer, the type and the number of the channels of an operation."""
-        kind = node.word("channel_type")
-        own = self.channels.get(kind, [])
-        ends = [own[one.number(0, len(own) - 1)] for one in node.items("channel_ids")]
-        return [(peer, kind, number) for peer, number in ends]
+    def _signals(self, op: _Table, name: str) -> tuple[Hashable, ...]:
+        """What an operation gives to others, or takes from them."""
+        rank = self.rank
+        if name in ("sem_acquire", "sem_release"):
+            return tuple(
+                ("semaphore", rank, one) for one in op.get(tuple[int, ...], "semaphore_ids")
+            )
+        if name not in (*_GIVES, *_TAKES):
+            return ()
+        kind = op.get(str, "channel_type")
+        ends = op.items("channel_ids", self.ends[kind])
+        if name in _GIVES:
+            return tuple((rank, peer, kind, number) for peer, number in ends)
+        return tuple((peer, rank, kind, number) for peer, number in ends)
 
-    def _data(self, node: _Node, name: str) -> Operation:
-        """An operation on chunks. The first of a group of thread blocks does that of all."""
-        signals = self._ends(node) if name in ("pws", "pwsf") else []
-        gives = tuple((self.gpu.rank, *end) for end in signals)
-        sources = [self._addresses(one, node) for one in node.items("src_buff")]
-        targets = [self._addresses(one, node) for one in node.items("dst_buff")]
-        moves = _moves(name, sources, targets)
-        if not moves:
-            raise UsageError(f"{node.place}: the buffers of {name} do not fit each other")
-        if node.has("tbg_info"):
-            info = node.get("tbg_info")
-            size = info.whole("tbg_size", 1, MAX_CHUNKS)
-            member = info.whole("tb_id", 0, size - 1)
-            self.members.setdefault((size, member), []).append((f"{name} {moves}", node.place))
-            if member:
-                return Operation(place=node.place, gives=gives)
-        return Operation(
-            place=node.place,
-            moves=tuple(moves),
-            gives=gives,
-            has_packets=name in _WRITE_PACKETS,
-            awaited=frozenset(
-                at
-                for move in moves
-                for at in move.src
-                if name in _READ_PACKETS and at.operand.buffer == "tmp"
-            ),
+    def _moves(self, op: _Table, name: str) -> tuple[Move, ...]:
+        """What an operation does to each of its chunks. The first of a group of thread blocks does
+        that of all.
+        """
+        sources, targets = (
+            [self._cells(chunks, op) for chunks in op.tables(key)]
+            for key in ("src_buff", "dst_buff")
+        )
+        if name in _COPIES and len(sources) == 1:
+            sources = sources * len(targets)
+        fits = name in _REDUCTIONS or len(sources) == len(targets)
+        if not (sources and targets and fits) or len({*map(len, sources), *map(len, targets)}) > 1:
+            raise UsageError(f"{op.place}: the buffers of {name} do not fit each other")
+        if name in _REDUCTIONS:
+            moves = tuple(map(Move, zip(*sources, strict=True), zip(*targets, strict=True)))
+        else:
+            pairs = zip(chain(*sources), chain(*targets), strict=True)
+            moves = tuple(Move((source,), (target,)) for source, target in pairs)
+        if op.get(object, "tbg_info", None) is None:
+            return moves
+        group = _Table(op.get(object, "tbg_info"), f"{op.place}.tbg_info")
+        self.groups[max(group.get(int, "tbg_size"), 1), f"{name} {moves}"] += 1
+        return () if group.get(int, "tb_id") else moves
+
+    def _cells(self, chunks: _Table, op: _Table) -> list[Cell]:
+        """The chunks of a source or a destination."""
+        rank, letter = self.rank, chunks.get(str, "type", "")
+        if chunks.get(object, "buffer_id", None) is not None:
+            own = self.remote[op.get(str, "channel_type")]
+            rank, letter = chunks.item("buffer_id", own)
+        first, count = chunks.get(int, "index"), chunks.get(int, "size")
+        cells = self.buffers.cells(chunks.place, rank, letter, first, count)
+        return [Cell(rank, at, 0) for at in cells]
+
+
+@dataclass(slots=True)
+class _Put:
+    """A chunk that an operation writes at another rank. port: where it was received."""
+
+    source: Event
+    position: int
+    target: Cell
+    is_packet: bool
+    port: str = ""
+
+
+class _Messages:
+    """What becomes messages in a play over the memory of all ranks.
+
+    there: the last event of a chunk's own rank that has what was written, or None while it is on
+    its way.
+    """
+
+    def __init__(self, play: Play) -> None:
+        self.play, self.blocks = play, play.blocks
+        self.puts: defaultdict[int, list[_Put]] = defaultdict(list)  # by rank, on their way
+        self.sent: defaultdict[tuple[Event, int], list[_Put]] = defaultdict(list)
+        self.received: defaultdict[Event, list[_Put]] = defaultdict(list)
+        self.there: dict[Cell, Event | None] = {}
+        self.reads: dict[tuple[Event, Cell], Edge] = {}
+        self.gets: defaultdict[Event, list[tuple[Event, Edge, Operand]]] = defaultdict(list)
+
+    def add(self, event: Event) -> None:
+        """An operation that was just done."""
+        self._receive(event)
+        one, rank = self.play.operation(event), self.blocks[event.block].rank
+        for move in one.moves:
+            for position, at in enumerate(move.src):
+                if at.rank != rank:
+                    source = self._source(event, at)
+                    port = f"{self._ends(source, event)}.get{position}"
+                    self.reads[event, at] = Edge(at.rank, port)
+                    self.gets[source].append((event, Edge(rank, port), at.operand))
+        packets = set(one.gives)
+        for number, move in enumerate(one.moves):
+            for position, at in enumerate(move.dst):
+                self.there[at] = event if at.rank == rank else None
+                if at.rank != rank:
+                    put = _Put(event, position, at, at in packets)
+                    self.puts[at.rank].append(put)
+                    self.sent[event, number].append(put)
+
+    def _ends(self, source: Event, target: Event) -> str:
+        return f"{self.blocks[source.block].name}-{self.blocks[target.block].name}"
+
+    def _receive(self, event: Event) -> None:
+        """Receive what the block has learnt of now: first of all its operation, in the order of
+        what was written. A packet it learns of where it waits for its flag.
+        """
+        clock, awaited = self.play.clocks[event.block], set(self.play.operation(event).sees)
+        rank = self.blocks[event.block].rank
+        for put in self.puts[rank]:
+            (block, number), at = put.source, put.target
+            if at in awaited if put.is_packet else clock.get(block, 0) > number:
+                self.there[at] = event
+                cell = f".{at.operand.buffer}{at.operand.chunk}" * put.is_packet
+                put.port = f"{self._ends(put.source, event)}.{put.position}{cell}"
+                self.received[event].append(put)
+        self.puts[rank] = [put for put in self.puts[rank] if not put.port]
+
+    def _source(self, event: Event, at: Cell) -> Event:
+        """The last operation of the other rank that the reader knows of and that knows what was
+        written there.
+        """
+        there = self.there.get(at)
+        known = [(time, block) for block, time in self.play.clocks[event.block].items()]
+        for time, block in sorted(known, reverse=True):
+            knows = there is not None and there.block == block and there.number < time
+            if self.blocks[block].rank == at.rank and (knows or at not in self.there):
+                return Event(block, time - 1)
+        raise ScheduleError(
+            f"{self.play.operation(event).place}: reads {at.operand.buffer}[{at.operand.chunk}] of"
+            f" rank {at.rank}, which has not said that it is there",
+            "a signal from there has to be waited for",
         )
 
-    def _addresses(self, one: _Node, node: _Node) -> list[Address]:
-        """The chunks of a source or a destination."""
-        if one.has("buffer_id"):
-            own = self.buffers.get(node.word("channel_type"), [])
-            rank, buffer = own[one.whole("buffer_id", 0, len(own) - 1)]
-        else:
-            rank, buffer = self.gpu.rank, _buffer(one)
-        first, size = one.whole("index", 0, MAX_CHUNKS), one.whole("size", 1, MAX_CHUNKS)
-        held = self.gpu.held[rank][buffer] or max(self.gpu.held[rank].values())
-        if first + size > held:
-            raise UsageError(f"{one.place} ends behind the {held} chunks of {buffer}")
-        return [Address(rank, Operand(buffer, chunk)) for chunk in range(first, first + size)]
-
-
-def _moves(name: str, sources: list[list[Address]], targets: list[list[Address]]) -> list[Move]:
-    """What an operation does to each of its chunks; nothing if its buffers do not fit."""
-    if not sources or not targets or len({*map(len, sources), *map(len, targets)}) > 1:
-        return []
-    if name in _REDUCTIONS:
-        return [
-            Move(src, dst)
-            for src, dst in zip(zip(*sources, strict=True), zip(*targets, strict=True), strict=True)
-        ]
-    if len(sources) == 1:
-        sources = sources * len(targets)
-    if len(sources) != len(targets):
-        return []
-    return [
-        Move((source,), (target,))
-        for src, dst in zip(sources, targets, strict=True)
-        for source, target in zip(src, dst, strict=True)
-    ]
-
-
-def _buffer(node: _Node) -> BufferName:
-    letter = node.word("type")
-    if letter not in _BUFFERS:
-        raise UsageError(f"{node.place}.type is '{letter[:40]}', none of i, o, s")
-    return _BUFFERS[letter]
+    def rounds(self, event: Event) -> Iterator[Round]:
+        """What an operation becomes: receptions, itself, and what others read here after it."""
+        rank = self.blocks[event.block].rank
+        messages: defaultdict[object, list[Step]] = defaultdict(list)
+        for put in self.received[event]:
+            edge = Edge(self.blocks[put.source.block].rank, put.port)
+            messages[put.source, put.port].append(Step(recv=(edge,), dst=put.target.operand))
+        yield from map(tuple, messages.values())
+        groups: defaultdict[object, list[Step]] = defaultdict(list)
+        copies: list[Step] = []
+        for number, move in enumerate(self.play.operation(event).moves):
+            own = [at.operand for at in move.dst if at.rank == rank]
+            step = Step(
+                src=tuple(at.operand for at in move.src if at.rank == rank),
+                recv=tuple(self.reads[event, at] for at in move.src if at.rank != rank),
+                dst=own[0] if own else None,
+                send=tuple(Edge(put.target.rank, put.port) for put in self.sent[event, number]),
+            )
+            groups[step.send].append(step)
+            copies += [Step(src=(own[0],), dst=other) for other in own[1:]]
+        yield from map(tuple, (*groups.values(), copies))
+        gets: defaultdict[object, list[Step]] = defaultdict(list)
+        for reader, edge, operand in self.gets[event]:
+            gets[reader, edge].append(Step(src=(operand,), send=(edge,)))
+        yield from map(tuple, gets.values())
