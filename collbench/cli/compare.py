@@ -15,13 +15,11 @@ from collbench.compare.losses import LOSS_KINDS
 from collbench.core.catalog import results
 from collbench.core.documents import named_in_errors, write_document
 from collbench.core.errors import UsageError
-from collbench.core.record import ACROSS
+from collbench.core.record import ACROSS, Record
 from collbench.core.rules import Options, refuse
 from collbench.core.screen import bars, is_coloured, is_terminal, on_screen, remark, say, width
 
 if TYPE_CHECKING:
-    import pandas as pd
-
     from collbench.compare.changes import Changes
     from collbench.compare.gate import Gate
     from collbench.compare.load import ResultFile
@@ -214,6 +212,7 @@ def command(context: click.Context, /, **_: object) -> int:
     """
     from collbench.cli._compare_rules import COMPARE_RULES
     from collbench.compare.draw_results import check_plot
+    from collbench.core.collector import cyclic_gc_disabled
 
     options = dict(context.params)
     refuse(COMPARE_RULES, explicit_options(context), options)
@@ -222,6 +221,12 @@ def command(context: click.Context, /, **_: object) -> int:
     files = [Path(file) for file in (*options["files"], *options["bases"])]
     if options["plot"] is not None:
         check_plot(options["plot"], files)
+    with cyclic_gc_disabled():
+        return _answer(files, options)
+
+
+def _answer(files: Sequence[Path], options: Options) -> int:
+    """What the options ask of the files; returns the exit code."""
     if options["html"] is not None:
         return _write_page(files, options["html"], is_forced=options["force"])
     if len(files) == 1:
@@ -242,7 +247,7 @@ def _show_one(loaded: "ResultFile", options: Options) -> int:
     names = ("bands", "env", "tuner", "nccl_rows")
     has_derived = any(options[name] not in (None, False) for name in names)
     if has_derived:
-        _derive(loaded.frame, options)
+        _derive(loaded.records, options)
     if options["against"] is not None:
         is_noise = _print_doubt(loaded, sys.stdout)
         return _judge(loaded, options, is_noise=is_noise)
@@ -259,31 +264,27 @@ def _loaded(files: Sequence[Path]) -> Sequence["ResultFile"]:
             say(f"{one.name}: {text}", err=True)
     if len(loaded) > 1:
         return loaded
-    from collbench.compare.join import together
+    from collbench.compare.merge import together
 
     (one,) = loaded
-    frame, again = together(one.frame)
+    records, again = together(one.records)
     if again:
         say(
             f"{one.name}: {again} rows measure what a row before them does: their repeats are"
             " taken together",
             err=True,
         )
-    return [replace(one, frame=frame)]
+    return [replace(one, records=records)]
 
 
 def _summarise(loaded: "ResultFile", options: Options) -> int:
     from collbench.compare.draw_results import plot
-    from collbench.compare.rows import rows_of
-    from collbench.compare.tables.summary import lines_of_rows
-    from collbench.core.collector import cyclic_gc_disabled
+    from collbench.compare.tables.summary import summary_lines
 
     out, target = sys.stdout, options["plot"]
     characters = bars(out) if is_terminal(out) else ""
-    code = 0 if (loaded.frame["status"] == "ok").any() else CHANGED_CODE
-    with cyclic_gc_disabled():  # the rows are gone before it would look at them
-        rows = rows_of(loaded.frame)
-        lines = lines_of_rows(rows, width(out), options["show_all"], characters)
+    code = 0 if any(one.status == "ok" for one in loaded.records) else CHANGED_CODE
+    lines = summary_lines(loaded.records, width(out), options["show_all"], characters)
     say("\n".join(lines))
     if target is not None:
         plot(target, [loaded])
@@ -293,10 +294,9 @@ def _summarise(loaded: "ResultFile", options: Options) -> int:
 def _print_doubt(loaded: "ResultFile", out: TextIO) -> bool:
     """Say that most rows of a file are noise, why, and what to do; whether it is so."""
     from collbench.compare.doubt import doubt_of_changes
-    from collbench.compare.rows import rows_of
     from collbench.compare.tables.summary import lines_of
 
-    lines = lines_of(doubt_of_changes(rows_of(loaded.frame), loaded.name), width(out))
+    lines = lines_of(doubt_of_changes(loaded.records, loaded.name), width(out))
     for line in lines:
         say(line, err=out is sys.stderr)
     return bool(lines)
@@ -311,20 +311,20 @@ def _judge(loaded: "ResultFile", options: Options, *, is_noise: bool) -> int:
     from collbench.compare.tables.baselines import verdict_lines
     from collbench.core.limits import BEHIND_SHARE
 
-    frame, against, fail_below = loaded.frame, options["against"], options["fail_below"]
+    rows, against, fail_below = loaded.records, options["against"], options["fail_below"]
     name = "" if against == _NEAREST else against
-    base = reference(name, frame, across=options["across"], is_forced=options["force"])
+    base = reference(name, rows, across=options["across"], is_forced=options["force"])
     behind = BEHIND_SHARE if fail_below is None else 1 / (1 + fail_below / 100)
     judgement = judged(
-        frame, base.frame, behind, across=options["across"], is_forced=options["force"]
+        rows, base.records, behind, across=options["across"], is_forced=options["force"]
     )
-    say("\n".join(verdict_lines(judgement, frame, base, behind)))
+    say("\n".join(verdict_lines(judgement, rows, base, behind)))
     if fail_below is None or not judgement.verdicts:
         return 0 if judgement.verdicts else CHANGED_CODE
     verdict, reasons = gate_of_reference(
         judgement,
         (base.name, fail_below),
-        failed=int(frame["status"].isin(["wrong", "error"]).sum()),
+        failed=sum(row.status in ("wrong", "error") for row in rows),
         noisy=loaded.name if is_noise else "",
         is_unjudged_allowed=options["allow_unjudged"],
     )
@@ -333,17 +333,17 @@ def _judge(loaded: "ResultFile", options: Options, *, is_noise: bool) -> int:
     return GATE_CODES[verdict]
 
 
-def _derive(frame: "pd.DataFrame", options: Options) -> None:
+def _derive(rows: Sequence["Record"], options: Options) -> None:
     """What follows from one file: bands and settings to the screen, documents to files."""
     from collbench.compare.tables.bands import band_lines
     from collbench.tune import nccl_file as nccl_tuner
 
     lines = [
-        *(band_lines(frame, width(sys.stdout)) if options["bands"] else ()),
-        *(nccl_tuner.env_lines(frame) if options["env"] else ()),
+        *(band_lines(rows, width(sys.stdout)) if options["bands"] else ()),
+        *(nccl_tuner.env_lines(rows) if options["env"] else ()),
     ]
     documents = [
-        (lines_of(frame), options[name], "--" + name.replace("_", "-"))
+        (lines_of(rows), options[name], "--" + name.replace("_", "-"))
         for name, lines_of in (
             ("tuner", nccl_tuner.tuner_lines),
             ("nccl_rows", nccl_tuner.nccl_rows_lines),

@@ -6,7 +6,9 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from collbench.compare.best import Errors, fastest_own_choices
-from collbench.compare.rows import Row, Workload, by_workload
+from collbench.compare.rows import Workload, by_workload, has_note
+from collbench.core.peers import is_peer
+from collbench.core.record import Record
 from collbench.core.statistics import Interval
 
 # Largest size of a band and its name: where latency dominates, where protocols change, and where
@@ -40,7 +42,7 @@ class Lowest(NamedTuple):
     ratio: Interval
 
 
-def bands(rows: Sequence[Row], peer: str = "nccl") -> dict[Workload, list[Lowest | None]]:
+def bands(rows: Sequence[Record], peer: str = "nccl") -> dict[Workload, list[Lowest | None]]:
     """Of each workload and band, the lowest ratio of a peer's own choice to ours.
 
     Ours is the row marked auto, or the only one: in a sweep of `--algo auto --channels 24` the
@@ -51,11 +53,11 @@ def bands(rows: Sequence[Row], peer: str = "nccl") -> dict[Workload, list[Lowest
     for workload, sizes in by_workload(rows).items():
         worst: list[Lowest | None] = [None] * len(BANDS)
         for size, here in sizes.items():
-            own = [row for row in here if not row.is_library]
+            own = [row for row in here if not is_peer(row.backend)]
             ours = (
                 own[0]
                 if len(own) == 1
-                else next((row for row in own if row.has_note("auto")), None)
+                else next((row for row in own if has_note(row, "auto")), None)
             )
             theirs = fastest_own_choices(here).get(peer)
             band = next((k for k, (last, _) in enumerate(BANDS) if size <= last), None)

@@ -16,16 +16,24 @@ either in one file of twenty where nothing is wrong.
 import math
 import re
 from bisect import bisect_left
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import groupby
+from itertools import chain, groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, NamedTuple, get_args
 
 from collbench.compare.best import Errors
 from collbench.compare.join import is_reduction
 from collbench.compare.load import ResultFile, load
-from collbench.compare.rows import Row, conditions_of, fastest, rows_of
+from collbench.compare.rows import (
+    conditions_of,
+    fastest,
+    is_own_choice,
+    is_timed,
+    median_of,
+    own_form,
+    times_of,
+)
 from collbench.core import catalog
 from collbench.core.collectives import collective
 from collbench.core.errors import CollbenchError, UsageError, unknown
@@ -36,11 +44,13 @@ from collbench.core.limits import (
     SURE_SCALES,
     SURE_Z,
 )
+from collbench.core.peers import is_peer
+from collbench.core.record import Record
 from collbench.core.verdict import beyond_chance, deviate, luck, scale_of
 from collbench.machine.gpu_kinds import GpuKind, kind_of, kinds_of
 
 if TYPE_CHECKING:
-    import pandas as pd
+    pass
 
 RateVerdict = Literal["behind", "faster", "cannot tell", "normal"]
 RATE_VERDICTS: tuple[RateVerdict, ...] = get_args(RateVerdict)
@@ -201,7 +211,7 @@ class Judgement:
 
 
 def reference(
-    name: str, frame: "pd.DataFrame", *, across: Collection[str] = (), is_forced: bool = False
+    name: str, rows: Sequence[Record], *, across: Collection[str] = (), is_forced: bool = False
 ) -> ResultFile:
     """A shipped reference by name, any file by its path; without a name the shipped one of the
     nearest machine.
@@ -216,22 +226,24 @@ def reference(
         if name not in shipped and not Path(name).exists() and name != "-":
             raise unknown("file or reference", name, shipped)
         return _named(name, shipped[name]) if name in shipped else load(Path(name))
-    wanted, ranks = kinds_of(frame["device"].unique()), set(frame["ranks"])
+    wanted, ranks = kinds_of({row.device for row in rows}), {row.ranks for row in rows}
     left_out = _left_out(across, is_forced=is_forced)
-    ours = rate_curves(frame, left_out)
+    ours = rate_curves(rows, left_out)
     near: list[tuple[tuple[bool, int, bool, int, bool, str], ResultFile]] = []
     others: list[str] = []
     for label, file in shipped.items():
         loaded = _named(label, file)
-        here = kinds_of(loaded.frame["device"].unique())
+        here = kinds_of({row.device for row in loaded.records})
         is_alike = any(one.agrees(two) for one in here for two in wanted)
         if not {one.model for one in here} & {one.model for one in wanted}:
             continue
         if not is_alike and not is_forced:
             others.append(label)
             continue
-        apart = min(abs(theirs - ours) for theirs in set(loaded.frame["ranks"]) for ours in ranks)
-        common = len(_common(ours, rate_curves(loaded.frame, left_out)))
+        apart = min(
+            abs(theirs - ours) for theirs in {row.ranks for row in loaded.records} for ours in ranks
+        )
+        common = len(_common(ours, rate_curves(loaded.records, left_out)))
         order = (not is_alike, -common, not here & wanted, apart, "published" in label, label)
         near.append((order, loaded))
     if not near:
@@ -250,8 +262,8 @@ def _named(label: str, file: Path) -> ResultFile:
 
 
 def judged(
-    frame: "pd.DataFrame",
-    against: "pd.DataFrame",
+    rows: Sequence[Record],
+    against: Sequence[Record],
     behind: float = BEHIND_SHARE,
     *,
     across: Collection[str] = (),
@@ -268,7 +280,7 @@ def judged(
             f"with --against these may differ: {', '.join(ACROSS_CURVES)}",
         )
     left_out = _left_out(across, is_forced=is_forced)
-    ours, theirs = rate_curves(frame, left_out), rate_curves(against, left_out)
+    ours, theirs = rate_curves(rows, left_out), rate_curves(against, left_out)
     common = _common(ours, theirs)
     pairs = [(key, same) for key, (same, _) in common.items()]
     shares = [here for _, here in common.values()]
@@ -423,12 +435,12 @@ def rates_at(
     return max(min(smaller, larger), in_its_time), max(smaller, larger)
 
 
-def reference_curves(frame: "pd.DataFrame") -> dict[CurveKey, RateCurve]:
+def reference_curves(rows: Sequence[Record]) -> dict[CurveKey, RateCurve]:
     """The curves of a reference for rows measured with a launcher or without."""
-    return {key: curve.rates for key, curve in rate_curves(frame, {"group"}).items()}
+    return {key: curve.rates for key, curve in rate_curves(rows, {"group"}).items()}
 
 
-def known_rate(curves_of: Mapping[CurveKey, RateCurve], row: Row) -> float | None:
+def known_rate(curves_of: Mapping[CurveKey, RateCurve], row: Record) -> float | None:
     """The least rate of a reference for a row, or None; in GB/s of bus bandwidth."""
     key = _key(row, {"group"})
     known = [
@@ -440,19 +452,17 @@ def known_rate(curves_of: Mapping[CurveKey, RateCurve], row: Row) -> float | Non
 
 
 def rate_curves(
-    frame: "pd.DataFrame", left_out: Collection[str] = ()
+    rows: Sequence[Record], left_out: Collection[str] = ()
 ) -> dict[CurveKey, MeasuredCurve]:
     """The best rate of every backend at each size; libraries count with their own choice where that
     was measured, and else as forced. left_out: fields that the keys leave open.
 
     The best of several rows is the luckiest of them: its rate is less by what luck gives.
     """
-    cells: dict[CurveKey, dict[int, list[Row]]] = {}
-    every = rows_of(frame)
-    errors = Errors(every)
-    for row in every:
-        # NaN is not above 0
-        if row.status == "ok" and row.times_us and row.busbw_gbs > 0:
+    cells: dict[CurveKey, dict[int, list[Record]]] = {}
+    errors = Errors(rows)
+    for row in rows:
+        if is_timed(row) and row.busbw_gbs:
             cells.setdefault(_key(row, left_out), {}).setdefault(row.size_bytes, []).append(row)
     found = {}
     for key, sizes in cells.items():
@@ -461,30 +471,30 @@ def rate_curves(
             and key._replace(conditions=key.conditions[1:]) in cells
         ):
             continue
-        rows = [row for here in sizes.values() for row in here]
+        here = list(chain.from_iterable(sizes.values()))
         found[key] = MeasuredCurve(
             rates={size: _rate(here, errors) for size, here in sizes.items()},
-            versions={row.versions for row in rows},
-            devices={row.device for row in rows if row.device},
-            groups={row.group for row in rows if row.group},
-            hosts={row.hosts for row in rows if row.hosts},
-            transports={row.transport for row in rows},
+            versions={row.versions for row in here},
+            devices={row.device for row in here if row.device},
+            groups={row.group for row in here if row.group},
+            hosts={row.hosts for row in here if row.hosts},
+            transports={row.transport for row in here},
         )
     return found
 
 
-def _key(row: Row, left_out: Collection[str] = ()) -> CurveKey:
+def _key(row: Record, left_out: Collection[str] = ()) -> CurveKey:
     conditions = tuple(
         # a check of the data takes no time of the collective
         one
         for one in conditions_of(row.notes)
         if one != "unchecked"
     )
-    is_own_kernel = not row.is_library
+    is_own_kernel = not is_peer(row.backend)
     key = CurveKey(
         op=row.op,
         backend=row.backend,
-        buffers=row.method.form,
+        buffers=own_form(row),
         dtype=row.dtype,
         redop=row.redop if is_reduction(row.op) else "",
         root=row.root if _is_rooted(row.op) else 0,
@@ -497,7 +507,7 @@ def _key(row: Row, left_out: Collection[str] = ()) -> CurveKey:
         group=row.group,
         transport=_path(row.transport) if is_own_kernel else "",
         device=kind_of(row.device) if row.device else _ANY_DEVICE,
-        conditions=conditions if is_own_kernel or row.is_own_choice else ("forced", *conditions),
+        conditions=conditions if is_own_kernel or is_own_choice(row) else ("forced", *conditions),
     )
     return CurveKey._make(
         _ANY_VALUE[name] if name in left_out else value
@@ -519,13 +529,13 @@ def _is_rooted(op: str) -> bool:
         return True
 
 
-def _rate(rows: list[Row], errors: Errors) -> MeasuredRate:
+def _rate(rows: list[Record], errors: Errors) -> MeasuredRate:
     """The best rate of several rows, without what luck gives it."""
     best = fastest(rows)
-    error, least = errors.of(best), math.log(best.median_us)
-    rivals = sum(math.log(row.median_us) - least <= SURE_Z * error for row in rows)
+    error, least = errors.of(best), math.log(median_of(best))
+    rivals = sum(math.log(median_of(row)) - least <= SURE_Z * error for row in rows)
     gain = math.exp(luck(error, rivals))
-    return MeasuredRate(busbw_gbs=best.busbw_gbs / gain, times_us=best.times_us)
+    return MeasuredRate(busbw_gbs=(best.busbw_gbs or 0.0) / gain, times_us=times_of(best))
 
 
 def _apart(alone: Iterable[CurveKey], theirs: Mapping[CurveKey, MeasuredCurve]) -> Iterator[Apart]:

@@ -20,19 +20,25 @@ from operator import itemgetter
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from collbench.compare.rows import (
-    Row,
     Workload,
     by_workload,
     configuration,
     distinguishing_knobs,
     fastest,
+    has_note,
+    is_noise,
+    is_own_choice,
+    is_price,
     label,
-    rows_of,
+    median_of,
+    own_form,
+    repeat_scale_of,
+    times_of,
 )
-from collbench.core.collector import cyclic_gc_disabled
 from collbench.core.knobs import UNASKED
 from collbench.core.limits import LEAST_GAIN, SURE_Z
 from collbench.core.peers import PEERS
+from collbench.core.record import Record
 from collbench.core.statistics import Interval
 from collbench.core.units import format_size
 from collbench.core.verdict import (
@@ -46,7 +52,7 @@ from collbench.core.verdict import (
 )
 
 if TYPE_CHECKING:
-    import pandas as pd
+    pass
 
 # only: nothing competes with it. cannot tell: noise, or too few repeats.
 Certainty = Literal["only", "winner", "tie", "cannot tell"]
@@ -83,20 +89,20 @@ class Best(NamedTuple):
     """
 
     certainty: Certainty
-    leaders: tuple[Row, ...]
-    rows: Sequence[Row]
+    leaders: tuple[Record, ...]
+    rows: Sequence[Record]
     time_us: float
     busbw_gbs: float | None
     percent: float | None
-    runner_up: Row | None
+    runner_up: Record | None
     gain: Interval | None
     peers: Mapping[str, Interval]
-    rivals: Mapping[str, Row]
-    choice: Row | None
+    rivals: Mapping[str, Record]
+    choice: Record | None
     excess: Interval | None
 
     @property
-    def row(self) -> Row:
+    def row(self) -> Record:
         return self.leaders[0]
 
     @property
@@ -108,7 +114,7 @@ class Best(NamedTuple):
         """Whether the leader is faster than a library."""
         return verdict_of(self.peers.get(peer), is_certain=self.is_certain)
 
-    def is_level_with(self, row: Row | None) -> bool:
+    def is_level_with(self, row: Record | None) -> bool:
         """Whether the repeats do not show that a row is slower than the first leader."""
         return not self.is_certain or any(row is leader for leader in self.leaders)
 
@@ -132,9 +138,9 @@ class Summary:
     user buffers or algorithms of its own choices.
     """
 
-    rows: Sequence[Row]
+    rows: Sequence[Record]
     knobs: Mapping[str, tuple[str, ...]]
-    workloads: Mapping[Workload, Mapping[int, Sequence[Row]]]
+    workloads: Mapping[Workload, Mapping[int, Sequence[Record]]]
     best: Mapping[Workload, Mapping[int, Best]]
     peers: tuple[str, ...]
     has_launches: bool
@@ -151,39 +157,34 @@ class Errors:
     from its own repeats and those of like rows, of the same backend and a similar size.
     """
 
-    def __init__(self, rows: Iterable[Row]) -> None:
+    def __init__(self, rows: Iterable[Record]) -> None:
         spreads: dict[tuple[str, int], list[float]] = {}
         for row in rows:
-            if row.scale == row.scale:  # NaN differs from itself
-                count = len(row.times_us)
-                spread = row.scale * by_median(count) / by_square(count)
+            if (scale := repeat_scale_of(row)) == scale:  # NaN differs from itself
+                count = len(times_of(row))
+                spread = scale * by_median(count) / by_square(count)
                 spreads.setdefault(_kind(row), []).append(spread)
         self._typical = {kind: middle(known) for kind, known in spreads.items()}
 
-    def of(self, row: Row) -> float:
+    def of(self, row: Record) -> float:
         """Of one row; NaN where no row has two repeats, 0 of a price."""
-        if row.is_price:
+        if is_price(row):
             return 0.0
-        return moderated(row.scale, len(row.times_us), self._typical.get(_kind(row), math.nan))
+        typical = self._typical.get(_kind(row), math.nan)
+        return moderated(repeat_scale_of(row), len(times_of(row)), typical)
 
-    def ratio(self, slower: Row, faster: Row) -> Interval:
+    def ratio(self, slower: Record, faster: Record) -> Interval:
         """The time of a row over that of another, with its interval, NaN where it is not known."""
         scale = math.hypot(self.of(slower), self.of(faster))
-        return ratio_of(slower.median_us / faster.median_us, scale)
+        return ratio_of(median_of(slower) / median_of(faster), scale)
 
 
-def _kind(row: Row) -> tuple[str, int]:
+def _kind(row: Record) -> tuple[str, int]:
     """Rows that are alike: of one backend, and of sizes within a factor of 16."""
-    return row.method.backend, row.size_bytes.bit_length() // 4
+    return row.backend, row.size_bytes.bit_length() // 4
 
 
-@cyclic_gc_disabled()
-def summarise(frame: "pd.DataFrame") -> Summary:
-    """The summary of a frame."""
-    return summarise_rows(rows_of(frame))
-
-
-def summarise_rows(rows: Sequence[Row]) -> Summary:
+def summarise(rows: Sequence[Record]) -> Summary:
     """The summary of rows."""
     workloads = by_workload(rows)
     knobs = distinguishing_knobs(workloads)
@@ -196,79 +197,70 @@ def summarise_rows(rows: Sequence[Row]) -> Summary:
     }
     peers = {peer for sizes in best.values() for one in sizes.values() for peer in one.peers}
     forms: dict[str, set[str]] = {}
-    for method in {id(row.method): row.method for row in rows}.values():
-        if method.is_own_choice:
-            forms.setdefault(method.backend, set()).add(method.form)
+    for row in filter(is_own_choice, rows):
+        forms.setdefault(row.backend, set()).add(own_form(row))
     return Summary(
         rows=rows,
         knobs=knobs,
         workloads=workloads,
         best=best,
         peers=tuple(sorted(peers)),
-        has_launches=any(row.has_launches for row in rows),
+        has_launches=any(row.max_us is not None for row in rows),
         forms={peer: frozenset(kinds) for peer, kinds in forms.items()},
         errors=errors,
     )
 
 
-def fastest_own_choices(rows: Iterable[Row]) -> dict[str, Row]:
+def fastest_own_choices(rows: Iterable[Record]) -> dict[str, Record]:
     """Of each library the fastest of its own choices."""
-    own: dict[str, list[Row]] = {}
+    own: dict[str, list[Record]] = {}
     for row in rows:
-        method = row.method
-        if method.backend in PEERS and method.is_own_choice:
-            own.setdefault(method.backend, []).append(row)
+        if row.backend in PEERS and is_own_choice(row):
+            own.setdefault(row.backend, []).append(row)
     return {peer: fastest(of_peer) for peer, of_peer in own.items()}
 
 
-def candidates(rows: Sequence[Row]) -> list[Row]:
+def candidates(rows: Sequence[Record]) -> list[Record]:
     """Ours, or the library's rows where there are none of ours."""
-    return [row for row in rows if row.method.backend not in PEERS] or list(rows)
+    return [row for row in rows if row.backend not in PEERS] or list(rows)
 
 
-def best_of(rows: Sequence[Row], knobs: Mapping[str, Sequence[str]], errors: Errors) -> Best:
+def best_of(rows: Sequence[Record], knobs: Mapping[str, Sequence[str]], errors: Errors) -> Best:
     """The best of the rows of one workload and size."""
     able = candidates(rows)
-    is_noise = all(row.is_noise for row in able)
-    certainty, leaders = _decision(able, knobs, errors, is_noise=is_noise)
+    are_noise = all(map(is_noise, able))
+    certainty, leaders = _decision(able, knobs, errors, are_noise=are_noise)
     row = leaders[0]
     others = [other for other in able if other is not row]
     runner_up = fastest(others) if others else None
-    backend = row.method.backend
     choice = next(
-        (
-            other
-            for other in able
-            if "auto" in other.method.notes
-            and other.method.has_note("auto")
-            and other.method.backend == backend
-        ),
-        None,
+        (other for other in able if has_note(other, "auto") and other.backend == row.backend), None
     )
 
-    def slowdown(other: Row | None) -> Interval | None:
+    def slowdown(other: Record | None) -> Interval | None:
         """The time of another row over that of the leader; None of noise."""
-        return None if other is None or is_noise else errors.ratio(other, row)
+        return None if other is None or are_noise else errors.ratio(other, row)
 
     rivals = {
         peer: rival
         for peer, rival in fastest_own_choices(rows).items()
-        if not (row.backend == peer and row.is_own_choice)
+        if not (row.backend == peer and is_own_choice(row))
     }
     peers = {
         peer: slowdown_of_peer
         for peer, rival in rivals.items()
         if (slowdown_of_peer := slowdown(rival)) is not None
     }
-    busbw = row.busbw_gbs if row.busbw_gbs == row.busbw_gbs else None
     return Best(
         certainty=certainty,
         leaders=leaders,
         rows=able,
-        time_us=row.median_us,
-        busbw_gbs=busbw,
+        time_us=median_of(row),
+        busbw_gbs=row.busbw_gbs,
         percent=(
-            100 * busbw / row.ceiling_gbs if busbw is not None and row.ceiling_gbs > 0 else None
+            100 * row.busbw_gbs / row.ceiling_gbs
+            if row.busbw_gbs is not None and row.ceiling_gbs
+            else None
         ),
         runner_up=runner_up,
         gain=slowdown(runner_up),
@@ -280,14 +272,14 @@ def best_of(rows: Sequence[Row], knobs: Mapping[str, Sequence[str]], errors: Err
 
 
 def _decision(
-    able: Sequence[Row], knobs: Mapping[str, Sequence[str]], errors: Errors, *, is_noise: bool
-) -> tuple[Certainty, tuple[Row, ...]]:
+    able: Sequence[Record], knobs: Mapping[str, Sequence[str]], errors: Errors, *, are_noise: bool
+) -> tuple[Certainty, tuple[Record, ...]]:
     first = fastest(able)
-    if is_noise:
+    if are_noise:
         return "cannot tell", (first,)
     if len(able) == 1:
         return "only", (first,)
-    if len(first.times_us) < 2 and not first.is_price:
+    if len(times_of(first)) < 2 and not is_price(first):
         return "cannot tell", (first,)
     tied = _unbeaten(able, errors)
     if len(tied) == 1:
@@ -295,14 +287,14 @@ def _decision(
     return "tie", tuple(sorted(tied, key=lambda row: simplicity(row, knobs)))
 
 
-def _unbeaten(rows: Sequence[Row], errors: Errors) -> Sequence[Row]:
+def _unbeaten(rows: Sequence[Record], errors: Errors) -> Sequence[Record]:
     """The rows that no other row beats: by LEAST_GAIN, and by SURE_Z of what repeats allow. A
     single repeat beats nothing, unless it is a price.
     """
-    known = [(math.log(row.median_us), errors.of(row), row) for row in rows]
+    known = [(math.log(median_of(row)), errors.of(row), row) for row in rows]
     rivals: list[tuple[float, float]] = []
     for time, error, row in sorted(known, key=itemgetter(0)):
-        if len(row.times_us) < 2 and not row.is_price:
+        if len(times_of(row)) < 2 and not is_price(row):
             continue
         if not rivals or error < rivals[-1][1]:  # the others beat nothing that these do not
             rivals.append((time, error))
@@ -316,19 +308,18 @@ def _unbeaten(rows: Sequence[Row], errors: Errors) -> Sequence[Row]:
     ]
 
 
-def simplicity(row: Row, knobs: Mapping[str, Sequence[str]]) -> tuple[object, ...]:
+def simplicity(row: Record, knobs: Mapping[str, Sequence[str]]) -> tuple[object, ...]:
     """The order in which tied rows lead: those that are not noise; the fewest knobs set; then
     SIMPLE_ALGORITHMS, SIMPLE_PROTOCOLS, and the smallest values of the knobs.
     """
-    method = row.method
-    names = knobs.get(method.backend, ())
-    values = [getattr(method, name) for name in names]
+    names = knobs.get(row.backend, ())
+    values = [getattr(row, name) for name in names]
     return (
-        row.is_noise,
+        is_noise(row),
         sum(value != UNASKED[name] for name, value in zip(names, values, strict=True)),
-        _rank(SIMPLE_ALGORITHMS, method.algo),
-        _rank(SIMPLE_PROTOCOLS, method.proto),
-        method.backend,
+        _rank(SIMPLE_ALGORITHMS, row.algo),
+        _rank(SIMPLE_PROTOCOLS, row.proto),
+        row.backend,
         values,
     )
 
@@ -380,13 +371,11 @@ def spans(sizes: Mapping[int, Best], name: str) -> list[KnobSpan]:
     that knob, or none is decided.
     """
     has_choice = any(
-        best.is_certain and len({getattr(row.method, name) for row in best.rows} - {""}) > 1
+        best.is_certain and len({getattr(row, name) for row in best.rows} - {""}) > 1
         for best in sizes.values()
     )
     values = {
-        size: _alternatives(
-            [str(getattr(row.method, name)) or UNASKED["algo"] for row in best.leaders]
-        )
+        size: _alternatives([str(getattr(row, name)) or UNASKED["algo"] for row in best.leaders])
         if best.is_certain
         else None
         for size, best in (sizes.items() if has_choice else ())
@@ -424,20 +413,11 @@ def span_text(spans_of_knob: Sequence[KnobSpan]) -> str:
     return ", ".join(parts)
 
 
-def configurations(summary: Summary) -> dict[tuple[object, ...], list[Row]]:
+def configurations(summary: Summary) -> dict[tuple[object, ...], list[Record]]:
     """The rows of every workload and configuration by size: the curves of time against size."""
-    curves: dict[tuple[object, ...], list[Row]] = {}
-    configuration_of: dict[int, tuple[object, ...]] = {}  # by the identity of a method
+    curves: dict[tuple[object, ...], list[Record]] = {}
     for workload, sizes in summary.workloads.items():
-        curve_of: dict[int, list[Row]] = {}
-        for rows in sizes.values():
-            for row in rows:
-                name = id(row.method)
-                curve = curve_of.get(name)
-                if curve is None:
-                    known = configuration_of.get(name)
-                    if known is None:
-                        known = configuration_of[name] = configuration(row, summary.knobs)
-                    curve = curve_of[name] = curves.setdefault((workload, known), [])
-                curve.append(row)
+        for row in chain.from_iterable(sizes.values()):
+            name = workload, configuration(row, summary.knobs)
+            curves.setdefault(name, []).append(row)
     return curves

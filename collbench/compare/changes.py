@@ -29,8 +29,8 @@ from collbench.compare.noise import Noise, Side, row_noise
 from collbench.compare.priors import machine_kinds, prior
 from collbench.compare.rows import NOISE_NOTES
 from collbench.core.errors import UsageError
-from collbench.core.frame import texts_of, with_strings
 from collbench.core.limits import FALSE_ROWS, NEAR_HOURS, SAME
+from collbench.core.text import texts_of
 from collbench.core.verdict import Array, Verdict, are_sure
 
 
@@ -78,7 +78,7 @@ def unlike(new: pd.DataFrame, base: pd.DataFrame) -> tuple[str, ...]:
     """Why two files are not of like machines; empty if they are, as far as they show."""
     reasons = []
     for name, title in (("device", "devices"), ("ranks", "numbers of ranks")):
-        ours, theirs = (texts_of(frame, name) for frame in (new, base))
+        ours, theirs = (texts_of(frame[name]) for frame in (new, base))
         differ = ours != theirs if name == "device" else not set(ours) & set(theirs)
         if ours and theirs and differ:
             reasons.append(f"the {title} differ: {', '.join(ours)} and {', '.join(theirs)}")
@@ -99,7 +99,6 @@ def compare(
     Raises UsageError for unlike machines. Memory and time grow with the rows; 100,000 take about
     two seconds.
     """
-    new, bases = with_strings(new), tuple(map(with_strings, bases))
     base = pd.concat(bases, ignore_index=True) if len(bases) > 1 else bases[0]
     why = unlike(new, base)
     if why and not is_forced:

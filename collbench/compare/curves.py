@@ -8,7 +8,6 @@ only rows that are ok and have a time count.
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple
 
 from collbench.compare.best import Best, Summary, best_text, candidates, configurations, summarise
@@ -16,22 +15,27 @@ from collbench.compare.rows import (
     KNOB_FIELDS,
     KNOB_NAMES,
     SIZES,
-    Method,
-    Row,
     Workload,
     by_workload,
     distinguishing_knobs,
     fastest,
+    is_own_choice,
     label,
+    median_of,
+    own_form,
+    times_of,
     titles,
+    workload_of,
 )
-from collbench.core.collector import cyclic_gc_disabled
+from collbench.core.frame import frame_of
 from collbench.core.knobs import UNASKED
+from collbench.core.peers import is_peer
+from collbench.core.record import Record
 from collbench.core.statistics import bounds
 from collbench.core.units import format_size
 
 if TYPE_CHECKING:
-    import pandas as pd
+    pass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -115,24 +119,23 @@ class CurvePair:
     base: Curve
 
 
-@cyclic_gc_disabled()
-def curves(frame: "pd.DataFrame") -> tuple[Curve, ...]:
+def curves(rows: Sequence[Record]) -> tuple[Curve, ...]:
     """Every configuration's curve; groups and configurations in the order of the file."""
-    return curves_of(summarise(frame))
+    return curves_of(summarise(rows))
 
 
-@cyclic_gc_disabled()
-def pairs(new: "pd.DataFrame", base: "pd.DataFrame") -> tuple[CurvePair, ...]:
+def pairs(new: Sequence[Record], base: Sequence[Record]) -> tuple[CurvePair, ...]:
     """What two files both measured, in the order of the new one: of each group the two envelopes,
     then every configuration that both have.
     """
     from collbench.compare.join import is_reduction, match_mode, names_to_match
 
-    matched = names_to_match(new, base, match_mode(new, base))
+    frames = frame_of(new), frame_of(base)
+    matched = names_to_match(*frames, match_mode(*frames))
     names = [name for name in matched if name in Workload._fields]
-    summaries = [summarise(frame) for frame in (new, base)]
+    summaries = [summarise(rows) for rows in (new, base)]
     # of both, so that a configuration has one name
-    knobs = distinguishing_knobs(by_workload([row for one in summaries for row in one.rows]))
+    knobs = distinguishing_knobs(by_workload([*new, *base]))
     sides = [curves_of(replace(one, knobs=knobs)) for one in summaries]
 
     def key(curve: Curve, *, is_envelope: bool) -> tuple[object, ...]:
@@ -154,7 +157,6 @@ def pairs(new: "pd.DataFrame", base: "pd.DataFrame") -> tuple[CurvePair, ...]:
     return tuple(pair for group in pairs_of.values() for pair in group)
 
 
-@cyclic_gc_disabled()
 def curves_of(summary: Summary) -> tuple[Curve, ...]:
     """The curves of a summary."""
     groups = _groups(summary)
@@ -167,23 +169,22 @@ def curves_of(summary: Summary) -> tuple[Curve, ...]:
     curves = []
     for rows in configurations(summary).values():
         first, sizes = rows[0], _by_size(rows)
-        best = summary.best[first.workload]
-        has_backend = has_backends[first.workload]
+        workload = workload_of(first)
+        best, has_backend = summary.best[workload], has_backends[workload]
         curves.append(
             Curve(
-                group=groups[first.workload],
+                group=groups[workload],
                 name=_name(first, summary, has_backend=has_backend),
                 backend=first.backend,
-                is_peer=first.is_library,
-                is_own_choice=first.is_own_choice,
+                is_peer=is_peer(first.backend),
+                is_own_choice=is_own_choice(first),
                 best=tuple(
                     size
                     for size, here in sizes.items()
                     if any(row is best[size].row for row in here)
                 ),
                 points=tuple(
-                    _with_answer(here, answers[first.workload, size])
-                    for size, here in sizes.items()
+                    _with_answer(here, answers[workload, size]) for size, here in sizes.items()
                 ),
                 knobs=tuple(
                     (KNOB_NAMES.get(name, name), _value(name, getattr(first, name)))
@@ -197,7 +198,7 @@ def curves_of(summary: Summary) -> tuple[Curve, ...]:
 def _has_backends(summary: Summary, workload: Workload) -> bool:
     """Whether rows of ours come from several backends."""
     rows = (row for here in summary.workloads[workload].values() for row in here)
-    return len({row.backend for row in rows if not row.is_library}) > 1
+    return len({row.backend for row in rows if not is_peer(row.backend)}) > 1
 
 
 class _Answer(NamedTuple):
@@ -215,7 +216,7 @@ def _answer(best: Best, summary: Summary, *, has_backend: bool) -> _Answer:
     )
 
 
-def _with_answer(rows: Sequence[Row], answer: _Answer) -> CurvePoint:
+def _with_answer(rows: Sequence[Record], answer: _Answer) -> CurvePoint:
     """The point of a configuration at one size; where it leads or is tied, with the answer."""
     row = rows[0] if len(rows) == 1 else fastest(rows)
     if answer.leaders.isdisjoint(map(id, rows)):
@@ -270,12 +271,12 @@ def _groups(summary: Summary) -> dict[Workload, CurveGroup]:
     }
 
 
-def _name(row: Row, summary: Summary, *, has_backend: bool) -> str:
+def _name(row: Record, summary: Summary, *, has_backend: bool) -> str:
     """The short label of a configuration, as in the tables; libraries stand first by their name."""
-    if row.is_own_choice:
+    if is_own_choice(row):
         is_told_apart = len(summary.forms.get(row.backend, ())) > 1
-        return f"{row.backend} {row.method.form}" if is_told_apart else row.backend
-    return label(row, summary.knobs, has_backend=has_backend or row.is_library)
+        return f"{row.backend} {own_form(row)}" if is_told_apart else row.backend
+    return label(row, summary.knobs, has_backend=has_backend or is_peer(row.backend))
 
 
 def _value(knob: str, value: object) -> str:
@@ -283,36 +284,39 @@ def _value(knob: str, value: object) -> str:
     return format_size(value) if knob in SIZES and isinstance(value, int) else str(value)
 
 
-def _by_size(rows: Iterable[Row]) -> dict[int, list[Row]]:
-    rows_of_size: dict[int, list[Row]] = {}
+def _by_size(rows: Iterable[Record]) -> dict[int, list[Record]]:
+    rows_of_size: dict[int, list[Record]] = {}
     for row in rows:
         rows_of_size.setdefault(row.size_bytes, []).append(row)
     return rows_of_size
 
 
-def _point(row: Row, answer: str = "", *, is_certain: bool = True) -> CurvePoint:
-    times = row.times_us
+def _point(row: Record, answer: str = "", *, is_certain: bool = True) -> CurvePoint:
+    times = times_of(row)
     middle, low, high = bounds(times)
     return CurvePoint(
         bytes=row.size_bytes,
-        busbw_gbs=row.busbw_gbs,
-        algbw_gbs=row.algbw_gbs,
+        busbw_gbs=_known(row.busbw_gbs),
+        algbw_gbs=_known(row.algbw_gbs),
         time_us=middle,
-        note=row.method.notes,
+        note=row.notes,
         time_low_us=low if len(times) > 1 else math.nan,
         time_high_us=high if len(times) > 1 else math.nan,
-        ceiling_gbs=row.ceiling_gbs if row.ceiling_gbs > 0 else math.nan,
-        used=_used(row.method),
+        ceiling_gbs=row.ceiling_gbs or math.nan,
+        used=_used(row),
         answer=answer,
         is_certain=is_certain,
         times_us=times,
     )
 
 
-@lru_cache(maxsize=4096)
-def _used(method: Method) -> str:
+def _known(rate: float | None) -> float:
+    return math.nan if rate is None else rate
+
+
+def _used(row: Record) -> str:
     """The knobs of a row that have a value, in words."""
-    knobs = [(name, getattr(method, name)) for name in KNOB_FIELDS]
+    knobs = [(name, getattr(row, name)) for name in KNOB_FIELDS]
     return ", ".join(
         f"{KNOB_NAMES.get(name, name)} {_value(name, value)}"
         for name, value in knobs
@@ -348,7 +352,7 @@ def _combined(
 
 
 def _heat_map(
-    able: Mapping[int, Sequence[Row]],
+    able: Mapping[int, Sequence[Record]],
     knobs: Mapping[str, Sequence[str]],
     group: CurveGroup,
     knob: str,
@@ -357,12 +361,12 @@ def _heat_map(
     times: dict[object, dict[int, float]] = {}
     for size, rows in able.items():
         for row in rows:
-            value = getattr(row.method, knob)
+            value = getattr(row, knob)
             if value != UNASKED[knob] and (
-                knob in ("algo", "proto") or knob in knobs.get(row.method.backend, ())
+                knob in ("algo", "proto") or knob in knobs.get(row.backend, ())
             ):
                 here = times.setdefault(value, {})
-                here[size] = min(here.get(size, math.inf), row.median_us)
+                here[size] = min(here.get(size, math.inf), median_of(row))
     if len(times) < 2:
         return None
     values = sorted(times, key=lambda value: (isinstance(value, str), value))

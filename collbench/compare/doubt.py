@@ -6,8 +6,9 @@ from dataclasses import dataclass
 from statistics import median
 
 from collbench.compare.best import Summary
-from collbench.compare.rows import CORES, DISTURBED, Row
+from collbench.compare.rows import CORES, DISTURBED, has_note, is_noise, is_timed, times_of
 from collbench.core.limits import ADVISED_REPEATS, MOSTLY
+from collbench.core.record import Record
 from collbench.core.verdict import is_noisy
 
 _DISTURBANCES = {
@@ -28,8 +29,8 @@ class Doubt:
 
 def doubt(summary: Summary) -> Doubt | None:
     """The doubt about a summary; None if some size is decided and most rows are not noise."""
-    timed = [row for row in summary.rows if row.method.status == "ok" and row.times_us]
-    noise = [row for row in timed if row.is_noise]
+    timed = [row for row in summary.rows if is_timed(row)]
+    noise = [row for row in timed if is_noise(row)]
     has_answers = any(best.is_certain for best in summary.every_best)
     if not timed or (has_answers and len(noise) <= MOSTLY * len(timed)):
         return None
@@ -46,24 +47,24 @@ def doubt(summary: Summary) -> Doubt | None:
             f"Cannot tell which configuration is best: {why}. No winner and no crossover is"
             " claimed."
         )
-    return doubt_of(headline, noise, max(len(row.times_us) for row in timed))
+    return doubt_of(headline, noise, max(len(times_of(row)) for row in timed))
 
 
-def doubt_of_changes(rows: Sequence[Row], name: str) -> Doubt | None:
+def doubt_of_changes(rows: Sequence[Record], name: str) -> Doubt | None:
     """The doubt about a file that is compared with another; None if most rows are not noise."""
-    timed = [row for row in rows if row.method.status == "ok" and row.times_us]
-    noise = [row for row in timed if row.is_noise]
+    timed = [row for row in rows if is_timed(row)]
+    noise = [row for row in timed if is_noise(row)]
     if len(noise) <= MOSTLY * len(timed):
         return None
     return doubt_of(
         f"{name}: {len(noise)} of {len(timed)} rows are noise. What differs below may be the load"
         " of the machine and not what was measured.",
         noise,
-        max(len(row.times_us) for row in timed),
+        max(len(times_of(row)) for row in timed),
     )
 
 
-def doubt_of(headline: str, noise: Sequence[Row], repeats: int) -> Doubt:
+def doubt_of(headline: str, noise: Sequence[Record], repeats: int) -> Doubt:
     """Why rows are noise, if any are, and what to do. repeats: how many rows have at most."""
     more_repeats = f"measure more repeats (--repeats {ADVISED_REPEATS})"
     if not noise:
@@ -85,23 +86,23 @@ def doubt_of(headline: str, noise: Sequence[Row], repeats: int) -> Doubt:
         )
     if not reasons:
         reasons.append("the rows do not show the cause; load of other processes is the usual one")
-    if spread := [row for row in noise if is_noisy(row.times_us)]:
+    if spread := [row for row in noise if is_noisy(times_of(row))]:
         reasons.append(_spread(spread))
     if repeats < ADVISED_REPEATS:
         remedies.append(more_repeats)
     return Doubt(headline=headline, reasons=tuple(reasons), remedies=tuple(remedies))
 
 
-def _spread(rows: Sequence[Row]) -> str:
+def _spread(rows: Sequence[Record]) -> str:
     """How far repeats of one row differ."""
-    shares = [(max(row.times_us) - min(row.times_us)) / median(row.times_us) for row in rows]
+    shares = [(max(times_of(row)) - min(times_of(row))) / median(times_of(row)) for row in rows]
     return (
         f"repeats of one row differ by {100 * median(shares):.0f}% of its time in the median,"
         f" up to {100 * max(shares):.0f}%"
     )
 
 
-def _crowded(rows: Sequence[Row]) -> tuple[int, int] | None:
+def _crowded(rows: Sequence[Record]) -> tuple[int, int] | None:
     """The most ranks on one host, and its cores, where they are no fewer; None if unknown."""
     counts = [
         (row.ranks // max(1, row.hosts), int(cores[1]))
@@ -111,7 +112,7 @@ def _crowded(rows: Sequence[Row]) -> tuple[int, int] | None:
     return max((one for one in counts if one[0] >= one[1]), default=None)
 
 
-def _disturbances(rows: Sequence[Row]) -> list[str]:
+def _disturbances(rows: Sequence[Record]) -> list[str]:
     """What the notes say of the machine. A row that is noisy although its repeats agree was
     measured while other processes had the cores.
     """
@@ -121,7 +122,7 @@ def _disturbances(rows: Sequence[Row]) -> list[str]:
         for name in DISTURBED
         if any(word.startswith(name) for word in row.notes.split())
     )
-    if loaded := sum(row.has_note("noisy") and not is_noisy(row.times_us) for row in rows):
+    if loaded := sum(has_note(row, "noisy") and not is_noisy(times_of(row)) for row in rows):
         count["other-processes"] = max(count["other-processes"], loaded)
     return [
         f"{_DISTURBANCES[name]} in {count[name]} row{'s' * (count[name] > 1)}"

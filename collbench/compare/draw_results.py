@@ -42,17 +42,17 @@ def plot(target: Path, sides: Sequence["ResultFile"]) -> None:
     """
     from collbench.compare.curves import curves, pairs
     from collbench.compare.plots.draw import MOST_GROUPS, draw, draw_pairs
-    from collbench.core.frame import texts_of
+    from collbench.core.text import texts_of
 
     names = [one_line(Path(side.name).name) for side in sides]
-    devices = sorted({device for side in sides for device in texts_of(side.frame, "device")})
+    devices = sorted({device for side in sides for device in texts_of(side.frame["device"])})
     heading = one_line(", ".join([" and ".join(names), *devices]))
     if len(sides) == 1:
-        known = curves(sides[0].frame)
+        known = curves(sides[0].records)
         groups = len({curve.group for curve in known})
         data = draw(known, heading, _ending(target)) if known else b""
     else:
-        both = pairs(sides[0].frame, sides[1].frame)
+        both = pairs(sides[0].records, sides[1].records)
         groups = len({pair.new.group for pair in both})
         data = draw_pairs(both, (names[0], names[1]), heading, _ending(target)) if both else b""
     if not data:

@@ -5,8 +5,9 @@ from operator import attrgetter, itemgetter
 from typing import NamedTuple
 
 from collbench.compare.best import Best
-from collbench.compare.rows import KNOB_FIELDS, Row
+from collbench.compare.rows import KNOB_FIELDS, is_own_choice, median_of, times_of
 from collbench.core.limits import LEAST_GAIN
+from collbench.core.record import Record
 from collbench.core.verdict import is_separated
 
 KNOBS_WITH_EFFECT = ("algo", "proto", *KNOB_FIELDS)
@@ -27,18 +28,17 @@ class Effect(NamedTuple):
 
 def effect_of(best: Best, knobs: Mapping[str, Sequence[str]], name: str) -> Effect | None:
     """The effect of a knob beside the best row; None if the knob took one value there."""
-    chosen = best.row.method
+    chosen = best.row
     names = ("algo", "proto", *knobs.get(chosen.backend, ()))
     if name not in names:
         return None
     others = attrgetter("backend", *[other for other in names if other != name])
     rest = others(chosen)
     # of each value the fastest row: what no knob tells apart is no effect of this one
-    least: dict[object, tuple[float, Row]] = {}
+    least: dict[object, tuple[float, Record]] = {}
     for row in best.rows:
-        method = row.method
-        if others(method) == rest and not method.is_own_choice:
-            value, time_us = getattr(method, name), row.median_us
+        if others(row) == rest and not is_own_choice(row):
+            value, time_us = getattr(row, name), median_of(row)
             if value not in least or time_us < least[value][0]:
                 least[value] = time_us, row
     if len(least) < 2:
@@ -48,8 +48,8 @@ def effect_of(best: Best, knobs: Mapping[str, Sequence[str]], name: str) -> Effe
     factor = most_us / least_us
     return Effect(
         factor=factor,
-        best=getattr(fast.method, name),
-        worst=getattr(slow.method, name),
+        best=getattr(fast, name),
+        worst=getattr(slow, name),
         values=len(least),
-        is_clear=factor >= LEAST_GAIN and is_separated(fast.times_us, slow.times_us),
+        is_clear=factor >= LEAST_GAIN and is_separated(times_of(fast), times_of(slow)),
     )

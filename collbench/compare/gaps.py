@@ -7,7 +7,8 @@ from typing import Literal, NamedTuple
 
 from collbench.compare.bands import BANDS, BEYOND, band_of
 from collbench.compare.best import Best, Summary
-from collbench.compare.rows import Row, Workload
+from collbench.compare.rows import Workload
+from collbench.core.record import Record
 from collbench.core.verdict import Verdict
 
 GapKind = Literal["peer", "wire"]
@@ -27,9 +28,9 @@ class Gap(NamedTuple):
     value: float
     verdict: Verdict
     size_bytes: int
-    row: Row
+    row: Record
     peer: str
-    rival: Row | None
+    rival: Record | None
     sizes: int
     behind: int
     not_clear: int

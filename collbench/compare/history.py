@@ -21,7 +21,6 @@ import numpy as np
 import pandas as pd
 
 from collbench.compare.rows import conditions_of
-from collbench.core.frame import with_strings
 from collbench.core.limits import (
     FAR,
     HISTORY_RUNS,
@@ -168,7 +167,7 @@ def _times(runs: Sequence[Run], frame: pd.DataFrame) -> pd.DataFrame:
 
 def _keyed(frame: pd.DataFrame) -> pd.DataFrame:
     """The rows that are right and have a time, with the conditions in their notes."""
-    right = with_strings(frame[(frame["status"] == "ok") & (frame["time_us"] > 0)])
+    right = frame[(frame["status"] == "ok") & (frame["time_us"] > 0)]
     known = {text: " ".join(conditions_of(text)) for text in right["notes"].unique()}
     return right.assign(conditions=right["notes"].map(known))
 

@@ -7,47 +7,31 @@ of each backend represents them.
 """
 
 import math
-import re
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
-from typing import Literal
+from itertools import chain
+from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
 
 from collbench.compare.losses import Loss, losses
-from collbench.compare.noise import Places, Side, medians
-from collbench.compare.rows import DISTURBED
+from collbench.compare.merge import LAUNCHES, MERGED, Timed, is_ours, of_all_runs, of_one_file
+from collbench.compare.noise import Side
+from collbench.compare.rows import DISTURBED, Workload
 from collbench.core.collectives import collective
 from collbench.core.errors import CollbenchError, UsageError
-from collbench.core.frame import numbers_of, texts_of
-from collbench.core.record import ACROSS, CONDITIONS, KEY, LAUNCH_TIMES, TRAFFIC
-from collbench.core.text import counted
+from collbench.core.record import ACROSS, CONDITIONS, KEY, TRAFFIC
+from collbench.core.text import counted, texts_of
 from collbench.core.verdict import Array, by_square, closest_half, median_variance
 
-RUNS = "|"  # between the times of two runs
 MatchMode = Literal["knobs", "workload", "knobs but ranks"]
-_WORKLOAD = [
-    "op",
-    "dtype",
-    "redop",
-    "root",
-    "placement",
-    "skew",
-    "groups",
-    "mix",
-    "ranks",
-    "size_bytes",
-]
+# of a workload and its size, what every tool tells
+_WORKLOAD = [name for name in KEY if name in {*Workload._fields, "size_bytes"} - {"hosts", "group"}]
 _OF_RANKS = {"ranks", "hosts", "count", "group"}
-# columns in which rows of a sweep differ most
-_TELLING = ("op", "backend", "algo", "proto", "channels", "ranks", "root", "size_bytes")
 _EMPTY_VALUES = {"", "0", "auto", "none"}
-# columns that may change where rows are taken together
 _TIME_TOLERANCE = 0.02  # of a time that was rounded, or is a mean of two middle repeats
-_MERGED = ("status", "wrong", "reason", "time_us", "_times", *LAUNCH_TIMES, "histogram")
 _COUNTED_NOTES = (*DISTURBED, "noisy", "in-cache", "far-below-ceiling")
 
 
@@ -66,10 +50,9 @@ class Joined:
 
 
 def is_foreign(frame: pd.DataFrame) -> bool:
-    """Whether another tool wrote it: our rows name their run, our version or their channels."""
-    is_ours = frame["run"] != ""
-    is_ours |= frame["versions"].str.startswith("collbench ") | (frame["channels"] > 0)
-    return len(frame) > 0 and not bool(is_ours.any())
+    """Whether another tool wrote it."""
+    columns = (frame[name] for name in ("run", "versions", "channels"))
+    return len(frame) > 0 and not any(map(is_ours, *columns))
 
 
 def match_mode(new: pd.DataFrame, base: pd.DataFrame) -> MatchMode:
@@ -155,7 +138,7 @@ def _side(
         remarks += [remark for remark in more if remark not in remarks]
     if len(parts) == 1:
         return parts[0], remarks
-    return _with_all_runs(pd.concat(parts, ignore_index=True), names), remarks
+    return _merged(pd.concat(parts, ignore_index=True), names, of_all_runs), remarks
 
 
 def _refuse_several(
@@ -204,11 +187,12 @@ def _keyed(frame: pd.DataFrame, way: MatchMode) -> pd.DataFrame:
         reduces = {op: is_reduction(op) for op in keyed["op"].unique()}
         keyed["redop"] = keyed["redop"].where(keyed["op"].map(reduces).astype(bool), "")
     is_timed = (keyed["status"] == "ok") & (keyed["time_us"] > 0)
-    single = (keyed["repeat_times_us"] == "") & is_timed
-    keyed["_times"] = keyed["repeat_times_us"].where(is_timed, "")
-    if single.any():
-        keyed.loc[single, "_times"] = keyed.loc[single, "time_us"].map("{:.6g}".format)
-    return keyed
+    columns = (is_timed, keyed["repeat_times_us"], keyed["time_us"])
+    times = [
+        (repeats or (float(f"{time:.6g}"),),) if timed else ()
+        for timed, repeats, time in zip(*columns, strict=True)
+    ]
+    return keyed.assign(_times=pd.Series(times, keyed.index, dtype=object))
 
 
 def is_reduction(op: str) -> bool:
@@ -235,16 +219,9 @@ def _one_a_key(
             " ones are not compared"
         )
         return kept, [remark] if left else []
-    frame = frame.assign(_key=numbers_of(frame, names))
-    again = frame.duplicated("_key", keep=False)
-    if not again.any():
-        return frame.drop(columns="_key"), []
-    several = frame.loc[again, ["_key", "run", *_MERGED]]
-    of_runs = _with_wrong_runs(_with_all_repeats(several))
-    merged = _with_launch_times(_with_all_runs(of_runs, ["_key"]), several)
-    kept = frame.drop(columns="_key")[~again | frame.index.isin(merged.index)]
-    for name in _MERGED:
-        kept.loc[merged.index, name] = merged[name]
+    kept = _merged(frame, names, of_one_file)
+    if len(kept) == len(frame):
+        return frame, []
     left = len(frame) - len(kept)
     return kept, [
         f"{title}: {left} rows measure what other rows of the file do, and are taken as more runs"
@@ -252,107 +229,26 @@ def _one_a_key(
     ]
 
 
-def _with_all_repeats(frame: pd.DataFrame) -> pd.DataFrame:
-    """Rows of the same run as one row with the repeats of all."""
-    again = frame.duplicated(["_key", "run"], keep=False)
-    return _merged(frame, ["_key", "run"], ";") if again.any() else frame
-
-
-def _with_all_runs(frame: pd.DataFrame, names: Sequence[str]) -> pd.DataFrame:
-    """Rows of several runs as one row, the last one that was measured, with the times of all runs;
-    its time is their median.
-    """
-    return _merged(frame, names, RUNS)
-
-
-def _with_wrong_runs(frame: pd.DataFrame) -> pd.DataFrame:
-    """Rows as wrong as any other run of the same sweep found them: data that is wrong in one of
-    three runs is not right. A sweep that was resumed measures anew, under another time.
-    """
-    is_wrong = frame["status"] == "wrong"
-    if not is_wrong.any():
+def _merged(
+    frame: pd.DataFrame, names: Sequence[str], merge: Callable[[Sequence[Timed]], Timed]
+) -> pd.DataFrame:
+    """A table in which rows that agree in some columns are one."""
+    again = frame.duplicated(names, keep=False)
+    if not again.any():
         return frame
-    sweep = frame["run"].str.partition("-")[0]
-    number = pd.Series(numbers_of(frame.assign(_sweep=sweep), ["_key", "_sweep"]), frame.index)
-    found = frame[is_wrong].set_index(number[is_wrong])
-    found = found[~found.index.duplicated()]
-    is_hidden = number.isin(found.index) & (frame["status"] == "ok")
-    frame = frame.copy()
-    for name in ("status", "wrong", "reason"):
-        frame.loc[is_hidden, name] = number[is_hidden].map(found[name])
-    return frame
-
-
-def _merged(frame: pd.DataFrame, names: Sequence[str], separator: str) -> pd.DataFrame:
-    """The last row of every key that was measured, or else the last one, with all its times."""
-    codes = numbers_of(frame, names)
-    is_measured = frame["status"].isin(["wrong", "ok"]).to_numpy()
-    places = np.arange(len(frame))
-    order = np.lexsort((places, is_measured, codes))
-    kept = np.sort(order[np.append(np.diff(codes[order]) > 0, True)])
-    texts = frame["_times"].to_numpy(dtype=object)
-    timed = places[texts != ""]
-    timed = timed[np.argsort(codes[timed], kind="stable")]
-    ordered = texts[timed].tolist()
-    last = np.flatnonzero(np.append(np.diff(codes[timed]) > 0, True)[: len(timed)])
-    ends = [0, *(last + 1).tolist()]
-    together = {
-        code: separator.join(ordered[begin:end])
-        for code, (begin, end) in zip(codes[timed[last]].tolist(), pairwise(ends), strict=True)
-        if end - begin > 1
-    }
-    merged = frame.take(kept)
-    codes_kept = codes[kept].tolist()
-    is_merged = np.array([code in together for code in codes_kept], dtype=np.bool_)
-    if is_merged.any():
-        times = pd.Series([together[code] for code in codes_kept if code in together])
-        merged.loc[is_merged, "_times"] = times.to_numpy(dtype=object)
-        merged.loc[is_merged, "time_us"] = np.exp(medians(_numbers(times).runs))
-    return merged
-
-
-def _has_repeats(frame: pd.DataFrame) -> bool:
-    """Whether two rows measured the same thing. Only those that agree in what differs most are
-    compared in every column, which takes three times as long.
-    """
-    may_repeat = frame.duplicated(list(_TELLING), keep=False)
-    if may_repeat.all():
-        return bool(frame.duplicated(list(KEY)).any())
-    return bool(frame.loc[may_repeat, list(KEY)].duplicated().any())
-
-
-def together(frame: pd.DataFrame) -> tuple[pd.DataFrame, int]:
-    """A frame in which repeated rows are one row with all repeats, and how many were merged."""
-    if is_foreign(frame) or not _has_repeats(frame):
-        return frame, 0
-    kept, _ = _one_a_key(_keyed(frame, "knobs"), [*KEY, "conditions"], "knobs", "")
-    before = frame["time_us"].to_numpy()[kept.index]
-    slower = kept["time_us"] / before
-    rates = {name: kept[name] / slower for name in ("algbw_gbs", "busbw_gbs", "percent")}
-    all_times = kept["_times"].str.replace(RUNS, ";")
-    times = all_times.where(kept["status"] == "ok", kept["repeat_times_us"])
-    merged = (
-        kept.assign(**rates, repeat_times_us=times)
-        .drop(columns=["conditions", "_times"])
-        .reset_index(drop=True)
-    )
-    return merged, len(frame) - len(merged)
-
-
-def _with_launch_times(kept: pd.DataFrame, again: pd.DataFrame) -> pd.DataFrame:
-    """Rows that are right, with the single launches of the last row before of the same key where
-    they have none.
-    """
-    cells = [*LAUNCH_TIMES, "histogram"]
-    known = again[again["max_us"].notna()].drop_duplicates("_key", keep="last")
-    lacking = kept[kept["max_us"].isna() & (kept["status"] == "ok")]
-    if not len(known) or not len(lacking):
-        return kept
-    found = lacking[["_key"]].merge(known[["_key", *cells]], how="left", on="_key")
-    found = found.set_index(lacking.index)
-    found = found[found["max_us"].notna()]
-    kept = kept.copy()
-    kept.loc[found.index, cells] = found[cells]
+    several = frame[again]
+    launches = zip(*(several[name] for name in LAUNCHES), strict=True)
+    columns = [several[name] for name in ("run", *MERGED)]
+    rows = map(Timed, several.index, *columns, launches)
+    groups: dict[object, list[Timed]] = {}
+    for key, row in zip(several[names].itertuples(index=False, name=None), rows, strict=True):
+        groups.setdefault(key, []).append(row)
+    merged = list(map(merge, groups.values()))
+    places = [one.place for one in merged]
+    kept = frame[~again | frame.index.isin(places)].copy()
+    values = zip(*((*one[2:-1], *one.launches) for one in merged), strict=True)
+    for name, column in zip((*MERGED, *LAUNCHES), values, strict=True):
+        kept.loc[places, name] = pd.Series(list(column), index=places, dtype=frame[name].dtype)
     return kept
 
 
@@ -374,25 +270,24 @@ def _outcomes(both: pd.DataFrame) -> pd.Series:
         outcome[(both["side"] == "right_only").to_numpy() & (base == status)] = (
             f"only in base, {status}"
         )
-    outcome[(outcome == "compared") & ((both["_times"] == "") | (both["_times_base"] == ""))] = (
-        "without a time"
-    )
+    has_times = both["_times"].astype(bool) & both["_times_base"].astype(bool)
+    outcome[(outcome == "compared") & ~has_times] = "without a time"
     return outcome
 
 
-def _numbers(texts: "pd.Series[str]") -> Side:
-    """The times of rows as numbers: repeats with a semicolon, runs with RUNS between them."""
-    runs = texts.str.count(re.escape(RUNS)).to_numpy(dtype=np.int64) + 1
-    count, median, square, freedom = _moments(";".join(texts), _repeats(texts))
-    row = np.repeat(np.arange(len(texts)), runs)
+def _numbers(times: "pd.Series[Any]") -> Side:
+    """The times of the runs of rows as numbers."""
+    runs = np.array([len(one) for one in times], dtype=np.int64)
+    count, median, square, freedom = _moments(list(chain.from_iterable(times)))
+    row = np.repeat(np.arange(len(times)), runs)
     place = np.arange(len(row)) - np.repeat(np.cumsum(runs) - runs, runs)
-    table = np.full((len(texts), int(runs.max(initial=1))), math.nan)
+    table = np.full((len(times), int(runs.max(initial=1))), math.nan)
     table[row, place] = median
     return Side(
         runs=table,
-        squares=np.bincount(row, square, len(texts)).astype(np.float64),
-        freedom=np.bincount(row, freedom, len(texts)).astype(np.float64),
-        share=np.bincount(row, median_variance(count), len(texts)) / runs,
+        squares=np.bincount(row, square, len(times)).astype(np.float64),
+        freedom=np.bincount(row, freedom, len(times)).astype(np.float64),
+        share=np.bincount(row, median_variance(count), len(times)) / runs,
     )
 
 
@@ -402,18 +297,12 @@ def _off_median(times_us: "pd.Series[float]", side: Side) -> int:
     return int((np.abs(shown - side.runs[:, 0]) > _TIME_TOLERANCE).sum())
 
 
-def _repeats(texts: "pd.Series[str]") -> Places:
-    """How many repeats each run has, of all rows one after the other."""
-    counts = [text.count(";") + 1 for text in RUNS.join(texts).split(RUNS)] if len(texts) else []
-    return np.array(counts, dtype=np.intp)
-
-
-def _moments(text: str, count: Places) -> tuple[Array, Array, Array, Array]:
+def _moments(runs: Sequence[Sequence[float]]) -> tuple[Array, Array, Array, Array]:
     """Of each run the number of repeats, the median of their logarithms, their squared deviations
     as the closest half shows them, and how many degrees of freedom that has.
     """
-    flat = text.replace(RUNS, ";").split(";") if len(count) else []
-    times = np.log(np.array(flat, dtype=np.float64))
+    count = np.array([len(run) for run in runs], dtype=np.intp)
+    times = np.log(np.fromiter(chain.from_iterable(runs), dtype=np.float64))
     begin = np.cumsum(count) - count
     median, square, freedom = np.zeros((3, len(count)))
     for size in np.unique(count):
@@ -482,7 +371,7 @@ def differences(
     """What differs beside the numbers: its name, the value in the new file and in the base."""
     rows = []
     for name in (*across, "host", "device"):
-        ours, theirs = (", ".join(texts_of(frame, name)) or "-" for frame in (new, base))
+        ours, theirs = (", ".join(texts_of(frame[name])) or "-" for frame in (new, base))
         if ours != theirs:
             rows.append((name, ours, theirs))
     versions = [versions_of(frame) for frame in (new, base)]

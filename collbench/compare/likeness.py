@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from collbench.core import catalog
-from collbench.core.frame import texts_of
+from collbench.core.text import texts_of
 from collbench.machine.gpu_kinds import kind_of, kinds_of
 from collbench.machine.topology.machines import machine_topology
 from collbench.machine.topology.model import Topology
@@ -30,7 +30,7 @@ def likeness(frame: "pd.DataFrame") -> Likeness | None:
 
     None where the file names no GPU, several machines, or one that nobody described.
     """
-    devices = texts_of(frame, "device")
+    devices = texts_of(frame["device"])
     wanted, ranks = kinds_of(devices), max(frame["ranks"], default=0)
     if len(devices) != 1 or not wanted:
         return None

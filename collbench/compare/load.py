@@ -1,4 +1,4 @@
-"""Files of results as one table with record.COLUMNS: our CSV, and what other tools write (see
+"""Files of results as rows: our CSV, and what other tools write (see
 readers); recognised by the content.
 
 Not what the numbers mean side by side. A file comes from anyone: it becomes a table, or one
@@ -7,18 +7,18 @@ UsageError with the place.
 
 import json
 import re
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from collbench.compare.readers import own
 from collbench.core.catalog import results
 from collbench.core.errors import UsageError
-from collbench.core.frame import frame_of, plain_lines
 from collbench.core.reading import read_content
-from collbench.core.record import Record, named
-from collbench.core.text import printable
+from collbench.core.record import INTEGERS, MOST_INTEGER, Record
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -41,22 +41,27 @@ _TERMINAL = re.compile(rb"\x1b(?:\[[0-9;?]*[A-Za-z]|[()][0-9A-B])?|\xc2[\x80-\x9
 _LOG_KEYS = ("log", "message", "msg", "line", "MESSAGE")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class ResultFile:
-    """A file's rows: int64 (0 where missing), float64 (NaN where missing; also `wrong`), text (""
-    where missing; as categories, which take an eighth of the memory: see with_strings).
+    """A file's rows, and the same as a table (see frame_of).
 
     name: the file as it was given. kind: the tool that wrote it. remarks: what a reader must know,
     such as lines left out. topology and health: of the machine that it was measured on, before and
     after, where that was saved beside it.
     """
 
-    frame: "pd.DataFrame"
+    records: Sequence[Record]
     name: str
     kind: str
     remarks: tuple[str, ...] = ()
     topology: "Topology | None" = None
     health: "Health | None" = None
+
+    @cached_property
+    def frame(self) -> "pd.DataFrame":
+        from collbench.core.frame import frame_of
+
+        return frame_of(self.records)
 
 
 def load(file: Path) -> ResultFile:
@@ -103,17 +108,14 @@ def _load(file: Path) -> ResultFile:
     is_reference = name in results() and not file.exists()
     hint = f"results are shipped by that name: compare FILE --against {name}"
     data = read_content(file, MOST_OWN_BYTES, hint if is_reference else "give a file of results")
-    lines = plain_lines(data)
-    place = _place_of(_CONTROL, data) if lines is None else None
+    place = _place_of(_CONTROL, data)
     if place is not None:
         raise UsageError(
             f"{name} is no text: byte {data[place]:#04x} at offset {place}", _formats()
         )
     if own.is_mine(data):
-        frame, remarks = own.read(data, name, lines)
-        if lines is None and (not data.isascii() or _place_of(_OBEYED, data) is not None):
-            frame = _printable(frame)
-        return ResultFile(frame=frame, name=name, kind="collbench", remarks=remarks)
+        records, remarks = own.read(data, name)
+        return ResultFile(records=records, name=name, kind="collbench", remarks=remarks)
     if len(data) > MOST_FOREIGN_BYTES:
         raise UsageError(
             f"{name} has {len(data)} bytes; other tools' results are read up to"
@@ -124,24 +126,12 @@ def _load(file: Path) -> ResultFile:
         _TERMINAL.sub(b"", data).decode(errors="replace").replace("\r\n", "\n").replace("\r", "\n")
     )
     text = _out_of_json(text)
-    kind, rows, remarks = _rows_of(text, name)
+    kind, records, remarks = _records_of(text, name)
     if not data.endswith(b"\n") and not text.lstrip().startswith("{"):
         remarks = (*remarks, "the last line has no end: the output may be cut")
-    try:
-        frame = frame_of(rows)
-    except OverflowError as error:
-        raise UsageError(f"{name}: a number is too large: {error}", "mend the file") from None
-    return ResultFile(frame=_printable(frame), name=name, kind=kind, remarks=remarks)
-
-
-def _printable(frame: "pd.DataFrame") -> "pd.DataFrame":
-    """The rows without control characters in their texts, which drawings may not hold."""
-    for column in named("text"):
-        spelled = {text: printable(text) for text in frame[column].unique()}
-        if any(text != other for text, other in spelled.items()):
-            texts = frame[column].astype(str).map(spelled)
-            frame = frame.assign(**{column: texts.astype("category")})
-    return frame
+    if any(abs(getattr(one, column)) > MOST_INTEGER for one in records for column in INTEGERS):
+        raise UsageError(f"{name}: a number is too large: it has over 64 bits", "mend the file")
+    return ResultFile(records=records, name=name, kind=kind, remarks=remarks)
 
 
 def holds_results(file: Path) -> bool:
@@ -162,7 +152,7 @@ def load_all(files: Sequence[Path]) -> tuple[ResultFile, ...]:
     loaded = tuple(load(file) for file in files)
     for place, one in enumerate(loaded):
         for other in loaded[:place]:
-            if one.kind == "collbench" and _is_copy(one.frame, other.frame):
+            if one.kind == "collbench" and _are_alike(one.records, other.records):
                 raise UsageError(
                     f"{one.name} holds the same rows as {other.name}: nothing can differ",
                     "give files of different runs",
@@ -170,15 +160,10 @@ def load_all(files: Sequence[Path]) -> tuple[ResultFile, ...]:
     return loaded
 
 
-def _is_copy(one: "pd.DataFrame", other: "pd.DataFrame") -> bool:
-    """Whether two tables have the same rows, in any order."""
-    if len(one) != len(other) or set(one["run"].unique()) != set(other["run"].unique()):
-        return False
-    if one.equals(other):
-        return True
-    names = list(one.columns)
-    ordered = [frame.sort_values(names, ignore_index=True) for frame in (one, other)]
-    return ordered[0].equals(ordered[1])
+def _are_alike(rows: Sequence[Record], others: Sequence[Record]) -> bool:
+    """Whether two files have the same rows, in any order."""
+    runs, others_runs = ({row.run for row in one} for one in (rows, others))
+    return runs == others_runs and Counter(rows) == Counter(others)
 
 
 def _place_of(bytes_: bytes, data: bytes) -> int | None:
@@ -210,7 +195,7 @@ def _out_of_json(text: str) -> str:
     return "".join(parts) if has_ends else "\n".join(parts) + "\n"
 
 
-def _rows_of(text: str, name: str) -> tuple[str, list[Record], tuple[str, ...]]:
+def _records_of(text: str, name: str) -> tuple[str, list[Record], tuple[str, ...]]:
     """The tool, the rows and remarks; a log may hold tables of more than one.
 
     Raises UsageError if none is known, or the only one has no row.

@@ -42,7 +42,7 @@ def losses(both: "pd.DataFrame", names: Collection[str]) -> tuple[Loss, ...]:
         gone = gone[~gone["backend"].isin(peers)]
     waived = int(((new == "waived") & was_right & (both["side"] == "both")).sum())
     failed = int(new.isin(["wrong", "error"]).sum())
-    timeless = int(((new == "ok") & was_right & (both["_times"] == "")).sum())
+    timeless = int(((new == "ok") & was_right & ~both["_times"].astype(bool)).sum())
     found: tuple[tuple[LossKind, int, str], ...] = (
         ("missing", len(gone), "rows of the base are missing"),
         ("missing", timeless, "rows that were right in the base have no time"),

@@ -16,8 +16,9 @@ import numpy as np
 
 from collbench.compare.best import Summary, configurations
 from collbench.compare.noise import Places
-from collbench.compare.rows import DISTURBED, Row, names_disturbance
+from collbench.compare.rows import DISTURBED, is_noise, is_timed, names_disturbance, times_of
 from collbench.core.limits import FAR_FROM_CURVE, MOST_PERCENT
+from collbench.core.record import Record
 from collbench.core.verdict import Array, is_noisy
 
 _FAR_LOG = math.log(FAR_FROM_CURVE)
@@ -30,7 +31,7 @@ _LINES_AT_ONCE = 10_000  # so that little memory is taken
 class Suspect:
     """A row and why it looks wrong. kind: a key of KIND_NAMES."""
 
-    row: Row
+    row: Record
     kind: str
     why: str
 
@@ -49,7 +50,7 @@ def suspects(summary: Summary) -> list[Suspect]:
     strange = [
         Suspect(row=row, kind="wrong", why=row.reason or f"status {row.status}")
         for row in summary.rows
-        if row.method.status in ("wrong", "error")
+        if row.status in ("wrong", "error")
     ]
     lines = [line for line in configurations(summary).values() if len(line) >= _LEAST_POINTS]
     for first in range(0, len(lines), _LINES_AT_ONCE):
@@ -58,9 +59,9 @@ def suspects(summary: Summary) -> list[Suspect]:
             for row, why in _off_curve(lines[first : first + _LINES_AT_ONCE])
         ]
     for row in summary.rows:
-        is_doubtful = row.is_noise or names_disturbance(row.method.notes)
-        is_too_fast = row.percent > MOST_PERCENT
-        if not (is_doubtful or is_too_fast) or not row.times_us or row.method.status != "ok":
+        is_doubtful = is_noise(row) or names_disturbance(row.notes)
+        is_too_fast = (row.percent or 0.0) > MOST_PERCENT
+        if not (is_doubtful or is_too_fast) or not is_timed(row):
             continue
         if is_too_fast:
             strange.append(
@@ -72,32 +73,30 @@ def suspects(summary: Summary) -> list[Suspect]:
     return sorted(strange, key=lambda one: order.index(one.kind))
 
 
-def _spread(row: Row) -> str:
+def _spread(row: Record) -> str:
     """Why the repeats of a row are hard to compare."""
     notes = [word for word in row.notes.split() if word.startswith(DISTURBED)]
-    if not notes and not is_noisy(row.times_us):
+    if not notes and not is_noisy(times_of(row)):
         notes = ["other processes were busy"]
-    if len(row.times_us) == 1:
-        return ", ".join([*notes, f"one repeat of {row.times_us[0]:.4g} us"])
-    spread = f"repeats {min(row.times_us):.4g} to {max(row.times_us):.4g} us"
+    if len(times_of(row)) == 1:
+        return ", ".join([*notes, f"one repeat of {times_of(row)[0]:.4g} us"])
+    spread = f"repeats {min(times_of(row)):.4g} to {max(times_of(row)):.4g} us"
     return ", ".join([*notes, spread])
 
 
-def _off_curve(lines: Sequence[Sequence[Row]]) -> list[tuple[Row, str]]:
+def _off_curve(lines: Sequence[Sequence[Record]]) -> list[tuple[Record, str]]:
     """The rows far off the curve of the others of their line, and why; none of a line in which a
     size occurs twice. In a line sizes ascend.
     """
     rows = list(chain.from_iterable(lines))
     line = np.repeat(np.arange(len(lines)), [len(one) for one in lines])
     sizes = np.array([row.size_bytes for row in rows], dtype=np.float64)
-    times = np.array([row.time_us for row in rows], dtype=np.float64)
-    for place in np.flatnonzero(np.isnan(times)).tolist():
-        times[place] = rows[place].times_us[0]
+    times = np.array([row.time_us or times_of(row)[0] for row in rows], dtype=np.float64)
     is_curve = ~np.isin(line, line[(sizes <= 0) | (sizes == _beside(line, sizes, 1))])
     x, y = (np.log(np.where(is_curve, values, math.nan)) for values in (sizes, times))
     excess = y - _expected(line, x, y)
     is_far, is_drop = excess > _FAR_LOG, _beside(line, y, -1) - y > _FAR_LOG
-    off: list[tuple[Row, str]] = []
+    off: list[tuple[Record, str]] = []
     last = -1
     for place in np.flatnonzero(is_far | is_drop).tolist():
         if is_far[place]:

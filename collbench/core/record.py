@@ -1,10 +1,10 @@
 """The row: the result of one point of a sweep, as one line of a CSV file. It is written as it is
 measured, and read back by the same module.
 
-KINDS says what each column holds: the reading of a line here and of a whole file in frame.py check
-by it. The schema counts changes of the columns. A file of an older schema lacks only columns that
-came later: those of knobs get their defaults, others stay empty, and its rows are then rows of this
-schema. Any other file is refused, because its numbers may mean something else.
+KINDS says what each column holds, and cells are checked by it. The schema counts changes of the
+columns. A file of an older schema lacks only columns that came later: those of knobs get their
+defaults, others stay empty, and its rows are then rows of this schema. Any other file is refused,
+because its numbers may mean something else.
 """
 
 import csv
@@ -12,12 +12,14 @@ import fcntl
 import io
 import struct
 import sys
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, fields
+from functools import cache, partial
 from math import ulp
+from operator import attrgetter, itemgetter
 from pathlib import Path
-from typing import IO, Literal, Protocol, get_args, get_type_hints
+from typing import IO, TYPE_CHECKING, Literal, Protocol, get_args, get_type_hints
 
 from collbench.core.collectives import ALL_OPS
 from collbench.core.distribution import PERCENTILES, Histogram, histogram_text, parse_histogram
@@ -25,6 +27,9 @@ from collbench.core.dtypes import DTYPES, REDOPS
 from collbench.core.errors import UnavailableError, UsageError
 from collbench.core.knobs import FIRST_SCHEMA, KNOBS, UNASKED, Knobs
 from collbench.core.text import escaped
+
+if TYPE_CHECKING:
+    import _csv
 
 # The columns of single launches' times, which are empty where none were timed; and the first schema
 # of a column that is no knob's, where that is not the first of all.
@@ -121,12 +126,12 @@ class Record(Knobs):
     @property
     def key(self) -> tuple[object, ...]:
         """The independent variables: two rows with the same key measured the same thing."""
-        return tuple(getattr(self, name) for name in KEY)
+        return _key_of(self)
 
     @property
     def point(self) -> tuple[object, ...]:
         """The key, and the conditions in the notes."""
-        return (*self.key, *sorted(n for n in self.notes.split() if n.startswith(CONDITIONS)))
+        return (*self.key, *_conditions(self.notes))
 
     def repeats_refusal(self, before: "Record | None") -> bool:
         """Whether the row, like the last one of its point, is waived for the same reason."""
@@ -135,6 +140,11 @@ class Record(Knobs):
             and self.status == before.status == "waived"
             and self.reason == before.reason
         )
+
+
+@cache
+def _conditions(notes: str) -> tuple[str, ...]:
+    return tuple(sorted(word for word in notes.split() if word.startswith(CONDITIONS)))
 
 
 def columns_of(schema: int) -> tuple[str, ...]:
@@ -151,6 +161,7 @@ def columns_of(schema: int) -> tuple[str, ...]:
 
 COLUMNS = columns_of(SCHEMA)
 KEY = COLUMNS[: COLUMNS.index("count") + 1]
+_key_of: Callable[[Record], tuple[object, ...]] = attrgetter(*KEY)
 # Of these, what rows may differ in and still be compared where somebody asks for it.
 ACROSS = ("group", "hosts", "backend", *KEY[KEY.index("algo") : KEY.index("dtype")])
 SCHEMAS = {columns_of(number): number for number in range(FIRST_SCHEMA, SCHEMA + 1)}
@@ -171,9 +182,7 @@ KINDS: dict[str, ColumnKind] = {name: _KIND_OF.get(_HINTS[name], "text") for nam
 KINDS |= dict.fromkeys(
     ("time_us", "alone_us", "time_low_us", "time_high_us", *LAUNCH_TIMES), "time"
 )
-# The least value of what was measured; the most is the largest finite number.
-LEAST_OF_KIND: dict[ColumnKind, float] = {"time": ulp(0.0), "times": ulp(0.0), "rate": 0.0}
-MOST = sys.float_info.max
+MOST_INTEGER = (1 << 63) - 1
 
 
 def named(*kinds: ColumnKind) -> tuple[str, ...]:
@@ -221,12 +230,7 @@ def _cell(value: object) -> str:
     return escaped(str(value))
 
 
-def from_cells(cells: Mapping[str, str]) -> Record:
-    """A row from its cells by column name. Raises ValueError for a wrong cell."""
-    return Record(**{name: _value(name, text) for name, text in cells.items()})  # type: ignore[arg-type]
-
-
-NAMES: dict[str, Sequence[str]] = {  # columns whose texts are known
+_NAMES: dict[str, Sequence[str]] = {  # columns whose texts are known
     "status": STATUSES,
     "op": ALL_OPS,
     "dtype": DTYPES,
@@ -236,27 +240,62 @@ NAMES: dict[str, Sequence[str]] = {  # columns whose texts are known
 
 def _value(name: str, text: str) -> object:
     kind = KINDS[name]
-    if kind == "integer":
-        return int(text)
-    if kind == "count":
-        return int(text) if text else None
-    if kind in ("time", "rate"):
-        return _measured(name, text) if text else None
-    if kind == "times":
-        return tuple(_measured(name, item) for item in text.split(";") if item)
+    if kind == "count" and not text:
+        return None
+    if kind in ("integer", "count"):
+        number = int(text)
+        if abs(number) > MOST_INTEGER:
+            raise ValueError(f"{name} {text} has more than 64 bits")
+        return number
     if kind == "histogram":
         return parse_histogram(text)
-    if text not in NAMES.get(name, (text,)):
+    if text not in _NAMES.get(name, (text,)):
         raise ValueError(f"there is no {name} '{text}'")
-    return text
+    return escaped(text)
 
 
-def _measured(name: str, text: str) -> float:
-    """A time or a rate. Raises ValueError for a number that no measurement can have."""
-    number, kind = float(text), KINDS[name]
-    if not LEAST_OF_KIND[kind] <= number <= MOST:
-        raise ValueError(f"{name} {text} is not a {'rate' if kind == 'rate' else 'time'}")
-    return number
+def _reading(name: str) -> Callable[[str], object]:
+    """What reads a cell of a column, each text but times once, because most rows have the same. It
+    raises ValueError for a wrong cell.
+    """
+    kind = KINDS[name]
+    if kind not in ("time", "times", "rate"):
+        return cache(partial(_value, name))
+    least = 0.0 if kind == "rate" else ulp(0.0)
+
+    def measured(text: str) -> float | None:
+        """A number that a measurement can have."""
+        if not text:
+            return None
+        number = float(text)
+        if not least <= number <= sys.float_info.max:
+            raise ValueError(f"{name} {text} is not a {'rate' if kind == 'rate' else 'time'}")
+        return number
+
+    if kind != "times":
+        return measured
+    return lambda text: tuple(map(measured, filter(None, text.split(";"))))
+
+
+def _reader(columns: Sequence[str]) -> Callable[[Sequence[str]], Record]:
+    """What makes a row of the cells of a file with such columns; columns that came later have their
+    defaults. This takes a fifth of the time of Record(), which checks texts again.
+    """
+    setters = {of.name: getattr(Record, of.name).__set__ for of in fields(Record)}
+    known = [name for name in columns if name in KINDS and name != "schema"]
+    places = itemgetter(*map(columns.index, known))
+    read = [(setters[name], _reading(name)) for name in known]
+    rest = [(setters[of.name], of.default) for of in fields(Record) if of.name not in known]
+
+    def record_of(cells: Sequence[str]) -> Record:
+        record = object.__new__(Record)
+        for (set_value, value_of), cell in zip(read, places(cells), strict=True):
+            set_value(record, value_of(cell))
+        for set_value, default in rest:
+            set_value(record, default)
+        return record
+
+    return record_of
 
 
 def read(file: Path) -> list[Record]:
@@ -287,7 +326,7 @@ def _rows(file: str, data: bytes, known: Collection[tuple[str, ...]]) -> list[Re
             f"{file} is no text: byte {data[error.start]:#04x} at offset {error.start}",
             "give another file",
         ) from None
-    return list(parse(file, text, known))
+    return parse(file, text, known)
 
 
 def _not_ours(file: str) -> UsageError:
@@ -299,43 +338,42 @@ def _not_ours(file: str) -> UsageError:
 
 def parse(
     file: str, text: str, known: Collection[tuple[str, ...]] = SCHEMAS.keys()
-) -> Iterator[Record]:
+) -> list[Record]:
     """The rows of a file's text, in order; a last line cut short by a crash is left out. known: the
     columns that it may have. Raises UsageError at another schema or a broken row.
     """
-    text = text[: text.rfind("\n") + 1]
-    if not text:
-        return
-    rows = csv.DictReader(io.StringIO(text, newline=""))
+    rows = csv.reader(io.StringIO(text[: text.rfind("\n") + 1], newline=""))
     try:
-        yield from _parsed(file, rows, known)
-    except (ValueError, KeyError, TypeError, csv.Error) as error:
+        return list(_parsed(file, rows, known))
+    except (ValueError, csv.Error) as error:
         raise UsageError(
             f"{file}, line {rows.line_num}: {error}", "mend or delete that line"
         ) from None
 
 
-def _parsed(
-    file: str, rows: "csv.DictReader[str]", known: Collection[tuple[str, ...]]
-) -> Iterator[Record]:
-    columns = tuple(rows.fieldnames or ())
+def _parsed(file: str, rows: "_csv.Reader", known: Collection[tuple[str, ...]]) -> Iterator[Record]:
+    heading = next(rows, None)
+    if heading is None:
+        return
+    columns = tuple(heading)
     if columns not in known:
         raise _not_ours(file)
-    schema = str(SCHEMAS.get(columns, SCHEMA))
-    for row in rows:
-        if tuple(row.values()) == columns:
+    schema, place = str(SCHEMAS.get(columns, SCHEMA)), columns.index("schema")
+    record_of = _reader(columns)
+    for cells in filter(None, rows):
+        cells += [""] * (len(columns) - len(cells))
+        if cells == heading:
             raise UsageError(
                 f"{file}, line {rows.line_num} is a heading again: several files in one",
                 "give each file by itself, or delete that line",
             )
-        if row["schema"] != schema:
+        if cells[place] != schema:
             raise UsageError(
-                f"{file}, line {rows.line_num}: schema {row['schema'] or 'none'}, this version"
+                f"{file}, line {rows.line_num}: schema {cells[place] or 'none'}, this version"
                 f" reads {schema}",
                 "give another file",
             )
-        cells = {name: row[name] or "" for name in columns if name in KINDS}
-        yield from_cells({**cells, "schema": str(SCHEMA)})
+        yield record_of(cells)
 
 
 def _why(error: Exception) -> str:

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterable
+from typing import Any
 
 # The colours of our own tables: those that click.style and report/ write.
 _COLOURS = re.compile(r"(\x1b\[(?:[012]|[39][1-7])m)")
@@ -57,6 +58,15 @@ def some_of(names: Iterable[str], most: int) -> str:
     known = list(names)
     more = f" and {len(known) - most} more" if len(known) > most else ""
     return ", ".join(known[:most]) + more
+
+
+def texts_of(values: Iterable[Any]) -> list[str]:
+    """Different values in order, as texts, without those that stand for nothing.
+
+    >>> texts_of(["b", "", "a", "b"]), texts_of([0, 10, 9])
+    (['a', 'b'], ['9', '10'])
+    """
+    return [str(value) for value in sorted(set(values)) if value not in ("", 0)]
 
 
 def natural_key(name: str) -> list[tuple[int, str]]:

@@ -19,12 +19,11 @@ from collbench.bench.runner import Measurement
 from collbench.bench.saving import command_line
 from collbench.bench.sweep import Sweep, cases
 from collbench.compare.baselines import CurveKey, RateCurve, known_rate, reference, reference_curves
-from collbench.compare.rows import row_of
+from collbench.compare.rows import as_written, is_noise, times_of
 from collbench.core.case import Case
 from collbench.core.collectives import OPS
 from collbench.core.documents import check_writable, write_document
 from collbench.core.errors import UNJUDGED_CODE, UnavailableError, UsageError
-from collbench.core.frame import frame_of
 from collbench.core.launcher import launcher
 from collbench.core.limits import CEILING_FAIL_SHARE, CEILING_SHARE
 from collbench.core.options import Settings, refuse_sharing, settings_of
@@ -284,14 +283,14 @@ def _measured(name: str, value: float, unit: CheckUnit, record: Record | None) -
     """A number that a row gives. GPUs that are throttled are no noise: they are slow."""
     if record is None or not record.time_us:
         return Measured(name=name, value=value, unit=unit)
-    row = row_of(record)
-    share = min(row.times_us, default=record.time_us) / record.time_us
+    row = as_written(record)
+    share = min(times_of(row), default=record.time_us) / record.time_us
     return Measured(
         name=name,
         value=value,
         unit=unit,
         fastest=value * share if unit == "us" else value / share,
-        is_noisy=row.is_noise or "other-processes" in row.notes,
+        is_noisy=is_noise(row) or "other-processes" in row.notes,
     )
 
 
@@ -338,10 +337,10 @@ def _name(of: Case | Record) -> str:
 def _reference(record: Record) -> tuple[str, dict[CurveKey, RateCurve]]:
     """The shipped results of the same GPUs, where there are some."""
     try:
-        found = reference("", frame_of([record]), across=("group",))
+        found = reference("", [record], across=("group",))
     except UsageError:
         return "", {}
-    return found.name, reference_curves(found.frame)
+    return found.name, reference_curves(found.records)
 
 
 def _judge_record(
@@ -369,7 +368,7 @@ def _judge_record(
         return time_us * rate / gbs if is_time else gbs
 
     expectations = []
-    if (gbs := known_rate(known, row_of(record))) is not None:
+    if (gbs := known_rate(known, as_written(record))) is not None:
         expectations.append(Expectation(value=shown(gbs), source=name_of_known))
     if record.ceiling_gbs and record.size_bytes == largest:
         expectations.append(

@@ -352,14 +352,12 @@ class _Run:
         """NCCL's tuner file, and what its variables would be, of what was measured for the job."""
         if backend != "nccl":
             return
-        from collbench.core.frame import frame_of
         from collbench.tune.nccl_file import env_lines, tuner_lines
 
-        frame = frame_of(rows)
         try:
-            self.replay.environment = env_lines(frame)
+            self.replay.environment = env_lines(rows)
             if self.options.get("tuner"):
-                text = "\n".join(tuner_lines(frame)) + "\n"
+                text = "\n".join(tuner_lines(rows)) + "\n"
                 write_document(text, self.options["tuner"], "--tuner")
         except UsageError as error:
             remark(f"{error.text}.")

@@ -19,11 +19,20 @@ from math import isqrt, log, nan
 from textwrap import wrap
 from typing import TYPE_CHECKING, NamedTuple
 
-from collbench.compare.rows import Row, Workload, by_workload, rows_of
+from collbench.compare.rows import (
+    Workload,
+    by_workload,
+    has_note,
+    is_own_choice,
+    median_of,
+    names_disturbance,
+    times_of,
+)
 from collbench.core.case import Case
 from collbench.core.errors import UsageError
 from collbench.core.limits import LEAST_GAIN, SETTING_SPREAD
 from collbench.core.peers import Variables, forced_by
+from collbench.core.record import Record
 from collbench.core.statistics import Interval
 from collbench.core.units import format_size
 from collbench.core.verdict import (
@@ -36,7 +45,7 @@ from collbench.core.verdict import (
 )
 
 if TYPE_CHECKING:
-    import pandas as pd
+    pass
 
 TUNER_COLUMNS = (
     "collective_type,min_bytes,max_bytes,algorithm,protocol,channels,"
@@ -113,7 +122,7 @@ class Gain:
 Gains = Mapping[TunerMatch, Mapping[int, Sequence[Gain]]]
 
 
-def setting_of(row: Row) -> TunerSetting:
+def setting_of(row: Record) -> TunerSetting:
     """What a row of NCCL was forced to."""
     return TunerSetting(
         algo="" if row.algo == "library" else row.algo,
@@ -123,19 +132,19 @@ def setting_of(row: Row) -> TunerSetting:
     )
 
 
-def gains(rows: Iterable[Row]) -> Gains:
+def gains(rows: Iterable[Record]) -> Gains:
     """Every forced setting against NCCL's own choice, with the gains that chance does not explain.
     Disturbed rows take no part. Raises UsageError if nothing was forced, or nothing can be
     compared.
     """
-    theirs = [row for row in rows if row.backend == "nccl" and not row.is_disturbed]
+    theirs = [row for row in rows if row.backend == "nccl" and not names_disturbance(row.notes)]
     # forced and not, on the same user buffers
-    forced_on = [row.buffers for row in theirs if not row.is_own_choice]
+    forced_on = [row.buffers for row in theirs if not is_own_choice(row)]
     theirs = [row for row in theirs if row.buffers in forced_on[:1]]
     # a line is for both one process and several
-    workloads_of = by_workload(row._replace(group="") for row in theirs)
+    workloads_of = by_workload(replace(row, group="") for row in theirs)
     if not any(
-        not row.is_own_choice
+        not is_own_choice(row)
         for sizes in workloads_of.values()
         for here in sizes.values()
         for row in here
@@ -174,13 +183,13 @@ def _by_match(known: Mapping[Workload, object]) -> dict[TunerMatch, list[Workloa
     return workloads_of
 
 
-def _gains_at(cells: Sequence[Sequence[Row]]) -> list[Gain] | None:
+def _gains_at(cells: Sequence[Sequence[Record]]) -> list[Gain] | None:
     """The gains of settings measured in every workload beside NCCL's own choice, or None."""
-    options: list[dict[TunerSetting, tuple[Row, Row]]] = []
+    options: list[dict[TunerSetting, tuple[Record, Record]]] = []
     for rows in cells:
-        own = next((row for row in rows if row.is_own_choice), None)
+        own = next((row for row in rows if is_own_choice(row)), None)
         if own is not None:
-            options.append({setting_of(row): (own, row) for row in rows if not row.is_own_choice})
+            options.append({setting_of(row): (own, row) for row in rows if not is_own_choice(row)})
     if not options:
         return None
     return [
@@ -190,10 +199,10 @@ def _gains_at(cells: Sequence[Sequence[Row]]) -> list[Gain] | None:
     ]
 
 
-def _gain(setting: TunerSetting, pairs: Sequence[tuple[Row, Row]]) -> Gain:
+def _gain(setting: TunerSetting, pairs: Sequence[tuple[Record, Record]]) -> Gain:
     least = min(
         (
-            ratio_of(own.median_us / row.median_us, scale_of_two(own.times_us, row.times_us))
+            ratio_of(median_of(own) / median_of(row), scale_of_two(times_of(own), times_of(row)))
             for own, row in pairs
         ),
         key=lambda one: one.median,
@@ -207,18 +216,18 @@ def _gain(setting: TunerSetting, pairs: Sequence[tuple[Row, Row]]) -> Gain:
     )
 
 
-def _may_lose(own: Row, row: Row) -> bool:
+def _may_lose(own: Record, row: Record) -> bool:
     """Whether a loss has no second repeat to show that it is none."""
-    is_single = min(len(own.times_us), len(row.times_us)) < 2
-    return is_single and row.median_us >= LEAST_GAIN * own.median_us
+    is_single = min(len(times_of(own)), len(times_of(row))) < 2
+    return is_single and median_of(row) >= LEAST_GAIN * median_of(own)
 
 
-def _deviate(row: Row, own: Row) -> float:
+def _deviate(row: Record, own: Record) -> float:
     """How unlikely it is that a row that gains LEAST_GAIN is so much faster than NCCL's own choice,
     as a normal deviate: each of them differs from run to run.
     """
-    change = log(own.median_us / row.median_us / LEAST_GAIN)
-    return deviate(change, scale_of(SETTING_SPREAD, own.times_us, row.times_us))
+    change = log(median_of(own) / median_of(row) / LEAST_GAIN)
+    return deviate(change, scale_of(SETTING_SPREAD, times_of(own), times_of(row)))
 
 
 def _beyond_chance(measured: Gains) -> Gains:
@@ -260,10 +269,10 @@ def _beyond_chance(measured: Gains) -> Gains:
     }
 
 
-def _is_faster(row: Row, other: Row) -> bool:
-    return (
-        is_separated(row.times_us, other.times_us) and other.median_us >= LEAST_GAIN * row.median_us
-    )
+def _is_faster(row: Record, other: Record) -> bool:
+    return is_separated(times_of(row), times_of(other)) and median_of(
+        other
+    ) >= LEAST_GAIN * median_of(row)
 
 
 def best_gain(options: Iterable[Gain], *, is_for_tuner: bool) -> Gain | None:
@@ -349,7 +358,7 @@ def _closest(options: Iterable[Gain], before: TunerSetting | None) -> Gain | Non
     return least
 
 
-def tuner_lines(frame: "pd.DataFrame") -> list[str]:
+def tuner_lines(rows: Sequence[Record]) -> list[str]:
     """The configuration of NCCL's CSV tuner plugin, comments with the gains among its lines. Raises
     UsageError if there is nothing to go by.
 
@@ -357,7 +366,6 @@ def tuner_lines(frame: "pd.DataFrame") -> list[str]:
     Sizes of NCCL are total bytes, as ours. Without any gain, or where the best line of a size
     loses, there is no line.
     """
-    rows = rows_of(frame)
     gains_of = gains(rows)
     return tuner_lines_of(gains_of, [*_measured(rows), *_doubts(_of_tuner(gains_of))])
 
@@ -474,7 +482,7 @@ def _gain_text(one: Range) -> str:
     )
 
 
-def _measured(rows: Iterable[Row]) -> list[str]:
+def _measured(rows: Iterable[Record]) -> list[str]:
     """What was measured, and what must hold for it to be true."""
     theirs = [row for row in rows if row.backend == "nccl" and row.status == "ok"]
     matches = {match for row in theirs if (match := _NCCL_VERSION.search(row.versions)) is not None}
@@ -494,7 +502,7 @@ def _measured(rows: Iterable[Row]) -> list[str]:
             f"{' '.join(variables)} was set for all of it, NCCL's own choice included: without it"
             " the gains may be others"
         )
-    if any(row.group == "local" and row.has_note("processes") for row in theirs):
+    if any(row.group == "local" and has_note(row, "processes") for row in theirs):
         lines.append(
             "what was forced ran in a process for each rank, NCCL's own choice in one process:"
             " measure under mpirun to compare like with like"
@@ -502,13 +510,12 @@ def _measured(rows: Iterable[Row]) -> list[str]:
     return lines
 
 
-def env_lines(frame: "pd.DataFrame") -> list[str]:
+def env_lines(rows: Sequence[Record]) -> list[str]:
     """The NCCL_* settings that come closest to the best of each size, with their gains; no change
     where chance explains what was measured.
 
     Raises UsageError if there is nothing to go by.
     """
-    rows = rows_of(frame)
     gains_of = gains(rows)
     return env_lines_of(gains_of, [*_measured(rows), *_doubts(gains_of)])
 
@@ -588,7 +595,7 @@ def _variables(match: TunerMatch, setting: TunerSetting) -> str:
     return " ".join(f"{name}={value}" for name, value in variables_of(match, setting))
 
 
-def nccl_rows_lines(frame: "pd.DataFrame") -> list[str]:
+def nccl_rows_lines(rows: Sequence[Record]) -> list[str]:
     """NCCL's forced rows in the columns of its optimizer script. Raises UsageError if there are
     none that it can use.
 
@@ -600,11 +607,11 @@ def nccl_rows_lines(frame: "pd.DataFrame") -> list[str]:
     """
     known = by_workload(
         row
-        for row in rows_of(frame)
+        for row in rows
         if row.backend == "nccl"
         and row.op in TUNED_OPS
         and setting_of(row).is_for_tuner
-        and not row.is_disturbed
+        and not names_disturbance(row.notes)
     )
     if not known:
         raise UsageError(
@@ -617,10 +624,10 @@ def nccl_rows_lines(frame: "pd.DataFrame") -> list[str]:
         workload = max(workloads, key=lambda one: sum(map(len, known[one].values())))
         for size, rows in known[workload].items():
             for row in rows:
-                setting, time = setting_of(row), f"{row.median_us:.6g}"
+                setting, time = setting_of(row), f"{median_of(row):.6g}"
                 algo = _TUNER_ALGORITHMS[setting.algo]
                 where = match.hosts or _ANY_VALUE, match.ranks, _ANY_VALUE, _ANY_VALUE
-                measured = time, f"{row.busbw_gbs:.6g}", time
+                measured = time, f"{row.busbw_gbs or nan:.6g}", time
                 cells = match.op, size, algo, setting.proto, setting.channels, *where, *measured
                 lines.append(",".join(map(str, cells)))
     return lines

@@ -37,7 +37,7 @@ def test_recorded_ceilings_are_those_of_today_and_no_row_is_above(
     assert rewritten(text) == text, "run python -m tests.benchmarks.recorded_ceilings"
     percents = [float(row["percent"] or 0) for row in csv.DictReader(text.splitlines())]
     assert max(percents) <= MOST_PERCENT
-    best = summarise(load(file).frame).every_best
+    best = summarise(load(file).records).every_best
     assert max(one.percent or 0.0 for one in best) <= MOST_PERCENT
 
 

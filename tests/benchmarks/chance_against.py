@@ -18,6 +18,7 @@ import pandas as pd
 from collbench.compare.baselines import CurveVerdict, judged
 from collbench.compare.load import load
 from collbench.core.limits import BEHIND_SHARE
+from tests.support.frames import records_of
 
 SWEEP = Path(__file__).parents[2] / "profiles" / "results" / "h200x2.csv"
 SPREADS = (0.005, 0.01, 0.015, 0.02, 0.03)
@@ -60,7 +61,10 @@ def nulls(frame: pd.DataFrame, spread: float, count: int) -> Iterator[tuple[bool
     for _ in range(count):
         mine, theirs = moved(frame, spread, random), moved(frame, spread, random)
         share = mine["busbw_gbs"] / theirs["busbw_gbs"]
-        yield bool((share < BEHIND_SHARE).any()), has_any(judged(mine, theirs).verdicts)
+        yield (
+            bool((share < BEHIND_SHARE).any()),
+            has_any(judged(records_of(mine), records_of(theirs)).verdicts),
+        )
 
 
 def main() -> None:
@@ -85,7 +89,10 @@ def main() -> None:
             random = np.random.default_rng(round(1e5 * spread))
             behind = 0
             for _ in range(max(1, count // 10)):
-                judgement = judged(moved(slow, spread, random), moved(frame, spread, random))
+                judgement = judged(
+                    records_of(moved(slow, spread, random)),
+                    records_of(moved(frame, spread, random)),
+                )
                 behind += sum(
                     span.first <= size <= span.last
                     for verdict in judgement.verdicts

@@ -10,7 +10,7 @@ runs differ from each other; the repeats of a row agree to 1 % or so.
 
 import argparse
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from itertools import product
 from math import sqrt
@@ -20,8 +20,9 @@ from typing import Literal
 import numpy as np
 
 from collbench.compare.load import load
-from collbench.compare.rows import Row, rows_of
-from collbench.core.frame import texts_of
+from collbench.compare.rows import is_own_choice
+from collbench.core.record import Record
+from collbench.core.text import texts_of
 from collbench.tune.nccl_file import Gains, TunerSetting, gains
 
 # every power of two from 8 bytes to 1 GiB, four collectives
@@ -67,26 +68,27 @@ REAL = (
 
 
 @cache
-def own_rows() -> tuple[Row, ...]:
+def own_rows() -> tuple[Record, ...]:
     """NCCL's own choice on plain buffers, by collective and size."""
-    frame = load(OWN_ROWS).frame
     rows = [
         row
-        for row in rows_of(frame)
-        if row.is_own_choice and row.backend == "nccl" and row.buffers == "plain"
+        for row in load(OWN_ROWS).records
+        if is_own_choice(row) and row.backend == "nccl" and row.buffers == "plain"
     ]
-    assert rows and texts_of(frame, "device")
+    assert rows and texts_of(row.device for row in rows)
     return tuple(sorted(rows, key=lambda row: (row.op, row.size_bytes)))
 
 
-def is_gain(truth: Truth, row: Row) -> bool:
+def is_gain(truth: Truth, row: Record) -> bool:
     """Whether the truth has a gain at the size of a row."""
     sizes = [one.size_bytes for one in own_rows() if one.op == row.op]
     first = (len(sizes) - truth.sizes) // 2
     return row.size_bytes in sizes[first : first + truth.sizes]
 
 
-def files(truth: Truth, spread: float, settings: int, count: int, seed: int) -> Iterator[list[Row]]:
+def files(
+    truth: Truth, spread: float, settings: int, count: int, seed: int
+) -> Iterator[list[Record]]:
     """So many simulated files."""
     random = np.random.default_rng(seed)
     rows = own_rows()
@@ -101,11 +103,13 @@ def files(truth: Truth, spread: float, settings: int, count: int, seed: int) -> 
         for number, row in enumerate(rows):
             for column in range(settings + 1):
                 speed = truth.gain if column == 1 and has_gain[number] else 1.0
-                times = tuple(float(row.time_us / speed * one) for one in factors[number, column])
-                timed = row._replace(times_us=times)
+                times = tuple(
+                    float((row.time_us or 0.0) / speed * one) for one in factors[number, column]
+                )
+                timed = replace(row, repeat_times_us=times)
                 if column:
                     algo, proto, channels, _ = FORCED[column - 1]
-                    timed = timed._replace(algo=algo, proto=proto, channels=channels)
+                    timed = replace(timed, algo=algo, proto=proto, channels=channels)
                 made.append(timed)
         yield made
 

@@ -24,8 +24,8 @@ from collbench.compare.bands import band_of
 from collbench.compare.changes import Changes, compare
 from collbench.compare.gate import gate_of
 from collbench.compare.load import load_all
-from collbench.core.frame import with_strings
 from collbench.core.record import KEY
+from tests.support.frames import repeats
 
 LEAST_ROWS = 12  # of a planted group
 LIMIT = 5.0  # of the gate, in percent
@@ -35,17 +35,17 @@ Draw = Callable[[pd.DataFrame, np.random.Generator], Mask | None]
 
 def read(file: Path) -> pd.DataFrame:
     """The rows of a file that are right."""
-    frame = with_strings(load_all([file])[0].frame)
+    frame = load_all([file])[0].frame
     return frame[frame["status"] == "ok"].reset_index(drop=True)
 
 
 def slower(frame: pd.DataFrame, factors: NDArray[np.float64]) -> pd.DataFrame:
     """Rows that take so many times as long, in every repeat."""
-    texts = [
-        ";".join(f"{float(part) * factor:.6g}" for part in text.split(";")) if text else ""
-        for text, factor in zip(frame["repeat_times_us"], factors, strict=True)
+    moved = [
+        tuple(float(f"{time * factor:.6g}") for time in times)
+        for times, factor in zip(frame["repeat_times_us"], factors, strict=True)
     ]
-    return frame.assign(repeat_times_us=texts, time_us=frame["time_us"] * factors)
+    return frame.assign(repeat_times_us=repeats(moved), time_us=frame["time_us"] * factors)
 
 
 def moved(frame: pd.DataFrame, random: np.random.Generator, spread: float) -> pd.DataFrame:

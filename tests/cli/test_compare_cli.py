@@ -15,7 +15,7 @@ from collbench.cli import run
 from collbench.compare.load import load
 from collbench.core.errors import UsageError
 from tests.support.commands import stdin_of
-from tests.support.frames import frame, row
+from tests.support.frames import records, repeats, row, write
 
 SWEEP = Path(__file__).parent.parent.parent / "profiles" / "results" / "h200x4.csv"
 LINES = SWEEP.read_text().splitlines(keepends=True)
@@ -151,10 +151,11 @@ def test_no_document_overwrites_results(
     """`compare --html new.csv base.csv`, the name of the page forgotten."""
     new = written(tmp_path, LINES[:9], "new.csv")
     base = tmp_path / "base.csv"
-    frame(
+    rows = [
         row((9.0, 9.0), backend="nccl"),
         row((5.0, 5.0), backend="nccl", algo="ring", proto="ll", channels=8),
-    ).to_csv(base, index=False)
+    ]
+    write(records(*rows), base)
     assert run(["compare", option, str(new), str(base)]) == 2
     assert f"{new} holds results, which would be lost" in capsys.readouterr().err
     assert new.read_text() == "".join(LINES[:9])
@@ -177,9 +178,8 @@ def test_a_row_against_another_backend_says_so(
         (frame["op"] == "allreduce") & (frame["backend"] == "nccl") & (frame["status"] == "ok")
     ]
     theirs = tmp_path / "nccl.csv"
-    own.assign(run="", group="", host="", versions="", repeat_times_us="").to_csv(
-        theirs, index=False
-    )
+    untold = {"run": "", "group": "", "host": "", "versions": ""}
+    write(own.assign(**untold, repeat_times_us=repeats([()] * len(own))), theirs)
     assert run(["compare", str(theirs), str(SWEEP)]) == 0
     out = capsys.readouterr().out
     assert "nccl library vs cuda oneshot ll" in out
@@ -220,10 +220,8 @@ def test_rows_of_another_group_are_compared_when_asked(
     files = []
     for group in ("local", "mpi"):
         files.append(tmp_path / f"{group}.csv")
-        frame(
-            *(row((9.0, 9.1), algo=algo, group=group) for algo in ("ring", "tree")),
-            row((5.0, 5.1), algo="star", group="local"),
-        ).to_csv(files[-1], index=False)
+        rows = [row((9.0, 9.1), algo=algo, group=group) for algo in ("ring", "tree")]
+        write(records(*rows, row((5.0, 5.1), algo="star", group="local")), files[-1])
     local, mpi = map(str, files)
     assert run(["compare", local, mpi]) == 0
     assert "1 rows compared" in capsys.readouterr().out
@@ -234,9 +232,8 @@ def test_rows_of_another_group_are_compared_when_asked(
     only = written(tmp_path, [*files[0].read_text().splitlines(keepends=True)[:3]], "only.csv")
     assert run(["compare", str(only), mpi]) == 1
     both = tmp_path / "both.csv"
-    frame(*(row((9.0, 9.1), algo="ring", group=group) for group in ("local", "mpi"))).to_csv(
-        both, index=False
-    )
+    rows = [row((9.0, 9.1), algo="ring", group=group) for group in ("local", "mpi")]
+    write(records(*rows), both)
     assert run(["compare", str(both), mpi, "--across", "group"]) == 2
     err = capsys.readouterr().err
     assert "the new file has several values of group for one point: local, mpi" in err
@@ -247,7 +244,7 @@ def test_the_option_that_compares_other_groups_is_named(
 ) -> None:
     files = [tmp_path / "local.csv", tmp_path / "mpi.csv"]
     for file in files:
-        frame(row((9.0, 9.1), group=file.stem, channels=len(file.stem))).to_csv(file, index=False)
+        write(records(row((9.0, 9.1), group=file.stem, channels=len(file.stem))), file)
     assert run(["compare", *map(str, files)]) == 1
     out = " ".join(capsys.readouterr().out.split())
     assert "to compare them still: --across group,channels" in out
@@ -272,12 +269,12 @@ def test_the_hint_names_columns_that_do_make_rows_comparable(
 ) -> None:
     """No column is different in all rows, and still no row has its like."""
     new, base = (tmp_path / name for name in ("new.csv", "base.csv"))
-    frame(row((9.0, 9.1)), row((5.0, 5.1), group="local", algo="tree")).to_csv(new, index=False)
-    frame(row((9.0, 9.1), group="local"), row((5.0, 5.1), algo="tree")).to_csv(base, index=False)
+    write(records(row((9.0, 9.1)), row((5.0, 5.1), group="local", algo="tree")), new)
+    write(records(row((9.0, 9.1), group="local"), row((5.0, 5.1), algo="tree")), base)
     assert run(["compare", str(new), str(base)]) == 1
     assert "to compare them still: --across group" in capsys.readouterr().out
     assert run(["compare", str(new), str(base), "--across", "group"]) == 0
-    frame(row((9.0, 9.1), group="local", dtype="int8")).to_csv(base, index=False)
+    write(records(row((9.0, 9.1), group="local", dtype="int8")), base)
     capsys.readouterr()
     assert run(["compare", str(new), str(base)]) == 1
     assert "--across" not in capsys.readouterr().out, "no option compares other types"

@@ -15,8 +15,8 @@ from collbench.compare.baselines import CurveVerdict, judged, reference
 from collbench.compare.load import load
 from collbench.core import catalog
 from collbench.core.errors import UsageError
-from collbench.core.frame import with_strings
 from collbench.machine.gpu_kinds import kind_of
+from tests.support.frames import records_of, write
 
 H200 = catalog.results()["h200x4"]
 
@@ -37,7 +37,7 @@ def test_every_shipped_reference_is_read_and_names_machine_date_and_source() -> 
 
 def test_a_file_is_normal_against_itself() -> None:
     frame = load(H200).frame
-    found = judged(frame, frame)
+    found = judged(records_of(frame), records_of(frame))
     assert {one.key.op for one in found.verdicts} >= {"allreduce", "allgather", "alltoall"}
     assert not any(one.has("behind", "faster") for one in found.verdicts)
     assert all(span.least == span.most == 1.0 for one in found.verdicts for span in one.spans)
@@ -52,7 +52,7 @@ def test_the_range_that_falls_behind_is_named(
     middle = (slow["size_bytes"] >= 1 << 20) & (slow["size_bytes"] <= 16 << 20)
     slow.loc[middle, ["busbw_gbs", "algbw_gbs"]] *= 0.5
     file = tmp_path / "slow.csv"
-    slow.to_csv(file, index=False)
+    write(slow, file)
     assert run(["compare", str(file), "--against", "h200x4"]) == 0
     out = " ".join(capsys.readouterr().out.split())
     assert "allreduce, nccl, 4 ranks: falls behind at 1M to 16M at 50% (48% to 51%)" in out
@@ -90,7 +90,7 @@ def test_a_range_is_one_range_where_the_reference_has_fewer_sizes(
             }
         )
     file = tmp_path / "slow.csv"
-    pd.DataFrame(rows, columns=list(frame.columns)).to_csv(file, index=False)
+    write(pd.DataFrame(rows, columns=list(frame.columns)), file)
     assert run(["compare", str(file), "--against", "h200x4"]) == 0
     told = " ".join(capsys.readouterr().out.split())
     assert "falls behind at 8 to 4K at 79% to 85% (75% to 88%)" in told
@@ -100,12 +100,12 @@ def test_a_range_is_one_range_where_the_reference_has_fewer_sizes(
 def test_what_was_measured_otherwise_is_not_compared(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    frame = with_strings(load(H200).frame)
+    frame = load(H200).frame
     alone = frame[(frame["op"] == "allreduce") & (frame["backend"] == "cuda")].copy()
     alone["notes"] = alone["notes"] + " isolated"
     alone["busbw_gbs"] /= 4  # a launch is in the time
     file = tmp_path / "alone.csv"
-    alone.to_csv(file, index=False)
+    write(alone, file)
     assert run(["compare", str(file), "--against", "h200x4"]) == 1
     out = " ".join(capsys.readouterr().out.split())
     assert (
@@ -118,11 +118,11 @@ def test_what_was_measured_otherwise_is_not_compared(
 
 def test_without_a_name_the_nearest_machine_counts(capsys: pytest.CaptureFixture[str]) -> None:
     frame = load(H200).frame
-    assert reference("", frame).name == "h200x4"
+    assert reference("", records_of(frame)).name == "h200x4"
     more = frame.assign(ranks=8)
-    assert reference("", more).name == "h200x8-published"
+    assert reference("", records_of(more)).name == "h200x8-published"
     with pytest.raises(UsageError, match="no shipped reference is of"):
-        reference("", frame.assign(device="4 x NVIDIA Something"))
+        reference("", records_of(frame.assign(device="4 x NVIDIA Something")))
     assert run(["compare", str(H200), "--against"]) == 0
     assert "against h200x4" in capsys.readouterr().out
 
@@ -131,7 +131,7 @@ def test_the_nearest_has_the_most_curves_and_what_it_lacks_is_listed(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     file = str(catalog.results()["h200x8-published"])  # with one row of 4 ranks
-    assert reference("", load(Path(file)).frame).name == "h200x8-published"
+    assert reference("", records_of(load(Path(file)).frame)).name == "h200x8-published"
     assert run(["compare", file, "--against", "h200x4"]) == 1
     out = " ".join(capsys.readouterr().out.split())
     assert "not in it, or only at other sizes: allreduce by nccl on 4 ranks" in out
@@ -143,8 +143,8 @@ def test_sizes_beyond_the_reference_are_listed(
     frame = load(H200).frame
     frame = frame[(frame["op"] == "allreduce") & (frame["backend"] == "nccl")]
     some, file = tmp_path / "some.csv", tmp_path / "mine.csv"
-    frame[frame["size_bytes"].between(1024, 1 << 20)].to_csv(some, index=False)
-    frame.to_csv(file, index=False)
+    write(frame[frame["size_bytes"].between(1024, 1 << 20)], some)
+    write(frame, file)
     assert run(["compare", str(file), "--against", str(some)]) == 0
     out = " ".join(capsys.readouterr().out.split())
     assert (
@@ -176,7 +176,7 @@ def test_nothing_in_common_is_a_failure(capsys: pytest.CaptureFixture[str]) -> N
 def published(tmp_path: Path, name: str, **values: Any) -> Path:
     """A shipped reference as somebody's file, with some columns replaced."""
     file = tmp_path / "mine.csv"
-    load(catalog.results()[name]).frame.assign(**values).to_csv(file, index=False)
+    write(load(catalog.results()[name]).frame.assign(**values), file)
     return file
 
 
@@ -197,7 +197,10 @@ def published(tmp_path: Path, name: str, **values: Any) -> Path:
 def test_the_nearest_is_of_the_same_model_and_form_and_of_as_many_ranks_as_can_be(
     device: str, ranks: int, nearest: str
 ) -> None:
-    assert reference("", load(H200).frame.assign(device=device, ranks=ranks)).name == nearest
+    assert (
+        reference("", records_of(load(H200).frame.assign(device=device, ranks=ranks))).name
+        == nearest
+    )
 
 
 def of_all(verdicts: Iterable[CurveVerdict]) -> dict[int, float]:
@@ -209,10 +212,10 @@ def test_a_librarys_own_choice_is_compared_with_its_own_choice() -> None:
     frame = load(catalog.results()["b200x8-published"]).frame
     slow = frame.copy()
     slow.loc[slow["algo"] == "library", "busbw_gbs"] *= 0.5
-    assert of_all(judged(slow, frame).verdicts) == dict.fromkeys(range(4, 9), 0.5), (
-        "forced rows, which were not slowed, do not stand for NCCL's own choice"
-    )
-    forced = judged(frame[frame["algo"] == "ring"], frame)
+    assert of_all(judged(records_of(slow), records_of(frame)).verdicts) == dict.fromkeys(
+        range(4, 9), 0.5
+    ), "forced rows, which were not slowed, do not stand for NCCL's own choice"
+    forced = judged(records_of(frame[frame["algo"] == "ring"]), records_of(frame))
     assert not forced.verdicts and [one.fields[0][0] for one in forced.apart] == ["conditions"]
 
 
@@ -256,7 +259,7 @@ def test_one_slow_size_by_chance_is_not_behind_and_several_are() -> None:
     for slow in (1, 4):
         mine = frame.copy()
         mine.loc[mine.index[5 : 5 + slow], "busbw_gbs"] *= 0.8
-        (one,) = judged(mine, frame).verdicts
+        (one,) = judged(records_of(mine), records_of(frame)).verdicts
         verdicts.append([(span.verdict, span.sizes) for span in one.spans][1:-1])
     assert verdicts == [[("cannot tell", 1)], [("behind", 4)]]
 
@@ -269,7 +272,7 @@ def test_chance_calls_nothing_behind_or_faster(spread: float) -> None:
     rng = np.random.default_rng(3)
     for _ in range(3):
         moved = frame["busbw_gbs"] * np.exp(spread / 3**0.5 * rng.standard_t(3, len(frame)))
-        found = judged(frame.assign(busbw_gbs=moved), frame).verdicts
+        found = judged(records_of(frame.assign(busbw_gbs=moved)), records_of(frame)).verdicts
         assert found and not any(one.has("behind", "faster") for one in found)
 
 
@@ -279,7 +282,7 @@ def test_far_above_is_not_normal(tmp_path: Path, capsys: pytest.CaptureFixture[s
     mine["busbw_gbs"] *= 3.0
     mine["versions"] = mine["versions"].str.replace("NCCL_NVLS_ENABLE=0 ", "")
     file = tmp_path / "mine.csv"
-    mine.to_csv(file, index=False)
+    write(mine, file)
     assert run(["compare", str(file), "--against", "h200x4"]) == 0
     told = " ".join(capsys.readouterr().out.split())
     assert (
@@ -311,7 +314,7 @@ def test_unlike_is_not_compared_and_says_why(
     frame = load(H200).frame
     file = tmp_path / "mine.csv"
     mine = frame[(frame["op"] == ops) & (frame["backend"] == "cuda")]
-    mine.assign(**{column: value}).to_csv(file, index=False)
+    write(mine.assign(**{column: value}), file)
     assert run(["compare", str(file), "--against", "h200x4"]) == 1
     told = " ".join(capsys.readouterr().out.split())
     assert "nothing is comparable" in told and said in told
@@ -329,7 +332,7 @@ def test_what_decides_nothing_does_not_keep_rows_apart() -> None:
     """The reduction of what reduces nothing, and the root of what has none."""
     frame = load(H200).frame
     mine = frame[(frame["op"] == "allgather") & (frame["backend"] == "nccl")]
-    assert judged(mine.assign(redop="max", root=3), frame).verdicts
+    assert judged(records_of(mine.assign(redop="max", root=3)), records_of(frame)).verdicts
 
 
 def test_what_is_not_known_is_compared_and_named() -> None:
@@ -337,9 +340,12 @@ def test_what_is_not_known_is_compared_and_named() -> None:
     frame = load(H200).frame
     mine = frame[frame["backend"] == "nccl"]
     found = judged(
-        mine.assign(group="", hosts=0, run="", device="", versions="nccl-tests; nccl 2.27.7"), frame
+        records_of(
+            mine.assign(group="", hosts=0, run="", device="", versions="nccl-tests; nccl 2.27.7")
+        ),
+        records_of(frame),
     )
-    assert len(found.verdicts) == len(judged(mine, frame).verdicts)
+    assert len(found.verdicts) == len(judged(records_of(mine), records_of(frame)).verdicts)
     assert {name: (ours, theirs) for name, ours, theirs in found.differences} == {
         "device": ("not known", "4 x NVIDIA H200"),
         "group": ("not known", "mpi"),
@@ -358,7 +364,9 @@ def test_variables_of_nccl_are_named_beside() -> None:
             "NCCL_NVLS_ENABLE=0", "NCCL_NVLS_ENABLE=0 NCCL_P2P_DISABLE=1"
         )
     )
-    assert judged(slow, frame).differences == (("NCCL_P2P_DISABLE", "1", "-"),)
+    assert judged(records_of(slow), records_of(frame)).differences == (
+        ("NCCL_P2P_DISABLE", "1", "-"),
+    )
 
 
 def test_other_columns_have_no_curve_across_them(capsys: pytest.CaptureFixture[str]) -> None:

@@ -2,11 +2,10 @@
 
 import random
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from statistics import median
 
-import pandas as pd
 import pytest
 
 from collbench.bench.tables.sweep import SweepTable, best_lines
@@ -18,15 +17,16 @@ from collbench.compare.page import page
 from collbench.compare.tables.summary import summary_lines
 from collbench.core import catalog, record
 from collbench.core.knobs import KNOB
+from collbench.core.record import Record
 from collbench.core.units import format_size
-from tests.support.frames import H200, frame, row
+from tests.support.frames import H200, records, row, write
 
 NOISE = (10.0, 20.0, 13.0)
 
 
 def decided(*rows: dict[str, object]) -> Best:
     """The decision on rows of one workload and size."""
-    [found] = summarise(frame(*rows)).every_best
+    [found] = summarise(records(*rows)).every_best
     return found
 
 
@@ -34,7 +34,7 @@ def leaders(best: Best) -> list[str]:
     return [one.algo for one in best.leaders]
 
 
-def text_of(given: pd.DataFrame, columns: int = 80) -> str:
+def text_of(given: Sequence[Record], columns: int = 80) -> str:
     return "\n".join(summary_lines(given, columns, False))
 
 
@@ -53,12 +53,12 @@ def test_of_two_that_are_tied_the_simpler_leads() -> None:
     # The fastest is ring; time and ratio are those of the leader.
     assert found.gain is not None
     assert found.time_us == 10.2 and found.gain.median == pytest.approx(10.1 / 10.2)
-    said = text_of(frame(*rows))
+    said = text_of(records(*rows))
     assert "direct/ring simple" in said and "tied" in said
 
 
 def test_of_three_that_are_tied_all_are_named_and_what_is_slower_is_not() -> None:
-    given = frame(
+    given = records(
         row((10.0, 10.2, 10.1), algo="tree"),
         row((10.1, 10.3, 10.2), algo="ring"),
         row((9.9, 10.4, 10.2), algo="chain"),
@@ -122,7 +122,7 @@ def test_the_best_of_many_is_not_flattered() -> None:
 
 
 def test_one_repeat_decides_nothing() -> None:
-    given = frame(
+    given = records(
         *[
             row((time * size,), algo=algo, proto=proto, size_bytes=1024 * size)
             for size in (1, 4)
@@ -144,7 +144,7 @@ def test_one_repeat_decides_nothing() -> None:
     ]
     assert (decided(*priced).certainty, leaders(decided(*priced))) == ("winner", ["ring"])
     assert decided(row((10.0,))).certainty == "only"
-    assert doubt(summarise(frame(row((10.0,))))) is None
+    assert doubt(summarise(records(row((10.0,))))) is None
 
 
 def noisy_rows(**named: object) -> Iterator[dict[str, object]]:
@@ -182,7 +182,7 @@ def noisy_rows(**named: object) -> Iterator[dict[str, object]]:
 def test_where_all_rows_are_noise_nothing_is_claimed(
     named: dict[str, object], reasons: list[str], remedies: list[str]
 ) -> None:
-    given = frame(*noisy_rows(**named))
+    given = records(*noisy_rows(**named))
     assert {best.certainty for best in summarise(given).every_best} == {"cannot tell"}
     said = text_of(given)
     plain = " ".join(said.split())
@@ -198,12 +198,12 @@ def test_where_all_rows_are_noise_nothing_is_claimed(
     [best] = envelope(curves(given))
     assert best.name == "fastest of ours: cannot tell which is best"
     assert {point.note for point in best.points} == {"ring simple ?"}
-    text = page(ResultFile(frame=given, name="given.csv", kind="collbench"))
+    text = page(ResultFile(records=given, name="given.csv", kind="collbench"))
     assert text.index("all 9 rows are noise") < text.index("At a glance")
 
 
 def test_mostly_noise_is_said_first_and_the_rest_is_answered() -> None:
-    given = frame(
+    given = records(
         *noisy_rows(), row((1.0, 1.0), size_bytes=8), row((2.0, 2.0), algo="tree", size_bytes=8)
     )
     said = text_of(given)
@@ -228,20 +228,20 @@ def test_of_noise_the_row_with_the_least_median_is_named() -> None:
 
 
 def test_a_single_row_that_is_noise_is_one() -> None:
-    said = text_of(frame(row((9.0,), notes="noisy")))
+    said = text_of(records(row((9.0,), notes="noisy")))
     assert said.startswith("The time is noise: it is not certain.")
     assert "other processes were busy in 1 row\n" in said
     assert "other processes were busy, one repeat of 9 us" in said
 
 
 def test_one_configuration_of_each_size_can_be_noise_too() -> None:
-    given = frame(*[row(NOISE, size_bytes=size) for size in (1024, 4096)])
+    given = records(*[row(NOISE, size_bytes=size) for size in (1024, 4096)])
     assert text_of(given).startswith("The times are noise (all 2 rows): none of them is certain.")
 
 
 def test_repeats_that_agree_beside_other_processes_name_these() -> None:
     """More repeats do not help there, nor where there are many already."""
-    given = frame(*[row((10.0,) * 9, algo=algo, notes="noisy") for algo in ("ring", "tree")])
+    given = records(*[row((10.0,) * 9, algo=algo, notes="noisy") for algo in ("ring", "tree")])
     found = doubt(summarise(given))
     assert found is not None
     assert found.reasons == ("other processes were busy in 2 rows",)
@@ -249,7 +249,7 @@ def test_repeats_that_agree_beside_other_processes_name_these() -> None:
 
 
 def test_some_noise_is_not_said_first() -> None:
-    given = frame(row(NOISE), row((9.0, 9.1, 9.2), algo="tree"), row((20.0, 20.1), algo="star"))
+    given = records(row(NOISE), row((9.0, 9.1, 9.2), algo="tree"), row((20.0, 20.1), algo="star"))
     assert doubt(summarise(given)) is None
     assert text_of(given).startswith("3 rows")
 
@@ -307,7 +307,7 @@ def crossover_claims(text: str, sizes: dict[str, list[str]]) -> Claims:
 @pytest.mark.parametrize("columns", [80, 160])
 @pytest.mark.parametrize("name", catalog.results())
 def test_crossovers_and_table_of_a_shipped_file_agree(name: str, columns: int) -> None:
-    text = text_of(load(catalog.results()[name]).frame, columns)
+    text = text_of(load(catalog.results()[name]).records, columns)
     table = table_claims(text)
     sizes: dict[str, list[str]] = {}
     for title, knob, size in table:
@@ -329,7 +329,7 @@ def plain(found: Summary) -> dict[tuple[str, int], tuple[Certainty, list[tuple[s
 
 
 def test_all_reports_of_one_file_show_the_same_answer() -> None:
-    given = load(H200).frame
+    given = load(H200).records
     known = plain(summarise(given))
     # Curves, which plots and the page draw.
     led = {
@@ -357,7 +357,7 @@ def test_all_reports_of_one_file_show_the_same_answer() -> None:
 
 def test_the_closing_table_of_a_sweep_has_its_doubts_first(tmp_path: Path) -> None:
     file = tmp_path / "noise.csv"
-    frame(*noisy_rows()).to_csv(file, index=False)
+    write(records(*noisy_rows()), file)
     table = SweepTable(knobs=(), swept=frozenset(), is_wide=False)
     lines = best_lines(list(record.read(file)), table)
     assert lines[0].startswith("Cannot tell which configuration is best: all 9 rows are noise.")
@@ -369,7 +369,7 @@ def test_the_closing_table_of_a_sweep_has_its_doubts_first(tmp_path: Path) -> No
 
 
 def test_crossovers_of_a_knob_with_one_value_are_none() -> None:
-    found = summarise(frame(row((1.0, 1.1)), row((2.0, 2.1), channels=4)))
+    found = summarise(records(row((1.0, 1.1)), row((2.0, 2.1), channels=4)))
     [sizes] = found.best.values()
     assert spans(sizes, "algo") == []
 
@@ -377,8 +377,10 @@ def test_crossovers_of_a_knob_with_one_value_are_none() -> None:
 def test_the_speedup_of_what_is_not_decided_is_marked() -> None:
     peer = row((50.0, 50.0, 50.0), backend="nccl")
     noise = [row(NOISE), row(NOISE, algo="tree")]
-    assert "vs nccl" not in text_of(frame(*noise, peer))
+    assert "vs nccl" not in text_of(records(*noise, peer))
     alone = [row((20.0,)), row((21.0,), algo="tree"), row((50.0,), backend="nccl")]
-    assert "vs nccl" in text_of(frame(*alone)) and "~2.50" in text_of(frame(*alone))
+    assert "vs nccl" in text_of(records(*alone)) and "~2.50" in text_of(records(*alone))
     clear = [row((20.0, 90.0, 20.0), algo="tree"), row((30.0, 30.0, 30.0))]
-    assert "~2.50" not in text_of(frame(*clear, peer)) and " 2.50" in text_of(frame(*clear, peer))
+    assert "~2.50" not in text_of(records(*clear, peer)) and " 2.50" in text_of(
+        records(*clear, peer)
+    )

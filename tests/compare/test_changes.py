@@ -9,10 +9,10 @@ import pytest
 
 from collbench.compare.changes import Changes, compare, unlike
 from collbench.compare.gate import gate_of
-from collbench.compare.join import together
+from collbench.compare.merge import together
 from collbench.compare.tables.changes import lines
 from collbench.core.errors import UsageError
-from tests.support.frames import frame, row
+from tests.support.frames import records, records_of, repeats, row
 from tests.support.simulated import ALGOS, NOISES, Noise, sweep
 from tests.support.tiers import tiered
 
@@ -191,9 +191,10 @@ def test_modelled_times_are_exact() -> None:
     new, base = (sweep(Noise(), 1).assign(notes="modelled") for _ in range(2))
     assert share(compare(new, base), "same") == 1
     slower = new.assign(
-        repeat_times_us="", time_us=new["time_us"] * np.where(np.arange(len(new)) == 7, 1.02, 1.0)
+        repeat_times_us=repeats([()] * len(base)),
+        time_us=new["time_us"] * np.where(np.arange(len(new)) == 7, 1.02, 1.0),
     )
-    found = compare(slower, base.assign(repeat_times_us=""))
+    found = compare(slower, base.assign(repeat_times_us=repeats([()] * len(base))))
     assert list(found.rows.index[found.rows["verdict"] == "worse"]) == [7]
 
 
@@ -253,18 +254,18 @@ def test_rows_measured_twice_are_taken_together() -> None:
 
 
 def test_rows_measured_again_keep_single_launches_that_only_one_has() -> None:
-    times = {"p50_us": 1.0, "p99_us": 2.0, "max_us": 3.0, "histogram": "0:5;8:1"}
-    more = {"p50_us": 4.0, "max_us": 5.0, "histogram": "16:2"}
+    times = {"p50_us": 1.0, "p99_us": 2.0, "max_us": 3.0, "histogram": ((0, 5), (8, 1))}
+    more = {"p50_us": 4.0, "max_us": 5.0, "histogram": ((16, 2),)}
     rows = [row((1.0, 1.1), **times), row((1.0, 1.2)), row((1.0, 1.1), size_bytes=8)]
     for order in ((0, 1, 2), (1, 0, 2), (1, 2, 0)):
-        merged, count = together(frame(*[rows[k] for k in order]))
-        one = merged[merged["size_bytes"] == 1024].iloc[0]
-        assert (count, {name: one[name] for name in times}) == (1, times)
-        assert len(one["repeat_times_us"].split(";")) == 4
-        assert list(merged[merged["size_bytes"] == 8]["histogram"]) == [""]
-    one = together(frame(rows[0], row((1.0, 1.1), **more)))[0].iloc[0]
-    assert {name: one[name] for name in more} == more
-    assert one["p99_us"] != one["p99_us"], "percentiles of two rows are not mixed"
+        merged, count = together(records(*[rows[k] for k in order]))
+        (one,) = (row for row in merged if row.size_bytes == 1024)
+        assert (count, {name: getattr(one, name) for name in times}) == (1, times)
+        assert len(one.repeat_times_us) == 4
+        assert [row.histogram for row in merged if row.size_bytes == 8] == [()]
+    ((one,), _) = together(records(rows[0], row((1.0, 1.1), **more)))
+    assert {name: getattr(one, name) for name in more} == more
+    assert one.p99_us is None, "percentiles of two rows are not mixed"
 
 
 @pytest.mark.parametrize(
@@ -280,10 +281,10 @@ def test_the_last_row_that_was_measured_says_whether_it_is_right(
     statuses: tuple[str, ...], kept: str
 ) -> None:
     one = sweep(Noise(), 1)[:1]
-    frame, again = together(
-        pd.concat([one.assign(status=status) for status in statuses], ignore_index=True)
+    (found,), again = together(
+        records_of(pd.concat([one.assign(status=status) for status in statuses]))
     )
-    assert (list(frame["status"]), again) == ([kept], 1)
+    assert (found.status, again) == (kept, 1)
 
 
 @pytest.mark.parametrize(
@@ -309,15 +310,16 @@ def test_what_one_run_of_a_sweep_found_wrong_is_wrong(
         ],
         ignore_index=True,
     )
-    merged, _ = together(frame)
-    assert (list(merged["status"]), list(merged["wrong"])) == ([kept], [7.0 * (kept == "wrong")])
+    (merged,), _ = together(records_of(frame))
+    assert (merged.status, merged.wrong) == (kept, 7 * (kept == "wrong"))
     lost = [loss.kind for loss in compare(frame, sweep(Noise(), 2)[:1]).losses]
     assert lost == (["failed"] if kept == "wrong" else [])
 
 
 def test_a_row_without_a_time_is_lost() -> None:
     new, base = sweep(Noise(), 1), sweep(Noise(), 2)
-    new.loc[3, "repeat_times_us"], new.loc[3, "time_us"] = "", np.nan
+    new["repeat_times_us"] = repeats([*new["repeat_times_us"][:3], (), *new["repeat_times_us"][4:]])
+    new.loc[3, "time_us"] = np.nan
     assert [(loss.kind, loss.text.split()[0]) for loss in compare(new, base).losses] == [
         ("missing", "1")
     ]
@@ -372,7 +374,7 @@ def foreign(frame: pd.DataFrame) -> pd.DataFrame:
         "versions": "",
         "host": "",
         "run": "",
-        "repeat_times_us": "",
+        "repeat_times_us": repeats([()] * len(told)),
     }
     return told.assign(backend="nccl", algo="library", repeats=1, **untold)
 

@@ -19,9 +19,10 @@ from collbench.compare.plots.lines import (
     ratios,
     shown,
 )
+from collbench.core import record
 from collbench.core.sparkline import BLOCKS, sparkline
 from tests.support import frames
-from tests.support.frames import frame, row
+from tests.support.frames import records, row
 
 
 def sweep(scale: float = 1.0) -> Iterator[dict[str, object]]:
@@ -52,7 +53,7 @@ def named(found: tuple[Curve, ...]) -> dict[str, Curve]:
 
 
 def test_a_curve_is_a_configuration_with_its_sizes_ascending() -> None:
-    found = named(curves(frame(*reversed(list(sweep())))))
+    found = named(curves(records(*reversed(list(sweep())))))
     assert set(found) == {
         "ring simple ch 1",
         "ring simple ch 2",
@@ -73,14 +74,14 @@ def test_a_curve_is_a_configuration_with_its_sizes_ascending() -> None:
 
 
 def test_one_repeat_has_no_bounds_and_no_ceiling_is_unknown() -> None:
-    [curve] = curves(frame(row((10.0,))))
+    [curve] = curves(records(row((10.0,))))
     assert math.isnan(curve.points[0].time_low_us)
     assert math.isnan(curve.points[0].ceiling_gbs)
     assert kinds([curve]) == ["busbw", "time"]
 
 
 def test_envelope_and_automatic_choice_name_their_configurations() -> None:
-    found = curves(frame(*sweep()))
+    found = curves(records(*sweep()))
     [best], [auto] = envelope(found), automatic(found)
     assert (best.name, [(point.bytes, point.note) for point in best.points]) == (
         "best of ours",
@@ -90,28 +91,28 @@ def test_envelope_and_automatic_choice_name_their_configurations() -> None:
         (1024, "ring simple ch 2"),
         (4096, "ring simple ch 2"),
     ]
-    uncertain = envelope(curves(frame(row((10.0,)), row((11.0,), algo="tree"))))
+    uncertain = envelope(curves(records(row((10.0,)), row((11.0,), algo="tree"))))
     assert [(curve.name, curve.points[0].note) for curve in uncertain] == [
         ("fastest of ours: cannot tell which is best", "ring simple ?")
     ]
-    tied = curves(frame(row((10.0, 11.0)), row((10.5, 10.6), algo="tree")))
+    tied = curves(records(row((10.0, 11.0)), row((10.5, 10.6), algo="tree")))
     assert [(curve.best, curve.points[0].answer) for curve in tied] == [
         ((1024,), "ring/tree simple"),
         ((), "ring/tree simple"),
     ]
-    [library] = envelope(curves(frame(row((10.0,), backend="nccl"))))
+    [library] = envelope(curves(records(row((10.0,), backend="nccl"))))
     assert (library.name, library.is_peer) == ("best of nccl", True)
     assert automatic([library]) == ()
 
 
 def test_only_rows_that_are_right_count() -> None:
-    assert curves(frame(row(status="waived"), row((10.0,), status="wrong"))) == ()
-    assert heat_maps(summarise(frame(row(status="waived")))) == ()
+    assert curves(records(row(status="waived"), row((10.0,), status="wrong"))) == ()
+    assert heat_maps(summarise(records(row(status="waived")))) == ()
 
 
 def test_heat_maps_tell_the_share_of_the_best_of_each_value() -> None:
     channels, algorithm = sorted(
-        heat_maps(summarise(frame(*sweep()))), key=lambda one: one.knob, reverse=True
+        heat_maps(summarise(records(*sweep()))), key=lambda one: one.knob, reverse=True
     )
     assert (algorithm.knob, algorithm.values, algorithm.sizes) == (
         "algorithm",
@@ -124,7 +125,7 @@ def test_heat_maps_tell_the_share_of_the_best_of_each_value() -> None:
 
 
 def test_a_value_that_was_not_measured_at_a_size_is_unknown_there() -> None:
-    given = frame(row((10.0,)), row((20.0,), algo="tree"), row((20.0,), size_bytes=2048))
+    given = records(row((10.0,)), row((20.0,), algo="tree"), row((20.0,), size_bytes=2048))
     [one] = heat_maps(summarise(given))
     assert one.share[0] == (1.0, 1.0)
     assert one.share[1][0] == 0.5
@@ -132,13 +133,13 @@ def test_a_value_that_was_not_measured_at_a_size_is_unknown_there() -> None:
 
 
 def test_knobs_in_bytes_are_told_as_sizes_and_in_their_order() -> None:
-    given = frame(*[row((10.0,), buffsize=size) for size in (4 << 20, 64 << 10, 512 << 10)])
+    given = records(*[row((10.0,), buffsize=size) for size in (4 << 20, 64 << 10, 512 << 10)])
     [one] = heat_maps(summarise(given))
     assert (one.knob, one.values) == ("buffer", ("64K", "512K", "4M"))
 
 
 def test_the_shipped_sweep_has_every_operation_with_a_peer() -> None:
-    found = curves(frames.read(frames.H200))
+    found = curves(record.read(frames.H200))
     assert len({curve.group for curve in found}) == 9
     assert {curve.group for curve in found if curve.is_peer} == {curve.group for curve in found}
     for best in envelope(found):
@@ -149,9 +150,9 @@ def test_the_shipped_sweep_has_every_operation_with_a_peer() -> None:
 
 
 def test_few_configurations_have_a_colour_each_and_of_many_the_best() -> None:
-    few = lines(curves(frame(*sweep())))
+    few = lines(curves(records(*sweep())))
     assert [line.role for line in few] == ["best", "one", "one", "one", "one", "peer", "auto"]
-    many = frame(
+    many = records(
         *[
             row((10.0 + channels + size,), channels=channels, size_bytes=1024 << size)
             for channels, size in product(range(1, 20), range(3))
@@ -160,7 +161,7 @@ def test_few_configurations_have_a_colour_each_and_of_many_the_best() -> None:
     drawn = lines(curves(many))
     assert [line.curve.name for line in drawn if line.role == "one"] == ["ring simple ch 1"]
     assert sum(line.role == "other" for line in drawn) == 18
-    wide = frame(
+    wide = records(
         *[
             row((10.0 + (channels - size) ** 2,), channels=channels, size_bytes=1024 << size)
             for channels, size in product(range(1, 20), range(1, 20))
@@ -173,7 +174,7 @@ def test_forced_rows_of_a_library_come_after_its_own_choice() -> None:
     forced = [
         row((9.0,), backend="nccl", algo="ring", proto=proto) for proto in ("ll", "ll128", "simple")
     ]
-    drawn = lines(curves(frame(*forced, row((10.0,)), row((11.0,), backend="nccl"))))
+    drawn = lines(curves(records(*forced, row((10.0,)), row((11.0,), backend="nccl"))))
     assert [line.curve.name for line in drawn if line.role == "peer"] == [
         "nccl",
         "nccl ring ll",
@@ -185,7 +186,7 @@ def test_forced_rows_of_a_library_come_after_its_own_choice() -> None:
 
 
 def test_pairs_are_the_envelopes_and_what_both_files_have() -> None:
-    new, base = frame(*sweep(1.5)), frame(*list(sweep())[2:], row((1.0,), algo="star"))
+    new, base = records(*sweep(1.5)), records(*list(sweep())[2:], row((1.0,), algo="star"))
     found = pairs(new, base)
     assert [(pair.new.name, pair.base.name) for pair in found] == [
         ("best of ours", "best of ours")
@@ -207,21 +208,21 @@ def test_pairs_are_the_envelopes_and_what_both_files_have() -> None:
 
 def test_of_many_pairs_those_that_changed_most_are_shown() -> None:
     times = {channels: 10.0 + (channels == 7) for channels in range(1, 10)}
-    new = frame(*[row((time, time), channels=channels) for channels, time in times.items()])
-    base = frame(*[row((10.0, 10.0), channels=channels) for channels in times])
+    new = records(*[row((time, time), channels=channels) for channels, time in times.items()])
+    base = records(*[row((10.0, 10.0), channels=channels) for channels in times])
     found = shown(pairs(new, base))
     assert [pair.new.name for pair in found] == ["best of ours", "ring simple ch 7"]
     assert len(found) <= 1 + MOST_CHANGED
 
 
 def test_another_tools_rows_pair_by_the_problem() -> None:
-    theirs = frame(row((10.0, 10.0), backend="nccl", run="", dtype="float32", hosts=0))
-    found = pairs(frame(row((5.0, 5.0)), row((6.0, 6.0), algo="tree")), theirs)
+    theirs = records(row((10.0, 10.0), backend="nccl", run="", dtype="float32", hosts=0))
+    found = pairs(records(row((5.0, 5.0)), row((6.0, 6.0), algo="tree")), theirs)
     assert [(pair.new.name, pair.base.name) for pair in found] == [("best of ours", "best of nccl")]
 
 
 def test_files_without_a_common_problem_have_no_pair() -> None:
-    assert pairs(frame(row((5.0,))), frame(row((5.0,), op="broadcast"))) == ()
+    assert pairs(records(row((5.0,))), records(row((5.0,), op="broadcast"))) == ()
 
 
 def test_a_sparkline_has_a_mark_a_value() -> None:

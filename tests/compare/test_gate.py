@@ -3,25 +3,16 @@
 import json
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 from xml.etree import ElementTree
 
-import pandas as pd
 import pytest
 
 from collbench.cli import run
+from collbench.compare.load import ResultFile
+from tests.support.frames import records_of
 from tests.support.simulated import Noise, sweep
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Loaded:
-    frame: pd.DataFrame
-    name: str
-    kind: str = "collbench"
-    remarks: tuple[str, ...] = ()
-
 
 Invoke = Callable[..., tuple[int, str, str]]
 
@@ -50,7 +41,12 @@ def invoke(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -
     }
     module = ModuleType("collbench.compare.load")
     module.load_all = lambda files: [  # type: ignore[attr-defined]
-        Loaded(frame=made[Path(file).stem], name=Path(file).name, remarks=("one line left out",))
+        ResultFile(
+            records=records_of(made[Path(file).stem]),
+            name=Path(file).name,
+            kind="collbench",
+            remarks=("one line left out",),
+        )
         for file in files
     ]
     module.holds_results = lambda path: False  # type: ignore[attr-defined]
@@ -126,7 +122,7 @@ def test_a_gate_says_what_it_cannot_tell(invoke: Invoke) -> None:
 
 def test_one_file_gets_answers(invoke: Invoke, monkeypatch: pytest.MonkeyPatch) -> None:
     module = ModuleType("collbench.compare.tables.summary")
-    module.lines_of_rows = lambda rows, columns, show_all, bars: [  # type: ignore[attr-defined]
+    module.summary_lines = lambda rows, columns, show_all, bars: [  # type: ignore[attr-defined]
         f"{len(rows)} rows in {columns} columns, {show_all}{bars}"
     ]
     monkeypatch.setitem(sys.modules, "collbench.compare.tables.summary", module)

@@ -6,8 +6,7 @@ from pathlib import Path
 import pytest
 
 from collbench.compare.load import load
-from collbench.compare.rows import rows_of
-from collbench.compare.tables.summary import lines_of_rows
+from collbench.compare.tables.summary import summary_lines
 from collbench.core.errors import UsageError
 from tests.support.results import DATA, check_form, written
 
@@ -84,8 +83,8 @@ def test_a_part_of_the_output_is_named_by_the_sum_under_it(tmp_path: Path) -> No
 
 
 def test_the_screen_names_the_slowest_pair_and_all_shows_each() -> None:
-    rows = rows_of(load(DATA / "nvbandwidth.txt").frame)
-    few, every = (lines_of_rows(rows, 80, show_all) for show_all in (False, True))
+    rows = load(DATA / "nvbandwidth.txt").records
+    few, every = (summary_lines(rows, 80, show_all) for show_all in (False, True))
     place = few.index("sendrecv, 2 ranks, copy-read-ce one-way, 12 pairs of GPUs")
     assert few[place + 1] == "  slowest pair    200.0 GB/s by gpus-0-3"
     assert len([line for line in every if line.endswith("gpus-0-3 one-way")]) > 1

@@ -14,15 +14,11 @@ from collbench.compare.gaps import peer_gaps
 from collbench.compare.load import load
 from collbench.core import catalog
 from collbench.core.verdict import VERDICTS
+from tests.support.frames import write
 from tests.support.tiers import tiered
 
 FILES = tiered([("h100x2",), ("h200x2",), ("h200x4",)], [("h200x4",)])
 FASTER = {"h100x2": 1.2, "h200x2": 1.003, "h200x4": 0.7}  # times of alltoall against the file
-
-
-def scaled(text: str, factor: float) -> str:
-    """Times of one cell, multiplied."""
-    return ";".join(f"{float(part) * factor:.6g}" for part in text.split(";") if part)
 
 
 def slower_copy(name: str, folder: Path) -> Path:
@@ -32,11 +28,11 @@ def slower_copy(name: str, folder: Path) -> Path:
     for column in ("time_us", "time_low_us", "time_high_us"):
         frame[column] = frame[column].where(~is_mine, frame[column] * factor)
     frame["repeat_times_us"] = [
-        scaled(text, factor) if mine else text
-        for text, mine in zip(frame["repeat_times_us"], is_mine, strict=True)
+        tuple(factor * time for time in times) if mine else times
+        for times, mine in zip(frame["repeat_times_us"], is_mine, strict=True)
     ]
     file = folder / f"{name}-new.csv"
-    frame.to_csv(file, index=False)
+    write(frame, file)
     return file
 
 
@@ -103,7 +99,7 @@ def test_summary_and_page_count_the_same(
         seen["cannot tell"],
         sum(int(count) for _, count in lines),
     ]
-    gaps = peer_gaps(summarise(load(catalog.results()[name]).frame), "nccl")
+    gaps = peer_gaps(summarise(load(catalog.results()[name]).records), "nccl")
     cells = [gap.verdict for here in gaps.values() for gap in here.values()]
     grid = html.partition("From NCCL's best")[2].partition("From the wire")[0]
     for verdict in VERDICTS:

@@ -7,7 +7,6 @@ import pytest
 from collbench.compare.join import apart, join
 from collbench.compare.load import load
 from collbench.core.errors import UsageError
-from collbench.core.frame import with_strings
 from tests.support.results import DATA, check_form, written
 
 
@@ -151,7 +150,7 @@ def test_runs_of_one_command_are_repeats_and_of_two_are_refused(tmp_path: Path) 
     command = "$ mpirun -np 4 {} ./osu_allreduce -m 4:64\n"
     text = command.format("") + table.format(2.5) + command.format("") + table.format(3.5)
     frame = load(written(tmp_path, text)).frame
-    assert list(frame["repeat_times_us"]) == ["2.5;3.5"]
+    assert list(frame["repeat_times_us"]) == [(2.5, 3.5)]
     other = text + command.format("--mca coll tuned") + table.format(4.5)
     with pytest.raises(UsageError, match="the command differs"):
         load(written(tmp_path, other))
@@ -188,7 +187,7 @@ def test_point_to_point_is_sendrecv_whose_notes_name_the_traffic() -> None:
 def test_one_way_is_not_compared_with_both_ways(tmp_path: Path) -> None:
     title = "# OSU MPI {} Test v7.4\n# Size  Bandwidth (MB/s)\n1024  {}\n"
     one_way, both = (
-        with_strings(load(written(tmp_path, title.format(name, rate), f"{rate}.txt")).frame)
+        load(written(tmp_path, title.format(name, rate), f"{rate}.txt")).frame
         for name, rate in (("Bandwidth", 100), ("Bi-Directional Bandwidth", 190))
     )
     assert len(join(one_way, [one_way]).compared) == 1

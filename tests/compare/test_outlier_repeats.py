@@ -4,6 +4,7 @@ answers move no further than the other repeats of that row disagree.
 
 import math
 from collections.abc import Iterator
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -13,10 +14,10 @@ from collbench.compare.best import Best, Errors, best_of
 from collbench.compare.changes import compare
 from collbench.compare.gate import gate_of
 from collbench.compare.load import load
-from collbench.compare.rows import Row, by_workload, distinguishing_knobs, rows_of
+from collbench.compare.rows import by_workload, distinguishing_knobs, median_of
 from collbench.core import catalog
-from collbench.core.limits import NOISY_SCALE
-from collbench.core.verdict import middle, repeat_scale
+from collbench.core.record import Record
+from collbench.core.verdict import middle
 from tests.support.tiers import tiered
 
 MEASURED = ("h100x2", "h200x2", "h200x4")
@@ -25,25 +26,18 @@ LIMIT = 1.05
 SAMPLED = 29  # one row in so many in the quick tier
 
 
-def with_times(row: Row, times: tuple[float, ...]) -> Row:
+def with_times(row: Record, times: tuple[float, ...]) -> Record:
     """The row, had it been measured so."""
-    faster, scale = row.median_us / middle(times), repeat_scale(times)
-    return row._replace(
-        times_us=times,
-        time_us=middle(times),
-        median_us=middle(times),
-        scale=scale,
-        busbw_gbs=row.busbw_gbs * faster,
-        is_noise=scale > NOISY_SCALE or row.has_note("noisy"),
-    )
+    rate = (row.busbw_gbs or 0.0) * median_of(row) / middle(times)
+    return replace(row, repeat_times_us=times, time_us=middle(times), busbw_gbs=rate)
 
 
-def planted(row: Row) -> Iterator[tuple[Row, float]]:
+def planted(row: Record) -> Iterator[tuple[Record, float]]:
     """The row with each repeat replaced, and how far its other repeats disagree."""
-    for place in range(len(row.times_us)):
-        others = [time for k, time in enumerate(row.times_us) if k != place]
+    for place in range(len(row.repeat_times_us)):
+        others = [time for k, time in enumerate(row.repeat_times_us) if k != place]
         for factor in FACTORS:
-            times = [*row.times_us]
+            times = [*row.repeat_times_us]
             times[place] *= factor
             yield with_times(row, tuple(times)), max(others) / min(others)
 
@@ -65,7 +59,7 @@ def moves(before: Best, after: Best, medians: dict[int, float]) -> Iterator[floa
 @pytest.mark.parametrize("every", tiered([(SAMPLED,), (1,)], [(SAMPLED,)]))
 @pytest.mark.parametrize("name", MEASURED)
 def test_one_repeat_turns_no_answer(name: str, every: int) -> None:
-    rows = rows_of(load(catalog.results()[name]).frame)
+    rows = load(catalog.results()[name]).records
     workloads = by_workload(rows)
     knobs, errors = distinguishing_knobs(workloads), Errors(rows)
     cells = [here for sizes in workloads.values() for here in sizes.values()]
@@ -76,9 +70,9 @@ def test_one_repeat_turns_no_answer(name: str, every: int) -> None:
         before = best_of(here, knobs, errors)
         for row, apart in planted(here[place]):
             after_rows = [*here[:place], row, *here[place + 1 :]]
-            known = [one.median_us for one in here]
+            known = [median_of(one) for one in here]
             medians = {id(one): time for one, time in zip(after_rows, known, strict=True)}
-            medians |= {id(one): one.median_us for one in here}
+            medians |= {id(one): median_of(one) for one in here}
             after = best_of(after_rows, knobs, errors)
             tried += 1
             limit = max(LIMIT, apart**2)
@@ -95,13 +89,13 @@ def test_one_repeat_of_every_row_is_no_change(name: str, is_base: bool) -> None:
     frame = load(catalog.results()[name]).frame
     frame = frame[frame["status"] == "ok"]
     random = np.random.default_rng(1)
-    texts = []
-    for text in frame["repeat_times_us"]:
-        times = [float(part) for part in text.split(";")]
+    moved = []
+    for repeats in frame["repeat_times_us"]:
+        times = list(repeats)
         times[random.integers(len(times))] *= random.choice(FACTORS)
-        texts.append(";".join(f"{time:.6g}" for time in times))
-    medians = [float(np.median([float(part) for part in text.split(";")])) for text in texts]
-    other = frame.assign(repeat_times_us=pd.Series(texts, frame.index), time_us=medians)
+        moved.append(tuple(times))
+    medians = [float(np.median(times)) for times in moved]
+    other = frame.assign(repeat_times_us=pd.Series(moved, frame.index), time_us=medians)
     found = compare(frame, other) if is_base else compare(other, frame)
     assert gate_of(found, 5).verdict != "worse"
     assert found.called == ()

@@ -7,6 +7,7 @@ import hashlib
 import json
 import re
 import zlib
+from collections.abc import Sequence
 from dataclasses import asdict
 from html.parser import HTMLParser
 from pathlib import Path
@@ -24,11 +25,14 @@ from collbench.compare.page.histograms import WIDTH
 from collbench.compare.runs import RunFacts
 from collbench.compare.show_history import history_of
 from collbench.core import catalog
+from collbench.core.distribution import parse_histogram
 from collbench.core.peers import PEERS
+from collbench.core.record import Record
 from collbench.core.statistics import interval
+from collbench.core.text import escaped
 from collbench.core.web.colors import FAMILIES, JUDGEMENTS, STEPS
 from collbench.schedules.algorithms import FAMILY as ALGORITHMS
-from tests.support.frames import frame, row
+from tests.support.frames import records, records_of, row
 
 EXAMPLES = Path(__file__).parent.parent.parent / "docs/examples"
 H200 = catalog.results()["h200x4"]
@@ -87,11 +91,11 @@ def unpacked(data: dict[str, Any]) -> dict[str, Any]:
     return data
 
 
-def of_frame(given: pd.DataFrame, name: str = "given.csv") -> str:
-    return page(ResultFile(frame=given, name=name, kind="collbench"))
+def of_rows(given: Sequence[Record], name: str = "given.csv") -> str:
+    return page(ResultFile(records=given, name=name, kind="collbench"))
 
 
-def hostile() -> pd.DataFrame:
+def hostile() -> list[Record]:
     bad = [
         row(
             (10.0 + k, 11.0 + k, 10.0 + k),
@@ -107,7 +111,7 @@ def hostile() -> pd.DataFrame:
         for k, text in enumerate(HOSTILE)
         for size in (1024, 4096)
     ]
-    return frame(*bad, row(algo=HOSTILE[0], op=HOSTILE[1], status="wrong", reason=HOSTILE[0]))
+    return records(*bad, row(algo=HOSTILE[0], op=HOSTILE[1], status="wrong", reason=HOSTILE[0]))
 
 
 @pytest.fixture(scope="module")
@@ -119,11 +123,11 @@ def test_single_launches_are_drawn_and_named() -> None:
     """A histogram for each size; histograms of one size have one axis."""
     known = {"p50_us": 10.0, "p99_us": 12.0, "p999_us": 50.0, "max_us": 90.0}
     rows = [
-        row((10.0, 11.0, 10.0), size_bytes=1024, histogram="26:1990;40:9;51:1", **known),
-        row((20.0, 21.0, 20.0), size_bytes=1024, backend="nccl", histogram="30:2000", **known),
+        row((10.0, 11.0, 10.0), size_bytes=1024, histogram=((26, 1990), (40, 9), (51, 1)), **known),
+        row((20.0, 21.0, 20.0), size_bytes=1024, backend="nccl", histogram=((30, 2000),), **known),
         row((20.0, 21.0, 20.0), size_bytes=2048, backend="nccl"),
     ]
-    text = of_frame(frame(*rows))
+    text = of_rows(records(*rows))
     parsed = Parsed(text)
     assert sum(tag == "svg" and given.get("role") == "img" for tag, given in parsed.elements) == 2
     assert "9.51 to 10.4 us: 1990 launches" in text
@@ -131,7 +135,7 @@ def test_single_launches_are_drawn_and_named() -> None:
     bars = [float(given["x"] or 0) for tag, given in parsed.elements if tag == "rect"]
     assert bars[0] < bars[3] < bars[1] < bars[2]
     assert not [given for tag, given in parsed.elements if tag == "rect" and "style" in given]
-    assert "Launches one by one" not in of_frame(frame(rows[2]))
+    assert "Launches one by one" not in of_rows(records(rows[2]))
 
 
 @pytest.mark.parametrize(
@@ -139,7 +143,7 @@ def test_single_launches_are_drawn_and_named() -> None:
 )
 def test_any_histogram_is_drawn_within_its_room(histogram: str) -> None:
     times = {"p50_us": 5e-324, "p99_us": 1.7e308, "max_us": 1.0}
-    text = of_frame(frame(row((10.0, 11.0), histogram=histogram, **times)))
+    text = of_rows(records(row((10.0, 11.0), histogram=parse_histogram(histogram), **times)))
     drawn = [given for tag, given in Parsed(text).elements if tag in ("rect", "line", "text")]
     places = [float(one[name] or 0) for one in drawn for name in ("x", "x1", "x2") if name in one]
     assert bool(drawn) == bool(histogram)
@@ -198,10 +202,10 @@ def test_every_point_of_the_file_is_in_the_page_as_the_file_has_it(h200: str) ->
 
 
 def test_hostile_texts_stay_texts() -> None:
-    text = of_frame(hostile(), "<b>name</b>.csv")
+    text = of_rows(hostile(), "<b>name</b>.csv")
     parsed = Parsed(text)
     tags = [tag for tag, _ in parsed.elements]
-    plain = Parsed(of_frame(frame(row((10.0,))))).elements
+    plain = Parsed(of_rows(records(row((10.0,))))).elements
     assert set(tags) <= {tag for tag, _ in plain} | {"ul", "li", "figure", "figcaption"}
     assert tags.count("script") == 2
     assert "img" not in tags
@@ -220,11 +224,11 @@ def test_hostile_texts_stay_texts() -> None:
     assert embedded is not None
     assert not set("<>&\u2028\u2029") & set(embedded[1])
     algorithms = next(dim["values"] for dim in parsed.data["dims"] if dim["key"] == "algorithm")
-    assert set(algorithms) == set(HOSTILE)
+    assert set(algorithms) == set(map(escaped, HOSTILE))
 
 
 def test_nothing_in_the_page_leaves_it(h200: str) -> None:
-    for text in (h200, of_frame(hostile())):
+    for text in (h200, of_rows(hostile())):
         parsed = Parsed(text)
         links = [
             given[name]
@@ -291,15 +295,15 @@ def test_the_links_are_those_of_the_nearest_described_machine_or_unknown(h200: s
     for unlike in ("4 x NVIDIA Something", "4 x NVIDIA H200 NVL", "4 x NVIDIA H100 PCIe"):
         assert likeness(given.assign(device=unlike)) is None, "a card has other links than a board"
     assert likeness(given.assign(device="")) is None
-    assert "no described machine has its GPUs" in of_frame(given.assign(device="cores"))
+    assert "no described machine has its GPUs" in of_rows(records_of(given.assign(device="cores")))
 
 
 def test_what_is_not_known_is_not_told() -> None:
-    text = of_frame(frame(row((10.0,), ceiling_gbs=float("nan"))))
+    text = of_rows(records(row((10.0,), ceiling_gbs=float("nan"))))
     seen = re.sub(r"<(style|script)>.*?</\1>", "", text, flags=re.DOTALL)
     assert "nan" not in seen.lower()
     assert [point[1] for curve in Parsed(text).data["curves"] for point in curve["p"]] == [-1]
-    assert '"curves":[]' in of_frame(frame(row(status="waived", reason="too small")))
+    assert '"curves":[]' in of_rows(records(row(status="waived", reason="too small")))
 
 
 def test_two_files_show_what_changed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

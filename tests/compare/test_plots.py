@@ -12,9 +12,10 @@ import pytest
 from collbench.cli import run
 from collbench.compare.curves import curves, pairs
 from collbench.compare.tables.summary import summary_lines
+from collbench.core import record
 from collbench.core.sparkline import ASCII, BLOCKS
 from tests.support import frames
-from tests.support.frames import frame, row
+from tests.support.frames import records, row, write
 
 matplotlib = pytest.importorskip("matplotlib")
 from collbench.compare.plots.draw import draw, draw_pairs  # noqa: E402
@@ -38,8 +39,8 @@ def pixels(png: bytes) -> tuple[int, int]:
 
 
 def test_the_shipped_sweep_as_svg_is_well_formed_and_the_same_each_time() -> None:
-    given = frames.read(frames.H200)
-    given = given[given["op"].isin(["allreduce", "alltoall"])]
+    given = record.read(frames.H200)
+    given = [row for row in given if row.op in ("allreduce", "alltoall")]
     once, again = (draw(curves(given), "h200x4.csv", "svg") for _ in range(2))
     assert once == again
     assert ElementTree.fromstring(once).tag.endswith("svg")
@@ -53,7 +54,7 @@ def test_the_shipped_sweep_as_svg_is_well_formed_and_the_same_each_time() -> Non
 def test_any_file_name_is_a_heading(name: str, tmp_path: Path, capfd: Capture) -> None:
     files = [str(tmp_path / one) for one in (name, f"new {name}")]
     for file, time in zip(files, (11.0, 12.0), strict=True):
-        frame(row((10.0, time))).to_csv(file, index=False)
+        write(records(row((10.0, time))), Path(file))
     for given, ending in product((files, files[:1]), ("png", "svg")):
         picture = tmp_path / f"picture.{ending}"
         assert invoke(capfd, *given, "--plot", str(picture))[0] == 0
@@ -65,7 +66,7 @@ def test_any_file_name_is_a_heading(name: str, tmp_path: Path, capfd: Capture) -
 
 
 def test_settings_of_matplotlib_neither_change_a_picture_nor_are_changed() -> None:
-    given = frame(row((10.0, 11.0)))
+    given = records(row((10.0, 11.0)))
     plain = draw(curves(given), "x", "svg")
     with matplotlib.rc_context({"font.size": 30.0, "lines.linewidth": 9.0}):
         before = dict(matplotlib.rcParams)
@@ -101,7 +102,7 @@ def test_settings_of_matplotlib_neither_change_a_picture_nor_are_changed() -> No
     ],
 )
 def test_anything_can_be_drawn(rows: list[dict[str, object]]) -> None:
-    given = frame(*rows)
+    given = records(*rows)
     assert pixels(draw(curves(given), "a heading", "png"))[0] == 1600
     both = pairs(given, given)
     assert pixels(draw_pairs(both, ("new.csv", "base.csv"), "a heading", "png"))[0] == 1600
@@ -109,8 +110,8 @@ def test_anything_can_be_drawn(rows: list[dict[str, object]]) -> None:
 
 def test_more_problems_than_a_viewer_shows_are_cut(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("collbench.compare.plots.draw.MOST_GROUPS", 3)
-    given = frame(*[row((10.0,), root=root) for root in range(5)])
-    some = frame(*[row((10.0,), root=root) for root in range(3)])
+    given = records(*[row((10.0,), root=root) for root in range(5)])
+    some = records(*[row((10.0,), root=root) for root in range(3)])
     assert pixels(draw(curves(given), "x", "png")) == pixels(draw(curves(some), "x", "png"))
 
 
@@ -202,7 +203,7 @@ def test_rows_without_times_give_no_picture(capfd: Capture, tmp_path: Path) -> N
 
 @pytest.mark.parametrize("bars", [BLOCKS, ASCII])
 def test_the_bandwidth_over_the_sizes_is_drawn_in_the_answers(bars: str) -> None:
-    given = frame(*[row((10.0, 10.0), size_bytes=1024 << size) for size in range(8)])
+    given = records(*[row((10.0, 10.0), size_bytes=1024 << size) for size in range(8)])
     [drawn] = [line for line in summary_lines(given, 80, False, bars) if line.startswith("  busbw")]
     assert (
         drawn == f"  busbw           {bars[0] * 4}{bars[1]}{bars[2]}{bars[4]}{bars[7]}  1K to 128K"
@@ -210,6 +211,6 @@ def test_the_bandwidth_over_the_sizes_is_drawn_in_the_answers(bars: str) -> None
 
 
 def test_answers_hold_80_columns_with_the_sparkline_and_a_pipe_gets_none(capfd: Capture) -> None:
-    assert max(map(len, summary_lines(frames.read(frames.H200), 80, False, BLOCKS))) <= 80
+    assert max(map(len, summary_lines(record.read(frames.H200), 80, False, BLOCKS))) <= 80
     _, out, _ = invoke(capfd, H200)
     assert not set(BLOCKS) & set(out)

@@ -3,8 +3,8 @@ ships.
 """
 
 import math
+from collections.abc import Sequence
 
-import pandas as pd
 import pytest
 
 from collbench.compare.bands import bands
@@ -19,24 +19,27 @@ from collbench.compare.rows import (
     by_workload,
     distinguishing_knobs,
     label,
-    rows_of,
+    times_of,
 )
 from collbench.compare.tables.bands import band_lines
 from collbench.compare.tables.summary import summary_lines
+from collbench.core import record
 from collbench.core.errors import UsageError
+from collbench.core.frame import frame_of
 from collbench.core.knobs import UNASKED
+from collbench.core.record import Record
 from collbench.core.verdict import is_separated
 from tests.support import frames
-from tests.support.frames import frame, row
+from tests.support.frames import records, row
 
 
-def text_of(given: pd.DataFrame, columns: int = 80, *, show_all: bool = False) -> str:
+def text_of(given: Sequence[Record], columns: int = 80, *, show_all: bool = False) -> str:
     return "\n".join(summary_lines(given, columns, show_all))
 
 
 def test_best_is_chosen_and_told_by_medians() -> None:
     # One repeat of each is far off; the medians are 10, 11 and 20.
-    given = frame(
+    given = records(
         row((10.0, 30.0, 10.0), algo="ring", notes="in-cache", size_bytes=12000, ceiling_gbs=3.0),
         row((11.0, 1.0, 11.0), algo="tree", notes="auto", size_bytes=12000),
         row((20.0, 4.0, 20.0), backend="nccl", size_bytes=12000),
@@ -59,7 +62,7 @@ def test_best_is_chosen_and_told_by_medians() -> None:
 
 
 def test_a_price_wins_nothing_over_what_was_measured() -> None:
-    given = frame(
+    given = records(
         row((10.0, 10.0, 10.0), backend="cpu", notes="auto"),
         row((9.0, 9.0, 9.0), backend="cpu", algo="tree"),
         row((2.0,), backend="model", algo="star", notes="modelled auto"),
@@ -77,7 +80,7 @@ def test_a_price_wins_nothing_over_what_was_measured() -> None:
 
 
 def test_auto_is_the_choice_of_the_same_backend() -> None:
-    given = frame(
+    given = records(
         row((30.0, 30.0), backend="cpu", notes="auto"),
         row((2.0, 2.0), notes="auto"),
         row((1.0, 1.0), algo="tree"),
@@ -88,23 +91,23 @@ def test_auto_is_the_choice_of_the_same_backend() -> None:
 
 def test_processes_of_ranks_are_no_effect_of_an_algorithm() -> None:
     """A sweep of one process and one under mpirun, in one file."""
-    said = text_of(frame(row((10.0, 10.0)), row((20.0, 20.0), group="local")), show_all=True)
+    said = text_of(records(row((10.0, 10.0)), row((20.0, 20.0), group="local")), show_all=True)
     assert "effect" not in said
     assert "allreduce, 4 ranks, mpi\n  peak" in said and "allreduce, 4 ranks, local\n  peak" in said
-    rows = frame(row((10.0, 10.0), ctas=1), row((20.0, 20.0), ctas=2))  # what no label tells
+    rows = records(row((10.0, 10.0), ctas=1), row((20.0, 20.0), ctas=2))  # what no label tells
     assert "effect" not in text_of(rows, show_all=True)
 
 
 def test_titles_count_hosts_and_name_a_skew_that_all_share() -> None:
     shared = {"op": "alltoallv", "skew": "zipf:1.1"}
-    said = text_of(frame(row((10.0, 10.0), **shared), row((20.0, 20.0), algo="tree", **shared)))
+    said = text_of(records(row((10.0, 10.0), **shared), row((20.0, 20.0), algo="tree", **shared)))
     assert "alltoallv, 4 ranks, zipf:1.1\n" in said
-    said = text_of(frame(row((10.0, 10.0)), row((20.0, 20.0), hosts=2)))
+    said = text_of(records(row((10.0, 10.0)), row((20.0, 20.0), hosts=2)))
     assert "allreduce, 4 ranks, 1 host\n" in said and "allreduce, 4 ranks, 2 hosts\n" in said
 
 
 def test_without_rows_of_ours_the_library_is_answered() -> None:
-    given = frame(
+    given = records(
         row((10.0, 10.0, 10.0), backend="nccl"),
         row((8.0, 8.1, 8.0), backend="nccl", algo="ring", proto="ll"),
     )
@@ -114,7 +117,7 @@ def test_without_rows_of_ours_the_library_is_answered() -> None:
 
 
 def test_wrong_and_waived_rows_win_nothing_and_are_counted() -> None:
-    given = frame(
+    given = records(
         row((10.0, 10.0, 10.0)),
         row(algo="tree", status="wrong", reason="3 of 256 elements", wrong=3.0),
         row(algo="star", status="waived", reason="too small"),
@@ -126,18 +129,18 @@ def test_wrong_and_waived_rows_win_nothing_and_are_counted() -> None:
 
 
 def test_nothing_with_a_time_is_said() -> None:
-    assert summary_lines(frame(row(status="waived")), 80, False)[1:] == [
+    assert summary_lines(records(row(status="waived")), 80, False)[1:] == [
         "No row has a time: there is nothing to compare."
     ]
-    assert summary_lines(frame(), 80, False)[0] == "0 rows: none"
+    assert summary_lines(records(), 80, False)[0] == "0 rows: none"
 
 
 def three(time_us: float) -> tuple[float, float, float]:
     return time_us, time_us * 1.001, time_us * 0.999
 
 
-def protocols(*times: tuple[int, float, float, float]) -> pd.DataFrame:
-    return frame(
+def protocols(*times: tuple[int, float, float, float]) -> list[Record]:
+    return records(
         *[
             row(three(time_us), size_bytes=size, proto=proto)
             for size, *found in times
@@ -170,7 +173,7 @@ def test_crossovers_ignore_what_is_not_told() -> None:
 
 
 def test_algorithms_cross() -> None:
-    given = frame(
+    given = records(
         *[
             row(three(time_us), size_bytes=size, algo=algo, channels=channels)
             for size, channels, *found in (
@@ -182,15 +185,13 @@ def test_algorithms_cross() -> None:
         ]
     )
     assert "algorithm       oneshot to 1K, twoshot 64K, ring from 1M" in text_of(given)
-    assert distinguishing_knobs(by_workload(rows_of(given))) == {
-        "cuda": ()
-    }  # channels follow from the size
+    assert distinguishing_knobs(by_workload(given)) == {"cuda": ()}  # channels follow from the size
 
 
 @pytest.mark.parametrize("knob", KNOB_FIELDS)
 def test_every_knob_is_told_everywhere(knob: str) -> None:
     values = (1, 4) if isinstance(UNASKED[knob], int) else ("on", "off")
-    given = frame(
+    given = records(
         *[
             row((10.0 * (1 + place), 10.1 * (1 + place)), **{knob: value})
             for place, value in enumerate(values)
@@ -205,13 +206,14 @@ def test_every_knob_is_told_everywhere(knob: str) -> None:
     [told] = heat_maps(summarise(given))
     assert (told.knob, sorted(told.share)) == (name, [(0.5,), (1.0,)])
     # two files: a row joins its own value only
-    assert {key[-1] for key in join(given, [given[1:]]).compared[[knob]].itertuples()} == {
-        values[1]
-    }
+    assert {
+        key[-1]
+        for key in join(frame_of(given), [frame_of(given[1:])]).compared[[knob]].itertuples()
+    } == {values[1]}
 
 
 def test_a_road_is_told_before_the_knobs_that_are_chosen_by_it() -> None:
-    given = frame(
+    given = records(
         *[
             row(three(time_us), transport=transport, channels=channels, chunk=chunk)
             for transport, channels, chunk, time_us in (
@@ -233,7 +235,7 @@ def test_the_effect_of_a_knob_keeps_the_rest() -> None:
         (2, 256): 12.0,
         (4, 256): 10.0,
     }
-    given = frame(
+    given = records(
         *[
             row(three(time_us), channels=channels, threads=threads, chunk=channels * 64)
             for (channels, threads), time_us in times.items()
@@ -270,7 +272,7 @@ def test_off_curve_points_are_told_and_bends_are_not() -> None:
 
     def strange(change: dict[int, float]) -> list[tuple[int, str]]:
         times = [change.get(k, time_us) for k, time_us in enumerate(smooth)]
-        given = frame(
+        given = records(
             *[
                 row(three(time_us), size_bytes=size)
                 for size, time_us in zip(sizes, times, strict=True)
@@ -287,7 +289,7 @@ def test_off_curve_points_are_told_and_bends_are_not() -> None:
 
 
 def test_spread_and_ceiling_are_told() -> None:
-    given = frame(
+    given = records(
         row((10.0, 15.0, 12.0)),
         row((10.0, 10.0, 10.0), algo="tree", notes="throttled:power"),
         row((9.0, 9.0, 9.0), algo="star", percent=130.0),
@@ -301,7 +303,7 @@ def test_spread_and_ceiling_are_told() -> None:
 
 
 def test_conditions_and_placements_are_problems_of_their_own() -> None:
-    given = frame(
+    given = records(
         row((10.0, 10.0)), row((5.0, 5.0), notes="hot in-cache"), row((7.0, 7.0), placement="in")
     )
     assert len(summarise(given).best) == 3
@@ -311,7 +313,7 @@ def test_conditions_and_placements_are_problems_of_their_own() -> None:
 
 
 def test_bands_take_the_worst_size_of_own_choices() -> None:
-    given = frame(
+    given = records(
         # alone; 2.0 to 2.2, median 2.1
         row((10.0, 10.0, 10.0), size_bytes=1024),
         row((20.0, 22.0, 21.0), size_bytes=1024, backend="nccl"),
@@ -328,7 +330,7 @@ def test_bands_take_the_worst_size_of_own_choices() -> None:
         row((10.0, 10.0, 10.0), size_bytes=2 << 30, notes="auto"),
         row((1.0, 1.0, 1.0), size_bytes=2 << 30, backend="nccl"),
     )
-    [worst] = bands(rows_of(given)).values()
+    [worst] = bands(given).values()
     assert [
         None if one is None else (one.size_bytes, round(one.ratio.median, 6)) for one in worst
     ] == [(65536, 1.5), None, None, None, (1 << 30, 0.94)]
@@ -340,19 +342,19 @@ def test_bands_take_the_worst_size_of_own_choices() -> None:
     assert len(intervals.split()) == 2
     assert sizes.split() == ["64K", "1G"]
     with pytest.raises(UsageError, match="there is no band"):
-        band_lines(frame(row((1.0, 1.0))))
+        band_lines(records(row((1.0, 1.0))))
 
 
 def test_single_repeats_tell_nothing_apart() -> None:
     assert not is_separated([1.0], [9.0])
-    [sizes] = summarise(frame(row((1.0,)), row((9.0,), algo="tree"))).best.values()
+    [sizes] = summarise(records(row((1.0,)), row((9.0,), algo="tree"))).best.values()
     assert sizes[1024].gain is not None
     assert math.isnan(sizes[1024].gain.low)
 
 
 def test_rows_that_tell_only_a_mean_have_it_as_repeat() -> None:
-    given = frame(row(backend="nccl", time_us=12.0, busbw_gbs=1.0))
-    assert rows_of(given)[0].times_us == (12.0,)
+    given = records(row(backend="nccl", time_us=12.0, busbw_gbs=1.0))
+    assert times_of(given[0]) == (12.0,)
     assert "12.0" in text_of(given)
 
 
@@ -378,7 +380,7 @@ def test_many_knobs_stay_within_the_columns() -> None:
         for name in knobs
     ]
     rows += [row((20.0, 20.0, 20.0), backend=peer) for peer in ("nccl", "mpi")]
-    lines = summary_lines(frame(*rows), 80, False)
+    lines = summary_lines(records(*rows), 80, False)
     assert max(map(len, lines)) <= 80
     # whole: its end tells it from the others
     place = next(k for k, line in enumerate(lines) if line.startswith("  size  best"))
@@ -390,7 +392,7 @@ def test_many_knobs_stay_within_the_columns() -> None:
 
 
 def test_the_title_of_the_effects_keeps_to_the_columns() -> None:
-    rows = frame(row((10.0, 10.0), channels=1), row((20.0, 20.0), channels=2))
+    rows = records(row((10.0, 10.0), channels=1), row((20.0, 20.0), channels=2))
     lines = text_of(rows, show_all=True).splitlines()
     (title,) = [line for line in lines if line.startswith("effect of a knob")]
     assert len(title) <= 80
@@ -398,7 +400,7 @@ def test_the_title_of_the_effects_keeps_to_the_columns() -> None:
 
 def test_unknown_operations_and_missing_numbers_are_shown_as_they_are() -> None:
     # Another tool's file: no ranks, no bandwidth, an operation that we have not.
-    given = frame(
+    given = records(
         row(backend="mpi", op="alltoallv", time_us=12.0, ranks=0, hosts=0),
         row(backend="mpi", op="alltoallv", time_us=9.0, ranks=0, size_bytes=0),
     )
@@ -409,11 +411,11 @@ def test_unknown_operations_and_missing_numbers_are_shown_as_they_are() -> None:
 
 
 @pytest.fixture(scope="module")
-def h200() -> pd.DataFrame:
-    return frames.read(frames.H200)
+def h200() -> list[Record]:
+    return record.read(frames.H200)
 
 
-def test_shipped_sweep(h200: pd.DataFrame) -> None:
+def test_shipped_sweep(h200: Sequence[Record]) -> None:
     lines = summary_lines(h200, 80, False)
     said = "\n".join(lines)
     assert lines[0] == "1443 rows: 1399 ok, 44 waived; 4 x NVIDIA H200"

@@ -16,7 +16,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from collbench.core.errors import UnavailableError, UsageError
-from collbench.core.frame import read_frame
 from collbench.core.record import (
     COLUMNS,
     KEY,
@@ -328,22 +327,19 @@ FREE_TEXTS = ("group", "limit", "reason", "notes", "run", "host", "device", "ver
     name=st.sampled_from(FREE_TEXTS),
 )
 def test_any_text_in_any_column_is_read_back(text: str, name: str) -> None:
-    """By both readers: an environment variable may hold a line end, or megabytes, and a host may be
+    """An environment variable may hold a line end, or megabytes, and a host may be
     called like a number.
     """
     row = replace(ROW, **{name: text})  # type: ignore[arg-type]
     data = header() + to_line(row)
-    assert list(parse("a.csv", data)) == [row]
-    frame = read_frame("a.csv", data.encode())
-    assert list(frame[name]) == [getattr(row, name)]
+    assert parse("a.csv", data) == [row]
     assert data.count("\n") == 2
 
 
 def test_line_ends_of_others_are_shown_as_escapes() -> None:
-    """By the fast reader, as by the other."""
     data = (header() + to_line(ROW)).replace(",cpu,", ',"a\r\nb",', 1)
     (row,) = parse("a.csv", data)
-    assert list(read_frame("a.csv", data.encode())["backend"]) == [row.backend] == [r"a\r\nb"]
+    assert row.backend == r"a\r\nb"
 
 
 @pytest.mark.parametrize("bad", ["pub\rlished", "\0", '"', "a\r\nb"])
@@ -351,7 +347,7 @@ def test_a_cell_that_is_none_is_refused_with_its_line(bad: str) -> None:
     cells = ["x"] * len(COLUMNS)
     text = header() + to_line(ROW) + ",".join([*cells[:-1], bad]) + "\n"
     with pytest.raises(UsageError, match=r"a\.csv, line [234]"):
-        list(parse("a.csv", text))
+        parse("a.csv", text)
 
 
 def test_a_line_for_which_there_is_no_room_is_removed(tmp_path: Path) -> None:

@@ -1,14 +1,18 @@
 """Frames for tests of compare: rows with what a test does not name filled in."""
 
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
 from collbench.core import record
 from collbench.core.collectives import collective
-from collbench.core.distribution import histogram_text
+from collbench.core.frame import frame_of
 from collbench.core.knobs import KNOBS
+from collbench.core.record import Record
 
 H200 = Path(__file__).parent.parent.parent / "profiles/results/h200x4.csv"
 _TEXT = {
@@ -21,24 +25,22 @@ _TEXT = {
     "redop": "sum",
     "placement": "out",
     "group": "mpi",
-    "repeat_times_us": "",
-    "histogram": "",
-    "limit": "",
+    "repeat_times_us": (),
+    "histogram": (),
     "status": "ok",
-    "reason": "",
-    "notes": "",
     "run": "r",
     "host": "h",
     "device": "4 x GPU",
-    "versions": "",
-    "timestamp": "",
 }
 
 
 def row(times: tuple[float, ...] = (), **named: Any) -> dict[str, Any]:
     """A row as a mapping of columns; its times make the measured ones."""
     values: dict[str, Any] = (
-        dict.fromkeys(record.COLUMNS, 0) | _TEXT | {name: float("nan") for name in record.FLOATS}
+        dict.fromkeys(record.COLUMNS, 0)
+        | dict.fromkeys(record.TEXTS, "")
+        | _TEXT
+        | {name: float("nan") for name in record.FLOATS}
     )
     values |= {"ranks": 4, "hosts": 1, "size_bytes": 1024, "schema": record.SCHEMA}
     if named.get("backend") in ("nccl", "mpi"):
@@ -49,7 +51,7 @@ def row(times: tuple[float, ...] = (), **named: Any) -> dict[str, Any]:
         algbw = values["size_bytes"] / time_us / 1e3
         values |= {
             "repeats": len(times),
-            "repeat_times_us": ";".join(map(str, times)),
+            "repeat_times_us": tuple(float(f"{time:.6g}") for time in times),
             "time_us": time_us,
             "time_low_us": min(times),
             "time_high_us": max(times),
@@ -64,18 +66,46 @@ def frame(*rows: dict[str, Any]) -> pd.DataFrame:
     return pd.DataFrame(list(rows), columns=list(record.COLUMNS))
 
 
+def repeats(times: Iterable[tuple[float, ...]]) -> NDArray[np.object_]:
+    """A column of repeats."""
+    column = list(times)
+    cells = np.empty(len(column), dtype=object)
+    cells[:] = column
+    return cells
+
+
+def records_of(frame: pd.DataFrame) -> list[Record]:
+    """The rows of such a frame."""
+    rows = frame[list(record.COLUMNS)].itertuples(index=False, name=None)
+    return [
+        Record(
+            **{name: _value(name, value) for name, value in zip(record.COLUMNS, row, strict=True)}
+        )
+        for row in rows
+    ]
+
+
+def _value(name: str, value: Any) -> Any:
+    if value != value:  # NaN
+        return None
+    return int(value) if record.KINDS[name] in ("integer", "count") else value
+
+
+def records(*rows: dict[str, Any]) -> list[Record]:
+    """Rows, as compare.load gives them."""
+    return records_of(frame(*rows))
+
+
+def write(rows: pd.DataFrame | Sequence[Record], file: Path) -> None:
+    """Write rows as a file of ours, with every digit."""
+    known = records_of(rows) if isinstance(rows, pd.DataFrame) else rows
+    lines = [
+        record.line_of(repr(one) if isinstance(one, float) else one for one in values)
+        for values in map(record.values_of, known)
+    ]
+    file.write_text(record.header() + "".join(lines))
+
+
 def read(file: Path) -> pd.DataFrame:
     """A file of ours as such a frame."""
-    rows = []
-    for one in record.read(file):
-        cells = {name: getattr(one, name) for name in record.COLUMNS}
-        cells |= {
-            name: float("nan") if cells[name] is None else float(cells[name])
-            for name in record.FLOATS
-        }
-        rows.append(
-            cells
-            | {"repeat_times_us": ";".join(f"{time:.6g}" for time in one.repeat_times_us)}
-            | {"histogram": histogram_text(one.histogram)}
-        )
-    return frame(*rows)
+    return frame_of(record.read(file))

@@ -8,7 +8,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from collbench.core.record import COLUMNS, FLOATS, INTEGERS
+from collbench.core.record import COLUMNS, FLOATS, INTEGERS, named
 
 DATA = Path(__file__).parent.parent / "data" / "results"
 SWEEP = Path(__file__).parent.parent.parent / "profiles" / "results" / "h200x4.csv"
@@ -32,7 +32,7 @@ def check_form(frame: pd.DataFrame) -> None:
     assert tuple(frame.columns) == COLUMNS
     assert all(str(frame[name].dtype) == "int64" for name in INTEGERS)
     assert all(str(frame[name].dtype) == "float64" for name in FLOATS)
-    text = [name for name in COLUMNS if name not in INTEGERS and name not in FLOATS]
+    text = named("text", "status")
     assert all(all(isinstance(cell, str) for cell in frame[name]) for name in text)
     assert frame["status"].isin(["ok", "wrong", "waived", "error"]).all()
     ok = frame[frame["status"] == "ok"]

@@ -7,44 +7,10 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from collbench.core.record import COLUMNS
+from collbench.core.record import COLUMNS, FLOATS, INTEGERS
+from tests.support.frames import repeats
 
 ALGOS = ("ring", "tree", "star", "twoshot", "halving")
-TEXT = {
-    "op",
-    "backend",
-    "algo",
-    "proto",
-    "transport",
-    "direct",
-    "p2p",
-    "reload",
-    "specialize",
-    "dtype",
-    "redop",
-    "placement",
-    "group",
-    "repeat_times_us",
-    "limit",
-    "status",
-    "reason",
-    "notes",
-    "run",
-    "host",
-    "device",
-    "versions",
-    "timestamp",
-}
-REAL = {
-    "time_us",
-    "time_low_us",
-    "time_high_us",
-    "algbw_gbs",
-    "busbw_gbs",
-    "ceiling_gbs",
-    "percent",
-    "wrong",
-}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,7 +72,7 @@ def sweep(
         middle.to_numpy()[:, None]
         + spread[:, None] * random.normal(size=(len(frame), noise.repeats))
     )
-    frame["repeat_times_us"] = [";".join(f"{time:.6g}" for time in row) for row in times]
+    frame["repeat_times_us"] = [tuple(float(f"{time:.6g}") for time in row) for row in times]
     frame["time_us"] = np.median(times, axis=1)
     fixed: dict[str, Any] = {
         "op": "allreduce",
@@ -125,8 +91,8 @@ def sweep(
         "device": "4 x GPU",
         "versions": "collbench 1; nccl 2.28 with NCCL_ALGO=Ring",
     }
-    frame = frame.assign(**fixed)
+    frame = frame.assign(**fixed, histogram=repeats([()] * len(frame)))
     for name in COLUMNS:
         if name not in frame:
-            frame[name] = "" if name in TEXT else float("nan") if name in REAL else 0
+            frame[name] = 0 if name in INTEGERS else float("nan") if name in FLOATS else ""
     return frame[list(COLUMNS)]

@@ -1,16 +1,17 @@
 """What is told NCCL, from frames whose gains are worked out by hand."""
 
 import csv
+from dataclasses import replace
 from itertools import pairwise
 from math import exp
 from typing import Any
 
 import numpy as np
-import pandas as pd
 import pytest
 
-from collbench.compare.rows import rows_of
+from collbench.core import record
 from collbench.core.errors import UsageError
+from collbench.core.record import Record
 from collbench.tune.nccl_file import (
     NCCL_ROWS_COLUMNS,
     TUNER_COLUMNS,
@@ -20,7 +21,7 @@ from collbench.tune.nccl_file import (
     tuner_lines,
 )
 from tests.support import frames
-from tests.support.frames import frame, row
+from tests.support.frames import records, row
 
 K, M = 1 << 10, 1 << 20
 EIGHT = "NCCL_MIN_NCHANNELS=8 NCCL_MAX_NCHANNELS=8 NCCL_MIN_CTAS=8 NCCL_MAX_CTAS=8"
@@ -47,7 +48,7 @@ def nccl(
     )
 
 
-def three_protocols() -> pd.DataFrame:
+def three_protocols() -> list[Record]:
     """Own choice 10, 10, 20, 80, 300; ll gains at 1K and 4K, ring ll128 at 16K, nothing at 64K, and
     chain simple with 16 channels at 1M.
     """
@@ -67,7 +68,7 @@ def three_protocols() -> pd.DataFrame:
             nccl(size, simple, "chain", "simple", 16),
             row((1.0, 1.0, 1.0), size_bytes=size, proto="ll"),  # our own rows say nothing
         ]
-    return frame(*rows)
+    return records(*rows)
 
 
 def parsed(lines: list[str]) -> list[list[str]]:
@@ -100,10 +101,9 @@ def test_tuner_lines_cover_all_sizes_with_what_gains_or_comes_closest() -> None:
 
 def test_own_choice_of_one_process_hides_no_gain_of_several() -> None:
     told = three_protocols()
-    own = told[(told["backend"] == "nccl") & (told["algo"] == "library")].assign(group="local")
-    assert parsed(tuner_lines(pd.concat([told, own], ignore_index=True))) == parsed(
-        tuner_lines(told)
-    )
+    own = [one for one in told if (one.backend, one.algo) == ("nccl", "library")]
+    local = [replace(one, group="local") for one in own]
+    assert parsed(tuner_lines([*told, *local])) == parsed(tuner_lines(told))
 
 
 def test_what_gains_nothing_is_as_close_as_can_be() -> None:
@@ -120,7 +120,7 @@ def test_what_gains_nothing_is_as_close_as_can_be() -> None:
         nccl(4 * M, 404, "ring", "simple", 8),
         nccl(4 * M, 403, "ring", "ll", 8),
     ]
-    lines = tuner_lines(frame(*rows))
+    lines = tuner_lines(records(*rows))
     assert [cells[4] for cells in parsed(lines)] == ["ll", "simple"]
     assert (
         "# allreduce 1M to 4M: 0.99x, no gain beyond chance: what comes closest to its own choice"
@@ -132,8 +132,8 @@ def test_a_line_needs_channels() -> None:
     """The plugin takes -1 for one channel, whatever its README says."""
     given = [nccl(K, 10), nccl(K, 5, "ring", "ll")]
     with pytest.raises(UsageError, match="channels"):
-        tuner_lines(frame(*given))
-    lines = tuner_lines(frame(*given, nccl(K, 6, "ring", "simple", 8)))
+        tuner_lines(records(*given))
+    lines = tuner_lines(records(*given, nccl(K, 6, "ring", "simple", 8)))
     assert [cells[4:6] for cells in parsed(lines)] == [["simple", "8"]]
 
 
@@ -142,7 +142,7 @@ def test_long_environments_stay_comments() -> None:
         f"NCCL_VARIABLE_{k}=value,of,words,1,2,3,4,5,6,7" for k in range(20)
     )
     lines = tuner_lines(
-        frame(nccl(K, 10, versions=versions), nccl(K, 5, "ring", "ll", 8, versions=versions))
+        records(nccl(K, 10, versions=versions), nccl(K, 5, "ring", "ll", 8, versions=versions))
     )
     assert all(len(line) < 255 for line in lines)
     assert len(parsed(lines)) == 1
@@ -156,7 +156,7 @@ def test_ranges_do_not_overlap() -> None:
                 nccl(3 << step, 5.0 if (step // 2) % 2 == (proto == "ll") else 6.0, algo, proto, 8)
             )
         rows.append(nccl(3 << step, 10.0))
-    found = [(int(first), int(last)) for _, first, last, *_ in parsed(tuner_lines(frame(*rows)))]
+    found = [(int(first), int(last)) for _, first, last, *_ in parsed(tuner_lines(records(*rows)))]
     assert len(found) == 12
     assert all(first <= last for first, last in found)
     assert all(before[1] + 1 == after[0] for before, after in pairwise(found))
@@ -164,7 +164,7 @@ def test_ranges_do_not_overlap() -> None:
 
 
 def test_sizes_end_where_the_plugin_ends() -> None:
-    given = frame(
+    given = records(
         *[
             one
             for size in (1 << 30, 1 << 32, 1 << 34)
@@ -180,7 +180,7 @@ def test_sizes_end_where_the_plugin_ends() -> None:
     ids=["overlaps", "too-little", "one-repeat"],
 )
 def test_noise_is_no_gain(times: tuple[float, ...]) -> None:
-    given = frame(
+    given = records(
         row((10.0, 10.0, 10.05), backend="nccl"),
         row(times, backend="nccl", algo="ring", proto="ll", channels=8),
     )
@@ -191,7 +191,7 @@ def test_noise_is_no_gain(times: tuple[float, ...]) -> None:
     assert "nothing gains more than chance explains" in said
 
 
-def swept(rng: "np.random.Generator", spread: float, gain_at: range = range(0)) -> pd.DataFrame:
+def swept(rng: "np.random.Generator", spread: float, gain_at: range = range(0)) -> list[Record]:
     """Twenty sizes, NCCL's own choice beside nine settings that take the same time, but for the
     first at some sizes, which gains 15 %; rows move by t as from run to run, repeats agree.
     """
@@ -206,7 +206,7 @@ def swept(rng: "np.random.Generator", spread: float, gain_at: range = range(0)) 
                 rows.append(
                     nccl(K << step, time_us, "ring" if channels else "library", proto, channels)
                 )
-    return frame(*rows)
+    return records(*rows)
 
 
 @pytest.mark.parametrize("spread", [0.005, 0.03])
@@ -224,7 +224,7 @@ def test_the_luckiest_of_many_settings_is_no_gain(spread: float) -> None:
 @pytest.mark.parametrize("spread", [0.005, 0.03])
 def test_a_gain_at_neighbouring_sizes_is_found_among_many_settings(spread: float) -> None:
     given = swept(np.random.default_rng(6), spread, gain_at=range(4, 16))
-    ((_, sizes),) = gains(rows_of(given)).items()
+    ((_, sizes),) = gains(given).items()
     found = [
         size
         for size, here in sizes.items()
@@ -240,20 +240,24 @@ def test_a_loss_with_a_single_repeat_is_a_loss() -> None:
     rows.append(
         row((20.0,), backend="nccl", size_bytes=K << 7, algo="ring", proto="ll", channels=8)
     )
-    assert any("loses, or was not measured" in line for line in env_lines(frame(*rows)))
+    assert any("loses, or was not measured" in line for line in env_lines(records(*rows)))
 
 
 def test_the_plugin_gets_no_half_settings() -> None:
     # It reads a missing algorithm as ring and a missing protocol as simple, and has no word for a
     # buffer.
-    given = frame(
+    given = records(
         nccl(K, 10),
         nccl(K, 5, "ring"),
         nccl(K, 5, proto="ll"),
         nccl(K, 5, channels=8),
         nccl(K, 5, "ring", "ll", 8, buffsize=M),
     )
-    given.loc[1:3, ["algo", "proto"]] = [["ring", ""], ["library", "ll"], ["library", ""]]
+    forced = [("library", ""), ("ring", ""), ("library", "ll"), ("library", ""), ("ring", "ll")]
+    given = [
+        replace(one, algo=algo, proto=proto)
+        for one, (algo, proto) in zip(given, forced, strict=True)
+    ]
     with pytest.raises(UsageError, match="needs all"):
         tuner_lines(given)
     assert any("NCCL_" in line for line in env_lines(given)[2:])
@@ -274,7 +278,7 @@ def test_every_type_and_placement_must_gain() -> None:
         nccl(K, 9, "chain", "simple", 8, placement="in"),
         nccl(K, 1, "ring", "ll128", 8),
     ]
-    lines = tuner_lines(frame(*rows))
+    lines = tuner_lines(records(*rows))
     assert parsed(lines) == [
         ["allreduce", "0", "4294967295", "tree", "simple", "8", "1", "4", "-1", "-1"]
     ]
@@ -282,7 +286,7 @@ def test_every_type_and_placement_must_gain() -> None:
 
 
 def test_other_collectives_have_no_line() -> None:
-    given = frame(nccl(K, 10, op="alltoall"), nccl(K, 5, "library", "", 8, op="alltoall"))
+    given = records(nccl(K, 10, op="alltoall"), nccl(K, 5, "library", "", 8, op="alltoall"))
     with pytest.raises(UsageError, match="needs all"):
         tuner_lines(given)
     assert (
@@ -292,7 +296,7 @@ def test_other_collectives_have_no_line() -> None:
 
 
 def test_disturbed_rows_take_no_part() -> None:
-    given = frame(
+    given = records(
         nccl(K, 10),
         nccl(K, 5, "ring", "ll", 8, notes="unregistered throttled:power"),
         nccl(K, 8, "ring", "simple", 8),
@@ -321,7 +325,7 @@ def test_env_lines_say_what_to_set() -> None:
 
 
 def test_env_for_all_gains_somewhere_and_loses_nowhere() -> None:
-    given = frame(
+    given = records(
         *[
             one
             for size, own in ((K, 10), (M, 100))
@@ -341,7 +345,7 @@ def test_env_for_all_gains_somewhere_and_loses_nowhere() -> None:
 
 
 def test_processes_apart_are_told() -> None:
-    given = frame(
+    given = records(
         nccl(K, 10, group="local"),
         nccl(K, 5, "ring", "ll", 8, group="local", notes="unregistered processes"),
     )
@@ -370,11 +374,11 @@ def test_one_problem_of_an_operation_is_written() -> None:
         nccl(K, 5, "ring", "simple"),
         nccl(K, 1, "ring", "simple", 8, dtype="int8"),
     ]
-    assert [line.split(",")[-1] for line in nccl_rows_lines(frame(*rows))[1:]] == ["10", "9"]
+    assert [line.split(",")[-1] for line in nccl_rows_lines(records(*rows))[1:]] == ["10", "9"]
 
 
 def test_without_forced_rows_it_says_so() -> None:
-    given = frames.read(frames.H200)
+    given = record.read(frames.H200)
     for lines in (tuner_lines, env_lines, nccl_rows_lines):
         with pytest.raises(UsageError, match="forced") as told:
             lines(given)
@@ -382,7 +386,7 @@ def test_without_forced_rows_it_says_so() -> None:
 
 
 def test_without_own_choice_there_is_no_gain() -> None:
-    given = frame(nccl(K, 5, "ring", "ll", 8))
+    given = records(nccl(K, 5, "ring", "ll", 8))
     with pytest.raises(UsageError, match="own choice"):
         tuner_lines(given)
     assert len(nccl_rows_lines(given)) == 2

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from collbench import __version__
-from collbench.compare.best import summarise_rows
-from collbench.compare.rows import row_of
+from collbench.compare.best import summarise
+from collbench.compare.rows import as_written
 from collbench.compare.tables.distribution import jitter_text, unknown_text
 from collbench.compare.tables.summary import rival_name
 from collbench.core.case import Case
@@ -257,12 +257,12 @@ def _extremes(rows: Sequence[Record], of: str) -> list[str]:
 
 def _speedup(records: Sequence[Record]) -> list[str]:
     """The least and the largest speedup over the fastest library, of sizes that are decided."""
-    summary = summarise_rows([row_of(record) for record in records])
+    summary = summarise(list(map(as_written, records)))
     is_one = len(summary.best) == 1
     ratios: list[tuple[float, str]] = []
     for workload, sizes in summary.best.items():
         for size, best in sizes.items():
-            if best.is_certain and best.peers and not best.row.is_library:
+            if best.is_certain and best.peers and not is_peer(best.row.backend):
                 peer = min(best.peers, key=lambda name: best.peers[name].median)
                 where = [rival_name(summary, best, peer), *([] if is_one else [workload.op])]
                 text = f"{' '.join(where)} at {format_size(size)}"

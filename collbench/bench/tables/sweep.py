@@ -10,8 +10,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
-from collbench.compare.best import Best, best_text, summarise_rows
-from collbench.compare.rows import Row, row_of
+from collbench.compare.best import Best, best_text, summarise
+from collbench.compare.rows import as_written, times_of
 from collbench.compare.tables.distribution import LAUNCH_TIME_NAMES, launch_time_text
 from collbench.compare.tables.summary import (
     SIZE,
@@ -229,18 +229,18 @@ def best_lines(
     records: Sequence[Record], table: SweepTable, columns: int = NARROW_COLUMNS
 ) -> list[str]:
     """The best configuration of every workload and size, and its speedup over libraries."""
-    summary = summarise_rows([row_of(record) for record in records])
+    summary = summarise(list(map(as_written, records)))
     every = [
         best
         for workload, sizes in summary.best.items()
         for size, best in sizes.items()
-        if len(summary.workloads[workload][size]) > 1 and not best.row.is_library
+        if len(summary.workloads[workload][size]) > 1 and not is_peer(best.row.backend)
     ]
     doubts = doubt_lines(summary, columns)
     if not every:
         return doubts[:-1]  # without the empty line at the end
     outer = [name for name in _OUTER if len({getattr(best.row, name) for best in every}) > 1]
-    ours = [row for row in summary.rows if row.status == "ok" and not row.is_library]
+    ours = [row for row in summary.rows if row.status == "ok" and not is_peer(row.backend)]
     knobs = [
         knob
         for knob in table.knobs
@@ -277,7 +277,7 @@ def _of_row(best: Best, name: str) -> str:
 def _legend(every: Sequence[Best], *, has_choice: bool) -> list[str]:
     """How the closing table differs from the rows above it."""
     lines = []
-    if any(len(best.row.times_us) > 1 for best in every):
+    if any(len(times_of(best.row)) > 1 for best in every):
         lines.append("Best of each size, by the median of its repeats.")
     if any(not best.is_certain for best in every):
         lines.append("?: cannot tell; the row that was fastest, by chance or not.")
@@ -286,7 +286,7 @@ def _legend(every: Sequence[Best], *, has_choice: bool) -> list[str]:
     return lines
 
 
-def _configuration(row: Row, knobs: Sequence[Knob]) -> str:
+def _configuration(row: Record, knobs: Sequence[Knob]) -> str:
     """The algorithm, and the options that give this row again."""
     options = [f"{knob.flag} {knob.text(getattr(row, knob.name))}" for knob in knobs]
     return " ".join([row.algo, *options])

@@ -22,8 +22,7 @@ from collbench.compare.page.health import health
 from collbench.compare.page.histograms import single_launches
 from collbench.compare.page.history import over_runs
 from collbench.compare.tables.summary import counts
-from collbench.core.collector import cyclic_gc_disabled
-from collbench.core.frame import texts_of
+from collbench.core.text import texts_of
 from collbench.core.web.html import element, section
 from collbench.core.web.parts import document, part, style
 from collbench.core.web.svg import clean
@@ -35,7 +34,6 @@ if TYPE_CHECKING:
 _NO_POINT: Opening = {"axis": "", "curve": -1, "size": 0}
 
 
-@cyclic_gc_disabled()
 def page(
     loaded: "ResultFile",
     base: "ResultFile | None" = None,
@@ -46,7 +44,7 @@ def page(
     """The page of one file, or of one and its base. known: the history of its machine. Raises
     UsageError as compare does.
     """
-    frame, summary = loaded.frame, summarise(loaded.frame)
+    frame, summary = loaded.frame, summarise(loaded.records)
     places = _places(summary)
     answered = answers(summary, places)
     before = [answered.text, tables.doubts(summary)]
@@ -58,14 +56,14 @@ def page(
     if base is not None:
         base_name = Path(base.name).name
         changes = compare(frame, base.frame, is_forced=is_forced)
-        base_summary = summarise(base.frame)
+        base_summary = summarise(base.records)
         before.insert(0, changed(changes, (name, base_name), places))
         rows = changed_rows(changes, places)
         opened = opening(changes, places) or opened
         parts = [element("h3", "new"), *parts, element("h3", "base")]
         parts.append(tables.origin(base, base_summary))
         files["base"] = curves_of(base_summary)
-        lead += f"; against {base_name}, {len(base.frame)} rows. The tables are of the former."
+        lead += f"; against {base_name}, {len(base.records)} rows. The tables are of the former."
     after = [
         rows,
         over_runs(known),
@@ -89,8 +87,8 @@ def _places(summary: Summary) -> Places:
 
 def _title(loaded: "ResultFile") -> str:
     """What was measured on what."""
-    devices = texts_of(loaded.frame, "device")
-    ops = list(dict.fromkeys(loaded.frame["op"].tolist()))
+    devices = texts_of(loaded.frame["device"])
+    ops = list(dict.fromkeys(row.op for row in loaded.records))
     title = ops[0] if len(ops) == 1 else f"{len(ops)} collectives"
     return f"{title} on {', '.join(devices)}" if devices else title
 

@@ -17,8 +17,9 @@ from collbench.compare.gaps import (
     wire_gaps,
 )
 from collbench.compare.page.data import Opening
-from collbench.compare.rows import Row, Workload, configuration, label, titles
+from collbench.compare.rows import Workload, configuration, label, own_form, titles, workload_of
 from collbench.compare.tables.summary import fastest_text, form_heading, peer_name
+from collbench.core.record import Record
 from collbench.core.units import format_size
 from collbench.core.web.html import HtmlCell, element, link, section, table
 
@@ -35,9 +36,9 @@ class Places(NamedTuple):
     place_of: Mapping[tuple[object, ...], int]
     first: int = 0
 
-    def of(self, row: Row) -> int:
+    def of(self, row: Record) -> int:
         """The place of the curve of a row."""
-        return self.place_of[row.workload, configuration(row, self.summary.knobs)]
+        return self.place_of[workload_of(row), configuration(row, self.summary.knobs)]
 
 
 def address(op: str, axis: str, curve: int, size_bytes: int) -> str:
@@ -133,10 +134,10 @@ def _where(workload: Workload, gap: Gap, summary: Summary) -> str:
     return f"{title}, {format_size(gap.size_bytes)}, {label(gap.row, summary.knobs)}{against}"
 
 
-def _form_of(rival: Row) -> str:
+def _form_of(rival: Record) -> str:
     """The form of a library's own choice."""
     is_of_buffers = form_heading(rival.backend) == "buffers"
-    return f"{rival.method.form} buffers" if is_of_buffers else rival.method.form
+    return f"{own_form(rival)} buffers" if is_of_buffers else own_form(rival)
 
 
 def _grid(gaps: Bands, axis: str, words: _Words, name: str, places: Places) -> str:

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator, Sequence
 
 from collbench.compare.best import Summary
-from collbench.compare.rows import Row, label, titles
+from collbench.compare.rows import label, titles
 from collbench.compare.tables.distribution import (
     LAUNCH_TIME_NAMES,
     jitter_text,
@@ -20,8 +20,8 @@ from collbench.core.distribution import (
     Histogram,
     edge_us,
     launches_of,
-    parse_histogram,
 )
+from collbench.core.record import Record
 from collbench.core.units import format_size, format_time_us
 from collbench.core.web.html import attributes, element, section
 from collbench.core.web.svg import clean, number
@@ -38,9 +38,9 @@ def single_launches(summary: Summary) -> str:
     named = titles(summary.best)
     rows = {one: rows_with_launch_times(summary, one) for one in summary.best}
     figures = [
-        _figure(row, f"{named[workload]}, {_name(row, summary)}", bins, axis)
+        _figure(row, f"{named[workload]}, {_name(row, summary)}", axis)
         for workload, here in rows.items()
-        for row, bins, axis in _with_axes(here)
+        for row, axis in _with_axes(here)
     ]
     if not figures:
         return ""
@@ -61,17 +61,16 @@ def single_launches(summary: Summary) -> str:
     )
 
 
-def _name(row: Row, summary: Summary) -> str:
+def _name(row: Record, summary: Summary) -> str:
     return f"{format_size(row.size_bytes)}: {label(row, summary.knobs, has_backend=True)}"
 
 
-def _with_axes(rows: Sequence[Row]) -> Iterator[tuple[Row, Histogram, tuple[int, int]]]:
-    """Rows with their histograms, and the axis of all of their size."""
-    bins_of = {id(row): parse_histogram(row.histogram) for row in rows}
+def _with_axes(rows: Sequence[Record]) -> Iterator[tuple[Record, tuple[int, int]]]:
+    """Rows with a histogram, and the axis of all of their size."""
     for row in rows:
-        alike = [bins_of[id(one)] for one in rows if one.size_bytes == row.size_bytes]
-        if bins := bins_of[id(row)]:
-            yield row, bins, axis_of(alike)
+        alike = [one.histogram for one in rows if one.size_bytes == row.size_bytes]
+        if row.histogram:
+            yield row, axis_of(alike)
 
 
 def axis_of(histograms: Sequence[Histogram]) -> tuple[int, int]:
@@ -86,17 +85,17 @@ def axis_of(histograms: Sequence[Histogram]) -> tuple[int, int]:
     return first - missing // 2 - missing % 2, end + missing // 2
 
 
-def _figure(row: Row, title: str, bins: Histogram, axis: tuple[int, int]) -> str:
+def _figure(row: Record, title: str, axis: tuple[int, int]) -> str:
     """The drawing of a row under its name, with its numbers."""
     times = launch_times(row)
     texts = [
         f"{shown} {launch_time_text(times.get(name))}" for name, shown in LAUNCH_TIME_NAMES.items()
     ]
-    text = f"{', '.join(texts)} us; {launches_of(bins)} launches"
+    text = f"{', '.join(texts)} us; {launches_of(row.histogram)} launches"
     marks = [(LAUNCH_TIME_NAMES[name], times[name]) for name in PERCENTILES if name in times]
     parts = (
         element("figcaption", title),
-        drawing(bins, axis, marks, f"{title}: {text}"),
+        drawing(row.histogram, axis, marks, f"{title}: {text}"),
         element("p", text, class_="hint"),
     )
     return f"<figure{attributes(data_op=row.op)}>{''.join(parts)}</figure>"

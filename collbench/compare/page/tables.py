@@ -32,8 +32,8 @@ from collbench.compare.tables.summary import (
     speedup_text,
     time_text,
 )
-from collbench.core.frame import texts_of
 from collbench.core.statistics import Interval
+from collbench.core.text import texts_of
 from collbench.core.units import format_size
 from collbench.core.web.html import HtmlCell, attributes, element, facts_list, section, table
 from collbench.machine.topology.model import Topology
@@ -279,7 +279,7 @@ def odd(summary: Summary) -> str:
 
 def links(loaded: "ResultFile") -> str:
     """The link matrix of the most similar machine, and the links that limit rows."""
-    limits = Counter(limit for limit in loaded.frame["limit"].tolist() if limit)
+    limits = Counter(row.limit for row in loaded.records if row.limit)
     named = ", ".join(f"{name} ({count} rows)" for name, count in limits.most_common(6))
     parts = (
         [element("p", f"Links that limit rows, as the file has them: {named}.")] if named else []
@@ -364,8 +364,8 @@ def origin(loaded: "ResultFile", summary: Summary) -> str:
     """Where the numbers come from, as far as the file shows."""
     frame = loaded.frame
     columns = ("device", "host", "ranks", "hosts", "group", "run", "dtype")
-    one = {name: ", ".join(texts_of(frame, name)) for name in columns}
-    times = texts_of(frame, "timestamp")
+    one = {name: ", ".join(texts_of(frame[name])) for name in columns}
+    times = texts_of(frame["timestamp"])
     known = [
         ("File", f"{Path(loaded.name).name}, {loaded.kind}"),
         ("Rows", counts(summary.rows).partition(";")[0]),

@@ -1,13 +1,9 @@
-"""Our own CSV as a table of record.COLUMNS."""
+"""Our own CSV as rows."""
 
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
 from collbench.core.errors import UsageError
-from collbench.core.frame import read_frame
-from collbench.core.record import COLUMNS
-
-if TYPE_CHECKING:
-    import pandas as pd
+from collbench.core.record import COLUMNS, Record, parse
 
 BEGINNING = f"{COLUMNS[0]},{COLUMNS[1]},".encode()
 
@@ -17,27 +13,23 @@ def is_mine(data: bytes) -> bool:
     return data.startswith(BEGINNING)
 
 
-def read(data: bytes, name: str, lines: int | None) -> tuple["pd.DataFrame", tuple[str, ...]]:
-    """All rows, and remarks for the reader. lines: the plain_lines of the data. Raises UsageError
-    with the place.
-    """
+def read(data: bytes, name: str) -> tuple[Sequence[Record], tuple[str, ...]]:
+    """All rows, and remarks for the reader. Raises UsageError with the place."""
     if b"\n" not in data:  # ends of lines of an old Mac
         data = data.replace(b"\r", b"\n")
-    whole = data[: data.rfind(b"\n") + 1]
-    remarks = (
-        ()
-        if len(whole) == len(data)
-        else (f"the last line (line {data.count(bytes([10])) + 1}) is cut and left out",)
-    )
-    frame = read_frame(name, whole, lines)
-    if frame.empty:
+    remarks: tuple[str, ...] = ()
+    if not data.endswith(b"\n"):
+        remarks = (f"the last line (line {data.count(bytes([10])) + 1}) is cut and left out",)
+    try:
+        records = parse(name, data.decode())
+    except UnicodeDecodeError as error:
+        raise UsageError(f"{name}: {error}", "mend or delete that line") from None
+    if not records:
         raise UsageError(f"{name} has no rows", "the sweep that wrote it may have failed")
-    devices = sorted(
-        frame["device"][(frame["backend"] != "model") & (frame["device"] != "")].unique()
-    )
+    devices = sorted({one.device for one in records if one.backend != "model"} - {""})
     if len(devices) > 1:
         remarks = (
             *remarks,
             f"rows of several machines stand side by side here: {'; '.join(devices)}",
         )
-    return frame, remarks
+    return records, remarks

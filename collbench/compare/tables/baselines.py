@@ -3,7 +3,7 @@ rates, one line a curve with the size ranges of each verdict, and what could not
 """
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from collbench.compare.baselines import (
@@ -14,10 +14,11 @@ from collbench.compare.baselines import (
     RateSpan,
     rate_curves,
 )
-from collbench.core.frame import texts_of
 from collbench.core.knobs import KNOB, UNASKED
 from collbench.core.limits import BEHIND_SHARE
+from collbench.core.record import Record
 from collbench.core.table import NARROW_COLUMNS, paragraphs, wrapped
+from collbench.core.text import texts_of
 from collbench.core.units import span_of_sizes
 
 if TYPE_CHECKING:
@@ -36,14 +37,14 @@ _WHY_FASTER = ": other hardware or other settings?"
 
 
 def verdict_lines(
-    judgement: Judgement, frame: "pd.DataFrame", against: "ResultFile", behind: float
+    judgement: Judgement, rows: Sequence[Record], against: "ResultFile", behind: float
 ) -> list[str]:
     """What is normal, what is behind or faster than the reference, what differs beside the rates,
     and what was not compared.
     """
     lines = wrapped(f"against {against.name}: {_origin(against.frame)}", NARROW_COLUMNS)
     if not judgement.verdicts:
-        texts = [*_nothing(frame, against.frame), *_apart(judgement)]
+        texts = [*_nothing(rows, against.records), *_apart(judgement)]
         return [*lines, *paragraphs(texts, NARROW_COLUMNS)]
     if judgement.differences:
         lines.append("differs (file | reference; - is not set or not known):")
@@ -83,17 +84,17 @@ def _curve(verdict: CurveVerdict) -> str:
     return f"{title}: {'; '.join(parts)}"
 
 
-def _nothing(frame: "pd.DataFrame", against: "pd.DataFrame") -> list[str]:
+def _nothing(rows: Sequence[Record], against: Sequence[Record]) -> list[str]:
     """What both files have, where nothing is comparable."""
-    theirs, ours = rate_curves(against), _listed(rate_curves(frame)) or "no row with a rate"
+    theirs, ours = rate_curves(against), _listed(rate_curves(rows)) or "no row with a rate"
     sizes = sorted({size for curve in theirs.values() for size in curve.rates})
     known = (
         f"{_listed(theirs)} at {span_of_sizes(sizes[0], sizes[-1])}"
         if sizes
         else "no row with a rate"
     )
-    devices = texts_of(frame, "device")
-    is_other = devices and not set(devices) & set(texts_of(against, "device"))
+    devices = texts_of(row.device for row in rows)
+    is_other = devices and not set(devices) & set(texts_of(row.device for row in against))
     texts = [f"the file is of {', '.join(devices)}"] if is_other else []
     return [*texts, f"nothing is comparable: it has {known}; the file has {ours}"]
 
@@ -132,8 +133,8 @@ def _outside(verdict: CurveVerdict) -> str:
 
 def _origin(frame: "pd.DataFrame") -> str:
     """Machine, date and versions of a reference, from its rows."""
-    devices = ", ".join(texts_of(frame, "device")) or "an unknown machine"
-    dates = [time[:10] for time in texts_of(frame, "timestamp")]
+    devices = ", ".join(texts_of(frame["device"])) or "an unknown machine"
+    dates = [time[:10] for time in texts_of(frame["timestamp"])]
     when = " to ".join(dict.fromkeys((*dates[:1], *dates[-1:]))) or "no date"
     # of a library itself, which are the ones that matter most
     own = frame[frame["algo"] == UNASKED["algo"]]["versions"]

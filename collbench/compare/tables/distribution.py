@@ -7,7 +7,7 @@ from statistics import median
 from typing import TYPE_CHECKING, NamedTuple
 
 from collbench.compare.best import Summary
-from collbench.compare.rows import Row, Workload, label
+from collbench.compare.rows import Workload, label
 from collbench.core.distribution import PERCENTILES, least_launches
 from collbench.core.record import Record
 from collbench.core.table import paragraphs, table
@@ -30,7 +30,7 @@ class Percentiles(NamedTuple):
     max_us: float
 
 
-LaunchTimes = Row | Record | Percentiles  # a percentile that is not known is None or NaN
+LaunchTimes = Record | Percentiles  # a percentile that is not known is None or NaN
 
 
 def launch_times(row: LaunchTimes) -> dict[str, float]:
@@ -84,7 +84,7 @@ def unknown_text(rows: Sequence[LaunchTimes]) -> str:
     return ""
 
 
-def rows_with_launch_times(summary: Summary, workload: Workload) -> list[Row]:
+def rows_with_launch_times(summary: Summary, workload: Workload) -> list[Record]:
     """The best row of each size and the libraries' own choices beside it, of those whose launches
     were timed one by one; where none of these was, all that were.
     """
@@ -92,13 +92,13 @@ def rows_with_launch_times(summary: Summary, workload: Workload) -> list[Row]:
         return []
     sizes = summary.best[workload]
     shown = [row for best in sizes.values() for row in (best.row, *best.rivals.values())]
-    known = [row for row in shown if row.has_launches]
+    known = [row for row in shown if row.max_us is not None]
     every = (row for rows in summary.workloads[workload].values() for row in rows)
-    return known or [row for row in every if row.has_launches]
+    return known or [row for row in every if row.max_us is not None]
 
 
 def launch_time_table(
-    rows: Sequence[Row], knobs: Mapping[str, Sequence[str]], columns: int
+    rows: Sequence[Record], knobs: Mapping[str, Sequence[str]], columns: int
 ) -> list[str]:
     """The percentiles of rows; nothing where there are no rows."""
     cells = [

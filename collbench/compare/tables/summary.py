@@ -12,19 +12,20 @@ from functools import partial
 from itertools import chain
 from typing import TYPE_CHECKING, NamedTuple
 
-from collbench.compare.best import Best, Summary, best_label, span_text, spans, summarise_rows
+from collbench.compare.best import Best, Summary, best_label, span_text, spans, summarise
 from collbench.compare.doubt import Doubt, doubt
 from collbench.compare.effects import KNOBS_WITH_EFFECT, Effect, effect_of
 from collbench.compare.outliers import KIND_NAMES, Suspect, suspects
 from collbench.compare.rows import (
     KNOB_NAMES,
     SIZES,
-    Row,
     Workload,
     gpu_pairs,
     label,
+    median_of,
+    own_form,
     pair_of,
-    rows_of,
+    times_of,
     titles,
 )
 from collbench.compare.tables.distribution import (
@@ -32,9 +33,8 @@ from collbench.compare.tables.distribution import (
     launch_time_table,
     rows_with_launch_times,
 )
-from collbench.core.collector import cyclic_gc_disabled
 from collbench.core.peers import OWN_ALGOS
-from collbench.core.record import STATUSES
+from collbench.core.record import STATUSES, Record
 from collbench.core.sparkline import sparkline
 from collbench.core.statistics import Interval, bounds
 from collbench.core.table import share_text, table, titled, wrapped
@@ -42,7 +42,7 @@ from collbench.core.units import format_rate, format_size, format_time_us, span_
 from collbench.core.verdict import Verdict
 
 if TYPE_CHECKING:
-    import pandas as pd
+    pass
 
 INTERVAL_COLUMNS = 100  # of a terminal, from which on ratios have their intervals
 _MOST_BARS = 50  # sizes that are drawn in a line of 80 columns
@@ -58,20 +58,16 @@ _TITLE_WIDTH = 16
 _PEER_NAMES = {"gloo": "Gloo", "torch": "PyTorch"}
 
 
-def summary_lines(frame: "pd.DataFrame", columns: int, show_all: bool, bars: str = "") -> list[str]:
-    """The whole report of one file, see `lines_of_rows`."""
-    return lines_of_rows(rows_of(frame), columns, show_all, bars)
-
-
-@cyclic_gc_disabled()
-def lines_of_rows(rows: Sequence[Row], columns: int, show_all: bool, bars: str = "") -> list[str]:
+def summary_lines(
+    rows: Sequence[Record], columns: int, show_all: bool, bars: str = ""
+) -> list[str]:
     """The whole report of the rows of one file; show_all: the effect of each knob at each size,
     every row, and all that looks wrong.
 
     bars: characters of growing height, to draw the best bandwidth over the sizes with; none: it is
     not drawn.
     """
-    summary = summarise_rows(rows)
+    summary = summarise(rows)
     if not summary.best:
         return [counts(summary.rows), "No row has a time: there is nothing to compare."]
     pairs = {} if show_all else gpu_pairs(summary.best)
@@ -126,11 +122,11 @@ def lines_of(known: Doubt | None, columns: int) -> list[str]:
     return [*wrapped(known.headline, columns), *titled(told, 12, columns), ""]
 
 
-def counts(rows: Sequence[Row]) -> str:
+def counts(rows: Sequence[Record]) -> str:
     """How many rows there are, by status, and of what machine."""
-    count = Counter(row.method.status for row in rows)
+    count = Counter(row.status for row in rows)
     known = [f"{count[status]} {status}" for status in STATUSES if count[status]]
-    devices = ", ".join(sorted({row.task.device for row in rows} - {""}))
+    devices = ", ".join(sorted({row.device for row in rows} - {""}))
     return f"{len(rows)} rows: {', '.join(known) or 'none'}" + (f"; {devices}" if devices else "")
 
 
@@ -145,7 +141,7 @@ def facts(summary: Summary, workload: Workload, bars: str = "") -> dict[str, str
     if peak.busbw_gbs is not None:
         percent = ""
         if peak.percent is not None:
-            _, *ends = bounds(peak.row.times_us)
+            _, *ends = bounds(times_of(peak.row))
             percent = f", {share_text(peak.percent, peak.time_us, *ends)} of the ceiling"
         rate = f"{format_rate(peak.busbw_gbs)} GB/s"
         parts["peak busbw"] = f"{rate} at {_configuration(peak, summary)}{percent}"
@@ -220,7 +216,7 @@ def _spreads(summary: Summary, workload: Workload) -> list[tuple[int, float]]:
     known = []
     for size, best in summary.best[workload].items():
         if best.is_certain:
-            times = list(chain.from_iterable([row.times_us for row in best.rows]))
+            times = list(chain.from_iterable([times_of(row) for row in best.rows]))
             known.append((size, max(times) / min(times)))
     return sorted(known, key=lambda pair: -pair[1])
 
@@ -236,7 +232,7 @@ def _suspicious(
 ) -> list[str]:
     """Rows that look wrong."""
     if not strange:
-        has_repeats = any(len(row.times_us) > 1 for row in summary.rows)
+        has_repeats = any(len(times_of(row)) > 1 for row in summary.rows)
         repeats = ", repeats agree" if has_repeats else "; no repeats to compare"
         line = f"No row looks wrong: {_checks(summary.rows)}times on smooth curves{repeats}."
         return ["", *wrapped(line, columns)]
@@ -251,7 +247,7 @@ def _suspicious(
     return lines
 
 
-def _checks(rows: Sequence[Row]) -> str:
+def _checks(rows: Sequence[Record]) -> str:
     """What is known of the data of rows that are not wrong: nothing without a check."""
     timed = [row for row in rows if row.status == "ok"]
     unchecked = sum("unchecked" in row.notes.split() for row in timed)
@@ -362,7 +358,7 @@ def has_forms(summary: Summary, peer: str) -> bool:
 
 def rival_text(best: Best, peer: str) -> str:
     """The form that a library is fastest in."""
-    return best.rivals[peer].method.form if peer in best.rivals else "-"
+    return own_form(best.rivals[peer]) if peer in best.rivals else "-"
 
 
 def time_text(best: Best) -> str:
@@ -460,11 +456,11 @@ def _every_row(summary: Summary, workload: Workload, columns: int) -> list[str]:
         (
             format_size(row.size_bytes),
             label(row, summary.knobs, has_backend=has_backend),
-            format_time_us(row.median_us),
-            format_rate(row.busbw_gbs) if row.busbw_gbs == row.busbw_gbs else "-",
+            format_time_us(median_of(row)),
+            format_rate(row.busbw_gbs) if row.busbw_gbs is not None else "-",
             row.notes,
         )
-        for row in sorted(rows, key=lambda row: (row.size_bytes, row.median_us))
+        for row in sorted(rows, key=lambda row: (row.size_bytes, median_of(row)))
     ]
     heads = ("  size", "configuration", " time us", "  busbw", "notes")
     return ["", "all rows", *table(heads, cells, (0, 2, 3), columns)]
