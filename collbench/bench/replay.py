@@ -107,7 +107,7 @@ class ReplayProof:
     def ratio(self) -> Interval:
         """How many times as long the step takes without the settings.
 
-        >>> Proof(rounds=((2.0, 1.0),)).ratio.median
+        >>> ReplayProof(rounds=((2.0, 1.0),)).ratio.median
         2.0
         """
         bounds = interval([math.log(before / after) for before, after in self.rounds])

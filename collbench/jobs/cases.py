@@ -33,7 +33,8 @@ class Stand:
     def of(self, kind: OperationKind) -> OperationKind:
         """The kind that is measured for one of the job.
 
-        >>> Stand(ranks=4, knobs={}).of(Kind("allgather", 4096, "bfloat16", "sum", 64)).ranks
+        >>> kind = OperationKind("allgather", 4096, "bfloat16", "sum", 64)
+        >>> Stand(ranks=4, knobs={}).of(kind).ranks
         4
         """
         ranks = min(kind.ranks, self.ranks) if self.ranks else kind.ranks

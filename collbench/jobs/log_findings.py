@@ -40,8 +40,8 @@ def log_findings(report: LogReport) -> list[Finding]:
 def _places(seen: Seen) -> str:
     """Where something stands.
 
-    >>> from collbench.jobs.nccl_log.model import Place
-    >>> _places(Seen([Place("a.log", 3), Place("a.log", 9), Place("b.log", 1)], 12))
+    >>> from collbench.jobs.nccl_log.model import LogPlace
+    >>> _places(Seen([LogPlace("a.log", 3), LogPlace("a.log", 9), LogPlace("b.log", 1)], 12))
     'a.log line 3, 9, b.log line 1 and 9 more'
     """
     parts: list[str] = []

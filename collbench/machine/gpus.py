@@ -158,8 +158,8 @@ def disturbances(before: Conditions, after: Conditions) -> tuple[str, ...]:
     at either moment.
 
     >>> idle, work = (
-    ...     Reading(uuid="GPU-1", sm_mhz=345, sm_max_mhz=1980, throttle_bits=0x1),
-    ...     Reading(uuid="GPU-1", throttle_bits=0x4),
+    ...     GpuReading(uuid="GPU-1", sm_mhz=345, sm_max_mhz=1980, throttle_bits=0x1),
+    ...     GpuReading(uuid="GPU-1", throttle_bits=0x4),
     ... )
     >>> disturbances(Conditions(readings=(idle,)), Conditions(readings=(work,)))
     ('throttled:power-cap',)

@@ -303,6 +303,7 @@ def test_the_table_compares_with_its_own_choice_alone(
             seconds=(seconds.get(self.variables, 1e-9),), notes=("modelled",)
         ),
     )
+    monkeypatch.setenv("COLUMNS", "120")
     assert run([*SWEEP, "--algo", "ring,twoshot", "--channels", "1,2", "--sizes", "1M"]) == 0
     out = capfd.readouterr().out
     told, best, *_ = [part.splitlines() for part in out.split("\n\n")]

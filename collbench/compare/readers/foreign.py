@@ -167,7 +167,7 @@ class ForeignRemarks:
 
     word: of a place, such as line.
 
-    >>> remarks = Remarks("line")
+    >>> remarks = ForeignRemarks("line")
     >>> remarks.add("{count} rows are cut ({at})", 3)
     >>> remarks.add("{count} rows are cut ({at})", 5, 7)
     >>> remarks.texts()

@@ -51,7 +51,7 @@ def summary(findings: Sequence[CheckLine], results: int, duration: str) -> str:
 def counts_text(findings: Sequence[CheckLine]) -> str:
     """How many findings there are of each verdict.
 
-    >>> counts_text([Finding(name="a", verdict="PASS"), Finding(name="b", verdict="FAIL")])
+    >>> counts_text([CheckLine(name="a", verdict="PASS"), CheckLine(name="b", verdict="FAIL")])
     '1 passed, 0 warnings, 1 failed'
     """
     count = _counts(findings)

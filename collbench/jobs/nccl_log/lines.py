@@ -57,7 +57,7 @@ class Headers:
 
         >>> [one] = Headers().messages("[1,0]<stdout>:n1:7:9 [3] NCCL INFO Using network IB")
         >>> one.source, one.text
-        (Source(host='n1', pid=7, tid=9, device=3), 'Using network IB')
+        (LogSource(host='n1', pid=7, tid=9, device=3), 'Using network IB')
         >>> both = "n1:7:9 [3] NCCL INFO Usin1:7:8 [2] NCCL INFO Connected all rings"
         >>> [one.text for one in Headers().messages(both)]
         ['Usi', 'Connected all rings']
