@@ -1,13 +1,20 @@
 """Lines of tables of plain text whose names may be longer than their column. Pure text.
 
-rich makes those that do not fit, or that have colours; the others take a tenth of its time.
+rich folds texts that do not fit, and shows what has colours or wide characters.
 """
 
 import textwrap
 from collections.abc import Collection, Iterable, Sequence
+from functools import lru_cache
 from io import StringIO
+from itertools import groupby
+from typing import TYPE_CHECKING
 
 from collbench.core.text import printable
+
+if TYPE_CHECKING:
+    from rich.align import VerticalAlignMethod
+    from rich.text import Text
 
 NARROW_COLUMNS = 80  # of a pipe, and of what is not made for wider terminals
 _GAP = 2  # columns between two of a table
@@ -60,40 +67,122 @@ def table(
     ['         a', 'ring  12.0  more than there', '            is room for']
     """
     rows = list(rows)
-    lines = _in_columns([heads, *rows] if any(heads) else rows, heads, right)
-    if max(map(len, lines), default=0) <= columns and all(
-        text.isascii() and text.isprintable() for row in rows for text in row
-    ):
-        return lines
+    widths = [max(map(_width, column)) for column in zip(heads, *rows, strict=True)]
+    if sum(widths) + _GAP * (len(heads) - 1) > columns:
+        widths = _fitting(widths, right, columns)
+    lines: list[str] = []
+    if any(heads):
+        lines += (_in_columns if _is_plain(heads) else _folded)(
+            [heads], widths, right, is_head=True
+        )
+    for is_plain, group in groupby(rows, _is_plain):
+        lines += (_in_columns if is_plain else _folded)(list(group), widths, right)
+    return lines
 
-    from rich.console import Console  # here: loading it takes longer than most tables
-    from rich.table import Table
+
+def _width(text: str) -> int:
+    """Columns that a cell takes on the screen."""
+    if text.isascii() and text.isprintable():
+        return len(text)
+    return _cell(text).cell_len
+
+
+def _is_plain(row: Sequence[str]) -> bool:
+    """Whether every character of a row takes one column."""
+    return all(text.isascii() and text.isprintable() for text in row)
+
+
+def _in_columns(
+    rows: Sequence[Sequence[str]],
+    widths: Sequence[int],
+    right: Collection[int],
+    *,
+    is_head: bool = False,
+) -> list[str]:
+    """Lines of plain rows, in a hundredth of the time that rich takes. is_head: texts that fold end
+    in the last line.
+    """
+    aligned = [
+        f"{{:{'>' if place in right else '<'}{width}}}" for place, width in enumerate(widths)
+    ]
+    line = (" " * _GAP).join(aligned)
+    lines = []
+    for row in rows:
+        parts = [_parts(text, width) for text, width in zip(row, widths, strict=True)]
+        height = max(map(len, parts))
+        for number in range(height):
+            at = [number - (height - len(part)) * is_head for part in parts]
+            texts = [
+                part[k] if 0 <= k < len(part) else "" for part, k in zip(parts, at, strict=True)
+            ]
+            lines.append(line.format(*texts).rstrip(" "))
+    return lines
+
+
+@lru_cache(maxsize=4096)
+def _parts(text: str, width: int) -> tuple[str, ...]:
+    """A plain text in lines of a width, as rich folds it: many rows have the same texts."""
+    if len(text) <= width:
+        return (text,)
+    from rich.console import Console
     from rich.text import Text
 
-    def cell(text: str) -> Text:
-        if text.isprintable():  # from_ansi takes twice the time
-            return Text(text)
-        return Text.from_ansi(printable(text, has_colours=True))
+    lines = Text(text).wrap(Console(file=StringIO(), _environ={}), width, overflow="fold")
+    return tuple(line.plain.rstrip(" ") for line in lines)
 
-    cells = [list(map(cell, row)) for row in rows]
-    titles = [Text(head) for head in heads]
-    widths = [max(cell.cell_len for cell in column) for column in zip(titles, *cells, strict=True)]
-    gaps = _GAP * (len(heads) - 1)
-    is_whole = sum(widths) + gaps <= columns
-    grid = Table(
-        box=None, padding=(0, _GAP, 0, 0), pad_edge=False, show_header=any(heads), header_style=""
-    )
-    for place, (title, width) in enumerate(zip(titles, widths, strict=True)):
+
+def _fitting(widths: Sequence[int], right: Collection[int], columns: int) -> list[int]:
+    """The widths that rich gives columns of these widths on a narrow screen: it shows a row that
+    fills them.
+    """
+    shown = [place for place, width in enumerate(widths) if width]
+    full = [["x" * widths[place] for place in shown]]
+    kept = {number for number, place in enumerate(shown) if place in right}
+    line, *_ = _folded(full, None, kept, columns=columns - _GAP * (len(widths) - len(shown)))
+    runs = dict(zip(shown, map(len, line.split()), strict=True))
+    return [runs.get(place, 0) for place in range(len(widths))]
+
+
+def _cell(text: str) -> "Text":
+    from rich.text import Text
+
+    if text.isprintable():  # from_ansi takes twice the time
+        return Text(text)
+    return Text.from_ansi(printable(text, has_colours=True))
+
+
+def _folded(
+    rows: Sequence[Sequence[str]],
+    widths: Sequence[int] | None,
+    right: Collection[int],
+    *,
+    columns: int = 0,
+    is_head: bool = False,
+) -> list[str]:
+    """Lines of rows by rich, with these widths, or with those that so many columns allow. is_head:
+    texts that fold end in the last line.
+    """
+    from rich.console import Console  # here: loading it takes longer than most tables
+    from rich.table import Table
+
+    cells = [list(map(_cell, row)) for row in rows]
+    align: VerticalAlignMethod = "bottom" if is_head else "top"
+    wanted = widths or [
+        max(cell.cell_len for cell in column) for column in zip(*cells, strict=True)
+    ]
+    grid = Table(box=None, padding=(0, _GAP, 0, 0), pad_edge=False, show_header=False)
+    for place, width in enumerate(wanted):
         grid.add_column(
-            title,
             justify="right" if place in right else "left",
-            width=width if is_whole or place in right else None,
+            width=width if widths or place in right else None,
             overflow="fold",
+            vertical=align,
         )
     for row in cells:
         grid.add_row(*row)
-    least = gaps + sum(
-        width if place in right else min(width, _LEAST_TEXT) for place, width in enumerate(widths)
+    least = _GAP * (len(wanted) - 1) + sum(
+        width if widths or place in right else min(width, _LEAST_TEXT)
+        for place, width in enumerate(wanted)
     )
     out = StringIO()
     console = Console(
@@ -102,18 +191,6 @@ def table(
     )  # fmt: skip
     console.print(grid, crop=False)
     return [line.rstrip(" ") for line in out.getvalue().split("\n")[:-1]]
-
-
-def _in_columns(
-    rows: Sequence[Sequence[str]], heads: Sequence[str], right: Collection[int]
-) -> list[str]:
-    """Columns as wide as their longest texts, where each character takes one."""
-    widths = [max(map(len, column)) for column in zip(heads, *rows, strict=True)]
-    aligned = [
-        f"{{:{'>' if place in right else '<'}{width}}}" for place, width in enumerate(widths)
-    ]
-    line = (" " * _GAP).join(aligned)
-    return [line.format(*row).rstrip(" ") for row in rows]
 
 
 def share_text(percent: float, time_us: float, low_us: float, high_us: float) -> str:
