@@ -61,8 +61,8 @@ def options() -> Iterator[tuple[str, str]]:
 
 @pytest.mark.exhaustive
 def test_values_of_options(shown: Shown, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("sweep", "check", "tune", "hunt"):
-        monkeypatch.setattr(f"collbench.cli._run_{name}.drive_on_rank0", lambda *_: 0)
+    for name in ("bench.run_sweep", "doctor.run_check", "tune.run", "doctor.hunt.run"):
+        monkeypatch.setattr(f"collbench.{name}.drive_on_rank0", lambda *_: 0)
     monkeypatch.setattr("collbench.bench.run_overlap.run_overlap", lambda *_: 0)
     results = str(PROFILES / "results" / "h200x8-published.csv")
     shown(NASTY)
