@@ -83,7 +83,7 @@ NARROW: Final = 0.02  # of an interval, that more pairs need not narrow
 NEAR: Final = 1.05  # times as long as the leader takes what is simpler, and taken in its place
 
 # The hunt for slow hosts: slowness is the logarithm of a time's ratio.
-HUNT_FALSE_ALARM: Final = 5e-4  # that anything is named where nothing is slow
+HUNT_FALSE_ALARM: Final = 4e-4  # that anything is named where nothing is slow: 5e-4 is promised
 HUNT_PATHS_SHARE: Final = 0.1  # of it for paths, pairs and groups: many, with few measurements each
 HUNT_SUSPICION: Final = 0.5  # of a false alarm: what is likelier is not even measured again
 HUNT_MAYBE: Final = 0.02  # of a false alarm: what is less likely, but not sure, is said
