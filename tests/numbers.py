@@ -100,16 +100,16 @@ def written_words() -> int:
 
 
 NUMBERS = (
-    Number("lines of Python in collbench/", lambda: len(lines_of(PACKAGE)), 85_930, 60_000),
-    Number("lines of Python in tests/", lambda: len(lines_of(ROOT / "tests")), 53_430, 38_000),
-    Number("lines of Python in cli/", lambda: len(lines_of(PACKAGE / "cli")), 3_280, 3_500),
+    Number("lines of Python in collbench/", lambda: len(lines_of(PACKAGE)), 85_450, 60_000),
+    Number("lines of Python in tests/", lambda: len(lines_of(ROOT / "tests")), 53_400, 38_000),
+    Number("lines of Python in cli/", lambda: len(lines_of(PACKAGE / "cli")), 3_269, 3_500),
     Number("hand-written words", written_words, 51_200, 42_000),
     Number("rooms", lambda: len(list(PACKAGE.glob("*/__init__.py"))), 13, 13),
     Number("arrows between rooms", lambda: len(arrows()), 62, 45),
     Number("rooms that cli imports", lambda: len([1 for a, _ in arrows() if a == "cli"]), 11, 9),
-    Number("files of a case of sweep", lambda: files_followed(SWEEP), 91, 55),
+    Number("files of a case of sweep", lambda: files_followed(SWEEP), 88, 55),
     Number("files of doctor --only shm-size", lambda: files_followed(CHECK), 29, 15),
-    Number("characters of a line", mean_line, 46.3, 46),
+    Number("characters of a line", mean_line, 46.2, 46),
 )
 
 

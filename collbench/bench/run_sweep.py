@@ -9,7 +9,6 @@ from typing import IO
 
 from collbench.backends import FAMILY as BACKENDS
 from collbench.backends.model import host_of
-from collbench.bench.asked import BY_DEFAULT_ON_GPUS, has_one_gpu, on_cpus, sweep_of, with_files
 from collbench.bench.busy import BusyRemark
 from collbench.bench.points import SweepPoint, plan_points
 from collbench.bench.ranks import MODEL, Ranks, ranks_of
@@ -17,15 +16,25 @@ from collbench.bench.recordings import recordings_of, remark_unnamed
 from collbench.bench.rows import row_of_runs
 from collbench.bench.runner import Measurement
 from collbench.bench.saving import SavedSweep, command_line, saved
-from collbench.bench.show_sweep import show_points, show_rows
-from collbench.bench.sweep import Sweep, cases
-from collbench.bench.sweep_remarks import (
+from collbench.bench.show_sweep import (
     remark_on_cores,
     remark_on_order,
     remark_on_peer,
     remark_on_time,
+    show_points,
+    show_rows,
 )
-from collbench.bench.sweep_rules import SWEEP_RULES, is_together, on_gpus
+from collbench.bench.sweep import Sweep, cases
+from collbench.bench.sweep_rules import (
+    BY_DEFAULT_ON_GPUS,
+    SWEEP_RULES,
+    has_one_gpu,
+    is_together,
+    on_cpus,
+    on_gpus,
+    sweep_of,
+    with_files,
+)
 from collbench.bench.tables.run import RunOf, head_lines, tail_lines
 from collbench.bench.tables.sweep import SweepTable, best_lines, ceiling_lines, table_of
 from collbench.bench.tables.wire import ledger_lines

@@ -10,7 +10,6 @@ from collbench.core.case import Case
 from collbench.core.collectives import collective
 from collbench.core.errors import ScheduleError
 from collbench.planning import selection
-from collbench.planning.choice import VECTOR_BYTES, Choice, Orders, choice_of, slot_bytes_of
 from collbench.planning.gpu_knobs import (
     CHUNK_GRAIN_BYTES,
     MAX_GPU_CHANNELS,
@@ -29,6 +28,7 @@ from collbench.planning.limits import (
     slot_wire_bytes,
 )
 from collbench.planning.plan import MAX_SLICES, Kernel, lay_out, made_direct, proved, schedule_of
+from collbench.planning.selection import VECTOR_BYTES, Choice, Orders, choice_of, slot_bytes_of
 from collbench.planning.transports import ce
 from collbench.planning.tuning import Fact, Facts, Tuning, number
 from collbench.schedules.ir import Schedule

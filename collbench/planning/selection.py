@@ -1,23 +1,30 @@
 """Which transport, algorithm and protocol a case takes that leaves them open: by the tuning files,
 among those that can run here.
 
-Where no file that fits decides, and links are known, prices do (chooser.py).
+Where no file that fits decides, and links are known, prices do (chooser.py). And what the planner
+returns then, with what its ways (CPUs, kernels, copy engines) share.
 """
 
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 from operator import attrgetter
+from typing import NamedTuple
 
 from collbench.core.case import Case
 from collbench.core.collectives import collective
 from collbench.core.errors import ScheduleError
 from collbench.core.knobs import KNOBS
+from collbench.core.units import format_size
 from collbench.planning.domains import gpu_domains
 from collbench.planning.limits import Limits
+from collbench.planning.plan import Plan
+from collbench.planning.protocols import FAMILY as PROTOCOLS
 from collbench.planning.transports import FAMILY as TRANSPORTS
 from collbench.planning.transports import net
 from collbench.planning.tuning import Fact, Facts, Tuning, TuningRow, Values
 from collbench.schedules.algorithms import FAMILY, algorithms_of
+from collbench.schedules.ir import Schedule
 
 _OTHERS = [knob for knob in KNOBS if knob.name not in ("algo", "proto")]
 _other_knobs = attrgetter(*(knob.name for knob in _OTHERS))
@@ -132,3 +139,54 @@ def transport_of(case: Case, limits: Limits, facts: Facts, tuning: Tuning) -> st
         if transport.IN_DOMAIN and has_peers and (transport.BESIDE_NET or not domains):
             return net.label(domains, name)
     raise ScheduleError("no tuning file names a transport that works here")
+
+
+VECTOR_BYTES = 16  # chunks in a slot begin at multiples of this, where kernels or lines read them
+Orders = tuple[tuple[int, ...], ...]
+
+
+class Choice(NamedTuple):
+    """A case with nothing left to decide, and its plan."""
+
+    case: Case
+    plan: Plan
+
+
+def choice_of(case: Case, schedule: Schedule, plan: Plan) -> Choice:
+    """The choice of a case whose other knobs are those of its plan."""
+    return Choice(
+        replace(
+            case,
+            algo=schedule.name,
+            transport=plan.transport,
+            proto=plan.proto,
+            channels=plan.channels,
+            slots=plan.slots,
+            chunk=plan.chunk_bytes,
+            slices=plan.slices,
+        ),
+        plan,
+    )
+
+
+def slot_bytes_of(
+    case: Case,
+    slots: int,
+    chunks: int,
+    proto: str,
+    grain: int,
+    hint: str = "use a larger --buffsize",
+) -> int:
+    """The payload of a slot of the buffer that the case asks for; 0 where it asks for none.
+
+    chunks: of a message; each begins at a multiple of grain bytes. Raises ScheduleError.
+    """
+    if not case.buffsize:
+        return 0
+    part = PROTOCOLS.load(proto).payload_bytes(case.buffsize // slots // max(1, chunks))
+    slot_bytes = chunks * (int(part) // grain * grain)
+    if not slot_bytes:
+        raise ScheduleError(
+            f"a buffer of {format_size(case.buffsize)} has no room for {slots} slots", hint
+        )
+    return slot_bytes

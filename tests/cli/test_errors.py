@@ -337,9 +337,9 @@ def test_gpus_on_a_host_without_any_are_refused(
 def test_one_gpu_that_was_asked_for_cannot_be_measured(
     capfd: Capture, monkeypatch: pytest.MonkeyPatch, args: tuple[str, ...]
 ) -> None:
-    for module in ("asked", "run_sweep"):
+    for module in ("sweep_rules", "run_sweep"):
         monkeypatch.setattr(f"collbench.bench.{module}.has_nvidia_gpus", lambda: True)
-    monkeypatch.setattr("collbench.bench.asked.device_count", lambda: 1)
+    monkeypatch.setattr("collbench.bench.sweep_rules.device_count", lambda: 1)
     code, error, hint = complaint(capfd, "sweep", *args)
     assert (code, error) == (3, "One GPU: nothing travels between ranks")
     assert "--gpus 0,0 runs two ranks on it" in hint

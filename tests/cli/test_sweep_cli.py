@@ -322,9 +322,9 @@ def test_mpi_stands_beside_ours_without_being_asked_for(capfd: pytest.CaptureFix
 def test_without_mpi_ours_are_alone(
     capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for module in ("asked", "run_sweep"):
+    for module in ("sweep_rules", "run_sweep"):
         monkeypatch.setattr(f"collbench.bench.{module}.has_nvidia_gpus", lambda: False)
-    monkeypatch.setattr("collbench.bench.asked.find_spec", lambda name: None)
+    monkeypatch.setattr("collbench.bench.sweep_rules.find_spec", lambda name: None)
     _, out, _ = invoke(capfd, "sweep", "--sizes", "1K", "--algo", "ring", "--dry-run")
     assert [line.split()[2] for line in out.splitlines()[:-1]] == ["cpu"]
 
@@ -490,9 +490,9 @@ def test_sizes_are_rounded_to_blocks_once(
 def test_one_gpu_has_nobody_to_talk_to(
     capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for module in ("asked", "run_sweep"):
+    for module in ("sweep_rules", "run_sweep"):
         monkeypatch.setattr(f"collbench.bench.{module}.has_nvidia_gpus", lambda: True)
-    monkeypatch.setattr("collbench.bench.asked.device_count", lambda: 1)
+    monkeypatch.setattr("collbench.bench.sweep_rules.device_count", lambda: 1)
     code, out, err = invoke(capfd, "sweep", "--sizes", "1K")
     assert (code, err) == (0, "")
     assert "nothing travels" in out
@@ -502,7 +502,7 @@ def test_one_gpu_has_nobody_to_talk_to(
 def test_gpus_without_cupy_are_no_reason_to_measure_processors(
     capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, more: tuple[str, ...]
 ) -> None:
-    for module in ("asked", "run_sweep"):
+    for module in ("sweep_rules", "run_sweep"):
         monkeypatch.setattr(f"collbench.bench.{module}.has_nvidia_gpus", lambda: True)
     monkeypatch.setitem(sys.modules, "cupy", None)
     code, out, err = invoke(capfd, "sweep", *(more or ("--sizes", "1K")))
