@@ -109,17 +109,17 @@ def cli(context: click.Context) -> None:
 def main() -> None:
     """The console script: run a command, print errors in one place, pick the exit code."""
     handle_signals()
-    _open_standard_streams()
-    # nothing here multiplies on CPUs: threads of NumPy's BLAS would only take memory
-    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-    under = launcher()
-    if under is not None and _RUN_BY_ALL_RANKS & set(sys.argv[1:2]):
-        from collbench.launch.watchdog import watchdog_of
+    try:
+        _open_standard_streams()
+        # nothing here multiplies on CPUs: threads of NumPy's BLAS would only take memory
+        os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+        under = launcher()
+        if under is not None and _RUN_BY_ALL_RANKS & set(sys.argv[1:2]):
+            from collbench.launch.watchdog import watchdog_of
 
-        try:
             watchdog_of(under)  # before anything starts that a child process would not have
-        except OSError as error:
-            sys.exit(complain(error))
+    except (OSError, KeyboardInterrupt) as error:
+        sys.exit(complain(error))
     code = run(sys.argv[1:])
     stop_handling_signals(code)
     # what never came may also keep a thread, or a GPU's library, from ending in order

@@ -3,6 +3,7 @@ memory, warnings as errors.
 """
 
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -10,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from collbench.cli import run
+from collbench.core.interrupt import exit_code_of, text_of
 from collbench.core.record import read
 from tests.support.tiers import tiered
 
@@ -162,3 +164,24 @@ def test_a_message_is_cut_in_its_middle(capfd: pytest.CaptureFixture[str]) -> No
     assert len(err) < 2000
     assert "9 [...] 9" in err
     assert "more than 8192T" in err
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_that_comes_while_a_rank_gets_its_guardian_ends_it_in_order(
+    number: signal.Signals,
+) -> None:
+    script = (
+        "import signal, sys; from collbench.cli import main; from collbench.launch import watchdog;"
+        f"watchdog.watchdog_of = lambda under: signal.raise_signal({number.value});"
+        "sys.argv = ['collbench', 'sweep', '--backend', 'mpi']; main()"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script],
+        env={**os.environ, "PMI_RANK": "0", "PMI_SIZE": "2"},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert (done.returncode, done.stdout) == (exit_code_of(number), "")
+    assert done.stderr == f"{text_of(number)}\n"
