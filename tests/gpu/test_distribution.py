@@ -45,7 +45,8 @@ def test_every_launch_has_a_time_and_is_right(
 ) -> None:
     for row in rows(tmp_path, model, gpus, ("collbench",), *more):
         assert (row.status, row.wrong, launches_of(row.histogram)) == ("ok", 0, LAUNCHES)
-        known = row.p50_us, row.p99_us, row.p999_us, row.max_us
+        assert row.p999_us is None  # which takes a thousand launches
+        known = row.p50_us, row.p99_us, row.max_us
         assert None not in known
         assert list(known) == sorted(time for time in known if time is not None)
 
