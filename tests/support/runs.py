@@ -30,7 +30,7 @@ LIMIT_S = 90.0  # far beyond what any run here takes on a busy machine
 STUCK_LIMIT_S = 45.0
 STUCK_TIMEOUT_S = 2
 TAG = "COLLBENCH_TEST_RUN"
-# 1025 points of some milliseconds
+# 129 points of some tens of milliseconds
 LONG = (
     "--algo",
     "ring",
@@ -40,9 +40,9 @@ LONG = (
     "-e",
     "2M",
     "-i",
-    "1K",
+    "8K",
     "--iters",
-    "20",
+    "160",
     "--repeats",
     "1",
 )
