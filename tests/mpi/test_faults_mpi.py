@@ -297,9 +297,9 @@ def test_wrong_data_is_caught(tmp_path: Path, defect: str, backend: str, placeme
         [
             ("idle", ("--backend", "cpu,mpi")),
             ("idle", (*NET, "--hot", "--agg-iters", "2")),
-            ("idle-singly", ("--backend", "cpu,mpi", "--distribution", "3")),
+            ("idle-singly", ("--backend", "cpu,mpi", "--distribution", "3", "--hot")),
         ],
-        [("idle-singly", ("--backend", "cpu,mpi", "--distribution", "3"))],
+        [("idle-singly", ("--backend", "cpu,mpi", "--distribution", "3", "--hot"))],
     ),
 )
 def test_timed_launches_that_do_nothing_are_wrong(

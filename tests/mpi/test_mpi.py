@@ -56,6 +56,7 @@ def test_every_collective_of_both_backends_under_mpirun(tmp_path: Path, ranks: i
         "3",
         "--distribution",
         "5",
+        "--hot",
         "--csv",
         str(file),
         ranks=ranks,
@@ -118,6 +119,7 @@ def test_types_reductions_roots_and_placements(
         "1",
         "-n",
         "3",
+        "--hot",
         "--csv",
         str(file),
     )
@@ -140,7 +142,7 @@ def test_the_tool_starts_mpirun_by_itself(tmp_path: Path) -> None:
         "--sizes",
         "64K",
         "--repeats",
-        "2",
+        "1",
         "--csv",
         str(file),
     )

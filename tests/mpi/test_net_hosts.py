@@ -29,6 +29,7 @@ def test_every_collective_between_two_hosts(tmp_path: Path) -> None:
             "3",
             "--repeats",
             "1",
+            "--hot",
             "--csv",
             str(tmp_path / "rows.csv"),
         )
