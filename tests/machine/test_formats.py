@@ -4,6 +4,7 @@ import gzip
 import json
 import random
 from pathlib import Path
+from shlex import split
 
 import pytest
 from hypothesis import given, settings
@@ -353,11 +354,7 @@ def mangled(text: str, seed: int) -> str:
                 ">",
                 "\t",
                 "\n",
-                "X",
-                "GPU1",
-                "NV9",
-                "0x",
-                "-1",
+                *split("X GPU1 NV9 0x -1"),
                 "9" * 20,
                 "\x1b[",
                 "é",
