@@ -4,6 +4,7 @@ import os
 import secrets
 import stat
 import sys
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import IO
@@ -42,6 +43,24 @@ def write_whole(file: Path, data: bytes) -> None:
         draft.replace(place)
     finally:
         draft.unlink(missing_ok=True)
+
+
+_ENDS_BYTES = 8192  # at the beginning and at the end of a file, where it says what it is
+
+
+def is_foreign(file: Path, marks: Sequence[str]) -> bool:
+    """Whether a file has something in it, and lacks one of the marks of what would replace it.
+    FIFOs and devices are never foreign, nor is what cannot be read.
+    """
+    with suppress(OSError, ValueError):  # ValueError: a NUL in the name
+        if not stat.S_ISREG(file.stat().st_mode):
+            return False
+        with file.open("rb") as old:
+            text = old.read(_ENDS_BYTES)
+            old.seek(max(0, file.stat().st_size - _ENDS_BYTES))
+            text += old.read(_ENDS_BYTES)
+        return bool(text) and not all(mark.encode() in text for mark in marks)
+    return False
 
 
 def check_whole(file: Path) -> None:
