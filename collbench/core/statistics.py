@@ -1,6 +1,5 @@
 """Intervals of medians."""
 
-import math
 from collections.abc import Sequence
 from functools import cache
 from typing import NamedTuple
