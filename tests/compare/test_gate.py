@@ -58,7 +58,6 @@ def invoke(
         )
         for file in files
     ]
-    module.holds_results = lambda path: False  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "collbench.compare.load", module)
 
     def invoked(*args: str) -> tuple[int, str, str]:
