@@ -274,7 +274,8 @@ def machine_page() -> str:
             "## Constants of the model\n\n"
             "What [the model](../explanation/model.md) needs beside the rates of links: `[gpu]`, or"
             " `[cpu]` for\na machine of CPU cores. Each has a table `kinds.NAME` for the protocols"
-            " `ll`, `ll128` and\n`simple`; GPUs have one for copy engines (`ce`), too.\n\n",
+            " `simple` and `ll`, GPUs\none for copy engines (`ce`) too; a protocol without a table"
+            " (`ll128` may have one) costs what the\none of these does that is like it.\n\n",
             *(
                 f"- `{names}`: {_sentence(costs)}\n"
                 for names, costs in (
