@@ -4,7 +4,8 @@ from collections.abc import Iterator, Sequence
 from itertools import islice
 
 from collbench.doctor.finding import Finding
-from collbench.jobs.nccl_log.progress import Behind, LoggedGroup, behind, mismatches
+from collbench.jobs.nccl_log.lanes import LoggedGroup
+from collbench.jobs.nccl_log.progress import Behind, behind, mismatches
 
 _MOST_NAMED = 8
 _UNMEASURED = "a hang has no cost that could be measured"
@@ -12,7 +13,13 @@ _UNMEASURED = "a hang has no cost that could be measured"
 
 def hang_findings(groups: Sequence[LoggedGroup]) -> list[Finding]:
     """Mismatched collectives first, then ranks that did not come, then what the logs lack."""
-    return [*_mismatched(groups), *_behind(groups), *_unpaired(groups), *_missing(groups)]
+    return [
+        *_mismatched(groups),
+        *_behind(groups),
+        *_unpaired(groups),
+        *_unaligned(groups),
+        *_missing(groups),
+    ]
 
 
 def _names(names: Sequence[str]) -> str:
@@ -98,6 +105,23 @@ def _unpaired(groups: Sequence[LoggedGroup]) -> Iterator[Finding]:
                 why="Every send waits for its receive, and every receive for its send.",
                 change="compare the peers and the number of micro-batches of these ranks",
                 severity="fault",
+                unmeasured=_UNMEASURED,
+            )
+
+
+def _unaligned(groups: Sequence[LoggedGroup]) -> Iterator[Finding]:
+    for group in groups:
+        if not group.is_aligned:
+            names = _names([one.name for one in group.lanes])
+            yield Finding(
+                check="hang-unaligned",
+                subject=group.name,
+                seen=f"the log begins in the middle of the job for {names}",
+                why="NCCL's counter of operations (opCount) does not move in this log, or what one"
+                " rank has begins behind the end of another, so that nobody can tell which"
+                " operations belong together, and who is behind.",
+                change="give the logs from the start of the job, or the same part of all ranks",
+                severity="risk",
                 unmeasured=_UNMEASURED,
             )
 

@@ -3,8 +3,8 @@ r"""What lines NCCL and RCCL print, and what each says: a table.
 A message is matched by the kinds that begin with its first word. A kind whose name the reader does
 not know teaches nothing; it is here so that its lines count as understood.
 
-Source: the formats of INFO and WARN in github.com/NVIDIA/nccl v2.10.3 to v2.30.7 and
-github.com/ROCm/rccl 2.20.5.
+Source: the formats of INFO and WARN in github.com/NVIDIA/nccl v2.10.3 to v2.30.7, the
+strings of 2.32.3, and github.com/ROCm/rccl 2.20.5.
 """
 
 import re
@@ -154,6 +154,9 @@ KINDS: tuple[LineKind, ...] = (
           " External",
           r"[A-Z]+/Plugin|Plugin (?:name|Path)|Unloading|Initialized NET|Initialized|Disabling"
           r" external|External", "about plug-ins"),
+    # diagnostics, from 2.31
+    _kind("diagnostics", "[ = INFO p NCCL", r"\[\w+\] |=== \w+ Diagnostics|INFO RAS|p2p: |"
+          r"NCCL diagnostics", "what NCCL's own checks found", "2.31"),
     # settings
     _kind("setting", "NCCL RCCL HSA", r"(?P<name>(?:NCCL|RCCL|HSA)_\w+) set (?:by environment )?to"
           r" (?P<value>.*?)\.?\s*$", "a variable that is set"),

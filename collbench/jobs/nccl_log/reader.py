@@ -13,12 +13,11 @@ from collbench.jobs.nccl_log.model import (
     LoggedChoice,
     LoggedRank,
     LoggedWarning,
-    LogPlace,
     LogReport,
-    Seen,
     Signature,
-    Timeout,
 )
+from collbench.jobs.nccl_log.others import OtherLines, is_info_error, names_error
+from collbench.jobs.nccl_log.places import LogPlace, Seen, without_numbers
 
 _LONGEST = 4096  # characters of a line; NCCL cuts most of its own at 1024
 _MOST = 50_000  # of links of a communicator, of warnings, of settings: a log has far fewer
@@ -29,18 +28,9 @@ _ALGORITHMS = ("TREE", "RING", "COLLNET_DIRECT", "COLLNET_CHAIN", "NVLS", "NVLS_
 _PROTOCOLS = ("LL", "LL128", "SIMPLE")
 _ONE_TREE = re.compile(r"\[(\d+)\] [-\d/]+->(-?\d+)->(-?\d+)")
 _CELL = re.compile(r"(-?[\d.]+)/ *(-?[\d.]+) \|")
-_HEX_OR_NUMBER = re.compile(r"0x[0-9a-fA-F]+|\b[0-9a-fA-F:.]*\d[0-9a-fA-F:.<>\[\]]*")
 # of a transfer that failed; warnings with another one are another warning
 _STATUS = re.compile(r"(?:error |status=\D{0,40}?)(\d{1,3})\b")
 _FOREIGN_VERSION = re.compile(r"\b([NR]CCL) version ?:? ?(\d[\w.+-]*)")
-# of PyTorch's watchdog: the group and the rank, then one of the two
-_WATCHDOG_RANK = re.compile(
-    r"\[(?:PG(?: ID)? (?P<group>\w{1,40})[^\]]{0,200}? )?Rank (?P<rank>\d{1,9})\]"
-)
-_WATCHDOG_WORK = re.compile(
-    r"WorkNCCL\(SeqNum=(?P<number>\d{1,18}), OpType=(?P<op>\w+)(?:, NumelIn=(?P<numel>\d{1,18}))?"
-)
-_WATCHDOG_LAST = re.compile(r"last enqueued (?:NCCL )?work: (?P<enqueued>\d{1,18})")
 _LAST_ERROR = "Last error:"  # of PyTorch, with NCCL's last warning in the next line
 # what programs that use NCCL say when it fails
 _FOREIGN_ERROR = re.compile(
@@ -48,6 +38,21 @@ _FOREIGN_ERROR = re.compile(
     r"ncclInvalidUsage|"
     r"ncclInvalidArgument|ncclRemoteError|Watchdog caught collective operation timeout|"
     r"Test NCCL failure|NCCL communicator was aborted"
+)
+_CODES = (
+    "success", "an error of CUDA", "an error of the system", "an internal error",
+    "an invalid argument", "an invalid use", "the error of another rank",
+)  # fmt: skip
+# kinds that say nothing by themselves, in which an error may stand
+_SILENT = frozenset(
+    ("ib_more", "ofi", "net_more", "memory", "init_more", "proxy", "p2p_more", "amd", "nvls",
+     "bootstrap_more", "aborting", "diagnostics")
+)  # fmt: skip
+_WARNINGS = ("WARN", "ATTN", "DIAG")
+_BAD_DIAGNOSIS = re.compile(
+    r"\A(?!\[OK\]|===).*(?:mismatch|off median|only \d|fail|cannot|unable|timed out|missing|error|"
+    r"differ|unavailable|returned [1-9])|\A\[(?:WARN|FAIL|ERROR)",
+    re.IGNORECASE,
 )
 
 
@@ -63,6 +68,7 @@ class LogReader:
     def __init__(self) -> None:
         self.report = LogReport()
         self._headers = Headers()
+        self._others = OtherLines(self.report)
         self._has_starts = False  # whether joining a communicator has a first line
         self._file = ""
         self._line = 0
@@ -92,9 +98,15 @@ class LogReader:
         for number, raw in enumerate(lines, 1):
             counters.lines = before + number
             if "CCL" not in raw and "nccl" not in raw:  # NCCL, RCCL
-                if self._cut is not None or self._is_last_error:
+                is_other = self._others.is_awake(raw)
+                if self._cut is not None or self._is_last_error or is_other:
                     self._line = number
-                    self._continue(plain(raw[:_LONGEST]))
+                    line = plain(raw[:_LONGEST])
+                    is_taken = self._is_announced or line.strip() == _LAST_ERROR
+                    if self._cut is not None or self._is_last_error:
+                        self._continue(line)
+                    if is_other and not is_taken:
+                        self._others.take(line, LogPlace(name, number))
                 continue
             self._line = number
             self._read(plain(raw[:_LONGEST]))
@@ -113,6 +125,8 @@ class LogReader:
             rest.nranks = len(ranks)
             self.report.communicators.append(rest)
         self._pending.clear()
+        self.report.ras.finish()
+        self._others.state.finish()
         return self.report
 
     def _read(self, line: str) -> None:
@@ -136,7 +150,7 @@ class LogReader:
         if self._is_last_error:
             self._is_last_error = line.strip() == _LAST_ERROR
             if not self._is_last_error and self._is_announced:
-                self._add_warning(line.strip(), "", "")
+                self._add_warning(line.strip())
             self._is_announced = self._is_last_error
             return
         cut, self._cut = self._cut, None
@@ -150,8 +164,9 @@ class LogReader:
                 return
 
     def _understand(self, message: LogMessage) -> bool:
-        if message.level == "WARN":
-            self._warn(message)
+        if message.level in _WARNINGS and not self._is_good_diagnosis(message):
+            text = f"NCCL DIAG {message.text}" if message.level == "DIAG" else message.text
+            self._add_warning(text, message.where, message.source.host)
             self.report.counters.understood += 1
             return True
         found = match_of(message.text)
@@ -162,6 +177,8 @@ class LogReader:
             return is_skipped
         kind, match = found
         self.report.counters.understood += 1
+        if kind.name in _SILENT and is_info_error(message.text):
+            self._add_warning(message.text, "", message.source.host, is_info=True)
         handler = self._handlers.get(kind.name)
         if handler is not None:
             handler(message, match, LogPlace(self._file, self._line))
@@ -169,54 +186,48 @@ class LogReader:
 
     def _keep_unknown(self, message: LogMessage) -> None:
         unknown = self.report.counters.unknown
-        key = _without_numbers(message.text[:40])
+        key = without_numbers(message.text[:40])
         if key in unknown or len(unknown) < _MOST_EXAMPLES:
             _, seen = unknown.setdefault(key, (message.text[:200], Seen()))
             seen.add(LogPlace(self._file, self._line), message.source.host)
+        if names_error(message.text):
+            place = LogPlace(self._file, self._line)
+            self._others.keep_unread(message.text, place, message.source.host)
 
     def _forget_unknown(self, message: LogMessage) -> None:
         unknown = self.report.counters.unknown
-        key = _without_numbers(message.text[:40])
+        key = without_numbers(message.text[:40])
         if key in unknown:
             unknown[key][1].count -= 1
             if not unknown[key][1].count:
                 del unknown[key]
 
-    def _warn(self, message: LogMessage) -> None:
-        self._add_warning(message.text, message.where, message.source.host)
+    def _is_good_diagnosis(self, message: LogMessage) -> bool:
+        """Whether a line of NCCL's own diagnostics says that all is well, or how they went."""
+        return message.level == "DIAG" and _BAD_DIAGNOSIS.search(message.text) is None
 
-    def _add_warning(self, text: str, where: str, host: str) -> None:
+    def _add_warning(
+        self, text: str, where: str = "", host: str = "", *, is_info: bool = False
+    ) -> None:
         warnings = self.report.warnings
         status = _STATUS.search(text)
-        key = _without_numbers(text) + (status[1] if status else "")
+        key = without_numbers(text) + (status[1] if status else "")
         if key in warnings or len(warnings) < _MOST:
-            warning = warnings.setdefault(key, LoggedWarning(text[:500], where))
+            warning = warnings.setdefault(key, LoggedWarning(text[:500], where, is_info=is_info))
+            warning.is_info &= is_info
             warning.seen.add(LogPlace(self._file, self._line), host)
 
     def _foreign(self, line: str) -> None:
         """A line of the program that uses NCCL, or NCCL's own without a header."""
-        if "work" in line or "WorkNCCL" in line:
-            self._watchdog(line)
         if match := _FOREIGN_VERSION.search(line):
             self._version(match[1], match[2], "")
-        if match := _FOREIGN_ERROR.search(line):
-            self._add_warning(line[max(0, match.start() - 100) :].strip(), "", "")
-            self._is_last_error = True
-
-    def _watchdog(self, line: str) -> None:
-        """What PyTorch's watchdog says when it has waited too long."""
-        who = _WATCHDOG_RANK.search(line)
-        work, last = _WATCHDOG_WORK.search(line), _WATCHDOG_LAST.search(line)
-        if who is None or (work is None and last is None):
-            return
         place = LogPlace(self._file, self._line)
-        key = (who["group"] or "0", int(who["rank"]))
-        timeout = self.report.timeouts.setdefault(key, Timeout(place=place))
-        if work is not None:
-            timeout.number = int(work["number"])
-            timeout.text = work["op"] + (f" of {work['numel']} elements" if work["numel"] else "")
-        if last is not None:
-            timeout.enqueued = int(last["enqueued"])
+        if match := _FOREIGN_ERROR.search(line):
+            self.report.torch.take(line, place)
+            self._add_warning(line[max(0, match.start() - 100) :].strip())
+            self._is_last_error = True
+        elif self._others.is_awake(line):
+            self._others.take(line, place)
 
     def _version(self, library: str, version: str, host: str) -> None:
         name = f"{library} {version.rstrip('.-+')}"
@@ -309,6 +320,7 @@ class LogReader:
     def _on_nodes(self, message: LogMessage, match: re.Match[str], place: LogPlace) -> None:
         key = (message.source.host, message.source.pid, match["comm"])
         known = self._of_pointer.get(key)
+        self.report.nodes = max(self.report.nodes, int(match["nodes"]))
         if known is not None:
             known.nodes = int(match["nodes"])
 
@@ -475,7 +487,7 @@ class LogReader:
 
     def _on_operation(self, message: LogMessage, match: re.Match[str], place: LogPlace) -> None:
         source = message.source
-        op, _, count, dtype, redop, root, pointer, nranks = match.groups()
+        op, opcount, count, dtype, redop, root, pointer, nranks = match.groups()
         known = self._of_pointer.get((source.host, source.pid, pointer))
         if known is None or known.nranks != int(nranks):
             known = self._without_init(source, pointer, int(nranks))
@@ -497,6 +509,7 @@ class LogReader:
             calls.p2p_lines.append(place.line)
         else:
             calls.signatures.append(number)
+            calls.opcounts.append(int(opcount[-8:], 16))
             calls.lines.append(place.line)
         calls.last = place
 
@@ -518,8 +531,32 @@ class LogReader:
         known.seen.add(LogPlace(self._file, self._line), source.host)
         return known
 
+    def _on_trace_of_error(
+        self, message: LogMessage, match: re.Match[str], place: LogPlace
+    ) -> None:
+        code = int(match["code"])
+        if code not in (0, 7):  # success, in progress
+            name = _CODES[code] if code < len(_CODES) else f"code {code}"
+            self.report.returned.setdefault(name, Seen()).add(place, message.source.host)
+
+    def _on_system(self, message: LogMessage, match: re.Match[str], place: LogPlace) -> None:
+        if match["most"]:
+            self.report.max_bw.setdefault(match["most"], Seen()).add(place, message.source.host)
+
+    def _on_topology(self, message: LogMessage, match: re.Match[str], place: LogPlace) -> None:
+        if "max_link_speed" in message.text or "max_link_width" in message.text:
+            self.report.pci_unknown.add(place, message.source.host)
+
+    def _on_memory(self, message: LogMessage, match: re.Match[str], place: LogPlace) -> None:
+        if "shareable host buffer" in message.text:
+            kind = message.text.partition(" ")[0]
+            self.report.host_buffers.setdefault(kind, Seen()).add(place, message.source.host)
+
+    def _on_no_ib(self, message: LogMessage, match: re.Match[str], place: LogPlace) -> None:
+        self.report.no_ib.add(place, message.source.host)
+
     def _on_closed(self, message: LogMessage, match: re.Match[str], place: LogPlace) -> None:
-        self.report.gone.setdefault(_without_numbers(message.text), Seen()).add(
+        self.report.gone.setdefault(without_numbers(message.text), Seen()).add(
             place, message.source.host
         )
 
@@ -542,11 +579,6 @@ def _merge(known: Communicator, pending: Communicator) -> None:
         for place in seen.places:
             mine.add(place)
         mine.count += seen.count - len(seen.places)
-
-
-def _without_numbers(text: str) -> str:
-    """A text as others of its kind have it."""
-    return _HEX_OR_NUMBER.sub("#", text[:300])
 
 
 def _number(text: str) -> float:
