@@ -54,7 +54,7 @@ def _host_count(report: LogReport) -> int:
 
 def _has_several_hosts(report: LogReport) -> bool:
     """Whether the job has several hosts, by its ranks or by what NCCL says of all."""
-    return _host_count(report) > 1 or _is_between_hosts(report)
+    return _host_count(report) > 1 or report.is_between_hosts
 
 
 def _errors(report: LogReport) -> Iterator[Finding]:
@@ -188,7 +188,7 @@ def _networks(report: LogReport) -> Iterator[Finding]:
             else "see that all hosts have the adapters, and that their ports are up: ibv_devinfo",
             "fault",
         )
-    elif sockets or (_is_between_hosts(report) and is_socket and "IB" not in report.networks):
+    elif sockets or (report.is_between_hosts and is_socket and "IB" not in report.networks):
         off = [
             name for name, value in report.settings if name == "NCCL_IB_DISABLE" and value == "1"
         ]
@@ -206,12 +206,6 @@ def _networks(report: LogReport) -> Iterator[Finding]:
             else "if the hosts have such adapters: ibv_devinfo inside the container, --device"
             " /dev/infiniband, libibverbs; on AWS the plug-in aws-ofi-nccl",
         )
-
-
-def _is_between_hosts(report: LogReport) -> bool:
-    """Whether ranks of several hosts are said to be in one communicator."""
-    several = ((one.nodes or len(one.hosts)) > 1 for one in report.communicators)
-    return report.nodes > 1 or any(several)
 
 
 def _peers(report: LogReport) -> Iterator[Finding]:

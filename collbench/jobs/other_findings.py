@@ -242,9 +242,8 @@ def _reached(one: Timeout) -> int:
 
 def _unknown_speeds(report: LogReport) -> Iterator[Finding]:
     assumed = [text for text in report.max_bw if float(text) <= _ASSUMED_GBS]
-    has_nvlink = bool(report.max_bw) and not assumed
-    is_between = any((one.nodes or 1) > 1 for one in report.communicators) or report.nodes > 1
-    if not report.pci_unknown.count or (has_nvlink and not is_between):
+    has_nvlink = bool(report.links) or (bool(report.max_bw) and not assumed)
+    if not report.pci_unknown.count or (has_nvlink and not report.is_between_hosts):
         return  # what goes by NVLink is told
     said = f", maxBw {assumed[0]}" if assumed else ""
     yield log_finding(

@@ -163,10 +163,21 @@ class LogReport:
     max_bw: dict[str, Seen] = field(default_factory=dict)  # of the machine, in NCCL's GB/s
     host_buffers: dict[str, Seen] = field(default_factory=dict)  # CUMEM or MMAP
     no_ib: Seen = field(default_factory=Seen)
-    nodes: int = 0  # the most that a communicator is said to have
+    nodes: int = 0  # the most of communicators of which no more is known
     warnings: dict[str, LoggedWarning] = field(default_factory=dict)
     gone: dict[str, Seen] = field(default_factory=dict)  # connections that were closed
     is_ended: bool = False  # whether a communicator was ended by its program
+
+    @property
+    def is_between_hosts(self) -> bool:
+        """Whether a communicator has ranks of several hosts, by its ranks where all are known, else
+        by what NCCL says of it.
+        """
+        several = (
+            len(one.hosts) if len(one.ranks) >= one.nranks else max(one.nodes or 1, len(one.hosts))
+            for one in self.communicators
+        )
+        return self.nodes > 1 or any(hosts > 1 for hosts in several)
 
     @property
     def size(self) -> int:

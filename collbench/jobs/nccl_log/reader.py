@@ -320,9 +320,10 @@ class LogReader:
     def _on_nodes(self, message: LogMessage, match: re.Match[str], place: LogPlace) -> None:
         key = (message.source.host, message.source.pid, match["comm"])
         known = self._of_pointer.get(key)
-        self.report.nodes = max(self.report.nodes, int(match["nodes"]))
         if known is not None:
             known.nodes = int(match["nodes"])
+        else:
+            self.report.nodes = max(self.report.nodes, int(match["nodes"]))
 
     def _on_channels(self, message: LogMessage, match: re.Match[str], place: LogPlace) -> None:
         known = self._or_pending(message.source)
