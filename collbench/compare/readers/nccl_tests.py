@@ -6,6 +6,7 @@ Its JSON is nccl_tests_json's.
 """
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 from collbench.compare.readers.foreign import (
     ForeignRemarks,
@@ -30,6 +31,7 @@ from collbench.compare.readers.nccl_tests_table import (
     TablePart,
     TableRow,
     TableRun,
+    as_printed,
     number,
 )
 from collbench.compare.readers.proof import Printed, ProofReading, half_unit, reading_of
@@ -41,6 +43,7 @@ from collbench.core.record import Record
 TOOL = "nccl-tests"
 IS_DOCUMENT = False
 # of a result of n ranks, over n - 1, by nccl-tests before 2.13 (common.cu); other types: 0
+_APART = 10  # times: of a size out of place and in place, beyond which one is no result
 _TOLERANCES = {"float16": 1e-2, "bfloat16": 1e-2, "float32": 1e-5, "float64": 1e-12}
 
 
@@ -50,6 +53,7 @@ def is_mine(text: str) -> bool:
     >>> is_mine("# nThread 1 nGpus 8 minBytes 8\n"), is_mine("# OSU MPI Allreduce Latency Test\n")
     (True, False)
     """
+    text, _ = as_printed(text)
     return HEADING.search(text) is not None and (
         OTHER_TABLE.search(text) is None or TABLE_HEADING.search(text) is not None
     )
@@ -57,6 +61,7 @@ def is_mine(text: str) -> bool:
 
 def read(text: str, name: str) -> tuple[list[Record], tuple[str, ...]]:
     """All rows, and remarks for the reader. Raises UsageError with the place."""
+    text, is_heading_added = as_printed(text)
     parser = RunParser()
     for line in log_lines(text, HEADING):
         parser.take(line)
@@ -67,6 +72,8 @@ def read(text: str, name: str) -> tuple[list[Record], tuple[str, ...]]:
             "the run failed: look at the end of the file",
         )
     remarks = ForeignRemarks("line")
+    if is_heading_added:
+        remarks.add("the heading is missing: columns are those of nccl-tests 2.13 and later")
     if parser.orphans:
         remarks.add(
             "{count} lines that look like rows follow no heading: left out ({at})", *parser.orphans
@@ -74,7 +81,10 @@ def read(text: str, name: str) -> tuple[list[Record], tuple[str, ...]]:
     rows: list[tuple[ForeignTable, int, Record]] = []
     for run in runs:
         _refuse_mixed(run, name)
+        _refuse_alone(run, name)
         refuse_too_many(run.rows, name)
+        for text, places in _disturbed(run):
+            remarks.add(text, *places)
         op = _op_of(run, name)
         for text, places in _remarks(run, op):
             remarks.add(text, *places)
@@ -144,6 +154,47 @@ def _refuse_mixed(run: TableRun, name: str) -> None:
             " collective",
             "run nccl-tests without -C",
         )
+
+
+def _refuse_alone(run: TableRun, name: str) -> None:
+    """Raise UsageError for a run of a single rank, which has nobody to send to."""
+    if run.claimed_ranks == 1 and all(not number(part.busbw) for part in _parts(run)):
+        raise UsageError(
+            f"{name}, line {run.heading_line}: one rank: nothing travels, so that these are times"
+            " of a launch and a copy",
+            "start as many ranks as there are GPUs: all_reduce_perf -g 8 in one process, or mpirun"
+            " -np 8 of an nccl-tests that was built with MPI=1",
+        )
+
+
+def _parts(run: TableRun) -> Iterator[TablePart]:
+    return (part for _, row in run.rows for part in row.parts)
+
+
+def _disturbed(run: TableRun) -> Iterator[tuple[str, Sequence[int]]]:
+    """Remarks on times that are no results. Those of a run without warm-up are taken out."""
+    here = (run.heading_line,)
+    apart = []
+    for at, (line, row) in enumerate(run.rows):
+        times = [number(part.time) or 0.0 for part in row.parts]
+        if len(times) == 2 and min(times) > 0 and max(times) > _APART * min(times):
+            apart.append((at, line, max(times) / min(times), times.index(max(times))))
+    for at, line, ratio, place in apart:
+        row = run.rows[at][1]
+        which = "in place" if place else "out of place"
+        what = (
+            f"{row.size_bytes} bytes took {ratio:,.0f} times as long {which} as otherwise ({{at}})"
+        )
+        if run.warmup == 0:
+            kept = tuple(part for number_, part in enumerate(row.parts) if number_ != place)
+            run.rows[at] = (line, replace(row, parts=kept))
+            yield f"no warm-up (-w 0): {what}: no result, left out", (line,)
+        else:
+            yield f"{what}: one of the two was disturbed, and is no result", (line,)
+    if run.warmup == 0 and run.rows:
+        yield "no warm-up ({at}: -w 0): the first time of each size has the start in it", here
+    if run.iters == 1 and run.rows:
+        yield "one iteration ({at}: -n 1): times are of single launches", here
 
 
 def _remarks(run: TableRun, op: OpName | None) -> Iterator[tuple[str, Sequence[int]]]:
