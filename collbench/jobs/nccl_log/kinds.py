@@ -77,7 +77,7 @@ KINDS: tuple[LineKind, ...] = (
     _kind("nvls_trees", "NVLS", r"NVLS Trees : ", "a rank's place in the trees of NVLS", "2.18"),
     _kind("nvls_support", "NVLS", r"NVLS multicast support is (?P<no>not )?available",
           "whether the switches can reduce", "2.17"),
-    _kind("nvls", "NVLS", r"NVLS (?:comm|tuning|Creat|Unbind|Unmap|importing|rank|mem|Bind|group)",
+    _kind("nvls", "NVLS", r"NVLS ",
           "memory of NVLS", "2.17"),
     _kind("collnet", "CollNet", r"CollNet \d+/\d : \d+ \[(?:send|receive)\] via (?P<via>\S+)",
           "that the network reduces"),
@@ -155,7 +155,8 @@ KINDS: tuple[LineKind, ...] = (
           r"[A-Z]+/Plugin|Plugin (?:name|Path)|Unloading|Initialized NET|Initialized|Disabling"
           r" external|External", "about plug-ins"),
     # diagnostics, from 2.31
-    _kind("diagnostics", "[ = INFO p NCCL", r"\[\w+\] |=== \w+ Diagnostics|INFO RAS|p2p: |"
+    _kind("diagnostics", "[ = INFO p NCCL GPU", r"\[\w+\] |=== \w+ Diagnostics|INFO RAS|p2p: |"
+          r"GPU inventory|"
           r"NCCL diagnostics", "what NCCL's own checks found", "2.31"),
     # settings
     _kind("setting", "NCCL RCCL HSA", r"(?P<name>(?:NCCL|RCCL|HSA)_\w+) set (?:by environment )?to"

@@ -245,4 +245,9 @@ def _nvlink_speeds(
         "nvidia-smi nvlink -s tells how many NVLinks are active and how fast, not where they end"
         " (nvidia-smi topo -m does)"
     )
-    return gpus, [note] if gpus and is_alone else []
+    down = [
+        f"GPU {gpu.index}: links {inactive} are inactive, {gpu.fact('nvlinks')} are active"
+        for gpu in gpus.values()
+        if (inactive := gpu.fact("nvlinks_inactive"))
+    ]
+    return gpus, [*([note] if gpus and is_alone else []), *down[:16]]
