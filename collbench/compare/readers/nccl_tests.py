@@ -43,6 +43,11 @@ from collbench.core.record import Record
 TOOL = "nccl-tests"
 IS_DOCUMENT = False
 # of a result of n ranks, over n - 1, by nccl-tests before 2.13 (common.cu); other types: 0
+_ALONE = (
+    "one rank: nothing travels, so that these are times of a launch and a copy",
+    "start as many ranks as there are GPUs: all_reduce_perf -g 8 in one process, or mpirun -np 8 of"
+    " an nccl-tests that was built with MPI=1",
+)
 _APART = 10  # times: of a size out of place and in place, beyond which one is no result
 _TOLERANCES = {"float16": 1e-2, "bfloat16": 1e-2, "float32": 1e-5, "float64": 1e-12}
 
@@ -81,7 +86,6 @@ def read(text: str, name: str) -> tuple[list[Record], tuple[str, ...]]:
     rows: list[tuple[ForeignTable, int, Record]] = []
     for run in runs:
         _refuse_mixed(run, name)
-        _refuse_alone(run, name)
         refuse_too_many(run.rows, name)
         for text, places in _disturbed(run):
             remarks.add(text, *places)
@@ -122,6 +126,12 @@ def _op_of(run: TableRun, name: str) -> OpName | None:
         return named
     by_rows = _op_by_rows(run)
     run.is_op_by_rows = by_rows is not None
+    if by_rows is None and named is None and _is_alone(run):
+        raise UsageError(
+            f"{name}, line {run.heading_line}: the file does not name the collective, and has"
+            f" {_ALONE[0]}",
+            _ALONE[1],
+        )
     if by_rows is None and named is None:
         raise UsageError(
             f"{name}, line {run.heading_line}: the file does not name the collective",
@@ -156,24 +166,17 @@ def _refuse_mixed(run: TableRun, name: str) -> None:
         )
 
 
-def _refuse_alone(run: TableRun, name: str) -> None:
-    """Raise UsageError for a run of a single rank, which has nobody to send to."""
-    if run.claimed_ranks == 1 and all(not number(part.busbw) for part in _parts(run)):
-        raise UsageError(
-            f"{name}, line {run.heading_line}: one rank: nothing travels, so that these are times"
-            " of a launch and a copy",
-            "start as many ranks as there are GPUs: all_reduce_perf -g 8 in one process, or mpirun"
-            " -np 8 of an nccl-tests that was built with MPI=1",
-        )
-
-
-def _parts(run: TableRun) -> Iterator[TablePart]:
-    return (part for _, row in run.rows for part in row.parts)
+def _is_alone(run: TableRun) -> bool:
+    """Whether the run has a single rank, which has nobody to send to."""
+    rates = (number(part.busbw) for _, row in run.rows for part in row.parts)
+    return run.claimed_ranks == 1 and not any(rates)
 
 
 def _disturbed(run: TableRun) -> Iterator[tuple[str, Sequence[int]]]:
     """Remarks on times that are no results. Those of a run without warm-up are taken out."""
     here = (run.heading_line,)
+    if _is_alone(run) and run.rows:
+        yield f"{_ALONE[0]} ({{at}}): {_ALONE[1]}", here
     apart = []
     for at, (line, row) in enumerate(run.rows):
         times = [number(part.time) or 0.0 for part in row.parts]

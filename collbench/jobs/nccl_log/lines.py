@@ -143,11 +143,13 @@ def plain(line: str) -> str:
     'n1:7:7 [0] NCCL INFO x'
     """
     line = line.rstrip("\r\n")
+    if line.startswith(">"):  # quoted
+        line = line.lstrip("> ")
     if any(mark in line for mark in _COLOURED):
         line = _ESCAPE.sub("", line)
     if "](" in line or "://" in line:
         line = _LINK.sub(lambda match: match[1] or match[2], line)
-    if "&" in line:
+    if "&" in line and ";" in line:
         for entity, character in _ENTITIES:
             line = line.replace(entity, character)
     if line.startswith(_OF_DOCKER):

@@ -157,6 +157,7 @@ class LogReport:
     xid_texts: dict[int, str] = field(default_factory=dict)
     states: dict[tuple[str, str], Seen] = field(default_factory=dict)  # (what, how it is)
     facts: dict[str, Seen] = field(default_factory=dict)  # of a machine, such as ports that are up
+    told: int = 0  # lines of tools that say something of a machine
     unread_errors: dict[str, tuple[str, Seen]] = field(default_factory=dict)  # by first words
     returned: dict[str, Seen] = field(default_factory=dict)  # codes that calls of NCCL returned
     pci_unknown: Seen = field(default_factory=Seen)  # speeds of PCIe that NCCL could not read
@@ -182,11 +183,11 @@ class LogReport:
     @property
     def size(self) -> int:
         """How much is known, which grows with every line that says something."""
-        states = (*self.states.values(), *self.facts.values(), *self.xids.values())
         return (
             self.counters.nccl
+            + self.told
             + sum(one.seen.count for one in self.warnings.values())
-            + sum(one.count for one in (*states, *self.versions.values()))
+            + sum(one.count for one in (*self.xids.values(), *self.versions.values()))
             + len(self.torch.timeouts)
             + len(self.torch.reports)
             + self.ras.size

@@ -23,7 +23,7 @@ _MOST_CHARS = 64 << 20
 _MOST_OPERATIONS = 10_000_000
 _BEGINS = (
     "Job summary", "Communicators...", "managed by process", "MISMATCH", "INCOMPLETE", "PEER_",
-    "considered dead", "launched up to", "not launched any", "Monitor Mode", "RUNNING",
+    "considered dead", "launched up to", "not launched any", "Monitor Mode", "RUNNING", "Comms  ",
     "communicator data", "managing GPU", '"nccl_version"', '"LIFECYCLE"', "ranks have status",
 )  # fmt: skip
 _ROW = re.compile(
@@ -114,7 +114,7 @@ class RasReader:
     def _take_text(self, line: str) -> bool:
         if section := _SECTION.match(line):
             self._kind, self._comm, self._op = section[1], "", ""
-            return section[1] in ("INCOMPLETE", "DEAD", "Communicators...") or self._left > 0
+            return not section[1].startswith(("Errors", "Warnings", "TIMEOUT")) or self._left > 0
         if comm := _COMM.search(line):
             self._comm, self._kind, self._op = comm["name"], comm["kind"], ""
             return True

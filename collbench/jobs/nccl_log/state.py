@@ -89,6 +89,7 @@ class StateReader:
             self._take_gpu(key, place)
         else:
             return False
+        self._report.told += 1
         return True
 
     def _begin(self, number: str, place: LogPlace) -> Port:
