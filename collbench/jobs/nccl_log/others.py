@@ -4,7 +4,7 @@ error and is known to nobody is kept, so that no log that has such a line passes
 
 import re
 
-from collbench.jobs.log_errors import XID, known_error
+from collbench.jobs.log_errors import XID, Reader, known_error
 from collbench.jobs.nccl_log.model import LoggedWarning, LogReport
 from collbench.jobs.nccl_log.places import LogPlace, Seen, without_numbers
 from collbench.jobs.nccl_log.state import StateReader
@@ -15,7 +15,8 @@ _WORDS = (
     "rror", "RROR", "ail", "FAIL", "bort", "atal", "annot", "nable", "imed out", "imeout",
     "illed", "KILL", "xception", "Traceback", "efused", "nreach", "fault", "SIG", "exit", "Exit",
     "CANCELL", "Evict", "oom", "OOM", "resol", "not found", "No such", "denied", "Xid", "lost",
-    "DUE TO", "slots", "fallen", "memory", "openib", "Address", "root", "process_group", "device",
+    "DUE TO", "ould", "WARN", "slots", "fallen", "memory", "openib", "Address",
+    "root", "process_group", "device",
 )  # fmt: skip
 _NAMES_ERROR = re.compile(
     r"\b(?:errors?|fail(?:ed|s|ure|ures)?|fatal|abort(?:ed|ing)?|\w*(?:Error|Exception)|segfault|"
@@ -32,6 +33,10 @@ _HARMLESS = re.compile(
     r"[ _]error|ran for \d+ milliseconds|ignoring|0 failed",
     re.IGNORECASE,
 )
+# NCCL's own words in lines whose header is lost
+_OF_NCCL = re.compile(
+    r"NVLink SHARP|NET/(?:OFI|IB)|\bibv_\w+|/dev/shm/nccl|Duplicate GPU|Got completion|NVLS"
+)
 _BENIGN = re.compile(
     r"Failed to find|Could not find:|dlv?sym|GPU Direct|retrying|plugin|conf\b", re.IGNORECASE
 )
@@ -42,7 +47,7 @@ class OtherLines:
 
     def __init__(self, report: LogReport) -> None:
         self._report = report
-        self._known: dict[str, bool] = {}
+        self._known: dict[str, Reader | None] = {}
         self.state = StateReader(report)
 
     def is_awake(self, raw: str) -> bool:
@@ -74,18 +79,16 @@ class OtherLines:
     def _is_program_error(self, line: str, place: LogPlace) -> bool:
         """Whether a program's or a launcher's words are known; kept as a warning."""
         key = without_numbers(line)[:160]
-        is_known = self._known.get(key)
-        if is_known is None:
-            is_known = known_error(line, "programs") is not None
-            if len(self._known) < _MOST_KEPT:
-                self._known[key] = is_known
-        if is_known:
-            warnings = self._report.warnings
-            if key in warnings or len(warnings) < _MOST_KEPT:
-                text = line.strip()[:500]
-                one = warnings.setdefault(key, LoggedWarning(text, "", reader="programs"))
-                one.seen.add(place)
-        return is_known
+        if key not in self._known and len(self._known) < _MOST_KEPT:
+            self._known[key] = _reader_of(line)
+        reader = self._known.get(key)
+        if reader is None:
+            return False
+        warnings = self._report.warnings
+        if key in warnings or len(warnings) < _MOST_KEPT:
+            text = line.strip()[:500]
+            warnings.setdefault(key, LoggedWarning(text, "", reader=reader)).seen.add(place)
+        return True
 
     def keep_unread(self, line: str, place: LogPlace, host: str = "") -> None:
         """Keep a line that names an error and that nobody knows."""
@@ -93,6 +96,14 @@ class OtherLines:
         key = without_numbers(line)[:60]
         if key in unread or len(unread) < _MOST_EXAMPLES:
             unread.setdefault(key, (line.strip()[:300], Seen()))[1].add(place, host)
+
+
+def _reader_of(line: str) -> Reader | None:
+    """In whose table a line is known; None if in none."""
+    if known_error(line, "programs") is not None:
+        return "programs"
+    is_known = _OF_NCCL.search(line) and names_error(line) and known_error(line) is not None
+    return "nccl" if is_known else None
 
 
 def names_error(text: str) -> bool:
