@@ -235,6 +235,8 @@ def _gpudirect(report: LogReport) -> Iterator[Finding]:
         for (state, what), seen in report.gdr.items()
         if state == "Disabled" and not what.startswith("Socket")
     ]
+    if "Enabled" not in report.gdr_of_gpus:  # far NICs are off wherever near ones are there
+        disabled += [("all GPUs, by distance", seen) for seen in report.gdr_of_gpus.values()]
     if not without and not disabled:
         return
     seen = disabled[0][1] if disabled else Seen()
@@ -242,13 +244,13 @@ def _gpudirect(report: LogReport) -> Iterator[Finding]:
     if without:
         pairs = sum(row.pairs for row in without)
         where = f"{pairs} pairs via {without[0].transport} without GDRDMA; {where}".rstrip("; ")
-    elif any(row.has_gdr for row in rows) or not _has_several_hosts(report):
+    elif any(row.has_gdr for row in rows) or report.is_of_one_host:
         return  # of some NIC that no channel takes
     is_on = any(state == "Enabled" for state, _ in report.gdr)
     old = [name for name in report.versions if _is_old_for_peermem(name)]
     yield log_finding(
         "gpudirect",
-        "transfers between hosts",
+        "transfers between hosts" + ("" if _has_several_hosts(report) else ", if there are any"),
         where,
         "Without GPUDirect RDMA every message is copied through host memory, at a rate that the"
         " host's memory and PCIe set, and with more latency."

@@ -142,6 +142,7 @@ class LogReport:
     nics: dict[tuple[str, str], Seen] = field(default_factory=dict)  # (IB or Socket, names)
     interfaces: dict[str, Seen] = field(default_factory=dict)  # of the bootstrap
     gdr: dict[tuple[str, str], Seen] = field(default_factory=dict)  # (Enabled, of what)
+    gdr_of_gpus: dict[str, Seen] = field(default_factory=dict)  # Enabled or Disabled by distance
     plugins: dict[tuple[str, str], Seen] = field(default_factory=dict)  # (what, kind and name)
     failed_plugins: dict[tuple[str, str], Seen] = field(default_factory=dict)  # (kind, why)
     numa: dict[tuple[str, str], str] = field(default_factory=dict)  # (host, bus id) -> node
@@ -179,6 +180,13 @@ class LogReport:
             for one in self.communicators
         )
         return self.nodes > 1 or any(hosts > 1 for hosts in several)
+
+    @property
+    def is_of_one_host(self) -> bool:
+        """Whether all communicators are whole in the log, and within one host."""
+        return bool(self.communicators) and all(
+            len(one.ranks) >= one.nranks and len(one.hosts) == 1 for one in self.communicators
+        )
 
     @property
     def size(self) -> int:

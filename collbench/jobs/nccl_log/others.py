@@ -16,7 +16,7 @@ _WORDS = (
     "illed", "KILL", "xception", "Traceback", "efused", "nreach", "fault", "SIG", "exit", "Exit",
     "CANCELL", "Evict", "oom", "OOM", "resol", "not found", "No such", "denied", "Xid", "lost",
     "DUE TO", "ould", "WARN", "slots", "fallen", "memory", "openib", "Address",
-    "root", "process_group", "device",
+    "root", "process_group", "device", "isabled for",
 )  # fmt: skip
 _NAMES_ERROR = re.compile(
     r"\b(?:errors?|fail(?:ed|s|ure|ures)?|fatal|abort(?:ed|ing)?|\w*(?:Error|Exception)|segfault|"
@@ -37,6 +37,7 @@ _HARMLESS = re.compile(
 _OF_NCCL = re.compile(
     r"NVLink SHARP|NET/(?:OFI|IB)|\bibv_\w+|/dev/shm/nccl|Duplicate GPU|Got completion|NVLS"
 )
+_GDR_OFF = re.compile(r"NET/(?P<net>\w+) ?: GPU Direct RDMA Disabled for HCA \d+ '(?P<name>\w+)'")
 _BENIGN = re.compile(
     r"Failed to find|Could not find:|dlv?sym|GPU Direct|retrying|plugin|conf\b", re.IGNORECASE
 )
@@ -70,6 +71,10 @@ class OtherLines:
             seen = report.xids.setdefault(int(xid["code"]), Seen())
             seen.add(place, xid["bus"])
             report.xid_texts.setdefault(int(xid["code"]), line[xid.start() :][:200])
+            return
+        if off := _GDR_OFF.search(line):
+            report.gdr.setdefault(("Disabled", f"{off['net']} {off['name']}"), Seen()).add(place)
+            report.told += 1
             return
         if self._is_program_error(line, place) or is_known:
             return

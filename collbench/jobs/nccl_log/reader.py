@@ -397,6 +397,9 @@ class LogReader:
         key = (match["state"], f"{match['net'].strip()} {match['name']}{match['why'].rstrip()}")
         self.report.gdr.setdefault(key, Seen()).add(place, message.source.host)
 
+    def _on_gdr_gpu(self, message: LogMessage, match: re.Match[str], place: LogPlace) -> None:
+        self.report.gdr_of_gpus.setdefault(match["state"], Seen()).add(place, message.source.host)
+
     def _on_p2p_off(self, message: LogMessage, match: re.Match[str], place: LogPlace) -> None:
         link = "NVLink" if match["nvlink"] else "connected"
         self.report.p2p_off.setdefault(link, Seen()).add(place, message.source.host)
