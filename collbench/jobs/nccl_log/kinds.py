@@ -123,7 +123,8 @@ KINDS: tuple[LineKind, ...] = (
     _kind("gdr_hca", "NET", r"NET/(?P<net>[\w. -]+?) ?: GPU Direct RDMA (?P<state>Enabled|"
           r"Disabled) for"
           r" HCA (?P<hca>\d{1,9}) '(?P<name>[^']*)'(?P<why>.*)", "whether a NIC can reach GPUs"),
-    _kind("gdr_gpu", "GPU NET", r"(?:NET/\w+ ?: )?GPU Direct RDMA (?P<state>Enabled|Disabled) for (?:GPU )?(?P<gpu>\S+)"
+    _kind("gdr_gpu", "GPU NET", r"(?:NET/\w+ ?: )?GPU Direct RDMA"
+          r" (?P<state>Enabled|Disabled) for (?:GPU )?(?P<gpu>\S+)"
           r"(?: / HCA (?P<hca>\S+))?(?: \(distance (?P<distance>\S+) (?P<sign>[<>=]+)"
           r" (?P<level>[^)]+)\))?", "whether a NIC is near enough to a GPU"),
     _kind("ib_more", "NET", r"NET/IB", "details of InfiniBand and RoCE"),

@@ -30,7 +30,6 @@ _ESCAPE = re.compile(
     r"\x1b\[[0-9;?]*[A-Za-z]|(?:\^\[|\\(?:u001b|x1b|033|e))\[[\d;]{0,20}m"
     r"|(?<!\w)\[\d{1,3}(?:;\d{1,3}){0,4}m(?![a-z])"
 )
-_COLOURED = ("\x1b", "[0m", "^[", "\\u001b", "\\x1b", "\\033")
 # a link that a forum made of a host or an address
 _LINK = re.compile(
     r"\[([^\[\]]{1,200})\]\((?:https?|mailto):[^()\s]{1,400}\)|<(?:https?://)([^<>\s]{1,200})>"
@@ -145,7 +144,8 @@ def plain(line: str) -> str:
     line = line.rstrip("\r\n")
     if line.startswith(">"):  # quoted
         line = line.lstrip("> ")
-    if any(mark in line for mark in _COLOURED):
+    is_shown = "[0m" in line or "^[" in line or "\\u001b" in line or "\\033" in line
+    if is_shown or "\x1b" in line:
         line = _ESCAPE.sub("", line)
     if "](" in line or "://" in line:
         line = _LINK.sub(lambda match: match[1] or match[2], line)

@@ -48,7 +48,16 @@ class LoggedCalls:
     p2p: "array[int]" = field(default_factory=lambda: array("I"))
     p2p_lines: "array[int]" = field(default_factory=lambda: array("I"))
     first: LogPlace | None = None
-    last: LogPlace | None = None
+
+    def add(self, number: int, line: int, opcount: int, *, is_p2p: bool) -> None:
+        """Keep one more operation."""
+        if is_p2p:
+            self.p2p.append(number)
+            self.p2p_lines.append(line)
+        else:
+            self.signatures.append(number)
+            self.opcounts.append(opcount)
+            self.lines.append(line)
 
 
 @dataclass(slots=True, kw_only=True)

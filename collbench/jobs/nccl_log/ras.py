@@ -21,7 +21,7 @@ _MOST_RANKS = 1 << 22  # of a communicator; beyond it a number is no rank
 _MOST_KEPT = 10_000
 _MOST_CHARS = 64 << 20
 _MOST_OPERATIONS = 10_000_000
-_BEGINS = (
+RAS_WORDS = (
     "Job summary", "Communicators...", "managed by process", "MISMATCH", "INCOMPLETE", "PEER_",
     "considered dead", "launched up to", "not launched any", "Monitor Mode", "RUNNING", "Comms  ",
     "communicator data", "managing GPU", '"nccl_version"', '"LIFECYCLE"', "ranks have status",
@@ -95,9 +95,14 @@ class RasReader:
         """Communicators whose ranks have begun different numbers of operations."""
         return [group for group in self._groups.values() if group.lanes]
 
+    @property
+    def is_reading(self) -> bool:
+        """Whether a report may go on."""
+        return self._left > 0
+
     def is_awake(self, line: str) -> bool:
         """Whether a line may be of a report; keep it fast."""
-        return self._left > 0 or any(word in line for word in _BEGINS)
+        return self.is_reading or any(word in line for word in RAS_WORDS)
 
     def take(self, line: str, place: LogPlace) -> bool:
         """Read a line; whether it is RAS's."""

@@ -5,12 +5,12 @@ eight bytes for every operation that is logged.
 import re
 from collections.abc import Callable, Iterable
 
+from collbench.jobs.nccl_log.facts import FACTS
 from collbench.jobs.nccl_log.kinds import match_of
 from collbench.jobs.nccl_log.lines import Headers, LogMessage, LogSource, plain
 from collbench.jobs.nccl_log.model import (
     Communicator,
     LoggedCalls,
-    LoggedChoice,
     LoggedRank,
     LoggedWarning,
     LogReport,
@@ -19,13 +19,12 @@ from collbench.jobs.nccl_log.model import (
 from collbench.jobs.nccl_log.others import OtherLines, is_info_error, names_error
 from collbench.jobs.nccl_log.places import LogPlace, Seen, without_numbers
 
+_INFO = " NCCL INFO "
 _LONGEST = 4096  # characters of a line; NCCL cuts most of its own at 1024
 _MOST = 50_000  # of links of a communicator, of warnings, of settings: a log has far fewer
 _MOST_SIGNATURES = 1_000_000
 _MOST_EXAMPLES = 40
 _P2P = ("Send", "Recv")
-_ALGORITHMS = ("TREE", "RING", "COLLNET_DIRECT", "COLLNET_CHAIN", "NVLS", "NVLS_TREE", "PAT")
-_PROTOCOLS = ("LL", "LL128", "SIMPLE")
 _ONE_TREE = re.compile(r"\[(\d+)\] [-\d/]+->(-?\d+)->(-?\d+)")
 _CELL = re.compile(r"(-?[\d.]+)/ *(-?[\d.]+) \|")
 # of a transfer that failed; warnings with another one are another warning
@@ -39,10 +38,6 @@ _FOREIGN_ERROR = re.compile(
     r"ncclInvalidArgument|ncclRemoteError|Watchdog caught collective operation timeout|"
     r"Test NCCL failure|NCCL communicator was aborted"
 )
-_CODES = (
-    "success", "an error of CUDA", "an error of the system", "an internal error",
-    "an invalid argument", "an invalid use", "the error of another rank",
-)  # fmt: skip
 # kinds that say nothing by themselves, in which an error may stand
 _SILENT = frozenset(
     ("ib_more", "ofi", "net_more", "memory", "init_more", "proxy", "p2p_more", "amd", "nvls",
@@ -72,6 +67,9 @@ class LogReader:
         self._has_starts = False  # whether joining a communicator has a first line
         self._file = ""
         self._line = 0
+        # operations whose lines differ from an earlier one in counter and buffers alone
+        self._alike: dict[tuple[str, str, str], tuple[LoggedCalls, int, bool]] = {}
+        self._alike_key: tuple[str, str, str] | None = None
         self._cut: LogMessage | None = None  # the last message, if no kind said it
         self._is_last_error = self._is_announced = False  # NCCL's last warning may follow
         # which communicator a thread, a device or a pointer of a process is at
@@ -109,7 +107,34 @@ class LogReader:
                         self._others.take(line, LogPlace(name, number))
                 continue
             self._line = number
+            if " opCount " in raw and self._is_alike(raw):
+                continue
             self._read(plain(raw[:_LONGEST]))
+
+    def _is_alike(self, raw: str) -> bool:
+        """Whether a line is of an operation like an earlier one, and was counted: logs have
+        millions of them.
+        """
+        at = raw.find(_INFO)
+        left, mark, right = raw[at + len(_INFO) :].partition(" count ")
+        op, _, rest = left.partition(": opCount ")
+        if at < 0 or not mark or raw.find(" NCCL ", at + 1) >= 0:
+            self._alike_key = None
+            return False
+        key = self._alike_key = (raw[:at], op, right)
+        found = self._alike.get(key)
+        if found is None:
+            return False
+        calls, number, is_p2p = found
+        try:
+            opcount = int(rest[: rest.index(" ")][-8:], 16)
+        except ValueError:
+            return False
+        self._cut = None
+        self.report.counters.nccl += 1
+        self.report.counters.understood += 1
+        calls.add(number, self._line, opcount, is_p2p=is_p2p)
+        return True
 
     def finish(self) -> LogReport:
         """All that was learned, with what was said of communicators that never got a name: their
@@ -179,9 +204,11 @@ class LogReader:
         self.report.counters.understood += 1
         if kind.name in _SILENT and is_info_error(message.text):
             self._add_warning(message.text, "", message.source.host, is_info=True)
-        handler = self._handlers.get(kind.name)
+        handler, fact = self._handlers.get(kind.name), FACTS.get(kind.name)
         if handler is not None:
             handler(message, match, LogPlace(self._file, self._line))
+        elif fact is not None:
+            fact(self.report, message, match, LogPlace(self._file, self._line))
         return True
 
     def _keep_unknown(self, message: LogMessage) -> None:
@@ -306,14 +333,17 @@ class LogReader:
     def _on_init_start(self, message: LogMessage, match: re.Match[str], place: LogPlace) -> None:
         self._has_starts = True
         key = (message.source.host, message.source.pid, match["comm"])
+        self._alike.clear()
         self._of_pointer.pop(key, None)  # a pointer may be of an earlier one that is gone
         self._join(message, match, place)
 
     def _on_init_complete(self, message: LogMessage, match: re.Match[str], place: LogPlace) -> None:
+        self._alike.clear()
         self._join(message, match, place).complete.add(int(match["rank"]))
         self._of_thread.pop(message.source, None)
 
     def _on_destroyed(self, message: LogMessage, match: re.Match[str], place: LogPlace) -> None:
+        self._alike.clear()
         self._of_pointer.pop((message.source.host, message.source.pid, match["comm"]), None)
         self.report.is_ended |= "Destroy" in message.text
 
@@ -350,11 +380,6 @@ class LogReader:
         for channel, rank, up in _ONE_TREE.findall(match["trees"]):
             known.trees.setdefault(int(channel), {})[int(rank)] = int(up)
 
-    def _on_nvls_support(self, message: LogMessage, match: re.Match[str], place: LogPlace) -> None:
-        self.report.nvls.setdefault(not match["no"], Seen()).add(place, message.source.host)
-
-    # the machine
-
     def _on_numa(self, message: LogMessage, match: re.Match[str], place: LogPlace) -> None:
         self._node[message.source] = match["numa"]
 
@@ -366,108 +391,9 @@ class LogReader:
             link = f"{match['link']} {match['bw']}"
             self.report.links.setdefault(link, Seen()).add(place, message.source.host)
 
-    def _on_network(self, message: LogMessage, match: re.Match[str], place: LogPlace) -> None:
-        self.report.networks.setdefault(match["name"], Seen()).add(place, message.source.host)
-
-    def _on_network_assigned(
-        self, message: LogMessage, match: re.Match[str], place: LogPlace
-    ) -> None:
-        if match["kind"] == "NET":
-            self._on_network(message, match, place)
-
-    def _on_nics_ib(self, message: LogMessage, match: re.Match[str], place: LogPlace) -> None:
-        names = [word for word in match["nics"].split() if word != "[RO]"]
-        if names:
-            key = ("IB", " ".join(names))
-            self.report.nics.setdefault(key, Seen()).add(place, message.source.host)
-
-    def _on_nics_socket(self, message: LogMessage, match: re.Match[str], place: LogPlace) -> None:
-        names = " ".join(word.partition(":")[0] for word in match["nics"].split())
-        self.report.nics.setdefault(("Socket", names), Seen()).add(place, message.source.host)
-
-    def _on_ofi_provider(self, message: LogMessage, match: re.Match[str], place: LogPlace) -> None:
-        key = ("Libfabric", match["name"] + (f", {match['nics']} NICs" if match["nics"] else ""))
-        self.report.nics.setdefault(key, Seen()).add(place, message.source.host)
-
-    def _on_bootstrap(self, message: LogMessage, match: re.Match[str], place: LogPlace) -> None:
-        name = match["interface"].rpartition("]")[2]
-        self.report.interfaces.setdefault(name, Seen()).add(place, message.source.host)
-
-    def _on_gdr_hca(self, message: LogMessage, match: re.Match[str], place: LogPlace) -> None:
-        key = (match["state"], f"{match['net'].strip()} {match['name']}{match['why'].rstrip()}")
-        self.report.gdr.setdefault(key, Seen()).add(place, message.source.host)
-
-    def _on_gdr_gpu(self, message: LogMessage, match: re.Match[str], place: LogPlace) -> None:
-        self.report.gdr_of_gpus.setdefault(match["state"], Seen()).add(place, message.source.host)
-
-    def _on_p2p_off(self, message: LogMessage, match: re.Match[str], place: LogPlace) -> None:
-        link = "NVLink" if match["nvlink"] else "connected"
-        self.report.p2p_off.setdefault(link, Seen()).add(place, message.source.host)
-
-    # plug-ins and settings
-
-    def _on_plugin_missing(
-        self, message: LogMessage, match: re.Match[str], place: LogPlace
-    ) -> None:
-        key = ("not found", match["kind"])
-        self.report.plugins.setdefault(key, Seen()).add(place, message.source.host)
-
-    def _on_plugin_loaded(self, message: LogMessage, match: re.Match[str], place: LogPlace) -> None:
-        name = (match["name"] or match["other"]).strip()
-        key = ("used", f"{match['kind'] or ''} {name}".strip())
-        self.report.plugins.setdefault(key, Seen()).add(place, message.source.host)
-
-    def _on_plugin_failed(self, message: LogMessage, match: re.Match[str], place: LogPlace) -> None:
-        why = match["why"] or f"{match['library']}: {match['reason']}"
-        key = (match["kind"], why)
-        self.report.failed_plugins.setdefault(key, Seen()).add(place, message.source.host)
-
-    def _on_plugin_unsupported(
-        self, message: LogMessage, match: re.Match[str], place: LogPlace
-    ) -> None:
-        key = (match["name"], "this NCCL does not take its version")
-        self.report.failed_plugins.setdefault(key, Seen()).add(place, message.source.host)
-
-    def _on_setting(self, message: LogMessage, match: re.Match[str], place: LogPlace) -> None:
-        key = (match["name"], match["value"])
-        settings = self.report.settings
-        if key in settings or len(settings) < _MOST:
-            settings.setdefault(key, Seen()).add(place, message.source.host)
-
-    def _on_config(self, message: LogMessage, match: re.Match[str], place: LogPlace) -> None:
-        named = match.groupdict()
-        if named.get("name"):
-            key = (named["name"], named["value"])
-            self.report.config.setdefault(key, Seen()).add(place, message.source.host)
-
     def _on_version(self, message: LogMessage, match: re.Match[str], place: LogPlace) -> None:
         if match["version"]:
             self._version(match["library"], match["version"], message.source.host)
-
-    # what was chosen, and the operations
-
-    def _on_choice(self, message: LogMessage, match: re.Match[str], place: LogPlace) -> None:
-        channels = int(match["high"]) - int(match["low"]) + 1 if match["high"] else None
-        algo, proto = match["algo"], match["proto"]
-        if algo.isdigit():
-            algo = _ALGORITHMS[int(algo)] if int(algo) < len(_ALGORITHMS) else algo
-        if proto.isdigit():
-            proto = _PROTOCOLS[int(proto)] if int(proto) < len(_PROTOCOLS) else proto
-        self._choose(
-            match["op"] or "", int(match["bytes"]), LoggedChoice(algo, proto, channels), place
-        )
-
-    def _on_choice_symmetric(
-        self, message: LogMessage, match: re.Match[str], place: LogPlace
-    ) -> None:
-        channels = int(match["channels"]) if match["channels"] else None
-        choice = LoggedChoice(match["form"].lower(), match["kernel"], channels)
-        self._choose(match["op"], int(match["bytes"]), choice, place)
-
-    def _choose(self, op: str, size_bytes: int, choice: LoggedChoice, place: LogPlace) -> None:
-        choices = self.report.choices
-        if (op, size_bytes) in choices or len(choices) < _MOST:
-            choices.setdefault((op, size_bytes), choice).seen.add(place)
 
     def _on_tuning_head(self, message: LogMessage, match: re.Match[str], place: LogPlace) -> None:
         cells = [cell.strip() for cell in match["cells"].split("|") if cell.strip()]
@@ -508,14 +434,12 @@ class LogReader:
                 return
             number = self._signatures[signature] = len(self._signatures)
             self.report.signatures.append(signature)
-        if op in _P2P:
-            calls.p2p.append(number)
-            calls.p2p_lines.append(place.line)
-        else:
-            calls.signatures.append(number)
-            calls.opcounts.append(int(opcount[-8:], 16))
-            calls.lines.append(place.line)
-        calls.last = place
+        calls.add(number, place.line, int(opcount[-8:], 16), is_p2p=op in _P2P)
+        if self._alike_key is not None:
+            if len(self._alike) >= _MOST:
+                self._alike.clear()
+            self._alike[self._alike_key] = calls, number, op in _P2P
+            self._alike_key = None
 
     def _without_init(self, source: LogSource, pointer: str, nranks: int) -> Communicator:
         """A communicator whose beginning the log does not have: by its size and its members."""
@@ -534,39 +458,6 @@ class LogReader:
         self._of_pointer[key] = known
         known.seen.add(LogPlace(self._file, self._line), source.host)
         return known
-
-    def _on_trace_of_error(
-        self, message: LogMessage, match: re.Match[str], place: LogPlace
-    ) -> None:
-        code = int(match["code"])
-        if code not in (0, 7):  # success, in progress
-            name = _CODES[code] if code < len(_CODES) else f"code {code}"
-            self.report.returned.setdefault(name, Seen()).add(place, message.source.host)
-
-    def _on_system(self, message: LogMessage, match: re.Match[str], place: LogPlace) -> None:
-        if match["most"]:
-            self.report.max_bw.setdefault(match["most"], Seen()).add(place, message.source.host)
-
-    def _on_topology(self, message: LogMessage, match: re.Match[str], place: LogPlace) -> None:
-        if "max_link_speed" in message.text or "max_link_width" in message.text:
-            self.report.pci_unknown.add(place, message.source.host)
-
-    def _on_memory(self, message: LogMessage, match: re.Match[str], place: LogPlace) -> None:
-        if "shareable host buffer" in message.text:
-            kind = message.text.partition(" ")[0]
-            self.report.host_buffers.setdefault(kind, Seen()).add(place, message.source.host)
-
-    def _on_no_ib(self, message: LogMessage, match: re.Match[str], place: LogPlace) -> None:
-        self.report.no_ib.add(place, message.source.host)
-
-    def _on_closed(self, message: LogMessage, match: re.Match[str], place: LogPlace) -> None:
-        self.report.gone.setdefault(without_numbers(message.text), Seen()).add(
-            place, message.source.host
-        )
-
-    def _on_proxy(self, message: LogMessage, match: re.Match[str], place: LogPlace) -> None:
-        if "closed by" in message.text:
-            self._on_closed(message, match, place)
 
 
 def _merge(known: Communicator, pending: Communicator) -> None:

@@ -34,7 +34,7 @@ _FACT = re.compile(
     r"\s*(?P<name>PyTorch version|Nvidia driver version|CUDA used to build PyTorch|"
     r"CUDA runtime version|Driver Version)\s*: (?P<value>\S.{0,80})"
 )
-_WORDS = (
+STATE_WORDS = (
     "CA '", "nfiniband device", "hca_id", "nvidia-nccl", "nvidia_nccl", "PyTorch version",
     "driver version", "CUDA used", "CUDA runtime version", "GPU 0",
 )  # fmt: skip
@@ -63,9 +63,14 @@ class StateReader:
         self._sections: list[tuple[int, str]] = []
         self._width = ""
 
+    @property
+    def is_reading(self) -> bool:
+        """Whether a port or a GPU may go on."""
+        return self._left > 0
+
     def is_awake(self, line: str) -> bool:
         """Whether a line may be of a state; keep it fast."""
-        return self._left > 0 or any(word in line for word in _WORDS)
+        return self.is_reading or any(word in line for word in STATE_WORDS)
 
     def take(self, line: str, place: LogPlace) -> bool:
         """Read a line; whether it says something of a state."""

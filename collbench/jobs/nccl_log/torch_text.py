@@ -23,6 +23,7 @@ _WORK = re.compile(
 _AT = re.compile(r"(?:Timeout at NCCL work|work sequence id): (?P<number>\d{1,18})")
 _ENQUEUED = re.compile(r"last enqueued (?:NCCL )?work: (?P<number>\d{1,18})", re.I)
 _COMPLETED = re.compile(r"last completed (?:NCCL )?work: (?P<number>\d{1,18})", re.I)
+TORCH_WORDS = ("work: ", "work sequence", "WorkNCCL", "[rank", "ollective", "FR dumps")
 _MOST_RANKS = 1 << 20
 _MOST_KEPT = 1000
 _HEADS = (
@@ -78,15 +79,14 @@ class TorchReader:
     reports: list[RecorderReport] = field(default_factory=list)
     _left: int = 0
 
+    @property
+    def is_reading(self) -> bool:
+        """Whether a report of the analyser may go on."""
+        return self._left > 0
+
     def is_awake(self, line: str) -> bool:
         """Whether a line may be of either; keep it fast."""
-        return (
-            "work" in line
-            or "WorkNCCL" in line
-            or "[rank" in line
-            or "ollective" in line
-            or self._left > 0
-        )
+        return self._left > 0 or any(word in line for word in TORCH_WORDS)
 
     def take(self, line: str, place: LogPlace) -> bool:
         """Read a line; whether it says something of a hang."""
