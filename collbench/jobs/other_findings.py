@@ -93,7 +93,7 @@ def _ras(report: LogReport) -> Iterator[Finding]:
             "look at that process and at dmesg of its host (Xid, out of memory); py-spy dump",
             "fault",
         )
-    if lost := [*dead, *ras.lost]:
+    if lost := [*dead, *(one for one in ras.lost if not one.startswith(tuple(dead) or "\0"))]:
         yield log_finding(
             "ras-dead",
             some(lost),

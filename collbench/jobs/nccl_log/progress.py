@@ -8,7 +8,7 @@ have an order of their own on every rank; of them the numbers by pair are compar
 
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from collbench.jobs.nccl_log.lanes import Lane, LoggedGroup
@@ -72,8 +72,10 @@ def watchdog_groups(report: LogReport) -> list[LoggedGroup]:
     for name, ranks in report.torch.by_group():
         texts: dict[str, int] = {}
         number = max((one.number for one in ranks.values() if one.number is not None), default=None)
+        known = {one.number: one.text for one in ranks.values() if one.text}
         lanes = [
-            _of_timeout(rank, timeout, number, texts) for rank, timeout in sorted(ranks.items())
+            _of_timeout(rank, timeout, number, known, texts)
+            for rank, timeout in sorted(ranks.items())
         ]
         if lanes:
             groups.append(
@@ -84,12 +86,18 @@ def watchdog_groups(report: LogReport) -> list[LoggedGroup]:
     return groups
 
 
-def _of_timeout(rank: int, timeout: Timeout, most: int | None, texts: dict[str, int]) -> Lane:
-    """How far a rank came. most: the operation that did not end."""
+def _of_timeout(
+    rank: int,
+    timeout: Timeout,
+    most: int | None,
+    known: Mapping[int | None, str],
+    texts: dict[str, int],
+) -> Lane:
+    """How far a rank came. most: the operation that did not end; known: what others say of it."""
     number = timeout.enqueued if timeout.enqueued is not None else timeout.number or 0
     number = number if most is None else min(number, most)
     # which operation it is, is known of the one that did not end
-    text = timeout.text if number == timeout.number else ""
+    text = (timeout.text or known.get(number, "")) if number == timeout.number else ""
     lane = Lane(rank=rank, who=f"rank {rank}", first=max(0, number - 1))
     if number:
         lane.kinds.append(texts.setdefault(text, len(texts)))

@@ -34,7 +34,7 @@ _ROW = re.compile(
 _COMM = re.compile(r"#(?P<group>\d{1,9})-\d{1,9} \((?P<name>[0-9a-fA-F]{1,16})\) (?P<kind>[A-Z]+)")
 _SECTION = re.compile(
     r"(INCOMPLETE|DEAD|TIMEOUT|Errors|Warnings|Communicators\.\.\.|Group +Comms|Encountered \d+"
-    r" communication)(?:\s|\Z)"
+    r" communication|(?:Initialization|Asynchronous) errors?)(?:\s|\Z)"
 )
 _OF_PROCESS = r"GPUs? (?P<gpu>[\d,]+) managed by process (?P<pid>-?\d+) on node (?P<node>\S+)"
 _RANK = re.compile(
@@ -118,7 +118,8 @@ class RasReader:
 
     def _take_text(self, line: str) -> bool:
         if section := _SECTION.match(line):
-            self._kind, self._comm, self._op = section[1], "", ""
+            if "rror" not in section[1] or section[1] == "Errors":
+                self._kind, self._comm, self._op = section[1], "", ""
             return not section[1].startswith(("Errors", "Warnings", "TIMEOUT")) or self._left > 0
         if comm := _COMM.search(line):
             self._comm, self._kind, self._op = comm["name"], comm["kind"], ""

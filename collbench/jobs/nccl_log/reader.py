@@ -249,6 +249,9 @@ class LogReader:
         if match := _FOREIGN_VERSION.search(line):
             self._version(match[1], match[2], "")
         place = LogPlace(self._file, self._line)
+        ras = self.report.ras
+        if ras.is_awake(line) and ras.take(line, place):
+            return
         if match := _FOREIGN_ERROR.search(line):
             self.report.torch.take(line, place)
             self._add_warning(line[max(0, match.start() - 100) :].strip())
