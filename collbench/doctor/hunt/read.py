@@ -46,7 +46,7 @@ _BUSBW = re.compile(r"#\s*Avg bus bandwidth\s*:\s*(\S{1,40})", re.ASCII)
 
 # between the fields of plain lines, and the rules of tables
 _BETWEEN = re.compile(
-    r"[,;|]|\s[-*]\s|\s?(?:<?[-=]{1,3}>|<[-=]{1,3})\s?|\s(?:to|vs\.?)\s|:(?=\s)|[-=+:]{3,}"
+    r"[,;|]|\s[-*=]\s|\s?(?:<?[-=]{1,3}>|<[-=]{1,3})\s?|\s(?:to|vs\.?)\s|:(?=\s)|[-=+:]{3,}"
 )
 _UNITS_GBS = {
     "gb/s": 1.0, "gbs": 1.0, "gib/s": 2**30 / 1e9, "mb/s": 1e-3, "tb/s": 1e3, "gbps": 0.125,
