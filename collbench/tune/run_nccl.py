@@ -12,7 +12,7 @@ from collbench.bench.sweep import sizes_between
 from collbench.core.catalog import user_folder
 from collbench.core.documents import check_writable
 from collbench.core.errors import UnavailableError, UsageError
-from collbench.core.files import write_whole
+from collbench.core.files import is_foreign, write_whole
 from collbench.core.launcher import launcher
 from collbench.core.rules import Options
 from collbench.core.screen import remark, say
@@ -81,6 +81,11 @@ def _files(options: Options) -> tuple[Path, Path]:
     env_file = tuner_file.with_name(f"{tuner_file.name}.env")
     for file in (tuner_file, env_file):
         check_writable(file, "--out")
+    if is_foreign(env_file, ("collbench tune",)):
+        raise UsageError(
+            f"{env_file} exists, and tune did not write it: the variables go there",
+            "give another file with --out",
+        )
     return tuner_file, env_file
 
 

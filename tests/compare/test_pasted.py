@@ -83,7 +83,8 @@ def test_peer_access_that_does_harm(there: str, back: str, said: str, tmp_path: 
 def test_perftest_and_its_link(tmp_path: Path) -> None:
     alone = load(written(tmp_path, PERFTEST, "ib.txt"))
     (row,) = alone.records
-    assert (row.busbw_gbs, row.size_bytes, row.ranks) == (pytest.approx(10.0), 65536, 2)
+    assert (row.size_bytes, row.ranks) == (65536, 2)
+    assert row.busbw_gbs == pytest.approx(10.0)
     assert any("80 Gb/s" in text for text in alone.remarks)
     beside = load(written(tmp_path, f"{PERFTEST}\n  Rate: 100\n", "ib.txt"))
     assert any("80% of the link's 100 Gb/s" in text for text in beside.remarks)

@@ -90,7 +90,8 @@ KINDS: tuple[LineKind, ...] = (
     _kind("graph_line", "0", r"\s*\d+ : (?:(?:GPU|NET|NVS|CPU)/\S+(?: +|$))+$",
           "one ring or tree of the search"),
     # the topology
-    _kind("system", "=", r"=== System : max\w+ (?P<most>\d{1,9}(?:\.\d{1,9})?) total\w+ [\d.]+ ===|=+$",
+    _kind("system", "=", r"=== System : max\w+ (?P<most>\d{1,9}(?:\.\d{1,9})?)"
+          r" total\w+ [\d.]+ ===|=+$",
           "the fastest link of the machine, in NCCL's GB/s"),
     _kind("numa", "CPU", r"CPU/(?:[0-9a-fA-F]+-)?(?P<numa>[0-9a-fA-F]+) \(", "a NUMA node"),
     _kind("device", "+", r"\+ (?P<link>\w+)\[(?P<bw>[\d.]+)\] - (?P<what>[A-Z0-9]+)/"
