@@ -5,8 +5,8 @@ A curve is one backend's best rate at each size of one workload, in which everyt
 the rate is alike: its key (CurveKey). What the rate may depend on and the key has not, such as
 NCCL's version, is named beside it (differences). Between two sizes of the reference only the lower
 of their rates must be reached, because a library changes its protocol somewhere between them, or
-the time of the larger, where that asks for more: no size takes longer than a larger one. Outside of
-its sizes nothing counts.
+the time of the larger, where that asks for more: no size takes longer than a larger one. Beyond the
+largest its plateau counts, where its last two rates are alike; else nothing does outside its sizes.
 
 Each share of the reference's rate has an interval, of the repeats of both sides and of what rows
 differ by from run to run. Behind and faster are judged for all sizes together, so that chance finds
@@ -58,6 +58,7 @@ _ANY_DEVICE = GpuKind("", "")
 _PEER_MEMORY = ("p2p", "ce")  # transports that move the data over the same links
 _WITH_NVLS = ("H", "B", "GB", "GH")  # models of GPUs, from Hopper on
 _UNKNOWN = "not known"
+_PLATEAU = 0.97  # of the last rate but one and the last, either way: the curve has ended rising
 _NCCL_VERSION = re.compile(r"\bnccl ([\d.]+)")
 _NCCL_VARIABLE = re.compile(r"\b(NCCL_\w+)=(\S+)")
 # what is installed, which is the version; and what has a line of its own
@@ -414,7 +415,7 @@ def rates_at(
     """The least and the most that the curve's rate may be at a size; None outside of its sizes.
 
     Between its own sizes the least is the lower of its neighbours, or that in the time of the
-    larger, and the most is the higher of them.
+    larger, and the most is the higher of them. Beyond them both are those of its plateau.
 
     >>> curve = {1024: MeasuredRate(1.0, ()), 4096: MeasuredRate(4.0, ())}
     >>> [rate.busbw_gbs for rate in rates_at(curve, 2048) or ()]
@@ -428,6 +429,10 @@ def rates_at(
     place = bisect_left(sizes, size)
     if place < len(sizes) and sizes[place] == size:
         return curve[size], curve[size]
+    if place == len(sizes) > 1:
+        ends = sorted(curve[size_] for size_ in sizes[-2:])
+        is_plateau = ends[0].busbw_gbs >= _PLATEAU * ends[1].busbw_gbs
+        return (ends[0], ends[1]) if is_plateau else None
     if not 0 < place < len(sizes):
         return None
     smaller, larger = curve[sizes[place - 1]], curve[sizes[place]]

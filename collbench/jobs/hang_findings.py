@@ -74,6 +74,7 @@ def _behind(groups: Sequence[LoggedGroup]) -> Iterator[Finding]:
 def _stuck(same: Sequence[Behind]) -> Finding:
     """Ranks that came to the same operation and not to the next."""
     one, names = same[0], _names([each.name for each in same])
+    now = one.is_running
     last = f", the last is {one.last}" if one.last else ""
     where = f" ({one.place})" if one.place else ""
     waiting = f"; {_names(one.waiting)} wait" if one.waiting else ""
@@ -86,11 +87,12 @@ def _stuck(same: Sequence[Behind]) -> Finding:
         why="It waits in another communicator itself, so that the cause is there."
         if one.is_blocked
         else "It waits for nobody, so the others wait for it: it died, is slow, or took another way"
-        " through the program.",
+        " through the program."
+        + (" While a job runs that is normal: ask again, and see whether the numbers grow." * now),
         change="first look at the ranks that wait for nobody"
         if one.is_blocked
         else f"look at {names}: the last lines, the stack (py-spy dump), and dmesg of its host",
-        severity="remark" if one.is_blocked else "fault",
+        severity="remark" if one.is_blocked else "risk" if now else "fault",
         unmeasured=_UNMEASURED,
     )
 

@@ -106,6 +106,8 @@ KINDS: tuple[LineKind, ...] = (
           r"Could not (?:get device class|get speed)|NVLink target|Loading |XML |Ignoring |Paths |"
           r"MNNVL |KV Convert|Found network interface|Attribute |Marking ",
           "how the machine was looked at"),
+    _kind("mixed_nets", "Detected", r"Detected mixed local", "ranks with other numbers of NICs",
+          "2.28"),
     _kind("affinity", "Setting", r"Setting affinity for (?:GPU|rank) \d+", "the cores of a GPU"),
     # networks
     _kind("network", "Using", r"Using network (?P<name>.+?)\s*$", "the network that is used"),

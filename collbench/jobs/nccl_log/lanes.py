@@ -41,7 +41,8 @@ class Lane:
 @dataclass(slots=True, kw_only=True)
 class LoggedGroup:
     """The ranks of a communicator. texts: descriptions of operations, by their numbers.
-    is_aligned: whether operations of one number are the same on all ranks.
+    is_aligned: whether operations of one number are the same on all ranks. is_running: the numbers
+    are of a moment while the job may have run on.
     """
 
     name: str
@@ -50,3 +51,4 @@ class LoggedGroup:
     texts: Sequence[str]
     p2p_texts: tuple[str, ...] = ()  # sends that were not received, or the other way round
     is_aligned: bool = True
+    is_running: bool = False

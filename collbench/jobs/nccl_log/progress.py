@@ -32,7 +32,8 @@ class Mismatch:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Behind:
     """A rank that did not come to an operation. waiting: those that did; last: what it called
-    last; is_blocked: it waits in another group itself, so that it is not to blame.
+    last; is_blocked: it waits in another group itself, so that it is not to blame; is_running: as
+    of its group.
     """
 
     group: str
@@ -44,6 +45,7 @@ class Behind:
     place: str
     last: str
     is_blocked: bool
+    is_running: bool
 
 
 def groups_of(report: LogReport) -> list[LoggedGroup]:
@@ -274,6 +276,7 @@ def behind(groups: Sequence[LoggedGroup]) -> list[Behind]:
                     place=lane.place(lane.end - 1),
                     last=group.texts[lane.kinds[-1]] if lane.kinds else "",
                     is_blocked=lane.who in waiting,
+                    is_running=group.is_running,
                 )
             )
     return sorted(found, key=lambda one: (one.is_blocked, one.made))

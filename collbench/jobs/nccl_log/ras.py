@@ -184,7 +184,10 @@ class RasReader:
         name = f"{self._comm} {self._op}".strip()
         title = f"{self._comm or 'a communicator'}, {self._op or 'operations'}"
         group = self._groups.setdefault(
-            name, LoggedGroup(name=title, nranks=0, lanes=[], texts=(self._op or "an operation",))
+            name,
+            LoggedGroup(
+                name=title, nranks=0, lanes=[], texts=(self._op or "an operation",), is_running=True
+            ),
         )
         if len(group.lanes) < _MOST_KEPT:
             group.lanes.append(Lane(rank=rank, who=who, first=first, kinds=kinds))

@@ -202,7 +202,8 @@ class LogReader:
             return is_skipped
         kind, match = found
         self.report.counters.understood += 1
-        if kind.name in _SILENT and is_info_error(message.text):
+        is_told = kind.name == "mixed_nets"
+        if is_told or (kind.name in _SILENT and is_info_error(message.text)):
             self._add_warning(message.text, "", message.source.host, is_info=True)
         handler, fact = self._handlers.get(kind.name), FACTS.get(kind.name)
         if handler is not None:
