@@ -88,11 +88,11 @@ def _stuck(same: Sequence[Behind]) -> Finding:
         if one.is_blocked
         else "It waits for nobody, so the others wait for it: it died, is slow, or took another way"
         " through the program."
-        + (" While a job runs that is normal: ask again, and see whether the numbers grow." * now),
+        + (" If the job still runs that may be normal: ask again, and see whether it stays." * now),
         change="first look at the ranks that wait for nobody"
         if one.is_blocked
         else f"look at {names}: the last lines, the stack (py-spy dump), and dmesg of its host",
-        severity="remark" if one.is_blocked else "risk" if now else "fault",
+        severity="remark" if one.is_blocked else "fault",
         unmeasured=_UNMEASURED,
     )
 

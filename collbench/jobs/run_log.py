@@ -102,6 +102,7 @@ def _read(files: Sequence[str]) -> _Read:
         name = name if short[Path(file).name] == 1 else file
         with opened(file) as (head, lines):
             text = head.decode("utf-8", "replace")
+            refuse_others(file, text)
             if is_pickle(head):
                 read.reader.report.files.append(name)
                 read.recorders.add_pickle(name, bytes(lines.buffer.read(_LARGEST_DUMP)))
@@ -109,7 +110,6 @@ def _read(files: Sequence[str]) -> _Read:
                 read.reader.report.files.append(name)
                 read.recorders.add(name, lines.read(_LARGEST_DUMP))
             else:
-                refuse_others(file, text)
                 _feed(read.reader, file, name, lines)
     return read
 

@@ -66,7 +66,12 @@ class Recorders:
                 "a pickle can run any program that is in it, so nothing of it was run; if it is"
                 " your own: torchfrtrace --prefix, or json.dump of what pickle.load gives",
             ) from None
-        self._add(name, value)
+        try:
+            self._add(name, value)
+        except UsageError as error:
+            raise UsageError(
+                f"{error.message}, though a pickle of plain values", error.hint
+            ) from None
 
     def _add(self, name: str, data: Any) -> None:  # Any: JSON or its like
         try:
@@ -90,7 +95,7 @@ class Recorders:
 
     def _entry(self, name: str, rank: int, entry: dict[str, Any]) -> None:  # Any: JSON
         group = entry.get("process_group", ["0"])
-        key = str(group[0] if isinstance(group, list) else group)
+        key = str(group[0] if isinstance(group, list | tuple) else group)
         lane = self._lanes.setdefault(key, {}).setdefault(
             rank, Lane(rank=rank, who=f"rank {rank}", file=name)
         )
