@@ -52,17 +52,19 @@ _OTHERS: tuple[tuple[str, re.Pattern[str], str], ...] = tuple(
 )
 
 
-def refuse_others(file: str, head: str) -> None:
-    """Raise UsageError for a file whose beginning is of something that has a reader of its own, and
-    that has no line of NCCL's log.
-    """
+def refuse_trace(file: str, head: str) -> None:
+    """Raise UsageError for a trace of PyTorch's profiler."""
     if head.lstrip()[:1] in ("{", "[") and kineto.is_mine(head):
         raise UsageError(
             f"{file}: this is a Kineto trace, of PyTorch's profiler",
             f"collbench replay {file} reads it",
         )
-    if re.search(r"NCCL (?:INFO|WARN|DIAG)", head):
-        return
+
+
+def refuse_others(file: str, head: str) -> None:
+    """Raise UsageError for a file of which nothing was read, and whose beginning is of something
+    that another command or tool reads.
+    """
     for what, pattern, reader in _OTHERS:
         if pattern.search(head):
             raise UsageError(

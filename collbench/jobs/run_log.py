@@ -22,7 +22,7 @@ from collbench.jobs.nccl_log.lanes import LoggedGroup
 from collbench.jobs.nccl_log.progress import groups_of, watchdog_groups
 from collbench.jobs.nccl_log.reader import LogReader
 from collbench.jobs.nccl_log.recorder import Recorders, is_pickle, is_recorder
-from collbench.jobs.other_files import refuse_others
+from collbench.jobs.other_files import refuse_others, refuse_trace
 from collbench.jobs.tables.log import finding_block, last_line, log_json, log_lines, unread_lines
 
 _HEAD = 4096  # bytes by which a file's kind is told
@@ -102,7 +102,7 @@ def _read(files: Sequence[str]) -> _Read:
         name = name if short[Path(file).name] == 1 else file
         with opened(file) as (head, lines):
             text = head.decode("utf-8", "replace")
-            refuse_others(file, text)
+            refuse_trace(file, text)
             if is_pickle(head):
                 read.reader.report.files.append(name)
                 read.recorders.add_pickle(name, bytes(lines.buffer.read(_LARGEST_DUMP)))
@@ -110,11 +110,11 @@ def _read(files: Sequence[str]) -> _Read:
                 read.reader.report.files.append(name)
                 read.recorders.add(name, lines.read(_LARGEST_DUMP))
             else:
-                _feed(read.reader, file, name, lines)
+                _feed(read.reader, file, name, lines, text)
     return read
 
 
-def _feed(reader: LogReader, file: str, name: str, lines: IO[str]) -> None:
+def _feed(reader: LogReader, file: str, name: str, lines: IO[str], head: str) -> None:
     before = reader.report.size
     try:
         reader.feed(name, _lines(lines))
@@ -123,6 +123,7 @@ def _feed(reader: LogReader, file: str, name: str, lines: IO[str]) -> None:
             raise
         remark(f"{error.message}. What comes before was read.")
     if before == reader.report.size:
+        refuse_others(file, head)
         unread = next(iter(reader.report.unread_errors.values()), None)
         said = (
             f"; {unread[1].places[0]} names an error that is not known: {unread[0]}"

@@ -33,7 +33,8 @@ def test_hashes_that_were_lost_or_escaped(tmp_path: Path) -> None:
     whole = load(written(tmp_path, TABLE, "allreduce.txt")).records
     bare = "\n".join(line.lstrip("# ") for line in TABLE.splitlines())
     escaped = TABLE.replace("#", "\\#")
-    for text in (bare, escaped):
+    tagged = "".join(f"[1,0]<stdout>: {line}\n" for line in bare.splitlines())
+    for text in (bare, escaped, tagged):
         assert load(written(tmp_path, text, "allreduce.txt")).records == whole
 
 

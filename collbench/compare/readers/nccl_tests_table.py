@@ -23,9 +23,10 @@ HEADING = re.compile(
     r"|#\s{1,5}Rank\s{1,7}\d{1,7}\s.{0,40}?\bon\s{1,80}\S{1,80}\s{1,5}device\s"
 )
 TABLE_HEADING = re.compile(r"#\s+size\s+count\s+type\b(.*)")
-# of what a forum or a person took the sign of a comment
+# of what a forum or a person took the sign of a comment; a launcher's tag may stand before it
 _BARE = re.compile(
-    r"^[ \t]{0,80}(?=nccl-tests version|Collective test (?:starting|concluded)|Using devices"
+    r"^((?:[^#\n]{0,120}?[>\]:|)] ?)?)[ \t]{0,80}"
+    r"(?=nccl-tests version|Collective test (?:starting|concluded)|Using devices"
     r"|nThread:? +\d+ +nGpus|Rank +\d+ +.{0,99}?\bon +\S+ +device|size +count +type"
     r"|\((?:B|bytes)\) +\(elements\)|(?:out-of|in)-place +|Out of bounds values +:"
     r"|Avg bus bandwidth +:|Blocking Enabled)",
@@ -98,7 +99,7 @@ def as_printed(text: str) -> tuple[str, bool]:
     >>> as_printed(" Using devices")
     ('# Using devices', False)
     """
-    text = _BARE.sub("# ", text)
+    text = _BARE.sub(r"\1# ", text)
     row = None if re.search(r"#\s+size\s+count", text) else _WHOLE_ROW.search(text)
     if row is None:
         return text, False

@@ -112,6 +112,7 @@ class Headers:
                 following = found[place + 1]["host"] or ""
                 own = self._known_end(following, is_behind=True)
                 text += following[: len(following) - len(own)]
+                text = text.removesuffix(" | ")  # of a table that has a line twice
             device = match["device"] or match["alone"] or -1
             source = LogSource(host, int(match["pid"] or 0), int(match["tid"] or 0), int(device))
             head = (source, match["level"], match["where"] or "")
