@@ -25,7 +25,9 @@ IB_COMPLETION = re.compile(
     r"(?:error |status=\D{0,40}?)(?P<status>\d{1,3})",
     re.IGNORECASE,
 )
-XID = re.compile(r"\bS?Xid \((?:PCI:)?(?P<bus>[0-9a-fA-F:.]{4,20})\): (?P<code>\d{1,5})(?:,|\b)")
+XID = re.compile(
+    r"\bS?Xid \((?:PCI:)?(?P<bus>[0-9a-fA-F:.]{4,20})(?: GPU-I:\d+)?\): (?P<code>\d{1,5})(?:,|\b)"
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

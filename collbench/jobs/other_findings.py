@@ -36,14 +36,18 @@ def other_findings(report: LogReport, *, has_more: bool) -> Iterator[Finding]:
 
 def _xids(report: LogReport) -> Iterator[Finding]:
     for code, seen in sorted(report.xids.items()):
-        known = numbered("xids").get(code)
+        is_switch = report.xid_texts[code].startswith("SXid")
+        known = None if is_switch else numbered("xids").get(code)
+        word = "SXid" if is_switch else "Xid"
         buses = some(sorted(seen.hosts))
         yield log_finding(
             "xid",
-            f"Xid {code} on {buses}",
+            f"{word} {code} on {buses}",
             f"{places(seen)}: {report.xid_texts[code]}",
-            f"Xid {code}: {known.name}; {known.why}." if known else f"Xid {code} of the driver.",
-            known.change if known else "look it up in NVIDIA's catalogue of XID errors",
+            f"Xid {code}: {known.name}; {known.why}."
+            if known
+            else f"{word} {code} of the {'NVSwitch' if is_switch else 'driver'}.",
+            known.change if known else f"look it up in NVIDIA's catalogue of {word} errors",
             known.severity if known else "risk",
         )
 

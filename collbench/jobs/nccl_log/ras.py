@@ -27,14 +27,17 @@ RAS_WORDS = (
     "communicator data", "managing GPU", '"nccl_version"', '"LIFECYCLE"', "ranks have status",
 )  # fmt: skip
 _ROW = re.compile(
-    r"\s*(?P<group>\d{1,9})\s+(?P<comms>\d{1,9})\s+(?P<nodes>\d{1,9})\s+(?P<per_node>[\d-]{1,20})"
+    r"(?<!\S)(?P<group>\d{1,9})\s+(?P<comms>\d{1,9})\s+(?P<nodes>\d{1,9})\s+(?P<per_node>[\d-]{1,20})"
     r"\s+(?P<size>\d{1,12})\s+(?P<ranks>\d{1,12})\s+(?P<status>[A-Z][A-Z,]{1,60})"
     r"\s+(?P<errors>[A-Z][A-Z,]{1,60})\s*\Z"
 )
 _COMM = re.compile(r"#(?P<group>\d{1,9})-\d{1,9} \((?P<name>[0-9a-fA-F]{1,16})\) (?P<kind>[A-Z]+)")
+# alone in its line, or behind what a logger puts before each
 _SECTION = re.compile(
-    r"(INCOMPLETE|DEAD|TIMEOUT|Errors|Warnings|Communicators\.\.\.|Group +Comms|Encountered \d+"
-    r" communication|(?:Initialization|Asynchronous) errors?)(?:\s|\Z)"
+    r"(?<!\S)(?P<name>INCOMPLETE|DEAD|TIMEOUT|Errors|Warnings)\s*\Z"
+    r"|(?<!\S)\d+ job process(?:es)? (?:is|are) considered (?P<dead>dead)"
+    r"|(?<!\S)(?:Communicators\.\.\.|Group +Comms|Encountered \d+ communication"
+    r"|(?:Initialization|Asynchronous) errors?)(?:\s|\Z)"
 )
 _OF_PROCESS = r"GPUs? (?P<gpu>[\d,]+) managed by process (?P<pid>-?\d+) on node (?P<node>\S+)"
 _RANK = re.compile(
@@ -117,19 +120,20 @@ class RasReader:
         return is_known
 
     def _take_text(self, line: str) -> bool:
-        if section := _SECTION.match(line):
-            if "rror" not in section[1] or section[1] == "Errors":
-                self._kind, self._comm, self._op = section[1], "", ""
-            return not section[1].startswith(("Errors", "Warnings", "TIMEOUT")) or self._left > 0
-        if comm := _COMM.search(line):
-            self._comm, self._kind, self._op = comm["name"], comm["kind"], ""
-            return True
-        if row := _ROW.match(line):
+        if row := _ROW.search(line):
             key = row["status"], row["errors"]
             self.rows[key] = self.rows.get(key, 0) + int(row["ranks"])
             if row["size"] == "0":
                 self.garbage.append(f"a group of {row['comms']} communicators with 0 ranks")
             return True
+        if comm := _COMM.search(line):
+            self._comm, self._kind, self._op = comm["name"], comm["kind"], ""
+            return True
+        if section := _SECTION.search(line):
+            name = "DEAD" if section["dead"] else section["name"]
+            if name:
+                self._kind, self._comm, self._op = name, "", ""
+            return name not in ("Errors", "Warnings", "TIMEOUT") or self._left > 0
         if event := _EVENT.search(line):
             self.events[_process(event)] = f"PEER_{event['event']}"
             return True

@@ -90,9 +90,10 @@ class StateReader:
             self._report.versions.setdefault(f"NCCL {wheel['version']}", Seen()).add(place)
         elif fact := _FACT.match(line):
             self._report.facts.setdefault(f"{fact['name']} {fact['value']}", Seen()).add(place)
-        elif self._gpu and (key := _KEY.match(line)):
+        elif self._gpu and line[:1].isspace() and (key := _KEY.match(line)):
             self._take_gpu(key, place)
         else:
+            self._gpu = self._gpu if not line.strip() else ""  # its lines are indented
             return False
         self._report.told += 1
         return True
