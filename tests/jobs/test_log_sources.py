@@ -1,12 +1,14 @@
 """What stands in a log beside NCCL's own lines: several sources add up, and none passes unseen."""
 
 import pickle
+import re
 from pathlib import Path
 
 import pytest
 
+from collbench.core import catalog
 from collbench.core.errors import UsageError
-from collbench.doctor.finding import Finding
+from collbench.doctor.finding import SEVERITIES, Finding
 from collbench.jobs.hang_findings import hang_findings
 from collbench.jobs.log_errors import numbered
 from collbench.jobs.log_findings import log_findings
@@ -235,6 +237,14 @@ def test_files_of_other_commands_are_named_with_them(head: str, command: str) ->
     with pytest.raises(UsageError) as caught:
         refuse_others("x.txt", head)
     assert f"collbench {command}" in caught.value.hint
+
+
+@pytest.mark.parametrize("name", ["nccl", "programs"])
+def test_tables_of_causes_have_what_is_read(name: str) -> None:
+    for one in catalog.load("causes", name)["causes"]:
+        assert one.keys() <= {"name", "lines", "why", "change", "severity", "source"}, one
+        assert one.get("severity", "fault") in SEVERITIES and one["why"] and one["change"]
+        assert all(re.compile(line) for line in one["lines"])
 
 
 def test_every_number_says_what_to_do() -> None:
