@@ -20,7 +20,8 @@ from collbench.core.units import format_duration, format_size
 from collbench.device.card import device_count
 from collbench.doctor.lab import measure
 from collbench.launch.local import LocalGroup
-from collbench.tune.nccl_file import Gain, Gains, TunerMatch, env_lines_of, tuner_lines_of
+from collbench.tune.nccl_file import env_lines_of, tuner_lines_of
+from collbench.tune.nccl_gains import Gain, Gains, TunerMatch
 from collbench.tune.nccl_search import LEAST_S, search
 from collbench.tune.show import tune_screen
 
