@@ -26,6 +26,7 @@ def other_findings(report: LogReport, *, has_more: bool) -> Iterator[Finding]:
     yield from _silent(report)
     yield from _unknown_speeds(report)
     yield from _mixed_buffers(report)
+    yield from _hosts_apart(report)
     is_any = has_more or bool(report.xids or report.states or report.torch.timeouts)
     if report.returned and not report.warnings:
         yield from _returned(report)
@@ -274,6 +275,36 @@ def _mixed_buffers(report: LogReport) -> Iterator[Finding]:
             " them meet.",
             "NCCL_CUMEM_HOST_ENABLE=0 on all ranks, or NCCL 2.27; one image and one driver for all",
         )
+
+
+def _hosts_apart(report: LogReport) -> Iterator[Finding]:
+    """Hosts that take other networks or plug-ins than the rest."""
+    plugins = {
+        name: seen
+        for (what, name), seen in report.plugins.items()
+        if name.split(" ")[0] == "NET" or what == "used"
+    }
+    for what, facts in (("network", report.networks), ("plug-in of the network", plugins)):
+        groups = list(facts.items())
+        alone = [
+            (name, seen)
+            for name, seen in groups
+            if seen.hosts
+            and not any(seen.hosts & other.hosts for _, other in groups if other is not seen)
+        ]
+        if len(groups) > 1 and len(alone) == len(groups):
+            yield log_finding(
+                "hosts-differ",
+                f"the {what}",
+                "; ".join(
+                    f"{name}: {some(sorted(seen.hosts))}, {places(seen)}" for name, seen in alone
+                ),
+                f"Hosts of one job take another {what}: they wait for each other in forms that the"
+                " other does not speak, and hang or fail.",
+                "one image, one LD_LIBRARY_PATH and one set of adapters on all hosts; the same"
+                " NCCL_NET and NCCL_NET_PLUGIN",
+                "fault" if what == "network" else "risk",
+            )
 
 
 def _returned(report: LogReport) -> Iterator[Finding]:

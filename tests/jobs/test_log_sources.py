@@ -129,6 +129,13 @@ def test_ras_that_is_well_contradicts_nothing() -> None:
     assert severities(f"{row}\n{error}") == {"ib-event": "fault", "ras-ok": "remark"}
 
 
+def test_hosts_that_take_different_networks() -> None:
+    line = "{host}:1:2 [0] NCCL INFO Using network {name}"
+    text = "\n".join(line.format(host=host, name=name) for host, name in (("a", "IB"), ("b", "X")))
+    assert severities(text) == {"hosts-differ": "fault"}
+    assert severities(text + "\n" + line.format(host="a", name="X")) == {}
+
+
 def test_what_nobody_understands_and_names_an_error_is_told() -> None:
     text = HEAD + "NCCL INFO Using network IB\nMyOwnError: the frobnicator failed to align"
     assert severities(text) == {"unread-error": "remark"}
