@@ -25,7 +25,7 @@ Unidirectional P2P=Enabled Bandwidth (P2P Writes) Matrix (GB/s)
 PERFTEST = """                    RDMA_Write BW Test
  Dual-port       : OFF          Device         : mlx5_0
  #bytes     #iterations    BW peak[Gb/sec]    BW average[Gb/sec]   MsgRate[Mpps]
- 65536      5000             99.10              80.00              0.093
+ 65536      5000             99.10              80.00              0.1526
 """
 
 
@@ -89,6 +89,9 @@ def test_perftest_and_its_link(tmp_path: Path) -> None:
     assert any("80 Gb/s" in text for text in alone.remarks)
     beside = load(written(tmp_path, f"{PERFTEST}\n  Rate: 100\n", "ib.txt"))
     assert any("80% of the link's 100 Gb/s" in text for text in beside.remarks)
+    changed = load(written(tmp_path, PERFTEST.replace("80.00", "30.00"), "ib.txt"))
+    assert any("do not fit" in text for text in changed.remarks)
+    assert not any("do not fit" in text for text in alone.remarks)
 
 
 @pytest.mark.parametrize("text", [P2P.partition("Unidir")[0], PERFTEST.partition(" 65536")[0]])

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 
 from collbench.compare.readers.foreign import NUMBER, ForeignRemarks, ForeignTable, foreign, merged
 from collbench.compare.readers.log_lines import log_lines
+from collbench.compare.readers.proof import half_unit
 from collbench.core.errors import UsageError
 from collbench.core.record import Record
 
@@ -24,6 +25,7 @@ _TITLE = re.compile(r"(?P<what>RDMA_Write|RDMA_Read|Send) (?P<both>Bidirectional
 _COLUMNS = re.compile(r"#bytes\s+#iterations\s+BW peak\[(?P<unit>[\w/]+)\]")
 _ROW = re.compile(
     r"(?P<bytes>\d{1,12})\s+(?P<iters>\d{1,12})\s+(?P<peak>\d+\.\d+)\s+(?P<mean>\d+\.\d+)"
+    r"(?:\s+(?P<messages>\d+\.\d{1,9})(?!\S))?"
 )
 _FIELD = re.compile(
     r"(?P<name>Device|Link type|Number of qps|TX depth|Mtu|Transport type)\s*:"
@@ -31,6 +33,7 @@ _FIELD = re.compile(
 )
 # of ibstat or ibstatus beside it
 _RATE = re.compile(r"^\s*[Rr]ate:\s*(?P<rate>\d{1,4}(?:\.\d)?)", re.MULTILINE)
+_FITTING = 1.02  # between a rate and that of its messages, whose means are taken apart
 _GOOD = 0.9  # of a link's rate: what a healthy one gives large messages
 _BYTES_GBS = {"Gb/sec": 0.125, "MB/sec": 2**20 / 1e9, "MiB/sec": 2**20 / 1e9, "GB/sec": 1.0}
 
@@ -66,6 +69,9 @@ def read(text: str, name: str) -> tuple[list[Record], tuple[str, ...]]:
             continue
         for said in _judged(run, link.copy().pop() if len(link) == 1 else 0.0):
             remarks.add(said, run.line)
+        for line, row in run.rows:
+            if _contradicts(run, row):
+                remarks.add("rate and messages a second do not fit each other ({at})", line)
         span = ForeignTable(
             first=run.line, last=run.rows[-1][0] if run.rows else run.line, conditions=run.fields
         )
@@ -96,6 +102,16 @@ def _runs(text: str) -> list[_PerftestRun]:
 
 def _gbits(run: _PerftestRun, row: re.Match[str]) -> float:
     return float(row["mean"]) * _BYTES_GBS[run.unit] * 8 / (2 if run.is_both else 1)
+
+
+def _contradicts(run: _PerftestRun, row: re.Match[str]) -> bool:
+    """Whether a row's rate is not that of its messages, as where a digit was changed."""
+    if row["messages"] is None:
+        return False
+    gbits = float(row["mean"]) * _BYTES_GBS[run.unit] * 8
+    messages, error = float(row["messages"]), half_unit(row["messages"])
+    of_messages = [(messages + sign * error) * int(row["bytes"]) * 8e-3 for sign in (-1, 1)]
+    return not of_messages[0] / _FITTING <= gbits <= of_messages[1] * _FITTING
 
 
 def _judged(run: _PerftestRun, link_gbits: float) -> Iterator[str]:
