@@ -47,3 +47,16 @@ extern "C" __global__ void collbench_compare(const Item* of, const Item* table, 
         atomicMin(found + 1, least);
     }
 }
+
+// Writes `values` to the elements of `data` at some places, or keeps what is there in `seen`;
+// either may be missing.
+extern "C" __global__ void collbench_exchange(
+        Item* data, const u64* places, const Item* values, Item* seen, u64 count) {
+    const u64 stride = (u64)gridDim.x * blockDim.x;
+    for (u64 i = (u64)blockIdx.x * blockDim.x + threadIdx.x; i < count; i += stride) {
+        if (seen)
+            seen[i] = data[places[i]];
+        if (values)
+            data[places[i]] = values[i];
+    }
+}
