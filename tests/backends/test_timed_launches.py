@@ -34,6 +34,7 @@ from collbench.planning.planner import resolve
 from tests.support import corrupt
 from tests.support.gpu_session import launches
 from tests.support.gpus_in_threads import exchange
+from tests.support.plants import PLANTS, on_gpu
 from tests.support.tiers import tiered
 
 PLACES: tuple[Placement, ...] = ("out", "in")
@@ -360,6 +361,11 @@ def test_idle_gpus_are_noticed(
         assert set(timed) <= {"launch"} or (mode == "graph" and is_outside)
         assert len(timed) == count * (1 if isolated else base.REPLAYS + 1)
         assert corrupt.idle_on_gpu(real, batch, options, 0.0).wrong is not None
+        some_plants = PLANTS[("sum", "max").index(redop) + hot :: 3]
+        for kind, method in product(some_plants, (timing.timed, timing.timed_singly)):
+            some = Batch(iterations=count, single_launches=count)
+            gpu.prepare(problem, range(sets), stride_bytes(problem))
+            assert on_gpu(kind, method)(real, some, options, 0.0).wrong is not None
         unchecked = Batch(iterations=count, is_checked=False)
         assert corrupt.idle_on_gpu(real, unchecked, options, 0.0).wrong is None
         singly = Batch(single_launches=count + 60)

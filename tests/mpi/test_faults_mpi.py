@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from collbench.core.collectives import OPS
+from tests.support.plants import PLANTS
 from tests.support.runs import (
     LONG,
     STUCK_LIMIT_S,
@@ -298,11 +299,17 @@ def test_wrong_data_is_caught(tmp_path: Path, defect: str, backend: str, placeme
             ("idle", ("--backend", "cpu,mpi")),
             ("idle", (*NET, "--hot", "--agg-iters", "2")),
             ("idle-singly", ("--backend", "cpu,mpi", "--distribution", "3")),
+            ("tail", (*NET, "--hot")),
+            # gather's root has its first element before, in place
+            *((kind, ("--backend", "cpu,mpi", "--hot")) for kind in PLANTS if kind != "head"),
         ],
-        [("idle-singly", ("--backend", "cpu,mpi", "--distribution", "3"))],
+        [
+            ("idle-singly", ("--backend", "cpu,mpi", "--distribution", "3")),
+            ("tail", ("--backend", "cpu,mpi", "--hot")),
+        ],
     ),
 )
-def test_timed_launches_that_do_nothing_are_wrong(
+def test_timed_launches_that_leave_out_work_are_wrong(
     tmp_path: Path, defect: str, more: tuple[str, ...]
 ) -> None:
     """Of every collective, although the first check has found every set of buffers right."""

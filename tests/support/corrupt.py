@@ -7,7 +7,7 @@ third launch on, after the first check. idle: timed launches do nothing, on CPUs
 on GPUs. idle-singly: those that are timed one by one do nothing. load, timed: rank 1 stops itself
 with SIGSTOP when that is asked of it for the third time. start: rank 1 comes to MPI_Init a minute
 late. behind: rank 1 comes 20 ms late to every traced launch. byte: rank 1 changes a byte of every
-message to a partner.
+message to a partner. first, last, tenth, half, head, tail: see plants.py.
 """
 
 import os
@@ -35,6 +35,7 @@ from collbench.core.launcher import Launcher, load_mpi
 from collbench.launch import mpi as mpi_group
 from collbench.planning.lowering import Action
 from collbench.planning.plan import Plan
+from tests.support.plants import PLANTS, plant
 
 _launch = interpreter.Runner.launch
 _timed_by_cpu, _timed_by_mpi, _timed_by_gpu = cpu.CpuRank.timed, MpiRank.timed, timing.timed
@@ -221,6 +222,8 @@ if __name__ == "__main__":
         cpu.CpuRank.timed_singly = idle_singly_on_cpu  # type: ignore[method-assign]
         MpiRank.timed_singly = idle_singly_by_mpi  # type: ignore[method-assign]
         timing.timed_singly = idle_singly_on_gpu
+    elif defect in PLANTS:
+        plant(defect)
     elif defect == "late":
         interpreter.Runner.launch = late  # type: ignore[method-assign,assignment]
     else:
