@@ -188,12 +188,14 @@ def poison(
     step: int = 1,
     blocks: Sequence[Block] | None = None,
 ) -> None:
-    """Overwrite a rank's output, or about one element in `step` of it, so that every bit is wrong.
-    In place, do this before fill(). blocks: of the output, if they are not equal.
+    """Overwrite a rank's output, or about one element in `step` of it and the last of each block,
+    so that every bit is wrong. In place, do this before fill(). blocks: of the output, if they are
+    not equal.
     """
     blocks = equal_blocks(len(buffer), op, n, root, rank) if blocks is None else blocks
     for part, values, _ in _expected(buffer, op, redop, n, blocks, phase):
-        np.invert(bits(values)[::step], out=bits(part)[::step])
+        for some in (slice(None, None, step), slice(-1, None)):
+            np.invert(bits(values)[some], out=bits(part)[some])
 
 
 def compare(

@@ -252,7 +252,8 @@ class Kernel:
         data = self.card.view(address + number * stride, count * self.item).view(kind)
         if self.name == "fill":
             step, _, flip = more
-            data[::step] = ~wanted[::step] if flip else wanted[::step]
+            for some in (slice(None, None, step), slice(-1, None)):
+                data[some] = ~wanted[some] if flip else wanted[some]
         else:
             first, found = more[0], self.card.view(more[1], 16).view("u8")
             wrong = np.flatnonzero(data != wanted)

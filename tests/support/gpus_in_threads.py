@@ -391,7 +391,8 @@ class Launch:
             data = view(address + number * stride, count * item).view(f"u{item}")
             if self.name.endswith("fill"):
                 step, _, flip = more
-                data[::step] = ~wanted[::step] if flip else wanted[::step]
+                for some in (slice(None, None, step), slice(-1, None)):
+                    data[some] = ~wanted[some] if flip else wanted[some]
             else:
                 first, found = more[0], view(more[1], 16).view("u8")
                 wrong = np.flatnonzero(data != wanted)
