@@ -28,11 +28,13 @@ _SCALED_RANKS = 8  # of a product: more factors than these are +-1, so that floa
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wrong:
-    """Wrong elements of one rank: how many, and the first of them by its index in the output."""
+    """Wrong elements of one rank: how many, and the first of them by its index in the output; or
+    what else is wrong with its launches, which has no index.
+    """
 
     rank: int
     count: int
-    index: int
+    index: int = -1
     got: str
     wanted: str
 
@@ -135,7 +137,7 @@ def first_changed(name: DtypeName, redop: RedopName, n: int, rank: int) -> int:
     >>> first_changed("float32", "sum", 2, 0), first_changed("float32", "max", 2, 0)
     (0, 1)
     """
-    return int((_bits(inputs(name, redop, n, rank)) != _bits(reduced(name, redop, n))).argmax())
+    return int((bits(inputs(name, redop, n, rank)) != bits(reduced(name, redop, n))).argmax())
 
 
 def fill(buffer: "Array", op: OpName, redop: RedopName, n: int, rank: int, phase: int = 0) -> None:
@@ -187,12 +189,14 @@ def poison(
     step: int = 1,
     blocks: Sequence[Block] | None = None,
 ) -> None:
-    """Overwrite a rank's output, or about one element in `step` of it, so that every bit is wrong.
-    In place, do this before fill(). blocks: of the output, if they are not equal.
+    """Overwrite a rank's output, or about one element in `step` of it and the last of each block,
+    so that every bit is wrong. In place, do this before fill(). blocks: of the output, if they are
+    not equal.
     """
     blocks = equal_blocks(len(buffer), op, n, root, rank) if blocks is None else blocks
     for part, values, _ in _expected(buffer, op, redop, n, blocks, phase):
-        np.invert(_bits(values)[::step], out=_bits(part)[::step])
+        for some in (slice(None, None, step), slice(-1, None)):
+            np.invert(bits(values)[some], out=bits(part)[some])
 
 
 def compare(
@@ -216,7 +220,7 @@ def _differing(rank: int, pieces: Iterable[tuple["Array", "Array", int]]) -> Wro
     """The elements of some pieces that are not as expected."""
     count, first = 0, None
     for part, values, start in pieces:
-        differs = _bits(part) != _bits(values)
+        differs = bits(part) != bits(values)
         if differs.any():
             count += int(differs.sum())
             if first is None:
@@ -243,7 +247,8 @@ def _guard(buffer: "Array", n: int, rank: int) -> "Array":
     return inputs(_name_of(buffer.dtype), "sum", n, rank, is_reduction=False)[: len(buffer)]
 
 
-def _bits(values: "Array") -> "Array":
+def bits(values: "Array") -> "Array":
+    """The same memory as whole numbers, whose comparison is that of bits."""
     return values.view(f"u{values.dtype.itemsize}")
 
 

@@ -103,6 +103,17 @@ def steady(name: str, value: float, unit: CheckUnit, record: Record | None) -> M
     return Measured(name=name, value=5.0, unit=unit)
 
 
+def test_what_cannot_be_kept_is_refused_before_the_work_as_by_tune(
+    capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", "/proc/nobody")
+    tune = "tune", "--backend", "cpu", "--op", "allreduce", "--sizes", "8", "--budget", "1s"
+    for command in ((*CHECK, "--save"), tune):
+        code, _, err = invoke(capfd, *command)
+        assert code == 3
+        assert "Error: what is found cannot be kept: " in err
+
+
 def test_a_check_with_failures_or_of_noise_alone_is_not_saved(
     quick: None, capfd: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

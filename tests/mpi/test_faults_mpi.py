@@ -14,6 +14,8 @@ from shlex import split
 import pytest
 
 from collbench.core.collectives import OPS
+from collbench.launch.cleaner import PROXY, command_of
+from tests.support.plants import PLANTS
 from tests.support.runs import (
     LONG,
     STUCK_LIMIT_S,
@@ -81,6 +83,25 @@ def test_a_rank_that_stops_while_all_start_or_leave(tmp_path: Path, where: str) 
     with Run(tmp_path, under_mpirun(3, command)) as run:
         assert run.finish(STUCK_LIMIT_S) == 4
         assert "rank 1 is stopped (SIGSTOP)" in run.errors()[0]
+
+
+def test_guardians_that_are_stopped_when_their_ranks_have_ended_keep_nobody(tmp_path: Path) -> None:
+    with Run(tmp_path, under_mpirun(2, corrupt("guardian", sweep(*SHORT, *PEER)))) as run:
+        assert run.finish() == 0
+
+
+def test_ranks_below_a_stopped_proxy_end_with_their_launcher(tmp_path: Path) -> None:
+    if library() != "MPICH":
+        pytest.skip("MPICH's launcher has proxies")
+    with Run(tmp_path, under_mpirun(2, long_sweep(tmp_path))) as run:
+        run.wait_for_rows()
+        (proxy,) = [pid for pid in run.pids() if command_of(pid) == PROXY]
+        os.kill(proxy, signal.SIGSTOP)
+        run.process.kill()
+        deadline = time.monotonic() + 20
+        while run.pids() != [proxy] and time.monotonic() < deadline:
+            time.sleep(0.05)
+        assert run.pids() == [proxy]
 
 
 @pytest.mark.parametrize("more", tiered([((),), (NET,)], []), ids=name)
@@ -284,11 +305,17 @@ def test_wrong_data_is_caught(tmp_path: Path, defect: str, backend: str, placeme
             ("idle", ("--backend", "cpu,mpi")),
             ("idle", (*NET, "--hot", "--agg-iters", "2")),
             ("idle-singly", ("--backend", "cpu,mpi", "--distribution", "3", "--hot")),
+            ("tail", (*NET, "--hot")),
+            # gather's root has its first element before, in place
+            *((kind, ("--backend", "cpu,mpi", "--hot")) for kind in PLANTS if kind != "head"),
         ],
-        [("idle-singly", ("--backend", "cpu,mpi", "--distribution", "3", "--hot"))],
+        [
+            ("idle-singly", ("--backend", "cpu,mpi", "--distribution", "3", "--hot")),
+            ("tail", ("--backend", "cpu,mpi", "--hot")),
+        ],
     ),
 )
-def test_timed_launches_that_do_nothing_are_wrong(
+def test_timed_launches_that_leave_out_work_are_wrong(
     tmp_path: Path, defect: str, more: tuple[str, ...]
 ) -> None:
     """Of every collective, although the first check has found every set of buffers right."""
