@@ -27,6 +27,7 @@ from collbench.planning.limits import (
 )
 from collbench.planning.lowering import refuse_too_many
 from collbench.planning.plan import Kernel, lay_out, made_direct, schedule_of
+from collbench.planning.protocols import FAMILY as PROTOCOLS
 from collbench.planning.selection import VECTOR_BYTES, Choice, Orders, choice_of, slot_bytes_of
 from collbench.planning.transports import net
 from collbench.planning.tuning import Fact, Facts, Machine, Tuning, tuning_of
@@ -115,6 +116,8 @@ def _plan_cpu(
         proto = CPU_PROTO
     if proto != CPU_PROTO:
         _refuse_zero_copy(case, proto)
+    if PROTOCOLS.load(proto).CLEARS:
+        raise ScheduleError(f"{proto} is a protocol of GPU kernels", "use --proto simple")
     facts |= {"algo": algo, "proto": proto}
     first: ScheduleError | None = None
     for direct in _modes(case, facts, tuning):
@@ -315,6 +318,11 @@ def _refuse_kernels(case: Case, proto: str, transport: str, domains: net.Domains
         raise ScheduleError(
             "ll128 needs lines of 128 bytes that arrive whole, which PCIe does not promise",
             "use --proto simple or ll" if domains else "use --transport p2p",
+        )
+    if transport != "p2p" and PROTOCOLS.load(proto).CLEARS:
+        raise ScheduleError(
+            f"{proto} has its slots in the memory of the GPU that clears them",
+            "use --transport p2p, or --proto simple or ll",
         )
     if transport != "p2p" and case.direct == "on":
         raise ScheduleError(
