@@ -3,9 +3,9 @@ concurrently, as the kernels do.
 
 Everything comes from the bytes that a kernel would get: arguments and programs are unpacked by the
 structures of types.cuh, and memory is found by address. Every rank sees memory at other addresses,
-as processes do. CTAs are coroutines that a seeded scheduler steps; a CTA of a protocol with
-lines has two threads or warps that run independently. Caches, the memory order, timeouts and the lanes of a warp
-are not simulated.
+as processes do. CTAs are coroutines that a seeded scheduler steps; where lines say that they came,
+a CTA has two threads or warps that run independently. Caches, the memory order, timeouts and the
+lanes of a warp are not simulated.
 
 A launch of a rank begins when its previous one has ended, whatever the other ranks do. After each
 launch its outputs are compared; then all of its user buffers are poisoned and filled with new

@@ -288,7 +288,7 @@ class Cta:
     # flagged.cuh, lines.cuh, ll128.cu
 
     def flagged(self, lane: int) -> Coroutine:
-        """One thread of ll or sentinel, or one warp of ll128: it has every LANES-th line, or tile, of each
+        """One thread of ll or sentinel, or warp of ll128: it has every LANES-th line or tile of a
         chunk.
         """
         w, arrived = self.walk(), dict[str, int]()

@@ -1,5 +1,5 @@
-"""The layout of a chunk in a slot of ll and sentinel, by thread, and of ll128, by warp: the bytes of
-user memory, and the 4-byte words of the slot.
+"""The layout of a chunk in a slot of ll and sentinel, by thread, and of ll128, by warp: the bytes
+of user memory, and the 4-byte words of the slot.
 """
 
 from dataclasses import dataclass
