@@ -505,7 +505,7 @@ def run_special(group: Group, n: int) -> int:
             failures += report(describe(plan), why)
     session.close()
     say(
-        f"SUMMARY {len(plans)} plans with special values, {group.kind} group of {n}: {failures} wrong"
+        f"SUMMARY {len(plans)} plans of special values, {group.kind} group of {n}: {failures} wrong"
     )
     return 1 if failures else 0
 
