@@ -8,6 +8,7 @@ memory that is allowed. CPU ranks, GPU kernels and copy engines each have a func
 this from top to bottom.
 """
 
+from contextlib import suppress
 from dataclasses import replace
 
 from collbench.core.case import Case
@@ -248,9 +249,29 @@ def _plan_kernels(
     orders: Orders,
     hosts: tuple[int, ...],
 ) -> Choice:
-    """The plan of kernels that store over the link, into host memory or for proxies to send."""
-    transport = str(facts["transport"])
-    algo, proto = selection.way_of(case, facts, tuning, limits)
+    """The plan of kernels that store over the link, into host memory or for proxies to send. Where
+    a protocol does not fit that clears slots, which nobody asked for, one that does not.
+    """
+    way = selection.way_of(case, facts, tuning, limits)
+    if case.proto == "auto" and PROTOCOLS.load(way[1]).CLEARS:
+        with suppress(ScheduleError):
+            return _plan_way(case, dict(facts), tuning, limits, orders, hosts, way)
+        facts["has_marker"] = False
+        way = selection.way_of(case, facts, tuning, limits)
+    return _plan_way(case, facts, tuning, limits, orders, hosts, way)
+
+
+def _plan_way(
+    case: Case,
+    facts: dict[str, Fact],
+    tuning: Tuning,
+    limits: Limits,
+    orders: Orders,
+    hosts: tuple[int, ...],
+    way: tuple[str, str],
+) -> Choice:
+    """The plan of kernels by an algorithm and a protocol."""
+    transport, (algo, proto) = str(facts["transport"]), way
     schedule = schedule_of(case, algo, orders, hosts)
     domains = gpu_domains(case, limits)
     _refuse_kernels(case, proto, transport, domains)

@@ -36,20 +36,33 @@ def wire_bytes(payload: int) -> int:
 stored_bytes = wire_bytes  # what a sender stores of it
 
 
+def why_not(name: DtypeName) -> str:
+    """Why a type has no pattern that can be the marker, or an empty text.
+
+    >>> why_not("int32"), why_not("bfloat16")
+    ('sentinel marks with a NaN what has not come, and a word of int32 can be any bits', '')
+    """
+    kind = dtype(name)
+    if kind.is_float and kind.item_bytes <= 4:
+        return ""
+    word = "the lower word of a float64" if kind.is_float else f"a word of {name}"
+    return f"sentinel marks with a NaN what has not come, and {word} can be any bits"
+
+
 def refuse(name: DtypeName, messages: int, loops: int, slots: int) -> None:
     """Raise ScheduleError for what slots cannot carry that are cleared behind a launch. messages:
     along a connection in a loop; loops: of a launch.
     """
-    kind = dtype(name)
-    if not kind.is_float or kind.item_bytes > 4:
-        words = "the lower word of a float64" if kind.is_float else f"a word of {name}"
+    if why := why_not(name):
+        raise ScheduleError(why, "use --proto ll or simple")
+    if loops > 1:
         raise ScheduleError(
-            f"sentinel marks with a NaN what has not come, and {words} can be any bits",
-            "use --proto ll or simple",
+            f"sentinel clears slots between launches, and a launch needs each {loops} times",
+            "use more --max-memory, a larger --chunk and --buffsize, or --proto simple",
         )
-    if loops > 1 or 2 * messages > slots:
+    if 2 * messages > slots:
         raise ScheduleError(
-            f"{loops} loops of {messages} messages in a launch: sentinel clears slots between"
-            f" launches, so that one may fill half of {slots} slots",
-            "leave --slots, --chunk and --buffsize out, use more --max-memory, or --proto simple",
+            f"sentinel clears slots between launches, and two of {messages} messages do not fit"
+            f" {slots} slots",
+            f"use --slots {2 * messages}, or leave it out",
         )
