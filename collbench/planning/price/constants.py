@@ -23,6 +23,7 @@ REFERENCE = "h200x4-vm"  # whose constants a machine has that has none of its ow
 _FITTED_TO = {"gpu": ("H200", "H100"), "cpu": ("AMD EPYC",)}
 CPU_KINDS = ("simple", "ll", "ll128")
 GPU_KINDS = (*CPU_KINDS, "ce")
+KIND_OF = {"sentinel": "ll128"}  # protocols that are priced as another, but for what they store
 FULL_THREADS = 512  # of a CTA that a constant is for
 WAYS = ("nvlink", "pcie", "net")  # that a message can take
 
