@@ -46,11 +46,11 @@ static __device__ __forceinline__ uint4 line_of(Payload v, u32) {
     return make_uint4(unmarked(v.x), unmarked(v.y), unmarked(v.z), unmarked(v.w));
 }
 
-static __device__ __forceinline__ bool has_arrived(uint4 line) {
+static __device__ __forceinline__ bool has_arrived(uint4 line, u32) {
     return line.x != MARKER && line.y != MARKER && line.z != MARKER && line.w != MARKER;
 }
 
-#define IS_MISSING(line, flag) (!has_arrived(line))
+#define IS_MISSING(line, flag) (!has_arrived(line, flag))
 
 static __device__ __forceinline__ void take(char* at) {
     store16(at, make_uint4(MARKER, MARKER, MARKER, MARKER));

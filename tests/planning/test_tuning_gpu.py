@@ -321,9 +321,7 @@ def test_auto_takes_sentinel_where_it_can_and_was_faster(ranks: int) -> None:
 
 
 def test_launches_follow_each_other_closely_where_that_was_measured() -> None:
-    case = Case(
-        op="allreduce", backend="cuda", dtype="int32", proto="auto", ranks=4, size_bytes=8
-    )
+    case = Case(op="allreduce", backend="cuda", dtype="int32", proto="auto", ranks=4, size_bytes=8)
     sizes = [replace(case, size_bytes=size) for size in (8, 64 << 10, 2 << 20)]
     assert [resolve(each).case.pdl for each in sizes] == ["late", "early", "late"]
     older, alone = Limits(has_clusters=False), Limits(has_peers=False)
