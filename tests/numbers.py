@@ -102,7 +102,7 @@ def written_words() -> int:
 NUMBERS = (
     Number("lines of Python in collbench/", lambda: len(lines_of(PACKAGE)), 85_450, 60_000),
     Number("lines of Python in tests/", lambda: len(lines_of(ROOT / "tests")), 53_400, 38_000),
-    Number("lines of Python in cli/", lambda: len(lines_of(PACKAGE / "cli")), 3_269, 3_500),
+    Number("lines of Python in cli/", lambda: len(lines_of(PACKAGE / "cli")), 3_360, 3_500),
     Number("hand-written words", written_words, 51_200, 42_000),
     Number("rooms", lambda: len(list(PACKAGE.glob("*/__init__.py"))), 13, 13),
     Number("arrows between rooms", lambda: len(arrows()), 62, 45),

@@ -2,16 +2,29 @@
 its old name for one release.
 """
 
-from collections.abc import Mapping
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from pathlib import Path
 from typing import ClassVar
 
 import click
 
-from collbench.cli._options import ListOf
+from collbench.cli._options import ListOf, OutputFile
 from collbench.core.errors import UsageError
+from collbench.core.files import is_foreign
 from collbench.core.rules import flag
 from collbench.core.screen import remark
 from collbench.launch.complaint import no_such_option
+
+_FORCE = "collbench.force"
+force_option = click.option(
+    "--force",
+    is_flag=True,
+    expose_value=False,
+    callback=lambda context, _, value: context.meta.update({_FORCE: value}),
+    help="Replace files that are not what this command writes.",
+)
 
 
 class StrictCommand(click.Command):
@@ -32,6 +45,36 @@ class StrictCommand(click.Command):
         except click.UsageError as error:
             error.ctx = error.ctx or ctx
             raise
+
+    def invoke(self, ctx: click.Context) -> object:
+        self._protect(ctx)
+        return super().invoke(ctx)
+
+    def _protect(self, ctx: click.Context) -> None:
+        """Raise UsageError for an output that is an input or another output, links resolved, or a
+        file that the option did not write.
+        """
+        read: list[tuple[str, str]] = []
+        written: list[tuple[str, str, OutputFile]] = []
+        for param in self.params:
+            files = _texts(ctx.params.get(str(param.name)))
+            if isinstance(param.type, OutputFile):
+                written += [(flag(param), file, param.type) for file in files if file != "-"]
+            else:
+                read += [(flag(param), file) for file in files]
+        is_forced = ctx.meta.get(_FORCE) or ctx.params.get("force")
+        for name, file, kind in written:
+            for other, taken in read:
+                if _are_same(file, taken):
+                    raise UsageError(
+                        f"{name} {file} would write over what {other} reads", "give another file"
+                    )
+            read.append((name, file))
+            if kind.marks and not is_forced and is_foreign(Path(file), kind.marks):
+                raise UsageError(
+                    f"{file} exists, and {name} of this command did not write it",
+                    "give another file, or --force to replace it",
+                )
 
     def _current_name(self, arg: str) -> str:
         """An argument with the present name of the option that it names."""
@@ -56,6 +99,24 @@ class StrictCommand(click.Command):
                     else "give it once",
                 )
             seen.add(param.name)
+
+
+def _texts(value: object) -> Iterator[str]:
+    """The texts of a parameter's value, which may be a list."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, list | tuple):
+        for part in value:
+            yield from _texts(part)
+
+
+def _are_same(file: str, other: str) -> bool:
+    """Whether two names are of one file, which need not exist."""
+    with suppress(OSError, ValueError):  # too long, or a NUL in it
+        if Path(file).exists() and Path(other).exists():
+            return Path(file).samefile(other)
+        return os.path.realpath(file) == os.path.realpath(other)
+    return False
 
 
 def explicit_options(context: click.Context) -> set[str]:

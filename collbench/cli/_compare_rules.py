@@ -2,6 +2,7 @@
 
 from collbench.core.rules import Options, Rule
 
+_WRITTEN = ("tuner", "nccl_rows", "plot", "html")
 _OF_ONE_FILE = ("against", "bands", "env", "tuner", "nccl_rows")
 
 
@@ -81,13 +82,17 @@ COMPARE_RULES = (
         hint="run compare again for the other options",
     ),
     Rule(
-        options=("fail_below",),
-        when=lambda options: _is_one_file(options) and options["against"] is None,
-        message="there is no base to compare with",
+        options=("force",),
+        when=lambda options: (
+            _is_one_file(options)
+            and options["against"] is None
+            and not any(options[name] for name in _WRITTEN)
+        ),
+        message="there is no base to compare with, and nothing is written",
         hint="give a second file, or --against",
     ),
     Rule(
-        options=("force", "across"),
+        options=("fail_below", "across"),
         when=lambda options: _is_one_file(options) and options["against"] is None,
         message="there is no base to compare with",
         hint="give a second file, or --against",

@@ -41,6 +41,21 @@ class FileName(click.ParamType):  # type: ignore[type-arg]
         return [CompletionItem(incomplete, type="file")]
 
 
+class OutputFile(FileName):
+    """A file that the command writes. marks: texts near the beginning or the end of what it writes
+    there, by which an older one is known; none where it appends, and refuses what it cannot
+    append to.
+    """
+
+    def __init__(self, *marks: str) -> None:
+        self.marks = marks
+
+
+PAGE = '<meta name="generator" content="collbench'  # of every page
+DRAWING = '<svg class="collbench"'
+VERSION = '"collbench": "'  # of documents in JSON
+
+
 class ListOf(click.ParamType, Generic[Item]):  # type: ignore[type-arg]
     """A comma list of values read by `parse`; `all` stands for every one of `choices`, whose names
     are read in any case, or for each of `all_choices`. One that is given twice counts once, or is
@@ -164,7 +179,7 @@ def csv_option() -> Callable[[F], F]:
     """The file of the rows, of commands that measure."""
     return click.option(
         "--csv",
-        type=FileName(),
+        type=OutputFile(),
         help=(
             "File that every row is appended to as it is measured, for example out.csv; - is"
             " stdout. Default: none."

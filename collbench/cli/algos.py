@@ -6,8 +6,8 @@ from pathlib import Path
 
 import click
 
-from collbench.cli._command import StrictCommand, explicit_options
-from collbench.cli._options import MAX_RANKS, FileName, Whole
+from collbench.cli._command import StrictCommand, explicit_options, force_option
+from collbench.cli._options import DRAWING, MAX_RANKS, PAGE, OutputFile, Whole
 from collbench.core.collectives import OPS, OpName, collective
 from collbench.core.documents import check_writable, write_document
 from collbench.core.errors import UsageError, unknown
@@ -99,16 +99,17 @@ _ALGOS_RULES = (
     show_default=True,
     help="Hosts that the ranks are on, the same number on each, for example 2.",
 )
+@force_option
 @click.option(
     "--svg",
     metavar="FILE",
-    type=FileName(),
+    type=OutputFile(DRAWING),
     help="Write a drawing of every step, for example to ring.svg; - is stdout.",
 )
 @click.option(
     "--html",
     metavar="FILE",
-    type=FileName(),
+    type=OutputFile(PAGE),
     help="Write a page that plays the steps, for example to ring.html; - is stdout.",
 )
 @click.pass_context

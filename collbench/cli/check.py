@@ -4,9 +4,9 @@ import time
 
 import click
 
-from collbench.cli._command import StrictCommand, explicit_options
+from collbench.cli._command import StrictCommand, explicit_options, force_option
 from collbench.cli._declared import setting_option
-from collbench.cli._options import FileName, OneOf, Whole
+from collbench.cli._options import VERSION, OneOf, OutputFile, Whole
 from collbench.core.options import OPTIONS
 
 _OPTIONS = (
@@ -28,13 +28,13 @@ _OPTIONS = (
     click.option(
         "--json",
         metavar="FILE",
-        type=FileName(),
+        type=OutputFile(VERSION, '"judged": '),
         help="Write the findings as JSON, for example to check.json; - is stdout.",
     ),
     click.option(
         "--junit",
         metavar="FILE",
-        type=FileName(),
+        type=OutputFile('<testsuite name="collbench check'),
         help="Write the findings as JUnit's XML, for example to check.xml; - is stdout.",
     ),
     click.option(
@@ -73,5 +73,5 @@ def command(context: click.Context, /, **_: object) -> int:
     return run_check(options, end_of_measuring(start_s, time.process_time() - computed_s))
 
 
-for _option in _OPTIONS:
+for _option in (*_OPTIONS, force_option):
     command = _option(command)

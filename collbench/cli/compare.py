@@ -10,10 +10,20 @@ from typing import TYPE_CHECKING, TextIO
 import click
 
 from collbench.cli._command import StrictCommand, explicit_options
-from collbench.cli._options import Context, FileName, ListOf, Parameter, Profile, color_option
+from collbench.cli._options import (
+    PAGE,
+    VERSION,
+    Context,
+    FileName,
+    ListOf,
+    OutputFile,
+    Parameter,
+    Profile,
+    color_option,
+)
 from collbench.compare.losses import LOSS_KINDS
 from collbench.core.catalog import results
-from collbench.core.documents import named_in_errors, write_document
+from collbench.core.documents import write_document
 from collbench.core.errors import UsageError
 from collbench.core.record import ACROSS, Record
 from collbench.core.rules import Options, refuse
@@ -86,7 +96,7 @@ class _CompareCommand(StrictCommand):
     is_flag=True,
     help=(
         "Compare unlike machines too: of two files, with other devices or numbers of ranks; with"
-        " --against, with other devices."
+        " --against, with other devices. And replace files that are not what an option writes."
     ),
 )
 @click.option(
@@ -117,13 +127,13 @@ class _CompareCommand(StrictCommand):
 @click.option(
     "--json",
     metavar="FILE",
-    type=FileName(),
+    type=OutputFile(VERSION, '"base": '),
     help="Of two files: write every verdict as JSON, for example to changes.json; - is stdout.",
 )
 @click.option(
     "--junit",
     metavar="FILE",
-    type=FileName(),
+    type=OutputFile("<testsuite ", 'classname="compare.'),
     help="Of two files: write a JUnit test case a row, for example to junit.xml; - is stdout.",
 )
 @click.option("--all", "show_all", is_flag=True, help="Show every row, not only the first ones.")
@@ -153,7 +163,7 @@ class _CompareCommand(StrictCommand):
 @click.option(
     "--tuner",
     metavar="FILE",
-    type=FileName(),
+    type=OutputFile("# collective_type,min_bytes"),
     help=(
         "Of one file: write the configuration of NCCL's CSV tuner plugin from NCCL's forced rows,"
         " for example to nccl_tuner.conf; - is stdout."
@@ -162,7 +172,7 @@ class _CompareCommand(StrictCommand):
 @click.option(
     "--nccl-rows",
     metavar="FILE",
-    type=FileName(),
+    type=OutputFile("collective,size_bytes,algorithm"),
     help=(
         "Of one file: write the rows in the columns that NCCL's optimizer script reads, for example"
         " to rows.csv; - is stdout."
@@ -171,7 +181,7 @@ class _CompareCommand(StrictCommand):
 @click.option(
     "--plot",
     metavar="FILE",
-    type=FileName(),
+    type=OutputFile("collbench"),
     help=(
         "Draw one file or two for a slide: one collective, or six at most; for example to"
         " results.svg (.png or .svg)."
@@ -180,7 +190,7 @@ class _CompareCommand(StrictCommand):
 @click.option(
     "--html",
     metavar="FILE",
-    type=FileName(),
+    type=OutputFile(PAGE),
     help=(
         "Write one page about one file or two, for example to page.html: how far NCCL's best and"
         " the ceiling are, what changed, curves to filter, the machine's saved runs; - is stdout."
@@ -353,7 +363,7 @@ def _derive(rows: Sequence["Record"], options: Options) -> None:
     if lines:
         say("\n".join(lines))
     for document, target, option in documents:
-        _write("\n".join(document) + "\n", target, option)
+        write_document("\n".join(document) + "\n", target, option)
 
 
 def _write_page(files: Sequence[Path], target: str, *, is_forced: bool) -> int:
@@ -365,23 +375,9 @@ def _write_page(files: Sequence[Path], target: str, *, is_forced: bool) -> int:
         raise UsageError("--html shows one file, or a file and its base", "give two files at most")
     loaded = _loaded(files)
     text = page(*loaded, is_forced=is_forced, known=history_of(loaded[0]))
-    _write(text, target, "--html")
+    write_document(text, target, "--html")
     remark(f"{len(text.encode()) / 1e6:.2g} MB")
     return 0
-
-
-def _write(text: str, target: str, option: str) -> None:
-    """Write a document. Raises UsageError rather than overwrite results."""
-    from collbench.compare.load import holds_results
-
-    with named_in_errors(target, option):
-        is_results = target != "-" and holds_results(Path(target))
-    if is_results:  # most likely the value of the option is missing
-        raise UsageError(
-            f"{target} holds results, which would be lost",
-            f"{option} takes the name of the file to write: give another",
-        )
-    write_document(text, target, option)
 
 
 def _compare(new: "ResultFile", bases: Sequence["ResultFile"], options: Options) -> int:
@@ -438,4 +434,4 @@ def _write_for_ci(
 
     for name, document_of in (("json", json_of), ("junit", junit_of)):
         if options[name] is not None:
-            _write(document_of(changes, gate, titles), options[name], f"--{name}")
+            write_document(document_of(changes, gate, titles), options[name], f"--{name}")

@@ -2,9 +2,9 @@
 
 import click
 
-from collbench.cli._command import StrictCommand, explicit_options
+from collbench.cli._command import StrictCommand, explicit_options, force_option
 from collbench.cli._declared import setting_option
-from collbench.cli._options import FileName, ListOf, Whole
+from collbench.cli._options import PAGE, FileName, ListOf, OutputFile, Whole
 from collbench.core.options import OPTIONS
 from collbench.core.rules import Rule, refuse
 
@@ -60,13 +60,13 @@ _OPTIONS = (
     click.option(
         "--json",
         metavar="FILE",
-        type=FileName(),
+        type=OutputFile('"collbench-doctor"'),
         help="Write the findings as JSON, for example to doctor.json; - is stdout.",
     ),
     click.option(
         "--html",
         metavar="FILE",
-        type=FileName(),
+        type=OutputFile(PAGE),
         help="Write the findings as a page, for example to doctor.html; - is stdout.",
     ),
 )
@@ -141,5 +141,5 @@ def command(context: click.Context, /, **_: object) -> int:
     return run_doctor({name: context.params[name] for name in explicit})
 
 
-for _option in _OPTIONS:
+for _option in (*_OPTIONS, force_option):
     command = _option(command)

@@ -2,9 +2,18 @@
 
 import click
 
-from collbench.cli._command import StrictCommand, explicit_options
+from collbench.cli._command import StrictCommand, explicit_options, force_option
 from collbench.cli._declared import setting_option
-from collbench.cli._options import FileName, Finite, OneOf, Size, Whole, color_option
+from collbench.cli._options import (
+    VERSION,
+    FileName,
+    Finite,
+    OneOf,
+    OutputFile,
+    Size,
+    Whole,
+    color_option,
+)
 from collbench.core.collectives import OPS, collective
 from collbench.core.options import OPTIONS
 from collbench.core.rules import Rule, refuse
@@ -116,7 +125,7 @@ _OPTIONS = (
     ),
     click.option(
         "--csv",
-        type=FileName(),
+        type=OutputFile("host_a,rank_a,local_a,"),
         help=(
             "File that every measurement is written to as it is made, for example pairs.csv; - is"
             " stdout."
@@ -125,7 +134,7 @@ _OPTIONS = (
     click.option(
         "--json",
         metavar="FILE",
-        type=FileName(),
+        type=OutputFile(VERSION, '"answer": '),
         help="Write verdicts and samples as JSON, for example to hunt.json; - is stdout.",
     ),
     color_option("Colours of what is slow"),
@@ -207,5 +216,5 @@ def command(context: click.Context, /, **_: object) -> int:
     return run_hunt(context.params)
 
 
-for _option in _OPTIONS:
+for _option in (*_OPTIONS, force_option):
     command = _option(command)

@@ -2,8 +2,8 @@
 
 import click
 
-from collbench.cli._command import StrictCommand, explicit_options
-from collbench.cli._options import FileName
+from collbench.cli._command import StrictCommand, explicit_options, force_option
+from collbench.cli._options import PAGE, FileName, OutputFile
 
 _OPTIONS = (
     click.option(
@@ -27,13 +27,13 @@ _OPTIONS = (
     click.option(
         "--json",
         metavar="FILE",
-        type=FileName(),
+        type=OutputFile('"collbench-log"'),
         help="Write all that the log says as JSON, for example to log.json; - is stdout.",
     ),
     click.option(
         "--html",
         metavar="FILE",
-        type=FileName(),
+        type=OutputFile(PAGE),
         help="Write the findings as a page, for example to log.html; - is stdout.",
     ),
 )
@@ -68,5 +68,5 @@ def command(context: click.Context, /, **_: object) -> int:
     )
 
 
-for _option in _OPTIONS:
+for _option in (*_OPTIONS, force_option):
     command = _option(command)

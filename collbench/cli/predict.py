@@ -2,9 +2,9 @@
 
 import click
 
-from collbench.cli._command import StrictCommand, explicit_options
+from collbench.cli._command import StrictCommand, explicit_options, force_option
 from collbench.cli._declared import op_option
-from collbench.cli._options import FileName, ListOf, Profile, color_option
+from collbench.cli._options import FileName, ListOf, OutputFile, Profile, color_option
 from collbench.core.catalog import names
 from collbench.core.errors import UsageError
 from collbench.core.rules import Rule, refuse
@@ -102,13 +102,13 @@ _OPTIONS = (
     ),
     click.option(
         "--csv",
-        type=FileName(),
+        type=OutputFile("op,machine,hosts,ranks,size_bytes,"),
         metavar="FILE",
         help="Write the rows to a file, for example predicted.csv; - is stdout.",
     ),
     click.option(
         "--json",
-        type=FileName(),
+        type=OutputFile('"machine": ', '"engine": '),
         metavar="FILE",
         help="Write the rows as JSON to a file, for example predicted.json; - is stdout.",
     ),
@@ -172,5 +172,5 @@ def command(context: click.Context, /, **_: object) -> None:
     run_predict(context.params)
 
 
-for _option in _OPTIONS:
+for _option in (*_OPTIONS, force_option):
     command = _option(command)

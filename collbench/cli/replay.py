@@ -3,9 +3,9 @@
 import click
 
 from collbench.backends import FAMILY as BACKENDS
-from collbench.cli._command import StrictCommand, explicit_options
+from collbench.cli._command import StrictCommand, explicit_options, force_option
 from collbench.cli._declared import setting_option
-from collbench.cli._options import FileName, Finite, ListOf, OneOf, Whole
+from collbench.cli._options import FileName, Finite, ListOf, OneOf, OutputFile, Whole
 from collbench.core.dtypes import DTYPES, REDOPS
 from collbench.core.options import OPTIONS
 from collbench.planning.protocols import FAMILY as PROTOCOLS
@@ -95,12 +95,12 @@ _OPTIONS = (
     *(setting_option(OPTIONS[name]) for name in ("machine", "gpus", "timeout_s", "max_memory")),
     click.option(
         "--csv",
-        type=FileName(),
+        type=OutputFile(),
         help="File that the row of every measurement is added to, for example job.csv.",
     ),
     click.option(
         "--tuner",
-        type=FileName(),
+        type=OutputFile("# collective_type,min_bytes"),
         help=(
             "Write the configuration of NCCL's CSV tuner plugin for this job, for example to"
             " nccl_tuner.conf."
@@ -109,7 +109,7 @@ _OPTIONS = (
     click.option(
         "--json",
         metavar="FILE",
-        type=FileName(),
+        type=OutputFile('"collbench-replay"'),
         help="Write all that is known as JSON, for example to job.json; - is stdout.",
     ),
 )
@@ -142,5 +142,5 @@ def command(context: click.Context, /, **_: object) -> int:
     )  # fmt: skip
 
 
-for _option in _OPTIONS:
+for _option in (*_OPTIONS, force_option):
     command = _option(command)

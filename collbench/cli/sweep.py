@@ -4,12 +4,14 @@ from pathlib import Path
 
 import click
 
-from collbench.cli._command import StrictCommand, explicit_options
+from collbench.cli._command import StrictCommand, explicit_options, force_option
 from collbench.cli._declared import knob_option, setting_option
 from collbench.cli._options import (
+    VERSION,
     FileName,
     Finite,
     ListOf,
+    OutputFile,
     Profile,
     Size,
     Whole,
@@ -129,7 +131,7 @@ _FILE_OPTIONS = (
     ),
     click.option(
         "--trace",
-        type=FileName(),
+        type=OutputFile('{"traceEvents":[', VERSION),
         help=(
             "After the sweep trace three launches of every point of the cpu and cuda backends, but"
             " of copy engines, and write them as Chrome's trace events, for example to trace.json."
@@ -195,5 +197,6 @@ for _option in (
     *map(setting_option, OPTIONS.values()),
     *_SOAK_OPTIONS,
     *_FILE_OPTIONS,
+    force_option,
 ):
     command = _option(command)

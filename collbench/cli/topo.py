@@ -4,8 +4,8 @@ them.
 
 import click
 
-from collbench.cli._command import StrictCommand, explicit_options
-from collbench.cli._options import FileName, Finite, Profile, color_option
+from collbench.cli._command import StrictCommand, explicit_options, force_option
+from collbench.cli._options import DRAWING, FileName, Finite, OutputFile, Profile, color_option
 from collbench.core.catalog import names
 from collbench.core.rules import Options, Rule, refuse
 
@@ -30,7 +30,7 @@ _SOURCE_OPTIONS = (
     click.option(
         "--record",
         metavar="FILE",
-        type=FileName(),
+        type=OutputFile('"collbench-recording"'),
         help=(
             "Write all that this machine reports of itself to a file, for example machine.json, for"
             " --from or a bug report; - is stdout."
@@ -114,13 +114,13 @@ _DOCUMENT_OPTIONS = (
     click.option(
         "--svg",
         metavar="FILE",
-        type=FileName(),
+        type=OutputFile(DRAWING),
         help="Write a drawing for a report, for example to machine.svg; - is stdout.",
     ),
     click.option(
         "--save",
         metavar="FILE",
-        type=FileName(),
+        type=OutputFile('"collbench-topology"'),
         help=(
             "With --measure: write the machine with the rates reached as JSON, for example to"
             " machine.json, for --machine and --from; - is stdout."
@@ -186,5 +186,5 @@ def command(context: click.Context, /, **_: object) -> int:
     return show(context.params)
 
 
-for _option in (*_SOURCE_OPTIONS, *_VIEW_OPTIONS, *_DOCUMENT_OPTIONS):
+for _option in (*_SOURCE_OPTIONS, *_VIEW_OPTIONS, *_DOCUMENT_OPTIONS, force_option):
     command = _option(command)

@@ -4,9 +4,9 @@ was.
 
 import click
 
-from collbench.cli._command import StrictCommand, explicit_options
+from collbench.cli._command import StrictCommand, explicit_options, force_option
 from collbench.cli._declared import op_option, setting_option
-from collbench.cli._options import FileName, OneOf, Size, Whole
+from collbench.cli._options import PAGE, VERSION, OneOf, OutputFile, Size, Whole
 from collbench.core.options import OPTIONS
 from collbench.core.rules import Options, Rule, refuse
 from collbench.planning.protocols import FAMILY as PROTOCOLS
@@ -77,7 +77,7 @@ _OPTIONS = (
     ),
     click.option(
         "--out",
-        type=FileName(),
+        type=OutputFile('{"traceEvents":[', VERSION),
         help=(
             "Write the timeline as Chrome's trace events, which ui.perfetto.dev opens, for example"
             " to trace.json; - is stdout."
@@ -85,13 +85,13 @@ _OPTIONS = (
     ),
     click.option(
         "--html",
-        type=FileName(),
+        type=OutputFile(PAGE),
         help="Write a page that draws the timeline, for example to trace.html; - is stdout.",
     ),
     click.option(
         "--steps",
         metavar="FILE",
-        type=FileName(),
+        type=OutputFile(PAGE),
         help=(
             "Write a page that plays the messages of the typical launch with the times that they"
             " took, for example to steps.html; - is stdout."
@@ -100,7 +100,7 @@ _OPTIONS = (
     click.option(
         "--json",
         metavar="FILE",
-        type=FileName(),
+        type=OutputFile(VERSION, '"launches_us": '),
         help="Write the chain and its causes as JSON, for example to chain.json; - is stdout.",
     ),
     setting_option(OPTIONS["timeout_s"]),
@@ -152,5 +152,5 @@ def command(context: click.Context, /, **_: object) -> int:
     return run_trace(context.params)
 
 
-for _option in _OPTIONS:
+for _option in (*_OPTIONS, force_option):
     command = _option(command)

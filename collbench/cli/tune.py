@@ -5,9 +5,9 @@ import re
 import click
 
 from collbench.bench.sweep import sizes_between
-from collbench.cli._command import StrictCommand, explicit_options
+from collbench.cli._command import StrictCommand, explicit_options, force_option
 from collbench.cli._declared import setting_option
-from collbench.cli._options import FileName, ListOf, OneOf, Parameter, Whole
+from collbench.cli._options import ListOf, OneOf, OutputFile, Parameter, Whole
 from collbench.core.collectives import OPS, collective
 from collbench.core.errors import UsageError
 from collbench.core.options import MAX_S, OPTIONS
@@ -122,7 +122,7 @@ _OPTIONS = (
     click.option(
         "--out",
         metavar="FILE",
-        type=FileName(),
+        type=OutputFile("collbench tune"),
         help=(
             "Write the tuning file there, for example to mine.toml; with --peer the tuner file, and"
             " the variables beside it. Default: your configuration folder, where sweeps find it."
@@ -201,5 +201,5 @@ def command(context: click.Context, /, **_: object) -> int:
     return forget_all() if options.get("forget") else run_tune(options)
 
 
-for _option in _OPTIONS:
+for _option in (*_OPTIONS, force_option):
     command = _option(command)

@@ -15,47 +15,31 @@ either in one file of twenty where nothing is wrong.
 
 import math
 import re
-from bisect import bisect_left
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from itertools import chain, groupby
+from dataclasses import dataclass, replace
+from itertools import groupby
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, NamedTuple, get_args
+from typing import Literal, NamedTuple, get_args
 
-from collbench.compare.best import Errors
-from collbench.compare.join import is_reduction
 from collbench.compare.load import ResultFile, load
-from collbench.compare.rows import (
-    conditions_of,
-    fastest,
-    is_own_choice,
-    is_timed,
-    median_of,
-    own_form,
-    times_of,
+from collbench.compare.rate_curves import (
+    ACROSS_CURVES,
+    PEER_MEMORY,
+    CurveKey,
+    MeasuredCurve,
+    RateCurve,
+    rate_curves,
+    rates_at,
 )
 from collbench.core import catalog
-from collbench.core.collectives import collective
-from collbench.core.errors import CollbenchError, UsageError, unknown
-from collbench.core.limits import (
-    BEHIND_SHARE,
-    BETWEEN_RUNS,
-    BETWEEN_SINGLE_RUNS,
-    SURE_SCALES,
-    SURE_Z,
-)
-from collbench.core.peers import is_peer
+from collbench.core.errors import UsageError, unknown
+from collbench.core.limits import BEHIND_SHARE, BETWEEN_RUNS, BETWEEN_SINGLE_RUNS, SURE_SCALES
 from collbench.core.record import Record
-from collbench.core.verdict import beyond_chance, deviate, luck, scale_of
-from collbench.machine.gpu_kinds import GpuKind, kind_of, kinds_of
-
-if TYPE_CHECKING:
-    pass
+from collbench.core.verdict import beyond_chance, deviate, scale_of
+from collbench.machine.gpu_kinds import GpuKind, kinds_of
 
 RateVerdict = Literal["behind", "faster", "cannot tell", "normal"]
 RATE_VERDICTS: tuple[RateVerdict, ...] = get_args(RateVerdict)
-_ANY_DEVICE = GpuKind("", "")
-_PEER_MEMORY = ("p2p", "ce")  # transports that move the data over the same links
 _WITH_NVLS = ("H", "B", "GB", "GH")  # models of GPUs, from Hopper on
 _UNKNOWN = "not known"
 _NCCL_VERSION = re.compile(r"\bnccl ([\d.]+)")
@@ -63,80 +47,6 @@ _NCCL_VARIABLE = re.compile(r"\b(NCCL_\w+)=(\S+)")
 # what is installed, which is the version; and what has a line of its own
 _NAMED_ELSEWHERE = ("NCCL_VERSION", "NCCL_NVLS_ENABLE")
 _OWN_LIBRARIES = re.compile(r"\b(collbench|cuda|driver|torch) ([\w.]+)")
-
-
-class CurveKey(NamedTuple):
-    """What a curve is of. What does not decide its rate is empty: the reduction of what reduces
-    nothing, the root where there is none. hosts 0, group "" and a device without a model or a form:
-    not known, or of no interest. transport: of our kernels, where it is not the memory of peers.
-    buffers: the user's (see core/knobs.py).
-    """
-
-    op: str
-    backend: str
-    buffers: str
-    dtype: str
-    redop: str
-    root: int
-    placement: str
-    skew: str
-    groups: str
-    mix: str
-    ranks: int
-    hosts: int
-    group: str
-    transport: str
-    device: GpuKind
-    conditions: tuple[str, ...]
-
-    def apart(self, other: "CurveKey") -> tuple[str, ...]:
-        """The fields in which two keys surely differ."""
-        return tuple(
-            name
-            for name, ours, theirs in zip(self._fields, self, other, strict=True)
-            if ours != theirs and not _may_agree(name, ours, theirs)
-        )
-
-
-# what a field of the key is where it may differ
-_ANY_VALUE: dict[str, object] = {
-    "group": "",
-    "hosts": 0,
-    "backend": "",
-    "buffers": "",
-    "transport": "",
-    "device": _ANY_DEVICE,
-}
-ACROSS_CURVES = tuple(name for name in _ANY_VALUE if name != "device")
-
-
-def _may_agree(name: str, ours: object, theirs: object) -> bool:
-    """Whether two values of a field may be the same, because one is not known."""
-    if isinstance(ours, GpuKind) and isinstance(theirs, GpuKind):
-        return ours.agrees(theirs)
-    return name in ("hosts", "group") and not (ours and theirs)
-
-
-class MeasuredRate(NamedTuple):
-    """A bus bandwidth, and the repeats that show how far its time spreads."""
-
-    busbw_gbs: float
-    times_us: tuple[float, ...]
-
-
-RateCurve = dict[int, MeasuredRate]  # by size in bytes
-
-
-@dataclass(slots=True)
-class MeasuredCurve:
-    """Rates, and what stands beside them in their rows."""
-
-    rates: RateCurve = field(default_factory=dict)
-    versions: set[str] = field(default_factory=set)
-    devices: set[str] = field(default_factory=set)
-    groups: set[str] = field(default_factory=set)
-    hosts: set[int] = field(default_factory=set)
-    transports: set[str] = field(default_factory=set)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -408,136 +318,6 @@ def _spans(
         )
 
 
-def rates_at(
-    curve: Mapping[int, MeasuredRate], size: int
-) -> tuple[MeasuredRate, MeasuredRate] | None:
-    """The least and the most that the curve's rate may be at a size; None outside of its sizes.
-
-    Between its own sizes the least is the lower of its neighbours, or that in the time of the
-    larger, and the most is the higher of them.
-
-    >>> curve = {1024: MeasuredRate(1.0, ()), 4096: MeasuredRate(4.0, ())}
-    >>> [rate.busbw_gbs for rate in rates_at(curve, 2048) or ()]
-    [2.0, 4.0]
-    >>> [rate.busbw_gbs for rate in rates_at({**curve, 1024: MeasuredRate(3.0, ())}, 2048) or ()]
-    [3.0, 4.0]
-    >>> rates_at(curve, 8192) is None, rates_at(curve, 1024) == (curve[1024],) * 2
-    (True, True)
-    """
-    sizes = sorted(curve)
-    place = bisect_left(sizes, size)
-    if place < len(sizes) and sizes[place] == size:
-        return curve[size], curve[size]
-    if not 0 < place < len(sizes):
-        return None
-    smaller, larger = curve[sizes[place - 1]], curve[sizes[place]]
-    in_its_time = larger._replace(busbw_gbs=larger.busbw_gbs * size / sizes[place])
-    return max(min(smaller, larger), in_its_time), max(smaller, larger)
-
-
-def reference_curves(rows: Sequence[Record]) -> dict[CurveKey, RateCurve]:
-    """The curves of a reference for rows measured with a launcher or without."""
-    return {key: curve.rates for key, curve in rate_curves(rows, {"group"}).items()}
-
-
-def known_rate(curves_of: Mapping[CurveKey, RateCurve], row: Record) -> float | None:
-    """The least rate of a reference for a row, or None; in GB/s of bus bandwidth."""
-    key = _key(row, {"group"})
-    known = [
-        rates[0].busbw_gbs
-        for one, curve in curves_of.items()
-        if not key.apart(one) and (rates := rates_at(curve, row.size_bytes)) is not None
-    ]
-    return known[0] if known else None
-
-
-def rate_curves(
-    rows: Sequence[Record], left_out: Collection[str] = ()
-) -> dict[CurveKey, MeasuredCurve]:
-    """The best rate of every backend at each size; libraries count with their own choice where that
-    was measured, and else as forced. left_out: fields that the keys leave open.
-
-    The best of several rows is the luckiest of them: its rate is less by what luck gives.
-    """
-    cells: dict[CurveKey, dict[int, list[Record]]] = {}
-    errors = Errors(rows)
-    for row in rows:
-        if is_timed(row) and row.busbw_gbs:
-            cells.setdefault(_key(row, left_out), {}).setdefault(row.size_bytes, []).append(row)
-    found = {}
-    for key, sizes in cells.items():
-        if (
-            key.conditions[:1] == ("forced",)
-            and key._replace(conditions=key.conditions[1:]) in cells
-        ):
-            continue
-        here = list(chain.from_iterable(sizes.values()))
-        found[key] = MeasuredCurve(
-            rates={size: _rate(here, errors) for size, here in sizes.items()},
-            versions={row.versions for row in here},
-            devices={row.device for row in here if row.device},
-            groups={row.group for row in here if row.group},
-            hosts={row.hosts for row in here if row.hosts},
-            transports={row.transport for row in here},
-        )
-    return found
-
-
-def _key(row: Record, left_out: Collection[str] = ()) -> CurveKey:
-    conditions = tuple(
-        # a check of the data takes no time of the collective
-        one
-        for one in conditions_of(row.notes)
-        if one != "unchecked"
-    )
-    is_own_kernel = not is_peer(row.backend)
-    key = CurveKey(
-        op=row.op,
-        backend=row.backend,
-        buffers=own_form(row),
-        dtype=row.dtype,
-        redop=row.redop if is_reduction(row.op) else "",
-        root=row.root if _is_rooted(row.op) else 0,
-        placement=row.placement,
-        skew=row.skew,
-        groups=row.groups,
-        mix=row.mix,
-        ranks=row.ranks,
-        hosts=row.hosts,
-        group=row.group,
-        transport=_path(row.transport) if is_own_kernel else "",
-        device=kind_of(row.device) if row.device else _ANY_DEVICE,
-        conditions=conditions if is_own_kernel or is_own_choice(row) else ("forced", *conditions),
-    )
-    return CurveKey._make(
-        _ANY_VALUE[name] if name in left_out else value
-        for name, value in zip(key._fields, key, strict=True)
-    )
-
-
-def _path(transport: str) -> str:
-    """The transport of a row without those that serve the memory of peers alike."""
-    parts = [part for part in transport.split("+") if part not in (*_PEER_MEMORY, "auto")]
-    return "+".join(parts)
-
-
-def _is_rooted(op: str) -> bool:
-    """Whether an operation has a root; what is not known may."""
-    try:
-        return collective(op).is_rooted
-    except CollbenchError:
-        return True
-
-
-def _rate(rows: list[Record], errors: Errors) -> MeasuredRate:
-    """The best rate of several rows, without what luck gives it."""
-    best = fastest(rows)
-    error, least = errors.of(best), math.log(median_of(best))
-    rivals = sum(math.log(median_of(row)) - least <= SURE_Z * error for row in rows)
-    gain = math.exp(luck(error, rivals))
-    return MeasuredRate(busbw_gbs=(best.busbw_gbs or 0.0) / gain, times_us=times_of(best))
-
-
 def _apart(alone: Iterable[CurveKey], theirs: Mapping[CurveKey, MeasuredCurve]) -> Iterator[Apart]:
     """What is not in the reference, by what sets it apart from the nearest of its curves."""
     groups: dict[tuple[str, ...], list[tuple[CurveKey, CurveKey]]] = {}
@@ -593,7 +373,7 @@ def _surroundings(curve: MeasuredCurve, key: CurveKey) -> Iterator[tuple[str, st
         ("hosts", set(map(str, curve.hosts))),
     ):
         yield from ((name, value) for value in values or {_UNKNOWN})
-    yield from (("transport", name) for name in curve.transports if name in _PEER_MEMORY)
+    yield from (("transport", name) for name in curve.transports if name in PEER_MEMORY)
     for text in curve.versions:
         if key.backend == "nccl":
             version = _NCCL_VERSION.search(text)

@@ -7,6 +7,7 @@ from xml.etree import ElementTree as ET
 
 import pandas as pd
 
+from collbench import __version__
 from collbench.compare.changes import Changes
 from collbench.compare.gate import Gate
 from collbench.compare.groups import Change
@@ -29,6 +30,7 @@ def json_of(changes: Changes, gate: Gate | None, titles: tuple[str, str]) -> str
     """
     knobs = varying(changes.rows) if len(changes.rows) else []
     document = {
+        "collbench": __version__,
         "new": titles[0],
         "base": titles[1],
         "gate": None if gate is None else _gate(gate),

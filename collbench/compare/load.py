@@ -134,14 +134,6 @@ def _load(file: Path) -> ResultFile:
     return ResultFile(records=records, name=name, kind=kind, remarks=remarks)
 
 
-def holds_results(file: Path) -> bool:
-    """Whether a file that is there begins as our CSV does. Raises OSError if it cannot be read."""
-    if not file.is_file():
-        return False
-    with file.open("rb") as opened:
-        return own.is_mine(opened.read(len(own.BEGINNING)))
-
-
 def load_all(files: Sequence[Path]) -> tuple[ResultFile, ...]:
     """The rows of each file. Raises UsageError if one cannot be read, or is given twice, be it as a
     copy of our own rows, which name their run and the time of each.

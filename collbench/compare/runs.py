@@ -11,7 +11,7 @@ from pathlib import Path
 from collbench.core.codec import dumps, loads
 from collbench.core.errors import CollbenchError, UsageError
 from collbench.core.files import state_folder, write_whole
-from collbench.core.reading import read_bytes
+from collbench.core.reading import read_state
 from collbench.core.record import Record, Writer
 from collbench.machine.health import Health
 
@@ -154,7 +154,7 @@ def _facts_of(folder: Path) -> RunFacts | None:
     """The facts in a folder, None where they are missing or broken."""
     file = folder / _FACTS
     try:
-        text = read_bytes(file, _MOST_FACTS_BYTES).decode()
+        text = read_state(file, _MOST_FACTS_BYTES).decode()
         return loads(RunFacts, text, str(file), _MOST_FACTS_BYTES)
     except (OSError, ValueError, UsageError):
         return None
@@ -174,6 +174,10 @@ def saved_run(name: str) -> SavedRun:
 
 
 def remove(runs: Sequence[SavedRun]) -> None:
-    """Remove runs. Raises OSError."""
+    """Remove runs, also those that another command removes meanwhile. Raises OSError for one that
+    stays.
+    """
     for run in runs:
-        shutil.rmtree(run.folder)
+        while run.folder.exists():
+            with suppress(FileNotFoundError):  # of a file that the other one was faster with
+                shutil.rmtree(run.folder)

@@ -2,11 +2,11 @@
 wheel.
 """
 
-import os
 from pathlib import Path
 from typing import Any
 
 from collbench.core.errors import UsageError, unknown
+from collbench.core.files import own_folder
 from collbench.core.reading import parse_toml, read_bytes
 
 _PLACES = (
@@ -49,10 +49,7 @@ def user_folder(kind: str) -> Path:
     """Where the user's own profiles of a kind are: ~/.config/collbench/KIND, or in the folder that
     XDG_CONFIG_HOME names. Raises RuntimeError if there is no home.
     """
-    config = os.environ.get("XDG_CONFIG_HOME", "")
-    # the standard takes no relative folder
-    root = Path(config) if config.startswith("/") else Path("~/.config").expanduser()
-    return root / "collbench" / kind
+    return own_folder("XDG_CONFIG_HOME", ".config") / kind
 
 
 def load(kind: str, name: str) -> dict[str, Any]:  # Any: values of TOML

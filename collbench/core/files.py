@@ -4,17 +4,48 @@ import os
 import secrets
 import stat
 import sys
+from collections.abc import Sequence
 from contextlib import suppress
+from functools import cache
 from pathlib import Path
 from typing import IO
+
+from collbench.core.screen import remark
 
 
 def state_folder() -> Path:
     """Where the user's state is kept. Raises RuntimeError if there is no home."""
-    state = os.environ.get("XDG_STATE_HOME", "")
+    return own_folder("XDG_STATE_HOME", ".local/state")
+
+
+def own_folder(variable: str, default: str) -> Path:
+    """Our own folder in the one that a variable names, or else in a folder of the home. Raises
+    RuntimeError if there is no home.
+    """
+    named = os.environ.get(variable, "")
     # the standard takes no relative folder
-    root = Path(state) if state.startswith("/") else Path("~/.local/state").expanduser()
-    return root / "collbench"
+    return (Path(named) if named.startswith("/") else _home() / default) / "collbench"
+
+
+def _home() -> Path:
+    """The user's home. Raises RuntimeError if there is none, or one of another user, as where a
+    container has HOME=/root for everybody.
+    """
+    home = Path("~").expanduser()
+    try:
+        is_closed = home.exists() and not os.access(home, os.X_OK)
+    except PermissionError:
+        is_closed = True
+    if is_closed:
+        _tell(f"HOME {home} may not be entered: nothing is kept, and no own file is read")
+        raise RuntimeError(f"{home} may not be entered")
+    return home
+
+
+@cache
+def _tell(text: str) -> None:
+    """A remark, once."""
+    remark(text)
 
 
 def write_whole(file: Path, data: bytes) -> None:
@@ -42,6 +73,24 @@ def write_whole(file: Path, data: bytes) -> None:
         draft.replace(place)
     finally:
         draft.unlink(missing_ok=True)
+
+
+_ENDS_BYTES = 8192  # at the beginning and at the end of a file, where it says what it is
+
+
+def is_foreign(file: Path, marks: Sequence[str]) -> bool:
+    """Whether a file has something in it, and lacks one of the marks of what would replace it.
+    FIFOs and devices are never foreign, nor is what cannot be read.
+    """
+    with suppress(OSError, ValueError):  # ValueError: a NUL in the name
+        if not stat.S_ISREG(file.stat().st_mode):
+            return False
+        with file.open("rb") as old:
+            text = old.read(_ENDS_BYTES)
+            old.seek(max(0, file.stat().st_size - _ENDS_BYTES))
+            text += old.read(_ENDS_BYTES)
+        return bool(text) and not all(mark.encode() in text for mark in marks)
+    return False
 
 
 def check_whole(file: Path) -> None:

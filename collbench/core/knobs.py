@@ -124,7 +124,7 @@ class Knobs:
             ),
             library="",
             label="protocol",
-            width=6,
+            width=8,
         ),
     ] = "auto"
     transport: Annotated[

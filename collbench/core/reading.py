@@ -3,6 +3,7 @@ error names the file.
 """
 
 import codecs
+import errno
 import io
 import json
 import os
@@ -30,6 +31,16 @@ def read_bytes(file: Path, most_bytes: int) -> bytes:
     with file.open("rb") as opened:
         size = min(os.fstat(opened.fileno()).st_size, most_bytes)  # 0 of a pipe or a device
         return _all_of(opened, size, most_bytes)
+
+
+def read_state(file: Path, most_bytes: int) -> bytes:
+    """The same of a file that we keep ourselves. Anything but a regular file is refused, so that
+    nothing waits for a writer of a FIFO.
+    """
+    with os.fdopen(os.open(file, os.O_RDONLY | os.O_NONBLOCK), "rb") as opened:
+        if not stat.S_ISREG(os.fstat(opened.fileno()).st_mode):
+            raise OSError(errno.EINVAL, "no regular file", str(file))
+        return _all_of(opened, 0, most_bytes)
 
 
 def _all_of(opened: IO[bytes], first: int, most_bytes: int) -> bytes:

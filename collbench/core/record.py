@@ -11,7 +11,6 @@ import csv
 import fcntl
 import io
 import struct
-import sys
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, fields
@@ -19,14 +18,15 @@ from functools import cache, partial
 from math import ulp
 from operator import attrgetter, itemgetter
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Literal, Protocol, get_args, get_type_hints
+from typing import IO, TYPE_CHECKING, Literal, get_args, get_type_hints
 
 from collbench.core.collectives import ALL_OPS
 from collbench.core.distribution import PERCENTILES, Histogram, histogram_text, parse_histogram
 from collbench.core.dtypes import DTYPES, REDOPS
 from collbench.core.errors import UnavailableError, UsageError
 from collbench.core.knobs import FIRST_SCHEMA, KNOBS, UNASKED, Knobs
-from collbench.core.text import escaped
+from collbench.core.screen import remark
+from collbench.core.text import TextTarget, escaped
 
 if TYPE_CHECKING:
     import _csv
@@ -182,6 +182,7 @@ KINDS: dict[str, ColumnKind] = {name: _KIND_OF.get(_HINTS[name], "text") for nam
 KINDS |= dict.fromkeys(
     ("time_us", "alone_us", "time_low_us", "time_high_us", *LAUNCH_TIMES), "time"
 )
+_MOST_MEASURED = 1e18  # microseconds are 30,000 years; what is computed from more has no number
 MOST_INTEGER = (1 << 63) - 1
 
 
@@ -268,7 +269,7 @@ def _reading(name: str) -> Callable[[str], object]:
         if not text:
             return None
         number = float(text)
-        if not least <= number <= sys.float_info.max:
+        if not least <= number <= _MOST_MEASURED:
             raise ValueError(f"{name} {text} is not a {'rate' if kind == 'rate' else 'time'}")
         return number
 
@@ -313,14 +314,14 @@ def read(file: Path) -> list[Record]:
 
 
 def _rows(file: str, data: bytes, known: Collection[tuple[str, ...]]) -> list[Record]:
-    """All rows of a file's data; a last line without an end, which a crash cut, is left out. Raises
-    UsageError if the file as a whole is not ours.
+    """All rows of a file's data; a last line that a crash cut is left out. Raises UsageError if the
+    file as a whole is not ours.
     """
     end = data.rfind(b"\n") + 1
     if not end and not any(header(columns).encode().startswith(data) for columns in known):
         raise _not_ours(file)
     try:
-        text = data[:end].decode()
+        text = data[:end].decode() + data[end:].decode(errors="replace")
     except UnicodeDecodeError as error:
         raise UsageError(
             f"{file} is no text: byte {data[error.start]:#04x} at offset {error.start}",
@@ -342,13 +343,30 @@ def parse(
     """The rows of a file's text, in order; a last line cut short by a crash is left out. known: the
     columns that it may have. Raises UsageError at another schema or a broken row.
     """
-    rows = csv.reader(io.StringIO(text[: text.rfind("\n") + 1], newline=""))
+    rows = csv.reader(io.StringIO(_whole_lines(text), newline=""))
     try:
         return list(_parsed(file, rows, known))
     except (ValueError, csv.Error) as error:
         raise UsageError(
             f"{file}, line {rows.line_num}: {error}", "mend or delete that line"
         ) from None
+
+
+def _whole_lines(text: str) -> str:
+    r"""The text without a last line that was cut short. One that only lacks its end stays: its last
+    cell is the schema, of which nothing is missing.
+
+    >>> _whole_lines("a,schema\nx,10\ny,10"), _whole_lines("a,schema\nx,10\ny,1")
+    ('a,schema\nx,10\ny,10\n', 'a,schema\nx,10\n')
+    """
+    end = text.rfind("\n") + 1
+    whole, last = text[:end], text[end:]
+    if last and whole:
+        columns, *_, cells = csv.reader([whole.partition("\n")[0], last])
+        schema = str(SCHEMAS.get(tuple(columns), SCHEMA))
+        if len(cells) == len(columns) and (columns[-1], cells[-1]) == ("schema", schema):
+            return f"{text}\n"
+    return whole
 
 
 def _parsed(file: str, rows: "_csv.Reader", known: Collection[tuple[str, ...]]) -> Iterator[Record]:
@@ -378,16 +396,6 @@ def _parsed(file: str, rows: "_csv.Reader", known: Collection[tuple[str, ...]]) 
 
 def _why(error: Exception) -> str:
     return (error.strerror or str(error)) if isinstance(error, OSError) else str(error)
-
-
-class TextTarget(Protocol):
-    """What takes lines: an open file, or the screen."""
-
-    def write(self, text: str, /) -> object:
-        """Take a part of the text."""
-
-    def flush(self) -> None:
-        """Hand on what was taken."""
 
 
 class Writer:
@@ -427,12 +435,22 @@ class Writer:
             opened.seek(0)
             data = opened.read()
             self.rows = _rows(self._name, data, {self._columns})
-            if not data.endswith(b"\n"):
-                opened.truncate(data.rfind(b"\n") + 1)
+            self._end_last_line(opened, data)
         except BaseException:
             opened.close()
             raise
         return io.TextIOWrapper(opened, encoding="utf-8")
+
+    def _end_last_line(self, opened: IO[bytes], data: bytes) -> None:
+        """Give the last line its end where nothing else is missing; else remove it, and say so."""
+        if data.endswith(b"\n") or not data:
+            return
+        text = data.decode(errors="replace")
+        if _whole_lines(text) == f"{text}\n":
+            opened.write(b"\n")
+            return
+        opened.truncate(data.rfind(b"\n") + 1)
+        remark(f"{self._name}: the last line was cut short, and is removed")
 
     def write(self, records: Iterable[Record]) -> None:
         """Append rows and hand them to the operating system."""

@@ -11,9 +11,8 @@ from typing import IO
 import click
 
 from collbench.core.launcher import launcher
-from collbench.core.record import TextTarget
 from collbench.core.table import wrapped
-from collbench.core.text import one_line, printable
+from collbench.core.text import TextTarget, one_line, printable
 
 
 def say(

@@ -1,6 +1,5 @@
 """Intervals of medians."""
 
-import math
 from collections.abc import Sequence
 from functools import cache
 from typing import NamedTuple
@@ -40,8 +39,11 @@ def bounds(values: Sequence[float]) -> tuple[float, float, float]:
 @cache
 def _dropped(n: int) -> int:
     """How many of n values lie outside of their interval on each side."""
-    drop, missed = 0, 2 * (1 + n) / 2**n  # by the second smallest and second largest
-    while missed <= 1 - COVERAGE:
+    part, whole = (1 - COVERAGE).as_integer_ratio()
+    drop, limit = 0, (part << n) // (2 * whole)  # of the 2**n ways to be above or below the median
+    ways, missed = n, 1 + n  # by the second smallest value
+    while missed <= limit:
         drop += 1
-        missed += 2 * math.comb(n, drop + 1) / 2**n
+        ways = ways * (n - drop) // (drop + 1)
+        missed += ways
     return drop

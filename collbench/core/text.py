@@ -2,10 +2,20 @@
 
 import re
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, Protocol
 
 # The colours of our own tables: those that click.style and report/ write.
 _COLOURS = re.compile(r"(\x1b\[(?:[012]|[39][1-7])m)")
+
+
+class TextTarget(Protocol):
+    """What takes lines: an open file, or the screen."""
+
+    def write(self, text: str, /) -> object:
+        """Take a part of the text."""
+
+    def flush(self) -> None:
+        """Hand on what was taken."""
 
 
 def printable(text: str, *, has_colours: bool = False) -> str:

@@ -18,7 +18,8 @@ from collbench.bench.rows import new_run
 from collbench.bench.runner import Measurement
 from collbench.bench.saving import command_line
 from collbench.bench.sweep import Sweep, cases
-from collbench.compare.baselines import CurveKey, RateCurve, known_rate, reference, reference_curves
+from collbench.compare.baselines import reference
+from collbench.compare.rate_curves import CurveKey, RateCurve, known_rate, reference_curves
 from collbench.compare.rows import as_written, is_noise, times_of
 from collbench.core.case import Case
 from collbench.core.collectives import OPS

@@ -11,7 +11,7 @@ from typing import NamedTuple
 from collbench.core.codec import dumps, loads
 from collbench.core.errors import UsageError
 from collbench.core.files import state_folder, write_whole
-from collbench.core.reading import read_bytes
+from collbench.core.reading import read_state
 
 MOST_KEPT = 50
 _MOST_BYTES = 1 << 20
@@ -85,7 +85,7 @@ def _files() -> list[Path]:
 def _read(file: Path) -> SavedCheck | None:
     """The check in a file, None where it is missing or broken."""
     try:
-        text = read_bytes(file, _MOST_BYTES).decode()
+        text = read_state(file, _MOST_BYTES).decode()
         check = loads(SavedCheck, text, str(file), _MOST_BYTES)
     except (OSError, ValueError, UsageError):
         return None

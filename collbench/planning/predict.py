@@ -21,6 +21,7 @@ from collbench.planning.chooser import least, planned
 from collbench.planning.limits import Limits, edges_of
 from collbench.planning.plan import Plan
 from collbench.planning.price.cluster import CONSTANTS, Cluster
+from collbench.planning.price.errors import errors_of, own_errors, own_scope
 from collbench.planning.price.far import MOST_PLAYED, WIDE, WIDTHS, Far, most_played
 from collbench.planning.price.gpus import hops_of
 from collbench.planning.price.ways import RATES
@@ -199,6 +200,19 @@ class Prediction:
         hops, between = self.hops(point)
         near_s, far_s = (links.site.hop_s(kind, way) + own_s for way in (near, "net"))
         return (hops - between) * near_s + between * far_s + max(point.busy[r] for r in RATES)
+
+    def interval_s(self, point: Point) -> tuple[float, float] | None:
+        """Seconds between which nine of ten measured rows of such a price were; None for GPUs, and
+        for several hosts, of which no row of our own engine was measured.
+        """
+        cluster, _ = self.on(point.hosts)
+        scope = own_scope(cluster.name, [gpu.name for gpu in cluster.domain.gpus])
+        if scope is None or point.hosts > 1:
+            return None
+        errors = errors_of(own_errors(), scope, point.size_bytes)
+        if errors is None:
+            return None
+        return (point.seconds * errors.low, point.seconds * errors.high)
 
     def ranges(self, hosts: int, sizes: Sequence[int]) -> list[tuple[str, int, int]]:
         """Which algorithm is best from which size to which, to a double where it changes."""

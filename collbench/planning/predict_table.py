@@ -10,11 +10,9 @@ from collbench.core.units import format_rate, format_size, format_time_us, to_us
 from collbench.planning.limits import MAX_ENDS
 from collbench.planning.predict import LATENCY, Point, Prediction
 
-_SPARE = (
-    1,
-    8,
-    9,
-)  # columns of the table that a narrow screen has no room for, the first ones first
+# columns that a narrow screen has no room for, the first ones first
+_SPARE = ("ranks", "a-b us", "scaling", "9 of 10 us")
+_WORDS = {"algo", "proto", "busiest"}  # columns of words; numbers stand on the right
 _NAMES = {
     "nvlink": "NVLink",
     "pcie": "PCIe",
@@ -84,6 +82,7 @@ def _row(prediction: Prediction, point: Point, first: Sequence[Point], old: Sequ
     """first: on the fewest hosts, old: before the changes, the least first."""
     op, kind = prediction.op, point.limit
     busbw, hops = point.busbw_gbs(op), prediction.hops(point)
+    low_s, high_s = prediction.interval_s(point) or (None, None)
     return {
         "op": op,
         "machine": prediction.cluster.name,
@@ -103,6 +102,8 @@ def _row(prediction: Prediction, point: Point, first: Sequence[Point], old: Sequ
         "scaling": rounded(busbw / first[0].busbw_gbs(op)) if first else None,
         "before_us": rounded(to_us(old[0].seconds)) if old else None,
         "engine": "collbench",
+        "low_us": None if low_s is None else rounded(to_us(low_s)),
+        "high_us": None if high_s is None else rounded(to_us(high_s)),
     }
 
 
@@ -123,28 +124,29 @@ def lines(
     """The table, which algorithm is best from where to where, and what was left out. sizes: those
     between which crossovers are looked for. columns: of the screen.
     """
-    heads = ["hosts", "ranks", "  size", "algo", "proto", "time us", "busbw", "busiest"]
-    heads += ["a-b us", "scaling", *(["before", "gain"] if has_changes else [])]
-    right = {0, 1, 2, 5, 6, 8, 9, 10, 11}
-    cells = [_cells(row, has_changes=has_changes) for row in shown]
-    places = list(range(len(heads)))
+    heads = ["hosts", "ranks", "  size", "algo", "proto", "time us", "9 of 10 us", "busbw"]
+    heads += ["busiest", "a-b us", "scaling", *(["before", "gain"] if has_changes else [])]
+    cells = [dict(zip(heads, _cells(row, has_changes=has_changes), strict=True)) for row in shown]
+    if all(row["low_us"] is None for row in shown):
+        heads.remove("9 of 10 us")
     for spare in (*_SPARE, None):
-        kept = [[row[place] for place in places] for row in (heads, *cells)]
-        head, *body = table(
-            kept[0], kept[1:], [k for k, place in enumerate(places) if place in right], columns
-        )
+        right = [place for place, name in enumerate(heads) if name not in _WORDS]
+        head, *body = table(heads, [[row[name] for name in heads] for row in cells], right, columns)
         if spare is None or len(body) == len(cells):
             break
-        places.remove(spare)
+        if spare in heads:
+            heads.remove(spare)
     yield click.style(head, bold=True) if has_colours else head
     yield from body
     yield ""
     notes = ["busbw in GB/s."]
-    if 8 in places:
+    if "9 of 10 us" in heads:
+        notes.append("9 of 10: where nine of ten measured rows of such sizes were.")
+    if "a-b us" in heads:
         notes.append(
             "a-b: alpha-beta, hops by their latency and bytes of the fullest link by its rate."
         )
-    if 9 in places:
+    if "scaling" in heads:
         notes.append("scaling: of the bus bandwidth on the fewest hosts.")
     yield from wrapped(" ".join(notes), columns)
     hosts = list(dict.fromkeys(row["hosts"] for row in shown))
@@ -194,6 +196,7 @@ def _cells(row: Row, *, has_changes: bool) -> list[str]:
         str(row["algo"]),
         str(row["proto"]),
         format_time_us(time_us),
+        _interval(row),
         format_rate(float(str(row["busbw_gbs"]))),
         _limit(row),
         format_time_us(float(str(row["alpha_beta_us"]))),
@@ -204,6 +207,13 @@ def _cells(row: Row, *, has_changes: bool) -> list[str]:
         cells.append(format_time_us(float(str(before_us))) if known else "-")
         cells.append(f"x{float(str(before_us)) / time_us:.2f}" if known else "-")
     return cells
+
+
+def _interval(row: Row) -> str:
+    if row["low_us"] is None:
+        return "-"
+    low, high = (format_time_us(float(str(row[name]))) for name in ("low_us", "high_us"))
+    return f"{low}-{high}"
 
 
 def _limit(row: Row) -> str:

@@ -17,7 +17,8 @@ from collbench.core.peers import NCCL_ALGOS, NCCL_PROTOS
 from collbench.doctor.experiment import Arm, Experiment
 from collbench.doctor.finding import Cost
 from collbench.doctor.lab import FailsUnchanged
-from collbench.tune.nccl_file import Gain, TunerMatch, TunerSetting, variables_of
+from collbench.tune.nccl_file import variables_of
+from collbench.tune.nccl_gains import Gain, TunerMatch, TunerSetting
 
 Measure = Callable[[Experiment, float], tuple[Cost, ...]]
 

@@ -12,7 +12,7 @@ from collbench.bench.sweep import sizes_between
 from collbench.core.catalog import user_folder
 from collbench.core.documents import check_writable
 from collbench.core.errors import UnavailableError, UsageError
-from collbench.core.files import write_whole
+from collbench.core.files import is_foreign, write_whole
 from collbench.core.launcher import launcher
 from collbench.core.rules import Options
 from collbench.core.screen import remark, say
@@ -20,7 +20,8 @@ from collbench.core.units import format_duration, format_size
 from collbench.device.card import device_count
 from collbench.doctor.lab import measure
 from collbench.launch.local import LocalGroup
-from collbench.tune.nccl_file import Gain, Gains, TunerMatch, env_lines_of, tuner_lines_of
+from collbench.tune.nccl_file import env_lines_of, tuner_lines_of
+from collbench.tune.nccl_gains import Gain, Gains, TunerMatch
 from collbench.tune.nccl_search import LEAST_S, search
 from collbench.tune.show import tune_screen
 
@@ -81,6 +82,11 @@ def _files(options: Options) -> tuple[Path, Path]:
     env_file = tuner_file.with_name(f"{tuner_file.name}.env")
     for file in (tuner_file, env_file):
         check_writable(file, "--out")
+    if is_foreign(env_file, ("collbench tune",)):
+        raise UsageError(
+            f"{env_file} exists, and tune did not write it: the variables go there",
+            "give another file with --out",
+        )
     return tuner_file, env_file
 
 

@@ -16,7 +16,7 @@ from collbench.core.codec import dumps, loads
 from collbench.core.errors import UnavailableError, UsageError
 from collbench.core.files import state_folder, write_whole
 from collbench.core.limits import LEAST_GAIN
-from collbench.core.reading import read_bytes
+from collbench.core.reading import read_state
 from collbench.core.units import exact_size
 from collbench.planning.tuning import Machine, Value
 
@@ -175,7 +175,7 @@ def set_aside(machine: Machine) -> Path:
 def _read(file: Path) -> Store:
     """The points of a file. Raises FileNotFoundError, and UsageError where it is broken."""
     try:
-        text = read_bytes(file, _MOST_BYTES).decode()
+        text = read_state(file, _MOST_BYTES).decode()
     except FileNotFoundError:
         raise
     except OSError as error:

@@ -23,7 +23,7 @@ from collbench.compare.load import load
 from collbench.compare.rows import is_own_choice
 from collbench.core.record import Record
 from collbench.core.text import texts_of
-from collbench.tune.nccl_file import Gains, TunerSetting, gains
+from collbench.tune.nccl_gains import Gains, TunerSetting, gains
 
 # every power of two from 8 bytes to 1 GiB, four collectives
 OWN_ROWS = Path(__file__).parents[2] / "profiles" / "results" / "h200x2.csv"

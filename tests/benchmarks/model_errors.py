@@ -2,12 +2,15 @@
 prices compared with all others.
 
     python -m tests.benchmarks.model_errors --machine h200x4-vm --fit 300 results.csv ...
+    python -m tests.benchmarks.model_errors --machine h200x4-vm --intervals results.csv ...
     python -m tests.benchmarks.model_errors --machine cpu-2 --draw 330 drawn.csv
     python -m tests.benchmarks.model_errors --machine h200x4-vm --draw 360 --backend cuda drawn.csv
 
 --draw measures that many drawn configurations of a backend first, into the file. Prints the errors
 by what the rows differ in, what the choice by the model costs over the best row, and what `auto`
-does; with --constants also the constants that were fitted.
+does; with --constants also the constants that were fitted. --intervals prints, for
+profiles/spread/model.toml, measured over predicted times of the best rows: of each fifth of the
+problems by constants that were fitted to the others, and with --fit 0 by the shipped constants.
 """
 
 import csv
@@ -41,6 +44,8 @@ from collbench.tune.drawn import drawn_cases
 
 _LEAST_RIVALS = 6  # rows of a problem, for a choice among them
 _MEMORY = 1 << 34
+_FOLDS = 5
+_RANGES = {"0": 0, "1 MiB": 1 << 20, "64 MiB": 1 << 26}  # of intervals, from these sizes on
 _BANDS = {1 << 16: "64K at most", 1 << 24: "more, 16M at most", 1 << 40: "more than 16M"}
 _AXES = ("op", "root", "placement", "ranks", "dtype", "redop", "size_bytes")
 
@@ -143,6 +148,7 @@ def errors(name: str, logs: Iterable[float]) -> str:
 @click.option("--seed", default=1, show_default=True, help="Of the draw of these rows.")
 @click.option("--draw", "drawn", default=0, help="Configurations to measure first.")
 @click.option("--backend", default="cpu", type=click.Choice(("cpu", "cuda")), help="Of these.")
+@click.option("--intervals", is_flag=True, help="Print intervals of the best rows.")
 @click.option("--constants", is_flag=True, help="Show the constants as well.")
 def main(
     files: tuple[Path, ...],
@@ -151,6 +157,7 @@ def main(
     seed: int,
     drawn: int,
     backend: str,
+    intervals: bool,
     constants: bool,
 ) -> None:
     if drawn:
@@ -179,16 +186,25 @@ def main(
             return cpu_price(plan, on)
         return gpu_price(plan, replace(sites[plan.n], costs=on))
 
+    def fit_to(known: list[Point]) -> Sequence[float]:
+        if not known:
+            return values_of(start, kinds)
+        measured = [point.seconds for point in known]
+        return fitted(
+            values_of(start, kinds),
+            lambda values: [price(point.plan, values) for point in known],
+            measured,
+        ).values
+
     random.Random(seed).shuffle(points)
+    if intervals:
+        print("\n".join(_intervals(points, fit_points, fit_to, price)))
+        return
     fit, held = points[:fit_points], points[fit_points:]
-    result = fitted(
-        values_of(start, kinds),
-        lambda values: [price(point.plan, values) for point in fit],
-        [point.seconds for point in fit],
-    )
+    values = fit_to(fit)
     if constants:
-        print(costs_text(costs(result.values), f"{len(fit)} rows"))
-    logs = [math.log(price(one.plan, result.values) / one.seconds) for one in held]
+        print(costs_text(costs(values), f"{len(fit)} rows"))
+    logs = [math.log(price(one.plan, values) / one.seconds) for one in held]
     print(f"{'rows that were not fitted':<24} {'rows':>4}     bias   median      90%     most")
     print(errors("all", logs))
     keys: dict[str, Callable[[dict[str, str]], str]] = {
@@ -206,17 +222,51 @@ def main(
             groups.setdefault(key(one.row), []).append(log)
         for name in sorted(groups) if len(groups) > 1 else ():
             print(errors(name, groups[name]))
-    _print_choices(points, lambda plan: price(plan, result.values))
+    _print_choices(points, lambda plan: price(plan, values))
+
+
+def _problems(points: list[Point], *axes: str) -> list[list[Point]]:
+    """The rows of each problem, in the order of the problems' first rows."""
+    rivals: dict[tuple[str, ...], list[Point]] = {}
+    for point in points:
+        rivals.setdefault(tuple(point.row[name] for name in (*_AXES, *axes)), []).append(point)
+    return list(rivals.values())
+
+
+def _intervals(
+    points: list[Point],
+    fit_points: int,
+    fit_to: Callable[[list[Point]], Sequence[float]],
+    price: Callable[[Plan, Sequence[float]], float],
+) -> Iterable[str]:
+    """Where nine of ten best rows are, of each range of sizes; constants know none of them."""
+    problems, logs = _problems(points), []
+    for fold in range(_FOLDS):
+        own = problems[fold::_FOLDS]
+        others = [point for ones in problems if ones not in own for point in ones]
+        values = fit_to(others[:fit_points])
+        logs += [
+            (
+                int(ones[0].row["size_bytes"]),
+                min(one.seconds for one in ones) / min(price(one.plan, values) for one in ones),
+            )
+            for ones in own
+        ]
+    ends = [*list(_RANGES.values())[1:], 1 << 62]
+    for (name, least), most in zip(_RANGES.items(), ends, strict=True):
+        ratios = [ratio for size, ratio in logs if least <= size < most]
+        low, middle, high = np.quantile(ratios, (0.05, 0.5, 0.95))
+        yield f"# from {name} on: median {middle:.3f}"
+        yield f"from_bytes = {least}\nlow = {min(low, 1):.3f}\nhigh = {max(high, 1):.3f}"
+        yield f"rows = {len(ratios)}\n"
 
 
 def _print_choices(points: list[Point], price: Callable[[Plan], float]) -> None:
     """What the choice by the model, and by `auto`, costs over the best row."""
-    rivals: dict[tuple[str, ...], list[Point]] = {}
-    for point in points:
-        rivals.setdefault(tuple(point.row[name] for name in (*_AXES, "run")), []).append(point)
-    problems = [ones for ones in rivals.values() if len(ones) >= _LEAST_RIVALS]
+    every = _problems(points, "run")
+    problems = [ones for ones in every if len(ones) >= _LEAST_RIVALS]
     by_price = [(min(ones, key=lambda one: price(one.plan)), ones) for ones in problems]
-    by_auto = [(chosen, ones) for ones in rivals.values() if (chosen := _by_auto(ones)) is not None]
+    by_auto = [(chosen, ones) for ones in every if (chosen := _by_auto(ones)) is not None]
     for name, choices in (("the model's choice", by_price), ("`auto`", by_auto)):
         costs = [one.seconds / min(rival.seconds for rival in ones) for one, ones in choices]
         if costs:

@@ -157,7 +157,7 @@ def test_no_document_overwrites_results(
     ]
     write(records(*rows), base)
     assert run(["compare", option, str(new), str(base)]) == 2
-    assert f"{new} holds results, which would be lost" in capsys.readouterr().err
+    assert f"{new} exists, and {option} of this command did not write it" in capsys.readouterr().err
     assert new.read_text() == "".join(LINES[:9])
 
 

@@ -71,3 +71,34 @@ def test_what_makes_no_sense_is_refused(
 def test_a_machine_without_a_network_is_no_cluster(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["predict", "--machine", "rtx4090x4", "--hosts", "2"]) == 3
     assert "no NIC" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("machine", "hosts", "is_known"),
+    [
+        ("h200x4-vm", "1", True),
+        ("hgx-h100", "1", True),
+        ("dgx-1", "1", False),  # no row of such GPUs was measured
+        ("hgx-h200", "2", False),  # nor of our engine on several hosts
+    ],
+)
+def test_our_engine_has_an_interval_where_rows_were_measured(
+    machine: str,
+    hosts: str,
+    is_known: bool,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("COLUMNS", "160")
+    words = ["predict", "--machine", machine, "--op", "sendrecv", "--hosts", hosts]
+    words += ["--sizes", "8,1M,1G", "--set", "gpus=2"]
+    assert run([*words, "--json", "-"]) == 0
+    rows = [row for row in json.loads(capsys.readouterr().out) if row["engine"] == "collbench"]
+    known = [(row["low_us"], row["time_us"], row["high_us"]) for row in rows]
+    assert rows
+    if is_known:
+        assert all(low < time < high for low, time, high in known)
+    else:
+        assert {ends for low, _, high in known for ends in (low, high)} == {None}
+    assert run(words) == 0
+    assert ("nine of ten measured rows" in " ".join(capsys.readouterr().out.split())) == is_known

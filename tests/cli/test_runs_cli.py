@@ -2,6 +2,8 @@
 
 import errno
 import json
+import os
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -13,7 +15,7 @@ import pytest
 from collbench.bench.saving import saved
 from collbench.cli import cli, run
 from collbench.compare import runs as runs_module
-from collbench.compare.runs import saved_runs
+from collbench.compare.runs import RunFacts, SavedRun, remove, saved_runs
 from collbench.core.record import read
 from tests.support.commands import MODEL
 
@@ -100,6 +102,18 @@ def test_old_runs_are_removed_only_when_asked(capsys: pytest.CaptureFixture[str]
     assert "Removed 2 of 3" in capsys.readouterr().err
 
 
+def test_two_commands_may_remove_runs_at_once(tmp_path: Path) -> None:
+    facts = RunFacts(command="sweep", started="2026-11-26T10:00:00", title="", points=1)
+    old = [SavedRun(number=1, folder=tmp_path / str(place), facts=facts) for place in range(20)]
+    for one in old:
+        one.folder.mkdir()
+        for name in ("run.json", "rows.csv", "machine.json"):
+            (one.folder / name).touch()
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(remove, [old] * 4))
+    assert not list(tmp_path.iterdir())
+
+
 def test_what_is_waived_or_dry_is_not_saved_as_a_run_that_ended(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
@@ -125,6 +139,8 @@ def test_what_is_no_run_is_left_out(state: Path) -> None:
         folder.mkdir()
         (folder / "run.json").write_text(text)
         (folder / "rows.csv").write_text("")
+    (runs / "fifo").mkdir()
+    os.mkfifo(runs / "fifo" / "run.json")  # nothing waits for who would write to it
     assert len(saved_runs()) == 1
 
 

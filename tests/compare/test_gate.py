@@ -49,7 +49,6 @@ def invoke(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -
         )
         for file in files
     ]
-    module.holds_results = lambda path: False  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "collbench.compare.load", module)
 
     def invoked(*args: str) -> tuple[int, str, str]:

@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from collbench.core.files import check_whole, write_whole
+from collbench.core.catalog import user_files
+from collbench.core.files import check_whole, state_folder, write_whole
 
 OLD, NEW = b"the old page", b"the new page" * 1000
 
@@ -107,3 +108,18 @@ def test_stdout_in_a_file_is_written_through(tmp_path: Path, mode: str) -> None:
     with log.open(mode) as out:
         subprocess.run([sys.executable, "-c", code], stdout=out, check=True, timeout=30)
     assert log.read_bytes() == (OLD if mode == "ab" else b"") + b"document and more\n"
+
+
+def test_a_home_that_may_not_be_entered_is_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    for name in ("XDG_STATE_HOME", "XDG_CONFIG_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    assert state_folder() == tmp_path / ".local" / "state" / "collbench"
+    monkeypatch.setattr(os, "access", lambda path, mode: False)  # root may enter everything
+    for _ in range(2):
+        with pytest.raises(RuntimeError):
+            state_folder()
+    assert user_files("machines") == ()
+    assert capsys.readouterr().err.count("may not be entered") == 1

@@ -232,6 +232,22 @@ def test_a_file_of_another_is_left_byte_for_byte(
     assert file.stat().st_mtime_ns == before.st_mtime_ns
 
 
+@pytest.mark.parametrize("taken", [1, 2, 30])
+def test_a_last_row_is_removed_only_where_something_of_it_is_missing(
+    tmp_path: Path, taken: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "rows.csv"
+    text = header() + 2 * to_line(ROW)
+    file.write_text(text[:-taken])
+    kept = 2 if taken == 1 else 1
+    assert read(file) == kept * [ROW]
+    writer = Writer(file)
+    writer.write([ROW])
+    writer.close()
+    assert read(file) == (kept + 1) * [ROW]
+    assert ("was cut short" in capsys.readouterr().err) == (kept == 1)
+
+
 def test_a_crash_in_the_first_write_is_mended(tmp_path: Path) -> None:
     for cut in range(len(header()) + 1):
         file = tmp_path / "out.csv"

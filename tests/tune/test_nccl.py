@@ -8,7 +8,8 @@ from collbench.core.errors import UnavailableError
 from collbench.core.statistics import Interval
 from collbench.doctor.experiment import Experiment
 from collbench.doctor.finding import Cost
-from collbench.tune.nccl_file import TunerMatch, TunerSetting, env_lines_of, tuner_lines_of
+from collbench.tune.nccl_file import env_lines_of, tuner_lines_of
+from collbench.tune.nccl_gains import TunerMatch, TunerSetting
 from collbench.tune.nccl_search import LEAST_S, algorithms, search, settings
 
 MATCH, SIZES = TunerMatch("allreduce", 1, 8), (1 << 10, 1 << 20)

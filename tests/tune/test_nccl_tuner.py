@@ -16,10 +16,10 @@ from collbench.tune.nccl_file import (
     NCCL_ROWS_COLUMNS,
     TUNER_COLUMNS,
     env_lines,
-    gains,
     nccl_rows_lines,
     tuner_lines,
 )
+from collbench.tune.nccl_gains import gains
 from tests.support import frames
 from tests.support.frames import records, row
 

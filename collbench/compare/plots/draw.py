@@ -178,7 +178,10 @@ def _bytes(figure: Figure, ending: str) -> bytes:
     with warnings.catch_warnings():
         # a name in letters that the font has not: boxes replace them
         warnings.filterwarnings("ignore", "Glyph")
-        metadata = {"Date": None} if ending == "svg" else None
+        metadata = {
+            "svg": {"Date": None, "Creator": "collbench"},
+            "png": {"Software": "collbench"},
+        }.get(ending)
         figure.savefig(out, format=ending, dpi=_DPI, metadata=metadata)
     return out.getvalue()
 

@@ -6,14 +6,8 @@ import math
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from collbench.compare.baselines import (
-    RATE_VERDICTS,
-    CurveKey,
-    CurveVerdict,
-    Judgement,
-    RateSpan,
-    rate_curves,
-)
+from collbench.compare.baselines import RATE_VERDICTS, CurveVerdict, Judgement, RateSpan
+from collbench.compare.rate_curves import CurveKey, rate_curves
 from collbench.core.knobs import KNOB, UNASKED
 from collbench.core.limits import BEHIND_SHARE
 from collbench.core.record import Record

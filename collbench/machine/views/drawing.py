@@ -55,8 +55,8 @@ def svg(topology: Topology) -> str:
     >>> from collbench.machine.topology.rates import nvlink_link
     >>> gpus = Node(id="gpu0", kind="gpu", index=0), Node(id="gpu1", kind="gpu", index=1)
     >>> two = Topology(name="two", nodes=gpus, links=(nvlink_link("gpu0", "gpu1", 4, 6),))
-    >>> svg(two)[:45]
-    '<svg xmlns="http://www.w3.org/2000/svg" width'
+    >>> svg(two)[:57]
+    '<svg class="collbench" xmlns="http://www.w3.org/2000/svg"'
     """
     groups = alike(topology)
     panels = [_Panel(group) for group in groups]
@@ -121,7 +121,10 @@ def _document(name: str, what: str, shapes: Sequence[str], wide: float, high: fl
         f'width="{number(wide)}" height="{number(high)}" viewBox="0 0 {number(wide)}'
         f' {number(high)}"'
     )
-    head = f'<svg xmlns="http://www.w3.org/2000/svg" {size} font-family="{clean(FONT)}" role="img">'
+    head = (
+        f'<svg class="collbench" xmlns="http://www.w3.org/2000/svg" {size}'
+        f' font-family="{clean(FONT)}" role="img">'
+    )
     about = [
         f"<title>{clean(name)}</title>",
         f"<desc>{clean(what)}</desc>",

@@ -6,24 +6,10 @@ from functools import lru_cache
 from typing import Any
 
 from collbench.core import catalog
+from collbench.planning.price.errors import PriceErrors
 
 PROTOCOLS = ("ll", "ll128", "simple")
 Three = tuple[float, float, float]  # of each protocol
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PriceErrors:
-    """Measured over predicted time of published rows: nine of ten are between low and high.
-
-    scope: on one "host", on several "hosts", or on "racks" that are NVLink domains. from_bytes: the
-    least size of the range, which ends at the next one. rows: how many gave it.
-    """
-
-    scope: str
-    from_bytes: int
-    low: float
-    high: float
-    rows: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

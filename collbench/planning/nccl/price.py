@@ -19,8 +19,9 @@ from typing import Literal
 
 from collbench.core.collectives import OpName, collective
 from collbench.core.units import rate_gbs
-from collbench.planning.nccl.constants import PROTOCOLS, Constants, PriceErrors, constants
+from collbench.planning.nccl.constants import PROTOCOLS, Constants, constants
 from collbench.planning.nccl.machine import NcclMachine
+from collbench.planning.price.errors import errors_of
 
 _ROOTED: tuple[OpName, ...] = ("broadcast", "reduce")
 OPS: tuple[OpName, ...] = ("allreduce", "allgather", "reducescatter", "alltoall", *_ROOTED)
@@ -152,7 +153,7 @@ def nccl_price(
     limit_us = _AS_GOOD * min(one.by_tables_us for one in chosen)
     near = [one for one in chosen if one.by_tables_us <= limit_us]
     best = min(near, key=lambda one: one.time_us)
-    error = errors_of(known, _scope(machine, domains), size_bytes)
+    error = errors_of(known.errors, _scope(machine, domains), size_bytes)
     return NcclPrice(
         op=op,
         hosts=hosts,
@@ -161,8 +162,8 @@ def nccl_price(
         algo=best.algo,
         proto=best.proto,
         time_us=best.time_us,
-        low_us=best.time_us * error.low,
-        high_us=best.time_us * error.high,
+        low_us=best.time_us * (error.low if error else 1.0),
+        high_us=best.time_us * (error.high if error else 1.0),
     )
 
 
@@ -170,13 +171,6 @@ def _scope(machine: NcclMachine, domains: int) -> Literal["host", "hosts", "rack
     if machine.hosts > 1:
         return "racks"
     return "hosts" if domains > 1 else "host"
-
-
-def errors_of(known: Constants, scope: str, size_bytes: int) -> PriceErrors:
-    """The errors of the range of sizes in a scope."""
-    there = [one for one in known.errors if one.scope == scope and one.from_bytes <= size_bytes]
-    unknown = PriceErrors(scope=scope, from_bytes=0, low=1.0, high=1.0, rows=0)
-    return max(there, key=lambda one: one.from_bytes, default=unknown)
 
 
 def _terms(where: _Where, op: OpName, size: float, *, uses_nvls: bool) -> Iterator[_Term]:

@@ -191,7 +191,12 @@ def are_borrowed(kind: Literal["cpu", "gpu"], model: str) -> bool:
     (False, True)
     """
     is_shipped = costs_here(kind, model) in (DEFAULT_MACHINE, REFERENCE)
-    return is_shipped and not any(name in model for name in _FITTED_TO[kind])
+    return is_shipped and not is_fitted_to(model, kind)
+
+
+def is_fitted_to(model: str, kind: Literal["cpu", "gpu"] = "gpu") -> bool:
+    """Whether the shipped constants hold for CPUs or GPUs of that name."""
+    return any(name in model for name in _FITTED_TO[kind])
 
 
 def _numbers_of(costs: type) -> set[str]:

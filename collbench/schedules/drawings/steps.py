@@ -257,7 +257,8 @@ class _Picture:
             f" {len(self.played.flights)} messages."
         )
         head = [
-            f'<svg xmlns="http://www.w3.org/2000/svg" {size} font-family="{clean(FONT)}" role="img"'
+            f'<svg class="collbench" xmlns="http://www.w3.org/2000/svg" {size}'
+            f' font-family="{clean(FONT)}" role="img"'
             ' aria-labelledby="title about">',
             f'<title id="title">{clean(title)}</title>',
             f'<desc id="about">{clean(about)}</desc>',

@@ -1,0 +1,142 @@
+"""Files that commands write: what another program wrote, an input and another output stay."""
+
+from importlib import import_module
+from pathlib import Path
+
+import click
+import pytest
+
+from collbench.cli import _COMMANDS, run
+from collbench.cli._options import OutputFile
+
+ROWS = str(Path(__file__).parent.parent.parent / "profiles" / "results" / "h200x2.csv")
+# What makes each option write, by command and option; appended to it is the file.
+WRITES = {
+    ("sweep", "--csv"): "sweep --backend model --sizes 1K --ranks 2 --repeats 1 --algo ring",
+    ("sweep", "--trace"): "sweep --backend cpu --sizes 1K --ranks 2 --repeats 1 --algo ring",
+    ("topo", "--record"): "topo",
+    ("topo", "--svg"): "topo --machine pcie-4",
+    ("topo", "--save"): "topo --measure",
+    ("overlap", "--csv"): "overlap --sizes 1K",
+    ("replay", "--csv"): "replay --mix ddp:1B",
+    ("replay", "--tuner"): "replay --mix ddp:1B --tune 9",
+    ("replay", "--json"): "replay --mix ddp:1B --dry-run",
+    ("check", "--json"): "check",
+    ("check", "--junit"): "check",
+    ("doctor", "--json"): "doctor --only shm-size",
+    ("doctor", "--html"): "doctor --only shm-size",
+    ("hunt", "--csv"): "hunt --ranks 2 --size 1K",
+    ("hunt", "--json"): "hunt --ranks 2 --size 1K",
+    ("log", "--json"): "log nccl.log",
+    ("log", "--html"): "log nccl.log",
+    ("trace", "--out"): "trace --backend cpu --size 1K --ranks 2",
+    ("trace", "--html"): "trace --backend cpu --size 1K --ranks 2",
+    ("trace", "--steps"): "trace --backend cpu --size 1K --ranks 2",
+    ("trace", "--json"): "trace --backend cpu --size 1K --ranks 2",
+    ("compare", "--json"): f"compare new.csv {ROWS}",
+    ("compare", "--junit"): f"compare new.csv {ROWS}",
+    ("compare", "--tuner"): "compare new.csv",
+    ("compare", "--nccl-rows"): "compare new.csv",
+    ("compare", "--plot"): "compare new.csv",
+    ("compare", "--html"): "compare new.csv",
+    ("tune", "--out"): "tune --backend cpu --sizes 1K --op allreduce",
+    ("predict", "--csv"): "predict --machine h200x4-vm --op sendrecv --sizes 1K",
+    ("predict", "--json"): "predict --machine h200x4-vm --op sendrecv --sizes 1K",
+    ("algos", "--svg"): "algos ring --op allreduce --ranks 2",
+    ("algos", "--html"): "algos ring --op allreduce --ranks 2",
+}
+# What takes no processes and no minutes, and so is written twice, too.
+QUICK = [
+    *(("topo", "--record"), ("topo", "--svg"), ("doctor", "--json"), ("doctor", "--html")),
+    *(("replay", "--json"), ("log", "--json"), ("log", "--html"), ("compare", "--json")),
+    *(("compare", "--junit"), ("compare", "--plot"), ("compare", "--html")),
+    *(("predict", "--csv"), ("predict", "--json"), ("algos", "--svg"), ("algos", "--html")),
+]
+FOREIGN = "Date,Amount\n2026-11-26,12\n"
+
+
+def outputs() -> list[tuple[str, str]]:
+    """Every option of every command that names a file to write."""
+    return [
+        (name, max(param.opts, key=len))
+        for name in _COMMANDS
+        for param in import_module(f"collbench.cli.{name}").command.params
+        if isinstance(param.type, OutputFile)
+    ]
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "nccl.log").write_text(
+        "vm:1:1 [0] NCCL INFO NCCL version 2.28.9+cuda13.0\n"
+        "vm:1:1 [0] NCCL INFO Channel 00/02 : 0 1\n"
+    )
+    rows = Path(ROWS).read_text().splitlines(keepends=True)
+    (tmp_path / "new.csv").write_text("".join(rows[:-1]))
+    return tmp_path
+
+
+def plot_name(option: str) -> str:
+    return "mine.svg" if option == "--plot" else "mine"
+
+
+def test_every_output_is_known() -> None:
+    assert set(outputs()) == set(WRITES)
+
+
+def test_every_file_option_says_whether_it_writes() -> None:
+    words = ("rite", "append", "Draw", "added to")
+    for name in _COMMANDS:
+        for param in import_module(f"collbench.cli.{name}").command.params:
+            text = (getattr(param, "help", None) or "").partition(", for example")[0]
+            if isinstance(param, click.Option) and param.metavar == "FILE":
+                writes = any(word in text for word in words) and "Read" not in text
+                assert isinstance(param.type, OutputFile) == writes, (name, param.opts)
+
+
+@pytest.mark.parametrize(("command", "option"), sorted(WRITES), ids="".join)
+def test_the_file_of_another_program_stays(
+    command: str, option: str, folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = folder / plot_name(option)
+    file.write_text(FOREIGN)
+    assert run([*WRITES[command, option].split(), option, file.name]) in (2, 3)
+    assert file.read_text() == FOREIGN
+    if command != "overlap":  # which needs GPUs, and says only that where there are none
+        assert file.name in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("command", "option"), QUICK, ids="".join)
+def test_its_own_file_is_written_again(command: str, option: str, folder: Path) -> None:
+    file = folder / plot_name(option)
+    words = [*WRITES[command, option].split(), option, file.name]
+    file.write_text(FOREIGN)
+    assert run([*words, "--force"]) in (0, 1)
+    assert file.read_text() != FOREIGN
+    assert run(words) in (0, 1)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "log nccl.log --html nccl.log",
+        "log nccl.log --json link.log",
+        "log nccl.log --json x --html x",
+        "compare new.csv --html new.csv",
+        "predict --machine m.toml --json m.toml",
+        "topo --from new.csv --svg ./new.csv",
+        "hunt --from new.csv --csv new.csv",
+        "sweep --counts new.csv --op alltoallv --csv new.csv",
+        "replay new.csv --json new.csv --dry-run",
+    ],
+)
+def test_an_input_and_another_output_are_no_target(
+    words: str, folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (folder / "link.log").symlink_to("nccl.log")
+    (folder / "m.toml").write_text("[topology]\n")
+    before = {file.name: file.read_text() for file in folder.iterdir()}
+    assert run([*words.split(), "--force"]) == 2
+    assert "would write over" in capsys.readouterr().err
+    assert {file.name: file.read_text() for file in folder.iterdir()} == before
