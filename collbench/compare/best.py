@@ -71,7 +71,7 @@ SIMPLE_ALGORITHMS = (
     "tree",
 )
 # From the simplest on: data and a counter; a flag in every 8 bytes; a flag in every 128 bytes.
-SIMPLE_PROTOCOLS = ("", "simple", "ll", "ll128")
+SIMPLE_PROTOCOLS = ("", "simple", "ll", "sentinel", "ll128")
 
 
 class Best(NamedTuple):

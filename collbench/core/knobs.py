@@ -124,7 +124,7 @@ class Knobs:
             ),
             library="",
             label="protocol",
-            width=6,
+            width=8,
         ),
     ] = "auto"
     transport: Annotated[
@@ -249,7 +249,7 @@ class Knobs:
             unit="count",
             width=6,
             stage=3,
-            protocols=("simple", "ll"),
+            protocols=("simple", "ll", "sentinel"),
             backends=("cuda",),
         ),
     ] = AUTO
@@ -283,11 +283,11 @@ class Knobs:
         Switch,
         Knob(
             flags=("--specialize",),
-            help="Compile the schedule into the ll and ll128 kernels: {choices}. Default: auto.",
+            help="Compile the schedule into kernels other than simple: {choices}. Default: auto.",
             choices=SWITCHES,
             width=10,
             stage=4,
-            protocols=("ll", "ll128"),
+            protocols=("ll", "ll128", "sentinel"),
             backends=("cuda",),
         ),
     ] = "auto"

@@ -8,6 +8,7 @@ memory that is allowed. CPU ranks, GPU kernels and copy engines each have a func
 this from top to bottom.
 """
 
+from contextlib import suppress
 from dataclasses import replace
 
 from collbench.core.case import Case
@@ -27,6 +28,7 @@ from collbench.planning.limits import (
 )
 from collbench.planning.lowering import refuse_too_many
 from collbench.planning.plan import Kernel, lay_out, made_direct, schedule_of
+from collbench.planning.protocols import FAMILY as PROTOCOLS
 from collbench.planning.selection import VECTOR_BYTES, Choice, Orders, choice_of, slot_bytes_of
 from collbench.planning.transports import net
 from collbench.planning.tuning import Fact, Facts, Machine, Tuning, tuning_of
@@ -128,6 +130,8 @@ def _plan_cpu(
         proto = CPU_PROTO
     if proto != CPU_PROTO:
         _refuse_zero_copy(case, proto)
+    if PROTOCOLS.load(proto).CLEARS:
+        raise ScheduleError(f"{proto} is a protocol of GPU kernels", "use --proto simple")
     facts |= {"algo": algo, "proto": proto}
     first: ScheduleError | None = None
     for direct in _modes(case, facts, tuning):
@@ -258,9 +262,29 @@ def _plan_kernels(
     orders: Orders,
     hosts: tuple[int, ...],
 ) -> Choice:
-    """The plan of kernels that store over the link, into host memory or for proxies to send."""
-    transport = str(facts["transport"])
-    algo, proto = selection.way_of(case, facts, tuning, limits)
+    """The plan of kernels that store over the link, into host memory or for proxies to send. Where
+    a protocol does not fit that clears slots, which nobody asked for, one that does not.
+    """
+    way = selection.way_of(case, facts, tuning, limits)
+    if case.proto == "auto" and PROTOCOLS.load(way[1]).CLEARS:
+        with suppress(ScheduleError):
+            return _plan_way(case, dict(facts), tuning, limits, orders, hosts, way)
+        facts["has_marker"] = False
+        way = selection.way_of(case, facts, tuning, limits)
+    return _plan_way(case, facts, tuning, limits, orders, hosts, way)
+
+
+def _plan_way(
+    case: Case,
+    facts: dict[str, Fact],
+    tuning: Tuning,
+    limits: Limits,
+    orders: Orders,
+    hosts: tuple[int, ...],
+    way: tuple[str, str],
+) -> Choice:
+    """The plan of kernels by an algorithm and a protocol."""
+    transport, (algo, proto) = str(facts["transport"]), way
     schedule = schedule_of(case, algo, orders, hosts)
     domains = gpu_domains(case, limits)
     _refuse_kernels(case, proto, transport, domains)
@@ -328,6 +352,11 @@ def _refuse_kernels(case: Case, proto: str, transport: str, domains: net.Domains
         raise ScheduleError(
             "ll128 needs lines of 128 bytes that arrive whole, which PCIe does not promise",
             "use --proto simple or ll" if domains else "use --transport p2p",
+        )
+    if transport != "p2p" and PROTOCOLS.load(proto).CLEARS:
+        raise ScheduleError(
+            f"{proto} has its slots in the memory of the GPU that clears them",
+            "use --transport p2p, or --proto simple or ll",
         )
     if transport != "p2p" and case.direct == "on":
         raise ScheduleError(

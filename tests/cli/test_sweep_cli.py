@@ -435,7 +435,7 @@ def test_a_gpu_backend_without_gpus_is_waived(capfd: pytest.CaptureFixture[str])
         capfd, "sweep", "--backend", "cuda,nccl", "--sizes", "1K", "--algo", "ring"
     )
     assert code == 3
-    assert out.count("waived, 7 points: this host has no NVIDIA GPU") == 1
+    assert out.count("waived, 8 points: this host has no NVIDIA GPU") == 1
     assert "every point was waived: this host has no NVIDIA GPU" in err
     assert "Hint: give --backend cpu to measure the CPUs" in err
 

@@ -26,6 +26,7 @@ _FITTED_TO = {"gpu": ("H200", "H100"), "cpu": ("AMD EPYC",)}
 # does whose messages may take several slots, or may not, as its own.
 CPU_KINDS = ("simple", "ll")
 GPU_KINDS = (*CPU_KINDS, "ce")
+KIND_OF = {"sentinel": "ll128"}  # protocols that are priced as another, but for what they store
 FULL_THREADS = 512  # of a CTA that a constant is for
 WAYS = ("nvlink", "pcie", "net")  # that a message can take
 
