@@ -130,8 +130,6 @@ def run_check(options: Options, end_s: float) -> int:
     for name in ("json", "junit"):
         if options.get(name) not in (None, "-"):
             check_writable(options[name], f"--{name}")
-    if options.get("json") == options.get("junit") == "-":
-        raise UsageError("--json and --junit cannot both be stdout", "write one to a file")
     if options.get("save"):
         refuse_unkept()
     refuse_sharing(options)

@@ -32,8 +32,6 @@ _LONGEST_READ = 1 << 20  # characters of a line; what is longer is read in piece
 
 def run_log(options: Options) -> int:
     """The whole command; returns the exit code."""
-    if options.get("json") == options.get("html") == "-":
-        raise UsageError("--json and --html cannot both be stdout", "write one to a file")
     for name in ("json", "html"):
         if options.get(name) not in (None, "-"):
             check_writable(options[name], f"--{name}")

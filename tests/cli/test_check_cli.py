@@ -173,7 +173,7 @@ def test_ranks_of_a_launcher(tmp_path: Path) -> None:
         (("--ranks", "1"), "'1' is not a whole number from 2 to 1024"),
         (("--gpus", "0,1"), "--gpus: the check is of CPUs"),
         (("--backend", "mpi"), "'mpi' is not one of cuda, cpu"),
-        (("--json", "-", "--junit", "-"), "cannot both be stdout"),
+        (("--json", "-", "--junit", "-"), "--junit: --json writes there, too"),
         (("--json", ""), "an empty name of a file"),
     ],
 )
