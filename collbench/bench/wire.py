@@ -258,6 +258,8 @@ def _shares(case: Case, protos: Sequence[str]) -> Iterator[tuple[str, list[Fract
     for proto in sorted(protos, key=lambda name: name != "simple"):
         facts = PROTOCOLS.load(proto)
         scale = Fraction(_SLOT_BYTES, facts.payload_bytes(_SLOT_BYTES))
+        if scale == 1 and proto != "simple":
+            continue  # as simple
         with_proto = "" if proto == "simple" else f" by {proto}"
         for algo in algorithms_of(case.op, has_hosts=False):
             try:

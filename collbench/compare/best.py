@@ -17,7 +17,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain, groupby
 from operator import itemgetter
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 from collbench.compare.rows import (
     Workload,
@@ -51,9 +51,6 @@ from collbench.core.verdict import (
     verdict_of,
 )
 
-if TYPE_CHECKING:
-    pass
-
 # only: nothing competes with it. cannot tell: noise, or too few repeats.
 Certainty = Literal["only", "winner", "tie", "cannot tell"]
 _LEAST_LOG = math.log(LEAST_GAIN)
@@ -74,7 +71,7 @@ SIMPLE_ALGORITHMS = (
     "tree",
 )
 # From the simplest on: data and a counter; a flag in every 8 bytes; a flag in every 128 bytes.
-SIMPLE_PROTOCOLS = ("", "simple", "ll", "ll128")
+SIMPLE_PROTOCOLS = ("", "simple", "ll", "sentinel", "ll128")
 
 
 class Best(NamedTuple):

@@ -3,10 +3,10 @@
 A knob is declared here and nowhere else. Case and Record inherit its field, and the product of a
 sweep, the command-line options, the columns of the CSV file, the frames of the analysis and the
 columns of the tables are made from KNOBS. What a knob does is for the place that heeds it:
-collbench.planning and the backends.
+collbench.planning and, for what is heeded while a plan runs, a field of the plan and its backend.
 
 AXES declares in the same way what a case computes. A new knob is added at the end of Knobs, with
-`since` one above the schema, so that older files are still read.
+`since` one above core.record.SCHEMA, so that older files are still read.
 """
 
 from collections.abc import Callable
@@ -124,7 +124,7 @@ class Knobs:
             ),
             library="",
             label="protocol",
-            width=6,
+            width=8,
         ),
     ] = "auto"
     transport: Annotated[
@@ -249,7 +249,7 @@ class Knobs:
             unit="count",
             width=6,
             stage=3,
-            protocols=("simple", "ll"),
+            protocols=("simple", "ll", "sentinel"),
             backends=("cuda",),
         ),
     ] = AUTO
@@ -283,11 +283,11 @@ class Knobs:
         Switch,
         Knob(
             flags=("--specialize",),
-            help="Compile the schedule into the ll and ll128 kernels: {choices}. Default: auto.",
+            help="Compile the schedule into kernels other than simple: {choices}. Default: auto.",
             choices=SWITCHES,
             width=10,
             stage=4,
-            protocols=("ll", "ll128"),
+            protocols=("ll", "ll128", "sentinel"),
             backends=("cuda",),
         ),
     ] = "auto"

@@ -144,28 +144,29 @@ def fill(buffer: "Array", op: OpName, redop: RedopName, n: int, rank: int, phase
     """Write a rank's input; `buffer` is its whole input, in the element type. Here and below, phase
     is the element of the period with which every input begins.
     """
-    name = _name_of(buffer)
+    name = _name_of(buffer.dtype)
     table = inputs(name, redop, n, rank, collective(op).is_reduction)
     for part, values, _ in _tiles(buffer, table, phase):
         part[...] = values
 
 
-def equal_blocks(length: int, op: OpName, n: int, root: int, rank: int) -> list[Block]:
+@lru_cache(maxsize=256)
+def equal_blocks(length: int, op: OpName, n: int, root: int, rank: int) -> tuple[Block, ...]:
     """The blocks of an output of that length, if all blocks are equal."""
     what = collective(op)
     blocks = what.blocks("out", n, root, rank)
     count = length // blocks if blocks else 0
-    return [
+    return tuple(
         Block(want.out_block * count, count, want.ranks[0], want.in_block * count)
         for want in what.wants(n, root, rank)
-    ]
+    )
 
 
 def _expected(
     buffer: "Array", op: OpName, redop: RedopName, n: int, blocks: Sequence[Block], phase: int
 ) -> Iterator[tuple["Array", "Array", int]]:
     """Pieces of a rank's output, their expected values, and the index at which each starts."""
-    what, name = collective(op), _name_of(buffer)
+    what, name = collective(op), _name_of(buffer.dtype)
     for block in blocks:
         table = (
             reduced(name, redop, n)
@@ -243,7 +244,7 @@ def compare_guard(buffer: "Array", n: int, rank: int, start: int) -> Wrong | Non
 
 
 def _guard(buffer: "Array", n: int, rank: int) -> "Array":
-    return inputs(_name_of(buffer), "sum", n, rank, is_reduction=False)[: len(buffer)]
+    return inputs(_name_of(buffer.dtype), "sum", n, rank, is_reduction=False)[: len(buffer)]
 
 
 def bits(values: "Array") -> "Array":
@@ -251,5 +252,6 @@ def bits(values: "Array") -> "Array":
     return values.view(f"u{values.dtype.itemsize}")
 
 
-def _name_of(buffer: "Array") -> DtypeName:
-    return next(name for name in DTYPES if name == buffer.dtype.name)
+@lru_cache
+def _name_of(kind: "np.dtype[np.generic]") -> DtypeName:
+    return next(name for name in DTYPES if name == kind.name)

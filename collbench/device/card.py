@@ -314,9 +314,9 @@ class Card:
         self.runtime.memcpyAsync(target, source, size, kind, self.side_stream)
         self.runtime.streamSynchronize(self.side_stream)
 
-    def clear(self, pointer: int, size: int) -> None:
-        """Queue a memset to zero."""
-        self.runtime.memsetAsync(pointer, 0, size, self.stream)
+    def clear(self, pointer: int, size: int, byte: int = 0) -> None:
+        """Queue a memset."""
+        self.runtime.memsetAsync(pointer, byte, size, self.stream)
 
     def function(self, cubin: bytes, name: str) -> int:
         """A kernel of a module, which is fully loaded when this returns."""

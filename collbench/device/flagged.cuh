@@ -1,12 +1,14 @@
-// The kernel of the protocols whose data carries its own flags (ll, ll128): a step has no barrier
-// and no fence.
+// The kernel of the protocols whose data says that it came (ll, ll128, sentinel): a step has no
+// barrier and no fence.
 //
-// Every thread (ll) or warp (ll128) sends and receives its own lines, always the same ones of a
+// Every thread (ll, sentinel) or warp (ll128) sends and receives its own lines, always the same ones of a
 // chunk, so it does not synchronise with the rest of its CTA. It checks by itself that slots are
 // free, by a counter that it read at the start. Slots are freed for the whole CTA behind a barrier:
 // each time BATCH of them were read, which is half of the FIFO, and at the end of the launch.
 //
-// A protocol defines LOADS_IN_FLIGHT, includes this file and then defines run_step.
+// A protocol defines LOADS_IN_FLIGHT and CLEARS, includes this file and then defines run_step.
+// CLEARS: its readers clear what they read. Then a slot is free once the launch that cleared it has
+// ended, which orders its stores: the next launch frees the slots of the one before, at its start.
 // Macros: THREADS; BATCH; SINGLE if no channel has more than one loop and all messages of a launch
 // fit the FIFO; UNCREDITED if, further, a rank cannot end a launch before all ranks that it sends
 // to have begun it, and the messages of two launches fit: then every slot that it overwrites was
@@ -74,6 +76,19 @@ static __device__ __forceinline__ void wait_for_room(const Args& a, const Walk& 
     }
 }
 
+// Tell the senders of a track that the slices of so many were read.
+#if UNCREDITED
+#define GIVE_BACK(slices)
+#else
+#define GIVE_BACK(slices)                                                                \
+    EACH(k, track.first_head, track.heads, {                                             \
+        ENTRY(flag, signals, k);                                                         \
+        const ConnectionEnd& end = a.receiving[flag.end];                                \
+        if (threadIdx.x == u32(k) % THREADS)                                             \
+            store_relaxed(remote_flag(w, end), (u64)((slices) * end.per_loop));          \
+    })
+#endif
+
 // Count a failed poll of a line; false if the wait was aborted.
 static __device__ __forceinline__ bool keep_waiting(const Args& a, const Walk& w,
         const ConnectionEnd& end, u32 number, u32 flag, u32 round, u32& polls, u64& since) {
@@ -122,6 +137,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
     TRACED(if (threadIdx.x == 0) trace.stamp(0, STAMP_WORKED);)
     MY_TRACK(t, {
         ENTRY(track, tracks, t);
+        if constexpr (CLEARS) { GIVE_BACK(state.done); }
 #if SINGLE
         if (advance(a, w)) {
 #else
@@ -180,14 +196,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
         TRACED(if (threadIdx.x == 0) trace.stamp(record, STAMP_BEGAN);)
         __syncthreads();  // all threads have read the state and their lines
         TRACED(if (threadIdx.x == 0) trace.stamp(record, STAMP_READY);)
-#if !UNCREDITED
-        EACH(k, track.first_head, track.heads, {
-            ENTRY(flag, signals, k);
-            const ConnectionEnd& end = a.receiving[flag.end];
-            if (threadIdx.x == u32(k) % THREADS)
-                store_relaxed(remote_flag(w, end), (u64)(w.done * end.per_loop));
-        });
-#endif
+        if constexpr (!CLEARS) { GIVE_BACK(w.done); }
     });
     if (threadIdx.x == 0) {
         State next{w.done, state.launch + 1};

@@ -12,6 +12,7 @@
 #include "reduce.cuh"
 
 constexpr int LOADS_IN_FLIGHT = 4;  // operands whose loads are in flight together
+constexpr bool CLEARS = false;
 
 #include "flagged.cuh"
 
@@ -213,7 +214,7 @@ static __device__ __forceinline__ void run_step(const Args& a, const Walk& w, co
         const int bytes = (int)least(piece.size - tile * TILE_PAYLOAD, TILE_PAYLOAD);
         const int pairs = bytes > (int)TILE_PAYLOAD / 2 ? 2 : 1;  // of vectors that carry payload
         Words result;
-        Sum sum[8];
+        WideSum sum[4];
         OPERANDS for (u32 base = 0; base < step.sources; base += WINDOW) {
             if (!AHEAD || base || tile != warp) issue_loads(a, w, step, piece, tile, base, words);
 #pragma unroll
@@ -245,26 +246,15 @@ static __device__ __forceinline__ void run_step(const Args& a, const Walk& w, co
                 } else {
 #pragma unroll
                     for (int g = 0; g < 4; ++g) {
-                        const uint2 x = make_uint2(words[k].v[g].x, words[k].v[g].y);
-                        const uint2 y = make_uint2(words[k].v[g].z, words[k].v[g].w);
-                        if (base + k == 0) {
-                            sum[2 * g].start(x);
-                            sum[2 * g + 1].start(y);
-                        } else {
-                            sum[2 * g].add(x);
-                            sum[2 * g + 1].add(y);
-                        }
+                        if (base + k == 0) sum[g].start(words[k].v[g]);
+                        else sum[g].add(words[k].v[g]);
                     }
                 }
             }
         }
         if (step.sources > 1) {
 #pragma unroll
-            for (int g = 0; g < 4; ++g) {
-                const uint2 x = sum[2 * g].finish(step.flags & DIVIDE, a.ranks);
-                const uint2 y = sum[2 * g + 1].finish(step.flags & DIVIDE, a.ranks);
-                result.v[g] = make_uint4(x.x, x.y, y.x, y.y);
-            }
+            for (int g = 0; g < 4; ++g) result.v[g] = sum[g].finish(step.flags & DIVIDE, a.ranks);
         }
 #pragma unroll
         for (u32 t = 0; t < MAX_TARGETS; ++t) {

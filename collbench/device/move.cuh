@@ -36,16 +36,11 @@ static __device__ __forceinline__ void move_vectors(char* const (&source)[SOURCE
                     v[s][u] = joined(v[s][u], next[s][u], (u64)(source[s] + begin) % 16);
             uint4 result = v[0][u];
             if constexpr (SOURCES > 1) {
-                Sum a, b;
-                a.start(low(v[0][u]));
-                b.start(high(v[0][u]));
+                WideSum sum;
+                sum.start(v[0][u]);
 #pragma unroll
-                for (int s = 1; s < SOURCES; ++s) {
-                    a.add(low(v[s][u]));
-                    b.add(high(v[s][u]));
-                }
-                const uint2 x = a.finish(divide, ranks), y = b.finish(divide, ranks);
-                result = make_uint4(x.x, x.y, y.x, y.y);
+                for (int s = 1; s < SOURCES; ++s) sum.add(v[s][u]);
+                result = sum.finish(divide, ranks);
             }
 #pragma unroll
             for (int t = 0; t < TARGETS; ++t)

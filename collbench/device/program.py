@@ -337,10 +337,7 @@ def fits_one_loop(plan: Plan) -> bool:
     """Whether every channel has at most one loop, and the messages of a launch fit the slots of
     every connection.
     """
-    most = max((len(messages) for messages in plan.messages_of_port.values()), default=0)
-    return most <= plan.slots and all(
-        sum(1 for _ in plan.loops(channel)) <= 1 for channel in range(plan.channels)
-    )
+    return plan.most_messages <= plan.slots and plan.most_loops <= 1
 
 
 def needs_no_credits(plan: Plan) -> bool:
@@ -350,9 +347,8 @@ def needs_no_credits(plan: Plan) -> bool:
     Then a slot that is written was read in an earlier launch. This requires that no message is
     empty.
     """
-    most = max((len(messages) for messages in plan.messages_of_port.values()), default=0)
     # a proxy needs credits to know which slots are free
-    if plan.domains or not fits_one_loop(plan) or 2 * most > plan.slots:
+    if plan.domains or not fits_one_loop(plan) or 2 * plan.most_messages > plan.slots:
         return False
     if not all(
         plan.part_of(channel, count * plan.problem.item_bytes)[1]

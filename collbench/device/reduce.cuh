@@ -160,3 +160,21 @@ struct Sum {
         return v;
     }
 };
+
+// The same of sixteen bytes.
+struct WideSum {
+    Sum first, second;
+
+    __device__ __forceinline__ void start(uint4 v) {
+        first.start(low(v));
+        second.start(high(v));
+    }
+    __device__ __forceinline__ void add(uint4 v) {
+        first.add(low(v));
+        second.add(high(v));
+    }
+    __device__ __forceinline__ uint4 finish(bool divide, u32 ranks) {
+        const uint2 x = first.finish(divide, ranks), y = second.finish(divide, ranks);
+        return make_uint4(x.x, x.y, y.x, y.y);
+    }
+};

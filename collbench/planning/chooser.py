@@ -22,6 +22,7 @@ from collbench.planning.limits import Limits
 from collbench.planning.links import RankLinks
 from collbench.planning.plan import Plan
 from collbench.planning.planner import GPU_BACKENDS, machine_of, problem_of, resolve, tuning_for
+from collbench.planning.price.constants import KIND_OF
 from collbench.planning.protocols import FAMILY as PROTOCOLS
 from collbench.planning.selection import is_measured
 from collbench.planning.tuning import Origin, Value, Values, tuning_without
@@ -172,7 +173,7 @@ def _candidates(case: Case, limits: Limits, links: RankLinks) -> Iterator[Case]:
 
 
 def _protocols(case: Case, limits: Limits, links: RankLinks) -> tuple[str, ...]:
-    """Those that are safe over these links."""
+    """Those that are safe over these links, and have constants of their own."""
     here = links.described(limits, case.ranks) if links.is_described else limits
     here = replace(here, joined=links.joined(case.ranks))
-    return tuple(name for name in PROTOCOLS.names() if here.is_safe(name))
+    return tuple(one for one in PROTOCOLS.names() if one not in KIND_OF and here.is_safe(one))

@@ -13,7 +13,7 @@ from collbench.core.collectives import collective
 from collbench.core.dtypes import dtype
 from collbench.core.errors import ScheduleError
 from collbench.planning.limits import Limits, peers_of
-from collbench.planning.plan import proved
+from collbench.planning.plan import most_messages, proved
 from collbench.planning.protocols import FAMILY as PROTOCOLS
 from collbench.planning.transports import FAMILY as TRANSPORTS
 from collbench.planning.tuning import Fact, Facts, Tuning, Values, number
@@ -123,9 +123,12 @@ def launch_knobs(
         "has_clusters": limits.has_clusters,
         "may_cluster": limits.has_clusters and case.cluster != 1,
     }
-    slots = case.slots or tuning.number("slots", facts)
+    protocol = PROTOCOLS.load(str(facts["proto"]))
+    # where readers clear slots, for two launches
+    least = 2 * most_messages(schedule) if protocol.CLEARS else 1
+    slots = case.slots or max(least, tuning.number("slots", facts))
     slices = case.slices or tuning.number("slices", facts)
-    if slices > 1 and not PROTOCOLS.load(str(facts["proto"])).HAS_SLICES:
+    if slices > 1 and not protocol.HAS_SLICES:
         raise ScheduleError(f"{facts['proto']} sends a message as one slice", "leave --slices out")
     channels = case.channels or min(
         max(1, limits.ctas // shape.tracks),

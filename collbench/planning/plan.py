@@ -25,6 +25,7 @@ from collbench.core.errors import ScheduleError
 from collbench.core.knobs import LaunchMode, P2p
 from collbench.core.units import exact_size, format_size
 from collbench.core.world import World
+from collbench.planning.protocols import FAMILY as PROTOCOLS
 from collbench.planning.transports.net import Domains, label
 from collbench.schedules import formats
 from collbench.schedules.algorithms import FAMILY, needs_hosts
@@ -48,6 +49,8 @@ from collbench.schedules.verify.symbolic import has_clocks
 from collbench.schedules.zero_copy import push_zero_copy
 
 CHANNEL_GRAIN_BYTES = 64  # channels and shrunken chunks begin on cache lines
+# What of a plan follows from its schedule, and is not hashed again.
+_IN_SCHEDULE = ("schedule", "proof", "direct", "widest")
 MAX_SLICES = 64  # a message cut finer than this is a mistake in the knobs, and slow to prove
 
 
@@ -95,8 +98,11 @@ class Kernel:
 
         A receiver holds back fewer credits than a batch, so a sender never waits where it would not
         with that many fewer slots and every credit at once. A schedule that ends with fewer slots
-        ends with more, whatever it sends in a loop.
+        ends with more, whatever it sends in a loop. Where readers clear slots, half of them are
+        free, and the others hold what the launch before sent.
         """
+        if PROTOCOLS.load(self.proto).CLEARS:
+            return max(1, slots // 2)
         return slots - (self.credit_batch(slots) - 1)
 
 
@@ -166,6 +172,12 @@ def _messages_of_port(schedule: Schedule) -> dict[Port, list[Carried]]:
         key: [a if a.is_direct else b for a, b in zip(messages, received[key], strict=True)]
         for key, messages in sent.items()
     }
+
+
+@lru_cache(maxsize=MAX_KEPT)
+def most_messages(schedule: Schedule) -> int:
+    """Messages that one loop sends along the busiest connection."""
+    return max(map(len, _port_table(schedule, ()).messages.values()), default=0)
 
 
 @lru_cache(maxsize=MAX_KEPT)
@@ -361,7 +373,7 @@ def lay_out(
     if problem.counts:
         _refuse_other_blocks(ready, proof)
         _refuse_lost_order(problem, ready, kernel.proto if kernel else proto)
-    return Plan(
+    plan = Plan(
         problem=problem,
         schedule=ready,
         proof=proof,
@@ -378,6 +390,10 @@ def lay_out(
         proto=kernel.proto if kernel else proto,
         domains=domains,
     )
+    protocol = PROTOCOLS.load(plan.proto)
+    if protocol.CLEARS:
+        protocol.refuse(problem.dtype, plan.most_messages, plan.most_loops, slots)
+    return plan
 
 
 def _refuse_other_blocks(schedule: Schedule, proof: Proof) -> None:
@@ -474,22 +490,8 @@ class Plan:
     @cached_property
     def digest(self) -> str:
         """A hash of everything that ranks must agree on."""
-        text = repr(
-            (
-                _digest(self.schedule),
-                self.problem,
-                self.p2p,
-                self.channels,
-                self.slots,
-                self.slot_bytes,
-                self.chunk_bytes,
-                self.piece_bytes,
-                self.kernel,
-                self.transport,
-                self.proto,
-                self.domains,
-            )
-        )
+        own = [vars(self)[field.name] for field in fields(self) if field.name not in _IN_SCHEDULE]
+        text = repr((_digest(self.schedule), *own))
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
     @property
@@ -609,10 +611,19 @@ class Plan:
         ]
 
     @property
+    def most_messages(self) -> int:
+        """Messages that one loop sends along the busiest connection."""
+        return most_messages(self.schedule)
+
+    @property
+    def most_loops(self) -> int:
+        """Loops of the channel that has most."""
+        return max(sum(1 for _ in self.loops(channel)) for channel in range(self.channels))
+
+    @property
     def most_slices(self) -> int:
         """Slices that one launch sends along the busiest connection."""
-        messages = max(map(len, self.messages_of_port.values()), default=0)
-        return max(self.slices_of_channel) * messages
+        return max(self.slices_of_channel) * self.most_messages
 
     @property
     def connections(self) -> "Connections":

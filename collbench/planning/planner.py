@@ -8,6 +8,7 @@ memory that is allowed. CPU ranks, GPU kernels and copy engines each have a func
 this from top to bottom.
 """
 
+from contextlib import suppress
 from dataclasses import replace
 
 from collbench.core.case import Case
@@ -27,6 +28,7 @@ from collbench.planning.limits import (
 )
 from collbench.planning.lowering import refuse_too_many
 from collbench.planning.plan import Kernel, lay_out, made_direct, schedule_of
+from collbench.planning.protocols import FAMILY as PROTOCOLS
 from collbench.planning.selection import VECTOR_BYTES, Choice, Orders, choice_of, slot_bytes_of
 from collbench.planning.transports import net
 from collbench.planning.tuning import Fact, Facts, Machine, Tuning, tuning_of
@@ -54,6 +56,7 @@ def resolve(case: Case, limits: Limits | None = None, by: Tuning | None = None) 
     facts = selection.facts_of(case, hosts)
     if not _is_on_gpus(case, has):
         return _plan_cpu(case, facts, tuning, has, orders, hosts)
+    _refuse_unheeded(case, *GPU_BACKENDS)
     transport = case.transport
     if transport != "ce":
         refuse_transport(case, has)
@@ -62,6 +65,18 @@ def resolve(case: Case, limits: Limits | None = None, by: Tuning | None = None) 
     facts["transport"] = transport
     plan_on_gpus = plan_copies if transport == "ce" else _plan_kernels
     return plan_on_gpus(case, facts, tuning, has, orders, hosts)
+
+
+def _refuse_unheeded(case: Case, backend: str) -> None:
+    """Raise ScheduleError for knobs that were set and that the backend does not heed."""
+    if not (knobs := unheeded(case, backend=backend)):
+        return
+    flags = " and ".join(knob.flag for knob in knobs)
+    heeding = " or ".join(dict.fromkeys(name for knob in knobs for name in knob.backends))
+    raise ScheduleError(
+        f"{flags} {'have' if knobs[1:] else 'has'} no effect with the {case.backend} backend",
+        f"leave {flags} out, or use --backend {heeding}",
+    )
 
 
 def tuning_for(case: Case, limits: Limits) -> Tuning:
@@ -115,6 +130,8 @@ def _plan_cpu(
         proto = CPU_PROTO
     if proto != CPU_PROTO:
         _refuse_zero_copy(case, proto)
+    if PROTOCOLS.load(proto).CLEARS:
+        raise ScheduleError(f"{proto} is a protocol of GPU kernels", "use --proto simple")
     facts |= {"algo": algo, "proto": proto}
     first: ScheduleError | None = None
     for direct in _modes(case, facts, tuning):
@@ -154,11 +171,11 @@ def _refuse_cpu(case: Case, hosts: tuple[int, ...]) -> net.Domains:
             f"{case.threads} threads: a rank of the {case.backend} backend is one thread",
             "leave --threads out",
         )
-    flags = [knob.flag for knob in unheeded(case, backend=case.backend)]
-    if flags := flags + ["--p2p push"] * (case.p2p == "push"):
+    _refuse_unheeded(case, case.backend)
+    if case.p2p == "push":
         raise ScheduleError(
-            f"the {case.backend} backend has no GPU kernels, which {' and '.join(flags)} is for",
-            f"leave {' and '.join(flags)} out",
+            f"the {case.backend} backend has no GPU kernels, which --p2p push is for",
+            "leave --p2p push out",
         )
     if case.channels > MAX_CPU_CHANNELS:
         raise ScheduleError(
@@ -245,9 +262,29 @@ def _plan_kernels(
     orders: Orders,
     hosts: tuple[int, ...],
 ) -> Choice:
-    """The plan of kernels that store over the link, into host memory or for proxies to send."""
-    transport = str(facts["transport"])
-    algo, proto = selection.way_of(case, facts, tuning, limits)
+    """The plan of kernels that store over the link, into host memory or for proxies to send. Where
+    a protocol does not fit that clears slots, which nobody asked for, one that does not.
+    """
+    way = selection.way_of(case, facts, tuning, limits)
+    if case.proto == "auto" and PROTOCOLS.load(way[1]).CLEARS:
+        with suppress(ScheduleError):
+            return _plan_way(case, dict(facts), tuning, limits, orders, hosts, way)
+        facts["has_marker"] = False
+        way = selection.way_of(case, facts, tuning, limits)
+    return _plan_way(case, facts, tuning, limits, orders, hosts, way)
+
+
+def _plan_way(
+    case: Case,
+    facts: dict[str, Fact],
+    tuning: Tuning,
+    limits: Limits,
+    orders: Orders,
+    hosts: tuple[int, ...],
+    way: tuple[str, str],
+) -> Choice:
+    """The plan of kernels by an algorithm and a protocol."""
+    transport, (algo, proto) = str(facts["transport"]), way
     schedule = schedule_of(case, algo, orders, hosts)
     domains = gpu_domains(case, limits)
     _refuse_kernels(case, proto, transport, domains)
@@ -315,6 +352,11 @@ def _refuse_kernels(case: Case, proto: str, transport: str, domains: net.Domains
         raise ScheduleError(
             "ll128 needs lines of 128 bytes that arrive whole, which PCIe does not promise",
             "use --proto simple or ll" if domains else "use --transport p2p",
+        )
+    if transport != "p2p" and PROTOCOLS.load(proto).CLEARS:
+        raise ScheduleError(
+            f"{proto} has its slots in the memory of the GPU that clears them",
+            "use --transport p2p, or --proto simple or ll",
         )
     if transport != "p2p" and case.direct == "on":
         raise ScheduleError(

@@ -20,6 +20,7 @@ from collbench.planning.domains import gpu_domains
 from collbench.planning.limits import Limits
 from collbench.planning.plan import Plan
 from collbench.planning.protocols import FAMILY as PROTOCOLS
+from collbench.planning.protocols import sentinel
 from collbench.planning.transports import FAMILY as TRANSPORTS
 from collbench.planning.transports import net
 from collbench.planning.tuning import Fact, Facts, Tuning, TuningRow, Values
@@ -51,6 +52,7 @@ def facts_of(case: Case, hosts: tuple[int, ...]) -> dict[str, Fact]:
         "asked_proto": case.proto,
         "open": _other_knobs(case) == _OPEN,
         "algo_given": case.algo != "auto",
+        "has_marker": not sentinel.why_not(case.dtype),
     }
 
 

@@ -25,7 +25,7 @@ from collbench.schedules.algorithms import FAMILY as ALGORITHMS
 STAGES = (
     (
         "op rooted reduction ranks hosts ranks_of_host even_hosts size open asked_algo asked_proto"
-        " algo_given",
+        " algo_given has_marker",
         "transport",
     ),
     ("transport", "algo proto"),
@@ -40,7 +40,7 @@ STAGES = (
 FACT_STAGE = {name: at for at, (facts, _) in enumerate(STAGES) for name in facts.split()}
 VALUE_STAGE = {name: at for at, (_, values) in enumerate(STAGES) for name in values.split()}
 _TRUTHS = {
-    *("rooted", "reduction", "even_hosts", "open", "algo_given"),
+    *("rooted", "reduction", "even_hosts", "open", "algo_given", "has_marker"),
     *("pipelined", "buffered", "some_direct", "has_clusters", "may_cluster"),
 }
 _NAMES: dict[str, tuple[str, ...]] = {

@@ -10,11 +10,13 @@ from collbench.core.collectives import OPS
 from collbench.core.errors import UsageError
 from collbench.planning.limits import Limits
 from collbench.planning.planner import resolve
+from collbench.planning.price.constants import KIND_OF
 from collbench.planning.protocols import FAMILY as PROTOCOLS
 from collbench.schedules.algorithms import algorithms_of
 
 LEAST_BYTES, MOST_BYTES = 1 << 7, 1 << 25
 _MOST_ACTIONS = 20_000  # of a rank: more only take long
+_PROTOCOLS = ("simple", *(name for name in PROTOCOLS if name not in KIND_OF))
 _MOST_DRAWS = 50  # for each case that is wanted
 # 0: as the planner chooses.
 _CHUNKS = (0, 0, 0, 1 << 14, 1 << 16, 1 << 18, 1 << 20)
@@ -42,7 +44,7 @@ def drawn_cases(
     for _ in range(_MOST_DRAWS * count):
         if len(cases) == count:
             break
-        op, proto = drawn.choice(OPS), drawn.choice(("simple", *PROTOCOLS.names()))
+        op, proto = drawn.choice(OPS), drawn.choice(_PROTOCOLS)
         has_flags = not PROTOCOLS.load(proto).HAS_SLICES  # in its lines: they say how it sends
         case = Case(
             op=op,

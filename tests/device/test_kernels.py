@@ -6,7 +6,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable
 from functools import cache
-from itertools import cycle, product
+from itertools import cycle, islice, product
 from pathlib import Path
 
 import pytest
@@ -27,6 +27,7 @@ from collbench.device.program import SLOT, Program, lower
 from collbench.planning.limits import Limits
 from collbench.planning.planner import resolve
 from collbench.planning.protocols import FAMILY as PROTOCOLS
+from collbench.planning.protocols import sentinel
 from collbench.schedules.algorithms import FAMILY as ALGORITHMS
 from tests.support.litmus import BY_NAME, litmus_source
 from tests.support.nvrtc import Nvrtc, instructions, nvrtc_for
@@ -149,6 +150,35 @@ SHAPES: dict[str, Case] = {
         ranks=4,
         size_bytes=64 << 20,
     ),
+    "sentinel": Case(
+        op="allreduce",
+        algo="twoshot",
+        proto="sentinel",
+        dtype="bfloat16",
+        specialize="on",
+        backend="cuda",
+        ranks=8,
+        size_bytes=1 << 20,
+    ),
+    "sentinel interpreted": Case(
+        op="allreduce",
+        algo="ring",
+        proto="sentinel",
+        specialize="off",
+        backend="cuda",
+        ranks=4,
+        size_bytes=4098,
+        dtype="float16",
+    ),
+    "sentinel counted": Case(
+        op="broadcast",
+        algo="direct",
+        proto="sentinel",
+        unroll=4,
+        backend="cuda",
+        ranks=4,
+        size_bytes=16 << 20,
+    ),
     "ll128": Case(
         op="allreduce",
         algo="oneshot",
@@ -211,11 +241,17 @@ def compiled(source: Source, arch: int) -> bytes:
     return made
 
 
+OF_ANY_TYPE = [name for name in PROTOCOLS if not PROTOCOLS.load(name).CLEARS]
+WITH_MARKER = [dtype for dtype in DTYPES if not sentinel.why_not(dtype)]
 # Every type; protocols, reductions and GPUs take turns.
 DAILY_TYPES = [
     (proto, dtype, redop, 90 if dtype.startswith("float8") else arch)
     for dtype, proto, redop, arch in zip(
-        DTYPES, cycle(PROTOCOLS.names()), cycle(REDOPS), cycle((*ARCHS, 80)), strict=False
+        (*DTYPES, *WITH_MARKER),
+        [*islice(cycle(OF_ANY_TYPE), len(DTYPES)), *["sentinel"] * len(WITH_MARKER)],
+        cycle(REDOPS),
+        cycle((*ARCHS, 80)),
+        strict=False,
     )
 ]
 
@@ -228,7 +264,7 @@ DAILY_TYPES = [
         + [
             (proto, dtype, redop, arch)
             for proto, (dtype, redop, arch) in zip(
-                cycle(PROTOCOLS.names()), product(DTYPES, REDOPS, ARCHS), strict=False
+                cycle(OF_ANY_TYPE), product(DTYPES, REDOPS, ARCHS), strict=False
             )
             if (arch >= FP8_SINCE or not dtype.startswith("float8"))
             and (proto, dtype, redop, arch) not in DAILY_TYPES
@@ -285,7 +321,7 @@ def test_litmus_tests_compile(name: str, arch: int) -> None:
 
 
 def test_kernels_for_stress_tests_and_faults_compile() -> None:
-    for shape in ("simple", "ll", "ll128"):
+    for shape in ("simple", "ll", "ll128", "sentinel"):
         plan = resolve(SHAPES[shape]).plan
         compiled(kernel_source(plan, 0, any_size=True), 90)
         compiled(kernel_source(plan, 0, drop_after=2), 90)

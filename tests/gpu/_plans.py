@@ -23,8 +23,9 @@ from collbench.core.errors import ScheduleError
 from collbench.core.knobs import P2p
 from collbench.core.world import World
 from collbench.planning.limits import Limits
-from collbench.planning.plan import Kernel, Plan, lay_out, registered
+from collbench.planning.plan import Kernel, Plan, lay_out, most_messages, registered
 from collbench.planning.planner import resolve
+from collbench.planning.protocols import FAMILY as PROTOCOLS
 from collbench.planning.together import Part, Together
 from collbench.planning.transports.net import Domains, label
 from collbench.schedules.ir import Schedule, build
@@ -107,6 +108,10 @@ FORMS: dict[str, tuple[Form, ...]] = {
             each=4,
         ),
     ),
+    "sentinel": (
+        Form(kernel=Kernel(proto="sentinel", threads=64, specialized=True, pdl="early")),
+        Form(kernel=Kernel(proto="sentinel", threads=96, unroll=2, pdl="late")),
+    ),
 }
 SHAPES = (
     # several loops, 12 bytes left over, blocks at odd places
@@ -150,8 +155,11 @@ def describe(plan: Plan) -> str:
 
 def plan_of(what: Problem, schedule: Schedule, form: Form, shape: Shape) -> Plan | None:
     """The plan; None if the knobs do not fit together, as where messages that are read in place
-    would deadlock.
+    would deadlock. A reader that clears slots has one loop, and slots of two launches.
     """
+    if PROTOCOLS.load(form.kernel.proto).CLEARS:
+        slots, chunk_bytes = 2 * most_messages(schedule), what.block_bytes + 16
+        shape = replace(shape, slots=slots, chunk_bytes=chunk_bytes)
     try:
         return lay_out(
             what,
@@ -400,6 +408,17 @@ def measured_plans(n: int) -> list[Plan]:
             "size_bytes": 1 << 17,
         },
         {"op": "sendrecv", "size_bytes": 8},
+        {"op": "allreduce", "algo": "oneshot", "proto": "sentinel", "size_bytes": 1 << 16},
+        {
+            "op": "allreduce",
+            "algo": "twoshot",
+            "proto": "sentinel",
+            "dtype": "bfloat16",
+            "redop": "avg",
+            "placement": "in",
+            "size_bytes": 1_000_004,
+        },
+        {"op": "broadcast", "algo": "direct", "proto": "sentinel", "size_bytes": 100_004},
         {
             "op": "allreduce",
             "transport": "ce",
@@ -419,6 +438,26 @@ def measured_plans(n: int) -> list[Plan]:
         },
     )
     return [resolved(n, **knobs) for knobs in cases]
+
+
+def special_plans(n: int) -> list[Plan]:
+    """Plans of sentinel for data that has its marker, in every type that it serves."""
+    ways: Sequence[tuple[OpName, str, str]] = (
+        *(
+            ("allreduce", algo, redop)
+            for algo in ("oneshot", "twoshot")
+            for redop in ("sum", "max")
+        ),
+        *((op, "direct", "sum") for op in ("allgather", "alltoall", "broadcast", "reducescatter")),
+    )
+    types = [dtype for dtype in DTYPES if "float" in dtype and dtype != "float64"]
+    return [
+        resolved(n, op=op, algo=algo, redop=redop, dtype=dtype, proto="sentinel", size_bytes=size)
+        for op, algo, redop in ways
+        for dtype in types
+        if op not in ("allreduce", "reducescatter") or not dtype.startswith("float8")
+        for size in (4096, 12_348 * n)
+    ]
 
 
 def uneven_measured_plans(n: int) -> list[Plan]:

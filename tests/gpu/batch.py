@@ -18,6 +18,8 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from collbench.backends import reference
 from collbench.backends.base import Batch, GpuOptions, Samples, SessionOptions, TogetherOpener
 from collbench.backends.cuda import backend as cuda
@@ -71,6 +73,7 @@ from tests.gpu._plans import (
     one_protocol,
     random_plans,
     relay_plans,
+    special_plans,
     through_fifos,
     together_jobs,
     uneven_measured_plans,
@@ -118,7 +121,7 @@ def differs(plan: Plan, ours: Sequence["Array"], wanted: Sequence["Array"]) -> s
             continue
         if len(ours[rank]) != len(wanted[rank]):
             return f"rank {rank} has {len(ours[rank])} elements, not {len(wanted[rank])}"
-        width = f"u{dtype(plan.problem.dtype).item_bytes}"
+        width = f"u{ours[rank].itemsize}"
         wrong = (ours[rank].view(width) != wanted[rank].view(width)).nonzero()[0]
         at = int(wrong[0])
         return (
@@ -466,8 +469,50 @@ def run_mpi_on_gpus(group: Group, n: int) -> int:
     return 1 if failures else 0
 
 
+def special_inputs(what: Problem, seed: int) -> list["Array"]:
+    """Bits of any value, among them NaNs, infinities and zeros of both signs, and the marker of
+    sentinel; the first rank has nothing but the marker.
+    """
+    rng, width = np.random.default_rng(seed), f"u{what.item_bytes}"
+    kind = dtype(what.dtype).numpy()
+    made: list[Array] = []
+    for given in random_inputs(what, seed):
+        few = np.array([0.0, -0.0, np.inf, -np.inf, np.nan, -np.nan]).astype(kind)
+        ones = np.full(1, -1, f"i{what.item_bytes}").view(kind)
+        drawn = rng.integers(0, 1 << 8 * what.item_bytes, given.size, f"<{width}").view(kind)
+        kinds = np.stack([given, drawn, rng.choice(few, given.size), np.repeat(ones, given.size)])
+        made.append(kinds[rng.integers(0, 4, given.size) if made else 3, np.arange(given.size)])
+    return made
+
+
+def run_special(group: Group, n: int) -> int:
+    """Sentinel on special_inputs(): the reference's bits, but that any NaN stands for another."""
+    plans, failures = special_plans(n), 0
+    session = cuda.CudaSession(group, plans, hot=True, options=options_for(n))
+
+    def plain(outputs: Sequence["Array"]) -> list["Array"]:
+        with np.errstate(all="ignore"):
+            return [
+                np.where(np.isnan(one.astype("f4")), np.nan, one.astype("f4")) for one in outputs
+            ]
+
+    for number, plan in enumerate(plans):
+        inputs = special_inputs(plan.problem, number)
+        with np.errstate(all="ignore"):
+            wanted = expected(plan, inputs)
+        for _ in range(3):
+            why = differs(plan, plain(session.once(plan, inputs)), plain(wanted))
+            failures += report(describe(plan), why)
+    session.close()
+    say(
+        f"SUMMARY {len(plans)} plans of special values, {group.kind} group of {n}: {failures} wrong"
+    )
+    return 1 if failures else 0
+
+
 OTHER: dict[str, Callable[[Group, int], int]] = {
     "measured": run_measured,
+    "special": run_special,
     "spoiled": run_spoiled,
     "together": run_together,
     "nccl": run_nccl,
@@ -482,7 +527,7 @@ OTHER: dict[str, Callable[[Group, int], int]] = {
 
 def compile_all(n: int, arch: int) -> int:
     """Compile every kernel of every batch."""
-    measured = measured_plans, net_measured_plans, uneven_measured_plans
+    measured = measured_plans, net_measured_plans, uneven_measured_plans, special_plans
     plans = [plan for make in (*EXACT.values(), *measured) for plan in make(n)]
     plans += [part.job for jobs in together_jobs(n) for job in jobs for part in job.parts]
     sources = dict.fromkeys(

@@ -27,6 +27,10 @@ def test_unequal_blocks_equal_the_reference(gpus: int) -> None:
     assert failures_of(MODEL, gpus, "uneven") == []
 
 
+def test_data_that_has_the_marker_stays_what_it_is(gpus: int) -> None:
+    assert failures_of(MODEL, gpus, "special") == []
+
+
 @pytest.mark.parametrize("name", ["measured", "uneven-measured"])
 def test_measured_launches_are_right(gpus: int, name: str) -> None:
     assert failures_of(MODEL, gpus, name) == []

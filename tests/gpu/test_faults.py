@@ -26,7 +26,7 @@ SWEEP = (
     "--iters",
     "5",
 )
-PROTOS = ("simple", "ll", "ll128")
+PROTOS = ("simple", "ll", "ll128", "sentinel")
 
 
 def sweep(model: str, gpus: int, *more: str) -> Ended:

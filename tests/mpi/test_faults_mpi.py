@@ -9,6 +9,7 @@ import subprocess
 import time
 from itertools import product
 from pathlib import Path
+from shlex import split
 
 import pytest
 
@@ -32,19 +33,7 @@ from tests.support.tiers import tiered
 
 pytestmark = needs_mpi
 
-SHORT = (
-    "--algo",
-    "ring",
-    "--ranks",
-    "2",
-    "--repeats",
-    "1",
-    "--iters",
-    "3",
-    "--hot",
-    "--sizes",
-    "1K",
-)
+SHORT = (*split("--algo ring --ranks 2 --repeats 1 --iters 3 --hot --sizes 1K"),)
 PEER = ("--backend", "mpi")
 NET = ("--transport", "net")
 STUCK = ("--timeout", str(STUCK_TIMEOUT_S))
@@ -158,10 +147,7 @@ def test_nothing_is_left_of_a_killed_launcher(tmp_path: Path) -> None:
 def test_too_little_shared_memory(tmp_path: Path) -> None:
     """A small /dev/shm of its own, as in a container: what fits runs, the rest is waived."""
     small = [
-        "unshare",
-        "-m",
-        "sh",
-        "-c",
+        *split("unshare -m sh -c"),
         'mount -t tmpfs -o size=24M tmpfs /dev/shm && exec "$@"',
         "sh",
     ]
@@ -318,13 +304,13 @@ def test_wrong_data_is_caught(tmp_path: Path, defect: str, backend: str, placeme
         [
             ("idle", ("--backend", "cpu,mpi")),
             ("idle", (*NET, "--hot", "--agg-iters", "2")),
-            ("idle-singly", ("--backend", "cpu,mpi", "--distribution", "3")),
+            ("idle-singly", ("--backend", "cpu,mpi", "--distribution", "3", "--hot")),
             ("tail", (*NET, "--hot")),
             # gather's root has its first element before, in place
             *((kind, ("--backend", "cpu,mpi", "--hot")) for kind in PLANTS if kind != "head"),
         ],
         [
-            ("idle-singly", ("--backend", "cpu,mpi", "--distribution", "3")),
+            ("idle-singly", ("--backend", "cpu,mpi", "--distribution", "3", "--hot")),
             ("tail", ("--backend", "cpu,mpi", "--hot")),
         ],
     ),

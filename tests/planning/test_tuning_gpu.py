@@ -67,6 +67,7 @@ def test_memory_is_what_the_layout_takes_and_within_its_limit(
             "16M are allowed",
         ),
         ({"proto": "ll128", "unroll": 4}, "no effect"),
+        ({"buffers": "window"}, "--nccl has no effect with the cuda backend"),
         ({"transport": "shm", "proto": "ll128"}, "128 bytes"),
         ({"transport": "shm", "direct": "on"}, "nothing reaches"),
     ],
@@ -224,7 +225,7 @@ def test_a_sweep_asks_the_backend_what_its_gpus_have(monkeypatch: pytest.MonkeyP
 def test_lines_of_ll128_are_taken_where_they_are_known_to_be_whole(
     limits: Limits, proto: str
 ) -> None:
-    case = Case(op="allreduce", backend="cuda", ranks=4, size_bytes=1 << 20)
+    case = Case(op="allreduce", backend="cuda", dtype="int32", ranks=4, size_bytes=1 << 20)
     assert resolve(case, limits).case.proto == proto
     asked = resolve(replace(case, proto="ll128"), limits).case
     assert asked.proto == "ll128"
@@ -302,8 +303,26 @@ def test_clusters_that_cannot_be_are_refused(knobs: dict[str, int], limits: Limi
         )
 
 
+@pytest.mark.parametrize("ranks", [2, 4])
+def test_auto_takes_sentinel_where_it_can_and_was_faster(ranks: int) -> None:
+    case = Case(op="allreduce", backend="cuda", ranks=ranks, size_bytes=1 << 20)
+    cases: list[tuple[Case, Limits, bool]] = [
+        (case, Limits(), True),
+        (replace(case, dtype="bfloat16", redop="max", size_bytes=8 << 20), Limits(), True),
+        (replace(case, dtype="int32"), Limits(), False),
+        (replace(case, dtype="float64"), Limits(), False),
+        (replace(case, size_bytes=1 << 28), Limits(), False),
+        (replace(case, transport="shm"), Limits(), False),
+        (replace(case, proto="ll"), Limits(), False),
+        (replace(case, slots=1, algo="oneshot"), Limits(), False),
+        (replace(case, size_bytes=16 << 20), Limits(memory_bytes=16 << 20), False),
+    ]
+    for one, limits, is_taken in cases:
+        assert (resolve(one, limits).case.proto == "sentinel") == is_taken
+
+
 def test_launches_follow_each_other_closely_where_that_was_measured() -> None:
-    case = Case(op="allreduce", backend="cuda", proto="auto", ranks=4, size_bytes=8)
+    case = Case(op="allreduce", backend="cuda", dtype="int32", proto="auto", ranks=4, size_bytes=8)
     sizes = [replace(case, size_bytes=size) for size in (8, 64 << 10, 2 << 20)]
     assert [resolve(each).case.pdl for each in sizes] == ["late", "early", "late"]
     older, alone = Limits(has_clusters=False), Limits(has_peers=False)

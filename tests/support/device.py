@@ -3,9 +3,9 @@ concurrently, as the kernels do.
 
 Everything comes from the bytes that a kernel would get: arguments and programs are unpacked by the
 structures of types.cuh, and memory is found by address. Every rank sees memory at other addresses,
-as processes do. CTAs are coroutines that a seeded scheduler steps; a CTA of ll or ll128 has two
-threads or warps that run independently. Caches, the memory order, timeouts and the lanes of a warp
-are not simulated.
+as processes do. CTAs are coroutines that a seeded scheduler steps; where lines say that they came,
+a CTA has two threads or warps that run independently. Caches, the memory order, timeouts and the
+lanes of a warp are not simulated.
 
 A launch of a rank begins when its previous one has ended, whatever the other ranks do. After each
 launch its outputs are compared; then all of its user buffers are poisoned and filled with new
@@ -40,6 +40,8 @@ from collbench.device.layout import (
     pack_constants,
 )
 from collbench.planning.plan import Plan
+from collbench.planning.protocols import FAMILY as PROTOCOLS
+from collbench.planning.protocols import sentinel
 from tests.support.device_cta import Coroutine, Cta
 from tests.support.fake_mpi import FakeComm, World
 from tests.support.structures import structure, unpack
@@ -74,7 +76,10 @@ class Gpus:
         ]
         self.users = [np.full(2 * self.stride, _POISON, np.uint8) for _ in range(plan.n)]
         for rank in range(plan.n):
-            self.arenas[rank][layout(plan, rank).tmp :] = _POISON
+            where = layout(plan, rank)
+            self.arenas[rank][where.tmp :] = _POISON
+            if PROTOCOLS.load(plan.proto).CLEARS:
+                self.arenas[rank][where.fifos : where.fifos_end] = sentinel.MARKER_BYTE
         self.sizes = [macros_of(plan, rank, any_size=any_size) for rank in range(plan.n)]
         self._args: dict[tuple[int, Run], SimpleNamespace] = {}
         self.nets = [np.zeros(net_layout(plan, rank).words_end, np.uint8) for rank in range(plan.n)]

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from collbench.core.case import Problem
+from collbench.planning.protocols import FAMILY as PROTOCOLS
 from tests.support.device_wire import LANES, slot_bytes, wire_share
 from tests.support.structures import enumerators
 
@@ -284,16 +285,18 @@ class Cta:
         for ref in step.target[: step.targets]:
             memory(ref, self.a.sending)[:] = result
 
-    # flagged.cuh, ll.cu, ll128.cu
+    # flagged.cuh, lines.cuh, ll128.cu
 
     def flagged(self, lane: int) -> Coroutine:
-        """One thread of ll, or one warp of ll128: it has every LANES-th line, or tile, of each
+        """One thread of ll or sentinel, or warp of ll128: it has every LANES-th line or tile of a
         chunk.
         """
         w, arrived = self.walk(), dict[str, int]()
         is_single, is_uncredited = self.sizes["SINGLE"], self.sizes["UNCREDITED"]
         ends = () if is_uncredited else self.a.sending[: self.sizes["SENDING"]]
         seen = [self.gpus.word(self.rank, w.local_flag(end)) for end in ends]
+        if clears := PROTOCOLS.load(self.gpus.plan.proto).CLEARS:
+            self.give_back(w, lane)
         while w.advance():
             for stage in (stage for round_ in self.rounds() for stage in self.stages(round_)):
                 for flag in () if is_uncredited else self.waits(stage):
@@ -308,14 +311,19 @@ class Cta:
                 assert not w.advance(), "the kernel has code for one loop only"
                 break
         yield from self.barrier("all", LANES, arrived)
+        if not clears:
+            self.give_back(w, lane)
+        if lane == 0:
+            self.leave(w)
+
+    def give_back(self, w: Walk, lane: int) -> None:
+        """Tell senders how many slices were read, unless nobody counts them."""
         heads = range(self.track.first_head, self.track.first_head + self.track.heads)
-        for k in () if is_uncredited else heads:
+        for k in () if self.sizes["UNCREDITED"] else heads:
             if lane == k % LANES:
                 end = self.a.receiving[self.program.signals[k].end]
                 done = w.done * end.per_loop & 0xFFFFFFFF
                 self.gpus.set_flag(self.rank, w.remote_flag(end), done)
-        if lane == 0:
-            self.leave(w)
 
     def wait_for_room(self, w: Walk, flag: SimpleNamespace, seen: list[int]) -> Coroutine:
         """Wait until a message's slot is free."""

@@ -1,5 +1,5 @@
-"""The layout of a chunk in a slot of ll and ll128, by thread and by warp: the bytes of user memory,
-and the 4-byte words of the slot.
+"""The layout of a chunk in a slot of ll and sentinel, by thread, and of ll128, by warp: the bytes
+of user memory, and the 4-byte words of the slot.
 """
 
 from dataclasses import dataclass
@@ -7,13 +7,16 @@ from functools import lru_cache
 
 import numpy as np
 
-LANES = 2  # threads (ll) or warps (ll128) of a CTA
+from collbench.planning.protocols import sentinel
+
+LANES = 2  # threads (ll, sentinel) or warps (ll128) of a CTA
+MARKER = int.from_bytes([sentinel.MARKER_BYTE] * 4)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class WireShare:
-    """One thread's (ll) or warp's (ll128) part of a chunk: its bytes of user memory, and its 4-byte
-    words of a slot.
+    """One thread's (ll, sentinel) or warp's (ll128) part of a chunk: its bytes of user memory, and
+    its 4-byte words of a slot.
     """
 
     index: np.ndarray  # of its bytes in the chunk; some lie beyond its end
@@ -31,17 +34,30 @@ class WireShare:
     def store(self, memory: np.ndarray, payload: np.ndarray) -> None:
         memory[self.index[self.is_there]] = payload[self.is_there]
 
+    @property
+    def is_marked(self) -> bool:
+        """Whether words say by themselves that they came."""
+        return not len(self.flags)
+
     def has_arrived(self, memory: np.ndarray, flag: int) -> bool:
         slot = memory.view("<u4")
+        if self.is_marked:
+            return bool((slot[self.words] != MARKER).all())
         return bool((slot[self.flags] == flag).all() and not slot[self.zeros].any())
 
     def received(self, memory: np.ndarray) -> np.ndarray:
-        found: np.ndarray = memory.view("<u4")[self.words].view(np.uint8)
+        slot = memory.view("<u4")
+        found: np.ndarray = slot[self.words].view(np.uint8)
+        if self.is_marked:
+            slot[self.words] = MARKER
         return found
 
     def send(self, memory: np.ndarray, payload: np.ndarray, flag: int) -> None:
-        slot = memory.view("<u4")
-        slot[self.words], slot[self.flags], slot[self.zeros] = payload.view("<u4"), flag, 0
+        slot, words = memory.view("<u4"), payload.view("<u4")
+        if self.is_marked:
+            assert (slot[self.words] == MARKER).all(), "a slot is filled before it was cleared"
+            words = np.where(words == MARKER, MARKER >> 1, words)
+        slot[self.words], slot[self.flags], slot[self.zeros] = words, flag, 0
 
 
 @lru_cache(maxsize=4096)
@@ -51,11 +67,7 @@ def wire_share(proto: str, size: int, lane: int) -> WireShare:
     """
     payload, whole = _UNITS[proto]
     units = np.arange(lane, -(-size // payload), LANES)[:, None]
-    words, flags, zeros = (
-        (_LINE_WORDS, _LINE_FLAGS, np.empty(0, int))
-        if proto == "ll"
-        else (_TILE_WORDS, _TILE_FLAGS, _TILE_FLAGS + 1)
-    )
+    words, flags, zeros = _WORDS[proto]
     index, words, flags, zeros = (
         units * payload + np.arange(payload),
         units * (whole // 4) + words,
@@ -101,6 +113,13 @@ def _words_of_a_tile() -> tuple[np.ndarray, np.ndarray]:
     return np.array(units).reshape(-1), np.array(flags)
 
 
-_UNITS = {"ll": (8, 16), "ll128": (1920, 2048)}  # payload and bytes of a line, and of a tile
-_LINE_WORDS, _LINE_FLAGS = np.array([0, 2]), np.array([1, 3])
+# payload and bytes of a line, and of a tile
+_UNITS = {"ll": (8, 16), "sentinel": (16, 16), "ll128": (1920, 2048)}
+_NONE = np.empty(0, int)
 _TILE_WORDS, _TILE_FLAGS = _words_of_a_tile()
+# the words of payload, of flags, and of the flags' upper halves
+_WORDS = {
+    "ll": (np.array([0, 2]), np.array([1, 3]), _NONE),
+    "sentinel": (np.arange(4), _NONE, _NONE),
+    "ll128": (_TILE_WORDS, _TILE_FLAGS, _TILE_FLAGS + 1),
+}

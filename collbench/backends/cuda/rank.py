@@ -50,6 +50,8 @@ from collbench.device.program import ctas, launches_counted
 from collbench.launch.group import RankContext
 from collbench.machine.host import own_cores
 from collbench.planning.plan import Plan
+from collbench.planning.protocols import FAMILY as PROTOCOLS
+from collbench.planning.protocols import sentinel
 
 if TYPE_CHECKING:
     from collbench.core.dtypes import Array
@@ -305,6 +307,9 @@ class CudaRank(GpuRank[str]):
             gpu.arena + STATES_AT,
             (where.fifos if loaded.plan.transport == "ce" else where.total) - STATES_AT,
         )
+        if PROTOCOLS.load(loaded.plan.proto).CLEARS:
+            size = where.fifos_end - where.fifos
+            gpu.card.clear(gpu.arena + where.fifos, size, sentinel.MARKER_BYTE)
         if loaded.proxy is not None and self.outside is not None:
             self.outside.clear(loaded.proxy)
         if is_in_host(loaded.plan):

@@ -38,7 +38,7 @@ from collbench.core.web.colors import FAMILIES, JUDGEMENTS, OTHER
 
 MOST_GROUPS = 6
 _WIDTH, _HEIGHT, _DPI = 16.0, 9.0, 100  # inches; 1600 x 900 pixels
-_MARKS = {"simple": "o", "ll": "^", "ll128": "s"}
+_MARKS = {"simple": "o", "ll": "^", "ll128": "s", "sentinel": "D"}
 _OTHER_MARKS = ("D", "v", "P", "X")
 _STYLES = ("-", "-.", (0, (5, 1)), (0, (3, 1, 1, 1, 1, 1)))  # of curves of one colour and mark
 _PEER_STYLES = ((0, (4, 1.5)), (0, (1, 1)), (0, (6, 1.5, 1, 1.5)))

@@ -6,6 +6,7 @@ Source: NCCL's protocol of that name.
 
 HAS_SLICES = False  # whether a message may take several slots
 NEEDS_NVLINK = False  # whether other links may tear what it stores
+CLEARS = False  # whether the reader of a slot clears it: see sentinel.py
 DATA_BYTES, FLAG_BYTES = 4, 4
 LL_LINE_BYTES, LL_LINE_PAYLOAD = 16, 8  # what a GPU thread moves with one access
 

@@ -6,6 +6,7 @@ A warp moves 16 lines at a time, 1920 bytes of payload. Source: NCCL's protocol 
 
 HAS_SLICES = False  # whether a message may take several slots
 NEEDS_NVLINK = True  # whether other links may tear what it stores
+CLEARS = False  # whether the reader of a slot clears it: see sentinel.py
 DATA_BYTES, FLAG_BYTES = 120, 8
 WARP_BYTES, WARP_PAYLOAD = 2048, 1920
 

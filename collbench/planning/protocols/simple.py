@@ -4,6 +4,7 @@ payload, and two flags travel per slice.
 
 HAS_SLICES = True  # whether a message may take several slots
 NEEDS_NVLINK = False  # whether other links may tear what it stores
+CLEARS = False  # whether the reader of a slot clears it: see sentinel.py
 
 
 def payload_bytes(slot_bytes: int) -> int:
