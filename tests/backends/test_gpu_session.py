@@ -142,6 +142,7 @@ def test_sets_without_a_timed_launch_are_not_compared(
     """They have the poison of the reset before, where launches are timed a second time."""
     compared: list[range] = []
     gpu = DeviceRank.__new__(DeviceRank)
+    gpu.outside = None
     for clock in ("_time_together", "_time_isolated"):
         monkeypatch.setattr(timing, clock, lambda *args: 1e-4)
     monkeypatch.setattr(timing, "prove", lambda *args: (None, 0.0))

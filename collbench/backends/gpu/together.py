@@ -210,6 +210,7 @@ class TogetherRank(GpuRank[Key]):
             queues = self._launches_together(keys, launches, timing.proved(count), job)
             unproved, proved_s = prove(launches, queues, run)
             wrong = wrong or unproved
+            proved_s = proved_s if timing.has_pure_times(options) else 0.0
         return RankTiming(wrong=wrong, seconds=seconds, proved_s=proved_s)
 
     def _launches_together(
