@@ -16,8 +16,8 @@ typedef u32 Item;
 typedef u64 Item;
 #endif
 
-// Writes every step-th element, and the last. flip inverts every bit: the poison differs from the expected output
-// in every element that it writes.
+// Writes every step-th element, and the last. flip inverts every bit: the poison differs from the
+// expected output in every element that it writes.
 extern "C" __global__ void collbench_fill(Item* to, const Item* table, u64 count, u64 phase,
         u64 set, u64 shift, u64 step, u32 period, u32 flip) {
     to = (Item*)((char*)to + blockIdx.y * set);

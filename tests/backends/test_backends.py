@@ -22,8 +22,8 @@ from collbench.core.dtypes import dtype as kind_of
 from collbench.core.errors import ScheduleError
 from collbench.launch.local import LocalGroup
 from collbench.planning.plan import Plan, lay_out
-from collbench.planning.protocols import FAMILY as PROTOCOLS
 from collbench.schedules.ir import Schedule
+from tests.support.batteries import CPU_PROTOCOLS as PROTOS
 from tests.support.batteries import PAIRS, assert_right, plan_of, problem, random_inputs
 from tests.support.random_schedules import random_schedule
 from tests.support.tiers import tiered
@@ -99,7 +99,7 @@ def test_cpu_equals_reference(crowd: Crowd, op: OpName, algo: str, has_all: bool
             )
             inputs = random_inputs(what, seed)
             wanted = expected(plan, inputs)
-            known = PROTOCOLS.names()
+            known = PROTOS
             every = ("simple",) if direct else known if has_all else (known[seed % len(known)],)
             for proto in every:
                 assert_same_bits(crowd.once(replace(plan, proto=proto), inputs), wanted, plan)
@@ -132,7 +132,7 @@ def test_every_type_and_reduction(
         plan = plan_of(what, algo, chunk_bytes=512, direct=direct)
         assert_right(plan)
         wanted = expected(plan, inputs)
-        for proto in ("simple",) if direct else PROTOCOLS.names():
+        for proto in ("simple",) if direct else PROTOS:
             assert_same_bits(crowd.once(replace(plan, proto=proto), inputs), wanted, plan)
 
 
@@ -247,7 +247,7 @@ def test_cpu_runs_back_to_back_launches_of_many_plans(hot: bool) -> None:
         )
         for count in ((1, 100, 2000) if hot else (1, 100))
         for op, algo, in_place, direct, channels in MIXED
-        for proto in (PROTOCOLS.names() if count == 100 and not direct else ("simple",))
+        for proto in (PROTOS if count == 100 and not direct else ("simple",))
     ]
     session = cpu.CpuSession(GROUP, plans, hot=hot)
     try:

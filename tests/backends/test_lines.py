@@ -280,7 +280,9 @@ def test_rows_of_every_protocol(tmp_path: Path, capfd: pytest.CaptureFixture[str
         == 0
     )
     capfd.readouterr()
-    found = [row for row in read(file) if row.op == "allreduce"]
+    every = [row for row in read(file) if row.op == "allreduce"]
+    assert {row.proto for row in every if row.status == "waived"} == {"sentinel"}  # GPUs alone
+    found = [row for row in every if row.status != "waived"]
     assert [(row.proto, row.status, row.wrong, row.p2p) for row in found] == [
         (proto, "ok", 0, "push") for _ in range(2) for proto in ("simple", *PROTOS)
     ]

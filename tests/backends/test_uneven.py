@@ -21,8 +21,8 @@ from collbench.core.errors import ScheduleError
 from collbench.core.world import World
 from collbench.launch.local import LocalGroup
 from collbench.planning.plan import Plan, lay_out, registered
-from collbench.planning.protocols import FAMILY as PROTOCOLS
 from collbench.schedules.ir import Edge, Operand, Program, Step, Track, build
+from tests.support.batteries import CPU_PROTOCOLS as PROTOS
 from tests.support.batteries import random_inputs, world_of
 from tests.support.uneven import UNEVEN_PAIRS, drawn_counts, uneven_problem
 
@@ -80,7 +80,7 @@ def session() -> Iterator[CpuSession]:
 
 @pytest.mark.parametrize(("op", "algo"), UNEVEN_PAIRS)
 def test_cpu_equals_the_reference(session: CpuSession, op: OpName, algo: str) -> None:
-    protocols = PROTOCOLS.names()
+    protocols = PROTOS
     for seed, proto in enumerate(("simple", protocols[len(algo) % len(protocols)])):
         what = uneven_problem(op, RANKS, drawn_counts(op, RANKS, random.Random(seed + 5), MOST))
         plan, inputs = plan_of(what, algo, seed, proto), random_inputs(what, seed)

@@ -11,9 +11,15 @@ from collbench.core.collectives import OPS, OpName, collective
 from collbench.core.dtypes import DtypeName, RedopName, dtype
 from collbench.core.world import World
 from collbench.planning.plan import Plan, lay_out, registered
+from collbench.planning.protocols import FAMILY as PROTOCOLS
 from collbench.schedules.algorithms import FAMILY, needs_hosts
 from tests.support.tiers import drawn
 
+CPU_PROTOCOLS = tuple(
+    name
+    for name in PROTOCOLS.names()
+    if not PROTOCOLS.load(name).CLEARS  # needs GPUs
+)
 PAIRS: list[tuple[OpName, str]] = [
     (op, algo) for op in OPS for algo in FAMILY if op in FAMILY.load(algo).SERVES
 ]

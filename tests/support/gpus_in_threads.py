@@ -269,8 +269,8 @@ class Card:
         with self.machine.lock:
             return self.view(pointer, size).tobytes()
 
-    def clear(self, pointer: int, size: int) -> None:
-        self.do("clear", partial(self.view(pointer, size).fill, 0))
+    def clear(self, pointer: int, size: int, byte: int = 0) -> None:
+        self.do("clear", partial(self.view(pointer, size).fill, byte))
 
     # Kernels
 
