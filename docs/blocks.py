@@ -11,7 +11,6 @@ import io
 import os
 import re
 import shlex
-import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -28,7 +27,6 @@ LIMIT_S = 120
 # times of the tool itself, others on each machine
 _OWN_TIME = re.compile(r"(?:; about \d.*|(?<=predicted), \d+ s\.)$", re.MULTILINE)
 _FENCE = re.compile(r"^```(\w+)([^\n]*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-_READER_GONE = 128 + signal.SIGPIPE
 _SHELL = set("|&;<>$`*")
 _SEPARATORS = {"|", "&&", "||", ";", ">", ">>"}
 
@@ -121,10 +119,15 @@ def furnish(place: Path) -> dict[str, str]:
 
 def run(command: str, place: Path, environment: dict[str, str]) -> tuple[int, str, str]:
     """Run a command line; returns its exit code, its stdout and its stderr. A plain call of
-    collbench runs in this process, which saves its start.
+    collbench, also one at the head of a pipe, runs in this process, which saves its start.
     """
-    if command.startswith("collbench ") and not set(command) & _SHELL:
-        return _run_here(shlex.split(command)[1:], place)
+    first, _, rest = command.partition(" | ")
+    code, out, err = 0, "", ""
+    if first.startswith("collbench ") and not set(first) & _SHELL:
+        code, out, err = _run_here(shlex.split(first)[1:], place)
+        if not rest:
+            return code, out, err
+        command = rest
     done = subprocess.run(
         ["bash", "-o", "pipefail", "-c", command],
         cwd=place,
@@ -132,10 +135,10 @@ def run(command: str, place: Path, environment: dict[str, str]) -> tuple[int, st
         capture_output=True,
         text=True,
         timeout=LIMIT_S,
-        stdin=subprocess.DEVNULL,
+        input=out,
         check=False,
     )
-    return done.returncode, done.stdout, done.stderr
+    return done.returncode or code, done.stdout, err + done.stderr
 
 
 def _run_here(arguments: list[str], place: Path) -> tuple[int, str, str]:
@@ -157,7 +160,6 @@ def _output(block: Block, place: Path, environment: dict[str, str]) -> str:
     shown = []
     for command in block.commands:
         code, out, err = run(command, place, environment)
-        code = 0 if code == _READER_GONE else code  # of `| head`, by chance
         if block.language == "sh" and code:
             raise RuntimeError(f"{command} ends with {code}: {err or out}")
         lines = "".join(f"{line.rstrip()}\n" for line in out.rstrip().splitlines())

@@ -1,10 +1,12 @@
-"""Write what is generated in the documents: `python -m docs.generate`.
+"""Write what is generated in the documents: `python -m docs.generate`, or some files of it by their
+paths.
 
 These are the reference pages, the drawing of the house, the completion scripts, the
 pictures, and the output of every command block that is run. tests/docs holds all but the pictures
 current.
 """
 
+import argparse
 import ast
 import os
 import subprocess
@@ -274,7 +276,8 @@ def machine_page() -> str:
             "## Constants of the model\n\n"
             "What [the model](../explanation/model.md) needs beside the rates of links: `[gpu]`, or"
             " `[cpu]` for\na machine of CPU cores. Each has a table `kinds.NAME` for the protocols"
-            " `ll`, `ll128` and\n`simple`; GPUs have one for copy engines (`ce`), too.\n\n",
+            " `simple` and `ll`, GPUs\none for copy engines (`ce`) too; a protocol without a table"
+            " (`ll128` may have one) costs what the\none of these does that is like it.\n\n",
             *(
                 f"- `{names}`: {_sentence(costs)}\n"
                 for names, costs in (
@@ -588,29 +591,47 @@ PICTURES = {
 }
 
 
-def draw() -> None:
-    """Make the pictures; the plot needs matplotlib."""
+def drawn(command: str) -> bytes:
+    """The picture that a command prints; the plot needs matplotlib."""
     from docs.blocks import furnish
 
-    for name, command in PICTURES.items():
-        with tempfile.TemporaryDirectory() as place:
-            environment = furnish(Path(place))
-            done = subprocess.run(
-                ["bash", "-c", command], cwd=place, env=environment, check=True, capture_output=True
-            )
-            (ROOT / "docs/images" / name).write_bytes(done.stdout)
+    with tempfile.TemporaryDirectory() as place:
+        environment = furnish(Path(place))
+        return subprocess.run(
+            ["bash", "-c", command], cwd=place, env=environment, check=True, capture_output=True
+        ).stdout
+
+
+def with_output(page: Path) -> str:
+    """A page with what its commands print now."""
+    with tempfile.TemporaryDirectory() as place:
+        return filled(page.read_text(), Path(place))
 
 
 def main() -> None:
-    """Write everything."""
-    for file, make in generated().items():
-        file.write_text(make())
-    for shell, name in SHELLS.items():
-        (ROOT / "docs/completion" / name).write_text(completion(shell))
-    draw()
-    for page in pages():
-        with tempfile.TemporaryDirectory() as place:
-            page.write_text(filled(page.read_text(), Path(place)))
+    """Write everything, or what is asked for."""
+    parser = argparse.ArgumentParser(
+        prog="python -m docs.generate", description="Write what is generated in the documents."
+    )
+    parser.add_argument(
+        "file", nargs="*", type=Path, help="write these alone, such as docs/reference/csv.md"
+    )
+    asked = {file.resolve() for file in parser.parse_args().file}
+    texts, completions, images = generated(), ROOT / "docs/completion", ROOT / "docs/images"
+    texts |= {completions / name: partial(completion, shell) for shell, name in SHELLS.items()}
+    pictures = {images / name: command for name, command in PICTURES.items()}
+    if unknown := asked - {*texts, *pictures, *pages()}:
+        parser.error(f"nothing is generated in {', '.join(map(str, sorted(unknown)))}")
+
+    def wanted(files: Iterable[Path]) -> list[Path]:
+        return [file for file in files if not asked or file in asked]
+
+    for file in wanted(texts):
+        file.write_text(texts[file]())
+    for file in wanted(pictures):
+        file.write_bytes(drawn(pictures[file]))
+    for page in wanted(pages()):
+        page.write_text(with_output(page))
 
 
 if __name__ == "__main__":

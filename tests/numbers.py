@@ -100,10 +100,10 @@ def written_words() -> int:
 
 
 NUMBERS = (
-    Number("lines of Python in collbench/", lambda: len(lines_of(PACKAGE)), 85_450, 60_000),
-    Number("lines of Python in tests/", lambda: len(lines_of(ROOT / "tests")), 53_400, 38_000),
-    Number("lines of Python in cli/", lambda: len(lines_of(PACKAGE / "cli")), 3_360, 3_500),
-    Number("hand-written words", written_words, 51_200, 42_000),
+    Number("lines of Python in collbench/", lambda: len(lines_of(PACKAGE)), 88_500, 60_000),
+    Number("lines of Python in tests/", lambda: len(lines_of(ROOT / "tests")), 54_800, 38_000),
+    Number("lines of Python in cli/", lambda: len(lines_of(PACKAGE / "cli")), 3_314, 3_500),
+    Number("hand-written words", written_words, 53_500, 42_000),
     Number("rooms", lambda: len(list(PACKAGE.glob("*/__init__.py"))), 13, 13),
     Number("arrows between rooms", lambda: len(arrows()), 62, 45),
     Number("rooms that cli imports", lambda: len([1 for a, _ in arrows() if a == "cli"]), 11, 9),

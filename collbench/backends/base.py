@@ -11,6 +11,7 @@ import time
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TYPE_CHECKING, Literal, Protocol, TypeVar
 
 from collbench.core.case import BUFFER_GRAIN_BYTES, Case, Problem
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
 Job_contra = TypeVar("Job_contra", contravariant=True)
 Key_contra = TypeVar("Key_contra", contravariant=True)
 PartJob_contra = TypeVar("PartJob_contra", bound=Plan | Case, contravariant=True)
+TimingT = TypeVar("TimingT", bound="RankTiming | None")
 CACHES_TO_PASS = 2  # buffers rotate over this many times the last-level cache
 MAX_ROTATIONS = 256  # small buffers come back after this many launches
 SET_PHASE = 4099  # elements between the phases of two sets' data, so that no two sets hold the same
@@ -241,6 +243,12 @@ DISTRIBUTION_LAUNCHES, DISTRIBUTION_S = 2000, 4.0
 LEAST_SINGLE = 3  # of them, in a repeat
 # What they may take on average: so many times as long as in a batch, and a barrier on busy cores.
 SLOWER_SINGLE, SINGLE_BARRIER_S = 4, 2e-4
+_PROVED_PART, LEAST_PROVED = (
+    4,
+    2,
+)  # one launch of a batch in so many proves it, and at least so many
+# A batch that is so many times as fast as what proves it, each time of so many, did less.
+_MUCH_FASTER, _ATTEMPTS = 10.0, 5
 REPLAYS = 3  # of a batch on GPUs that count, behind one that does not
 
 
@@ -254,6 +262,15 @@ def auto_iterations(seconds: float, length: BatchLength = CPU_BATCH) -> int:
     """
     wanted = round(length.target_s / max(seconds, 1e-9))
     return max(length.least, min(length.most, wanted))
+
+
+def proved_launches(launches: int) -> int:
+    """How many launches prove a batch of so many on CPUs (see proof.py).
+
+    >>> [proved_launches(launches) for launches in (1, 3, 40, 1000)]
+    [2, 2, 10, 250]
+    """
+    return max(LEAST_PROVED, -(-launches // _PROVED_PART))
 
 
 def single_launches(batch: Batch, seconds: float) -> int:
@@ -400,14 +417,16 @@ def verify_in_process(
     return tuple(one for one in wrong if one is not None)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class RankTiming:
-    """What a rank returns of one call: its wrong elements, seconds a launch, CPU time of the whole
-    call, and seconds of each launch where each was timed.
+    """What a rank returns of one call: its wrong elements, seconds a launch, and of one that proved
+    the batch (0: unknown, see proof.py), CPU time of the whole call, and seconds of each launch
+    where each was timed.
     """
 
     wrong: Wrong | None
     seconds: float
+    proved_s: float = 0.0
     busy_s: float = 0.0
     launch_times_s: tuple[float, ...] = ()
 
@@ -421,14 +440,14 @@ class CpuTimedRank(Rank, Protocol[Key_contra]):
 
     @abstractmethod
     def timed(self, key: Key_contra, hot: bool, batch: Batch) -> RankTiming:
-        """Poison what the warm-up wrote, time the batch's launches behind a barrier, and compare
-        what they left.
+        """Poison what the warm-up wrote, time the batch's launches behind a barrier, compare what
+        they left, and prove them.
         """
 
     @abstractmethod
     def timed_singly(self, key: Key_contra, hot: bool, batch: Batch) -> RankTiming:
         """Poison what was launched, time each of the batch's single launches behind a barrier of
-        its own, behind one that does not count, and compare what they left.
+        its own, behind one that does not count, compare what they left, and prove them.
         """
 
 
@@ -447,6 +466,25 @@ def clocked(
             launch()
             times.append(time.perf_counter() - start)
     return tuple(times[1:])
+
+
+def agreed(timed: Callable[[], list[TimingT]], prepare: Callable[[], object]) -> list[TimingT]:
+    """The answers of a timed batch. It is prepared and timed again where a launch of it is much
+    shorter than one that proved it, as if it did less: ours are also counted, a library's are not.
+    """
+    for attempt in range(_ATTEMPTS):
+        if attempt:
+            prepare()
+        answers = timed()
+        launch_s = slowest_s(answers)
+        proved_s = max(one.proved_s for one in answers if one is not None)
+        if proved_s < _MUCH_FASTER * launch_s:
+            return answers
+    got, wanted = (f"{1e6 * seconds:.3g} us a launch" for seconds in (launch_s, proved_s))
+    for rank, one in enumerate(answers):
+        if one is not None and one.wrong is None:
+            one.wrong = Wrong(rank=rank, count=1, got=got, wanted=wanted)
+    return answers
 
 
 def samples_of(
@@ -537,22 +575,30 @@ def repeat_on_cpus(
     """
     batch = replace(batch, deadline_s=batch.deadline_s + data_bytes / SLOWEST_FILL_BYTES_S)
     limit_s = batch.deadline_s + ANSWER_S
-    prepared = workers.call(CpuTimedRank.prepare, key, hot, batch, timeout_s=limit_s)
+    prepare = partial(workers.call, CpuTimedRank.prepare, key, hot, batch, timeout_s=limit_s)
+    prepared = prepare()
     iterations = batch.iterations or auto_iterations(max(timing.seconds for timing in prepared))
     batch = replace(batch, iterations=iterations)
-    before = counters_of(workers, batch)
-    timed = workers.call(CpuTimedRank.timed, key, hot, batch, timeout_s=limit_s)
+    before: list[CounterReading] = []
+
+    def time_batch() -> list[RankTiming]:
+        before[:] = counters_of(workers, batch)
+        return workers.call(CpuTimedRank.timed, key, hot, batch, timeout_s=limit_s)
+
+    timed = agreed(time_batch, prepare)
     after = counters_of(workers, batch)
     singly: list[RankTiming] = []
     if batch.single_launches:
         launch_s = max(timing.seconds for timing in timed)
         count = single_launches(batch, launch_s)
-        work_s = (1 + count) * (SLOWER_SINGLE * launch_s + SINGLE_BARRIER_S)
+        work_s = (1 + count + proved_launches(1 + count)) * (
+            SLOWER_SINGLE * launch_s + SINGLE_BARRIER_S
+        )
         batch = replace(batch, single_launches=count, single_s=work_s)
         singly = workers.call(
             CpuTimedRank.timed_singly, key, hot, batch, timeout_s=limit_s + work_s
         )
     samples = samples_of(prepared, timed, iterations, notes, singly)
-    return replace(
-        samples, wire=moved(before, after, iterations * batch.aggregate) if after else None
-    )
+    launches = iterations * batch.aggregate
+    launches += proved_launches(launches) * batch.is_checked
+    return replace(samples, wire=moved(before, after, launches) if after else None)

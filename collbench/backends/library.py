@@ -5,7 +5,7 @@ what watches over the rank ends the process if one does not return.
 
 import time
 from abc import abstractmethod
-from collections.abc import Callable, Container, Iterable
+from collections.abc import Callable, Container, Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
@@ -26,12 +26,14 @@ from collbench.backends.base import (
     host_data,
     poison_again,
     prepare_buffers,
+    proved_launches,
     repeat_on_cpus,
     rotations,
     sets_in_turn,
     stride_bytes,
     timed_sets,
 )
+from collbench.backends.proof import ProvedPart, prove
 from collbench.core.case import Case, Problem
 from collbench.core.collectives import UNEVEN_OPS
 from collbench.core.dtypes import dtype
@@ -71,6 +73,12 @@ class BufferSets(Protocol):
     @abstractmethod
     def compare(self, numbers: range) -> Wrong | None:
         """The wrong elements of the first of some sets that has any."""
+
+    @abstractmethod
+    def prove(
+        self, order: Sequence[int], launch: Callable[[int], object]
+    ) -> tuple[Wrong | None, float]:
+        """As proof.prove(), on the sets of `order`."""
 
 
 class HostBuffers(BufferSets):
@@ -113,6 +121,14 @@ class HostBuffers(BufferSets):
             for number in numbers
         )
         return next((one for one in wrong if one is not None), None)
+
+    def prove(
+        self, order: Sequence[int], launch: Callable[[int], object]
+    ) -> tuple[Wrong | None, float]:
+        def buffers(number: int) -> tuple["Array", "Array"]:
+            return self._inputs[number], self._outputs[number]
+
+        return prove([ProvedPart(self.problem, self._rank, order, buffers)], launch)
 
 
 @dataclass(slots=True)
@@ -193,8 +209,33 @@ class LibraryRank(CpuTimedRank[Problem]):
                     self._meet()
             seconds = (time.perf_counter() - start) / len(calls)
             self._meet()
-        wrong = buffers.compare(checked)
-        return RankTiming(wrong=wrong, seconds=seconds, busy_s=time.process_time() - busy)
+        wrong, proved_s = buffers.compare(checked), 0.0
+        if batch.is_checked:
+            meet_each = batch.aggregate if batch.blocking else 0
+            unproved, proved_s = self._prove(problem, len(calls), batch, meet_each)
+            wrong = wrong or unproved
+        busy_s = time.process_time() - busy
+        return RankTiming(wrong=wrong, seconds=seconds, proved_s=proved_s, busy_s=busy_s)
+
+    def _prove(
+        self, problem: Problem, launches: int, batch: Batch, meet_each: int
+    ) -> tuple[Wrong | None, float]:
+        """What is wrong in calls that prove so many, and the seconds of the shortest. meet_each:
+        all ranks meet after so many calls, 0: never.
+        """
+        assert self.prepared is not None
+        buffers, calls = self.prepared.buffers, self.prepared.calls
+        order = timed_sets(problem, buffers.sets, proved_launches(launches))
+
+        def launch(number: int) -> None:
+            function, args = calls[order[number]]
+            function(*args)
+            if meet_each and (number + 1) % meet_each == 0:
+                self._meet()
+
+        with self._limit(problem, batch):
+            self._meet()
+            return buffers.prove(order, launch)
 
     def timed_singly(self, problem: Problem, hot: bool, batch: Batch) -> RankTiming:
         """Poison what was launched, time each call behind a barrier of its own, behind one that
@@ -212,8 +253,12 @@ class LibraryRank(CpuTimedRank[Problem]):
         with self._limit(problem, replace(batch, deadline_s=limit_s)):
             times_s = clocked(order, self._meet)
             self._meet()
+        wrong = ready.buffers.compare(checked)
+        if batch.is_checked:
+            unproved, _ = self._prove(problem, of[2], replace(batch, deadline_s=limit_s), 1)
+            wrong = wrong or unproved
         return RankTiming(
-            wrong=ready.buffers.compare(checked),
+            wrong=wrong,
             seconds=fmean(times_s),
             busy_s=time.process_time() - busy,
             launch_times_s=times_s,

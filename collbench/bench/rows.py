@@ -140,9 +140,12 @@ def wrong_row(row: Record, wrong: Sequence[Wrong], plan: Plan | None, repeats: i
     the round that should have written it.
     """
     one = wrong[0]
-    reason = f"rank {one.rank} element {one.index}: got {one.got}, expected {one.wanted}"
-    if plan is not None and (
-        writer := writer_of(plan, one.rank, one.index * plan.problem.item_bytes)
+    what = f" element {one.index}" if one.index >= 0 else ""
+    reason = f"rank {one.rank}{what}: got {one.got}, expected {one.wanted}"
+    if (
+        plan is not None
+        and one.index >= 0
+        and (writer := writer_of(plan, one.rank, one.index * plan.problem.item_bytes))
     ):
         reason += f"; {writer}"
     count = sum(one.count for one in wrong)

@@ -38,8 +38,6 @@ from collbench.bench.sweep_rules import (
 from collbench.bench.tables.run import RunOf, head_lines, tail_lines
 from collbench.bench.tables.sweep import SweepTable, best_lines, ceiling_lines, table_of
 from collbench.bench.tables.wire import ledger_lines
-from collbench.bench.trace.chrome import chrome_trace
-from collbench.bench.trace.traces import refuse_too_many, traced
 from collbench.core.case import Case
 from collbench.core.documents import check_writable, write_document
 from collbench.core.errors import RankLostError, UnavailableError, UsageError
@@ -199,6 +197,8 @@ def _traced_points(points: Sequence[SweepPoint]) -> list[tuple[Plan, Case]]:
     """The points whose launches can be traced. Raises UnavailableError if there are none, or too
     many.
     """
+    from collbench.bench.trace.traces import refuse_too_many
+
     found = [
         (point.plan, point.case)
         for point in points
@@ -220,6 +220,9 @@ def _traced_points(points: Sequence[SweepPoint]) -> list[tuple[Plan, Case]]:
 
 def _trace(points: Sequence[SweepPoint], group: Group, settings: Settings, file: str) -> None:
     """Trace some launches of every point that can be, and write them to one file."""
+    from collbench.bench.trace.chrome import chrome_trace
+    from collbench.bench.trace.traces import traced
+
     found = [
         traced(plan, case, group, _TRACED_LAUNCHES, settings.timeout_s, settings.gpus)
         for plan, case in _traced_points(points)

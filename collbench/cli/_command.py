@@ -59,18 +59,23 @@ class StrictCommand(click.Command):
         for param in self.params:
             files = _texts(ctx.params.get(str(param.name)))
             if isinstance(param.type, OutputFile):
-                written += [(flag(param), file, param.type) for file in files if file != "-"]
+                written += [(flag(param), file, param.type) for file in files]
             else:
-                read += [(flag(param), file) for file in files]
+                read += [(flag(param), file) for file in files if file != "-"]
         is_forced = ctx.meta.get(_FORCE) or ctx.params.get("force")
-        for name, file, kind in written:
+        for place, (name, file, kind) in enumerate(written):
             for other, taken in read:
                 if _are_same(file, taken):
                     raise UsageError(
                         f"{name} {file} would write over what {other} reads", "give another file"
                     )
-            read.append((name, file))
-            if kind.marks and not is_forced and is_foreign(Path(file), kind.marks):
+            for other, taken, _ in written[:place]:
+                if _are_same(file, taken):
+                    raise UsageError(
+                        f"{name}: {other} writes there, too", "give another file to one of them"
+                    )
+            is_kept = bool(kind.marks) and file != "-" and not is_forced
+            if is_kept and is_foreign(Path(file), kind.marks):
                 raise UsageError(
                     f"{file} exists, and {name} of this command did not write it",
                     "give another file, or --force to replace it",

@@ -55,12 +55,6 @@ _ALGOS_RULES = (
         hint=f"give --ranks {_DRAWN_RANKS} or fewer; 4 to 8 show best how an algorithm works",
     ),
     Rule(
-        options=("html",),
-        when=lambda options: options["html"] == options["svg"],
-        message="--svg writes there, too",
-        hint="give another file to one of them",
-    ),
-    Rule(
         options=("svg",),
         when=lambda options: (
             options["svg"] != "-" and Path(options["svg"]).suffix.lower() not in ("", ".svg")

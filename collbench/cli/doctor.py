@@ -98,21 +98,6 @@ _DOCTOR_RULES = (
         message="nothing can be measured on the machine of a recording",
         hint="leave one of them out",
     ),
-    Rule(
-        options=("html",),
-        when=lambda options: options["html"] == options["json"],
-        message="--json writes there, too",
-        hint="give another file to one of them",
-    ),
-    Rule(
-        options=("json", "html"),
-        when=lambda options: (
-            options["recording"] not in (None, "-")
-            and options["recording"] in (options["json"], options["html"])
-        ),
-        message="it would replace the recording of --from",
-        hint="give another file",
-    ),
 )  # fmt: skip
 
 

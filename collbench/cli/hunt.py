@@ -172,18 +172,6 @@ _HUNT_RULES = (
         message="a message of 0 bytes",
         hint="give at least one byte",
     ),
-    Rule(
-        options=("csv",),
-        when=lambda options: options["csv"] == options["json"],
-        message="--json writes there, too",
-        hint="give another file to one of them",
-    ),
-    Rule(
-        options=("json",),
-        when=lambda options: options["json"] != "-" and options["json"] in options["files"],
-        message="it would replace a file of --from",
-        hint="give another file",
-    ),
 )
 
 

@@ -47,11 +47,12 @@ def command(context: click.Context, /, **_: object) -> int:
 
     FILES are what NCCL or RCCL printed with NCCL_DEBUG=INFO (or WARN, or TRACE), of one rank or of
     all, in one file or in several, plain or gzip; - is stdin. Prefixes of mpirun, Slurm and
-    Kubernetes do not matter, and what else a program printed is skipped. The more subsystems
+    Kubernetes do not matter, and a part of a log is enough. The more subsystems
     (NCCL_DEBUG_SUBSYS=INIT,GRAPH,TUNING,ENV,NET,COLL), the more is shown.
 
-    Dumps of PyTorch's flight recorder (as JSON) and what ncclras prints are read for --hang, which
-    they imply.
+    What ncclras prints (text, JSON, monitor), PyTorch's watchdog and flight recorder (its dumps as
+    they are), Xid of dmesg, errors of launchers, ibstat and nvidia-smi -q are read, too, also all
+    in one file.
 
     \b
     Examples:

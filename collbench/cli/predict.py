@@ -127,12 +127,6 @@ _PREDICT_RULES = (
         message="they say what a file of --topo does not tell",
         hint="give --topo FILE too; --set nic=400Gb changes a machine of the catalogue",
     ),
-    Rule(
-        options=("json",),
-        when=lambda options: options["json"] == options["csv"],
-        message="--csv writes there, too",
-        hint="give another file to one of them",
-    ),
 )
 
 

@@ -8,12 +8,11 @@ from collbench.cli._command import StrictCommand, explicit_options, force_option
 from collbench.cli._declared import op_option, setting_option
 from collbench.cli._options import PAGE, VERSION, OneOf, OutputFile, Size, Whole
 from collbench.core.options import OPTIONS
-from collbench.core.rules import Options, Rule, refuse
+from collbench.core.rules import Rule, refuse
 from collbench.planning.protocols import FAMILY as PROTOCOLS
 from collbench.schedules.algorithms import FAMILY as ALGORITHMS
 
 MAX_LAUNCHES = 1000
-_FILES = ("out", "html", "steps", "json")
 _OPTIONS = (
     click.option(
         "--backend",
@@ -107,23 +106,12 @@ _OPTIONS = (
 )
 
 
-def _given(options: Options) -> list[str]:
-    """The files that documents go to."""
-    return [options[name] for name in _FILES if options[name] is not None]
-
-
 _TRACE_RULES = (
     Rule(
         options=("size",),
         when=lambda options: options["size"] == 0,
         message="a size of 0 bytes",
         hint="give at least one byte",
-    ),
-    Rule(
-        options=_FILES,
-        when=lambda options: len(_given(options)) > len(set(_given(options))),
-        message="two documents in one file",
-        hint="give another file to one of them",
     ),
 )
 

@@ -5,8 +5,8 @@ A curve is one backend's best rate at each size of one workload, in which everyt
 the rate is alike: its key (CurveKey). What the rate may depend on and the key has not, such as
 NCCL's version, is named beside it (differences). Between two sizes of the reference only the lower
 of their rates must be reached, because a library changes its protocol somewhere between them, or
-the time of the larger, where that asks for more: no size takes longer than a larger one. Outside of
-its sizes nothing counts.
+the time of the larger, where that asks for more: no size takes longer than a larger one. Beyond the
+largest its plateau counts, where its last two rates are alike; else nothing does outside its sizes.
 
 Each share of the reference's rate has an interval, of the repeats of both sides and of what rows
 differ by from run to run. Behind and faster are judged for all sizes together, so that chance finds

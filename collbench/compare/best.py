@@ -17,7 +17,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain, groupby
 from operator import itemgetter
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 from collbench.compare.rows import (
     Workload,
@@ -50,9 +50,6 @@ from collbench.core.verdict import (
     ratio_of,
     verdict_of,
 )
-
-if TYPE_CHECKING:
-    pass
 
 # only: nothing competes with it. cannot tell: noise, or too few repeats.
 Certainty = Literal["only", "winner", "tie", "cannot tell"]

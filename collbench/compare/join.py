@@ -8,7 +8,7 @@ of each backend represents them.
 
 import math
 from collections import Counter
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from typing import Any, Literal
@@ -237,11 +237,11 @@ def _merged(
     if not again.any():
         return frame
     several = frame[again]
-    launches = zip(*(several[name] for name in LAUNCHES), strict=True)
+    launches = _tuples(several, LAUNCHES)
     columns = [several[name] for name in ("run", *MERGED)]
     rows = map(Timed, several.index, *columns, launches)
     groups: dict[object, list[Timed]] = {}
-    for key, row in zip(several[names].itertuples(index=False, name=None), rows, strict=True):
+    for key, row in zip(_tuples(several, names), rows, strict=True):
         groups.setdefault(key, []).append(row)
     merged = list(map(merge, groups.values()))
     places = [one.place for one in merged]
@@ -250,6 +250,11 @@ def _merged(
     for name, column in zip((*MERGED, *LAUNCHES), values, strict=True):
         kept.loc[places, name] = pd.Series(list(column), index=places, dtype=frame[name].dtype)
     return kept
+
+
+def _tuples(frame: pd.DataFrame, names: Sequence[str]) -> Iterator[tuple[object, ...]]:
+    """The rows of some columns; pandas takes each text out of its own arrays one by one."""
+    return zip(*(frame[name].to_numpy(dtype=object) for name in names), strict=True)
 
 
 def _outcomes(both: pd.DataFrame) -> pd.Series:

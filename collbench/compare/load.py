@@ -37,6 +37,7 @@ _BYTES_AT_ONCE = 1 << 20  # so that a large file is not in memory twice
 _OBEYED = b"\x0b\x0c\x1b\x7f"  # of the others, by terminals
 # colours of a log, and what else a terminal obeys
 _TERMINAL = re.compile(rb"\x1b(?:\[[0-9;?]*[A-Za-z]|[()][0-9A-B])?|\xc2[\x80-\x9f]|\^\[\[[0-9;]*m")
+_ESCAPED = re.compile(r"\\([#_*\[\]])")  # by Markdown
 # what log drivers that write a JSON object a line call the text of the line
 _LOG_KEYS = ("log", "message", "msg", "line", "MESSAGE")
 
@@ -125,7 +126,7 @@ def _load(file: Path) -> ResultFile:
     text = (
         _TERMINAL.sub(b"", data).decode(errors="replace").replace("\r\n", "\n").replace("\r", "\n")
     )
-    text = _out_of_json(text)
+    text = _ESCAPED.sub(r"\1", _out_of_json(text))
     kind, records, remarks = _records_of(text, name)
     if not data.endswith(b"\n") and not text.lstrip().startswith("{"):
         remarks = (*remarks, "the last line has no end: the output may be cut")

@@ -29,6 +29,9 @@ from collbench.core.verdict import luck
 from collbench.machine.gpu_kinds import GpuKind, kind_of
 
 _ANY_DEVICE = GpuKind("", "")
+_ENDED_RISING = (
+    0.97  # of the last rate but one and the last, either way: the curve has ended rising
+)
 PEER_MEMORY = ("p2p", "ce")  # transports that move the data over the same links
 
 
@@ -112,13 +115,15 @@ def rates_at(
     """The least and the most that the curve's rate may be at a size; None outside of its sizes.
 
     Between its own sizes the least is the lower of its neighbours, or that in the time of the
-    larger, and the most is the higher of them.
+    larger, and the most is the higher of them. Beyond them both are those of its plateau.
 
     >>> curve = {1024: MeasuredRate(1.0, ()), 4096: MeasuredRate(4.0, ())}
     >>> [rate.busbw_gbs for rate in rates_at(curve, 2048) or ()]
     [2.0, 4.0]
     >>> [rate.busbw_gbs for rate in rates_at({**curve, 1024: MeasuredRate(3.0, ())}, 2048) or ()]
     [3.0, 4.0]
+    >>> [rate.busbw_gbs for rate in rates_at({**curve, 8192: MeasuredRate(4.1, ())}, 1 << 20) or ()]
+    [4.0, 4.1]
     >>> rates_at(curve, 8192) is None, rates_at(curve, 1024) == (curve[1024],) * 2
     (True, True)
     """
@@ -126,6 +131,10 @@ def rates_at(
     place = bisect_left(sizes, size)
     if place < len(sizes) and sizes[place] == size:
         return curve[size], curve[size]
+    if place == len(sizes) > 1:
+        ends = sorted(curve[size_] for size_ in sizes[-2:])
+        is_plateau = ends[0].busbw_gbs >= _ENDED_RISING * ends[1].busbw_gbs
+        return (ends[0], ends[1]) if is_plateau else None
     if not 0 < place < len(sizes):
         return None
     smaller, larger = curve[sizes[place - 1]], curve[sizes[place]]

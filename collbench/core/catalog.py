@@ -15,6 +15,7 @@ _PLACES = (
 )
 _MOST_BYTES = 1 << 20  # of a profile; ours have less than 100 KiB
 _KIND_NAMES = {
+    "causes": "table of causes",
     "machines": "machine profile",
     "settings": "table",
     "sweeps": "preset",

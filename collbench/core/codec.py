@@ -70,11 +70,15 @@ def decode(kind: type[T], value: object, place: str) -> T:
 
 
 def _decode(kind: Any, value: object, place: str) -> Any:  # Any: a type of annotations, its value
-    origin = get_origin(kind)
+    if kind is str and type(value) is str:
+        return value  # as most are
     if dataclasses.is_dataclass(kind):
         return _decode_fields(kind, value, place)
+    origin = get_origin(kind)
     if origin in (types.UnionType, Union):
-        *others, last = sorted(get_args(kind), key=lambda one: one is not type(None))
+        if value is None and type(None) in get_args(kind):
+            return None
+        *others, last = (one for one in get_args(kind) if one is not type(None))
         for one in others:
             with suppress(UsageError):
                 return _decode(one, value, place)

@@ -253,9 +253,10 @@ def collective(name: str, among: Sequence[OpName] = ()) -> Collective:
     >>> collective("Reduce_Scatter").name, collective("allreduce").factor(4)
     ('reducescatter', 1.5)
     """
-    plain = name.lower().replace("_", "").replace("-", "")
-    plain = _SPELLINGS.get(plain, plain)
-    known = _BY_NAME.get(plain)
+    known = _BY_NAME.get(name)
+    if known is None:
+        plain = name.lower().replace("_", "").replace("-", "")
+        known = _BY_NAME.get(_SPELLINGS.get(plain, plain))
     if known is None or (among and known.name not in among):
         raise unknown("collective", name, among or ALL_OPS)
     return known

@@ -3,10 +3,10 @@
 A knob is declared here and nowhere else. Case and Record inherit its field, and the product of a
 sweep, the command-line options, the columns of the CSV file, the frames of the analysis and the
 columns of the tables are made from KNOBS. What a knob does is for the place that heeds it:
-collbench.planning and the backends.
+collbench.planning and, for what is heeded while a plan runs, a field of the plan and its backend.
 
 AXES declares in the same way what a case computes. A new knob is added at the end of Knobs, with
-`since` one above the schema, so that older files are still read.
+`since` one above core.record.SCHEMA, so that older files are still read.
 """
 
 from collections.abc import Callable

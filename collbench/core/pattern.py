@@ -28,11 +28,13 @@ _SCALED_RANKS = 8  # of a product: more factors than these are +-1, so that floa
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wrong:
-    """Wrong elements of one rank: how many, and the first of them by its index in the output."""
+    """Wrong elements of one rank: how many, and the first of them by its index in the output; or
+    what else is wrong with its launches, which has no index.
+    """
 
     rank: int
     count: int
-    index: int
+    index: int = -1
     got: str
     wanted: str
 
@@ -135,35 +137,36 @@ def first_changed(name: DtypeName, redop: RedopName, n: int, rank: int) -> int:
     >>> first_changed("float32", "sum", 2, 0), first_changed("float32", "max", 2, 0)
     (0, 1)
     """
-    return int((_bits(inputs(name, redop, n, rank)) != _bits(reduced(name, redop, n))).argmax())
+    return int((bits(inputs(name, redop, n, rank)) != bits(reduced(name, redop, n))).argmax())
 
 
 def fill(buffer: "Array", op: OpName, redop: RedopName, n: int, rank: int, phase: int = 0) -> None:
     """Write a rank's input; `buffer` is its whole input, in the element type. Here and below, phase
     is the element of the period with which every input begins.
     """
-    name = _name_of(buffer)
+    name = _name_of(buffer.dtype)
     table = inputs(name, redop, n, rank, collective(op).is_reduction)
     for part, values, _ in _tiles(buffer, table, phase):
         part[...] = values
 
 
-def equal_blocks(length: int, op: OpName, n: int, root: int, rank: int) -> list[Block]:
+@lru_cache(maxsize=256)
+def equal_blocks(length: int, op: OpName, n: int, root: int, rank: int) -> tuple[Block, ...]:
     """The blocks of an output of that length, if all blocks are equal."""
     what = collective(op)
     blocks = what.blocks("out", n, root, rank)
     count = length // blocks if blocks else 0
-    return [
+    return tuple(
         Block(want.out_block * count, count, want.ranks[0], want.in_block * count)
         for want in what.wants(n, root, rank)
-    ]
+    )
 
 
 def _expected(
     buffer: "Array", op: OpName, redop: RedopName, n: int, blocks: Sequence[Block], phase: int
 ) -> Iterator[tuple["Array", "Array", int]]:
     """Pieces of a rank's output, their expected values, and the index at which each starts."""
-    what, name = collective(op), _name_of(buffer)
+    what, name = collective(op), _name_of(buffer.dtype)
     for block in blocks:
         table = (
             reduced(name, redop, n)
@@ -186,12 +189,14 @@ def poison(
     step: int = 1,
     blocks: Sequence[Block] | None = None,
 ) -> None:
-    """Overwrite a rank's output, or about one element in `step` of it, so that every bit is wrong.
-    In place, do this before fill(). blocks: of the output, if they are not equal.
+    """Overwrite a rank's output, or about one element in `step` of it and the last of each block,
+    so that every bit is wrong. In place, do this before fill(). blocks: of the output, if they are
+    not equal.
     """
     blocks = equal_blocks(len(buffer), op, n, root, rank) if blocks is None else blocks
     for part, values, _ in _expected(buffer, op, redop, n, blocks, phase):
-        np.invert(_bits(values)[::step], out=_bits(part)[::step])
+        for some in (slice(None, None, step), slice(-1, None)):
+            np.invert(bits(values)[some], out=bits(part)[some])
 
 
 def compare(
@@ -215,7 +220,7 @@ def _differing(rank: int, pieces: Iterable[tuple["Array", "Array", int]]) -> Wro
     """The elements of some pieces that are not as expected."""
     count, first = 0, None
     for part, values, start in pieces:
-        differs = _bits(part) != _bits(values)
+        differs = bits(part) != bits(values)
         if differs.any():
             count += int(differs.sum())
             if first is None:
@@ -239,12 +244,14 @@ def compare_guard(buffer: "Array", n: int, rank: int, start: int) -> Wrong | Non
 
 
 def _guard(buffer: "Array", n: int, rank: int) -> "Array":
-    return inputs(_name_of(buffer), "sum", n, rank, is_reduction=False)[: len(buffer)]
+    return inputs(_name_of(buffer.dtype), "sum", n, rank, is_reduction=False)[: len(buffer)]
 
 
-def _bits(values: "Array") -> "Array":
+def bits(values: "Array") -> "Array":
+    """The same memory as whole numbers, whose comparison is that of bits."""
     return values.view(f"u{values.dtype.itemsize}")
 
 
-def _name_of(buffer: "Array") -> DtypeName:
-    return next(name for name in DTYPES if name == buffer.dtype.name)
+@lru_cache
+def _name_of(kind: "np.dtype[np.generic]") -> DtypeName:
+    return next(name for name in DTYPES if name == kind.name)

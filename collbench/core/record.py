@@ -165,6 +165,7 @@ _key_of: Callable[[Record], tuple[object, ...]] = attrgetter(*KEY)
 # Of these, what rows may differ in and still be compared where somebody asks for it.
 ACROSS = ("group", "hosts", "backend", *KEY[KEY.index("algo") : KEY.index("dtype")])
 SCHEMAS = {columns_of(number): number for number in range(FIRST_SCHEMA, SCHEMA + 1)}
+_MOST_NAMED = 6  # of columns that a file lacks or has beside its own
 _KEPT = "rows before this one are in the file"
 ColumnKind = Literal["text", "status", "integer", "count", "time", "times", "histogram", "rate"]
 _KIND_OF: dict[object, ColumnKind] = {
@@ -330,9 +331,16 @@ def _rows(file: str, data: bytes, known: Collection[tuple[str, ...]]) -> list[Re
     return parse(file, text, known)
 
 
-def _not_ours(file: str) -> UsageError:
+def _not_ours(
+    file: str, columns: Sequence[str] = (), known: Collection[tuple[str, ...]] = ()
+) -> UsageError:
+    """The error for a file of other columns; names those that differ where they are few."""
+    nearest = min(known, key=lambda one: len(set(one) ^ set(columns)), default=())
+    wrong = [f"lacks {name}" for name in nearest if name not in columns]
+    wrong += [f"has {escaped(name)}" for name in columns if name not in nearest]
+    named = f": it {', '.join(wrong)}" if 0 < len(wrong) <= _MOST_NAMED else ""
     return UsageError(
-        f"{file} does not have the columns of schema {SCHEMA}",
+        f"{file} does not have the columns of schema {SCHEMA}{named}",
         "another version or another command wrote it: give another file",
     )
 
@@ -375,7 +383,7 @@ def _parsed(file: str, rows: "_csv.Reader", known: Collection[tuple[str, ...]]) 
         return
     columns = tuple(heading)
     if columns not in known:
-        raise _not_ours(file)
+        raise _not_ours(file, columns, known)
     schema, place = str(SCHEMAS.get(columns, SCHEMA)), columns.index("schema")
     record_of = _reader(columns)
     for cells in filter(None, rows):

@@ -3,7 +3,7 @@ arguments packed as types.cuh declares them.
 """
 
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import starmap
@@ -179,16 +179,17 @@ def other_end(plan: Plan, rank: int, end: ConnectionEnd, *, is_sending: bool) ->
 
 def pack_program(program: Program) -> bytes:
     """The program as types.cuh declares it: all its tables are of 16-bit numbers."""
+    numbers: list[int] = []
 
-    def halves(value: object) -> Iterator[int]:
-        if isinstance(value, tuple | list):
-            for part in value:
-                yield from halves(part)
-        else:
-            assert isinstance(value, int)
-            yield value
+    def add(table: Iterable[object]) -> None:
+        for part in table:
+            if isinstance(part, tuple | list):
+                add(part)
+            else:
+                assert isinstance(part, int)
+                numbers.append(part)
 
-    numbers = list(halves(tables_of(program)))
+    add(tables_of(program))
     return struct.pack(f"<{len(numbers)}H", *numbers)
 
 

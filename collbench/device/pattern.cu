@@ -16,7 +16,7 @@ typedef u32 Item;
 typedef u64 Item;
 #endif
 
-// Writes every step-th element. flip inverts every bit: the poison differs from the expected output
+// Writes every step-th element, and the last. flip inverts every bit: the poison differs from the expected output
 // in every element that it writes.
 extern "C" __global__ void collbench_fill(Item* to, const Item* table, u64 count, u64 phase,
         u64 set, u64 shift, u64 step, u32 period, u32 flip) {
@@ -26,6 +26,10 @@ extern "C" __global__ void collbench_fill(Item* to, const Item* table, u64 count
     for (u64 i = (blockIdx.x * blockDim.x + threadIdx.x) * step; i < count; i += stride) {
         const Item value = table[(i + phase) % period];
         to[i] = flip ? (Item)~value : value;
+    }
+    if (count && blockIdx.x == 0 && threadIdx.x == 0) {
+        const Item value = table[(count - 1 + phase) % period];
+        to[count - 1] = flip ? (Item)~value : value;
     }
 }
 
@@ -45,5 +49,18 @@ extern "C" __global__ void collbench_compare(const Item* of, const Item* table, 
     if (wrong) {
         atomicAdd(found, wrong);
         atomicMin(found + 1, least);
+    }
+}
+
+// Writes `values` to the elements of `data` at some places, or keeps what is there in `seen`;
+// either may be missing.
+extern "C" __global__ void collbench_exchange(
+        Item* data, const u64* places, const Item* values, Item* seen, u64 count) {
+    const u64 stride = (u64)gridDim.x * blockDim.x;
+    for (u64 i = (u64)blockIdx.x * blockDim.x + threadIdx.x; i < count; i += stride) {
+        if (seen)
+            seen[i] = data[places[i]];
+        if (values)
+            data[places[i]] = values[i];
     }
 }

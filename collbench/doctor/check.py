@@ -11,7 +11,9 @@ from collbench.doctor.finding import Finding
 class Check(Protocol):
     """TITLE: what it looks at, in a line. NEEDS: without which it sees nothing. EXPLANATION: for
     people who do not know the thing: what it is, how it is read, what it does to communication, how
-    to change it and how to be sure; Markdown in paragraphs.
+    to change it and how to be sure; Markdown in three paragraphs or more.
+
+    Each has a planted fault: PLANTS of tests/doctor/plants/NAME.py.
 
     One whose cause can be switched has `experiment`, the others NO_EXPERIMENT: why nothing shows
     what a finding costs on this machine.

@@ -44,7 +44,14 @@ from collbench.doctor.check_verdict import (
     judge,
     whole,
 )
-from collbench.doctor.saved_checks import SavedCheck, SavedValue, forget, keep, reference_values
+from collbench.doctor.saved_checks import (
+    SavedCheck,
+    SavedValue,
+    forget,
+    keep,
+    reference_values,
+    refuse_unkept,
+)
 from collbench.doctor.tables.check import as_json, as_junit, heading, line, summary
 from collbench.launch.group import Group
 from collbench.launch.rank0 import drive_on_rank0, group_here
@@ -123,8 +130,8 @@ def run_check(options: Options, end_s: float) -> int:
     for name in ("json", "junit"):
         if options.get(name) not in (None, "-"):
             check_writable(options[name], f"--{name}")
-    if options.get("json") == options.get("junit") == "-":
-        raise UsageError("--json and --junit cannot both be stdout", "write one to a file")
+    if options.get("save"):
+        refuse_unkept()
     refuse_sharing(options)
     settings, under = replace(settings_of(options), repeats=_REPEATS), launcher()
     backend = options.get("backend") or ("cuda" if _gpus(options, under is None) else "cpu")

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from collbench.core.codec import dumps, loads
-from collbench.core.errors import UsageError
-from collbench.core.files import state_folder, write_whole
+from collbench.core.errors import UnavailableError, UsageError
+from collbench.core.files import check_whole, state_folder, write_whole
 from collbench.core.reading import read_state
 
 MOST_KEPT = 50
@@ -61,6 +61,20 @@ def keep(check: SavedCheck, name: str) -> None:
     write_whole(folder / f"{name}.json", dumps(check))
     for old in sorted(_files(), key=lambda file: file.stat().st_mtime)[:-MOST_KEPT]:
         old.unlink(missing_ok=True)
+
+
+def refuse_unkept() -> None:
+    """Raise UnavailableError before the work if a check cannot be kept, in the words of `tune`."""
+    try:
+        folder = _folder()
+        is_new = not folder.exists()
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        check_whole(folder / "new.json")
+        if is_new:
+            folder.rmdir()
+    except (OSError, RuntimeError) as error:
+        why = f"{error.filename}: {error.strerror}" if isinstance(error, OSError) else str(error)
+        raise UnavailableError(f"what is found cannot be kept: {why}", "leave out --save") from None
 
 
 def forget() -> int:

@@ -4,7 +4,8 @@ from collections.abc import Iterator, Sequence
 from itertools import islice
 
 from collbench.doctor.finding import Finding
-from collbench.jobs.nccl_log.progress import Behind, LoggedGroup, behind, mismatches
+from collbench.jobs.nccl_log.lanes import LoggedGroup
+from collbench.jobs.nccl_log.progress import Behind, behind, mismatches
 
 _MOST_NAMED = 8
 _UNMEASURED = "a hang has no cost that could be measured"
@@ -12,7 +13,13 @@ _UNMEASURED = "a hang has no cost that could be measured"
 
 def hang_findings(groups: Sequence[LoggedGroup]) -> list[Finding]:
     """Mismatched collectives first, then ranks that did not come, then what the logs lack."""
-    return [*_mismatched(groups), *_behind(groups), *_unpaired(groups), *_missing(groups)]
+    return [
+        *_mismatched(groups),
+        *_behind(groups),
+        *_unpaired(groups),
+        *_unaligned(groups),
+        *_missing(groups),
+    ]
 
 
 def _names(names: Sequence[str]) -> str:
@@ -67,6 +74,7 @@ def _behind(groups: Sequence[LoggedGroup]) -> Iterator[Finding]:
 def _stuck(same: Sequence[Behind]) -> Finding:
     """Ranks that came to the same operation and not to the next."""
     one, names = same[0], _names([each.name for each in same])
+    now = one.is_running
     last = f", the last is {one.last}" if one.last else ""
     where = f" ({one.place})" if one.place else ""
     waiting = f"; {_names(one.waiting)} wait" if one.waiting else ""
@@ -79,7 +87,8 @@ def _stuck(same: Sequence[Behind]) -> Finding:
         why="It waits in another communicator itself, so that the cause is there."
         if one.is_blocked
         else "It waits for nobody, so the others wait for it: it died, is slow, or took another way"
-        " through the program.",
+        " through the program."
+        + (" If the job still runs that may be normal: ask again, and see whether it stays." * now),
         change="first look at the ranks that wait for nobody"
         if one.is_blocked
         else f"look at {names}: the last lines, the stack (py-spy dump), and dmesg of its host",
@@ -98,6 +107,23 @@ def _unpaired(groups: Sequence[LoggedGroup]) -> Iterator[Finding]:
                 why="Every send waits for its receive, and every receive for its send.",
                 change="compare the peers and the number of micro-batches of these ranks",
                 severity="fault",
+                unmeasured=_UNMEASURED,
+            )
+
+
+def _unaligned(groups: Sequence[LoggedGroup]) -> Iterator[Finding]:
+    for group in groups:
+        if not group.is_aligned:
+            names = _names([one.name for one in group.lanes])
+            yield Finding(
+                check="hang-unaligned",
+                subject=group.name,
+                seen=f"the log begins in the middle of the job for {names}",
+                why="NCCL's counter of operations (opCount) does not move in this log, or what one"
+                " rank has begins behind the end of another, so that nobody can tell which"
+                " operations belong together, and who is behind.",
+                change="give the logs from the start of the job, or the same part of all ranks",
+                severity="risk",
                 unmeasured=_UNMEASURED,
             )
 

@@ -8,13 +8,16 @@ from collections.abc import Iterable, Iterator
 
 from collbench.core.text import counted
 from collbench.doctor.finding import Finding, Severity, ranked
-from collbench.jobs.log_errors import IB_COMPLETION, IB_STATUS, known_error
-from collbench.jobs.nccl_log.model import LoggedWarning, LogReport, Seen
+from collbench.jobs.log_errors import IB_COMPLETION, KnownError, known_error, numbered
+from collbench.jobs.log_finding import log_finding, places
+from collbench.jobs.nccl_log.model import LoggedWarning, LogReport
+from collbench.jobs.nccl_log.places import Seen
 from collbench.jobs.nccl_log.summary import BETWEEN, WITHIN, crossings, joined, orders, transport
+from collbench.jobs.other_findings import other_findings
 from collbench.machine.settings.files import Setting
 from collbench.machine.settings.judge import judge
+from collbench.machine.settings.values import version_of
 
-UNMEASURED = "a log has no times: collbench doctor measures on the machine"
 # what switches off the transports that are faster than one
 _OF_PEERS = ("NCCL_P2P_DISABLE", "NCCL_P2P_LEVEL")
 _DISABLING = {"SHM": _OF_PEERS, "NET": (*_OF_PEERS, "NCCL_SHM_DISABLE")}
@@ -34,37 +37,8 @@ def log_findings(report: LogReport) -> list[Finding]:
         _errors, _versions, _paths_in_hosts, _peers, _networks, _gpudirect, _plugins, _interfaces,
         _rings, _channels, _buffers, _settings, _gone,
     )  # fmt: skip
-    return ranked([finding for rule in rules for finding in rule(report)])
-
-
-def _places(seen: Seen) -> str:
-    """Where something stands.
-
-    >>> from collbench.jobs.nccl_log.model import LogPlace
-    >>> _places(Seen([LogPlace("a.log", 3), LogPlace("a.log", 9), LogPlace("b.log", 1)], 12))
-    'a.log line 3, 9, b.log line 1 and 9 more'
-    """
-    parts: list[str] = []
-    last = ""
-    for place in seen.places[:3]:
-        parts.append(str(place.line) if place.file == last else str(place))
-        last = place.file
-    more = seen.count - len(parts)
-    return ", ".join(parts) + (f" and {more} more" if more > 0 else "")
-
-
-def _finding(
-    name: str, subject: str, seen: str, why: str, change: str, severity: Severity = "risk"
-) -> Finding:
-    return Finding(
-        check=name,
-        subject=subject,
-        seen=seen,
-        why=why,
-        change=change,
-        severity=severity,
-        unmeasured=UNMEASURED,
-    )
+    found = [finding for rule in rules for finding in rule(report)]
+    return ranked([*found, *other_findings(report, has_more=bool(found))])
 
 
 def _hosts(seen: Seen, every: int) -> str:
@@ -80,7 +54,7 @@ def _host_count(report: LogReport) -> int:
 
 def _has_several_hosts(report: LogReport) -> bool:
     """Whether the job has several hosts, by its ranks or by what NCCL says of all."""
-    return _host_count(report) > 1 or any((one.nodes or 1) > 1 for one in report.communicators)
+    return _host_count(report) > 1 or report.is_between_hosts
 
 
 def _errors(report: LogReport) -> Iterator[Finding]:
@@ -91,7 +65,7 @@ def _errors(report: LogReport) -> Iterator[Finding]:
         if completion:
             name = f"ib-completion {int(completion['status'])}"
         else:
-            known = known_error(f"{warning.where} {warning.text}")
+            known = _known(warning)
             name = known.name if known else f"warning {warning.text}"
         groups.setdefault(name, []).append(warning)
     others = [name for name in groups if name.startswith("warning ")]
@@ -107,28 +81,39 @@ def _errors(report: LogReport) -> Iterator[Finding]:
         text = " ".join(first.text.split())[:_MOST_SHOWN]
         others_here = counted(len(warnings) - 1, "other text")
         more = f" (and {others_here})" if len(warnings) > 1 else ""
-        seen = f"{_places(together)}: {text}{more}"
+        seen = f"{places(together)}: {text}{more}"
         subject = _hosts(together, every)
         if name.startswith("ib-completion"):
             yield _completion(int(name.split()[1]), subject, seen)
-        elif known := known_error(f"{first.where} {first.text}"):
-            yield _finding(name, subject, seen, f"{known.why}.", known.change, known.severity)
+        elif known := _known(first):
+            # what level INFO says of may have been tried again
+            is_info = all(one.is_info for one in warnings) and known.severity == "fault"
+            severity = "risk" if is_info else known.severity
+            yield log_finding(name, subject, seen, f"{known.why}.", known.change, severity)
         else:
-            yield _finding(
+            yield log_finding(
                 "warning",
                 subject,
                 seen,
                 "NCCL warns of little that does not matter; this text is not in our table.",
                 "search for the text; report it to us with the line",
+                "remark" if first.is_info else "risk",
             )
 
 
+def _known(warning: LoggedWarning) -> KnownError | None:
+    """What a warning means. A program's own words come first where both may fit."""
+    if warning.reader == "programs":
+        return known_error(warning.text, "programs")
+    return known_error(f"{warning.where} {warning.text}")
+
+
 def _completion(status: int, subject: str, seen: str) -> Finding:
-    title, why, change = IB_STATUS.get(
-        status, ("", "a transfer of InfiniBand or RoCE failed", "check the fabric and the adapters")
-    )
-    number = f"status {status}" + (f" = {title}" if title else "")
-    return _finding(
+    known = numbered("completions").get(status)
+    number = f"status {status}" + (f" = {known.name}" if known else "")
+    why = known.why if known else "a transfer of InfiniBand or RoCE failed"
+    change = known.change if known else "check the fabric and the adapters"
+    return log_finding(
         "ib-completion", f"{subject}, {number}", seen, f"{number}: {why}.", change, "fault"
     )
 
@@ -136,9 +121,9 @@ def _completion(status: int, subject: str, seen: str) -> Finding:
 def _versions(report: LogReport) -> Iterator[Finding]:
     if len(report.versions) < 2:
         return
-    rows = [f"{version} ({_places(seen)})" for version, seen in report.versions.items()]
+    rows = [f"{version} ({places(seen)})" for version, seen in report.versions.items()]
     numbers = {version.split("+")[0].split("-")[0] for version in report.versions}
-    yield _finding(
+    yield log_finding(
         "versions",
         f"{len(report.versions)} versions",
         "; ".join(rows[:4]),
@@ -157,10 +142,10 @@ def _paths_in_hosts(report: LogReport) -> Iterator[Finding]:
             continue
         seen = Seen()
         for one in report.communicators:
-            for via, places in one.link_places.items():
+            for via, found in one.link_places.items():
                 if transport(via).name == row.transport:
-                    seen.places += places.places
-                    seen.count += places.count
+                    seen.places += found.places
+                    seen.count += found.count
         seen.places.sort()
         disabled = [
             f"{name}={value}" for name, value in report.settings if name in _DISABLING[row.kind]
@@ -170,10 +155,10 @@ def _paths_in_hosts(report: LogReport) -> Iterator[Finding]:
         through = "shared host memory" if row.kind == "SHM" else f"the network ({row.transport})"
         cause = f"The log shows {' and '.join(disabled)}. " if disabled else ""
         nvlink = f"These GPUs have NVLink ({', '.join(report.links)} GB/s). " if has_nvlink else ""
-        yield _finding(
+        yield log_finding(
             name,
             f"{counted(row.pairs, 'pair')} of ranks of one host",
-            f"via {row.transport}, {_places(seen)}",
+            f"via {row.transport}, {places(seen)}",
             f"Data between GPUs of one host goes through {through}, with two copies more,"
             f" instead of directly. {nvlink}{cause}",
             f"unset {' '.join(one.partition('=')[0] for one in disabled)}"
@@ -192,26 +177,28 @@ def _networks(report: LogReport) -> Iterator[Finding]:
     is_socket = "Socket" in report.networks
     if adapters and (sockets or (is_socket and "IB" not in report.networks)):
         seen = report.networks.get("Socket") or Seen()
-        yield _finding(
+        yield log_finding(
             "sockets",
             f"{counted(sockets[0].pairs, 'pair')} of ranks" if sockets else "the network",
-            f"Socket is used, {_places(seen)}; {next(iter(adapters))} is there,"
-            f" {_places(next(iter(adapters.values())))}",
+            f"Socket is used, {places(seen)}; {next(iter(adapters))} is there,"
+            f" {places(next(iter(adapters.values())))}",
             "TCP sockets reach a tenth of what InfiniBand or RoCE does, and load the cores.",
             f"unset {' '.join(forced)}"
             if (forced := _set_of(report, ("NCCL_NET", "NCCL_IB_DISABLE", "NCCL_IB_HCA")))
             else "see that all hosts have the adapters, and that their ports are up: ibv_devinfo",
             "fault",
         )
-    elif sockets:
+    elif sockets or (report.is_between_hosts and is_socket and "IB" not in report.networks):
         off = [
             name for name, value in report.settings if name == "NCCL_IB_DISABLE" and value == "1"
         ]
-        seen = report.networks.get("Socket") or Seen()
-        yield _finding(
+        seen = report.networks.get("Socket") or report.no_ib
+        none = f"; no device found, {places(report.no_ib)}" if report.no_ib.count else ""
+        pairs = f"{counted(sockets[0].pairs, 'pair')} of ranks" if sockets else "ranks"
+        yield log_finding(
             "sockets",
-            f"{counted(sockets[0].pairs, 'pair')} of ranks of different hosts",
-            f"via NET/Socket, {_places(seen)}",
+            f"{pairs} of different hosts",
+            f"via NET/Socket, {places(seen)}{none}",
             "The hosts are joined by TCP sockets: no InfiniBand, RoCE or EFA was found."
             + (" The log shows NCCL_IB_DISABLE=1." if off else ""),
             "unset NCCL_IB_DISABLE"
@@ -224,10 +211,10 @@ def _networks(report: LogReport) -> Iterator[Finding]:
 def _peers(report: LogReport) -> Iterator[Finding]:
     """GPUs that are connected, and do not reach each other."""
     for link, seen in report.p2p_off.items():
-        yield _finding(
+        yield log_finding(
             "peer-access",
             _hosts(seen, _host_count(report)),
-            f"{_places(seen)}: peer access is disabled between {link} GPUs",
+            f"{places(seen)}: peer access is disabled between {link} GPUs",
             "GPUs that are connected do not reach each other directly: the driver, an IOMMU, ACS"
             " or a virtual machine forbids it.",
             "nvidia-smi topo -p2p r says of which pairs; collbench doctor measures them",
@@ -248,32 +235,54 @@ def _gpudirect(report: LogReport) -> Iterator[Finding]:
         for (state, what), seen in report.gdr.items()
         if state == "Disabled" and not what.startswith("Socket")
     ]
+    if "Enabled" not in report.gdr_of_gpus:  # far NICs are off wherever near ones are there
+        disabled += [("all GPUs, by distance", seen) for seen in report.gdr_of_gpus.values()]
     if not without and not disabled:
         return
     seen = disabled[0][1] if disabled else Seen()
-    where = f"{disabled[0][0]}: disabled, {_places(seen)}" if disabled else ""
+    where = f"{disabled[0][0]}: disabled, {places(seen)}" if disabled else ""
     if without:
         pairs = sum(row.pairs for row in without)
         where = f"{pairs} pairs via {without[0].transport} without GDRDMA; {where}".rstrip("; ")
-    elif any(row.has_gdr for row in rows) or not _has_several_hosts(report):
+    elif any(row.has_gdr for row in rows) or report.is_of_one_host:
         return  # of some NIC that no channel takes
-    yield _finding(
+    is_on = any(state == "Enabled" for state, _ in report.gdr)
+    old = [name for name in report.versions if _is_old_for_peermem(name)]
+    yield log_finding(
         "gpudirect",
-        "transfers between hosts",
+        "transfers between hosts" + ("" if _has_several_hosts(report) else ", if there are any"),
         where,
-        "Without GPUDirect RDMA every message is copied through host memory, at about half the rate"
-        " and more latency.",
-        "modprobe nvidia-peermem, or a driver with DMA-BUF (NCCL 2.13 and the open kernel modules);"
-        " NCCL_NET_GDR_LEVEL must allow the distance of GPU and NIC; collbench topo shows it",
+        "Without GPUDirect RDMA every message is copied through host memory, at a rate that the"
+        " host's memory and PCIe set, and with more latency."
+        + (
+            f" {old[0]} does not find nvidia-peermem where newer drivers and kernels have it, so"
+            " that it may be loaded and not be seen."
+            if old and disabled and not is_on
+            else ""
+        ),
+        ("NCCL 2.23 or later, and " if old and disabled and not is_on else "")
+        + "modprobe nvidia-peermem, or a driver with DMA-BUF (NCCL 2.13 and the open kernel"
+        " modules); NCCL_NET_GDR_LEVEL must allow the distance of GPU and NIC; collbench topo"
+        " shows it",
     )
+
+
+def _is_old_for_peermem(version: str) -> bool:
+    """Whether a version of NCCL looks for nvidia-peermem at the old place alone.
+
+    >>> _is_old_for_peermem("NCCL 2.21.5+cuda12.4"), _is_old_for_peermem("NCCL 2.23.4")
+    (True, False)
+    """
+    name, _, number = version.partition(" ")
+    return name == "NCCL" and version_of(number) <= (2, 22, 3)
 
 
 def _plugins(report: LogReport) -> Iterator[Finding]:
     for (kind, why), seen in report.failed_plugins.items():
-        yield _finding(
+        yield log_finding(
             "plugin",
             f"plug-in of {kind or 'NCCL'}",
-            f"{why[:_MOST_SHOWN]}, {_places(seen)}",
+            f"{why[:_MOST_SHOWN]}, {places(seen)}",
             "The plug-in's file is there and did not load, so that NCCL goes on without it: on"
             " clouds whose network needs it that means sockets.",
             "ldd on the file names what is missing; take the plug-in's version for this NCCL",
@@ -288,10 +297,10 @@ def _interfaces(report: LogReport) -> Iterator[Finding]:
     for name, seen in names.items():
         is_several = _has_several_hosts(report)
         if name.startswith(_WRONG_INTERFACES) or (name == "lo" and is_several):
-            yield _finding(
+            yield log_finding(
                 "interface",
                 name,
-                f"interface {name}, {_places(seen)}",
+                f"interface {name}, {places(seen)}",
                 "This interface belongs to containers or virtual machines of one host, or to the"
                 " host alone: other hosts cannot be reached by it, or only slowly.",
                 "NCCL_SOCKET_IFNAME=^lo,docker,virbr,veth,br-, or the name of the interface that"
@@ -306,11 +315,11 @@ def _rings(report: LogReport) -> Iterator[Finding]:
             found = crossings(known, order, report.numa)
             if found is not None and found[0] > found[1]:
                 ranks = " ".join(map(str, order[:16]))
-                yield _finding(
+                yield log_finding(
                     "ring-order",
                     f"a ring of {known.nranks} ranks, {count} channels",
                     f"{ranks}: {found[0]} steps go from one NUMA node to another, {found[1]} must;"
-                    f" {_places(known.seen)}",
+                    f" {places(known.seen)}",
                     "The link between the processors carries the data of every step that crosses"
                     " it, so that it is the slowest of the ring more than once.",
                     "number the ranks by NUMA node (CUDA_VISIBLE_DEVICES, the launcher's"
@@ -334,10 +343,10 @@ def _channels(report: LogReport) -> Iterator[Finding]:
             and report.links
             and any(via.startswith("P2P") for _, _, via in known.links)
         ):
-            yield _finding(
+            yield log_finding(
                 "channels",
                 f"{known.nranks} ranks",
-                f"{known.channels} channels, {_places(known.seen)}"
+                f"{known.channels} channels, {places(known.seen)}"
                 + (f"; {', '.join(limited)}" if limited else ""),
                 "A channel is one thread block, and one block moves some 20 to 60 GB/s: NVLink"
                 " needs more.",
@@ -351,10 +360,10 @@ def _channels(report: LogReport) -> Iterator[Finding]:
 def _buffers(report: LogReport) -> Iterator[Finding]:
     for (name, value), seen in report.settings.items():
         if name == "NCCL_BUFFSIZE" and value.isdigit() and int(value[:18]) < _DEFAULT_BUFFER_BYTES:
-            yield _finding(
+            yield log_finding(
                 "buffers",
                 "NCCL_BUFFSIZE",
-                f"{value} bytes, {_places(seen)}; the default is {_DEFAULT_BUFFER_BYTES}",
+                f"{value} bytes, {places(seen)}; the default is {_DEFAULT_BUFFER_BYTES}",
                 "Smaller buffers make smaller messages, so that large operations wait more often.",
                 "unset NCCL_BUFFSIZE, unless memory is short",
             )
@@ -365,11 +374,11 @@ def _settings(report: LogReport) -> Iterable[Finding]:
     for (name, value), seen in report.settings.items():
         known = effective.setdefault(name, (value, seen))
         if known[0] != value:
-            yield _finding(
+            yield log_finding(
                 "settings-differ",
                 name,
-                f"{known[0] or 'empty'} ({_places(known[1])}) and {value or 'empty'}"
-                f" ({_places(seen)})",
+                f"{known[0] or 'empty'} ({places(known[1])}) and {value or 'empty'}"
+                f" ({places(seen)})",
                 "Ranks have different values: what they agree on may be what nobody wanted, and"
                 " some variables must be the same everywhere.",
                 f"give all ranks the same {name}",
@@ -388,8 +397,8 @@ def _settings(report: LogReport) -> Iterable[Finding]:
     for problem in judge(settings, number or None, ["several hosts"] if several else []):
         if problem.kind == "unknown" or set(problem.names) <= covered:
             continue  # NCCL printed that it read it
-        place = _places(effective[problem.names[0]][1]) if problem.names[0] in effective else ""
-        yield _finding(
+        place = places(effective[problem.names[0]][1]) if problem.names[0] in effective else ""
+        yield log_finding(
             "settings",
             " and ".join(problem.names),
             f"{problem.seen}; {place}".rstrip("; "),
@@ -402,10 +411,10 @@ def _settings(report: LogReport) -> Iterable[Finding]:
 def _gone(report: LogReport) -> Iterator[Finding]:
     if report.gone and not report.warnings and not report.is_ended:
         text, seen = next(iter(report.gone.items()))
-        yield _finding(
+        yield log_finding(
             "remote-exit",
             _hosts(seen, _host_count(report)),
-            f"{_places(seen)}: {text[:_MOST_SHOWN]}",
+            f"{places(seen)}: {text[:_MOST_SHOWN]}",
             "A connection to another rank closed, and the log does not end in order: that rank was"
             " gone first.",
             "look at the end of the other ranks' logs, and at dmesg there",

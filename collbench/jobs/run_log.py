@@ -16,12 +16,13 @@ from collbench.core.rules import Options
 from collbench.core.screen import remark, say, width
 from collbench.core.table import wrapped
 from collbench.doctor.finding import Finding, ranked
-from collbench.jobs.formats import kineto
 from collbench.jobs.hang_findings import hang_findings
 from collbench.jobs.log_findings import log_findings
-from collbench.jobs.nccl_log.progress import LoggedGroup, groups_of, watchdog_groups
+from collbench.jobs.nccl_log.lanes import LoggedGroup
+from collbench.jobs.nccl_log.progress import groups_of, watchdog_groups
 from collbench.jobs.nccl_log.reader import LogReader
-from collbench.jobs.nccl_log.recorder import Recorders, is_pickle, is_ras, is_recorder, ras_groups
+from collbench.jobs.nccl_log.recorder import Recorders, is_pickle, is_recorder
+from collbench.jobs.other_files import refuse_others, refuse_trace
 from collbench.jobs.tables.log import finding_block, last_line, log_json, log_lines, unread_lines
 
 _HEAD = 4096  # bytes by which a file's kind is told
@@ -31,28 +32,22 @@ _LONGEST_READ = 1 << 20  # characters of a line; what is longer is read in piece
 
 def run_log(options: Options) -> int:
     """The whole command; returns the exit code."""
-    if options.get("json") == options.get("html") == "-":
-        raise UsageError("--json and --html cannot both be stdout", "write one to a file")
     for name in ("json", "html"):
         if options.get(name) not in (None, "-"):
             check_writable(options[name], f"--{name}")
     read = _read(options["files"])
     report = read.reader.finish()
     findings = log_findings(report)
-    asks_hang = options.get("is_hang") or read.groups() or not report.counters.lines
-    if asks_hang:
-        groups = [*groups_of(report), *watchdog_groups(report), *read.groups()]
-        if not groups:
-            raise UsageError(
-                "no operation is in these files, so that no rank can be compared",
-                "run the job with NCCL_DEBUG=INFO NCCL_DEBUG_SUBSYS=INIT,COLL",
-            )
-        if not report.counters.lines and all(max(one.nranks, len(one.lanes)) < 2 for one in groups):
-            raise UsageError(
-                "no two ranks of a group are in these files, so that nothing can be compared",
-                "give the dumps of all ranks",
-            )
-        findings = ranked([*hang_findings(groups), *findings])
+    groups = [*watchdog_groups(report), *report.ras.groups(), *read.recorders.groups()]
+    if options.get("is_hang"):
+        groups = [*groups_of(report), *groups]
+        _refuse_nothing_to_compare(groups, has_findings=bool(findings) or report.ras.is_any)
+    elif not report.counters.lines and _is_alone(groups):
+        raise UsageError(
+            "no two ranks of a group are in these files, so that nothing can be compared",
+            "give the dumps of all ranks",
+        )
+    findings = ranked([*hang_findings(groups), *findings])
     out = sys.stderr if "-" in (options.get("json"), options.get("html")) else sys.stdout
     last = last_line(findings)
     is_failed = _fails(findings, options.get("fail_on", "cost"))
@@ -70,27 +65,34 @@ def run_log(options: Options) -> int:
     if unread := unread_lines(report, columns):
         say("\n" + "\n".join(unread), file=out)
     say("\n" + "\n".join(wrapped(last, columns)), file=out)
-    if not asks_hang and watchdog_groups(report):
-        more = f"Next: collbench log --hang {' '.join(options['files'])}"
-        say(f"{more}  # which rank did not come to what timed out", file=out)
     return int(is_failed)
+
+
+def _is_alone(groups: Sequence[LoggedGroup]) -> bool:
+    return all(max(one.nranks, len(one.lanes)) < 2 for one in groups)
+
+
+def _refuse_nothing_to_compare(groups: Sequence[LoggedGroup], *, has_findings: bool) -> None:
+    """Raise UsageError where files have no ranks to compare, and nothing else is found in them."""
+    if not groups and not has_findings:
+        raise UsageError(
+            "no operation is in these files, so that no rank can be compared",
+            "run the job with NCCL_DEBUG=INFO NCCL_DEBUG_SUBSYS=INIT,COLL",
+        )
+    if not groups:
+        remark("No operation is in these files, so that no rank can be compared.")
 
 
 @dataclass(slots=True)
 class _Read:
-    """What the files say: logs, dumps of the flight recorder, and RAS."""
+    """What the files say: logs, and dumps of the flight recorder."""
 
     reader: LogReader = field(default_factory=LogReader)
     recorders: Recorders = field(default_factory=Recorders)
-    ras: list[LoggedGroup] = field(default_factory=list)
-
-    def groups(self) -> list[LoggedGroup]:
-        """What is no log."""
-        return [*self.recorders.groups(), *self.ras]
 
 
 def _read(files: Sequence[str]) -> _Read:
-    """What the files say. Raises UsageError for a file that is none, or none of NCCL."""
+    """What the files say. Raises UsageError for a file that is none, or says nothing."""
     read = _Read()
     short = Counter(Path(file).name for file in files)
     for file in files:
@@ -98,35 +100,36 @@ def _read(files: Sequence[str]) -> _Read:
         name = name if short[Path(file).name] == 1 else file
         with opened(file) as (head, lines):
             text = head.decode("utf-8", "replace")
-            refuse_pickle(file, head)
-            if text.lstrip()[:1] in ("{", "[") and kineto.is_mine(text):
-                raise UsageError(
-                    f"{file}: this is a Kineto trace, of PyTorch's profiler",
-                    f"collbench replay {file} reads it",
-                )
-            if is_recorder(text) or is_ras(text):
+            refuse_trace(file, text)
+            if is_pickle(head):
                 read.reader.report.files.append(name)
-            if is_recorder(text):
+                read.recorders.add_pickle(name, bytes(lines.buffer.read(_LARGEST_DUMP)))
+            elif is_recorder(text):
+                read.reader.report.files.append(name)
                 read.recorders.add(name, lines.read(_LARGEST_DUMP))
-            elif is_ras(text):
-                read.ras += ras_groups(lines.read(_LARGEST_DUMP))
             else:
-                _feed(read.reader, file, name, lines)
+                _feed(read.reader, file, name, lines, text)
     return read
 
 
-def _feed(reader: LogReader, file: str, name: str, lines: IO[str]) -> None:
-    report = reader.report
-    before = report.counters.nccl, len(report.warnings)
+def _feed(reader: LogReader, file: str, name: str, lines: IO[str], head: str) -> None:
+    before = reader.report.size
     try:
         reader.feed(name, _lines(lines))
     except UsageError as error:  # of a gzip
-        if before == (report.counters.nccl, len(report.warnings)):
+        if before == reader.report.size:
             raise
         remark(f"{error.message}. What comes before was read.")
-    if before == (report.counters.nccl, len(report.warnings)):
+    if before == reader.report.size:
+        refuse_others(file, head)
+        unread = next(iter(reader.report.unread_errors.values()), None)
+        said = (
+            f"; {unread[1].places[0]} names an error that is not known: {unread[0]}"
+            if unread
+            else ""
+        )
         raise UsageError(
-            f"{file}: there is no line of NCCL in it",
+            f"{file}: there is no line of NCCL in it{said}",
             "run the job with NCCL_DEBUG=INFO NCCL_DEBUG_SUBSYS=INIT,GRAPH,TUNING,ENV,NET,COLL",
         )
 
@@ -144,7 +147,7 @@ def refuse_pickle(file: str, head: bytes) -> None:
 
 
 @contextmanager
-def opened(file: str) -> Iterator[tuple[bytes, IO[str]]]:
+def opened(file: str) -> Iterator[tuple[bytes, io.TextIOWrapper]]:
     """The beginning of a file, which may be packed, and its text, whatever its bytes."""
     try:
         raw = unpacked(file)

@@ -4,10 +4,9 @@ the rank's waits a deadline from before MPI starts until it has ended.
 It needs neither the rank's Python lock nor MPI, so no call of a library keeps it from looking. The
 rank writes what it waits for to memory that both share. Past the deadline the guardian says who
 keeps the rank waiting, and ends all ranks; so it does when the rank is killed. It passes signals
-on, and ends as the rank does. A cleaner outlives both, and removes memory that MPI has left.
+on, and ends as the rank does. A cleaner outlives both: see cleaner.py.
 """
 
-import atexit
 import ctypes
 import fcntl
 import math
@@ -29,7 +28,15 @@ from pathlib import Path
 from collbench.core.errors import HangError, RankLostError
 from collbench.core.launcher import INTERRUPTIONS, Launcher, launcher
 from collbench.core.text import printable
-from collbench.launch.cleaner import CLEANER, PR_SET_NAME, command_of, fork, start_cleaner
+from collbench.launch.cleaner import (
+    CLEANER,
+    PR_SET_NAME,
+    PR_SET_PDEATHSIG,
+    PROXY,
+    command_of,
+    fork,
+    start_cleaner,
+)
 from collbench.launch.driver import RUNS, fate
 from collbench.launch.reaper import descendants
 
@@ -43,7 +50,7 @@ _OBEY_S = 3.0  # for a launcher to do as it is told
 _REGISTER_S = 0.5  # for a launcher to hear of ranks that have come last
 _COME_S = 3.0  # for the other ranks of this host to come
 _NAME = "cb-guardian"
-_PR_SET_PDEATHSIG = 1
+_LAUNCHERS = ("mpiexec.hydra", "mpiexec", "mpirun")  # MPICH's, on its own host
 _SIGNALS = (signal.SIGCHLD, *INTERRUPTIONS)
 _INTERRUPTED = [128 + number for number in INTERRUPTIONS]
 _FROM_TERMINAL = 0x80  # SI_KERNEL: every process of the terminal has had it
@@ -130,20 +137,20 @@ def start(page: Page, started: Launcher) -> None:
     sys.stderr.flush()
     guardian_pid = os.getpid()
     libc = ctypes.CDLL(None)
-    cleaner = start_cleaner(libc, started)
+    cleaner, alive = start_cleaner(libc, started)
     # until here and from there on a signal finds its handler, in between nobody
     before = signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
     child = fork()
     if child == 0:
         os.close(cleaner)
-        libc.prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0)
+        libc.prctl(PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0)
         if os.getppid() != guardian_pid:
             os._exit(HangError.exit_code)
         for number in INTERRUPTIONS if started.rank else ():
             signal.signal(number, signal.SIG_IGN)  # rank 0 ends all of them
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
-        atexit.register(_wake, guardian_pid)
         return
+    os.close(alive)  # the rank's, as long as it lives
     code = HangError.exit_code
     try:
         libc.prctl(PR_SET_NAME, _NAME.encode(), 0, 0, 0)
@@ -152,20 +159,17 @@ def start(page: Page, started: Launcher) -> None:
         os._exit(code)
 
 
-def _wake(guardian_pid: int) -> None:
-    """Let a guardian that is stopped see the end of its rank."""
-    if os.getppid() == guardian_pid:
-        os.kill(guardian_pid, signal.SIGCONT)
-
-
 class _Guardian:
     """The guardian's side."""
 
     def __init__(self, page: Page, rank_pid: int, started: Launcher, cleaner: int) -> None:
         self.page, self.rank_pid, self.started = page, rank_pid, started
-        self.cleaner: int | None = cleaner  # while memory of MPI's has a name
+        self.cleaner, self.is_clean = cleaner, False  # no memory of MPI's has a name any more
         self.interruption = 0  # the last signal that the launcher has sent
         self.launcher_pid = os.getppid()
+        above = _parent(self.launcher_pid)
+        is_proxy = command_of(self.launcher_pid) == PROXY and command_of(above) in _LAUNCHERS
+        self.above = above if is_proxy else None
         self.siblings: dict[int, list[int]] = {}
         self.scanned = 0.0
         self.suspended_s = 0.0  # time in which nothing ran
@@ -185,7 +189,7 @@ class _Guardian:
             while (ended := os.waitpid(-1, os.WNOHANG))[0]:
                 if ended[0] == self.rank_pid:
                     return self._ended(os.waitstatus_to_exitcode(ended[1]))
-            if os.getppid() != self.launcher_pid:
+            if os.getppid() != self.launcher_pid or self._proxy_is_lost():
                 os.kill(self.rank_pid, signal.SIGKILL)
                 return HangError.exit_code
             state = self.page.read()
@@ -204,6 +208,12 @@ class _Guardian:
                     code, text = 128 + self.interruption, ""
                 self._end(code, text)
                 return code
+
+    def _proxy_is_lost(self) -> bool:
+        """Whether the process of MPICH's launcher that has started this one has lost the launcher,
+        and does not end: it is stopped.
+        """
+        return self.above is not None and _parent(self.launcher_pid) != self.above
 
     def _ended(self, code: int) -> int:
         """What is to be said and done where the rank ended so; returns the exit code."""
@@ -226,11 +236,10 @@ class _Guardian:
 
     def _dismiss_cleaner(self) -> None:
         """Nothing of MPI's will be left behind."""
-        if self.cleaner is not None:
+        if not self.is_clean:
+            self.is_clean = True
             with suppress(BrokenPipeError):
                 os.write(self.cleaner, b"\n")
-            os.close(self.cleaner)
-            self.cleaner = None
 
     def _story(self, wait: GuardedWait, world: GuardedWorld | None) -> str:
         """Why the rank has waited too long, or an empty text."""

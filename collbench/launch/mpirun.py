@@ -172,6 +172,7 @@ class MpirunWorkerGroup(WorkerGroup[RankT]):
         for number in (signal.SIGTERM, signal.SIGKILL):
             if self._mpirun.poll() is None:
                 self._mpirun.send_signal(number)
+                self._mpirun.send_signal(signal.SIGCONT)  # its reaper may be stopped
                 with suppress(subprocess.TimeoutExpired):
                     self._mpirun.wait(timeout=_END_S)
         self._stderr.close()

@@ -24,8 +24,10 @@ _LOOK_S = 1.0
 _IN_ORDER_S, _AGAIN_S = 1.5, 0.05
 CLOCK_S = 0.1  # by which a file system's clock may be behind
 _SHARED = Path("/dev/shm")
+_TOPOLOGIES, _START_S = Path("/tmp/hydra_hwloc_xmlfile_*"), 2.0  # written so soon
 _OF_MPI = ("mpich_shm_", "mpich_vci_", "ucx_shm_posix_", "sm_segment.", "vader_segment.")
-_SIGNALS = (signal.SIGCHLD, signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+_AWAKE = (signal.SIGCHLD, signal.SIGCONT)
+_SIGNALS = (*_AWAKE, signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
 def descendants(pid: int) -> Iterator[int]:
@@ -54,6 +56,20 @@ def remove_memory_of_mpi(since: float, wait_s: float) -> None:
         if time.monotonic() > deadline:
             return
         time.sleep(_AGAIN_S)
+
+
+def topology_of_mpi(since: float, until: float) -> list[Path]:
+    """The file by which MPICH's launcher tells its ranks what a host has, and which it leaves where
+    it ends in an abort: that of this user that was made between two times (as time.time() has
+    them), if there is only one.
+    """
+    found = []
+    for file in _TOPOLOGIES.parent.glob(_TOPOLOGIES.name):
+        with suppress(OSError):
+            facts = file.stat()
+            if facts.st_uid == os.getuid() and since <= facts.st_ctime <= until:
+                found.append(file)
+    return found if len(found) == 1 else []
 
 
 def memory_of_mpi(since: float) -> set[Path]:
@@ -115,7 +131,7 @@ def main(driver: int, command: list[str]) -> None:
     libc = ctypes.CDLL(None)
     signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
     libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
-    libc.prctl(_PR_SET_PDEATHSIG, int(signal.SIGTERM), 0, 0, 0)
+    libc.prctl(_PR_SET_PDEATHSIG, int(signal.SIGCONT), 0, 0, 0)  # it may be stopped
 
     def prepare() -> None:
         signal.pthread_sigmask(signal.SIG_UNBLOCK, _SIGNALS)
@@ -126,11 +142,11 @@ def main(driver: int, command: list[str]) -> None:
         child = subprocess.Popen(command, preexec_fn=prepare)  # noqa: PLW1509  one thread
     while child is not None and child.poll() is None and os.getppid() == driver:
         seen = signal.sigtimedwait(_SIGNALS, _LOOK_S)
-        if seen is not None and seen.si_signo != signal.SIGCHLD:
+        if seen is not None and seen.si_signo not in _AWAKE:
             code = -seen.si_signo
             break
     else:
-        code = child.returncode if child is not None else 1
+        code = 1 if child is None or child.returncode is None else child.returncode
     if child is not None:
         child.terminate()  # a launcher that ends in order removes what is its own
         with suppress(subprocess.TimeoutExpired):
@@ -138,6 +154,8 @@ def main(driver: int, command: list[str]) -> None:
     _kill_all()
     if code:
         remove_memory_of_mpi(since, 0)
+        for file in topology_of_mpi(since, since + _START_S):
+            file.unlink(missing_ok=True)
     if code < 0:
         with suppress(OSError):  # a signal that cannot be given its default action
             signal.signal(-code, signal.SIG_DFL)

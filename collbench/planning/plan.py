@@ -49,6 +49,8 @@ from collbench.schedules.verify.symbolic import has_clocks
 from collbench.schedules.zero_copy import push_zero_copy
 
 CHANNEL_GRAIN_BYTES = 64  # channels and shrunken chunks begin on cache lines
+# What of a plan follows from its schedule, and is not hashed again.
+_IN_SCHEDULE = ("schedule", "proof", "direct", "widest")
 MAX_SLICES = 64  # a message cut finer than this is a mistake in the knobs, and slow to prove
 
 
@@ -488,22 +490,8 @@ class Plan:
     @cached_property
     def digest(self) -> str:
         """A hash of everything that ranks must agree on."""
-        text = repr(
-            (
-                _digest(self.schedule),
-                self.problem,
-                self.p2p,
-                self.channels,
-                self.slots,
-                self.slot_bytes,
-                self.chunk_bytes,
-                self.piece_bytes,
-                self.kernel,
-                self.transport,
-                self.proto,
-                self.domains,
-            )
-        )
+        own = [vars(self)[field.name] for field in fields(self) if field.name not in _IN_SCHEDULE]
+        text = repr((_digest(self.schedule), *own))
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
     @property

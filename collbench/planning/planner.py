@@ -56,6 +56,7 @@ def resolve(case: Case, limits: Limits | None = None, by: Tuning | None = None) 
     facts = selection.facts_of(case, hosts)
     if not _is_on_gpus(case, has):
         return _plan_cpu(case, facts, tuning, has, orders, hosts)
+    _refuse_unheeded(case, *GPU_BACKENDS)
     transport = case.transport
     if transport != "ce":
         refuse_transport(case, has)
@@ -64,6 +65,18 @@ def resolve(case: Case, limits: Limits | None = None, by: Tuning | None = None) 
     facts["transport"] = transport
     plan_on_gpus = plan_copies if transport == "ce" else _plan_kernels
     return plan_on_gpus(case, facts, tuning, has, orders, hosts)
+
+
+def _refuse_unheeded(case: Case, backend: str) -> None:
+    """Raise ScheduleError for knobs that were set and that the backend does not heed."""
+    if not (knobs := unheeded(case, backend=backend)):
+        return
+    flags = " and ".join(knob.flag for knob in knobs)
+    heeding = " or ".join(dict.fromkeys(name for knob in knobs for name in knob.backends))
+    raise ScheduleError(
+        f"{flags} {'have' if knobs[1:] else 'has'} no effect with the {case.backend} backend",
+        f"leave {flags} out, or use --backend {heeding}",
+    )
 
 
 def tuning_for(case: Case, limits: Limits) -> Tuning:
@@ -158,11 +171,11 @@ def _refuse_cpu(case: Case, hosts: tuple[int, ...]) -> net.Domains:
             f"{case.threads} threads: a rank of the {case.backend} backend is one thread",
             "leave --threads out",
         )
-    flags = [knob.flag for knob in unheeded(case, backend=case.backend)]
-    if flags := flags + ["--p2p push"] * (case.p2p == "push"):
+    _refuse_unheeded(case, case.backend)
+    if case.p2p == "push":
         raise ScheduleError(
-            f"the {case.backend} backend has no GPU kernels, which {' and '.join(flags)} is for",
-            f"leave {' and '.join(flags)} out",
+            f"the {case.backend} backend has no GPU kernels, which --p2p push is for",
+            "leave --p2p push out",
         )
     if case.channels > MAX_CPU_CHANNELS:
         raise ScheduleError(

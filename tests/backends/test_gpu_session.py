@@ -142,8 +142,10 @@ def test_sets_without_a_timed_launch_are_not_compared(
     """They have the poison of the reset before, where launches are timed a second time."""
     compared: list[range] = []
     gpu = DeviceRank.__new__(DeviceRank)
+    gpu.outside = None
     for clock in ("_time_together", "_time_isolated"):
         monkeypatch.setattr(timing, clock, lambda *args: 1e-4)
+    monkeypatch.setattr(timing, "prove", lambda *args: (None, 0.0))
     monkeypatch.setattr(gpu, "compare", lambda problem, sets: compared.append(sets))
     problem = Case(op="allreduce", backend="cuda", ranks=2, size_bytes=8).problem()
     batch, options = Batch(iterations=31, aggregate=aggregate), GpuOptions(isolated=isolated)

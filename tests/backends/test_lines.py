@@ -5,6 +5,7 @@ what cannot be had.
 import platform
 from dataclasses import replace
 from pathlib import Path
+from shlex import split
 
 import numpy as np
 import pytest
@@ -271,37 +272,11 @@ def test_other_processors_are_waived(monkeypatch: pytest.MonkeyPatch, machine: s
 def test_rows_of_every_protocol(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "rows.csv"
     options = [
-        "--backend",
-        "cpu",
-        "--algo",
-        "ring",
-        "--op",
-        "allreduce,reduce",
-        "--proto",
-        "all",
-        "--direct",
-        "off",
-        "-d",
-        "float32,int8",
-        "--sizes",
-        "5000",
+        *split("--backend cpu --algo ring --op allreduce,reduce --proto all --direct off"),
+        *split("-d float32,int8 --sizes 5000"),
     ]
     assert (
-        run(
-            [
-                "sweep",
-                *options,
-                "--ranks",
-                "2",
-                "--repeats",
-                "1",
-                "--iters",
-                "3",
-                "--hot",
-                "--csv",
-                str(file),
-            ]
-        )
+        run(["sweep", *options, *split("--ranks 2 --repeats 1 --iters 3 --hot --csv"), str(file)])
         == 0
     )
     capfd.readouterr()

@@ -5,6 +5,7 @@ sweep. Stand-ins take NCCL's place.
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from shlex import split
 from types import SimpleNamespace
 from typing import Any, ClassVar
 
@@ -208,13 +209,7 @@ def test_each_set_of_variables_has_processes_once_one_after_the_other(
         run(
             [
                 *SWEEP,
-                "--algo",
-                "ring,twoshot",
-                "--channels",
-                "1,2",
-                "--sizes",
-                "1K,64K,1M",
-                "--csv",
+                *split("--algo ring,twoshot --channels 1,2 --sizes 1K,64K,1M --csv"),
                 str(file),
             ]
         )
@@ -260,20 +255,8 @@ def test_a_refusal_waives_what_was_forced_and_nothing_else(
     assert (
         run(
             [
-                "sweep",
-                "--backend",
-                "nccl",
-                "--nccl",
-                "plain",
-                "--ranks",
-                "2",
-                "--algo",
-                "ring,chain",
-                "--proto",
-                "auto,ll128",
-                "--sizes",
-                "1K,1M",
-                "--csv",
+                *split("sweep --backend nccl --nccl plain --ranks 2 --algo ring,chain"),
+                *split("--proto auto,ll128 --sizes 1K,1M --csv"),
                 str(file),
             ]
         )
@@ -323,22 +306,7 @@ def test_the_table_compares_with_its_own_choice_alone(
 def test_it_says_what_reaches_the_library(
     stand_in: type[StandIn], capfd: pytest.CaptureFixture[str]
 ) -> None:
-    assert (
-        run(
-            [
-                *SWEEP,
-                "--algo",
-                "ring,twoshot",
-                "--channels",
-                "1,2",
-                "--slots",
-                "4",
-                "--sizes",
-                "1K,1M",
-            ]
-        )
-        == 0
-    )
+    assert run([*SWEEP, *split("--algo ring,twoshot --channels 1,2 --slots 4 --sizes 1K,1M")]) == 0
     assert (
         capfd.readouterr().err.splitlines()[0]
         == "# nccl: the library's own choice; 2 sets of processes, about 3 s each, forced by"

@@ -2,9 +2,9 @@
 poisoned after the first check. tests/mpi and tests/gpu have MPI, CUDA and NCCL themselves.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from itertools import product
+from itertools import product, takewhile
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -17,20 +17,24 @@ from collbench.backends.cpu import backend as cpu
 from collbench.backends.gpu import copies, timing
 from collbench.backends.gpu import rank as gpu_rank
 from collbench.backends.gpu.concurrent import ConcurrentWork
+from collbench.backends.gpu.proof import Changing
 from collbench.backends.gpu.rank import DeviceRank, stride_bytes
 from collbench.backends.gpu.session import GpuRank
+from collbench.backends.proof import Elements
 from collbench.core.case import Case, Problem
 from collbench.core.collectives import OPS, OpName, collective
 from collbench.core.dtypes import DTYPES, REDOPS, DtypeName, RedopName, dtype, ufunc
 from collbench.core.knobs import Placement
 from collbench.core.options import LaunchMode
-from collbench.core.pattern import PERIOD, Wrong, fill, inputs, reduced
+from collbench.core.pattern import PERIOD, Wrong, bits, fill, inputs, reduced
 from collbench.launch.group import RankContext
 from collbench.launch.local import LocalGroup
 from collbench.planning.plan import Plan
 from collbench.planning.planner import resolve
 from tests.support import corrupt
 from tests.support.gpu_session import launches
+from tests.support.gpus_in_threads import exchange
+from tests.support.plants import PLANTS, on_gpu
 from tests.support.tiers import tiered
 
 PLACES: tuple[Placement, ...] = ("out", "in")
@@ -168,6 +172,7 @@ class Card:
         self.stream, self.log = 1, list[str]()
         self.now_s, self.launched, self.recorded_s = 0.0, 0, list[float]()
         self._captured: list[tuple[str, Callable[[], None]]] | None = None
+        self.changed: tuple[Sequence[int], int] | None = None  # for the launch that is queued next
 
     def do(self, what: str, work: Callable[[], None]) -> None:
         if self._captured is not None:
@@ -232,6 +237,9 @@ class Kernel:
         self.args = [int.from_bytes(arg, "little") for arg in args]
 
     def __call__(self, stream: int) -> None:
+        if self.name == "exchange":
+            self.card.do(self.name, partial(exchange, self.card.view, self.item, *self.args))
+            return
         for number in range(self.sets):
             self.card.do(self.name, partial(self._row, number))
 
@@ -244,7 +252,8 @@ class Kernel:
         data = self.card.view(address + number * stride, count * self.item).view(kind)
         if self.name == "fill":
             step, _, flip = more
-            data[::step] = ~wanted[::step] if flip else wanted[::step]
+            for some in (slice(None, None, step), slice(-1, None)):
+                data[some] = ~wanted[some] if flip else wanted[some]
         else:
             first, found = more[0], self.card.view(more[1], 16).view("u8")
             wrong = np.flatnonzero(data != wanted)
@@ -257,14 +266,30 @@ def gpu_on(card: Card, rank: int, n: int, monkeypatch: pytest.MonkeyPatch) -> De
     monkeypatch.setattr(gpu_rank, "Launch", Kernel)
     monkeypatch.setattr(gpu_rank, "POOL_BYTES", 1 << 22)
     monkeypatch.setattr(gpu, "barrier", lambda hold_ns=0: card.do("barrier", lambda: None))
-    patterns: Any = {item: (("fill", item), ("compare", item)) for item in (1, 2, 4, 8)}
+    kernels = "fill", "compare", "exchange"
+    before, after = Changing.before, Changing.after
+
+    def change(changing: Any, number: int, stream: int) -> None:
+        before(changing, number, stream)
+        card.changed = changing._order, number
+
+    def keep(changing: Any, number: int, stream: int) -> None:
+        card.changed = None
+        after(changing, number, stream)
+
+    monkeypatch.setattr(Changing, "before", change)
+    monkeypatch.setattr(Changing, "after", keep)
+    patterns: Any = {item: [(name, item) for name in kernels] for item in (1, 2, 4, 8)}
     gpu._patterns, gpu.user = patterns, card.allocate(1 << 22)
     gpu._mismatches = gpu.keep("mismatches", bytes(16))
     return gpu
 
 
 def launch(gpu: DeviceRank, problem: Problem, number: int, stream: int) -> None:
-    """What the rank has after a launch: of its own input, and the others' as they were filled."""
+    """What the rank has after a launch: of its own input, and the others' as they were filled, and
+    as a launch that proves others changed them.
+    """
+    changed = cast(Card, gpu.card).changed
 
     def work() -> None:
         card, count = cast(Card, gpu.card), problem.block_count
@@ -276,6 +301,10 @@ def launch(gpu: DeviceRank, problem: Problem, number: int, stream: int) -> None:
         for rank in set(range(problem.n)) - {gpu.rank}:
             given[rank] = np.empty(what.blocks("in", problem.n, problem.root, rank) * count, kind)
             fill(given[rank], problem.op, problem.redop, problem.n, rank, phase(problem, number))
+            if changed is not None:
+                order, at = changed
+                elements = Elements(problem, rank, order)
+                bits(given[rank])[elements.into[at]] = elements.given[at]
         for want in what.wants(problem.n, problem.root, gpu.rank):
             parts = [given[rank][want.in_block * count :][:count] for rank in want.ranks]
             total = parts[0].copy()
@@ -310,7 +339,9 @@ def test_idle_gpus_are_noticed(
     isolated: bool,
     is_outside: bool,
 ) -> None:
-    """And what is right is right. Nothing but launches is between two events."""
+    """And what is right is right. Nothing but launches is between two events, until the batch is
+    proved.
+    """
     for redop, hot, count in (("sum", False, 70), ("sum", True, 2), ("max", True, 65)):
         card = Card()
         root = int(op in ("reduce", "gather"))
@@ -327,10 +358,15 @@ def test_idle_gpus_are_noticed(
         assert timing.first(real, is_checked=True).wrong is None
         card.log.clear()
         assert timing.timed(real, batch, options, 0.0).wrong is None
-        timed = list(between_events(card.log))
+        timed = list(takewhile(lambda what: what != "exchange", between_events(card.log)))
         assert set(timed) <= {"launch"} or (mode == "graph" and is_outside)
         assert len(timed) == count * (1 if isolated else base.REPLAYS + 1)
         assert corrupt.idle_on_gpu(real, batch, options, 0.0).wrong is not None
+        some_plants = PLANTS[("sum", "max").index(redop) + hot :: 3]
+        for kind, method in product(some_plants, (timing.timed, timing.timed_singly)):
+            some = Batch(iterations=count, single_launches=count)
+            gpu.prepare(problem, range(sets), stride_bytes(problem))
+            assert on_gpu(kind, method)(real, some, options, 0.0).wrong is not None
         unchecked = Batch(iterations=count, is_checked=False)
         assert corrupt.idle_on_gpu(real, unchecked, options, 0.0).wrong is None
         singly = Batch(single_launches=count + 60)
@@ -340,11 +376,12 @@ def test_idle_gpus_are_noticed(
         launched = card.launched
         answer = timing.timed_singly(real, singly, options, 0.0)
         assert answer.wrong is None
-        numbers = range(1, card.launched - launched + 1)
+        proved = min(count + 60, timing.GRAPH_LAUNCHES)
+        numbers = range(1, card.launched - launched - proved + 1)
         takes_s = [1e-6 * (launched + number) for number in numbers if number not in (1, 102)]
         assert len(takes_s) == count + 60
         assert answer.launch_times_s == pytest.approx(takes_s, abs=1e-9)
-        assert card.log.count("barrier") == len(numbers)
+        assert card.log.count("barrier") == len(numbers) + proved
 
 
 def between_events(log: list[str]) -> Iterator[str]:

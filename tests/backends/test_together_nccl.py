@@ -15,7 +15,7 @@ from collbench.backends.nccl.together import NcclTogether, TogetherRank
 from collbench.bench.points import is_apart, plan_points
 from collbench.core.case import Case
 from collbench.core.errors import HangError, RefusedError, ScheduleError, UnavailableError
-from collbench.core.options import LaunchOrder
+from collbench.core.options import LaunchMode, LaunchOrder
 from collbench.core.peers import Variables
 from collbench.core.record import read
 from collbench.launch.local import LocalGroup
@@ -23,6 +23,7 @@ from collbench.planning.together import Together
 from tests.support.commands import invoke
 from tests.support.gpus_in_threads import Machine, run_on, spoil
 from tests.support.nccl_in_threads import PretendedNccl, nccl_on
+from tests.support.plants import PLANTS, PlantKind, plant
 
 KNOBS: dict[str, Any] = {"algo": "library", "proto": "", "op": "allreduce", "size_bytes": 1024}
 HANGS_S = 0.5  # so long a GPU is waited for where launches wait for each other
@@ -96,6 +97,18 @@ def test_parts_are_right_alone_and_together(number: int, monkeypatch: pytest.Mon
     assert {comm.state for comm in nccl.comms} == {"destroyed"}
 
 
+@pytest.mark.parametrize("launch", ["graph", "stream"])
+@pytest.mark.parametrize("kind", PLANTS)
+def test_what_a_library_leaves_out_is_noticed(
+    kind: PlantKind, launch: LaunchMode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    nccl = nccl_on(Machine(1), monkeypatch)
+    together = job(ranks=4, groups="0,1/2,3")
+    with plant(kind, "timed"):
+        samples = samples_of(nccl, together, monkeypatch, GpuOptions(launch=launch), hot=True)
+    assert samples.wrong
+
+
 def test_points_of_a_session_share_communicators(monkeypatch: pytest.MonkeyPatch) -> None:
     """And the memory that NCCL has for each part, which is large enough for all of them. Graphs end
     with their point: NCCL has memory for each.
@@ -116,7 +129,8 @@ def test_points_of_a_session_share_communicators(monkeypatch: pytest.MonkeyPatch
     try:
         for one in (*jobs, *jobs):
             assert session.run(one, Batch(iterations=3)).wrong == ()
-        assert {comm.graphs for comm in nccl.comms} == {2}  # of a part alone, and of all
+        # of a part alone, and of all, each timed and proved
+        assert {comm.graphs for comm in nccl.comms} == {4}
         # collectives and messages have windows apart
         kinds = [what for what, *_ in nccl.held.values()]
         assert kinds.count("comm_window_register") == 2 * 4

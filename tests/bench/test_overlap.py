@@ -5,6 +5,7 @@ command with stand-in sessions.
 import csv
 from collections.abc import Iterator
 from pathlib import Path
+from shlex import split
 from types import SimpleNamespace
 from typing import Any
 
@@ -268,19 +269,7 @@ def test_what_cannot_run_is_a_row(
     )
     file = tmp_path / "rows.csv"
     assert (
-        run(
-            [
-                "overlap",
-                "--backend",
-                "cuda",
-                "--transport",
-                "p2p",
-                "--channels",
-                "8,64",
-                "--csv",
-                str(file),
-            ]
-        )
+        run([*split("overlap --backend cuda --transport p2p --channels 8,64 --csv"), str(file)])
         == 0
     )
     with file.open() as text:
@@ -315,19 +304,7 @@ def test_what_ends_it_keeps_the_rows_before(
     stand_in.raises = staticmethod(lambda job: error if channels_of(job) == 64 else None)
     file = tmp_path / "rows.csv"
     assert (
-        run(
-            [
-                "overlap",
-                "--backend",
-                "cuda",
-                "--transport",
-                "p2p",
-                "--channels",
-                "8,64",
-                "--csv",
-                str(file),
-            ]
-        )
+        run([*split("overlap --backend cuda --transport p2p --channels 8,64 --csv"), str(file)])
         == code
     )
     with file.open() as text:
@@ -368,22 +345,7 @@ def test_rows_on_stdout_stand_alone(capfd: pytest.CaptureFixture[str]) -> None:
 
 
 def test_other_collectives_and_senseless_options(capfd: pytest.CaptureFixture[str]) -> None:
-    assert (
-        run(
-            [
-                "overlap",
-                "--op",
-                "all_gather",
-                "--backend",
-                "cuda",
-                "--sizes",
-                "1M,16M",
-                "--channels",
-                "8",
-            ]
-        )
-        == 0
-    )
+    assert run([*split("overlap --op all_gather --backend cuda --sizes 1M,16M --channels 8")]) == 0
     out = capfd.readouterr().out
     assert "allgather of 2 ranks" in out
     assert "\n1M: 8 channels" in out

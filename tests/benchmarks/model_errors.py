@@ -9,7 +9,7 @@ prices compared with all others.
 --draw measures that many drawn configurations of a backend first, into the file. Prints the errors
 by what the rows differ in, what the choice by the model costs over the best row, and what `auto`
 does; with --constants also the constants that were fitted. --intervals prints, for
-profiles/spread/model.toml, measured over predicted times of the best rows: of each fifth of the
+profiles/errors/model.toml, measured over predicted times of the best rows: of each fifth of the
 problems by constants that were fitted to the others, and with --fit 0 by the shipped constants.
 """
 

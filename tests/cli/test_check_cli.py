@@ -30,9 +30,10 @@ CHECK = ("check", "--backend", "cpu", "--ranks", "2")
 
 @pytest.fixture
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    """One size of each collective, and one repeat."""
+    """One size of each collective, one repeat, and as long as a busy machine takes."""
     monkeypatch.setattr(_run_check, "_SIZES", {"cpu": ("4K",), "cuda": ("4K",)})
     monkeypatch.setattr(_run_check, "_REPEATS", 1)
+    monkeypatch.setattr(_run_check, "_MINUTE_S", 1000.0)
 
 
 def test_a_check_and_its_documents(
@@ -102,6 +103,17 @@ def steady(name: str, value: float, unit: CheckUnit, record: Record | None) -> M
     return Measured(name=name, value=5.0, unit=unit)
 
 
+def test_what_cannot_be_kept_is_refused_before_the_work_as_by_tune(
+    capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", "/proc/nobody")
+    tune = "tune", "--backend", "cpu", "--op", "allreduce", "--sizes", "8", "--budget", "1s"
+    for command in ((*CHECK, "--save"), tune):
+        code, _, err = invoke(capfd, *command)
+        assert code == 3
+        assert "Error: what is found cannot be kept: " in err
+
+
 def test_a_check_with_failures_or_of_noise_alone_is_not_saved(
     quick: None, capfd: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -161,7 +173,7 @@ def test_ranks_of_a_launcher(tmp_path: Path) -> None:
         (("--ranks", "1"), "'1' is not a whole number from 2 to 1024"),
         (("--gpus", "0,1"), "--gpus: the check is of CPUs"),
         (("--backend", "mpi"), "'mpi' is not one of cuda, cpu"),
-        (("--json", "-", "--junit", "-"), "cannot both be stdout"),
+        (("--json", "-", "--junit", "-"), "--junit: --json writes there, too"),
         (("--json", ""), "an empty name of a file"),
     ],
 )

@@ -247,7 +247,7 @@ def test_broken_files_are_usage_errors(
         (["--from", "no.csv"], "cannot read no.csv"),
         (["--from", "a.csv", "--size", "1M"], "--size: nothing is measured with --from"),
         (["--from", "a.csv", "--csv", "b.csv"], "--csv: --from measures nothing"),
-        (["--csv", "-", "--json", "-"], "--csv: --json writes there"),
+        (["--csv", "-", "--json", "-"], "--json: --csv writes there"),
         (["--size", "0"], "--size: a message of 0 bytes"),
         (["--blame", "--rails"], "--rails: --blame traces one collective on CPUs"),
         (["--blame", "--op", "alltoall", "--algo", "ring"], "ring does not serve alltoall"),

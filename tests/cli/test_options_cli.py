@@ -2,6 +2,7 @@
 
 import re
 from pathlib import Path
+from shlex import split
 
 import pytest
 from click.testing import CliRunner
@@ -185,16 +186,7 @@ def test_what_is_no_number_is_refused(
             "--net-memory: no point of this sweep has messages between GPUs",
         ),
         (
-            [
-                "--backend",
-                "cuda",
-                "--transport",
-                "p2p",
-                "--net-memory",
-                "host",
-                "--net-threads",
-                "2",
-            ],
+            [*split("--backend cuda --transport p2p --net-memory host --net-threads 2")],
             "--net-memory, --net-threads: no point of this sweep has",
         ),
         (

@@ -1,6 +1,7 @@
 """`sweep --resume` and `--runs`: what a file has already is not measured again."""
 
 from pathlib import Path
+from shlex import split
 
 import pytest
 
@@ -130,11 +131,7 @@ def test_resume_prices_another_machine_again(
             *MODEL,
             "--machine",
             machine,
-            "--sizes",
-            "1M",
-            "--algo",
-            "ring",
-            "--csv",
+            *split("--sizes 1M --algo ring --csv"),
             str(file),
             "--resume",
         )

@@ -6,6 +6,7 @@ import re
 import sys
 from dataclasses import replace
 from pathlib import Path
+from shlex import split
 
 import pytest
 
@@ -243,19 +244,8 @@ def test_a_price_is_not_the_best_of_what_was_measured(
 ) -> None:
     monkeypatch.setenv("COLUMNS", "240")  # several tied ones stand in one line
     args = [
-        "sweep",
-        "--backend",
-        "cpu,model",
-        "--machine",
-        "cpu-2",
-        "--ranks",
-        "2",
-        "--op",
-        "allreduce",
-        "--repeats",
-        "2",
-        "--sizes",
-        "1K",
+        *split("sweep --backend cpu,model --machine cpu-2 --ranks 2 --op allreduce --repeats 2"),
+        *split("--sizes 1K"),
     ]
     code, out, _ = invoke(capfd, *args)
     assert code == 0
@@ -271,16 +261,8 @@ def test_auto_on_a_described_machine_is_what_its_wires_price_lowest(tmp_path: Pa
         assert (
             run(
                 [
-                    "sweep",
-                    "--backend",
-                    "model",
-                    "--machine",
-                    "dgx-1v",
-                    "--op",
-                    "allreduce,broadcast,alltoall",
-                    "--sizes",
-                    "1K,1M,256M",
-                    "--csv",
+                    *split("sweep --backend model --machine dgx-1v"),
+                    *split("--op allreduce,broadcast,alltoall --sizes 1K,1M,256M --csv"),
                     str(file),
                     *more,
                 ]
@@ -332,16 +314,7 @@ def test_without_mpi_ours_are_alone(
 def test_dry_run_measures_nothing(capfd: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     code, out, _ = invoke(
         capfd,
-        "sweep",
-        "--op",
-        "alltoall",
-        "--placement",
-        "all",
-        "--sizes",
-        "1K,1M",
-        "--backend",
-        "cpu",
-        "--dry-run",
+        *split("sweep --op alltoall --placement all --sizes 1K,1M --backend cpu --dry-run"),
         "--csv",
         str(tmp_path / "no.csv"),
     )
@@ -355,20 +328,8 @@ def test_a_dry_run_tells_points_apart_by_their_road_and_protocol(
     capfd: pytest.CaptureFixture[str],
 ) -> None:
     words = (
-        "--backend",
-        "cpu",
-        "--ranks",
-        "2",
-        "--algo",
-        "ring",
-        "--sizes",
-        "1K",
-        "--proto",
-        "simple,ll",
-        "--transport",
-        "shm",
-        "--buffsize",
-        "1M",
+        *split("--backend cpu --ranks 2 --algo ring --sizes 1K --proto simple,ll"),
+        *split("--transport shm --buffsize 1M"),
     )
     _, out, _ = invoke(capfd, "sweep", *words, "--dry-run")
     assert [re.findall(r"; (\w+), (\w+), ", line) for line in out.splitlines()] == [
@@ -380,16 +341,7 @@ def test_a_dry_run_tells_points_apart_by_their_road_and_protocol(
 
 def test_only_knobs_that_vary_have_columns(capfd: pytest.CaptureFixture[str]) -> None:
     _, out, _ = invoke(
-        capfd,
-        *MODEL,
-        "--sizes",
-        "64K",
-        "--algo",
-        "ring",
-        "--slots",
-        "2,4",
-        "--dtype",
-        "float32,int8",
+        capfd, *MODEL, *split("--sizes 64K --algo ring --slots 2,4 --dtype float32,int8")
     )
     assert table_of(out)[0].split()[:4] == ["size", "algo", "dtype", "slots"]
     assert all(len(line) <= 80 for line in out.splitlines())
@@ -400,16 +352,7 @@ def test_waived_rows_say_why(capfd: pytest.CaptureFixture[str], tmp_path: Path) 
     code, _, err = invoke(
         capfd,
         *MODEL[:3],
-        "--ranks",
-        "1,2",
-        "--algo",
-        "oneshot",
-        "--op",
-        "allreduce,gather",
-        "--root",
-        "0,5",
-        "--sizes",
-        "4,64K",
+        *split("--ranks 1,2 --algo oneshot --op allreduce,gather --root 0,5 --sizes 4,64K"),
         "--csv",
         str(file),
     )
@@ -429,13 +372,7 @@ def test_points_waived_for_one_reason_share_a_line(
     code, out, _ = invoke(
         capfd,
         *MODEL,
-        "--transport",
-        "shm,ce",
-        "--algo",
-        "ring,tree",
-        "--sizes",
-        "1K,2K,4K",
-        "--csv",
+        *split("--transport shm,ce --algo ring,tree --sizes 1K,2K,4K --csv"),
         str(file),
     )
     assert code == 0
@@ -445,16 +382,7 @@ def test_points_waived_for_one_reason_share_a_line(
     ]
     assert len([row for row in read(file) if row.status == "waived"]) == 6
     _, out, _ = invoke(
-        capfd,
-        *MODEL,
-        "--transport",
-        "shm,ce",
-        "--algo",
-        "ring",
-        "--sizes",
-        "1K,16M",
-        "--slots",
-        "2,4",
+        capfd, *MODEL, *split("--transport shm,ce --algo ring --sizes 1K,16M --slots 2,4")
     )
     assert [line.split()[:5] for line in table_of(out) if "waived" in line] == [
         ["1K-16M", "ring", "ce", "*", "waived,"]
@@ -472,16 +400,7 @@ def test_sizes_are_rounded_to_blocks_once(
 ) -> None:
     file = tmp_path / "out.csv"
     invoke(
-        capfd,
-        *MODEL[:3],
-        "--ranks",
-        "3",
-        "--op",
-        "allgather",
-        "--sizes",
-        "100,101,107",
-        "--csv",
-        str(file),
+        capfd, *MODEL[:3], *split("--ranks 3 --op allgather --sizes 100,101,107 --csv"), str(file)
     )
     assert {row.size_bytes for row in read(file)} == {96}
     assert {row.count for row in read(file)} == {8}
@@ -593,18 +512,7 @@ def test_every_point_waived_when_the_gpus_are_opened_ends_a_soak(
     monkeypatch.setattr(cuda, "least_multiprocessors", lambda: 0)
     monkeypatch.setattr(cuda, "CudaSession", refuse)
     code, _, err = invoke(
-        capfd,
-        "sweep",
-        "--soak",
-        "600",
-        "--backend",
-        "cuda",
-        "--ranks",
-        "8",
-        "--sizes",
-        "1K",
-        "--algo",
-        "ring",
+        capfd, *split("sweep --soak 600 --backend cuda --ranks 8 --sizes 1K --algo ring")
     )
     assert code == 3
     assert "8 ranks, 4 GPUs" in err

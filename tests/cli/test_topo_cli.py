@@ -251,12 +251,12 @@ def test_a_file_to_save_is_tried_before_anything_is_measured(
         assert f"cannot write {bad}: " in err
         assert "give another file with --save" in err
     kept = tmp_path / "kept.json"
-    kept.write_text("old")
+    kept.write_text(old := '{"format": "collbench-topology"}')
     (tmp_path / "link.json").symlink_to("new.json")
     for good in ("kept.json", "link.json", "new.json"):
         assert invoke(capfd, "--measure", "--save", str(tmp_path / good))[0] == 4
     assert sorted(file.name for file in tmp_path.iterdir()) == ["kept.json", "link.json"]
-    assert kept.read_text() == "old"
+    assert kept.read_text() == old
 
 
 def test_pairs_measured_before_an_interrupt_are_shown(

@@ -72,7 +72,7 @@ def test_a_rank_that_comes_late_is_named(proto: str, late: int) -> None:
     ("args", "match"),
     [
         (["--size", "0"], "a size of 0 bytes"),
-        (["--out", "a", "--html", "a"], "two documents in one file"),
+        (["--out", "a", "--html", "a"], "--html: --out writes there, too"),
         (["--op", "alltoall", "--algo", "halving"], "halving"),
         (["--size", "64M", "--launches", "1000", "-n", "2"], "actions in the launches"),
     ],

@@ -3,6 +3,7 @@ fall behind or are faster.
 """
 
 from collections.abc import Iterable
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,12 @@ from collbench.machine.gpu_kinds import kind_of
 from tests.support.frames import records_of, write
 
 H200 = catalog.results()["h200x4"]
+_read = cache(load)
+
+
+def shipped(file: Path) -> pd.DataFrame:
+    """The rows of a file that is read once."""
+    return _read(file).frame.copy()
 
 
 def test_every_shipped_reference_is_read_and_names_machine_date_and_source() -> None:
@@ -36,7 +43,7 @@ def test_every_shipped_reference_is_read_and_names_machine_date_and_source() -> 
 
 
 def test_a_file_is_normal_against_itself() -> None:
-    frame = load(H200).frame
+    frame = shipped(H200)
     found = judged(records_of(frame), records_of(frame))
     assert {one.key.op for one in found.verdicts} >= {"allreduce", "allgather", "alltoall"}
     assert not any(one.has("behind", "faster") for one in found.verdicts)
@@ -47,7 +54,7 @@ def test_a_file_is_normal_against_itself() -> None:
 def test_the_range_that_falls_behind_is_named(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    frame = load(H200).frame
+    frame = shipped(H200)
     slow = frame[(frame["op"] == "allreduce") & (frame["backend"] == "nccl")].copy()
     middle = (slow["size_bytes"] >= 1 << 20) & (slow["size_bytes"] <= 16 << 20)
     slow.loc[middle, ["busbw_gbs", "algbw_gbs"]] *= 0.5
@@ -67,7 +74,7 @@ def test_a_range_is_one_range_where_the_reference_has_fewer_sizes(
     """Small sizes take the same time: between two of the reference the rates of the smaller are no
     measure.
     """
-    frame = load(H200).frame
+    frame = shipped(H200)
     [first, *rest] = [
         one
         for _, one in frame[
@@ -100,7 +107,7 @@ def test_a_range_is_one_range_where_the_reference_has_fewer_sizes(
 def test_what_was_measured_otherwise_is_not_compared(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    frame = load(H200).frame
+    frame = shipped(H200)
     alone = frame[(frame["op"] == "allreduce") & (frame["backend"] == "cuda")].copy()
     alone["notes"] = alone["notes"] + " isolated"
     alone["busbw_gbs"] /= 4  # a launch is in the time
@@ -117,7 +124,7 @@ def test_what_was_measured_otherwise_is_not_compared(
 
 
 def test_without_a_name_the_nearest_machine_counts(capsys: pytest.CaptureFixture[str]) -> None:
-    frame = load(H200).frame
+    frame = shipped(H200)
     assert reference("", records_of(frame)).name == "h200x4"
     more = frame.assign(ranks=8)
     assert reference("", records_of(more)).name == "h200x8-published"
@@ -140,7 +147,7 @@ def test_the_nearest_has_the_most_curves_and_what_it_lacks_is_listed(
 def test_sizes_beyond_the_reference_are_listed(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    frame = load(H200).frame
+    frame = shipped(H200)
     frame = frame[(frame["op"] == "allreduce") & (frame["backend"] == "nccl")]
     some, file = tmp_path / "some.csv", tmp_path / "mine.csv"
     write(frame[frame["size_bytes"].between(1024, 1 << 20)], some)
@@ -176,7 +183,7 @@ def test_nothing_in_common_is_a_failure(capsys: pytest.CaptureFixture[str]) -> N
 def published(tmp_path: Path, name: str, **values: Any) -> Path:
     """A shipped reference as somebody's file, with some columns replaced."""
     file = tmp_path / "mine.csv"
-    write(load(catalog.results()[name]).frame.assign(**values), file)
+    write(shipped(catalog.results()[name]).assign(**values), file)
     return file
 
 
@@ -198,8 +205,7 @@ def test_the_nearest_is_of_the_same_model_and_form_and_of_as_many_ranks_as_can_b
     device: str, ranks: int, nearest: str
 ) -> None:
     assert (
-        reference("", records_of(load(H200).frame.assign(device=device, ranks=ranks))).name
-        == nearest
+        reference("", records_of(shipped(H200).assign(device=device, ranks=ranks))).name == nearest
     )
 
 
@@ -267,7 +273,7 @@ def test_one_slow_size_by_chance_is_not_behind_and_several_are() -> None:
 @pytest.mark.parametrize("spread", [0.005, 0.015])
 def test_chance_calls_nothing_behind_or_faster(spread: float) -> None:
     """Rows of a healthy machine move by t from run to run; the repeats do not show it."""
-    frame = load(H200).frame
+    frame = shipped(H200)
     frame = frame[frame["status"] == "ok"]
     rng = np.random.default_rng(3)
     for _ in range(3):
@@ -277,7 +283,7 @@ def test_chance_calls_nothing_behind_or_faster(spread: float) -> None:
 
 
 def test_far_above_is_not_normal(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    frame = load(H200).frame
+    frame = shipped(H200)
     mine = frame[(frame["op"] == "allreduce") & (frame["backend"] == "nccl")].copy()
     mine["busbw_gbs"] *= 3.0
     mine["versions"] = mine["versions"].str.replace("NCCL_NVLS_ENABLE=0 ", "")
@@ -311,7 +317,7 @@ def test_far_above_is_not_normal(tmp_path: Path, capsys: pytest.CaptureFixture[s
 def test_unlike_is_not_compared_and_says_why(
     column: str, value: Any, ops: str, said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    frame = load(H200).frame
+    frame = shipped(H200)
     file = tmp_path / "mine.csv"
     mine = frame[(frame["op"] == ops) & (frame["backend"] == "cuda")]
     write(mine.assign(**{column: value}), file)
@@ -330,14 +336,14 @@ def test_unlike_is_not_compared_and_says_why(
 
 def test_what_decides_nothing_does_not_keep_rows_apart() -> None:
     """The reduction of what reduces nothing, and the root of what has none."""
-    frame = load(H200).frame
+    frame = shipped(H200)
     mine = frame[(frame["op"] == "allgather") & (frame["backend"] == "nccl")]
     assert judged(records_of(mine.assign(redop="max", root=3)), records_of(frame)).verdicts
 
 
 def test_what_is_not_known_is_compared_and_named() -> None:
     """Another tool's file names neither launcher nor variables, and maybe no hosts."""
-    frame = load(H200).frame
+    frame = shipped(H200)
     mine = frame[frame["backend"] == "nccl"]
     found = judged(
         records_of(
@@ -357,7 +363,7 @@ def test_what_is_not_known_is_compared_and_named() -> None:
 
 
 def test_variables_of_nccl_are_named_beside() -> None:
-    frame = load(H200).frame
+    frame = shipped(H200)
     mine = frame[frame["backend"] == "nccl"]
     slow = mine.assign(
         versions=mine["versions"].str.replace(

@@ -11,18 +11,17 @@ import pytest
 
 from collbench.cli import run
 from collbench.compare.load import ResultFile
+from collbench.core.record import Record
 from tests.support.frames import records_of
 from tests.support.simulated import Noise, sweep
 
 Invoke = Callable[..., tuple[int, str, str]]
 
 
-@pytest.fixture
-def invoke(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Invoke:
-    """The command, with files that are made as they are named: the word before the dot says what is
-    in it.
-    """
-    made = {
+@pytest.fixture(scope="module")
+def made() -> dict[str, list[Record]]:
+    """Files by the word before the dot of their names."""
+    frames = {
         "new": sweep(Noise(), 1),
         "base": sweep(Noise(), 2),
         "slow": sweep(Noise(), 3, slower={5: 0.9}),
@@ -39,10 +38,20 @@ def invoke(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -
         "noise": sweep(Noise(), 8).assign(notes="noisy"),
         "wrong": sweep(Noise(), 7).assign(status=["wrong", *["ok"] * 49]),
     }
+    return {name: records_of(frame) for name, frame in frames.items()}
+
+
+@pytest.fixture
+def invoke(
+    made: dict[str, list[Record]],
+    capfd: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> Invoke:
+    """The command, with files that are made as they are named."""
     module = ModuleType("collbench.compare.load")
     module.load_all = lambda files: [  # type: ignore[attr-defined]
         ResultFile(
-            records=records_of(made[Path(file).stem]),
+            records=made[Path(file).stem],
             name=Path(file).name,
             kind="collbench",
             remarks=("one line left out",),

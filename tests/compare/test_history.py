@@ -8,7 +8,7 @@ import pytest
 from collbench.compare.history import History, Run, history, segments
 from collbench.core.limits import HISTORY_RUNS
 from collbench.core.verdict import Array
-from tests.support.frames import frame, row
+from tests.support.frames import frame, repeats, row
 
 SCALE = 0.02
 Draw = Callable[[np.random.Generator, tuple[int, int]], Array]
@@ -24,8 +24,9 @@ NOISE: dict[str, Draw] = {
 
 def over(times: Array) -> History | None:
     """The history of points (rows) over runs (columns), in microseconds."""
+    points = frame(*[row((1.0,), size_bytes=8 << k) for k in range(len(times))])
     frames = [
-        frame(*[row((float(time),), size_bytes=8 << k) for k, time in enumerate(column)])
+        points.assign(time_us=column, repeat_times_us=repeats([(time,) for time in column]))
         for column in times.T
     ]
     runs = [Run(f"@{len(frames) - k}", f"2026-01-{k + 1:02}", one) for k, one in enumerate(frames)]

@@ -113,6 +113,9 @@ def test_what_a_terminal_obeys_reaches_none(text: str, tmp_path: Path) -> None:
 def test_another_schema_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="does not have the columns of schema"):
         load(written(tmp_path, "op,backend,algo\nallreduce,cuda,ring\n"))
+    other = SWEEP.read_text().replace("busbw_gbs", "bus_gbs", 1)
+    with pytest.raises(UsageError, match="it lacks busbw_gbs, has bus_gbs"):
+        load(written(tmp_path, other))
 
 
 def test_a_header_alone_has_no_rows(tmp_path: Path) -> None:
@@ -201,7 +204,7 @@ MANY = (
 )
 
 
-@pytest.mark.parametrize("line", tiered([(one,) for one in MANY], [(one,) for one in MANY[::2]]))
+@pytest.mark.parametrize("line", tiered([(one,) for one in MANY], [(one,) for one in MANY[::3]]))
 def test_two_megabytes_of_one_thing_are_refused(line: bytes, tmp_path: Path) -> None:
     file = written(
         tmp_path,
@@ -253,7 +256,7 @@ TEXTS = [SMALL_SWEEP, json.dumps(sample_json()), *(file.read_text() for file in 
 
 
 @settings(
-    max_examples=600,
+    max_examples=200,
     deadline=None,
     derandomize=True,
     suppress_health_check=[HealthCheck.function_scoped_fixture],

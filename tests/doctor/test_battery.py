@@ -21,7 +21,8 @@ PLANTS: dict[str, list[Plant]] = {
 @pytest.mark.parametrize("identifier", identifiers())
 def test_a_check_keeps_the_contract(identifier: str) -> None:
     asked = check(identifier)
-    assert PLANTS.get(identifier), "every check has a planted fault"
+    file = f"tests/doctor/plants/{identifier.replace('-', '_')}.py"
+    assert PLANTS.get(identifier), f"every check has a planted fault: plant it in {file}"
     assert asked.TITLE
     assert not asked.TITLE.endswith(".")
     paragraphs = asked.EXPLANATION.strip().split("\n\n")

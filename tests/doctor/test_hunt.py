@@ -6,12 +6,14 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import product
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
 from collbench.core.pairwise import Mode, PairSample, PairWorld, world_of
+from collbench.doctor.hunt import read
 from collbench.doctor.hunt.places import Place
 from collbench.doctor.hunt.rounds import Round, packed, planned, quick, rounds, squares
 from collbench.doctor.hunt.search import Search
@@ -474,3 +476,22 @@ def test_rails_may_have_any_numbers() -> None:
     ]
     (verdict,) = analyse(samples, ranks).verdicts
     assert verdict.place == Place("rail", (700,))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "n1 n2 49.25\nn2 n3 50\n",
+        "n1 -> n2: 49.25 GB/s\n- n2 <-> n3 = 50 GB/s\n",
+        "Host A | Host B | rate\n-----|-----|-----\n| n1 | n2 | 394 Gb/s |\nn2 | n3 | 400 Gb/s\n",
+    ],
+)
+def test_lists_of_pairs_in_any_plain_form(text: str, tmp_path: Path) -> None:
+    file = tmp_path / "pairs.txt"
+    file.write_text(text)
+    world, samples = read.read([file])
+    assert [(world.hosts[one.a], world.hosts[one.b]) for one in samples] == [
+        ("n1", "n2"),
+        ("n2", "n3"),
+    ]
+    assert [one.gbs for one in samples] == [49.25, 50.0]

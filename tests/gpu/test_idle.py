@@ -11,6 +11,7 @@ import pytest
 from collbench.core.collectives import OPS
 from collbench.core.record import Record, read
 from tests.gpu._running import MODELS, run, started
+from tests.support.plants import PLANTS, PlantKind
 
 LIMIT_S = 280.0
 SWEEP = (
@@ -40,6 +41,17 @@ def test_idle_launches_are_noticed(
 ) -> None:
     idle = rows(tmp_path, model, gpus, ("tests.support.corrupt", "idle"), *more)
     assert [row for row in idle if row.status != "wrong"] == []
+
+
+@pytest.mark.parametrize("kind", PLANTS)
+@pytest.mark.parametrize("more", FORMS, ids=" ".join)
+def test_what_timed_launches_leave_out_is_noticed(
+    tmp_path: Path, gpus: int, more: tuple[str, ...], kind: PlantKind
+) -> None:
+    left_out = rows(tmp_path, "local", gpus, ("tests.support.corrupt", kind), *more)
+    fine = {(row.op, row.placement) for row in left_out if row.status != "wrong"}
+    # gather's root has its first element before, in place
+    assert fine <= ({("gather", "in")} if kind == "head" else set())
 
 
 @pytest.mark.parametrize("more", FORMS, ids=" ".join)

@@ -9,7 +9,7 @@ from collbench.core.errors import UsageError
 from collbench.jobs.hang_findings import hang_findings
 from collbench.jobs.nccl_log.progress import behind, groups_of, mismatches, watchdog_groups
 from collbench.jobs.nccl_log.reader import LogReader
-from collbench.jobs.nccl_log.recorder import Recorders, is_pickle, is_ras, ras_groups
+from collbench.jobs.nccl_log.recorder import Recorders, is_pickle
 
 DATA = Path(__file__).parent.parent / "data" / "nccl-logs"
 
@@ -152,9 +152,9 @@ def test_what_is_no_dump_is_refused(text: str) -> None:
 
 
 def test_ras() -> None:
-    text = (DATA / "ras.txt").read_text()
-    assert is_ras(text) and not is_ras("NCCL version 2.28")
-    (late,) = behind(ras_groups(text))
+    reader = LogReader()
+    reader.feed("ras.txt", (DATA / "ras.txt").read_text().splitlines())
+    (late,) = behind(reader.finish().ras.groups())
     assert (late.name, late.made, late.most) == ("rank 2", 11, 12)
     assert late.waiting == ("3 ranks",)
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from collbench.jobs.log_errors import IB_STATUS, known_error
+from collbench.jobs.log_errors import known_error, numbered
 from collbench.jobs.log_findings import log_findings
 from collbench.jobs.nccl_log.kinds import KINDS, match_of
 from collbench.jobs.nccl_log.lines import Headers, LogSource, plain
@@ -233,7 +233,7 @@ def test_errors_are_known_by_their_words() -> None:
         "Cuda failure 'unknown error'": "cuda-error",
         "Bootstrap : no socket interface found": "bootstrap",
         "socketStartConnect: Connect to 10.0.0.1<33> failed : No route to host": "connect",
-        "Call to ibv_modify_qp failed with 110 Connection timed out": "connect",
+        "Call to ibv_modify_qp failed with 110 Connection timed out": "ib-path",
         "NET/IB : mlx5_0:1 Got async event : port error": "ib-event",
         "AllReduce : sendbuff argument is NULL": "invalid-use",
         "socketStartConnect: Connect to n<5> failed : Software caused connection abort": "connect",
@@ -245,7 +245,7 @@ def test_errors_are_known_by_their_words() -> None:
     }  # fmt: skip
     assert {text: getattr(known_error(text), "name", None) for text in named} == named
     assert known_error("all is well") is None
-    assert all(why and change for _, why, change in IB_STATUS.values())
+    assert all(one.why and one.change for one in numbered("completions").values())
 
 
 def test_several_files_are_one_job() -> None:

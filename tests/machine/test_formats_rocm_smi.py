@@ -66,3 +66,18 @@ def test_rows_that_are_cut_off_are_said() -> None:
     text = "Link Type between two GPUs\n GPU0 GPU1 GPU2\nGPU0 0 XGMI XGMI\nGPU1 XG"
     notes = rocm_smi.read(text, "x.txt").notes
     assert any(note.startswith("the rows of GPU1, GPU2 are missing or cut") for note in notes)
+
+
+def test_access_that_is_disabled() -> None:
+    names = "0000:11:00.0 0000:22:00.0"
+    one, other = names.split()
+    text = "".join(
+        f"{title} TABLE:\n  {names}\n{one} {cells[0]}\n{other} {cells[1]}\n"
+        for title, cells in (
+            ("ACCESS", ("ENABLED DISABLED", "DISABLED ENABLED")),
+            ("LINK TYPE", ("SELF PCIE", "PCIE SELF")),
+        )
+    )
+    topology = rocm_smi.read(text, "x.txt")
+    assert topology.p2p["gpu0", "gpu1", "read"] == topology.p2p["gpu1", "gpu0", "write"] == "NS"
+    assert any("gpu0 and gpu1 both ways" in note for note in topology.notes)

@@ -12,6 +12,7 @@ from collbench.core.errors import UsageError
 from collbench.machine import formats
 from collbench.machine.formats import nvidia_smi
 from collbench.machine.topology.paths import path
+from collbench.machine.views.tables import links
 from tests.support.topologies import OWN, REAL, count, labels, needs_real
 
 
@@ -409,3 +410,15 @@ def test_more_links_than_the_named_gpu_has_come_to_no_rate(name: str, links: int
     topology = nvidia_smi.read(text, "a")
     assert path(topology, "gpu0", "gpu1").usable_gbs is None
     assert any(f"{links} NVLinks, more than the" in note for note in topology.notes)
+
+
+def test_inactive_nvlinks_are_named() -> None:
+    text = (
+        "GPU 0: NVIDIA H100 (UUID: GPU-1)\n\t Link 0: 26.562 GB/s\n\t Link 1: <inactive>\n"
+        "GPU 1: NVIDIA H100 (UUID: GPU-2)\nNVML: Unable to retrieve NVLink information as all"
+        " links are inActive\n"
+    )
+    topology = nvidia_smi.read(text, "x.txt")
+    assert [gpu.fact("nvlinks_inactive") for gpu in topology.gpus] == ["1", "all"]
+    assert [gpu.fact("nvlinks") for gpu in topology.gpus] == ["1", "0"]
+    assert links(topology)[1].split()[:3] == ["GPU", "0", "1"]

@@ -9,10 +9,13 @@ import subprocess
 import time
 from itertools import product
 from pathlib import Path
+from shlex import split
 
 import pytest
 
 from collbench.core.collectives import OPS
+from collbench.launch.cleaner import PROXY, command_of
+from tests.support.plants import PLANTS
 from tests.support.runs import (
     LONG,
     STUCK_LIMIT_S,
@@ -30,19 +33,7 @@ from tests.support.tiers import tiered
 
 pytestmark = needs_mpi
 
-SHORT = (
-    "--algo",
-    "ring",
-    "--ranks",
-    "2",
-    "--repeats",
-    "1",
-    "--iters",
-    "3",
-    "--hot",
-    "--sizes",
-    "1K",
-)
+SHORT = (*split("--algo ring --ranks 2 --repeats 1 --iters 3 --hot --sizes 1K"),)
 PEER = ("--backend", "mpi")
 NET = ("--transport", "net")
 STUCK = ("--timeout", str(STUCK_TIMEOUT_S))
@@ -94,6 +85,25 @@ def test_a_rank_that_stops_while_all_start_or_leave(tmp_path: Path, where: str) 
         assert "rank 1 is stopped (SIGSTOP)" in run.errors()[0]
 
 
+def test_guardians_that_are_stopped_when_their_ranks_have_ended_keep_nobody(tmp_path: Path) -> None:
+    with Run(tmp_path, under_mpirun(2, corrupt("guardian", sweep(*SHORT, *PEER)))) as run:
+        assert run.finish() == 0
+
+
+def test_ranks_below_a_stopped_proxy_end_with_their_launcher(tmp_path: Path) -> None:
+    if library() != "MPICH":
+        pytest.skip("MPICH's launcher has proxies")
+    with Run(tmp_path, under_mpirun(2, long_sweep(tmp_path))) as run:
+        run.wait_for_rows()
+        (proxy,) = [pid for pid in run.pids() if command_of(pid) == PROXY]
+        os.kill(proxy, signal.SIGSTOP)
+        run.process.kill()
+        deadline = time.monotonic() + 20
+        while run.pids() != [proxy] and time.monotonic() < deadline:
+            time.sleep(0.05)
+        assert run.pids() == [proxy]
+
+
 @pytest.mark.parametrize("more", tiered([((),), (NET,)], []), ids=name)
 def test_a_rank_that_stops_between_two_batches(tmp_path: Path, more: tuple[str, ...]) -> None:
     command = sweep(
@@ -137,10 +147,7 @@ def test_nothing_is_left_of_a_killed_launcher(tmp_path: Path) -> None:
 def test_too_little_shared_memory(tmp_path: Path) -> None:
     """A small /dev/shm of its own, as in a container: what fits runs, the rest is waived."""
     small = [
-        "unshare",
-        "-m",
-        "sh",
-        "-c",
+        *split("unshare -m sh -c"),
         'mount -t tmpfs -o size=24M tmpfs /dev/shm && exec "$@"',
         "sh",
     ]
@@ -297,12 +304,18 @@ def test_wrong_data_is_caught(tmp_path: Path, defect: str, backend: str, placeme
         [
             ("idle", ("--backend", "cpu,mpi")),
             ("idle", (*NET, "--hot", "--agg-iters", "2")),
-            ("idle-singly", ("--backend", "cpu,mpi", "--distribution", "3")),
+            ("idle-singly", ("--backend", "cpu,mpi", "--distribution", "3", "--hot")),
+            ("tail", (*NET, "--hot")),
+            # gather's root has its first element before, in place
+            *((kind, ("--backend", "cpu,mpi", "--hot")) for kind in PLANTS if kind != "head"),
         ],
-        [("idle-singly", ("--backend", "cpu,mpi", "--distribution", "3"))],
+        [
+            ("idle-singly", ("--backend", "cpu,mpi", "--distribution", "3", "--hot")),
+            ("tail", ("--backend", "cpu,mpi", "--hot")),
+        ],
     ),
 )
-def test_timed_launches_that_do_nothing_are_wrong(
+def test_timed_launches_that_leave_out_work_are_wrong(
     tmp_path: Path, defect: str, more: tuple[str, ...]
 ) -> None:
     """Of every collective, although the first check has found every set of buffers right."""

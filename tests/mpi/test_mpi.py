@@ -8,6 +8,7 @@ import subprocess
 import sys
 import sysconfig
 from pathlib import Path
+from shlex import split
 
 import pytest
 
@@ -42,21 +43,8 @@ def test_every_collective_of_both_backends_under_mpirun(tmp_path: Path, ranks: i
     done = sweep(
         "--op",
         ",".join(ALL_OPS),
-        "--algo",
-        "auto",
-        "--skew",
-        "hot:1",
-        "--backend",
-        "cpu,mpi",
-        "--sizes",
-        "100000",
-        "--repeats",
-        "2",
-        "-n",
-        "3",
-        "--distribution",
-        "5",
-        "--csv",
+        *split("--algo auto --skew hot:1 --backend cpu,mpi --sizes 100000 --repeats 2 -n 3"),
+        *split("--distribution 5 --hot --csv"),
         str(file),
         ranks=ranks,
     )
@@ -96,29 +84,14 @@ def test_types_reductions_roots_and_placements(
 ) -> None:
     file = tmp_path / "out.csv"
     done = sweep(
-        "--op",
-        "allreduce,reduce,broadcast,gather,scatter,allgather,reducescatter",
-        "--algo",
-        "auto",
-        "--backend",
+        *split("--op allreduce,reduce,broadcast,gather,scatter,allgather,reducescatter"),
+        *split("--algo auto --backend"),
         backend,
-        "--ranks",
-        "3",
-        "--sizes",
-        "4099",
-        "--dtype",
+        *split("--ranks 3 --sizes 4099 --dtype"),
         dtypes,
         "--redop",
         redops,
-        "--root",
-        "2",
-        "--placement",
-        "all",
-        "--repeats",
-        "1",
-        "-n",
-        "3",
-        "--csv",
+        *split("--root 2 --placement all --repeats 1 -n 3 --hot --csv"),
         str(file),
     )
     assert done.returncode == 0, done.stderr
@@ -131,18 +104,7 @@ def test_types_reductions_roots_and_placements(
 def test_the_tool_starts_mpirun_by_itself(tmp_path: Path) -> None:
     file = tmp_path / "out.csv"
     done = sweep(
-        "--algo",
-        "auto",
-        "--backend",
-        "cpu,mpi",
-        "--ranks",
-        "2,3",
-        "--sizes",
-        "64K",
-        "--repeats",
-        "2",
-        "--csv",
-        str(file),
+        *split("--algo auto --backend cpu,mpi --ranks 2,3 --sizes 64K --repeats 1 --csv"), str(file)
     )
     assert done.returncode == 0, done.stderr
     assert {(row.backend, row.ranks, row.group, row.status) for row in read(file)} == {
@@ -158,15 +120,7 @@ def test_ranks_other_than_the_launchers_are_waived() -> None:
 
 def test_backends_of_one_process_are_waived_under_a_launcher() -> None:
     done = sweep(
-        "--backend",
-        "reference,model,cpu",
-        "--algo",
-        "ring",
-        "--sizes",
-        "1K",
-        "--repeats",
-        "1",
-        ranks=2,
+        *split("--backend reference,model,cpu --algo ring --sizes 1K --repeats 1"), ranks=2
     )
     assert done.returncode == 0
     assert done.stdout.count("start it without a launcher") == 2

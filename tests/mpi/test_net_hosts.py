@@ -3,6 +3,7 @@ right, and a cut link is named.
 """
 
 from pathlib import Path
+from shlex import split
 
 import pytest
 
@@ -15,21 +16,8 @@ from tests.support.two_hosts import CABLES, two_hosts
 def test_every_collective_between_two_hosts(tmp_path: Path) -> None:
     with two_hosts(tmp_path) as hosts:
         asked = sweep(
-            "--op",
-            "all",
-            "--algo",
-            "auto",
-            "--backend",
-            "cpu",
-            "--transport",
-            "auto,net,shm",
-            "--sizes",
-            "100000",
-            "-n",
-            "3",
-            "--repeats",
-            "1",
-            "--csv",
+            *split("--op all --algo auto --backend cpu --transport auto,net,shm --sizes 100000"),
+            *split("-n 3 --repeats 1 --hot --csv"),
             str(tmp_path / "rows.csv"),
         )
         with Run(tmp_path, hosts.command((2, 1), asked)) as run:
@@ -51,17 +39,7 @@ def test_ranks_that_only_share_a_host_by_chance(tmp_path: Path) -> None:
     """Algorithms whose neighbours are on other hosts: rank order does not keep hosts together."""
     with two_hosts(tmp_path) as hosts:
         asked = sweep(
-            "--backend",
-            "cpu,mpi",
-            "--algo",
-            "ring,tree",
-            "--sizes",
-            "60000",
-            "-n",
-            "3",
-            "--repeats",
-            "1",
-            "--csv",
+            *split("--backend cpu,mpi --algo ring,tree --sizes 60000 -n 3 --repeats 1 --csv"),
             str(tmp_path / "rows.csv"),
         )
         command = hosts.command((2, 2), asked)

@@ -67,6 +67,7 @@ def test_memory_is_what_the_layout_takes_and_within_its_limit(
             "16M are allowed",
         ),
         ({"proto": "ll128", "unroll": 4}, "no effect"),
+        ({"buffers": "window"}, "--nccl has no effect with the cuda backend"),
         ({"transport": "shm", "proto": "ll128"}, "128 bytes"),
         ({"transport": "shm", "direct": "on"}, "nothing reaches"),
     ],

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from fractions import Fraction
 from itertools import product
 from pathlib import Path
+from shlex import split
 
 import pytest
 
@@ -305,22 +306,7 @@ def test_one_host_leaves_it_out_unless_it_is_named(capfd: pytest.CaptureFixture[
     assert {"hierarchical"} == {case.algo for case in cases(everything, {})} - {
         case.algo for case in cases(everything, {}, has_hosts=False)
     }
-    assert (
-        run(
-            [
-                "sweep",
-                "--backend",
-                "model",
-                "--ranks",
-                "4",
-                "--sizes",
-                "1M",
-                "--algo",
-                "hierarchical",
-            ]
-        )
-        == 3
-    )
+    assert run([*split("sweep --backend model --ranks 4 --sizes 1M --algo hierarchical")]) == 3
     why, hint = capfd.readouterr().err.splitlines()[-2:]
     assert "hierarchical needs ranks on several hosts" in why and "another algorithm" in hint
 
@@ -335,21 +321,10 @@ def test_on_two_described_hosts_it_uses_every_network_card(
     assert (
         run(
             [
-                "sweep",
-                "--backend",
-                "model",
-                "--machine",
+                *split("sweep --backend model --machine"),
                 str(machine),
-                "--sizes",
-                "64M",
-                "--op",
-                "allreduce",
-                "--algo",
-                "ring,hierarchical,oneshot",
-                "--channels",
-                "16",
-                "--chunk",
-                "64K",
+                *split("--sizes 64M --op allreduce --algo ring,hierarchical,oneshot"),
+                *split("--channels 16 --chunk 64K"),
             ]
         )
         == 0

@@ -7,9 +7,11 @@ third launch on, after the first check. idle: timed launches do nothing, on CPUs
 on GPUs. idle-singly: those that are timed one by one do nothing. load, timed: rank 1 stops itself
 with SIGSTOP when that is asked of it for the third time. start: rank 1 comes to MPI_Init a minute
 late. behind: rank 1 comes 20 ms late to every traced launch. byte: rank 1 changes a byte of every
-message to a partner.
+message to a partner. guardian: the last that a rank does is to stop its guardian. first, last,
+tenth, half, head, tail: see plants.py.
 """
 
+import atexit
 import os
 import signal
 import sys
@@ -35,6 +37,7 @@ from collbench.core.launcher import Launcher, load_mpi
 from collbench.launch import mpi as mpi_group
 from collbench.planning.lowering import Action
 from collbench.planning.plan import Plan
+from tests.support.plants import PLANTS, plant
 
 _launch = interpreter.Runner.launch
 _timed_by_cpu, _timed_by_mpi, _timed_by_gpu = cpu.CpuRank.timed, MpiRank.timed, timing.timed
@@ -163,6 +166,12 @@ def stop_on_rank_1(rank: int) -> None:
         os.kill(os.getpid(), signal.SIGSTOP)
 
 
+def stop_guardian() -> None:
+    """The last that a rank does."""
+    if os.getppid() > 1:
+        os.kill(os.getppid(), signal.SIGSTOP)
+
+
 def plant_stop(where: str) -> None:
     """Let rank 1 of a launcher stop itself before MPI starts, while shared memory is opened, or
     before MPI ends or after that.
@@ -209,6 +218,8 @@ if __name__ == "__main__":
         setattr(mpi_group, "load_mpi", late_to_start)  # noqa: B010  mypy sees an import there
     elif defect in ("before-mpi", "shared-memory", "leave", "after-mpi"):
         plant_stop(defect)
+    elif defect == "guardian":
+        atexit.register(stop_guardian)
     elif defect == "behind":
         trace.prepare_buffers = behind  # type: ignore[attr-defined]
     elif defect == "byte":
@@ -221,6 +232,8 @@ if __name__ == "__main__":
         cpu.CpuRank.timed_singly = idle_singly_on_cpu  # type: ignore[method-assign]
         MpiRank.timed_singly = idle_singly_by_mpi  # type: ignore[method-assign]
         timing.timed_singly = idle_singly_on_gpu
+    elif defect in PLANTS:
+        plant(defect)
     elif defect == "late":
         interpreter.Runner.launch = late  # type: ignore[method-assign,assignment]
     else:

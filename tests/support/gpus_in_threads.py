@@ -297,6 +297,24 @@ class Card:
     def close(self) -> None: ...
 
 
+def exchange(
+    view: Callable[[int, int], np.ndarray],
+    item: int,
+    data: int,
+    places: int,
+    values: int,
+    seen: int,
+    count: int,
+) -> None:
+    """The kernel of pattern.cu that writes or keeps single elements."""
+    for at, place in enumerate(view(places, 8 * count).view("i8").tolist()):
+        element = view(data + place * item, item)
+        if seen:
+            view(seen + at * item, item)[:] = element
+        if values:
+            element[:] = view(values + at * item, item)
+
+
 class Launch:
     """In the place of a launch of device/card.py."""
 
@@ -358,6 +376,11 @@ class Launch:
         """The kernels of pattern.cu, for every set."""
         view = self.card.machine.view
         item = int(dict(self.source.macros)["ITEM"])
+        if self.name.endswith("exchange"):
+            exchange(view, item, *(int.from_bytes(arg, "little") for arg in self.own_args))
+            self.card.machine.changes += 1
+            yield False
+            return
         address, table, count, phase, stride, shift, *more = (
             int.from_bytes(arg, "little") for arg in self.own_args
         )
@@ -368,7 +391,8 @@ class Launch:
             data = view(address + number * stride, count * item).view(f"u{item}")
             if self.name.endswith("fill"):
                 step, _, flip = more
-                data[::step] = ~wanted[::step] if flip else wanted[::step]
+                for some in (slice(None, None, step), slice(-1, None)):
+                    data[some] = ~wanted[some] if flip else wanted[some]
             else:
                 first, found = more[0], view(more[1], 16).view("u8")
                 wrong = np.flatnonzero(data != wanted)

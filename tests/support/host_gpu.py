@@ -24,6 +24,7 @@ from collbench.core.case import Problem
 from collbench.core.dtypes import dtype
 from collbench.core.pattern import Wrong
 from collbench.launch.group import RankContext
+from tests.support.gpus_in_threads import exchange
 
 CACHE_BYTES = 1 << 16
 
@@ -62,6 +63,9 @@ class HostCard:
     def wait(self, deadline_s: float) -> None:
         pass
 
+    def download(self, pointer: int, size: int) -> bytes:
+        return bytes(array_at(pointer, size))
+
     def clear(self, pointer: int, size: int) -> None:
         pass
 
@@ -94,6 +98,7 @@ class HostGpu(DeviceRank):
 
     def __init__(self, context: RankContext) -> None:
         super().__init__(context.rank, context.n, HostCard(), is_alone=True)  # type: ignore[arg-type]
+        self.tables: dict[object, Any] = {}
 
     def allocate(self, arena_bytes: int, user_bytes: int, host_bytes: int = 0) -> ExportedMemory:
         self.memory = np.zeros(max(1, user_bytes), np.uint8)
@@ -128,6 +133,13 @@ class HostGpu(DeviceRank):
                 )
             else:
                 prepare_buffers(problem, self.rank, *self.arrays(problem, number), number)
+
+    def keep(self, key: object, data: bytes) -> int:
+        self.tables[key] = np.frombuffer(bytearray(data), np.uint8)
+        return int(self.tables[key].ctypes.data)
+
+    def exchange(self, item: int, words: tuple[int, int, int, int, int], stream: int) -> None:
+        exchange(array_at, item, *words)
 
     def compare(self, problem: Problem, sets: range) -> Wrong | None:
         outputs = ((number, self.arrays(problem, number)[1]) for number in sets)

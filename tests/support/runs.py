@@ -16,6 +16,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
+from shlex import split
 
 import pytest
 
@@ -30,22 +31,8 @@ LIMIT_S = 90.0  # far beyond what any run here takes on a busy machine
 STUCK_LIMIT_S = 45.0
 STUCK_TIMEOUT_S = 2
 TAG = "COLLBENCH_TEST_RUN"
-# 1025 points of some milliseconds
-LONG = (
-    "--algo",
-    "ring",
-    "--hot",
-    "-b",
-    "1M",
-    "-e",
-    "2M",
-    "-i",
-    "1K",
-    "--iters",
-    "20",
-    "--repeats",
-    "1",
-)
+# 129 points of some tens of milliseconds
+LONG = tuple(split("--algo ring --hot -b 1M -e 2M -i 8K --iters 160 --repeats 1"))
 LAUNCHER_VARIABLES = ("PMI_", "OMPI_", "PMIX_", "SLURM_", "MPI_LOCAL", "COLLBENCH_")
 # how Open MPI starts on this host, with or without a launcher above
 HOST_VARIABLES = ("OMPI_MCA_", "PMIX_MCA_", "PRTE_MCA_")

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -48,35 +49,25 @@ def sweep(
     row, how much.
     """
     random = np.random.default_rng(seed)
-    rows = [
-        {
-            "algo": algo,
-            "channels": channels,
-            "size_bytes": 4096 * 4**size,
-            "count": 1024 * 4**size,
-            "time": 5 + 0.0001 * 4096 * 4**size,
-        }
-        for algo in algos
-        for channels in range(1, knobs + 1)
-        for size in range(sizes)
-    ]
-    frame = pd.DataFrame(rows)
-    spread = noise.within * np.exp(random.normal(0, 0.6 if noise.is_heavy else 0, len(frame)))
+    keys = list(product(algos, range(1, knobs + 1), range(sizes)))
+    count = 1024 * 4 ** np.array([size for _, _, size in keys])
+    spread = noise.within * np.exp(random.normal(0, 0.6 if noise.is_heavy else 0, len(keys)))
     middle = (
-        np.log(frame["time"])
+        np.log(5 + 0.0004 * count)
         + random.normal(0, noise.drift)
-        + random.normal(0, noise.between, len(frame))
+        + random.normal(0, noise.between, len(keys))
     )
-    middle += np.log1p(pd.Series(slower or {}, dtype="float64").reindex(frame.index).fillna(0.0))
+    for place, more in (slower or {}).items():
+        if place < len(keys):
+            middle[place] += np.log1p(more)
     times = np.exp(
-        middle.to_numpy()[:, None]
-        + spread[:, None] * random.normal(size=(len(frame), noise.repeats))
+        middle[:, None] + spread[:, None] * random.normal(size=(len(keys), noise.repeats))
     )
-    frame["repeat_times_us"] = [tuple(float(f"{time:.6g}") for time in row) for row in times]
-    frame["time_us"] = np.median(times, axis=1)
-    fixed: dict[str, Any] = {
+    told: dict[str, Any] = {
         "op": "allreduce",
         "backend": "cuda",
+        "algo": [algo for algo, _, _ in keys],
+        "channels": [channels for _, channels, _ in keys],
         "proto": "simple",
         "dtype": "float32",
         "redop": "sum",
@@ -84,15 +75,19 @@ def sweep(
         "group": "local",
         "ranks": 4,
         "hosts": 1,
+        "size_bytes": 4 * count,
+        "count": count,
+        "time_us": np.median(times, axis=1),
         "repeats": noise.repeats,
+        "repeat_times_us": [tuple(float(f"{time:.6g}") for time in row) for row in times],
+        "histogram": repeats([()] * len(keys)),
         "status": "ok",
         "run": f"run{seed}",
         "host": "a",
         "device": "4 x GPU",
         "versions": "collbench 1; nccl 2.28 with NCCL_ALGO=Ring",
     }
-    frame = frame.assign(**fixed, histogram=repeats([()] * len(frame)))
-    for name in COLUMNS:
-        if name not in frame:
-            frame[name] = 0 if name in INTEGERS else float("nan") if name in FLOATS else ""
-    return frame[list(COLUMNS)]
+    rest = {
+        name: 0 if name in INTEGERS else float("nan") if name in FLOATS else "" for name in COLUMNS
+    }
+    return pd.DataFrame({**rest, **told})

@@ -39,12 +39,13 @@ from collbench.backends.base import (
     host_data,
     poison_again,
     prepare_buffers,
+    proved_launches,
     repeat_on_cpus,
     sets_in_turn,
     stride_bytes,
     timed_sets,
 )
-from collbench.backends.cpu.flags import LINE_WORDS, YIELDS_A_LOOK, flag_words, patience
+from collbench.backends.cpu.flags import LINE_WORDS, YIELDS_A_LOOK, flag_words, freed, patience
 from collbench.backends.cpu.interpreter import BoundStep, Runner, bind
 from collbench.backends.cpu.layout import (
     CpuLayout,
@@ -58,6 +59,7 @@ from collbench.backends.cpu.layout import (
 )
 from collbench.backends.cpu.lines import Binder, refuse_repeats
 from collbench.backends.net.proxy import Proxy, data_comm_of, ends
+from collbench.backends.proof import ProvedPart, prove
 from collbench.core.dtypes import dtype
 from collbench.core.errors import CollbenchError, HangError, UnavailableError
 from collbench.core.launcher import INSTALL_HINT, described_library, find_mpirun
@@ -92,7 +94,7 @@ _INHERITED: dict[str, Plan] = {}
 @dataclass(slots=True)
 class LoadedCpuPlan:
     """A plan bound to memory: a runner, the rank's programs for each set of user buffers, and what
-    moves its messages.
+    moves its messages. launches: that were asked for since the FIFOs were emptied.
     """
 
     plan: Plan
@@ -102,6 +104,24 @@ class LoadedCpuPlan:
     runner: Runner
     programs: list[list[list[BoundStep]]]
     proxy: Proxy | None
+    launches: int = 0
+
+    def expect(self, launches: int) -> None:
+        """So many launches follow."""
+        self.launches += launches
+        if self.proxy is not None:
+            self.proxy.expect(launches)
+
+    def missing_launches(self, rank: int) -> Wrong | None:
+        """What the connections count, if this rank did not read every slice of every launch that it
+        was to do.
+        """
+        for edge, one in enumerate(self.plan.connections):
+            word, slices = freed(self.plan, edge, at_src=False), one.slices * self.launches
+            if one.dst == rank and (read := self.runner.flags[word]) != slices:
+                got, wanted = (f"{count} slices of rank {one.src}" for count in (read, slices))
+                return Wrong(rank=rank, count=1, got=got, wanted=wanted)
+        return None
 
 
 class CpuRank(CpuTimedRank[str]):
@@ -270,10 +290,10 @@ class CpuRank(CpuTimedRank[str]):
         if loaded.seats[self.rank] == 0:
             where = loaded.layout
             loaded.memory[where.flags : where.tmp if has_lines(loaded.plan) else where.fifos] = 0
-        loaded.runner.launches = 0
+        loaded.runner.launches = loaded.launches = 0
         if loaded.proxy is not None:
             loaded.proxy.clear()
-            loaded.proxy.expect(launches)
+        loaded.expect(launches)
 
     def prepare(self, digest: str, hot: bool, batch: Batch) -> RankTiming:
         """Clear the FIFOs, write inputs and poison, run every set of buffers once, compare, poison
@@ -310,8 +330,8 @@ class CpuRank(CpuTimedRank[str]):
         return next((one for one in wrong if one is not None), None)
 
     def timed(self, digest: str, hot: bool, batch: Batch) -> RankTiming:
-        """Poison what the warm-up wrote, time launches behind a barrier, and compare what they
-        left.
+        """Poison what the warm-up wrote, time launches behind a barrier, compare what they left,
+        and prove them.
         """
         busy = time.process_time()
         loaded, deadline_s = self.loaded[digest, hot], batch.deadline_s
@@ -322,8 +342,7 @@ class CpuRank(CpuTimedRank[str]):
         for rotation in set(checked).intersection(sets_in_turn(*of, max(batch.warmup, 1))):
             buffers = self._buffers(loaded, rotation)
             poison_again(problem, self.rank, *buffers, rotation, is_warm=True)
-        if loaded.proxy is not None:
-            loaded.proxy.expect(len(order))
+        loaded.expect(launches)
         self._barrier(loaded, deadline_s)
         start = time.perf_counter()
         for number, programs in enumerate(order, start=1):
@@ -332,12 +351,36 @@ class CpuRank(CpuTimedRank[str]):
                 self._barrier(loaded, deadline_s)
         seconds = (time.perf_counter() - start) / len(order)
         self._barrier(loaded, deadline_s)
-        wrong = self._compare(loaded, checked)
+        wrong = loaded.missing_launches(self.rank) or self._compare(loaded, checked)
+        if batch.is_checked:
+            meet_each = batch.aggregate if batch.blocking else 0
+            wrong = self._prove(loaded, launches, deadline_s, meet_each) or wrong
         return RankTiming(wrong=wrong, seconds=seconds, busy_s=time.process_time() - busy)
+
+    def _prove(
+        self, loaded: LoadedCpuPlan, launches: int, deadline_s: float, meet_each: int
+    ) -> Wrong | None:
+        """What is wrong in launches that prove so many. meet_each: all ranks meet after so many of
+        them, 0: never.
+        """
+        problem, proved = loaded.plan.problem, proved_launches(launches)
+        order = timed_sets(problem, loaded.layout.rotations, proved)
+
+        def launch(number: int) -> None:
+            loaded.runner.launch(loaded.programs[order[number]], deadline_s)
+            if meet_each and (number + 1) % meet_each == 0:
+                self._barrier(loaded, deadline_s)
+
+        loaded.expect(proved)
+        self._barrier(loaded, deadline_s)
+        part = ProvedPart(problem, self.rank, order, partial(self._buffers, loaded))
+        wrong, _ = prove([part], launch)
+        self._barrier(loaded, deadline_s)
+        return wrong or loaded.missing_launches(self.rank)
 
     def timed_singly(self, digest: str, hot: bool, batch: Batch) -> RankTiming:
         """Clear the FIFOs, poison what was launched, time each launch behind a barrier of its own,
-        behind one that does not count, and compare what they left.
+        behind one that does not count, compare what they left, and prove them.
         """
         busy = time.process_time()
         loaded, deadline_s = self.loaded[digest, hot], batch.deadline_s
@@ -354,8 +397,11 @@ class CpuRank(CpuTimedRank[str]):
         )
         times_s = clocked(order, partial(self._barrier, loaded, deadline_s))
         self._barrier(loaded, deadline_s)
+        wrong = loaded.missing_launches(self.rank) or self._compare(loaded, checked)
+        if batch.is_checked:
+            wrong = self._prove(loaded, launches, deadline_s, meet_each=1) or wrong
         return RankTiming(
-            wrong=self._compare(loaded, checked),
+            wrong=wrong,
             seconds=fmean(times_s),
             busy_s=time.process_time() - busy,
             launch_times_s=times_s,
@@ -482,9 +528,9 @@ class CpuSession(Session[Plan]):
         sets = sets_of(plan, hot=self.hot)
         if has_lines(plan):
             batched = (batch.iterations or CPU_BATCH.most) * batch.aggregate
-            refuse_repeats(
-                plan, max(sets + max(batch.warmup, 1) + batched, 1 + batch.single_launches)
-            )
+            before, singly = sets + max(batch.warmup, 1), 1 + batch.single_launches
+            before += batched + proved_launches(batched)
+            refuse_repeats(plan, max(before, singly + proved_launches(singly)))
         self._load(plan, self.hot, batch.deadline_s)
         data_bytes, notes = host_data(plan.problem, sets, hot=self.hot)
         return repeat_on_cpus(

@@ -9,7 +9,7 @@ the next.
 
 import mmap
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -29,6 +29,7 @@ from collbench.backends.base import (
     checked_sets,
     host_data,
     poison_again,
+    proved_launches,
     samples_together,
     sets_in_turn,
     slowest_s,
@@ -39,6 +40,7 @@ from collbench.backends.cpu.flags import LINE_WORDS, YIELDS_A_LOOK, patience
 from collbench.backends.cpu.interpreter import BoundStep, Runner
 from collbench.backends.cpu.layout import aligned, has_lines, layout, sets_of
 from collbench.backends.cpu.lines import refuse_repeats
+from collbench.backends.proof import ProvedPart, prove
 from collbench.core.errors import CollbenchError, HangError
 from collbench.core.pattern import Wrong
 from collbench.launch.group import Group, RankContext
@@ -119,6 +121,12 @@ class _PartRank(CpuRank):
             buffers = self._buffers(loaded, number)
             poison_again(problem, self.rank, *buffers, number, is_warm=True)
 
+    def proved_part(self, loaded: LoadedCpuPlan, launches: int) -> ProvedPart:
+        """The part in so many launches that prove others."""
+        problem = loaded.plan.problem
+        order = timed_sets(problem, loaded.layout.rotations, launches)
+        return ProvedPart(problem, self.rank, order, partial(self._buffers, loaded))
+
     def compare_sets(self, loaded: LoadedCpuPlan, sets: range) -> Wrong | None:
         """The wrong elements of the first of some sets that has any."""
         return self._compare(loaded, sets)
@@ -176,11 +184,12 @@ class TogetherRank(CpuRank):
     def timed_together(
         self, digests: Sequence[str], hot: bool, batch: Batch, job: LaunchesOfRanks
     ) -> RankTiming:
-        """Poison what was launched, time launches of all parts behind a barrier of all ranks, and
-        compare what they left. Every plan's FIFOs are as the launches before left them.
+        """Poison what was launched, time launches of all parts behind a barrier of all ranks,
+        compare what they left, and prove them. Every plan's FIFOs are as the launches before left
+        them.
         """
         busy, launches = time.process_time(), batch.iterations * batch.aggregate
-        order, is_grouped = job.orders[self.rank], job.is_grouped
+        order = job.orders[self.rank]
         mine = [self._loaded(digests, hot, number) for number in order]
         checked: list[range] = []
         for number, loaded in zip(order, mine, strict=True):
@@ -189,28 +198,58 @@ class TogetherRank(CpuRank):
             warm = set(some).intersection(sets_in_turn(problem, sets, launches))
             self.parts[number].poison_sets(loaded, sorted(warm))
             checked.append(some)
+        queue = self._queued(mine, launches)
+        self._barrier(mine[0], batch.deadline_s)
+        start = time.perf_counter()
+        for launch in queue:
+            self._launch(launch, job.is_grouped, batch.deadline_s)
+        seconds = (time.perf_counter() - start) / launches
+        self._barrier(mine[0], batch.deadline_s)
+        wrong = next(self._wrong(order, mine, checked), None)
+        if batch.is_checked:
+            proved = proved_launches(launches)
+            queue = self._queued(mine, proved)
+            parts = [
+                self.parts[number].proved_part(loaded, proved)
+                for number, loaded in zip(order, mine, strict=True)
+            ]
+            self._barrier(mine[0], batch.deadline_s)
+            unproved, _ = prove(
+                parts, lambda number: self._launch(queue[number], job.is_grouped, batch.deadline_s)
+            )
+            self._barrier(mine[0], batch.deadline_s)
+            nothing = [range(0)] * len(mine)
+            wrong = wrong or unproved or next(self._wrong(order, mine, nothing), None)
+        return RankTiming(wrong=wrong, seconds=seconds, busy_s=time.process_time() - busy)
+
+    def _queued(self, mine: Sequence[LoadedCpuPlan], launches: int) -> list[list[Launch]]:
+        """So many launches of some parts."""
+        for one in mine:
+            one.expect(launches)
         sets_of_launch = zip(
             *(timed_sets(one.plan.problem, one.layout.rotations, launches) for one in mine),
             strict=True,
         )
-        queue: list[list[Launch]] = [
+        return [
             [(one.runner, one.programs[number]) for one, number in zip(mine, sets, strict=True)]
             for sets in sets_of_launch
         ]
-        self._barrier(mine[0], batch.deadline_s)
-        start = time.perf_counter()
-        for launch in queue:
-            if is_grouped and len(launch) > 1:
-                launch_grouped(launch, batch.deadline_s)
-            else:
-                for runner, programs in launch:
-                    runner.launch(programs, batch.deadline_s)
-        seconds = (time.perf_counter() - start) / launches
-        self._barrier(mine[0], batch.deadline_s)
-        wrong: Wrong | None = None
+
+    def _launch(self, launch: Sequence[Launch], is_grouped: bool, deadline_s: float) -> None:
+        if is_grouped and len(launch) > 1:
+            launch_grouped(launch, deadline_s)
+        else:
+            for runner, programs in launch:
+                runner.launch(programs, deadline_s)
+
+    def _wrong(
+        self, order: Sequence[int], mine: Sequence[LoadedCpuPlan], checked: Sequence[range]
+    ) -> Iterator[Wrong]:
+        """What is wrong of each part: its launches by their number, or the data of some sets."""
         for number, loaded, some in zip(order, mine, checked, strict=True):
-            wrong = wrong or self.parts[number].compare_sets(loaded, some)
-        return RankTiming(wrong=wrong, seconds=seconds, busy_s=time.process_time() - busy)
+            part = self.parts[number]
+            if wrong := loaded.missing_launches(part.rank) or part.compare_sets(loaded, some):
+                yield wrong
 
 
 class TogetherSession(Session[Together[Plan]]):
@@ -261,7 +300,8 @@ class TogetherSession(Session[Together[Plan]]):
         for part in job.parts:
             plan, sets = part.job, sets_of(part.job, hot=self.hot)
             if has_lines(plan):
-                refuse_repeats(plan, sets + 2 * max(1000, batch.iterations) * batch.aggregate)
+                launches = max(1000, batch.iterations) * batch.aggregate
+                refuse_repeats(plan, sets + 2 * (launches + proved_launches(launches)))
             part_bytes, notes = host_data(plan.problem, sets, hot=self.hot)
             data_bytes += part_bytes
         fill_s = data_bytes / SLOWEST_FILL_BYTES_S

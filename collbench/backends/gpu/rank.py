@@ -128,7 +128,7 @@ class DeviceRank:
         self.host_arenas: list[int] = []
         self.users: list[int] = []
         self._pool = ConstantPool(card)
-        self._patterns: dict[int, tuple[int, int]] = {}
+        self._patterns: dict[int, tuple[int, int, int]] = {}
         self._events: list[int] = []
         self.barriers = Barriers()
         self.timeout_s = 10.0
@@ -154,6 +154,7 @@ class DeviceRank:
             self._patterns[item] = (
                 card.function(code, "collbench_fill"),
                 card.function(code, "collbench_compare"),
+                card.function(code, "collbench_exchange"),
             )
         exported = [
             card.export(pointer, to_processes=not self.is_alone)
@@ -357,6 +358,12 @@ class DeviceRank:
             apart = base.phase(problem, sets.start), stride, base.SET_PHASE, 1
             args = struct.pack("<7QI", address, table, count, *apart, 0)
             self._pattern(item, 0, count, len(sets), args)
+
+    def exchange(self, item: int, words: tuple[int, int, int, int, int], stream: int) -> None:
+        """Queue the kernel that writes or keeps single elements; its arguments are the words."""
+        if count := words[-1]:
+            grid, args = (-(-count // _THREADS), 1), [struct.pack("<Q", one) for one in words]
+            Launch(self.card, self._patterns[item][2], grid, _THREADS, args)(stream)
 
     def clear_mismatches(self) -> None:
         """Forget what comparisons have found."""

@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Hashable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from importlib.util import find_spec
 from typing import ClassVar, Generic, Never, TypeVar, cast
 
@@ -23,6 +24,7 @@ from collbench.backends.base import (
     RankTiming,
     Samples,
     Session,
+    agreed,
     auto_iterations,
     cache_notes,
     counters_of,
@@ -411,22 +413,26 @@ class GpuSession(GpuRanksSession[Job_contra, GpuRankT], Generic[Job_contra, Key,
         key, problem, sets = self._loaded(job)
         workers = self._ranks()
         limit_s = repeat_limit_s(self.options.timeout_s) + batch.deadline_s + ANSWER_S
-        workers.call(GpuRank.reset, key, timeout_s=limit_s)
+        reset = partial(workers.call, GpuRank.reset, key, timeout_s=limit_s)
+        reset()
         first = workers.call(GpuRank.first, key, batch.is_checked, timeout_s=limit_s)
         launch_s = max(rank.seconds for rank in first)
         iterations = (
             batch.iterations or self._iterations.get(key) or auto_iterations(launch_s, GPU_BATCH)
         )
+        before = list[CounterReading]()
         while True:
-            work_s = SLOWER * (REPLAYS + 1) * iterations * batch.aggregate * launch_s
-            before = counters_of(workers, batch)
-            timed = workers.call(
-                GpuRank.timed,
-                key,
-                replace(batch, iterations=iterations),
-                work_s,
-                timeout_s=limit_s + work_s,
-            )
+            work_s = SLOWER * (REPLAYS + 2) * iterations * batch.aggregate * launch_s
+            each = replace(batch, iterations=iterations)
+            limits_s = work_s, limit_s + work_s
+
+            def time_batch(
+                each: Batch = each, limits_s: tuple[float, float] = limits_s
+            ) -> list[RankTiming]:
+                before[:] = counters_of(workers, batch)
+                return workers.call(GpuRank.timed, key, each, limits_s[0], timeout_s=limits_s[1])
+
+            timed = agreed(time_batch, reset)
             after = counters_of(workers, batch)
             wanted = auto_iterations(max(rank.seconds for rank in timed), GPU_BATCH)
             if batch.iterations or key in self._iterations or wanted <= iterations:
@@ -434,7 +440,7 @@ class GpuSession(GpuRanksSession[Job_contra, GpuRankT], Generic[Job_contra, Key,
             # launched one by one for the first time, small ones took ten times as long as in a
             # graph
             self._iterations[key] = iterations = wanted
-            workers.call(GpuRank.reset, key, timeout_s=limit_s)
+            reset()
         singly = self._timed_singly(key, batch, max(rank.seconds for rank in timed), limit_s)
         notes = cache_notes(sets * stride_bytes(problem), self._cache_bytes, hot=self.hot)
         if self.options.isolated:
@@ -447,7 +453,7 @@ class GpuSession(GpuRanksSession[Job_contra, GpuRankT], Generic[Job_contra, Key,
         samples = samples_of(first, timed, iterations, notes, singly)
         if not after:
             return samples
-        launches = timing.launches_of(replace(batch, iterations=iterations), self.options)
+        launches = timing.launches_of(each, self.options)
         gpus_of_ranks = [fact.uuid for fact in self.facts]
         return replace(samples, wire=moved(before, after, launches, gpus_of_ranks))
 
@@ -480,7 +486,8 @@ class GpuSession(GpuRanksSession[Job_contra, GpuRankT], Generic[Job_contra, Key,
             limit = START_S + limit_s + work.seconds
             return tuple(workers.call(GpuRank.run_concurrently, key, work, timeout_s=limit))
 
-        workers.call(GpuRank.reset, key, timeout_s=limit_s)
+        reset = partial(workers.call, GpuRank.reset, key, timeout_s=limit_s)
+        reset()
         first = workers.call(GpuRank.first, key, True, timeout_s=limit_s)
         wrong: list[Wrong] = [rank.wrong for rank in first if rank.wrong is not None]
         workers.call(GpuRank.compute, size, timeout_s=START_S + limit_s)

@@ -8,7 +8,8 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from statistics import fmean
 
-from collbench.backends.base import REPLAYS, Batch, GpuOptions, RankTiming
+from collbench.backends.base import LEAST_PROVED, REPLAYS, Batch, GpuOptions, RankTiming
+from collbench.backends.gpu.proof import Queue, prove
 from collbench.backends.gpu.rank import DeviceRank, Launches
 from collbench.backends.net.gpu_proxy import BURST
 
@@ -31,8 +32,8 @@ def first(launches: Launches, *, is_checked: bool) -> RankTiming:
 
 
 def timed(launches: Launches, batch: Batch, options: GpuOptions, work_s: float) -> RankTiming:
-    """Time a batch, which should take work_s seconds, on poisoned outputs, and compare what its
-    last launches left.
+    """Time a batch, which should take work_s seconds, on poisoned outputs, compare what its last
+    launches left, and prove it by as many launches.
     """
     count = batch.iterations if options.isolated else batch.iterations * batch.aggregate
     checked = launches.checked(count) if batch.is_checked else range(0)
@@ -41,14 +42,69 @@ def timed(launches: Launches, batch: Batch, options: GpuOptions, work_s: float) 
         if options.isolated
         else _time_together(launches, count, checked, options, work_s)
     )
-    return RankTiming(wrong=launches.compare(checked), seconds=seconds)
+    wrong = launches.compare(checked)
+    if not batch.is_checked:
+        return RankTiming(wrong=wrong, seconds=seconds)
+    order = launches.timed(proved(count))
+    run = partial(_run, launches, options, work_s, order)
+    unproved, proved_s = prove([launches], _queues(launches, order), run)
+    is_known = has_pure_times(options) and launches.gpu.outside is None
+    proved_s = proved_s if is_known else 0.0
+    return RankTiming(wrong=wrong or unproved, seconds=seconds, proved_s=proved_s)
+
+
+def has_pure_times(options: GpuOptions) -> bool:
+    """Whether no host queues anything between the marks of a batch: in what proves it a host would
+    queue five kernels for one.
+    """
+    return options.launch == "graph" and not options.isolated
+
+
+def proved(launches: int) -> int:
+    """How many launches prove a batch of so many; the last one is by itself."""
+    return max(LEAST_PROVED, launches)
+
+
+def _run(
+    launches: Launches,
+    options: GpuOptions,
+    work_s: float,
+    order: Sequence[int],
+    name: str,
+    queues: Sequence[Queue],
+) -> float:
+    """Mean seconds of some launches, once, as a batch of them is timed. order, name: whose graphs
+    these are.
+    """
+    gpu, wait = launches.gpu, partial(launches.wait, work_s)
+    if options.isolated:
+        return fmean(times_apart(gpu, queues, wait))
+    key, is_graph = (name, *order), options.launch == "graph"
+    if gpu.outside is not None:
+        runs = list[tuple[int, Callable[[], object]]]()
+        for size in burst_sizes(len(queues)):
+            burst = partial(each, queues[sum(n for n, _ in runs) :][:size])
+            queue = (
+                launches.captured((*key, len(runs)), burst)
+                if is_graph
+                else partial(burst, gpu.card.stream)
+            )
+            runs.append((size, queue))
+        return _time_bursts(launches, runs, work_s, *_pairs(gpu, 1)[0]) / len(queues)
+    capture = partial(launches.captured, key) if is_graph else None
+    return replayed(gpu, partial(each, queues), wait, capture, count=1)[0] / len(queues)
+
+
+def each(queues: Sequence[Queue], stream: int) -> None:
+    """Queue some launches."""
+    for queue in queues:
+        queue(stream)
 
 
 def launches_of(batch: Batch, options: GpuOptions) -> int:
     """How many launches timed() makes of a batch."""
-    if options.isolated:
-        return batch.iterations
-    return (REPLAYS + 1) * batch.iterations * batch.aggregate
+    count = batch.iterations * (1 if options.isolated else batch.aggregate)
+    return count * (1 if options.isolated else REPLAYS + 1) + proved(count) * batch.is_checked
 
 
 def timed_singly(
@@ -65,10 +121,25 @@ def timed_singly(
     checked = launches.checked(max(map(len, orders))) if batch.is_checked else range(0)
     is_in_graph = options.launch == "graph" and not options.isolated and gpu.outside is None
     clock = _times_in_graph if is_in_graph else _times_on_stream
-    times_s = tuple(time for order in orders for time in clock(launches, order, work_s)[1:])
-    return RankTiming(
-        wrong=launches.compare(checked), seconds=fmean(times_s), launch_times_s=times_s
+    times_s = tuple(
+        time
+        for order in orders
+        for time in clock(launches, ("singly", *order), _queues(launches, order), work_s)[1:]
     )
+    wrong = launches.compare(checked)
+    if batch.is_checked:
+        proving = launches.timed(proved(min(batch.single_launches, GRAPH_LAUNCHES)))
+
+        def run(name: str, queues: Sequence[Queue]) -> float:
+            return fmean(clock(launches, (name, "singly", *proving), queues, work_s))
+
+        unproved, _ = prove([launches], _queues(launches, proving), run)
+        wrong = wrong or unproved
+    return RankTiming(wrong=wrong, seconds=fmean(times_s), launch_times_s=times_s)
+
+
+def _queues(launches: Launches, order: Sequence[int]) -> list[Queue]:
+    return [partial(launches.queue, number) for number in order]
 
 
 def single_orders(launches: Launches, count: int) -> list[list[int]]:
@@ -98,17 +169,27 @@ def _time_together(
     gpu, order = launches.gpu, launches.timed(count)
     poison = partial(launches.poison, checked)
     if gpu.outside is not None:
-        times: list[float] = []
+        times, bursts = list[float](), burst_sizes(count)
+        orders = [*map(launches.in_turn, bursts[:-1]), launches.timed(bursts[-1])]
+        runs = [
+            (
+                len(order),
+                launches.graph(order)
+                if options.launch == "graph"
+                else partial(launches.each, order, gpu.card.stream),
+            )
+            for order in orders
+        ]
         for pair in _pairs(gpu, REPLAYS + 1):
             poison()
-            times.append(_time_bursts(launches, count, options, work_s, *pair))
+            times.append(_time_bursts(launches, runs, work_s, *pair))
     else:
         times = replayed(
             gpu,
             partial(launches.each, order),
-            poison,
             partial(launches.wait, work_s),
             partial(launches.captured, ("timed", *order)) if options.launch == "graph" else None,
+            poison,
         )
     return sum(times[1:]) / REPLAYS / count
 
@@ -116,15 +197,16 @@ def _time_together(
 def replayed(
     gpu: DeviceRank,
     each: Callable[[int], None],
-    poison: Callable[[], None],
     wait: Callable[[], None],
     capture: Callable[[Callable[[int], None]], Callable[[], None]] | None,
+    poison: Callable[[], object] = lambda: None,
+    count: int = REPLAYS + 1,
 ) -> list[float]:
-    """Seconds of a batch behind a barrier of all ranks, of a first time that does not count and of
-    REPLAYS more. each: queues the batch in a stream. capture: makes a graph of what queues
+    """Seconds of a batch behind a barrier of all ranks, so many times; the first of several does
+    not count. each: queues the batch in a stream. capture: makes a graph of what queues
     something in a stream, and returns what queues the graph; None: nothing is in a graph.
     """
-    pairs, times = _pairs(gpu, REPLAYS + 1), list[float]()
+    pairs, times = _pairs(gpu, count), list[float]()
     if capture is None:
         for start, stop in pairs:
             poison()
@@ -154,24 +236,19 @@ def replayed(
 
 
 def _time_bursts(
-    launches: Launches, count: int, options: GpuOptions, work_s: float, start: int, stop: int
+    launches: Launches,
+    runs: Sequence[tuple[int, Callable[[], object]]],
+    work_s: float,
+    start: int,
+    stop: int,
 ) -> float:
-    """Seconds of so many launches behind a barrier that the host ends, never more of them at once
-    than the host can queue without being blocked.
+    """Seconds of launches behind a barrier that the host ends, never more of them at once than the
+    host can queue without being blocked. runs: how many are queued at once, and what queues them.
     """
-    gpu, bursts = launches.gpu, burst_sizes(count)
-    orders = [*map(launches.in_turn, bursts[:-1]), launches.timed(bursts[-1])]
-    runs = [
-        (
-            launches.graph(order)
-            if options.launch == "graph"
-            else partial(launches.each, order, gpu.card.stream)
-        )
-        for order in orders
-    ]
+    gpu = launches.gpu
     gpu.barrier()
     gpu.card.record(start)
-    for number, (size, run) in enumerate(zip(bursts, runs, strict=True)):
+    for number, (size, run) in enumerate(runs):
         if number:
             launches.wait(work_s)
         gpu.expect(size)
@@ -184,7 +261,8 @@ def _time_bursts(
 def _time_isolated(launches: Launches, count: int, checked: range, work_s: float) -> float:
     """Mean seconds of a launch on this rank, each behind a barrier of its own."""
     launches.poison(checked)
-    return fmean(_times_on_stream(launches, launches.timed(count), work_s))
+    queues = _queues(launches, launches.timed(count))
+    return fmean(times_apart(launches.gpu, queues, partial(launches.wait, work_s)))
 
 
 def _pairs(gpu: DeviceRank, count: int) -> list[tuple[int, int]]:
@@ -193,31 +271,32 @@ def _pairs(gpu: DeviceRank, count: int) -> list[tuple[int, int]]:
     return list(zip(events[::2], events[1::2], strict=True))
 
 
-def _times_in_graph(launches: Launches, order: Sequence[int], work_s: float) -> list[float]:
-    """Seconds of each launch on this rank, in a graph that has the barriers, too."""
-    gpu, pairs = launches.gpu, _pairs(launches.gpu, len(order))
+def _times_in_graph(
+    launches: Launches, key: tuple[object, ...], queues: Sequence[Queue], work_s: float
+) -> list[float]:
+    """Seconds of each launch on this rank, in the graph of that key that has the barriers, too."""
+    gpu, pairs = launches.gpu, _pairs(launches.gpu, len(queues))
 
     def body(stream: int) -> None:
-        for number, (start, stop) in zip(order, pairs, strict=True):
+        for queue, (start, stop) in zip(queues, pairs, strict=True):
             gpu.barrier(hold_ns=0)
             gpu.card.record_by_graph(start)
-            launches.queue(number, stream)
+            queue(stream)
             gpu.card.record_by_graph(stop)
 
-    launches.captured(("singly", *order), body)()
+    launches.captured(key, body)()
     launches.wait(work_s)
     return [gpu.card.elapsed_s(*pair) for pair in pairs]
 
 
-def _times_on_stream(launches: Launches, order: Sequence[int], work_s: float) -> list[float]:
+def _times_on_stream(
+    launches: Launches, key: object, queues: Sequence[Queue], work_s: float
+) -> list[float]:
     """Seconds of each launch on this rank."""
-    queues = [partial(launches.queue, number) for number in order]
     return times_apart(launches.gpu, queues, partial(launches.wait, work_s))
 
 
-def times_apart(
-    gpu: DeviceRank, queues: Sequence[Callable[[int], None]], wait: Callable[[], None]
-) -> list[float]:
+def times_apart(gpu: DeviceRank, queues: Sequence[Queue], wait: Callable[[], None]) -> list[float]:
     """Seconds of each of some launches on this rank, each behind a barrier of its own that holds
     all ranks until their hosts have queued it.
     """

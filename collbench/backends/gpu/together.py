@@ -24,6 +24,7 @@ from collbench.backends.base import (
     Batch,
     RankTiming,
     Samples,
+    agreed,
     auto_iterations,
     cache_notes,
     checked_sets,
@@ -32,6 +33,7 @@ from collbench.backends.base import (
     timed_sets,
 )
 from collbench.backends.gpu import timing
+from collbench.backends.gpu.proof import Queue, prove
 from collbench.backends.gpu.rank import Graphs, Launches, QueueOne, captured, stride_bytes
 from collbench.backends.gpu.session import (
     SLOWER,
@@ -58,8 +60,6 @@ PartJob = TypeVar("PartJob", bound=Plan | Case)
 # streams than queues waits for what another stream has in the same queue.
 _QUEUES_VARIABLE, _QUEUES = "CUDA_DEVICE_MAX_CONNECTIONS", 8
 _REGION_BYTES = 4096  # regions of parts begin at multiples of this
-
-Queue = Callable[[int], None]  # queues something in a stream
 
 
 class PartOfRanks(NamedTuple):
@@ -167,8 +167,8 @@ class TogetherRank(GpuRank[Key]):
     def timed_together(
         self, keys: Sequence[Key], batch: Batch, job: LaunchesOfRanks, work_s: float
     ) -> RankTiming:
-        """Time launches of all parts behind a barrier of all ranks, on poisoned outputs, and
-        compare what the last ones left.
+        """Time launches of all parts behind a barrier of all ranks, on poisoned outputs, compare
+        what the last ones left, and prove them.
         """
         gpu, options, order = self.gpu, self.options, job.orders[self.context.rank]
         count = batch.iterations if options.isolated else batch.iterations * batch.aggregate
@@ -183,24 +183,35 @@ class TogetherRank(GpuRank[Key]):
             for one, sets in zip(launches, checked, strict=True):
                 one.poison(sets)
 
-        def each(stream: int) -> None:
-            for queue in queues:
-                queue(stream)
-
         wait = partial(self._wait_for_parts, keys, work_s)
-        if options.isolated:
-            poison()
-            seconds = fmean(timing.times_apart(gpu, queues, wait))
-        else:
-            key, graphs = (*keys, job.is_grouped, order, count), self._graphs_of(keys)
-            capture = (
-                partial(captured, gpu.card, graphs, key) if options.launch == "graph" else None
-            )
-            seconds = sum(timing.replayed(gpu, each, poison, wait, capture)[1:]) / REPLAYS / count
+        graphs, is_graph = self._graphs_of(keys), options.launch == "graph"
+
+        def run(
+            name: str,
+            queues: Sequence[Queue],
+            poison: Callable[[], object] = lambda: None,
+            replays: int = 1,
+        ) -> float:
+            """Mean seconds of a launch; the first of several replays does not count."""
+            if options.isolated:
+                poison()
+                return fmean(timing.times_apart(gpu, queues, wait))
+            key = (*keys, job.is_grouped, order, name, len(queues))
+            capture = partial(captured, gpu.card, graphs, key) if is_graph else None
+            each = partial(timing.each, queues)
+            times_s = timing.replayed(gpu, each, wait, capture, poison, replays)
+            return fmean(times_s[replays > 1 :]) / len(queues)
+
+        seconds, proved_s = run("timed", queues, poison, REPLAYS + 1), 0.0
         wrong: Wrong | None = None
         for one, sets in zip(launches, checked, strict=True):
             wrong = wrong or one.compare(sets)
-        return RankTiming(wrong=wrong, seconds=seconds)
+        if batch.is_checked:
+            queues = self._launches_together(keys, launches, timing.proved(count), job)
+            unproved, proved_s = prove(launches, queues, run)
+            wrong = wrong or unproved
+            proved_s = proved_s if timing.has_pure_times(options) else 0.0
+        return RankTiming(wrong=wrong, seconds=seconds, proved_s=proved_s)
 
     def _launches_together(
         self, keys: Sequence[Key], launches: Sequence[Launches], count: int, job: LaunchesOfRanks
@@ -327,7 +338,8 @@ class GpuTogetherSession(
         call = self._of_all().call
         limit_s = repeat_limit_s(self.options.timeout_s) + batch.deadline_s + ANSWER_S
         parts_limit_s = len(keys) * limit_s
-        call(TogetherRank.reset_parts, keys, timeout_s=parts_limit_s)
+        reset = partial(call, TogetherRank.reset_parts, keys, timeout_s=parts_limit_s)
+        reset()
         first = [
             call(TogetherRank.first_of_part, number, key, batch.is_checked, timeout_s=limit_s)
             for number, key in enumerate(keys)
@@ -340,26 +352,34 @@ class GpuTogetherSession(
         while True:
             each = replace(batch, iterations=iterations)
             self._refuse_uncounted(job, each)
-            work_s = SLOWER * (REPLAYS + 1) * iterations * batch.aggregate
+            work_s = SLOWER * (REPLAYS + 2) * iterations * batch.aggregate
             alone = [
-                call(
-                    TogetherRank.timed_alone,
-                    *(number, key, each, work_s * launch_s[number]),
-                    timeout_s=limit_s + work_s * launch_s[number],
+                agreed(
+                    partial(
+                        call,
+                        TogetherRank.timed_alone,
+                        *(number, key, each, work_s * launch_s[number]),
+                        timeout_s=limit_s + work_s * launch_s[number],
+                    ),
+                    reset,
                 )
                 for number, key in enumerate(keys)
             ]
-            timed = call(
-                TogetherRank.timed_together,
-                *(keys, each, job.launches, work_s * all_s),
-                timeout_s=limit_s + work_s * all_s,
+            timed = agreed(
+                partial(
+                    call,
+                    TogetherRank.timed_together,
+                    *(keys, each, job.launches, work_s * all_s),
+                    timeout_s=limit_s + work_s * all_s,
+                ),
+                reset,
             )
             wanted = auto_iterations(slowest_s(timed), GPU_BATCH)
             if batch.iterations or keys in self._iterations or wanted <= iterations:
                 break
             # launched one by one for the first time, they took longer: see GpuSession.run
             self._iterations[keys] = iterations = wanted
-            call(TogetherRank.reset_parts, keys, timeout_s=parts_limit_s)
+            reset()
         return samples_together(job, first, alone, timed, iterations, self._notes(job))
 
     def _notes(self, job: Together[PartJob]) -> tuple[str, ...]:

@@ -5,10 +5,12 @@ Inputs, poison and comparisons are kernels of ours, which end before a call begi
 it has returned.
 """
 
-from collections.abc import Iterable, Sequence
+import time
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from collbench.backends.base import GpuOptions, cache_notes
+from collbench.backends.gpu.proof import Changing
 from collbench.backends.gpu.rank import DeviceRank, sets_of, stride_bytes
 from collbench.backends.gpu.session import (
     START_S,
@@ -21,6 +23,7 @@ from collbench.backends.gpu.session import (
 from collbench.backends.library import BufferSets, LibrarySession
 from collbench.backends.mpi.rank import DESCRIBE_S, MpiRank
 from collbench.backends.net.gpu_proxy import gpu_bytes, why_not_cuda_aware
+from collbench.backends.proof import shortest_s
 from collbench.core.case import Case, Problem
 from collbench.core.errors import UnavailableError
 from collbench.core.pattern import Wrong
@@ -59,6 +62,23 @@ class GpuBuffers(BufferSets):
 
     def compare(self, numbers: range) -> Wrong | None:
         return self._gpu.compare(self.problem, numbers) if numbers else None
+
+    def prove(
+        self, order: Sequence[int], launch: Callable[[int], object]
+    ) -> tuple[Wrong | None, float]:
+        changing, gpu, last = Changing(self._gpu, self.problem, order), self._gpu, len(order) - 1
+        times_s: list[float] = []
+        for number in range(last):
+            changing.before(number, gpu.card.stream)
+            gpu.card.wait(gpu.timeout_s)
+            start = time.perf_counter()
+            launch(number)
+            times_s.append(time.perf_counter() - start)
+            changing.after(number, gpu.card.stream)
+        self._write(order[last:], is_warm=False)
+        launch(last)
+        some = range(order[last], order[last] + 1)
+        return changing.wrong() or self.compare(some), shortest_s(times_s)
 
 
 class MpiGpuRank(TakesGpu, MpiRank):

@@ -15,13 +15,13 @@ from contextlib import suppress
 
 from collbench.backends.base import Batch, GpuOptions, Samples, SessionOptions, TogetherOpener
 from collbench.backends.gpu import together
+from collbench.backends.gpu.proof import Queue
 from collbench.backends.gpu.rank import Graphs
 from collbench.backends.gpu.session import START_S
 from collbench.backends.gpu.together import (
     GpuTogetherSession,
     PartOfRanks,
     PartRank,
-    Queue,
     why_not_one_host,
 )
 from collbench.backends.nccl.backend import (

@@ -3,7 +3,7 @@ which ones a text is of, as a log may hold the tables of several tools.
 
 A format has TOOL, the name of what writes it; IS_DOCUMENT, whether it is a file by itself and never
 a part of a log; is_mine(text); and read(text, name), which gives rows and remarks, or one
-UsageError with the place.
+UsageError with the place. Rows are made by foreign.foreign() and foreign.merged().
 """
 
 from collbench.core.registry import Family

@@ -6,6 +6,7 @@ Its JSON is nccl_tests_json's.
 """
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 from collbench.compare.readers.foreign import (
     ForeignRemarks,
@@ -30,6 +31,7 @@ from collbench.compare.readers.nccl_tests_table import (
     TablePart,
     TableRow,
     TableRun,
+    as_printed,
     number,
 )
 from collbench.compare.readers.proof import Printed, ProofReading, half_unit, reading_of
@@ -41,6 +43,12 @@ from collbench.core.record import Record
 TOOL = "nccl-tests"
 IS_DOCUMENT = False
 # of a result of n ranks, over n - 1, by nccl-tests before 2.13 (common.cu); other types: 0
+_ALONE = (
+    "one rank: nothing travels, so that these are times of a launch and a copy",
+    "start as many ranks as there are GPUs: all_reduce_perf -g 8 in one process, or mpirun -np 8 of"
+    " an nccl-tests that was built with MPI=1",
+)
+_APART = 10  # times: of a size out of place and in place, beyond which one is no result
 _TOLERANCES = {"float16": 1e-2, "bfloat16": 1e-2, "float32": 1e-5, "float64": 1e-12}
 
 
@@ -50,6 +58,7 @@ def is_mine(text: str) -> bool:
     >>> is_mine("# nThread 1 nGpus 8 minBytes 8\n"), is_mine("# OSU MPI Allreduce Latency Test\n")
     (True, False)
     """
+    text, _ = as_printed(text)
     return HEADING.search(text) is not None and (
         OTHER_TABLE.search(text) is None or TABLE_HEADING.search(text) is not None
     )
@@ -57,6 +66,7 @@ def is_mine(text: str) -> bool:
 
 def read(text: str, name: str) -> tuple[list[Record], tuple[str, ...]]:
     """All rows, and remarks for the reader. Raises UsageError with the place."""
+    text, is_heading_added = as_printed(text)
     parser = RunParser()
     for line in log_lines(text, HEADING):
         parser.take(line)
@@ -67,6 +77,8 @@ def read(text: str, name: str) -> tuple[list[Record], tuple[str, ...]]:
             "the run failed: look at the end of the file",
         )
     remarks = ForeignRemarks("line")
+    if is_heading_added:
+        remarks.add("the heading is missing: columns are those of nccl-tests 2.13 and later")
     if parser.orphans:
         remarks.add(
             "{count} lines that look like rows follow no heading: left out ({at})", *parser.orphans
@@ -75,6 +87,8 @@ def read(text: str, name: str) -> tuple[list[Record], tuple[str, ...]]:
     for run in runs:
         _refuse_mixed(run, name)
         refuse_too_many(run.rows, name)
+        for text, places in _disturbed(run):
+            remarks.add(text, *places)
         op = _op_of(run, name)
         for text, places in _remarks(run, op):
             remarks.add(text, *places)
@@ -112,6 +126,12 @@ def _op_of(run: TableRun, name: str) -> OpName | None:
         return named
     by_rows = _op_by_rows(run)
     run.is_op_by_rows = by_rows is not None
+    if by_rows is None and named is None and _is_alone(run):
+        raise UsageError(
+            f"{name}, line {run.heading_line}: the file does not name the collective, and has"
+            f" {_ALONE[0]}",
+            _ALONE[1],
+        )
     if by_rows is None and named is None:
         raise UsageError(
             f"{name}, line {run.heading_line}: the file does not name the collective",
@@ -144,6 +164,40 @@ def _refuse_mixed(run: TableRun, name: str) -> None:
             " collective",
             "run nccl-tests without -C",
         )
+
+
+def _is_alone(run: TableRun) -> bool:
+    """Whether the run has a single rank, which has nobody to send to."""
+    rates = (number(part.busbw) for _, row in run.rows for part in row.parts)
+    return run.claimed_ranks == 1 and not any(rates)
+
+
+def _disturbed(run: TableRun) -> Iterator[tuple[str, Sequence[int]]]:
+    """Remarks on times that are no results. Those of a run without warm-up are taken out."""
+    here = (run.heading_line,)
+    if _is_alone(run) and run.rows:
+        yield f"{_ALONE[0]} ({{at}}): {_ALONE[1]}", here
+    apart = []
+    for at, (line, row) in enumerate(run.rows):
+        times = [number(part.time) or 0.0 for part in row.parts]
+        if len(times) == 2 and min(times) > 0 and max(times) > _APART * min(times):
+            apart.append((at, line, max(times) / min(times), times.index(max(times))))
+    for at, line, ratio, place in apart:
+        row = run.rows[at][1]
+        which = "in place" if place else "out of place"
+        what = (
+            f"{row.size_bytes} bytes took {ratio:,.0f} times as long {which} as otherwise ({{at}})"
+        )
+        if run.warmup == 0:
+            kept = tuple(part for number_, part in enumerate(row.parts) if number_ != place)
+            run.rows[at] = (line, replace(row, parts=kept))
+            yield f"no warm-up (-w 0): {what}: no result, left out", (line,)
+        else:
+            yield f"{what}: one of the two was disturbed, and is no result", (line,)
+    if run.warmup == 0 and run.rows:
+        yield "no warm-up ({at}: -w 0): the first time of each size has the start in it", here
+    if run.iters == 1 and run.rows:
+        yield "one iteration ({at}: -n 1): times are of single launches", here
 
 
 def _remarks(run: TableRun, op: OpName | None) -> Iterator[tuple[str, Sequence[int]]]:

@@ -23,6 +23,22 @@ HEADING = re.compile(
     r"|#\s{1,5}Rank\s{1,7}\d{1,7}\s.{0,40}?\bon\s{1,80}\S{1,80}\s{1,5}device\s"
 )
 TABLE_HEADING = re.compile(r"#\s+size\s+count\s+type\b(.*)")
+# of what a forum or a person took the sign of a comment; a launcher's tag may stand before it
+_BARE = re.compile(
+    r"^((?:[^#\n]{0,120}?[>\]:|)] ?)?)[ \t]{0,80}"
+    r"(?=nccl-tests version|Collective test (?:starting|concluded)|Using devices"
+    r"|nThread:? +\d+ +nGpus|Rank +\d+ +.{0,99}?\bon +\S+ +device|size +count +type"
+    r"|\((?:B|bytes)\) +\(elements\)|(?:out-of|in)-place +|Out of bounds values +:"
+    r"|Avg bus bandwidth +:|Blocking Enabled)",
+    re.MULTILINE,
+)
+_TIME_AND_RATES = r"\s+\d[\d.]*(?:e[+-]?\d+)?\s+\d+\.\d+\s+\d+\.\d+\s+(?:\d+|N/A)"
+_WHOLE_ROW = re.compile(
+    r"^[ \t]*\d+[ \t]+\d+[ \t]+[a-z]\w{2,19}[ \t]+(?:sum|prod|max|min|avg|mulsum|none)[ \t]+-?\d+"
+    rf"{_TIME_AND_RATES}(?:{_TIME_AND_RATES})?[ \t]*$",
+    re.MULTILINE,
+)
+_COLUMNS = "#   size   count   type   redop   root   time   algbw   busbw #wrong   time   algbw"
 # of mscclpp-test, which has the same lines around it and is not read
 OTHER_TABLE = re.compile(r"#\s{1,9}size\s{1,40}count\s{1,40}time\s")
 _UNITS_LINE = re.compile(r"#\s+\((?:B|bytes)\)\s.*")
@@ -50,6 +66,7 @@ _START = re.compile(
 )
 _FIRST = re.compile(r"#?\s*(?:nThread:?\s|nccl-tests version|Collective test starting)")
 _VALIDATION = re.compile(r"\bvalidation:\s*(-?\d{1,9})")
+_WARMUP = re.compile(r"\bwarmup iters:\s*(\d{1,9})")
 _ITERS = re.compile(r"\biters:?\s+(\d{1,9})\s+(?:agg|validation)")
 # other times come of them
 _MODES = re.compile(r"\b(agg iters|graph|unalign|side_work|work_sms|direction):\s*(\S{1,20})")
@@ -75,6 +92,20 @@ _REST = re.compile(rf"{_CELL}(?:\s+{_CELL})*")
 _FEWEST_CELLS = 3  # numbers of a row: a time and two rates
 
 
+def as_printed(text: str) -> tuple[str, bool]:
+    """A text with the signs of comments as nccl-tests printed them; and whether the heading of the
+    table had to be added, which rows as of 2.13 and later allow.
+
+    >>> as_printed(" Using devices")
+    ('# Using devices', False)
+    """
+    text = _BARE.sub(r"\1# ", text)
+    row = None if re.search(r"#\s+size\s+count", text) else _WHOLE_ROW.search(text)
+    if row is None:
+        return text, False
+    return f"{text[: row.start()]}{_COLUMNS}   busbw #wrong\n{text[row.start() :]}", True
+
+
 @dataclass(slots=True, kw_only=True)
 class TableRun:
     """The contents of the lines above a table, and the rows of the table."""
@@ -88,6 +119,7 @@ class TableRun:
     devices: dict[int, str] = field(default_factory=dict)
     groups: dict[int, int] = field(default_factory=dict)
     iters: int = 0
+    warmup: int | None = None
     validation: int = 1
     modes: dict[str, str] = field(default_factory=dict)
     version: str = ""
@@ -324,6 +356,8 @@ def _add_settings(run: TableRun, line: str) -> None:
             for mode, value in _MODES.findall(line)
             if _USUAL_MODES.get(mode) not in (None, value)
         }
+    if match := _WARMUP.search(line):
+        run.warmup = int(match[1])
     if match := _VALIDATION.search(line):
         run.validation = int(match[1])
     if match := _VERSION.search(line):

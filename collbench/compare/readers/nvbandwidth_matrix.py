@@ -77,7 +77,8 @@ def records_of(matrix: Matrix, host: Host, remarks: ForeignRemarks) -> Iterator[
     if copies is None:
         what = matrix.test or "a test without a name"
         remarks.add(
-            f"not comparable: {what}, {matrix.values} values left out ({{at}})", matrix.place
+            f"not comparable: {what}, {matrix.values} values left out ({{at}}){_range(matrix)}",
+            matrix.place,
         )
         return
     if matrix.broken:
@@ -125,6 +126,20 @@ def records_of(matrix: Matrix, host: Host, remarks: ForeignRemarks) -> Iterator[
             )
     for text, count in _remarks(matrix, host, without, is_both=is_both, is_halved=is_halved):
         remarks.add(text, *[matrix.place] * count)
+
+
+def _range(matrix: Matrix) -> str:
+    """The values of a matrix in words, with where the lowest is."""
+    found = [
+        (float(cell), label, column)
+        for label, cells in matrix.rows.items()
+        for column, cell in zip(matrix.columns, cells, strict=False)
+        if NUMBER.fullmatch(cell)
+    ]
+    if not found:
+        return ""
+    (low, label, column), high = min(found), max(found)[0]
+    return f": {low:g} (row {label}, column {column}) to {high:g}"
 
 
 def _remarks(

@@ -2,8 +2,9 @@
 nccl-tests on pairs.
 
 A CSV needs a column for each of the two hosts and one for the rate (see NAMES). A plain line has
-just these three in that order, with blanks or commas between: `n1 n2 49.3`. A pair without a
-direction was measured in both at once, as an allreduce of two ranks is.
+just these three in that order, with blanks, commas, bars or arrows between, and perhaps a unit: `n1
+n2 49.3`, `n1 <-> n2: 394 Gb/s`. A pair without a direction was measured in both at once, as an
+allreduce of two ranks is.
 """
 
 import csv
@@ -43,6 +44,15 @@ _RANK = re.compile(r"#\s+Rank\s+\d+ .*?\bon\s+(\S+) device\s+(\d{1,9})", re.ASCI
 _WRONG = re.compile(r"#\s*Out of bounds values\s*:\s*([0-9]{1,20}) FAILED", re.ASCII)
 _BUSBW = re.compile(r"#\s*Avg bus bandwidth\s*:\s*(\S{1,40})", re.ASCII)
 
+# between the fields of plain lines, and the rules of tables
+_BETWEEN = re.compile(
+    r"[,;|]|\s[-*=]\s|\s?(?:<?[-=]{1,3}>|<[-=]{1,3})\s?|\s(?:to|vs\.?)\s|:(?=\s)|[-=+:]{3,}"
+)
+_UNITS_GBS = {
+    "gb/s": 1.0, "gbs": 1.0, "gib/s": 2**30 / 1e9, "mb/s": 1e-3, "tb/s": 1e3, "gbps": 0.125,
+    "gb/sec": 1.0, "gbit/s": 0.125, "gbits/s": 0.125, "gbit/sec": 0.125,
+}  # fmt: skip
+_MOST_HEADING_LINES = 20
 _End = tuple[str, int]  # a rank as a file names it: its host, and its number there
 
 
@@ -82,23 +92,32 @@ def _lines(file: Path) -> list[_Line]:
 
 
 def _plain_fields(line: str) -> list[str]:
-    """The fields of a plain line, without a comment and a unit.
+    """The fields of a plain line, without a comment, marks and a unit; the rate in GB/s.
 
-    >>> _plain_fields("n1, n2  49.3 GB/s  # again")
-    ['n1', 'n2', '49.3']
+    >>> _plain_fields("n1, n2  49.3 GB/s  # again"), _plain_fields("- n1 <-> n2: 394 Gb/s")
+    (['n1', 'n2', '49.3'], ['n1', 'n2', '49.25'])
     """
-    fields = line.partition("#")[0].replace(",", " ").split()
-    return fields[:-1] if len(fields) == 4 and fields[-1].lower() == "gb/s" else fields
+    text = _BETWEEN.sub(" ", f" {line.partition('#')[0]} ")
+    fields = text.split()
+    last = fields[-1] if len(fields) == 4 else ""
+    # Gb is bits, GB is bytes
+    unit = 0.125 if last in ("Gb/s", "Gb/sec") else _UNITS_GBS.get(last.lower())
+    if unit is None:
+        return fields
+    rate = _as_number(fields[2])
+    return [*fields[:2], fields[2] if unit == 1 or rate is None else f"{rate * unit:.12g}"]
 
 
 def _table(text: str, name: str) -> Iterator[tuple[int, Mapping[str, str]]]:
     """The number of each line, and its fields by their first names in NAMES."""
     lines = text.splitlines()
-    first = next(filter(None, map(_plain_fields, lines)), [])
     rows: Iterable[list[str]] = map(_plain_fields, lines)
     heads, first_number = list(_NEEDED), 1
     try:
-        if len(first) != 3 or _as_number(first[2]) is None:  # no plain lines
+        skipped = _lines_before(lines)
+        if skipped is not None:
+            rows, first_number = map(_plain_fields, lines[skipped:]), skipped + 1
+        else:
             rows = csv.reader(lines)
             heads, first_number = [head.strip().lower() for head in next(rows, [])], 2
         places = {
@@ -118,6 +137,20 @@ def _table(text: str, name: str) -> Iterator[tuple[int, Mapping[str, str]]]:
                 yield number, {field: row[place].strip() for field, place in places.items()}
     except csv.Error as error:
         _refuse(name, f"not CSV: {error}")
+
+
+def _lines_before(lines: Sequence[str]) -> int | None:
+    """How many lines stand before the first plain one, which may be a heading of anybody's; None if
+    the text is a CSV.
+    """
+    known = {name for names in NAMES.values() for name in names}
+    for number, line in enumerate(lines[:_MOST_HEADING_LINES]):
+        fields = _plain_fields(line)
+        if len(fields) == 3 and _as_number(fields[2]) is not None:
+            return number
+        if len(known & {field.strip().lower() for field in line.split(",")}) > 1:
+            return None
+    return None
 
 
 def _line(fields: Mapping[str, str], where: str) -> _Line:

@@ -3,8 +3,8 @@ r"""What lines NCCL and RCCL print, and what each says: a table.
 A message is matched by the kinds that begin with its first word. A kind whose name the reader does
 not know teaches nothing; it is here so that its lines count as understood.
 
-Source: the formats of INFO and WARN in github.com/NVIDIA/nccl v2.10.3 to v2.30.7 and
-github.com/ROCm/rccl 2.20.5.
+Source: the formats of INFO and WARN in github.com/NVIDIA/nccl v2.10.3 to v2.30.7, the
+strings of 2.32.3, and github.com/ROCm/rccl 2.20.5.
 """
 
 import re
@@ -77,7 +77,7 @@ KINDS: tuple[LineKind, ...] = (
     _kind("nvls_trees", "NVLS", r"NVLS Trees : ", "a rank's place in the trees of NVLS", "2.18"),
     _kind("nvls_support", "NVLS", r"NVLS multicast support is (?P<no>not )?available",
           "whether the switches can reduce", "2.17"),
-    _kind("nvls", "NVLS", r"NVLS (?:comm|tuning|Creat|Unbind|Unmap|importing|rank|mem|Bind|group)",
+    _kind("nvls", "NVLS", r"NVLS ",
           "memory of NVLS", "2.17"),
     _kind("collnet", "CollNet", r"CollNet \d+/\d : \d+ \[(?:send|receive)\] via (?P<via>\S+)",
           "that the network reduces"),
@@ -90,7 +90,8 @@ KINDS: tuple[LineKind, ...] = (
     _kind("graph_line", "0", r"\s*\d+ : (?:(?:GPU|NET|NVS|CPU)/\S+(?: +|$))+$",
           "one ring or tree of the search"),
     # the topology
-    _kind("system", "=", r"=== System : max\w+ (?P<most>[\d.]+) total\w+ [\d.]+ ===|=+$",
+    _kind("system", "=", r"=== System : max\w+ (?P<most>\d{1,9}(?:\.\d{1,9})?)"
+          r" total\w+ [\d.]+ ===|=+$",
           "the fastest link of the machine, in NCCL's GB/s"),
     _kind("numa", "CPU", r"CPU/(?:[0-9a-fA-F]+-)?(?P<numa>[0-9a-fA-F]+) \(", "a NUMA node"),
     _kind("device", "+", r"\+ (?P<link>\w+)\[(?P<bw>[\d.]+)\] - (?P<what>[A-Z0-9]+)/"
@@ -105,6 +106,8 @@ KINDS: tuple[LineKind, ...] = (
           r"Could not (?:get device class|get speed)|NVLink target|Loading |XML |Ignoring |Paths |"
           r"MNNVL |KV Convert|Found network interface|Attribute |Marking ",
           "how the machine was looked at"),
+    _kind("mixed_nets", "Detected", r"Detected mixed local", "ranks with other numbers of NICs",
+          "2.28"),
     _kind("affinity", "Setting", r"Setting affinity for (?:GPU|rank) \d+", "the cores of a GPU"),
     # networks
     _kind("network", "Using", r"Using network (?P<name>.+?)\s*$", "the network that is used"),
@@ -123,7 +126,8 @@ KINDS: tuple[LineKind, ...] = (
     _kind("gdr_hca", "NET", r"NET/(?P<net>[\w. -]+?) ?: GPU Direct RDMA (?P<state>Enabled|"
           r"Disabled) for"
           r" HCA (?P<hca>\d{1,9}) '(?P<name>[^']*)'(?P<why>.*)", "whether a NIC can reach GPUs"),
-    _kind("gdr_gpu", "GPU", r"GPU Direct RDMA (?P<state>Enabled|Disabled) for (?:GPU )?(?P<gpu>\S+)"
+    _kind("gdr_gpu", "GPU NET", r"(?:NET/\w+ ?: )?GPU Direct RDMA"
+          r" (?P<state>Enabled|Disabled) for (?:GPU )?(?P<gpu>\S+)"
           r"(?: / HCA (?P<hca>\S+))?(?: \(distance (?P<distance>\S+) (?P<sign>[<>=]+)"
           r" (?P<level>[^)]+)\))?", "whether a NIC is near enough to a GPU"),
     _kind("ib_more", "NET", r"NET/IB", "details of InfiniBand and RoCE"),
@@ -154,6 +158,10 @@ KINDS: tuple[LineKind, ...] = (
           " External",
           r"[A-Z]+/Plugin|Plugin (?:name|Path)|Unloading|Initialized NET|Initialized|Disabling"
           r" external|External", "about plug-ins"),
+    # diagnostics, from 2.31
+    _kind("diagnostics", "[ = INFO p NCCL GPU", r"\[\w+\] |=== \w+ Diagnostics|INFO RAS|p2p: |"
+          r"GPU inventory|"
+          r"NCCL diagnostics", "what NCCL's own checks found", "2.31"),
     # settings
     _kind("setting", "NCCL RCCL HSA", r"(?P<name>(?:NCCL|RCCL|HSA)_\w+) set (?:by environment )?to"
           r" (?P<value>.*?)\.?\s*$", "a variable that is set"),

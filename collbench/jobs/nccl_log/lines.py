@@ -3,7 +3,7 @@
 Launchers, containers and loggers put prefixes before it, and other ranks write into the middle of a
 line, so that the header is searched and one line may hold several.
 
-Source: ncclDebugLog of NCCL 2.10 to 2.30 (src/debug.cc).
+Source: ncclDebugLog of NCCL 2.10 to 2.30 (src/debug.cc), and the strings of 2.32.3.
 """
 
 import re
@@ -12,15 +12,36 @@ from typing import NamedTuple
 
 _MARK = " NCCL "
 _HEADER = re.compile(
-    r"(?:(?P<host>[^\s:\[\]()|\"]{1,255}):(?P<pid>\d{1,10}):(?P<tid>\d{1,20}) "
+    r"(?:(?P<host>[^\s:\[\]()|\"]{1,255}):(?P<pid>\d{1,10})(?::(?P<tid>\d{1,20}) |(?= NCCL DIAG ) )"
     # people take the host out of what they show, and leave the device
     r"(?:\[(?P<device>-?\d{1,6})\] )?|\[(?P<alone>-?\d{1,6})\] )"
     # of a warning: file:line and its function; of a trace: milliseconds, function:line
     r"(?:(?P<where>[\w./+~-]+:\d+) (?:\([^()]{0,200}\) )?"
     r"|\d+\.\d+ [\w:~<>]+:\d+ )?"
-    r"NCCL (?P<level>INFO|WARN|TRACE|CALL|VERSION|ABORT)(?: |$)"
+    r"NCCL (?P<level>INFO|WARN|ATTN|DIAG|TRACE|CALL|VERSION|ABORT)(?: |$)"
 )
-_ESCAPE = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
+# people and loggers take the header away
+_BARE = re.compile(
+    r"(?:\A|[\s>\]:|`])(?:(?P<where>[\w./+~-]+\.(?:cc|h|cu):\d+) (?:\([^()]{0,200}\) )?)?"
+    r"NCCL (?P<level>INFO|WARN|ATTN|DIAG) "
+)
+# colours, and those of which the escape was shown as text or was lost
+_ESCAPE = re.compile(
+    r"\x1b\[[0-9;?]*[A-Za-z]|(?:\^\[|\\(?:u001b|x1b|033|e))\[[\d;]{0,20}m"
+    r"|(?<!\w)\[\d{1,3}(?:;\d{1,3}){0,4}m(?![a-z])"
+)
+# a link that a forum made of a host or an address
+_LINK = re.compile(
+    r"\[([^\[\]]{1,200})\]\((?:https?|mailto):[^()\s]{1,400}\)|<(?:https?://)([^<>\s]{1,200})>"
+)
+_ENTITIES = (
+    ("&lt;", "<"),
+    ("&gt;", ">"),
+    ("&quot;", '"'),
+    ("&#39;", "'"),
+    ("&nbsp;", " "),
+    ("&amp;", "&"),
+)
 _OF_DOCKER = '{"log":"'
 _CUT_NUMBER = re.compile(r"[-\d.]+\Z")  # of a table that another thread was printing
 _MOST_HOSTS = 2000  # among which the end of a host is searched
@@ -64,6 +85,8 @@ class Headers:
         """
         at = line.find(_MARK)
         if at < 0:
+            if line.startswith(_MARK[1:]):
+                yield from self._searched(line)
             return
         # the commonest line: one header, which has been seen before
         if line.find(_MARK, at + 1) < 0:
@@ -77,6 +100,9 @@ class Headers:
 
     def _searched(self, line: str) -> Iterator[LogMessage]:
         found = list(_HEADER.finditer(line))
+        if not found and (bare := _BARE.search(line)):
+            source = LogSource("", 0, 0, -1)
+            yield LogMessage(source, bare["level"], bare["where"] or "", line[bare.end() :])
         for place, match in enumerate(found):
             end = len(line) if place + 1 == len(found) else found[place + 1].start()
             text = line[match.end() : end]
@@ -86,6 +112,7 @@ class Headers:
                 following = found[place + 1]["host"] or ""
                 own = self._known_end(following, is_behind=True)
                 text += following[: len(following) - len(own)]
+                text = text.removesuffix(" | ")  # of a table that has a line twice
             device = match["device"] or match["alone"] or -1
             source = LogSource(host, int(match["pid"] or 0), int(match["tid"] or 0), int(device))
             head = (source, match["level"], match["where"] or "")
@@ -116,8 +143,16 @@ def plain(line: str) -> str:
     'n1:7:7 [0] NCCL INFO x'
     """
     line = line.rstrip("\r\n")
-    if "\x1b" in line:
+    if line.startswith(">"):  # quoted
+        line = line.lstrip("> ")
+    is_shown = "[0m" in line or "^[" in line or "\\u001b" in line or "\\033" in line
+    if is_shown or "\x1b" in line:
         line = _ESCAPE.sub("", line)
+    if "](" in line or "://" in line:
+        line = _LINK.sub(lambda match: match[1] or match[2], line)
+    if "&" in line and ";" in line:
+        for entity, character in _ENTITIES:
+            line = line.replace(entity, character)
     if line.startswith(_OF_DOCKER):
         end = line.rfind('","stream":')
         line = line[len(_OF_DOCKER) : end if end > 0 else None].removesuffix("\\n")

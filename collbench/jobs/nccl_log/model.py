@@ -5,37 +5,11 @@ warnings. Filled by the reader, which also says in which lines it stands.
 from array import array
 from dataclasses import dataclass, field
 
+from collbench.jobs.log_errors import Reader
 from collbench.jobs.nccl_log.lines import LogSource
-
-MOST_PLACES = 4  # kept of a fact
-
-
-@dataclass(frozen=True, slots=True, order=True)
-class LogPlace:
-    """A line of a file; lines count from 1."""
-
-    file: str
-    line: int
-
-    def __str__(self) -> str:
-        return f"{self.file} line {self.line}"
-
-
-@dataclass(slots=True)
-class Seen:
-    """Where something stands: the first few places, and how often in all."""
-
-    places: list[LogPlace] = field(default_factory=list)
-    count: int = 0
-    hosts: set[str] = field(default_factory=set)
-
-    def add(self, place: LogPlace, host: str = "") -> None:
-        """Keep one more place."""
-        self.count += 1
-        if host:
-            self.hosts.add(host)
-        if len(self.places) < MOST_PLACES:
-            self.places.append(place)
+from collbench.jobs.nccl_log.places import LogPlace, Seen
+from collbench.jobs.nccl_log.ras import RasReader
+from collbench.jobs.nccl_log.torch_text import TorchReader
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,15 +38,26 @@ class Signature:
 @dataclass(slots=True)
 class LoggedCalls:
     """What one rank asked for in a communicator, in its order: numbers of signatures of
-    collectives, and their lines; the same of sends and receives.
+    collectives, their lines, and the counter that NCCL prints of them, modulo 2^32; the same of
+    sends and receives.
     """
 
     signatures: "array[int]" = field(default_factory=lambda: array("I"))
+    opcounts: "array[int]" = field(default_factory=lambda: array("I"))
     lines: "array[int]" = field(default_factory=lambda: array("I"))
     p2p: "array[int]" = field(default_factory=lambda: array("I"))
     p2p_lines: "array[int]" = field(default_factory=lambda: array("I"))
     first: LogPlace | None = None
-    last: LogPlace | None = None
+
+    def add(self, number: int, line: int, opcount: int, *, is_p2p: bool) -> None:
+        """Keep one more operation."""
+        if is_p2p:
+            self.p2p.append(number)
+            self.p2p_lines.append(line)
+        else:
+            self.signatures.append(number)
+            self.opcounts.append(opcount)
+            self.lines.append(line)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -123,23 +108,15 @@ class LoggedChoice:
 
 @dataclass(slots=True)
 class LoggedWarning:
-    """A warning: the text of the first, its place in NCCL's source."""
+    """A warning: the text of the first, its place in NCCL's source, and whose words it is in.
+    is_info: of NCCL's level INFO, where what failed may have been tried again.
+    """
 
     text: str
     where: str
+    reader: Reader = "nccl"
+    is_info: bool = False
     seen: Seen = field(default_factory=Seen)
-
-
-@dataclass(slots=True)
-class Timeout:
-    """What PyTorch's watchdog says of a rank: the number of the operation that did not end, and of
-    the last that the program asked for.
-    """
-
-    number: int | None = None
-    text: str = ""
-    enqueued: int | None = None
-    place: LogPlace | None = None
 
 
 @dataclass(slots=True)
@@ -174,6 +151,7 @@ class LogReport:
     nics: dict[tuple[str, str], Seen] = field(default_factory=dict)  # (IB or Socket, names)
     interfaces: dict[str, Seen] = field(default_factory=dict)  # of the bootstrap
     gdr: dict[tuple[str, str], Seen] = field(default_factory=dict)  # (Enabled, of what)
+    gdr_of_gpus: dict[str, Seen] = field(default_factory=dict)  # Enabled or Disabled by distance
     plugins: dict[tuple[str, str], Seen] = field(default_factory=dict)  # (what, kind and name)
     failed_plugins: dict[tuple[str, str], Seen] = field(default_factory=dict)  # (kind, why)
     numa: dict[tuple[str, str], str] = field(default_factory=dict)  # (host, bus id) -> node
@@ -183,10 +161,54 @@ class LogReport:
     tuning: dict[tuple[str, str, str], tuple[float, float]] = field(default_factory=dict)
     choices: dict[tuple[str, int], LoggedChoice] = field(default_factory=dict)
     signatures: list[Signature] = field(default_factory=list)
-    timeouts: dict[tuple[str, int], Timeout] = field(default_factory=dict)  # by group and rank
+    ras: RasReader = field(default_factory=RasReader)
+    torch: TorchReader = field(default_factory=TorchReader)
+    xids: dict[int, Seen] = field(default_factory=dict)  # numbers; hosts are bus ids here
+    xid_texts: dict[int, str] = field(default_factory=dict)
+    states: dict[tuple[str, str], Seen] = field(default_factory=dict)  # (what, how it is)
+    facts: dict[str, Seen] = field(default_factory=dict)  # of a machine, such as ports that are up
+    told: int = 0  # lines of tools that say something of a machine
+    unread_errors: dict[str, tuple[str, Seen]] = field(default_factory=dict)  # by first words
+    returned: dict[str, Seen] = field(default_factory=dict)  # codes that calls of NCCL returned
+    pci_unknown: Seen = field(default_factory=Seen)  # speeds of PCIe that NCCL could not read
+    max_bw: dict[str, Seen] = field(default_factory=dict)  # of the machine, in NCCL's GB/s
+    host_buffers: dict[str, Seen] = field(default_factory=dict)  # CUMEM or MMAP
+    no_ib: Seen = field(default_factory=Seen)
+    nodes: int = 0  # the most of communicators of which no more is known
     warnings: dict[str, LoggedWarning] = field(default_factory=dict)
     gone: dict[str, Seen] = field(default_factory=dict)  # connections that were closed
     is_ended: bool = False  # whether a communicator was ended by its program
+
+    @property
+    def is_between_hosts(self) -> bool:
+        """Whether a communicator has ranks of several hosts, by its ranks where all are known, else
+        by what NCCL says of it.
+        """
+        several = (
+            len(one.hosts) if len(one.ranks) >= one.nranks else max(one.nodes or 1, len(one.hosts))
+            for one in self.communicators
+        )
+        return self.nodes > 1 or any(hosts > 1 for hosts in several)
+
+    @property
+    def is_of_one_host(self) -> bool:
+        """Whether all communicators are whole in the log, and within one host."""
+        return bool(self.communicators) and all(
+            len(one.ranks) >= one.nranks and len(one.hosts) == 1 for one in self.communicators
+        )
+
+    @property
+    def size(self) -> int:
+        """How much is known, which grows with every line that says something."""
+        return (
+            self.counters.nccl
+            + self.told
+            + sum(one.seen.count for one in self.warnings.values())
+            + sum(one.count for one in (*self.xids.values(), *self.versions.values()))
+            + len(self.torch.timeouts)
+            + len(self.torch.reports)
+            + self.ras.size
+        )
 
     @property
     def gpus(self) -> set[tuple[str, str]]:

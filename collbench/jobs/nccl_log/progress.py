@@ -1,60 +1,22 @@
 """How far each rank has come: which operation it did not come to, and where ranks disagree.
 
-NCCL prints counters of operations that stay at zero in some versions, so that operations are
-counted here, rank by rank, from the first that the log has. Sends and receives have an order of
-their own on every rank; of them the numbers by pair are compared.
+NCCL prints a counter of operations with each, by which logs that begin in the middle are aligned.
+It stays at zero in some versions: then operations are counted from the first that the log has, if
+it has the beginning of the communicator, and else nobody can tell who is behind. Sends and receives
+have an order of their own on every rank; of them the numbers by pair are compared.
 """
 
-from array import array
+from bisect import bisect_left
 from collections import Counter
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 
-from collbench.jobs.nccl_log.model import Communicator, LogPlace, LogReport, Signature
+from collbench.jobs.nccl_log.lanes import Lane, LoggedGroup
+from collbench.jobs.nccl_log.model import Communicator, LogReport, Signature
 from collbench.jobs.nccl_log.summary import REDOPS, dtype_name, size_of
+from collbench.jobs.nccl_log.torch_text import Timeout
 
 P2P = ("Send", "Recv")
-
-
-@dataclass(slots=True, kw_only=True)
-class Lane:
-    """The operations of one rank in a group, in its order. who: the process and device, the same
-    in all groups; first: the number of the first that is known; kinds: numbers of their
-    descriptions; places: of them, where they are known.
-    """
-
-    rank: int | None
-    who: str
-    first: int = 0
-    kinds: "array[int]" = field(default_factory=lambda: array("I"))
-    file: str = ""
-    lines: "array[int]" = field(default_factory=lambda: array("I"))
-
-    @property
-    def end(self) -> int:
-        """How many operations it has begun."""
-        return self.first + len(self.kinds)
-
-    @property
-    def name(self) -> str:
-        """The rank as people call it."""
-        return self.who if self.rank is None else f"rank {self.rank}"
-
-    def place(self, number: int) -> str:
-        """Where an operation stands; empty if that is not known."""
-        at = number - self.first
-        return str(LogPlace(self.file, self.lines[at])) if 0 <= at < len(self.lines) else ""
-
-
-@dataclass(slots=True, kw_only=True)
-class LoggedGroup:
-    """The ranks of a communicator. texts: descriptions of operations, by their numbers."""
-
-    name: str
-    nranks: int
-    lanes: list[Lane]
-    texts: Sequence[str]
-    p2p_texts: tuple[str, ...] = ()  # sends that were not received, or the other way round
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,7 +32,8 @@ class Mismatch:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Behind:
     """A rank that did not come to an operation. waiting: those that did; last: what it called
-    last; is_blocked: it waits in another group itself, so that it is not to blame.
+    last; is_blocked: it waits in another group itself, so that it is not to blame; is_running: as
+    of its group.
     """
 
     group: str
@@ -82,6 +45,7 @@ class Behind:
     place: str
     last: str
     is_blocked: bool
+    is_running: bool
 
 
 def groups_of(report: LogReport) -> list[LoggedGroup]:
@@ -103,27 +67,46 @@ def described(one: Signature) -> str:
 
 
 def watchdog_groups(report: LogReport) -> list[LoggedGroup]:
-    """The ranks of PyTorch's groups whose watchdog spoke, by the last operation that each asked
-    for, or else by the one that did not end.
+    """The ranks of PyTorch's groups whose watchdog spoke, up to the operation that did not end:
+    programs ask for more before it does.
     """
-    texts: dict[str, int] = {}
-    lanes: dict[str, list[Lane]] = {}
-    for (group, rank), timeout in sorted(report.timeouts.items()):
-        number = timeout.enqueued if timeout.enqueued is not None else timeout.number
-        if number is None:
-            continue
-        # which operation it is, is known of the one that did not end
-        text = timeout.text if number == timeout.number else ""
-        lane = Lane(rank=rank, who=f"rank {rank}", first=number - 1)
+    groups = []
+    for name, ranks in report.torch.by_group():
+        texts: dict[str, int] = {}
+        number = max((one.number for one in ranks.values() if one.number is not None), default=None)
+        known = {one.number: one.text for one in ranks.values() if one.text}
+        lanes = [
+            _of_timeout(rank, timeout, number, known, texts)
+            for rank, timeout in sorted(ranks.items())
+        ]
+        if lanes:
+            groups.append(
+                LoggedGroup(
+                    name=f"process group {name}", nranks=len(lanes), lanes=lanes, texts=list(texts)
+                )
+            )
+    return groups
+
+
+def _of_timeout(
+    rank: int,
+    timeout: Timeout,
+    most: int | None,
+    known: Mapping[int | None, str],
+    texts: dict[str, int],
+) -> Lane:
+    """How far a rank came. most: the operation that did not end; known: what others say of it."""
+    number = timeout.enqueued if timeout.enqueued is not None else timeout.number or 0
+    number = number if most is None else min(number, most)
+    # which operation it is, is known of the one that did not end
+    text = (timeout.text or known.get(number, "")) if number == timeout.number else ""
+    lane = Lane(rank=rank, who=f"rank {rank}", first=max(0, number - 1))
+    if number:
         lane.kinds.append(texts.setdefault(text, len(texts)))
-        if timeout.place is not None:
-            lane.file = timeout.place.file
-            lane.lines.append(timeout.place.line)
-        lanes.setdefault(group, []).append(lane)
-    return [
-        LoggedGroup(name=f"process group {group}", nranks=len(some), lanes=some, texts=list(texts))
-        for group, some in lanes.items()
-    ]
+    if timeout.place is not None:
+        lane.file = timeout.place.file
+        lane.lines.append(timeout.place.line)
+    return lane
 
 
 def _group(known: Communicator, report: LogReport, texts: Sequence[str]) -> LoggedGroup:
@@ -136,6 +119,7 @@ def _group(known: Communicator, report: LogReport, texts: Sequence[str]) -> Logg
                 rank=rank,
                 who=f"{member.host}:{member.pid} [{member.device}]",
                 kinds=calls.signatures,
+                opcounts=calls.opcounts,
                 file=calls.first.file if calls.first else "",
                 lines=calls.lines,
             )
@@ -148,13 +132,40 @@ def _group(known: Communicator, report: LogReport, texts: Sequence[str]) -> Logg
         if one.rank not in named
     ]
     lanes.sort(key=lambda lane: (lane.rank is None, lane.rank or 0, lane.who))
+    # the beginning of the communicator is in the log
+    is_whole = bool(known.ranks)
+    is_aligned = _align(lanes)
+    is_from_start = is_whole and all(lane.first == 0 for lane in lanes)
     return LoggedGroup(
         name=f"{known.nranks} ranks ({known.name})",
         nranks=known.nranks,
         lanes=lanes,
         texts=texts,
-        p2p_texts=tuple(_unpaired(known, report, ranks)),
+        p2p_texts=tuple(_unpaired(known, report, ranks)) if is_from_start else (),
+        is_aligned=is_aligned if is_aligned is not None else is_whole or len(lanes) < 2,
     )
+
+
+def _align(lanes: Sequence[Lane]) -> bool | None:
+    """Number the operations of lanes by NCCL's counter, which several of one group call share.
+    Returns whether they fit; None if the counter does not move.
+    """
+    counted = [lane for lane in lanes if lane.opcounts]
+    if not any(lane.opcounts[0] or lane.opcounts[-1] for lane in counted):
+        return None
+    for lane in counted:
+        if any(a > b for a, b in zip(lane.opcounts, lane.opcounts[1:], strict=False)):
+            return None  # another communicator at the same address
+    longest = min(counted, key=lambda lane: (lane.opcounts[0], -len(lane.opcounts))).opcounts
+    for lane in counted:
+        counts, start = lane.opcounts, lane.opcounts[0]
+        at = bisect_left(longest, start)
+        if at == len(longest):
+            return False  # it begins behind the end of another
+        # of a group call that the log cut, the last ones are there
+        more = longest.count(start) - counts.count(start)
+        lane.first = at + (max(0, more) if counts[-1] > start else 0)
+    return True
 
 
 def _unpaired(
@@ -204,7 +215,7 @@ def mismatches(groups: Iterable[LoggedGroup]) -> list[Mismatch]:
     """Where ranks of a group first called what does not fit."""
     found = []
     for group in groups:
-        number = _first_difference(group.lanes)
+        number = _first_difference(group.lanes) if group.is_aligned else None
         if number is None:
             continue
         calls: dict[str, list[Lane]] = {}
@@ -239,6 +250,7 @@ def _first_difference(lanes: Sequence[Lane]) -> int | None:
 
 def behind(groups: Sequence[LoggedGroup]) -> list[Behind]:
     """Ranks that others wait for, those first that wait for nobody."""
+    groups = [group for group in groups if group.is_aligned]
     waiting = {
         lane.who
         for group in groups
@@ -264,6 +276,7 @@ def behind(groups: Sequence[LoggedGroup]) -> list[Behind]:
                     place=lane.place(lane.end - 1),
                     last=group.texts[lane.kinds[-1]] if lane.kinds else "",
                     is_blocked=lane.who in waiting,
+                    is_running=group.is_running,
                 )
             )
     return sorted(found, key=lambda one: (one.is_blocked, one.made))

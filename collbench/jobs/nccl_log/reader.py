@@ -5,42 +5,31 @@ eight bytes for every operation that is logged.
 import re
 from collections.abc import Callable, Iterable
 
+from collbench.jobs.nccl_log.facts import FACTS
 from collbench.jobs.nccl_log.kinds import match_of
 from collbench.jobs.nccl_log.lines import Headers, LogMessage, LogSource, plain
 from collbench.jobs.nccl_log.model import (
     Communicator,
     LoggedCalls,
-    LoggedChoice,
     LoggedRank,
     LoggedWarning,
-    LogPlace,
     LogReport,
-    Seen,
     Signature,
-    Timeout,
 )
+from collbench.jobs.nccl_log.others import OtherLines, is_info_error, names_error
+from collbench.jobs.nccl_log.places import LogPlace, Seen, without_numbers
 
+_INFO = " NCCL INFO "
 _LONGEST = 4096  # characters of a line; NCCL cuts most of its own at 1024
 _MOST = 50_000  # of links of a communicator, of warnings, of settings: a log has far fewer
 _MOST_SIGNATURES = 1_000_000
 _MOST_EXAMPLES = 40
 _P2P = ("Send", "Recv")
-_ALGORITHMS = ("TREE", "RING", "COLLNET_DIRECT", "COLLNET_CHAIN", "NVLS", "NVLS_TREE", "PAT")
-_PROTOCOLS = ("LL", "LL128", "SIMPLE")
 _ONE_TREE = re.compile(r"\[(\d+)\] [-\d/]+->(-?\d+)->(-?\d+)")
 _CELL = re.compile(r"(-?[\d.]+)/ *(-?[\d.]+) \|")
-_HEX_OR_NUMBER = re.compile(r"0x[0-9a-fA-F]+|\b[0-9a-fA-F:.]*\d[0-9a-fA-F:.<>\[\]]*")
 # of a transfer that failed; warnings with another one are another warning
 _STATUS = re.compile(r"(?:error |status=\D{0,40}?)(\d{1,3})\b")
 _FOREIGN_VERSION = re.compile(r"\b([NR]CCL) version ?:? ?(\d[\w.+-]*)")
-# of PyTorch's watchdog: the group and the rank, then one of the two
-_WATCHDOG_RANK = re.compile(
-    r"\[(?:PG(?: ID)? (?P<group>\w{1,40})[^\]]{0,200}? )?Rank (?P<rank>\d{1,9})\]"
-)
-_WATCHDOG_WORK = re.compile(
-    r"WorkNCCL\(SeqNum=(?P<number>\d{1,18}), OpType=(?P<op>\w+)(?:, NumelIn=(?P<numel>\d{1,18}))?"
-)
-_WATCHDOG_LAST = re.compile(r"last enqueued (?:NCCL )?work: (?P<enqueued>\d{1,18})")
 _LAST_ERROR = "Last error:"  # of PyTorch, with NCCL's last warning in the next line
 # what programs that use NCCL say when it fails
 _FOREIGN_ERROR = re.compile(
@@ -48,6 +37,17 @@ _FOREIGN_ERROR = re.compile(
     r"ncclInvalidUsage|"
     r"ncclInvalidArgument|ncclRemoteError|Watchdog caught collective operation timeout|"
     r"Test NCCL failure|NCCL communicator was aborted"
+)
+# kinds that say nothing by themselves, in which an error may stand
+_SILENT = frozenset(
+    ("ib_more", "ofi", "net_more", "memory", "init_more", "proxy", "p2p_more", "amd", "nvls",
+     "bootstrap_more", "aborting", "diagnostics")
+)  # fmt: skip
+_WARNINGS = ("WARN", "ATTN", "DIAG")
+_BAD_DIAGNOSIS = re.compile(
+    r"\A(?!\[OK\]|===).*(?:mismatch|off median|only \d|fail|cannot|unable|timed out|missing|error|"
+    r"differ|unavailable|returned [1-9])|\A\[(?:WARN|FAIL|ERROR)",
+    re.IGNORECASE,
 )
 
 
@@ -63,9 +63,13 @@ class LogReader:
     def __init__(self) -> None:
         self.report = LogReport()
         self._headers = Headers()
+        self._others = OtherLines(self.report)
         self._has_starts = False  # whether joining a communicator has a first line
         self._file = ""
         self._line = 0
+        # operations whose lines differ from an earlier one in counter and buffers alone
+        self._alike: dict[tuple[str, str, str], tuple[LoggedCalls, int, bool]] = {}
+        self._alike_key: tuple[str, str, str] | None = None
         self._cut: LogMessage | None = None  # the last message, if no kind said it
         self._is_last_error = self._is_announced = False  # NCCL's last warning may follow
         # which communicator a thread, a device or a pointer of a process is at
@@ -92,12 +96,45 @@ class LogReader:
         for number, raw in enumerate(lines, 1):
             counters.lines = before + number
             if "CCL" not in raw and "nccl" not in raw:  # NCCL, RCCL
-                if self._cut is not None or self._is_last_error:
+                is_other = self._others.is_awake(raw)
+                if self._cut is not None or self._is_last_error or is_other:
                     self._line = number
-                    self._continue(plain(raw[:_LONGEST]))
+                    line = plain(raw[:_LONGEST])
+                    is_taken = self._is_announced or line.strip() == _LAST_ERROR
+                    if self._cut is not None or self._is_last_error:
+                        self._continue(line)
+                    if is_other and not is_taken:
+                        self._others.take(line, LogPlace(name, number))
                 continue
             self._line = number
+            if " opCount " in raw and self._is_alike(raw):
+                continue
             self._read(plain(raw[:_LONGEST]))
+
+    def _is_alike(self, raw: str) -> bool:
+        """Whether a line is of an operation like an earlier one, and was counted: logs have
+        millions of them.
+        """
+        at = raw.find(_INFO)
+        left, mark, right = raw[at + len(_INFO) :].partition(" count ")
+        op, _, rest = left.partition(": opCount ")
+        if at < 0 or not mark or raw.find(" NCCL ", at + 1) >= 0:
+            self._alike_key = None
+            return False
+        key = self._alike_key = (raw[:at], op, right)
+        found = self._alike.get(key)
+        if found is None:
+            return False
+        calls, number, is_p2p = found
+        try:
+            opcount = int(rest[: rest.index(" ")][-8:], 16)
+        except ValueError:
+            return False
+        self._cut = None
+        self.report.counters.nccl += 1
+        self.report.counters.understood += 1
+        calls.add(number, self._line, opcount, is_p2p=is_p2p)
+        return True
 
     def finish(self) -> LogReport:
         """All that was learned, with what was said of communicators that never got a name: their
@@ -113,6 +150,8 @@ class LogReader:
             rest.nranks = len(ranks)
             self.report.communicators.append(rest)
         self._pending.clear()
+        self.report.ras.finish()
+        self._others.state.finish()
         return self.report
 
     def _read(self, line: str) -> None:
@@ -136,7 +175,7 @@ class LogReader:
         if self._is_last_error:
             self._is_last_error = line.strip() == _LAST_ERROR
             if not self._is_last_error and self._is_announced:
-                self._add_warning(line.strip(), "", "")
+                self._add_warning(line.strip())
             self._is_announced = self._is_last_error
             return
         cut, self._cut = self._cut, None
@@ -150,8 +189,9 @@ class LogReader:
                 return
 
     def _understand(self, message: LogMessage) -> bool:
-        if message.level == "WARN":
-            self._warn(message)
+        if message.level in _WARNINGS and not self._is_good_diagnosis(message):
+            text = f"NCCL DIAG {message.text}" if message.level == "DIAG" else message.text
+            self._add_warning(text, message.where, message.source.host)
             self.report.counters.understood += 1
             return True
         found = match_of(message.text)
@@ -162,61 +202,63 @@ class LogReader:
             return is_skipped
         kind, match = found
         self.report.counters.understood += 1
-        handler = self._handlers.get(kind.name)
+        is_told = kind.name == "mixed_nets"
+        if is_told or (kind.name in _SILENT and is_info_error(message.text)):
+            self._add_warning(message.text, "", message.source.host, is_info=True)
+        handler, fact = self._handlers.get(kind.name), FACTS.get(kind.name)
         if handler is not None:
             handler(message, match, LogPlace(self._file, self._line))
+        elif fact is not None:
+            fact(self.report, message, match, LogPlace(self._file, self._line))
         return True
 
     def _keep_unknown(self, message: LogMessage) -> None:
         unknown = self.report.counters.unknown
-        key = _without_numbers(message.text[:40])
+        key = without_numbers(message.text[:40])
         if key in unknown or len(unknown) < _MOST_EXAMPLES:
             _, seen = unknown.setdefault(key, (message.text[:200], Seen()))
             seen.add(LogPlace(self._file, self._line), message.source.host)
+        if names_error(message.text):
+            place = LogPlace(self._file, self._line)
+            self._others.keep_unread(message.text, place, message.source.host)
 
     def _forget_unknown(self, message: LogMessage) -> None:
         unknown = self.report.counters.unknown
-        key = _without_numbers(message.text[:40])
+        key = without_numbers(message.text[:40])
         if key in unknown:
             unknown[key][1].count -= 1
             if not unknown[key][1].count:
                 del unknown[key]
 
-    def _warn(self, message: LogMessage) -> None:
-        self._add_warning(message.text, message.where, message.source.host)
+    def _is_good_diagnosis(self, message: LogMessage) -> bool:
+        """Whether a line of NCCL's own diagnostics says that all is well, or how they went."""
+        return message.level == "DIAG" and _BAD_DIAGNOSIS.search(message.text) is None
 
-    def _add_warning(self, text: str, where: str, host: str) -> None:
+    def _add_warning(
+        self, text: str, where: str = "", host: str = "", *, is_info: bool = False
+    ) -> None:
         warnings = self.report.warnings
         status = _STATUS.search(text)
-        key = _without_numbers(text) + (status[1] if status else "")
+        key = without_numbers(text) + (status[1] if status else "")
         if key in warnings or len(warnings) < _MOST:
-            warning = warnings.setdefault(key, LoggedWarning(text[:500], where))
+            warning = warnings.setdefault(key, LoggedWarning(text[:500], where, is_info=is_info))
+            warning.is_info &= is_info
             warning.seen.add(LogPlace(self._file, self._line), host)
 
     def _foreign(self, line: str) -> None:
         """A line of the program that uses NCCL, or NCCL's own without a header."""
-        if "work" in line or "WorkNCCL" in line:
-            self._watchdog(line)
         if match := _FOREIGN_VERSION.search(line):
             self._version(match[1], match[2], "")
-        if match := _FOREIGN_ERROR.search(line):
-            self._add_warning(line[max(0, match.start() - 100) :].strip(), "", "")
-            self._is_last_error = True
-
-    def _watchdog(self, line: str) -> None:
-        """What PyTorch's watchdog says when it has waited too long."""
-        who = _WATCHDOG_RANK.search(line)
-        work, last = _WATCHDOG_WORK.search(line), _WATCHDOG_LAST.search(line)
-        if who is None or (work is None and last is None):
-            return
         place = LogPlace(self._file, self._line)
-        key = (who["group"] or "0", int(who["rank"]))
-        timeout = self.report.timeouts.setdefault(key, Timeout(place=place))
-        if work is not None:
-            timeout.number = int(work["number"])
-            timeout.text = work["op"] + (f" of {work['numel']} elements" if work["numel"] else "")
-        if last is not None:
-            timeout.enqueued = int(last["enqueued"])
+        ras = self.report.ras
+        if ras.is_awake(line) and ras.take(line, place):
+            return
+        if match := _FOREIGN_ERROR.search(line):
+            self.report.torch.take(line, place)
+            self._add_warning(line[max(0, match.start() - 100) :].strip())
+            self._is_last_error = True
+        elif self._others.is_awake(line):
+            self._others.take(line, place)
 
     def _version(self, library: str, version: str, host: str) -> None:
         name = f"{library} {version.rstrip('.-+')}"
@@ -295,14 +337,17 @@ class LogReader:
     def _on_init_start(self, message: LogMessage, match: re.Match[str], place: LogPlace) -> None:
         self._has_starts = True
         key = (message.source.host, message.source.pid, match["comm"])
+        self._alike.clear()
         self._of_pointer.pop(key, None)  # a pointer may be of an earlier one that is gone
         self._join(message, match, place)
 
     def _on_init_complete(self, message: LogMessage, match: re.Match[str], place: LogPlace) -> None:
+        self._alike.clear()
         self._join(message, match, place).complete.add(int(match["rank"]))
         self._of_thread.pop(message.source, None)
 
     def _on_destroyed(self, message: LogMessage, match: re.Match[str], place: LogPlace) -> None:
+        self._alike.clear()
         self._of_pointer.pop((message.source.host, message.source.pid, match["comm"]), None)
         self.report.is_ended |= "Destroy" in message.text
 
@@ -311,6 +356,8 @@ class LogReader:
         known = self._of_pointer.get(key)
         if known is not None:
             known.nodes = int(match["nodes"])
+        else:
+            self.report.nodes = max(self.report.nodes, int(match["nodes"]))
 
     def _on_channels(self, message: LogMessage, match: re.Match[str], place: LogPlace) -> None:
         known = self._or_pending(message.source)
@@ -337,11 +384,6 @@ class LogReader:
         for channel, rank, up in _ONE_TREE.findall(match["trees"]):
             known.trees.setdefault(int(channel), {})[int(rank)] = int(up)
 
-    def _on_nvls_support(self, message: LogMessage, match: re.Match[str], place: LogPlace) -> None:
-        self.report.nvls.setdefault(not match["no"], Seen()).add(place, message.source.host)
-
-    # the machine
-
     def _on_numa(self, message: LogMessage, match: re.Match[str], place: LogPlace) -> None:
         self._node[message.source] = match["numa"]
 
@@ -353,105 +395,9 @@ class LogReader:
             link = f"{match['link']} {match['bw']}"
             self.report.links.setdefault(link, Seen()).add(place, message.source.host)
 
-    def _on_network(self, message: LogMessage, match: re.Match[str], place: LogPlace) -> None:
-        self.report.networks.setdefault(match["name"], Seen()).add(place, message.source.host)
-
-    def _on_network_assigned(
-        self, message: LogMessage, match: re.Match[str], place: LogPlace
-    ) -> None:
-        if match["kind"] == "NET":
-            self._on_network(message, match, place)
-
-    def _on_nics_ib(self, message: LogMessage, match: re.Match[str], place: LogPlace) -> None:
-        names = [word for word in match["nics"].split() if word != "[RO]"]
-        if names:
-            key = ("IB", " ".join(names))
-            self.report.nics.setdefault(key, Seen()).add(place, message.source.host)
-
-    def _on_nics_socket(self, message: LogMessage, match: re.Match[str], place: LogPlace) -> None:
-        names = " ".join(word.partition(":")[0] for word in match["nics"].split())
-        self.report.nics.setdefault(("Socket", names), Seen()).add(place, message.source.host)
-
-    def _on_ofi_provider(self, message: LogMessage, match: re.Match[str], place: LogPlace) -> None:
-        key = ("Libfabric", match["name"] + (f", {match['nics']} NICs" if match["nics"] else ""))
-        self.report.nics.setdefault(key, Seen()).add(place, message.source.host)
-
-    def _on_bootstrap(self, message: LogMessage, match: re.Match[str], place: LogPlace) -> None:
-        name = match["interface"].rpartition("]")[2]
-        self.report.interfaces.setdefault(name, Seen()).add(place, message.source.host)
-
-    def _on_gdr_hca(self, message: LogMessage, match: re.Match[str], place: LogPlace) -> None:
-        key = (match["state"], f"{match['net'].strip()} {match['name']}{match['why'].rstrip()}")
-        self.report.gdr.setdefault(key, Seen()).add(place, message.source.host)
-
-    def _on_p2p_off(self, message: LogMessage, match: re.Match[str], place: LogPlace) -> None:
-        link = "NVLink" if match["nvlink"] else "connected"
-        self.report.p2p_off.setdefault(link, Seen()).add(place, message.source.host)
-
-    # plug-ins and settings
-
-    def _on_plugin_missing(
-        self, message: LogMessage, match: re.Match[str], place: LogPlace
-    ) -> None:
-        key = ("not found", match["kind"])
-        self.report.plugins.setdefault(key, Seen()).add(place, message.source.host)
-
-    def _on_plugin_loaded(self, message: LogMessage, match: re.Match[str], place: LogPlace) -> None:
-        name = (match["name"] or match["other"]).strip()
-        key = ("used", f"{match['kind'] or ''} {name}".strip())
-        self.report.plugins.setdefault(key, Seen()).add(place, message.source.host)
-
-    def _on_plugin_failed(self, message: LogMessage, match: re.Match[str], place: LogPlace) -> None:
-        why = match["why"] or f"{match['library']}: {match['reason']}"
-        key = (match["kind"], why)
-        self.report.failed_plugins.setdefault(key, Seen()).add(place, message.source.host)
-
-    def _on_plugin_unsupported(
-        self, message: LogMessage, match: re.Match[str], place: LogPlace
-    ) -> None:
-        key = (match["name"], "this NCCL does not take its version")
-        self.report.failed_plugins.setdefault(key, Seen()).add(place, message.source.host)
-
-    def _on_setting(self, message: LogMessage, match: re.Match[str], place: LogPlace) -> None:
-        key = (match["name"], match["value"])
-        settings = self.report.settings
-        if key in settings or len(settings) < _MOST:
-            settings.setdefault(key, Seen()).add(place, message.source.host)
-
-    def _on_config(self, message: LogMessage, match: re.Match[str], place: LogPlace) -> None:
-        named = match.groupdict()
-        if named.get("name"):
-            key = (named["name"], named["value"])
-            self.report.config.setdefault(key, Seen()).add(place, message.source.host)
-
     def _on_version(self, message: LogMessage, match: re.Match[str], place: LogPlace) -> None:
         if match["version"]:
             self._version(match["library"], match["version"], message.source.host)
-
-    # what was chosen, and the operations
-
-    def _on_choice(self, message: LogMessage, match: re.Match[str], place: LogPlace) -> None:
-        channels = int(match["high"]) - int(match["low"]) + 1 if match["high"] else None
-        algo, proto = match["algo"], match["proto"]
-        if algo.isdigit():
-            algo = _ALGORITHMS[int(algo)] if int(algo) < len(_ALGORITHMS) else algo
-        if proto.isdigit():
-            proto = _PROTOCOLS[int(proto)] if int(proto) < len(_PROTOCOLS) else proto
-        self._choose(
-            match["op"] or "", int(match["bytes"]), LoggedChoice(algo, proto, channels), place
-        )
-
-    def _on_choice_symmetric(
-        self, message: LogMessage, match: re.Match[str], place: LogPlace
-    ) -> None:
-        channels = int(match["channels"]) if match["channels"] else None
-        choice = LoggedChoice(match["form"].lower(), match["kernel"], channels)
-        self._choose(match["op"], int(match["bytes"]), choice, place)
-
-    def _choose(self, op: str, size_bytes: int, choice: LoggedChoice, place: LogPlace) -> None:
-        choices = self.report.choices
-        if (op, size_bytes) in choices or len(choices) < _MOST:
-            choices.setdefault((op, size_bytes), choice).seen.add(place)
 
     def _on_tuning_head(self, message: LogMessage, match: re.Match[str], place: LogPlace) -> None:
         cells = [cell.strip() for cell in match["cells"].split("|") if cell.strip()]
@@ -475,7 +421,7 @@ class LogReader:
 
     def _on_operation(self, message: LogMessage, match: re.Match[str], place: LogPlace) -> None:
         source = message.source
-        op, _, count, dtype, redop, root, pointer, nranks = match.groups()
+        op, opcount, count, dtype, redop, root, pointer, nranks = match.groups()
         known = self._of_pointer.get((source.host, source.pid, pointer))
         if known is None or known.nranks != int(nranks):
             known = self._without_init(source, pointer, int(nranks))
@@ -492,13 +438,12 @@ class LogReader:
                 return
             number = self._signatures[signature] = len(self._signatures)
             self.report.signatures.append(signature)
-        if op in _P2P:
-            calls.p2p.append(number)
-            calls.p2p_lines.append(place.line)
-        else:
-            calls.signatures.append(number)
-            calls.lines.append(place.line)
-        calls.last = place
+        calls.add(number, place.line, int(opcount[-8:], 16), is_p2p=op in _P2P)
+        if self._alike_key is not None:
+            if len(self._alike) >= _MOST:
+                self._alike.clear()
+            self._alike[self._alike_key] = calls, number, op in _P2P
+            self._alike_key = None
 
     def _without_init(self, source: LogSource, pointer: str, nranks: int) -> Communicator:
         """A communicator whose beginning the log does not have: by its size and its members."""
@@ -518,15 +463,6 @@ class LogReader:
         known.seen.add(LogPlace(self._file, self._line), source.host)
         return known
 
-    def _on_closed(self, message: LogMessage, match: re.Match[str], place: LogPlace) -> None:
-        self.report.gone.setdefault(_without_numbers(message.text), Seen()).add(
-            place, message.source.host
-        )
-
-    def _on_proxy(self, message: LogMessage, match: re.Match[str], place: LogPlace) -> None:
-        if "closed by" in message.text:
-            self._on_closed(message, match, place)
-
 
 def _merge(known: Communicator, pending: Communicator) -> None:
     """Add what was said of a communicator before it was named."""
@@ -542,11 +478,6 @@ def _merge(known: Communicator, pending: Communicator) -> None:
         for place in seen.places:
             mine.add(place)
         mine.count += seen.count - len(seen.places)
-
-
-def _without_numbers(text: str) -> str:
-    """A text as others of its kind have it."""
-    return _HEX_OR_NUMBER.sub("#", text[:300])
 
 
 def _number(text: str) -> float:

@@ -1,27 +1,20 @@
-"""What PyTorch's flight recorder and NCCL's RAS say of a hang.
+"""What PyTorch's flight recorder says of a hang.
 
-Of the flight recorder the JSON form is read. Its usual form is a pickle, which runs any program
-that somebody put into it, so it is refused.
+Its usual form is a pickle, which can run any program that somebody put into it. A dump has only
+numbers, texts, lists and dictionaries, so it is read by an unpickler that looks up no name: what
+would run something ends as an error.
 """
 
+import io
 import json
+import pickle
 import re
-from array import array
-from typing import Any
+from typing import Any, NoReturn
 
 from collbench.core.errors import UsageError
-from collbench.jobs.nccl_log.progress import Lane, LoggedGroup
+from collbench.jobs.nccl_log.lanes import Lane, LoggedGroup
 
 _RANK = re.compile(r"(\d{1,9})(?:\.json)?(?:\.gz)?\Z")
-_RAS_HEAD = re.compile(r"#\d+-\d+ \((?P<name>[0-9a-fA-F]+)\) (?P<kind>MISMATCH|INCOMPLETE|ERROR)")
-_RAS_OPERATION = re.compile(r"Communicator ranks have different (?P<op>\w+) operation counts")
-_RAS_LAUNCHED = re.compile(
-    r"Rank (?P<rank>\d{1,9}) has (?:launched up to operation (?P<number>\d{1,9})|not launched any)"
-    r"(?P<where>.*)"
-)
-_RAS_MANY = re.compile(
-    r"(?P<ranks>\d+) ranks have (?:launched up to operation (?P<number>\d{1,9})|not)"
-)
 
 
 def is_recorder(head: str) -> bool:
@@ -34,9 +27,14 @@ def is_pickle(head: bytes) -> bool:
     return head[:1] == b"\x80" and head[1:2] in (b"\x02", b"\x03", b"\x04", b"\x05")
 
 
-def is_ras(head: str) -> bool:
-    """Whether a file's beginning is what ncclras prints."""
-    return "Job summary" in head and "NCCL version" in head
+class _PlainUnpickler(pickle.Unpickler):
+    """Reads values alone: every name of a class or function, which could be called, is refused."""
+
+    def find_class(self, module_name: str, global_name: str, /) -> NoReturn:
+        raise pickle.UnpicklingError(f"it asks for {module_name}.{global_name}")
+
+    def persistent_load(self, pid: object, /) -> NoReturn:
+        raise pickle.UnpicklingError("it asks for an object from elsewhere")
 
 
 class Recorders:
@@ -56,6 +54,26 @@ class Recorders:
                 f"{name}: it begins like a dump of PyTorch's flight recorder, and is not JSON",
                 "is the file cut off?",
             ) from None
+        self._add(name, data)
+
+    def add_pickle(self, name: str, data: bytes) -> None:
+        """Read the dump of a rank as PyTorch writes it. Raises UsageError for what is none."""
+        try:
+            value = _PlainUnpickler(io.BytesIO(data)).load()
+        except Exception as error:
+            raise UsageError(
+                f"{name}: this is a pickle, and no dump of plain values: {str(error)[:100]}",
+                "a pickle can run any program that is in it, so nothing of it was run; if it is"
+                " your own: torchfrtrace --prefix, or json.dump of what pickle.load gives",
+            ) from None
+        try:
+            self._add(name, value)
+        except UsageError as error:
+            raise UsageError(
+                f"{error.message}, though a pickle of plain values", error.hint
+            ) from None
+
+    def _add(self, name: str, data: Any) -> None:  # Any: JSON or its like
         try:
             entries = data["entries"]
             match = _RANK.search(name)
@@ -71,13 +89,13 @@ class Recorders:
                 self._entry(name, rank, entry)
         except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError):
             raise UsageError(
-                f"{name}: it is no dump of PyTorch's flight recorder in JSON",
-                "take it with TORCH_NCCL_DUMP_ON_TIMEOUT=1, and convert it to JSON yourself",
+                f"{name}: it is no dump of PyTorch's flight recorder",
+                "take it with TORCH_NCCL_DUMP_ON_TIMEOUT=1",
             ) from None
 
     def _entry(self, name: str, rank: int, entry: dict[str, Any]) -> None:  # Any: JSON
         group = entry.get("process_group", ["0"])
-        key = str(group[0] if isinstance(group, list) else group)
+        key = str(group[0] if isinstance(group, list | tuple) else group)
         lane = self._lanes.setdefault(key, {}).setdefault(
             rank, Lane(rank=rank, who=f"rank {rank}", file=name)
         )
@@ -105,36 +123,3 @@ class Recorders:
             )
             for key, lanes in self._lanes.items()
         ]
-
-
-def ras_groups(text: str) -> list[LoggedGroup]:
-    """What NCCL's RAS says of ranks that have come less far than others."""
-    groups: dict[str, LoggedGroup] = {}
-    name, op, most = "", "", 0
-    for line in text.splitlines():
-        if head := _RAS_HEAD.search(line):
-            name, op = head["name"], ""
-        elif operation := _RAS_OPERATION.search(line):
-            op, most = operation["op"], 0
-            groups[f"{name} {op}"] = LoggedGroup(
-                name=f"{name}, {op}", nranks=0, lanes=[], texts=(op,)
-            )
-        elif not op:
-            continue
-        elif many := _RAS_MANY.search(line):
-            number = min(int(many["number"] or 0), 10_000_000)
-            if number >= most:
-                most = number
-                groups[f"{name} {op}"].lanes.append(_lane(None, f"{many['ranks']} ranks", number))
-        elif one := _RAS_LAUNCHED.search(line):
-            number = min(int(one["number"] or 0), 10_000_000)
-            groups[f"{name} {op}"].lanes.append(
-                _lane(int(one["rank"][:9]), f"rank {one['rank'][:9]}", number)
-            )
-    return [group for group in groups.values() if group.lanes]
-
-
-def _lane(rank: int | None, who: str, number: int) -> Lane:
-    """A lane of which only the number is known: its last operation stands for all."""
-    first = max(0, number - 1)
-    return Lane(rank=rank, who=who, first=first, kinds=array("I", [0] * (number - first)))

@@ -10,7 +10,8 @@ from collbench.core.text import counted, some_of
 from collbench.core.units import format_size, span_of_sizes
 from collbench.doctor.finding import Finding
 from collbench.doctor.tables.findings import block, finding_facts, found_text, mark
-from collbench.jobs.nccl_log.model import LogReport, Seen
+from collbench.jobs.nccl_log.model import LogReport
+from collbench.jobs.nccl_log.places import Seen
 from collbench.jobs.nccl_log.summary import alike, chosen, depth, expected, joined, orders, traffic
 from collbench.machine.topology.model import spans
 
@@ -30,6 +31,8 @@ def log_lines(report: LogReport, columns: int) -> list[str]:
         ("rings and trees", _rings(report)),
         ("networks and plug-ins", _networks(report)),
         ("settings in the log", _settings(report)),
+        ("what RAS says", list(report.ras.summary())[:_MOST_ROWS]),
+        ("what tools say of the machine", list(report.facts)[:_MOST_ROWS]),
         ("what NCCL expects (its tuning table)", _expected(report, room)),
         ("what NCCL took", _chosen(report, room)),
         ("operations of a rank", _operations(report, room)),

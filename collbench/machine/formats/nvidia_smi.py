@@ -21,6 +21,7 @@ from collbench.machine.topology.model import Link, Node, Topology, facts_of
 
 _GPU_LINE = re.compile(r"\s*GPU (\d{1,4}): (.{0,100}?)(?: \(UUID: ([\w-]{1,64})\))?\s*$")
 _LINK_LINE = re.compile(r"\s*Link (\d{1,3}): (?:(\d{1,6}(?:\.\d{1,6})?) GB/s|<inactive>)\s*$")
+_ALL_INACTIVE = re.compile(r"all links are in-?active", re.IGNORECASE)
 _MAX_TEXT_CHARS = 4 << 20  # a matrix of 100 devices has 60,000
 
 
@@ -223,6 +224,8 @@ def _nvlink_speeds(
             speeds.setdefault(id_, {})
         elif link and gpus:
             speeds[id_][int(link[1])] = link[2] or "inactive"
+        elif gpus and _ALL_INACTIVE.search(line):
+            speeds[next(reversed(speeds))][-1] = "inactive"
         elif gpus and is_alone and re.match(r"\s*Link \d", line):
             raise UsageError(
                 f"{name}, line {number}: '{line.strip()[:40]}' is of nvidia-smi nvlink, but not its"
@@ -232,7 +235,8 @@ def _nvlink_speeds(
             )
     for id_, links in speeds.items():
         active = [speed for speed in links.values() if speed != "inactive"]
-        inactive = [str(link) for link, speed in links.items() if speed == "inactive"]
+        inactive = ["all" if link < 0 else str(link)
+                    for link, speed in links.items() if speed == "inactive"]  # fmt: skip
         facts = facts_of(
             {
                 "nvlinks": len(active) if links else None,
@@ -245,4 +249,9 @@ def _nvlink_speeds(
         "nvidia-smi nvlink -s tells how many NVLinks are active and how fast, not where they end"
         " (nvidia-smi topo -m does)"
     )
-    return gpus, [note] if gpus and is_alone else []
+    down = [
+        f"GPU {gpu.index}: links {idle} are inactive, {gpu.fact('nvlinks')} are active"
+        for gpu in gpus.values()
+        if (idle := gpu.fact("nvlinks_inactive"))
+    ]
+    return gpus, [*([note] if gpus and is_alone else []), *down[:16]]

@@ -75,7 +75,8 @@ def read(text: str, name: str) -> Topology:
     bundles = _bundles(tables, model.arch if model is not None else "")
     cpus, links = _cpus(lines, tables, len(nodes))
     limit_cpus(cpus, name)
-    notes = ["the text tells no widths and no speeds of PCIe", *_lost(types)]
+    p2p = _access(tables)
+    notes = ["the text tells no widths and no speeds of PCIe", *_lost(types), *_refused(p2p)]
     if any(link.usable_gbs is None for link in bundles):
         notes.append(
             "the text does not tell the number or the generation of xGMI links: their rates are"
@@ -86,7 +87,32 @@ def read(text: str, name: str) -> Topology:
         nodes=(*cpus, *nodes),
         links=(*links, *socket_links(cpus), *bundles),
         notes=tuple(notes),
+        p2p=p2p,
     )
+
+
+def _access(tables: Mapping[str, _Table]) -> dict[tuple[str, str, str], str]:
+    """Whether GPUs reach each other, by the table of access of amd-smi."""
+    if "access" not in tables:
+        return {}
+    return {
+        (f"gpu{row}", f"gpu{column}", what): "OK" if cell.upper() == "ENABLED" else "NS"
+        for (row, column), cell in tables["access"].cells.items()
+        if row != column and cell.upper() in ("ENABLED", "DISABLED")
+        for what in ("read", "write")
+    }
+
+
+def _refused(p2p: Mapping[tuple[str, str, str], str]) -> list[str]:
+    """A remark on pairs that do not reach each other."""
+    pairs = sorted({(a, b) for (a, b, what), code in p2p.items() if code != "OK"})
+    if not pairs:
+        return []
+    both = [(a, b) for a, b in pairs if a < b and (b, a) in pairs]
+    shown = ", ".join(f"{a} and {b} both ways" for a, b in both[:4]) or ", ".join(
+        f"{a} to {b}" for a, b in pairs[:4]
+    )
+    return [f"access is disabled for {len(pairs)} ordered pairs of GPUs: {shown}"]
 
 
 def _tables(lines: Sequence[str], name: str) -> dict[str, _Table]:

@@ -181,8 +181,12 @@ def _untrimmed(setting: Setting, variable: Variable) -> tuple[str, str] | None:
 
 
 def _not_in(variable: Variable, version: str | None) -> str:
-    """That this version of NCCL does not read it; empty if it does, or if that is not known."""
+    """That this version of NCCL does not read it; empty if it does, or if that is not known. Where
+    the version is not known, what newer ones dropped is told.
+    """
     name = variable.name
+    if not version and variable.until:
+        return f"NCCL newer than {variable.until} does not read {name}."
     if version and variable.since and is_before(version, variable.since):
         return f"NCCL {version} does not read {name}, which came with {variable.since}."
     asked = version_of(version or "")

@@ -190,28 +190,30 @@ def _cycles(
     `least`; undirected ones one way round only.
     """
     n = len(free)
-    walk, visited = [0], [True] + [False] * (n - 1)
+    walk, left = [0], (1 << n) - 2  # the ranks that are not on the walk, a bit each
+    ahead = [sum((count > 0) << there for there, count in enumerate(row)) for row in free]
+    home = sum((row[0] > 0) << rank for rank, row in enumerate(free))
 
     def extend() -> Iterator[Order]:
+        nonlocal left
         here = walk[-1]
-        if len(walk) == n:
-            if (
-                free[here][0] > 0
-                and (is_directed or walk[1] < here or n < 3)
-                and tuple(walk) >= least
-            ):
+        if not left:
+            is_first = is_directed or walk[1] < here or n < 3
+            if home >> here & 1 and is_first and tuple(walk) >= least:
                 yield tuple(walk)
             return
         for there in range(n):
-            if visited[there] or free[here][there] <= 0 or (*walk, there) < least[: len(walk) + 1]:
+            if not (left & ahead[here]) >> there & 1:
+                continue
+            if least and (*walk, there) < least[: len(walk) + 1]:
                 continue
             if budget.is_spent():
                 return
             walk.append(there)
-            visited[there] = True
-            if _is_open(free, visited, there):
+            left ^= 1 << there
+            if _is_open(ahead, home, left, there):
                 yield from extend()
-            visited[there] = False
+            left ^= 1 << there
             walk.pop()
 
     # A cycle is handed out while its links are still free here; the caller takes them and gives
@@ -219,13 +221,14 @@ def _cycles(
     yield from extend()
 
 
-def _is_open(free: list[list[int]], visited: list[bool], here: int) -> bool:
-    """Whether all ranks that are left, and rank 0 again, can still be reached from here."""
-    seen, queue = {here}, [here]
-    while queue:
-        rank = queue.pop()
-        for there, links in enumerate(free[rank]):
-            if links > 0 and there not in seen and not visited[there]:
-                seen.add(there)
-                queue.append(there)
-    return len(seen) == visited.count(False) + 1 and any(free[rank][0] > 0 for rank in seen)
+def _is_open(ahead: list[int], home: int, left: int, here: int) -> bool:
+    """Whether all ranks that are left, and rank 0 again, can still be reached from here. ahead: to
+    which ranks each has free links, a bit each; home: which have one to rank 0.
+    """
+    seen = reached = 1 << here
+    while reached:
+        rank = reached.bit_length() - 1
+        new = ahead[rank] & left & ~seen
+        seen |= new
+        reached ^= 1 << rank | new
+    return seen == left | 1 << here and bool(seen & home)

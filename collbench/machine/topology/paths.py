@@ -9,8 +9,9 @@ way is that of the nearest class, then the highest rate, then the fewest hops.
 
 import heapq
 from collections import Counter
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache
+from math import inf
 from typing import Literal, get_args
 
 from collbench.machine.topology.model import GPU_LINKS, Link, Topology
@@ -55,7 +56,8 @@ class Path:
     @property
     def usable_gbs(self) -> float | None:
         """GB/s that the whole way can carry, if all its rates are known."""
-        return None if self.limit is None else self.limit.usable_gbs
+        limit = self.limit
+        return None if limit is None else limit.usable_gbs
 
     def order(self) -> tuple[int, float, int, tuple[str, ...]]:
         """The best of several ways is the least."""
@@ -218,9 +220,9 @@ def _paths_from(topology: Topology, start: str) -> dict[str, Path]:
     best[start] = Path(a=start, b=start, nodes=(start,), links=(), kind="LOC")
     orders: dict[str, tuple[int, float, int, tuple[str, ...]]] = {}
     done: set[str] = set()
-    queue: list[tuple[int, float, int, tuple[str, ...]]] = [(0, 0.0, 0, (start,))]
+    queue: list[tuple[int, float, int, tuple[str, ...]]] = [(0, -inf, 0, (start,))]
     while queue:
-        _, _, _, nodes = heapq.heappop(queue)
+        _, slowest, _, nodes = heapq.heappop(queue)
         here = nodes[-1]
         if here in done or nodes != best[here].nodes:
             continue
@@ -232,14 +234,17 @@ def _paths_from(topology: Topology, start: str) -> dict[str, Path]:
                 continue
             links, passed = (*way.links, link), (*nodes, there)
             kind = _class(topology, passed, links)
-            further = Path(a=start, b=there, nodes=passed, links=links, kind=kind)
-            order = further.order()
+            rate = max(slowest, -(link.usable_gbs or 0.0))
+            order = CLASS_ORDER[kind], rate, len(links), passed  # as Path.order
             if there not in orders or order < orders[there]:
-                best[there], orders[there] = further, order
+                best[there] = Path(a=start, b=there, nodes=passed, links=links, kind=kind)
+                orders[there] = order
                 heapq.heappush(queue, order)
     for there, way in best.items():
         if way.kind not in ("LOC", *GPU_CLASSES) and is_unnamed(topology, start, there):
-            best[there] = replace(way, is_sure=False)
+            best[there] = Path(
+                a=start, b=there, nodes=way.nodes, links=way.links, kind=way.kind, is_sure=False
+            )
     return best
 
 

@@ -35,10 +35,14 @@ class ProfileTable:
         return ProfileTable(where=f"{self.where[:-1]}.{key}]", values=inner)
 
     def text(self, key: str, default: str | None = None) -> str:
-        """A text that is not empty."""
+        """A text of one line that is not empty."""
         value = self._value(key, default)
-        if not isinstance(value, str) or (not value.strip() and key in self.values):
-            raise self._wrong(key, value, "a text")
+        if (
+            not isinstance(value, str)
+            or not value.isprintable()
+            or (not value.strip() and key in self.values)
+        ):
+            raise self._wrong(key, value, "a text of one line")
         return value
 
     def texts(self, key: str, default: tuple[str, ...] | None = None) -> tuple[str, ...]:

@@ -330,8 +330,10 @@ def _span(costs: list[list[int]], here: int, left: Sequence[int], *, is_closed: 
     reach = {rank: costs[here][rank] for rank in ends}
     total = 0
     while reach:
-        nearest = min(reach, key=lambda rank: reach[rank])
+        nearest = min(reach, key=reach.__getitem__)
         total += reach.pop(nearest)
+        further = costs[nearest]
         for rank, far in reach.items():
-            reach[rank] = min(far, costs[nearest][rank])
+            if further[rank] < far:
+                reach[rank] = further[rank]
     return total

@@ -187,10 +187,26 @@ def links(topology: Topology, without: Sequence[LinkKind] = (), columns: int = 8
         ]
         lines += [*([""] if lines else []), *_heading(group, groups)]
         heads = ("link", "what", "raw GB/s", "usable", "source")
-        lines += table(heads, rows, (2, 3), columns) if rows else ["No link is known."]
+        lines += table(heads, rows, (2, 3), columns) if rows else _told_links(group.part)
     parts = [(f"[{number}]", source) for source, number in sources.items()]
     sources_text = titled(parts, len(f"[{len(parts)}] "), max(columns, 40), lead=0)
     return [*lines, *([""] if sources else []), *sources_text]
+
+
+def _told_links(one: Topology) -> list[str]:
+    """NVLinks of which the ends are not known, by GPU."""
+    rows = [
+        (
+            f"GPU {gpu.index}",
+            gpu.fact("nvlinks"),
+            gpu.fact("nvlinks_inactive") or "none",
+            gpu.fact("nvlink_gbs"),
+        )
+        for gpu in one.gpus
+        if gpu.fact("nvlinks")
+    ]
+    heads = ("GPU", "active NVLinks", "inactive links", "GB/s of one")
+    return table(heads, rows, (1, 3)) if rows else ["No link is known."]
 
 
 def _link_row(one: Topology, link: Link, sources: dict[str, int]) -> tuple[str, ...]:

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
+from math import lcm
 
 from collbench.machine.topology.model import Link, Topology
 from collbench.machine.topology.rates import Engine, best_gbs, link_label
@@ -71,25 +72,27 @@ def bound(
     >>> round(found.gbs, 1), found.limit
     (12.0, 'GPU0 -> GPU1, PCIe 3.0 x16')
     """
-    loads: dict[Hop, Fraction] = {}
+    parts = lcm(*(share.denominator for share in traffic.values()))
+    loads: dict[Hop, int] = {}  # in so many parts of S
     users: dict[Hop, tuple[int, int]] = {}
     for (source, target), share in traffic.items():
         found = way(topology, gpus[source], gpus[target], through_host)
         if found is None:
             return None
+        load = share.numerator * (parts // share.denominator)
         for hop in found.hops:
-            loads[hop] = loads.get(hop, Fraction(0)) + share
+            loads[hop] = loads.get(hop, 0) + load
             users.setdefault(hop, (source, target))
     if not loads:
         return None
-    fullest = max(loads, key=lambda hop: float(loads[hop]) / _rate(hop.link, engine))
+    fullest = max(loads, key=lambda hop: loads[hop] / parts / _rate(hop.link, engine))
     here, there, link = fullest
     # a link of switches or CPUs: say for whom it matters
     if not all(topology.by_id[node].kind == "gpu" for node in (here, there)):
         source, target = users[fullest]
         here, there = gpus[source], gpus[target]
     return Bound(
-        gbs=_rate(link, engine) / float(loads[fullest]),
+        gbs=_rate(link, engine) / (loads[fullest] / parts),
         limit=f"{here.upper()} -> {there.upper()}, {link_label(link)}",
         engine=engine,
     )

@@ -17,11 +17,14 @@ from typing import Literal, TypeVar
 from collbench.core import catalog
 from collbench.core.errors import UnavailableError, UsageError
 from collbench.core.options import DEFAULT_MACHINE, MAX_SETS
+from collbench.planning.protocols import FAMILY as PROTOCOLS
 
 REFERENCE = "h200x4-vm"  # whose constants a machine has that has none of its own
 # what the shipped constants were fitted to, or hold for as well (docs/results/predictions.md)
 _FITTED_TO = {"gpu": ("H200", "H100"), "cpu": ("AMD EPYC",)}
-CPU_KINDS = ("simple", "ll", "ll128")
+# A machine file has the constants of these. A protocol that it lacks costs what the one of them
+# does whose messages may take several slots, or may not, as its own.
+CPU_KINDS = ("simple", "ll")
 GPU_KINDS = (*CPU_KINDS, "ce")
 KIND_OF = {"sentinel": "ll128"}  # protocols that are priced as another, but for what they store
 FULL_THREADS = 512  # of a CTA that a constant is for
@@ -223,17 +226,26 @@ def _costs(
             f"machine profile {machine}: [{section}] has no source: what gave its numbers",
             'add source = "..."',
         )
-    if set(table["kinds"]) != set(kinds):
+    known = {*kinds, *PROTOCOLS}
+    if not set(kinds) <= set(table["kinds"]) <= known:
         raise UsageError(
-            f"machine profile {machine}: [{section}.kinds] must have exactly: {', '.join(kinds)}"
+            f"machine profile {machine}: [{section}.kinds] must have {', '.join(kinds)}, and may"
+            f" have {', '.join(sorted(known - set(kinds)))}"
         )
     of_kinds = {
-        kind: of_kind(**_numbers(machine, f"{section}.kinds.{kind}", table["kinds"][kind], of_kind))
-        for kind in kinds
+        kind: of_kind(**_numbers(machine, f"{section}.kinds.{kind}", own, of_kind))
+        for kind, own in table["kinds"].items()
     }
+    for proto in PROTOCOLS:
+        like = next(one for one in kinds if _has_slices(one) == _has_slices(proto))
+        of_kinds.setdefault(proto, of_kinds[like])
     own = {key: value for key, value in table.items() if key not in ("kinds", "source")}
     numbers = _numbers(machine, section, own, costs)
     return costs(name=machine, kinds=of_kinds, **numbers)  # type: ignore[arg-type]  # all are numbers
+
+
+def _has_slices(proto: str) -> bool:
+    return bool(PROTOCOLS.load(proto).HAS_SLICES)
 
 
 def _numbers(machine: str, section: str, table: object, costs: type) -> dict[str, float]:

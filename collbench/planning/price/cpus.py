@@ -42,14 +42,16 @@ def _ends(work: Work, events: Events, piece_bytes: float, on: CpuCosts) -> Seque
     hop_s = on.hop_s(work.schedule.n)
     end = [0.0] * len(events.events)
     cores, memory = [0.0] * on.cores, 0.0
-    for number, event in enumerate(events.events):
+    for number, (event, own, others, loads, stores) in enumerate(events.on_cores):
         core = event.rank % on.cores
-        start = max(cores[core], *(end[one] for one in event.after if one >= 0), 0.0)
-        for one, _ in (*event.arrived, *event.returned):
+        start = cores[core]
+        for one in own:
+            start = max(start, end[one])
+        for one in others:
             start = max(start, end[one] + hop_s)
         seconds = on.launch_us * 1e-6 if event.is_launch else 0.0
         seconds += event.steps * step_s + event.takes * take_s + event.posts * post_s
-        seconds += event.loads * read_s + event.writes * write_s + event.stores * send_s
-        memory = max(memory, start) + (event.reads + event.writes + event.stores) * memory_s
+        seconds += loads * read_s + event.writes * write_s + stores * send_s
+        memory = max(memory, start) + (event.reads + event.writes + stores) * memory_s
         end[number] = cores[core] = max(start + seconds, memory)
     return [max(end[one] for one in ends) for ends in events.ends]

@@ -36,8 +36,8 @@ def errors_of(known: Sequence[PriceErrors], scope: str, size_bytes: int) -> Pric
 
 @lru_cache(maxsize=1)
 def own_errors() -> tuple[PriceErrors, ...]:
-    """Those of our own engine, of profiles/spread/model.toml."""
-    return tuple(PriceErrors(**one) for one in catalog.load("spread", "model")["errors"])
+    """Those of our own engine, of profiles/errors/model.toml."""
+    return tuple(PriceErrors(**one) for one in catalog.load("errors", "model")["errors"])
 
 
 def own_scope(machine: str, models: Sequence[str]) -> str | None:

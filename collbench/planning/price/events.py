@@ -106,6 +106,22 @@ class Events:
         return max(local.values(), default=0)
 
     @cached_property
+    def on_cores(self) -> list[tuple[PricedEvent, list[int], list[int], int, int]]:
+        """Each event, those that it waits for of its own rank and of others, its loads and its
+        stores.
+        """
+        return [
+            (
+                event,
+                [one for one in event.after if one >= 0],
+                [one for one, _ in (*event.arrived, *event.returned)],
+                event.loads,
+                event.stores,
+            )
+            for event in self.events
+        ]
+
+    @cached_property
     def causes(self) -> list[int]:
         """How many others each event waits for."""
         return [len(_causes(event)) for event in self.events]

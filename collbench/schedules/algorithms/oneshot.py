@@ -1,7 +1,8 @@
 """One-shot: everyone sends everything to everyone and adds by itself. One hop, (n-1) S bytes a
 rank: for small messages.
 
-Each rank adds its own operand first, so two ranks may differ in the last bit of an inexact sum.
+Each rank adds its own operand first, so ranks may differ in the last bits of an inexact sum: see
+docs/explanation/algorithms.md.
 Source: the one-stage kernels of TensorRT-LLM and vLLM, where it is the fastest choice below some
 hundred KiB.
 """

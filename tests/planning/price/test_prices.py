@@ -357,3 +357,16 @@ def test_a_machine_file_may_leave_out_what_has_a_default(tmp_path: Path) -> None
         file.write_text(text.replace(power, wrong))
         with pytest.raises(UsageError, match=wrong.split()[0]):
             gpu_costs(str(file))
+
+
+def test_a_protocol_without_constants_costs_what_one_like_it_does(tmp_path: Path) -> None:
+    """So a new protocol is priced before anybody measured it, with files of before."""
+    file = tmp_path / "mine.toml"
+    without, _, _ = costs_text(cpu_costs(), "a sweep").partition("\n[cpu.kinds.ll128]")
+    file.write_text(without)
+    found = cpu_costs(str(file)).kinds
+    assert found["ll128"] == found["ll"] != found["simple"]
+    file = tmp_path / "no-ll.toml"
+    file.write_text(without.replace("kinds.ll]", "kinds.lll]"))
+    with pytest.raises(UsageError, match="must have simple, ll, and may have ll128"):
+        cpu_costs(str(file))

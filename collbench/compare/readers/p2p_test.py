@@ -1,0 +1,179 @@
+"""The text of p2pBandwidthLatencyTest, of NVIDIA's CUDA samples.
+
+A matrix of bandwidths with peer access and one without, both one way and both ways at once; half of
+the latter's rate is of one direction. Rates are decimal GB/s of 40 MB. What matters is the ratio:
+where peer access is slower than the way through the host, it does harm. Its matrices of latency
+have no counterpart. Source: cuda-samples, p2pBandwidthLatencyTest.cu, of CUDA 8 to 13.
+"""
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from collbench.compare.readers.foreign import (
+    NUMBER,
+    ForeignRemarks,
+    ForeignTable,
+    devices_line,
+    foreign,
+    merged,
+)
+from collbench.compare.readers.log_lines import log_lines
+from collbench.core.errors import UsageError
+from collbench.core.record import Record
+
+TOOL = "p2pBandwidthLatencyTest"
+IS_DOCUMENT = False
+HEADING = re.compile(
+    r"\[P2P \(Peer-to-Peer\) GPU Bandwidth|(?:Uni|Bi)directional P2P=(?:En|Dis)abled Bandwidth"
+)
+_MATRIX = re.compile(r"(?P<ways>Uni|Bi)directional P2P=(?P<state>En|Dis)abled Bandwidth.{0,80}")
+_OTHER = re.compile(r"P2P=(?:En|Dis)abled Latency|P2P Connectivity Matrix")
+_DEVICE = re.compile(r"Device: (?P<number>\d{1,3}), (?P<name>.{1,80}?), pciBusID")
+_REFUSED = re.compile(r"Device=(\d{1,3}) CANNOT Access Peer Device=(\d{1,3})")
+_COLUMNS = re.compile(r"D\\D((?:\s+\d{1,3})+)\s*\Z")
+_ROW = re.compile(r"(\d{1,3})((?:\s+\d{1,9}\.\d{1,4})+)\s*\Z")
+_SIZE_BYTES = 40_000_000  # of a copy: ten million numbers of 4 bytes
+_SLOWER = 0.9  # of the rate without peer access
+_MOST_NAMED = 4
+
+_Pair = tuple[int, int]
+
+
+@dataclass(slots=True, kw_only=True)
+class _P2pMatrix:
+    is_both: bool
+    is_enabled: bool
+    line: int
+    columns: tuple[int, ...] = ()
+    rates: dict[_Pair, float] = field(default_factory=dict)
+
+
+def is_mine(text: str) -> bool:
+    r"""Whether the text is p2pBandwidthLatencyTest's.
+
+    >>> is_mine("Unidirectional P2P=Enabled Bandwidth (P2P Writes) Matrix (GB/s)\n")
+    True
+    """
+    return HEADING.search(text) is not None
+
+
+def read(text: str, name: str) -> tuple[list[Record], tuple[str, ...]]:
+    """All rows, and remarks for the reader. Raises UsageError with the place."""
+    remarks, devices = ForeignRemarks("line"), dict[int, str]()
+    found, refused = _matrices(text, devices, remarks)
+    for one, other in refused[:_MOST_NAMED]:
+        remarks.add(f"GPU {one} cannot reach the memory of GPU {other}")
+    for is_both in (False, True):
+        for said in _judged([matrix for matrix in found if matrix.is_both is is_both]):
+            remarks.add(said)
+    rows = [
+        (ForeignTable(first=one.line, last=one.line, conditions={}), one.line, row)
+        for one in found
+        for row in _records(one, devices)
+    ]
+    if not rows:
+        raise UsageError(
+            f"{name}: no matrix of bandwidths between two GPUs is whole in it",
+            "give all that p2pBandwidthLatencyTest prints",
+        )
+    return merged(rows, name), remarks.texts()
+
+
+def _matrices(
+    text: str, devices: dict[int, str], remarks: ForeignRemarks
+) -> tuple[list[_P2pMatrix], list[_Pair]]:
+    found: list[_P2pMatrix] = []
+    refused: list[_Pair] = []
+    current: _P2pMatrix | None = None
+    for line in log_lines(text, HEADING):
+        said = line.text
+        if heading := _MATRIX.search(said):
+            current = _P2pMatrix(
+                is_both=heading["ways"] == "Bi",
+                is_enabled=heading["state"] == "En",
+                line=line.number,
+            )
+            found.append(current)
+        elif _OTHER.search(said):
+            current = None
+        elif device := _DEVICE.search(said):
+            devices[int(device["number"])] = device["name"]
+        elif cannot := _REFUSED.search(said):
+            refused.append((int(cannot[1]), int(cannot[2])))
+        elif current is not None and (columns := _COLUMNS.search(said)):
+            current.columns = tuple(map(int, columns[1].split()))
+        elif current is not None and (row := _ROW.match(said.strip())):
+            cells = row[2].split()
+            if len(cells) != len(current.columns) or not all(map(NUMBER.fullmatch, cells)):
+                remarks.add("{count} rows of matrices cut left out ({at})", line.number)
+                continue
+            for column, cell in zip(current.columns, cells, strict=True):
+                current.rates[int(row[1]), column] = float(cell)
+    return found, refused
+
+
+def _judged(found: Sequence[_P2pMatrix]) -> Iterator[str]:
+    """What the rates with and without peer access say."""
+    rates: Mapping[bool, dict[_Pair, float]] = {
+        enabled: {
+            pair: rate
+            for one in found
+            if one.is_enabled is enabled
+            for pair, rate in one.rates.items()
+            if pair[0] != pair[1] and rate
+        }
+        for enabled in (True, False)
+    }
+    ways = "both ways" if found and found[0].is_both else "one way"
+    slower = [
+        f"GPU {a} to {b} {rate:g} against {rates[False][a, b]:g} GB/s"
+        for (a, b), rate in rates[True].items()
+        if (a, b) in rates[False] and rate < _SLOWER * rates[False][a, b]
+    ]
+    if slower:
+        yield (
+            f"P2P is slower than without it, {ways}: {_some(slower)}. Look at ACS and the IOMMU"
+            " (collbench doctor); until then NCCL_P2P_DISABLE=1 is faster"
+        )
+    elif rates[True].keys() & rates[False].keys():
+        gain = max(rate / rates[False][pair] for pair, rate in rates[True].items()
+                   if pair in rates[False])  # fmt: skip
+        yield f"P2P is not slower than without it, {ways}: up to {gain:.3g} times as fast"
+    uneven = [
+        f"GPU {a} to {b} {rate:g} and back {rates[True][b, a]:g} GB/s"
+        for (a, b), rate in rates[True].items()
+        if a < b and (b, a) in rates[True] and not 0.5 < rate / rates[True][b, a] < 2
+    ]
+    if uneven:
+        yield f"the two directions differ by more than 2 times: {_some(uneven)}"
+
+
+def _some(texts: Sequence[str]) -> str:
+    more = f" and {len(texts) - _MOST_NAMED} more pairs" if len(texts) > _MOST_NAMED else ""
+    return ", ".join(texts[:_MOST_NAMED]) + more
+
+
+def _records(one: _P2pMatrix, devices: Mapping[int, str]) -> Iterator[Record]:
+    for (a, b), rate in one.rates.items():
+        if a == b or not rate:
+            continue
+        rate = rate / 2 if one.is_both else rate
+        way = "" if one.is_both else "one-way "
+        method = "p2p" if one.is_enabled else "host"
+        yield foreign(
+            op="sendrecv",
+            backend="p2p-test",
+            dtype="",
+            placement="out",
+            ranks=2,
+            size_bytes=_SIZE_BYTES,
+            count=0,
+            times_us=[_SIZE_BYTES / rate / 1e3],
+            iters=0,
+            wrong=None,
+            is_checked=False,
+            device=devices_line([devices[gpu] for gpu in (a, b) if gpu in devices]),
+            versions=TOOL,
+            traffic=f"{way}copy-{method} gpus-{a}-{b}",
+        )

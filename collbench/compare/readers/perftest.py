@@ -1,0 +1,166 @@
+"""The text of perftest: ib_write_bw, ib_read_bw and ib_send_bw.
+
+A row is of messages one way between two hosts, many in flight; with -b both ways at once, of which
+a row has half. Rates are 10^9 bits a second (--report_gbits) or 2^20 bytes. Latencies
+(ib_write_lat) have no counterpart. Source: perftest 4.5 to 24.
+"""
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from collbench.compare.readers.foreign import NUMBER, ForeignRemarks, ForeignTable, foreign, merged
+from collbench.compare.readers.log_lines import log_lines
+from collbench.compare.readers.proof import half_unit
+from collbench.core.errors import UsageError
+from collbench.core.record import Record
+
+TOOL = "perftest"
+IS_DOCUMENT = False
+HEADING = re.compile(
+    r"(?:RDMA_(?:Write|Read)|Send|RDMA_Atomic) (?:Bidirectional )?(?:BW|Latency) Test"
+    r"|\s*#bytes\s+#iterations"
+)
+_TITLE = re.compile(r"(?P<what>RDMA_Write|RDMA_Read|Send) (?P<both>Bidirectional )?BW Test")
+_COLUMNS = re.compile(r"#bytes\s+#iterations\s+BW peak\[(?P<unit>[\w/]+)\]")
+_ROW = re.compile(
+    r"(?P<bytes>\d{1,12})\s+(?P<iters>\d{1,12})\s+(?P<peak>\d+\.\d+)\s+(?P<mean>\d+\.\d+)"
+    r"(?:\s+(?P<messages>\d+\.\d{1,9})(?!\S))?"
+)
+_FIELD = re.compile(
+    r"(?P<name>Device|Link type|Number of qps|TX depth|Mtu|Transport type)\s*:"
+    r"\s*(?P<value>[\w\[\]]+)"
+)
+# of ibstat or ibstatus beside it
+_RATE = re.compile(r"^\s*[Rr]ate:\s*(?P<rate>\d{1,4}(?:\.\d)?)", re.MULTILINE)
+_FITTING = 1.02  # between a rate and that of its messages, whose means are taken apart
+_GOOD = 0.9  # of a link's rate: what a healthy one gives large messages
+_BYTES_GBS = {"Gb/sec": 0.125, "MB/sec": 2**20 / 1e9, "MiB/sec": 2**20 / 1e9, "GB/sec": 1.0}
+
+
+@dataclass(slots=True)
+class _PerftestRun:
+    line: int
+    what: str
+    is_both: bool
+    unit: str = ""
+    fields: dict[str, str] = field(default_factory=dict)
+    rows: list[tuple[int, re.Match[str]]] = field(default_factory=list)
+
+
+def is_mine(text: str) -> bool:
+    r"""Whether the text is perftest's.
+
+    >>> is_mine("          RDMA_Write BW Test\n")
+    True
+    """
+    return HEADING.search(text) is not None
+
+
+def read(text: str, name: str) -> tuple[list[Record], tuple[str, ...]]:
+    """All rows, and remarks for the reader. Raises UsageError with the place."""
+    remarks = ForeignRemarks("line")
+    runs = _runs(text)
+    link = {float(rate["rate"]) for rate in _RATE.finditer(text)}
+    rows = []
+    for run in runs:
+        if run.unit not in _BYTES_GBS:
+            remarks.add(f"rates in '{run.unit}' ({{at}}) are not known: left out", run.line)
+            continue
+        for said in _judged(run, link.copy().pop() if len(link) == 1 else 0.0):
+            remarks.add(said, run.line)
+        for line, row in run.rows:
+            if _contradicts(run, row):
+                remarks.add("rate and messages a second do not fit each other ({at})", line)
+        span = ForeignTable(
+            first=run.line, last=run.rows[-1][0] if run.rows else run.line, conditions=run.fields
+        )
+        rows += [(span, line, row) for line, row in _records(run)]
+    if not rows:
+        raise UsageError(
+            f"{name}: no row of a bandwidth follows perftest's title",
+            "give what ib_write_bw prints; latencies of ib_write_lat have no counterpart here",
+        )
+    return merged(rows, name), remarks.texts()
+
+
+def _runs(text: str) -> list[_PerftestRun]:
+    runs: list[_PerftestRun] = []
+    for line in log_lines(text, HEADING):
+        if title := _TITLE.search(line.text):
+            runs.append(_PerftestRun(line.number, title["what"], bool(title["both"])))
+        elif columns := _COLUMNS.search(line.text):
+            if not runs or runs[-1].unit:
+                runs.append(_PerftestRun(line.number, "", False))
+            runs[-1].unit = columns["unit"]
+        elif runs and runs[-1].unit and (row := _ROW.match(line.text.strip())):
+            runs[-1].rows.append((line.number, row))
+        elif runs:
+            runs[-1].fields |= {one["name"]: one["value"] for one in _FIELD.finditer(line.text)}
+    return [run for run in runs if run.rows]
+
+
+def _gbits(run: _PerftestRun, row: re.Match[str]) -> float:
+    return float(row["mean"]) * _BYTES_GBS[run.unit] * 8 / (2 if run.is_both else 1)
+
+
+def _contradicts(run: _PerftestRun, row: re.Match[str]) -> bool:
+    """Whether a row's rate is not that of its messages, as where a digit was changed."""
+    if row["messages"] is None:
+        return False
+    gbits = float(row["mean"]) * _BYTES_GBS[run.unit] * 8
+    messages, error = float(row["messages"]), half_unit(row["messages"])
+    of_messages = [(messages + sign * error) * int(row["bytes"]) * 8e-3 for sign in (-1, 1)]
+    return not of_messages[0] / _FITTING <= gbits <= of_messages[1] * _FITTING
+
+
+def _judged(run: _PerftestRun, link_gbits: float) -> Iterator[str]:
+    """The highest rate in words, and how much it is of the link. link_gbits: 0 if not known."""
+    best = max((row for _, row in run.rows), key=lambda row: float(row["mean"]))
+    rate, device = _gbits(run, best), run.fields.get("Device", "")
+    via = f" by {device}" if device else ""
+    said = f"{run.what or 'perftest'} reaches {rate:.4g} Gb/s ({rate / 8:.4g} GB/s){via} one way"
+    if not link_gbits:
+        yield f"{said} ({{at}}); ibstat or ibstatus beside it tells how much that is of the link"
+    elif rate < _GOOD * link_gbits:
+        yield (
+            f"{said} ({{at}}), {100 * rate / link_gbits:.0f}% of the link's {link_gbits:g} Gb/s: a"
+            " healthy link gives 90% and more to messages of 64 KiB; look at PCIe, MTU and -q"
+        )
+    else:
+        yield f"{said} ({{at}}), {100 * rate / link_gbits:.0f}% of the link's {link_gbits:g} Gb/s"
+    yield (
+        "messages go one way ({at}): not compared with sendrecv of collbench and nccl-tests, where"
+        " each rank sends and receives at once"
+        if not run.is_both
+        else "the bandwidth of both directions is halved ({at}): rates are those of one direction"
+    )
+
+
+def _records(run: _PerftestRun) -> Iterator[tuple[int, Record]]:
+    depth = run.fields.get("TX depth", "128")
+    way = "" if run.is_both else "one-way "
+    for line, row in run.rows:
+        rate, size_bytes = _gbits(run, row) / 8, int(row["bytes"])
+        if not rate or not size_bytes or not NUMBER.fullmatch(row["mean"]):
+            continue
+        yield (
+            line,
+            foreign(
+                op="sendrecv",
+                backend="verbs",
+                dtype="",
+                placement="out",
+                ranks=2,
+                hosts=2,
+                size_bytes=size_bytes,
+                count=size_bytes,
+                times_us=[size_bytes / rate / 1e3],
+                iters=min(int(row["iters"]), 10**9),
+                wrong=None,
+                is_checked=False,
+                device=run.fields.get("Device", ""),
+                versions=f"perftest {run.what}".strip(),
+                traffic=f"{way}window-{depth}",
+            ),
+        )

@@ -1,0 +1,47 @@
+"""What all findings of a log share: they stand in lines, and have no times."""
+
+from collbench.doctor.finding import Finding, Severity
+from collbench.jobs.nccl_log.places import Seen
+
+UNMEASURED = "a log has no times: collbench doctor measures on the machine"
+
+
+def places(seen: Seen) -> str:
+    """Where something stands.
+
+    >>> from collbench.jobs.nccl_log.places import LogPlace
+    >>> places(Seen([LogPlace("a.log", 3), LogPlace("a.log", 9), LogPlace("b.log", 1)], 12))
+    'a.log line 3, 9, b.log line 1 and 9 more'
+    """
+    parts: list[str] = []
+    last = ""
+    for place in seen.places[:3]:
+        parts.append(str(place.line) if place.file == last else str(place))
+        last = place.file
+    more = seen.count - len(parts)
+    return ", ".join(parts) + (f" and {more} more" if more > 0 else "")
+
+
+def log_finding(
+    name: str, subject: str, seen: str, why: str, change: str, severity: Severity = "risk"
+) -> Finding:
+    """A finding of a log."""
+    return Finding(
+        check=name,
+        subject=subject,
+        seen=seen,
+        why=why,
+        change=change,
+        severity=severity,
+        unmeasured=UNMEASURED,
+    )
+
+
+def some(names: list[str], most: int = 6) -> str:
+    """Names, not all of many.
+
+    >>> some(["a", "b", "c"], 2)
+    'a, b and 1 more'
+    """
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(names[:most]) + more

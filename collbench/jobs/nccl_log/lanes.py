@@ -1,0 +1,54 @@
+"""How far each rank of a communicator has come."""
+
+from array import array
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from collbench.jobs.nccl_log.places import LogPlace
+
+
+@dataclass(slots=True, kw_only=True)
+class Lane:
+    """The operations of one rank in a group, in its order. who: the process and device, the same
+    in all groups; first: the number of the first that is known; kinds: numbers of their
+    descriptions; opcounts: NCCL's counter of them; lines: of them, where they are known.
+    """
+
+    rank: int | None
+    who: str
+    first: int = 0
+    kinds: "array[int]" = field(default_factory=lambda: array("I"))
+    opcounts: "array[int]" = field(default_factory=lambda: array("I"))
+    file: str = ""
+    lines: "array[int]" = field(default_factory=lambda: array("I"))
+
+    @property
+    def end(self) -> int:
+        """How many operations it has begun."""
+        return self.first + len(self.kinds)
+
+    @property
+    def name(self) -> str:
+        """The rank as people call it."""
+        return self.who if self.rank is None else f"rank {self.rank}"
+
+    def place(self, number: int) -> str:
+        """Where an operation stands; empty if that is not known."""
+        at = number - self.first
+        return str(LogPlace(self.file, self.lines[at])) if 0 <= at < len(self.lines) else ""
+
+
+@dataclass(slots=True, kw_only=True)
+class LoggedGroup:
+    """The ranks of a communicator. texts: descriptions of operations, by their numbers.
+    is_aligned: whether operations of one number are the same on all ranks. is_running: the numbers
+    are of a moment while the job may have run on.
+    """
+
+    name: str
+    nranks: int
+    lanes: list[Lane]
+    texts: Sequence[str]
+    p2p_texts: tuple[str, ...] = ()  # sends that were not received, or the other way round
+    is_aligned: bool = True
+    is_running: bool = False

@@ -1,0 +1,134 @@
+"""Lines that are not NCCL's: of RAS, of PyTorch, of launchers and of the kernel. What names an
+error and is known to nobody is kept, so that no log that has such a line passes for a good one.
+"""
+
+import re
+
+from collbench.jobs.log_errors import XID, Reader, known_error
+from collbench.jobs.nccl_log.model import LoggedWarning, LogReport
+from collbench.jobs.nccl_log.places import LogPlace, Seen, without_numbers
+from collbench.jobs.nccl_log.ras import RAS_WORDS
+from collbench.jobs.nccl_log.state import STATE_WORDS, StateReader
+from collbench.jobs.nccl_log.torch_text import TORCH_WORDS
+
+_MOST_KEPT = 10_000
+_MOST_EXAMPLES = 200
+# one of these is in every line that a table, RAS, PyTorch or a tool may have
+_WORDS = (
+    "rror", "RROR", "ail", "FAIL", "bort", "atal", "annot", "nable", "imed out", "imeout",
+    "illed", "xception", "Traceback", "efused", "nreach", "fault", "SIG", "exit", "CANCELL",
+    "Evict", "oom", "OOM", "resol", "ot found", "No such", "denied", "Xid", "lost", "DUE TO",
+    "slots", "fallen", "of memory", "openib", "as root", "process_group", "as device", "No dev",
+    "ould", "WARN", "isabled for", "left on", "resses", "stuck", "tuck for", "Could", "open files",
+    *TORCH_WORDS, *RAS_WORDS, *STATE_WORDS,
+)  # fmt: skip
+_NAMES_ERROR = re.compile(
+    r"\b(?:errors?|fail(?:ed|s|ure|ures)?|fatal|abort(?:ed|ing)?|\w*(?:Error|Exception)|segfault|"
+    r"killed|time[d-]? ?outs?|cannot|could ?n.t|could not|unable|refused|unreachable|denied|panic|"
+    r"crash(?:ed)?|lost|hang|hung|stuck|corrupt(?:ed)?|Traceback)\b",
+    re.IGNORECASE,
+)
+# words of an error that stand beside what went well, or in what is only configured
+_HARMLESS = re.compile(
+    r"\b(?:no|0|without|zero|any|if|of) (?:errors?|fail|timeout|abort)|"
+    r"errors?[ =:]+(?:0|none|ok)\b|"
+    r"timeout(?: ?\(?m?s\)?)?[ =:]|retry|continuing|fall(?:ing|s)? ?back|error.?handling|_ERROR|"
+    r"fail(?:ed|ures)?[ =:]+0\b|symbol|\b(?:mse|mae|rmse|std|abs|rel|training|test|eval|mean)"
+    r"[ _]error|ran for \d+ milliseconds|ignoring|0 failed",
+    re.IGNORECASE,
+)
+# NCCL's own words in lines whose header is lost
+_OF_NCCL = re.compile(
+    r"NVLink SHARP|NET/(?:OFI|IB)|\bibv_\w+|/dev/shm/nccl|Duplicate GPU|Got completion|NVLS"
+)
+_GDR_OFF = re.compile(r"NET/(?P<net>\w+) ?: GPU Direct RDMA Disabled for HCA \d+ '(?P<name>\w+)'")
+_BENIGN = re.compile(
+    r"Failed to find|Could not find:|dlv?sym|GPU Direct|retrying|plugin|conf\b", re.IGNORECASE
+)
+
+
+class OtherLines:
+    """Feed it the lines in which no header of NCCL is."""
+
+    def __init__(self, report: LogReport) -> None:
+        self._report = report
+        self._known: dict[str, Reader | None] = {}
+        self.state = StateReader(report)
+
+    def is_awake(self, raw: str) -> bool:
+        """Whether a line may say something; keep it fast."""
+        report = self._report
+        if report.ras.is_reading or report.torch.is_reading or self.state.is_reading:
+            return True
+        for word in _WORDS:  # noqa: SIM110 - any() takes twice the time
+            if word in raw:
+                return True
+        return False
+
+    def take(self, line: str, place: LogPlace) -> None:
+        """Read a line."""
+        report = self._report
+        if report.ras.is_awake(line) and report.ras.take(line, place):
+            return
+        is_known = report.torch.is_awake(line) and report.torch.take(line, place)
+        is_known |= self.state.is_awake(line) and self.state.take(line, place)
+        if "Xid" in line and (xid := XID.search(line)):
+            seen = report.xids.setdefault(int(xid["code"]), Seen())
+            seen.add(place, xid["bus"])
+            report.xid_texts.setdefault(int(xid["code"]), line[xid.start() :][:200])
+            return
+        if "GPU Direct" in line and (off := _GDR_OFF.search(line)):
+            report.gdr.setdefault(("Disabled", f"{off['net']} {off['name']}"), Seen()).add(place)
+            report.told += 1
+            return
+        if self._is_program_error(line, place) or is_known:
+            return
+        if names_error(line):
+            self.keep_unread(line, place)
+
+    def _is_program_error(self, line: str, place: LogPlace) -> bool:
+        """Whether a program's or a launcher's words are known; kept as a warning."""
+        key = without_numbers(line)[:160]
+        if key not in self._known and len(self._known) < _MOST_KEPT:
+            self._known[key] = _reader_of(line)
+        reader = self._known.get(key)
+        if reader is None:
+            return False
+        warnings = self._report.warnings
+        if key in warnings or len(warnings) < _MOST_KEPT:
+            text = line.strip()[:500]
+            warnings.setdefault(key, LoggedWarning(text, "", reader=reader)).seen.add(place)
+        return True
+
+    def keep_unread(self, line: str, place: LogPlace, host: str = "") -> None:
+        """Keep a line that names an error and that nobody knows."""
+        unread = self._report.unread_errors
+        key = without_numbers(line)[:60]
+        if key in unread or len(unread) < _MOST_EXAMPLES:
+            unread.setdefault(key, (line.strip()[:300], Seen()))[1].add(place, host)
+
+
+def _reader_of(line: str) -> Reader | None:
+    """In whose table a line is known; None if in none."""
+    if known_error(line, "programs") is not None:
+        return "programs"
+    is_known = _OF_NCCL.search(line) and names_error(line) and known_error(line) is not None
+    return "nccl" if is_known else None
+
+
+def names_error(text: str) -> bool:
+    """Whether a text speaks of an error that happened.
+
+    >>> names_error("loading failed"), names_error("0 errors"), names_error("mean error 0.1")
+    (True, False, False)
+    """
+    return _NAMES_ERROR.search(text) is not None and _HARMLESS.search(text) is None
+
+
+def is_info_error(text: str) -> bool:
+    """Whether a line of NCCL at level INFO speaks of an error, other than of what is normal.
+
+    >>> is_info_error("Call to ibv_reg_mr failed"), is_info_error("Failed to find symbol x")
+    (True, False)
+    """
+    return names_error(text) and _BENIGN.search(text) is None

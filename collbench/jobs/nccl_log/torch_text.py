@@ -1,0 +1,173 @@
+"""What PyTorch prints of a hang: its watchdog, by rank, and the report of the flight recorder's
+analyser (torchfrtrace).
+
+Source: messages of ProcessGroupNCCL.cpp of PyTorch 2.1 to 2.9, and of
+torch/distributed/flight_recorder.
+"""
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from collbench.jobs.nccl_log.places import LogPlace
+
+_GROUP = (
+    r"PG(?: ID)? (?P<group>\w{1,40})(?: PG GUID (?P<guid>\w{1,40}))?"
+    r"(?: ?\((?P<name>[^)]{0,99})\))?"
+)
+_RANK = re.compile(rf"\[(?:{_GROUP}[^\]]{{0,99}}? )?Rank (?P<rank>\d{{1,9}})\]")
+_GLOBAL = re.compile(r"\[rank(?P<rank>\d{1,9})\]:")
+_WORK = re.compile(
+    r"WorkNCCL\(SeqNum=(?P<number>\d{1,18}), OpType=(?P<op>\w+)(?:, NumelIn=(?P<numel>\d{1,18}))?"
+)
+_AT = re.compile(r"(?:Timeout at NCCL work|work sequence id): (?P<number>\d{1,18})")
+_ENQUEUED = re.compile(r"last enqueued (?:NCCL )?work: (?P<number>\d{1,18})", re.I)
+_COMPLETED = re.compile(r"last completed (?:NCCL )?work: (?P<number>\d{1,18})", re.I)
+TORCH_WORDS = ("work: ", "work sequence", "WorkNCCL", "[rank", "ollective", "FR dumps")
+_MOST_RANKS = 1 << 20
+_MOST_KEPT = 1000
+_HEADS = (
+    ("absent", re.compile(r"Not all ranks joining collective\W{1,3}(?:sequence number: ?(\d+))?")),
+    ("sizes", re.compile(r"[Ii]nput/output mismatch in the collective sequence number: ?(\d+)?")),
+    ("wrong", re.compile(r"Collective sequence number: ?(\d+) has errors")),
+    ("dumps", re.compile(r"missed FR dumps from ranks? \(?\{(?P<ranks>[\d, ]+)\}")),
+    ("well", re.compile(r"No errors found for this collective entry")),
+)
+_FIELD = re.compile(
+    r"(?P<name>group info|collective|missing ranks|expected ranks|collective state|error msg"
+    r"|input sizes|world size): (?P<value>.{1,4000})"
+)
+
+
+@dataclass(slots=True)
+class Timeout:
+    """What the watchdog says of a rank. number: of the operation that did not end; enqueued,
+    completed: of the last that the program asked for, and that ended.
+    """
+
+    number: int | None = None
+    text: str = ""
+    enqueued: int | None = None
+    completed: int | None = None
+    place: LogPlace | None = None
+
+
+@dataclass(slots=True)
+class RecorderReport:
+    """One collective of the analyser's report. kind: absent (ranks did not join), sizes and wrong
+    (they do not fit), dumps (missing ones), well.
+    """
+
+    kind: str
+    number: str
+    place: LogPlace
+    fields: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def missing(self) -> list[int]:
+        """Ranks that did not join, or of which there is no dump."""
+        return [int(rank[:9]) for rank in re.findall(r"\d+", self.fields.get("missing ranks", ""))]
+
+
+@dataclass(slots=True)
+class TorchReader:
+    """timeouts: by group and rank; ranks: all that any line is of; names: of groups."""
+
+    timeouts: dict[tuple[str, int], Timeout] = field(default_factory=dict)
+    ranks: set[int] = field(default_factory=set)
+    names: dict[str, str] = field(default_factory=dict)
+    reports: list[RecorderReport] = field(default_factory=list)
+    _left: int = 0
+
+    @property
+    def is_reading(self) -> bool:
+        """Whether a report of the analyser may go on."""
+        return self._left > 0
+
+    def is_awake(self, line: str) -> bool:
+        """Whether a line may be of either; keep it fast."""
+        return self._left > 0 or any(word in line for word in TORCH_WORDS)
+
+    def take(self, line: str, place: LogPlace) -> bool:
+        """Read a line; whether it says something of a hang."""
+        if of_rank := _GLOBAL.search(line):
+            self._see(int(of_rank["rank"]))
+        if self._report(line, place):
+            return True
+        who = _RANK.search(line)
+        if who is None:
+            return False
+        rank = int(who["rank"])
+        self._see(rank)
+        work, at = _WORK.search(line), _AT.search(line)
+        enqueued, completed = _ENQUEUED.search(line), _COMPLETED.search(line)
+        if not any((work, at, enqueued)) or rank >= _MOST_RANKS:
+            return False
+        key = (who["group"] or "", rank)
+        if who["name"]:
+            self.names[key[0]] = who["name"]
+        timeout = self.timeouts.setdefault(key, Timeout(place=place))
+        if work is not None:
+            timeout.number = int(work["number"])
+            timeout.text = work["op"] + (f" of {work['numel']} elements" if work["numel"] else "")
+        elif at is not None:
+            timeout.number = timeout.number or int(at["number"])
+        if enqueued is not None:
+            timeout.enqueued = int(enqueued["number"])
+        if completed is not None:
+            timeout.completed = int(completed["number"])
+        return True
+
+    def _see(self, rank: int) -> None:
+        if rank < _MOST_RANKS:
+            self.ranks.add(rank)
+
+    def _report(self, line: str, place: LogPlace) -> bool:
+        """A line of the analyser's report."""
+        for kind, head in _HEADS:
+            if found := head.search(line):
+                number = "" if kind in ("dumps", "well") else found[1] or ""
+                self._begin(RecorderReport(kind, number, place))
+                if kind == "dumps":
+                    self.reports[-1].fields["missing ranks"] = found["ranks"]
+                return True
+        if self._left <= 0:
+            return False
+        self._left -= 1
+        if known := _FIELD.search(line):
+            self.reports[-1].fields.setdefault(known["name"], known["value"].strip())
+            return True
+        return False
+
+    def _begin(self, report: RecorderReport) -> None:
+        if len(self.reports) < _MOST_KEPT:
+            self.reports.append(report)
+        self._left = 60
+
+    def by_group(self) -> Iterator[tuple[str, dict[int, Timeout]]]:
+        """Ranks of each group. Lines that name no group belong to the only one, or to that where
+        the rank has the same operation.
+        """
+        groups: dict[str, dict[int, Timeout]] = {}
+        for (group, rank), timeout in self.timeouts.items():
+            if group:
+                groups.setdefault(group, {})[rank] = timeout
+        for (group, rank), timeout in self.timeouts.items():
+            if not group:
+                self._place(groups, rank, timeout)
+        for group, ranks in sorted(groups.items()):
+            name = f"{group} ({self.names[group]})" if group in self.names else group or "0"
+            yield name, ranks
+
+    def _place(self, groups: dict[str, dict[int, Timeout]], rank: int, timeout: Timeout) -> None:
+        fitting = [
+            ranks
+            for ranks in groups.values()
+            if rank in ranks and ranks[rank].number in (None, timeout.number)
+        ]
+        named = [ranks for group, ranks in groups.items() if group]
+        ranks = (fitting or (named if len(named) == 1 else []) or [groups.setdefault("", {})])[0]
+        known = ranks.setdefault(rank, timeout)
+        if known is not timeout:
+            known.number = timeout.number if known.number is None else known.number
+            known.text = known.text or timeout.text

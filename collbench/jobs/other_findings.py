@@ -1,0 +1,338 @@
+"""What stands in a log beside NCCL's own warnings, as findings: what RAS, PyTorch, the kernel and
+tools say, what NCCL says at level INFO, and what nobody understood.
+"""
+
+from collections.abc import Iterator
+
+from collbench.core.text import counted
+from collbench.doctor.finding import Finding
+from collbench.jobs.log_errors import numbered
+from collbench.jobs.log_finding import log_finding, places, some
+from collbench.jobs.nccl_log.model import LogReport
+from collbench.jobs.nccl_log.places import Seen
+from collbench.jobs.nccl_log.state import known_state
+from collbench.jobs.nccl_log.torch_text import RecorderReport, Timeout
+
+_MOST_SHOWN = 200  # characters of a line
+_ASSUMED_GBS = 12.0  # by NCCL for a link of PCIe whose speed the system does not tell
+
+
+def other_findings(report: LogReport, *, has_more: bool) -> Iterator[Finding]:
+    """What was found. has_more: whether other rules found something."""
+    yield from _xids(report)
+    yield from _states(report)
+    yield from _ras(report)
+    yield from _recorder(report)
+    yield from _silent(report)
+    yield from _unknown_speeds(report)
+    yield from _mixed_buffers(report)
+    yield from _hosts_apart(report)
+    is_any = has_more or bool(report.xids or report.states or report.torch.timeouts)
+    if report.returned and not report.warnings:
+        yield from _returned(report)
+    if report.ras.is_ok and is_any:
+        yield _contradiction(report)
+    yield from _unread(report)
+
+
+def _xids(report: LogReport) -> Iterator[Finding]:
+    for code, seen in sorted(report.xids.items()):
+        is_switch = report.xid_texts[code].startswith("SXid")
+        known = None if is_switch else numbered("xids").get(code)
+        word = "SXid" if is_switch else "Xid"
+        buses = some(sorted(seen.hosts))
+        yield log_finding(
+            "xid",
+            f"{word} {code} on {buses}",
+            f"{places(seen)}: {report.xid_texts[code]}",
+            f"Xid {code}: {known.name}; {known.why}."
+            if known
+            else f"{word} {code} of the {'NVSwitch' if is_switch else 'driver'}.",
+            known.change if known else f"look it up in NVIDIA's catalogue of {word} errors",
+            known.severity if known else "risk",
+        )
+
+
+def _states(report: LogReport) -> Iterator[Finding]:
+    groups: dict[str, list[tuple[str, Seen]]] = {}
+    for (name, text), seen in report.states.items():
+        groups.setdefault(name, []).append((text, seen))
+    for name, found in groups.items():
+        known = known_state(name)
+        subject = some([text for text, _ in found], 4)
+        where = places(found[0][1])
+        yield log_finding(name, subject, where, f"{known.why}.", known.change, known.severity)
+
+
+def _ras(report: LogReport) -> Iterator[Finding]:
+    ras = report.ras
+    where = f"RAS's report, {ras.first}" if ras.first else ""
+    if ras.garbage:
+        yield log_finding(
+            "ras-garbage",
+            "RAS",
+            f"{where}: {some(ras.garbage)}",
+            "These numbers can be of no rank: a bug of RAS in NCCL 2.27.3 and its like, not of the"
+            " job (NVIDIA/nccl#1762). What it says of that communicator is to be ignored.",
+            "update NCCL; look at the other communicators of the report",
+            "remark",
+        )
+    dead = ras.processes.get("DEAD", [])
+    processes = [one for kind, some_ in ras.processes.items() if kind != "DEAD" for one in some_]
+    for comm, members in ras.missing.items():
+        yield log_finding(
+            "ras-missing",
+            some(members),
+            f"{where}: {f'communicator {comm}' if comm else 'a communicator'} is incomplete",
+            "These ranks gave RAS no data: their process is dead, stopped, or cut off from the"
+            " network, and all others wait for them.",
+            "look at that process and at dmesg of its host (Xid, out of memory); py-spy dump",
+            "fault",
+        )
+    if processes and not ras.missing:
+        yield log_finding(
+            "ras-missing",
+            some(processes),
+            f"{where}: missing communicator data",
+            "These processes gave RAS no data: they are dead, stopped, or cut off.",
+            "look at that process and at dmesg of its host (Xid, out of memory); py-spy dump",
+            "fault",
+        )
+    if lost := [*dead, *(one for one in ras.lost if not one.startswith(tuple(dead) or "\0"))]:
+        yield log_finding(
+            "ras-dead",
+            some(lost),
+            where,
+            "RAS could not reach these processes for its time (60 s) and gives them up, or watches"
+            " them fail to answer.",
+            "look at that process and at dmesg of its host; leave the host out if it is gone",
+            "fault",
+        )
+    for comm, members in ras.errors.items():
+        yield log_finding(
+            "ras-error",
+            some(members),
+            f"{where}: {f'communicator {comm}' if comm else 'the report'}",
+            "These ranks report an error of their communicator, at its start or later.",
+            "look at the logs of these ranks (NCCL_DEBUG=WARN), at the first error",
+            "fault",
+        )
+    for comm, states in ras.states.items():
+        yield log_finding(
+            "ras-states",
+            some(states),
+            f"{where}: communicator {comm}",
+            "Ranks of one communicator are at different places of its life, as while it is made or"
+            " ended. Where a second report says the same, a rank is stuck there.",
+            "ask RAS again; if it stays so, look at the few that differ",
+        )
+
+
+def _contradiction(report: LogReport) -> Finding:
+    return log_finding(
+        "ras-ok",
+        "RAS",
+        f"{report.ras.first}: {'; '.join(report.ras.summary())}",
+        "RAS says OK beside the errors here, which is no contradiction: it asks only whether"
+        " processes answer, and how many operations they have begun.",
+        "trust the errors; ask RAS again while the job hangs",
+        "remark",
+    )
+
+
+def _recorder(report: LogReport) -> Iterator[Finding]:
+    """The report of the flight recorder's analyser."""
+    for one in report.torch.reports[:20]:
+        what = _collective(one)
+        seen = f"{one.place}: {what}" + _state_of(one)
+        if one.kind == "absent":
+            ranks = [f"rank {rank}" for rank in one.missing]
+            yield log_finding(
+                "rank-behind",
+                some(ranks) or "ranks that the report does not name",
+                seen,
+                "The others came to this collective and these did not: they died, are slow, or took"
+                " another way through the program.",
+                "look at these ranks: the last lines, the stack (py-spy dump), dmesg of the host",
+                "fault",
+            )
+        elif one.kind in ("sizes", "wrong"):
+            yield log_finding(
+                "mismatched-collective",
+                one.fields.get("error msg", what),
+                seen,
+                "Ranks called it with other types, sizes or in another state. The analyser takes"
+                " the first rank as right, so that the culprit may be that one instead.",
+                "compare what these ranks called before it",
+                "fault",
+            )
+        elif one.kind == "dumps":
+            ranks = [f"rank {rank}" for rank in one.missing]
+            yield log_finding(
+                "rank-missing",
+                some(ranks),
+                f"{one.place}: their dumps are missing",
+                "Without them nobody can say who did not come; a rank that wrote no dump may be the"
+                " one.",
+                "give the dumps of all ranks; look at these ranks first",
+            )
+        else:
+            yield log_finding(
+                "recorder",
+                what,
+                str(one.place),
+                "The analyser sees no error of the program in it: all came with the same call, so"
+                " that the network, a GPU or a late rank is left.",
+                "look for errors of NCCL and Xid at that time",
+                "remark",
+            )
+
+
+def _collective(one: RecorderReport) -> str:
+    fields = one.fields
+    parts = [
+        f"collective {fields['collective']}" if "collective" in fields else "",
+        f"sequence number {one.number}" if one.number else "",
+        f"of group {fields['group info']}" if "group info" in fields else "",
+    ]
+    return ", ".join(filter(None, parts)) or "a collective"
+
+
+def _state_of(one: RecorderReport) -> str:
+    state = one.fields.get("collective state")
+    return f"; its state is {state}" if state else ""
+
+
+def _silent(report: LogReport) -> Iterator[Finding]:
+    """Ranks of which nothing stands in a text where others wait."""
+    torch = report.torch
+    world = max([*torch.ranks, -1]) + 1
+    world = max([world, *(one.nranks for one in report.communicators)])
+    for group, ranks in torch.by_group():
+        numbers = [one.number for one in ranks.values() if one.number is not None]
+        if not numbers or not ("default" in group or group.partition(" ")[0] == "0"):
+            continue
+        number = max(numbers)
+        late = [rank for rank, one in ranks.items() if _reached(one) < number]
+        silent = [f"rank {rank}" for rank in range(min(world, 1 << 16)) if rank not in torch.ranks]
+        waiting = [f"rank {rank}" for rank, one in sorted(ranks.items()) if _reached(one) >= number]
+        text = next((one.text for one in ranks.values() if one.number == number and one.text), "")
+        what = f"operation {number}" + (f" ({text})" if text else "")
+        where = next((str(one.place) for one in ranks.values() if one.place), "")
+        # of a text that has few ranks nothing follows
+        if silent and not late and len(silent) <= len(waiting):
+            yield log_finding(
+                "rank-silent",
+                some(silent),
+                f"{where}: {some(waiting)} wait at {what}; of {some(silent)} there is no line",
+                "Ranks that wait say so when their time is over. One that died, or never came,"
+                " says nothing: it is the suspect, unless its log was not given.",
+                f"look at {some(silent)}: last lines, stack (py-spy dump), dmesg of the host",
+            )
+        elif not late and not silent and len(waiting) > 1:
+            yield log_finding(
+                "stuck-collective",
+                some(waiting),
+                f"{where}: all that speak came to {what}, and it did not end",
+                "Nobody is missing, so the operation itself stands still: the network, a GPU, or"
+                " ranks that called it with other sizes.",
+                "look for Xid and errors of the network at that time; NCCL_DEBUG_SUBSYS=COLL shows"
+                " the sizes; TORCH_NCCL_TRACE_BUFFER_SIZE=2000 records who is where",
+            )
+
+
+def _reached(one: Timeout) -> int:
+    return max(one.enqueued or 0, one.number or 0)
+
+
+def _unknown_speeds(report: LogReport) -> Iterator[Finding]:
+    assumed = [text for text in report.max_bw if float(text) <= _ASSUMED_GBS]
+    has_nvlink = bool(report.links) or (bool(report.max_bw) and not assumed)
+    if not report.pci_unknown.count or (has_nvlink and not report.is_between_hosts):
+        return  # what goes by NVLink is told
+    said = f", maxBw {assumed[0]}" if assumed else ""
+    yield log_finding(
+        "pci-speed",
+        some(sorted(report.pci_unknown.hosts)) or "the machine",
+        f"{places(report.pci_unknown)}: no max_link_speed{said}",
+        f"The machine does not tell the speeds of its PCIe links, as virtual machines do, so that"
+        f" NCCL assumes {_ASSUMED_GBS:g} GB/s for each and chooses rings, channels and algorithms"
+        " by that.",
+        "NCCL_TOPO_FILE with the file of this machine's provider; collbench topo shows what is"
+        " known of it",
+    )
+
+
+def _mixed_buffers(report: LogReport) -> Iterator[Finding]:
+    is_told = any("/dev/shm/nccl- (size" in one.text for one in report.warnings.values())
+    if len(report.host_buffers) > 1 and not is_told:
+        where = "; ".join(f"{kind} {places(seen)}" for kind, seen in report.host_buffers.items())
+        yield log_finding(
+            "cumem-mixed",
+            "host memory between ranks",
+            where,
+            "Some ranks share host memory by cuMem and others by files, which fails where two of"
+            " them meet.",
+            "NCCL_CUMEM_HOST_ENABLE=0 on all ranks, or NCCL 2.27; one image and one driver for all",
+        )
+
+
+def _hosts_apart(report: LogReport) -> Iterator[Finding]:
+    """Hosts that take other networks or plug-ins than the rest."""
+    plugins = {
+        name: seen
+        for (what, name), seen in report.plugins.items()
+        if name.split(" ")[0] == "NET" or what == "used"
+    }
+    for what, facts in (("network", report.networks), ("plug-in of the network", plugins)):
+        groups = list(facts.items())
+        alone = [
+            (name, seen)
+            for name, seen in groups
+            if seen.hosts
+            and not any(seen.hosts & other.hosts for _, other in groups if other is not seen)
+        ]
+        if len(groups) > 1 and len(alone) == len(groups):
+            yield log_finding(
+                "hosts-differ",
+                f"the {what}",
+                "; ".join(
+                    f"{name}: {some(sorted(seen.hosts))}, {places(seen)}" for name, seen in alone
+                ),
+                f"Hosts of one job take another {what}: they wait for each other in forms that the"
+                " other does not speak, and hang or fail.",
+                "one image, one LD_LIBRARY_PATH and one set of adapters on all hosts; the same"
+                " NCCL_NET and NCCL_NET_PLUGIN",
+                "fault" if what == "network" else "risk",
+            )
+
+
+def _returned(report: LogReport) -> Iterator[Finding]:
+    text, seen = next(iter(report.returned.items()))
+    yield log_finding(
+        "call-failed",
+        some(sorted(seen.hosts)) or "a rank",
+        f"{places(seen)}: a call of NCCL returned {text}",
+        "NCCL failed there; the line that says why is not in this text.",
+        "give the whole log, or run again with NCCL_DEBUG=WARN",
+        "fault",
+    )
+
+
+def _unread(report: LogReport) -> Iterator[Finding]:
+    """Lines that name an error, of which nothing is known."""
+    if not report.unread_errors:
+        return
+    texts = [
+        f"{places(seen)}: {text[:_MOST_SHOWN]}"
+        for text, seen in sorted(report.unread_errors.values(), key=lambda one: one[1].places[0])
+    ]
+    yield log_finding(
+        "unread-error",
+        counted(sum(seen.count for _, seen in report.unread_errors.values()), "line"),
+        "; ".join(texts[:3]),
+        "These lines speak of an error, and this version of collbench does not know them: what"
+        " else stands here may be its consequence.",
+        "read them; the first one most often matters",
+        "remark",
+    )

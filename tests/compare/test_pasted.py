@@ -1,0 +1,100 @@
+"""What people paste: tables without hashes, without headings, of other tools, and no results."""
+
+from pathlib import Path
+
+import pytest
+
+from collbench.compare.load import load
+from collbench.core.errors import UsageError
+from tests.support.nccl_tests_text import VERSIONS, output
+from tests.support.results import written
+
+TABLE = output(VERSIONS[-1], "allreduce", 4, [100.0, 3000.0])
+P2P = """[P2P (Peer-to-Peer) GPU Bandwidth Latency Test]
+Device: 0, Card, pciBusID: 1, pciDeviceID: 0, pciDomainID:0
+Device: 1, Card, pciBusID: 2, pciDeviceID: 0, pciDomainID:0
+Unidirectional P2P=Disabled Bandwidth Matrix (GB/s)
+   D\\D     0      1
+     0 1500.00  40.00
+     1  40.00 1500.00
+Unidirectional P2P=Enabled Bandwidth (P2P Writes) Matrix (GB/s)
+   D\\D     0      1
+     0 1500.00  {there}
+     1   {back} 1500.00
+"""
+PERFTEST = """                    RDMA_Write BW Test
+ Dual-port       : OFF          Device         : mlx5_0
+ #bytes     #iterations    BW peak[Gb/sec]    BW average[Gb/sec]   MsgRate[Mpps]
+ 65536      5000             99.10              80.00              0.1526
+"""
+
+
+def test_hashes_that_were_lost_or_escaped(tmp_path: Path) -> None:
+    whole = load(written(tmp_path, TABLE, "allreduce.txt")).records
+    bare = "\n".join(line.lstrip("# ") for line in TABLE.splitlines())
+    escaped = TABLE.replace("#", "\\#")
+    tagged = "".join(f"[1,0]<stdout>: {line}\n" for line in bare.splitlines())
+    for text in (bare, escaped, tagged):
+        assert load(written(tmp_path, text, "allreduce.txt")).records == whole
+
+
+def test_rows_without_their_heading(tmp_path: Path) -> None:
+    rows = [line for line in TABLE.splitlines() if line.strip() and not line.startswith("#")]
+    loaded = load(written(tmp_path, "\n".join(rows) + "\n", "allreduce.txt"))
+    whole = load(written(tmp_path, TABLE, "whole_allreduce.txt"))
+    assert [row.busbw_gbs for row in loaded.records] == [row.busbw_gbs for row in whole.records]
+    assert any("heading is missing" in text for text in loaded.remarks)
+
+
+def test_one_rank_sends_nothing(tmp_path: Path) -> None:
+    text = output(VERSIONS[-1], "allreduce", 1, [100.0, 3000.0])
+    with pytest.raises(UsageError, match="nothing travels") as caught:
+        load(written(tmp_path, text, "x.txt"))
+    assert "-g 8" in caught.value.hint
+
+
+def test_a_first_time_without_warm_up_is_no_result(tmp_path: Path) -> None:
+    lines = TABLE.splitlines(keepends=True)
+    at = next(n for n, line in enumerate(lines) if line.strip()[:1].isdigit())
+    cells = lines[at].split()
+    cells[5:7] = [str(float(cells[5]) * 1000), "0.00"]
+    lines[at] = "  ".join([*cells[:7], "0.00", *cells[8:]]) + "\n"
+    cold = (
+        "# nThread 1 nGpus 4 minBytes 8 maxBytes 9 step: 2 warmup iters: 0 iters: 1 agg iters: 1\n"
+    )
+    start = next(n for n, line in enumerate(lines) if line.startswith("#"))
+    text = cold + "".join(line for line in lines[start:] if "nThread" not in line)
+    loaded = load(written(tmp_path, text, "allreduce.txt"))
+    assert len(loaded.records) == 3
+    assert any("-w 0" in text and "left out" in text for text in loaded.remarks)
+    assert any("-n 1" in text for text in loaded.remarks)
+
+
+@pytest.mark.parametrize(
+    ("there", "back", "said"),
+    [("10.00", "9.00", "is slower than"), ("80.00", "79.00", "is not slower than"),
+     ("80.00", "20.00", "differ by more than 2 times")],
+)  # fmt: skip
+def test_peer_access_that_does_harm(there: str, back: str, said: str, tmp_path: Path) -> None:
+    loaded = load(written(tmp_path, P2P.format(there=there, back=back), "p2p.txt"))
+    assert len(loaded.records) == 4
+    assert any(said in text for text in loaded.remarks)
+
+
+def test_perftest_and_its_link(tmp_path: Path) -> None:
+    alone = load(written(tmp_path, PERFTEST, "ib.txt"))
+    (row,) = alone.records
+    assert (row.size_bytes, row.ranks) == (65536, 2)
+    assert row.busbw_gbs == pytest.approx(10.0)
+    assert any("80 Gb/s" in text for text in alone.remarks)
+    beside = load(written(tmp_path, f"{PERFTEST}\n  Rate: 100\n", "ib.txt"))
+    assert any("80% of the link's 100 Gb/s" in text for text in beside.remarks)
+    changed = load(written(tmp_path, PERFTEST.replace("80.00", "30.00"), "ib.txt"))
+    assert any("do not fit" in text for text in changed.remarks)
+    assert not any("do not fit" in text for text in alone.remarks)
+
+
+@pytest.mark.parametrize("text", [P2P.partition("Unidir")[0], PERFTEST.partition(" 65536")[0]])
+def test_outputs_without_a_rate_are_refused(text: str, tmp_path: Path) -> None:
+    with pytest.raises(UsageError):
+        load(written(tmp_path, text, "x.txt"))

@@ -1,0 +1,259 @@
+"""What stands in a log beside NCCL's own lines: several sources add up, and none passes unseen."""
+
+import pickle
+import re
+from pathlib import Path
+
+import pytest
+
+from collbench.core import catalog
+from collbench.core.errors import UsageError
+from collbench.doctor.finding import SEVERITIES, Finding
+from collbench.jobs.hang_findings import hang_findings
+from collbench.jobs.log_errors import numbered
+from collbench.jobs.log_findings import log_findings
+from collbench.jobs.nccl_log.others import names_error
+from collbench.jobs.nccl_log.progress import behind, groups_of, watchdog_groups
+from collbench.jobs.nccl_log.reader import LogReader
+from collbench.jobs.nccl_log.recorder import Recorders
+from collbench.jobs.other_files import refuse_others
+
+DATA = Path(__file__).parent.parent / "data" / "nccl-logs"
+HEAD = "n7:41:88 [1] "
+
+
+def findings_of(text: str) -> list[Finding]:
+    """What a text says, as `log` puts it together."""
+    reader = LogReader()
+    reader.feed("x.log", text.splitlines())
+    report = reader.finish()
+    groups = [*watchdog_groups(report), *report.ras.groups()]
+    return [*hang_findings(groups), *log_findings(report)]
+
+
+def severities(text: str) -> dict[str, str]:
+    """The severity of each finding, by its name."""
+    return {one.check: one.severity for one in findings_of(text)}
+
+
+def test_no_source_discards_another() -> None:
+    found = severities((DATA / "mixed-sources.txt").read_text())
+    assert found == {
+        "timeout": "fault",
+        "killed": "fault",
+        "xid": "fault",
+        "gpu-pcie": "fault",
+        "gpu-fabric": "fault",
+        "ras-missing": "fault",
+        "ras-dead": "fault",
+        "ras-error": "fault",
+        "rank-behind": "fault",
+        "port-down": "risk",
+        "ras-states": "risk",
+        "stuck-collective": "risk",
+        "unread-error": "remark",
+    }
+
+
+def test_ras_in_json() -> None:
+    findings = {one.check: one for one in findings_of((DATA / "ras.json").read_text())}
+    assert findings.keys() == {"rank-behind", "ras-missing", "ras-error"}
+    assert "rank 2 (GPU 0, process 9, node 10.0.0.2)" in findings["ras-missing"].subject
+    assert "ncclRemoteError" in findings["ras-error"].subject
+    # a report is of a moment: being behind in it may be nothing
+    behind_ = findings["rank-behind"]
+    assert behind_.subject.split(" of ")[0] == "rank 1" and "ask again" in behind_.why
+
+
+@pytest.mark.parametrize("cut", range(60, 900, 61))
+def test_a_cut_document_of_ras_is_told(cut: int) -> None:
+    found = severities((DATA / "ras.json").read_text()[:cut])
+    assert found.get("ras-error") == "fault"
+
+
+@pytest.mark.parametrize(
+    ("text", "name", "severity"),
+    [
+        (HEAD + "ras/client_support.cc:160 NCCL WARN Call to bind failed: Address already in use",
+         "ras-port", "remark"),
+        (HEAD + "misc/socket.cc:9 NCCL WARN Call to bind failed: Address already in use",
+         "port-taken", "fault"),
+        (HEAD + "misc/shmutils.cc:93 NCCL WARN Call to open failed: No such file or directory",
+         "shm-missing", "fault"),
+        (HEAD + "misc/shmutils.cc:9 NCCL WARN Error while attaching to shared memory segment"
+         " /dev/shm/nccl- (size 0), error: No such file or directory (2)", "cumem-mixed", "fault"),
+        (HEAD + "init.cc:426 NCCL WARN Cuda failure 'operation not supported'", "vgpu-pools",
+         "fault"),
+        (HEAD + "x.cc:1 NCCL WARN NET/IB : mlx5_0:1 Got async event : port error", "ib-event",
+         "fault"),
+        (HEAD + "x.cc:1 NCCL WARN NET/IB : mlx5_1:1 async fatal event on QP (0x73): invalid request"
+         " local work queue error", "ib-qp-error", "fault"),
+        ("NCCL WARN NET/IB : Got completion with error 12, opcode 0, len 0, vendor err 129",
+         "ib-completion", "fault"),
+        ("Failed to bind NVLink SHARP (NVLS) Multicast memory of size 2097152:", "nvls-bind",
+         "fault"),
+        ("10.0.0.9: WARN: Function: f Line: 5: NET/OFI Couldn't find any optimal provider",
+         "libfabric", "fault"),
+        ("INFO NET/IB : GPU Direct RDMA Disabled for HCA 0 'mlx5_0'", "gpudirect", "risk"),
+        (HEAD + "init.cc:1 NCCL WARN Detected mixed local Net device counts across ranks (min 1,"
+         " max 2). Set NCCL_IGNORE_NET_MISMATCH=1 to continue.", "nics-differ", "fault"),
+        (HEAD + "NCCL INFO Detected mixed local Net device counts across ranks (min 1, max 2)."
+         " Ignoring due to NCCL_IGNORE_NET_MISMATCH.", "nics-differ", "risk"),
+        ("n1:10 NCCL DIAG [INFO] net bw: IB rank 3 (n1): 180.0 Gbit/s, >30% off median 391.0"
+         " Gbit/s in comm 0x1a", "diagnostics-slow", "risk"),
+        ("[0] a.cc:1 (f) NCCL ATTN ENV NCCL_FOO is deprecated. It may go.", "setting-obsolete",
+         "remark"),
+        (HEAD + "NCCL INFO misc/socket.cc:47 -> 3", "call-failed", "fault"),
+        ("ssh: Could not resolve hostname w-1: Name or service not known", "host-name", "fault"),
+        ("torch.distributed.DistStoreError: Timed out after 901 seconds waiting for clients.",
+         "rendezvous", "fault"),
+        ("ERROR:torch.distributed.elastic:failed (exitcode: -7) local_rank: 0", "bus-error",
+         "fault"),
+        ("NVRM: Xid (PCI:0000:1b:00): 999, x", "xid", "risk"),
+        ("[PG 1 Rank 2] Timeout at NCCL work: 7, last enqueued NCCL work: 9", "timeout", "fault"),
+        ("[2026] PEER_DEAD: Process 15 on node 10.0.0.5 managing GPU 1", "ras-dead", "fault"),
+        ("  Rank 1057455228 -- GPU 1 managed by process 7 on node 10.1.1.1", "ras-garbage",
+         "remark"),
+        ("Collective sequence number: 12 has errors\nerror msg: Culprit rank 1; Error type: X",
+         "mismatched-collective", "fault"),
+    ],
+)  # fmt: skip
+def test_a_line_alone_is_enough(text: str, name: str, severity: str) -> None:
+    assert severities(text) == {name: severity}
+
+
+def test_ras_that_is_well_contradicts_nothing() -> None:
+    row = "    0         1         2         4         8         8   RUNNING      OK"
+    assert findings_of(row) == []
+    error = HEAD + "a.cc:1 NCCL WARN NET/IB : mlx5_0:1 Got async event : port error"
+    assert severities(f"{row}\n{error}") == {"ib-event": "fault", "ras-ok": "remark"}
+
+
+def test_hosts_that_take_different_networks() -> None:
+    line = "{host}:1:2 [0] NCCL INFO Using network {name}"
+    text = "\n".join(line.format(host=host, name=name) for host, name in (("a", "IB"), ("b", "X")))
+    assert severities(text) == {"hosts-differ": "fault"}
+    assert severities(text + "\n" + line.format(host="a", name="X")) == {}
+
+
+def test_what_nobody_understands_and_names_an_error_is_told() -> None:
+    text = HEAD + "NCCL INFO Using network IB\nMyOwnError: the frobnicator failed to align"
+    assert severities(text) == {"unread-error": "remark"}
+    good = ["step 1 mean error 0.1", "errors: 0", "NCCL_ASYNC_ERROR_HANDLING=1", "0 failed"]
+    assert not any(map(names_error, good))
+
+
+def watchdog(rank: int, number: int) -> str:
+    """A line of PyTorch's watchdog."""
+    return (
+        f"[rank{rank}]:[E1 ProcessGroupNCCL.cpp:632] [Rank {rank}] Watchdog caught collective"
+        f" operation timeout: WorkNCCL(SeqNum={number}, OpType=ALLREDUCE, NumelIn=8, NumelOut=8)"
+    )
+
+
+def status(rank: int, enqueued: int) -> str:
+    """How far a rank's program came."""
+    return (
+        f"[rank{rank}]:[E1 x.cpp:1] [PG ID 0 PG GUID 0(default_pg) Rank {rank}] Last enqueued NCCL"
+        f" work: {enqueued}, last completed NCCL work: 39."
+    )
+
+
+def test_who_never_came_and_who_is_silent() -> None:
+    lines = [watchdog(0, 40), status(0, 42), watchdog(1, 40), status(1, 41), status(2, 39)]
+    late = next(one for one in findings_of("\n".join(lines)) if one.check == "rank-behind")
+    assert late.subject.startswith("rank 2 of ") and "operation 40" in late.seen
+    silent = findings_of("\n".join(watchdog(rank, 4) for rank in (1, 2, 3)))
+    assert {one.check: one.subject for one in silent}["rank-silent"] == "rank 0"
+    # nobody is behind because a program asked for more before the operation ended
+    both = findings_of("\n".join([watchdog(0, 40), status(0, 42), watchdog(1, 40), status(1, 40)]))
+    assert [one.check for one in both] == ["timeout", "stuck-collective"]
+
+
+def operation(host: str, opcount: int, count: int) -> str:
+    """An operation of a rank."""
+    return (
+        f"{host}:1:2 [0] NCCL INFO AllReduce: opCount {opcount:x} sendbuff 0x1 recvbuff 0x1 count"
+        f" {count} datatype 7 op 0 root 0 comm 0x{host} [nranks=2] stream 0xb"
+    )
+
+
+def aligned(*lines: str) -> list[str]:
+    """The findings of a hang."""
+    reader = LogReader()
+    reader.feed("x.log", lines)
+    return [one.check for one in hang_findings(groups_of(reader.finish()))]
+
+
+def test_excerpts_are_aligned_by_the_counter() -> None:
+    a = [operation("a", number, number) for number in range(5, 9)]
+    b = [operation("b", number, number) for number in range(6, 9)]
+    assert aligned(*a, *b) == []
+    assert aligned(*a, *b[:-1]) == ["rank-behind"]
+    assert aligned(*a, *b[:-1], operation("b", 8, 99)) == ["mismatched-collective"]
+
+
+def test_without_a_counter_nobody_can_tell_who_is_behind() -> None:
+    a = [operation("a", 0, 10), operation("a", 0, 20)]
+    assert aligned(*a, operation("b", 0, 20)) == ["hang-unaligned"]
+    assert aligned(*a) == []
+
+
+def test_group_calls_share_a_counter() -> None:
+    a = [operation("a", number // 2, number) for number in range(4, 12)]
+    b = [operation("b", number // 2, number) for number in range(5, 12)]  # begins inside a group
+    assert aligned(*a, *b) == []
+
+
+def test_a_dump_is_read_and_no_pickle_is_run(tmp_path: Path) -> None:
+    def dump(rank: int, last: int) -> bytes:
+        entries = [
+            {"collective_seq_id": number, "profiling_name": "nccl:all_reduce", "input_sizes": [[8]],
+             "process_group": ("0", "default_pg"), "is_p2p": False}
+            for number in range(1, last + 1)
+        ]  # fmt: skip
+        groups = {"0": {"desc": "default_pg", "ranks": "[0, 1]"}}
+        return pickle.dumps({"rank": rank, "entries": entries, "pg_config": groups})
+
+    recorders = Recorders()
+    recorders.add_pickle("nccl_trace_rank_0", dump(0, 3))
+    recorders.add_pickle("nccl_trace_rank_1", dump(1, 2))
+    (late,) = behind(recorders.groups())
+    assert (late.name, late.missed) == ("rank 1", "nccl:all_reduce of 8")
+
+    class _Runs:
+        def __reduce__(self) -> tuple[object, tuple[Path]]:
+            return Path.touch, (tmp_path / "ran",)
+
+    for data in (pickle.dumps(_Runs()), pickle.dumps({"entries": [_Runs()]}), dump(0, 3)[:-20]):
+        with pytest.raises(UsageError, match="pickle"):
+            Recorders().add_pickle("x", data)
+    assert not (tmp_path / "ran").exists()
+
+
+@pytest.mark.parametrize(
+    ("head", "command"),
+    [
+        ("# nccl-tests version 2.17\n", "compare"),
+        ("   D\\D     0\nUnidirectional P2P=Enabled Bandwidth", "compare"),
+        ("\tGPU0\tGPU1\tCPU Affinity\n", "topo --from"),
+        ("host_a,host_b,busbw\n", "hunt --from"),
+    ],
+)
+def test_files_of_other_commands_are_named_with_them(head: str, command: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        refuse_others("x.txt", head)
+    assert f"collbench {command}" in caught.value.hint
+
+
+@pytest.mark.parametrize("name", ["nccl", "programs"])
+def test_tables_of_causes_have_what_is_read(name: str) -> None:
+    for one in catalog.load("causes", name)["causes"]:
+        assert one.keys() <= {"name", "lines", "why", "change", "severity", "source"}, one
+        assert one.get("severity", "fault") in SEVERITIES and one["why"] and one["change"]
+        assert all(re.compile(line) for line in one["lines"])
+
+
+def test_every_number_says_what_to_do() -> None:
+    tables = (*numbered("xids").values(), *numbered("completions").values())
+    assert all(one.name and one.why and one.change for one in tables)
