@@ -66,7 +66,7 @@ def way_of(
     >>> from collbench.planning.tuning import Machine, tuning_of
     >>> case = Case(op="allreduce", backend="cuda", ranks=4, size_bytes=8)
     >>> way_of(case, facts_of(case, ()) | {"transport": "p2p"}, tuning_of(Machine("gpu"), 4))
-    ('oneshot', 'll')
+    ('oneshot', 'sentinel')
     """
     algo, proto = case.algo, case.proto
     if proto == "auto":

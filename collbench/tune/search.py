@@ -31,6 +31,7 @@ _MOST_CANDIDATES, _FEWEST_CANDIDATES = 24, 4  # of a heat
 _FINALISTS = 3  # beside today's choice
 _HEAT_SHARE = 0.5  # of the time that is left, for the first round of a heat
 _BATCH = BatchLength(target_s=0.01, least=3, most=300)  # of launches in a heat on CPUs
+_LEAST_S = 1e-6  # of a candidate: a clock may stand still
 _OPEN_S = 0.1
 
 
@@ -233,7 +234,7 @@ class ConfigurationSearch:
 
     def _most(self, until_s: float) -> int:
         """Candidates of a heat: so many that its first round takes half of the time."""
-        one_s = self._heat_s(1) - _OPEN_S
+        one_s = max(_LEAST_S, self._heat_s(1) - _OPEN_S)
         fitting = int(_HEAT_SHARE * (until_s - time.monotonic()) / one_s)
         return max(_FEWEST_CANDIDATES, min(_MOST_CANDIDATES, fitting))
 

@@ -274,6 +274,9 @@ def test_auto_chooses_as_for_equal_blocks_of_the_same_total(op: OpName) -> None:
             case = Case(op=op, backend="cuda", ranks=4, size_bytes=size, skew=skew).rounded()
             uneven = choice_of_problem(case, Limits())
             assert uneven is not None
+            if even.proto == "sentinel":  # whose slots hold a whole block, if it is not too large
+                assert uneven.proto in ("sentinel", "ll", "ll128")
+                continue
             for knob in ("algo", "proto", "transport", "channels", "threads", "slots", "direct"):
                 assert getattr(uneven, knob) == getattr(even, knob), (skew, knob)
 
@@ -302,12 +305,14 @@ def test_kernels_with_tables_compile(op: OpName, proto: str, arch: int) -> None:
             op=op,
             backend="cuda",
             ranks=4,
-            size_bytes=1 << 16,
+            size_bytes=1 << (10 if proto == "sentinel" else 16),
             proto=proto,
             skew="hot:1",
             specialize="auto" if is_plain else "on",
         ),
     ):
+        if proto == "sentinel" and case.size_bytes > 1 << 20:
+            continue  # a launch needs each slot once
         plan = resolve(case.rounded(), limits_of(arch)).plan
         for rank in (0, plan.n - 1):
             compiled(kernel_source(plan, rank), arch)

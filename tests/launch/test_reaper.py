@@ -86,6 +86,7 @@ def test_a_stopped_cleaner_ends_with_its_guardian() -> None:
         "from collbench.launch.cleaner import start_cleaner\n"
         "start_cleaner(ctypes.CDLL(None), Launcher(vendor='MPICH', size=1, rank=0))\n"
         "pid = open(f'/proc/{os.getpid()}/task/{os.getpid()}/children').read().split()[0]\n"
+        "while os.getsid(int(pid)) != int(pid): pass\n"  # it is set up by then
         "os.kill(int(pid), signal.SIGSTOP)\n"
         "print(pid)\n"
     )

@@ -19,7 +19,7 @@ TOOL = "perftest"
 IS_DOCUMENT = False
 HEADING = re.compile(
     r"(?:RDMA_(?:Write|Read)|Send|RDMA_Atomic) (?:Bidirectional )?(?:BW|Latency) Test"
-    r"|\s*#bytes\s+#iterations"
+    r"|#bytes\s+#iterations"
 )
 _TITLE = re.compile(r"(?P<what>RDMA_Write|RDMA_Read|Send) (?P<both>Bidirectional )?BW Test")
 _COLUMNS = re.compile(r"#bytes\s+#iterations\s+BW peak\[(?P<unit>[\w/]+)\]")

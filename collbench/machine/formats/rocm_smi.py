@@ -75,7 +75,7 @@ def read(text: str, name: str) -> Topology:
     bundles = _bundles(tables, model.arch if model is not None else "")
     cpus, links = _cpus(lines, tables, len(nodes))
     limit_cpus(cpus, name)
-    p2p = _access(tables)
+    p2p = _access(tables, len(nodes))
     notes = ["the text tells no widths and no speeds of PCIe", *_lost(types), *_refused(p2p)]
     if any(link.usable_gbs is None for link in bundles):
         notes.append(
@@ -91,14 +91,16 @@ def read(text: str, name: str) -> Topology:
     )
 
 
-def _access(tables: Mapping[str, _Table]) -> dict[tuple[str, str, str], str]:
-    """Whether GPUs reach each other, by the table of access of amd-smi."""
+def _access(tables: Mapping[str, _Table], gpus: int) -> dict[tuple[str, str, str], str]:
+    """Whether so many GPUs reach each other, by the table of access of amd-smi, which may be torn
+    and have more.
+    """
     if "access" not in tables:
         return {}
     return {
         (f"gpu{row}", f"gpu{column}", what): "OK" if cell.upper() == "ENABLED" else "NS"
         for (row, column), cell in tables["access"].cells.items()
-        if row != column and cell.upper() in ("ENABLED", "DISABLED")
+        if row != column and max(row, column) < gpus and cell.upper() in ("ENABLED", "DISABLED")
         for what in ("read", "write")
     }
 
