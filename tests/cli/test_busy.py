@@ -8,9 +8,9 @@ import pytest
 from collbench.bench import busy as _busy
 from collbench.bench import runner
 from collbench.machine.others import BusyProcess, Census, Look
-from tests.support.commands import ONE_REPEAT, invoke
+from tests.support.commands import invoke
 
-SWEEP = (*ONE_REPEAT[:-4], "--algo", "ring,star", "--sizes", "1K", "--repeats", "2", "--hot")
+SWEEP = ("sweep", "--backend", "cpu", "--ranks", "2", "--algo", "ring,star", "--sizes", "1K")
 OTHERS = [BusyProcess(pid=4711 + place, command=f"spin {place}", cores=0.3) for place in range(3)]
 
 

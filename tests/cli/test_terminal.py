@@ -129,7 +129,7 @@ def test_cells_of_our_csv(shown: Shown) -> None:
 
 @pytest.mark.parametrize("file", sorted(DATA.glob("*.txt")), ids=lambda file: str(file.name))
 def test_results_of_other_tools(shown: Shown, file: Path) -> None:
-    for text in nasty_texts(file.read_text(), 6):
+    for text in nasty_texts(file.read_text(), 12):
         Path("result.txt").write_text(text)
         shown("compare", "result.txt")
         shown("compare", "result.txt", str(file))
@@ -149,10 +149,10 @@ def test_topologies_of_other_tools(shown: Shown, file: Path) -> None:
     if file.suffix == ".xml":
         values = {match[1]: match.end(2) for match in re.finditer(r'([\w:]+)="([^"]*)"', text)}
         ends = list(values.values())
-        ends = ends[:: max(1, len(ends) // 6)]
+        ends = ends[:: max(1, len(ends) // 12)]
         texts = [text[:place] + IN_XML + text[place:] for place in ends]
     else:
-        texts = list(nasty_texts(text, 3))
+        texts = list(nasty_texts(text, 6))
     for changed in texts:
         Path("machine").write_text(changed)
         shown("topo", "--from", "machine", *VIEWS)

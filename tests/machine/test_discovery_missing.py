@@ -56,29 +56,30 @@ def test_this_host_is_read() -> None:
 
 
 def test_no_library_of_a_function_raises(tmp_path: Path) -> None:
-    """Each call of NVML in turn is not supported, or not there: the rest is still told. Every other
-    one is not there.
-    """
+    """Each call of NVML in turn is not supported, or not there: the rest is still told."""
     nvml = hosts.hgx_h100(tmp_path)
     with driver(nvml):
         whole = record(tmp_path)
-    for number, call in enumerate(sorted(nvml.calls - {"nvmlInitWithFlags"})):
-        nvml.errors, nvml.missing = ({}, {call}) if number % 2 else ({call: NOT_SUPPORTED}, set())
-        with driver(nvml):
-            recording = record(tmp_path)
-        topology = topology_of([recording])
-        links_table(recording)
-        assert loads(dumps([recording]), call) == [recording]
-        assert len(topology.of_kind("nic")) == 8, call
-        # which H100s do not tell either
-        assert recording != whole or call == "nvmlDeviceGetNumaNodeId", call
-        if call in (
-            "nvmlDeviceGetNvLinkState",
-            "nvmlDeviceGetFieldValues",
-            "nvmlDeviceGetNvLinkVersion",
-            "nvmlDeviceGetNvLinkRemotePciInfo_v2",
-        ):
-            assert label(topology, "gpu0", "gpu1") == "NV18", call
+    for call in sorted(nvml.calls - {"nvmlInitWithFlags"}):
+        for is_missing in (False, True):
+            nvml.errors, nvml.missing = (
+                ({}, {call}) if is_missing else ({call: NOT_SUPPORTED}, set())
+            )
+            with driver(nvml):
+                recording = record(tmp_path)
+            topology = topology_of([recording])
+            links_table(recording)
+            assert loads(dumps([recording]), call) == [recording]
+            assert len(topology.of_kind("nic")) == 8, call
+            # which H100s do not tell either
+            assert recording != whole or call == "nvmlDeviceGetNumaNodeId", call
+            if call in (
+                "nvmlDeviceGetNvLinkState",
+                "nvmlDeviceGetFieldValues",
+                "nvmlDeviceGetNvLinkVersion",
+                "nvmlDeviceGetNvLinkRemotePciInfo_v2",
+            ):
+                assert label(topology, "gpu0", "gpu1") == "NV18", call
 
 
 @pytest.mark.parametrize("field", [91, 161, 164, 165, 166])

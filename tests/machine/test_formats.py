@@ -373,7 +373,7 @@ def mangled(text: str, seed: int) -> str:
     return text
 
 
-@settings(max_examples=200)
+@settings(max_examples=600)
 @given(which=st.integers(0, len(SAMPLES) - 1), seed=st.integers(0, 2**32))
 def test_mangled_files_give_nothing_but_messages(which: int, seed: int) -> None:
     is_clean(mangled(SAMPLES[which], seed))
