@@ -366,11 +366,16 @@ def _whole_lines(text: str) -> str:
 
     >>> _whole_lines("a,schema\nx,10\ny,10"), _whole_lines("a,schema\nx,10\ny,1")
     ('a,schema\nx,10\ny,10\n', 'a,schema\nx,10\n')
+    >>> _whole_lines("a,schema\nx,10\ny\r,10"), _whole_lines("\"a,schema\nx,10\ny")
+    ('a,schema\nx,10\n', '"a,schema\nx,10\n')
     """
     end = text.rfind("\n") + 1
     whole, last = text[:end], text[end:]
     if last and whole:
-        columns, *_, cells = csv.reader([whole.partition("\n")[0], last])
+        try:
+            columns, *_, cells = csv.reader([whole.partition("\n")[0], last])
+        except (ValueError, csv.Error):  # whoever reads the rest says where
+            return whole
         schema = str(SCHEMAS.get(tuple(columns), SCHEMA))
         if len(cells) == len(columns) and (columns[-1], cells[-1]) == ("schema", schema):
             return f"{text}\n"
