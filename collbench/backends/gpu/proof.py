@@ -12,9 +12,8 @@ from collbench.backends.proof import Elements
 from collbench.core.case import Problem
 from collbench.core.pattern import Wrong
 
-_EXCHANGES_S = (
-    20e-6  # of four kernels that change single elements, at most: they wait for each other
-)
+# Of four kernels that change single elements, at most: they wait for each other.
+_EXCHANGES_S = 20e-6
 
 Queue = Callable[[int], None]  # queues something in a stream
 
@@ -29,7 +28,7 @@ class Changing:
         self._elements = elements = Elements(problem, gpu.rank, order)
         self._seen = np.zeros_like(elements.wanted[:-1])
         self._at, self._poison, self._into, self._given, self._plain, self._kept = (
-            gpu.keep(("proof", number, gpu.rank, problem, *order), values.tobytes())
+            gpu.keep(("proof", number, gpu.user, problem, *order), values.tobytes())
             for number, values in enumerate(
                 (
                     elements.at,
@@ -41,6 +40,10 @@ class Changing:
                 )
             )
         )
+
+        # what an earlier repeat kept must not stand for a launch of this one
+        if self._seen.size:
+            gpu.card.clear(self._kept, self._seen.nbytes)
 
     def before(self, number: int, stream: int) -> None:
         """Queue poison for the output, then the input: in place they may be the same."""
