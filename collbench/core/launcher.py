@@ -52,6 +52,8 @@ _SWITCHES = {
 }
 # what users, terminals and schedulers end a program with
 INTERRUPTIONS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+# of glibc's malloc.h: what malloc fills memory with is the complement of this, none by 0
+_M_PERTURB, _ZEROS = -6, 0xFF
 INSTALL_HINT = "install it with: pip install 'collbench[mpi]'"
 
 # Open MPI 5 as root with more ranks than cores needs all of these; they mean nothing to MPICH. The
@@ -143,6 +145,24 @@ def default_signals() -> Iterator[None]:
             signal.signal(number, handler)
 
 
+@contextmanager
+def _cleared_memory() -> Iterator[None]:
+    """Have malloc return zeros, where it is glibc's. MPICH 5.0 over UCX sends addresses of ranks
+    with memory behind them that nobody wrote: what an earlier part of a program left there makes
+    them longer than what Slurm's PMI takes, and MPI_Init fails ("value not properly terminated").
+    """
+    import ctypes
+
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
+    if mallopt is not None:
+        mallopt(_M_PERTURB, _ZEROS)
+    try:
+        yield
+    finally:
+        if mallopt is not None:
+            mallopt(_M_PERTURB, 0)
+
+
 def load_mpi(started: Launcher | None) -> MpiModule:
     """mpi4py's MPI module, initialised. Raises UnavailableError if MPI is missing, is not the
     launcher's, cannot start so, or sees another world.
@@ -174,7 +194,7 @@ def load_mpi(started: Launcher | None) -> MpiModule:
             " MPI4PY_LIBMPI=/path/to/libmpi.so",
         )
     if not MPI.Is_initialized():
-        with default_signals():
+        with default_signals(), _cleared_memory():
             MPI.Init_thread(level)
     MPI.COMM_WORLD.Set_errhandler(MPI.ERRORS_RETURN)  # to be raised; or else MPI ends the process
     size = MPI.COMM_WORLD.Get_size()
