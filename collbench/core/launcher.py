@@ -6,6 +6,7 @@ launcher gives one lonely world a process, or aborts inside MPI_Init.
 """
 
 import os
+import re
 import shutil
 import signal
 import sysconfig
@@ -52,8 +53,8 @@ _SWITCHES = {
 }
 # what users, terminals and schedulers end a program with
 INTERRUPTIONS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-# of glibc's malloc.h: what malloc fills memory with is the complement of this, none by 0
-_M_PERTURB, _ZEROS = -6, 0xFF
+_OF_HYDRA = "MPI_LOCALNRANKS"
+_NETWORK = "MPIR_CVAR_CH4_NETMOD"  # what MPICH sends messages between hosts with
 INSTALL_HINT = "install it with: pip install 'collbench[mpi]'"
 
 # Open MPI 5 as root with more ranks than cores needs all of these; they mean nothing to MPICH. The
@@ -145,22 +146,19 @@ def default_signals() -> Iterator[None]:
             signal.signal(number, handler)
 
 
-@contextmanager
-def _cleared_memory() -> Iterator[None]:
-    """Have malloc return zeros, where it is glibc's. MPICH 5.0 over UCX sends addresses of ranks
-    with memory behind them that nobody wrote: what an earlier part of a program left there makes
-    them longer than what Slurm's PMI takes, and MPI_Init fails ("value not properly terminated").
-    """
-    import ctypes
+def _takes_short_addresses(version: str, environment: Mapping[str, str]) -> bool:
+    """Whether MPICH must take libfabric for messages between hosts: over UCX it sends 4096 bytes
+    from where the address of a rank begins, and with what then lies behind it in the heap, lines
+    of its PMI are longer than the 1024 characters that Slurm reads. MPI_Init fails in most starts
+    ("mpi/pmi2: value not properly terminated", seen with MPICH 5.0.2 and Slurm 22.05).
 
-    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
-    if mallopt is not None:
-        mallopt(_M_PERTURB, _ZEROS)
-    try:
-        yield
-    finally:
-        if mallopt is not None:
-            mallopt(_M_PERTURB, 0)
+    >>> by_srun = {"PMI_FD": "9", "SLURM_PROCID": "0"}
+    >>> _takes_short_addresses("MPICH Version: 5.0.2 MPICH Device: ch4:ucx ofi", by_srun)
+    True
+    """
+    is_of_srun = {"PMI_FD", "SLURM_PROCID"} <= {*environment} and _OF_HYDRA not in environment
+    has_both = re.search(r"ch4:ucx\W+ofi", version) is not None
+    return is_of_srun and has_both and _NETWORK not in environment
 
 
 def load_mpi(started: Launcher | None) -> MpiModule:
@@ -193,8 +191,10 @@ def load_mpi(started: Launcher | None) -> MpiModule:
             f"start with the mpirun of {vendor}, or give mpi4py the library of the launcher:"
             " MPI4PY_LIBMPI=/path/to/libmpi.so",
         )
+    if _takes_short_addresses(version, os.environ):
+        os.environ[_NETWORK] = "ofi"
     if not MPI.Is_initialized():
-        with default_signals(), _cleared_memory():
+        with default_signals():
             MPI.Init_thread(level)
     MPI.COMM_WORLD.Set_errhandler(MPI.ERRORS_RETURN)  # to be raised; or else MPI ends the process
     size = MPI.COMM_WORLD.Get_size()

@@ -128,6 +128,10 @@ class Watchdog:
         """No more messages of it, before MPI ends."""
         self._heartbeat.stop()
 
+    def drain_heartbeat(self) -> None:
+        """Receive the rest of it, once all ranks have stopped it."""
+        self._heartbeat.drain()
+
     def end(self) -> None:
         """Only its end is left to this rank, which has left MPI."""
         now = time.monotonic()

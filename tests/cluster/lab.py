@@ -81,7 +81,12 @@ class Cluster:
         """Start a command on the head."""
         return subprocess.Popen(
             self.command(words),
-            env={**os.environ, "PATH": _path(), "SLURM_CONF": str(RUN / "slurm.conf"), **(env or {})},
+            env={
+                **os.environ,
+                "PATH": _path(),
+                "SLURM_CONF": str(RUN / "slurm.conf"),
+                **(env or {}),
+            },
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -98,7 +103,12 @@ class Cluster:
         """Run a command on the head, or on a host. Raises TimeoutExpired."""
         return subprocess.run(
             self.command(words, host),
-            env={**os.environ, "PATH": _path(), "SLURM_CONF": str(RUN / "slurm.conf"), **(env or {})},
+            env={
+                **os.environ,
+                "PATH": _path(),
+                "SLURM_CONF": str(RUN / "slurm.conf"),
+                **(env or {}),
+            },
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
@@ -161,6 +171,10 @@ def _child(process: int) -> int:
     return int(Path(f"/proc/{process}/task/{process}/children").read_text().split()[0])
 
 
+def _environment(more: Mapping[str, str]) -> dict[str, str]:
+    return {**os.environ, "PATH": _path(), "SLURM_CONF": str(RUN / "slurm.conf"), **more}
+
+
 def _name(host: int) -> str:
     return f"h{host + 1}"
 
@@ -174,7 +188,9 @@ def _sh(script: str) -> None:
     subprocess.run(["sh", "-euc", script], check=True)
 
 
-def _make(hosts: int, folder: str, extra: str, has_one_name: bool) -> list["subprocess.Popen[bytes]"]:
+def _make(
+    hosts: int, folder: str, extra: str, has_one_name: bool
+) -> list["subprocess.Popen[bytes]"]:
     """All that a cluster has, by its first process."""
     known = Path("/etc/hosts").read_text()
     _sh(
@@ -209,8 +225,7 @@ def _make(hosts: int, folder: str, extra: str, has_one_name: bool) -> list["subp
         )
         called = _name(0) if has_one_name else name
         command = (
-            f"hostname {called}; mount -t tmpfs -o size=2g none /dev/shm"
-            f"; exec slurmd -D -N {name}"
+            f"hostname {called}; mount -t tmpfs -o size=2g none /dev/shm; exec slurmd -D -N {name}"
         )
         enter = ["nsenter", f"--net={RUN}/netns/{name}", "unshare", "--uts", "--mount"]
         enter += ["--pid", "--fork", "--kill-child", "--mount-proc"]
@@ -245,9 +260,8 @@ def main() -> int:
         sys.exit(lacks)
     with cluster(int(sys.argv[1])) as one:
         signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
-        env = {**os.environ, "PATH": _path(), "SLURM_CONF": str(RUN / "slurm.conf")}
         words = sys.argv[2:] or [os.environ.get("SHELL", "sh")]
-        return subprocess.run(one.command(words), env=env, check=False).returncode
+        return subprocess.run(one.command(words), env=_environment({}), check=False).returncode
 
 
 if __name__ == "__main__":
