@@ -11,7 +11,7 @@ import shutil
 import signal
 import sysconfig
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -159,6 +159,21 @@ def _takes_short_addresses(version: str, environment: Mapping[str, str]) -> bool
     is_of_srun = {"PMI_FD", "SLURM_PROCID"} <= {*environment} and _OF_HYDRA not in environment
     has_both = re.search(r"ch4:ucx\W+ofi", version) is not None
     return is_of_srun and has_both and _NETWORK not in environment
+
+
+def memory_id() -> str:
+    """Whom this process can share memory and signals with: those of the same kernel, /dev/shm and
+    process numbers. Containers of one machine may have one name and none of these in common.
+    """
+    parts = []
+    for path, read in (
+        ("/proc/sys/kernel/random/boot_id", lambda path: Path(path).read_text().strip()),
+        ("/dev/shm", lambda path: str(Path(path).stat().st_dev)),
+        ("/proc/self/ns/pid", os.readlink),
+    ):
+        with suppress(OSError):
+            parts.append(read(path))
+    return " ".join(parts)
 
 
 def load_mpi(started: Launcher | None) -> MpiModule:

@@ -46,6 +46,8 @@ class Heartbeat:
         self._stopped.set()
         if self._thread is not None:
             self._thread.join(_STOP_S)
+            for rank in self._partners:
+                self._page.end_beats(rank)
             self._last = [self._comm.Isend(_LAST, rank) for rank in self._partners]
 
     def drain(self) -> None:

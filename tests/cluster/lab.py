@@ -224,9 +224,8 @@ def _make(
             f"; ip -n {name} link set eth0 up"
         )
         called = _name(0) if has_one_name else name
-        command = (
-            f"hostname {called}; mount -t tmpfs -o size=2g none /dev/shm; exec slurmd -D -N {name}"
-        )
+        memory = "mount -t tmpfs -o size=2g none /dev/shm"
+        command = f"hostname {called}; {memory}; slurmd -D -N {name} & wait"
         enter = ["nsenter", f"--net={RUN}/netns/{name}", "unshare", "--uts", "--mount"]
         enter += ["--pid", "--fork", "--kill-child", "--mount-proc"]
         daemons.append(subprocess.Popen([*enter, "sh", "-c", command]))
