@@ -79,17 +79,23 @@ def timed_row(row: Record, times: Sequence[float], iterations: int) -> Record:
 
 def with_floor(row: Record, floor_s: float, untimed: Record) -> Record:
     """The row of right launches with the least time that they can take, 0: not known. Where all
-    that its repeats leave is below that, it is as the untimed row, and impossible.
+    that its repeats leave is below that, or beyond its ceiling, it is as the untimed row, and
+    impossible.
     """
     if not floor_s or row.time_us is None or row.time_high_us is None:
         return row
-    floor_us, is_possible = to_us(floor_s), row.time_high_us * IMPOSSIBLE >= to_us(floor_s)
+    floor_us = to_us(floor_s)
+    of_floor = 100 * floor_us / row.time_us
+    is_possible = (
+        row.time_high_us * IMPOSSIBLE >= max(of_floor, row.percent or 0) * row.time_us / 100
+    )
     known = row if is_possible else replace(untimed, repeats=row.repeats, iters=row.iters)
-    known = replace(known, floor_us=floor_us, of_floor=100 * floor_us / row.time_us)
+    known = replace(known, floor_us=floor_us, of_floor=of_floor)
     if is_possible:
         return known
-    took, least = map(format_time_us, (row.time_us, floor_us))
-    reason = f"{took} us a launch, and none can take less than {least}"
+    bound = "the floor" if of_floor > (row.percent or 0) else f"its ceiling ({row.limit})"
+    least = format_time_us(row.time_us * max(of_floor, row.percent or 0) / 100)
+    reason = f"{format_time_us(row.time_us)} us a launch; by {bound} it takes {least} us"
     return replace(known, status="impossible", reason=reason)
 
 

@@ -159,7 +159,7 @@ def _drive(
         requested,
         [point.case for point in points if not point.waived],
         width(out),
-        has_ceilings=bool(where.links),
+        has_ceilings=bool(where.links) or sweep.backend != (MODEL,),
         has_launch_times=settings.distribution is not None,
         is_together=is_together(options),
     )

@@ -18,10 +18,8 @@ from collbench.backends.base import (
     DISTRIBUTION_LAUNCHES,
     DISTRIBUTION_S,
     Batch,
-    GpuOptions,
     Session,
     SessionOpener,
-    SessionOptions,
 )
 from collbench.backends.net.receivers import may_take_threads
 from collbench.bench.estimate import is_gpu, start_s
@@ -30,11 +28,13 @@ from collbench.bench.points import (
     Job,
     SessionKey,
     SweepPoint,
+    cores_of,
     ctas_of,
     estimate_s,
     is_apart,
     is_modelled,
     opener,
+    session_options,
 )
 from collbench.bench.rows import (
     new_run,
@@ -58,7 +58,7 @@ from collbench.launch.deadline import OutOfTime, ended_at
 from collbench.launch.group import Group
 from collbench.launch.guardian import own_processes
 from collbench.machine.discovery.counters import Moved
-from collbench.machine.host import cpu_name, memory_left_bytes, own_cores, usable_cores
+from collbench.machine.host import cpu_name, memory_left_bytes, own_cores
 from collbench.machine.others import Look, Span, demand, foreign_note, look
 from collbench.planning.links import RankLinks, is_far_below
 from collbench.planning.price.constants import costs_here, cpu_costs
@@ -482,13 +482,6 @@ def has_machine_time(case: Case) -> bool:
     return not FAMILY.load(case.backend).wants_machine
 
 
-def cores_of(group: Group) -> int:
-    """The cores that all ranks have together; a launcher may have pinned this one to some."""
-    if group.kind == "local":
-        return usable_cores()
-    return (os.cpu_count() or 1) * len(set(group.hosts))
-
-
 def with_single_launches(batch: Batch, settings: Settings, repeat: int) -> Batch:
     """The batch of a repeat with its share of the launches that are timed one by one.
 
@@ -502,22 +495,4 @@ def with_single_launches(batch: Batch, settings: Settings, repeat: int) -> Batch
         batch,
         single_launches=launches // repeats + (repeat < launches % repeats),
         single_s=math.inf if asked else DISTRIBUTION_S / repeats,
-    )
-
-
-def session_options(settings: Settings, group: Group) -> SessionOptions:
-    """What sessions heed of the settings."""
-    return SessionOptions(
-        hot=settings.hot,
-        machine=settings.machine,
-        gpu=GpuOptions(
-            gpus=settings.gpus,
-            launch=settings.launch,
-            isolated=settings.isolated,
-            timeout_s=settings.timeout_s,
-            inject=settings.inject,
-            is_spread=len(set(group.hosts)) > 1 or settings.inject == "spread",
-            net_memory=settings.net_memory,
-            net_threads=settings.net_threads,
-        ),
     )
