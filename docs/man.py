@@ -52,7 +52,7 @@ def codes() -> list[tuple[str, str, str]]:
         (
             str(CollbenchError.exit_code),
             "",
-            "Wrong data (`sweep`); something slow (`hunt`); a regression, or nothing to compare "
+            "Wrong data, impossible times (`sweep`); something slow (`hunt`); a regression, or nothing to compare "
             "(`compare`).",
         ),
     ]

@@ -70,10 +70,10 @@ class Floors:
 
 
 def is_mutual(case: Case) -> bool:
-    """Whether no launch ends before every other rank has begun one: else ranks run ahead of each
-    other and wait for no flag.
+    """Whether each rank waits for another one in every launch: else ranks run ahead of each other
+    and wait for no flag.
     """
-    return not (case.is_together or collective(case.op).is_rooted)
+    return not (case.is_together or collective(case.op).is_rooted or 0 in case.counts())
 
 
 def on_gpus(case: Case) -> bool:

@@ -262,6 +262,9 @@ def test_no_shipped_row_is_below_its_floor(file: Path, monkeypatch: pytest.Monke
 def test_only_who_waits_for_all_others_needs_a_flag() -> None:
     mutual = [op for op in OPS if is_mutual(Case(op=op, backend="cpu", ranks=2, size_bytes=64))]
     assert mutual == ["allreduce", "allgather", "reducescatter", "alltoall", "sendrecv"]
+    even = Case(op="allgatherv", backend="cpu", ranks=4, size_bytes=1 << 10)
+    skews = {skew: is_mutual(replace(even, skew=skew)) for skew in ("even", "zipf:1", "hot:1")}
+    assert skews == {"even": True, "zipf:1": True, "hot:1": False}
 
 
 @pytest.mark.usefixtures("uncounted")
