@@ -389,7 +389,7 @@ class Measurement:
             has_wire=self.has_wire(point),
             deadline_s=self._patience(point.case) * settings.timeout_s + expected_s,
         )
-        if self.has_launch_times(point):
+        if self.has_launch_times(point) and len(point.repeats) < settings.repeats:
             batch = with_single_launches(batch, settings, len(point.repeats))
         if point.together is not None:
             point.together = replace(point.together, order=settings.launch_order)

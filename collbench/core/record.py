@@ -374,10 +374,10 @@ def _whole_lines(text: str) -> str:
     r"""The text without a last line that was cut short. One that only lacks its end stays: its last
     cell is the schema, of which nothing is missing.
 
-    >>> _whole_lines("a,schema\nx,10\ny,10"), _whole_lines("a,schema\nx,10\ny,1")
-    ('a,schema\nx,10\ny,10\n', 'a,schema\nx,10\n')
-    >>> _whole_lines("a,schema\nx,10\ny\r,10"), _whole_lines('"a,schema\nx,10\ny')
-    ('a,schema\nx,10\n', '"a,schema\nx,10\n')
+    >>> _whole_lines("a,schema\nx,11\ny,11"), _whole_lines("a,schema\nx,11\ny,1")
+    ('a,schema\nx,11\ny,11\n', 'a,schema\nx,11\n')
+    >>> _whole_lines("a,schema\nx,11\ny\r,11"), _whole_lines('"a,schema\nx,11\ny')
+    ('a,schema\nx,11\n', '"a,schema\nx,11\n')
     """
     end = text.rfind("\n") + 1
     whole, last = text[:end], text[end:]
