@@ -25,7 +25,7 @@ from collbench.compare.losses import LOSS_KINDS
 from collbench.core.catalog import results
 from collbench.core.documents import write_document
 from collbench.core.errors import UsageError
-from collbench.core.record import ACROSS, Record
+from collbench.core.record import ACROSS, NOT_TRUE, Record
 from collbench.core.rules import Options, refuse
 from collbench.core.screen import bars, is_coloured, is_terminal, on_screen, remark, say, width
 
@@ -334,7 +334,7 @@ def _judge(loaded: "ResultFile", options: Options, *, is_noise: bool) -> int:
     verdict, reasons = gate_of_reference(
         judgement,
         (base.name, fail_below),
-        failed=sum(row.status in ("wrong", "error") for row in rows),
+        failed=sum(row.status in (*NOT_TRUE, "error") for row in rows),
         noisy=loaded.name if is_noise else "",
         is_unjudged_allowed=options["allow_unjudged"],
     )
