@@ -268,7 +268,12 @@ def _loaded(files: Sequence[Path]) -> Sequence["ResultFile"]:
     """The files, with remarks on stderr; repeated rows of a single file are merged."""
     from collbench.compare.load import load_all
 
-    loaded = load_all(files)
+    try:
+        loaded = load_all(files)
+    except UsageError as error:
+        from collbench.jobs.causes_in import with_cause
+
+        raise with_cause(error, files) from None
     for one in loaded:
         for text in one.remarks:
             say(f"{one.name}: {text}", err=True)

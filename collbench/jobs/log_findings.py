@@ -71,7 +71,14 @@ def _errors(report: LogReport) -> Iterator[Finding]:
     others = [name for name in groups if name.startswith("warning ")]
     for name in others[_MOST_OTHERS:]:  # the last that is shown stands for the rest
         groups[others[_MOST_OTHERS - 1]] += groups.pop(name)
-    for name, warnings in groups.items():
+    known_names = {name: _known(warnings[0]) for name, warnings in groups.items()}
+
+    def is_general(name: str) -> bool:
+        known = known_names[name]
+        return known is not None and known.is_general
+
+    for name in sorted(groups, key=is_general):  # what says what failed comes first
+        warnings = groups[name]
         first = warnings[0]
         together = Seen(
             [place for one in warnings for place in one.seen.places],
@@ -85,7 +92,7 @@ def _errors(report: LogReport) -> Iterator[Finding]:
         subject = _hosts(together, every)
         if name.startswith("ib-completion"):
             yield _completion(int(name.split()[1]), subject, seen)
-        elif known := _known(first):
+        elif known := known_names[name]:
             # what level INFO says of may have been tried again
             is_info = all(one.is_info for one in warnings) and known.severity == "fault"
             severity = "risk" if is_info else known.severity

@@ -25,7 +25,7 @@ _WORDS = (
 _NAMES_ERROR = re.compile(
     r"\b(?:errors?|fail(?:ed|s|ure|ures)?|fatal|abort(?:ed|ing)?|\w*(?:Error|Exception)|segfault|"
     r"killed|time[d-]? ?outs?|cannot|could ?n.t|could not|unable|refused|unreachable|denied|panic|"
-    r"crash(?:ed)?|lost|hang|hung|stuck|corrupt(?:ed)?|Traceback)\b",
+    r"crash(?:ed)?|lost|hang|hung|stuck|corrupt(?:ed)?)\b",
     re.IGNORECASE,
 )
 # words of an error that stand beside what went well, or in what is only configured
@@ -39,8 +39,14 @@ _HARMLESS = re.compile(
 )
 # NCCL's own words in lines whose header is lost
 _OF_NCCL = re.compile(
-    r"NVLink SHARP|NET/(?:OFI|IB)|\bibv_\w+|/dev/shm/nccl|Duplicate GPU|Got completion|NVLS"
+    r"NVLink SHARP|NET/(?:OFI|IB)|\bibv_\w+|/dev/shm/nccl|Duplicate GPU|Got completion|NVLS|"
+    r"undefined symbol: nccl|libnccl\.so[.\d]*: |"
+    # of CUDA
+    r"CUDA (?:runtime )?(?:error|failure)|cuda runtime error|[cC]uda\w*Error\w+|CUDA_ERROR_\w+|"
+    r"\bcuMem\w+|unsupported toolchain|no kernel image"
 )
+# of NCCL before 2.4, whose name is not in the line
+_WARNED = re.compile(r"[\w/]\.(?:cc|cu|h):\d+ WARN ")
 _GDR_OFF = re.compile(r"NET/(?P<net>\w+) ?: GPU Direct RDMA Disabled for HCA \d+ '(?P<name>\w+)'")
 _BENIGN = re.compile(
     r"Failed to find|Could not find:|dlv?sym|GPU Direct|retrying|plugin|conf\b", re.IGNORECASE
@@ -112,8 +118,8 @@ def _reader_of(line: str) -> Reader | None:
     """In whose table a line is known; None if in none."""
     if known_error(line, "programs") is not None:
         return "programs"
-    is_known = _OF_NCCL.search(line) and names_error(line) and known_error(line) is not None
-    return "nccl" if is_known else None
+    is_told = _WARNED.search(line) or (_OF_NCCL.search(line) and _NAMES_ERROR.search(line))
+    return "nccl" if is_told and known_error(line) is not None else None
 
 
 def names_error(text: str) -> bool:
