@@ -301,6 +301,12 @@ def _summarise(loaded: "ResultFile", options: Options) -> int:
     code = 0 if any(one.status == "ok" for one in loaded.records) else CHANGED_CODE
     lines = summary_lines(loaded.records, width(out), options["show_all"], characters)
     say("\n".join(lines))
+    if loaded.kind != "collbench":
+        from collbench.core.table import wrapped
+        from collbench.planning.expected import expected_lines
+
+        for line in expected_lines(loaded.records, loaded.network_gbits):
+            say("\n" + "\n".join(wrapped(line, width(out))))
     if target is not None:
         plot(target, [loaded])
     return code

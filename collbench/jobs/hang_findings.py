@@ -91,7 +91,8 @@ def _stuck(same: Sequence[Behind]) -> Finding:
         why = (
             "It waits for nobody, so the others wait for it: it died, is slow, or took another way"
             " through the program."
-            + " If the job still runs that may be normal: ask again, and see whether it stays." * now
+            + " If the job still runs that may be normal: ask again, and see whether it stays."
+            * now
         )
     return Finding(
         check="rank-behind",

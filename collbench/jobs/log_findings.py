@@ -38,7 +38,8 @@ def log_findings(report: LogReport) -> list[Finding]:
         _rings, _channels, _buffers, _settings, _gone,
     )  # fmt: skip
     found = [finding for rule in rules for finding in rule(report)]
-    return ranked([*found, *other_findings(report, has_more=bool(found))])
+    every = [*found, *other_findings(report, has_more=bool(found))]
+    return ranked(every or list(_sockets_alone(report)))
 
 
 def _hosts(seen: Seen, every: int) -> str:
@@ -215,6 +216,24 @@ def _networks(report: LogReport) -> Iterator[Finding]:
         )
 
 
+def _sockets_alone(report: LogReport) -> Iterator[Finding]:
+    """Sockets where the text does not tell whether the job has several hosts."""
+    is_told = report.communicators or set(report.networks) - {"Socket"}
+    seen = [*report.networks.values(), *report.nics.values()]
+    if is_told or not seen or any(kind != "Socket" for kind, _ in report.nics):
+        return
+    yield log_finding(
+        "sockets",
+        "the network, if there are several hosts",
+        f"Socket, {places(seen[0])}",
+        "NCCL took TCP sockets. Within one host that is as it should be; between hosts it means"
+        " that no InfiniBand, RoCE or EFA was found.",
+        "for several hosts with such adapters: ibv_devinfo inside the container, NCCL_IB_HCA and"
+        " NCCL_IB_DISABLE, libibverbs; on AWS the plug-in aws-ofi-nccl",
+        "remark",
+    )
+
+
 def _peers(report: LogReport) -> Iterator[Finding]:
     """GPUs that are connected, and do not reach each other."""
     for link, seen in report.p2p_off.items():
@@ -303,7 +322,7 @@ def _interfaces(report: LogReport) -> Iterator[Finding]:
             names |= {word.rpartition("]")[2]: seen for word in text.split()}
     for name, seen in names.items():
         is_several = _has_several_hosts(report)
-        if name.startswith(_WRONG_INTERFACES) or (name == "lo" and is_several):
+        if name.startswith(_WRONG_INTERFACES) or (name == "lo" and not report.is_of_one_host):
             yield log_finding(
                 "interface",
                 name,

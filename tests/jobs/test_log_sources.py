@@ -249,7 +249,15 @@ def test_files_of_other_commands_are_named_with_them(head: str, command: str) ->
 @pytest.mark.parametrize("name", ["nccl", "programs"])
 def test_tables_of_causes_have_what_is_read(name: str) -> None:
     for one in catalog.load("causes", name)["causes"]:
-        assert one.keys() <= {"name", "lines", "why", "change", "severity", "source", "is_general"}, one
+        assert one.keys() <= {
+            "name",
+            "lines",
+            "why",
+            "change",
+            "severity",
+            "source",
+            "is_general",
+        }, one
         assert one.get("severity", "fault") in SEVERITIES and one["why"] and one["change"]
         assert all(re.compile(line) for line in one["lines"])
 

@@ -4,7 +4,7 @@ error and is known to nobody is kept, so that no log that has such a line passes
 
 import re
 
-from collbench.jobs.log_errors import XID, Reader, known_error
+from collbench.jobs.log_errors import IB_COMPLETION, XID, Reader, known_error
 from collbench.jobs.nccl_log.model import LoggedWarning, LogReport
 from collbench.jobs.nccl_log.places import LogPlace, Seen, without_numbers
 from collbench.jobs.nccl_log.ras import RAS_WORDS
@@ -20,6 +20,7 @@ _WORDS = (
     "Evict", "oom", "OOM", "resol", "ot found", "No such", "denied", "Xid", "lost", "DUE TO",
     "slots", "fallen", "of memory", "openib", "as root", "process_group", "as device", "No dev",
     "ould", "WARN", "isabled for", "left on", "resses", "stuck", "tuck for", "Could", "open files",
+    "ompletion", "ymbol", "returned", "MPI_",
     *TORCH_WORDS, *RAS_WORDS, *STATE_WORDS,
 )  # fmt: skip
 _NAMES_ERROR = re.compile(
@@ -40,13 +41,14 @@ _HARMLESS = re.compile(
 # NCCL's own words in lines whose header is lost
 _OF_NCCL = re.compile(
     r"NVLink SHARP|NET/(?:OFI|IB)|\bibv_\w+|/dev/shm/nccl|Duplicate GPU|Got completion|NVLS|"
-    r"undefined symbol: nccl|libnccl\.so[.\d]*: |"
+    r"undefined symbol: nccl|libnccl\.so[.\d]*: |socketProgress|socketStartConnect|Bootstrap ?: |"
+    r"Failed to (?:CUDA|HIP) |Cuda failure|Mismatched NCCL|Socket recv failed|"
     # of CUDA
     r"CUDA (?:runtime )?(?:error|failure)|cuda runtime error|[cC]uda\w*Error\w+|CUDA_ERROR_\w+|"
-    r"\bcuMem\w+|unsupported toolchain|no kernel image"
+    r"\bcuMem\w+|unsupported toolchain|no kernel image|HIP error|hipError\w+"
 )
 # of NCCL before 2.4, whose name is not in the line
-_WARNED = re.compile(r"[\w/]\.(?:cc|cu|h):\d+ WARN ")
+_WARNED = re.compile(r"[\w/]\.(?:cc|cu|h):\d+ WARN |Got completion .{0,60}(?:error|status)")
 _GDR_OFF = re.compile(r"NET/(?P<net>\w+) ?: GPU Direct RDMA Disabled for HCA \d+ '(?P<name>\w+)'")
 _BENIGN = re.compile(
     r"Failed to find|Could not find:|dlv?sym|GPU Direct|retrying|plugin|conf\b", re.IGNORECASE
@@ -81,7 +83,9 @@ class OtherLines:
         if "Xid" in line and (xid := XID.search(line)):
             seen = report.xids.setdefault(int(xid["code"]), Seen())
             seen.add(place, xid["bus"])
-            report.xid_texts.setdefault(int(xid["code"]), line[xid.start() :][:200])
+            known = report.xid_texts.setdefault(int(xid["code"]), line[xid.start() :][:200])
+            if "onfatal" in known and "onfatal" not in line:
+                report.xid_texts[int(xid["code"])] = line[xid.start() :][:200]
             return
         if "GPU Direct" in line and (off := _GDR_OFF.search(line)):
             report.gdr.setdefault(("Disabled", f"{off['net']} {off['name']}"), Seen()).add(place)
@@ -119,7 +123,8 @@ def _reader_of(line: str) -> Reader | None:
     if known_error(line, "programs") is not None:
         return "programs"
     is_told = _WARNED.search(line) or (_OF_NCCL.search(line) and _NAMES_ERROR.search(line))
-    return "nccl" if is_told and known_error(line) is not None else None
+    is_known = IB_COMPLETION.search(line) or known_error(line) is not None
+    return "nccl" if is_told and is_known else None
 
 
 def names_error(text: str) -> bool:

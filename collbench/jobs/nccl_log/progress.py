@@ -33,7 +33,7 @@ class Mismatch:
 class Behind:
     """A rank that did not come to an operation. waiting: those that did; last: what it called
     last; is_blocked: it waits in another group itself, so that it is not to blame; is_running: as
-    of its group.
+    of its group; is_waiting: it says that it waits in the last one it called.
     """
 
     group: str
