@@ -27,7 +27,7 @@ IB_COMPLETION = re.compile(
     re.IGNORECASE,
 )
 XID = re.compile(
-    r"\bS?Xid \((?:PCI:)?(?P<bus>[0-9a-fA-F:.]{4,20})(?: GPU-I:\d+)?\): (?P<code>\d{1,5})(?:,|\b)"
+    r"\bS?Xid \((?:PCI:)?(?P<bus>[0-9a-fA-F:.]{3,20})(?: GPU-I:\d+)?\): (?P<code>\d{1,5})(?:,|\b)"
 )
 
 

@@ -261,7 +261,10 @@ def _gpudirect(report: LogReport) -> Iterator[Finding]:
         for (state, what), seen in report.gdr.items()
         if state == "Disabled" and not what.startswith("Socket")
     ]
-    if "Enabled" not in report.gdr_of_gpus:  # far NICs are off wherever near ones are there
+    is_limited = "NCCL_NET_GDR_LEVEL" in {name for name, _ in report.settings}
+    if is_limited and "Disabled" in report.gdr_of_gpus:
+        disabled.append(("GPUs beyond NCCL_NET_GDR_LEVEL", report.gdr_of_gpus["Disabled"]))
+    elif "Enabled" not in report.gdr_of_gpus:  # far NICs are off wherever near ones are there
         disabled += [("all GPUs, by distance", seen) for seen in report.gdr_of_gpus.values()]
     if not without and not disabled:
         return

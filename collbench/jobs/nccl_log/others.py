@@ -20,7 +20,8 @@ _WORDS = (
     "Evict", "oom", "OOM", "resol", "ot found", "No such", "denied", "Xid", "lost", "DUE TO",
     "slots", "fallen", "of memory", "openib", "as root", "process_group", "as device", "No dev",
     "ould", "WARN", "isabled for", "left on", "resses", "stuck", "tuck for", "Could", "open files",
-    "ompletion", "ymbol", "returned", "MPI_",
+    "ompletion", "ymbol", "returned", "MPI_", "ACSCtl", "disagrees",
+    "Unknown sym", "currently down",
     *TORCH_WORDS, *RAS_WORDS, *STATE_WORDS,
 )  # fmt: skip
 _NAMES_ERROR = re.compile(
@@ -43,6 +44,7 @@ _OF_NCCL = re.compile(
     r"NVLink SHARP|NET/(?:OFI|IB)|\bibv_\w+|/dev/shm/nccl|Duplicate GPU|Got completion|NVLS|"
     r"undefined symbol: nccl|libnccl\.so[.\d]*: |socketProgress|socketStartConnect|Bootstrap ?: |"
     r"Failed to (?:CUDA|HIP) |Cuda failure|Mismatched NCCL|Socket recv failed|"
+    r"Too many open files|ddress already in use|"
     # of CUDA
     r"CUDA (?:runtime )?(?:error|failure)|cuda runtime error|[cC]uda\w*Error\w+|CUDA_ERROR_\w+|"
     r"\bcuMem\w+|unsupported toolchain|no kernel image|HIP error|hipError\w+"
