@@ -202,7 +202,7 @@ def test_a_rank_that_waits_itself_is_not_the_cause() -> None:
 
 
 def test_what_failed_stands_before_general_words() -> None:
-    text = "x invalid usage\nLast error:\nDuplicate GPU detected : rank 3 and rank 0 both"
+    text = "ncclInvalidUsage: y\nLast error:\nDuplicate GPU detected : rank 3 and rank 0 both"
     assert [one.check for one in findings_of(text)] == ["duplicate-gpu", "invalid-use"]
 
 
