@@ -25,7 +25,7 @@ from collbench.compare.losses import LOSS_KINDS
 from collbench.core.catalog import results
 from collbench.core.documents import write_document
 from collbench.core.errors import UsageError
-from collbench.core.record import ACROSS, Record
+from collbench.core.record import ACROSS, NOT_TRUE, Record
 from collbench.core.rules import Options, refuse
 from collbench.core.screen import bars, is_coloured, is_terminal, on_screen, remark, say, width
 
@@ -268,7 +268,12 @@ def _loaded(files: Sequence[Path]) -> Sequence["ResultFile"]:
     """The files, with remarks on stderr; repeated rows of a single file are merged."""
     from collbench.compare.load import load_all
 
-    loaded = load_all(files)
+    try:
+        loaded = load_all(files)
+    except UsageError as error:
+        from collbench.jobs.causes_in import with_cause
+
+        raise with_cause(error, files) from None
     for one in loaded:
         for text in one.remarks:
             say(f"{one.name}: {text}", err=True)
@@ -296,6 +301,12 @@ def _summarise(loaded: "ResultFile", options: Options) -> int:
     code = 0 if any(one.status == "ok" for one in loaded.records) else CHANGED_CODE
     lines = summary_lines(loaded.records, width(out), options["show_all"], characters)
     say("\n".join(lines))
+    if loaded.kind != "collbench":
+        from collbench.core.table import wrapped
+        from collbench.planning.expected import expected_lines
+
+        for line in expected_lines(loaded.records, loaded.network_gbits):
+            say("\n" + "\n".join(wrapped(line, width(out))))
     if target is not None:
         plot(target, [loaded])
     return code
@@ -334,7 +345,7 @@ def _judge(loaded: "ResultFile", options: Options, *, is_noise: bool) -> int:
     verdict, reasons = gate_of_reference(
         judgement,
         (base.name, fail_below),
-        failed=sum(row.status in ("wrong", "error") for row in rows),
+        failed=sum(row.status in (*NOT_TRUE, "error") for row in rows),
         noisy=loaded.name if is_noise else "",
         is_unjudged_allowed=options["allow_unjudged"],
     )

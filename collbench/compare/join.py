@@ -22,7 +22,7 @@ from collbench.compare.noise import Side
 from collbench.compare.rows import DISTURBED, Workload
 from collbench.core.collectives import collective
 from collbench.core.errors import CollbenchError, UsageError
-from collbench.core.record import ACROSS, CONDITIONS, KEY, TRAFFIC
+from collbench.core.record import ACROSS, CONDITIONS, KEY, NOT_TRUE, TRAFFIC
 from collbench.core.text import counted, texts_of
 from collbench.core.verdict import Array, by_square, closest_half, median_variance
 
@@ -32,6 +32,8 @@ _WORKLOAD = [name for name in KEY if name in {*Workload._fields, "size_bytes"} -
 _OF_RANKS = {"ranks", "hosts", "count", "group"}
 _EMPTY_VALUES = {"", "0", "auto", "none"}
 _TIME_TOLERANCE = 0.02  # of a time that was rounded, or is a mean of two middle repeats
+_GRAVER = ("waived", "error", *reversed(NOT_TRUE))  # statuses, the gravest last
+_RANKS = {name: rank for rank, name in enumerate(("ok", *reversed(_GRAVER)))}
 _COUNTED_NOTES = (*DISTURBED, "noisy", "in-cache", "far-below-ceiling")
 
 
@@ -210,7 +212,7 @@ def _one_a_key(
     workload, the fastest of each backend represents all.
     """
     if way == "workload":
-        rank = frame["status"].map({"ok": 0, "wrong": 1, "error": 2, "waived": 3}).fillna(4)
+        rank = frame["status"].map(_RANKS).fillna(len(_RANKS))
         ordered = frame.assign(_rank=rank).sort_values(["_rank", "time_us"], kind="stable")
         kept = ordered.drop_duplicates([*names, "backend"]).sort_index().drop(columns="_rank")
         left = len(frame) - len(kept)
@@ -264,11 +266,11 @@ def _outcomes(both: pd.DataFrame) -> pd.Series:
     outcome[(both["side"] == "left_only").to_numpy()] = "only in new"
     outcome[(both["side"] == "right_only").to_numpy()] = "only in base"
     here = (both["side"] == "both").to_numpy()
-    for status in ("waived", "error", "wrong"):  # the gravest last
+    for status in _GRAVER:
         outcome[here & (new == status) & (base == status)] = f"{status} in both"
         outcome[here & (new == status) & (base != status)] = f"{status} in new"
         outcome[here & (new != status) & (base == status)] = f"{status} in base"
-    for status in ("waived", "error", "wrong"):
+    for status in _GRAVER:
         outcome[(both["side"] == "left_only").to_numpy() & (new == status)] = (
             f"only in new, {status}"
         )
