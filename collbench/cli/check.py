@@ -6,7 +6,7 @@ import click
 
 from collbench.cli._command import StrictCommand, explicit_options, force_option
 from collbench.cli._declared import setting_option
-from collbench.cli._options import VERSION, OneOf, OutputFile, Whole
+from collbench.cli._options import VERSION, OneOf, OutputFile, Whole, assessment_options
 from collbench.core.options import OPTIONS
 
 _OPTIONS = (
@@ -31,12 +31,7 @@ _OPTIONS = (
         type=OutputFile(VERSION, '"judged": '),
         help="Write the findings as JSON, for example to check.json; - is stdout.",
     ),
-    click.option(
-        "--junit",
-        metavar="FILE",
-        type=OutputFile('<testsuite name="collbench check'),
-        help="Write the findings as JUnit's XML, for example to check.xml; - is stdout.",
-    ),
+    assessment_options("check", has_hosts=True),
     click.option(
         "--save",
         is_flag=True,

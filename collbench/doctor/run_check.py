@@ -1,7 +1,6 @@
 """Carry out `check`: measure links and collectives, hold them against what is known, say it."""
 
 import socket
-import sys
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -21,9 +20,15 @@ from collbench.bench.sweep import Sweep, cases
 from collbench.compare.baselines import reference
 from collbench.compare.rate_curves import CurveKey, RateCurve, known_rate, reference_curves
 from collbench.compare.rows import as_written, is_noise, times_of
+from collbench.core.assessment import (
+    check_assessment_files,
+    talk_beside,
+    this_host,
+    write_assessment,
+)
 from collbench.core.case import Case
 from collbench.core.collectives import OPS
-from collbench.core.documents import check_writable, write_document
+from collbench.core.documents import write_document
 from collbench.core.errors import UNJUDGED_CODE, UnavailableError, UsageError
 from collbench.core.launcher import launcher
 from collbench.core.limits import CEILING_FAIL_SHARE, CEILING_SHARE
@@ -52,7 +57,7 @@ from collbench.doctor.saved_checks import (
     reference_values,
     refuse_unkept,
 )
-from collbench.doctor.tables.check import as_json, as_junit, heading, line, summary
+from collbench.doctor.tables.check import as_json, assessment_of, heading, line, summary
 from collbench.launch.group import Group
 from collbench.launch.rank0 import drive_on_rank0, group_here
 from collbench.machine.discovery.recording import Recording
@@ -127,9 +132,7 @@ def end_of_measuring(start_s: float, computed_s: float) -> float:
 
 def run_check(options: Options, end_s: float) -> int:
     """The whole command, of the options that are given; returns the exit code."""
-    for name in ("json", "junit"):
-        if options.get(name) not in (None, "-"):
-            check_writable(options[name], f"--{name}")
+    check_assessment_files(options, "json")
     if options.get("save"):
         refuse_unkept()
     refuse_sharing(options)
@@ -174,8 +177,7 @@ def _drive(
 ) -> int:
     """Measure until end_s, show and write; returns the exit code."""
     started, start_s = datetime.now(UTC).isoformat(timespec="seconds"), time.monotonic()
-    documents = {name: options[name] for name in ("json", "junit") if options.get(name)}
-    out = sys.stderr if "-" in documents.values() else sys.stdout
+    out = talk_beside(options, "json")
     topology = _topology(recordings)
     device = _device(topology, backend)
     machine = f"{socket.gethostname()}; {device}; {ranks} ranks; {backend}; {group.kind}"
@@ -208,9 +210,11 @@ def _drive(
     verdict = whole([one.verdict for one in check.findings])
     is_save = bool(options.get("save"))
     is_saved = is_save and _save(check, machine, started, verdict)
-    for name, file in documents.items():
-        write = as_json if name == "json" else as_junit
-        write_document(write(check.findings, device, started, seconds), file, f"--{name}")
+    if options.get("json"):
+        document = as_json(check.findings, device, started, seconds)
+        write_document(document, options["json"], "--json")
+    host = this_host() if len(set(group.hosts)) == 1 else ""
+    write_assessment(assessment_of(check.findings, device, host, seconds), options, out)
     if verdict == "UNKNOWN" and not is_saved:
         if not is_save:
             _say_what_is_missing(check)

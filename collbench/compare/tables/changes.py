@@ -87,8 +87,17 @@ def summary_lines(
 def _group(one: Change) -> str:
     """A group that changed as a whole, or of which several rows did."""
     whole = "" if one.several else " as a whole"
-    between = f"{percent(one.low)} to {percent(one.high)}, {one.rows} rows"
-    return f"{one.title}: {_WORDS[one.verdict]}{whole}, {percent(one.ratio)} ({between})"
+    change = between(one.ratio, one.low, one.high).removesuffix(")")
+    return f"{one.title}: {_WORDS[one.verdict]}{whole}, {change}, {one.rows} rows)"
+
+
+def between(ratio: float, low: float, high: float) -> str:
+    """A change with its interval.
+
+    >>> between(1.052, 1.04, 1.06)
+    '+5.2% (+4.0% to +6.0%)'
+    """
+    return f"{percent(ratio)} ({percent(low)} to {percent(high)})"
 
 
 def percent(ratio: float) -> str:
@@ -102,10 +111,8 @@ def percent(ratio: float) -> str:
 
 def _sentence(row: "pd.Series", title: str, knobs: list[str]) -> str:
     name = configuration(row, [*NAME_COLUMNS, *knobs])
-    between = f"({percent(row['low'])} to {percent(row['high'])})"
-    return (
-        f"{title}: {format_size(int(row['size_bytes']))} {name} {percent(row['ratio'])} {between}"
-    )
+    change = between(row["ratio"], row["low"], row["high"])
+    return f"{title}: {format_size(int(row['size_bytes']))} {name} {change}"
 
 
 def configuration(row: "pd.Series", knobs: list[str]) -> str:
