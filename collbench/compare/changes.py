@@ -26,7 +26,7 @@ from collbench.compare.groups import Change, Group, changes_of_groups, groups_of
 from collbench.compare.join import apart, differences, join, match_mode
 from collbench.compare.losses import Loss
 from collbench.compare.noise import Noise, Side, row_noise
-from collbench.compare.priors import machine_kinds, prior
+from collbench.compare.priors import LATENCY_UP_TO, machine_kinds, prior
 from collbench.compare.rows import NOISE_NOTES
 from collbench.core.errors import UsageError
 from collbench.core.limits import FALSE_ROWS, NEAR_HOURS, SAME
@@ -189,8 +189,17 @@ def judge(
     sizes = rows["size_bytes"].to_numpy(dtype=np.float64)
     backends = rows["backend"].to_numpy(dtype=object).astype(str)
     known = prior(machine_kinds(rows), sizes)
+    numbered = rows.groupby(["op", "backend", sizes <= LATENCY_UP_TO]).ngroup()
     noise = row_noise(
-        new, base, sizes, backends, known, is_evidence=~is_noise, is_alike=is_alike, is_far=is_far
+        new,
+        base,
+        sizes,
+        backends,
+        known,
+        np.asarray(numbered, dtype=np.intp),
+        is_evidence=~is_noise,
+        is_alike=is_alike,
+        is_far=is_far,
     )
     within = math.log1p(same)
     changes = changes_of_groups(groups, rows, noise, within)

@@ -16,7 +16,7 @@ from collbench.bench.recordings import recordings_of
 from collbench.bench.runner import Measurement
 from collbench.bench.saving import command_line
 from collbench.bench.sweep import Sweep, cases
-from collbench.compare.baselines import reference
+from collbench.compare.baselines import published_floor, reference
 from collbench.compare.rate_curves import CurveKey, RateCurve, known_rate, reference_curves
 from collbench.compare.rows import as_written, is_noise, times_of
 from collbench.core.assessment import (
@@ -30,7 +30,12 @@ from collbench.core.collectives import OPS
 from collbench.core.documents import write_document
 from collbench.core.errors import UNJUDGED_CODE, UnavailableError, UsageError
 from collbench.core.launcher import launcher
-from collbench.core.limits import CEILING_FAIL_SHARE, CEILING_SHARE
+from collbench.core.limits import (
+    CEILING_FAIL_SHARE,
+    CEILING_SHARE,
+    PUBLISHED_FAIL_SHARE,
+    PUBLISHED_SHARE,
+)
 from collbench.core.options import Settings, refuse_sharing, settings_of
 from collbench.core.record import Record
 from collbench.core.rules import Options
@@ -372,6 +377,15 @@ def _judge_record(
     expectations = []
     if (gbs := known_rate(known, as_written(record))) is not None:
         expectations.append(Expectation(value=shown(gbs), source=name_of_known))
+    elif (floor := published_floor(record)) is not None:
+        expectations.append(
+            Expectation(
+                value=shown(floor.gbs),
+                source=f"NCCL, {floor.name}",
+                passes_from=PUBLISHED_SHARE,
+                warns_from=PUBLISHED_FAIL_SHARE,
+            )
+        )
     if record.ceiling_gbs and record.size_bytes == largest:
         expectations.append(
             Expectation(
