@@ -176,20 +176,17 @@ def row_noise(
 
 def drift_of(sides: tuple[Side, ...], parts: Places) -> tuple[float, float]:
     """How far a machine moves between measurements, its load and its clocks: the standard deviation
-    of what rows of one part share, from one round of repeats to the next and from one run of a side
-    to the next, whichever is more; of all parts alike and together, and of each against the others.
-    By the closest half, so that one cold round or odd run says nothing. 0 where no part has
-    LEAST_CELL rows. parts: -1 is no evidence.
+    of what rows of one part share, from one round of repeats to the next, by that side where it is
+    more; of all parts alike and together, and of each against the others. By the closest half, so
+    that one cold round says nothing. 0 where no part has LEAST_CELL rows. parts: -1 is no evidence.
     """
     known = [np.flatnonzero(parts == number) for number in np.unique(parts[parts >= 0])]
     found = [(0.0, 0.0)]
     for side in sides:
-        rounds = [side.rounds[:, run, :] for run in range(side.rounds.shape[1])]
-        of_rounds = [_shared_spread(table, known) for table in rounds]
-        for squares in (of_rounds, [_shared_spread(side.runs, known)]):
-            shown = [one for one in squares if one is not None]
-            if shown:
-                found.append(tuple(np.mean(shown, axis=0)))
+        runs = [side.rounds[:, run, :] for run in range(side.rounds.shape[1])]
+        shown = [one for table in runs if (one := _shared_spread(table, known)) is not None]
+        if shown:
+            found.append(tuple(np.mean(shown, axis=0)))
     whole, apart = (math.sqrt(max(column)) for column in zip(*found, strict=True))
     return whole, apart
 

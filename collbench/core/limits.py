@@ -9,6 +9,7 @@ from typing import Final
 
 # Is one thing slower than another?
 SAME: Final = 0.05  # `same` is within this of 1, where no other threshold is asked for
+SAYS_NOTHING: Final = math.log(2)  # half of an interval: from half to twice as long is no answer
 MINOR: Final = 0.01  # a change too small to mention: clocks and temperature move as much
 LEAST_GAIN: Final = 1.02  # nothing is faster by less: two runs of one thing may differ by as much
 LEAST_COST: Final = 1.03  # of a setting: two arms that do the same differ by less
