@@ -79,10 +79,10 @@ def read_nodes(folder: Path | None) -> dict[str, list[SavedCheck]]:
     that are broken count for nothing.
     """
     nodes: dict[str, list[SavedCheck]] = {}
-    for file in sorted(_files(folder)):
-        with suppress(OSError), cyclic_gc_disabled():
-            for line in _newest(file).splitlines():
-                if (check := _check_of(line)) is not None:
+    with cyclic_gc_disabled():
+        for file in sorted(_files(folder)):
+            with suppress(OSError):
+                for check in filter(None, map(_check_of, _newest(file).splitlines())):
                     nodes.setdefault(check.host, []).append(check)
     for checks in nodes.values():
         checks.sort(key=lambda one: one.started)
