@@ -19,9 +19,11 @@ from collbench.cli._options import (
     OutputFile,
     Parameter,
     Profile,
+    assessment_options,
     color_option,
 )
 from collbench.compare.losses import LOSS_KINDS
+from collbench.core.assessment import talk_beside, write_assessment
 from collbench.core.catalog import results
 from collbench.core.documents import write_document
 from collbench.core.errors import UsageError
@@ -30,8 +32,6 @@ from collbench.core.rules import Options, refuse
 from collbench.core.screen import bars, is_coloured, is_terminal, on_screen, remark, say, width
 
 if TYPE_CHECKING:
-    from collbench.compare.changes import Changes
-    from collbench.compare.gate import Gate
     from collbench.compare.load import ResultFile
 
 _NEAREST = "nearest"  # --against without a name
@@ -130,12 +130,7 @@ class _CompareCommand(StrictCommand):
     type=OutputFile(VERSION, '"base": '),
     help="Of two files: write every verdict as JSON, for example to changes.json; - is stdout.",
 )
-@click.option(
-    "--junit",
-    metavar="FILE",
-    type=OutputFile("<testsuite ", 'classname="compare.'),
-    help="Of two files: write a JUnit test case a row, for example to junit.xml; - is stdout.",
-)
+@assessment_options("compare", has_hosts=False)
 @click.option("--all", "show_all", is_flag=True, help="Show every row, not only the first ones.")
 @click.option(
     "--against",
@@ -394,6 +389,7 @@ def _write_page(files: Sequence[Path], target: str, *, is_forced: bool) -> int:
 def _compare(new: "ResultFile", bases: Sequence["ResultFile"], options: Options) -> int:
     """The new file against the runs of its base; returns the exit code."""
     from collbench.compare.changes import compare
+    from collbench.compare.comparison import assessment_of, json_of
     from collbench.compare.draw_results import plot
     from collbench.compare.gate import gate_of
     from collbench.compare.tables.changes import lines
@@ -407,8 +403,7 @@ def _compare(new: "ResultFile", bases: Sequence["ResultFile"], options: Options)
         across=options["across"],
         same=SAME if not limit else limit / 100,
     )
-    documents = [options[name] for name in ("json", "junit")]
-    out = sys.stderr if "-" in documents else sys.stdout
+    out = talk_beside(options, "json")
     has_colours = is_coloured(options["color"], out)
     noisy = [one.name for one in (new, *bases) if _print_doubt(one, out)]
     names = ", ".join(base.name for base in bases)
@@ -427,7 +422,9 @@ def _compare(new: "ResultFile", bases: Sequence["ResultFile"], options: Options)
         if limit is not None
         else None
     )
-    _write_for_ci(changes, gate, (new.name, names), options)
+    if options["json"] is not None:
+        write_document(json_of(changes, gate, (new.name, names)), options["json"], "--json")
+    write_assessment(assessment_of(changes, gate, (new.name, names)), options, out)
     for reason in () if gate is None else (*gate.reasons, *filter(None, [gate.remedy])):
         say(on_screen(reason, sys.stderr), err=True)
     if not len(changes.rows):
@@ -435,14 +432,3 @@ def _compare(new: "ResultFile", bases: Sequence["ResultFile"], options: Options)
     if options["plot"] is not None:
         plot(options["plot"], [new, *bases])
     return 0 if gate is None else gate.exit_code
-
-
-def _write_for_ci(
-    changes: "Changes", gate: "Gate | None", titles: tuple[str, str], options: Options
-) -> None:
-    """The documents that were asked for."""
-    from collbench.compare.comparison import json_of, junit_of
-
-    for name, document_of in (("json", json_of), ("junit", junit_of)):
-        if options[name] is not None:
-            write_document(document_of(changes, gate, titles), options[name], f"--{name}")

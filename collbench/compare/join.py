@@ -34,6 +34,7 @@ _EMPTY_VALUES = {"", "0", "auto", "none"}
 _TIME_TOLERANCE = 0.02  # of a time that was rounded, or is a mean of two middle repeats
 _GRAVER = ("waived", "error", *reversed(NOT_TRUE))  # statuses, the gravest last
 _RANKS = {name: rank for rank, name in enumerate(("ok", *reversed(_GRAVER)))}
+_ROUNDS = 3  # of repeats, which all rows of a sweep have: later ones are of some rows
 _COUNTED_NOTES = (*DISTURBED, "noisy", "in-cache", "far-below-ceiling")
 
 
@@ -290,11 +291,18 @@ def _numbers(times: "pd.Series[Any]") -> Side:
     place = np.arange(len(row)) - np.repeat(np.cumsum(runs) - runs, runs)
     table = np.full((len(times), int(runs.max(initial=1))), math.nan)
     table[row, place] = median
+    rounds = np.full((*table.shape, _ROUNDS), math.nan)
+    for number in range(_ROUNDS):
+        has = count > max(number, 1)
+        several = (run for each in times for run in each if len(run) > max(number, 1))
+        logs = np.log([run[number] for run in several])
+        rounds[row[has], place[has], number] = logs - median[has]
     return Side(
         runs=table,
         squares=np.bincount(row, square, len(times)).astype(np.float64),
         freedom=np.bincount(row, freedom, len(times)).astype(np.float64),
         share=np.bincount(row, median_variance(count), len(times)) / runs,
+        rounds=rounds,
     )
 
 

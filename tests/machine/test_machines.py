@@ -312,6 +312,7 @@ BROKEN = [
     ("dgx-2", change("nvlink", "switch_links", to=0), "switch_links = 0"),
     ("dgx-2", change("nvlink", "joins_hosts", to="yes"), "joins_hosts = 'yes'"),
     ("dgx-2", change("nvlink", "switch_name", to="A\\nB"), r"switch_name = 'A\nB'"),
+    ("dgx-2", change("notes", to=["A\\nB"]), "notes"),
     ("dgx-1v", change("socket", "pairs", to=["cpu0-gpu1"]), "cpu0-gpu1"),
     ("dgx-1v", change("socket", "pairs", to=["cpu0-cpu0"]), "cpu0-cpu0"),
     ("dgx-1v", change("socket", "usable_gbs", to=-1), "usable_gbs = -1"),
