@@ -6,16 +6,24 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from collbench.backends import FAMILY
+from collbench.backends.gpu.session import why_no_gpus
 from collbench.core.case import Case
+from collbench.core.errors import UnavailableError, UsageError
+from collbench.core.launcher import launcher
+from collbench.core.rules import Options
+from collbench.core.screen import remark
 from collbench.core.world import host_numbers, ranks_per_gpu
+from collbench.device.card import device_count
 from collbench.launch.group import Group
 from collbench.machine.formats import described
+from collbench.machine.host import has_nvidia_gpus, usable_cores
 from collbench.machine.topology.model import Topology
 from collbench.planning.chooser import limits_of
 from collbench.planning.limits import Limits
 from collbench.planning.links import RankLinks
 from collbench.planning.planner import GPU_BACKENDS
-from collbench.planning.price.constants import costs_here, gpu_costs
+from collbench.planning.price.constants import KIND_OF, costs_here, gpu_costs
+from collbench.planning.protocols import FAMILY as PROTOCOLS
 
 MODEL = "model"
 
@@ -55,6 +63,43 @@ class Ranks:
         """Whether any backend has ranks on several hosts."""
         model = self.links.get(MODEL)
         return bool(self.hosts) or (model is not None and bool(model.hosts(len(model.gpus))))
+
+
+def gpus_here() -> int:
+    """The GPUs that CUDA shows this process; CuPy is not asked where the host has none."""
+    return device_count() if has_nvidia_gpus() else 0
+
+
+def refuse_no_gpus(hint: str) -> None:
+    """Raise UnavailableError if nothing can run on GPUs here."""
+    if why := why_no_gpus():
+        raise UnavailableError(f"--backend cuda: {why}", hint)
+
+
+def backend_asked(options: Options, done: str) -> tuple[str, int]:
+    """The backend, and how many ranks, of a command that measures one: CUDA where there are two
+    GPUs, or one a rank of a launcher. done: what happens to CPUs, such as checked.
+    """
+    under = launcher()
+    backend, asked = options.get("backend"), options.get("gpus", ())
+    if not backend:
+        has_enough = has_nvidia_gpus() and (asked or device_count() > (under is None))
+        backend = "cuda" if has_enough else "cpu"
+        if has_nvidia_gpus() and not has_enough:
+            remark(f"One GPU: nothing travels between ranks. The CPUs are {done}.")
+    if backend == "cuda":
+        refuse_no_gpus(f"with --backend cpu the CPUs are {done}")
+    if asked and backend != "cuda":
+        raise UsageError(f"--gpus: the CPUs are {done}", "give --backend cuda, or leave it out")
+    ranks = options.get("ranks") or (under.size if under is not None else 0)
+    if backend == "cuda":
+        return backend, ranks or len(asked) or device_count()
+    return backend, ranks or max(2, min(8, usable_cores()))
+
+
+def protocols_of(backend: str) -> tuple[str, ...]:
+    """The protocols of a backend of ours; the model has constants of some alone."""
+    return tuple(name for name in PROTOCOLS if backend != MODEL or name not in KIND_OF)
 
 
 def ranks_of(

@@ -8,35 +8,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from collbench.core.limits import LEAST_COST, MOST_OF_NONE
-from collbench.core.statistics import Interval
+from collbench.bench.experiment import Cost
 
 # fault: slower, or wrong, whatever an experiment says. risk: costs on some machines; an experiment
 # decides. remark: worth knowing, costs nothing by itself.
 Severity = Literal["fault", "risk", "remark"]
 SEVERITIES: tuple[Severity, ...] = ("fault", "risk", "remark")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Cost:
-    """How many times as long something takes with what was found as without: the median of paired
-    rounds and its interval. what: the measured thing in words, such as allreduce of 16M. is_noisy:
-    other processes had the cores meanwhile, so that it proves nothing.
-    """
-
-    what: str
-    ratio: Interval
-    is_noisy: bool = False
-
-    @property
-    def is_real(self) -> bool:
-        """Whether the whole interval is a cost."""
-        return self.ratio.low > LEAST_COST and not self.is_noisy
-
-    @property
-    def is_none(self) -> bool:
-        """Whether the interval is narrow enough to say that there is no cost worth a change."""
-        return not self.is_real and self.ratio.high < MOST_OF_NONE and not self.is_noisy
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

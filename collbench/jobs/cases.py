@@ -8,7 +8,7 @@ sizes, they begin here.
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from collbench.bench.ranks import MODEL
+from collbench.bench.ranks import protocols_of
 from collbench.bench.sweep import Sweep, cases
 from collbench.core.case import Case
 from collbench.core.collectives import collective
@@ -80,12 +80,7 @@ def candidates(
             return []
         found = _cases(kind, backend, _FORCED, frozenset(_FORCED))
         return [case for case in found if forced_by(case)]
-    from collbench.planning.price.constants import KIND_OF
-    from collbench.planning.protocols import FAMILY
-
-    # the model has no constants of others
-    protos = (name for name in FAMILY if backend != MODEL or name not in KIND_OF)
-    knobs: dict[str, tuple[Value, ...]] = {"proto": tuple(protos)}
+    knobs: dict[str, tuple[Value, ...]] = {"proto": protocols_of(backend)}
     return list(_cases(kind, backend, knobs, frozenset(knobs), has_hosts=has_hosts))
 
 

@@ -6,11 +6,11 @@ The name of a file, with hyphens, is the check's identifier on the command line.
 from collections.abc import Sequence
 from typing import cast
 
+from collbench.bench.experiment import Experiment
 from collbench.core.errors import unknown
 from collbench.core.registry import Family
 from collbench.doctor.check import Check, ExperimentingCheck
 from collbench.doctor.evidence import MEASURED, Evidence
-from collbench.doctor.experiment import Experiment
 from collbench.doctor.finding import Finding
 
 _OF_VARIABLES = "settings"

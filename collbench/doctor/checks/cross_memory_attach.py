@@ -2,9 +2,9 @@
 
 from collections.abc import Iterable
 
+from collbench.bench.experiment import Experiment
 from collbench.doctor.checks._ranks import alike, setting, with_and_without
 from collbench.doctor.evidence import Evidence, Need
-from collbench.doctor.experiment import Experiment
 from collbench.doctor.finding import Finding
 from collbench.machine.discovery.recording import ProcessRecord
 

@@ -4,9 +4,10 @@ import math
 from collections.abc import Iterable
 from statistics import median
 
+from collbench.bench.experiment import Cost
 from collbench.core.statistics import Interval, interval
 from collbench.doctor.evidence import Evidence, Need
-from collbench.doctor.finding import Cost, Finding
+from collbench.doctor.finding import Finding
 
 TITLE = "A GPU whose absence makes the others faster"
 NEEDS: tuple[Need, ...] = ("left out",)
