@@ -18,16 +18,17 @@ SEVERITIES: tuple[Severity, ...] = ("fault", "risk", "remark")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """check: the name of the check. subject: what is affected, such as GPU 2, rank 3 or a host.
-    seen: the value, and where it was read. why: what it does. change: a command or a setting; risk:
-    what else that changes. costs: measured ones. unmeasured: why there are none.
+    """subject: what is affected, such as GPU 2, rank 3 or a host. seen: the value, and where it was
+    read. why: what it does. change: a command or a setting; risk: what else that changes. check:
+    its name, which checks/__init__.py fills in. costs: measured ones. unmeasured: why there are
+    none.
     """
 
-    check: str
     subject: str
     seen: str
     why: str
     change: str
+    check: str = ""
     risk: str = ""
     severity: Severity = "risk"
     costs: tuple[Cost, ...] = ()

@@ -45,7 +45,6 @@ def find(evidence: Evidence) -> Iterable[Finding]:
         for subject, _, _, value in alike(evidence, lambda one, k=name: setting(one, k)):  # type: ignore[misc]
             if value.lower() in values:
                 yield Finding(
-                    check="cross-memory-attach",
                     subject=subject,
                     seen=f"{name}={value} switches it off",
                     why=_WHY,
@@ -91,7 +90,6 @@ def _lacks_capability(process: ProcessRecord, scope: int) -> bool:
 
 def _finding(subject: str, seen: str, change: str, *, is_risk: bool) -> Finding:
     return Finding(
-        check="cross-memory-attach",
         subject=subject,
         seen=seen,
         why=_WHY,

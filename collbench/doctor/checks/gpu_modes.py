@@ -46,7 +46,6 @@ def _divided(evidence: Evidence, host: Recording) -> Iterable[Finding]:
     if divided:
         is_odd = any(gpu.has_mig is False for gpu in gpus)
         yield Finding(
-            check="gpu-modes",
             subject=evidence.on(numbered("GPU", divided), host),
             seen="divided (MIG is on)" + (", where others of this host are not" if is_odd else ""),
             why="Parts of GPUs have no peer access and no NVLinks: their traffic goes through the"
@@ -63,7 +62,6 @@ def _compute_modes(evidence: Evidence, host: Recording) -> Iterable[Finding]:
     exclusive = [index for index, mode in modes.items() if mode in _EXCLUSIVE]
     if prohibited:
         yield Finding(
-            check="gpu-modes",
             subject=evidence.on(numbered("GPU", prohibited), host),
             seen="the compute mode is prohibited",
             why="No process can use CUDA on it.",
@@ -74,7 +72,6 @@ def _compute_modes(evidence: Evidence, host: Recording) -> Iterable[Finding]:
         ranks = {index: _only_on(host, index) for index in exclusive}
         shared = {index: some for index, some in ranks.items() if len(some) > 1}
         yield Finding(
-            check="gpu-modes",
             subject=evidence.on(numbered("GPU", shared or exclusive), host),
             seen="the compute mode is exclusive"
             + (
@@ -99,7 +96,6 @@ def _asleep(evidence: Evidence, host: Recording) -> Iterable[Finding]:
     is_wsl = host.system is not None and host.system.is_wsl
     if gpus and not is_wsl:  # Windows keeps them awake
         yield Finding(
-            check="gpu-modes",
             subject=evidence.on(numbered("GPU", gpus), host),
             seen="persistence mode is off",
             why="The driver puts a GPU to sleep when nobody uses it: the first call after that"
@@ -121,7 +117,6 @@ def _crowded(evidence: Evidence, host: Recording) -> Iterable[Finding]:
     for gpus, ranks in ranks_on.items():
         if gpus and len(ranks) > len(gpus):
             yield Finding(
-                check="gpu-modes",
                 subject=evidence.on(numbered("rank", ranks), host),
                 seen=f"{len(ranks)} ranks share {numbered('GPU', gpus)}"
                 + (f", while {numbered('GPU', free)} {_are(free)} free" if free else ""),

@@ -101,7 +101,6 @@ def _finding(
     subject: str, name: str, value: str, words: str, why: str, *, is_remark: bool = False
 ) -> Finding:
     return Finding(
-        check="mpi-transport",
         subject=subject,
         seen=f"{name}={value} {words}",
         why=why,

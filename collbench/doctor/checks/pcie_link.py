@@ -64,7 +64,6 @@ def _widths(evidence: Evidence) -> Iterable[Finding]:
                 ):  # the link that it reports is the one below it, which reports too
                     continue
             yield Finding(
-                check="pcie-link",
                 subject=evidence.on(what, host),
                 seen=f"its PCIe link has {width} lanes of {most} ({device.address})",
                 why=f"{_WHY} {width} lanes of {most} carry {100 * width // most} % of its rate.",
@@ -79,7 +78,6 @@ def _generations(evidence: Evidence) -> Iterable[Finding]:
         generation, most = gpu.pcie_generation, gpu.pcie_max_generation
         if generation and most and generation < most:
             yield Finding(
-                check="pcie-link",
                 subject=name,
                 seen=f"its PCIe link runs at generation {generation} of {most} under load",
                 why=f"{_WHY} Each generation has twice the rate of the one before.",

@@ -51,7 +51,6 @@ def find(evidence: Evidence) -> Iterable[Finding]:
         some = f"rank{'s' * (len(ranks) > 1)} {spans(ranks)}"
         where = "" if len(ranks) == everyone else f" ({some} of {everyone})"
         yield Finding(
-            check="settings",
             subject=" and ".join(problem.names) + where,
             seen=problem.seen,
             why=problem.why,
@@ -71,7 +70,6 @@ def _unread(evidence: Evidence) -> Iterable[Finding]:
     for (name, why), ranks in reasons.items():
         some = f"rank{'s' * (len(ranks) > 1)} {spans(ranks)}"
         yield Finding(
-            check="settings",
             subject=name,
             seen=f"{some} cannot read {name}: {why}",
             why="NCCL ignores a file that it cannot read, and nobody is told.",

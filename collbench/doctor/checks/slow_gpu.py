@@ -49,7 +49,6 @@ def find(evidence: Evidence) -> Iterable[Finding]:
         if ratio.low > _LEAST and gain.low > max(others):
             rate = median(everyone)
             yield Finding(
-                check="slow-gpu",
                 subject=f"GPU {gpu}",
                 seen=f"an allreduce of 64M reaches {rate:.1f} GB/s with all GPUs, and"
                 f" {rate * ratio.median:.1f} without this one",
