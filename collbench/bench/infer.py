@@ -5,8 +5,7 @@ import time
 
 from collbench.bench.ranks import gpus_here
 from collbench.core.errors import CollbenchError, UnavailableError
-from collbench.core.progress import Remarks
-from collbench.core.screen import remark, say, width
+from collbench.core.screen import Remarks, remark, say, width
 from collbench.core.units import format_duration
 from collbench.machine.shared_paths import FlowSearch
 from collbench.machine.views.shared_paths import lines

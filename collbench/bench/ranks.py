@@ -15,8 +15,10 @@ from collbench.core.screen import remark
 from collbench.core.world import host_numbers, ranks_per_gpu
 from collbench.device.card import device_count
 from collbench.launch.group import Group
+from collbench.machine.discovery.recording import Recording
 from collbench.machine.formats import described
 from collbench.machine.host import has_nvidia_gpus, usable_cores
+from collbench.machine.topology import unnamed
 from collbench.machine.topology.model import Topology
 from collbench.planning.chooser import limits_of
 from collbench.planning.limits import Limits
@@ -147,3 +149,30 @@ def _gpus_of_ranks(topology: Topology, group: Group, gpus: Sequence[int]) -> tup
     if all(place in by_place for place in wanted):
         return tuple(by_place[place] for place in wanted)
     return ()
+
+
+def remark_unnamed(machine: str | None) -> None:
+    """Say what a described machine leaves unnamed."""
+    topology = described(machine) if machine is not None else None
+    if topology is not None and (text := unnamed.remark(topology)):
+        remark(text)
+
+
+def refuse_few_gpus(machine: str, ranks: int) -> None:
+    """Raise UsageError if a described machine has GPUs, but not one for each rank: the schedules of
+    many ranks take long to prove.
+    """
+    links = described(machine)
+    if links is not None and ranks > len(links.gpus):
+        raise UsageError(f"{machine} has {len(links.gpus)} GPUs, not {ranks}", "use fewer --ranks")
+
+
+def recordings_of(group: Group, options: Options) -> list[Recording]:
+    """What the ranks' hosts are, if GPUs are in the sweep. Under a launcher all ranks must call it;
+    only rank 0 gets them.
+    """
+    if not any(FAMILY.load(backend).is_gpu for backend in options.get("backend", ())):
+        return []
+    from collbench.machine.discovery import gather, record
+
+    return [record()] if group.kind == "local" else gather(group.comm) or []  # type: ignore[attr-defined]

@@ -5,8 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from collbench.backends import FAMILY as BACKENDS
-from collbench.bench.ranks import MODEL, gpus_here
-from collbench.bench.recordings import refuse_few_gpus
+from collbench.bench.ranks import MODEL, gpus_here, refuse_few_gpus
 from collbench.bench.sweep import Sweep, sizes_between
 from collbench.core import options as defaults
 from collbench.core.collectives import UNEVEN_OPS, collective

@@ -21,7 +21,8 @@ from collbench.core.errors import ScheduleError
 from collbench.core.world import World
 from collbench.machine.discovery.counters import CountedLink, Moved, Passed
 from collbench.machine.topology.model import spans
-from collbench.planning.plan import Plan, registered
+from collbench.planning.layout import registered
+from collbench.planning.plan import Plan
 from collbench.planning.protocols import FAMILY as PROTOCOLS
 from collbench.planning.traffic import Pair, Sent, traffic
 from collbench.schedules.algorithms import algorithms_of

@@ -16,8 +16,8 @@ from collbench.bench.points import plan_points
 from collbench.bench.ranks import gpus_here
 from collbench.bench.runner import Measurement
 from collbench.core.case import Case
-from collbench.core.documents import check_writable, write_document
 from collbench.core.errors import UNJUDGED_CODE, UnavailableError, UsageError
+from collbench.core.files import check_writable, write_document
 from collbench.core.launcher import launcher
 from collbench.core.options import Settings, settings_of
 from collbench.core.reading import read_text

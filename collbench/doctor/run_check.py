@@ -11,8 +11,7 @@ from typing import IO
 from collbench.bench.busy import BusyRemark
 from collbench.bench.pairs import OUT_OF_TIME, RankPair, expected_gbs, measure
 from collbench.bench.points import plan_points
-from collbench.bench.ranks import backend_asked, ranks_of
-from collbench.bench.recordings import recordings_of
+from collbench.bench.ranks import backend_asked, ranks_of, recordings_of
 from collbench.bench.rows import new_run
 from collbench.bench.runner import Measurement
 from collbench.bench.saving import command_line
@@ -22,8 +21,8 @@ from collbench.compare.rate_curves import CurveKey, RateCurve, known_rate, refer
 from collbench.compare.rows import as_written, is_noise, times_of
 from collbench.core.case import Case
 from collbench.core.collectives import OPS
-from collbench.core.documents import check_writable, write_document
 from collbench.core.errors import UNJUDGED_CODE, UnavailableError, UsageError
+from collbench.core.files import check_writable, write_document
 from collbench.core.launcher import launcher
 from collbench.core.limits import CEILING_FAIL_SHARE, CEILING_SHARE
 from collbench.core.options import Settings, refuse_sharing, settings_of

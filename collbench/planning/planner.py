@@ -3,7 +3,7 @@
     resolve(case, limits) -> Choice
 
 It chooses the transport, the algorithm and the protocol (selection.py), refuses what the backend
-cannot do, chooses the other knobs, lays the schedule out in memory (plan.py) and fits it into the
+cannot do, chooses the other knobs, lays the schedule out in memory (layout.py) and fits it into the
 memory that is allowed. CPU ranks, GPU kernels and copy engines each have a function below that does
 this from top to bottom.
 """
@@ -16,8 +16,8 @@ from collbench.core.errors import ScheduleError
 from collbench.core.knobs import AUTO, LaunchMode, P2p, unheeded
 from collbench.planning import selection
 from collbench.planning.copies import plan_copies
-from collbench.planning.domains import cpu_domains, gpu_domains, refuse_transport
 from collbench.planning.gpu_knobs import LaunchKnobs, launch_knobs, shape_of
+from collbench.planning.layout import lay_out, made_direct, schedule_of
 from collbench.planning.limits import (
     Limits,
     memory_bytes,
@@ -27,9 +27,18 @@ from collbench.planning.limits import (
     slot_wire_bytes,
 )
 from collbench.planning.lowering import refuse_too_many
-from collbench.planning.plan import Kernel, lay_out, made_direct, schedule_of
+from collbench.planning.plan import Kernel
 from collbench.planning.protocols import FAMILY as PROTOCOLS
-from collbench.planning.selection import VECTOR_BYTES, Choice, Orders, choice_of, slot_bytes_of
+from collbench.planning.selection import (
+    VECTOR_BYTES,
+    Choice,
+    Orders,
+    choice_of,
+    cpu_domains,
+    gpu_domains,
+    refuse_transport,
+    slot_bytes_of,
+)
 from collbench.planning.transports import net
 from collbench.planning.tuning import Fact, Facts, Machine, Tuning, tuning_of
 from collbench.schedules.ir import Schedule

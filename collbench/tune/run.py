@@ -13,14 +13,13 @@ from typing import NamedTuple, cast
 from collbench import __version__
 from collbench.backends import FAMILY
 from collbench.backends.base import Backend
-from collbench.bench.ranks import backend_asked, ranks_of
-from collbench.bench.recordings import recordings_of
+from collbench.bench.ranks import backend_asked, ranks_of, recordings_of
 from collbench.bench.runner import Measurement
 from collbench.bench.saving import command_line
 from collbench.bench.sweep import sizes_between
 from collbench.core.case import Case
-from collbench.core.documents import check_writable
 from collbench.core.errors import ScheduleError, UnavailableError, UsageError
+from collbench.core.files import check_writable
 from collbench.core.launcher import launcher
 from collbench.core.limits import LEAST_PAIRS
 from collbench.core.options import Settings, refuse_sharing, settings_of

@@ -12,9 +12,8 @@ from collbench.bench.ranks import gpus_here
 from collbench.bench.saving import command_line
 from collbench.bench.sweep import sizes_between
 from collbench.core.catalog import user_folder
-from collbench.core.documents import check_writable
 from collbench.core.errors import UnavailableError, UsageError
-from collbench.core.files import is_foreign, write_whole
+from collbench.core.files import check_writable, is_foreign, write_whole
 from collbench.core.launcher import launcher
 from collbench.core.rules import Options
 from collbench.core.screen import remark, say

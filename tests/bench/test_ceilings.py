@@ -14,9 +14,9 @@ from collbench.machine.topology.machines import machine_topology
 from collbench.machine.topology.model import Link, Node, Topology
 from collbench.machine.topology.rates import Engine, best_gbs, nvlink_link, pcie, pcie_link
 from collbench.planning.chooser import cheapest
+from collbench.planning.layout import registered
 from collbench.planning.limits import Limits
 from collbench.planning.links import RankLinks
-from collbench.planning.plan import registered
 from collbench.planning.planner import resolve
 from collbench.planning.price.bound import bound, efficiency
 from collbench.schedules.algorithms import algorithms_of

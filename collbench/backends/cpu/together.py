@@ -15,16 +15,19 @@ from functools import partial
 
 import numpy as np
 
-from collbench.backends.base import (
+from collbench.backends.base import Batch, Samples, Session, SessionOptions, TogetherOpener
+from collbench.backends.cpu.backend import private_bytes
+from collbench.backends.cpu.flags import LINE_WORDS, YIELDS_A_LOOK, patience
+from collbench.backends.cpu.interpreter import BoundStep, Runner
+from collbench.backends.cpu.layout import aligned, has_lines, layout, sets_of
+from collbench.backends.cpu.lines import refuse_repeats
+from collbench.backends.cpu.rank import SLOWEST_LOAD_S, CpuRank, LoadedCpuPlan
+from collbench.backends.proof import ProvedPart, prove
+from collbench.backends.repeat import (
     ANSWER_S,
     MAX_LOADED_PLANS,
     SLOWEST_FILL_BYTES_S,
-    Batch,
     RankTiming,
-    Samples,
-    Session,
-    SessionOptions,
-    TogetherOpener,
     auto_iterations,
     checked_sets,
     host_data,
@@ -35,12 +38,6 @@ from collbench.backends.base import (
     slowest_s,
     timed_sets,
 )
-from collbench.backends.cpu.backend import SLOWEST_LOAD_S, CpuRank, LoadedCpuPlan, private_bytes
-from collbench.backends.cpu.flags import LINE_WORDS, YIELDS_A_LOOK, patience
-from collbench.backends.cpu.interpreter import BoundStep, Runner
-from collbench.backends.cpu.layout import aligned, has_lines, layout, sets_of
-from collbench.backends.cpu.lines import refuse_repeats
-from collbench.backends.proof import ProvedPart, prove
 from collbench.core.errors import CollbenchError, HangError
 from collbench.core.pattern import Wrong
 from collbench.launch.group import Group, RankContext

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from collbench.backends.base import REPLAYS, Batch, GpuOptions, RankTiming
+from collbench.backends.base import Batch, GpuOptions
 from collbench.backends.cuda.copy_engine import CopyEngine
 from collbench.backends.gpu.concurrent import ConcurrentWork, EventTimes
 from collbench.backends.gpu.hang import diagnosis
@@ -27,6 +27,7 @@ from collbench.backends.net.gpu_proxy import (
 )
 from collbench.backends.net.proxy import data_comm_of
 from collbench.backends.net.receivers import Receivers
+from collbench.backends.repeat import REPLAYS, RankTiming
 from collbench.core.case import Problem
 from collbench.core.dtypes import dtype
 from collbench.core.errors import HangError, ScheduleError

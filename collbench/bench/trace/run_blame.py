@@ -14,8 +14,8 @@ from collbench.bench.ranks import Ranks
 from collbench.bench.trace.blame import Blame, blame, is_saved
 from collbench.bench.trace.blame_table import as_json, lines
 from collbench.core.case import Case
-from collbench.core.documents import check_writable, write_document
 from collbench.core.errors import CollbenchError, UnavailableError, UsageError
+from collbench.core.files import check_writable, write_document
 from collbench.core.launcher import launcher
 from collbench.core.rules import Options
 from collbench.core.screen import remark, say, width

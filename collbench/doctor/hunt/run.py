@@ -8,8 +8,8 @@ from pathlib import Path
 
 from collbench.bench.pairwise import SIZES, Pairs, PairSettings
 from collbench.bench.ranks import gpus_here, refuse_no_gpus
-from collbench.core.documents import check_writable, named_in_errors, write_document
 from collbench.core.errors import UNJUDGED_CODE, CollbenchError, UnavailableError
+from collbench.core.files import check_writable, named_in_errors, write_document
 from collbench.core.launcher import launcher
 from collbench.core.pairwise import COLUMNS, Mode, PairSample, PairWorld, csv_line, sample_line
 from collbench.core.rules import Options
