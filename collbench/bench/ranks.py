@@ -13,7 +13,7 @@ from collbench.core.launcher import launcher
 from collbench.core.rules import Options
 from collbench.core.screen import remark
 from collbench.core.world import host_numbers, ranks_per_gpu
-from collbench.device.card import device_count
+from collbench.device.card import device_count, load_cupy
 from collbench.launch.group import Group
 from collbench.machine.discovery.recording import Recording
 from collbench.machine.formats import described
@@ -70,6 +70,15 @@ class Ranks:
 def gpus_here() -> int:
     """The GPUs that CUDA shows this process; CuPy is not asked where the host has none."""
     return device_count() if has_nvidia_gpus() else 0
+
+
+def least_cache_mib() -> float:
+    """L2 cache of the GPU that has least, in MiB; 0 without a GPU. Creates no context."""
+    runtime = load_cupy().cuda.runtime
+    sizes = (
+        int(runtime.getDeviceProperties(index)["l2CacheSize"]) for index in range(device_count())
+    )
+    return min(sizes, default=0) / 2**20
 
 
 def refuse_no_gpus(hint: str) -> None:

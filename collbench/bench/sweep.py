@@ -16,7 +16,7 @@ from collbench.core.together import groups_text, split
 from collbench.core.uneven import CountsFile
 from collbench.core.units import format_size
 from collbench.machine.host import has_nvidia_gpus
-from collbench.schedules.algorithms import algorithms_of
+from collbench.planning.selection import algorithms_of
 
 MAX_POINTS = 100_000
 
@@ -69,6 +69,11 @@ class Sweep:
 def backend_names() -> tuple[str, ...]:
     """What a sweep may run on, sorted. Imports none of them."""
     return FAMILY.names()
+
+
+def served(algo: Value, op: OpName) -> Value:
+    """The algorithm, or auto where it does not serve the collective."""
+    return algo if algo in algorithms_of(op) else "auto"
 
 
 def sizes_between(first: int, last: int, *, factor: float = 0, step: int = 0) -> tuple[int, ...]:

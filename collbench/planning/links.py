@@ -33,7 +33,7 @@ from collbench.planning.price.gpus import Network, Site, busy_seconds, gpu_price
 from collbench.planning.price.ways import NETWORK_PATHS, NVLINK_PATHS
 from collbench.planning.price.work import THROUGH_HOST, work_of
 from collbench.planning.protocols import FAMILY as PROTOCOLS
-from collbench.schedules.algorithms import algorithms_of
+from collbench.planning.selection import algorithms_of
 from collbench.schedules.passes import pair_traffic
 
 Orders = tuple[tuple[int, ...], ...]

@@ -23,7 +23,7 @@ from collbench.planning.protocols import sentinel
 from collbench.planning.transports import FAMILY as TRANSPORTS
 from collbench.planning.transports import net, p2p, shm
 from collbench.planning.tuning import Fact, Facts, Tuning, TuningRow, Values
-from collbench.schedules.algorithms import FAMILY, algorithms_of
+from collbench.schedules.algorithms import FAMILY, needs_hosts
 from collbench.schedules.ir import Schedule
 
 _OTHERS = [knob for knob in KNOBS if knob.name not in ("algo", "proto")]
@@ -239,3 +239,14 @@ def refuse_transport(case: Case, limits: Limits) -> None:
             "not every GPU can reach the memory of every other",
             "use --transport shm, or see `collbench topo --p2p`",
         )
+
+
+def algorithms_of(op: str, *, has_hosts: bool = True) -> tuple[str, ...]:
+    """The registered algorithms that serve a collective; without several hosts, those that need
+    none.
+    """
+    return tuple(
+        name
+        for name in FAMILY
+        if collective(op).even in FAMILY.load(name).SERVES and (has_hosts or not needs_hosts(name))
+    )

@@ -31,7 +31,8 @@ from collbench.planning.limits import Limits
 from collbench.planning.lowering import Region, SlotSequence, actors
 from collbench.planning.plan import Plan
 from collbench.planning.planner import resolve
-from collbench.schedules.algorithms import FAMILY, algorithms_of
+from collbench.planning.selection import algorithms_of
+from collbench.schedules.algorithms import FAMILY
 from tests.support.fake_mpi import FakeComm, World
 from tests.support.tiers import tiered
 

@@ -19,7 +19,7 @@ from collbench.planning.limits import Limits
 from collbench.planning.links import RankLinks
 from collbench.planning.planner import resolve
 from collbench.planning.price.bound import bound, efficiency
-from collbench.schedules.algorithms import algorithms_of
+from collbench.planning.selection import algorithms_of
 from collbench.schedules.passes import pair_traffic, traffic
 from tests.core.test_record import ROW
 from tests.support.tiers import tiered

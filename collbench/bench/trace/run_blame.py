@@ -25,7 +25,7 @@ from collbench.launch.rank0 import drive_on_rank0, group_here
 from collbench.machine.host import usable_cores
 from collbench.planning.lowering import actors
 from collbench.planning.plan import Plan
-from collbench.schedules.algorithms import algorithms_of
+from collbench.planning.selection import algorithms_of
 
 _SIZE_BYTES = 1 << 20
 _LEAST_CORES, _MOST_CORES = 3, 8
