@@ -57,7 +57,7 @@ def look(own: Collection[int], cores: Collection[int] = (), root: Path = _PROC) 
     None where the kernel does not say.
     """
     # first the states: one that falls asleep in between is counted too little, and never too much
-    own_running = sum(_state(pid, root) == "R" for pid in own)
+    own_running = sum(next(iter(_fields(pid, root)), "") == "R" for pid in own)
     try:
         text = (root / "stat").read_text()
         own_s = sum(map(_own_seconds, own)) + sum(os.times()[2:4])  # and what has ended
@@ -151,10 +151,6 @@ def _fields(pid: int, root: Path) -> list[str]:
         return (root / str(pid) / "stat").read_text().rpartition(")")[2].split()
     except OSError:
         return []
-
-
-def _state(pid: int, root: Path) -> str:
-    return next(iter(_fields(pid, root)), "")
 
 
 def _times(root: Path) -> dict[int, float]:

@@ -63,7 +63,7 @@ def resolve(case: Case, limits: Limits | None = None, by: Tuning | None = None) 
     orders = tuple(order for order in has.orders if len(order) == case.ranks)
     tuning = by or tuning_for(case, has)
     facts = selection.facts_of(case, hosts)
-    if not _is_on_gpus(case, has):
+    if not (has.is_gpu or case.backend in GPU_BACKENDS):
         return _plan_cpu(case, facts, tuning, has, orders, hosts)
     _refuse_unheeded(case, *GPU_BACKENDS)
     transport = case.transport
@@ -97,10 +97,6 @@ def machine_of(backend: str, limits: Limits) -> Machine:
     """The machine on which a backend runs, as tuning files describe one."""
     kind = "gpu" if limits.is_gpu or backend in GPU_BACKENDS else "cpu"
     return Machine(kind, limits.model, limits.joined)
-
-
-def _is_on_gpus(case: Case, limits: Limits) -> bool:
-    return limits.is_gpu or case.backend in GPU_BACKENDS
 
 
 def problem_of(case: Case) -> Case:

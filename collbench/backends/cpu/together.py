@@ -160,9 +160,6 @@ class TogetherRank(CpuRank):
         part.loaded[digest, hot].runner.polls = patience(self.n)
         return digest
 
-    def _loaded(self, digests: Sequence[str], hot: bool, number: int) -> LoadedCpuPlan:
-        return self.parts[number].loaded[digests[number], hot]
-
     def prepare_parts(self, digests: Sequence[str], hot: bool, batch: Batch) -> RankTiming:
         """Run every set of buffers of one part after the other, and compare."""
         timings = [part.prepare(digests[at], hot, batch) for at, part in self.parts.items()]
@@ -187,7 +184,7 @@ class TogetherRank(CpuRank):
         """
         busy, launches = time.process_time(), batch.iterations * batch.aggregate
         order = job.orders[self.rank]
-        mine = [self._loaded(digests, hot, number) for number in order]
+        mine = [self.parts[number].loaded[digests[number], hot] for number in order]
         checked: list[range] = []
         for number, loaded in zip(order, mine, strict=True):
             problem, sets = loaded.plan.problem, loaded.layout.rotations

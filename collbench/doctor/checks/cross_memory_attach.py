@@ -6,7 +6,6 @@ from collbench.bench.experiment import Experiment
 from collbench.doctor.checks._ranks import alike, setting, with_and_without
 from collbench.doctor.evidence import Evidence, Need
 from collbench.doctor.finding import Finding
-from collbench.machine.discovery.recording import ProcessRecord
 
 TITLE = "Copies between processes in one step (cross-memory attach)"
 NEEDS: tuple[Need, ...] = ("processes",)
@@ -73,7 +72,7 @@ def _refused(evidence: Evidence) -> Iterable[Finding]:
                     "docker run --cap-add SYS_PTRACE or --security-opt seccomp=unconfined",
                     is_risk=has_ranks,
                 )
-        if scope and any(_lacks_capability(one, scope) for one in host.processes):
+        if scope and any(scope > 2 or one.can_trace is False for one in host.processes):
             yield _finding(
                 evidence.name(host),
                 f"kernel.yama.ptrace_scope is {scope}",
@@ -82,10 +81,6 @@ def _refused(evidence: Evidence) -> Iterable[Finding]:
                 # UCX and newer Open MPI permit it to all with scope 1
                 is_risk=has_ranks and scope > 1,
             )
-
-
-def _lacks_capability(process: ProcessRecord, scope: int) -> bool:
-    return scope > 2 or process.can_trace is False
 
 
 def _finding(subject: str, seen: str, change: str, *, is_risk: bool) -> Finding:

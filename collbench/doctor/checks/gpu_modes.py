@@ -6,7 +6,7 @@ from collbench.bench.experiment import Experiment
 from collbench.doctor.checks._siblings import numbered, usable
 from collbench.doctor.evidence import Evidence, Need
 from collbench.doctor.finding import Finding
-from collbench.machine.discovery.recording import ProcessRecord, Recording
+from collbench.machine.discovery.recording import Recording
 
 TITLE = "MIG, compute mode and persistence of GPUs, and ranks that share one"
 NEEDS: tuple[Need, ...] = ("gpus",)
@@ -69,7 +69,9 @@ def _compute_modes(evidence: Evidence, host: Recording) -> Iterable[Finding]:
             severity="fault",
         )
     if exclusive:
-        ranks = {index: _only_on(host, index) for index in exclusive}
+        ranks = {
+            index: [one for one in host.processes if one.cuda == (index,)] for index in exclusive
+        }
         shared = {index: some for index, some in ranks.items() if len(some) > 1}
         yield Finding(
             subject=evidence.on(numbered("GPU", shared or exclusive), host),
@@ -84,11 +86,6 @@ def _compute_modes(evidence: Evidence, host: Recording) -> Iterable[Finding]:
             risk="Then programs of others may share the GPU, too.",
             severity="fault" if shared else "remark",
         )
-
-
-def _only_on(host: Recording, index: int) -> list[ProcessRecord]:
-    """The ranks to which CUDA shows this GPU alone."""
-    return [one for one in host.processes if one.cuda == (index,)]
 
 
 def _asleep(evidence: Evidence, host: Recording) -> Iterable[Finding]:
@@ -128,11 +125,11 @@ def _crowded(evidence: Evidence, host: Recording) -> Iterable[Finding]:
             )
 
 
-def _are(numbers: list[int]) -> str:
-    return "are" if len(numbers) > 1 else "is"
-
-
 def experiment(finding: Finding, evidence: Evidence) -> Experiment | str:
     if "rank" in finding.subject:
         return "the launcher decides which GPUs a rank sees: start the ranks anew and compare"
     return "modes of GPUs are changed by root alone"
+
+
+def _are(numbers: list[int]) -> str:
+    return "are" if len(numbers) > 1 else "is"
