@@ -63,10 +63,8 @@ DISTRIBUTION_LAUNCHES, DISTRIBUTION_S = 2000, 4.0
 LEAST_SINGLE = 3  # of them, in a repeat
 # What they may take on average: so many times as long as in a batch, and a barrier on busy cores.
 SLOWER_SINGLE, SINGLE_BARRIER_S = 4, 2e-4
-_PROVED_PART, LEAST_PROVED = (
-    4,
-    2,
-)  # one launch of a batch in so many proves it, and at least so many
+# one launch of a batch in so many proves it, and at least so many
+_PROVED_PART, LEAST_PROVED = 4, 2
 # A batch that is so many times as fast as what proves it, each time of so many, did less.
 _MUCH_FASTER, _ATTEMPTS = 10.0, 5
 REPLAYS = 3  # of a batch on GPUs that count, behind one that does not

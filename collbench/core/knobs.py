@@ -49,8 +49,8 @@ class Knob:
     means. library: what stands in the row of a library that was not asked for anything, where that
     is not the default. label and short: its name in a sentence and above a column (none: its own).
     width: of that column. stage: 0 where the knob says by itself what was done; else the tool
-    chooses it by knobs of lower stages. protocols and backends: those that heed it
-    (none: all). since: the first schema that has its column.
+    chooses it by knobs of lower stages. protocols and backends: those that heed it (none: all).
+    since: the first schema that has its column.
     """
 
     flags: tuple[str, ...]

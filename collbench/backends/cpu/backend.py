@@ -65,9 +65,8 @@ class CpuSession(Session[Plan]):
     def __init__(self, group: Group, plans: Sequence[Plan], *, hot: bool) -> None:
         self.device, self.version = cpu_name(), f"numpy {np.__version__}"
         self.hot, n = hot, plans[0].n
-        self._known: dict[
-            WorkerGroup[CpuRank], set[tuple[str, bool]]
-        ] = {}  # one worker group may serve both transports
+        # one worker group may serve both transports
+        self._known: dict[WorkerGroup[CpuRank], set[tuple[str, bool]]] = {}
         self._worker_groups: dict[bool, WorkerGroup[CpuRank]] = {}
         self._inherited: frozenset[str] = frozenset()
         arena_bytes = max(shared_bytes(plan, hot=hot) for plan in plans)

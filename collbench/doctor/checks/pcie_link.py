@@ -59,9 +59,8 @@ def _widths(evidence: Evidence) -> Iterable[Finding]:
             )
             if gpu is None and device.address not in nics:
                 below = [one for one in host.pci if f"/{device.address}/" in f"/{one.path}/"]
-                if (
-                    len(below) > 1
-                ):  # the link that it reports is the one below it, which reports too
+                # the link that it reports is the one below it, which reports too
+                if len(below) > 1:
                     continue
             yield Finding(
                 subject=evidence.on(what, host),
