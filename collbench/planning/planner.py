@@ -16,6 +16,7 @@ from collbench.core.errors import ScheduleError
 from collbench.core.knobs import AUTO, LaunchMode, P2p, unheeded
 from collbench.planning import selection
 from collbench.planning.copies import plan_copies
+from collbench.planning.domains import cpu_domains, gpu_domains, refuse_transport
 from collbench.planning.gpu_knobs import LaunchKnobs, launch_knobs, shape_of
 from collbench.planning.layout import lay_out, made_direct, schedule_of
 from collbench.planning.limits import (
@@ -29,16 +30,7 @@ from collbench.planning.limits import (
 from collbench.planning.lowering import refuse_too_many
 from collbench.planning.plan import Kernel
 from collbench.planning.protocols import FAMILY as PROTOCOLS
-from collbench.planning.selection import (
-    VECTOR_BYTES,
-    Choice,
-    Orders,
-    choice_of,
-    cpu_domains,
-    gpu_domains,
-    refuse_transport,
-    slot_bytes_of,
-)
+from collbench.planning.selection import VECTOR_BYTES, Choice, Orders, choice_of, slot_bytes_of
 from collbench.planning.transports import net
 from collbench.planning.tuning import Fact, Facts, Machine, Tuning, tuning_of
 from collbench.schedules.ir import Schedule

@@ -16,12 +16,13 @@ from collbench.core.collectives import collective
 from collbench.core.errors import ScheduleError
 from collbench.core.knobs import KNOBS
 from collbench.core.units import format_size
+from collbench.planning.domains import gpu_domains
 from collbench.planning.limits import Limits
 from collbench.planning.plan import Plan
 from collbench.planning.protocols import FAMILY as PROTOCOLS
 from collbench.planning.protocols import sentinel
 from collbench.planning.transports import FAMILY as TRANSPORTS
-from collbench.planning.transports import net, p2p, shm
+from collbench.planning.transports import net
 from collbench.planning.tuning import Fact, Facts, Tuning, TuningRow, Values
 from collbench.schedules.algorithms import FAMILY, needs_hosts
 from collbench.schedules.ir import Schedule
@@ -192,53 +193,6 @@ def slot_bytes_of(
             f"a buffer of {format_size(case.buffsize)} has no room for {slots} slots", hint
         )
     return slot_bytes
-
-
-# p2p: peer access or CUDA IPC, which rows do not tell apart; shm: host memory that both ends map;
-# net: messages of MPI
-GPU_TRANSPORTS = ("p2p", "shm", "net")
-CPU_TRANSPORTS = ("shm", "net")
-
-
-def cpu_domains(case: Case, hosts: tuple[int, ...]) -> net.Domains:
-    """The shared-memory domain of every rank on CPU cores, () for one. Raises ScheduleError for a
-    transport that the ranks do not have.
-    """
-    if case.transport not in ("auto", *CPU_TRANSPORTS):
-        raise ScheduleError(
-            f"ranks on CPUs pass data by {' or '.join(CPU_TRANSPORTS)}, not by {case.transport}",
-            "leave --transport out",
-        )
-    host_of = hosts or (0,) * case.ranks
-    if case.transport == "shm" and (why := shm.why_not(host_of)):
-        raise ScheduleError(why, "use --transport net, or auto for both")
-    return net.domains(case.transport, host_of)
-
-
-def gpu_domains(case: Case, limits: Limits) -> net.Domains:
-    """The domain of every GPU, whose members reach each other's memory or share their host's; ()
-    for one.
-    """
-    return net.domains(
-        case.transport, limits.hosts if len(limits.hosts) == case.ranks else (0,) * case.ranks
-    )
-
-
-def refuse_transport(case: Case, limits: Limits) -> None:
-    """Raise ScheduleError for a transport that GPUs, or the kernels of these GPUs, do not have."""
-    name = case.transport
-    if name not in ("auto", *GPU_TRANSPORTS):
-        raise ScheduleError(
-            f"GPUs pass data by {', '.join(GPU_TRANSPORTS)} or ce, not by {name}",
-            "leave --transport out",
-        )
-    if name in ("p2p", "shm") and (why := p2p.why_not(limits.hosts)):
-        raise ScheduleError(why, "use --transport net, or auto")
-    if name == "p2p" and not limits.has_peers:
-        raise ScheduleError(
-            "not every GPU can reach the memory of every other",
-            "use --transport shm, or see `collbench topo --p2p`",
-        )
 
 
 def algorithms_of(op: str, *, has_hosts: bool = True) -> tuple[str, ...]:
