@@ -122,6 +122,12 @@ class Session(SessionFacts, Protocol[Job_contra]):
     def run(self, job: Job_contra, batch: Batch) -> Samples:
         """One repeat: run and compare, poison, warm up, time, compare again."""
 
+    def flag_s(self, limit_s: float, *, is_mutual: bool) -> float:
+        """Seconds of the least launch on these ranks, which each exchange a flag with another one,
+        or with none; 0: not known. limit_s: how long no rank may wait. Raises CollbenchError.
+        """
+        return 0.0
+
     def close(self) -> None:
         """End the ranks."""
         return

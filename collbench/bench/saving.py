@@ -14,7 +14,7 @@ from collbench.compare.runs import Keeper, RunFacts
 from collbench.core.case import Case
 from collbench.core.errors import CollbenchError
 from collbench.core.interrupt import Interrupted, exit_code_of
-from collbench.core.record import Record
+from collbench.core.record import NOT_TRUE, Record
 from collbench.core.text import printable
 from collbench.machine.discovery.recording import Recording, dumps
 from collbench.machine.others import Health, machine_state
@@ -42,7 +42,7 @@ class SavedSweep:
     def keep(self, record: Record) -> None:
         """Save a row."""
         self._rows += 1
-        self._wrong += record.status == "wrong"
+        self._wrong += record.status in NOT_TRUE
         self._keeper.keep(record)
 
     @property

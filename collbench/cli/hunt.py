@@ -12,8 +12,10 @@ from collbench.cli._options import (
     OutputFile,
     Size,
     Whole,
+    assessment_options,
     color_option,
 )
+from collbench.core.assessment import ASSESSMENT_FILES
 from collbench.core.collectives import OPS, collective
 from collbench.core.options import OPTIONS
 from collbench.core.rules import Rule, refuse
@@ -137,13 +139,15 @@ _OPTIONS = (
         type=OutputFile(VERSION, '"answer": '),
         help="Write verdicts and samples as JSON, for example to hunt.json; - is stdout.",
     ),
+    assessment_options("hunt", has_hosts=True),
     color_option("Colours of what is slow"),
 )
 
 
 _HUNT_RULES = (
     Rule(
-        options=("pairs", "rails", "is_alone", "budget", "backend", "files", "rate", "csv"),
+        options=("pairs", "rails", "is_alone", "budget", "backend", "files", "rate", "csv",
+                 *ASSESSMENT_FILES),
         when=lambda options: options["blame"],
         message="--blame traces one collective on CPUs",
         hint="leave one of them out",
@@ -172,7 +176,7 @@ _HUNT_RULES = (
         message="a message of 0 bytes",
         hint="give at least one byte",
     ),
-)
+)  # fmt: skip
 
 
 @click.command(name="hunt", cls=StrictCommand)

@@ -1,30 +1,39 @@
 """Carry out `check`: measure links and collectives, hold them against what is known, say it."""
 
-import socket
-import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import IO
 
 from collbench.bench.busy import BusyRemark
 from collbench.bench.pairs import OUT_OF_TIME, RankPair, expected_gbs, measure
 from collbench.bench.points import plan_points
 from collbench.bench.ranks import backend_asked, ranks_of, recordings_of
-from collbench.bench.rows import new_run
 from collbench.bench.runner import Measurement
 from collbench.bench.saving import command_line
 from collbench.bench.sweep import Sweep, cases
-from collbench.compare.baselines import reference
+from collbench.compare.baselines import published_floor, reference
 from collbench.compare.rate_curves import CurveKey, RateCurve, known_rate, reference_curves
 from collbench.compare.rows import as_written, is_noise, times_of
+from collbench.core.assessment import (
+    check_assessment_files,
+    talk_beside,
+    this_host,
+    write_assessment,
+)
 from collbench.core.case import Case
 from collbench.core.collectives import OPS
 from collbench.core.errors import UNJUDGED_CODE, UnavailableError, UsageError
-from collbench.core.files import check_writable, write_document
+from collbench.core.files import write_document
 from collbench.core.launcher import launcher
-from collbench.core.limits import CEILING_FAIL_SHARE, CEILING_SHARE
+from collbench.core.limits import (
+    CEILING_FAIL_SHARE,
+    CEILING_SHARE,
+    PUBLISHED_FAIL_SHARE,
+    PUBLISHED_SHARE,
+)
 from collbench.core.options import Settings, refuse_sharing, settings_of
 from collbench.core.record import Record
 from collbench.core.rules import Options
@@ -41,15 +50,8 @@ from collbench.doctor.check_verdict import (
     judge,
     whole,
 )
-from collbench.doctor.saved_checks import (
-    SavedCheck,
-    SavedValue,
-    forget,
-    keep,
-    reference_values,
-    refuse_unkept,
-)
-from collbench.doctor.tables.check import as_json, as_junit, heading, line, summary
+from collbench.doctor.saved_checks import SavedCheck, forget, keep, reference_values, refuse_unkept
+from collbench.doctor.tables.check import as_json, assessment_of, heading, line, summary
 from collbench.launch.group import Group
 from collbench.launch.rank0 import drive_on_rank0, group_here
 from collbench.machine.discovery.recording import Recording
@@ -68,10 +70,10 @@ _TIMED_UP_TO = 64 << 10  # bytes; larger results are shown as rates
 
 @dataclass(slots=True)
 class _Check:
-    """A check on its way. known: the saved numbers of this machine."""
+    """A check on its way. known: what saved checks of this node and of its peers say."""
 
     out: IO[str]
-    known: dict[str, SavedValue]
+    known: Mapping[str, Sequence[Expectation]]
     findings: list[CheckLine] = field(default_factory=list)
     noise: set[str] = field(default_factory=set)
     compared: int = 0
@@ -82,13 +84,11 @@ class _Check:
         say(line(finding), file=self.out)
 
     def judge(self, number: Measured, expectations: Sequence[Expectation]) -> None:
-        """Hold a number against what is expected, and against the saved one."""
+        """Hold a number against what is expected, and against the saved ones."""
         self.compared += 1
         self.noise |= {number.name} if number.is_noisy else set()
-        known = [*expectations]
-        if (before := self.known.get(_key(number.name, number.unit))) is not None:
-            known.append(Expectation(value=before.value, source=f"check {before.day}"))
-        self.add(judge(number, known))
+        saved = self.known.get(_key(number.name, number.unit), ())
+        self.add(judge(number, [*expectations, *saved]))
 
     def add_unmeasured(self, name: str, reason: str, *, is_wrong: bool, is_refused: bool) -> None:
         """Keep what has no number: wrong data, what failed, what was refused or not reached."""
@@ -103,13 +103,13 @@ def _key(name: str, unit: str) -> str:
 
 
 def run_forget(options: Options) -> int:
-    """Remove the saved references, and say how many there were; returns the exit code."""
+    """Remove the saved checks, and say how many there were; returns the exit code."""
     if len(options) > 1:
         raise UsageError("--forget checks nothing", "leave out the other options")
     under = launcher()
     if under is None or under.rank == 0:
         had = forget()
-        say(f"Forgot {counted(had, 'reference')}." if had else "No reference is saved.")
+        say(f"Forgot {counted(had, 'check')}." if had else "No check is saved.")
     return 0
 
 
@@ -124,11 +124,9 @@ def end_of_measuring(start_s: float, computed_s: float) -> float:
 
 def run_check(options: Options, end_s: float) -> int:
     """The whole command, of the options that are given; returns the exit code."""
-    for name in ("json", "junit"):
-        if options.get(name) not in (None, "-"):
-            check_writable(options[name], f"--{name}")
+    check_assessment_files(options, "json")
     if options.get("save"):
-        refuse_unkept()
+        refuse_unkept(options.get("nodes"))
     refuse_sharing(options)
     settings = replace(settings_of(options), repeats=_REPEATS)
     backend, ranks = backend_asked(options, "checked")
@@ -150,13 +148,12 @@ def _drive(
 ) -> int:
     """Measure until end_s, show and write; returns the exit code."""
     started, start_s = datetime.now(UTC).isoformat(timespec="seconds"), time.monotonic()
-    documents = {name: options[name] for name in ("json", "junit") if options.get(name)}
-    out = sys.stderr if "-" in documents.values() else sys.stdout
+    out = talk_beside(options, "json")
     topology = _topology(recordings)
     device = _device(topology, backend)
-    machine = f"{socket.gethostname()}; {device}; {ranks} ranks; {backend}; {group.kind}"
+    host, kind = this_host(), f"{device}; {ranks} ranks; {backend}; {group.kind}"
     busy = BusyRemark()
-    check = _Check(out=out, known=reference_values(machine))
+    check = _Check(out=out, known=reference_values(host, kind, options.get("nodes")))
     title = f"# {command_line()}: {ranks} ranks, {device}"
     say("\n".join(wrapped(title, width(out), "#   ")), file=out)
     say(heading(), file=out)
@@ -183,10 +180,12 @@ def _drive(
         )
     verdict = whole([one.verdict for one in check.findings])
     is_save = bool(options.get("save"))
-    is_saved = is_save and _save(check, machine, started, verdict)
-    for name, file in documents.items():
-        write = as_json if name == "json" else as_junit
-        write_document(write(check.findings, device, started, seconds), file, f"--{name}")
+    is_saved = is_save and _save(check, host, kind, started, verdict, options.get("nodes"))
+    if options.get("json"):
+        document = as_json(check.findings, device, started, seconds)
+        write_document(document, options["json"], "--json")
+    only = host if len(set(group.hosts)) == 1 else ""
+    write_assessment(assessment_of(check.findings, device, only, seconds), options, out)
     if verdict == "UNKNOWN" and not is_saved:
         if not is_save:
             _say_what_is_missing(check)
@@ -354,6 +353,15 @@ def _judge_record(
     expectations = []
     if (gbs := known_rate(known, as_written(record))) is not None:
         expectations.append(Expectation(value=shown(gbs), source=name_of_known))
+    elif (floor := published_floor(record)) is not None:
+        expectations.append(
+            Expectation(
+                value=shown(floor.gbs),
+                source=f"NCCL, {floor.name}",
+                passes_from=PUBLISHED_SHARE,
+                warns_from=PUBLISHED_FAIL_SHARE,
+            )
+        )
     if record.ceiling_gbs and record.size_bytes == largest:
         expectations.append(
             Expectation(
@@ -366,24 +374,29 @@ def _judge_record(
     check.judge(_measured(name, value, "us" if is_time else "GB/s", record), expectations)
 
 
-def _save(check: _Check, machine: str, started: str, verdict: Verdict) -> bool:
-    """Save the numbers that are no noise as the reference, unless something failed; returns whether
-    there are some now.
+def _save(
+    check: _Check, host: str, kind: str, started: str, verdict: Verdict, folder: Path | None
+) -> bool:
+    """Save the numbers that are no noise; returns whether they are a reference now, as they are
+    unless something failed.
     """
     values = {
         _key(one.name, one.unit): one.value
         for one in check.findings
         if one.value is not None and one.name not in check.noise
     }
-    if verdict == "FAIL" or not values:
-        why = "something failed" if verdict == "FAIL" else "all numbers are noise"
-        remark(f"Nothing is saved: {why}. A reference must be of a machine that is well and quiet.")
+    if not values:
+        remark("Nothing is saved: all numbers are noise.")
         return False
+    saved = SavedCheck(host=host, kind=kind, started=started, verdict=verdict, values=values)
     try:
-        keep(SavedCheck(machine=machine, started=started, values=values), new_run())
+        keep(saved, folder)
     except (OSError, RuntimeError) as error:
         remark(f"Nothing is saved: {error}.")
         return False
+    if not saved.is_reference:
+        remark(f"Saved as a check of {host} that failed, and so no reference.")
+        return False
     more = f"; {len(check.noise)} are noise and are not" if check.noise else ""
-    remark(f"Saved as the reference of this machine: {counted(len(values), 'number')}{more}.")
+    remark(f"Saved as a reference of {host}: {counted(len(values), 'number')}{more}.")
     return True

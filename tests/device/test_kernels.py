@@ -301,7 +301,8 @@ def test_every_kind_of_kernel_compiles(shape: str, arch: int) -> None:
 
 @pytest.mark.parametrize("arch", ARCHS)
 def test_kernels_beside_the_plans_compile(arch: int) -> None:
-    for source in (barrier_source(), copy_source(), *map(pattern_source, (1, 2, 4, 8))):
+    flags = barrier_source(1 + (arch >= 90))
+    for source in (barrier_source(), flags, copy_source(), *map(pattern_source, (1, 2, 4, 8))):
         compiled(source, arch)
 
 

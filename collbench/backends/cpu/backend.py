@@ -65,6 +65,7 @@ class CpuSession(Session[Plan]):
     def __init__(self, group: Group, plans: Sequence[Plan], *, hot: bool) -> None:
         self.device, self.version = cpu_name(), f"numpy {np.__version__}"
         self.hot, n = hot, plans[0].n
+        self._is_near = len(set(group.hosts)) == 1
         # one worker group may serve both transports
         self._known: dict[WorkerGroup[CpuRank], set[tuple[str, bool]]] = {}
         self._worker_groups: dict[bool, WorkerGroup[CpuRank]] = {}
@@ -153,6 +154,12 @@ class CpuSession(Session[Plan]):
             data_bytes=data_bytes,
             notes=notes,
         )
+
+    def flag_s(self, limit_s: float, *, is_mutual: bool) -> float:
+        workers = self._worker_groups.get(False)
+        if workers is None or not is_mutual or not self._is_near:
+            return 0.0
+        return max(workers.call(CpuRank.flag, limit_s, timeout_s=limit_s + ANSWER_S))
 
     def stress(self, plan: Plan, counts: Sequence[int], delay_ns: int) -> tuple[Wrong, ...]:
         """Launches of the first of those block counts back to back, each delayed at random on every

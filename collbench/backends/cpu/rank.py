@@ -3,6 +3,7 @@ proves their launches.
 """
 
 import mmap
+import os
 import random
 import time
 from collections.abc import Callable, Sequence
@@ -30,6 +31,7 @@ from collbench.backends.repeat import (
     prepare_buffers,
     proved_launches,
     sets_in_turn,
+    shortest_flag_s,
     timed_sets,
 )
 from collbench.core.dtypes import dtype
@@ -228,20 +230,36 @@ class CpuRank(CpuTimedRank[str]):
                     f"rank {self.rank} waited at a barrier for rank {', '.join(map(str, missing))}"
                 )
             return
+        self._meet(range(self.n), limit_s, loaded.runner.offer_core)
+
+    def _meet(
+        self, ranks: Sequence[int], limit_s: float, offer_core: Callable[[], None] = os.sched_yield
+    ) -> None:
+        """Set this rank's flag, and wait for those of some ranks. Raises HangError."""
         deadline = time.monotonic() + limit_s
         self.epoch += 1
         words, mine = self.words, (self.rank + 1) * LINE_WORDS
         words[mine] = self.epoch
         polls = 0
-        for rank in range(self.n):
+        for rank in ranks:
             while words[(rank + 1) * LINE_WORDS] < self.epoch:
                 polls += 1
                 if polls > patience(self.n):
-                    loaded.runner.offer_core()
+                    offer_core()
                     if polls % YIELDS_A_LOOK == 0 and (
                         time.monotonic() > deadline or self.is_aborted()
                     ):
                         raise HangError(f"rank {self.rank} waited at a barrier for rank {rank}")
+
+    def flag(self, limit_s: float) -> float:
+        """Seconds of an exchange of a flag with one other rank: the last of an odd number has
+        none.
+        """
+        other = [rank for rank in (self.rank ^ 1,) if rank < self.n]
+        self._meet(range(self.n), limit_s)
+        seconds = shortest_flag_s(partial(self._meet, other, limit_s))
+        self._meet(range(self.n), limit_s)
+        return seconds
 
     def _clear(self, loaded: LoadedCpuPlan, launches: int, deadline_s: float) -> None:
         """Empty the FIFOs of a plan of which so many launches follow. What is written between this

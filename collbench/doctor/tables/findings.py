@@ -1,11 +1,14 @@
 """What the doctor found: findings as text and as documents, and the list of all checks."""
 
 import json
+import re
+import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from collbench import __version__
 from collbench.bench.experiment import Cost
+from collbench.core.assessment import AssessedLine, Assessment, Grade
 from collbench.core.limits import LEAST_JUDGED
 from collbench.core.table import table, titled, wrapped
 from collbench.core.text import counted, some_of
@@ -215,3 +218,49 @@ def as_json(
         ],
     }  # fmt: skip
     return json.dumps(document, indent=1, ensure_ascii=False) + "\n"
+
+
+def assessment_of(
+    findings: Sequence[Finding],
+    failing: Sequence[Finding],
+    runs: Sequence[CheckRun],
+    hosts: Sequence[str],
+    seconds: float,
+) -> Assessment:
+    """The findings as an assessment. failing: those that make the exit code 1. A check that could
+    not look is skipped, and so is the whole unknown where most could not.
+    """
+    found = {one.check for one in findings}
+    lines = [
+        AssessedLine(
+            name=f"{one.check}: {one.subject}",
+            grade="bad" if one in failing else "good",
+            text=f"{mark(one)}: {one.seen}",
+            host=_host_of(one.subject, hosts),
+        )
+        for one in findings
+    ]
+    lines += [
+        AssessedLine(
+            name=run.identifier, grade="skipped" if run.reason else "good", text=run.reason
+        )
+        for run in runs
+        if run.identifier not in found
+    ]
+    calm: Grade = "unknown" if is_unknown(runs) else "good"
+    return Assessment(
+        command="doctor",
+        subject=some_of(hosts, _SUBJECTS),
+        grade="bad" if failing else calm,
+        why=f"{counted(len(failing), 'finding')} of {len(findings)} fail",
+        lines=lines,
+        host=hosts[0] if len(hosts) == 1 else "",
+        seconds=seconds,
+        ended_s=time.time(),
+    )
+
+
+def _host_of(subject: str, hosts: Sequence[str]) -> str:
+    """The one host that a finding is about, "" if there are several or it cannot be told."""
+    named = hosts if len(hosts) == 1 else set(re.split(r"[\s,]+", subject)) & set(hosts)
+    return next(iter(named)) if len(named) == 1 else ""
