@@ -109,7 +109,7 @@ def test_text_is_printed_in_one_place() -> None:
         if name_of(file) not in (
             "collbench.core.screen",
             "collbench.launch.watchdog",
-            "collbench.doctor.arm",
+            "collbench.bench.arm",
         ):
             assert not names & {"print", "click.echo", "click.secho", "sys.stdout.write"}, file
 

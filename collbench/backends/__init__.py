@@ -19,7 +19,7 @@ class BackendFamily:
     """All backends."""
 
     def __init__(self) -> None:
-        helpers = frozenset({"base", "gpu", "library", "net", "proof"})
+        helpers = frozenset({"base", "gpu", "library", "net", "proof", "repeat"})
         self._modules = Family(__name__, __path__, "backend", helpers=helpers)
 
     def names(self) -> tuple[str, ...]:

@@ -14,13 +14,12 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
-from collbench.backends.base import (
+from collbench.backends.base import Batch, Samples, Session
+from collbench.backends.proof import ProvedPart, prove
+from collbench.backends.repeat import (
     ANSWER_S,
-    Batch,
     CpuTimedRank,
     RankTiming,
-    Samples,
-    Session,
     checked_sets,
     clocked,
     compare_output,
@@ -34,7 +33,6 @@ from collbench.backends.base import (
     stride_bytes,
     timed_sets,
 )
-from collbench.backends.proof import ProvedPart, prove
 from collbench.core.case import Case, Problem
 from collbench.core.collectives import UNEVEN_OPS
 from collbench.core.dtypes import dtype

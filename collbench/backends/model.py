@@ -12,8 +12,8 @@ from collbench.launch.group import Group
 from collbench.machine.formats import described
 from collbench.planning.plan import Plan
 from collbench.planning.price.constants import cpu_costs, gpu_costs
-from collbench.planning.price.cpus import cpu_price
 from collbench.planning.price.gpus import Site, gpu_price, site_of
+from collbench.planning.price.work import cpu_price
 
 
 def host_of(machine_name: str) -> str:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from collbench.backends.base import compare_output, phase, poison_again
+from collbench.backends.repeat import compare_output, phase, poison_again
 from collbench.core.case import Problem
 from collbench.core.collectives import collective
 from collbench.core.dtypes import dtype

@@ -11,15 +11,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from collbench.backends.base import (
-    Backend,
-    Batch,
-    Samples,
-    Session,
-    SessionOptions,
-    stride_bytes,
-    verify_in_process,
-)
+from collbench.backends.base import Backend, Batch, Samples, Session, SessionOptions
+from collbench.backends.repeat import stride_bytes, verify_in_process
 from collbench.core.dtypes import divide, dtype, saturate, ufunc
 from collbench.core.errors import HangError
 from collbench.core.pattern import Wrong

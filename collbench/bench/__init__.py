@@ -1,1 +1,1 @@
-"""From a case to a record: sweeps, repeats, estimates, ceilings."""
+"""From a case to a record: sweeps, repeats, estimates, ceilings, paired experiments."""

@@ -6,7 +6,8 @@ were fitted to default sweeps on 4 x H200. The model backend costs only the time
 """
 
 from collbench.backends import FAMILY
-from collbench.backends.base import (
+from collbench.backends.cpu.layout import sets_of
+from collbench.backends.repeat import (
     DISTRIBUTION_LAUNCHES,
     DISTRIBUTION_S,
     GPU_BATCH,
@@ -14,12 +15,11 @@ from collbench.backends.base import (
     auto_iterations,
     rotations,
 )
-from collbench.backends.cpu.layout import sets_of
 from collbench.core.case import Case
 from collbench.core.options import Settings
 from collbench.planning.plan import Plan
 from collbench.planning.price.constants import CpuCosts
-from collbench.planning.price.cpus import cpu_price
+from collbench.planning.price.work import cpu_price
 
 # The time of a launch, and the bytes of S that one moves a second, slow configurations included.
 _GPU_LAUNCH_S, _GPU_BYTES_S = 5e-6, 2e11

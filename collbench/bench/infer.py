@@ -3,19 +3,17 @@
 import sys
 import time
 
+from collbench.bench.ranks import gpus_here
 from collbench.core.errors import CollbenchError, UnavailableError
-from collbench.core.progress import Remarks
-from collbench.core.screen import remark, say, width
+from collbench.core.screen import Remarks, remark, say, width
 from collbench.core.units import format_duration
-from collbench.device.card import device_count
-from collbench.machine.host import has_nvidia_gpus
 from collbench.machine.shared_paths import FlowSearch
 from collbench.machine.views.shared_paths import lines
 
 
 def infer(budget_s: float) -> None:
     """Measure and show. Raises UnavailableError where there are no two GPUs."""
-    count = device_count() if has_nvidia_gpus() else 0
+    count = gpus_here()
     if count < 2:
         raise UnavailableError(
             f"--infer: CUDA shows {count} GPUs here: nothing can be told of what GPUs share",

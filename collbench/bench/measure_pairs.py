@@ -17,15 +17,14 @@ from collbench.bench.pairs import (
     with_rates,
 )
 from collbench.bench.pairwise import SIZES, Pairs, PairSettings
+from collbench.bench.ranks import gpus_here
 from collbench.bench.tables.pairs import lines
 from collbench.core.errors import UnavailableError
 from collbench.core.options import Settings
 from collbench.core.screen import remark, say, width
-from collbench.device.card import device_count
 from collbench.launch.group import Group
 from collbench.launch.local import LocalGroup
 from collbench.launch.watchdog import LOST_S
-from collbench.machine.host import has_nvidia_gpus
 from collbench.machine.topology.model import Topology
 
 
@@ -36,7 +35,7 @@ def measure_pairs(topology: Topology) -> Topology:
     However it ends, what was measured until then is shown.
     """
     gpus = topology.gpus
-    count = device_count() if has_nvidia_gpus() else 0
+    count = gpus_here()
     backend, ranks = ("cuda", tuple(gpu.index for gpu in gpus)) if count else ("cpu", (0, 1))
     if count == 1:
         raise UnavailableError(
@@ -70,7 +69,7 @@ def measure_pairs_of(topology: Topology, group: Group) -> None:
     """Measure every pair of a launcher's ranks, one at a time, and show them. However it ends, what
     was measured until then is shown.
     """
-    gpus = device_count() if has_nvidia_gpus() else 0
+    gpus = gpus_here()
     backend = "cuda" if gpus >= group.hosts.count(group.hosts[0]) else "cpu"
     names = [f"rank{rank}" for rank in range(group.ranks)]
     start, found = time.monotonic(), list[RankPair]()

@@ -6,16 +6,26 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from collbench.backends import FAMILY
+from collbench.backends.gpu.session import why_no_gpus
 from collbench.core.case import Case
+from collbench.core.errors import UnavailableError, UsageError
+from collbench.core.launcher import launcher
+from collbench.core.rules import Options
+from collbench.core.screen import remark
 from collbench.core.world import host_numbers, ranks_per_gpu
+from collbench.device.card import device_count, load_cupy
 from collbench.launch.group import Group
+from collbench.machine.discovery.recording import Recording
 from collbench.machine.formats import described
+from collbench.machine.host import has_nvidia_gpus, usable_cores
+from collbench.machine.topology import unnamed
 from collbench.machine.topology.model import Topology
 from collbench.planning.chooser import limits_of
 from collbench.planning.limits import Limits
 from collbench.planning.links import RankLinks
 from collbench.planning.planner import GPU_BACKENDS
-from collbench.planning.price.constants import costs_here, gpu_costs
+from collbench.planning.price.constants import KIND_OF, costs_here, gpu_costs
+from collbench.planning.protocols import FAMILY as PROTOCOLS
 
 MODEL = "model"
 
@@ -55,6 +65,52 @@ class Ranks:
         """Whether any backend has ranks on several hosts."""
         model = self.links.get(MODEL)
         return bool(self.hosts) or (model is not None and bool(model.hosts(len(model.gpus))))
+
+
+def gpus_here() -> int:
+    """The GPUs that CUDA shows this process; CuPy is not asked where the host has none."""
+    return device_count() if has_nvidia_gpus() else 0
+
+
+def least_cache_mib() -> float:
+    """L2 cache of the GPU that has least, in MiB; 0 without a GPU. Creates no context."""
+    runtime = load_cupy().cuda.runtime
+    sizes = (
+        int(runtime.getDeviceProperties(index)["l2CacheSize"]) for index in range(device_count())
+    )
+    return min(sizes, default=0) / 2**20
+
+
+def refuse_no_gpus(hint: str) -> None:
+    """Raise UnavailableError if nothing can run on GPUs here."""
+    if why := why_no_gpus():
+        raise UnavailableError(f"--backend cuda: {why}", hint)
+
+
+def backend_asked(options: Options, done: str) -> tuple[str, int]:
+    """The backend, and how many ranks, of a command that measures one: CUDA where there are two
+    GPUs, or one a rank of a launcher. done: what happens to CPUs, such as checked.
+    """
+    under = launcher()
+    backend, asked = options.get("backend"), options.get("gpus", ())
+    if not backend:
+        has_enough = has_nvidia_gpus() and (asked or device_count() > (under is None))
+        backend = "cuda" if has_enough else "cpu"
+        if has_nvidia_gpus() and not has_enough:
+            remark(f"One GPU: nothing travels between ranks. The CPUs are {done}.")
+    if backend == "cuda":
+        refuse_no_gpus(f"with --backend cpu the CPUs are {done}")
+    if asked and backend != "cuda":
+        raise UsageError(f"--gpus: the CPUs are {done}", "give --backend cuda, or leave it out")
+    ranks = options.get("ranks") or (under.size if under is not None else 0)
+    if backend == "cuda":
+        return backend, ranks or len(asked) or device_count()
+    return backend, ranks or max(2, min(8, usable_cores()))
+
+
+def protocols_of(backend: str) -> tuple[str, ...]:
+    """The protocols of a backend of ours; the model has constants of some alone."""
+    return tuple(name for name in PROTOCOLS if backend != MODEL or name not in KIND_OF)
 
 
 def ranks_of(
@@ -102,3 +158,30 @@ def _gpus_of_ranks(topology: Topology, group: Group, gpus: Sequence[int]) -> tup
     if all(place in by_place for place in wanted):
         return tuple(by_place[place] for place in wanted)
     return ()
+
+
+def remark_unnamed(machine: str | None) -> None:
+    """Say what a described machine leaves unnamed."""
+    topology = described(machine) if machine is not None else None
+    if topology is not None and (text := unnamed.remark(topology)):
+        remark(text)
+
+
+def refuse_few_gpus(machine: str, ranks: int) -> None:
+    """Raise UsageError if a described machine has GPUs, but not one for each rank: the schedules of
+    many ranks take long to prove.
+    """
+    links = described(machine)
+    if links is not None and ranks > len(links.gpus):
+        raise UsageError(f"{machine} has {len(links.gpus)} GPUs, not {ranks}", "use fewer --ranks")
+
+
+def recordings_of(group: Group, options: Options) -> list[Recording]:
+    """What the ranks' hosts are, if GPUs are in the sweep. Under a launcher all ranks must call it;
+    only rank 0 gets them.
+    """
+    if not any(FAMILY.load(backend).is_gpu for backend in options.get("backend", ())):
+        return []
+    from collbench.machine.discovery import gather, record
+
+    return [record()] if group.kind == "local" else gather(group.comm) or []  # type: ignore[attr-defined]

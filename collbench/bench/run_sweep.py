@@ -11,8 +11,7 @@ from collbench.backends import FAMILY as BACKENDS
 from collbench.backends.model import host_of
 from collbench.bench.busy import BusyRemark
 from collbench.bench.points import SweepPoint, plan_points
-from collbench.bench.ranks import MODEL, Ranks, ranks_of
-from collbench.bench.recordings import recordings_of, remark_unnamed
+from collbench.bench.ranks import MODEL, Ranks, ranks_of, recordings_of, remark_unnamed
 from collbench.bench.rows import row_of_runs
 from collbench.bench.runner import Measurement
 from collbench.bench.saving import SavedSweep, command_line, saved
@@ -39,16 +38,15 @@ from collbench.bench.tables.run import RunOf, head_lines, tail_lines
 from collbench.bench.tables.sweep import SweepTable, best_lines, ceiling_lines, table_of
 from collbench.bench.tables.wire import ledger_lines
 from collbench.core.case import Case
-from collbench.core.documents import check_writable, write_document
 from collbench.core.errors import RankLostError, UnavailableError, UsageError
+from collbench.core.files import check_writable, write_document
 from collbench.core.knobs import KNOBS
 from collbench.core.launcher import is_only_rank, launcher
 from collbench.core.options import Settings, settings_of
 from collbench.core.peers import is_of_libraries, is_peer, knobs_of
-from collbench.core.progress import activity_shown
 from collbench.core.record import NOT_TRUE, Record, Writer, read
 from collbench.core.rules import Options, refuse
-from collbench.core.screen import document_on_stdout, remark, say, width
+from collbench.core.screen import activity_shown, document_on_stdout, remark, say, width
 from collbench.core.text import counted
 from collbench.launch.group import Group
 from collbench.launch.rank0 import drive_on_rank0, group_here

@@ -14,14 +14,9 @@ from dataclasses import replace
 from functools import reduce
 
 from collbench.backends import FAMILY
-from collbench.backends.base import (
-    DISTRIBUTION_LAUNCHES,
-    DISTRIBUTION_S,
-    Batch,
-    Session,
-    SessionOpener,
-)
+from collbench.backends.base import Batch, Session, SessionOpener
 from collbench.backends.net.receivers import may_take_threads
+from collbench.backends.repeat import DISTRIBUTION_LAUNCHES, DISTRIBUTION_S
 from collbench.bench.estimate import is_gpu, start_s
 from collbench.bench.floors import Floors
 from collbench.bench.points import (
@@ -54,7 +49,7 @@ from collbench.core.options import Settings
 from collbench.core.record import Record
 from collbench.core.statistics import interval
 from collbench.core.verdict import is_noisy, middle
-from collbench.launch.deadline import OutOfTime, ended_at
+from collbench.launch.driver import OutOfTime, ended_at
 from collbench.launch.group import Group
 from collbench.launch.guardian import own_processes
 from collbench.machine.discovery.counters import Moved

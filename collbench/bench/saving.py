@@ -17,7 +17,7 @@ from collbench.core.interrupt import Interrupted, exit_code_of
 from collbench.core.record import NOT_TRUE, Record
 from collbench.core.text import printable
 from collbench.machine.discovery.recording import Recording, dumps
-from collbench.machine.health import Health, machine_state
+from collbench.machine.others import Health, machine_state
 
 _MOST_CHARS = 2000  # of a command line
 

@@ -18,9 +18,8 @@ from collbench.core.collectives import collective
 from collbench.core.knobs import KNOB
 from collbench.core.options import Settings
 from collbench.core.peers import forced_by, knobs_of
-from collbench.core.progress import Remarks
 from collbench.core.record import Record
-from collbench.core.screen import is_coloured, is_terminal, on_screen, remark, say
+from collbench.core.screen import Remarks, is_coloured, is_terminal, on_screen, remark, say
 from collbench.core.text import counted, printable
 from collbench.core.units import format_duration, format_size
 from collbench.core.web.colors import TERMINAL

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, TextIO
 
 import click
 
-from collbench.core.documents import check_writable, write_document
 from collbench.core.errors import UnavailableError, UsageError
+from collbench.core.files import check_writable, write_document
 from collbench.core.launcher import Launcher, launcher
 from collbench.core.rules import Options
 from collbench.core.screen import is_coloured, remark, say, width

@@ -5,6 +5,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import product
 
+from collbench.backends import FAMILY
 from collbench.core.case import Case
 from collbench.core.collectives import OpName, collective
 from collbench.core.dtypes import DtypeName, RedopName
@@ -15,6 +16,7 @@ from collbench.core.together import groups_text, split
 from collbench.core.uneven import CountsFile
 from collbench.core.units import format_size
 from collbench.machine.host import has_nvidia_gpus
+from collbench.planning.selection import algorithms_of
 
 MAX_POINTS = 100_000
 
@@ -59,11 +61,19 @@ class Sweep:
         """Whether the buffers of libraries that can have them in GPU memory are there: a backend
         runs on GPUs, and where there are none, no other would measure the CPUs.
         """
-        from collbench.backends import FAMILY
-
         if not any(FAMILY.load(name).is_gpu for name in self.backend):
             return False
         return not set(ON_CPUS) & set(self.backend) or has_nvidia_gpus()
+
+
+def backend_names() -> tuple[str, ...]:
+    """What a sweep may run on, sorted. Imports none of them."""
+    return FAMILY.names()
+
+
+def served(algo: Value, op: OpName) -> Value:
+    """The algorithm, or auto where it does not serve the collective."""
+    return algo if algo in algorithms_of(op) else "auto"
 
 
 def sizes_between(first: int, last: int, *, factor: float = 0, step: int = 0) -> tuple[int, ...]:
@@ -152,8 +162,6 @@ def _count(sweep: Sweep, peers: Mapping[str, Forcible], has_hosts: bool) -> int:
 
 
 def _algorithms(sweep: Sweep, op: OpName, has_hosts: bool) -> tuple[Value, ...]:
-    from collbench.schedules.algorithms import algorithms_of
-
     default = ("auto",) if sweep.mix else algorithms_of(op, has_hosts=has_hosts)
     return sweep.knobs.get("algo") or default
 

@@ -5,8 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from collbench.backends import FAMILY as BACKENDS
-from collbench.bench.ranks import MODEL
-from collbench.bench.recordings import refuse_few_gpus
+from collbench.bench.ranks import MODEL, gpus_here, refuse_few_gpus
 from collbench.bench.sweep import Sweep, sizes_between
 from collbench.core import options as defaults
 from collbench.core.collectives import UNEVEN_OPS, collective
@@ -19,7 +18,6 @@ from collbench.core.screen import say
 from collbench.core.together import groups_text, mix_text, parse_groups, parse_mix
 from collbench.core.uneven import CountsFile, read_counts
 from collbench.core.units import parse_size
-from collbench.device.card import device_count
 from collbench.machine.formats import described
 from collbench.machine.host import has_nvidia_gpus, usable_cores
 from collbench.planning.protocols import FAMILY as PROTOCOLS
@@ -307,7 +305,7 @@ def has_one_gpu(options: Options, *, is_asked: bool) -> bool:
 
 def _gpu_count(options: Options) -> int:
     """GPUs that are asked for, else all of the host."""
-    return len(options.get("gpus", ())) or (device_count() if has_nvidia_gpus() else 0)
+    return len(options.get("gpus", ())) or gpus_here()
 
 
 def sweep_of(options: Options, launched: int) -> Sweep:

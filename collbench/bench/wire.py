@@ -21,10 +21,11 @@ from collbench.core.errors import ScheduleError
 from collbench.core.world import World
 from collbench.machine.discovery.counters import CountedLink, Moved, Passed
 from collbench.machine.topology.model import spans
-from collbench.planning.plan import Plan, registered
+from collbench.planning.layout import registered
+from collbench.planning.plan import Plan
 from collbench.planning.protocols import FAMILY as PROTOCOLS
+from collbench.planning.selection import algorithms_of
 from collbench.planning.traffic import Pair, Sent, traffic
-from collbench.schedules.algorithms import algorithms_of
 from collbench.schedules.passes import pair_traffic
 
 # Of a TCP segment over IPv4: what a packet of the interface's MTU has beside data (IP 20, TCP with

@@ -5,7 +5,7 @@ from typing import Any
 
 import click
 
-from collbench.backends import FAMILY as BACKENDS
+from collbench.bench.sweep import backend_names
 from collbench.cli._options import (
     F,
     Finite,
@@ -30,7 +30,7 @@ from collbench.schedules.formats import is_file
 
 _REGISTRIES = {
     "algo": ("auto", *ALGORITHMS.names()),
-    "backend": BACKENDS.names(),
+    "backend": backend_names(),
     "proto": ("auto", *PROTOCOLS.names()),
     "transport": ("auto", *TRANSPORTS.names()),
 }

@@ -9,8 +9,8 @@ import click
 from collbench.cli._command import StrictCommand, explicit_options, force_option
 from collbench.cli._options import DRAWING, MAX_RANKS, PAGE, OutputFile, Whole
 from collbench.core.collectives import OPS, OpName, collective
-from collbench.core.documents import check_writable, write_document
 from collbench.core.errors import UsageError, unknown
+from collbench.core.files import check_writable, write_document
 from collbench.core.rules import Options, Rule, refuse
 from collbench.core.screen import remark, say, width
 from collbench.core.world import World, host_numbers
@@ -152,7 +152,7 @@ def _world(options: Options) -> World:
 
 def _list(names: list[str], ops: tuple[OpName, ...], world: World) -> None:
     """One line for each collective that each algorithm serves."""
-    from collbench.planning.plan import registered
+    from collbench.planning.layout import registered
     from collbench.schedules.drawings.schedule import share
     from collbench.schedules.passes import between_hosts, traffic
     from collbench.schedules.verify.check import check
@@ -186,7 +186,7 @@ def _draw(name: str, world: World, op: OpName, options: Options) -> None:
     """Check one schedule and draw it, on the screen or in files; of many ranks, print the summary
     only.
     """
-    from collbench.planning.plan import registered
+    from collbench.planning.layout import registered
     from collbench.schedules.drawings.schedule import share, summary
     from collbench.schedules.passes import between_hosts
     from collbench.schedules.verify.check import check

@@ -25,8 +25,8 @@ from collbench.cli._options import (
 from collbench.compare.losses import LOSS_KINDS
 from collbench.core.assessment import talk_beside, write_assessment
 from collbench.core.catalog import results
-from collbench.core.documents import write_document
 from collbench.core.errors import UsageError
+from collbench.core.files import write_document
 from collbench.core.record import ACROSS, NOT_TRUE, Record
 from collbench.core.rules import Options, refuse
 from collbench.core.screen import bars, is_coloured, is_terminal, on_screen, remark, say, width

@@ -9,7 +9,6 @@ from collbench.core.catalog import names
 from collbench.core.errors import UsageError
 from collbench.core.rules import Rule, refuse
 from collbench.core.units import parse_size, parse_whole
-from collbench.machine.topology.given import link_words, nic_gbits
 
 _MOST_HOSTS = 1 << 16
 _FACTOR = 8
@@ -58,12 +57,11 @@ _OPTIONS = (
     click.option(
         "--nic",
         metavar="RATE",
-        callback=lambda context, param, text: None if text is None else nic_gbits(text),
         help="With --topo: the rate of each NIC in Gbit/s, for example 400G.",
     ),
     click.option(
         "--links",
-        type=ListOf("word", link_words),
+        type=ListOf("word", str),
         metavar="LIST",
         help="With --topo: what the file does not tell of its links and of the network, for example"
         " nvlink4,pcie5,roce; or ib, efa, tcp.",

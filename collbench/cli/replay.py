@@ -2,7 +2,7 @@
 
 import click
 
-from collbench.backends import FAMILY as BACKENDS
+from collbench.bench.sweep import backend_names
 from collbench.cli._command import StrictCommand, explicit_options, force_option
 from collbench.cli._declared import setting_option
 from collbench.cli._options import FileName, Finite, ListOf, OneOf, OutputFile, Whole
@@ -23,9 +23,9 @@ _OPTIONS = (
     ),
     click.option(
         "--backend",
-        type=ListOf("backend", str, BACKENDS.names()),
+        type=ListOf("backend", str, backend_names()),
         help=(
-            f"What runs the operations: {', '.join(BACKENDS.names())}; the first one is tuned."
+            f"What runs the operations: {', '.join(backend_names())}; the first one is tuned."
             " Default: cuda and nccl where there are GPUs, model with --machine, else cpu."
         ),
     ),

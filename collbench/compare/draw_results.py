@@ -5,9 +5,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from collbench.core.documents import check_writable, named_in_errors
 from collbench.core.errors import UnavailableError, UsageError
-from collbench.core.files import write_whole
+from collbench.core.files import check_writable, named_in_errors, write_whole
 from collbench.core.screen import remark
 from collbench.core.text import one_line
 

@@ -23,7 +23,7 @@ from collbench.core.record import INTEGERS, MOST_INTEGER, Record
 if TYPE_CHECKING:
     import pandas as pd
 
-    from collbench.machine.health import Health
+    from collbench.machine.others import Health
     from collbench.machine.topology.model import Topology
 
 _MOST_OF_STATE = 1 << 20  # characters of how a machine was
@@ -89,7 +89,7 @@ def load(file: Path) -> ResultFile:
 def _health_of(file: Path) -> "Health | None":
     """How the machine was before and after; None where that is missing or broken."""
     from collbench.core.codec import loads
-    from collbench.machine.health import Health
+    from collbench.machine.others import Health
 
     try:
         return loads(Health, file.read_text(), file.name, _MOST_OF_STATE)

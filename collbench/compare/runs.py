@@ -13,7 +13,7 @@ from collbench.core.errors import CollbenchError, UsageError
 from collbench.core.files import state_folder, write_whole
 from collbench.core.reading import read_state
 from collbench.core.record import Record, Writer
-from collbench.machine.health import Health
+from collbench.machine.others import Health
 
 _ROWS, _FACTS, _MACHINE, _HEALTH = "rows.csv", "run.json", "machine.json", "health.json"
 _MOST_FACTS_BYTES = 1 << 20

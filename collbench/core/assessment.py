@@ -15,7 +15,7 @@ from itertools import groupby
 from typing import IO, Literal, TextIO, get_args
 from xml.etree import ElementTree as ET
 
-from collbench.core.documents import check_writable, write_document
+from collbench.core.files import check_writable, write_document
 from collbench.core.screen import say
 
 # skipped: of a line, that nothing can be told and nothing depends on it

@@ -4,13 +4,14 @@ import os
 import secrets
 import stat
 import sys
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path
 from typing import IO
 
-from collbench.core.screen import remark
+from collbench.core.errors import UnavailableError
+from collbench.core.screen import document_on_stdout, remark
 
 
 def state_folder() -> Path:
@@ -145,3 +146,33 @@ def _writable_place(file: Path) -> Path:
 def _draft(place: Path) -> Path:
     """A new name beside a file, of a length that every file system takes."""
     return place.with_name(f".collbench-{secrets.token_hex(8)}")
+
+
+@contextmanager
+def named_in_errors(file: str | Path, option: str) -> Iterator[None]:
+    """Turn an error of a file into UnavailableError, which names the file and its option."""
+    try:
+        yield
+    except (OSError, ValueError) as error:  # ValueError: a NUL in the name
+        why = getattr(error, "strerror", None) or error
+        raise UnavailableError(
+            f"cannot write {file}: {why}", f"give another file with {option}"
+        ) from None
+
+
+def check_writable(file: str | Path, option: str) -> None:
+    """Raise UnavailableError before the work if a file cannot be written. It leaves no file."""
+    with named_in_errors(file, option):
+        check_whole(Path(file))
+
+
+def write_document(text: str, file: str, option: str) -> None:
+    """Write to a file, or to stdout if it is `-`. Raises UnavailableError."""
+    if file == "-":
+        out = document_on_stdout()
+        out.write(text)
+        out.flush()
+        return
+    with named_in_errors(file, option):
+        write_whole(Path(file), text.encode())
+    remark(f"wrote {file}")

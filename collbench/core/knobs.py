@@ -49,8 +49,8 @@ class Knob:
     means. library: what stands in the row of a library that was not asked for anything, where that
     is not the default. label and short: its name in a sentence and above a column (none: its own).
     width: of that column. stage: 0 where the knob says by itself what was done; else the tool
-    chooses it by knobs of lower stages. protocols, transports and backends: those that heed it
-    (none: all). since: the first schema that has its column.
+    chooses it by knobs of lower stages. protocols and backends: those that heed it (none: all).
+    since: the first schema that has its column.
     """
 
     flags: tuple[str, ...]
@@ -65,7 +65,6 @@ class Knob:
     width: int
     stage: int = 0
     protocols: tuple[str, ...] = ()
-    transports: tuple[str, ...] = ()
     backends: tuple[str, ...] = ()
     since: int = FIRST_SCHEMA
     name: str = ""
@@ -425,16 +424,13 @@ BY_STAGE = tuple(sorted(KNOBS, key=lambda knob: knob.stage))
 UNASKED = {knob.name: knob.unasked for knob in KNOBS}
 
 
-def unheeded(
-    case: Knobs, *, backend: str = "", proto: str = "", transport: str = ""
-) -> tuple[Knob, ...]:
-    """The knobs that a case asks for and that the given backend, protocol or transport does not
-    heed.
+def unheeded(case: Knobs, *, backend: str = "", proto: str = "") -> tuple[Knob, ...]:
+    """The knobs that a case asks for and that the given backend or protocol does not heed.
 
     >>> [knob.flag for knob in unheeded(Knobs(unroll=4, slots=2), backend="cpu")]
     ['--unroll']
     """
-    heeders = ((backend, "backends"), (proto, "protocols"), (transport, "transports"))
+    heeders = ((backend, "backends"), (proto, "protocols"))
     return tuple(
         knob
         for knob in KNOBS

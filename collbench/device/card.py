@@ -74,15 +74,6 @@ def least_multiprocessors() -> int:
     )
 
 
-def least_cache_mib() -> float:
-    """L2 cache of the GPU that has least, in MiB; 0 without a GPU. Creates no context."""
-    runtime = load_cupy().cuda.runtime
-    sizes = (
-        int(runtime.getDeviceProperties(index)["l2CacheSize"]) for index in range(device_count())
-    )
-    return min(sizes, default=0) / 2**20
-
-
 def model_of_all() -> str:
     """The name of the GPUs as the driver gives it; empty if they differ. Creates no context."""
     runtime = load_cupy().cuda.runtime

@@ -3,8 +3,8 @@
 from collections.abc import Iterable
 from typing import Protocol
 
+from collbench.bench.experiment import Experiment
 from collbench.doctor.evidence import Evidence, Need
-from collbench.doctor.experiment import Experiment
 from collbench.doctor.finding import Finding
 
 

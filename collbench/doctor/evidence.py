@@ -16,12 +16,8 @@ from collbench.machine.topology.model import Topology
 # What a check needs to see anything, besides a recording.
 Need = Literal["gpus", "two gpus", "condition", "nics", "system", "processes", "ranks", "hosts",
                "load", "host copies", "pairs", "left out"]  # fmt: skip
-MEASURED: tuple[Need, ...] = (
-    "load",
-    "host copies",
-    "pairs",
-    "left out",
-)  # what takes more than reading
+# what takes more than reading
+MEASURED: tuple[Need, ...] = ("load", "host copies", "pairs", "left out")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,8 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from collbench.core.limits import LEAST_COST, MOST_OF_NONE
-from collbench.core.statistics import Interval
+from collbench.bench.experiment import Cost
 
 # fault: slower, or wrong, whatever an experiment says. risk: costs on some machines; an experiment
 # decides. remark: worth knowing, costs nothing by itself.
@@ -18,39 +17,18 @@ SEVERITIES: tuple[Severity, ...] = ("fault", "risk", "remark")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Cost:
-    """How many times as long something takes with what was found as without: the median of paired
-    rounds and its interval. what: the measured thing in words, such as allreduce of 16M. is_noisy:
-    other processes had the cores meanwhile, so that it proves nothing.
-    """
-
-    what: str
-    ratio: Interval
-    is_noisy: bool = False
-
-    @property
-    def is_real(self) -> bool:
-        """Whether the whole interval is a cost."""
-        return self.ratio.low > LEAST_COST and not self.is_noisy
-
-    @property
-    def is_none(self) -> bool:
-        """Whether the interval is narrow enough to say that there is no cost worth a change."""
-        return not self.is_real and self.ratio.high < MOST_OF_NONE and not self.is_noisy
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """check: the name of the check. subject: what is affected, such as GPU 2, rank 3 or a host.
-    seen: the value, and where it was read. why: what it does. change: a command or a setting; risk:
-    what else that changes. costs: measured ones. unmeasured: why there are none.
+    """subject: what is affected, such as GPU 2, rank 3 or a host. seen: the value, and where it was
+    read. why: what it does. change: a command or a setting; risk: what else that changes. check:
+    its name, which checks/__init__.py fills in. costs: measured ones. unmeasured: why there are
+    none.
     """
 
-    check: str
     subject: str
     seen: str
     why: str
     change: str
+    check: str = ""
     risk: str = ""
     severity: Severity = "risk"
     costs: tuple[Cost, ...] = ()

@@ -7,14 +7,18 @@ import time
 from collections.abc import Sequence
 from dataclasses import replace
 
+from collbench.bench.experiment import Cost, Experiment, on_cores
+from collbench.bench.lab import FailsUnchanged, measure
+from collbench.bench.load import LOAD_S, observe
 from collbench.bench.pairs import RankPair
 from collbench.bench.pairs import measure as measure_pairs
 from collbench.bench.points import plan_points
+from collbench.bench.ranks import gpus_here
 from collbench.bench.runner import Measurement
 from collbench.core.assessment import check_assessment_files, talk_beside, write_assessment
 from collbench.core.case import Case
-from collbench.core.documents import write_document
 from collbench.core.errors import UNJUDGED_CODE, UnavailableError, UsageError
+from collbench.core.files import write_document
 from collbench.core.launcher import launcher
 from collbench.core.options import Settings, settings_of
 from collbench.core.reading import read_text
@@ -23,7 +27,6 @@ from collbench.core.screen import remark, say, width
 from collbench.core.table import wrapped
 from collbench.core.text import counted
 from collbench.core.units import format_duration
-from collbench.device.card import device_count
 from collbench.doctor.checks import (
     check,
     experiment,
@@ -34,10 +37,7 @@ from collbench.doctor.checks import (
     why_not_run,
 )
 from collbench.doctor.evidence import MEASURED, Evidence, LeftOut, Need
-from collbench.doctor.experiment import Experiment, on_cores
-from collbench.doctor.finding import Cost, Finding, ranked
-from collbench.doctor.lab import FailsUnchanged, measure
-from collbench.doctor.load import LOAD_S, observe
+from collbench.doctor.finding import Finding, ranked
 from collbench.doctor.survey import leave_out
 from collbench.doctor.tables.findings import (
     CheckRun,
@@ -56,7 +56,6 @@ from collbench.launch.rank0 import drive_on_rank0, group_here
 from collbench.machine.discovery import gather, loads, record
 from collbench.machine.discovery.recording import Recording
 from collbench.machine.formats import MAX_FILE_BYTES
-from collbench.machine.host import has_nvidia_gpus
 from collbench.machine.topology.model import members, spans
 
 _BUDGET_S = {False: 40.0, True: 300.0}  # of all experiments; True: deep
@@ -203,7 +202,7 @@ def _list_command(options: Options) -> str:
 
 def _under_load(evidence: Evidence, group: Group, settings: Settings, options: Options) -> Evidence:
     """The evidence with recordings under the load of our own traffic, where there are GPUs."""
-    count = device_count() if has_nvidia_gpus() else 0
+    count = gpus_here()
     if not count:
         return replace(evidence, missing=dict.fromkeys(MEASURED, "there is no GPU to load"))
     ranks = group.ranks or options.get("ranks") or count

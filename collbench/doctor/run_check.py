@@ -7,12 +7,10 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import IO
 
-from collbench.backends.gpu.session import why_no_gpus
 from collbench.bench.busy import BusyRemark
 from collbench.bench.pairs import OUT_OF_TIME, RankPair, expected_gbs, measure
 from collbench.bench.points import plan_points
-from collbench.bench.ranks import ranks_of
-from collbench.bench.recordings import recordings_of
+from collbench.bench.ranks import backend_asked, ranks_of, recordings_of
 from collbench.bench.runner import Measurement
 from collbench.bench.saving import command_line
 from collbench.bench.sweep import Sweep, cases
@@ -27,8 +25,8 @@ from collbench.core.assessment import (
 )
 from collbench.core.case import Case
 from collbench.core.collectives import OPS
-from collbench.core.documents import write_document
 from collbench.core.errors import UNJUDGED_CODE, UnavailableError, UsageError
+from collbench.core.files import write_document
 from collbench.core.launcher import launcher
 from collbench.core.limits import (
     CEILING_FAIL_SHARE,
@@ -43,7 +41,6 @@ from collbench.core.screen import remark, say, width
 from collbench.core.table import wrapped
 from collbench.core.text import counted
 from collbench.core.units import format_duration, format_size, parse_size
-from collbench.device.card import device_count
 from collbench.doctor.check_verdict import (
     CheckLine,
     CheckUnit,
@@ -58,7 +55,7 @@ from collbench.doctor.tables.check import as_json, assessment_of, heading, line,
 from collbench.launch.group import Group
 from collbench.launch.rank0 import drive_on_rank0, group_here
 from collbench.machine.discovery.recording import Recording
-from collbench.machine.host import cpu_name, has_nvidia_gpus, usable_cores
+from collbench.machine.host import cpu_name, usable_cores
 from collbench.machine.topology.model import Topology
 from collbench.machine.topology.paths import path
 
@@ -131,34 +128,13 @@ def run_check(options: Options, end_s: float) -> int:
     if options.get("save"):
         refuse_unkept(options.get("nodes"))
     refuse_sharing(options)
-    settings, under = replace(settings_of(options), repeats=_REPEATS), launcher()
-    backend = options.get("backend") or ("cuda" if _gpus(options, under is None) else "cpu")
-    if backend == "cuda" and (why := why_no_gpus()):
-        raise UnavailableError(f"--backend cuda: {why}", "--backend cpu checks the CPUs")
-    if "gpus" in options and backend != "cuda":
-        raise UsageError("--gpus: the check is of CPUs", "give --backend cuda, or leave it out")
-    ranks = options.get("ranks") or (under.size if under is not None else _ranks(options, backend))
+    settings = replace(settings_of(options), repeats=_REPEATS)
+    backend, ranks = backend_asked(options, "checked")
     group = group_here(settings.timeout_s)
     recordings = recordings_of(group, {"backend": (backend,)})
     return drive_on_rank0(
         group, lambda: _drive(group, backend, ranks, settings, options, recordings, end_s)
     )
-
-
-def _gpus(options: Options, is_local: bool) -> bool:
-    """Whether there are GPUs to check: two or more, or one a rank of a launcher."""
-    if not has_nvidia_gpus():
-        return False
-    if "gpus" in options or device_count() > is_local:
-        return True
-    remark("One GPU: nothing travels between ranks. The CPUs are checked.")
-    return False
-
-
-def _ranks(options: Options, backend: str) -> int:
-    if backend == "cuda":
-        return len(options.get("gpus", ())) or device_count()
-    return max(2, min(8, usable_cores()))
 
 
 def _drive(

@@ -8,15 +8,14 @@ sizes, they begin here.
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from collbench.bench.ranks import MODEL
-from collbench.bench.sweep import Sweep, cases
+from collbench.bench.ranks import protocols_of
+from collbench.bench.sweep import Sweep, cases, served
 from collbench.core.case import Case
 from collbench.core.collectives import collective
 from collbench.core.dtypes import DtypeName, RedopName, dtype
 from collbench.core.knobs import KNOB, Value
 from collbench.core.peers import forced_by, is_own_algo, is_peer, knobs_of
 from collbench.jobs.model import JobOperation, OperationKind
-from collbench.schedules.algorithms import algorithms_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,8 +51,7 @@ def cases_of(operation: JobOperation, backend: str, stand: Stand) -> list[Case]:
     knobs: dict[str, tuple[Value, ...]] = {"algo": ("auto",)}
     if not is_peer(backend):
         knobs |= {name: (value,) for name, value in stand.knobs.items()}
-        if not set(knobs["algo"]) <= {"auto", *algorithms_of(operation.kind.op)}:
-            knobs["algo"] = ("auto",)  # it does not serve this collective
+        knobs["algo"] = (served(knobs["algo"][0], operation.kind.op),)
     elif "buffers" in knobs_of(backend):
         knobs["buffers"] = KNOB["buffers"].choices
     return list(_cases(stand.of(operation.kind), backend, knobs, frozenset()))
@@ -80,12 +78,7 @@ def candidates(
             return []
         found = _cases(kind, backend, _FORCED, frozenset(_FORCED))
         return [case for case in found if forced_by(case)]
-    from collbench.planning.price.constants import KIND_OF
-    from collbench.planning.protocols import FAMILY
-
-    # the model has no constants of others
-    protos = (name for name in FAMILY if backend != MODEL or name not in KIND_OF)
-    knobs: dict[str, tuple[Value, ...]] = {"proto": tuple(protos)}
+    knobs: dict[str, tuple[Value, ...]] = {"proto": protocols_of(backend)}
     return list(_cases(kind, backend, knobs, frozenset(knobs), has_hosts=has_hosts))
 
 

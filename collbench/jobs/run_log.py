@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO
 
-from collbench.core.documents import check_writable, write_document
 from collbench.core.errors import UsageError
+from collbench.core.files import check_writable, write_document
 from collbench.core.reading import unpacked
 from collbench.core.rules import Options
 from collbench.core.screen import remark, say, width

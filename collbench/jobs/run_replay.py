@@ -10,12 +10,18 @@ from dataclasses import dataclass, replace
 from itertools import chain, zip_longest
 from pathlib import Path
 
-from collbench.bench.ranks import MODEL, Ranks, ranks_of
-from collbench.bench.recordings import recordings_of, refuse_few_gpus, remark_unnamed
+from collbench.bench.ranks import (
+    MODEL,
+    Ranks,
+    ranks_of,
+    recordings_of,
+    refuse_few_gpus,
+    remark_unnamed,
+)
 from collbench.bench.replay import Bench, Part, by_estimate, least_repeats, measure, prove
 from collbench.core.case import Case
-from collbench.core.documents import check_writable, write_document
 from collbench.core.errors import CollbenchError, UnavailableError, UsageError
+from collbench.core.files import check_writable, write_document
 from collbench.core.knobs import Value
 from collbench.core.options import Settings, settings_of
 from collbench.core.peers import is_peer

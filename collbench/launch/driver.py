@@ -2,14 +2,18 @@
 collect the replies, detect who is missing.
 """
 
+import math
 import os
 import signal
 import socket
 import struct
+import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
+from types import FrameType
 
 from collbench.core.errors import CollbenchError, HangError, RankLostError
 from collbench.launch.server import Reply
@@ -176,3 +180,28 @@ def _limit_messages(connection: Connection) -> None:
     with socket.socket(fileno=os.dup(connection.fileno())) as end:
         end.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, interval)
         end.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, interval)
+
+
+class OutOfTime(Exception):  # noqa: N818 - no fault: the time that was given is over
+    """The time is over."""
+
+
+@contextmanager
+def ended_at(end_s: float) -> Iterator[None]:
+    """Raise OutOfTime in the body at that time of the monotonic clock, by SIGALRM, also while it
+    waits. Only the main thread can; elsewhere, and for math.inf, nothing happens.
+    """
+    if end_s == math.inf or threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def ring(number: int, frame: FrameType | None) -> None:
+        raise OutOfTime
+
+    before = signal.signal(signal.SIGALRM, ring)
+    signal.setitimer(signal.ITIMER_REAL, max(1e-3, end_s - time.monotonic()))
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0.0)
+        signal.signal(signal.SIGALRM, before)

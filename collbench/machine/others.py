@@ -17,6 +17,8 @@ from statistics import median_low
 
 from collbench.core.limits import FOREIGN_LEAST_S
 from collbench.core.text import escaped
+from collbench.machine.gpus import GpuState, states
+from collbench.machine.host import has_nvidia_gpus, usable_cores
 
 BUSIEST = 3  # processes that are named
 FOREIGN_NOTE = "other-processes:"  # of a row, and how many cores these had or waited for
@@ -55,7 +57,7 @@ def look(own: Collection[int], cores: Collection[int] = (), root: Path = _PROC) 
     None where the kernel does not say.
     """
     # first the states: one that falls asleep in between is counted too little, and never too much
-    own_running = sum(_state(pid, root) == "R" for pid in own)
+    own_running = sum(next(iter(_fields(pid, root)), "") == "R" for pid in own)
     try:
         text = (root / "stat").read_text()
         own_s = sum(map(_own_seconds, own)) + sum(os.times()[2:4])  # and what has ended
@@ -151,10 +153,6 @@ def _fields(pid: int, root: Path) -> list[str]:
         return []
 
 
-def _state(pid: int, root: Path) -> str:
-    return next(iter(_fields(pid, root)), "")
-
-
 def _times(root: Path) -> dict[int, float]:
     """Seconds that every visible process has computed."""
     tick = os.sysconf("SC_CLK_TCK")
@@ -178,3 +176,32 @@ def _command(pid: int, root: Path) -> str:
     except OSError:
         return "?"
     return escaped(text if len(text) <= _COMMAND_CHARS else f"{text[: _COMMAND_CHARS - 3]}...")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MachineState:
+    """A host at a moment. load: runnable tasks, the mean of the last minute, on so many cores; None
+    if the kernel does not say.
+    """
+
+    load: float | None
+    cores: int
+    gpus: tuple[GpuState, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Health:
+    """A host before and after something was measured."""
+
+    before: MachineState
+    after: MachineState
+
+
+def machine_state() -> MachineState:
+    """The host as it is now. Reads the kernel and NVML; changes nothing."""
+    try:
+        load: float | None = os.getloadavg()[0]
+    except OSError:
+        load = None
+    gpus = states() if has_nvidia_gpus() else ()
+    return MachineState(load=load, cores=usable_cores(), gpus=gpus)

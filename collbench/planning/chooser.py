@@ -24,9 +24,8 @@ from collbench.planning.plan import Plan
 from collbench.planning.planner import GPU_BACKENDS, machine_of, problem_of, resolve, tuning_for
 from collbench.planning.price.constants import KIND_OF
 from collbench.planning.protocols import FAMILY as PROTOCOLS
-from collbench.planning.selection import is_measured
+from collbench.planning.selection import algorithms_of, is_measured
 from collbench.planning.tuning import Origin, Value, Values, tuning_without
-from collbench.schedules.algorithms import algorithms_of
 
 How = Literal["asked", "tuned", "priced"]
 _MANY_RANKS = 16

@@ -20,6 +20,7 @@ from collbench.planning.gpu_knobs import (
     LaunchKnobs,
     shape_of,
 )
+from collbench.planning.layout import MAX_SLICES, lay_out, made_direct, proved, schedule_of
 from collbench.planning.limits import (
     MAX_CHUNK_BYTES,
     Limits,
@@ -27,7 +28,7 @@ from collbench.planning.limits import (
     over_budget,
     slot_wire_bytes,
 )
-from collbench.planning.plan import MAX_SLICES, Kernel, lay_out, made_direct, proved, schedule_of
+from collbench.planning.plan import Kernel
 from collbench.planning.selection import VECTOR_BYTES, Choice, Orders, choice_of, slot_bytes_of
 from collbench.planning.transports import ce
 from collbench.planning.tuning import Fact, Facts, Tuning, number

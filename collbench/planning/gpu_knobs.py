@@ -12,8 +12,9 @@ from collbench.core.case import Case
 from collbench.core.collectives import collective
 from collbench.core.dtypes import dtype
 from collbench.core.errors import ScheduleError
+from collbench.planning.layout import proved
 from collbench.planning.limits import Limits, peers_of
-from collbench.planning.plan import most_messages, proved
+from collbench.planning.plan import most_messages
 from collbench.planning.protocols import FAMILY as PROTOCOLS
 from collbench.planning.transports import FAMILY as TRANSPORTS
 from collbench.planning.tuning import Fact, Facts, Tuning, Values, number

@@ -24,15 +24,16 @@ from collbench.machine.topology.model import Topology
 from collbench.machine.topology.paths import path
 from collbench.machine.topology.rates import Engine, best_gbs, gfx_name, link_label
 from collbench.machine.topology.rings import rings, trees
+from collbench.planning.layout import along, registered
 from collbench.planning.limits import Limits, keeps_lines
-from collbench.planning.plan import Plan, along, registered
+from collbench.planning.plan import Plan
 from collbench.planning.price.bound import Bound, bound, efficiency
 from collbench.planning.price.constants import GpuCosts, gpu_costs
 from collbench.planning.price.gpus import Network, Site, busy_seconds, gpu_price, site_of
 from collbench.planning.price.ways import NETWORK_PATHS, NVLINK_PATHS
 from collbench.planning.price.work import THROUGH_HOST, work_of
 from collbench.planning.protocols import FAMILY as PROTOCOLS
-from collbench.schedules.algorithms import algorithms_of
+from collbench.planning.selection import algorithms_of
 from collbench.schedules.passes import pair_traffic
 
 Orders = tuple[tuple[int, ...], ...]

@@ -3,7 +3,7 @@
     resolve(case, limits) -> Choice
 
 It chooses the transport, the algorithm and the protocol (selection.py), refuses what the backend
-cannot do, chooses the other knobs, lays the schedule out in memory (plan.py) and fits it into the
+cannot do, chooses the other knobs, lays the schedule out in memory (layout.py) and fits it into the
 memory that is allowed. CPU ranks, GPU kernels and copy engines each have a function below that does
 this from top to bottom.
 """
@@ -18,6 +18,7 @@ from collbench.planning import selection
 from collbench.planning.copies import plan_copies
 from collbench.planning.domains import cpu_domains, gpu_domains, refuse_transport
 from collbench.planning.gpu_knobs import LaunchKnobs, launch_knobs, shape_of
+from collbench.planning.layout import lay_out, made_direct, schedule_of
 from collbench.planning.limits import (
     Limits,
     memory_bytes,
@@ -27,7 +28,7 @@ from collbench.planning.limits import (
     slot_wire_bytes,
 )
 from collbench.planning.lowering import refuse_too_many
-from collbench.planning.plan import Kernel, lay_out, made_direct, schedule_of
+from collbench.planning.plan import Kernel
 from collbench.planning.protocols import FAMILY as PROTOCOLS
 from collbench.planning.selection import VECTOR_BYTES, Choice, Orders, choice_of, slot_bytes_of
 from collbench.planning.transports import net
@@ -54,7 +55,7 @@ def resolve(case: Case, limits: Limits | None = None, by: Tuning | None = None) 
     orders = tuple(order for order in has.orders if len(order) == case.ranks)
     tuning = by or tuning_for(case, has)
     facts = selection.facts_of(case, hosts)
-    if not _is_on_gpus(case, has):
+    if not (has.is_gpu or case.backend in GPU_BACKENDS):
         return _plan_cpu(case, facts, tuning, has, orders, hosts)
     _refuse_unheeded(case, *GPU_BACKENDS)
     transport = case.transport
@@ -88,10 +89,6 @@ def machine_of(backend: str, limits: Limits) -> Machine:
     """The machine on which a backend runs, as tuning files describe one."""
     kind = "gpu" if limits.is_gpu or backend in GPU_BACKENDS else "cpu"
     return Machine(kind, limits.model, limits.joined)
-
-
-def _is_on_gpus(case: Case, limits: Limits) -> bool:
-    return limits.is_gpu or case.backend in GPU_BACKENDS
 
 
 def problem_of(case: Case) -> Case:

@@ -26,7 +26,7 @@ from collbench.planning.price.far import MOST_PLAYED, WIDE, WIDTHS, Far, most_pl
 from collbench.planning.price.gpus import hops_of
 from collbench.planning.price.ways import RATES
 from collbench.planning.price.work import work_of
-from collbench.schedules.algorithms import algorithms_of
+from collbench.planning.selection import algorithms_of
 
 _ITEM_BYTES = 4  # of float32
 _STEP = 0.02  # of a constant, for slopes

@@ -8,7 +8,7 @@ from collbench.core.rules import Options
 from collbench.core.screen import say, width
 from collbench.core.table import table
 from collbench.machine.formats import described
-from collbench.machine.topology.given import completed
+from collbench.machine.topology.given import completed, link_words, nic_gbits
 from collbench.machine.topology.machines import has_links, machine_topology
 from collbench.machine.topology.model import Topology
 
@@ -22,12 +22,14 @@ _HOW = (
 
 def machine_of(options: Options) -> tuple[str, Topology]:
     """The name and the links of the machine that was given. Raises UsageError for what is wrong in
-    a file.
+    a file, or said of it.
     """
     name, file = options["machine"], options["topo"]
     if file is None:
         return name, described(name) or machine_topology(name)
-    found = completed(_read(file), options["nic"], tuple(options["links"] or ()))
+    gbits = None if options["nic"] is None else nic_gbits(options["nic"])
+    words = tuple(map(link_words, options["links"] or ()))
+    found = completed(_read(file), gbits, words)
     return "stdin" if file == "-" else Path(file).stem, found
 
 

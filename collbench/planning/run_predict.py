@@ -8,11 +8,10 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from collbench.core.collectives import OpName
-from collbench.core.documents import check_writable, write_document
 from collbench.core.errors import RefusedError, UsageError
-from collbench.core.progress import activity_shown
+from collbench.core.files import check_writable, write_document
 from collbench.core.rules import Options
-from collbench.core.screen import is_coloured, remark, say, width
+from collbench.core.screen import activity_shown, is_coloured, remark, say, width
 from collbench.planning.changes import changed
 from collbench.planning.nccl.machine import nccl_machine
 from collbench.planning.nccl.price import OPS as NCCL_OPS

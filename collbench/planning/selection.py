@@ -24,7 +24,7 @@ from collbench.planning.protocols import sentinel
 from collbench.planning.transports import FAMILY as TRANSPORTS
 from collbench.planning.transports import net
 from collbench.planning.tuning import Fact, Facts, Tuning, TuningRow, Values
-from collbench.schedules.algorithms import FAMILY, algorithms_of
+from collbench.schedules.algorithms import FAMILY, needs_hosts
 from collbench.schedules.ir import Schedule
 
 _OTHERS = [knob for knob in KNOBS if knob.name not in ("algo", "proto")]
@@ -193,3 +193,14 @@ def slot_bytes_of(
             f"a buffer of {format_size(case.buffsize)} has no room for {slots} slots", hint
         )
     return slot_bytes
+
+
+def algorithms_of(op: str, *, has_hosts: bool = True) -> tuple[str, ...]:
+    """The registered algorithms that serve a collective; without several hosts, those that need
+    none.
+    """
+    return tuple(
+        name
+        for name in FAMILY
+        if collective(op).even in FAMILY.load(name).SERVES and (has_hosts or not needs_hosts(name))
+    )

@@ -14,8 +14,9 @@ from typing import NamedTuple
 
 from collbench.core import catalog
 from collbench.core.collectives import OPS
+from collbench.core.errors import UsageError
 from collbench.core.knobs import KNOBS
-from collbench.core.places import DocumentPlace
+from collbench.core.units import parse_size
 from collbench.planning.protocols import FAMILY as PROTOCOLS
 from collbench.planning.transports import FAMILY as TRANSPORTS
 from collbench.schedules.algorithms import FAMILY as ALGORITHMS
@@ -66,6 +67,52 @@ Value = str | int | tuple[int, ...]
 Values = Mapping[str, Value]
 Conditions = tuple[tuple[str, Container[object]], ...]
 OPEN_ALGORITHM: Conditions = (("asked_algo", frozenset(("auto",))),)  # nobody asked for one
+
+
+_MOST = 1 << 62  # of a whole number in a file
+
+
+class DocumentPlace(NamedTuple):
+    """The place of a value in a file of TOML: the file, what kind of file it is, and the keys that
+    lead to the value.
+    """
+
+    file: str
+    kind: str
+    path: str = ""
+
+    def of(self, key: str) -> "DocumentPlace":
+        """The place of a key of the table that is here."""
+        return self._replace(path=f"{self.path}.{key}" if self.path else key)
+
+    def error(self, what: str) -> UsageError:
+        """The refusal of the value."""
+        section, _, key = self.path.rpartition(".")
+        place = f"[{section}] {key}" if section else f"[{key}]" if key else "the file"
+        return UsageError(f"{self.kind} {self.file}: {place}: {what}")
+
+    def name(self, value: object, *known: str) -> str:
+        """A text, one of those that are known if any are."""
+        if not isinstance(value, str) or (known and value not in known):
+            raise self.error(
+                f"{value!r} is " + (f"none of {', '.join(known)}" if known else "no text")
+            )
+        return value
+
+    def size(self, value: object) -> int:
+        """A whole number, zero included, or a size with a unit."""
+        if isinstance(value, str):
+            try:
+                return parse_size(value)
+            except UsageError as error:
+                raise self.error(error.message) from None
+        if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= _MOST:
+            raise self.error(f"{value!r} is not a whole number")
+        return value
+
+    def numbers(self, value: object) -> tuple[int, ...]:
+        """One whole number or several."""
+        return tuple(self.size(one) for one in (value if isinstance(value, list) else [value]))
 
 
 class Machine(NamedTuple):

@@ -19,11 +19,11 @@ from collbench.planning.limits import Limits
 from collbench.planning.links import RankLinks
 from collbench.planning.planner import machine_of, resolve
 from collbench.planning.price.constants import CpuCosts
-from collbench.planning.price.cpus import cpu_price
+from collbench.planning.price.work import cpu_price
 from collbench.planning.protocols import FAMILY as PROTOCOLS
+from collbench.planning.selection import algorithms_of
 from collbench.planning.transports import FAMILY as TRANSPORTS
 from collbench.planning.tuning import VALUE_STAGE, Tuning, Value, Values, tuning_without
-from collbench.schedules.algorithms import algorithms_of
 
 # What a row needs beside a knob so that the planner takes exactly this number.
 _BESIDE: dict[str, dict[str, Value]] = {

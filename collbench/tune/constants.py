@@ -17,8 +17,8 @@ from collbench.core.errors import UnavailableError
 from collbench.planning.links import RankLinks
 from collbench.planning.plan import Plan
 from collbench.planning.price.constants import CpuCosts, GpuCosts, costs_text, cpu_costs, gpu_costs
-from collbench.planning.price.cpus import cpu_price
 from collbench.planning.price.gpus import gpu_price
+from collbench.planning.price.work import cpu_price
 from collbench.planning.tuning import Machine
 from collbench.tune.calibrate import CostFit, fitted, names_of, values_of, with_values
 

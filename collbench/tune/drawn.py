@@ -12,7 +12,7 @@ from collbench.planning.limits import Limits
 from collbench.planning.planner import resolve
 from collbench.planning.price.constants import KIND_OF
 from collbench.planning.protocols import FAMILY as PROTOCOLS
-from collbench.schedules.algorithms import algorithms_of
+from collbench.planning.selection import algorithms_of
 
 LEAST_BYTES, MOST_BYTES = 1 << 7, 1 << 25
 _MOST_ACTIONS = 20_000  # of a rank: more only take long

@@ -11,12 +11,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import chain, product
 from math import nan, prod
 
+from collbench.bench.experiment import Arm, Cost, Experiment
+from collbench.bench.lab import FailsUnchanged
 from collbench.core.errors import UnavailableError
 from collbench.core.limits import LEAST_GAIN
 from collbench.core.peers import NCCL_ALGOS, NCCL_PROTOS
-from collbench.doctor.experiment import Arm, Experiment
-from collbench.doctor.finding import Cost
-from collbench.doctor.lab import FailsUnchanged
 from collbench.tune.nccl_file import variables_of
 from collbench.tune.nccl_gains import Gain, TunerMatch, TunerSetting
 

@@ -13,15 +13,13 @@ from typing import NamedTuple, cast
 from collbench import __version__
 from collbench.backends import FAMILY
 from collbench.backends.base import Backend
-from collbench.backends.gpu.session import why_no_gpus
-from collbench.bench.ranks import ranks_of
-from collbench.bench.recordings import recordings_of
+from collbench.bench.ranks import backend_asked, ranks_of, recordings_of
 from collbench.bench.runner import Measurement
 from collbench.bench.saving import command_line
 from collbench.bench.sweep import sizes_between
 from collbench.core.case import Case
-from collbench.core.documents import check_writable
 from collbench.core.errors import ScheduleError, UnavailableError, UsageError
+from collbench.core.files import check_writable
 from collbench.core.launcher import launcher
 from collbench.core.limits import LEAST_PAIRS
 from collbench.core.options import Settings, refuse_sharing, settings_of
@@ -31,11 +29,9 @@ from collbench.core.table import wrapped
 from collbench.core.text import counted
 from collbench.core.units import format_duration, format_size
 from collbench.core.world import host_numbers
-from collbench.device.card import device_count
 from collbench.launch.group import Group
 from collbench.launch.rank0 import drive_on_rank0, group_here
 from collbench.machine.discovery.recording import Recording
-from collbench.machine.host import has_nvidia_gpus, usable_cores
 from collbench.planning.chooser import row_of
 from collbench.planning.limits import Limits
 from collbench.planning.planner import machine_of, resolve
@@ -120,13 +116,8 @@ def asked(options: Options) -> Asked:
             raise UsageError("--out: stdout is no file", "give the name of a file")
         check_writable(options["out"], "--out")
     refuse_sharing(options)
-    settings, under = settings_of(options), launcher()
-    name = options.get("backend") or ("cuda" if _has_gpus(under is None) else "cpu")
-    if name == "cuda" and (why := why_no_gpus()):
-        raise UnavailableError(f"--backend cuda: {why}", "--backend cpu tunes the CPUs")
-    if "gpus" in options and name != "cuda":
-        raise UsageError("--gpus: the CPUs are tuned", "give --backend cuda, or leave it out")
-    ranks = options.get("ranks") or (under.size if under is not None else _ranks(options, name))
+    settings = settings_of(options)
+    name, ranks = backend_asked(options, "tuned")
     group = group_here(settings.timeout_s)
     recordings = recordings_of(group, {"backend": (name,)})
     backend = cast("Backend", FAMILY.load(name))  # no peer is tuned
@@ -149,17 +140,6 @@ def run_tune(options: Options) -> int:
     start_s = time.monotonic()
     who = asked(options)
     return drive_on_rank0(who.group, lambda: _drive(who, options, start_s))
-
-
-def _has_gpus(is_local: bool) -> bool:
-    """Whether there are GPUs to tune: two or more, or one a rank of a launcher."""
-    return has_nvidia_gpus() and device_count() > is_local
-
-
-def _ranks(options: Options, backend: str) -> int:
-    if backend == "cuda":
-        return len(options.get("gpus", ())) or device_count()
-    return max(2, min(8, usable_cores()))
 
 
 @dataclass(slots=True)

@@ -8,14 +8,13 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from collbench.bench.points import plan_points
-from collbench.bench.ranks import ranks_of
+from collbench.bench.ranks import least_cache_mib, ranks_of
 from collbench.bench.runner import Measurement
 from collbench.core.case import Case
 from collbench.core.errors import RefusedError, UnavailableError
 from collbench.core.files import write_whole
 from collbench.core.rules import Options
 from collbench.core.screen import remark, say
-from collbench.device.card import least_cache_mib
 from collbench.launch.rank0 import drive_on_rank0
 from collbench.planning.planner import machine_of
 from collbench.planning.price.constants import own_file

@@ -7,18 +7,17 @@ from pathlib import Path
 
 from collbench import __version__
 from collbench.backends import FAMILY
+from collbench.bench.lab import measure
+from collbench.bench.ranks import gpus_here
 from collbench.bench.saving import command_line
 from collbench.bench.sweep import sizes_between
 from collbench.core.catalog import user_folder
-from collbench.core.documents import check_writable
 from collbench.core.errors import UnavailableError, UsageError
-from collbench.core.files import is_foreign, write_whole
+from collbench.core.files import check_writable, is_foreign, write_whole
 from collbench.core.launcher import launcher
 from collbench.core.rules import Options
 from collbench.core.screen import remark, say
 from collbench.core.units import format_duration, format_size
-from collbench.device.card import device_count
-from collbench.doctor.lab import measure
 from collbench.launch.local import LocalGroup
 from collbench.tune.nccl_file import env_lines_of, tuner_lines_of
 from collbench.tune.nccl_gains import Gain, Gains, TunerMatch
@@ -39,7 +38,7 @@ def run_tune_nccl(options: Options) -> int:
     if why := FAMILY.load("nccl").why_not(LocalGroup()):
         raise UnavailableError(f"--peer nccl: {why}", "leave it out to tune this tool's choice")
     tuner_file, env_file = _files(options)
-    ops, ranks = options.get("op", ("allreduce",)), options.get("ranks") or device_count()
+    ops, ranks = options.get("op", ("allreduce",)), options.get("ranks") or gpus_here()
     sizes = options.get("sizes") or sizes_between(_FIRST, _LAST, factor=_FACTOR)
     budget_s = options.get("budget", _BUDGET_S)
     if budget_s / len(ops) < 2 * LEAST_S:

@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from types import TracebackType
 
-from collbench.backends.base import BatchLength, auto_iterations
+from collbench.backends.repeat import BatchLength, auto_iterations
 from collbench.bench.points import SweepPoint, estimate_s
 from collbench.bench.runner import Measurement
 from collbench.core.errors import ScheduleError, UnavailableError

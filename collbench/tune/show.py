@@ -7,8 +7,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from collbench.core.progress import Remarks
-from collbench.core.screen import is_terminal, remark, say, width
+from collbench.core.screen import Remarks, is_terminal, remark, say, width
 from collbench.core.text import printable
 
 _REFRESH_S = 0.1

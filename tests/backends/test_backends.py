@@ -12,16 +12,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from collbench.backends import base, reference
-from collbench.backends.base import Batch, rotations
+from collbench.backends import reference, repeat
+from collbench.backends.base import Batch
 from collbench.backends.cpu import backend as cpu
+from collbench.backends.repeat import rotations
 from collbench.core.case import Problem
 from collbench.core.collectives import OPS, OpName, collective
 from collbench.core.dtypes import DTYPES, REDOPS, DtypeName, RedopName
 from collbench.core.dtypes import dtype as kind_of
 from collbench.core.errors import ScheduleError
 from collbench.launch.local import LocalGroup
-from collbench.planning.plan import Plan, lay_out
+from collbench.planning.layout import lay_out
+from collbench.planning.plan import Plan
 from collbench.schedules.ir import Schedule
 from tests.support.batteries import CPU_PROTOCOLS as PROTOS
 from tests.support.batteries import PAIRS, assert_right, plan_of, problem, random_inputs
@@ -227,7 +229,7 @@ def test_the_clock_runs_from_the_barrier_to_the_end_of_a_launch(
     monkeypatch.setattr(time, "perf_counter", lambda: now_s)
 
     launches = [partial(takes, seconds) for seconds in (9.0, 1.0, 2.0, 3.0)]
-    assert base.clocked(launches, partial(takes, 50.0)) == (1.0, 2.0, 3.0)
+    assert repeat.clocked(launches, partial(takes, 50.0)) == (1.0, 2.0, 3.0)
 
 
 @pytest.mark.parametrize("hot", tiered([(True,), (False,)], [(True,)]))

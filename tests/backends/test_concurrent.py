@@ -9,7 +9,7 @@ from typing import Any, ClassVar, cast
 import numpy as np
 import pytest
 
-from collbench.backends.base import Batch, GpuOptions, RankTiming
+from collbench.backends.base import Batch, GpuOptions
 from collbench.backends.gpu import concurrent, timing
 from collbench.backends.gpu import copies as gpu_copies
 from collbench.backends.gpu import session as gpu_session
@@ -23,6 +23,7 @@ from collbench.backends.gpu.concurrent import (
 )
 from collbench.backends.gpu.rank import DeviceRank, stride_bytes
 from collbench.backends.gpu.session import GpuFacts, GpuHealth, GpuRank
+from collbench.backends.repeat import RankTiming
 from collbench.core.case import Case, Problem
 from collbench.core.errors import UnavailableError
 from collbench.core.options import LaunchMode

@@ -9,7 +9,7 @@ from typing import Any, cast
 
 import pytest
 
-from collbench.backends.base import REPLAYS, Batch, GpuOptions, RankTiming
+from collbench.backends.base import Batch, GpuOptions
 from collbench.backends.cuda import backend as cuda
 from collbench.backends.cuda import compilation
 from collbench.backends.cuda.copy_engine import CopyEngine
@@ -17,6 +17,7 @@ from collbench.backends.gpu import session as gpu_session
 from collbench.backends.gpu import timing
 from collbench.backends.gpu.rank import POOL_BYTES, DeviceRank
 from collbench.backends.gpu.session import GpuFacts, GpuHealth, take_gpu
+from collbench.backends.repeat import REPLAYS, RankTiming
 from collbench.core.case import Case
 from collbench.core.errors import UnavailableError
 from collbench.device.card import Card

@@ -15,6 +15,7 @@ from collbench.backends.cpu import backend as cpu
 from collbench.backends.cpu import lines
 from collbench.backends.cpu.layout import layout
 from collbench.backends.cpu.lines import LineFlags, fifo_wire_bytes, refuse_repeats
+from collbench.backends.cpu.rank import CpuRank
 from collbench.bench.points import plan_points
 from collbench.cli import run
 from collbench.core.case import Case
@@ -40,7 +41,7 @@ class Pair:
         self.plan, self.at = plan, layout(plan, 1)
         self.memory = np.zeros(self.at.total, np.uint8)
         self.ranks = [
-            cpu.CpuRank(RankContext(rank=rank, n=2, arena=self.memory.data)) for rank in range(2)
+            CpuRank(RankContext(rank=rank, n=2, arena=self.memory.data)) for rank in range(2)
         ]
         for rank in self.ranks:
             rank.load(plan, True, 1, False)

@@ -11,8 +11,9 @@ from typing import Any, ClassVar
 
 import pytest
 
-from collbench.backends.base import Batch, GpuOptions, RankTiming, Samples, Session
+from collbench.backends.base import Batch, GpuOptions, Samples, Session
 from collbench.backends.nccl import backend as nccl
+from collbench.backends.repeat import RankTiming
 from collbench.bench.sweep import Sweep, cases
 from collbench.cli import run
 from collbench.core.case import Case

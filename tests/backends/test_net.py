@@ -14,6 +14,7 @@ import pytest
 from collbench.backends.base import Batch
 from collbench.backends.cpu import backend as cpu
 from collbench.backends.cpu.layout import own_bytes
+from collbench.backends.cpu.rank import CpuRank
 from collbench.backends.net.proxy import DataComm
 from collbench.core.case import Case
 from collbench.core.collectives import OPS
@@ -30,7 +31,8 @@ from collbench.planning.limits import Limits
 from collbench.planning.lowering import Region, SlotSequence, actors
 from collbench.planning.plan import Plan
 from collbench.planning.planner import resolve
-from collbench.schedules.algorithms import FAMILY, algorithms_of
+from collbench.planning.selection import algorithms_of
+from collbench.schedules.algorithms import FAMILY
 from tests.support.fake_mpi import FakeComm, World
 from tests.support.tiers import tiered
 
@@ -148,7 +150,7 @@ def run(
     faults: list[Exception] = []
 
     def serve(number: int) -> None:
-        rank = cpu.CpuRank(RankContext(rank=number, n=plan.n))
+        rank = CpuRank(RankContext(rank=number, n=plan.n))
         rank.data_comm = DataComm(FakeComm(world, number), OSError)
         rank.reserve(own_bytes(plan, hot=True))
         rank.load(plan, True, 1, False)
@@ -236,7 +238,7 @@ def test_a_rank_that_does_not_come_is_named() -> None:
 def test_a_rank_whose_own_messages_do_not_leave_says_so() -> None:
     plan, rank = (
         resolve(case(algo="ring", ranks=3, transport="net")).plan,
-        cpu.CpuRank(RankContext(rank=1, n=3)),
+        CpuRank(RankContext(rank=1, n=3)),
     )
     rank.data_comm = cast(
         DataComm,

@@ -28,8 +28,9 @@ from collbench.device.messages import messages
 from collbench.device.program import lower, needs_no_credits
 from collbench.launch.group import RankContext, WorkerGroup
 from collbench.launch.local import LocalGroup
+from collbench.planning.layout import lay_out, registered
 from collbench.planning.limits import Limits, slot_wire_bytes
-from collbench.planning.plan import Kernel, Plan, lay_out, registered
+from collbench.planning.plan import Kernel, Plan
 from collbench.planning.planner import resolve
 from collbench.planning.transports.net import Domains, domains, label
 from tests.support.batteries import PAIRS, problem, world_of

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from collbench.backends import base
+from collbench.backends import repeat
 from collbench.backends.base import Batch
 from collbench.backends.cpu.backend import CpuSession
 from collbench.backends.cpu.together import TogetherSession
@@ -67,7 +67,7 @@ def wrong_of(mode: str, hot: bool, size_bytes: int) -> tuple[Wrong, ...]:
 def test_what_is_left_out_is_noticed(
     monkeypatch: pytest.MonkeyPatch, mode: str, hot: bool, size_bytes: int, kind: PlantKind
 ) -> None:
-    monkeypatch.setattr(base, "MAX_ROTATIONS", 3)
+    monkeypatch.setattr(repeat, "MAX_ROTATIONS", 3)
     with plant(kind, MODES[mode][-1]):
         assert wrong_of(mode, hot, size_bytes)
 
@@ -76,5 +76,5 @@ def test_what_is_left_out_is_noticed(
 def test_what_is_right_is_right(
     monkeypatch: pytest.MonkeyPatch, hot: bool, size_bytes: int
 ) -> None:
-    monkeypatch.setattr(base, "MAX_ROTATIONS", 3)
+    monkeypatch.setattr(repeat, "MAX_ROTATIONS", 3)
     assert not {mode: wrong for mode in MODES if (wrong := wrong_of(mode, hot, size_bytes))}

@@ -11,9 +11,10 @@ from typing import Any, cast
 import numpy as np
 import pytest
 
-from collbench.backends import base, reference
-from collbench.backends.base import Batch, GpuOptions, checked_sets, phase, timed_sets
+from collbench.backends import reference, repeat
+from collbench.backends.base import Batch, GpuOptions
 from collbench.backends.cpu import backend as cpu
+from collbench.backends.cpu.rank import CpuRank
 from collbench.backends.gpu import copies, timing
 from collbench.backends.gpu import rank as gpu_rank
 from collbench.backends.gpu.concurrent import ConcurrentWork
@@ -21,6 +22,7 @@ from collbench.backends.gpu.proof import Changing
 from collbench.backends.gpu.rank import DeviceRank, stride_bytes
 from collbench.backends.gpu.session import GpuRank
 from collbench.backends.proof import Elements
+from collbench.backends.repeat import checked_sets, phase, timed_sets
 from collbench.core.case import Case, Problem
 from collbench.core.collectives import OPS, OpName, collective
 from collbench.core.dtypes import DTYPES, REDOPS, DtypeName, RedopName, dtype, ufunc
@@ -59,12 +61,12 @@ def test_what_is_compared_was_launched_and_is_known(
     """Where the definition only knows the first launch on a set, there is exactly one."""
     for redop, hot in product(("sum", "max"), (False, True)):
         problem = case(op, place, redop=redop, size_bytes=1 << 22).problem()
-        sets = base.rotations(problem, hot=hot)
+        sets = repeat.rotations(problem, hot=hot)
         order, checked = timed_sets(problem, sets, launches), checked_sets(problem, sets, launches)
         assert len(order) == launches
         assert max(order) < sets
         assert set(checked) <= set(order)
-        if base.accumulates(problem):
+        if repeat.accumulates(problem):
             assert [number for number in order if number in checked] == [order[-1]]
         else:
             assert set(checked) == set(order)
@@ -93,14 +95,14 @@ def test_the_first_element_is_one_that_a_reduction_in_place_changes(
 
 def test_no_two_sets_hold_the_same() -> None:
     problem = case("allreduce", "out").problem()
-    assert len({phase(problem, number) for number in range(base.MAX_ROTATIONS + 1)}) == 257
+    assert len({phase(problem, number) for number in range(repeat.MAX_ROTATIONS + 1)}) == 257
     source, target = (np.empty(problem.block_count, np.float32) for _ in range(2))
     fill(target, "broadcast", "sum", 2, 0, phase(problem, 0))
     broadcast = case("broadcast", "out").problem()
-    assert base.compare_output(broadcast, 1, target, 0) is None
-    assert base.compare_output(broadcast, 1, target, 1) is not None
-    base.prepare_buffers(problem, 0, source, target, 3)
-    assert source[0] == inputs("float32", "sum", 2, 0)[3 * base.SET_PHASE % PERIOD]
+    assert repeat.compare_output(broadcast, 1, target, 0) is None
+    assert repeat.compare_output(broadcast, 1, target, 1) is not None
+    repeat.prepare_buffers(problem, 0, source, target, 3)
+    assert source[0] == inputs("float32", "sum", 2, 0)[3 * repeat.SET_PHASE % PERIOD]
 
 
 # CPUs and the reference
@@ -117,7 +119,7 @@ def test_idle_cpus_are_noticed(monkeypatch: pytest.MonkeyPatch, hot: bool) -> No
         )
         for size in (8, 4096)
     ]
-    monkeypatch.setattr(base, "MAX_ROTATIONS", 3)
+    monkeypatch.setattr(repeat, "MAX_ROTATIONS", 3)
     right = run_all(plans, hot)
     assert not [plan.problem for plan, wrong in zip(plans, right, strict=True) if wrong]
     for method, idle_method in (
@@ -125,7 +127,7 @@ def test_idle_cpus_are_noticed(monkeypatch: pytest.MonkeyPatch, hot: bool) -> No
         ("timed_singly", corrupt.idle_singly_on_cpu),
     ):
         with monkeypatch.context() as patch:
-            patch.setattr(cpu.CpuRank, method, idle_method)
+            patch.setattr(CpuRank, method, idle_method)
             idle = run_all(plans, hot)
         assert not [plan.problem for plan, wrong in zip(plans, idle, strict=True) if not wrong]
 
@@ -349,7 +351,7 @@ def test_idle_gpus_are_noticed(
         gpu = gpu_on(card, 1, 3, monkeypatch)
         gpu.outside = cast(Any, SimpleNamespace(proxy=None)) if is_outside else None
         sets = gpu_rank.sets_of(problem, 3 * stride_bytes(problem) // 2, hot=hot)
-        assert sets == (1 if hot else 3) + base.accumulates(problem)
+        assert sets == (1 if hot else 3) + repeat.accumulates(problem)
         gpu.prepare(problem, range(sets), stride_bytes(problem))
         queue = partial(launch, gpu, problem)
         real = launches(gpu, problem, queue, sets, lambda work_s: None)
@@ -360,7 +362,7 @@ def test_idle_gpus_are_noticed(
         assert timing.timed(real, batch, options, 0.0).wrong is None
         timed = list(takewhile(lambda what: what != "exchange", between_events(card.log)))
         assert set(timed) <= {"launch"} or (mode == "graph" and is_outside)
-        assert len(timed) == count * (1 if isolated else base.REPLAYS + 1)
+        assert len(timed) == count * (1 if isolated else repeat.REPLAYS + 1)
         assert corrupt.idle_on_gpu(real, batch, options, 0.0).wrong is not None
         some_plants = PLANTS[("sum", "max").index(redop) + hot :: 3]
         for kind, method in product(some_plants, (timing.timed, timing.timed_singly)):

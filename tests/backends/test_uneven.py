@@ -11,16 +11,17 @@ from typing import Any
 import numpy as np
 import pytest
 
-from collbench.backends.base import compare_output, prepare_buffers, verify_in_process
 from collbench.backends.cpu.backend import CpuSession
 from collbench.backends.nccl.backend import NCCL_REDOPS, NCCL_TYPES, NcclRank
 from collbench.backends.reference import ReferenceRun, ReferenceSession
+from collbench.backends.repeat import compare_output, prepare_buffers, verify_in_process
 from collbench.core.case import Problem
 from collbench.core.collectives import UNEVEN_OPS, OpName, collective
 from collbench.core.errors import ScheduleError
 from collbench.core.world import World
 from collbench.launch.local import LocalGroup
-from collbench.planning.plan import Plan, lay_out, registered
+from collbench.planning.layout import lay_out, registered
+from collbench.planning.plan import Plan
 from collbench.schedules.ir import Edge, Operand, Program, Step, Track, build
 from tests.support.batteries import CPU_PROTOCOLS as PROTOS
 from tests.support.batteries import random_inputs, world_of

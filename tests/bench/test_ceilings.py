@@ -14,12 +14,12 @@ from collbench.machine.topology.machines import machine_topology
 from collbench.machine.topology.model import Link, Node, Topology
 from collbench.machine.topology.rates import Engine, best_gbs, nvlink_link, pcie, pcie_link
 from collbench.planning.chooser import cheapest
+from collbench.planning.layout import registered
 from collbench.planning.limits import Limits
 from collbench.planning.links import RankLinks
-from collbench.planning.plan import registered
 from collbench.planning.planner import resolve
 from collbench.planning.price.bound import bound, efficiency
-from collbench.schedules.algorithms import algorithms_of
+from collbench.planning.selection import algorithms_of
 from collbench.schedules.passes import pair_traffic, traffic
 from tests.core.test_record import ROW
 from tests.support.tiers import tiered

@@ -13,10 +13,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from collbench.backends.base import GpuOptions, Samples, SessionOptions, shortest_flag_s
-from collbench.backends.cpu.backend import LoadedCpuPlan
+from collbench.backends.base import GpuOptions, Samples, SessionOptions
+from collbench.backends.cpu.rank import LoadedCpuPlan
 from collbench.backends.cuda import backend as cuda
 from collbench.backends.library import Call, LibraryRank, LibrarySession
+from collbench.backends.repeat import shortest_flag_s
 from collbench.bench import runner
 from collbench.bench.floors import Floors, is_mutual
 from collbench.bench.points import SweepPoint, plan_points

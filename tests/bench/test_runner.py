@@ -19,7 +19,7 @@ from collbench.core.limits import MORE_REPEATS
 from collbench.core.options import Settings
 from collbench.core.pattern import Wrong
 from collbench.core.record import Record
-from collbench.launch.deadline import OutOfTime
+from collbench.launch.driver import OutOfTime
 from collbench.launch.local import LocalGroup
 from collbench.machine.others import Look
 from collbench.planning.planner import resolve

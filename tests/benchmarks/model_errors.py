@@ -37,8 +37,8 @@ from collbench.planning.limits import Limits
 from collbench.planning.plan import Plan
 from collbench.planning.planner import resolve
 from collbench.planning.price.constants import CpuCosts, GpuCosts, costs_text, cpu_costs, gpu_costs
-from collbench.planning.price.cpus import cpu_price
 from collbench.planning.price.gpus import gpu_price, site_of
+from collbench.planning.price.work import cpu_price
 from collbench.tune.calibrate import fitted, values_of, with_values
 from collbench.tune.drawn import drawn_cases
 

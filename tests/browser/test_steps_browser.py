@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from collbench.core.world import World
-from collbench.planning.plan import registered
+from collbench.planning.layout import registered
 from collbench.schedules.drawings.page import page
 from collbench.schedules.playback import play
 from tests.support.browser import CHROMIUM, Browser

@@ -177,7 +177,7 @@ def test_ranks_of_a_launcher(tmp_path: Path) -> None:
     ("words", "said"),
     [
         (("--ranks", "1"), "'1' is not a whole number from 2 to 1024"),
-        (("--gpus", "0,1"), "--gpus: the check is of CPUs"),
+        (("--gpus", "0,1"), "--gpus: the CPUs are checked"),
         (("--backend", "mpi"), "'mpi' is not one of cuda, cpu"),
         (("--json", "-", "--junit", "-"), "--junit: --json writes there, too"),
         (("--json", ""), "an empty name of a file"),

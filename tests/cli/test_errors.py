@@ -339,7 +339,7 @@ def test_one_gpu_that_was_asked_for_cannot_be_measured(
 ) -> None:
     for module in ("sweep_rules", "run_sweep"):
         monkeypatch.setattr(f"collbench.bench.{module}.has_nvidia_gpus", lambda: True)
-    monkeypatch.setattr("collbench.bench.sweep_rules.device_count", lambda: 1)
+    monkeypatch.setattr("collbench.bench.sweep_rules.gpus_here", lambda: 1)
     code, error, hint = complaint(capfd, "sweep", *args)
     assert (code, error) == (3, "One GPU: nothing travels between ranks")
     assert "--gpus 0,0 runs two ranks on it" in hint

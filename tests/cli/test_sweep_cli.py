@@ -411,7 +411,7 @@ def test_one_gpu_has_nobody_to_talk_to(
 ) -> None:
     for module in ("sweep_rules", "run_sweep"):
         monkeypatch.setattr(f"collbench.bench.{module}.has_nvidia_gpus", lambda: True)
-    monkeypatch.setattr("collbench.bench.sweep_rules.device_count", lambda: 1)
+    monkeypatch.setattr("collbench.bench.sweep_rules.gpus_here", lambda: 1)
     code, out, err = invoke(capfd, "sweep", "--sizes", "1K")
     assert (code, err) == (0, "")
     assert "nothing travels" in out
@@ -421,7 +421,7 @@ def test_one_gpu_has_nobody_to_talk_to(
 def test_gpus_without_cupy_are_no_reason_to_measure_processors(
     capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, more: tuple[str, ...]
 ) -> None:
-    for module in ("sweep_rules", "run_sweep"):
+    for module in ("ranks", "sweep_rules", "run_sweep"):
         monkeypatch.setattr(f"collbench.bench.{module}.has_nvidia_gpus", lambda: True)
     monkeypatch.setitem(sys.modules, "cupy", None)
     code, out, err = invoke(capfd, "sweep", *(more or ("--sizes", "1K")))

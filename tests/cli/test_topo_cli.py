@@ -200,8 +200,7 @@ def test_shared_paths_are_shown_until_an_interruption_too(
     capfd: Capture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     finds(monkeypatch, laptop())
-    monkeypatch.setattr(_infer, "has_nvidia_gpus", lambda: True)
-    monkeypatch.setattr(_infer, "device_count", lambda: 8)
+    monkeypatch.setattr(_infer, "gpus_here", lambda: 8)
     monkeypatch.setattr("collbench.device.host_flows.HostFlows", Planted)
     code, out, err = invoke(capfd, "--infer")
     assert (code, out.count(">host: alone ")) == (0, 4)
@@ -267,8 +266,7 @@ def test_pairs_measured_before_an_interrupt_are_shown(
         raise KeyboardInterrupt
 
     monkeypatch.setattr(_measure_pairs, "measure", some)
-    monkeypatch.setattr(_measure_pairs, "has_nvidia_gpus", lambda: True)
-    monkeypatch.setattr(_measure_pairs, "device_count", lambda: 8)
+    monkeypatch.setattr(_measure_pairs, "gpus_here", lambda: 8)
     code, out, err = invoke(capfd, "--measure", "--save", str(tmp_path / "machine.json"))
     assert code == 130
     assert out.splitlines()[2].split()[:4] == ["GPU0", "X", "19.00", "-"]

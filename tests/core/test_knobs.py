@@ -90,14 +90,13 @@ def test_the_column_of_a_knob_has_room(knob: Knob) -> None:
     assert max(map(len, names)) <= knob.width
 
 
-def test_knobs_heed_protocols_and_transports_that_exist() -> None:
+def test_knobs_heed_protocols_that_exist() -> None:
     for knob in KNOBS:
         assert set(knob.protocols) <= set(PROTOCOLS.names())
-        assert set(knob.transports) <= set(TRANSPORTS.names())
 
 
 def test_what_is_asked_for_and_not_heeded_is_told() -> None:
-    assert unheeded(BASE, backend="cpu", proto="ll128", transport="shm") == ()
+    assert unheeded(BASE, backend="cpu", proto="ll128") == ()
     asked = Knobs(unroll=4, reload="off", slots=2)
     assert [knob.name for knob in unheeded(asked, backend="cpu")] == ["unroll", "reload"]
     assert [knob.name for knob in unheeded(asked, proto="ll128")] == ["unroll"]

@@ -11,7 +11,7 @@ import pytest
 
 from collbench.machine.topology.machines import machine_topology
 from collbench.machine.topology.rings import rings
-from collbench.planning.plan import along
+from collbench.planning.layout import along
 from collbench.planning.price.bound import bound
 from collbench.schedules.passes import pair_traffic
 

@@ -26,10 +26,11 @@ from collbench.device.program import ctas, lower
 from collbench.launch.group import RankContext
 from collbench.planning.chooser import choice_of_problem
 from collbench.planning.copies import MAX_COPY_ACTIONS
+from collbench.planning.layout import lay_out, registered
 from collbench.planning.limits import Limits
-from collbench.planning.plan import Kernel, Plan, lay_out, registered
+from collbench.planning.plan import Kernel, Plan
 from collbench.planning.planner import resolve
-from collbench.schedules.algorithms import algorithms_of
+from collbench.planning.selection import algorithms_of
 from collbench.schedules.ir import Schedule
 from tests.support.batteries import PAIRS, placements, problem
 from tests.support.copy_streams import CopyGpus

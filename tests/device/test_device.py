@@ -38,8 +38,9 @@ from collbench.device.layout import (
     layout,
 )
 from collbench.device.program import SIGNAL_NAMES, lower
+from collbench.planning.layout import lay_out, registered
 from collbench.planning.limits import MEMORY_GRAIN_BYTES
-from collbench.planning.plan import Kernel, Plan, lay_out, registered
+from collbench.planning.plan import Kernel, Plan
 from collbench.planning.planner import resolve
 from collbench.schedules.ir import Edge, Operand, Schedule, Step, Track, build
 from tests.support.batteries import PAIRS, placements, problem, world_of

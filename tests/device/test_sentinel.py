@@ -13,8 +13,9 @@ from collbench.core.collectives import OpName, collective
 from collbench.core.dtypes import DTYPES, DtypeName
 from collbench.core.errors import ScheduleError
 from collbench.core.world import World
+from collbench.planning.layout import lay_out, registered
 from collbench.planning.limits import Limits
-from collbench.planning.plan import Kernel, Plan, lay_out, most_messages, registered
+from collbench.planning.plan import Kernel, Plan, most_messages
 from collbench.planning.planner import resolve
 from collbench.schedules.ir import Schedule
 from tests.support.batteries import PAIRS, placements, problem, world_of

@@ -18,9 +18,10 @@ from collbench.device.compile import kernel_source
 from collbench.device.layout import BLOCK, block_of, pack_blocks, pack_constants, pack_program
 from collbench.device.program import lower, needs_no_credits
 from collbench.planning.chooser import choice_of_problem
+from collbench.planning.layout import lay_out, registered
 from collbench.planning.limits import Limits
 from collbench.planning.lowering import actors
-from collbench.planning.plan import Kernel, Plan, lay_out, registered
+from collbench.planning.plan import Kernel, Plan
 from collbench.planning.planner import resolve
 from collbench.planning.protocols import FAMILY as PROTOCOLS
 from collbench.planning.transports.net import Domains, label

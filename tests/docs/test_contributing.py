@@ -4,7 +4,7 @@ import re
 from types import ModuleType
 
 from collbench.core.world import World
-from collbench.planning.plan import lay_out
+from collbench.planning.layout import lay_out
 from collbench.schedules.ir import build
 from collbench.schedules.passes import pull_zero_copy
 from collbench.schedules.verify.check import check

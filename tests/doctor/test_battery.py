@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from collbench.bench.experiment import Experiment
 from collbench.doctor.checks import check, experiment, find, identifiers, why_not_run
-from collbench.doctor.experiment import Experiment
 from tests.doctor.plants.slow_gpu import measured
 from tests.support.evidence import Plant, clean, evidence
 
@@ -37,7 +37,7 @@ def test_a_check_keeps_the_contract(identifier: str) -> None:
 )
 def test_a_planted_fault_is_named(identifier: str, plant: Plant) -> None:
     assert not why_not_run(identifier, plant.evidence)
-    findings = list(check(identifier).find(plant.evidence))
+    findings = find(plant.evidence, (identifier,))
     named = [one for one in findings if one.subject == plant.subject and plant.words in one.seen]
     assert named, [(one.subject, one.seen) for one in findings]
     assert not plant.severity or named[0].severity == plant.severity

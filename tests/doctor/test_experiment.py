@@ -2,11 +2,11 @@
 
 import pytest
 
+from collbench.bench.experiment import Arm, Cost, Experiment, costs_of
+from collbench.bench.lab import FailsUnchanged, measure
 from collbench.core.errors import UnavailableError
 from collbench.core.statistics import Interval
-from collbench.doctor.experiment import Arm, Experiment, costs_of
-from collbench.doctor.finding import Cost, Finding, ranked
-from collbench.doctor.lab import FailsUnchanged, measure
+from collbench.doctor.finding import Finding, ranked
 from collbench.doctor.tables.findings import cost_text, finding_lines, mark
 
 ONE = Experiment(backend="cpu", ranks=2, sizes=(1 << 10, 1 << 20), found=Arm(), changed=Arm())

@@ -274,7 +274,7 @@ def test_a_killed_arm_is_a_reason(tmp_path: Path) -> None:
 
 
 def _is_arm(pid: int) -> bool:
-    return b"collbench.doctor.arm" in Path(f"/proc/{pid}/cmdline").read_bytes()
+    return b"collbench.bench.arm" in Path(f"/proc/{pid}/cmdline").read_bytes()
 
 
 def _parent(pid: int) -> int:

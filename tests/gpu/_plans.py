@@ -22,8 +22,9 @@ from collbench.core.dtypes import DTYPES, REDOPS
 from collbench.core.errors import ScheduleError
 from collbench.core.knobs import P2p
 from collbench.core.world import World
+from collbench.planning.layout import lay_out, registered
 from collbench.planning.limits import Limits
-from collbench.planning.plan import Kernel, Plan, lay_out, most_messages, registered
+from collbench.planning.plan import Kernel, Plan, most_messages
 from collbench.planning.planner import resolve
 from collbench.planning.protocols import FAMILY as PROTOCOLS
 from collbench.planning.together import Part, Together

@@ -11,7 +11,7 @@ from collbench.compare.page import page
 from collbench.core.codec import dumps, loads
 from collbench.core.errors import UsageError
 from collbench.machine.gpus import GpuState
-from collbench.machine.health import Health, MachineState, machine_state
+from collbench.machine.others import Health, MachineState, machine_state
 
 GPU = GpuState(
     index=0,

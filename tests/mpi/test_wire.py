@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import pytest
 
-from collbench.backends import base
+from collbench.backends import repeat
 from collbench.bench.points import plan_points
 from collbench.bench.runner import Measurement
 from collbench.bench.tables.wire import ledger_lines
@@ -67,7 +67,7 @@ def send(size: int) -> None:
 def test_messages_over_tcp_are_seen_and_foreign_ones_found(monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in OVER_TCP.items():
         monkeypatch.setenv(name, value)
-    planted, calls, counters_of = 64 << 20, [0], base.counters_of
+    planted, calls, counters_of = 64 << 20, [0], repeat.counters_of
 
     def with_others(*args: object) -> list[CounterReading]:
         readings = counters_of(*args)  # type: ignore[arg-type]
@@ -76,7 +76,7 @@ def test_messages_over_tcp_are_seen_and_foreign_ones_found(monkeypatch: pytest.M
             send(planted)
         return readings
 
-    monkeypatch.setattr(base, "counters_of", with_others)
+    monkeypatch.setattr(repeat, "counters_of", with_others)
     cases = [replace(CASE, algo=algo) for algo in ("ring", "tree", "chain", "twoshot")]
     library = Case(op="allreduce", backend="mpi", ranks=2, size_bytes=SIZE, **UNASKED)
     (disturbed, *others, of_library), text = measured([*cases, library])
@@ -84,7 +84,7 @@ def test_messages_over_tcp_are_seen_and_foreign_ones_found(monkeypatch: pytest.M
         assert row.wire_expected is not None
         assert 2 * SIZE < row.wire_expected < 2.01 * SIZE
     foreign = [row.wire_foreign or 0 for row in (disturbed, *others)]
-    launches = LAUNCHES + base.proved_launches(LAUNCHES)
+    launches = LAUNCHES + repeat.proved_launches(LAUNCHES)
     assert 0.98 < foreign[0] / (planted / launches) < 1.25  # its own headers come on top
     # other tests may send something meanwhile, but not all the time
     assert min(map(abs, foreign[1:])) < 0.01 * 2 * SIZE

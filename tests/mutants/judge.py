@@ -13,13 +13,14 @@ from random import Random
 from unittest import mock
 
 from collbench.backends import reference
-from collbench.backends.base import compare_output, prepare_buffers, verify_in_process
 from collbench.backends.reference import ReferenceRun, reduce_step
+from collbench.backends.repeat import compare_output, prepare_buffers, verify_in_process
 from collbench.core.case import Problem
 from collbench.core.collectives import collective
 from collbench.core.errors import HangError, ScheduleError
+from collbench.planning.layout import lay_out
 from collbench.planning.lowering import Action, TrackActions, actors, room_wanted
-from collbench.planning.plan import Carried, Plan, PortTable, lay_out
+from collbench.planning.plan import Carried, Plan, PortTable
 from collbench.schedules.ir import Edge
 from collbench.schedules.passes import home, message_chunks, rounds_of, shape_of
 from collbench.schedules.verify.check import check

@@ -15,8 +15,9 @@ from collbench.core.errors import ScheduleError
 from collbench.core.knobs import P2p
 from collbench.device.layout import pack_program
 from collbench.device.program import DATA, DIVIDE, ROOM, SLOT, TAIL, DeviceStep, Program, lower
+from collbench.planning.layout import lay_out
 from collbench.planning.lowering import Action, Region, SlotSequence, TrackActions, actors
-from collbench.planning.plan import Kernel, Plan, lay_out
+from collbench.planning.plan import Kernel, Plan
 from tests.mutants.judge import BROKEN, Play, on_reference
 from tests.mutants.schedules import Subject, plain
 from tests.support.batteries import problem

@@ -14,7 +14,7 @@ from typing import TypeVar
 
 from collbench.core.collectives import collective
 from collbench.core.errors import ScheduleError
-from collbench.planning.plan import registered
+from collbench.planning.layout import registered
 from collbench.schedules.ir import (
     At,
     BufferName,

@@ -14,6 +14,7 @@ from collbench.core.collectives import collective
 from collbench.core.dtypes import DTYPES, DtypeName
 from collbench.core.errors import ScheduleError
 from collbench.core.world import World
+from collbench.planning.layout import lay_out, registered
 from collbench.planning.lowering import (
     MAX_ACTIONS,
     Region,
@@ -22,7 +23,7 @@ from collbench.planning.lowering import (
     refuse_too_many,
     room_wanted,
 )
-from collbench.planning.plan import Plan, lay_out, registered
+from collbench.planning.plan import Plan
 from collbench.planning.planner import resolve
 from collbench.planning.protocols import FAMILY as PROTOCOLS
 from collbench.schedules.passes import message_chunks

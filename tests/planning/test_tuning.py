@@ -21,10 +21,10 @@ from collbench.launch.local import LocalGroup
 from collbench.planning.limits import Limits
 from collbench.planning.planner import resolve, tuning_for
 from collbench.planning.protocols import FAMILY as PROTOCOLS
+from collbench.planning.selection import algorithms_of
 from collbench.planning.transports import FAMILY as TRANSPORTS
 from collbench.planning.tuning import STAGES, Machine, Origin, read, tuning_of
 from collbench.schedules.algorithms import FAMILY as ALGORITHMS
-from collbench.schedules.algorithms import algorithms_of
 from docs.blocks import blocks
 
 ROOT = Path(__file__).parents[2]

@@ -25,8 +25,8 @@ from collbench.machine.topology.machines import machine_topology
 from collbench.planning.limits import MAX_ENDS, Limits, memory_bytes
 from collbench.planning.plan import Plan
 from collbench.planning.planner import machine_of, resolve
+from collbench.planning.selection import algorithms_of
 from collbench.planning.tuning import tuning_without
-from collbench.schedules.algorithms import algorithms_of
 from tests.support.tiers import tiered
 
 PAIRS = [(op, algo) for op in OPS for algo in algorithms_of(op, has_hosts=False)]

@@ -10,7 +10,7 @@ import pytest
 from collbench.core.collectives import OpName, collective
 from collbench.core.errors import ScheduleError
 from collbench.core.world import World
-from collbench.planning.plan import along, registered
+from collbench.planning.layout import along, registered
 from collbench.schedules.passes import pair_traffic, pull_zero_copy, reorder, traffic
 from collbench.schedules.verify.check import check
 from tests.support.batteries import (

@@ -9,7 +9,8 @@ import pytest
 from collbench.core.collectives import OpName
 from collbench.core.errors import ScheduleError
 from collbench.core.world import World
-from collbench.planning.plan import Kernel, lay_out, registered
+from collbench.planning.layout import lay_out, registered
+from collbench.planning.plan import Kernel
 from collbench.schedules.ir import (
     At,
     BufferName,

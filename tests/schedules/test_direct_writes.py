@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from collbench.core.collectives import OpName
 from collbench.core.errors import ScheduleError
 from collbench.core.world import World
-from collbench.planning.plan import registered
+from collbench.planning.layout import registered
 from collbench.schedules.algorithms import ring
 from collbench.schedules.ir import (
     At,

@@ -9,7 +9,7 @@ import pytest
 
 from collbench.core.collectives import collective
 from collbench.core.errors import UsageError
-from collbench.planning.plan import lay_out, registered
+from collbench.planning.layout import lay_out, registered
 from collbench.schedules import formats
 from collbench.schedules.passes import pair_traffic
 from tests.support import algorithm_files

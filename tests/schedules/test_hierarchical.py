@@ -22,8 +22,9 @@ from collbench.core.collectives import OpName, collective
 from collbench.core.errors import ScheduleError
 from collbench.core.world import World, host_numbers
 from collbench.launch.local import LocalGroup
+from collbench.planning.layout import along, lay_out, registered
 from collbench.planning.limits import Limits
-from collbench.planning.plan import Plan, along, lay_out, registered
+from collbench.planning.plan import Plan
 from collbench.planning.planner import resolve
 from collbench.schedules.ir import Schedule
 from collbench.schedules.passes import between_hosts, pair_traffic, pull_zero_copy

@@ -12,7 +12,7 @@ import pytest
 
 from collbench.core.collectives import OpName
 from collbench.core.world import World
-from collbench.planning.plan import registered
+from collbench.planning.layout import registered
 from collbench.schedules.drawings.page import StepsData, page
 from collbench.schedules.drawings.step_words import StepWords, members, ranges
 from collbench.schedules.drawings.steps import svg

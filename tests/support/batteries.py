@@ -4,13 +4,14 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from collbench.backends.base import verify_in_process
 from collbench.backends.reference import ReferenceRun
+from collbench.backends.repeat import verify_in_process
 from collbench.core.case import Problem
 from collbench.core.collectives import OPS, OpName, collective
 from collbench.core.dtypes import DtypeName, RedopName, dtype
 from collbench.core.world import World
-from collbench.planning.plan import Plan, lay_out, registered
+from collbench.planning.layout import lay_out, registered
+from collbench.planning.plan import Plan
 from collbench.planning.protocols import FAMILY as PROTOCOLS
 from collbench.schedules.algorithms import FAMILY, needs_hosts
 from tests.support.tiers import drawn

@@ -23,13 +23,14 @@ from functools import wraps
 from typing import Any
 from unittest.mock import patch
 
-from collbench.backends.base import Batch, GpuOptions, RankTiming, prepare_buffers
-from collbench.backends.cpu import backend as cpu
+from collbench.backends.base import Batch, GpuOptions
 from collbench.backends.cpu import interpreter, trace
 from collbench.backends.cpu.interpreter import arithmetic
+from collbench.backends.cpu.rank import CpuRank
 from collbench.backends.gpu import timing
 from collbench.backends.gpu.rank import Launches
 from collbench.backends.mpi.rank import MpiRank
+from collbench.backends.repeat import RankTiming, prepare_buffers
 from collbench.bench import pair_rank, pairwise
 from collbench.cli import main
 from collbench.core.case import Problem
@@ -40,8 +41,8 @@ from collbench.planning.plan import Plan
 from tests.support.plants import PLANTS, plant
 
 _launch = interpreter.Runner.launch
-_timed_by_cpu, _timed_by_mpi, _timed_by_gpu = cpu.CpuRank.timed, MpiRank.timed, timing.timed
-_singly_by_cpu, _singly_by_mpi = cpu.CpuRank.timed_singly, MpiRank.timed_singly
+_timed_by_cpu, _timed_by_mpi, _timed_by_gpu = CpuRank.timed, MpiRank.timed, timing.timed
+_singly_by_cpu, _singly_by_mpi = CpuRank.timed_singly, MpiRank.timed_singly
 _singly_by_gpu = timing.timed_singly
 
 
@@ -87,7 +88,7 @@ def idle_on_cpu_in(method: Callable[..., RankTiming]) -> Callable[..., RankTimin
     """A method of our rank that times launches, which do nothing."""
 
     @wraps(method)  # the driver calls it by its name
-    def idle(rank: cpu.CpuRank, digest: str, hot: bool, batch: Batch) -> RankTiming:
+    def idle(rank: CpuRank, digest: str, hot: bool, batch: Batch) -> RankTiming:
         loaded = rank.loaded[digest, hot]
         with ExitStack() as stack:
             stack.enter_context(patch.object(loaded.runner, "launch", nothing))
@@ -130,7 +131,7 @@ def stops(method: Callable[..., Any]) -> Callable[..., Any]:
     calls = 0
 
     @wraps(method)  # which the driver calls by its name
-    def call(rank: cpu.CpuRank, *args: Any) -> Any:
+    def call(rank: CpuRank, *args: Any) -> Any:
         nonlocal calls
         calls += 1
         if rank.rank == 1 and calls == 3:
@@ -213,7 +214,7 @@ def plant_stop(where: str) -> None:
 if __name__ == "__main__":
     defect = sys.argv.pop(1)
     if defect in ("load", "timed"):
-        setattr(cpu.CpuRank, defect, stops(getattr(cpu.CpuRank, defect)))
+        setattr(CpuRank, defect, stops(getattr(CpuRank, defect)))
     elif defect == "start":
         setattr(mpi_group, "load_mpi", late_to_start)  # noqa: B010  mypy sees an import there
     elif defect in ("before-mpi", "shared-memory", "leave", "after-mpi"):
@@ -225,11 +226,11 @@ if __name__ == "__main__":
     elif defect == "byte":
         pairwise.PairRank = WrongPairRank  # type: ignore[attr-defined]
     elif defect == "idle":
-        cpu.CpuRank.timed = idle_on_cpu  # type: ignore[method-assign]
+        CpuRank.timed = idle_on_cpu  # type: ignore[method-assign]
         MpiRank.timed = idle_by_mpi  # type: ignore[method-assign]
         timing.timed = idle_on_gpu
     elif defect == "idle-singly":
-        cpu.CpuRank.timed_singly = idle_singly_on_cpu  # type: ignore[method-assign]
+        CpuRank.timed_singly = idle_singly_on_cpu  # type: ignore[method-assign]
         MpiRank.timed_singly = idle_singly_by_mpi  # type: ignore[method-assign]
         timing.timed_singly = idle_singly_on_gpu
     elif defect in PLANTS:

@@ -10,16 +10,11 @@ from typing import Any
 
 import numpy as np
 
-from collbench.backends.base import (
-    GpuOptions,
-    RankTiming,
-    compare_output,
-    poison_again,
-    prepare_buffers,
-)
+from collbench.backends.base import GpuOptions
 from collbench.backends.gpu.rank import DeviceRank, ExportedMemory, stride_bytes
 from collbench.backends.gpu.session import GpuFacts
 from collbench.backends.mpi.gpu import MpiGpuRank
+from collbench.backends.repeat import RankTiming, compare_output, poison_again, prepare_buffers
 from collbench.core.case import Problem
 from collbench.core.dtypes import dtype
 from collbench.core.pattern import Wrong

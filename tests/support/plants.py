@@ -13,12 +13,13 @@ from functools import partial, wraps
 from typing import Any, Literal
 from unittest.mock import patch
 
-from collbench.backends.base import Batch, GpuOptions, RankTiming
-from collbench.backends.cpu import backend as cpu
+from collbench.backends.base import Batch, GpuOptions
 from collbench.backends.cpu import together
+from collbench.backends.cpu.rank import CpuRank
 from collbench.backends.gpu import timing
 from collbench.backends.gpu.rank import Launches
 from collbench.backends.library import HostBuffers, LibraryRank
+from collbench.backends.repeat import RankTiming
 from collbench.core.case import Problem
 from collbench.core.pattern import bits
 
@@ -160,7 +161,7 @@ def plant(kind: PlantKind, *names: str) -> ExitStack:
     """
     stack, names = ExitStack(), names or ("timed", "timed_singly", "timed_together")
     for owner, wrap in (
-        (cpu.CpuRank, on_cpu),
+        (CpuRank, on_cpu),
         (together.TogetherRank, on_cpu),
         (LibraryRank, by_library),
         (timing, on_gpu),

@@ -6,7 +6,7 @@ from collbench.core.case import Problem
 from collbench.core.collectives import UNEVEN_OPS, OpName
 from collbench.core.dtypes import DtypeName, RedopName
 from collbench.core.uneven import is_matrix
-from collbench.schedules.algorithms import algorithms_of
+from collbench.planning.selection import algorithms_of
 
 UNEVEN_PAIRS = [(op, algo) for op in UNEVEN_OPS for algo in algorithms_of(op)]
 

@@ -14,8 +14,8 @@ from collbench.planning.links import RankLinks
 from collbench.planning.plan import Plan
 from collbench.planning.planner import resolve
 from collbench.planning.price.constants import cpu_costs, gpu_costs
-from collbench.planning.price.cpus import cpu_price
 from collbench.planning.price.gpus import gpu_price
+from collbench.planning.price.work import cpu_price
 from collbench.planning.tuning import Machine
 from collbench.tune import constants
 from collbench.tune.calibrate import names_of, values_of, with_values

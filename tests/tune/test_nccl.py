@@ -4,10 +4,9 @@ proved, and the files that are made of it.
 
 import pytest
 
+from collbench.bench.experiment import Cost, Experiment
 from collbench.core.errors import UnavailableError
 from collbench.core.statistics import Interval
-from collbench.doctor.experiment import Experiment
-from collbench.doctor.finding import Cost
 from collbench.tune.nccl_file import env_lines_of, tuner_lines_of
 from collbench.tune.nccl_gains import TunerMatch, TunerSetting
 from collbench.tune.nccl_search import LEAST_S, algorithms, search, settings

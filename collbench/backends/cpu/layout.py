@@ -4,10 +4,10 @@ import mmap
 from dataclasses import dataclass
 from functools import lru_cache
 
-from collbench.backends.base import accumulates, rotations, stride_bytes
 from collbench.backends.cpu.flags import LINE_WORDS, crowd, flag_words
 from collbench.backends.cpu.lines import fifo_wire_bytes
 from collbench.backends.net.proxy import ends
+from collbench.backends.repeat import accumulates, rotations, stride_bytes
 from collbench.planning.plan import Plan
 from collbench.planning.transports.net import label, seats
 

@@ -15,16 +15,19 @@ from functools import partial
 
 import numpy as np
 
-from collbench.backends.base import (
+from collbench.backends.base import Batch, Samples, Session, SessionOptions, TogetherOpener
+from collbench.backends.cpu.backend import private_bytes
+from collbench.backends.cpu.flags import LINE_WORDS, YIELDS_A_LOOK, patience
+from collbench.backends.cpu.interpreter import BoundStep, Runner
+from collbench.backends.cpu.layout import aligned, has_lines, layout, sets_of
+from collbench.backends.cpu.lines import refuse_repeats
+from collbench.backends.cpu.rank import SLOWEST_LOAD_S, CpuRank, LoadedCpuPlan
+from collbench.backends.proof import ProvedPart, prove
+from collbench.backends.repeat import (
     ANSWER_S,
     MAX_LOADED_PLANS,
     SLOWEST_FILL_BYTES_S,
-    Batch,
     RankTiming,
-    Samples,
-    Session,
-    SessionOptions,
-    TogetherOpener,
     auto_iterations,
     checked_sets,
     host_data,
@@ -35,12 +38,6 @@ from collbench.backends.base import (
     slowest_s,
     timed_sets,
 )
-from collbench.backends.cpu.backend import SLOWEST_LOAD_S, CpuRank, LoadedCpuPlan, private_bytes
-from collbench.backends.cpu.flags import LINE_WORDS, YIELDS_A_LOOK, patience
-from collbench.backends.cpu.interpreter import BoundStep, Runner
-from collbench.backends.cpu.layout import aligned, has_lines, layout, sets_of
-from collbench.backends.cpu.lines import refuse_repeats
-from collbench.backends.proof import ProvedPart, prove
 from collbench.core.errors import CollbenchError, HangError
 from collbench.core.pattern import Wrong
 from collbench.launch.group import Group, RankContext
@@ -163,9 +160,6 @@ class TogetherRank(CpuRank):
         part.loaded[digest, hot].runner.polls = patience(self.n)
         return digest
 
-    def _loaded(self, digests: Sequence[str], hot: bool, number: int) -> LoadedCpuPlan:
-        return self.parts[number].loaded[digests[number], hot]
-
     def prepare_parts(self, digests: Sequence[str], hot: bool, batch: Batch) -> RankTiming:
         """Run every set of buffers of one part after the other, and compare."""
         timings = [part.prepare(digests[at], hot, batch) for at, part in self.parts.items()]
@@ -190,7 +184,7 @@ class TogetherRank(CpuRank):
         """
         busy, launches = time.process_time(), batch.iterations * batch.aggregate
         order = job.orders[self.rank]
-        mine = [self._loaded(digests, hot, number) for number in order]
+        mine = [self.parts[number].loaded[digests[number], hot] for number in order]
         checked: list[range] = []
         for number, loaded in zip(order, mine, strict=True):
             problem, sets = loaded.plan.problem, loaded.layout.rotations

@@ -10,13 +10,14 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from collbench.backends.base import ANSWER_S, prepare_buffers
-from collbench.backends.cpu.backend import CpuRank, CpuSession, LoadedCpuPlan
+from collbench.backends.cpu.backend import CpuSession
 from collbench.backends.cpu.flags import LINE_WORDS, YIELDS_A_LOOK
 from collbench.backends.cpu.interpreter import BoundStep, Runner
 from collbench.backends.cpu.layout import has_lines
 from collbench.backends.cpu.lines import refuse_repeats
+from collbench.backends.cpu.rank import CpuRank, LoadedCpuPlan
 from collbench.backends.net.proxy import Proxy, SendConnector
+from collbench.backends.repeat import ANSWER_S, prepare_buffers
 from collbench.launch.group import RankContext
 from collbench.planning.plan import Plan
 

@@ -9,13 +9,14 @@ compiles and sends machine code, so that ranks never compile the same thing twic
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from collbench.backends.base import MAX_LOADED_PLANS, Backend, GpuOptions, SessionOptions
+from collbench.backends.base import Backend, GpuOptions, SessionOptions
 from collbench.backends.cuda.compilation import Compilation
 from collbench.backends.cuda.net_memory import reserve_net
 from collbench.backends.cuda.rank import DROP_AFTER, CudaRank, StampedLaunches, StampOrder
 from collbench.backends.gpu.concurrent import ConcurrentRepeat
 from collbench.backends.gpu.rank import stride_bytes
 from collbench.backends.gpu.session import START_S, GpuSession, soak_limit_s, why_no_gpus
+from collbench.backends.repeat import MAX_LOADED_PLANS
 from collbench.core.case import Problem
 from collbench.core.errors import CollbenchError, ScheduleError
 from collbench.core.pattern import Wrong

@@ -11,25 +11,20 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from collbench.backends.base import REPLAYS, Batch, GpuOptions, RankTiming
+from collbench.backends.base import Batch, GpuOptions
 from collbench.backends.cuda.copy_engine import CopyEngine
 from collbench.backends.gpu.concurrent import ConcurrentWork, EventTimes
 from collbench.backends.gpu.hang import diagnosis
 from collbench.backends.gpu.rank import Graphs, Launches, stride_bytes
 from collbench.backends.gpu.session import START_S, GpuFacts, GpuRank, repeat_limit_s
-from collbench.backends.net.gpu_proxy import (
-    GpuProxy,
-    Outside,
-    has_threads,
-    library,
-    slots_offset,
-    why_not_cuda_aware,
-)
+from collbench.backends.net.gpu_proxy import GpuProxy, Outside, slots_offset, why_not_cuda_aware
 from collbench.backends.net.proxy import data_comm_of
 from collbench.backends.net.receivers import Receivers
+from collbench.backends.repeat import REPLAYS, RankTiming
 from collbench.core.case import Problem
 from collbench.core.dtypes import dtype
 from collbench.core.errors import HangError, ScheduleError
+from collbench.core.launcher import described_library
 from collbench.core.pattern import Wrong
 from collbench.core.world import ranks_per_gpu
 from collbench.device.card import Launch
@@ -159,7 +154,11 @@ class CudaRank(GpuRank[str]):
         """The MPI library, why messages cannot lie in a GPU's memory, and the cores that this
         rank's process may use for threads in MPI.
         """
-        return library(), why_not_cuda_aware(), own_cores() if has_threads() else frozenset()
+        from mpi4py import MPI
+
+        library = described_library(MPI.Get_library_version())
+        has_threads = MPI.Query_thread() == MPI.THREAD_MULTIPLE
+        return library, why_not_cuda_aware(), own_cores() if has_threads else frozenset()
 
     def abort(self) -> None:
         """Tell ranks that wait for messages to give up."""

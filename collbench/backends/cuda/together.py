@@ -8,14 +8,7 @@ finds no place could be what others wait for.
 from collections.abc import Sequence
 from functools import partial
 
-from collbench.backends.base import (
-    MAX_LOADED_PLANS,
-    Batch,
-    GpuOptions,
-    RankTiming,
-    SessionOptions,
-    TogetherOpener,
-)
+from collbench.backends.base import Batch, GpuOptions, SessionOptions, TogetherOpener
 from collbench.backends.cuda.compilation import Compilation
 from collbench.backends.cuda.rank import DROP_AFTER, CudaRank, LoadedGpuPlan
 from collbench.backends.gpu import timing, together
@@ -28,6 +21,7 @@ from collbench.backends.gpu.together import (
     PartRank,
     why_not_one_host,
 )
+from collbench.backends.repeat import MAX_LOADED_PLANS, RankTiming
 from collbench.core.errors import CollbenchError, HangError, ScheduleError
 from collbench.device.card import Launch
 from collbench.device.layout import is_in_host, layouts

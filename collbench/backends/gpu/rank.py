@@ -13,7 +13,7 @@ from functools import partial
 
 import numpy as np
 
-from collbench.backends import base
+from collbench.backends import repeat
 from collbench.backends.net.gpu_proxy import Outside
 from collbench.core.case import Problem
 from collbench.core.collectives import collective
@@ -61,15 +61,15 @@ def captured(
 
 def stride_bytes(problem: Problem) -> int:
     """Bytes of user memory that one rank's buffers take."""
-    return base.stride_bytes(problem, GRAIN_BYTES)
+    return repeat.stride_bytes(problem, GRAIN_BYTES)
 
 
 def sets_of(problem: Problem, cache_bytes: int, *, hot: bool) -> int:
     """Sets of user buffers: enough to pass the cache by taking them in turn, one if hot; and one
     for the last launch where results accumulate.
     """
-    turning = 1 if hot else base.sets_to_pass(cache_bytes, stride_bytes(problem), MAX_SETS)
-    return turning + base.accumulates(problem)
+    turning = 1 if hot else repeat.sets_to_pass(cache_bytes, stride_bytes(problem), MAX_SETS)
+    return turning + repeat.accumulates(problem)
 
 
 @dataclass(slots=True)
@@ -336,7 +336,7 @@ class DeviceRank:
         in a set.
         """
         is_reduction, blocks = collective(problem.op).is_reduction, []
-        start = base.phase(problem, number)
+        start = repeat.phase(problem, number)
         for block in filter(lambda block: block.size, problem.blocks(self.rank)):
             if is_reduction:
                 of = problem.dtype, problem.redop, problem.n
@@ -362,19 +362,19 @@ class DeviceRank:
 
     def prepare(self, problem: Problem, sets: range, stride: int, *, is_warm: bool = False) -> None:
         """Queue poison for the outputs of some sets, then their inputs, which in place are part of
-        them. is_warm: poison so little that the cache stays as it is (see base.poison_again).
+        them. is_warm: poison so little that the cache stays as it is (see repeat.poison_again).
         """
         item = problem.item_bytes
-        step = base.WARM_STEP_BYTES // item if is_warm else 1
+        step = repeat.WARM_STEP_BYTES // item if is_warm else 1
         out, _ = self.buffer(problem, "out", sets.start, stride)
         for first, count, table, phase in self._expected_blocks(problem, sets.start):
-            apart = phase, stride, base.SET_PHASE, step
+            apart = phase, stride, repeat.SET_PHASE, step
             args = struct.pack("<7QI", out + first * item, table, count, *apart, 1)
             self._pattern(item, 0, -(-count // step), len(sets), args)
         address, size = self.buffer(problem, "in", sets.start, stride)
         if size and not is_warm:
             count, table = size // item, self._input_table(problem, self.rank)
-            apart = base.phase(problem, sets.start), stride, base.SET_PHASE, 1
+            apart = repeat.phase(problem, sets.start), stride, repeat.SET_PHASE, 1
             args = struct.pack("<7QI", address, table, count, *apart, 0)
             self._pattern(item, 0, count, len(sets), args)
 
@@ -394,7 +394,7 @@ class DeviceRank:
         """
         out, _ = self.buffer(problem, "out", sets.start, stride)
         for first, count, table, phase in self._expected_blocks(problem, sets.start):
-            start, apart = out + first * problem.item_bytes, (phase, stride, base.SET_PHASE)
+            start, apart = out + first * problem.item_bytes, (phase, stride, repeat.SET_PHASE)
             args = struct.pack("<8Q", start, table, count, *apart, first, self._mismatches)
             self._pattern(problem.item_bytes, 1, count, len(sets), args)
 
@@ -488,15 +488,15 @@ class Launches:
 
     def in_turn(self, count: int) -> list[int]:
         """The sets of so many launches whose results are not compared one by one."""
-        return base.sets_in_turn(self.problem, self.sets, count)
+        return repeat.sets_in_turn(self.problem, self.sets, count)
 
     def timed(self, count: int) -> list[int]:
         """The sets of a timed batch of so many launches."""
-        return base.timed_sets(self.problem, self.sets, count)
+        return repeat.timed_sets(self.problem, self.sets, count)
 
     def checked(self, count: int) -> range:
         """The sets that are poisoned before such a batch and compared after it."""
-        return base.checked_sets(self.problem, self.sets, count)
+        return repeat.checked_sets(self.problem, self.sets, count)
 
     def each(self, numbers: Iterable[int], stream: int) -> None:
         """Queue launches one by one, on those sets."""
@@ -513,7 +513,7 @@ class Launches:
 
     def poison(self, sets: range) -> None:
         """Queue poison for the outputs of some sets that launches have written (see
-        base.poison_again).
+        repeat.poison_again).
         """
         if sets:
             stride, is_warm = stride_bytes(self.problem), not self.problem.in_place

@@ -12,25 +12,7 @@ from functools import partial
 from importlib.util import find_spec
 from typing import ClassVar, Generic, Never, TypeVar, cast
 
-from collbench.backends.base import (
-    ANSWER_S,
-    GPU_BATCH,
-    REPLAYS,
-    SLOWER_SINGLE,
-    Batch,
-    GpuOptions,
-    Job_contra,
-    Key_contra,
-    RankTiming,
-    Samples,
-    Session,
-    agreed,
-    auto_iterations,
-    cache_notes,
-    counters_of,
-    samples_of,
-    single_launches,
-)
+from collbench.backends.base import Batch, GpuOptions, Job_contra, Samples, Session
 from collbench.backends.gpu import concurrent, timing
 from collbench.backends.gpu.child import ChildWorkerGroup
 from collbench.backends.gpu.concurrent import (
@@ -47,6 +29,20 @@ from collbench.backends.gpu.rank import (
     Launches,
     sets_of,
     stride_bytes,
+)
+from collbench.backends.repeat import (
+    ANSWER_S,
+    GPU_BATCH,
+    REPLAYS,
+    SLOWER_SINGLE,
+    Key_contra,
+    RankTiming,
+    agreed,
+    auto_iterations,
+    cache_notes,
+    counters_of,
+    samples_of,
+    single_launches,
 )
 from collbench.core.case import Problem
 from collbench.core.collectives import collective

@@ -8,17 +8,11 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from statistics import fmean
 
-from collbench.backends.base import (
-    FLAG_LAUNCHES,
-    LEAST_PROVED,
-    REPLAYS,
-    Batch,
-    GpuOptions,
-    RankTiming,
-)
+from collbench.backends.base import Batch, GpuOptions
 from collbench.backends.gpu.proof import Queue, prove
 from collbench.backends.gpu.rank import DeviceRank, Graphs, Launches, captured
 from collbench.backends.net.gpu_proxy import BURST
+from collbench.backends.repeat import FLAG_LAUNCHES, LEAST_PROVED, REPLAYS, RankTiming
 
 GRAPH_LAUNCHES = 100  # timed one by one in a graph, behind one that does not count
 _EVENTS_A_TIME = 2  # one before what is timed, and one behind it

@@ -17,21 +17,7 @@ from functools import partial
 from statistics import fmean
 from typing import Generic, NamedTuple, TypeVar, cast
 
-from collbench.backends.base import (
-    ANSWER_S,
-    GPU_BATCH,
-    REPLAYS,
-    Batch,
-    RankTiming,
-    Samples,
-    agreed,
-    auto_iterations,
-    cache_notes,
-    checked_sets,
-    samples_together,
-    slowest_s,
-    timed_sets,
-)
+from collbench.backends.base import Batch, Samples
 from collbench.backends.gpu import timing
 from collbench.backends.gpu.proof import Queue, prove
 from collbench.backends.gpu.rank import Graphs, Launches, QueueOne, captured, stride_bytes
@@ -44,6 +30,19 @@ from collbench.backends.gpu.session import (
     Key,
     is_shared,
     repeat_limit_s,
+)
+from collbench.backends.repeat import (
+    ANSWER_S,
+    GPU_BATCH,
+    REPLAYS,
+    RankTiming,
+    agreed,
+    auto_iterations,
+    cache_notes,
+    checked_sets,
+    samples_together,
+    slowest_s,
+    timed_sets,
 )
 from collbench.core.case import Case
 from collbench.core.collectives import collective

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from collbench.backends.base import GpuOptions, cache_notes
+from collbench.backends.base import GpuOptions
 from collbench.backends.gpu.proof import Changing
 from collbench.backends.gpu.rank import DeviceRank, sets_of, stride_bytes
 from collbench.backends.gpu.session import (
@@ -24,6 +24,7 @@ from collbench.backends.library import BufferSets, LibrarySession
 from collbench.backends.mpi.rank import DESCRIBE_S, MpiRank
 from collbench.backends.net.gpu_proxy import gpu_bytes, why_not_cuda_aware
 from collbench.backends.proof import shortest_s
+from collbench.backends.repeat import cache_notes
 from collbench.core.case import Case, Problem
 from collbench.core.errors import UnavailableError
 from collbench.core.pattern import Wrong

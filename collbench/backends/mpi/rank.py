@@ -2,8 +2,8 @@
 
 from typing import Any, Literal
 
-from collbench.backends.base import shortest_flag_s
 from collbench.backends.library import Call, LibraryRank
+from collbench.backends.repeat import shortest_flag_s
 from collbench.core.case import Problem
 from collbench.core.launcher import described_library
 from collbench.launch.group import RankContext

@@ -12,7 +12,7 @@ from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 
-from collbench.backends.base import GpuOptions, Peer, RankTiming, SessionOptions
+from collbench.backends.base import GpuOptions, Peer, SessionOptions
 from collbench.backends.gpu.rank import ExportedMemory, Graphs, Launches, stride_bytes
 from collbench.backends.gpu.session import (
     START_S,
@@ -23,6 +23,7 @@ from collbench.backends.gpu.session import (
     why_no_gpus,
 )
 from collbench.backends.nccl.knobs import GROUPED, registration, why_waived
+from collbench.backends.repeat import RankTiming
 from collbench.core.case import Case, Problem
 from collbench.core.errors import HangError, RefusedError, UnavailableError
 from collbench.core.knobs import UserBuffers

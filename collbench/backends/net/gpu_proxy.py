@@ -40,7 +40,7 @@ from collbench.backends.net.proxy import (
 )
 from collbench.backends.net.receivers import TAKEN_FROM, Receivers, is_worth_threads
 from collbench.core.errors import HangError
-from collbench.core.launcher import described_library, library_name
+from collbench.core.launcher import library_name
 from collbench.core.mpi_types import Buffer, MpiModule
 from collbench.device.card import Card
 from collbench.device.layout import (
@@ -474,20 +474,6 @@ def gpu_bytes(address: int, size: int) -> Buffer:
 
     kind: MpiModule = getattr(MPI, "buffer", None) or MPI.memory  # its name before mpi4py 4
     return kind.fromaddress(address, size)
-
-
-def library() -> str:
-    """The MPI library, its version and its switches."""
-    from mpi4py import MPI
-
-    return described_library(MPI.Get_library_version())
-
-
-def has_threads() -> bool:
-    """Whether any thread of this process may call MPI."""
-    from mpi4py import MPI
-
-    return MPI.Query_thread() == MPI.THREAD_MULTIPLE
 
 
 def why_not_cuda_aware(environment: Mapping[str, str] = os.environ) -> str:

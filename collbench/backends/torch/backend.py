@@ -109,12 +109,9 @@ class TorchRank(GpuRank[TorchKey]):
     def allocate(self, arena_bytes: int, user_bytes: int, host_bytes: int) -> ExportedMemory:
         """Make the memory that barriers use, and the user buffers of the process group."""
         exported = super().allocate(arena_bytes, user_bytes, host_bytes)
-        self.memory["library"] = self._tensor(self.gpu.user, user_bytes)
+        user = _Memory(self.gpu.user, user_bytes)
+        self.memory["library"] = self.torch.as_tensor(user, device=self.place)
         return exported
-
-    def _tensor(self, address: int, size: int) -> Any:
-        """Memory of the GPU as a tensor of bytes."""
-        return self.torch.as_tensor(_Memory(address, size), device=self.place)
 
     def join(self, meeting: str) -> None:
         """Make the process group and its communicator, with all others. Raises RefusedError."""

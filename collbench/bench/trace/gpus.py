@@ -22,8 +22,9 @@ from collbench.core.case import Case
 from collbench.core.world import World
 from collbench.device.layout import STAMPS, peer_of
 from collbench.device.program import READY, ROOM, Flag, Program, lower, needs_no_credits
+from collbench.planning.layout import lay_out, registered
 from collbench.planning.lowering import Action, TrackActions, actors
-from collbench.planning.plan import Kernel, Plan, lay_out, registered
+from collbench.planning.plan import Kernel, Plan
 from collbench.schedules.passes import shape_of
 
 _SIDES = 2  # records beside those of stages: the start and the end of a launch

@@ -5,8 +5,7 @@ from dataclasses import replace
 
 from collbench.backends.gpu.session import why_no_gpus
 from collbench.bench.points import plan_points
-from collbench.bench.ranks import Ranks, ranks_of
-from collbench.bench.recordings import recordings_of
+from collbench.bench.ranks import Ranks, ranks_of, recordings_of
 from collbench.bench.trace.chrome import chrome_trace
 from collbench.bench.trace.least_time import least_time
 from collbench.bench.trace.page import trace_page
@@ -15,8 +14,8 @@ from collbench.bench.trace.summary import summary
 from collbench.bench.trace.table import choice_lines, trace_json, trace_lines
 from collbench.bench.trace.traces import chain_costs, default_ranks, refuse_too_many, traced
 from collbench.core.case import Case
-from collbench.core.documents import check_writable, write_document
 from collbench.core.errors import UnavailableError, UsageError
+from collbench.core.files import check_writable, write_document
 from collbench.core.launcher import launcher
 from collbench.core.rules import Options, refusal
 from collbench.core.screen import remark, say, width

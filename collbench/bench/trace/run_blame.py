@@ -14,8 +14,8 @@ from collbench.bench.ranks import Ranks
 from collbench.bench.trace.blame import Blame, blame, is_saved
 from collbench.bench.trace.blame_table import as_json, lines
 from collbench.core.case import Case
-from collbench.core.documents import check_writable, write_document
 from collbench.core.errors import CollbenchError, UnavailableError, UsageError
+from collbench.core.files import check_writable, write_document
 from collbench.core.launcher import launcher
 from collbench.core.rules import Options
 from collbench.core.screen import remark, say, width
@@ -25,7 +25,7 @@ from collbench.launch.rank0 import drive_on_rank0, group_here
 from collbench.machine.host import usable_cores
 from collbench.planning.lowering import actors
 from collbench.planning.plan import Plan
-from collbench.schedules.algorithms import algorithms_of
+from collbench.planning.selection import algorithms_of
 
 _SIZE_BYTES = 1 << 20
 _LEAST_CORES, _MOST_CORES = 3, 8

@@ -36,9 +36,8 @@ from collbench.machine.host import usable_cores
 from collbench.planning.lowering import TrackActions, actors
 from collbench.planning.plan import Plan
 from collbench.planning.price.constants import GpuCosts, costs_here, cpu_costs, gpu_costs
-from collbench.planning.price.cpus import cpu_price
 from collbench.planning.price.gpus import payload_gbs
-from collbench.planning.price.work import used_channels
+from collbench.planning.price.work import cpu_price, used_channels
 
 _PAIRS, _WARM_UP = 50, 3  # of a traced launch and one that is not
 _CLOCKS = StampOrder(launches=43, kept=40)  # that align clocks, without the first

@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING
 
 from collbench.core.web.html import HtmlCell, element, section, table
 from collbench.machine.gpus import GpuState
-from collbench.machine.health import MachineState
+from collbench.machine.others import MachineState
 
 if TYPE_CHECKING:
     from collbench.compare.load import ResultFile

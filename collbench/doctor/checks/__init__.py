@@ -4,13 +4,14 @@ The name of a file, with hyphens, is the check's identifier on the command line.
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import cast
 
+from collbench.bench.experiment import Experiment
 from collbench.core.errors import unknown
 from collbench.core.registry import Family
 from collbench.doctor.check import Check, ExperimentingCheck
 from collbench.doctor.evidence import MEASURED, Evidence
-from collbench.doctor.experiment import Experiment
 from collbench.doctor.finding import Finding
 
 _OF_VARIABLES = "settings"
@@ -58,7 +59,7 @@ def find(evidence: Evidence, only: Sequence[str] = ()) -> list[Finding]:
     thing says about a variable is not said again by the check of all variables.
     """
     findings = [
-        finding
+        replace(finding, check=identifier)
         for identifier in only or identifiers()
         if not why_not_run(identifier, evidence)
         for finding in check(identifier).find(evidence)

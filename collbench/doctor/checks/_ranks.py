@@ -3,8 +3,8 @@
 from collections.abc import Callable, Iterator, Sequence
 from typing import TypeVar
 
+from collbench.bench.experiment import Arm, Experiment
 from collbench.doctor.evidence import Evidence
-from collbench.doctor.experiment import Arm, Experiment
 from collbench.machine.discovery.recording import ProcessRecord, Recording
 from collbench.machine.topology.model import members, spans
 

@@ -40,7 +40,6 @@ def find(evidence: Evidence) -> Iterable[Finding]:
                 small.setdefault(key, []).append(gpu.index)
         for (window, memory, is_geforce), gpus in small.items():
             yield Finding(
-                check="bar1",
                 subject=evidence.on(numbered("GPU", gpus), host),
                 seen=f"BAR1 shows {format_size(window >> 20 << 20)} of"
                 f" {format_size(memory >> 20 << 20)} of memory: Resizable BAR is off",

@@ -2,9 +2,9 @@
 
 from collections.abc import Iterable, Sequence
 
+from collbench.bench.experiment import Arm, Experiment
 from collbench.doctor.checks._ranks import alike, named
 from collbench.doctor.evidence import Evidence, Need
-from collbench.doctor.experiment import Arm, Experiment
 from collbench.doctor.finding import Finding
 from collbench.machine.discovery.recording import ProcessRecord, Recording
 from collbench.machine.topology.model import members, spans
@@ -41,7 +41,6 @@ def find(evidence: Evidence) -> Iterable[Finding]:
         own, cores = len(members(cpulist)), len(members(host.cpus or ""))
         if len(ranks) > own > 0 and own < cores and len(host.processes) > 1:
             yield Finding(
-                check="binding",
                 subject=subject,
                 seen=f"{len(ranks)} ranks share core{'s' * (own > 1)} {cpulist} of {host.cpus}",
                 why="Ranks that share a core take turns on it, and every message waits for the next"
@@ -60,7 +59,6 @@ def _of_one_core(evidence: Evidence, host: Recording, ranks: Sequence[ProcessRec
     lists = ",".join(str(one.cpulist) for one in ranks)
     is_several = len(ranks) > 1
     return Finding(
-        check="binding",
         subject=named(evidence, host, ranks),
         seen=f"{'each is' if is_several else 'is'} bound to one core ({lists}) of {host.cpus}",
         why="A thread that communicates and one that computes take turns on that core.",

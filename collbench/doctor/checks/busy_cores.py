@@ -54,7 +54,6 @@ def find(evidence: Evidence) -> Iterable[Finding]:
         is_shown = busy and is_risk
         where = f"; busy among those of ours: {numbered('core', busy)}" if is_shown else ""
         yield Finding(
-            check="busy-cores",
             subject=evidence.name(host),
             seen=f"other processes use {foreign:.1f} of {counted(len(everywhere), 'core')}{where}",
             why="A rank that waits for its core keeps all others waiting.",

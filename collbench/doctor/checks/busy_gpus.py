@@ -36,7 +36,6 @@ def find(evidence: Evidence) -> Iterable[Finding]:
             count = f"{len(pids)} process{'es' * (len(pids) > 1)}"
             numbers = f"{spans(pids[:8])}{' and more' * (len(pids) > 8)}"
             yield Finding(
-                check="busy-gpus",
                 subject=name,
                 seen=f"{count} of others on it ({numbers})",
                 why="It has less time, memory bandwidth and links for a collective, and all ranks"

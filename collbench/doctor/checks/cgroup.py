@@ -41,7 +41,6 @@ def find(evidence: Evidence) -> Iterable[Finding]:
         cores = len(cores_of(host))
         if system.cgroup_cpus is not None and system.cgroup_cpus < cores:
             yield Finding(
-                check="cgroup",
                 subject=evidence.name(host),
                 seen=f"the control group allows {system.cgroup_cpus:g} CPUs' worth of time on"
                 f" {counted(cores, 'core')} (cpu.max)",
@@ -55,7 +54,6 @@ def find(evidence: Evidence) -> Iterable[Finding]:
         if limit is not None and memory is not None and limit < memory:
             is_tight = limit < _PER_RANK_BYTES * max(1, len(host.processes))
             yield Finding(
-                check="cgroup",
                 subject=evidence.name(host),
                 seen=f"the control group allows {format_size(limit >> 20 << 20)} of"
                 f" {format_size(memory >> 20 << 20)} of memory (memory.max)",

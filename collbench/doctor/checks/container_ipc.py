@@ -50,7 +50,6 @@ def find(evidence: Evidence) -> Iterable[Finding]:
             subjects = apart.get(id(host), [])
             if len(subjects) > 1:
                 yield Finding(
-                    check="container-ipc",
                     subject=evidence.name(host),
                     seen=f"its ranks are in {len(subjects)} {kind} namespaces:"
                     f" {', '.join(subjects[:4])}{', ...' * (len(subjects) > 4)}",
@@ -62,7 +61,6 @@ def find(evidence: Evidence) -> Iterable[Finding]:
     for one, other in combinations(evidence.hosts, 2):
         if one.boot_id and one.boot_id == other.boot_id and one.hostname != other.hostname:
             yield Finding(
-                check="container-ipc",
                 subject=f"{evidence.name(one)} and {evidence.name(other)}",
                 seen=f"are one machine under two names (boot id {one.boot_id})",
                 why="Libraries take them for two hosts, and send through the network.",

@@ -35,7 +35,6 @@ def find(evidence: Evidence) -> Iterable[Finding]:
             continue
         is_risk = bool(governors & _SLOW) or len(governors) > 1
         yield Finding(
-            check="cpu-governor",
             subject=evidence.name(host),
             seen=f"the governor{'s' * (len(governors) > 1)} of its cores:"
             f" {', '.join(sorted(governors))}",

@@ -2,11 +2,10 @@
 
 from collections.abc import Iterable
 
+from collbench.bench.experiment import Experiment
 from collbench.doctor.checks._ranks import alike, setting, with_and_without
 from collbench.doctor.evidence import Evidence, Need
-from collbench.doctor.experiment import Experiment
 from collbench.doctor.finding import Finding
-from collbench.machine.discovery.recording import ProcessRecord
 
 TITLE = "Copies between processes in one step (cross-memory attach)"
 NEEDS: tuple[Need, ...] = ("processes",)
@@ -45,7 +44,6 @@ def find(evidence: Evidence) -> Iterable[Finding]:
         for subject, _, _, value in alike(evidence, lambda one, k=name: setting(one, k)):  # type: ignore[misc]
             if value.lower() in values:
                 yield Finding(
-                    check="cross-memory-attach",
                     subject=subject,
                     seen=f"{name}={value} switches it off",
                     why=_WHY,
@@ -74,7 +72,7 @@ def _refused(evidence: Evidence) -> Iterable[Finding]:
                     "docker run --cap-add SYS_PTRACE or --security-opt seccomp=unconfined",
                     is_risk=has_ranks,
                 )
-        if scope and any(_lacks_capability(one, scope) for one in host.processes):
+        if scope and any(scope > 2 or one.can_trace is False for one in host.processes):
             yield _finding(
                 evidence.name(host),
                 f"kernel.yama.ptrace_scope is {scope}",
@@ -85,13 +83,8 @@ def _refused(evidence: Evidence) -> Iterable[Finding]:
             )
 
 
-def _lacks_capability(process: ProcessRecord, scope: int) -> bool:
-    return scope > 2 or process.can_trace is False
-
-
 def _finding(subject: str, seen: str, change: str, *, is_risk: bool) -> Finding:
     return Finding(
-        check="cross-memory-attach",
         subject=subject,
         seen=seen,
         why=_WHY,

@@ -118,7 +118,6 @@ def _finding(name: str, what: str, risen: Mapping[str, tuple[int, int]]) -> Iter
     )
     lost = {counter for counter in risen if counter.split()[-1] in _LOST}
     yield Finding(
-        check="error-counters",
         subject=name,
         seen=f"rose under our load: {counts}",
         why="What cannot be repaired ends connections, and a link that is trained again carries"

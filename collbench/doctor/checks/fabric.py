@@ -78,7 +78,6 @@ def _of_gpus(evidence: Evidence, host: Recording) -> Iterable[Finding]:
                 by_fault.setdefault(fault, []).append(gpu.index)
     for (seen, severity), gpus in by_fault.items():
         yield Finding(
-            check="fabric",
             subject=evidence.on(numbered("GPU", gpus), host),
             seen=seen,
             why=_WHY,
@@ -108,7 +107,6 @@ def _cliques(evidence: Evidence, host: Recording) -> Iterable[Finding]:
     found = difference(cliques)
     for (cluster, clique), gpus in found.odd.items() if found is not None else ():
         yield Finding(
-            check="fabric",
             subject=evidence.on(numbered("GPU", gpus), host),
             seen=f"in clique {clique} of cluster {cluster[:8]}, where other GPUs of this"
             " host are elsewhere",
@@ -132,7 +130,6 @@ def _manager(evidence: Evidence, host: Recording) -> Iterable[Finding]:
         return
     registered = any(fabric.state == _COMPLETED for fabric in fabrics)
     yield Finding(
-        check="fabric",
         subject=evidence.name(host),
         seen="the NVLinks lead to NVSwitches, and no fabric manager runs"
         + (", though the GPUs registered with one" if registered else ""),
@@ -154,7 +151,6 @@ def _hosts(evidence: Evidence) -> Iterable[Finding]:
         found = difference(cliques)
         for clique, numbers in found.odd.items() if found is not None else ():
             yield Finding(
-                check="fabric",
                 subject=named([evidence.name(evidence.hosts[number]) for number in numbers]),
                 seen=f"its GPUs are in clique {clique}, those of other hosts of the cluster in"
                 " another one",
@@ -172,7 +168,6 @@ def _hosts(evidence: Evidence) -> Iterable[Finding]:
         ]
         if without:
             yield Finding(
-                check="fabric",
                 subject=named([evidence.name(host) for host in without]),
                 seen="its GPUs share an NVLink clique with other hosts, and there is no IMEX"
                 " channel in /dev/nvidia-caps-imex-channels",

@@ -69,9 +69,7 @@ def find(evidence: Evidence) -> Iterable[Finding]:
 
 
 def _finding(name: str, seen: str, change: str, severity: Severity) -> Finding:
-    return Finding(
-        check="gpu-clocks", subject=name, seen=seen, why=_WHY, change=change, severity=severity
-    )
+    return Finding(subject=name, seen=seen, why=_WHY, change=change, severity=severity)
 
 
 def _settings(condition: GpuCondition) -> Iterable[tuple[str, str]]:

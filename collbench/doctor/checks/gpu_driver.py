@@ -59,9 +59,7 @@ def find(evidence: Evidence) -> Iterable[Finding]:
 
 
 def _finding(subject: str, seen: str, change: str, severity: Severity) -> Finding:
-    return Finding(
-        check="gpu-driver", subject=subject, seen=seen, why=_WHY, change=change, severity=severity
-    )
+    return Finding(subject=subject, seen=seen, why=_WHY, change=change, severity=severity)
 
 
 def _refused(evidence: Evidence, host: Recording) -> Iterable[Finding]:

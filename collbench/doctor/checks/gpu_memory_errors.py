@@ -45,7 +45,6 @@ def find(evidence: Evidence) -> Iterable[Finding]:
     for name, _, gpu, condition in conditions(evidence):
         for seen, why, change, severity in _faults(condition):
             yield Finding(
-                check="gpu-memory-errors",
                 subject=name,
                 seen=seen,
                 why=why,

@@ -2,11 +2,11 @@
 
 from collections.abc import Iterable
 
+from collbench.bench.experiment import Experiment
 from collbench.doctor.checks._siblings import numbered, usable
 from collbench.doctor.evidence import Evidence, Need
-from collbench.doctor.experiment import Experiment
 from collbench.doctor.finding import Finding
-from collbench.machine.discovery.recording import ProcessRecord, Recording
+from collbench.machine.discovery.recording import Recording
 
 TITLE = "MIG, compute mode and persistence of GPUs, and ranks that share one"
 NEEDS: tuple[Need, ...] = ("gpus",)
@@ -46,7 +46,6 @@ def _divided(evidence: Evidence, host: Recording) -> Iterable[Finding]:
     if divided:
         is_odd = any(gpu.has_mig is False for gpu in gpus)
         yield Finding(
-            check="gpu-modes",
             subject=evidence.on(numbered("GPU", divided), host),
             seen="divided (MIG is on)" + (", where others of this host are not" if is_odd else ""),
             why="Parts of GPUs have no peer access and no NVLinks: their traffic goes through the"
@@ -63,7 +62,6 @@ def _compute_modes(evidence: Evidence, host: Recording) -> Iterable[Finding]:
     exclusive = [index for index, mode in modes.items() if mode in _EXCLUSIVE]
     if prohibited:
         yield Finding(
-            check="gpu-modes",
             subject=evidence.on(numbered("GPU", prohibited), host),
             seen="the compute mode is prohibited",
             why="No process can use CUDA on it.",
@@ -71,10 +69,11 @@ def _compute_modes(evidence: Evidence, host: Recording) -> Iterable[Finding]:
             severity="fault",
         )
     if exclusive:
-        ranks = {index: _only_on(host, index) for index in exclusive}
+        ranks = {
+            index: [one for one in host.processes if one.cuda == (index,)] for index in exclusive
+        }
         shared = {index: some for index, some in ranks.items() if len(some) > 1}
         yield Finding(
-            check="gpu-modes",
             subject=evidence.on(numbered("GPU", shared or exclusive), host),
             seen="the compute mode is exclusive"
             + (
@@ -89,17 +88,11 @@ def _compute_modes(evidence: Evidence, host: Recording) -> Iterable[Finding]:
         )
 
 
-def _only_on(host: Recording, index: int) -> list[ProcessRecord]:
-    """The ranks to which CUDA shows this GPU alone."""
-    return [one for one in host.processes if one.cuda == (index,)]
-
-
 def _asleep(evidence: Evidence, host: Recording) -> Iterable[Finding]:
     gpus = [gpu.index for gpu in usable(host) if gpu.condition and gpu.condition.persistence == 0]
     is_wsl = host.system is not None and host.system.is_wsl
     if gpus and not is_wsl:  # Windows keeps them awake
         yield Finding(
-            check="gpu-modes",
             subject=evidence.on(numbered("GPU", gpus), host),
             seen="persistence mode is off",
             why="The driver puts a GPU to sleep when nobody uses it: the first call after that"
@@ -121,7 +114,6 @@ def _crowded(evidence: Evidence, host: Recording) -> Iterable[Finding]:
     for gpus, ranks in ranks_on.items():
         if gpus and len(ranks) > len(gpus):
             yield Finding(
-                check="gpu-modes",
                 subject=evidence.on(numbered("rank", ranks), host),
                 seen=f"{len(ranks)} ranks share {numbered('GPU', gpus)}"
                 + (f", while {numbered('GPU', free)} {_are(free)} free" if free else ""),
@@ -133,11 +125,11 @@ def _crowded(evidence: Evidence, host: Recording) -> Iterable[Finding]:
             )
 
 
-def _are(numbers: list[int]) -> str:
-    return "are" if len(numbers) > 1 else "is"
-
-
 def experiment(finding: Finding, evidence: Evidence) -> Experiment | str:
     if "rank" in finding.subject:
         return "the launcher decides which GPUs a rank sees: start the ranks anew and compare"
     return "modes of GPUs are changed by root alone"
+
+
+def _are(numbers: list[int]) -> str:
+    return "are" if len(numbers) > 1 else "is"

@@ -38,7 +38,6 @@ def find(evidence: Evidence) -> Iterable[Finding]:
             continue
         if host.rdma.has_peermem is False and host.rdma.has_open_driver is False:
             yield Finding(
-                check="gpudirect-rdma",
                 subject=evidence.name(host),
                 seen=f"{numbered('GPU', [gpu.index for gpu in gpus])} and {len(nics)} RDMA"
                 f" device{'s' * (len(nics) > 1)}, but neither nvidia_peermem nor the open kernel"
@@ -63,7 +62,6 @@ def _far(evidence: Evidence, number: int) -> Iterable[Finding]:
             by_way.setdefault(found.why, []).append(int(gpu.fact("nvml")))
     for why, numbers in by_way.items():
         yield Finding(
-            check="gpudirect-rdma",
             subject=evidence.on(numbered("GPU", numbers), host),
             seen=f"no NIC below the same switch: the nearest one is reached {why.split(';')[0]}",
             why="RDMA through the processor is slower on most machines, and NCCL does not use it by"

@@ -32,7 +32,6 @@ def find(evidence: Evidence) -> Iterable[Finding]:
     for host in evidence.hosts:
         if host.system is not None and host.system.is_wsl:
             yield Finding(
-                check="hidden-topology",
                 subject=evidence.name(host),
                 seen="it is the Windows Subsystem for Linux (/proc/version names Microsoft)",
                 why="GPUs have no peer access there, and traffic goes through the host's memory.",
@@ -42,7 +41,6 @@ def find(evidence: Evidence) -> Iterable[Finding]:
         elif host.processor.has_hypervisor and _is_flat(host):
             numa = f" and {len(host.numa)} NUMA node" + "s" * (len(host.numa) > 1)
             yield Finding(
-                check="hidden-topology",
                 subject=evidence.name(host),
                 seen=f"a hypervisor shows a flat PCIe tree{numa if host.numa else ''}: which"
                 " switches and sockets GPUs and NICs share is hidden",

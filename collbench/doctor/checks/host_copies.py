@@ -42,7 +42,6 @@ def find(evidence: Evidence) -> Iterable[Finding]:
                 else f"the others reach {middle:.1f}"
             )
             yield Finding(
-                check="host-copies",
                 subject=f"GPU {gpu}",
                 seen=f"{rate:.1f} GB/s to the host and back while nothing else runs; {against}",
                 why="What goes through the host's memory is as slow as this link.",
@@ -59,7 +58,6 @@ def find(evidence: Evidence) -> Iterable[Finding]:
         gpus = ", ".join(map(str, shared))
         alone = median(evidence.alone[gpu] for gpu in shared)
         yield Finding(
-            check="host-copies",
             subject=f"GPUs {gpus}",
             seen=f"{alone:.1f} GB/s to the host and back alone, {median(shared.values()):.1f} when"
             " all GPUs copy",

@@ -165,14 +165,7 @@ def find(evidence: Evidence) -> Iterable[Finding]:
         values: Mapping[int, str | None], why: str, change: str, severity: Severity
     ) -> Iterable[Finding]:
         for subject, words in odd_ones(values, call):
-            yield Finding(
-                check="hosts-differ",
-                subject=subject,
-                seen=words,
-                why=why,
-                change=change,
-                severity=severity,
-            )
+            yield Finding(subject=subject, seen=words, why=why, change=change, severity=severity)
 
     def call(numbers: Sequence[int]) -> str:
         return named([evidence.name(hosts[number]) for number in numbers])

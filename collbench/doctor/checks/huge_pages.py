@@ -33,7 +33,6 @@ def find(evidence: Evidence) -> Iterable[Finding]:
         chosen = host.system.shm_huge if host.system else None
         if chosen in ("never", "deny"):
             yield Finding(
-                check="huge-pages",
                 subject=evidence.name(host),
                 seen=f"shared memory has pages of 4 KiB (shmem_enabled is {chosen})",
                 why="The first access to large buffers takes longer; copies hardly differ.",

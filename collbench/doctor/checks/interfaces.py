@@ -110,10 +110,5 @@ def _useful(names: list[str]) -> list[str]:
 
 def _finding(subject: str, seen: str, why: str, change: str, *, is_fault: bool) -> Finding:
     return Finding(
-        check="interfaces",
-        subject=subject,
-        seen=seen,
-        why=why,
-        change=change,
-        severity="fault" if is_fault else "risk",
+        subject=subject, seen=seen, why=why, change=change, severity="fault" if is_fault else "risk"
     )

@@ -38,7 +38,6 @@ def find(evidence: Evidence) -> Iterable[Finding]:
         users = _users(host)
         if users:
             yield Finding(
-                check="iommu",
                 subject=evidence.name(host),
                 seen="its IOMMU translates addresses (/sys/kernel/iommu_groups/*/type is not"
                 f" identity), and {users}",

@@ -49,7 +49,6 @@ def _files(evidence: Evidence) -> Iterable[Finding]:
         needed = max(_files_of(one, host) for one in processes)
         if limit != UNLIMITED and limit < needed:
             yield Finding(
-                check="limits",
                 subject=subject,
                 seen=f"may open {limit} files; {counted(processes[0].ranks, 'rank')} and"
                 f" {counted(len(host.gpus), 'GPU')} may need {needed}",
@@ -62,7 +61,6 @@ def _files(evidence: Evidence) -> Iterable[Finding]:
         needed = sum(_files_of(one, host) for one in host.processes)
         if most is not None and most < needed:
             yield Finding(
-                check="limits",
                 subject=evidence.name(host),
                 seen=f"fs.file-max allows {most} open files; its ranks may need {needed}",
                 why=why,
@@ -77,7 +75,6 @@ def _processes(evidence: Evidence) -> Iterable[Finding]:
         most = host.system.pids_max if host.system else None
         if most is not None and most < needed:
             yield Finding(
-                check="limits",
                 subject=evidence.name(host),
                 seen=f"the control group allows {most} processes and threads; its"
                 f" {counted(len(host.processes), 'rank')} may need {needed}",
@@ -89,7 +86,6 @@ def _processes(evidence: Evidence) -> Iterable[Finding]:
         needed = sum(_OWN_THREADS + _threads(one, host) for one in processes)
         if limit != UNLIMITED and limit < needed:
             yield Finding(
-                check="limits",
                 subject=subject,
                 seen=f"may start {limit} processes and threads of the user; may need {needed}",
                 why=why,
@@ -106,7 +102,6 @@ def _stacks(evidence: Evidence) -> Iterable[Finding]:
         else:
             continue
         yield Finding(
-            check="limits",
             subject=subject,
             seen=seen,
             why="A search through the topology in a thread, as when NCCL starts, overflows a small"

@@ -42,7 +42,6 @@ def find(evidence: Evidence) -> Iterable[Finding]:
         if not devices or limit >= _ENOUGH_BYTES:
             continue
         yield Finding(
-            check="memlock",
             subject=subject,
             seen=f"may lock {format_size(limit)} of memory, and {devices[0]} is an RDMA device",
             why="Buffers that an RDMA device reads and writes are locked memory: beyond the limit"

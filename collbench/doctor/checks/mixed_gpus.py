@@ -99,6 +99,4 @@ def _common(host: Recording, value: _Value, name: str | None) -> str | None:
 
 
 def _finding(subject: str, words: str, change: str, severity: Severity) -> Finding:
-    return Finding(
-        check="mixed-gpus", subject=subject, seen=words, why=_WHY, change=change, severity=severity
-    )
+    return Finding(subject=subject, seen=words, why=_WHY, change=change, severity=severity)

@@ -32,7 +32,6 @@ def find(evidence: Evidence) -> Iterable[Finding]:
         if host.gpus and not has_cuda:
             library = processes[0].mpi_library or "MPI"
             yield Finding(
-                check="mpi-gpu",
                 subject=subject,
                 seen=f"{' '.join(library.split())} takes no memory of GPUs",
                 why="Programs that send GPU data by MPI must copy it to the host and back.",

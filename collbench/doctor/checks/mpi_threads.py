@@ -35,7 +35,6 @@ def find(evidence: Evidence) -> Iterable[Finding]:
         if not 0 <= level < len(_LEVELS) - 1 or not (len(evidence.hosts) > 1 or host.gpus):
             continue
         yield Finding(
-            check="mpi-threads",
             subject=subject,
             seen=f"MPI's thread level is {_LEVELS[level]}",
             why="A thread in the background cannot call MPI: data of GPUs and of other hosts moves"

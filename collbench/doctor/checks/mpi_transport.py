@@ -2,9 +2,9 @@
 
 from collections.abc import Callable, Iterable, Mapping
 
+from collbench.bench.experiment import Experiment
 from collbench.doctor.checks._ranks import alike, setting, with_and_without
 from collbench.doctor.evidence import Evidence, Need
-from collbench.doctor.experiment import Experiment
 from collbench.doctor.finding import Finding
 from collbench.machine.discovery.recording import Recording
 
@@ -101,7 +101,6 @@ def _finding(
     subject: str, name: str, value: str, words: str, why: str, *, is_remark: bool = False
 ) -> Finding:
     return Finding(
-        check="mpi-transport",
         subject=subject,
         seen=f"{name}={value} {words}",
         why=why,

@@ -61,12 +61,7 @@ def _finding(
     evidence: Evidence, host: Recording, subject: str, seen: str, change: str, severity: Severity
 ) -> Finding:
     return Finding(
-        check="nic-state",
-        subject=evidence.on(subject, host),
-        seen=seen,
-        why=_WHY,
-        change=change,
-        severity=severity,
+        subject=evidence.on(subject, host), seen=seen, why=_WHY, change=change, severity=severity
     )
 
 
@@ -188,7 +183,6 @@ def _sockets(evidence: Evidence, number: int) -> Iterable[Finding]:
             far.append(int(gpu.fact("nvml")))
     if far:
         yield Finding(
-            check="nic-state",
             subject=evidence.on(numbered("GPU", far), host),
             seen="no RDMA device that is up is on the same NUMA node"
             + (": the host has one only" if count == 1 else ""),

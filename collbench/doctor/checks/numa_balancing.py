@@ -32,7 +32,6 @@ def find(evidence: Evidence) -> Iterable[Finding]:
         value = host.system.numa_balancing if host.system else None
         if value and len(host.numa) > 1:
             yield Finding(
-                check="numa-balancing",
                 subject=evidence.name(host),
                 seen=f"kernel.numa_balancing is {value}, on {len(host.numa)} NUMA nodes",
                 why="The kernel takes pages away to see who uses them: now and then a message"

@@ -2,9 +2,9 @@
 
 from collections.abc import Iterable, Sequence
 
+from collbench.bench.experiment import Arm, Experiment
 from collbench.doctor.checks._ranks import named
 from collbench.doctor.evidence import Evidence, Need
-from collbench.doctor.experiment import Arm, Experiment
 from collbench.doctor.finding import Finding
 from collbench.machine.discovery.recording import GpuRecord, NumaNode, ProcessRecord, Recording
 from collbench.machine.topology.model import members, spans
@@ -59,7 +59,6 @@ def _cores(
     near_packages = {node.package for nodes in near for node in nodes}
     is_far = near_packages.isdisjoint({node.package for node in own}) or None in near_packages
     yield Finding(
-        check="numa-binding",
         subject=subject,
         seen=f"runs on cores {spans(cores)} of node{'s' * (len(own) > 1)}"
         f" {spans(node.index for node in own)}, GPU {gpus[0].index} is at node"
@@ -77,7 +76,6 @@ def _memory(subject: str, host: Recording, process: ProcessRecord) -> Iterable[F
     own = {node.index for node in host.numa if cores.intersection(members(node.cpulist))}
     if own and memory and own.isdisjoint(memory):
         yield Finding(
-            check="numa-binding",
             subject=subject,
             seen=f"runs on node {spans(own)}, and may take memory from node {spans(memory)} alone"
             " (Mems_allowed_list)",

@@ -76,7 +76,6 @@ def _all_down(evidence: Evidence, host: Recording) -> Iterable[Finding]:
     parameters = {} if host.system is None else host.system.driver_parameters
     is_disabled = parameters.get("NvLinkDisable") == "1"
     yield Finding(
-        check="nvlinks",
         subject=evidence.on(numbered("GPU", [gpu.index for gpu in gpus]), host),
         seen="none of their NVLinks is up"
         + (
@@ -103,7 +102,6 @@ def _unequal(evidence: Evidence, group: Sequence[tuple[Recording, GpuRecord]]) -
             always = has_links(gpu.name or "", str(gpu.arch or ""), None) == "always"
             is_fault = always or has_switch(host)
             yield Finding(
-                check="nvlinks",
                 subject=name,
                 seen=f"it has no NVLink that is up, where others of its kind have {most}",
                 why="Its traffic goes over PCIe or through the host's memory, and a collective"
@@ -114,7 +112,6 @@ def _unequal(evidence: Evidence, group: Sequence[tuple[Recording, GpuRecord]]) -
         elif up < most:
             which = f" (down: {spans(down)})" if down else ""
             yield Finding(
-                check="nvlinks",
                 subject=name,
                 seen=f"{up} of its NVLinks are up, where others of its kind have {most}{which}",
                 why=f"{_WHY} {up} of {most} links carry {100 * up // most} % of their rate.",
@@ -123,7 +120,6 @@ def _unequal(evidence: Evidence, group: Sequence[tuple[Recording, GpuRecord]]) -
             )
         elif slow:
             yield Finding(
-                check="nvlinks",
                 subject=name,
                 seen=f"{numbered('NVLink', slow)} at {min(slow.values()):g} GB/s, where others of"
                 f" its kind run at {fastest:g} GB/s",

@@ -40,7 +40,6 @@ def find(evidence: Evidence) -> Iterable[Finding]:
         else:
             continue
         yield Finding(
-            check="oversubscription",
             subject=evidence.name(host),
             seen=seen,
             why="A rank that waits keeps the core from the one that it waits for.",

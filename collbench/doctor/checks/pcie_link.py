@@ -59,12 +59,10 @@ def _widths(evidence: Evidence) -> Iterable[Finding]:
             )
             if gpu is None and device.address not in nics:
                 below = [one for one in host.pci if f"/{device.address}/" in f"/{one.path}/"]
-                if (
-                    len(below) > 1
-                ):  # the link that it reports is the one below it, which reports too
+                # the link that it reports is the one below it, which reports too
+                if len(below) > 1:
                     continue
             yield Finding(
-                check="pcie-link",
                 subject=evidence.on(what, host),
                 seen=f"its PCIe link has {width} lanes of {most} ({device.address})",
                 why=f"{_WHY} {width} lanes of {most} carry {100 * width // most} % of its rate.",
@@ -79,7 +77,6 @@ def _generations(evidence: Evidence) -> Iterable[Finding]:
         generation, most = gpu.pcie_generation, gpu.pcie_max_generation
         if generation and most and generation < most:
             yield Finding(
-                check="pcie-link",
                 subject=name,
                 seen=f"its PCIe link runs at generation {generation} of {most} under load",
                 why=f"{_WHY} Each generation has twice the rate of the one before.",

@@ -70,7 +70,6 @@ def _all_denied(
     names = [gpu.name for gpu in usable(host) if gpu.index in gpus and gpu.name]
     is_policy = bool(names) and all("GeForce" in name for name in names)
     return Finding(
-        check="peer-access",
         subject=evidence.on(numbered("GPU", gpus), host),
         seen=f"no pair has peer access ({_codes(denied.values())})"
         + (": NVIDIA's policy for GeForce cards" if is_policy else _suspects(host, denied)),
@@ -112,7 +111,6 @@ def _some_denied(
         severity: Severity = "fault" if is_odd else "risk"
         others = "others that are as far apart have it" if is_odd else "nearer ones have it"
         yield Finding(
-            check="peer-access",
             subject=evidence.on(subject, host),
             seen=f"{who} peer access ({_codes(some.values())}), where {others}"
             + _suspects(host, some),

@@ -36,7 +36,6 @@ def find(evidence: Evidence) -> Iterable[Finding]:
     for (a, b), of_way in rates.items():
         if len(of_way) == 2 and of_way["stores"] < _SLOWER * of_way["host"]:
             yield Finding(
-                check="redirected-peers",
                 subject=f"GPU {a} to GPU {b}",
                 seen=f"{of_way['stores']:.1f} GB/s by peer access, {of_way['host']:.1f} through"
                 " the host",

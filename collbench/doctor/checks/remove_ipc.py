@@ -30,7 +30,6 @@ def find(evidence: Evidence) -> Iterable[Finding]:
     for host in evidence.hosts:
         if host.system is not None and host.system.removes_ipc:
             yield Finding(
-                check="remove-ipc",
                 subject=evidence.name(host),
                 seen="logind removes the user's shared memory at the log-out (RemoveIPC is on)",
                 why="A job that still runs loses the files of /dev/shm that its ranks open.",

@@ -4,8 +4,8 @@ was left over, and what each costs.
 
 from collections.abc import Iterable, Sequence
 
+from collbench.bench.experiment import Arm, Experiment
 from collbench.doctor.evidence import Evidence, Need
-from collbench.doctor.experiment import Arm, Experiment
 from collbench.doctor.finding import Finding, Severity
 from collbench.machine.discovery.recording import ProcessRecord
 from collbench.machine.settings.files import ENVIRONMENT, SYSTEM_FILE, USER_FILE, Setting, gather
@@ -51,7 +51,6 @@ def find(evidence: Evidence) -> Iterable[Finding]:
         some = f"rank{'s' * (len(ranks) > 1)} {spans(ranks)}"
         where = "" if len(ranks) == everyone else f" ({some} of {everyone})"
         yield Finding(
-            check="settings",
             subject=" and ".join(problem.names) + where,
             seen=problem.seen,
             why=problem.why,
@@ -71,7 +70,6 @@ def _unread(evidence: Evidence) -> Iterable[Finding]:
     for (name, why), ranks in reasons.items():
         some = f"rank{'s' * (len(ranks) > 1)} {spans(ranks)}"
         yield Finding(
-            check="settings",
             subject=name,
             seen=f"{some} cannot read {name}: {why}",
             why="NCCL ignores a file that it cannot read, and nobody is told.",

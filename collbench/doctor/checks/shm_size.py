@@ -62,7 +62,6 @@ def _of_host(evidence: Evidence, host: Recording, system: SystemRecord) -> Itera
             change = "remove what programs that ended have left there (ls -l /dev/shm)"
             risk = "Programs that still run need their files."
     yield Finding(
-        check="shm-size",
         subject=evidence.name(host),
         seen=seen,
         why="Libraries place the buffers there that ranks of a host share: NCCL fails to start, or"

@@ -4,9 +4,10 @@ import math
 from collections.abc import Iterable
 from statistics import median
 
+from collbench.bench.experiment import Cost
 from collbench.core.statistics import Interval, interval
 from collbench.doctor.evidence import Evidence, Need
-from collbench.doctor.finding import Cost, Finding
+from collbench.doctor.finding import Finding
 
 TITLE = "A GPU whose absence makes the others faster"
 NEEDS: tuple[Need, ...] = ("left out",)
@@ -48,7 +49,6 @@ def find(evidence: Evidence) -> Iterable[Finding]:
         if ratio.low > _LEAST and gain.low > max(others):
             rate = median(everyone)
             yield Finding(
-                check="slow-gpu",
                 subject=f"GPU {gpu}",
                 seen=f"an allreduce of 64M reaches {rate:.1f} GB/s with all GPUs, and"
                 f" {rate * ratio.median:.1f} without this one",

@@ -84,7 +84,6 @@ def _named(
 
 def _finding(subject: str, seen: str) -> Finding:
     return Finding(
-        check="slow-pair",
         subject=subject,
         seen=seen,
         why="A ring or a tree over all GPUs is as slow as its slowest link.",

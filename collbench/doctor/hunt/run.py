@@ -5,11 +5,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
 from pathlib import Path
 
-from collbench.backends.gpu.session import why_no_gpus
 from collbench.bench.pairwise import SIZES, Pairs, PairSettings
+from collbench.bench.ranks import gpus_here, refuse_no_gpus
 from collbench.core.assessment import check_assessment_files, talk_beside, write_assessment
-from collbench.core.documents import named_in_errors, write_document
 from collbench.core.errors import UNJUDGED_CODE, CollbenchError, UnavailableError
+from collbench.core.files import named_in_errors, write_document
 from collbench.core.launcher import launcher
 from collbench.core.pairwise import COLUMNS, Mode, PairSample, PairWorld, csv_line, sample_line
 from collbench.core.rules import Options
@@ -17,7 +17,6 @@ from collbench.core.screen import document_on_stdout, is_coloured, remark, say, 
 from collbench.core.text import counted
 from collbench.core.units import format_duration
 from collbench.core.web.colors import painted
-from collbench.device.card import device_count
 from collbench.doctor.hunt.read import read
 from collbench.doctor.hunt.rounds import Round, planned
 from collbench.doctor.hunt.search import Search
@@ -25,7 +24,7 @@ from collbench.doctor.hunt.verdicts import Analysis, Answer, analyse
 from collbench.doctor.tables.hunt import as_json, assessment_of, lines
 from collbench.launch.group import Group
 from collbench.launch.rank0 import drive_on_rank0, group_here
-from collbench.machine.host import has_nvidia_gpus, usable_cores
+from collbench.machine.host import usable_cores
 
 _CODES: Mapping[Answer, int] = {"nothing slow": 0, "slow": 1, "cannot tell": UNJUDGED_CODE}
 _BUSY_SHOWN = 4
@@ -44,9 +43,9 @@ def run_hunt(options: Options) -> int:
 def _ranks(options: Options) -> tuple[str, int]:
     """The backend, and the number of ranks. Raises UnavailableError."""
     wanted, ranks, under = options["backend"], options["ranks"], launcher()
-    gpus = device_count() if wanted != "cpu" and has_nvidia_gpus() else 0
-    if wanted == "cuda" and (why := why_no_gpus()):
-        raise UnavailableError(f"--backend cuda: {why}", "leave it out to measure CPUs")
+    gpus = gpus_here() if wanted != "cpu" else 0
+    if wanted == "cuda":
+        refuse_no_gpus("leave it out to measure CPUs")
     if under is not None:
         backend = wanted or ("cuda" if gpus >= max(under.local_size, 1) else "cpu")
         return backend, ranks or under.size

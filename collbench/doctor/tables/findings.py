@@ -7,11 +7,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from collbench import __version__
+from collbench.bench.experiment import Cost
 from collbench.core.assessment import AssessedLine, Assessment, Grade
 from collbench.core.limits import LEAST_JUDGED
 from collbench.core.table import table, titled, wrapped
 from collbench.core.text import counted, some_of
-from collbench.doctor.finding import Cost, Finding
+from collbench.doctor.finding import Finding
 
 _JSON_VERSION = 1
 _LABEL = 8  # of the lines of a finding

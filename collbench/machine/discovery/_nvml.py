@@ -12,7 +12,7 @@ from typing import Any
 
 from collbench.machine import gpus
 from collbench.machine.discovery import _sysfs
-from collbench.machine.discovery._reader import ValueReader
+from collbench.machine.discovery._sysfs import ValueReader
 from collbench.machine.discovery.recording import (
     C2c,
     Fabric,

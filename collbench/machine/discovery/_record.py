@@ -10,7 +10,7 @@ from typing import TypedDict
 from collbench.core.errors import UnavailableError
 from collbench.machine import gpus
 from collbench.machine.discovery import _nvml, _sysfs, _system
-from collbench.machine.discovery._reader import ValueReader, reason_of
+from collbench.machine.discovery._sysfs import ValueReader, reason_of
 from collbench.machine.discovery.recording import GpuRecord, PairRecord, Recording
 
 

@@ -6,12 +6,12 @@ stable/sysfs-devices-node).
 """
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import TypeVar
 
 from collbench.core.text import natural_key
-from collbench.machine.discovery._reader import ValueReader
 from collbench.machine.discovery.recording import (
     CpuRecord,
     Nic,
@@ -50,6 +50,25 @@ _PORT_COUNTERS = {
     ),
 }
 _INTERFACE_COUNTERS = ("rx_errors", "tx_errors", "rx_crc_errors", "rx_missed_errors", "tx_dropped")
+
+
+T = TypeVar("T")
+
+
+class ValueReader:
+    """Collects why values of one object are missing. errors: what a failing read raises."""
+
+    def __init__(self, *errors: type[Exception]) -> None:
+        self.errors = errors
+        self.unknown: dict[str, str] = {}
+
+    def read(self, name: str, function: Callable[..., T], *args: object) -> T | None:
+        """What the function returns, or None."""
+        try:
+            return function(*args)
+        except self.errors as error:
+            self.unknown[name] = reason_of(error)
+            return None
 
 
 def _reader() -> ValueReader:
@@ -300,3 +319,8 @@ def entries(folder: Path) -> Iterator[Path]:
 def _whole(value: str | None) -> int | None:
     """A decimal number, if it is one: /proc/cpuinfo of POWER has words there."""
     return int(value) if value is not None and value.isdigit() else None
+
+
+def reason_of(error: Exception) -> str:
+    """The reason of an error, without names of files."""
+    return (error.strerror if isinstance(error, OSError) else str(error)) or type(error).__name__

@@ -17,8 +17,7 @@ from importlib import metadata
 from pathlib import Path
 
 from collbench.machine import cgroup
-from collbench.machine.discovery._reader import ValueReader
-from collbench.machine.discovery._sysfs import entries, number, text
+from collbench.machine.discovery._sysfs import ValueReader, entries, number, text
 from collbench.machine.discovery.recording import UNLIMITED, ConfigFile, ProcessRecord, SystemRecord
 from collbench.machine.discovery.variables import settings
 from collbench.machine.settings.files import paths

@@ -59,7 +59,7 @@ def _rings_of(links: list[list[int]], most: int) -> tuple[Order, ...]:
         rings = _search(links, count, is_directed=False)
         if not rings:
             break
-        best = tuple(ring for cycle in rings for ring in (cycle, _backwards(cycle)))
+        best = tuple(ring for cycle in rings for ring in (cycle, cycle[:1] + cycle[:0:-1]))
     for count in range(len(best) + 1, most + 1):
         rings = _search(links, count, is_directed=True)
         if not rings:
@@ -120,10 +120,6 @@ def _shares(links: list[list[int]]) -> list[int]:
     """
     common = gcd(*(count for row in links for count in row))
     return [share for share in range(common, 0, -1) if common % share == 0]
-
-
-def _backwards(cycle: Order) -> Order:
-    return cycle[:1] + cycle[:0:-1]
 
 
 def _cut(links: list[list[int]]) -> int:

@@ -80,8 +80,9 @@ def rdma(topology: Topology, gpu: Node, nic: Node, level: str = DEFAULT_LEVEL) -
             used="no",
             why=f"{place}; farther than {level}",
         )
-    is_told = (gpu.fact("gdr") == "1" and nic.fact("gdr") == "1") or _has_module(gpu)
-    used = "yes" if is_told else "if supported"
+    is_told = gpu.fact("gdr") == nic.fact("gdr") == "1"
+    has_module = "yes" in (gpu.fact("peermem"), gpu.fact("open_driver"))
+    used = "yes" if is_told or has_module else "if supported"
     if _only_receives(topology, gpu):
         used, place = (f"{used}, to receive", f"{place}; no sending before Ampere without NVLinks")
     return Rdma(gpu=gpu.id, nic=nic.id, way=way, direct=direct, used=used, why=place)
@@ -98,10 +99,6 @@ def _obstacle(gpu: Node, nic: Node) -> str:
     if gpu.fact("peermem") == "no" and gpu.fact("open_driver") == "no":
         return "neither nvidia_peermem nor a driver with dma-buf is loaded"
     return ""
-
-
-def _has_module(gpu: Node) -> bool:
-    return "yes" in (gpu.fact("peermem"), gpu.fact("open_driver"))
 
 
 def _place(way: Path) -> tuple[str, str]:

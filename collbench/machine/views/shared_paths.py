@@ -35,9 +35,7 @@ def _flows(flows: FlowSet) -> str:
 
 def evidence(one: Contention) -> str:
     """The rates alone and together."""
-    alone, together = (_sum(rates) for rates in (one.alone, one.together))
+    alone, together = (
+        "+".join(f"{rate:.1f}" for rate in rates) for rates in (one.alone, one.together)
+    )
     return f"{_flows(one.flows)}: alone {alone}, together {together}"
-
-
-def _sum(rates: tuple[float, ...]) -> str:
-    return "+".join(f"{rate:.1f}" for rate in rates)

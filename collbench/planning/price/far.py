@@ -22,8 +22,9 @@ import numpy as np
 from collbench.core.case import Case
 from collbench.core.collectives import OpName, collective
 from collbench.core.errors import ScheduleError
+from collbench.planning.layout import along
 from collbench.planning.limits import edges_of
-from collbench.planning.plan import Plan, along
+from collbench.planning.plan import Plan
 from collbench.planning.price.cluster import Cluster
 from collbench.planning.price.gpus import BUSY, Site, busy_seconds, hops_of, work_seconds
 from collbench.planning.price.work import Work, work_of

@@ -25,7 +25,7 @@ from collbench.planning.price.constants import gpu_costs
 from collbench.planning.price.far import Far
 from collbench.planning.price.gpus import Network
 from collbench.planning.price.ways import NIC, RATES, unknown_links
-from collbench.schedules.algorithms import algorithms_of
+from collbench.planning.selection import algorithms_of
 from tests.support.tiers import tiered
 
 

@@ -16,14 +16,15 @@ from collbench.core.world import World
 from collbench.machine.topology.machines import machine_topology
 from collbench.machine.topology.model import Node, Topology
 from collbench.machine.topology.rates import pcie, pcie_link
+from collbench.planning.layout import lay_out, registered
 from collbench.planning.limits import Limits
 from collbench.planning.links import RankLinks
-from collbench.planning.plan import Plan, lay_out, registered
+from collbench.planning.plan import Plan
 from collbench.planning.planner import resolve
 from collbench.planning.price.constants import GpuCosts, costs_text, cpu_costs, gpu_costs
-from collbench.planning.price.cpus import cpu_price
 from collbench.planning.price.events import events_of
 from collbench.planning.price.gpus import gpu_price, plan_bound, site_of
+from collbench.planning.price.work import cpu_price
 from collbench.schedules.passes import traffic
 from tests.support.batteries import PAIRS, plan_of, problem
 from tests.support.tiers import tiered

@@ -1,7 +1,7 @@
 """One arm of an experiment as a process: it opens its ranks, and measures once for each line that
 it reads.
 
-    python -m collbench.doctor.arm JOB
+    python -m collbench.bench.arm JOB
 
 JOB is a JSON object: backend, ranks, op, sizes, knobs, cpulist. For each line of stdin it writes a
 line of JSON: {"seconds": [...], "foreign": ...}, the slowest rank's seconds of a launch at each

@@ -12,10 +12,9 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from types import TracebackType
 
+from collbench.bench.experiment import Arm, Cost, Experiment, costs_of
 from collbench.core.errors import UnavailableError
 from collbench.core.launcher import launcher, without_launcher
-from collbench.doctor.experiment import Arm, Experiment, costs_of
-from collbench.doctor.finding import Cost
 from collbench.launch.driver import fate
 from collbench.machine.discovery.variables import settings
 from collbench.machine.host import shortage
@@ -133,7 +132,7 @@ class _Process:
                 environment[name] = value
         try:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "collbench.doctor.arm", json.dumps(job)],
+                [sys.executable, "-m", "collbench.bench.arm", json.dumps(job)],
                 env=environment,
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,

@@ -6,9 +6,9 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from collbench.core.statistics import interval
+from collbench.core.limits import LEAST_COST, MOST_OF_NONE
+from collbench.core.statistics import Interval, interval
 from collbench.core.units import format_size
-from collbench.doctor.finding import Cost
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,6 +32,28 @@ class Experiment:
     changed: Arm
     op: str = "allreduce"
     knobs: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cost:
+    """How many times as long something takes with what was found as without: the median of paired
+    rounds and its interval. what: the measured thing in words, such as allreduce of 16M. is_noisy:
+    other processes had the cores meanwhile, so that it proves nothing.
+    """
+
+    what: str
+    ratio: Interval
+    is_noisy: bool = False
+
+    @property
+    def is_real(self) -> bool:
+        """Whether the whole interval is a cost."""
+        return self.ratio.low > LEAST_COST and not self.is_noisy
+
+    @property
+    def is_none(self) -> bool:
+        """Whether the interval is narrow enough to say that there is no cost worth a change."""
+        return not self.is_real and self.ratio.high < MOST_OF_NONE and not self.is_noisy
 
 
 def on_cores(experiment: Experiment, cpulist: str) -> Experiment:
