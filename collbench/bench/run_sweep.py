@@ -1,9 +1,11 @@
 """Carry out a sweep: options to cases, group and measurement, rows to file and screen."""
 
+import math
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing, nullcontext
+from functools import partial
 from pathlib import Path
 from typing import IO
 
@@ -29,6 +31,7 @@ from collbench.bench.sweep_rules import (
     BY_DEFAULT_ON_GPUS,
     SWEEP_RULES,
     has_one_gpu,
+    is_by_size,
     is_together,
     on_cpus,
     on_gpus,
@@ -36,6 +39,7 @@ from collbench.bench.sweep_rules import (
     with_files,
 )
 from collbench.bench.tables.run import RunOf, head_lines, tail_lines
+from collbench.bench.tables.sizes import size_lines
 from collbench.bench.tables.sweep import SweepTable, best_lines, ceiling_lines, table_of
 from collbench.bench.tables.wire import ledger_lines
 from collbench.core.case import Case
@@ -152,7 +156,9 @@ def _drive(
             _leave_known_out(runs, read(csv), csv)
         if csv is not None:
             remark(f"A dry run writes no rows to {'stdout' if csv == '-' else csv}.")
-        show_points(points, runs[-1].points, sum(run.estimate_s() for run in runs))
+        runs[-1].watch()
+        estimate_s = runs[-1].crowding * sum(run.estimate_s() for run in runs)
+        show_points(points, runs[-1].points, estimate_s)
         return 0
     out = sys.stderr if csv == "-" else sys.stdout
     table = table_of(
@@ -184,7 +190,7 @@ def _drive(
             kept.keep(record)
 
         try:
-            records = _measure(left, keep, table, out, options["color"], kept)
+            records = _measure(left, keep, table, out, options, kept)
         except (KeyboardInterrupt, RankLostError):
             remark(_what_is_kept(csv, kept))
             raise
@@ -296,14 +302,15 @@ def _measure(
     keep: Callable[[Record], None],
     table: SweepTable,
     out: IO[str],
-    color: str,
+    options: Options,
     kept: SavedSweep,
 ) -> list[Record]:
     """Measure the points in every run, keep all rows, show those of all runs together, what was
     measured and what is best.
     """
-    remark_on_time(runs)
     start_s, busy = time.monotonic(), BusyRemark()
+    end_s = start_s + options.get("budget", math.inf)
+    by_size = partial(size_lines, columns=width(out)) if is_by_size(options) else None
     rows: dict[tuple[object, ...], list[Record]] = {}
     records: list[Record] = []
     for number, run in enumerate(runs):
@@ -317,6 +324,7 @@ def _measure(
             run.open()
             busy.at_start(run)
             if not number:
+                remark_on_time(runs, options.get("budget"))
                 for line in head_lines(_run_of(run), width(out)):
                     say(line, file=out)
                 names = dict.fromkeys(session.headline for session in run.sessions.values())
@@ -325,19 +333,26 @@ def _measure(
                 start_s = time.monotonic()
             if len(runs) > 1:
                 remark(f"Run {number + 1} of {len(runs)}.")
-            records = show_rows(run, keep, table, out, color, shown)
+            now_s = time.monotonic()
+            share_s = (end_s - now_s) / (len(runs) - number)
+            records = show_rows(
+                run, keep, table, out, options["color"], shown, by_size, now_s + share_s
+            )
             busy.of_rows(records, run.own)
         finally:
             run.close()
     if more := sum(record.repeats > runs[-1].settings.repeats * len(runs) for record in records):
         remark(f"{counted(more, 'row')} measured again: one repeat would have moved the time.")
+    if (left := len(runs[-1].points) - len(records)) > 0:
+        remark(f"{counted(left, 'point')} of {len(runs[-1].points)} not reached in --budget.")
     if kept.problem:
         remark(f"The run is not saved: {kept.problem}.")
     seconds, columns = time.monotonic() - start_s, width(out)
     tail = tail_lines(records, len(runs), seconds, kept.saved_as(), columns)
     ledger = ledger_lines([one for run in runs for one in run.ledgers], columns)
-    best = best_lines(records, table, columns)
-    for lines in (best, ceiling_lines(records, columns), ledger, tail):
+    tables = [] if by_size else [best_lines(records, table, columns)]
+    tables += [] if by_size else [ceiling_lines(records, columns)]
+    for lines in (*tables, ledger, tail):
         if lines:
             say("\n" + "\n".join(lines), file=out)
     return records

@@ -11,6 +11,7 @@ from typing import ClassVar
 import click
 
 from collbench.cli._options import ListOf, OutputFile
+from collbench.core.collectives import ALL_OPS
 from collbench.core.errors import UsageError
 from collbench.core.files import is_foreign
 from collbench.core.rules import flag
@@ -44,6 +45,9 @@ class StrictCommand(click.Command):
             raise no_such_option(written.partition("=")[0], ctx) from None
         except click.UsageError as error:
             error.ctx = error.ctx or ctx
+            op = next((name for name in ALL_OPS if f"({name}" in error.format_message()), "")
+            if op and any("--op" in param.opts for param in self.params):
+                raise UsageError(f"{op} is the value of an option", f"write --op {op}") from None
             raise
 
     def invoke(self, ctx: click.Context) -> object:
@@ -104,6 +108,12 @@ class StrictCommand(click.Command):
                     else "give it once",
                 )
             seen.add(param.name)
+
+
+class RanksCommand(StrictCommand):
+    """A command whose ranks were once -n, which is of iterations."""
+
+    former_names = {"-n": "-g"}  # noqa: RUF012
 
 
 def _texts(value: object) -> Iterator[str]:

@@ -2,7 +2,7 @@
 
 import click
 
-from collbench.cli._command import StrictCommand, explicit_options, force_option
+from collbench.cli._command import RanksCommand, explicit_options, force_option
 from collbench.cli._declared import setting_option
 from collbench.cli._options import (
     VERSION,
@@ -12,6 +12,7 @@ from collbench.cli._options import (
     OutputFile,
     Size,
     Whole,
+    budget_option,
     color_option,
 )
 from collbench.core.collectives import OPS, collective
@@ -51,14 +52,7 @@ _OPTIONS = (
         metavar="SIZE",
         help="Size of a message in bytes, for example 4M. Default: 1M on CPUs, 64M on GPUs.",
     ),
-    click.option(
-        "--budget",
-        type=Finite(min=0.1, max=86400),
-        default=60.0,
-        show_default=True,
-        metavar="SECONDS",
-        help="Seconds after which no further pair is measured, for example 20.",
-    ),
+    budget_option("Time after which no further pair is measured", "60s"),
     click.option(
         "--backend",
         type=OneOf(("cuda", "cpu")),
@@ -66,7 +60,7 @@ _OPTIONS = (
         help="Where the messages are: cuda or cpu. Default: cuda where there are two GPUs.",
     ),
     click.option(
-        "-n",
+        "-g",
         "--ranks",
         type=Whole(2, 4096),
         default=None,
@@ -175,7 +169,7 @@ _HUNT_RULES = (
 )
 
 
-@click.command(name="hunt", cls=StrictCommand)
+@click.command(name="hunt", cls=RanksCommand)
 @click.pass_context
 def command(context: click.Context, /, **_: object) -> int:
     """Find which rank, host, rail or path is slow, from the rates of pairs of ranks.

@@ -15,6 +15,7 @@ from collbench.cli._options import (
     Profile,
     Size,
     Whole,
+    budget_option,
     color_option,
     csv_option,
 )
@@ -120,6 +121,13 @@ _SOAK_OPTIONS = (
     ),
 )
 _FILE_OPTIONS = (
+    click.option(
+        "--all",
+        "has_every_row",
+        is_flag=True,
+        help="Show every row of a grid, not only the best and the runner-up of each size.",
+    ),
+    budget_option("Time for all measurements: points that it does not reach have no row"),
     csv_option(),
     click.option(
         "--resume",

@@ -4,7 +4,7 @@ was.
 
 import click
 
-from collbench.cli._command import StrictCommand, explicit_options, force_option
+from collbench.cli._command import RanksCommand, explicit_options, force_option
 from collbench.cli._declared import op_option, setting_option
 from collbench.cli._options import PAGE, VERSION, OneOf, OutputFile, Size, Whole
 from collbench.core.options import OPTIONS
@@ -61,7 +61,7 @@ _OPTIONS = (
         help="Channels, for example 2. Default: by size.",
     ),
     click.option(
-        "-n",
+        "-g",
         "--ranks",
         type=Whole(2, 256),
         default=None,
@@ -116,7 +116,7 @@ _TRACE_RULES = (
 )
 
 
-@click.command(name="trace", cls=StrictCommand)
+@click.command(name="trace", cls=RanksCommand)
 @click.pass_context
 def command(context: click.Context, /, **_: object) -> int:
     """Show where the time of a collective goes: every rank, channel, track and round of a launch.

@@ -7,32 +7,15 @@ import click
 from collbench.bench.sweep import sizes_between
 from collbench.cli._command import StrictCommand, explicit_options, force_option
 from collbench.cli._declared import setting_option
-from collbench.cli._options import ListOf, OneOf, OutputFile, Parameter, Whole
+from collbench.cli._options import ListOf, OneOf, OutputFile, Parameter, Whole, budget_option
 from collbench.core.collectives import OPS, collective
 from collbench.core.errors import UsageError
-from collbench.core.options import MAX_S, OPTIONS
+from collbench.core.options import OPTIONS
 from collbench.core.rules import Rule, refuse
 from collbench.core.units import parse_size
 from collbench.planning.transports import FAMILY as TRANSPORTS
 
-_DURATION = re.compile(r"(\d{1,6}(?:\.\d{1,3})?) ?(s|m|min|h|)")
-_SECONDS = {"": 1, "s": 1, "m": 60, "min": 60, "h": 3600}
 _FACTOR = "4"  # between the sizes of a range
-
-
-class Duration(click.ParamType):  # type: ignore[type-arg]
-    """Seconds, or a number with s, m or h."""
-
-    name = "duration"
-
-    def convert(self, value: object, param: Parameter, ctx: click.Context | None) -> float:
-        if isinstance(value, float):
-            return value
-        found = _DURATION.fullmatch(str(value).strip())
-        seconds = float(found[1]) * _SECONDS[found[2]] if found else 0
-        if not 0 < seconds <= MAX_S:
-            raise UsageError(f"--budget: '{value}' is no duration", "for example 90, 120s or 2m")
-        return seconds
 
 
 class Sizes(ListOf[tuple[int, ...]]):
@@ -78,12 +61,7 @@ _OPTIONS = (
             " 1K:16M, 8,1K:1M:x2. Default: 1K:16M, on GPUs 1K:256M."
         ),
     ),
-    click.option(
-        "--budget",
-        type=Duration(),
-        metavar="TIME",
-        help="How long it may take, for example 90, 120s or 2m. Default: 2m.",
-    ),
+    budget_option("How long it may take", "2m"),
     click.option(
         "--backend",
         type=OneOf(("cuda", "cpu")),

@@ -366,7 +366,7 @@ def _whole_lines(text: str) -> str:
 
     >>> _whole_lines("a,schema\nx,10\ny,10"), _whole_lines("a,schema\nx,10\ny,1")
     ('a,schema\nx,10\ny,10\n', 'a,schema\nx,10\n')
-    >>> _whole_lines("a,schema\nx,10\ny\r,10"), _whole_lines("\"a,schema\nx,10\ny")
+    >>> _whole_lines("a,schema\nx,10\ny\r,10"), _whole_lines('"a,schema\nx,10\ny')
     ('a,schema\nx,10\n', '"a,schema\nx,10\n')
     """
     end = text.rfind("\n") + 1

@@ -221,7 +221,6 @@ def ceiling_lines(records: Sequence[Record], columns: int = NARROW_COLUMNS) -> l
     return lines
 
 
-_LEADERS_SHOWN = 2  # tied configurations that are named with all their options
 _OUTER = ("ranks", "op", "dtype", "redop", "root", "placement", "skew")
 
 
@@ -254,7 +253,7 @@ def best_lines(
 
     def leaders(best: Best) -> str:
         names = [_configuration(row, knobs) for row in best.leaders]
-        return best_text(names, best.certainty, _LEADERS_SHOWN)
+        return best_text(names, best.certainty)
 
     heads = [
         SIZE,

@@ -53,7 +53,7 @@ _WORDS: dict[Verdict, str] = {
     "worse": "slower",
     "cannot tell": "cannot tell",
 }
-_UNCLEAR = "~"  # before a number that the repeats do not separate from 1
+_UNCLEAR = "~"  # before a number, or in its place: the repeats do not separate it from 1
 _TITLE_WIDTH = 16
 _PEER_NAMES = {"gloo": "Gloo", "torch": "PyTorch"}
 
@@ -261,11 +261,13 @@ def legend(summary: Summary) -> list[str]:
     every = summary.every_best
     lines = ["Best of each size, by the median of its repeats."]
     if any(best.certainty == "tie" for best in every):
-        lines.append("a/b, a = b: tied, the repeats do not separate them; the simpler one leads.")
+        lines.append("(1 of 3): the repeats do not separate three; the simplest is named.")
     if any(not best.is_certain for best in every):
         lines.append("?: cannot tell; the row that was fastest, by chance or not.")
     if any(best.gain is not None for best in every):
-        lines.append("next: how much longer the runner-up takes (~: not separated by the repeats).")
+        lines.append(
+            "next: how much longer the runner-up takes (~: the repeats do not separate them)."
+        )
     if any(best.excess is not None for best in every):
         lines.append("auto: how much longer the tool's own choice takes.")
     lines += [peer_legend(summary, peer) for peer in summary.peers]
@@ -373,7 +375,9 @@ def busbw_text(best: Best) -> str:
 
 def percent_text(percent: float | None) -> str:
     """The share of the ceiling that the bus bandwidth reaches."""
-    return "-" if percent is None else f"{percent:.0f}%"
+    if percent is None:
+        return "-"
+    return f"{percent:.0f}%" if percent >= 0.5 or percent <= 0 else "<1%"
 
 
 def next_text(best: Best) -> str:
@@ -388,11 +392,12 @@ def auto_text(best: Best) -> str:
 
 
 def _excess_text(ratio: Interval | None, *, is_clear: bool) -> str:
-    """How much longer, in percent of five characters; twice as long and more as a factor."""
+    """How much longer, in percent; twice as long and more as a factor."""
     if ratio is None:
         return "-"
-    text = f"{ratio.median:.1f}x" if ratio.median >= 2 else f"{100 * (ratio.median - 1):+z.0f}%"
-    return ("" if is_clear else _UNCLEAR) + text
+    if not is_clear:
+        return _UNCLEAR
+    return f"{ratio.median:.1f}x" if ratio.median >= 2 else f"{100 * (ratio.median - 1):+z.0f}%"
 
 
 def speedup_text(best: Best, peer: str) -> str:
