@@ -5,6 +5,7 @@ import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing, nullcontext
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import IO
@@ -17,7 +18,7 @@ from collbench.bench.ranks import MODEL, Ranks, ranks_of
 from collbench.bench.recordings import recordings_of, remark_unnamed
 from collbench.bench.rows import row_of_runs
 from collbench.bench.runner import Measurement
-from collbench.bench.saving import SavedSweep, command_line, saved
+from collbench.bench.saving import SavedSweep, saved
 from collbench.bench.show_sweep import (
     remark_on_cores,
     remark_on_order,
@@ -43,7 +44,7 @@ from collbench.bench.tables.sizes import size_lines
 from collbench.bench.tables.sweep import SweepTable, best_lines, ceiling_lines, table_of
 from collbench.bench.tables.wire import ledger_lines
 from collbench.core.case import Case
-from collbench.core.documents import check_writable, write_document
+from collbench.core.documents import check_writable, command_line, result_json, write_document
 from collbench.core.errors import RankLostError, UnavailableError, UsageError
 from collbench.core.knobs import KNOBS
 from collbench.core.launcher import is_only_rank, launcher
@@ -52,7 +53,7 @@ from collbench.core.peers import is_of_libraries, is_peer, knobs_of
 from collbench.core.progress import activity_shown
 from collbench.core.record import Record, Writer, read
 from collbench.core.rules import Options, refuse
-from collbench.core.screen import document_on_stdout, remark, say, width
+from collbench.core.screen import document_on_stdout, is_terminal, remark, say, width
 from collbench.core.text import counted
 from collbench.launch.group import Group
 from collbench.launch.rank0 import drive_on_rank0, group_here
@@ -160,7 +161,7 @@ def _drive(
         estimate_s = runs[-1].crowding * sum(run.estimate_s() for run in runs)
         show_points(points, runs[-1].points, estimate_s)
         return 0
-    out = sys.stderr if csv == "-" else sys.stdout
+    out = sys.stderr if "-" in (csv, options.get("json")) else sys.stdout
     table = table_of(
         requested,
         [point.case for point in points if not point.waived],
@@ -168,6 +169,7 @@ def _drive(
         has_ceilings=bool(where.links),
         has_launch_times=settings.distribution is not None,
         is_together=is_together(options),
+        is_screen=is_terminal(out),
     )
     from collbench.machine.discovery import record
 
@@ -194,6 +196,10 @@ def _drive(
         except (KeyboardInterrupt, RankLostError):
             remark(_what_is_kept(csv, kept))
             raise
+        if options.get("json") is not None:
+            machine = ", ".join(dict.fromkeys(row.device for row in records if row.device))
+            text = result_json([asdict(row) for row in records], machine=machine)
+            write_document(text, options["json"], "--json")
         if options.get("trace") is not None:
             _trace(points, group, settings, options["trace"])
         return _exit_code(records, is_part=len(runs[-1].points) < len(points))

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, TextIO
 
 import click
 
-from collbench.core.documents import check_writable, write_document
+from collbench.core.documents import check_writable, result_json, write_document
 from collbench.core.errors import UnavailableError, UsageError
 from collbench.core.launcher import Launcher, launcher
 from collbench.core.rules import Options
@@ -107,11 +107,15 @@ def _show(
         from collbench.machine.views.drawing import svg
 
         write_document(svg(topology), options["svg"], "--svg")
-    if options["is_json"] or options["is_xml"]:
-        from collbench.machine.formats import nccl_xml, topology_json
+    if options["json"] is not None:
+        from collbench.machine.formats.topology_json import encoded
 
-        write = topology_json.write if options["is_json"] else nccl_xml.write
-        write_document(write(topology), "-", "")
+        document = result_json(encoded(topology), machine=topology.name)
+        write_document(document, options["json"], "--json")
+    if options["is_xml"]:
+        from collbench.machine.formats import nccl_xml
+
+        write_document(nccl_xml.write(topology), "-", "")
     is_shown = bool(views) or not (documents or options["svg"] or options["record"])
     _remark_on(topology, has_headline=is_shown)
     is_measured = options["is_measured"] or options["is_inferred"]
@@ -131,9 +135,8 @@ def _show(
 def _on_stdout(options: Options) -> list[str]:
     """The documents that go to stdout, as they were asked for."""
     documents = {
-        "--json": options["is_json"],
         "--xml": options["is_xml"],
-        **{f"--{name} -": options[name] == "-" for name in ("svg", "record", "save")},
+        **{f"--{name} -": options[name] == "-" for name in ("json", "svg", "record", "save")},
     }
     return [name for name, is_on_stdout in documents.items() if is_on_stdout]
 

@@ -104,7 +104,7 @@ SWEEP_RULES = (
     Rule(
         options=(
             *("csv", "repeats", "runs", "iters", "warmup", "check", "agg_iters", "isolate"),
-            *("distribution", "trace", "wire", "budget", "has_every_row"),
+            *("distribution", "trace", "wire", "budget", "has_every_row", "json"),
         ),
         when=lambda options: "soak" in options,
         message="--soak measures no times and writes no rows",
@@ -120,6 +120,12 @@ SWEEP_RULES = (
         options=("trace",),
         when=lambda options: "dry_run" in options,
         message="a dry run launches nothing",
+        hint="leave out one or the other",
+    ),
+    Rule(
+        options=("json",),
+        when=lambda options: "dry_run" in options,
+        message="a dry run has no rows",
         hint="leave out one or the other",
     ),
     Rule(

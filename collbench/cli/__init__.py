@@ -17,7 +17,6 @@ from collbench import __version__
 from collbench.core.errors import HangError, UnavailableError, UsageError, unknown
 from collbench.core.interrupt import exit_code_of, handle_signals, stop_handling_signals
 from collbench.core.launcher import launcher
-from collbench.core.screen import say
 from collbench.launch.complaint import complain
 
 # what a command does, in a line; by what it is for
@@ -59,6 +58,7 @@ _RUN_BY_ALL_RANKS = {
 }
 _LEAST_MEMORY_BYTES = 256 << 20
 _HANGUP_S = 0.3
+_OVERVIEW_S = 8.5  # of `collbench` alone, until it stops measuring
 
 
 class _Commands(click.Group):
@@ -95,15 +95,29 @@ class _Commands(click.Group):
     invoke_without_command=True,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-@click.version_option(__version__, prog_name="collbench")
+@click.version_option(__version__, "-V", "--version", prog_name="collbench")
+@click.option(
+    "--json",
+    "file",
+    metavar="FILE",
+    is_flag=False,
+    flag_value="-",
+    help="Without a command: write what is said as JSON, for example to here.json; - is stdout.",
+)
 @click.pass_context
-def cli(context: click.Context) -> None:
+def cli(context: click.Context, file: str | None) -> int:
     """How fast the ranks of a machine can communicate, what limits them, and what to change.
 
     collbench runs its own collectives, whose knobs are all options, and verifies every result.
+    Without a command it says in ten seconds what this machine is and how fast.
     """
-    if context.invoked_subcommand is None:
-        say(context.get_help())
+    if context.invoked_subcommand is not None:
+        return 0
+    end_s = time.monotonic() + _OVERVIEW_S
+    _check_memory_limit()
+    from collbench.doctor.run_overview import run_overview
+
+    return run_overview(file, end_s)
 
 
 def main() -> None:
@@ -114,7 +128,7 @@ def main() -> None:
         # nothing here multiplies on CPUs: threads of NumPy's BLAS would only take memory
         os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
         under = launcher()
-        if under is not None and _RUN_BY_ALL_RANKS & set(sys.argv[1:2]):
+        if under is not None and _is_of_all_ranks(sys.argv[1:]):
             from collbench.launch.watchdog import watchdog_of
 
             watchdog_of(under)  # before anything starts that a child process would not have
@@ -127,6 +141,10 @@ def main() -> None:
         sys.stderr.flush()
         os._exit(code)
     sys.exit(code)
+
+
+def _is_of_all_ranks(args: list[str]) -> bool:
+    return not args or args[0] in _RUN_BY_ALL_RANKS or args[0].startswith("--json")
 
 
 def _check_memory_limit() -> None:
@@ -164,7 +182,7 @@ def run(args: list[str]) -> int:
     if (
         under is not None
         and under.rank > 0
-        and (not _RUN_BY_ALL_RANKS & set(args[:1]) or {"-h", "--help"} & set(args))
+        and (not _is_of_all_ranks(args) or {"-h", "--help"} & set(args))
     ):
         return 0
     try:

@@ -36,7 +36,7 @@ COMPARE_RULES = (
         hint="give it with --base, or a second file",
     ),
     Rule(
-        options=("json", "junit"),
+        options=("junit",),
         when=_is_one_file,
         message="there is no base to compare with",
         hint="give a second file",

@@ -56,7 +56,7 @@ class OutputFile(FileName):
 
 PAGE = '<meta name="generator" content="collbench'  # of every page
 DRAWING = '<svg class="collbench"'
-VERSION = '"collbench": "'  # of documents in JSON
+VERSION = '"collbench": "'  # of traces
 
 
 class ListOf(click.ParamType, Generic[Item]):  # type: ignore[type-arg]
@@ -201,6 +201,18 @@ def budget_option(what: str, default: str = "none") -> Callable[[F], F]:
         default=None if default == "none" else default,
         metavar="TIME",
         help=f"{what}, for example 90, 120s or 2m. Default: {default}.",
+    )
+
+
+def json_option(command: str, what: str) -> Callable[[F], F]:
+    """The result of a command as JSON; without a file on stdout."""
+    return click.option(
+        "--json",
+        metavar="[FILE]",
+        is_flag=False,
+        flag_value="-",
+        type=OutputFile('"tool": "collbench"', f'"command": "collbench {command}'),
+        help=f"Write {what} as JSON, for example to {command}.json; - or no file is stdout.",
     )
 
 

@@ -6,7 +6,7 @@ import click
 
 from collbench.cli._command import StrictCommand, explicit_options, force_option
 from collbench.cli._declared import setting_option
-from collbench.cli._options import VERSION, OneOf, OutputFile, Whole
+from collbench.cli._options import OneOf, OutputFile, Whole, json_option
 from collbench.core.options import OPTIONS
 
 _OPTIONS = (
@@ -25,12 +25,7 @@ _OPTIONS = (
     ),
     setting_option(OPTIONS["gpus"]),
     setting_option(OPTIONS["timeout_s"]),
-    click.option(
-        "--json",
-        metavar="FILE",
-        type=OutputFile(VERSION, '"judged": '),
-        help="Write the findings as JSON, for example to check.json; - is stdout.",
-    ),
+    json_option("check", "the findings"),
     click.option(
         "--junit",
         metavar="FILE",

@@ -12,7 +12,6 @@ import click
 from collbench.cli._command import StrictCommand, explicit_options
 from collbench.cli._options import (
     PAGE,
-    VERSION,
     Context,
     FileName,
     ListOf,
@@ -20,10 +19,11 @@ from collbench.cli._options import (
     Parameter,
     Profile,
     color_option,
+    json_option,
 )
 from collbench.compare.losses import LOSS_KINDS
 from collbench.core.catalog import results
-from collbench.core.documents import write_document
+from collbench.core.documents import result_json, write_document
 from collbench.core.errors import UsageError
 from collbench.core.record import ACROSS, Record
 from collbench.core.rules import Options, refuse
@@ -124,12 +124,7 @@ class _CompareCommand(StrictCommand):
     is_flag=True,
     help="Let --fail-below pass what cannot be judged, instead of exit code 5.",
 )
-@click.option(
-    "--json",
-    metavar="FILE",
-    type=OutputFile(VERSION, '"base": '),
-    help="Of two files: write every verdict as JSON, for example to changes.json; - is stdout.",
-)
+@json_option("compare", "what is best, or of two files every verdict,")
 @click.option(
     "--junit",
     metavar="FILE",
@@ -289,13 +284,17 @@ def _loaded(files: Sequence[Path]) -> Sequence["ResultFile"]:
 
 def _summarise(loaded: "ResultFile", options: Options) -> int:
     from collbench.compare.draw_results import plot
-    from collbench.compare.tables.summary import summary_lines
+    from collbench.compare.tables.summary import best_data, devices_of, summary_lines
 
     out, target = sys.stdout, options["plot"]
     characters = bars(out) if is_terminal(out) else ""
     code = 0 if any(one.status == "ok" for one in loaded.records) else CHANGED_CODE
-    lines = summary_lines(loaded.records, width(out), options["show_all"], characters)
-    say("\n".join(lines))
+    if options["json"] is not None:
+        document = result_json(best_data(loaded.records), machine=devices_of(loaded.records))
+        write_document(document, options["json"], "--json")
+    if options["json"] != "-":
+        lines = summary_lines(loaded.records, width(out), options["show_all"], characters)
+        say("\n".join(lines))
     if target is not None:
         plot(target, [loaded])
     return code

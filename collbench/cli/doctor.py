@@ -4,7 +4,7 @@ import click
 
 from collbench.cli._command import StrictCommand, explicit_options, force_option
 from collbench.cli._declared import setting_option
-from collbench.cli._options import PAGE, FileName, ListOf, OutputFile, Whole
+from collbench.cli._options import PAGE, FileName, ListOf, OutputFile, Whole, json_option
 from collbench.core.options import OPTIONS
 from collbench.core.rules import Rule, refuse
 
@@ -57,12 +57,7 @@ _OPTIONS = (
             " and faults), risk (anything that may cost too), never."
         ),
     ),
-    click.option(
-        "--json",
-        metavar="FILE",
-        type=OutputFile('"collbench-doctor"'),
-        help="Write the findings as JSON, for example to doctor.json; - is stdout.",
-    ),
+    json_option("doctor", "the findings"),
     click.option(
         "--html",
         metavar="FILE",

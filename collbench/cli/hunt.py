@@ -5,7 +5,6 @@ import click
 from collbench.cli._command import RanksCommand, explicit_options, force_option
 from collbench.cli._declared import setting_option
 from collbench.cli._options import (
-    VERSION,
     FileName,
     Finite,
     OneOf,
@@ -14,6 +13,7 @@ from collbench.cli._options import (
     Whole,
     budget_option,
     color_option,
+    json_option,
 )
 from collbench.core.collectives import OPS, collective
 from collbench.core.options import OPTIONS
@@ -125,12 +125,7 @@ _OPTIONS = (
             " stdout."
         ),
     ),
-    click.option(
-        "--json",
-        metavar="FILE",
-        type=OutputFile(VERSION, '"answer": '),
-        help="Write verdicts and samples as JSON, for example to hunt.json; - is stdout.",
-    ),
+    json_option("hunt", "verdicts and samples"),
     color_option("Colours of what is slow"),
 )
 

@@ -5,7 +5,16 @@ import click
 from collbench.backends import FAMILY as BACKENDS
 from collbench.cli._command import RanksCommand, explicit_options, force_option
 from collbench.cli._declared import setting_option
-from collbench.cli._options import FileName, Finite, ListOf, OneOf, OutputFile, Whole, budget_option
+from collbench.cli._options import (
+    FileName,
+    Finite,
+    ListOf,
+    OneOf,
+    OutputFile,
+    Whole,
+    budget_option,
+    json_option,
+)
 from collbench.core.dtypes import DTYPES, REDOPS
 from collbench.core.options import OPTIONS
 from collbench.planning.protocols import FAMILY as PROTOCOLS
@@ -99,12 +108,7 @@ _OPTIONS = (
             " nccl_tuner.conf."
         ),
     ),
-    click.option(
-        "--json",
-        metavar="FILE",
-        type=OutputFile('"collbench-replay"'),
-        help="Write all that is known as JSON, for example to job.json; - is stdout.",
-    ),
+    json_option("replay", "all that is known"),
 )
 
 

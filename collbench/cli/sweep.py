@@ -18,6 +18,7 @@ from collbench.cli._options import (
     budget_option,
     color_option,
     csv_option,
+    json_option,
 )
 from collbench.core.catalog import names
 from collbench.core.knobs import AXES, KNOBS
@@ -129,6 +130,7 @@ _FILE_OPTIONS = (
     ),
     budget_option("Time for all measurements: points that it does not reach have no row"),
     csv_option(),
+    json_option("sweep", "the rows, when all are measured,"),
     click.option(
         "--resume",
         is_flag=True,

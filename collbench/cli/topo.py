@@ -12,6 +12,7 @@ from collbench.cli._options import (
     Profile,
     budget_option,
     color_option,
+    json_option,
 )
 from collbench.core.catalog import names
 from collbench.core.rules import Options, Rule, refuse
@@ -99,12 +100,7 @@ _VIEW_OPTIONS = (
     ),
 )
 _DOCUMENT_OPTIONS = (
-    click.option(
-        "--json",
-        "is_json",
-        is_flag=True,
-        help="Write the topology as JSON to stdout, and nothing else.",
-    ),
+    json_option("topo", "the topology"),
     click.option(
         "--xml",
         "is_xml",

@@ -6,7 +6,7 @@ import click
 
 from collbench.cli._command import RanksCommand, explicit_options, force_option
 from collbench.cli._declared import op_option, setting_option
-from collbench.cli._options import PAGE, VERSION, OneOf, OutputFile, Size, Whole
+from collbench.cli._options import PAGE, VERSION, OneOf, OutputFile, Size, Whole, json_option
 from collbench.core.options import OPTIONS
 from collbench.core.rules import Rule, refuse
 from collbench.planning.protocols import FAMILY as PROTOCOLS
@@ -96,12 +96,7 @@ _OPTIONS = (
             " took, for example to steps.html; - is stdout."
         ),
     ),
-    click.option(
-        "--json",
-        metavar="FILE",
-        type=OutputFile(VERSION, '"launches_us": '),
-        help="Write the chain and its causes as JSON, for example to chain.json; - is stdout.",
-    ),
+    json_option("trace", "the chain and its causes"),
     setting_option(OPTIONS["timeout_s"]),
 )
 

@@ -7,7 +7,15 @@ import click
 from collbench.bench.sweep import sizes_between
 from collbench.cli._command import StrictCommand, explicit_options, force_option
 from collbench.cli._declared import setting_option
-from collbench.cli._options import ListOf, OneOf, OutputFile, Parameter, Whole, budget_option
+from collbench.cli._options import (
+    ListOf,
+    OneOf,
+    OutputFile,
+    Parameter,
+    Whole,
+    budget_option,
+    json_option,
+)
 from collbench.core.collectives import OPS, collective
 from collbench.core.errors import UsageError
 from collbench.core.options import OPTIONS
@@ -106,6 +114,7 @@ _OPTIONS = (
             " the variables beside it. Default: your configuration folder, where sweeps find it."
         ),
     ),
+    json_option("tune", "what was found"),
     click.option("--show", is_flag=True, help="Show what was found on this machine, and end."),
     click.option("--forget", is_flag=True, help="Remove what was found, say what, and end."),
 )
@@ -115,7 +124,7 @@ _OF_SEARCHES = (
 )
 _TUNE_RULES = (
     Rule(
-        options=("op", "sizes", "budget", "transport", "peer", "again", "show", "forget"),
+        options=("op", "sizes", "budget", "transport", "peer", "again", "show", "forget", "json"),
         when=lambda options: options["model"],
         message="--model draws what it measures by itself",
         hint="leave one of them out",
@@ -127,13 +136,13 @@ _TUNE_RULES = (
         hint="leave one of them out",
     ),
     Rule(
-        options=(*_OF_SEARCHES, "again", "out"),
+        options=(*_OF_SEARCHES, "again", "out", "json"),
         when=lambda options: options["forget"],
         message="--forget only removes what is known",
         hint="leave one of them out",
     ),
     Rule(
-        options=("backend", "transport", "gpus", "timeout", "again"),
+        options=("backend", "transport", "gpus", "timeout", "again", "json"),
         when=lambda options: options["peer"],
         message="--peer {peer} measures that library in processes of its own, each time anew",
         hint="leave one of them out; CUDA_VISIBLE_DEVICES chooses GPUs",
@@ -167,7 +176,7 @@ def command(context: click.Context, /, **_: object) -> int:
     refuse(_TUNE_RULES, explicit, context.params)
     options = {name: context.params[name] for name in explicit}
     if options.get("show"):
-        return show_all()
+        return show_all(options.get("json"))
     if options.get("peer"):
         from collbench.tune.run_nccl import run_tune_nccl
 

@@ -1,13 +1,11 @@
 """A comparison as CI reads it: JSON, and JUnit's XML with a test case a row and a group."""
 
-import json
 import math
 from collections.abc import Iterator
 from xml.etree import ElementTree as ET
 
 import pandas as pd
 
-from collbench import __version__
 from collbench.compare.changes import Changes
 from collbench.compare.gate import Gate
 from collbench.compare.groups import Change
@@ -18,6 +16,7 @@ from collbench.compare.tables.changes import (
     percent,
     varying,
 )
+from collbench.core.documents import result_json
 from collbench.core.units import format_size
 from collbench.core.verdict import VERDICTS
 
@@ -30,7 +29,6 @@ def json_of(changes: Changes, gate: Gate | None, titles: tuple[str, str]) -> str
     """
     knobs = varying(changes.rows) if len(changes.rows) else []
     document = {
-        "collbench": __version__,
         "new": titles[0],
         "base": titles[1],
         "gate": None if gate is None else _gate(gate),
@@ -47,7 +45,7 @@ def json_of(changes: Changes, gate: Gate | None, titles: tuple[str, str]) -> str
         "runs": {"new": changes.runs[0], "base": changes.runs[1]},
         "remarks": list(changes.remarks),
     }
-    return json.dumps(document, indent=1, allow_nan=False) + "\n"
+    return result_json(document, verdict="" if gate is None else gate.verdict)
 
 
 def _gate(gate: Gate) -> dict[str, object]:

@@ -53,9 +53,11 @@ def table(
     rows: Iterable[Sequence[str]],
     right: Collection[int] = (),
     columns: int = NARROW_COLUMNS,
+    least: Sequence[int] = (),
 ) -> list[str]:
     """Columns as wide as they need, those numbered in `right` set to the right. Where the screen is
-    too narrow for all, the others fold. A head with spaces gives its column a least width, and one
+    too narrow for all, the others fold. least: the least widths of columns whose rows are shown one
+    by one, heeded where there is room. A head with spaces gives its column a least width, and one
     of two lines takes less; without heads there is no line of them. Cells may have our colours.
 
     >>> table(("pair", "GB/s"), [("GPU0 - GPU1", "12.0")], right=(1,))
@@ -69,24 +71,26 @@ def table(
     grid = Table(
         box=None, padding=(0, _GAP, 0, 0), pad_edge=False, show_header=any(heads), header_style=""
     )
+    least = least if sum(least) + _GAP * len(least) <= columns else ()
     cells = [list(map(_cell, row)) for row in rows]
     heads = [printable(head) for head in heads]
-    least = _GAP * (len(heads) - 1)
+    all_columns = _GAP * (len(heads) - 1)
     for place, head in enumerate(heads):
         width = max([*map(len, head.split("\n")), *(row[place].cell_len for row in cells)])
+        width = max([width, *least[place : place + 1]])
         is_right = place in right
         grid.add_column(
             _cell(head),
             justify="right" if is_right else "left",
-            width=width if is_right else None,
+            width=width if is_right or least[place : place + 1] else None,
             overflow="fold",
         )
-        least += width if is_right else min(width, _LEAST_TEXT)
+        all_columns += width if is_right else min(width, _LEAST_TEXT)
     for row in cells:
         grid.add_row(*row)
     out = StringIO()
     console = Console(
-        file=out, width=max(columns, least), color_system="standard", force_terminal=True,
+        file=out, width=max(columns, all_columns), color_system="standard", force_terminal=True,
         legacy_windows=False, _environ={},
     )  # fmt: skip
     console.print(grid, crop=False)

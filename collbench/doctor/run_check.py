@@ -16,14 +16,13 @@ from collbench.bench.ranks import ranks_of
 from collbench.bench.recordings import recordings_of
 from collbench.bench.rows import new_run
 from collbench.bench.runner import Measurement
-from collbench.bench.saving import command_line
 from collbench.bench.sweep import Sweep, cases
 from collbench.compare.baselines import reference
 from collbench.compare.rate_curves import CurveKey, RateCurve, known_rate, reference_curves
 from collbench.compare.rows import as_written, is_noise, times_of
 from collbench.core.case import Case
-from collbench.core.collectives import OPS
-from collbench.core.documents import check_writable, write_document
+from collbench.core.collectives import OPS, OpName
+from collbench.core.documents import check_writable, command_line, write_document
 from collbench.core.errors import UNJUDGED_CODE, UnavailableError, UsageError
 from collbench.core.launcher import launcher
 from collbench.core.limits import CEILING_FAIL_SHARE, CEILING_SHARE
@@ -64,16 +63,18 @@ _MINUTE_S = 58.0  # that the command may take from its start, the interpreter's 
 _ENDING_S = 1.5  # of a processor: to read what is known of such GPUs, to write, and to end
 _SLOWEST = 16.0  # times that a machine is taken to be slower while others are busy
 _PAIRS_SHARE = 0.5  # of the time, until the collectives have their turn
-_SIZES = {"cuda": ("64", "1M", "256M"), "cpu": ("1K", "64K", "4M")}
+CHECK_SIZES = {"cuda": ("64", "1M", "256M"), "cpu": ("1K", "64K", "4M")}
 _REPEATS = 5  # the fastest of which must be too slow to fail
 _TIMED_UP_TO = 64 << 10  # bytes; larger results are shown as rates
 
 
 @dataclass(slots=True)
-class _Check:
-    """A check on its way. known: the saved numbers of this machine."""
+class Check:
+    """A check on its way. known: the saved numbers of this machine. out: where each finding is
+    shown at once, None for nowhere.
+    """
 
-    out: IO[str]
+    out: IO[str] | None
     known: dict[str, SavedValue]
     findings: list[CheckLine] = field(default_factory=list)
     noise: set[str] = field(default_factory=set)
@@ -82,7 +83,8 @@ class _Check:
     def add(self, finding: CheckLine) -> None:
         """Keep and show a finding."""
         self.findings.append(finding)
-        say(line(finding), file=self.out)
+        if self.out is not None:
+            say(line(finding, width(self.out)), file=self.out)
 
     def judge(self, number: Measured, expectations: Sequence[Expectation]) -> None:
         """Hold a number against what is expected, and against the saved one."""
@@ -134,12 +136,14 @@ def run_check(options: Options, end_s: float) -> int:
         refuse_unkept()
     refuse_sharing(options)
     settings, under = replace(settings_of(options), repeats=_REPEATS), launcher()
-    backend = options.get("backend") or ("cuda" if _gpus(options, under is None) else "cpu")
+    backend = options.get("backend") or default_backend(options, is_local=under is None)
     if backend == "cuda" and (why := why_no_gpus()):
         raise UnavailableError(f"--backend cuda: {why}", "--backend cpu checks the CPUs")
     if "gpus" in options and backend != "cuda":
         raise UsageError("--gpus: the check is of CPUs", "give --backend cuda, or leave it out")
-    ranks = options.get("ranks") or (under.size if under is not None else _ranks(options, backend))
+    ranks = options.get("ranks") or (
+        under.size if under is not None else default_ranks(options, backend)
+    )
     group = group_here(settings.timeout_s)
     recordings = recordings_of(group, {"backend": (backend,)})
     return drive_on_rank0(
@@ -147,17 +151,23 @@ def run_check(options: Options, end_s: float) -> int:
     )
 
 
-def _gpus(options: Options, is_local: bool) -> bool:
-    """Whether there are GPUs to check: two or more, or one a rank of a launcher."""
+def default_backend(options: Options, *, is_local: bool) -> str:
+    """The backend of GPUs, if there are two or more, or one a rank of a launcher; else of CPUs."""
     if not has_nvidia_gpus():
-        return False
+        return "cpu"
     if "gpus" in options or device_count() > is_local:
-        return True
+        return "cuda"
     remark("One GPU: nothing travels between ranks. The CPUs are checked.")
-    return False
+    return "cpu"
 
 
-def _ranks(options: Options, backend: str) -> int:
+def machine_key(device: str, ranks: int, backend: str, group: Group) -> str:
+    """By which references of a machine are saved."""
+    return f"{socket.gethostname()}; {device}; {ranks} ranks; {backend}; {group.kind}"
+
+
+def default_ranks(options: Options, backend: str) -> int:
+    """The GPUs, or the usable cores from 2 to 8."""
     if backend == "cuda":
         return len(options.get("gpus", ())) or device_count()
     return max(2, min(8, usable_cores()))
@@ -176,21 +186,21 @@ def _drive(
     started, start_s = datetime.now(UTC).isoformat(timespec="seconds"), time.monotonic()
     documents = {name: options[name] for name in ("json", "junit") if options.get(name)}
     out = sys.stderr if "-" in documents.values() else sys.stdout
-    topology = _topology(recordings)
-    device = _device(topology, backend)
-    machine = f"{socket.gethostname()}; {device}; {ranks} ranks; {backend}; {group.kind}"
+    topology = topology_of_all(recordings)
+    device = device_of(topology, backend)
+    machine = machine_key(device, ranks, backend, group)
     busy = BusyRemark()
-    check = _Check(out=out, known=reference_values(machine))
+    check = Check(out=out, known=reference_values(machine))
     title = f"# {command_line()}: {ranks} ranks, {device}"
     say("\n".join(wrapped(title, width(out), "#   ")), file=out)
-    say(heading(), file=out)
-    check.add(_of_machine(topology, backend, ranks))
+    say(heading(width(out)), file=out)
+    check.add(machine_line(topology, backend, ranks))
     devices = (settings.gpus or tuple(range(ranks))) if backend == "cuda" else (0, 1)
     if group.kind == "local":  # under a launcher each rank has one GPU alone
         pairs_s = time.monotonic() + _PAIRS_SHARE * (end_s - time.monotonic())
         for pair in measure(group, backend, devices, settings, ("stores",), end_s=pairs_s):
             _judge_pair(check, pair, devices, topology, backend)
-    _judge_collectives(check, group, backend, ranks, settings, topology, end_s)
+    judge_collectives(check, group, backend, ranks, settings, topology, end_s)
     if not check.compared and not any(one.detail == OUT_OF_TIME for one in check.findings):
         raise UnavailableError(
             "nothing could be measured" + "".join(f": {one.detail}" for one in check.findings[1:2]),
@@ -218,7 +228,7 @@ def _drive(
     return int(verdict == "FAIL")
 
 
-def _say_what_is_missing(check: _Check) -> None:
+def _say_what_is_missing(check: Check) -> None:
     """The next step where most lines were not judged."""
     late = sum(one.detail == OUT_OF_TIME for one in check.findings)
     unknown = sum(one.verdict == "UNKNOWN" for one in check.findings)
@@ -231,7 +241,8 @@ def _say_what_is_missing(check: _Check) -> None:
         )
 
 
-def _topology(recordings: Sequence[Recording]) -> Topology | None:
+def topology_of_all(recordings: Sequence[Recording]) -> Topology | None:
+    """The machine of the recordings, if there are any."""
     if not recordings:
         return None
     from collbench.machine.discovery import topology_of
@@ -239,14 +250,15 @@ def _topology(recordings: Sequence[Recording]) -> Topology | None:
     return topology_of(recordings)
 
 
-def _device(topology: Topology | None, backend: str) -> str:
+def device_of(topology: Topology | None, backend: str) -> str:
+    """The GPUs by name and number, or the CPU."""
     if topology is None or backend != "cuda":
         return cpu_name()
     names = [gpu.name for gpu in topology.gpus]
     return ", ".join(f"{names.count(name)} x {name}" for name in dict.fromkeys(names))
 
 
-def _of_machine(topology: Topology | None, backend: str, ranks: int) -> CheckLine:
+def machine_line(topology: Topology | None, backend: str, ranks: int) -> CheckLine:
     """What joins the ranks, in words."""
     if topology is None or backend != "cuda":
         cores = usable_cores()
@@ -266,7 +278,7 @@ def _of_machine(topology: Topology | None, backend: str, ranks: int) -> CheckLin
 
 
 def _judge_pair(
-    check: _Check, pair: RankPair, devices: Sequence[int], topology: Topology | None, backend: str
+    check: Check, pair: RankPair, devices: Sequence[int], topology: Topology | None, backend: str
 ) -> None:
     """A link between two devices, by their numbers."""
     kind = "GPU" if backend == "cuda" else "rank"
@@ -302,20 +314,24 @@ def _measured(name: str, value: float, unit: CheckUnit, record: Record | None) -
     )
 
 
-def _judge_collectives(
-    check: _Check,
+def judge_collectives(
+    check: Check,
     group: Group,
     backend: str,
     ranks: int,
     settings: Settings,
     topology: Topology | None,
     end_s: float,
-) -> None:
-    """Each collective at three sizes, by our own choice, as far as the time allows."""
+    ops: Sequence[OpName] = OPS,
+    of_sizes: Sequence[str] = (),
+) -> list[Record]:
+    """Collectives at some sizes (three, if none is given), by our own choice, as far as the time
+    allows; returns their rows.
+    """
     where = ranks_of((backend,), None, group, settings.gpus, topology)
-    sizes = tuple(map(parse_size, _SIZES[backend]))
+    sizes = tuple(map(parse_size, of_sizes or CHECK_SIZES[backend]))
     sweep = Sweep(
-        sizes=sizes, op=OPS, backend=(backend,), ranks=(ranks,), knobs={"algo": ("auto",)}
+        sizes=sizes, op=tuple(ops), backend=(backend,), ranks=(ranks,), knobs={"algo": ("auto",)}
     )
     points = plan_points(
         cases(sweep, {}, has_hosts=where.has_hosts), group, settings.max_memory, where
@@ -324,11 +340,12 @@ def _judge_collectives(
     measurement.ceilings, measurement.end_s = where.of, end_s
     left = {_name(point.case): None for point in points}
     known: dict[CurveKey, RateCurve] | None = None
-    name_of_known = ""
+    name_of_known, rows = "", []
     try:
         measurement.open()
         for record in measurement.records_within(end_s):
             del left[_name(record)]
+            rows.append(record)
             if backend == "cuda" and known is None and record.status == "ok":
                 name_of_known, known = _reference(record)
             _judge_record(check, record, known or {}, name_of_known, max(sizes))
@@ -336,6 +353,7 @@ def _judge_collectives(
         measurement.close()
     for name in left:
         check.add_unmeasured(name, OUT_OF_TIME, is_wrong=False, is_refused=False)
+    return rows
 
 
 def _name(of: Case | Record) -> str:
@@ -352,11 +370,7 @@ def _reference(record: Record) -> tuple[str, dict[CurveKey, RateCurve]]:
 
 
 def _judge_record(
-    check: _Check,
-    record: Record,
-    known: dict[CurveKey, RateCurve],
-    name_of_known: str,
-    largest: int,
+    check: Check, record: Record, known: dict[CurveKey, RateCurve], name_of_known: str, largest: int
 ) -> None:
     name = _name(record)
     time_us, rate = record.time_us, record.busbw_gbs
@@ -390,7 +404,7 @@ def _judge_record(
     check.judge(_measured(name, value, "us" if is_time else "GB/s", record), expectations)
 
 
-def _save(check: _Check, machine: str, started: str, verdict: Verdict) -> bool:
+def _save(check: Check, machine: str, started: str, verdict: Verdict) -> bool:
     """Save the numbers that are no noise as the reference, unless something failed; returns whether
     there are some now.
     """

@@ -7,10 +7,9 @@ from pathlib import Path
 
 from collbench import __version__
 from collbench.backends import FAMILY
-from collbench.bench.saving import command_line
 from collbench.bench.sweep import sizes_between
 from collbench.core.catalog import user_folder
-from collbench.core.documents import check_writable
+from collbench.core.documents import check_writable, command_line
 from collbench.core.errors import UnavailableError, UsageError
 from collbench.core.files import is_foreign, write_whole
 from collbench.core.launcher import launcher

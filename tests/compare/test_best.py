@@ -349,7 +349,7 @@ def test_all_reports_of_one_file_show_the_same_answer() -> None:
         [
             format_size(size),
             op,
-            best_text([f"{algo} --proto {proto}" for algo, proto in names], certainty, 2),
+            best_text([f"{algo} --proto {proto}" for algo, proto in names], certainty),
         ]
         for (op, size), (certainty, names) in known.items()
     ]

@@ -7,6 +7,7 @@ what the machine can do at least.
 from collections.abc import Sequence
 from functools import partial
 
+from collbench.bench.tables.sweep import notes_text
 from collbench.compare.best import Best, Summary, best_label, summarise
 from collbench.compare.rows import as_written, is_noise, label, median_of, times_of, titles
 from collbench.compare.tables.summary import (
@@ -26,7 +27,6 @@ from collbench.compare.tables.summary import (
 from collbench.core.record import Record
 from collbench.core.table import NARROW_COLUMNS, paragraphs
 from collbench.core.units import format_rate, format_time_us
-from collbench.machine.others import FOREIGN_NOTE
 
 # notes that are of every row, or that another column says
 _TOLD = {"auto", "modelled", "noisy"}
@@ -75,7 +75,7 @@ def _columns(summary: Summary, every: Sequence[Best]) -> list[BestColumn]:
         columns += [BestColumn(f"vs\n{peer}", partial(speedup_text, peer=peer))] * has_ratios
         form = BestColumn(form_heading(peer), partial(rival_text, peer=peer), is_number=False)
         columns += [form] * has_forms(summary, peer)
-    return [*columns, BestColumn("notes", lambda best: notes_text(best.row), is_number=False)]
+    return [*columns, BestColumn("notes", _notes, is_number=False)]
 
 
 def _time(row: Record) -> str:
@@ -99,10 +99,9 @@ def _busbw(best: Best) -> str:
     return format_rate(best.busbw_gbs)
 
 
-def notes_text(row: Record) -> str:
-    """The notes of a row in few words; busy: cores that other processes had or wanted."""
-    words = [word for word in row.notes.split() if word not in _TOLD]
-    return " ".join(words).replace(FOREIGN_NOTE, "busy:")
+def _notes(best: Best) -> str:
+    """Those that no other column tells."""
+    return " ".join(word for word in notes_text(best.row.notes).split() if word not in _TOLD)
 
 
 def _legend(summary: Summary) -> list[str]:

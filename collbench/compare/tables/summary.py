@@ -126,8 +126,33 @@ def counts(rows: Sequence[Record]) -> str:
     """How many rows there are, by status, and of what machine."""
     count = Counter(row.status for row in rows)
     known = [f"{count[status]} {status}" for status in STATUSES if count[status]]
-    devices = ", ".join(sorted({row.device for row in rows} - {""}))
+    devices = devices_of(rows)
     return f"{len(rows)} rows: {', '.join(known) or 'none'}" + (f"; {devices}" if devices else "")
+
+
+def devices_of(rows: Sequence[Record]) -> str:
+    """On what the rows were measured."""
+    return ", ".join(sorted({row.device for row in rows} - {""}))
+
+
+def best_data(rows: Sequence[Record]) -> list[dict[str, object]]:
+    """The best of each size of each workload, with the numbers that its table shows."""
+    summary = summarise(rows)
+    return [
+        {
+            "workload": title,
+            "size_bytes": size,
+            "best": [label(row, summary.knobs) for row in best.leaders],
+            "certainty": best.certainty,
+            "time_us": best.time_us,
+            "busbw_gbs": best.busbw_gbs,
+            "percent": best.percent,
+            "auto_ratio": None if best.excess is None else best.excess.median,
+            "speedup": {peer: ratio.median for peer, ratio in best.peers.items()},
+        }
+        for workload, title in titles(summary.best).items()
+        for size, best in summary.best[workload].items()
+    ]
 
 
 def facts(summary: Summary, workload: Workload, bars: str = "") -> dict[str, str]:

@@ -1,34 +1,33 @@
 """The findings of a check: a line each, a summary, and documents for programs."""
 
-import json
 import xml.etree.ElementTree as ET
 from collections.abc import Sequence
 from dataclasses import asdict
 
-from collbench import __version__
+from collbench.core.documents import result_json
+from collbench.core.table import NARROW_COLUMNS, table
 from collbench.core.text import counted
 from collbench.core.units import format_rate, format_time_us
 from collbench.doctor.check_verdict import SEVERITY, CheckLine, Verdict, judged_lines, whole
 
-_VERDICT, _NAME, _NUMBER = 7, 25, 11
-_JSON_VERSION = 1
+_LEAST = (7, 25, 11, 11)  # columns of verdict, name, measured and expected
+_HEADS = ("", "what", "measured", "expected", "from")
 
 
-def heading() -> str:
+def heading(columns: int) -> str:
     """The line above the findings."""
-    return f"{'':{_VERDICT}} {'what':<{_NAME}}{'measured':>{_NUMBER}}{'expected':>{_NUMBER}}  from"
+    return "\n".join(table(_HEADS, [], (2, 3), columns, _LEAST))
 
 
-def line(finding: CheckLine) -> str:
-    """A finding in a line."""
-    start = f"{finding.verdict:{_VERDICT}} {finding.name:<{_NAME}}"
-    if finding.value is None:
-        return f"{start}  {finding.detail}".rstrip()
+def line(finding: CheckLine, columns: int = NARROW_COLUMNS) -> str:
+    """A finding in a line, or more where the screen is narrow."""
     source = ", ".join(filter(None, (finding.source, finding.detail)))
-    measured, expected = (
-        f"{_number(value, finding.unit):>{_NUMBER}}" for value in (finding.value, finding.expected)
-    )
-    return f"{start}{measured}{expected}  {source}".rstrip()
+    numbers = [
+        "" if finding.value is None else _number(value, finding.unit)
+        for value in (finding.value, finding.expected)
+    ]
+    cells = (finding.verdict, finding.name, *numbers, source)
+    return "\n".join(table(("",) * len(cells), [cells], (2, 3), columns, _LEAST))
 
 
 def _number(value: float | None, unit: str) -> str:
@@ -69,18 +68,14 @@ def as_json(findings: Sequence[CheckLine], device: str, started: str, seconds: f
     """The findings as a JSON object."""
     verdicts = [one.verdict for one in findings]
     document = {
-        "version": _JSON_VERSION,
-        "collbench": __version__,
-        "verdict": whole(verdicts),
         "lines": len(verdicts),
         "judged": judged_lines(verdicts),
         "counts": _counts(findings),
-        "device": device,
         "started": started,
         "seconds": round(seconds, 3),
         "checks": [asdict(one) for one in findings],
     }
-    return json.dumps(document, indent=1) + "\n"
+    return result_json(document, machine=device, verdict=whole(verdicts))
 
 
 def as_junit(findings: Sequence[CheckLine], device: str, started: str, seconds: float) -> str:
