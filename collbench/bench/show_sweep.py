@@ -38,6 +38,9 @@ class Style(TypedDict, total=False):
     dim: bool
 
 
+_Screen = tuple[
+    Callable[[str, Style], None], Callable[[float], None], Callable[[Callable[[], list[str]]], None]
+]
 _UPDATE_S = 0.2  # between two pictures of a table that changes
 _STYLES: dict[str, Style] = {
     "ok": {},
@@ -64,69 +67,73 @@ def show_rows(
     shown.
     """
     records: list[Record] = []
-    waived: list[Record] = []
-    is_begun = False
-    with _screen(out, measurement.estimate_s(), measurement.crowding, color) as (
-        show,
-        advance,
-        update,
-    ):
-        measurement.progress = advance
-        is_headed = by_size is not None
-
-        def show_row(line: str, style: Style) -> None:
-            nonlocal is_headed
-            if not is_headed:
-                show(table.heading(), {"bold": True})
-            is_headed = True
-            show(line, style)
-
-        def show_waived() -> None:
-            for line in table.waived(waived):
-                show_row(line, _STYLES["waived"])
-            waived.clear()
-
-        try:
-            is_bounded = end_s < math.inf
-            rows = measurement.records_within(end_s) if is_bounded else measurement.records()
-            for measured in rows:
-                keep(measured)
-                record = shown(measured)
-                if record is None:
-                    continue
-                records.append(record)
-                if record.status == "waived":
-                    waived.append(record)
-                    continue
-                if by_size is not None and record.status == "ok":
-                    update(partial(by_size, records))
-                    continue
-                if not is_begun and by_size is None:
-                    show_waived()
-                is_begun = True
-                is_noisy = "noisy" in record.notes
-                show_row(
-                    table.line(record),
-                    {"fg": TERMINAL["cannot tell"]} if is_noisy else _STYLES[record.status],
-                )
-        finally:
-            if by_size is not None:
-                lines = by_size(records)
-                say("\n".join(lines), file=out)
-            show_waived()
+    try:
+        with _screen(out, measurement.estimate_s(), measurement.crowding, color) as screen:
+            _take_rows(measurement, keep, table, screen, shown, by_size, end_s, records)
+    finally:
+        if by_size is not None:
+            waived = table.waived([row for row in records if row.status == "waived"])
+            say("\n".join([*by_size(records), *waived]), file=out)
     return records
 
 
+def _take_rows(
+    measurement: Measurement,
+    keep: Callable[[Record], None],
+    table: SweepTable,
+    screen: _Screen,
+    shown: Callable[[Record], Record | None],
+    by_size: Callable[[Sequence[Record]], list[str]] | None,
+    end_s: float,
+    records: list[Record],
+) -> None:
+    """As show_rows(), of a screen that is open, until what stands at the end. records: where those
+    go that were shown.
+    """
+    show, measurement.progress, update = screen
+    waived: list[Record] = []
+    is_begun, is_headed = False, by_size is not None
+
+    def show_row(line: str, style: Style) -> None:
+        nonlocal is_headed
+        if not is_headed:
+            show(table.heading(), {"bold": True})
+        is_headed = True
+        show(line, style)
+
+    def show_waived() -> None:
+        for line in table.waived(waived) if by_size is None else ():
+            show_row(line, _STYLES["waived"])
+        waived.clear()
+
+    is_bounded = end_s < math.inf
+    try:
+        for row in measurement.records_within(end_s) if is_bounded else measurement.records():
+            keep(row)
+            record = shown(row)
+            if record is None:
+                continue
+            records.append(record)
+            if record.status == "waived":
+                waived.append(record)
+                continue
+            if by_size is not None and record.status == "ok":
+                update(partial(by_size, records))
+                continue
+            if not is_begun:
+                show_waived()
+            is_begun = True
+            is_noisy = "noisy" in record.notes
+            show_row(
+                table.line(record),
+                {"fg": TERMINAL["cannot tell"]} if is_noisy else _STYLES[record.status],
+            )
+    finally:
+        show_waived()
+
+
 @contextmanager
-def _screen(
-    out: IO[str], total_s: float, crowding: float, color: str
-) -> Iterator[
-    tuple[
-        Callable[[str, Style], None],
-        Callable[[float], None],
-        Callable[[Callable[[], list[str]]], None],
-    ]
-]:
+def _screen(out: IO[str], total_s: float, crowding: float, color: str) -> Iterator[_Screen]:
     """Functions that show a line in a style, advance the bar by estimated seconds, and on a
     terminal show above the bar what changes, until the end. crowding: see Measurement.
     """

@@ -11,7 +11,7 @@ from typing import ClassVar
 import click
 
 from collbench.cli._options import ListOf, OutputFile
-from collbench.core.collectives import ALL_OPS
+from collbench.core.collectives import collective
 from collbench.core.errors import UsageError
 from collbench.core.files import is_foreign
 from collbench.core.rules import flag
@@ -45,10 +45,17 @@ class StrictCommand(click.Command):
             raise no_such_option(written.partition("=")[0], ctx) from None
         except click.UsageError as error:
             error.ctx = error.ctx or ctx
-            op = next((name for name in ALL_OPS if f"({name}" in error.format_message()), "")
-            if op and any("--op" in param.opts for param in self.params):
-                raise UsageError(f"{op} is the value of an option", f"write --op {op}") from None
+            self._refuse_bare_op(args)
             raise
+
+    def _refuse_bare_op(self, args: list[str]) -> None:
+        """Raise UsageError if the first argument is a collective, which an option takes."""
+        if args and any("--op" in param.opts for param in self.params):
+            try:
+                op = collective(args[0]).name
+            except UsageError:
+                return
+            raise UsageError(f"{args[0]} is the value of an option", f"write --op {op}")
 
     def invoke(self, ctx: click.Context) -> object:
         self._protect(ctx)

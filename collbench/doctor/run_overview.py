@@ -46,7 +46,7 @@ _NEXT: dict[Verdict, str] = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Overview:
+class Overview:
     """What is said. rows: of the smallest and the largest size. busy: who disturbed them, if
     anybody did.
     """
@@ -116,7 +116,7 @@ def _drive(
     )  # fmt: skip
     joined = machine_line(topology, backend, ranks)
     hosts = counted(len(set(group.hosts)) or 1, "host")
-    found = _Overview(
+    found = Overview(
         machine=f"{device if topology else cpu_name()}; {joined.detail}; {hosts}",
         rows=rows,
         lines=[*([joined] if joined.verdict == "WARN" else []), *check.findings],

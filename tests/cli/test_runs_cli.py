@@ -16,6 +16,7 @@ from collbench.bench.saving import saved
 from collbench.cli import cli, run
 from collbench.compare import runs as runs_module
 from collbench.compare.runs import RunFacts, SavedRun, remove, saved_runs
+from collbench.core.errors import UnavailableError
 from collbench.core.record import read
 from tests.support.commands import MODEL
 
@@ -181,3 +182,43 @@ def test_a_run_whose_beginning_cannot_be_saved_leaves_no_folder(
     assert sweep() == 0
     assert "The run is not saved: " in capsys.readouterr().err
     assert list((state / "collbench" / "runs").iterdir()) == []
+
+
+def test_a_name_stays_and_a_number_is_of_this_directory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    places = [tmp_path / name for name in ("one", "two")]
+    for place in places:
+        place.mkdir()
+        monkeypatch.chdir(place)
+        assert sweep("--machine", "dgx-1v" if place is places[0] else "dgx-a100") == 0
+    first, second = saved_runs()
+    assert (first.number, second.number) == (0, 1)
+    capsys.readouterr()
+    assert run(["compare", f"@{first.name}"]) == 0
+    assert "model of dgx-1v" in capsys.readouterr().out
+    monkeypatch.chdir(places[0])
+    assert run(["compare", "@1"]) == 0
+    out, err = capsys.readouterr()
+    assert "model of dgx-1v" in out and f"@{first.name}" in err
+    monkeypatch.chdir(tmp_path)  # nothing was started here: of all
+    assert run(["compare", "@1"]) == 0
+    assert "model of dgx-a100" in capsys.readouterr().out
+    assert run(["compare", "@1126-ffffff0"]) == 2
+
+
+def test_a_run_that_failed_says_why(capsys: pytest.CaptureFixture[str]) -> None:
+    assert sweep() == 0
+    record = read(saved_runs()[0].rows)[0]
+    runs: list[Any] = [SimpleNamespace(points=[], run_id="20261126T163400-ab12cd")]
+    with (
+        pytest.raises(UnavailableError),
+        click.Context(cli, obj=("sweep",)),
+        saved(runs, [], []) as one,
+    ):
+        one.keep(record)
+        raise UnavailableError("no room is left")
+    capsys.readouterr()
+    assert run(["runs"]) == 0
+    out = capsys.readouterr().out
+    assert "@1126-ab12cd" in out and "failed: nothing: no room is left" in " ".join(out.split())

@@ -426,7 +426,9 @@ def assert_wide(file: str, moves: frozenset[str], found: Counter[str]) -> None:
         clears = (file, verb) == ("sentinel.cu", "store") and "load slot" in moves
         if file != "ll.cu":
             assert bool(found[instruction]) == (
-                f"{verb} buffer" in moves or clears or (not is_flagged and f"{verb} slot" in moves)
+                f"{verb} buffer" in moves
+                or clears
+                or (not is_flagged and f"{verb} slot" in moves)
             )
 
 

@@ -28,6 +28,7 @@ from collbench.core.record import Record
 from collbench.core.table import NARROW_COLUMNS, paragraphs
 from collbench.core.units import format_rate, format_time_us
 
+_NOTES_COLUMNS = 60  # of a screen that has room for notes
 # notes that are of every row, or that another column says
 _TOLD = {"auto", "modelled", "noisy"}
 
@@ -40,11 +41,16 @@ def size_lines(records: Sequence[Record], columns: int = NARROW_COLUMNS) -> list
     for workload, sizes in summary.best.items():
         every = list(sizes.values())
         lines += [names[workload]] if len(names) > 1 else []
-        lines += [*best_table(_columns(summary, every), every, columns), ""]
+        lines += [
+            *best_table(
+                _columns(summary, every, has_notes=columns >= _NOTES_COLUMNS), every, columns
+            ),
+            "",
+        ]
     return lines + paragraphs(_legend(summary), columns)
 
 
-def _columns(summary: Summary, every: Sequence[Best]) -> list[BestColumn]:
+def _columns(summary: Summary, every: Sequence[Best], *, has_notes: bool) -> list[BestColumn]:
     has_backend = len({best.row.backend for best in every}) > 1
     name = partial(label, knobs=summary.knobs, has_backend=has_backend)
 
@@ -75,7 +81,7 @@ def _columns(summary: Summary, every: Sequence[Best]) -> list[BestColumn]:
         columns += [BestColumn(f"vs\n{peer}", partial(speedup_text, peer=peer))] * has_ratios
         form = BestColumn(form_heading(peer), partial(rival_text, peer=peer), is_number=False)
         columns += [form] * has_forms(summary, peer)
-    return [*columns, BestColumn("notes", _notes, is_number=False)]
+    return columns + [BestColumn("notes", _notes, is_number=False)] * has_notes
 
 
 def _time(row: Record) -> str:
