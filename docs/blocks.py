@@ -24,8 +24,10 @@ from collbench import cli
 ROOT = Path(__file__).parent.parent
 LANGUAGES = ("console", "sh", "python", "toml", "yaml", "text")
 LIMIT_S = 120
-# times of the tool itself, others on each machine
-_OWN_TIME = re.compile(r"(?:; about \d.*|(?<=predicted), \d+ s\.)$", re.MULTILINE)
+# times and names of the tool itself, others in each run
+_OWN_TIME = re.compile(
+    r"(?:; about \d.*|(?<=predicted), \d+ s\.|(?<=Saved as )@\S+: .*)$", re.MULTILINE
+)
 _FENCE = re.compile(r"^```(\w+)([^\n]*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _SHELL = set("|&;<>$`*")
 _SEPARATORS = {"|", "&&", "||", ";", ">", ">>"}

@@ -116,7 +116,9 @@ def _show(
         from collbench.machine.formats import nccl_xml
 
         write_document(nccl_xml.write(topology), "-", "")
-    is_shown = bool(views) or not (documents or options["svg"] or options["record"])
+    is_shown = bool(views) or not (
+        documents or options["json"] or options["svg"] or options["record"]
+    )
     _remark_on(topology, has_headline=is_shown)
     is_measured = options["is_measured"] or options["is_inferred"]
     if views or (is_shown and not is_measured):

@@ -3,7 +3,6 @@ data.
 """
 
 import io
-import json
 import re
 import sys
 import xml.etree.ElementTree as ET
@@ -21,7 +20,7 @@ from collbench.doctor import run_check as _run_check
 from collbench.doctor.check_verdict import CheckUnit, Measured
 from collbench.doctor.saved_checks import SavedCheck, SavedValue, keep
 from collbench.machine.formats import described
-from tests.support.commands import invoke
+from tests.support.commands import invoke, result_of
 from tests.support.frames import H200
 from tests.support.runs import Run, needs_mpi, under_mpirun
 
@@ -41,7 +40,7 @@ def test_a_check_and_its_documents(
 ) -> None:
     junit = tmp_path / "check.xml"
     code, out, err = invoke(capfd, *CHECK, "--json", "-", "--junit", str(junit))
-    document = json.loads(out)
+    document = result_of(out)
     assert (code, document["verdict"]) == (UNJUDGED_CODE, "UNKNOWN")
     assert (document["judged"], document["lines"]) == (1, len(document["checks"]))
     assert "collbench check --save" in err
@@ -93,7 +92,7 @@ def test_a_check_is_a_reference_only_if_it_is_saved(
     code, out, err = invoke(capfd, *CHECK, "--save")
     assert (code, "Saved as the reference" in err, "UNKNOWN: 1 of" in out) == (0, True, True)
     code, out, _ = invoke(capfd, *CHECK, "--json", "-")
-    document = json.loads(out)
+    document = result_of(out)
     assert (code, document["verdict"]) == (0, "PASS")
     assert document["judged"] == document["lines"]
 
@@ -132,7 +131,7 @@ def test_what_is_not_reached_in_time_is_unknown(
 ) -> None:
     monkeypatch.setattr(_run_check, "_MINUTE_S", 0.0)
     code, out, err = invoke(capfd, *CHECK, "--json", "-")
-    document = json.loads(out)
+    document = result_of(out)
     assert (code, document["verdict"], document["judged"]) == (UNJUDGED_CODE, "UNKNOWN", 1)
     assert {one["detail"] for one in document["checks"][1:]} == {OUT_OF_TIME}
     assert "not reached" in err

@@ -36,6 +36,8 @@ CASES = [
 # Prints, of traced launches with a late rank, who is named as late, and by how many seconds.
 LATE = """
 import json, sys
+from tests.support.commands import result_of
+from tests.support.commands import result_of
 from collbench.bench.trace.critical_path import critical_path, late_rank, sums
 from collbench.bench.trace.traces import traced
 from collbench.bench.points import plan_points
@@ -96,7 +98,7 @@ def test_a_launch_is_whole_and_its_causes_add_up(
     files = ("--json", str(chain), "--out", str(timeline))
     ended = collbench("trace", "--backend", "cuda", *case, "--launches", "3", *files)
     assert "result compared" in ended.stderr
-    found = json.loads(chain.read_text())
+    found = result_of(chain.read_text())
     assert f"{op} {size} by {algo} {proto} " in found["title"]
     assert len(found["ranks"]) == gpus
     assert len(found["launches_us"]) == 3

@@ -81,6 +81,7 @@ def _columns(summary: Summary, every: Sequence[Best], *, has_notes: bool) -> lis
         columns += [BestColumn(f"vs\n{peer}", partial(speedup_text, peer=peer))] * has_ratios
         form = BestColumn(form_heading(peer), partial(rival_text, peer=peer), is_number=False)
         columns += [form] * has_forms(summary, peer)
+    has_notes = has_notes and any(map(_notes, every))
     return columns + [BestColumn("notes", _notes, is_number=False)] * has_notes
 
 
