@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from tests.gpu._running import MODELS, Ended, run, started
+from tests.support.commands import result_of
 
 LIMIT_S = 280.0
 CLOCK_ERROR_US = 0.2
@@ -36,8 +37,6 @@ CASES = [
 # Prints, of traced launches with a late rank, who is named as late, and by how many seconds.
 LATE = """
 import json, sys
-from tests.support.commands import result_of
-from tests.support.commands import result_of
 from collbench.bench.trace.critical_path import critical_path, late_rank, sums
 from collbench.bench.trace.traces import traced
 from collbench.bench.points import plan_points
