@@ -105,7 +105,8 @@ def collbench_arguments(command: str) -> Iterator[list[str]]:
 
 def furnish(place: Path) -> dict[str, str]:
     """Make a directory ready for the commands of a page; returns the environment to run them in."""
-    (place / "profiles").symlink_to(ROOT / "profiles")
+    for folder in ("profiles", "docs"):
+        (place / folder).symlink_to(ROOT / folder)
     for example in sorted((ROOT / "docs/examples").iterdir()):
         (place / example.name).symlink_to(example)
     tools = place / ".bin"

@@ -179,7 +179,7 @@ def command(context: click.Context, /, **_: object) -> int:
     Examples:
       mpirun -n 8 collbench hunt
       mpirun -n 64 collbench hunt --rails --budget 120 --csv pairs.csv
-      collbench hunt -n 4 --backend cpu
+      collbench hunt -g 4 --backend cpu
       collbench hunt --from pairs.csv --json -
       mpirun -n 8 collbench hunt --blame --op allreduce
     """

@@ -125,7 +125,7 @@ def command(context: click.Context, /, **_: object) -> int:
 
     \b
     Examples:
-      collbench trace --op allreduce --size 64K -n 2
+      collbench trace --op allreduce --size 64K -g 2
       collbench trace --op allreduce --size 1M --algo ring --out trace.json --html trace.html
       mpirun -n 4 collbench trace --op broadcast --size 8M --transport net
     """
