@@ -137,8 +137,9 @@ def _show(
 def _on_stdout(options: Options) -> list[str]:
     """The documents that go to stdout, as they were asked for."""
     documents = {
+        "--json": options["json"] == "-",
         "--xml": options["is_xml"],
-        **{f"--{name} -": options[name] == "-" for name in ("json", "svg", "record", "save")},
+        **{f"--{name} -": options[name] == "-" for name in ("svg", "record", "save")},
     }
     return [name for name, is_on_stdout in documents.items() if is_on_stdout]
 

@@ -166,7 +166,7 @@ def _list(names: list[str], ops: tuple[OpName, ...], world: World, file: str | N
         for name in names:
             if op in FAMILY.load(name).SERVES:
                 if needs_hosts(name) and not world.hosts:
-                    remark(f"{op} {name} is for several hosts: see it with --hosts 2")
+                    rows.append([op, name, *"----"])
                     continue
                 schedule = registered(
                     op, name, world if collective(op).is_rooted else replace(world, root=0)
@@ -184,6 +184,8 @@ def _list(names: list[str], ops: tuple[OpName, ...], world: World, file: str | N
     if file != "-":
         say(f"Of the busiest of {world.n} ranks; S is the size.")
         say("\n".join(table(heads, rows, range(2, len(heads)), width(sys.stdout))))
+        if not world.hosts and any("-" in row for row in rows):
+            remark("-: for several hosts; --hosts 2 shows it.")
 
 
 def _draw(name: str, world: World, op: OpName, options: Options) -> None:

@@ -117,8 +117,8 @@ class Best(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KnobSpan:
-    """Neighbouring sizes whose leaders have the same value of a knob, or the same values where they
-    are tied; None where nothing is decided.
+    """Neighbouring sizes whose first leader has the same value of a knob; None where nothing is
+    decided.
     """
 
     value: str | None
@@ -353,11 +353,7 @@ def spans(sizes: Mapping[int, Best], name: str) -> list[KnobSpan]:
         for best in sizes.values()
     )
     values = {
-        size: best_text(
-            [str(getattr(row, name)) or UNASKED["algo"] for row in best.leaders], best.certainty
-        )
-        if best.is_certain
-        else None
+        size: str(getattr(best.row, name)) or UNASKED["algo"] if best.is_certain else None
         for size, best in (sizes.items() if has_choice else ())
     }
     groups = [(value, list(group)) for value, group in groupby(values, key=values.__getitem__)]

@@ -38,8 +38,9 @@ def test_a_sweep_is_saved_with_its_command_and_its_machine(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     assert sweep("--machine", "dgx-1v") == 0
-    assert "Saved as @1: collbench compare @1" in capsys.readouterr().out
     (one,) = saved_runs()
+    told = " ".join(capsys.readouterr().out.split())
+    assert f"Saved as @{one.name}: collbench compare @{one.name}" in told
     given = " ".join([*MODEL, "--algo", "ring", "--sizes", "1K,1M", "--machine", "dgx-1v"])
     assert one.facts.command == f"collbench {given}"
     assert (one.facts.rows, one.facts.wrong, one.facts.exit_code) == (2, 0, 0)
@@ -70,7 +71,7 @@ def test_runs_are_listed_the_newest_last(capsys: pytest.CaptureFixture[str]) -> 
     capsys.readouterr()
     assert run(["runs"]) == 0
     heads, *lines = capsys.readouterr().out.splitlines()
-    assert heads.split() == ["started", "rows", "wrong", "took", "what"]
+    assert heads.split() == ["name", "started", "rows", "wrong", "took", "what"]
     assert [line.split()[0] for line in lines] == ["@3", "@2", "@1"]
     assert ["allreduce" in lines[0], "broadcast" in lines[1], "allgather" in lines[2]] == [True] * 3
 
@@ -166,10 +167,11 @@ def test_a_sweep_that_ends_after_a_newer_one_has_another_number() -> None:
     runs: list[Any] = [SimpleNamespace(points=[], run_id=name) for name in ("older", "newer")]
     with click.Context(cli, obj=("sweep",)), saved(runs[:1], [], []) as older:
         older.keep(record)
-        assert older.saved_as() == "@1"
+        assert saved_runs()[-1].number == 1
         with saved(runs[1:], [], []) as newer:
             newer.keep(record)
-        assert (newer.saved_as(), older.saved_as()) == ("@1", "@2")
+        assert (newer.saved_as(), older.saved_as()) == ("@newer", "@older")
+        assert {run.name: run.number for run in saved_runs()[-2:]} == {"newer": 1, "older": 2}
 
 
 def test_a_run_whose_beginning_cannot_be_saved_leaves_no_folder(

@@ -14,6 +14,7 @@ from collbench.backends.cpu.interpreter import Runner
 from collbench.bench.tables.run import tail_lines
 from collbench.bench.tables.sizes import size_lines
 from collbench.cli import run
+from collbench.compare.runs import saved_runs
 from collbench.core.distribution import launches_of
 from collbench.core.record import Record, header, read, to_line
 from collbench.machine.host import has_nvidia_gpus
@@ -68,8 +69,9 @@ def test_a_sweep_of_the_model_is_exact(capfd: pytest.CaptureFixture[str], tmp_pa
 
 
 def test_a_sweep_says_what_it_measures_and_what_came_of_it(
-    capfd: pytest.CaptureFixture[str],
+    capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
     args = ("--machine", "dgx-1v", "--algo", "ring", "--sizes", "1M,256M")
     code, out, _ = invoke(capfd, "sweep", "--backend", "model", *args)
     head = [line for line in out.splitlines() if line.startswith("# ")]
@@ -87,7 +89,8 @@ def test_a_sweep_says_what_it_measures_and_what_came_of_it(
         "  simple (stores over GPU0 -> GPU1, NVLink 2 x1).",
         "Lowest time: 21.3 us, ring at 1M.",
     ]
-    assert saved_as == "Saved as @1: collbench compare @1"
+    (saved_run,) = saved_runs()
+    assert saved_as == f"Saved as @{saved_run.name}: collbench compare @{saved_run.name}"
 
 
 def test_the_model_prices_a_launch_alone_and_says_what_decided(
@@ -248,7 +251,7 @@ def test_a_price_is_not_the_best_of_what_was_measured(
     monkeypatch.setenv("COLUMNS", "240")  # several tied ones stand in one line
     args = [
         *split("sweep --backend cpu,model --machine cpu-2 --ranks 2 --op allreduce --repeats 2"),
-        *split("--sizes 1K"),
+        *split("--sizes 1K --algo all --all"),
     ]
     code, out, _ = invoke(capfd, *args)
     assert code == 0
@@ -260,7 +263,7 @@ def test_a_price_is_not_the_best_of_what_was_measured(
 
 def test_auto_on_a_described_machine_is_what_its_wires_price_lowest(tmp_path: Path) -> None:
     files = [tmp_path / "all.csv", tmp_path / "auto.csv"]
-    for file, more in zip(files, ([], ["--algo", "auto"]), strict=True):
+    for file, more in zip(files, (["--algo", "all"], []), strict=True):
         assert (
             run(
                 [
@@ -317,7 +320,9 @@ def test_without_mpi_ours_are_alone(
 def test_dry_run_measures_nothing(capfd: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     code, out, _ = invoke(
         capfd,
-        *split("sweep --op alltoall --placement all --sizes 1K,1M --backend cpu --dry-run"),
+        *split(
+            "sweep --op alltoall --algo all --placement all --sizes 1K,1M --backend cpu --dry-run"
+        ),
         "--csv",
         str(tmp_path / "no.csv"),
     )
