@@ -5,6 +5,7 @@ the same rules.
 """
 
 import sys
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -37,6 +38,7 @@ from collbench.machine.discovery.recording import Recording
 from collbench.machine.host import cpu_name
 
 _TITLE = 12  # columns
+_LEAST_S = 1.0  # of measuring, where a busy machine was late to begin
 _NEXT: dict[Verdict, str] = {
     "PASS": "collbench sweep",
     "WARN": "collbench doctor",
@@ -106,6 +108,7 @@ def _drive(
     end_s: float,
     file: str | None,
 ) -> int:
+    end_s = max(end_s, time.monotonic() + _LEAST_S)
     topology, busy = topology_of_all(recordings), BusyRemark()
     device = device_of(topology, backend)
     check = Check(out=None, known=reference_values(machine_key(device, ranks, backend, group)))
@@ -142,7 +145,8 @@ def _numbers(rows: Sequence[Record]) -> list[tuple[str, str]]:
     """The lowest latency, the bus bandwidth of a large allreduce, and its part of the ceiling."""
     timed = [row for row in rows if row.time_us is not None and row.busbw_gbs is not None]
     if not timed:
-        return [("measured", "nothing: " + "; ".join(row.reason for row in rows))]
+        why = "; ".join(row.reason for row in rows) or "no time was left"
+        return [("measured", f"nothing: {why}")]
     quick = min(timed, key=lambda row: row.size_bytes)
     large = max(timed, key=lambda row: row.size_bytes)
 

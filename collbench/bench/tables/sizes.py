@@ -122,7 +122,7 @@ def _legend(summary: Summary) -> list[str]:
         ),
         (
             any(best.certainty == "tie" for best in every),
-            "(1 of 3): the repeats do not separate three; the simplest is named.",
+            "(1 of 3): three are tied, by the repeats; the simplest is named.",
         ),
         (
             any(not best.is_certain and len(best.rows) > 1 for best in every),

@@ -286,7 +286,7 @@ def legend(summary: Summary) -> list[str]:
     every = summary.every_best
     lines = ["Best of each size, by the median of its repeats."]
     if any(best.certainty == "tie" for best in every):
-        lines.append("(1 of 3): the repeats do not separate three; the simplest is named.")
+        lines.append("(1 of 3): three are tied, by the repeats; the simplest is named.")
     if any(not best.is_certain for best in every):
         lines.append("?: cannot tell; the row that was fastest, by chance or not.")
     if any(best.gain is not None for best in every):
