@@ -47,7 +47,8 @@ def size_lines(records: Sequence[Record], columns: int = NARROW_COLUMNS) -> list
             ),
             "",
         ]
-    return lines + paragraphs(_legend(summary), columns)
+    told = paragraphs(_legend(summary), columns)
+    return lines + told if told else lines[:-1]
 
 
 def _columns(summary: Summary, every: Sequence[Best], *, has_notes: bool) -> list[BestColumn]:
