@@ -17,6 +17,7 @@ from collbench import __version__
 from collbench.core.errors import HangError, UnavailableError, UsageError, unknown
 from collbench.core.interrupt import exit_code_of, handle_signals, stop_handling_signals
 from collbench.core.launcher import launcher
+from collbench.core.screen import say
 from collbench.launch.complaint import complain
 
 # what a command does, in a line; by what it is for
@@ -113,6 +114,9 @@ def cli(context: click.Context, file: str | None) -> int:
     """
     if context.invoked_subcommand is not None:
         return 0
+    if launcher() is not None:  # it is about one machine, whose ranks it starts
+        say(context.get_help())
+        return 0
     end_s = time.monotonic() + _OVERVIEW_S
     _check_memory_limit()
     from collbench.doctor.run_overview import run_overview
@@ -128,7 +132,7 @@ def main() -> None:
         # nothing here multiplies on CPUs: threads of NumPy's BLAS would only take memory
         os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
         under = launcher()
-        if under is not None and _is_of_all_ranks(sys.argv[1:]):
+        if under is not None and _RUN_BY_ALL_RANKS & set(sys.argv[1:2]):
             from collbench.launch.watchdog import watchdog_of
 
             watchdog_of(under)  # before anything starts that a child process would not have
@@ -141,10 +145,6 @@ def main() -> None:
         sys.stderr.flush()
         os._exit(code)
     sys.exit(code)
-
-
-def _is_of_all_ranks(args: list[str]) -> bool:
-    return not args or args[0] in _RUN_BY_ALL_RANKS or args[0].startswith("--json")
 
 
 def _check_memory_limit() -> None:
@@ -182,7 +182,7 @@ def run(args: list[str]) -> int:
     if (
         under is not None
         and under.rank > 0
-        and (not _is_of_all_ranks(args) or {"-h", "--help"} & set(args))
+        and (not _RUN_BY_ALL_RANKS & set(args[:1]) or {"-h", "--help"} & set(args))
     ):
         return 0
     try:

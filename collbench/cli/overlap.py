@@ -4,7 +4,7 @@ choose how many channels to give to it.
 
 import click
 
-from collbench.cli._command import StrictCommand, explicit_options
+from collbench.cli._command import StrictCommand, explicit_options, force_option
 from collbench.cli._declared import op_option, setting_option
 from collbench.cli._options import ListOf, Whole, csv_option, json_option, positive
 from collbench.core.options import OVERLAP_OPTIONS
@@ -110,5 +110,5 @@ def command(context: click.Context, /, **_: object) -> int:
     return run_overlap(context.params)
 
 
-for _option in _OPTIONS:
+for _option in (*_OPTIONS, force_option):
     command = _option(command)

@@ -7,7 +7,7 @@ from datetime import datetime
 
 import click
 
-from collbench.cli._command import StrictCommand
+from collbench.cli._command import StrictCommand, force_option
 from collbench.cli._options import Whole, json_option
 from collbench.compare.runs import SavedRun, folder_of_runs, remove, saved_runs
 from collbench.core.documents import result_json, write_document
@@ -29,6 +29,7 @@ _SIGNALLED = 128  # exit codes beyond are of runs that a signal ended
     help="Remove all but so many of the newest runs, for example 50. Default: remove none.",
 )
 @json_option("runs", "the list")
+@force_option
 @click.pass_context
 def command(context: click.Context, /, **_: object) -> None:
     """List the sweeps that were saved, the newest last. compare reads them by name, or as @1, @2:

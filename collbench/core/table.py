@@ -13,6 +13,7 @@ from collbench.core.text import printable
 if TYPE_CHECKING:
     from rich.text import Text
 
+UNBOUNDED = 10_000  # columns of what is no screen
 NARROW_COLUMNS = 80  # of a pipe, and of what is not made for wider terminals
 _GAP = 2  # columns between two of a table
 _LEAST_TEXT = 8  # columns that a text keeps on the narrowest screen

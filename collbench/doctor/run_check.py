@@ -29,8 +29,8 @@ from collbench.core.limits import CEILING_FAIL_SHARE, CEILING_SHARE
 from collbench.core.options import Settings, refuse_sharing, settings_of
 from collbench.core.record import Record
 from collbench.core.rules import Options
-from collbench.core.screen import remark, say, width
-from collbench.core.table import wrapped
+from collbench.core.screen import is_terminal, remark, say, width
+from collbench.core.table import UNBOUNDED, wrapped
 from collbench.core.text import counted
 from collbench.core.units import format_duration, format_size, parse_size
 from collbench.device.card import device_count
@@ -84,7 +84,8 @@ class Check:
         """Keep and show a finding."""
         self.findings.append(finding)
         if self.out is not None:
-            say(line(finding, width(self.out)), file=self.out)
+            columns = width(self.out) if is_terminal(self.out) else UNBOUNDED
+            say(line(finding, columns), file=self.out)
 
     def judge(self, number: Measured, expectations: Sequence[Expectation]) -> None:
         """Hold a number against what is expected, and against the saved one."""

@@ -12,7 +12,6 @@ from dataclasses import dataclass, replace
 from collbench.bench.busy import BusyRemark
 from collbench.bench.recordings import recordings_of
 from collbench.core.documents import result_json, write_document
-from collbench.core.launcher import launcher
 from collbench.core.options import Settings, settings_of
 from collbench.core.record import Record
 from collbench.core.screen import say, width
@@ -88,10 +87,9 @@ def run_overview(file: str | None, end_s: float) -> int:
     """Measure until that time of the monotonic clock, show, and write JSON to a file if there is
     one; returns the exit code: 1 for FAIL, else 0.
     """
-    under = launcher()
     settings = replace(settings_of({}), repeats=3)
-    backend = default_backend({}, is_local=under is None)
-    ranks = under.size if under is not None else default_ranks({}, backend)
+    backend = default_backend({}, is_local=True)
+    ranks = default_ranks({}, backend)
     group = group_here(settings.timeout_s)
     recordings = recordings_of(group, {"backend": (backend,)})
     return drive_on_rank0(

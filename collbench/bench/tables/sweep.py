@@ -30,11 +30,10 @@ from collbench.core.case import Case
 from collbench.core.knobs import AXES, KNOB, KNOBS, UNASKED, Knob
 from collbench.core.peers import is_peer
 from collbench.core.record import Record
-from collbench.core.table import NARROW_COLUMNS, table, wrapped
+from collbench.core.table import NARROW_COLUMNS, UNBOUNDED, table, wrapped
 from collbench.core.units import format_rate, format_size, format_time_us
 from collbench.machine.others import FOREIGN_NOTE
 
-_UNBOUNDED = 10_000  # columns of what is no screen
 BOUNDS_COLUMNS = 120  # of a terminal, from which on times have their bounds
 # those that may have a column: the algorithm always has one
 _SHOWN = (*AXES, *KNOBS[1:])
@@ -86,7 +85,7 @@ class SweepTable:
     is_together: bool = False
     algo_width: int = 9
     size_width: int = 6
-    columns: int = _UNBOUNDED
+    columns: int = UNBOUNDED
 
     def _named(self) -> list[Column]:
         """What a row is of."""
@@ -203,7 +202,7 @@ def table_of(
         has_launch_times=has_launch_times,
         is_together=is_together,
         algo_width=max([9, *(len(case.algo) for case in resolved)]),
-        columns=columns if is_screen else _UNBOUNDED,
+        columns=columns if is_screen else UNBOUNDED,
         size_width=max([6, *(len(format_size(case.size_bytes)) for case in requested)]),
     )
 
