@@ -89,13 +89,16 @@ MEANINGS = {
     " `time_us` / `time_high_us` and `percent` x `time_us` / `time_low_us`",
     "limit": "what sets the ceiling: the engine that moves the bytes, stores or copy engines, and"
     " the link",
+    "floor_us": "the least time that this launch can take, whoever runs it (see"
+    " [floors](../explanation/floors.md)); empty if it is not known",
+    "of_floor": "`floor_us` over `time_us`, in percent",
     "wire_bytes": "bytes that all counted links sent in a launch; this and the next two are empty"
     " without `--wire` (see [how](../explanation/wire-ledger.md))",
     "wire_expected": "what the schedule must send over them; empty for a library",
     "wire_foreign": "what they sent or, if that is more, received beyond it; below 0 where they"
     " carried less",
     "wrong": "wrong elements; empty if results were not compared",
-    "status": "`ok`, `wrong`, `waived` or `error`",
+    "status": "`ok`, `wrong`, `impossible` (faster than can be), `waived` or `error`",
     "reason": "why the status is not `ok`",
     "chosen": "what decided the algorithm and the protocol: `asked`, `tuned` (a tuning file) or"
     " `priced` (the lowest price); empty for a library",
@@ -122,6 +125,7 @@ NOTES = {
     "hot": "`--hot`: the same buffers in every launch",
     "in-cache": "the rotated buffers still fit the last-level cache",
     "pipelined": "launches of a rooted collective overlap",
+    "no-floor": "the least launch could not be measured here",
     "isolated": "`--isolate`: each GPU launch was timed alone",
     "order-": "`--launch-order same` or `crossed`: in which order a rank launched what it had",
     "shared-gpu": "ranks share a GPU (`--gpus 0,0`): the time is right and says nothing of links",

@@ -52,8 +52,8 @@ def codes() -> list[tuple[str, str, str]]:
         (
             str(CollbenchError.exit_code),
             "",
-            "Wrong data (`sweep`); something slow (`hunt`); a regression, or nothing to compare "
-            "(`compare`).",
+            "Wrong data, impossible times (`sweep`); something slow (`hunt`); a regression, or "
+            "nothing to compare (`compare`).",
         ),
     ]
     rows += sorted(

@@ -149,6 +149,12 @@ class Session(SessionFacts, Protocol[Job_contra]):
     def run(self, job: Job_contra, batch: Batch) -> Samples:
         """One repeat: run and compare, poison, warm up, time, compare again."""
 
+    def flag_s(self, limit_s: float, *, is_mutual: bool) -> float:
+        """Seconds of the least launch on these ranks, which each exchange a flag with another one,
+        or with none; 0: not known. limit_s: how long no rank may wait. Raises CollbenchError.
+        """
+        return 0.0
+
     def close(self) -> None:
         """End the ranks."""
         return
@@ -249,7 +255,22 @@ _PROVED_PART, LEAST_PROVED = (
 )  # one launch of a batch in so many proves it, and at least so many
 # A batch that is so many times as fast as what proves it, each time of so many, did less.
 _MUCH_FASTER, _ATTEMPTS = 10.0, 5
+FLAG_LAUNCHES = 20  # of the least launch of GPUs, at a time
+_FLAGS, _FLAG_BATCHES = 5, 20  # on CPUs
 REPLAYS = 3  # of a batch on GPUs that count, behind one that does not
+
+
+def shortest_flag_s(exchange: Callable[[], object]) -> float:
+    """Seconds of an exchange of a flag on CPUs, in the batch that met least load. In a batch one
+    rank may find the other's first flag; in a long one a busy machine would take a core away.
+    """
+    times_s = list[float]()
+    for _ in range(_FLAG_BATCHES):
+        start = time.perf_counter()
+        for _ in range(_FLAGS):
+            exchange()
+        times_s.append(time.perf_counter() - start)
+    return min(times_s) / _FLAGS
 
 
 def auto_iterations(seconds: float, length: BatchLength = CPU_BATCH) -> int:

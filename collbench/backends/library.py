@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 
 from collbench.backends.base import (
+    ANSWER_S,
     Batch,
     CpuTimedRank,
     RankTiming,
@@ -161,10 +162,16 @@ class LibraryRank(CpuTimedRank[Problem]):
     def _meet(self) -> None:
         """Wait at the library's barrier."""
 
-    def _limit(self, problem: Problem, batch: Batch) -> AbstractContextManager[None]:
+    def flag(self, limit_s: float) -> float:
+        """Seconds of the library's least call that exchanges a flag with one other rank; 0: not
+        known.
+        """
+        return 0.0
+
+    def _limit(self, call: str, limit_s: float) -> AbstractContextManager[None]:
         if self.watchdog is None:  # the driver has a deadline for each call
             return nullcontext()
-        return self.watchdog.limit(f"the library's {problem.op}", batch.deadline_s)
+        return self.watchdog.limit(f"the library's {call}", limit_s)
 
     def prepare(self, problem: Problem, hot: bool, batch: Batch) -> RankTiming:
         """Write inputs and poison, run every set of buffers once, compare, poison, warm up."""
@@ -175,7 +182,7 @@ class LibraryRank(CpuTimedRank[Problem]):
             memory = map(buffers.memory, range(buffers.sets))
             self.prepared = _Prepared(buffers, [self._call(problem, *pair) for pair in memory])
         buffers, calls, wrong = self.prepared.buffers, self.prepared.calls, None
-        with self._limit(problem, batch):
+        with self._limit(problem.op, batch.deadline_s):
             buffers.prepare()
             self._meet()
             for function, args in calls:
@@ -199,7 +206,7 @@ class LibraryRank(CpuTimedRank[Problem]):
         calls = [self.prepared.calls[number] for number in timed_sets(*of)]
         checked = checked_sets(*of) if batch.is_checked else range(0)
         warm = set(checked).intersection(sets_in_turn(*of[:2], max(batch.warmup, 1)))
-        with self._limit(problem, batch):
+        with self._limit(problem.op, batch.deadline_s):
             buffers.poison(sorted(warm), is_warm=True)
             self._meet()
             start = time.perf_counter()
@@ -233,7 +240,7 @@ class LibraryRank(CpuTimedRank[Problem]):
             if meet_each and (number + 1) % meet_each == 0:
                 self._meet()
 
-        with self._limit(problem, batch):
+        with self._limit(problem.op, batch.deadline_s):
             self._meet()
             return buffers.prove(order, launch)
 
@@ -250,7 +257,7 @@ class LibraryRank(CpuTimedRank[Problem]):
         order = (partial(function, *args) for function, args in calls)
         # one limit for all: it costs more than a launch
         limit_s = batch.deadline_s + batch.single_s
-        with self._limit(problem, replace(batch, deadline_s=limit_s)):
+        with self._limit(problem.op, limit_s):
             times_s = clocked(order, self._meet)
             self._meet()
         wrong = ready.buffers.compare(checked)
@@ -283,6 +290,11 @@ class LibrarySession(Session[Case]):
         return repeat_on_cpus(
             self._workers, problem, batch, hot=self.hot, data_bytes=data_bytes, notes=notes
         )
+
+    def flag_s(self, limit_s: float, *, is_mutual: bool) -> float:
+        if not is_mutual:
+            return 0.0
+        return max(self._workers.call(LibraryRank.flag, limit_s, timeout_s=limit_s + ANSWER_S))
 
     def _data(self, problem: Problem) -> tuple[int, list[str]]:
         """Bytes of all user buffers, and notes on them."""

@@ -1,12 +1,20 @@
 """Points of a sweep: each case with its plan, or why there is none, and what it will take."""
 
+import os
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import cast
 
 from collbench.backends import FAMILY, together_names, together_of
-from collbench.backends.base import Backend, Peer, Samples, SessionOpener
+from collbench.backends.base import (
+    Backend,
+    GpuOptions,
+    Peer,
+    Samples,
+    SessionOpener,
+    SessionOptions,
+)
 from collbench.bench.estimate import repeat_s
 from collbench.bench.ranks import Ranks
 from collbench.core.case import Case
@@ -18,6 +26,7 @@ from collbench.core.peers import forced_by
 from collbench.core.world import host_numbers
 from collbench.device.program import ctas
 from collbench.launch.group import Group
+from collbench.machine.host import usable_cores
 from collbench.machine.others import Span
 from collbench.planning.chooser import choice_of_problem, choose
 from collbench.planning.limits import Limits
@@ -236,3 +245,28 @@ def ctas_of(point: SweepPoint) -> int:
 def is_modelled(point: SweepPoint) -> bool:
     """Whether the times of a point were predicted by the model rather than measured."""
     return any("modelled" in samples.notes for samples in point.repeats)
+
+
+def cores_of(group: Group) -> int:
+    """The cores that all ranks have together; a launcher may have pinned this one to some."""
+    if group.kind == "local":
+        return usable_cores()
+    return (os.cpu_count() or 1) * len(set(group.hosts))
+
+
+def session_options(settings: Settings, group: Group) -> SessionOptions:
+    """What sessions heed of the settings."""
+    return SessionOptions(
+        hot=settings.hot,
+        machine=settings.machine,
+        gpu=GpuOptions(
+            gpus=settings.gpus,
+            launch=settings.launch,
+            isolated=settings.isolated,
+            timeout_s=settings.timeout_s,
+            inject=settings.inject,
+            is_spread=len(set(group.hosts)) > 1 or settings.inject == "spread",
+            net_memory=settings.net_memory,
+            net_threads=settings.net_threads,
+        ),
+    )

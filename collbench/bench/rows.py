@@ -14,10 +14,11 @@ from collbench.backends.base import SessionFacts
 from collbench.core.case import Case
 from collbench.core.collectives import collective
 from collbench.core.distribution import LEAST_US, PERCENTILES, histogram, percentile
+from collbench.core.limits import IMPOSSIBLE
 from collbench.core.pattern import Wrong
 from collbench.core.record import Record
 from collbench.core.statistics import interval
-from collbench.core.units import rate_gbs, to_us
+from collbench.core.units import format_time_us, rate_gbs, to_us
 from collbench.launch.group import Group
 from collbench.machine.others import FOREIGN_NOTE, foreign_cores, foreign_note
 from collbench.planning.lowering import writer_of
@@ -76,6 +77,29 @@ def timed_row(row: Record, times: Sequence[float], iterations: int) -> Record:
     )
 
 
+def with_floor(row: Record, floor_s: float, accusing_s: float, untimed: Record) -> Record:
+    """The row of right launches with the least time that they can take, 0: not known. Where all
+    that its repeats leave is below what accuses, or beyond its ceiling, it is as the untimed row,
+    and impossible.
+    """
+    if not floor_s or row.time_us is None or row.time_high_us is None:
+        return row
+    floor_us = to_us(floor_s)
+    ceiling_us = (row.percent or 0) * row.time_us / 100
+    least_us = max(to_us(accusing_s), ceiling_us)
+    is_possible = row.time_high_us * IMPOSSIBLE >= least_us
+    known = row if is_possible else replace(untimed, repeats=row.repeats, iters=row.iters)
+    known = replace(known, floor_us=floor_us, of_floor=100 * floor_us / row.time_us)
+    if is_possible:
+        return known
+    bound = "the floor" if least_us > ceiling_us else f"its ceiling ({row.limit})"
+    reason = (
+        f"{format_time_us(row.time_us)} us a launch; by {bound} it takes"
+        f" {format_time_us(least_us)} us"
+    )
+    return replace(known, status="impossible", reason=reason)
+
+
 def with_alone(row: Record, together: Together[Plan | Case], alone_s: Sequence[float]) -> Record:
     """The row of launches together, with what they take one after the other, each alone."""
     assert row.time_us is not None
@@ -112,6 +136,9 @@ def row_of_runs(rows: Sequence[Record]) -> Record:
     percent = None
     if last.ceiling_gbs and row.busbw_gbs is not None:
         percent = 100 * row.busbw_gbs / last.ceiling_gbs
+    known = [one.floor_us for one in rows if one.floor_us is not None]
+    if known and row.time_us:
+        row = replace(row, floor_us=min(known), of_floor=100 * min(known) / row.time_us)
     notes = dict.fromkeys(note for row in rows for note in row.notes.split())
     texts = [note for note in notes if not note.startswith(FOREIGN_NOTE)]
     if foreign := max(foreign_cores(row.notes) for row in rows):

@@ -51,7 +51,7 @@ from collbench.core.launcher import is_only_rank, launcher
 from collbench.core.options import Settings, settings_of
 from collbench.core.peers import is_of_libraries, is_peer, knobs_of
 from collbench.core.progress import activity_shown
-from collbench.core.record import Record, Writer, read
+from collbench.core.record import NOT_TRUE, Record, Writer, read
 from collbench.core.rules import Options, refuse
 from collbench.core.screen import document_on_stdout, is_terminal, remark, say, width
 from collbench.core.text import counted
@@ -166,7 +166,7 @@ def _drive(
         requested,
         [point.case for point in points if not point.waived],
         width(out),
-        has_ceilings=bool(where.links),
+        has_ceilings=bool(where.links) or sweep.backend != (MODEL,),
         has_launch_times=settings.distribution is not None,
         is_together=is_together(options),
         is_screen=is_terminal(out),
@@ -415,10 +415,10 @@ def _links(measurement: Measurement) -> list[str]:
 
 
 def _exit_code(records: Sequence[Record], *, is_part: bool) -> int:
-    """1 for wrong data, else 0. Raises UnavailableError if every point was waived. is_part: other
-    rows of the sweep are in the file already.
+    """1 for wrong data and impossible times, else 0. Raises UnavailableError if every point was
+    waived. is_part: other rows of the sweep are in the file already.
     """
-    if any(record.status == "wrong" for record in records):
+    if any(record.status in NOT_TRUE for record in records):
         return 1
     if records and not is_part and all(record.status == "waived" for record in records):
         first, *others = dict.fromkeys(record.reason for record in records)

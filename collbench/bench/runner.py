@@ -18,22 +18,23 @@ from collbench.backends.base import (
     DISTRIBUTION_LAUNCHES,
     DISTRIBUTION_S,
     Batch,
-    GpuOptions,
     Session,
     SessionOpener,
-    SessionOptions,
 )
 from collbench.backends.net.receivers import may_take_threads
 from collbench.bench.estimate import is_gpu, start_s
+from collbench.bench.floors import Floors
 from collbench.bench.points import (
     Job,
     SessionKey,
     SweepPoint,
+    cores_of,
     ctas_of,
     estimate_s,
     is_apart,
     is_modelled,
     opener,
+    session_options,
 )
 from collbench.bench.rows import (
     new_run,
@@ -41,27 +42,29 @@ from collbench.bench.rows import (
     unmeasured_row,
     with_alone,
     with_distribution,
+    with_floor,
     wrong_row,
 )
 from collbench.bench.turns import SPREAD_S, STRIDE, matters, order
 from collbench.bench.wire import Ledger, ledger_of
 from collbench.core.case import Case
 from collbench.core.errors import CollbenchError, RefusedError, ScheduleError, UnavailableError
-from collbench.core.limits import FOREIGN_SHARE, MORE_REPEATS, MORE_TIME_SHARE
+from collbench.core.limits import ADVISED_REPEATS, FOREIGN_SHARE, MORE_REPEATS, MORE_TIME_SHARE
 from collbench.core.options import Settings
 from collbench.core.record import Record
 from collbench.core.statistics import interval
-from collbench.core.verdict import is_noisy
+from collbench.core.verdict import is_noisy, middle
 from collbench.launch.deadline import OutOfTime, ended_at
 from collbench.launch.group import Group
 from collbench.launch.guardian import own_processes
 from collbench.machine.discovery.counters import Moved
-from collbench.machine.host import cpu_name, memory_left_bytes, own_cores, usable_cores
+from collbench.machine.host import cpu_name, memory_left_bytes, own_cores
 from collbench.machine.others import Look, Span, demand, foreign_note, look
 from collbench.planning.links import RankLinks, is_far_below
 from collbench.planning.price.constants import costs_here, cpu_costs
 
 _WATCHED_S = 0.2
+FLOOR_TRIES = 3  # measurements of a floor before the first row that has it
 SHARING = 8  # ranks that may share a core without more patience
 
 
@@ -83,6 +86,7 @@ class Measurement:
         self.ceilings: Callable[[Case], RankLinks | None] = lambda case: None
         self.sessions: dict[SessionKey, Session[Job]] = {}
         self.run_id = new_run()
+        self.floors = Floors()
         self.ledgers: list[tuple[Case, Ledger]] = []  # of the rows so far, if they are asked for
         self.end_s = math.inf
         self._begin_s, self._again_s = time.monotonic(), 0.0
@@ -249,6 +253,7 @@ class Measurement:
                 self._repeat(point)
                 if is_last:
                     self._repeat_again(point, live)
+                    self._repeat_below(point)
             except (RefusedError, ScheduleError) as error:
                 point.waived = error.text
                 yield self._record(point)
@@ -275,6 +280,23 @@ class Measurement:
             self._again_s += time.monotonic() - begin_s
             if self._again_s > MORE_TIME_SHARE * (time.monotonic() - self._begin_s):
                 return
+
+    def _repeat_below(self, point: SweepPoint) -> None:
+        """More repeats of a point that is below its floor, each after another measurement of that:
+        then its interval leaves a repeat out, and the floor met the same load.
+        """
+        if not has_machine_time(point.case) or any(samples.wrong for samples in point.repeats):
+            return
+        limit_s = self._patience(point.case) * self.settings.timeout_s
+        session = self.sessions[point.session]
+        for _ in range(FLOOR_TRIES * (not self.floors.has(point))):
+            self.floors.measure(point, session, limit_s)
+        while len(point.repeats) < ADVISED_REPEATS:
+            times = [max(samples.seconds) for samples in point.repeats]
+            if middle(times) >= self.floors.accusing_s(point, self.ceilings(point.case)):
+                return
+            self.floors.measure(point, session, limit_s)
+            self._repeat(point)
 
     def records_within(self, end_s: float) -> Iterator[Record]:
         """As records(), for as many repeats as should end before that time of the monotonic clock:
@@ -386,7 +408,7 @@ class Measurement:
             has_wire=self.has_wire(point),
             deadline_s=self._patience(point.case) * settings.timeout_s + expected_s,
         )
-        if self.has_launch_times(point):
+        if self.has_launch_times(point) and len(point.repeats) < settings.repeats:
             batch = with_single_launches(batch, settings, len(point.repeats))
         if point.together is not None:
             point.together = replace(point.together, order=settings.launch_order)
@@ -419,7 +441,7 @@ class Measurement:
             row = wrong_row(row, wrong, plan, len(point.repeats))
             return replace(row, iters=iterations)
         times = [max(samples.seconds) for samples in point.repeats]
-        row = timed_row(row, times, iterations)
+        untimed, row = row, timed_row(row, times, iterations)
         if point.together is not None:
             row = with_alone(row, point.together, [one.alone_s for one in point.repeats])
         row = with_distribution(row, [time for one in point.repeats for time in one.launch_times_s])
@@ -436,6 +458,10 @@ class Measurement:
             row = replace(row, ceiling_gbs=top.gbs, percent=percent, limit=top.text)
             if is_far_below(busbw, interval(times).median, top.gbs):
                 notes.append("far-below-ceiling")
+        floor_s, accusing_s = (
+            get(point, ceilings) for get in (self.floors.floor_s, self.floors.accusing_s)
+        )
+        row = with_floor(row, floor_s, accusing_s, untimed)
         return replace(row, notes=" ".join(notes))
 
     def _with_wire(self, row: Record, point: SweepPoint) -> Record:
@@ -461,6 +487,7 @@ class Measurement:
         if (len(times) > 1 and is_noisy(times)) or taken:
             notes.append("noisy")
         notes += [foreign_note(taken)] if taken else []
+        notes += ["no-floor"] * (point.session in self.floors.failed)
         if point.is_choice:
             notes.append("auto")
         return notes
@@ -477,13 +504,6 @@ def has_machine_time(case: Case) -> bool:
     return not FAMILY.load(case.backend).wants_machine
 
 
-def cores_of(group: Group) -> int:
-    """The cores that all ranks have together; a launcher may have pinned this one to some."""
-    if group.kind == "local":
-        return usable_cores()
-    return (os.cpu_count() or 1) * len(set(group.hosts))
-
-
 def with_single_launches(batch: Batch, settings: Settings, repeat: int) -> Batch:
     """The batch of a repeat with its share of the launches that are timed one by one.
 
@@ -497,22 +517,4 @@ def with_single_launches(batch: Batch, settings: Settings, repeat: int) -> Batch
         batch,
         single_launches=launches // repeats + (repeat < launches % repeats),
         single_s=math.inf if asked else DISTRIBUTION_S / repeats,
-    )
-
-
-def session_options(settings: Settings, group: Group) -> SessionOptions:
-    """What sessions heed of the settings."""
-    return SessionOptions(
-        hot=settings.hot,
-        machine=settings.machine,
-        gpu=GpuOptions(
-            gpus=settings.gpus,
-            launch=settings.launch,
-            isolated=settings.isolated,
-            timeout_s=settings.timeout_s,
-            inject=settings.inject,
-            is_spread=len(set(group.hosts)) > 1 or settings.inject == "spread",
-            net_memory=settings.net_memory,
-            net_threads=settings.net_threads,
-        ),
     )

@@ -12,7 +12,7 @@ from collbench.core.case import Case
 from collbench.core.documents import command_line
 from collbench.core.errors import CollbenchError
 from collbench.core.interrupt import Interrupted, exit_code_of
-from collbench.core.record import Record
+from collbench.core.record import NOT_TRUE, Record
 from collbench.machine.discovery.recording import Recording, dumps
 from collbench.machine.health import Health, machine_state
 
@@ -38,7 +38,7 @@ class SavedSweep:
     def keep(self, record: Record) -> None:
         """Save a row."""
         self._rows += 1
-        self._wrong += record.status == "wrong"
+        self._wrong += record.status in NOT_TRUE
         self._keeper.keep(record)
 
     @property

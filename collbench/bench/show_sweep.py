@@ -46,6 +46,7 @@ _STYLES: dict[str, Style] = {
     "ok": {},
     "waived": {"dim": True},
     "wrong": {"fg": TERMINAL["worse"], "bold": True},
+    "impossible": {"fg": TERMINAL["worse"], "bold": True},
     "error": {"fg": TERMINAL["worse"], "bold": True},
 }
 

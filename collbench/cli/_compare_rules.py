@@ -2,6 +2,7 @@
 
 from collbench.core.rules import Options, Rule
 
+_OF_TWO_FILES = ("json", "junit", "prometheus")
 _WRITTEN = ("tuner", "nccl_rows", "plot", "html")
 _OF_ONE_FILE = ("against", "bands", "env", "tuner", "nccl_rows")
 
@@ -36,22 +37,16 @@ COMPARE_RULES = (
         hint="give it with --base, or a second file",
     ),
     Rule(
-        options=("junit",),
+        options=_OF_TWO_FILES[1:],
         when=_is_one_file,
         message="there is no base to compare with",
         hint="give a second file",
     ),
     Rule(
-        options=("json", "junit"),
+        options=_OF_TWO_FILES,
         when=lambda options: len(options["files"]) > 2,
         message="a document has one comparison",
         hint="give the runs of the base behind --base",
-    ),
-    Rule(
-        options=("json", "junit"),
-        when=lambda options: options["json"] == options["junit"] is not None,
-        message="both would be written to one file",
-        hint="give two names",
     ),
     Rule(
         options=("allow", "allow_unjudged"),
@@ -70,8 +65,7 @@ COMPARE_RULES = (
             "fail_below",
             "allow",
             "allow_unjudged",
-            "json",
-            "junit",
+            *_OF_TWO_FILES,
             *_OF_ONE_FILE,
             "plot",
             "show_all",

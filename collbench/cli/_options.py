@@ -228,6 +228,32 @@ def csv_option() -> Callable[[F], F]:
     )
 
 
+def assessment_options(command: str, *, has_hosts: bool) -> Callable[[F], F]:
+    """The files of what a command judged (core/assessment.py). has_hosts: it names bad ones."""
+    marks = {
+        "junit": f'<testsuite name="collbench {command}:',
+        "prometheus": f'collbench_verdict{{command="{command}"',
+        "bad": "bad: ",
+    }
+    helps = {
+        "junit": "Write a JUnit test case for each line, for example to junit.xml; - is stdout.",
+        "prometheus": (
+            "Write gauges for the textfile collector of node_exporter, for example to"
+            f" collbench-{command}.prom; - is stdout."
+        ),
+        "bad": "Write the bad hosts as `bad: h[003,017]`, for example to bad.txt; - is stdout.",
+    }
+
+    def decorated(function: F) -> F:
+        for name in ("junit", "prometheus", *(("bad",) if has_hosts else ())):
+            function = click.option(
+                f"--{name}", metavar="FILE", type=OutputFile(marks[name]), help=helps[name]
+            )(function)
+        return function
+
+    return decorated
+
+
 def color_option(purpose: str) -> Callable[[F], F]:
     """Whether the output has colours, and for what."""
     return click.option(

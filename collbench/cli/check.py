@@ -1,12 +1,13 @@
 """`collbench check`: whether this machine is as fast as it should be."""
 
 import time
+from pathlib import Path
 
 import click
 
 from collbench.cli._command import StrictCommand, explicit_options, force_option
 from collbench.cli._declared import setting_option
-from collbench.cli._options import OneOf, OutputFile, Whole, json_option
+from collbench.cli._options import OneOf, Whole, assessment_options, json_option
 from collbench.core.options import OPTIONS
 
 _OPTIONS = (
@@ -26,18 +27,22 @@ _OPTIONS = (
     setting_option(OPTIONS["gpus"]),
     setting_option(OPTIONS["timeout_s"]),
     json_option("check", "the findings"),
-    click.option(
-        "--junit",
-        metavar="FILE",
-        type=OutputFile('<testsuite name="collbench check'),
-        help="Write the findings as JUnit's XML, for example to check.xml; - is stdout.",
-    ),
+    assessment_options("check", has_hosts=True),
     click.option(
         "--save",
         is_flag=True,
-        help="Save this run as the reference of this machine, unless something failed.",
+        help="Save this run with this node's others: as a reference, unless something failed.",
     ),
-    click.option("--forget", is_flag=True, help="Forget all saved references, and end."),
+    click.option(
+        "--nodes",
+        type=click.Path(file_okay=False, path_type=Path),
+        metavar="FOLDER",
+        help=(
+            "Where checks of nodes are saved, and read: with those of peers in a folder that all"
+            " nodes share, for example /shared/nodes. Default: the user's state."
+        ),
+    ),
+    click.option("--forget", is_flag=True, help="Forget all checks in the user's state, and end."),
 )
 
 
@@ -47,8 +52,8 @@ def command(context: click.Context, /, **_: object) -> int:
     """Check this machine in less than a minute: its links, and each collective at three sizes.
 
     Each line is PASS, WARN or FAIL, with the number, what was expected, and where that is from: the
-    shipped results of the same GPUs, what the links allow, or the reference that --save has kept of
-    this machine; or UNKNOWN, where there is nothing to judge by. Rates are bus bandwidths, of a
+    shipped results of the same GPUs, what the links allow, or what --save has kept of this node and
+    of its peers; or UNKNOWN, where there is nothing to judge by. Rates are bus bandwidths, of a
     link those of one direction. The last line has the verdict of the whole. The exit code is 1 if
     anything failed, and 5 if most lines are UNKNOWN.
 
@@ -56,6 +61,7 @@ def command(context: click.Context, /, **_: object) -> int:
     Examples:
       collbench check
       collbench check --save
+      collbench check --save --nodes /shared/nodes --bad bad.txt
       collbench check --backend cpu --junit check.xml
       mpirun -n 4 collbench check --json check.json
     """

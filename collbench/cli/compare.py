@@ -18,20 +18,20 @@ from collbench.cli._options import (
     OutputFile,
     Parameter,
     Profile,
+    assessment_options,
     color_option,
     json_option,
 )
 from collbench.compare.losses import LOSS_KINDS
+from collbench.core.assessment import talk_beside, write_assessment
 from collbench.core.catalog import results
 from collbench.core.documents import result_json, write_document
 from collbench.core.errors import UsageError
-from collbench.core.record import ACROSS, Record
+from collbench.core.record import ACROSS, NOT_TRUE, Record
 from collbench.core.rules import Options, refuse
 from collbench.core.screen import bars, is_coloured, is_terminal, on_screen, remark, say, width
 
 if TYPE_CHECKING:
-    from collbench.compare.changes import Changes
-    from collbench.compare.gate import Gate
     from collbench.compare.load import ResultFile
 
 _NEAREST = "nearest"  # --against without a name
@@ -125,12 +125,7 @@ class _CompareCommand(StrictCommand):
     help="Let --fail-below pass what cannot be judged, instead of exit code 5.",
 )
 @json_option("compare", "what is best, or of two files every verdict,")
-@click.option(
-    "--junit",
-    metavar="FILE",
-    type=OutputFile("<testsuite ", 'classname="compare.'),
-    help="Of two files: write a JUnit test case a row, for example to junit.xml; - is stdout.",
-)
+@assessment_options("compare", has_hosts=False)
 @click.option("--all", "show_all", is_flag=True, help="Show every row, not only the first ones.")
 @click.option(
     "--against",
@@ -263,7 +258,12 @@ def _loaded(files: Sequence[Path]) -> Sequence["ResultFile"]:
     """The files, with remarks on stderr; repeated rows of a single file are merged."""
     from collbench.compare.load import load_all
 
-    loaded = load_all(files)
+    try:
+        loaded = load_all(files)
+    except UsageError as error:
+        from collbench.jobs.causes_in import with_cause
+
+        raise with_cause(error, files) from None
     for one in loaded:
         for text in one.remarks:
             say(f"{one.name}: {text}", err=True)
@@ -295,6 +295,12 @@ def _summarise(loaded: "ResultFile", options: Options) -> int:
     if options["json"] != "-":
         lines = summary_lines(loaded.records, width(out), options["show_all"], characters)
         say("\n".join(lines))
+    if loaded.kind != "collbench" and options["json"] != "-":
+        from collbench.core.table import wrapped
+        from collbench.planning.expected import expected_lines
+
+        for line in expected_lines(loaded.records, loaded.network_gbits):
+            say("\n" + "\n".join(wrapped(line, width(out))))
     if target is not None:
         plot(target, [loaded])
     return code
@@ -333,7 +339,7 @@ def _judge(loaded: "ResultFile", options: Options, *, is_noise: bool) -> int:
     verdict, reasons = gate_of_reference(
         judgement,
         (base.name, fail_below),
-        failed=sum(row.status in ("wrong", "error") for row in rows),
+        failed=sum(row.status in (*NOT_TRUE, "error") for row in rows),
         noisy=loaded.name if is_noise else "",
         is_unjudged_allowed=options["allow_unjudged"],
     )
@@ -382,6 +388,7 @@ def _write_page(files: Sequence[Path], target: str, *, is_forced: bool) -> int:
 def _compare(new: "ResultFile", bases: Sequence["ResultFile"], options: Options) -> int:
     """The new file against the runs of its base; returns the exit code."""
     from collbench.compare.changes import compare
+    from collbench.compare.comparison import assessment_of, json_of
     from collbench.compare.draw_results import plot
     from collbench.compare.gate import gate_of
     from collbench.compare.tables.changes import lines
@@ -395,8 +402,7 @@ def _compare(new: "ResultFile", bases: Sequence["ResultFile"], options: Options)
         across=options["across"],
         same=SAME if not limit else limit / 100,
     )
-    documents = [options[name] for name in ("json", "junit")]
-    out = sys.stderr if "-" in documents else sys.stdout
+    out = talk_beside(options, "json")
     has_colours = is_coloured(options["color"], out)
     noisy = [one.name for one in (new, *bases) if _print_doubt(one, out)]
     names = ", ".join(base.name for base in bases)
@@ -415,7 +421,9 @@ def _compare(new: "ResultFile", bases: Sequence["ResultFile"], options: Options)
         if limit is not None
         else None
     )
-    _write_for_ci(changes, gate, (new.name, names), options)
+    if options["json"] is not None:
+        write_document(json_of(changes, gate, (new.name, names)), options["json"], "--json")
+    write_assessment(assessment_of(changes, gate, (new.name, names)), options, out)
     for reason in () if gate is None else (*gate.reasons, *filter(None, [gate.remedy])):
         say(on_screen(reason, sys.stderr), err=True)
     if not len(changes.rows):
@@ -423,14 +431,3 @@ def _compare(new: "ResultFile", bases: Sequence["ResultFile"], options: Options)
     if options["plot"] is not None:
         plot(options["plot"], [new, *bases])
     return 0 if gate is None else gate.exit_code
-
-
-def _write_for_ci(
-    changes: "Changes", gate: "Gate | None", titles: tuple[str, str], options: Options
-) -> None:
-    """The documents that were asked for."""
-    from collbench.compare.comparison import json_of, junit_of
-
-    for name, document_of in (("json", json_of), ("junit", junit_of)):
-        if options[name] is not None:
-            write_document(document_of(changes, gate, titles), options[name], f"--{name}")

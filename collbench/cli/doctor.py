@@ -4,7 +4,16 @@ import click
 
 from collbench.cli._command import StrictCommand, explicit_options, force_option
 from collbench.cli._declared import setting_option
-from collbench.cli._options import PAGE, FileName, ListOf, OutputFile, Whole, json_option
+from collbench.cli._options import (
+    PAGE,
+    FileName,
+    ListOf,
+    OutputFile,
+    Whole,
+    assessment_options,
+    json_option,
+)
+from collbench.core.assessment import ASSESSMENT_FILES
 from collbench.core.options import OPTIONS
 from collbench.core.rules import Rule, refuse
 
@@ -64,19 +73,20 @@ _OPTIONS = (
         type=OutputFile(PAGE),
         help="Write the findings as a page, for example to doctor.html; - is stdout.",
     ),
+    assessment_options("doctor", has_hosts=True),
 )
 
 _OF_EXPERIMENTS = ("deep", "ranks", "timeout")
+_OF_VERDICT = ("fail_on", "json", "html", *ASSESSMENT_FILES)
 _DOCTOR_RULES = (
     Rule(
-        options=(*_OF_EXPERIMENTS, "quick", "only", "recording", "is_list", "fail_on", "json",
-                 "html"),
+        options=(*_OF_EXPERIMENTS, "quick", "only", "recording", "is_list", *_OF_VERDICT),
         when=lambda options: options["explain"] is not None,
         message="--explain only explains",
         hint="leave one of them out",
     ),
     Rule(
-        options=(*_OF_EXPERIMENTS, "fail_on", "json", "html"),
+        options=(*_OF_EXPERIMENTS, *_OF_VERDICT),
         when=lambda options: options["is_list"],
         message="--list only lists",
         hint="leave one of them out",

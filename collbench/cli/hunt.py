@@ -11,10 +11,12 @@ from collbench.cli._options import (
     OutputFile,
     Size,
     Whole,
+    assessment_options,
     budget_option,
     color_option,
     json_option,
 )
+from collbench.core.assessment import ASSESSMENT_FILES
 from collbench.core.collectives import OPS, collective
 from collbench.core.options import OPTIONS
 from collbench.core.rules import Rule, refuse
@@ -126,13 +128,15 @@ _OPTIONS = (
         ),
     ),
     json_option("hunt", "verdicts and samples"),
+    assessment_options("hunt", has_hosts=True),
     color_option("Colours of what is slow"),
 )
 
 
 _HUNT_RULES = (
     Rule(
-        options=("pairs", "rails", "is_alone", "budget", "backend", "files", "rate", "csv"),
+        options=("pairs", "rails", "is_alone", "budget", "backend", "files", "rate", "csv",
+                 *ASSESSMENT_FILES),
         when=lambda options: options["blame"],
         message="--blame traces one collective on CPUs",
         hint="leave one of them out",
@@ -161,7 +165,7 @@ _HUNT_RULES = (
         message="a message of 0 bytes",
         hint="give at least one byte",
     ),
-)
+)  # fmt: skip
 
 
 @click.command(name="hunt", cls=RanksCommand)

@@ -121,7 +121,8 @@ def command(context: click.Context, /, **_: object) -> int:
 
     FILES are logs of NCCL with NCCL_DEBUG_SUBSYS=INIT,COLL, a dump of PyTorch's flight recorder (as
     JSON), a trace of PyTorch's profiler, an execution trace (PyTorch's or Chakra's, as JSON), or
-    what NCCL's Inspector writes; plain or gzip; - is stdin. The content decides which it is.
+    what NCCL's Inspector writes, for Prometheus too; plain or gzip; - is stdin. The content decides
+    which it is.
 
     \b
     Examples:

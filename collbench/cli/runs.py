@@ -4,6 +4,7 @@ import sys
 from contextlib import suppress
 from dataclasses import asdict
 from datetime import datetime
+from pathlib import Path
 
 import click
 
@@ -11,7 +12,7 @@ from collbench.cli._command import StrictCommand, force_option
 from collbench.cli._options import Whole, json_option
 from collbench.compare.runs import SavedRun, folder_of_runs, remove, saved_runs
 from collbench.core.documents import result_json, write_document
-from collbench.core.errors import UnavailableError
+from collbench.core.errors import UnavailableError, UsageError
 from collbench.core.screen import remark, say, width
 from collbench.core.table import table
 from collbench.core.units import format_duration
@@ -30,6 +31,18 @@ _SIGNALLED = 128  # exit codes beyond are of runs that a signal ended
 )
 @json_option("runs", "the list")
 @force_option
+@click.option(
+    "--nodes",
+    metavar="FOLDER",
+    is_flag=False,
+    flag_value="",
+    default=None,
+    help=(
+        "List the nodes whose checks were saved instead, the worst first: the last verdict, how"
+        " much slower each has become, and since when. FOLDER is that of check --nodes, for"
+        " example /shared/nodes; without, the user's state."
+    ),
+)
 @click.pass_context
 def command(context: click.Context, /, **_: object) -> None:
     """List the sweeps that were saved, the newest last. compare reads them by name, or as @1, @2:
@@ -42,9 +55,15 @@ def command(context: click.Context, /, **_: object) -> None:
     Examples:
       collbench runs
       collbench runs --keep 50
+      collbench runs --nodes
       collbench compare @1
       collbench compare @1 @2
     """
+    if (nodes := context.params["nodes"]) is not None:
+        if context.params["keep"] is not None:
+            raise UsageError("--nodes removes nothing", "leave out --keep")
+        _list_nodes(Path(nodes) if nodes else None, show_all=context.params["show_all"])
+        return
     runs = saved_runs()
     keep: int | None = context.params["keep"]
     if keep is not None:
@@ -74,6 +93,21 @@ def command(context: click.Context, /, **_: object) -> None:
     if len(shown) < len(runs):
         remark(f"{len(runs) - len(shown)} older runs: --all shows them.")
     remark(f"The files are in {_place()}.")
+
+
+def _list_nodes(folder: Path | None, *, show_all: bool) -> None:
+    from collbench.doctor.saved_checks import read_nodes
+    from collbench.doctor.tables.nodes import node_lines, states_of
+
+    states = states_of(read_nodes(folder))
+    if not states:
+        say("No check is saved: collbench check --save keeps them.")
+        return
+    shown = states if show_all else states[:_MOST_SHOWN]
+    for line in node_lines(shown, width(sys.stdout)):
+        say(line)
+    if len(shown) < len(states):
+        remark(f"{len(states) - len(shown)} more nodes: --all shows them.")
 
 
 def _cells(run: SavedRun) -> list[str]:

@@ -42,6 +42,7 @@ RateVerdict = Literal["behind", "faster", "cannot tell", "normal"]
 RATE_VERDICTS: tuple[RateVerdict, ...] = get_args(RateVerdict)
 _WITH_NVLS = ("H", "B", "GB", "GH")  # models of GPUs, from Hopper on
 _UNKNOWN = "not known"
+_PUBLISHED = "-published"
 _NCCL_VERSION = re.compile(r"\bnccl ([\d.]+)")
 _NCCL_VARIABLE = re.compile(r"\b(NCCL_\w+)=(\S+)")
 # what is installed, which is the version; and what has a line of its own
@@ -165,6 +166,38 @@ def reference(
             else f"give one by name, or a file of your own; {known}",
         )
     return min(near, key=lambda entry: entry[0])[1]
+
+
+class PublishedFloor(NamedTuple):
+    """The least bus bandwidth of NCCL that a shipped file of published results has of a machine."""
+
+    gbs: float
+    name: str
+
+
+def published_floor(row: Record) -> PublishedFloor | None:
+    """The floor of a row: of all published machines with the same GPUs, hosts and ranks, the
+    slowest, since a row does not say over which network it went. None if nothing was published.
+    """
+    alike = {*ACROSS_CURVES} - {"hosts"}
+    floors = [
+        PublishedFloor(rates[0].busbw_gbs, name)
+        for key in rate_curves([row], alike)
+        for name, file in catalog.results().items()
+        if name.endswith(_PUBLISHED)
+        for published in _by_source(_named(name, file).records)
+        for other, curve in rate_curves(published, alike).items()
+        if not key.apart(other) and (rates := rates_at(curve.rates, row.size_bytes)) is not None
+    ]
+    return min(floors, default=None)
+
+
+def _by_source(rows: Sequence[Record]) -> Iterator[list[Record]]:
+    """The rows of each machine that was published: its versions name the source."""
+    sources: dict[str, list[Record]] = {}
+    for row in rows:
+        sources.setdefault(row.versions, []).append(row)
+    return iter(sources.values())
 
 
 def _named(label: str, file: Path) -> ResultFile:

@@ -26,7 +26,7 @@ from collbench.compare.groups import Change, Group, changes_of_groups, groups_of
 from collbench.compare.join import apart, differences, join, match_mode
 from collbench.compare.losses import Loss
 from collbench.compare.noise import Noise, Side, row_noise
-from collbench.compare.priors import machine_kinds, prior
+from collbench.compare.priors import LATENCY_UP_TO, machine_kinds, prior
 from collbench.compare.rows import NOISE_NOTES
 from collbench.core.errors import UsageError
 from collbench.core.limits import FALSE_ROWS, NEAR_HOURS, SAME
@@ -39,7 +39,8 @@ class Changes:
     """The outcome. rows: what was compared, with ratio, low, high (of times, new over base) and
     verdict beside the columns of both files (base's as name_base). not_compared: how many rows, by
     why; losses: what the base has and the new file lacks. differences: name, new, base. same: what
-    `same` means, as a share. Spreads are of logarithms, of one repeat and of one run; shift is the
+    `same` means, as a share. Spreads are of logarithms, of one repeat and of one run; drift is of
+    the machine (see noise.drift_of); shift is the
     median of all changes; least_row: from which ratio on a typical row alone is called. runs: how
     many the new side and the base have. Rows with is_noise are noise on a side, and no evidence.
     """
@@ -52,6 +53,7 @@ class Changes:
     same: float = SAME
     repeat_spread: float = math.nan
     run_spread: float = math.nan
+    drift: float = 0.0
     shift: float = math.nan
     least_row: float = math.nan
     runs: tuple[int, int] = (1, 1)
@@ -149,6 +151,7 @@ def compare(
         same=same,
         repeat_spread=noise.repeat_spread,
         run_spread=float(np.median(noise.spread)),
+        drift=noise.drift,
         shift=float(np.median(noise.change)),
         least_row=math.exp(float(np.median(noise.least_change(FALSE_ROWS / len(rows))))),
         runs=(joined.new.runs.shape[1], joined.base.runs.shape[1]),
@@ -189,8 +192,17 @@ def judge(
     sizes = rows["size_bytes"].to_numpy(dtype=np.float64)
     backends = rows["backend"].to_numpy(dtype=object).astype(str)
     known = prior(machine_kinds(rows), sizes)
+    numbered = rows.groupby(["op", "backend", sizes <= LATENCY_UP_TO]).ngroup()
     noise = row_noise(
-        new, base, sizes, backends, known, is_evidence=~is_noise, is_alike=is_alike, is_far=is_far
+        new,
+        base,
+        sizes,
+        backends,
+        known,
+        np.asarray(numbered, dtype=np.intp),
+        is_evidence=~is_noise,
+        is_alike=is_alike,
+        is_far=is_far,
     )
     within = math.log1p(same)
     changes = changes_of_groups(groups, rows, noise, within)

@@ -1,22 +1,25 @@
-"""A comparison as CI reads it: JSON, and JUnit's XML with a test case a row and a group."""
+"""A comparison as CI reads it: JSON, and the lines of its assessment, one a row and a group."""
 
 import math
-from collections.abc import Iterator
-from xml.etree import ElementTree as ET
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
 
 import pandas as pd
 
 from collbench.compare.changes import Changes
-from collbench.compare.gate import Gate
+from collbench.compare.gate import Gate, GateVerdict
 from collbench.compare.groups import Change
 from collbench.compare.tables.changes import (
     NAME_COLUMNS,
+    between,
     by_change,
     configuration,
-    percent,
     varying,
 )
+from collbench.core.assessment import AssessedLine, Assessment, Grade
 from collbench.core.documents import result_json
+from collbench.core.text import texts_of
 from collbench.core.units import format_size
 from collbench.core.verdict import VERDICTS
 
@@ -80,23 +83,35 @@ def _plain(value: object) -> object:
     return int(value) if hasattr(value, "__index__") else str(value)
 
 
-def junit_of(changes: Changes, gate: Gate | None, titles: tuple[str, str]) -> str:
-    """The same as JUnit's XML. A failure is a row or a group that is slower (by more than the limit
-    of the gate, if there is one) or a loss; an error is a row that took longer by more than the
-    limit and cannot be judged; skipped is one that cannot be told otherwise. The gate is a case of
-    its own, so that a suite is never green where the exit code is not 0.
+_GRADES: Mapping[GateVerdict, Grade] = {"pass": "good", "worse": "bad", "unjudged": "unknown"}
+
+
+def assessment_of(changes: Changes, gate: Gate | None, titles: tuple[str, str]) -> Assessment:
+    """The same as an assessment. Bad is a row or a group that is slower (by more than the limit of
+    the gate, if there is one) or a loss; unknown is a row that took longer by more than the limit
+    and cannot be judged; skipped is one that cannot be told otherwise. The whole is what the gate
+    says, and good without one, as the exit code is.
     """
-    cases = [*_row_cases(changes, gate), *_group_cases(changes, gate), *_loss_cases(changes, gate)]
-    cases += [] if gate is None else [_gate_case(gate)]
-    suite = ET.Element("testsuite", name=f"{titles[0]} against {titles[1]}", tests=str(len(cases)))
-    for kind, name in (("failure", "failures"), ("error", "errors"), ("skipped", "skipped")):
-        suite.set(name, str(sum(case.find(kind) is not None for case in cases)))
-    suite.extend(cases)
-    ET.indent(suite)
-    return ET.tostring(suite, encoding="unicode", xml_declaration=True) + "\n"
+    lines = [*_row_lines(changes, gate), *_group_lines(changes, gate)]
+    losses = changes.losses if gate is None else gate.losses
+    lines += [_line("losses", one.kind, "bad", one.text) for one in losses]
+    hosts = set(texts_of(changes.rows["host"])) if len(changes.rows) else set()
+    return Assessment(
+        command="compare",
+        subject=f"{titles[0]} against {titles[1]}",
+        grade="good" if gate is None else _GRADES[gate.verdict],
+        why="" if gate is None or gate.verdict == "pass" else "; ".join(gate.reasons),
+        lines=lines,
+        host=hosts.pop() if len(hosts) == 1 else "",
+        ended_s=time.time(),
+    )
 
 
-def _row_cases(changes: Changes, gate: Gate | None) -> Iterator[ET.Element]:
+def _line(kind: str, name: str, grade: Grade, text: str = "") -> AssessedLine:
+    return AssessedLine(name=name, kind=kind, grade=grade, text=text if grade != "good" else "")
+
+
+def _row_lines(changes: Changes, gate: Gate | None) -> Iterator[AssessedLine]:
     rows = changes.rows
     if not len(rows):
         return
@@ -105,16 +120,12 @@ def _row_cases(changes: Changes, gate: Gate | None) -> Iterator[ET.Element]:
     unjudged = set(gate.unjudged) if gate is not None and gate.verdict != "pass" else set()
     for place, (_, row) in enumerate(rows.iterrows()):
         name = f"{format_size(int(row['size_bytes']))} {configuration(row, knobs)}"
-        case = ET.Element("testcase", classname=f"compare.{row['op']}", name=name)
-        case.set("time", f"{1e-6 * float(row['time_us']):.9f}")
-        text = f"{percent(row['ratio'])} ({percent(row['low'])} to {percent(row['high'])})"
-        if place in slower:
-            ET.SubElement(case, "failure", message=text, type="worse")
-        elif place in unjudged:
-            ET.SubElement(case, "error", message=text, type="cannot tell")
-        elif row["verdict"] == "cannot tell":
-            ET.SubElement(case, "skipped", message=f"cannot tell: {text}")
-        yield case
+        grade: Grade = "skipped" if row["verdict"] == "cannot tell" else "good"
+        grade = "bad" if place in slower else "unknown" if place in unjudged else grade
+        line = _line(str(row["op"]), name, grade, between(row["ratio"], row["low"], row["high"]))
+        if grade == "bad":
+            line = replace(line, unit="us", value=row["time_us"], expected=row["time_us_base"])
+        yield line
 
 
 def _places(changes: Changes, verdict: str) -> list[int]:
@@ -122,26 +133,9 @@ def _places(changes: Changes, verdict: str) -> list[int]:
     return [place for place, mark in enumerate(is_so) if mark]
 
 
-def _group_cases(changes: Changes, gate: Gate | None) -> Iterator[ET.Element]:
+def _group_lines(changes: Changes, gate: Gate | None) -> Iterator[AssessedLine]:
     least = 1.0 if gate is None else 1 + gate.percent / 100
     for one in changes.called:
-        case = ET.Element("testcase", classname="compare.groups", name=one.title)
-        if one.verdict == "worse" and one.ratio > least:
-            text = f"{percent(one.ratio)} ({percent(one.low)} to {percent(one.high)})"
-            ET.SubElement(case, "failure", message=text, type="worse")
-        yield case
-
-
-def _loss_cases(changes: Changes, gate: Gate | None) -> Iterator[ET.Element]:
-    for loss in changes.losses if gate is None else gate.losses:
-        case = ET.Element("testcase", classname="compare.losses", name=loss.kind)
-        ET.SubElement(case, "failure", message=loss.text, type=loss.kind)
-        yield case
-
-
-def _gate_case(gate: Gate) -> ET.Element:
-    case = ET.Element("testcase", classname="compare.gate", name=f"within {gate.percent:g}%")
-    if gate.verdict != "pass":
-        kind = "failure" if gate.verdict == "worse" else "error"
-        ET.SubElement(case, kind, message="; ".join(gate.reasons), type=gate.verdict)
-    return case
+        is_bad = one.verdict == "worse" and one.ratio > least
+        text = between(one.ratio, one.low, one.high)
+        yield _line("groups", one.title, "bad" if is_bad else "good", text)

@@ -176,18 +176,16 @@ def _scales(logs: Array, backends: Sequence[str]) -> list[float]:
     """The scale of noise of each point: its own, and at least that of a typical one of its
     backend.
     """
-    own = np.array(
-        [
-            MAD_TO_SD * float(np.median(np.abs(np.diff(row[~np.isnan(row)])))) / math.sqrt(2)
-            for row in logs
-        ]
-    )
+    own = np.array(list(map(noise_scale, logs)))
     names = np.array(backends, dtype=object)
     typical = {name: float(np.median(own[names == name])) for name in set(backends)}
-    return [
-        max(float(scale), typical[name], LEAST_SCALE)
-        for scale, name in zip(own, backends, strict=True)
-    ]
+    return [max(float(scale), typical[name]) for scale, name in zip(own, backends, strict=True)]
+
+
+def noise_scale(series: Array) -> float:
+    """The scale of noise of logarithms, by how neighbours that are no NaN differ."""
+    steps = np.abs(np.diff(series[~np.isnan(series)]))
+    return max(MAD_TO_SD * float(np.median(steps)) / math.sqrt(2), LEAST_SCALE)
 
 
 def segments(values: Sequence[float], scale: float) -> tuple[list[int], list[float]]:

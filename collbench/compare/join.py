@@ -22,7 +22,7 @@ from collbench.compare.noise import Side
 from collbench.compare.rows import DISTURBED, Workload
 from collbench.core.collectives import collective
 from collbench.core.errors import CollbenchError, UsageError
-from collbench.core.record import ACROSS, CONDITIONS, KEY, TRAFFIC
+from collbench.core.record import ACROSS, CONDITIONS, KEY, NOT_TRUE, TRAFFIC
 from collbench.core.text import counted, texts_of
 from collbench.core.verdict import Array, by_square, closest_half, median_variance
 
@@ -32,6 +32,9 @@ _WORKLOAD = [name for name in KEY if name in {*Workload._fields, "size_bytes"} -
 _OF_RANKS = {"ranks", "hosts", "count", "group"}
 _EMPTY_VALUES = {"", "0", "auto", "none"}
 _TIME_TOLERANCE = 0.02  # of a time that was rounded, or is a mean of two middle repeats
+_GRAVER = ("waived", "error", *reversed(NOT_TRUE))  # statuses, the gravest last
+_RANKS = {name: rank for rank, name in enumerate(("ok", *reversed(_GRAVER)))}
+_ROUNDS = 3  # of repeats, which all rows of a sweep have: later ones are of some rows
 _COUNTED_NOTES = (*DISTURBED, "noisy", "in-cache", "far-below-ceiling")
 
 
@@ -210,7 +213,7 @@ def _one_a_key(
     workload, the fastest of each backend represents all.
     """
     if way == "workload":
-        rank = frame["status"].map({"ok": 0, "wrong": 1, "error": 2, "waived": 3}).fillna(4)
+        rank = frame["status"].map(_RANKS).fillna(len(_RANKS))
         ordered = frame.assign(_rank=rank).sort_values(["_rank", "time_us"], kind="stable")
         kept = ordered.drop_duplicates([*names, "backend"]).sort_index().drop(columns="_rank")
         left = len(frame) - len(kept)
@@ -264,11 +267,11 @@ def _outcomes(both: pd.DataFrame) -> pd.Series:
     outcome[(both["side"] == "left_only").to_numpy()] = "only in new"
     outcome[(both["side"] == "right_only").to_numpy()] = "only in base"
     here = (both["side"] == "both").to_numpy()
-    for status in ("waived", "error", "wrong"):  # the gravest last
+    for status in _GRAVER:
         outcome[here & (new == status) & (base == status)] = f"{status} in both"
         outcome[here & (new == status) & (base != status)] = f"{status} in new"
         outcome[here & (new != status) & (base == status)] = f"{status} in base"
-    for status in ("waived", "error", "wrong"):
+    for status in _GRAVER:
         outcome[(both["side"] == "left_only").to_numpy() & (new == status)] = (
             f"only in new, {status}"
         )
@@ -288,11 +291,18 @@ def _numbers(times: "pd.Series[Any]") -> Side:
     place = np.arange(len(row)) - np.repeat(np.cumsum(runs) - runs, runs)
     table = np.full((len(times), int(runs.max(initial=1))), math.nan)
     table[row, place] = median
+    rounds = np.full((*table.shape, _ROUNDS), math.nan)
+    for number in range(_ROUNDS):
+        has = count > max(number, 1)
+        several = (run for each in times for run in each if len(run) > max(number, 1))
+        logs = np.log([run[number] for run in several])
+        rounds[row[has], place[has], number] = logs - median[has]
     return Side(
         runs=table,
         squares=np.bincount(row, square, len(times)).astype(np.float64),
         freedom=np.bincount(row, freedom, len(times)).astype(np.float64),
         share=np.bincount(row, median_variance(count), len(times)) / runs,
+        rounds=rounds,
     )
 
 

@@ -38,6 +38,7 @@ _BYTES_AT_ONCE = 1 << 20  # so that a large file is not in memory twice
 _OBEYED = b"\x0b\x0c\x1b\x7f"  # of the others, by terminals
 # colours of a log, and what else a terminal obeys
 _TERMINAL = re.compile(rb"\x1b(?:\[[0-9;?]*[A-Za-z]|[()][0-9A-B])?|\xc2[\x80-\x9f]|\^\[\[[0-9;]*m")
+_NET_RATE = re.compile(r"\+ NET\[(\d{1,4}(?:\.\d{1,3})?)\] - NET/([0-9a-fA-F-]{1,9})")
 _ESCAPED = re.compile(r"\\([#_*\[\]])")  # by Markdown
 # what log drivers that write a JSON object a line call the text of the line
 _LOG_KEYS = ("log", "message", "msg", "line", "MESSAGE")
@@ -48,14 +49,16 @@ class ResultFile:
     """A file's rows, and the same as a table (see frame_of).
 
     name: the file as it was given. kind: the tool that wrote it. remarks: what a reader must know,
-    such as lines left out. topology and health: of the machine that it was measured on, before and
-    after, where that was saved beside it.
+    such as lines left out. network_gbits: of all NICs of a host, where the text has it. topology
+    and health: of the machine that it was measured on, before and after, where that was saved
+    beside it.
     """
 
     records: Sequence[Record]
     name: str
     kind: str
     remarks: tuple[str, ...] = ()
+    network_gbits: float = 0.0
     topology: "Topology | None" = None
     health: "Health | None" = None
 
@@ -134,7 +137,19 @@ def _load(file: Path) -> ResultFile:
         remarks = (*remarks, "the last line has no end: the output may be cut")
     if any(abs(getattr(one, column)) > MOST_INTEGER for one in records for column in INTEGERS):
         raise UsageError(f"{name}: a number is too large: it has over 64 bits", "mend the file")
-    return ResultFile(records=records, name=name, kind=kind, remarks=remarks)
+    return ResultFile(
+        records=records, name=name, kind=kind, remarks=remarks, network_gbits=_network_gbits(text)
+    )
+
+
+def _network_gbits(text: str) -> float:
+    r"""The rate of all NICs of a host in Gbit/s by NCCL's topology beside a table; 0 without it.
+
+    >>> line = "n1:7:7 [0] NCCL INFO   + NET[50.0] - NET/{0} ({0}/0/50.000000)\n"
+    >>> _network_gbits(line.format(0) + line.format(1) + line.format(0))
+    800.0
+    """
+    return sum({nic[2]: 8 * float(nic[1]) for nic in _NET_RATE.finditer(text)}.values())
 
 
 def load_all(files: Sequence[Path]) -> tuple[ResultFile, ...]:

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, get_args
 
 from collbench.core.peers import is_peer
+from collbench.core.record import NOT_TRUE
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -41,7 +42,7 @@ def losses(both: "pd.DataFrame", names: Collection[str]) -> tuple[Loss, ...]:
         peers = sorted(name for name in there - here if is_peer(name))
         gone = gone[~gone["backend"].isin(peers)]
     waived = int(((new == "waived") & was_right & (both["side"] == "both")).sum())
-    failed = int(new.isin(["wrong", "error"]).sum())
+    failed = int(new.isin([*NOT_TRUE, "error"]).sum())
     timeless = int(((new == "ok") & was_right & ~both["_times"].astype(bool)).sum())
     found: tuple[tuple[LossKind, int, str], ...] = (
         ("missing", len(gone), "rows of the base are missing"),

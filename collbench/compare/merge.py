@@ -10,7 +10,7 @@ from operator import attrgetter
 from typing import Any, NamedTuple, TypeAlias
 
 from collbench.compare.rows import is_timed, times_of
-from collbench.core.record import LAUNCH_TIMES, Record
+from collbench.core.record import LAUNCH_TIMES, NOT_TRUE, Record
 from collbench.core.verdict import middle
 
 Runs: TypeAlias = tuple[tuple[float, ...], ...]  # the repeats of each run
@@ -48,7 +48,7 @@ def of_all_runs(rows: Sequence[Timed]) -> Timed:
     """Rows as the last that was measured, or else the last, with the times of all runs; its time is
     their median.
     """
-    last = max(rows, key=lambda row: (row.status in ("ok", "wrong"), row.place))
+    last = max(rows, key=lambda row: (row.status in ("ok", *NOT_TRUE), row.place))
     if sum(bool(row.runs) for row in rows) < 2:
         return last
     runs = tuple(chain.from_iterable(row.runs for row in rows))
@@ -72,10 +72,10 @@ def of_one_file(rows: Sequence[Timed]) -> Timed:
             one = one._replace(runs=(times,), time_us=middle_us)
         runs.append(one)
     runs.sort(key=attrgetter("place"))
-    wrong = {one.sweep: one for one in reversed(runs) if one.status == "wrong"}
+    wrong = {one.sweep: one for one in reversed(runs) if one.status in NOT_TRUE}
     merged = of_all_runs(
         [
-            one._replace(status="wrong", wrong=found.wrong, reason=found.reason)
+            one._replace(status=found.status, wrong=found.wrong, reason=found.reason)
             if one.status == "ok" and (found := wrong.get(one.sweep))
             else one
             for one in runs
@@ -116,7 +116,7 @@ def _with_times(row: Record, one: Timed) -> Record:
     changed |= {name: getattr(one, name) for name in MERGED[:-1]}
     if one.status == "ok":
         changed["repeat_times_us"] = tuple(chain.from_iterable(one.runs))
-    for name in ("algbw_gbs", "busbw_gbs", "percent"):
+    for name in ("algbw_gbs", "busbw_gbs", "percent", "of_floor"):
         rate = getattr(row, name)
         if rate is not None and row.time_us is not None and one.time_us is not None:
             changed[name] = rate * row.time_us / one.time_us

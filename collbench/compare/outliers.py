@@ -18,7 +18,7 @@ from collbench.compare.best import Summary, configurations
 from collbench.compare.noise import Places
 from collbench.compare.rows import DISTURBED, is_noise, is_timed, names_disturbance, times_of
 from collbench.core.limits import FAR_FROM_CURVE, MOST_PERCENT
-from collbench.core.record import Record
+from collbench.core.record import NOT_TRUE, Record
 from collbench.core.verdict import Array, is_noisy
 
 _FAR_LOG = math.log(FAR_FROM_CURVE)
@@ -50,7 +50,7 @@ def suspects(summary: Summary) -> list[Suspect]:
     strange = [
         Suspect(row=row, kind="wrong", why=row.reason or f"status {row.status}")
         for row in summary.rows
-        if row.status in ("wrong", "error")
+        if row.status in (*NOT_TRUE, "error")
     ]
     lines = [line for line in configurations(summary).values() if len(line) >= _LEAST_POINTS]
     for first in range(0, len(lines), _LINES_AT_ONCE):

@@ -6,11 +6,12 @@ launcher gives one lonely world a process, or aborts inside MPI_Init.
 """
 
 import os
+import re
 import shutil
 import signal
 import sysconfig
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -52,6 +53,8 @@ _SWITCHES = {
 }
 # what users, terminals and schedulers end a program with
 INTERRUPTIONS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+_OF_HYDRA = "MPI_LOCALNRANKS"
+_NETWORK = "MPIR_CVAR_CH4_NETMOD"  # what MPICH sends messages between hosts with
 INSTALL_HINT = "install it with: pip install 'collbench[mpi]'"
 
 # Open MPI 5 as root with more ranks than cores needs all of these; they mean nothing to MPICH. The
@@ -143,6 +146,36 @@ def default_signals() -> Iterator[None]:
             signal.signal(number, handler)
 
 
+def _takes_short_addresses(version: str, environment: Mapping[str, str]) -> bool:
+    """Whether MPICH must take libfabric for messages between hosts: over UCX it sends 4096 bytes
+    from where the address of a rank begins, and with what then lies behind it in the heap, lines
+    of its PMI are longer than the 1024 characters that Slurm reads. MPI_Init fails in most starts
+    ("mpi/pmi2: value not properly terminated", seen with MPICH 5.0.2 and Slurm 22.05).
+
+    >>> by_srun = {"PMI_FD": "9", "SLURM_PROCID": "0"}
+    >>> _takes_short_addresses("MPICH Version: 5.0.2 MPICH Device: ch4:ucx ofi", by_srun)
+    True
+    """
+    is_of_srun = {"PMI_FD", "SLURM_PROCID"} <= {*environment} and _OF_HYDRA not in environment
+    has_both = re.search(r"ch4:ucx\W+ofi", version) is not None
+    return is_of_srun and has_both and _NETWORK not in environment
+
+
+def memory_id() -> str:
+    """Whom this process can share memory and signals with: those of the same kernel, /dev/shm and
+    process numbers. Containers of one machine may have one name and none of these in common.
+    """
+    parts = []
+    for path, read in (
+        ("/proc/sys/kernel/random/boot_id", lambda path: Path(path).read_text().strip()),
+        ("/dev/shm", lambda path: str(Path(path).stat().st_dev)),
+        ("/proc/self/ns/pid", os.readlink),
+    ):
+        with suppress(OSError):
+            parts.append(read(path))
+    return " ".join(parts)
+
+
 def load_mpi(started: Launcher | None) -> MpiModule:
     """mpi4py's MPI module, initialised. Raises UnavailableError if MPI is missing, is not the
     launcher's, cannot start so, or sees another world.
@@ -173,6 +206,8 @@ def load_mpi(started: Launcher | None) -> MpiModule:
             f"start with the mpirun of {vendor}, or give mpi4py the library of the launcher:"
             " MPI4PY_LIBMPI=/path/to/libmpi.so",
         )
+    if _takes_short_addresses(version, os.environ):
+        os.environ[_NETWORK] = "ofi"
     if not MPI.Is_initialized():
         with default_signals():
             MPI.Init_thread(level)

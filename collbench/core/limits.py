@@ -9,6 +9,7 @@ from typing import Final
 
 # Is one thing slower than another?
 SAME: Final = 0.05  # `same` is within this of 1, where no other threshold is asked for
+SAYS_NOTHING: Final = math.log(2)  # half of an interval: from half to twice as long is no answer
 MINOR: Final = 0.01  # a change too small to mention: clocks and temperature move as much
 LEAST_GAIN: Final = 1.02  # nothing is faster by less: two runs of one thing may differ by as much
 LEAST_COST: Final = 1.03  # of a setting: two arms that do the same differ by less
@@ -17,6 +18,8 @@ BEHIND_SHARE: Final = 0.9  # of a reference's rate: machines of one kind differ 
 FAIL_SHARE: Final = 0.75  # of a reference's rate: a lane of four or a rail of four is lost
 CEILING_SHARE: Final = 0.8  # the same of what the links allow, at the largest size: healthy ones
 CEILING_FAIL_SHARE: Final = 0.6  # give more; who has lost half of the links gets less
+PUBLISHED_SHARE: Final = 0.7  # of what others published of NCCL there: NVLS, NICs, settings and
+PUBLISHED_FAIL_SHARE: Final = 0.5  # versions differ from ours
 FAR_BELOW_SHARE: Final = 0.6  # of the ceiling: a row below it needs an explanation, where it takes
 FAR_BELOW_FROM_S: Final = 100e-6  # longer than that at the ceiling; else latency explains it
 FALSE_CLAIM: Final = 0.05  # that anything is claimed of a file in which nothing differs
@@ -76,6 +79,10 @@ MOST_CALLS: Final = 20  # groups that are named: more than anybody reads
 FAR_FROM_CURVE: Final = 1.5  # times what the neighbours of a point let expect: a choice
 MOST_PERCENT: Final = 110.0  # of a ceiling of which nobody measured the best: what kernels get
 
+# What cannot be: a row so many times as fast as its floor. The floor counts with what kernels
+# usually get from a link of which nobody measured the best, and a line carries 1.32 times as much.
+IMPOSSIBLE: Final = 1.35
+
 # Tuning by pairs of launches.
 LEAST_PAIRS: Final = 6  # the fewest that give an interval of 95 %
 MOST_PAIRS: Final = 12
@@ -124,6 +131,8 @@ BLAME_UNLIKE: Final = 1.5  # times the median of its like, above which a link or
 MOSTLY: Final = 0.5  # of its rows are noise: the report says so first
 LEAST_JUDGED: Final = 0.5  # of the lines of a check: with fewer, most of it was not seen
 HISTORY_RUNS: Final = 4  # that make a history
+OWN_CHECKS: Final = 20  # of a node, the newest, whose median its numbers are held against
+LEAST_PEERS: Final = 3  # nodes of one kind whose median says what is normal: of two one may be slow
 FAR: Final = 3.0  # scales from which on a value of a history costs no more
 PENALTY: Final = 18.0  # of a change: two outliers, so that three runs alike are one and two none
 LEAST_SEGMENT: Final = 3  # runs of one level

@@ -38,6 +38,7 @@ SINCE = dict.fromkeys((*LAUNCH_TIMES, "histogram"), 6) | dict.fromkeys(
     ("skew", "imbalance", "groups", "mix", "alone_us", "over_alone"), 8
 )
 SINCE |= dict.fromkeys(("wire_bytes", "wire_expected", "wire_foreign"), 9) | {"chosen": 10}
+SINCE |= dict.fromkeys(("floor_us", "of_floor"), 11)
 SCHEMA = max(*(knob.since for knob in KNOBS), *SINCE.values())
 # Notes of rows of other tools whose messages go another way than those of the collective: in one
 # direction, several in flight between the same two ranks, as plain copies, or between two GPUs that
@@ -49,8 +50,9 @@ CONDITIONS = (
     *("hot", "unchecked", "blocking", "aggregate-", "isolated", "stream", "net-", "order-"),
     *TRAFFIC,
 )
-Status = Literal["ok", "wrong", "waived", "error"]
+Status = Literal["ok", "wrong", "impossible", "waived", "error"]
 STATUSES: tuple[Status, ...] = get_args(Status)
+NOT_TRUE: tuple[Status, ...] = ("wrong", "impossible")  # it ran, and what it did is not believed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,12 +63,13 @@ class Record(Knobs):
     skew: the formula of unequal blocks, or the name of the file that has them. imbalance: what the
     busiest rank must send or receive, over what it were if all blocks were equal, as a part of
     busbw. ceiling_gbs is the bus bandwidth that the links allow its schedule and protocol, limit
-    the hop that limits it, percent the part that was reached. time_us is the median over repeats of
-    the slowest rank's mean; time_low_us and time_high_us bound it (stats.interval). p50_us to
-    max_us and the histogram are of single launches (see core/distribution.py). wire_bytes: of a
-    launch, over all links that were counted; wire_expected: what its schedule must move there;
-    wire_foreign: what is beyond that. chosen: what
-    decided algorithm and protocol: asked, tuned or priced. A row whose status is not ok has no
+    the hop that limits it, percent the part that was reached. floor_us is the least time that the
+    launch can take (see bench/floors.py), of_floor its part of time_us in percent; impossible: a
+    row that took less. time_us is the median over repeats of the slowest rank's mean; time_low_us
+    and time_high_us bound it (stats.interval). p50_us to max_us and the histogram are of single
+    launches (see core/distribution.py). wire_bytes: of a launch, over all links that were counted;
+    wire_expected: what its schedule must move there; wire_foreign: what is beyond that. chosen:
+    what decided algorithm and protocol: asked, tuned or priced. A row whose status is not ok has no
     times, and a reason.
     """
 
@@ -104,6 +107,8 @@ class Record(Knobs):
     ceiling_gbs: float | None = None
     percent: float | None = None
     limit: str = ""
+    floor_us: float | None = None
+    of_floor: float | None = None
     wire_bytes: int | None = None
     wire_expected: int | None = None
     wire_foreign: int | None = None
@@ -132,6 +137,11 @@ class Record(Knobs):
     def point(self) -> tuple[object, ...]:
         """The key, and the conditions in the notes."""
         return (*self.key, *_conditions(self.notes))
+
+    @property
+    def of_max(self) -> float | None:
+        """Percent of the nearer one of two bounds: of the floor, or of the ceiling."""
+        return max(filter(None, (self.percent, self.of_floor)), default=None)
 
     def repeats_refusal(self, before: "Record | None") -> bool:
         """Whether the row, like the last one of its point, is waived for the same reason."""
@@ -181,7 +191,7 @@ csv.field_size_limit(1 << 30)
 _HINTS = get_type_hints(Record)
 KINDS: dict[str, ColumnKind] = {name: _KIND_OF.get(_HINTS[name], "text") for name in COLUMNS}
 KINDS |= dict.fromkeys(
-    ("time_us", "alone_us", "time_low_us", "time_high_us", *LAUNCH_TIMES), "time"
+    ("time_us", "alone_us", "time_low_us", "time_high_us", "floor_us", *LAUNCH_TIMES), "time"
 )
 _MOST_MEASURED = 1e18  # microseconds are 30,000 years; what is computed from more has no number
 MOST_INTEGER = (1 << 63) - 1
@@ -364,10 +374,10 @@ def _whole_lines(text: str) -> str:
     r"""The text without a last line that was cut short. One that only lacks its end stays: its last
     cell is the schema, of which nothing is missing.
 
-    >>> _whole_lines("a,schema\nx,10\ny,10"), _whole_lines("a,schema\nx,10\ny,1")
-    ('a,schema\nx,10\ny,10\n', 'a,schema\nx,10\n')
-    >>> _whole_lines("a,schema\nx,10\ny\r,10"), _whole_lines('"a,schema\nx,10\ny')
-    ('a,schema\nx,10\n', '"a,schema\nx,10\n')
+    >>> _whole_lines("a,schema\nx,11\ny,11"), _whole_lines("a,schema\nx,11\ny,1")
+    ('a,schema\nx,11\ny,11\n', 'a,schema\nx,11\n')
+    >>> _whole_lines("a,schema\nx,11\ny\r,11"), _whole_lines('"a,schema\nx,11\ny')
+    ('a,schema\nx,11\n', '"a,schema\nx,11\n')
     """
     end = text.rfind("\n") + 1
     whole, last = text[:end], text[end:]

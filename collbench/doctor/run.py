@@ -11,8 +11,9 @@ from collbench.bench.pairs import RankPair
 from collbench.bench.pairs import measure as measure_pairs
 from collbench.bench.points import plan_points
 from collbench.bench.runner import Measurement
+from collbench.core.assessment import check_assessment_files, talk_beside, write_assessment
 from collbench.core.case import Case
-from collbench.core.documents import check_writable, write_document
+from collbench.core.documents import write_document
 from collbench.core.errors import UNJUDGED_CODE, UnavailableError, UsageError
 from collbench.core.launcher import launcher
 from collbench.core.options import Settings, settings_of
@@ -41,6 +42,7 @@ from collbench.doctor.survey import leave_out
 from collbench.doctor.tables.findings import (
     CheckRun,
     as_json,
+    assessment_of,
     finding_lines,
     is_unknown,
     mark,
@@ -76,9 +78,7 @@ def run_doctor(options: Options) -> int:
         raise UsageError(
             f"--fail-on is '{fail_on[:40]}'", "it knows cost, cost:10%, risk and never"
         )
-    for name in ("json", "html"):
-        if options.get(name) not in (None, "-"):
-            check_writable(options[name], f"--{name}")
+    check_assessment_files(options, "json", "html")
     if options.get("recording"):
         if _is_rank0():
             return _drive(_recordings_in(options["recording"]), options, fail_on, LocalGroup())
@@ -157,6 +157,10 @@ def _drive(hosts: Sequence[Recording], options: Options, fail_on: str, group: Gr
     _show(ranked(findings), runs, evidence, options, seconds, is_failed=is_failed)
     if interruption is not None:
         raise interruption
+    names = [str(host.hostname or evidence.name(host)) for host in evidence.hosts]
+    failing = [one for one in findings if _fails([one], fail_on)]
+    assessment = assessment_of(findings, failing, runs, names, seconds)
+    write_assessment(assessment, options, talk_beside(options, "json", "html"))
     return UNJUDGED_CODE if is_unknown(runs) and not is_failed else int(is_failed)
 
 
@@ -170,7 +174,7 @@ def _show(
     is_failed: bool,
 ) -> None:
     """Show and write the findings."""
-    out = sys.stderr if "-" in (options.get("json"), options.get("html")) else sys.stdout
+    out = talk_beside(options, "json", "html")
     columns = width(out)
     shown = merged(findings)
     for finding in shown:

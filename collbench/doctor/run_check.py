@@ -1,11 +1,10 @@
 """Carry out `check`: measure links and collectives, hold them against what is known, say it."""
 
-import socket
-import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import IO
 
 from collbench.backends.gpu.session import why_no_gpus
@@ -14,18 +13,28 @@ from collbench.bench.pairs import OUT_OF_TIME, RankPair, expected_gbs, measure
 from collbench.bench.points import plan_points
 from collbench.bench.ranks import ranks_of
 from collbench.bench.recordings import recordings_of
-from collbench.bench.rows import new_run
 from collbench.bench.runner import Measurement
 from collbench.bench.sweep import Sweep, cases
-from collbench.compare.baselines import reference
+from collbench.compare.baselines import published_floor, reference
 from collbench.compare.rate_curves import CurveKey, RateCurve, known_rate, reference_curves
 from collbench.compare.rows import as_written, is_noise, times_of
+from collbench.core.assessment import (
+    check_assessment_files,
+    talk_beside,
+    this_host,
+    write_assessment,
+)
 from collbench.core.case import Case
 from collbench.core.collectives import OPS, OpName
-from collbench.core.documents import check_writable, command_line, write_document
+from collbench.core.documents import command_line, write_document
 from collbench.core.errors import UNJUDGED_CODE, UnavailableError, UsageError
 from collbench.core.launcher import launcher
-from collbench.core.limits import CEILING_FAIL_SHARE, CEILING_SHARE
+from collbench.core.limits import (
+    CEILING_FAIL_SHARE,
+    CEILING_SHARE,
+    PUBLISHED_FAIL_SHARE,
+    PUBLISHED_SHARE,
+)
 from collbench.core.options import Settings, refuse_sharing, settings_of
 from collbench.core.record import Record
 from collbench.core.rules import Options
@@ -43,15 +52,8 @@ from collbench.doctor.check_verdict import (
     judge,
     whole,
 )
-from collbench.doctor.saved_checks import (
-    SavedCheck,
-    SavedValue,
-    forget,
-    keep,
-    reference_values,
-    refuse_unkept,
-)
-from collbench.doctor.tables.check import as_json, as_junit, heading, line, summary
+from collbench.doctor.saved_checks import SavedCheck, forget, keep, reference_values, refuse_unkept
+from collbench.doctor.tables.check import as_json, assessment_of, heading, line, summary
 from collbench.launch.group import Group
 from collbench.launch.rank0 import drive_on_rank0, group_here
 from collbench.machine.discovery.recording import Recording
@@ -70,12 +72,12 @@ _TIMED_UP_TO = 64 << 10  # bytes; larger results are shown as rates
 
 @dataclass(slots=True)
 class Check:
-    """A check on its way. known: the saved numbers of this machine. out: where each finding is
-    shown at once, None for nowhere.
+    """A check on its way. known: what saved checks of this node and of its peers say. out: where
+    each finding is shown at once, None for nowhere.
     """
 
     out: IO[str] | None
-    known: dict[str, SavedValue]
+    known: Mapping[str, Sequence[Expectation]]
     findings: list[CheckLine] = field(default_factory=list)
     noise: set[str] = field(default_factory=set)
     compared: int = 0
@@ -88,13 +90,11 @@ class Check:
             say(line(finding, columns), file=self.out)
 
     def judge(self, number: Measured, expectations: Sequence[Expectation]) -> None:
-        """Hold a number against what is expected, and against the saved one."""
+        """Hold a number against what is expected, and against the saved ones."""
         self.compared += 1
         self.noise |= {number.name} if number.is_noisy else set()
-        known = [*expectations]
-        if (before := self.known.get(_key(number.name, number.unit))) is not None:
-            known.append(Expectation(value=before.value, source=f"check {before.day}"))
-        self.add(judge(number, known))
+        saved = self.known.get(_key(number.name, number.unit), ())
+        self.add(judge(number, [*expectations, *saved]))
 
     def add_unmeasured(self, name: str, reason: str, *, is_wrong: bool, is_refused: bool) -> None:
         """Keep what has no number: wrong data, what failed, what was refused or not reached."""
@@ -109,13 +109,13 @@ def _key(name: str, unit: str) -> str:
 
 
 def run_forget(options: Options) -> int:
-    """Remove the saved references, and say how many there were; returns the exit code."""
+    """Remove the saved checks, and say how many there were; returns the exit code."""
     if len(options) > 1:
         raise UsageError("--forget checks nothing", "leave out the other options")
     under = launcher()
     if under is None or under.rank == 0:
         had = forget()
-        say(f"Forgot {counted(had, 'reference')}." if had else "No reference is saved.")
+        say(f"Forgot {counted(had, 'check')}." if had else "No check is saved.")
     return 0
 
 
@@ -130,11 +130,9 @@ def end_of_measuring(start_s: float, computed_s: float) -> float:
 
 def run_check(options: Options, end_s: float) -> int:
     """The whole command, of the options that are given; returns the exit code."""
-    for name in ("json", "junit"):
-        if options.get(name) not in (None, "-"):
-            check_writable(options[name], f"--{name}")
+    check_assessment_files(options, "json")
     if options.get("save"):
-        refuse_unkept()
+        refuse_unkept(options.get("nodes"))
     refuse_sharing(options)
     settings, under = replace(settings_of(options), repeats=_REPEATS), launcher()
     backend = options.get("backend") or default_backend(options, is_local=under is None)
@@ -162,9 +160,9 @@ def default_backend(options: Options, *, is_local: bool) -> str:
     return "cpu"
 
 
-def machine_key(device: str, ranks: int, backend: str, group: Group) -> str:
-    """By which references of a machine are saved."""
-    return f"{socket.gethostname()}; {device}; {ranks} ranks; {backend}; {group.kind}"
+def machine_kind(device: str, ranks: int, backend: str, group: Group) -> str:
+    """Of which kind a machine is whose references are saved."""
+    return f"{device}; {ranks} ranks; {backend}; {group.kind}"
 
 
 def default_ranks(options: Options, backend: str) -> int:
@@ -185,13 +183,12 @@ def _drive(
 ) -> int:
     """Measure until end_s, show and write; returns the exit code."""
     started, start_s = datetime.now(UTC).isoformat(timespec="seconds"), time.monotonic()
-    documents = {name: options[name] for name in ("json", "junit") if options.get(name)}
-    out = sys.stderr if "-" in documents.values() else sys.stdout
+    out = talk_beside(options, "json")
     topology = topology_of_all(recordings)
     device = device_of(topology, backend)
-    machine = machine_key(device, ranks, backend, group)
+    host, kind = this_host(), machine_kind(device, ranks, backend, group)
     busy = BusyRemark()
-    check = Check(out=out, known=reference_values(machine))
+    check = Check(out=out, known=reference_values(host, kind, options.get("nodes")))
     title = f"# {command_line()}: {ranks} ranks, {device}"
     say("\n".join(wrapped(title, width(out), "#   ")), file=out)
     say(heading(width(out)), file=out)
@@ -218,10 +215,12 @@ def _drive(
         )
     verdict = whole([one.verdict for one in check.findings])
     is_save = bool(options.get("save"))
-    is_saved = is_save and _save(check, machine, started, verdict)
-    for name, file in documents.items():
-        write = as_json if name == "json" else as_junit
-        write_document(write(check.findings, device, started, seconds), file, f"--{name}")
+    is_saved = is_save and _save(check, host, kind, started, verdict, options.get("nodes"))
+    if options.get("json"):
+        document = as_json(check.findings, device, started, seconds)
+        write_document(document, options["json"], "--json")
+    only = host if len(set(group.hosts)) == 1 else ""
+    write_assessment(assessment_of(check.findings, device, only, seconds), options, out)
     if verdict == "UNKNOWN" and not is_saved:
         if not is_save:
             _say_what_is_missing(check)
@@ -393,6 +392,15 @@ def _judge_record(
     expectations = []
     if (gbs := known_rate(known, as_written(record))) is not None:
         expectations.append(Expectation(value=shown(gbs), source=name_of_known))
+    elif (floor := published_floor(record)) is not None:
+        expectations.append(
+            Expectation(
+                value=shown(floor.gbs),
+                source=f"NCCL, {floor.name}",
+                passes_from=PUBLISHED_SHARE,
+                warns_from=PUBLISHED_FAIL_SHARE,
+            )
+        )
     if record.ceiling_gbs and record.size_bytes == largest:
         expectations.append(
             Expectation(
@@ -405,24 +413,29 @@ def _judge_record(
     check.judge(_measured(name, value, "us" if is_time else "GB/s", record), expectations)
 
 
-def _save(check: Check, machine: str, started: str, verdict: Verdict) -> bool:
-    """Save the numbers that are no noise as the reference, unless something failed; returns whether
-    there are some now.
+def _save(
+    check: Check, host: str, kind: str, started: str, verdict: Verdict, folder: Path | None
+) -> bool:
+    """Save the numbers that are no noise; returns whether they are a reference now, as they are
+    unless something failed.
     """
     values = {
         _key(one.name, one.unit): one.value
         for one in check.findings
         if one.value is not None and one.name not in check.noise
     }
-    if verdict == "FAIL" or not values:
-        why = "something failed" if verdict == "FAIL" else "all numbers are noise"
-        remark(f"Nothing is saved: {why}. A reference must be of a machine that is well and quiet.")
+    if not values:
+        remark("Nothing is saved: all numbers are noise.")
         return False
+    saved = SavedCheck(host=host, kind=kind, started=started, verdict=verdict, values=values)
     try:
-        keep(SavedCheck(machine=machine, started=started, values=values), new_run())
+        keep(saved, folder)
     except (OSError, RuntimeError) as error:
         remark(f"Nothing is saved: {error}.")
         return False
+    if not saved.is_reference:
+        remark(f"Saved as a check of {host} that failed, and so no reference.")
+        return False
     more = f"; {len(check.noise)} are noise and are not" if check.noise else ""
-    remark(f"Saved as the reference of this machine: {counted(len(values), 'number')}{more}.")
+    remark(f"Saved as a reference of {host}: {counted(len(values), 'number')}{more}.")
     return True

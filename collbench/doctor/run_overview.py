@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 
 from collbench.bench.busy import BusyRemark
 from collbench.bench.recordings import recordings_of
+from collbench.core.assessment import this_host
 from collbench.core.documents import result_json, write_document
 from collbench.core.options import Settings, settings_of
 from collbench.core.record import Record
@@ -26,7 +27,7 @@ from collbench.doctor.run_check import (
     default_ranks,
     device_of,
     judge_collectives,
-    machine_key,
+    machine_kind,
     machine_line,
     topology_of_all,
 )
@@ -109,7 +110,8 @@ def _drive(
     end_s = max(end_s, time.monotonic() + _LEAST_S)
     topology, busy = topology_of_all(recordings), BusyRemark()
     device = device_of(topology, backend)
-    check = Check(out=None, known=reference_values(machine_key(device, ranks, backend, group)))
+    kind = machine_kind(device, ranks, backend, group)
+    check = Check(out=None, known=reference_values(this_host(), kind, None))
     sizes = CHECK_SIZES[backend]
     rows = judge_collectives(
         *(check, group, backend, ranks, settings, topology, end_s),

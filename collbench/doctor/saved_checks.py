@@ -1,106 +1,185 @@
-"""Checks that were saved as the reference of their machine, in a folder of the user's state beside
-the saved runs: what a later check of the same machine is held against.
+"""Checks that `check --save` has kept: of each node a file of its own with a line a check, in a
+folder of the user's state beside the saved runs, or in one that nodes share. A later check is held
+against the node's own past, and against its peers: nodes of the same kind in that folder.
 """
 
-from collections.abc import Mapping
-from contextlib import suppress
-from dataclasses import dataclass
+import fcntl
+import json
+import math
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from statistics import median
 from typing import NamedTuple
+from urllib.parse import quote
 
-from collbench.core.codec import dumps, loads
-from collbench.core.errors import UnavailableError, UsageError
+from collbench.core.collector import cyclic_gc_disabled
+from collbench.core.errors import UnavailableError
 from collbench.core.files import check_whole, state_folder, write_whole
-from collbench.core.reading import read_state
+from collbench.core.limits import LEAST_PEERS, OWN_CHECKS
+from collbench.core.text import counted
+from collbench.doctor.check_verdict import SEVERITY, Expectation, Verdict
 
-MOST_KEPT = 50
-_MOST_BYTES = 1 << 20
+MOST_BYTES = 1 << 20  # of a node's file that are read, the newest: some 700 checks
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SavedCheck:
-    """A check that is a reference. machine: what tells machines and ways to start apart. started:
-    ISO 8601. values: by the name of a finding and its unit.
+class SavedCheck(NamedTuple):
+    """A check of a node. kind: what nodes that can be compared have in common. started: ISO 8601.
+    values: by the name of a line and its unit.
     """
 
-    machine: str
+    host: str
+    kind: str
     started: str
+    verdict: Verdict
     values: Mapping[str, float]
 
     @property
     def day(self) -> str:
         return self.started[:10]
 
-
-class SavedValue(NamedTuple):
-    """A number of a saved check, and its day."""
-
-    value: float
-    day: str
+    @property
+    def is_reference(self) -> bool:
+        """Whether others are held against it: nothing failed."""
+        return self.verdict != "FAIL"
 
 
-def reference_values(machine: str) -> dict[str, SavedValue]:
-    """Of each number the value in the newest saved check of that machine that has it: one that was
-    noise is missing in the check, and leaves the value before.
+def reference_values(host: str, kind: str, folder: Path | None) -> dict[str, list[Expectation]]:
+    """What each number is held against: the median of the node's own last OWN_CHECKS that have it,
+    and that of its peers' newest, where there are LEAST_PEERS of them.
     """
-    known = [one for file in _files() if (one := _read(file)) is not None]
-    return {
-        name: SavedValue(value, one.day)
-        for one in sorted(known, key=lambda one: one.started)
-        if one.machine == machine
-        for name, value in one.values.items()
-    }
+    own: dict[str, list[tuple[float, str]]] = {}
+    peers: dict[str, list[float]] = {}
+    for name, checks in read_nodes(folder).items():
+        good = [one for one in checks if one.kind == kind and one.is_reference]
+        if name == host:
+            for one in good:
+                for key, value in one.values.items():
+                    own.setdefault(key, []).append((value, one.day))
+        else:
+            newest = {key: value for one in good for key, value in one.values.items()}
+            for key, value in newest.items():
+                peers.setdefault(key, []).append(value)
+    known: dict[str, list[Expectation]] = {}
+    for key, past in own.items():
+        last = past[-OWN_CHECKS:]
+        source = f"check {last[0][1]}" if len(last) == 1 else f"{len(last)} own checks"
+        value = median(number for number, _ in last)
+        known.setdefault(key, []).append(Expectation(value=value, source=source))
+    for key, values in peers.items():
+        if len(values) >= LEAST_PEERS:
+            source = counted(len(values), "peer")
+            known.setdefault(key, []).append(Expectation(value=median(values), source=source))
+    return known
 
 
-def keep(check: SavedCheck, name: str) -> None:
-    """Keep a check under a name of its own, and the newest others. Raises OSError or
+def read_nodes(folder: Path | None) -> dict[str, list[SavedCheck]]:
+    """The checks of every node, the oldest first; None: those in the user's state. Lines and files
+    that are broken count for nothing.
+    """
+    nodes: dict[str, list[SavedCheck]] = {}
+    with cyclic_gc_disabled():
+        for file in sorted(_files(folder)):
+            with suppress(OSError):
+                for check in filter(None, map(_check_of, _newest(file).splitlines())):
+                    nodes.setdefault(check.host, []).append(check)
+    for checks in nodes.values():
+        checks.sort(key=lambda one: one.started)
+    return nodes
+
+
+def keep(check: SavedCheck, folder: Path | None) -> None:
+    """Add a check to the file of its node; as many nodes at once as like. Raises OSError or
     RuntimeError.
     """
-    folder = _folder()
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    write_whole(folder / f"{name}.json", dumps(check))
-    for old in sorted(_files(), key=lambda file: file.stat().st_mtime)[:-MOST_KEPT]:
-        old.unlink(missing_ok=True)
+    place = _made(folder)
+    file = place / f"{quote(check.host, safe='')[:200]}.jsonl"
+    with _locked(place), file.open("a+b", buffering=0) as out:
+        size = out.seek(0, os.SEEK_END)
+        out.seek(max(0, size - 1))
+        start = b"\n" if size and out.read(1) != b"\n" else b""  # a writer before was cut off
+        out.write(start + json.dumps(check._asdict()).encode() + b"\n")  # one call, which appends
+        if size > 2 * MOST_BYTES:
+            write_whole(file, _newest(file))
 
 
-def refuse_unkept() -> None:
+def refuse_unkept(folder: Path | None) -> None:
     """Raise UnavailableError before the work if a check cannot be kept, in the words of `tune`."""
     try:
-        folder = _folder()
-        is_new = not folder.exists()
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        check_whole(folder / "new.json")
+        is_new = folder is None and not _folder(None).exists()
+        place = _made(folder)
+        check_whole(place / "new")
         if is_new:
-            folder.rmdir()
+            place.rmdir()
     except (OSError, RuntimeError) as error:
         why = f"{error.filename}: {error.strerror}" if isinstance(error, OSError) else str(error)
         raise UnavailableError(f"what is found cannot be kept: {why}", "leave out --save") from None
 
 
 def forget() -> int:
-    """Remove what is kept of all machines; returns how many checks there were. Raises OSError."""
-    files = _files()
-    for file in files:
+    """Remove what is kept in the user's state; returns how many checks there were. Raises
+    OSError.
+    """
+    count = sum(map(len, read_nodes(None).values()))
+    for file in _files(None):
         file.unlink(missing_ok=True)
-    return len(files)
+    return count
 
 
-def _folder() -> Path:
-    # what is in "checks" there was kept by earlier versions without being asked
-    return state_folder() / "references"
+def _folder(folder: Path | None) -> Path:
+    # what is in "checks" and "references" there was kept by earlier versions, in other forms
+    return folder or state_folder() / "nodes"
 
 
-def _files() -> list[Path]:
+def _made(folder: Path | None) -> Path:
+    place = _folder(folder)
+    if folder is None:
+        place.mkdir(mode=0o700, parents=True, exist_ok=True)
+    else:
+        place.mkdir(exist_ok=True)
+    return place
+
+
+def _files(folder: Path | None) -> list[Path]:
     with suppress(OSError, RuntimeError):
-        return [file for file in _folder().iterdir() if file.suffix == ".json" and file.is_file()]
+        entries = _folder(folder).iterdir()
+        return [file for file in entries if file.suffix == ".jsonl" and file.is_file()]
     return []
 
 
-def _read(file: Path) -> SavedCheck | None:
-    """The check in a file, None where it is missing or broken."""
+@contextmanager
+def _locked(place: Path) -> Iterator[None]:
+    """Nobody else writes there, as far as the file system has locks; without them a node's own
+    file has one writer, and a line is one call.
+    """
+    lock = os.open(place, os.O_RDONLY)
     try:
-        text = read_state(file, _MOST_BYTES).decode()
-        check = loads(SavedCheck, text, str(file), _MOST_BYTES)
-    except (OSError, ValueError, UsageError):
+        with suppress(OSError):
+            fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(lock)
+
+
+def _newest(file: Path) -> bytes:
+    """The last lines of a file, MOST_BYTES at most."""
+    with file.open("rb") as opened:
+        size = opened.seek(0, os.SEEK_END)
+        opened.seek(max(0, size - MOST_BYTES))
+        data = opened.read(MOST_BYTES)
+    return data if size <= MOST_BYTES else data[data.find(b"\n") + 1 :]
+
+
+def _check_of(line: bytes) -> SavedCheck | None:
+    """The check of a line, None if it is broken. By hand: the codec takes four times as long."""
+    try:
+        check = SavedCheck(**json.loads(line))
+        numbers = check.values.values()
+        is_whole = f"{check.host}{check.kind}{check.started}".isprintable()
+        is_whole &= {*map(type, check[:3])} == {str} and check.verdict in SEVERITY
+        is_whole &= {*map(type, numbers)} <= {float} and min(numbers, default=1.0) > 0
+        is_whole &= max(numbers, default=1.0) < math.inf
+    except (ValueError, TypeError, LookupError, AttributeError, RecursionError):
         return None
-    return check if all(value > 0 for value in check.values.values()) else None
+    return check if is_whole else None

@@ -79,16 +79,27 @@ def _stuck(same: Sequence[Behind]) -> Finding:
     where = f" ({one.place})" if one.place else ""
     waiting = f"; {_names(one.waiting)} wait" if one.waiting else ""
     missed = f" {one.missed}," if one.missed else ""
+    if one.is_blocked:
+        why = "It waits in another communicator itself, so that the cause is there."
+    elif one.is_waiting:
+        why = (
+            "It says itself that it waits in that operation, and others are past it: they took"
+            " another way through the program (an operation more or less, as in a branch of one"
+            " rank), or what should reach it was lost."
+        )
+    else:
+        why = (
+            "It waits for nobody, so the others wait for it: it died, is slow, or took another way"
+            " through the program."
+            + " If the job still runs that may be normal: ask again, and see whether it stays."
+            * now
+        )
     return Finding(
         check="rank-behind",
         subject=f"{names} of {one.group}",
         seen=f"came to {one.made} of {one.most} operations{last}{where}; did not come to{missed}"
         f" operation {one.made + 1}{waiting}",
-        why="It waits in another communicator itself, so that the cause is there."
-        if one.is_blocked
-        else "It waits for nobody, so the others wait for it: it died, is slow, or took another way"
-        " through the program."
-        + (" If the job still runs that may be normal: ask again, and see whether it stays." * now),
+        why=why,
         change="first look at the ranks that wait for nobody"
         if one.is_blocked
         else f"look at {names}: the last lines, the stack (py-spy dump), and dmesg of its host",

@@ -4,6 +4,7 @@ profiles/causes as values.
     [[causes]]       the first of a file with a line that fits is taken
       lines          regular expressions, searched in a line whatever its capitals
       severity       fault if absent
+      is_general     says that something failed, not what: it comes behind what does
       source         threads where it was found
     [completions.N]  a status of a work completion
     [xids.N]         a number of NVIDIA's driver
@@ -26,18 +27,21 @@ IB_COMPLETION = re.compile(
     re.IGNORECASE,
 )
 XID = re.compile(
-    r"\bS?Xid \((?:PCI:)?(?P<bus>[0-9a-fA-F:.]{4,20})(?: GPU-I:\d+)?\): (?P<code>\d{1,5})(?:,|\b)"
+    r"\bS?Xid \((?:PCI:)?(?P<bus>[0-9a-fA-F:.]{3,20})(?: GPU-I:\d+)?\): (?P<code>\d{1,5})(?:,|\b)"
 )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KnownError:
-    """One kind of warning. name: of the finding."""
+    """One kind of warning. name: of the finding. is_general: it says that something failed, and
+    not what.
+    """
 
     name: str
     why: str
     change: str
     severity: Severity = "fault"
+    is_general: bool = False
 
 
 def known_error(text: str, reader: Reader = "nccl") -> KnownError | None:
@@ -67,6 +71,7 @@ def _error(table: Mapping[str, Any]) -> KnownError:  # Any: values of TOML
         why=" ".join(table["why"].split()) + source,
         change=" ".join(table["change"].split()),
         severity=table.get("severity", "fault"),
+        is_general=table.get("is_general", False),
     )
 
 

@@ -38,7 +38,8 @@ def log_findings(report: LogReport) -> list[Finding]:
         _rings, _channels, _buffers, _settings, _gone,
     )  # fmt: skip
     found = [finding for rule in rules for finding in rule(report)]
-    return ranked([*found, *other_findings(report, has_more=bool(found))])
+    every = [*found, *other_findings(report, has_more=bool(found))]
+    return ranked(every or list(_sockets_alone(report)))
 
 
 def _hosts(seen: Seen, every: int) -> str:
@@ -71,7 +72,14 @@ def _errors(report: LogReport) -> Iterator[Finding]:
     others = [name for name in groups if name.startswith("warning ")]
     for name in others[_MOST_OTHERS:]:  # the last that is shown stands for the rest
         groups[others[_MOST_OTHERS - 1]] += groups.pop(name)
-    for name, warnings in groups.items():
+    known_names = {name: _known(warnings[0]) for name, warnings in groups.items()}
+
+    def is_general(name: str) -> bool:
+        known = known_names[name]
+        return known is not None and known.is_general
+
+    for name in sorted(groups, key=is_general):  # what says what failed comes first
+        warnings = groups[name]
         first = warnings[0]
         together = Seen(
             [place for one in warnings for place in one.seen.places],
@@ -85,7 +93,7 @@ def _errors(report: LogReport) -> Iterator[Finding]:
         subject = _hosts(together, every)
         if name.startswith("ib-completion"):
             yield _completion(int(name.split()[1]), subject, seen)
-        elif known := _known(first):
+        elif known := known_names[name]:
             # what level INFO says of may have been tried again
             is_info = all(one.is_info for one in warnings) and known.severity == "fault"
             severity = "risk" if is_info else known.severity
@@ -208,6 +216,24 @@ def _networks(report: LogReport) -> Iterator[Finding]:
         )
 
 
+def _sockets_alone(report: LogReport) -> Iterator[Finding]:
+    """Sockets where the text does not tell whether the job has several hosts."""
+    is_told = report.communicators or set(report.networks) - {"Socket"}
+    seen = [*report.networks.values(), *report.nics.values()]
+    if is_told or not seen or any(kind != "Socket" for kind, _ in report.nics):
+        return
+    yield log_finding(
+        "sockets",
+        "the network, if there are several hosts",
+        f"Socket, {places(seen[0])}",
+        "NCCL took TCP sockets. Within one host that is as it should be; between hosts it means"
+        " that no InfiniBand, RoCE or EFA was found.",
+        "for several hosts with such adapters: ibv_devinfo inside the container, NCCL_IB_HCA and"
+        " NCCL_IB_DISABLE, libibverbs; on AWS the plug-in aws-ofi-nccl",
+        "remark",
+    )
+
+
 def _peers(report: LogReport) -> Iterator[Finding]:
     """GPUs that are connected, and do not reach each other."""
     for link, seen in report.p2p_off.items():
@@ -235,7 +261,10 @@ def _gpudirect(report: LogReport) -> Iterator[Finding]:
         for (state, what), seen in report.gdr.items()
         if state == "Disabled" and not what.startswith("Socket")
     ]
-    if "Enabled" not in report.gdr_of_gpus:  # far NICs are off wherever near ones are there
+    is_limited = "NCCL_NET_GDR_LEVEL" in {name for name, _ in report.settings}
+    if is_limited and "Disabled" in report.gdr_of_gpus:
+        disabled.append(("GPUs beyond NCCL_NET_GDR_LEVEL", report.gdr_of_gpus["Disabled"]))
+    elif "Enabled" not in report.gdr_of_gpus:  # far NICs are off wherever near ones are there
         disabled += [("all GPUs, by distance", seen) for seen in report.gdr_of_gpus.values()]
     if not without and not disabled:
         return
@@ -296,7 +325,7 @@ def _interfaces(report: LogReport) -> Iterator[Finding]:
             names |= {word.rpartition("]")[2]: seen for word in text.split()}
     for name, seen in names.items():
         is_several = _has_several_hosts(report)
-        if name.startswith(_WRONG_INTERFACES) or (name == "lo" and is_several):
+        if name.startswith(_WRONG_INTERFACES) or (name == "lo" and not report.is_of_one_host):
             yield log_finding(
                 "interface",
                 name,

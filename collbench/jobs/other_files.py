@@ -46,7 +46,7 @@ _OTHERS: tuple[tuple[str, re.Pattern[str], str], ...] = tuple(
         (
             "metrics of NCCL's Inspector for Prometheus",
             r"^(?:# (?:HELP|TYPE) )?nccl_\w+(?:\{| )",
-            "promtool, or NCCL_INSPECTOR_DUMP as JSON and then collbench replay",
+            "collbench replay {file}",
         ),
     )
 )

@@ -28,7 +28,7 @@ def other_findings(report: LogReport, *, has_more: bool) -> Iterator[Finding]:
     yield from _mixed_buffers(report)
     yield from _hosts_apart(report)
     is_any = has_more or bool(report.xids or report.states or report.torch.timeouts)
-    if report.returned and not report.warnings:
+    if report.returned and not report.warnings and not _went_on(report):
         yield from _returned(report)
     if report.ras.is_ok and is_any:
         yield _contradiction(report)
@@ -40,6 +40,7 @@ def _xids(report: LogReport) -> Iterator[Finding]:
         is_switch = report.xid_texts[code].startswith("SXid")
         known = None if is_switch else numbered("xids").get(code)
         word = "SXid" if is_switch else "Xid"
+        is_mild = "onfatal" in report.xid_texts[code]  # the line's own word, of NVLink's units
         buses = some(sorted(seen.hosts))
         yield log_finding(
             "xid",
@@ -48,8 +49,10 @@ def _xids(report: LogReport) -> Iterator[Finding]:
             f"Xid {code}: {known.name}; {known.why}."
             if known
             else f"{word} {code} of the {'NVSwitch' if is_switch else 'driver'}.",
-            known.change if known else f"look it up in NVIDIA's catalogue of {word} errors",
-            known.severity if known else "risk",
+            known.change
+            if known and not is_mild
+            else f"look it up in NVIDIA's catalogue of {word} errors",
+            "remark" if is_mild else known.severity if known else "risk",
         )
 
 
@@ -305,6 +308,12 @@ def _hosts_apart(report: LogReport) -> Iterator[Finding]:
                 " NCCL_NET and NCCL_NET_PLUGIN",
                 "fault" if what == "network" else "risk",
             )
+
+
+def _went_on(report: LogReport) -> bool:
+    """Whether NCCL found a network behind the last call that failed, so that it tried another."""
+    last = max(place for seen in report.returned.values() for place in seen.places)
+    return any(place > last for seen in report.networks.values() for place in seen.places)
 
 
 def _returned(report: LogReport) -> Iterator[Finding]:

@@ -111,6 +111,10 @@ class Page:
         """A sign of life of a rank of another host has come."""
         struct.pack_into("<d", self._memory, self._BEATS + 8 * rank, time.monotonic())
 
+    def end_beats(self, rank: int) -> None:
+        """No heartbeat of that rank is waited for any more."""
+        struct.pack_into("<d", self._memory, self._BEATS + 8 * rank, 0.0)
+
     def silence_s(self, rank: int) -> float:
         """Seconds since the last heartbeat of a rank, 0 if nobody listens for one."""
         (last,) = struct.unpack_from("<d", self._memory, self._BEATS + 8 * rank)

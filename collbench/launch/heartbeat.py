@@ -14,6 +14,7 @@ from collbench.launch.guardian import Page
 
 BEAT_S = 1.0
 _STOP_S = 5.0
+_LAST = b"."  # a message that is not empty ends the beats
 
 
 class Heartbeat:
@@ -30,6 +31,7 @@ class Heartbeat:
         others = [other for other in range(len(hosts)) if hosts[other] != hosts[0]]
         self._partners = others if rank == 0 else [0] if rank in others else []
         self._stopped, self._thread = threading.Event(), None
+        self._last: list[Request] = []
         self._page = page
         if others and MPI.Query_thread() == MPI.THREAD_MULTIPLE:
             self._comm = comm.Dup()
@@ -40,10 +42,24 @@ class Heartbeat:
             self._thread.start()
 
     def stop(self) -> None:
-        """No more beats, before MPI ends."""
+        """No more beats, before MPI ends. Partners are told which message is the last."""
         self._stopped.set()
         if self._thread is not None:
             self._thread.join(_STOP_S)
+            for rank in self._partners:
+                self._page.end_beats(rank)
+            self._last = [self._comm.Isend(_LAST, rank) for rank in self._partners]
+
+    def drain(self) -> None:
+        """Receive all that partners have sent, once all have stopped: MPI libraries complain of
+        messages that nobody received.
+        """
+        for rank in self._partners if self._thread is not None else ():
+            beat = bytearray(len(_LAST))
+            while beat != _LAST:
+                self._comm.Recv(beat, rank)
+        for request in self._last:
+            request.Wait()
 
     def _beat(self) -> None:
         under_way: dict[int, Request] = {}

@@ -139,6 +139,7 @@ class MpiGroup:
             for name in list(self._windows):
                 self._free(name)
             self.comm.Barrier()
+            self.watchdog.drain_heartbeat()
             leave_mpi(self._mpi)
 
     def _next_call(self) -> OpenRank | RankCall | int:

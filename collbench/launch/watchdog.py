@@ -14,10 +14,9 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import lru_cache
-from pathlib import Path
 
 from collbench.core.errors import HangError
-from collbench.core.launcher import Launcher
+from collbench.core.launcher import Launcher, memory_id
 from collbench.core.mpi_types import Comm
 from collbench.core.text import printable
 from collbench.launch import guardian
@@ -91,10 +90,10 @@ class Watchdog:
     def join(self, comm: Comm) -> None:
         """Learn who the others are, once MPI runs. It is collective."""
         everyone: list[tuple[str, str, int]] = comm.allgather(
-            (_boot_id(), socket.gethostname(), os.getpid())
+            (memory_id(), socket.gethostname(), os.getpid())
         )
         unlink_segments()
-        self.hosts = _names([(boot, host) for boot, host, _ in everyone])
+        self.hosts = _names([(memory, host) for memory, host, _ in everyone])
         self._comm = comm
         self._world = GuardedWorld(self.hosts, [pid for _, _, pid in everyone])
         self._heartbeat = Heartbeat(comm, self.hosts, self._page)
@@ -122,11 +121,15 @@ class Watchdog:
             yield
         except MPI.Exception as error:
             time.sleep(guardian.TURN_S + guardian.FORWARD_S)
-            self.leave(f"cannot go on: {str(error).splitlines()[0]}")
+            self.leave(f"cannot go on: {error}")
 
     def stop_heartbeat(self) -> None:
         """No more messages of it, before MPI ends."""
         self._heartbeat.stop()
+
+    def drain_heartbeat(self) -> None:
+        """Receive the rest of it, once all ranks have stopped it."""
+        self._heartbeat.drain()
 
     def end(self) -> None:
         """Only its end is left to this rank, which has left MPI."""
@@ -173,24 +176,16 @@ def unlink_segments() -> None:
 
 
 def _names(hosts: Sequence[tuple[str, str]]) -> list[str]:
-    """A name for each host, given as (boot, name): two of one name are distinguished by a number.
+    """A name for each host, given as (memory, name): two of one name are distinguished by a number.
 
     >>> _names([("1", "a"), ("2", "b"), ("3", "a"), ("1", "a")])
     ['a', 'b', 'a#2', 'a']
     """
-    boots = {
-        name: list(dict.fromkeys(boot for boot, other in hosts if other == name))
+    memories = {
+        name: list(dict.fromkeys(memory for memory, other in hosts if other == name))
         for _, name in hosts
     }
     return [
-        name if boot == boots[name][0] else f"{name}#{boots[name].index(boot) + 1}"
-        for boot, name in hosts
+        name if memory == memories[name][0] else f"{name}#{memories[name].index(memory) + 1}"
+        for memory, name in hosts
     ]
-
-
-def _boot_id() -> str:
-    """Tells hosts of one name apart."""
-    try:
-        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-    except OSError:
-        return ""

@@ -79,6 +79,7 @@ class Machine:
             squares=squares.sum(axis=0),
             freedom=np.full(rows, len(changes) * (repeats - 1.0)),
             share=np.full(rows, float(median_variance(np.array([float(repeats)]))[0])),
+            rounds=(times - np.median(times, axis=2, keepdims=True)).transpose(1, 0, 2)[:, :, :3],
         )
 
 

@@ -17,8 +17,8 @@ from collbench.core.collectives import OPS
 from collbench.core.errors import UNJUDGED_CODE
 from collbench.core.record import Record, read
 from collbench.doctor import run_check as _run_check
-from collbench.doctor.check_verdict import CheckUnit, Measured
-from collbench.doctor.saved_checks import SavedCheck, SavedValue, keep
+from collbench.doctor.check_verdict import CheckUnit, Expectation, Measured
+from collbench.doctor.saved_checks import SavedCheck, keep, read_nodes
 from collbench.machine.formats import described
 from tests.support.commands import invoke, result_of
 from tests.support.frames import H200
@@ -61,7 +61,7 @@ def test_a_check_and_its_documents(
     assert all(case.find("skipped") is not None for case in cases[1:-1])
 
     known = far_faster(document)
-    monkeypatch.setattr(_run_check, "reference_values", lambda machine: known)
+    monkeypatch.setattr(_run_check, "reference_values", lambda *_: known)
     code, out, _ = invoke(capfd, *CHECK)
     lines = [line for line in out.splitlines() if line.startswith(("PASS ", "WARN ", "FAIL "))]
     assert lines[0].split()[:2] == ["PASS", "topology"]
@@ -71,12 +71,12 @@ def test_a_check_and_its_documents(
     assert code == any(line.startswith("FAIL") for line in lines)
 
 
-def far_faster(document: Any) -> dict[str, SavedValue]:
+def far_faster(document: Any) -> dict[str, list[Expectation]]:
     """Other numbers of a saved check."""
     return {
-        f"{one['name']}, {one['unit']}": SavedValue(
-            1e-6 if one["unit"] == "us" else 1e9, "2026-11-23"
-        )
+        f"{one['name']}, {one['unit']}": [
+            Expectation(value=1e-6 if one["unit"] == "us" else 1e9, source="check 2026-11-23")
+        ]
         for one in document["checks"]
         if one["value"] is not None
     }
@@ -90,7 +90,7 @@ def test_a_check_is_a_reference_only_if_it_is_saved(
     for _ in range(2):
         assert invoke(capfd, *CHECK)[0] == UNJUDGED_CODE
     code, out, err = invoke(capfd, *CHECK, "--save")
-    assert (code, "Saved as the reference" in err, "UNKNOWN: 1 of" in out) == (0, True, True)
+    assert (code, "Saved as a reference" in err, "UNKNOWN: 1 of" in out) == (0, True, True)
     code, out, _ = invoke(capfd, *CHECK, "--json", "-")
     document = result_of(out)
     assert (code, document["verdict"]) == (0, "PASS")
@@ -113,17 +113,22 @@ def test_what_cannot_be_kept_is_refused_before_the_work_as_by_tune(
         assert "Error: what is found cannot be kept: " in err
 
 
-def test_a_check_with_failures_or_of_noise_alone_is_not_saved(
+def test_a_check_with_failures_or_of_noise_alone_is_no_reference(
     quick: None, capfd: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
     monkeypatch.setattr(_run_check, "_measured", lambda *of: replace(steady(*of), is_noisy=True))
     assert invoke(capfd, *CHECK, "--save")[0] == UNJUDGED_CODE
+    assert read_nodes(None) == {}
     monkeypatch.setattr(_run_check, "_measured", steady)
-    known = {f"rank0 -> rank1, {unit}": SavedValue(1e9, "2026-11-23") for unit in ("us", "GB/s")}
-    monkeypatch.setattr(_run_check, "reference_values", lambda machine: known)
-    assert invoke(capfd, *CHECK, "--save")[0] == 1
-    assert not (tmp_path / "collbench" / "references").exists()
+    far = [Expectation(value=1e9, source="check 2026-11-23")]
+    known = {f"rank0 -> rank1, {unit}": far for unit in ("us", "GB/s")}
+    monkeypatch.setattr(_run_check, "reference_values", lambda *_: known)
+    bad = tmp_path / "bad.txt"
+    assert invoke(capfd, *CHECK, "--save", "--bad", str(bad))[0] == 1
+    ((host, (kept,)),) = read_nodes(None).items()
+    assert (kept.verdict, kept.is_reference) == ("FAIL", False)
+    assert bad.read_text() == f"bad: {host}\n"
 
 
 def test_what_is_not_reached_in_time_is_unknown(
@@ -141,9 +146,10 @@ def test_earlier_checks_are_forgotten(
     capfd: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
-    keep(SavedCheck(machine="m", started="2026-11-23T10:00:00+00:00", values={"a": 1.0}), "one")
-    assert invoke(capfd, "check", "--forget") == (0, "Forgot 1 reference.\n", "")
-    assert invoke(capfd, "check", "--forget") == (0, "No reference is saved.\n", "")
+    started = "2026-11-23T10:00:00+00:00"
+    keep(SavedCheck(host="h", kind="m", started=started, verdict="PASS", values={"a": 1.0}), None)
+    assert invoke(capfd, "check", "--forget") == (0, "Forgot 1 check.\n", "")
+    assert invoke(capfd, "check", "--forget") == (0, "No check is saved.\n", "")
     code, _, err = invoke(capfd, "check", "--forget", "--ranks", "2")
     assert (code, "--forget checks nothing" in err) == (2, True)
 

@@ -9,6 +9,7 @@ import pytest
 
 from collbench.cli import _COMMANDS, run
 from collbench.cli._options import OutputFile
+from collbench.core.assessment import ASSESSMENT_FILES
 
 ROWS = str(Path(__file__).parent.parent.parent / "profiles" / "results" / "h200x2.csv")
 # What makes each option write, by command and option; appended to it is the file.
@@ -23,11 +24,13 @@ WRITES = {
     ("replay", "--tuner"): "replay --mix ddp:1B --tune 9",
     ("replay", "--json"): "replay --mix ddp:1B --dry-run",
     ("check", "--json"): "check",
-    ("check", "--junit"): "check",
+    **{("check", f"--{name}"): "check" for name in ASSESSMENT_FILES},
     ("doctor", "--json"): "doctor --only shm-size",
     ("doctor", "--html"): "doctor --only shm-size",
+    **{("doctor", f"--{name}"): "doctor --only shm-size" for name in ASSESSMENT_FILES},
     ("hunt", "--csv"): "hunt --ranks 2 --size 1K",
     ("hunt", "--json"): "hunt --ranks 2 --size 1K",
+    **{("hunt", f"--{name}"): "hunt --ranks 2 --size 1K" for name in ASSESSMENT_FILES},
     ("log", "--json"): "log nccl.log",
     ("log", "--html"): "log nccl.log",
     ("trace", "--out"): "trace --backend cpu --size 1K --ranks 2",
@@ -36,6 +39,7 @@ WRITES = {
     ("trace", "--json"): "trace --backend cpu --size 1K --ranks 2",
     ("compare", "--json"): f"compare new.csv {ROWS}",
     ("compare", "--junit"): f"compare new.csv {ROWS}",
+    ("compare", "--prometheus"): f"compare new.csv {ROWS}",
     ("compare", "--tuner"): "compare new.csv",
     ("compare", "--nccl-rows"): "compare new.csv",
     ("compare", "--plot"): "compare new.csv",
@@ -56,7 +60,8 @@ WRITES = {
 QUICK = [
     *(("topo", "--record"), ("topo", "--svg"), ("doctor", "--json"), ("doctor", "--html")),
     *(("replay", "--json"), ("log", "--json"), ("log", "--html"), ("compare", "--json")),
-    *(("compare", "--junit"), ("compare", "--plot"), ("compare", "--html")),
+    *(("compare", "--junit"), ("compare", "--prometheus"), ("compare", "--plot")),
+    *(("compare", "--html"), *(("doctor", f"--{name}") for name in ASSESSMENT_FILES)),
     *(("predict", "--csv"), ("predict", "--json"), ("algos", "--svg"), ("algos", "--html")),
 ]
 FOREIGN = "Date,Amount\n2026-11-26,12\n"

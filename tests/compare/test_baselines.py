@@ -3,6 +3,7 @@ fall behind or are faster.
 """
 
 from collections.abc import Iterable
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ import pandas as pd
 import pytest
 
 from collbench.cli import run
-from collbench.compare.baselines import CurveVerdict, judged, reference
+from collbench.compare.baselines import CurveVerdict, judged, published_floor, reference
 from collbench.compare.load import load
 from collbench.core import catalog
 from collbench.core.errors import UsageError
@@ -426,3 +427,22 @@ def test_against_goes_with_other_answers_of_one_file(capsys: pytest.CaptureFixtu
     assert run(["compare", str(H200), "--against", "--bands"]) == 0
     out = capsys.readouterr().out
     assert "worst of a band" in out and "against h200x4" in out
+
+
+def test_a_floor_is_the_slowest_published_machine_of_the_kind() -> None:
+    """Two hosts of 8 H100 over InfiniBand, RoCE and EFA: nobody knows which a row went over."""
+    row = replace(next(one for one in _read(H200).records if one.op == "allreduce"), notes="")
+    row = replace(row, backend="cuda", status="ok", placement="out", time_us=1.0, busbw_gbs=1.0)
+    hosts = replace(row, device="16 x NVIDIA H100 80GB HBM3", ranks=16, hosts=2)
+    large = published_floor(replace(hosts, size_bytes=1 << 30))
+    assert large is not None
+    rates = [
+        one.busbw_gbs or 0.0
+        for one in load(catalog.results()["hosts-published"]).records
+        if (one.op, one.ranks, one.hosts, one.size_bytes) == ("allreduce", 16, 2, 1 << 30)
+        and kind_of(one.device).agrees(kind_of(hosts.device))
+    ]
+    assert len(rates) > 1
+    assert large.gbs == min(rates)
+    assert large.name == "hosts-published"
+    assert published_floor(replace(hosts, ranks=9, size_bytes=1 << 30)) is None

@@ -61,6 +61,14 @@ def test_best_is_chosen_and_told_by_medians() -> None:
     assert found.percent == pytest.approx(60)
 
 
+def test_of_max_is_the_nearer_one_of_floor_and_ceiling() -> None:
+    at = {"ceiling_gbs": 1.0, "percent": 15.4}
+    near = row((10.0, 10.0, 10.0), floor_us=8.0, of_floor=80.0, **at)
+    assert "of max" in (said := text_of(records(near))) and " 80%" in said
+    assert "percent of the floor or of the ceiling" in said
+    assert "of the floor" not in text_of(records(row((10.0, 10.0, 10.0), **at)))
+
+
 def test_a_price_wins_nothing_over_what_was_measured() -> None:
     given = records(
         row((10.0, 10.0, 10.0), backend="cpu", notes="auto"),
@@ -121,10 +129,11 @@ def test_wrong_and_waived_rows_win_nothing_and_are_counted() -> None:
         row((10.0, 10.0, 10.0)),
         row(algo="tree", status="wrong", reason="3 of 256 elements", wrong=3.0),
         row(algo="star", status="waived", reason="too small"),
+        row(algo="oneshot", status="impossible", reason="1 us a launch", floor_us=9.0),
     )
     said = text_of(given)
-    assert said.startswith("3 rows: 1 ok, 1 wrong, 1 waived")
-    assert "Look wrong: 1 wrong or failed" in said
+    assert said.startswith("4 rows: 1 ok, 1 wrong, 1 impossible, 1 waived")
+    assert "Look wrong: 2 wrong or failed" in said
     assert "allreduce 1K cuda tree simple: 3 of 256 elements" in said
 
 

@@ -103,6 +103,8 @@ def test_columns_are_the_documented_ones() -> None:
     wanted = wanted.replace("limit", "limit wire_bytes wire_expected wire_foreign")
     assert " ".join(columns_of(9)) == wanted
     wanted = wanted.replace("reason", "reason chosen")
+    assert " ".join(columns_of(10)) == wanted
+    wanted = wanted.replace("limit", "limit floor_us of_floor")
     assert " ".join(COLUMNS) == wanted
 
 

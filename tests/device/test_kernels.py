@@ -301,7 +301,8 @@ def test_every_kind_of_kernel_compiles(shape: str, arch: int) -> None:
 
 @pytest.mark.parametrize("arch", ARCHS)
 def test_kernels_beside_the_plans_compile(arch: int) -> None:
-    for source in (barrier_source(), copy_source(), *map(pattern_source, (1, 2, 4, 8))):
+    flags = barrier_source(1 + (arch >= 90))
+    for source in (barrier_source(), flags, copy_source(), *map(pattern_source, (1, 2, 4, 8))):
         compiled(source, arch)
 
 
@@ -426,9 +427,7 @@ def assert_wide(file: str, moves: frozenset[str], found: Counter[str]) -> None:
         clears = (file, verb) == ("sentinel.cu", "store") and "load slot" in moves
         if file != "ll.cu":
             assert bool(found[instruction]) == (
-                f"{verb} buffer" in moves
-                or clears
-                or (not is_flagged and f"{verb} slot" in moves)
+                f"{verb} buffer" in moves or clears or (not is_flagged and f"{verb} slot" in moves)
             )
 
 

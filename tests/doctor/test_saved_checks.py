@@ -1,69 +1,138 @@
-"""References of machines, kept in the user's state: the newest of the same machine counts, and
-broken files count for nothing.
+"""Checks of nodes, kept in the user's state or in a folder that nodes share: what a node is held
+against, broken files, and many writers at once.
 """
 
+import multiprocessing
 from pathlib import Path
 
 import pytest
 
-from collbench.doctor.saved_checks import MOST_KEPT, SavedCheck, forget, keep, reference_values
+from collbench.core.limits import LEAST_PEERS
+from collbench.doctor import saved_checks
+from collbench.doctor.check_verdict import Verdict
+from collbench.doctor.saved_checks import SavedCheck, forget, keep, read_nodes, reference_values
+from collbench.doctor.tables.nodes import node_lines, states_of
+
+KIND = "2 x H200; 2 ranks"
 
 
 @pytest.fixture(autouse=True)
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
-    return tmp_path / "collbench" / "references"
+    return tmp_path / "collbench" / "nodes"
 
 
-def check(day: int, machine: str = "a; 2 ranks", **values: float) -> SavedCheck:
-    return SavedCheck(machine=machine, started=f"2026-11-{day:02}T10:00:00+00:00", values=values)
+def check(
+    day: int, host: str = "n1", kind: str = KIND, verdict: Verdict = "PASS", **values: float
+) -> SavedCheck:
+    started = f"2026-{1 + day // 28:02}-{1 + day % 28:02}T10:00:00+00:00"
+    return SavedCheck(host=host, kind=kind, started=started, verdict=verdict, values=values)
 
 
-def test_the_newest_of_the_same_machine_counts() -> None:
-    assert reference_values("a; 2 ranks") == {}
-    keep(check(3, link=3.0), "c")
-    keep(check(2, link=2.0), "b")
-    keep(check(4, "b; 2 ranks", link=4.0), "d")
-    assert reference_values("a; 2 ranks") == {"link": (3.0, "2026-11-03")}
+def known(host: str = "n1", folder: Path | None = None) -> dict[str, list[tuple[float, str]]]:
+    """What a node is held against: values and sources."""
+    found = reference_values(host, KIND, folder)
+    return {key: [(one.value, one.source) for one in values] for key, values in found.items()}
 
 
-def test_what_was_noise_keeps_its_value_before() -> None:
-    keep(check(2, link=2.0, copy=7.0), "b")
-    keep(check(3, link=3.0), "c")
-    keep(check(4), "d")
-    assert reference_values("a; 2 ranks") == {
-        "link": (3.0, "2026-11-03"),
-        "copy": (7.0, "2026-11-02"),
-    }
+def test_a_node_is_held_against_its_own_past() -> None:
+    assert known() == {}
+    keep(check(1, link=2.0, copy=7.0), None)
+    assert known()["link"] == [(2.0, "check 2026-01-02")]
+    keep(check(2, link=4.0), None)
+    keep(check(3, link=3.0), None)
+    keep(check(4, kind="other", link=9.0), None)
+    keep(check(5, verdict="FAIL", link=9.0), None)
+    assert known() == {"link": [(3.0, "3 own checks")], "copy": [(7.0, "check 2026-01-02")]}
 
 
-def test_all_can_be_forgotten() -> None:
-    keep(check(2, link=2.0), "b")
-    assert (forget(), forget(), reference_values("a; 2 ranks")) == (1, 0, {})
+def test_a_node_is_held_against_its_peers_in_a_shared_folder(tmp_path: Path) -> None:
+    shared = tmp_path / "shared"
+    for number in range(LEAST_PEERS):
+        assert known("n9", shared) == {}
+        keep(check(1, f"n{number}", link=1.0), shared)
+        keep(check(2, f"n{number}", link=10.0 + number), shared)
+    keep(check(2, "bad", verdict="FAIL", link=1.0), shared)
+    keep(check(2, "other", "4 x H200", link=99.0), shared)
+    assert known("n9", shared) == {"link": [(11.0, f"{LEAST_PEERS} peers")]}
+    assert known("n9") == {}
+
+
+def test_all_of_the_state_can_be_forgotten() -> None:
+    keep(check(2, link=2.0), None)
+    assert (forget(), forget(), known()) == (1, 0, {})
+
+
+GOOD = '{"host": "n1", "kind": "k", "started": "2027", "verdict": "PASS", "values": '
 
 
 @pytest.mark.parametrize(
     "text",
     [
-        "",
-        "{",
-        "[]",
-        "7",
-        '{"machine": "a; 2 ranks"}',
-        '{"machine": "a; 2 ranks", "started": "2027", "values": {"link": "fast"}}',
-        '{"machine": "a; 2 ranks", "started": "2027", "values": {"link": -1.0}}',
-        '{"machine": "a; 2 ranks", "started": "2027", "values": [1.0]}',
-        '{"machine": "a; 2 ranks", "started": 7, "values": {}}',
-        "\x00" * 10,
+        "", "{", "[]", "7", "\x00" * 10, '{"host": "n1"}',
+        f'{GOOD}{{"link": "fast"}}}}', f'{GOOD}{{"link": -1.0}}}}', f'{GOOD}{{"link": 1e999}}}}',
+        f"{GOOD}[1.0]}}", f'{GOOD}{{}}}}'.replace('"PASS"', "7"), "[" * 100_000,
     ],
-)
-def test_broken_files_count_for_nothing(folder: Path, text: str) -> None:
-    keep(check(3, link=3.0), "good")
-    (folder / "broken.json").write_text(text)
-    assert reference_values("a; 2 ranks") == {"link": (3.0, "2026-11-03")}
+)  # fmt: skip
+def test_broken_lines_count_for_nothing(folder: Path, text: str) -> None:
+    keep(check(3, link=3.0), None)
+    with (folder / "n1.jsonl").open("a") as file:
+        file.write(text)
+    keep(check(4, link=4.0), None)
+    assert [one.values["link"] for one in read_nodes(None)["n1"]] == [3.0, 4.0]
 
 
-def test_old_ones_go(folder: Path) -> None:
-    for number in range(MOST_KEPT + 5):
-        keep(check(1, link=float(number + 1)), f"{number:03}")
-    assert len(list(folder.iterdir())) == MOST_KEPT
+def test_the_newest_checks_of_a_long_history_stay(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(saved_checks, "MOST_BYTES", 2000)
+    for number in range(100):
+        keep(check(number, link=float(number + 1)), None)
+    assert (folder / "n1.jsonl").stat().st_size <= 3 * 2000
+    values = [one.values["link"] for one in read_nodes(None)["n1"]]
+    assert values == [float(number) for number in range(101 - len(values), 101)]
+    assert len(values) >= 10
+
+
+def test_a_hundred_writers_at_once_lose_nothing(tmp_path: Path) -> None:
+    """Half of them for one node, as where a batch of jobs ends on it."""
+    context = multiprocessing.get_context("fork")
+    start = context.Event()
+    writers = [context.Process(target=_write, args=(tmp_path, n, start)) for n in range(100)]
+    for writer in writers:
+        writer.start()
+    start.set()
+    for writer in writers:
+        writer.join(60)
+    nodes = read_nodes(tmp_path)
+    assert len(nodes) == 51
+    assert sorted(one.values["link"] for one in nodes["same"]) == list(range(1, 101, 2))
+
+
+def _write(folder: Path, number: int, start: "multiprocessing.synchronize.Event") -> None:
+    start.wait(60)
+    host = "same" if number % 2 == 0 else f"n{number}"
+    values = {f"allreduce {part}, us": 1.0 for part in range(500)}  # more than one page of memory
+    values["link"] = float(number + 1)
+    keep(check(1, host)._replace(values=values), folder)
+
+
+def test_a_node_that_became_slower_is_named_first_with_the_day(tmp_path: Path) -> None:
+    for day in range(20):
+        step = 13.0 if day >= 12 else 10.0
+        keep(check(day, "n2")._replace(values={"link, GB/s": 360.0, "step, us": step}), tmp_path)
+        keep(check(day)._replace(values={"link, GB/s": 361.0, "step, us": 10.1}), tmp_path)
+    failed = check(20, "n3", verdict="FAIL")
+    keep(failed._replace(values={"link, GB/s": 90.0}), tmp_path)
+    states = states_of(read_nodes(tmp_path))
+    assert [one.host for one in states] == ["n3", "n2", "n1"]
+    _, slow_node, steady = states
+    assert (round(slow_node.drift, 3), slow_node.what, slow_node.since) == (
+        0.262,
+        "step",
+        "2026-01-13",
+    )
+    assert steady.drift == 0
+    lines = node_lines(states, 80)
+    assert lines[1].split() == ["n3", "1", "2026-01-21", "FAIL", "-"]
+    assert lines[2].split() == ["n2", "20", "2026-01-20", "PASS", "+30.0%", "2026-01-13", "step"]

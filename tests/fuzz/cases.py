@@ -299,6 +299,13 @@ def _of_log(random: Random) -> Case:
     )
 
 
+def _of_job(random: Random) -> Case:
+    """What a job communicates, its times by the model of a machine."""
+    data, ending = _changed(random, corpus.logs())
+    args = ("replay", f"job{ending}", "--machine", "hgx-h100", "--dry-run")
+    return Case(name="job", args=args, files={f"job{ending}": data})
+
+
 def _of_topology(random: Random) -> Case:
     """A file that describes links, shown or modelled."""
     data, ending = _changed(random, corpus.topologies())
@@ -381,6 +388,7 @@ _KINDS: tuple[tuple[Callable[[Random], Case], int], ...] = (
     (_of_csv, 20),
     (_of_foreign_results, 12),
     (_of_log, 8),
+    (_of_job, 3),
     (_of_topology, 14),
     (_of_machine, 8),
     (_of_program, 12),

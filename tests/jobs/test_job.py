@@ -145,6 +145,12 @@ INSPECTOR = "\n".join(
     for number, (name, size) in enumerate((("AllGather", 2048), ("AllReduce", 200)), 1)
 )
 
+PROMETHEUS = "# TYPE nccl_bus_bandwidth_gbs gauge\n" + "\n".join(
+    f'nccl_collective_exec_time_microseconds{{node="n1",gpu="GPU0",nranks="4",collective="{name}",'
+    f'message_size="{size}-{size + 1}B",algo_proto="RING_LL"}} 4{number}'
+    for number, (name, size) in enumerate((("AllGather", 2048), ("AllReduce", 200)), 1)
+)
+
 
 @pytest.mark.parametrize(
     ("text", "source", "dtype"),
@@ -154,6 +160,7 @@ INSPECTOR = "\n".join(
         (OBSERVED, "an execution trace (Chakra)", "bfloat16"),
         (CHAKRA, "an execution trace (Chakra)", "float32"),
         (INSPECTOR, "output of NCCL's Inspector", "float32"),
+        (PROMETHEUS, "output of NCCL's Inspector for Prometheus", "float32"),
     ],
 )
 def test_formats_say_the_same(text: str, source: str, dtype: str) -> None:
@@ -180,6 +187,7 @@ def test_times_of_formats() -> None:
     ]
     assert [(one.start_us, one.duration_us) for one in read(CHAKRA).calls] == [(10, 7), (20, 7)]
     assert [one.duration_us for one in read(INSPECTOR).calls] == [41, 42]
+    assert [one.duration_us for one in read(PROMETHEUS).calls] == [41, 42]
 
 
 def test_a_trace_of_the_profiler_with_steps_and_computation() -> None:

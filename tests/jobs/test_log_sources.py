@@ -9,6 +9,7 @@ import pytest
 from collbench.core import catalog
 from collbench.core.errors import UsageError
 from collbench.doctor.finding import SEVERITIES, Finding
+from collbench.jobs.causes_in import with_cause
 from collbench.jobs.hang_findings import hang_findings
 from collbench.jobs.log_errors import numbered
 from collbench.jobs.log_findings import log_findings
@@ -116,6 +117,30 @@ def test_a_cut_document_of_ras_is_told(cut: int) -> None:
          "remark"),
         ("Collective sequence number: 12 has errors\nerror msg: Culprit rank 1; Error type: X",
          "mismatched-collective", "fault"),
+        # of what stands before what failed, one line each
+        ("(W pid=7) E] Last error:\n(W pid=7) E] Error while creating shared memory segment"
+         " /dev/shm/nccl-a (size 9637888), Traceback:", "shm-full", "fault"),
+        ("NVRM: Xid (PCI:0018:01:00): 145, RLW Nonfatal XC0 i0 Link 1 (0x0)", "xid", "remark"),
+        ("init.cu:61 WARN Cuda failure 'no kernel image is available for execution on the device'",
+         "gpu-code", "fault"),
+        ("ncclInvalidUsage: This usually reflects invalid usage", "invalid-use", "fault"),
+        (HEAD + "f:9 NCCL WARN NET/OFI Request 0x7f completed with error. RC: 20. Error: unknown",
+         "libfabric-peer", "fault"),
+        (HEAD + "NCCL INFO NET/OFI Could not disable CUDA API usage for HMEM, disabling GDR",
+         "libfabric-gdr", "risk"),
+        ("\tACSCtl: SrcValid+ TransBlk- ReqRedir+ CmpltRedir+", "acs-on", "risk"),
+        ("[n1:2] [[1,0],0] ACTIVATE PROC [[1,1],0] STATE FAILED TO START AT x.c:9",
+         "program-start", "fault"),
+        ("CUDA out of memory. Process 7 has 1.2 GiB memory in use. Process 8 has 1.1 GiB",
+         "gpu-shared", "fault"),
+        ("CUDA error: uncorrectable NVLink error detected", "nvlink-error", "fault"),
+        ("nv_peer_mem: disagrees about version of symbol ib_register_peer_memory_client",
+         "peermem-build", "fault"),
+        ("GPU 1's NvLink link 2 is currently down", "nvlink-down", "risk"),
+        ("The server socket has failed to bind to [::]:29500 (errno: 98 - Address already in use)",
+         "port-taken", "fault"),
+        ("Accept failed: Too many open files", "file-limit", "fault"),
+        ("Unable to create QP.", "verbs-queue", "fault"),
     ],
 )  # fmt: skip
 def test_a_line_alone_is_enough(text: str, name: str, severity: str) -> None:
@@ -168,6 +193,25 @@ def test_who_never_came_and_who_is_silent() -> None:
     # nobody is behind because a program asked for more before the operation ended
     both = findings_of("\n".join([watchdog(0, 40), status(0, 42), watchdog(1, 40), status(1, 40)]))
     assert [one.check for one in both] == ["timeout", "stuck-collective"]
+
+
+def test_a_rank_that_waits_itself_is_not_the_cause() -> None:
+    lines = [watchdog(0, 40), watchdog(1, 42), watchdog(2, 42)]
+    late = next(one for one in findings_of("\n".join(lines)) if one.check == "rank-behind")
+    assert late.subject.startswith("rank 0 of ") and "says itself that it waits" in late.why
+
+
+def test_what_failed_stands_before_general_words() -> None:
+    text = "ncclInvalidUsage: y\nLast error:\nDuplicate GPU detected : rank 3 and rank 0 both"
+    assert [one.check for one in findings_of(text)] == ["duplicate-gpu", "invalid-use"]
+
+
+def test_why_a_run_left_no_results(tmp_path: Path) -> None:
+    file = tmp_path / "run.txt"
+    file.write_text("Test CUDA failure common.cu:9 'no kernel image is available'")
+    error = with_cause(UsageError("no table", ""), [file])
+    assert error.message.startswith("no table. gpu-code") and "To do: " in error.hint
+    assert with_cause(error, [tmp_path / "none.txt"]) is error
 
 
 def operation(host: str, opcount: int, count: int) -> str:
@@ -249,7 +293,15 @@ def test_files_of_other_commands_are_named_with_them(head: str, command: str) ->
 @pytest.mark.parametrize("name", ["nccl", "programs"])
 def test_tables_of_causes_have_what_is_read(name: str) -> None:
     for one in catalog.load("causes", name)["causes"]:
-        assert one.keys() <= {"name", "lines", "why", "change", "severity", "source"}, one
+        assert one.keys() <= {
+            "name",
+            "lines",
+            "why",
+            "change",
+            "severity",
+            "source",
+            "is_general",
+        }, one
         assert one.get("severity", "fault") in SEVERITIES and one["why"] and one["change"]
         assert all(re.compile(line) for line in one["lines"])
 

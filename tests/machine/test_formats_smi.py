@@ -422,3 +422,6 @@ def test_inactive_nvlinks_are_named() -> None:
     assert [gpu.fact("nvlinks_inactive") for gpu in topology.gpus] == ["1", "all"]
     assert [gpu.fact("nvlinks") for gpu in topology.gpus] == ["1", "0"]
     assert links(topology)[1].split()[:3] == ["GPU", "0", "1"]
+    assert not any("not wired" in note for note in topology.notes)
+    alike = (OWN / "two-nvlinks.txt").read_text()
+    assert any("not wired in this product" in note for note in nvidia_smi.read(alike, "x").notes)

@@ -407,3 +407,10 @@ def test_settings_in_real_logs_are_known() -> None:
     }
     for setting in found:
         assert {one.kind for one in judge([setting], "2.28.9")} == {"costs"}
+
+
+def test_a_default_is_that_of_the_version() -> None:
+    timeout = [Setting("NCCL_IB_TIMEOUT", "18")]
+    assert judge(timeout, "2.21.5") == [] and judge(timeout, "2.28.9")
+    newer = [Setting("NCCL_IB_TIMEOUT", "20")]
+    assert judge(newer, "2.21.5") and judge(newer, "2.28.9") == judge(newer) == []

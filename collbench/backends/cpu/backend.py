@@ -9,6 +9,7 @@ flags (ll, ll128: see lines.py).
 """
 
 import mmap
+import os
 import platform
 import random
 import time
@@ -42,6 +43,7 @@ from collbench.backends.base import (
     proved_launches,
     repeat_on_cpus,
     sets_in_turn,
+    shortest_flag_s,
     stride_bytes,
     timed_sets,
 )
@@ -267,20 +269,36 @@ class CpuRank(CpuTimedRank[str]):
                     f"rank {self.rank} waited at a barrier for rank {', '.join(map(str, missing))}"
                 )
             return
+        self._meet(range(self.n), limit_s, loaded.runner.offer_core)
+
+    def _meet(
+        self, ranks: Sequence[int], limit_s: float, offer_core: Callable[[], None] = os.sched_yield
+    ) -> None:
+        """Set this rank's flag, and wait for those of some ranks. Raises HangError."""
         deadline = time.monotonic() + limit_s
         self.epoch += 1
         words, mine = self.words, (self.rank + 1) * LINE_WORDS
         words[mine] = self.epoch
         polls = 0
-        for rank in range(self.n):
+        for rank in ranks:
             while words[(rank + 1) * LINE_WORDS] < self.epoch:
                 polls += 1
                 if polls > patience(self.n):
-                    loaded.runner.offer_core()
+                    offer_core()
                     if polls % YIELDS_A_LOOK == 0 and (
                         time.monotonic() > deadline or self.is_aborted()
                     ):
                         raise HangError(f"rank {self.rank} waited at a barrier for rank {rank}")
+
+    def flag(self, limit_s: float) -> float:
+        """Seconds of an exchange of a flag with one other rank: the last of an odd number has
+        none.
+        """
+        other = [rank for rank in (self.rank ^ 1,) if rank < self.n]
+        self._meet(range(self.n), limit_s)
+        seconds = shortest_flag_s(partial(self._meet, other, limit_s))
+        self._meet(range(self.n), limit_s)
+        return seconds
 
     def _clear(self, loaded: LoadedCpuPlan, launches: int, deadline_s: float) -> None:
         """Empty the FIFOs of a plan of which so many launches follow. What is written between this
@@ -452,6 +470,7 @@ class CpuSession(Session[Plan]):
     def __init__(self, group: Group, plans: Sequence[Plan], *, hot: bool) -> None:
         self.device, self.version = cpu_name(), f"numpy {np.__version__}"
         self.hot, n = hot, plans[0].n
+        self._is_near = len(set(group.hosts)) == 1
         self._known: dict[
             WorkerGroup[CpuRank], set[tuple[str, bool]]
         ] = {}  # one worker group may serve both transports
@@ -541,6 +560,12 @@ class CpuSession(Session[Plan]):
             data_bytes=data_bytes,
             notes=notes,
         )
+
+    def flag_s(self, limit_s: float, *, is_mutual: bool) -> float:
+        workers = self._worker_groups.get(False)
+        if workers is None or not is_mutual or not self._is_near:
+            return 0.0
+        return max(workers.call(CpuRank.flag, limit_s, timeout_s=limit_s + ANSWER_S))
 
     def stress(self, plan: Plan, counts: Sequence[int], delay_ns: int) -> tuple[Wrong, ...]:
         """Launches of the first of those block counts back to back, each delayed at random on every

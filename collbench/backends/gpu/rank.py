@@ -30,6 +30,7 @@ from collbench.device.layout import ABORT_AT, BARRIER_AT, CONTROL_BYTES
 GRAIN_BYTES = 512  # user buffers of a set begin at multiples of this
 HOLD_NS = 300_000  # all ranks stay at a barrier until the slowest host has queued what follows
 _OUTSIDE_PATIENCE = 2  # deadlines that a kernel waits for its host, which gives up before
+_DEPENDENT_SM = 90  # compute capability from which on a launch may depend on the one before it
 OUTSIDE = -1  # among barriers by how long they are held: the one that the host ends
 _THREADS, _CTAS = 256, 512  # of the kernels that write and compare
 _MISMATCHES_BYTES = 16
@@ -129,6 +130,7 @@ class DeviceRank:
         self.users: list[int] = []
         self._pool = ConstantPool(card)
         self._patterns: dict[int, tuple[int, int, int]] = {}
+        self._flags: dict[bool, Launch] = {}
         self._events: list[int] = []
         self.barriers = Barriers()
         self.timeout_s = 10.0
@@ -288,6 +290,23 @@ class DeviceRank:
             self.barriers.launches[OUTSIDE] = Launch(self.card, self._barrier, (1, 1), 32, [args])
         self.barriers.launches[OUTSIDE](self.card.stream)
         outside.is_at_barrier = True
+
+    def flag(self, stream: int, *, is_mutual: bool) -> None:
+        """Queue the least launch: one that exchanges a flag with all others, or with none. It
+        depends on the one before it where the GPU has such launches.
+        """
+        if is_mutual not in self._flags:
+            is_dependent = self.card.arch >= _DEPENDENT_SM
+            code = cubin(barrier_source(1 + is_dependent), self.card.arch)
+            function = self.card.function(code, "collbench_barrier")
+            at = self.barriers
+            words, ranks = at.words if is_mutual else self.keep("no flags", bytes(16)), at.ranks
+            aborts, timeout_ns = (self.control + ABORT_AT, self.aborts), int(self.timeout_s * 1e9)
+            args = BARRIER.pack(words, at.peers, *aborts, timeout_ns, 0, ranks * is_mutual)
+            self._flags[is_mutual] = Launch(
+                self.card, function, (1, 1), 32, [args], is_dependent=is_dependent
+            )
+        self._flags[is_mutual](stream)
 
     def aborts_outside(self, outside: Outside) -> int:
         """The table of everybody's abort words, each of which is this rank's own."""

@@ -8,9 +8,16 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from statistics import fmean
 
-from collbench.backends.base import LEAST_PROVED, REPLAYS, Batch, GpuOptions, RankTiming
+from collbench.backends.base import (
+    FLAG_LAUNCHES,
+    LEAST_PROVED,
+    REPLAYS,
+    Batch,
+    GpuOptions,
+    RankTiming,
+)
 from collbench.backends.gpu.proof import Queue, prove
-from collbench.backends.gpu.rank import DeviceRank, Launches
+from collbench.backends.gpu.rank import DeviceRank, Graphs, Launches, captured
 from collbench.backends.net.gpu_proxy import BURST
 
 GRAPH_LAUNCHES = 100  # timed one by one in a graph, behind one that does not count
@@ -148,6 +155,20 @@ def single_orders(launches: Launches, count: int) -> list[list[int]]:
     """
     sizes = [1 + size for size in burst_sizes(count, GRAPH_LAUNCHES)]
     return [*map(launches.in_turn, sizes[:-1]), launches.timed(sizes[-1])]
+
+
+def flag_s(gpu: DeviceRank, options: GpuOptions, *, is_mutual: bool) -> float:
+    """Seconds of the least launch on this rank, as launches are timed by those options (see
+    DeviceRank.flag); 0 where a rank cannot reach the others' memory.
+    """
+    if not gpu.is_peered or gpu.assemble is not None or gpu.outside is not None:
+        return 0.0
+    queues: list[Queue] = [partial(gpu.flag, is_mutual=is_mutual)] * FLAG_LAUNCHES
+    wait = partial(gpu.wait, gpu.timeout_s)
+    if options.isolated:
+        return fmean(times_apart(gpu, queues, wait))
+    capture = partial(captured, gpu.card, Graphs(), ("flag",))
+    return min(replayed(gpu, partial(each, queues), wait, capture)[1:]) / len(queues)
 
 
 def burst_sizes(launches: int, burst: int = BURST) -> list[int]:

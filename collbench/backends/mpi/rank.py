@@ -2,6 +2,7 @@
 
 from typing import Any, Literal
 
+from collbench.backends.base import shortest_flag_s
 from collbench.backends.library import Call, LibraryRank
 from collbench.core.case import Problem
 from collbench.core.launcher import described_library
@@ -35,6 +36,14 @@ class MpiRank(LibraryRank):
 
     def _meet(self) -> None:
         self.comm.Barrier()
+
+    def flag(self, limit_s: float) -> float:
+        """Seconds of the barrier of two ranks; the last of an odd number is alone."""
+        with self._limit("barrier", limit_s):
+            pair = self.comm.Split(self.rank // 2)
+            seconds = shortest_flag_s(pair.Barrier)
+            pair.Free()
+        return seconds
 
     def _call(self, problem: Problem, source: Any, target: Any) -> Call:
         """The library's function for a problem and its arguments: the bytes of input and output."""

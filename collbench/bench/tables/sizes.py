@@ -70,8 +70,8 @@ def _columns(summary: Summary, every: Sequence[Best], *, has_notes: bool) -> lis
         BestColumn("time\nus", lambda best: _time(best.row)),
         BestColumn("busbw\nGB/s", _busbw),
     ]
-    if any(best.percent is not None for best in every):
-        columns.append(BestColumn("of\nmax", lambda best: percent_text(best.percent)))
+    if any(best.of_max is not None for best in every):
+        columns.append(BestColumn("of\nmax", lambda best: percent_text(best.of_max)))
     if any(best.runner_up is not None for best in every):
         columns.append(BestColumn("runner-up", second_name, is_number=False))
         columns += [BestColumn("next", next_text)] * any(best.gain is not None for best in every)
@@ -135,7 +135,7 @@ def _legend(summary: Summary) -> list[str]:
             "auto: how much longer the tool's own choice takes.",
         ),
         (
-            any(best.percent is not None for best in every),
+            any(best.of_max is not None for best in every),
             "of max: the part of the bus bandwidth that the links allow.",
         ),
     ]

@@ -14,6 +14,7 @@ from collbench.compare.best import Best, best_text, summarise
 from collbench.compare.rows import as_written, times_of
 from collbench.compare.tables.distribution import LAUNCH_TIME_NAMES, launch_time_text
 from collbench.compare.tables.summary import (
+    OF_MAX,
     SIZE,
     BestColumn,
     auto_text,
@@ -62,7 +63,7 @@ _ALONE: list[Column] = [
     ("alone us", ">9", lambda row: format_time_us(row.alone_us or 0)),
     ("x alone", ">7", lambda row: f"{row.over_alone or 0:.2f}"),
 ]
-_CEILING: Column = ("of max", ">6", lambda row: percent_text(row.percent))
+_CEILING: Column = ("of max", ">6", lambda row: percent_text(row.of_max))
 _COUNTS: list[Column] = [
     ("wrong", ">6", lambda row: "-" if row.wrong is None else str(row.wrong)),
     ("iters", ">5", lambda row: str(row.iters)),
@@ -279,6 +280,7 @@ def best_lines(
     ]
     legend = _legend(every, has_choice=has_choice)
     legend += [peer_legend(summary, peer) for peer in forms]
+    legend += [OF_MAX] * (table.is_wide and any(best.has_floor for best in every))
     return [*doubts, *legend, *best_table(heads, every, columns)]
 
 

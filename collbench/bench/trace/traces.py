@@ -8,7 +8,7 @@ from collbench.backends.cpu.trace import RankTrace, TracedSession, TraceOrder
 from collbench.backends.cuda.backend import BACKEND as CUDA
 from collbench.backends.cuda.backend import CudaSession
 from collbench.backends.cuda.rank import StampedLaunches, StampOrder
-from collbench.bench.runner import cores_of, session_options
+from collbench.bench.points import cores_of, session_options
 from collbench.bench.trace.gpus import (
     Clocks,
     clock_plan,

@@ -126,8 +126,9 @@ def best_of_sizes(summary: Summary) -> str:
         "time us": lambda best: _cell(time_text(best), best.time_us),
         "busbw GB/s": lambda best: _cell(busbw_text(best), best.busbw_gbs),
     }
-    if any(best.percent is not None for best in every):
-        columns["of ceiling"] = lambda best: _cell(percent_text(best.percent), best.percent)
+    if any(best.of_max is not None for best in every):
+        name = "of max" if any(best.has_floor for best in every) else "of ceiling"
+        columns[name] = lambda best: _cell(percent_text(best.of_max), best.of_max)
     if any(best.gain is not None for best in every):
         columns["next"] = lambda best: _cell(next_text(best), _median(best.gain))
     if any(best.excess is not None for best in every):

@@ -7,6 +7,7 @@ Its JSON is nccl_tests_json's.
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from typing import NoReturn
 
 from collbench.compare.readers.foreign import (
     ForeignRemarks,
@@ -48,6 +49,7 @@ _ALONE = (
     "start as many ranks as there are GPUs: all_reduce_perf -g 8 in one process, or mpirun -np 8 of"
     " an nccl-tests that was built with MPI=1",
 )
+_AVERAGE = "Avg bus bandwidth"
 _APART = 10  # times: of a size out of place and in place, beyond which one is no result
 _TOLERANCES = {"float16": 1e-2, "bfloat16": 1e-2, "float32": 1e-5, "float64": 1e-12}
 
@@ -64,6 +66,26 @@ def is_mine(text: str) -> bool:
     )
 
 
+def _refuse_without_table(text: str, name: str) -> NoReturn:
+    """Raise UsageError for a text without a row, by the ends of tables that are in it."""
+    ends = text.count(_AVERAGE)
+    if ends > 1:
+        raise UsageError(
+            f"{name}: {ends} programs end in it, and no table is there: they ran side by side, each"
+            " for itself",
+            "build nccl-tests with MPI=1 (make clean first), and give the tables",
+        )
+    if ends:
+        raise UsageError(
+            f"{name}: no row of a table that is read is above its end",
+            "give all that nccl-tests prints; forms before 2.0 are not read",
+        )
+    raise UsageError(
+        f"{name}, line {text.count(chr(10)) + 1}: nccl-tests' output ends before its table",
+        "the run failed: look at the end of the file",
+    )
+
+
 def read(text: str, name: str) -> tuple[list[Record], tuple[str, ...]]:
     """All rows, and remarks for the reader. Raises UsageError with the place."""
     text, is_heading_added = as_printed(text)
@@ -72,10 +94,7 @@ def read(text: str, name: str) -> tuple[list[Record], tuple[str, ...]]:
         parser.take(line)
     runs = [run for run in parser.runs if run.is_table]
     if not runs:
-        raise UsageError(
-            f"{name}, line {text.count(chr(10)) + 1}: nccl-tests' output ends before its table",
-            "the run failed: look at the end of the file",
-        )
+        _refuse_without_table(text, name)
     remarks = ForeignRemarks("line")
     if is_heading_added:
         remarks.add("the heading is missing: columns are those of nccl-tests 2.13 and later")

@@ -8,9 +8,11 @@ import numpy as np
 import pandas as pd
 
 from collbench.compare.changes import Changes
+from collbench.compare.gate import remedy
 from collbench.compare.groups import Change
 from collbench.compare.tables.distribution import changed_launch_times
 from collbench.core.knobs import BY_STAGE, KNOB
+from collbench.core.limits import MINOR, MOSTLY, SAYS_NOTHING
 from collbench.core.table import NARROW_COLUMNS, paragraphs, table, wrapped
 from collbench.core.text import counted
 from collbench.core.units import format_size, format_time_us
@@ -66,6 +68,7 @@ def summary_lines(
         return paragraphs([*texts, *_losses(changes), *_remarks(changes)], columns)
     counts = ", ".join(f"{changes.count(verdict)} {verdict}" for verdict in VERDICTS)
     texts.append(f"{len(rows)} rows compared: {counts}")
+    texts += filter(None, [_certain(changes)])
     knobs = varying(rows)
     called: list[tuple[str, str]] = [(one.verdict, _group(one)) for one in changes.called]
     for verdict, title in (("worse", "worst"), ("better", "best")):
@@ -87,8 +90,17 @@ def summary_lines(
 def _group(one: Change) -> str:
     """A group that changed as a whole, or of which several rows did."""
     whole = "" if one.several else " as a whole"
-    between = f"{percent(one.low)} to {percent(one.high)}, {one.rows} rows"
-    return f"{one.title}: {_WORDS[one.verdict]}{whole}, {percent(one.ratio)} ({between})"
+    change = between(one.ratio, one.low, one.high).removesuffix(")")
+    return f"{one.title}: {_WORDS[one.verdict]}{whole}, {change}, {one.rows} rows)"
+
+
+def between(ratio: float, low: float, high: float) -> str:
+    """A change with its interval.
+
+    >>> between(1.052, 1.04, 1.06)
+    '+5.2% (+4.0% to +6.0%)'
+    """
+    return f"{percent(ratio)} ({percent(low)} to {percent(high)})"
 
 
 def percent(ratio: float) -> str:
@@ -102,10 +114,8 @@ def percent(ratio: float) -> str:
 
 def _sentence(row: "pd.Series", title: str, knobs: list[str]) -> str:
     name = configuration(row, [*NAME_COLUMNS, *knobs])
-    between = f"({percent(row['low'])} to {percent(row['high'])})"
-    return (
-        f"{title}: {format_size(int(row['size_bytes']))} {name} {percent(row['ratio'])} {between}"
-    )
+    change = between(row["ratio"], row["low"], row["high"])
+    return f"{title}: {format_size(int(row['size_bytes']))} {name} {change}"
 
 
 def configuration(row: "pd.Series", knobs: list[str]) -> str:
@@ -135,6 +145,29 @@ def varying(rows: pd.DataFrame) -> list[str]:
         if finer.max() > cells.max():
             names, cells = [*names, name], finer
     return names
+
+
+def says_nothing(rows: pd.DataFrame) -> "pd.Series[bool]":
+    """Rows whose interval is so wide that it is no answer: a change is not shown of them."""
+    wide: pd.Series[bool] = rows["high"] / rows["low"] > math.exp(2 * SAYS_NOTHING)
+    return wide
+
+
+def _certain(changes: Changes) -> str:
+    """What is certain, and what would help where that is little."""
+    rows = changes.rows
+    open_rows = (rows["verdict"] == "cannot tell").to_numpy()
+    if open_rows.mean() <= MOSTLY:
+        return ""
+    wide = int((says_nothing(rows) & open_rows).sum())
+    told = [_group(one) for one in changes.called[:1]]
+    drift = math.expm1(changes.drift)
+    facts = [
+        f"certain: {'; '.join(told) or 'no change'}",
+        *([f"{counted(wide, 'interval')} say nothing and are not shown"] if wide else []),
+        *([f"the machine itself moved by {100 * drift:.0f}%"] if changes.drift > MINOR else []),
+    ]
+    return f"{', '.join(facts)}; {remedy(changes, open_rows)}"
 
 
 def by_change(rows: pd.DataFrame) -> pd.DataFrame:
@@ -194,11 +227,13 @@ def _table(
 ) -> list[str]:
     """Rows by verdict, those that changed most first; `same` only if all are asked for."""
     shown = ("worse", "better", "cannot tell", *(["same"] if show_all else []))
+    if not show_all:
+        rows = rows[~((rows["verdict"] == "cannot tell") & says_nothing(rows))]
     parts = [(verdict, by_change(rows[rows["verdict"] == verdict])) for verdict in shown]
     most = None if show_all else ROWS_OF_A_VERDICT
     parts = [(verdict, part[:most]) for verdict, part in parts if len(part)]
     if not parts:
-        return ["", f"{len(rows)} rows: --all"]
+        return ["", f"{len(rows)} rows: --all"] if len(rows) else []
     # then the algorithm shows the backend, a library's name its own choice
     has_backend = bool(rows.groupby("algo")["backend"].nunique().gt(1).any())
     if not has_backend:

@@ -281,6 +281,9 @@ def _checks(rows: Sequence[Record]) -> str:
     return f"data right, but unchecked in {unchecked} rows, " if unchecked else "data right, "
 
 
+OF_MAX = "of max: percent of the floor or of the ceiling, whichever is nearer."
+
+
 def legend(summary: Summary) -> list[str]:
     """What the columns of the tables mean."""
     every = summary.every_best
@@ -289,6 +292,7 @@ def legend(summary: Summary) -> list[str]:
         lines.append("(1 of 3): three are tied, by the repeats; the simplest is named.")
     if any(not best.is_certain for best in every):
         lines.append("?: cannot tell; the row that was fastest, by chance or not.")
+    lines += [OF_MAX] * any(best.has_floor for best in every)
     if any(best.gain is not None for best in every):
         lines.append(
             "next: how much longer the runner-up takes (~: the repeats do not separate them)."
@@ -367,7 +371,7 @@ def _table(summary: Summary, workload: Workload, width: int) -> list[str]:
     columns = [SIZE, BestColumn("best", label_of, is_number=False)]
     columns += [BestColumn(" time us", time_text), BestColumn("  busbw", busbw_text)]
     optional = (
-        ("of max", lambda best: percent_text(best.percent), "percent"),
+        ("of max", lambda best: percent_text(best.of_max), "of_max"),
         (" next", next_text, "gain"),
         (" auto", auto_text, "excess"),
     )
@@ -399,7 +403,7 @@ def busbw_text(best: Best) -> str:
 
 
 def percent_text(percent: float | None) -> str:
-    """The share of the ceiling that the bus bandwidth reaches."""
+    """A share of what is possible."""
     if percent is None:
         return "-"
     return f"{percent:.0f}%" if percent >= 0.5 or percent <= 0 else "<1%"

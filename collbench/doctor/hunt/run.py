@@ -1,6 +1,5 @@
 """Carry out `hunt`: measure pairs within the budget or read them, judge them, show them."""
 
-import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
@@ -8,7 +7,8 @@ from pathlib import Path
 
 from collbench.backends.gpu.session import why_no_gpus
 from collbench.bench.pairwise import SIZES, Pairs, PairSettings
-from collbench.core.documents import check_writable, named_in_errors, write_document
+from collbench.core.assessment import check_assessment_files, talk_beside, write_assessment
+from collbench.core.documents import named_in_errors, write_document
 from collbench.core.errors import UNJUDGED_CODE, CollbenchError, UnavailableError
 from collbench.core.launcher import launcher
 from collbench.core.pairwise import COLUMNS, Mode, PairSample, PairWorld, csv_line, sample_line
@@ -22,7 +22,7 @@ from collbench.doctor.hunt.read import read
 from collbench.doctor.hunt.rounds import Round, planned
 from collbench.doctor.hunt.search import Search
 from collbench.doctor.hunt.verdicts import Analysis, Answer, analyse
-from collbench.doctor.tables.hunt import as_json, lines
+from collbench.doctor.tables.hunt import as_json, assessment_of, lines
 from collbench.launch.group import Group
 from collbench.launch.rank0 import drive_on_rank0, group_here
 from collbench.machine.host import has_nvidia_gpus, usable_cores
@@ -72,9 +72,7 @@ def _read_and_judge(options: Options) -> int:
 
 def _drive(options: Options, group: Group, backend: str, ranks: int) -> int:
     start = time.monotonic()
-    for name in ("csv", "json"):
-        if options[name] not in (None, "-"):
-            check_writable(options[name], f"--{name}")
+    check_assessment_files(options, "csv", "json")
     size_bytes, timeout_s = options["size"] or SIZES[backend], options["timeout"] or 10.0
     settings = PairSettings(size_bytes=size_bytes, timeout_s=timeout_s)
     with ExitStack() as stack:
@@ -156,7 +154,7 @@ def _show(
     if options["json"] is not None:
         text = as_json(analysis, world, samples, unmeasured, seconds)
         write_document(text, options["json"], "--json")
-    out = sys.stderr if "-" in (options["csv"], options["json"]) else sys.stdout
+    out = talk_beside(options, "csv", "json")
     has_colours = is_coloured(options["color"], out)
     paint = painted if has_colours else lambda text, judgement: text
     say("\n".join(lines(analysis, world, samples, width(out), paint)), file=out, color=has_colours)
@@ -175,6 +173,8 @@ def _show(
             f"{counted(len(samples), 'measurement')} of {world.n} ranks on {counted(hosts, 'host')}"
             f" in {format_duration(seconds)}, every result compared"
         )
+    is_bad = bool(wrong) or analysis.answer == "slow"
+    write_assessment(assessment_of(analysis, world, seconds, is_bad=is_bad), options, out)
     if len(wrong) == len(samples):
         raise UnavailableError("no pair has a rate", "look at the reasons in the CSV")
     return 1 if wrong else _CODES[analysis.answer]

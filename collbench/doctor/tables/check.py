@@ -1,9 +1,10 @@
 """The findings of a check: a line each, a summary, and documents for programs."""
 
-import xml.etree.ElementTree as ET
-from collections.abc import Sequence
+import time
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 
+from collbench.core.assessment import AssessedLine, Assessment, Grade
 from collbench.core.documents import result_json
 from collbench.core.table import NARROW_COLUMNS, table
 from collbench.core.text import counted
@@ -78,33 +79,37 @@ def as_json(findings: Sequence[CheckLine], device: str, started: str, seconds: f
     return result_json(document, machine=device, verdict=whole(verdicts))
 
 
-def as_junit(findings: Sequence[CheckLine], device: str, started: str, seconds: float) -> str:
-    """The findings as JUnit's XML: a test case each; warnings pass, and say so in system-out. A
-    whole that is UNKNOWN is an error, in a case of its own.
+_GRADES: Mapping[Verdict, Grade] = {
+    "PASS": "good", "WARN": "good", "FAIL": "bad", "SKIP": "skipped", "UNKNOWN": "skipped",
+}  # fmt: skip
+
+
+def assessment_of(
+    findings: Sequence[CheckLine], device: str, host: str, seconds: float
+) -> Assessment:
+    """The findings as an assessment: warnings are good, and say so; a whole that is UNKNOWN is
+    unknown. host: "" if the ranks are on several.
     """
     verdicts = [one.verdict for one in findings]
-    is_unknown = whole(verdicts) == "UNKNOWN"
-    suite = ET.Element(
-        "testsuite",
-        name=f"collbench check: {device}",
-        tests=str(len(findings) + is_unknown),
-        failures=str(verdicts.count("FAIL")),
-        errors=str(int(is_unknown)),
-        skipped=str(verdicts.count("SKIP") + verdicts.count("UNKNOWN")),
-        time=f"{seconds:.3f}",
-        timestamp=started,
+    verdict = whole(verdicts)
+    return Assessment(
+        command="check",
+        subject=device,
+        grade="unknown" if verdict == "UNKNOWN" else _GRADES[verdict],
+        why=f"{verdict}: {judged_lines(verdicts)} of {len(verdicts)} lines judged",
+        lines=[
+            AssessedLine(
+                name=one.name,
+                grade=_GRADES[one.verdict],
+                text=one.detail if one.verdict in ("SKIP", "UNKNOWN") else line(one),
+                host=host,
+                unit=one.unit,
+                value=one.value,
+                expected=one.expected,
+            )
+            for one in findings
+        ],
+        host=host,
+        seconds=seconds,
+        ended_s=time.time(),
     )
-    for one in findings:
-        case = ET.SubElement(suite, "testcase", classname="collbench.check", name=one.name)
-        if one.verdict == "FAIL":
-            ET.SubElement(case, "failure", message=line(one))
-        elif one.verdict in ("SKIP", "UNKNOWN"):
-            ET.SubElement(case, "skipped", message=one.detail)
-        else:
-            ET.SubElement(case, "system-out").text = line(one)
-    if is_unknown:
-        case = ET.SubElement(suite, "testcase", classname="collbench.check", name="the whole")
-        text = f"UNKNOWN: {judged_lines(verdicts)} of {len(verdicts)} lines judged"
-        ET.SubElement(case, "error", message=text)
-    ET.indent(suite)
-    return ET.tostring(suite, encoding="unicode", xml_declaration=True) + "\n"

@@ -1,8 +1,11 @@
 """What the doctor found: findings as text and as documents, and the list of all checks."""
 
+import re
+import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from collbench.core.assessment import AssessedLine, Assessment, Grade
 from collbench.core.documents import result_json
 from collbench.core.limits import LEAST_JUDGED
 from collbench.core.table import table, titled, wrapped
@@ -209,3 +212,49 @@ def as_json(
     }  # fmt: skip
     told = "costs" if costs else "risks" if has_risk else calm
     return result_json(document, machine=", ".join(hosts), verdict=told)
+
+
+def assessment_of(
+    findings: Sequence[Finding],
+    failing: Sequence[Finding],
+    runs: Sequence[CheckRun],
+    hosts: Sequence[str],
+    seconds: float,
+) -> Assessment:
+    """The findings as an assessment. failing: those that make the exit code 1. A check that could
+    not look is skipped, and so is the whole unknown where most could not.
+    """
+    found = {one.check for one in findings}
+    lines = [
+        AssessedLine(
+            name=f"{one.check}: {one.subject}",
+            grade="bad" if one in failing else "good",
+            text=f"{mark(one)}: {one.seen}",
+            host=_host_of(one.subject, hosts),
+        )
+        for one in findings
+    ]
+    lines += [
+        AssessedLine(
+            name=run.identifier, grade="skipped" if run.reason else "good", text=run.reason
+        )
+        for run in runs
+        if run.identifier not in found
+    ]
+    calm: Grade = "unknown" if is_unknown(runs) else "good"
+    return Assessment(
+        command="doctor",
+        subject=some_of(hosts, _SUBJECTS),
+        grade="bad" if failing else calm,
+        why=f"{counted(len(failing), 'finding')} of {len(findings)} fail",
+        lines=lines,
+        host=hosts[0] if len(hosts) == 1 else "",
+        seconds=seconds,
+        ended_s=time.time(),
+    )
+
+
+def _host_of(subject: str, hosts: Sequence[str]) -> str:
+    """The one host that a finding is about, "" if there are several or it cannot be told."""
+    named = hosts if len(hosts) == 1 else set(re.split(r"[\s,]+", subject)) & set(hosts)
+    return next(iter(named)) if len(named) == 1 else ""

@@ -2,11 +2,13 @@
 evidence and what to do next.
 """
 
+import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from statistics import median
 
+from collbench.core.assessment import AssessedLine, Assessment
 from collbench.core.documents import result_json
 from collbench.core.limits import MUST_FIND
 from collbench.core.pairwise import PairSample, PairWorld
@@ -362,3 +364,43 @@ def as_json(
         "samples": [asdict(one) for one in samples],
     }
     return result_json(document, machine=", ".join(world.hosts), verdict=analysis.answer)
+
+
+def assessment_of(
+    analysis: Analysis, world: PairWorld, seconds: float, *, is_bad: bool
+) -> Assessment:
+    """The verdicts as an assessment, with a line for every host. Bad is a host that is slow for
+    sure, or one of its ranks is; of a path nobody knows whose end it is. is_bad: of the whole.
+    """
+    lines = []
+    for one in analysis.verdicts:
+        key, kind = one.place.key, one.place.kind
+        number = {"host": key, "rank": tuple(world.host_numbers[rank] for rank in key)}.get(kind)
+        is_one = number is not None and one.is_certain and not one.is_layout
+        lines.append(
+            AssessedLine(
+                name=place_name(one.place, world),
+                kind=kind,
+                grade="good" if one.is_layout else "bad",
+                text=headline(one, world),
+                host=world.host_names[number[0]] if is_one and number else "",
+            )
+        )
+    named = {one.host for one in lines}
+    is_open = analysis.answer == "cannot tell"
+    lines += [
+        AssessedLine(name=f"host {name}", kind="host", host=name,
+                     grade="skipped" if is_open or name in analysis.unjudged else "good")
+        for name in world.host_names
+        if name not in named
+    ]  # fmt: skip
+    return Assessment(
+        command="hunt",
+        subject=f"{counted(len(world.host_names), 'host')}, {counted(world.n, 'rank')}",
+        grade="bad" if is_bad else "unknown" if is_open else "good",
+        why=analysis.answer,
+        lines=lines,
+        host=world.host_names[0] if len(world.host_names) == 1 else "",
+        seconds=seconds,
+        ended_s=time.time(),
+    )

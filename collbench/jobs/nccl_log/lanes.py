@@ -12,6 +12,7 @@ class Lane:
     """The operations of one rank in a group, in its order. who: the process and device, the same
     in all groups; first: the number of the first that is known; kinds: numbers of their
     descriptions; opcounts: NCCL's counter of them; lines: of them, where they are known.
+    is_waiting: it says itself that it waits in the last one.
     """
 
     rank: int | None
@@ -21,6 +22,7 @@ class Lane:
     opcounts: "array[int]" = field(default_factory=lambda: array("I"))
     file: str = ""
     lines: "array[int]" = field(default_factory=lambda: array("I"))
+    is_waiting: bool = False
 
     @property
     def end(self) -> int:

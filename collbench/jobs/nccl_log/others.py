@@ -4,7 +4,7 @@ error and is known to nobody is kept, so that no log that has such a line passes
 
 import re
 
-from collbench.jobs.log_errors import XID, Reader, known_error
+from collbench.jobs.log_errors import IB_COMPLETION, XID, Reader, known_error
 from collbench.jobs.nccl_log.model import LoggedWarning, LogReport
 from collbench.jobs.nccl_log.places import LogPlace, Seen, without_numbers
 from collbench.jobs.nccl_log.ras import RAS_WORDS
@@ -20,12 +20,14 @@ _WORDS = (
     "Evict", "oom", "OOM", "resol", "ot found", "No such", "denied", "Xid", "lost", "DUE TO",
     "slots", "fallen", "of memory", "openib", "as root", "process_group", "as device", "No dev",
     "ould", "WARN", "isabled for", "left on", "resses", "stuck", "tuck for", "Could", "open files",
+    "ompletion", "ymbol", "returned", "MPI_", "ACSCtl", "disagrees",
+    "Unknown sym", "currently down",
     *TORCH_WORDS, *RAS_WORDS, *STATE_WORDS,
 )  # fmt: skip
 _NAMES_ERROR = re.compile(
     r"\b(?:errors?|fail(?:ed|s|ure|ures)?|fatal|abort(?:ed|ing)?|\w*(?:Error|Exception)|segfault|"
     r"killed|time[d-]? ?outs?|cannot|could ?n.t|could not|unable|refused|unreachable|denied|panic|"
-    r"crash(?:ed)?|lost|hang|hung|stuck|corrupt(?:ed)?|Traceback)\b",
+    r"crash(?:ed)?|lost|hang|hung|stuck|corrupt(?:ed)?)\b",
     re.IGNORECASE,
 )
 # words of an error that stand beside what went well, or in what is only configured
@@ -39,8 +41,16 @@ _HARMLESS = re.compile(
 )
 # NCCL's own words in lines whose header is lost
 _OF_NCCL = re.compile(
-    r"NVLink SHARP|NET/(?:OFI|IB)|\bibv_\w+|/dev/shm/nccl|Duplicate GPU|Got completion|NVLS"
+    r"NVLink SHARP|NET/(?:OFI|IB)|\bibv_\w+|/dev/shm/nccl|Duplicate GPU|Got completion|NVLS|"
+    r"undefined symbol: nccl|libnccl\.so[.\d]*: |socketProgress|socketStartConnect|Bootstrap ?: |"
+    r"Failed to (?:CUDA|HIP) |Cuda failure|Mismatched NCCL|Socket recv failed|"
+    r"Too many open files|ddress already in use|"
+    # of CUDA
+    r"CUDA (?:runtime )?(?:error|failure)|cuda runtime error|[cC]uda\w*Error\w+|CUDA_ERROR_\w+|"
+    r"\bcuMem\w+|unsupported toolchain|no kernel image|HIP error|hipError\w+"
 )
+# of NCCL before 2.4, whose name is not in the line
+_WARNED = re.compile(r"[\w/]\.(?:cc|cu|h):\d+ WARN |Got completion .{0,60}(?:error|status)")
 _GDR_OFF = re.compile(r"NET/(?P<net>\w+) ?: GPU Direct RDMA Disabled for HCA \d+ '(?P<name>\w+)'")
 _BENIGN = re.compile(
     r"Failed to find|Could not find:|dlv?sym|GPU Direct|retrying|plugin|conf\b", re.IGNORECASE
@@ -75,7 +85,9 @@ class OtherLines:
         if "Xid" in line and (xid := XID.search(line)):
             seen = report.xids.setdefault(int(xid["code"]), Seen())
             seen.add(place, xid["bus"])
-            report.xid_texts.setdefault(int(xid["code"]), line[xid.start() :][:200])
+            known = report.xid_texts.setdefault(int(xid["code"]), line[xid.start() :][:200])
+            if "onfatal" in known and "onfatal" not in line:
+                report.xid_texts[int(xid["code"])] = line[xid.start() :][:200]
             return
         if "GPU Direct" in line and (off := _GDR_OFF.search(line)):
             report.gdr.setdefault(("Disabled", f"{off['net']} {off['name']}"), Seen()).add(place)
@@ -112,8 +124,9 @@ def _reader_of(line: str) -> Reader | None:
     """In whose table a line is known; None if in none."""
     if known_error(line, "programs") is not None:
         return "programs"
-    is_known = _OF_NCCL.search(line) and names_error(line) and known_error(line) is not None
-    return "nccl" if is_known else None
+    is_told = _WARNED.search(line) or (_OF_NCCL.search(line) and _NAMES_ERROR.search(line))
+    is_known = IB_COMPLETION.search(line) or known_error(line) is not None
+    return "nccl" if is_told and is_known else None
 
 
 def names_error(text: str) -> bool:

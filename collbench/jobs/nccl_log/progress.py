@@ -33,7 +33,7 @@ class Mismatch:
 class Behind:
     """A rank that did not come to an operation. waiting: those that did; last: what it called
     last; is_blocked: it waits in another group itself, so that it is not to blame; is_running: as
-    of its group.
+    of its group; is_waiting: it says that it waits in the last one it called.
     """
 
     group: str
@@ -45,6 +45,7 @@ class Behind:
     place: str
     last: str
     is_blocked: bool
+    is_waiting: bool
     is_running: bool
 
 
@@ -100,7 +101,8 @@ def _of_timeout(
     number = number if most is None else min(number, most)
     # which operation it is, is known of the one that did not end
     text = (timeout.text or known.get(number, "")) if number == timeout.number else ""
-    lane = Lane(rank=rank, who=f"rank {rank}", first=max(0, number - 1))
+    is_waiting = timeout.number is not None and number == timeout.number
+    lane = Lane(rank=rank, who=f"rank {rank}", first=max(0, number - 1), is_waiting=is_waiting)
     if number:
         lane.kinds.append(texts.setdefault(text, len(texts)))
     if timeout.place is not None:
@@ -276,6 +278,7 @@ def behind(groups: Sequence[LoggedGroup]) -> list[Behind]:
                     place=lane.place(lane.end - 1),
                     last=group.texts[lane.kinds[-1]] if lane.kinds else "",
                     is_blocked=lane.who in waiting,
+                    is_waiting=lane.is_waiting,
                     is_running=group.is_running,
                 )
             )

@@ -31,6 +31,7 @@ _CELL = re.compile(r"(-?[\d.]+)/ *(-?[\d.]+) \|")
 _STATUS = re.compile(r"(?:error |status=\D{0,40}?)(\d{1,3})\b")
 _FOREIGN_VERSION = re.compile(r"\b([NR]CCL) version ?:? ?(\d[\w.+-]*)")
 _LAST_ERROR = "Last error:"  # of PyTorch, with NCCL's last warning in the next line
+_PREFIX = re.compile(r"\A\s*(?:\[[^\]]{1,40}\]:? ?|\([^)]{1,60}\) )*")  # of torchrun, Ray
 # what programs that use NCCL say when it fails
 _FOREIGN_ERROR = re.compile(
     r"NCCL WARN |NCCL error|ncclUnhandledCudaError|ncclSystemError|ncclInternalError|"
@@ -100,7 +101,7 @@ class LogReader:
                 if self._cut is not None or self._is_last_error or is_other:
                     self._line = number
                     line = plain(raw[:_LONGEST])
-                    is_taken = self._is_announced or line.strip() == _LAST_ERROR
+                    is_taken = self._is_announced or _is_last_error(line)
                     if self._cut is not None or self._is_last_error:
                         self._continue(line)
                     if is_other and not is_taken:
@@ -164,18 +165,20 @@ class LogReader:
                 self._cut = message
                 self._keep_unknown(message)
         if not is_any:
-            if self._cut is not None and " NCCL " not in line:
+            is_taken = self._is_announced
+            if is_taken or (self._cut is not None and " NCCL " not in line):
                 self._continue(line)
-            self._foreign(line)
+            if not is_taken:
+                self._foreign(line)
 
     def _continue(self, line: str) -> None:
         """A line without a header, behind a message that no kind said, perhaps its end; or behind
         an error of a program, whose next lines may have NCCL's last warning.
         """
         if self._is_last_error:
-            self._is_last_error = line.strip() == _LAST_ERROR
+            self._is_last_error = _is_last_error(line)
             if not self._is_last_error and self._is_announced:
-                self._add_warning(line.strip())
+                self._add_warning(_PREFIX.sub("", line).strip())
             self._is_announced = self._is_last_error
             return
         cut, self._cut = self._cut, None
@@ -462,6 +465,10 @@ class LogReader:
         self._of_pointer[key] = known
         known.seen.add(LogPlace(self._file, self._line), source.host)
         return known
+
+
+def _is_last_error(line: str) -> bool:
+    return line.rstrip().endswith(_LAST_ERROR)
 
 
 def _merge(known: Communicator, pending: Communicator) -> None:

@@ -10,8 +10,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from collbench.core.launcher import memory_id
 from collbench.machine.discovery import _nvml, _system
-from collbench.machine.discovery._record import boot_id, record, shown_gpus
+from collbench.machine.discovery._record import record, shown_gpus
 from collbench.machine.discovery.recording import ProcessRecord, Recording
 
 
@@ -24,10 +25,10 @@ def gather(comm: Any, *, is_full: bool = False) -> list[Recording] | None:  # An
     """
     values = _nvml.reader()
     values.errors += (OSError,)
-    own_host = (values.read("boot_id", boot_id), socket.gethostname())
+    own_host = memory_id(), socket.gethostname()
     cuda = values.read("cuda", shown_gpus)
     process = own_process(comm, cuda) if is_full else None
-    everyone: list[tuple[tuple[str | None, str], tuple[int, ...] | None, ProcessRecord | None]] = (
+    everyone: list[tuple[tuple[str, str], tuple[int, ...] | None, ProcessRecord | None]] = (
         comm.allgather((own_host, cuda, process))
     )
     local_ranks = [rank for rank, (host, *_) in enumerate(everyone) if host == own_host]

@@ -249,9 +249,13 @@ def _nvlink_speeds(
         "nvidia-smi nvlink -s tells how many NVLinks are active and how fast, not where they end"
         " (nvidia-smi topo -m does)"
     )
+    idle_links = {gpu.fact("nvlinks_inactive") for gpu in gpus.values()}
+    is_product = len(gpus) > 1 and len(idle_links) == 1 and idle_links - {None, "all"}
+    if is_product:
+        note = f"{note}; links that all GPUs lack alike are most often not wired in this product"
     down = [
         f"GPU {gpu.index}: links {idle} are inactive, {gpu.fact('nvlinks')} are active"
         for gpu in gpus.values()
         if (idle := gpu.fact("nvlinks_inactive"))
     ]
-    return gpus, [*([note] if gpus and is_alone else []), *down[:16]]
+    return gpus, [*([note] if gpus and (is_alone or is_product) else []), *down[:16]]

@@ -24,6 +24,7 @@ from collbench.machine.settings.values import (
     is_before,
     is_one_of,
     number,
+    of_version,
     shown,
     version_of,
 )
@@ -95,6 +96,7 @@ def _of_one(setting: Setting, tables: Known, version: str | None) -> Iterator[Se
     if variable is None:
         yield from _unknown(setting, tables)
         return
+    variable = of_version(variable, version)
     if missing := _not_in(variable, version):
         newer = variable.replaced_by
         fix = f"Use {newer} instead." if newer else _removal(setting)

@@ -11,6 +11,7 @@ the environment.
     units                   whether a size may have a unit, or be auto or inf
     separator               of a list; a comma if absent
     default                 of the newest version; absent where the reader chooses
+    default_before          versions of NCCL with the default that those before it have
     since, until            the first and the last version of NCCL that read it; absent if unknown
     reader                  who reads it, if not the reader of the file
     may_cost, costs_at      whether it may cost speed, and at which values; absent: at all others
@@ -41,7 +42,17 @@ Test = Literal["set", "unset", "is", "names", "begins", "above", "differs", "tim
 _LEAST, _MOST = -(1 << 63), (1 << 63) - 1
 _KEYS = (
     *("kind", "values", "values_since", "special", "min", "max", "multiple", "case", "units"),
-    *("separator", "default", "since", "until", "reader", "replaced_by", "may_cost", "costs_at"),
+    *(
+        "separator",
+        "default",
+        "default_before",
+        "since",
+        "until",
+        "reader",
+        "replaced_by",
+        "may_cost",
+        "costs_at",
+    ),
     *("deliberate", "leftover", "use", "meaning", "hurts"),
 )
 
@@ -63,6 +74,7 @@ class Variable:
     has_units: bool = False
     separator: str = ","
     default: str | None = None
+    default_before: Mapping[str, str]
     since: str = ""
     until: str = ""
     replaced_by: str = ""
@@ -199,6 +211,7 @@ def _variable(name: str, table: ProfileTable, reader: str) -> Variable:
         has_units=table.truth("units"),
         separator=table.text("separator", ","),
         default=table.text("default") if "default" in table.values else None,
+        default_before=table.mapping("default_before"),
         since=table.text("since", ""),
         until=table.text("until", ""),
         replaced_by=table.text("replaced_by", ""),
@@ -220,6 +233,7 @@ def _others(table: ProfileTable) -> Iterator[Variable]:
                 reader=reader,
                 kind="text",
                 values_since={},
+                default_before={},
                 use="tuning",
                 meaning=f"A setting of {reader}.",
             )

@@ -6,6 +6,7 @@ NCCL reads numbers as C's strtoll does: what follows a number is ignored, and wh
 
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 from difflib import get_close_matches
 
 from collbench.machine.settings.table import Variable
@@ -40,6 +41,21 @@ def is_before(version: str, other: str) -> bool:
     """
     asked = version_of(version)
     return bool(asked) and asked < version_of(other)[: len(asked)]
+
+
+def of_version(variable: Variable, version: str | None) -> Variable:
+    """The variable with the default that a version of NCCL has.
+
+    >>> from collbench.machine.settings.table import known
+    >>> timeout = known().by_name["NCCL_IB_TIMEOUT"]
+    >>> of_version(timeout, "2.21.5").default, of_version(timeout, "2.28").default
+    ('18', '20')
+    """
+    olders = variable.default_before.items() if version else ()
+    for first, default in olders:
+        if is_before(version or "", first):
+            return replace(variable, default=default)
+    return variable
 
 
 def number(text: str) -> tuple[int, str] | None:

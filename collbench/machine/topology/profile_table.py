@@ -46,11 +46,12 @@ class ProfileTable:
         return value
 
     def texts(self, key: str, default: tuple[str, ...] | None = None) -> tuple[str, ...]:
-        """A list of texts."""
+        """A list of texts of one line."""
         value = self._value(key, default)
         if (
             not isinstance(value, list | tuple)
             or not all(isinstance(one, str) and one.strip() for one in value)
+            or not all(map(str.isprintable, value))
             or (not value and key in self.values)
         ):
             raise self._wrong(key, value, "a list of texts")

@@ -1,0 +1,99 @@
+"""The nodes whose checks were saved: the last verdict of each, how far it has drifted, and since
+when.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from collbench.compare.history import noise_scale, segments
+from collbench.core.limits import FAR, HISTORY_RUNS, LEAST_SEGMENT
+from collbench.core.table import table
+from collbench.core.verdict import Array
+from collbench.doctor.check_verdict import SEVERITY, Verdict
+from collbench.doctor.saved_checks import SavedCheck
+
+
+class NodeState(NamedTuple):
+    """A node. checks: how many of its newest kind. drift: the time of its number that moved most,
+    last level over first, as a logarithm; NaN with fewer than HISTORY_RUNS checks. what, since:
+    that number, and the day from which it is so; "" where nothing has moved for good.
+    """
+
+    host: str
+    checks: int
+    day: str
+    verdict: Verdict
+    drift: float
+    what: str
+    since: str
+
+
+def states_of(nodes: Mapping[str, Sequence[SavedCheck]]) -> list[NodeState]:
+    """The nodes, the worst first: by verdict, then by drift."""
+    states = [_state_of(host, checks) for host, checks in nodes.items()]
+    return sorted(
+        states, key=lambda one: (SEVERITY.index(one.verdict), -np.nan_to_num(one.drift), one.host)
+    )
+
+
+def _state_of(host: str, checks: Sequence[SavedCheck]) -> NodeState:
+    last = checks[-1]
+    mine = [one for one in checks if one.kind == last.kind]
+    drift, what, since = math.nan, "", ""
+    if len(mine) >= HISTORY_RUNS:
+        drift, what, since = _drift(mine)
+    return NodeState(host, len(mine), last.day, last.verdict, drift, what, since)
+
+
+def _drift(checks: Sequence[SavedCheck]) -> tuple[float, str, str]:
+    """Of the number that moved most between the first checks and the last ones: by how much, its
+    name and the day of the last change; 0 where it has one level.
+    """
+    keys = [key for key in checks[-1].values if sum(key in one.values for one in checks) > 1]
+    logs = np.log([[one.values.get(key, math.nan) for key in keys] for one in checks])
+    logs *= [1 if key.endswith(", us") else -1 for key in keys]  # as times: more is slower
+    first, late = (_middles(part) for part in (logs[: max(LEAST_SEGMENT, len(logs) // 3)],
+                                               logs[-LEAST_SEGMENT:]))  # fmt: skip
+    moved = np.nan_to_num(np.abs(late - first))
+    if not len(moved):
+        return 0.0, "", ""
+    place = int(np.argmax(moved))
+    series = logs[:, place]
+    scale = noise_scale(series)
+    if moved[place] <= FAR * scale:  # else nothing can have changed by as much
+        return 0.0, "", ""
+    known = np.flatnonzero(~np.isnan(series))
+    changes, levels = segments(series[known].tolist(), scale)
+    if not changes:
+        return 0.0, "", ""
+    name = keys[place].rpartition(", ")[0]
+    return levels[-1] - levels[0], name, checks[int(known[changes[-1]])].day
+
+
+def _middles(part: Array) -> Array:
+    """The median of each column, NaN where it has nothing."""
+    ordered = np.sort(part, axis=0)
+    counts = (~np.isnan(part)).sum(axis=0)
+    middle: Array = ordered[np.maximum(counts - 1, 0) // 2, np.arange(part.shape[1])]
+    return middle
+
+
+def node_lines(states: Sequence[NodeState], columns: int) -> list[str]:
+    """A line a node."""
+    rows = [
+        (
+            one.host,
+            f"{one.checks}",
+            one.day,
+            one.verdict,
+            "-" if math.isnan(one.drift) else f"{100 * math.expm1(one.drift):+z.1f}%",
+            one.since,
+            one.what,
+        )
+        for one in states
+    ]
+    heads = ("node", "checks", "last", "verdict", "slower by", "since", "what")
+    return table(heads, rows, {1, 4}, columns)

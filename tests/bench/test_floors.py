@@ -1,0 +1,292 @@
+"""The least time that a launch can take: no real row is below it, and what does less than it must
+is called impossible.
+"""
+
+import csv
+import time
+from collections.abc import Sequence
+from contextlib import nullcontext
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from collbench.backends.base import GpuOptions, Samples, SessionOptions, shortest_flag_s
+from collbench.backends.cpu.backend import LoadedCpuPlan
+from collbench.backends.cuda import backend as cuda
+from collbench.backends.library import Call, LibraryRank, LibrarySession
+from collbench.bench import runner
+from collbench.bench.floors import Floors, is_mutual
+from collbench.bench.points import SweepPoint, plan_points
+from collbench.bench.runner import Measurement
+from collbench.core.case import Case, Problem
+from collbench.core.collectives import OPS, collective
+from collbench.core.errors import HangError
+from collbench.core.limits import ADVISED_REPEATS
+from collbench.core.options import Settings
+from collbench.core.record import Record
+from collbench.launch.group import RankContext
+from collbench.launch.local import LocalGroup
+from collbench.machine.topology.machines import machine_topology
+from collbench.planning.limits import Limits
+from collbench.planning.links import RankLinks
+from collbench.planning.planner import resolve
+from tests.bench.test_runner import CPU_CASES, Scripted, samples
+from tests.benchmarks.recorded_ceilings import MACHINE, ROOT
+from tests.support.commands import invoke
+from tests.support.gpus_in_threads import Machine, run_on
+from tests.support.plants import plant
+
+FLAG_US = 1.278  # of H200, docs/results/sentinel.csv
+MOST_PERCENT = 101.0
+MANY = 2000  # launches, beside which one that works takes no time
+SENTINEL = ROOT / "docs" / "results" / "sentinel.csv"
+RESULTS = [ROOT / "profiles" / "results" / f"{name}.csv" for name in ("h200x2", "h200x4")]
+
+
+def rows_of(measurement: Measurement) -> list[Record]:
+    try:
+        measurement.open()
+        return list(measurement.records())
+    finally:
+        measurement.close()
+
+
+def measurement_of(cases: Sequence[Case], **settings: Any) -> Measurement:
+    group = LocalGroup()
+    given = {"hot": True, "repeats": 3, "iterations": 20, **settings}
+    return Measurement(
+        plan_points([one.rounded() for one in cases], group), group, Settings(**given)
+    )
+
+
+def cpu_cases(*sizes: int, **more: Any) -> list[Case]:
+    return [
+        Case(**{"op": op, "backend": "cpu", "ranks": 2, "size_bytes": size, **more})
+        for op in OPS
+        for size in sizes
+    ]
+
+
+def test_real_launches_take_longer() -> None:
+    rows = rows_of(measurement_of(cpu_cases(64, 1 << 16)))
+    assert {row.status for row in rows} == {"ok"}
+    for row in rows:
+        assert row.floor_us and row.time_us
+        assert row.of_floor == pytest.approx(100 * row.floor_us / row.time_us)
+        assert row.of_max == row.of_floor
+
+
+@pytest.fixture
+def uncounted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Our launches are not counted by their connections."""
+    monkeypatch.setattr(LoadedCpuPlan, "missing_launches", lambda loaded, rank: None)
+
+
+@pytest.mark.usefixtures("uncounted")
+def test_launches_of_ours_that_are_skipped_are_impossible() -> None:
+    """Only the first launch of a batch works, and nobody compares what they leave."""
+    case = Case(op="allreduce", backend="cpu", ranks=2, size_bytes=1 << 20)
+    with plant("first", "timed"):
+        (row,) = rows_of(measurement_of([case], is_checked=False, iterations=MANY))
+    assert row.status == "impossible"
+    assert row.time_us is None
+    assert row.repeats == ADVISED_REPEATS
+    assert "us a launch; by the floor it takes" in row.reason
+
+
+class Copier(LibraryRank):
+    """A library of one collective: a shift by one through shared memory."""
+
+    def __init__(self, context: RankContext) -> None:
+        super().__init__(context)
+        assert context.arena is not None
+        self.arena = np.frombuffer(context.arena, np.uint8)
+        self.words = self.arena[:4096].view(np.int64)
+        self.met = 0
+
+    def describe(self) -> str:
+        return "copier"
+
+    def _meet(self) -> None:
+        self.met += 1
+        self.words[8 * self.rank] = self.met
+        while self.words[8 * (1 - self.rank)] < self.met:
+            time.sleep(0)
+
+    def flag(self, limit_s: float) -> float:
+        return shortest_flag_s(self._meet)
+
+    def _call(self, problem: Problem, source: Any, target: Any) -> Call:
+        own, other = (4096 + rank * len(source) for rank in (self.rank, 1 - self.rank))
+
+        def shift() -> None:
+            np.copyto(self.arena[own : own + len(source)], source)
+            self._meet()
+            np.copyto(target, self.arena[other : other + len(source)])
+            self._meet()
+
+        return shift, ()
+
+
+@pytest.mark.parametrize("is_planted", [False, True])
+def test_a_library_that_returns_at_once_is_impossible(is_planted: bool) -> None:
+    """Only its first call works, so all that it leaves on its buffers is right."""
+    case = Case(op="sendrecv", backend="mpi", algo="library", proto="", ranks=2, size_bytes=4 << 20)
+    iterations = MANY if is_planted else 5
+    measurement = measurement_of([case], is_checked=False, iterations=iterations)
+    (point,) = measurement.points
+    with plant("first", "timed") if is_planted else nullcontext():
+        workers = measurement.group.shared_workers(Copier, 2, 16 << 20)
+        session = LibrarySession(workers, hot=True, start_s=10.0)
+        measurement.sessions = {point.session: session}  # type: ignore[dict-item]
+        try:
+            (row,) = measurement.records()
+        finally:
+            measurement.close()
+    assert row.status == ("impossible" if is_planted else "ok"), row.reason
+
+
+class Floored(Scripted):
+    """Whose least launches take so many seconds."""
+
+    def __init__(self, script: Sequence[Samples], flags_s: Sequence[float | Exception]) -> None:
+        super().__init__(script)
+        self.flags_s = list(flags_s)
+
+    def flag_s(self, limit_s: float, *, is_mutual: bool) -> float:
+        found = self.flags_s.pop(0)
+        if isinstance(found, Exception):
+            raise found
+        return found
+
+
+def row_of(times: Sequence[float], flags_s: Sequence[float | Exception]) -> tuple[Record, Floored]:
+    group = LocalGroup()
+    points = plan_points([replace(CPU_CASES[0], size_bytes=8)], group)
+    measurement = Measurement(points, group, Settings(repeats=1))
+    session = Floored([samples(one, one) for one in times], flags_s)
+    measurement.sessions = {("cpu", 2): session}
+    (row,) = measurement.records()
+    return row, session
+
+
+@pytest.fixture(autouse=True)
+def quiet(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A machine of which the kernel says nothing, whatever else runs here."""
+    monkeypatch.setattr(runner, "look", lambda *of: None)
+
+
+def test_a_floor_that_met_load_accuses_nobody() -> None:
+    """It is measured again beside the row, until it is no higher."""
+    row, session = row_of([1.0, 1.0, 1.0], [3.0, 2.5, 2.0, 2.0, 0.5])
+    assert (row.status, row.repeats) == ("ok", 3)
+    assert row.floor_us == pytest.approx(0.5e6)
+    assert session.script == session.flags_s == []
+
+
+def test_what_stays_below_its_floor_is_impossible() -> None:
+    flags = [3.0, 2.5, 2.0, *[2.0] * (ADVISED_REPEATS - 1)]
+    row, session = row_of([1.0] * ADVISED_REPEATS, flags)
+    assert row.status == "impossible"
+    assert row.time_us is None
+    assert row.of_floor == pytest.approx(200)
+    assert session.script == session.flags_s == []
+
+
+def test_repeats_that_leave_it_open_accuse_nobody() -> None:
+    times = [1.0, *[1.0, 2.0] * (ADVISED_REPEATS // 2)]
+    row, _ = row_of(times, [2.0] * (2 + ADVISED_REPEATS))
+    assert (row.status, row.repeats) == ("ok", ADVISED_REPEATS)
+
+
+def test_without_a_least_launch_a_row_says_so_and_is_measured() -> None:
+    row, _ = row_of([1.0], [HangError("lost"), 0.0, 0.0])
+    assert (row.status, "no-floor" in row.notes.split()) == ("ok", True)
+
+
+@pytest.mark.parametrize("isolated", [False, True])
+def test_gpus_exchange_flags_and_none(isolated: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Any two marks are 10 us apart here, in a graph with so many launches between them."""
+    monkeypatch.setattr(cuda.BACKEND, "why_not", lambda group: "")
+    monkeypatch.setattr(cuda, "least_multiprocessors", lambda: 0)
+    case = Case(op="allreduce", backend="cuda", ranks=3, size_bytes=1024, channels=1)
+    (point,) = plan_points([case], LocalGroup())
+    machine = Machine(1)
+    run_on(machine, 3, monkeypatch)
+    options = SessionOptions(hot=True, gpu=GpuOptions(isolated=isolated))
+    session = cuda.BACKEND.open(LocalGroup(), [point.plan], options)  # type: ignore[list-item]
+    try:
+        for flags in (True, False):
+            seconds = session.flag_s(10.0, is_mutual=flags)
+            assert seconds == pytest.approx(1e-5 if isolated else 1e-5 / 20)
+    finally:
+        session.close()
+    sources = [dict(one.macros) for one in machine.sources if one.file == "barrier.cu"]
+    assert [one.get("FLAG") for one in sources] == [None, "2"]
+
+
+def gpu_floor_us(row: dict[str, str], links: RankLinks) -> float:
+    """The floor of a row of H200s; without a flag where ranks run ahead of each other."""
+    case = Case(
+        op=collective(row["op"]).name,
+        backend=row.get("backend", "cuda"),
+        algo=row["algo"],
+        ranks=int(row["ranks"]),
+        size_bytes=int(row.get("size_bytes") or row["bytes"]),
+        transport=row.get("transport") or "auto",
+    )
+    plan = resolve(case, Limits()).plan if case.transport == "ce" else None  # another engine
+    point, flag_s = SweepPoint(case, plan), FLAG_US * 1e-6
+    floors = Floors(flags_s={(point.session, True): flag_s, (point.session, False): 0.0})
+    return 1e6 * floors.floor_s(point, links)
+
+
+@pytest.mark.parametrize("file", [*RESULTS, SENTINEL], ids=lambda file: file.stem)
+def test_no_shipped_row_is_below_its_floor(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NCCL_NVLS_ENABLE", "0")  # as it was then
+    topology = machine_topology(MACHINE)
+    links = RankLinks(topology, [gpu.id for gpu in topology.gpus])
+    lines = [line for line in file.read_text().splitlines() if not line.startswith("#")]
+    rows = [row for row in csv.DictReader(lines) if row.get("status", "ok") == "ok"]
+    rows = [row for row in rows if "H200" in row.get("device", row.get("card", ""))]
+    of_floor = [
+        100 * gpu_floor_us(row, links) / float(row.get("time_us") or row["us"]) for row in rows
+    ]
+    assert len(of_floor) > 100
+    assert max(of_floor) <= MOST_PERCENT
+
+
+def test_only_who_waits_for_all_others_needs_a_flag() -> None:
+    mutual = [op for op in OPS if is_mutual(Case(op=op, backend="cpu", ranks=2, size_bytes=64))]
+    assert mutual == ["allreduce", "allgather", "reducescatter", "alltoall", "sendrecv"]
+    even = Case(op="allgatherv", backend="cpu", ranks=4, size_bytes=1 << 10)
+    skews = {skew: is_mutual(replace(even, skew=skew)) for skew in ("even", "zipf:1", "hot:1")}
+    assert skews == {"even": True, "zipf:1": True, "hot:1": False}
+
+
+@pytest.mark.usefixtures("uncounted")
+def test_a_sweep_with_an_impossible_row_ends_with_1_and_says_it(
+    capfd: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    file = str(tmp_path / "rows.csv")
+    asked = (
+        "--backend",
+        "cpu",
+        "--algo",
+        "ring",
+        "--sizes",
+        "1M,2M",
+        "--iters",
+        str(MANY),
+        "-c",
+        "0",
+    )
+    with plant("first", "timed"):
+        code, out, _ = invoke(capfd, "sweep", "--hot", *asked, "--csv", file)
+    assert code == 1
+    assert out.count("impossible: ") == 2
+    _, out, _ = invoke(capfd, "compare", file)
+    assert "2 rows: 2 impossible" in out

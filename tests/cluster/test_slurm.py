@@ -1,0 +1,122 @@
+"""Commands on a real Slurm cluster of hosts that are namespaces of this machine (see lab.py)."""
+
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from shlex import split
+
+import pytest
+
+from collbench.core.record import read
+from tests.cluster.lab import Cluster, cluster, missing
+from tests.support.runs import ROOT, environment, needs_mpi
+
+pytestmark = [
+    pytest.mark.exhaustive,
+    needs_mpi,
+    pytest.mark.skipif(bool(missing()), reason=missing() or "a cluster"),
+    pytest.mark.timeout(600),
+]
+
+SRUN = split("srun --immediate=30 --overcommit -N 4 -n 4")
+COLLBENCH = (sys.executable, "-m", "collbench")
+SHORT = split("sweep --op allreduce --backend cpu --algo ring --sizes 1K --repeats 1 --iters 2")
+LONG = split("sweep --op allreduce --backend cpu --algo ring --hot -b 1M -e 2M -i 8K --iters 20")
+NAMES = ["h1", "h2", "h3", "h4"]
+# lines of Slurm, UCX and MPI that say that something is not as it should be
+COMPLAINTS = re.compile(r"pmi2|UCX +(WARN|ERROR)|error stack")
+
+
+@pytest.fixture(scope="module")
+def lab() -> Iterator[Cluster]:
+    with cluster(4) as one:
+        yield one
+
+
+def environment_of(folder: Path) -> dict[str, str]:
+    return environment({"XDG_STATE_HOME": str(folder / "state")})
+
+
+def left_on(lab: Cluster, host: int) -> str:
+    """Processes of ours, and files in shared memory, that a host still has."""
+    script = "ps ax -o args | grep '[c]ollbench\\|[c]b-'; ls /dev/shm"
+    return lab.run("sh", "-c", script, host=host).stdout
+
+
+def wait_until_clean(lab: Cluster) -> list[str]:
+    """What is left on the hosts after some time, which should be nothing."""
+    deadline = time.monotonic() + 30
+    left = [left_on(lab, host) for host in range(4)]
+    while any(left) and time.monotonic() < deadline:
+        time.sleep(0.5)
+        left = [left_on(lab, host) for host in range(4)]
+    return left
+
+
+@pytest.mark.parametrize("start", range(3))
+def test_a_sweep_starts_every_time(lab: Cluster, tmp_path: Path, start: int) -> None:
+    words = [*SRUN, *COLLBENCH, *SHORT, "--csv", str(tmp_path / "rows.csv")]
+    done = lab.run(*words, env=environment_of(tmp_path))
+    assert done.returncode == 0, done.stderr
+    assert not COMPLAINTS.search(done.stderr), done.stderr
+    (row,) = read(tmp_path / "rows.csv")
+    assert (row.status, row.ranks, row.hosts) == ("ok", 4, 4)
+    assert wait_until_clean(lab) == [""] * 4
+
+
+def test_the_slow_host_is_named(lab: Cluster, tmp_path: Path) -> None:
+    for host in range(4):
+        lab.shape(host, f"tbf rate {300 if host == 2 else 800}mbit burst 256k latency 50ms")
+    try:
+        done = lab.run(*SRUN, *COLLBENCH, "hunt", env=environment_of(tmp_path), timeout_s=300)
+    finally:
+        for host in range(4):
+            lab.shape(host)
+    assert done.returncode == 1, done.stdout + done.stderr
+    assert re.search(r"host h3, sending", done.stdout), done.stdout
+    assert not re.search(r"SLOW +host h[124]", done.stdout)
+
+
+def test_a_killed_rank_ends_the_run(lab: Cluster, tmp_path: Path) -> None:
+    csv = tmp_path / "rows.csv"
+    words = [*SRUN, *COLLBENCH, *LONG, "--csv", str(csv)]
+    with lab.start(words, environment_of(tmp_path)) as run:
+        deadline = time.monotonic() + 120
+        while not csv.exists() or csv.read_text().count("\n") < 3:
+            assert run.poll() is None and time.monotonic() < deadline
+            time.sleep(0.1)
+        lab.run("pkill", "-KILL", "-o", "-f", "collbench sweep", host=1)
+        _, err = run.communicate(timeout=120)
+    assert run.returncode, err
+    assert len(read(csv)) >= 2
+    assert wait_until_clean(lab) == [""] * 4
+
+
+def test_hosts_of_one_name_are_several(tmp_path: Path) -> None:
+    with cluster(4, has_one_name=True) as lab:
+        words = [*SRUN, *COLLBENCH, *SHORT, "--csv", str(tmp_path / "rows.csv")]
+        done = lab.run(*words, env=environment_of(tmp_path))
+    assert done.returncode == 0, done.stderr
+    (row,) = read(tmp_path / "rows.csv")
+    assert (row.status, row.hosts) == ("ok", 4)
+
+
+def test_nothing_outlives_a_cluster() -> None:
+    """Also when who made it is killed."""
+    script = (
+        "import time; from tests.cluster.lab import cluster\n"
+        "with cluster(2) as one: print(one.init, flush=True); time.sleep(600)"
+    )
+    words = [sys.executable, "-c", script]
+    with subprocess.Popen(words, cwd=ROOT, stdout=subprocess.PIPE, text=True) as maker:
+        assert maker.stdout is not None
+        init = int(maker.stdout.readline())
+        maker.send_signal(signal.SIGKILL)
+    deadline = time.monotonic() + 30
+    while Path(f"/proc/{init}").exists() and time.monotonic() < deadline:
+        time.sleep(0.1)
+    assert not Path(f"/proc/{init}").exists()

@@ -1,0 +1,53 @@
+"""A machine that drifts, by its load and its clocks, is no regression: real sweeps of one code
+while other jobs came and went (tests/data/drift), each against those before it.
+"""
+
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from collbench.compare.changes import compare
+from collbench.compare.gate import gate_of
+from collbench.compare.load import load
+from collbench.compare.losses import LOSS_KINDS
+from collbench.compare.rows import NOISE_NOTES
+from collbench.core.frame import frame_of
+from collbench.core.limits import SAME
+from tests.support.tiers import tiered
+
+SERIES = Path(__file__).parent.parent / "data" / "drift" / "series.csv.gz"
+
+
+@pytest.fixture(scope="module")
+def sweeps() -> list[pd.DataFrame]:
+    """The sweeps, the oldest first."""
+    frame = frame_of(load(SERIES).records)
+    return [rows.reset_index(drop=True) for _, rows in frame.groupby("run", sort=True)]
+
+
+def codes(sweeps: list[pd.DataFrame], bases: int) -> list[int]:
+    """What a gate of 5 % says of each sweep against so many before it; rows may be missing."""
+    found = []
+    for place in range(bases, len(sweeps)):
+        changes = compare(sweeps[place], *sweeps[place - bases : place], same=SAME)
+        found.append(gate_of(changes, 5.0, allowed=LOSS_KINDS).exit_code)
+    return found
+
+
+def test_a_comparison_of_noise_alone_is_no_regression(sweeps: list[pd.DataFrame]) -> None:
+    alone = [sweep[sweep["notes"].str.contains("noisy|other-processes")] for sweep in sweeps]
+    assert codes([one.reset_index(drop=True) for one in alone][:4], 1) == [5, 5, 5]
+
+
+@pytest.mark.parametrize(
+    "bases", tiered([(1,), (2,), (3,), (5,), (8,)], [(8,)]), ids=lambda bases: f"{bases} bases"
+)
+def test_drift_that_no_note_shows_is_no_regression(sweeps: list[pd.DataFrame], bases: int) -> None:
+    """As where a container hides the other processes, and repeats agree by chance."""
+    hidden = [sweep.assign(notes=sweep["notes"].map(without_noise)) for sweep in sweeps]
+    assert 1 not in codes(hidden, bases)
+
+
+def without_noise(notes: str) -> str:
+    return " ".join(word for word in notes.split() if not word.startswith(NOISE_NOTES))
