@@ -11,6 +11,7 @@ from collbench.bench.tables.sweep import notes_text
 from collbench.compare.best import Best, Summary, best_label, summarise
 from collbench.compare.rows import as_written, is_noise, label, median_of, times_of, titles
 from collbench.compare.tables.summary import (
+    OF_MAX,
     SIZE,
     BestColumn,
     auto_text,
@@ -134,10 +135,7 @@ def _legend(summary: Summary) -> list[str]:
             is_compared and any(best.excess is not None for best in every),
             "auto: how much longer the tool's own choice takes.",
         ),
-        (
-            any(best.of_max is not None for best in every),
-            "of max: the part of the bus bandwidth that the links allow.",
-        ),
+        (any(best.of_max is not None for best in every), OF_MAX),
     ]
     return [text for is_there, text in told if is_there] + [
         peer_legend(summary, peer) for peer in summary.peers
