@@ -284,12 +284,14 @@ def _loaded(files: Sequence[Path]) -> Sequence["ResultFile"]:
 
 def _summarise(loaded: "ResultFile", options: Options) -> int:
     from collbench.compare.draw_results import plot
-    from collbench.compare.tables.summary import best_data, devices_of, summary_lines
+    from collbench.compare.tables.summary import summary_lines
 
     out, target = sys.stdout, options["plot"]
     characters = bars(out) if is_terminal(out) else ""
     code = 0 if any(one.status == "ok" for one in loaded.records) else CHANGED_CODE
     if options["json"] is not None:
+        from collbench.compare.tables.summary import best_data, devices_of
+
         document = result_json(best_data(loaded.records), machine=devices_of(loaded.records))
         write_document(document, options["json"], "--json")
     if options["json"] != "-":

@@ -104,7 +104,7 @@ CODES = {
     "late base --fail-below 25%": 0,
     "late base --allow-unjudged": 2,
     "new base late --fail-below 5%": 0,
-    "new --json -": 2,
+    "new --json -": 0,
     "new base base2 --json -": 2,
     "new base --json - --junit -": 2,
     "noise --against h200x4": 1,

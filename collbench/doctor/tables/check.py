@@ -22,11 +22,11 @@ def heading(columns: int) -> str:
 
 def line(finding: CheckLine, columns: int = NARROW_COLUMNS) -> str:
     """A finding in a line, or more where the screen is narrow."""
+    if finding.value is None:
+        told = (finding.verdict, finding.name, finding.detail)
+        return "\n".join(table(("",) * 3, [told], (), columns, _LEAST[:2]))
     source = ", ".join(filter(None, (finding.source, finding.detail)))
-    numbers = [
-        "" if finding.value is None else _number(value, finding.unit)
-        for value in (finding.value, finding.expected)
-    ]
+    numbers = [_number(value, finding.unit) for value in (finding.value, finding.expected)]
     cells = (finding.verdict, finding.name, *numbers, source)
     return "\n".join(table(("",) * len(cells), [cells], (2, 3), columns, _LEAST))
 
