@@ -31,6 +31,11 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 # Hundreds of processes are started: each would compile the package anew where none writes bytecode.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
+# where kernels lie that were compiled; workers inherit it
+if "COLLBENCH_COMPILED" not in os.environ:
+    os.environ["COLLBENCH_COMPILED"] = tempfile.mkdtemp(prefix="collbench-compiled-")
+    atexit.register(shutil.rmtree, os.environ["COLLBENCH_COMPILED"], ignore_errors=True)
+
 # where sweeps are saved, and whence tuning files come: not the user's own
 os.environ["XDG_STATE_HOME"] = tempfile.mkdtemp(prefix="collbench-state-")
 os.environ["XDG_CONFIG_HOME"] = os.environ["XDG_STATE_HOME"]
@@ -41,6 +46,11 @@ def pytest_configure(config: pytest.Config) -> None:
     """With several workers: one that is done takes tests from others, so that none ends late."""
     if config.getoption("numprocesses", None) and config.option.dist == "no":
         config.option.dist = "worksteal"
+
+
+def pytest_collection_finish() -> None:
+    """Modules and thousands of tests live to the end: no look for cycles goes through them."""
+    gc.freeze()
 
 
 @pytest.hookimpl(optionalhook=True)

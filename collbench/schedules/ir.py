@@ -13,6 +13,7 @@ only holds it.
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from itertools import groupby
 from typing import Literal, NamedTuple
 
@@ -131,11 +132,7 @@ class Schedule:
 
     def program(self, rank: int) -> Program:
         """The rank's own program, with absolute peers and chunks."""
-        return (
-            shifted(self.programs[0], rank, self.n, self.chunks)
-            if self.is_symmetric
-            else self.programs[rank]
-        )
+        return _program_of(self, rank) if self.is_symmetric else self.programs[rank]
 
     def pulled_at(self, rank: int, track: int, round_index: int) -> frozenset[Edge]:
         """The edges of that round whose message the peer reads in place, absolute."""
@@ -260,6 +257,12 @@ def mapped(
         )
         for track in program
     )
+
+
+@lru_cache(maxsize=64)  # every channel and track asks again; of many ranks, each is large
+def _program_of(schedule: Schedule, rank: int) -> Program:
+    """A rank's own program of a symmetric schedule."""
+    return shifted(schedule.programs[0], rank, schedule.n, schedule.chunks)
 
 
 def shifted(program: Program, by: int, n: int, chunks: dict[BufferName, int]) -> Program:

@@ -19,7 +19,7 @@ from collbench.core.collectives import collective
 from collbench.core.dtypes import DTYPES, REDOPS, DtypeName, RedopName
 from collbench.core.errors import ScheduleError
 from collbench.core.world import World
-from collbench.device.compile import compile_source, kernel_source, move_widths
+from collbench.device.compile import kernel_source, move_widths
 from collbench.device.engine import CopyCommand, MoveCommand, SignalCommand, WaitCommand, script
 from collbench.device.layout import ABORT_AT, STATES_AT, layout
 from collbench.device.program import ctas, lower
@@ -34,7 +34,7 @@ from collbench.schedules.ir import Schedule
 from tests.support.batteries import PAIRS, placements, problem
 from tests.support.copy_streams import CopyGpus
 from tests.support.device import Run, memory_of, place_of
-from tests.support.nvrtc import nvrtc_for
+from tests.support.nvrtc import compiled_once
 from tests.support.random_schedules import random_allreduce, random_blocks
 from tests.support.structures import structure
 from tests.support.tiers import pairwise_of, tiered
@@ -370,7 +370,7 @@ def test_kernels_compile(arch: int, dtype: DtypeName, ranks: int, redop: RedopNa
         size_bytes=1 << 20,
     )
     source = kernel_source(resolve(case).plan, 0)
-    made, log = compile_source(source, arch, "--ptxas-options=-v", nvrtc=nvrtc_for(arch))
+    made, log = compiled_once(source, arch, "--ptxas-options=-v")
     assert all(name in made for name in (b"collbench_wait", b"collbench_signal", b"collbench_move"))
     if ranks == 4 and arch == 90:
         spills = re.findall(r"(\d+) bytes spill stores, (\d+) bytes spill loads", log)

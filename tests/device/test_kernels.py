@@ -5,9 +5,9 @@ at a time and name no schedule.
 import re
 from collections import Counter
 from collections.abc import Iterable
-from functools import cache
 from itertools import cycle, islice, product
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -30,200 +30,51 @@ from collbench.planning.protocols import FAMILY as PROTOCOLS
 from collbench.planning.protocols import sentinel
 from collbench.schedules.algorithms import FAMILY as ALGORITHMS
 from tests.support.litmus import BY_NAME, litmus_source
-from tests.support.nvrtc import Nvrtc, instructions, nvrtc_for
+from tests.support.nvrtc import Nvrtc, compiled_once, instructions, nvrtc_for
 from tests.support.tiers import tiered
 
 ARCHS = (70, 80, 90, 100, 120)
 FP8_SINCE = 89  # compute capability that converts 8-bit floats
+
+
+def of_cuda(op: OpName, algo: str, proto: str, ranks: int, size_bytes: int, **more: Any) -> Case:
+    return Case(
+        op=op, algo=algo, proto=proto, backend="cuda", ranks=ranks, size_bytes=size_bytes, **more
+    )
+
+
 # Each case needs another kind of kernel than the cases before it.
 SHAPES: dict[str, Case] = {
-    "simple": Case(
-        op="allreduce",
-        algo="ring",
-        proto="simple",
-        direct="off",
-        backend="cuda",
-        ranks=4,
-        size_bytes=1 << 20,
+    "simple": of_cuda("allreduce", "ring", "simple", 4, 1 << 20, direct="off"),
+    "pushed": of_cuda("allgather", "direct", "simple", 4, 1 << 20, direct="on", p2p="push"),
+    "pulled": of_cuda("allgather", "direct", "simple", 4, 1 << 20, direct="on", p2p="pull"),
+    "many sources": of_cuda("allreduce", "oneshot", "simple", 13, 1 << 20),
+    "many targets": of_cuda("broadcast", "direct", "simple", 13, 1 << 20, direct="off"),
+    "tracks": of_cuda("allreduce", "tree", "simple", 5, 1 << 20),
+    "wide sets": of_cuda("allgather", "ring", "simple", 4, 4 << 30),
+    "ll": of_cuda("allreduce", "oneshot", "ll", 4, 4096, specialize="on"),
+    "ll interpreted": of_cuda("allreduce", "twoshot", "ll", 4, 4096, specialize="off"),
+    "ll of any size": of_cuda("allreduce", "oneshot", "ll", 4, 4099, dtype="uint8"),
+    "ll of loops": of_cuda("broadcast", "chain", "ll", 4, 64 << 20, unroll=2),
+    "ll of tracks": of_cuda("allreduce", "tree", "ll", 5, 4096),
+    "ll of many": of_cuda("allreduce", "oneshot", "ll", 13, 4096, specialize="on"),
+    "ll of many interpreted": of_cuda("allreduce", "oneshot", "ll", 13, 4096, specialize="off"),
+    "ll of one slot": of_cuda("allreduce", "oneshot", "ll", 4, 64 << 20, slots=1),
+    "sentinel": of_cuda(
+        "allreduce", "twoshot", "sentinel", 8, 1 << 20, dtype="bfloat16", specialize="on"
     ),
-    "pushed": Case(
-        op="allgather",
-        algo="direct",
-        proto="simple",
-        direct="on",
-        p2p="push",
-        backend="cuda",
-        ranks=4,
-        size_bytes=1 << 20,
+    "sentinel interpreted": of_cuda(
+        "allreduce", "ring", "sentinel", 4, 4098, specialize="off", dtype="float16"
     ),
-    "pulled": Case(
-        op="allgather",
-        algo="direct",
-        proto="simple",
-        direct="on",
-        p2p="pull",
-        backend="cuda",
-        ranks=4,
-        size_bytes=1 << 20,
+    "sentinel counted": of_cuda("broadcast", "direct", "sentinel", 4, 16 << 20, unroll=4),
+    "ll128": of_cuda("allreduce", "oneshot", "ll128", 4, 64 << 10, specialize="on"),
+    "ll128 interpreted": of_cuda("allreduce", "ring", "ll128", 4, 1 << 20, specialize="off"),
+    "ll128 of any size": of_cuda(
+        "allreduce", "oneshot", "ll128", 4, 65539, reload="off", dtype="uint8"
     ),
-    "many sources": Case(
-        op="allreduce", algo="oneshot", proto="simple", backend="cuda", ranks=13, size_bytes=1 << 20
-    ),
-    "many targets": Case(
-        op="broadcast",
-        algo="direct",
-        proto="simple",
-        direct="off",
-        backend="cuda",
-        ranks=13,
-        size_bytes=1 << 20,
-    ),
-    "tracks": Case(
-        op="allreduce", algo="tree", proto="simple", backend="cuda", ranks=5, size_bytes=1 << 20
-    ),
-    "wide sets": Case(
-        op="allgather", algo="ring", proto="simple", backend="cuda", ranks=4, size_bytes=4 << 30
-    ),
-    "ll": Case(
-        op="allreduce",
-        algo="oneshot",
-        proto="ll",
-        specialize="on",
-        backend="cuda",
-        ranks=4,
-        size_bytes=4096,
-    ),
-    "ll interpreted": Case(
-        op="allreduce",
-        algo="twoshot",
-        proto="ll",
-        specialize="off",
-        backend="cuda",
-        ranks=4,
-        size_bytes=4096,
-    ),
-    "ll of any size": Case(
-        op="allreduce",
-        algo="oneshot",
-        proto="ll",
-        backend="cuda",
-        ranks=4,
-        dtype="uint8",
-        size_bytes=4099,
-    ),
-    "ll of loops": Case(
-        op="broadcast",
-        algo="chain",
-        proto="ll",
-        unroll=2,
-        backend="cuda",
-        ranks=4,
-        size_bytes=64 << 20,
-    ),
-    "ll of tracks": Case(
-        op="allreduce", algo="tree", proto="ll", backend="cuda", ranks=5, size_bytes=4096
-    ),
-    "ll of many": Case(
-        op="allreduce",
-        algo="oneshot",
-        proto="ll",
-        specialize="on",
-        backend="cuda",
-        ranks=13,
-        size_bytes=4096,
-    ),
-    "ll of many interpreted": Case(
-        op="allreduce",
-        algo="oneshot",
-        proto="ll",
-        specialize="off",
-        backend="cuda",
-        ranks=13,
-        size_bytes=4096,
-    ),
-    "ll of one slot": Case(
-        op="allreduce",
-        algo="oneshot",
-        proto="ll",
-        slots=1,
-        backend="cuda",
-        ranks=4,
-        size_bytes=64 << 20,
-    ),
-    "sentinel": Case(
-        op="allreduce",
-        algo="twoshot",
-        proto="sentinel",
-        dtype="bfloat16",
-        specialize="on",
-        backend="cuda",
-        ranks=8,
-        size_bytes=1 << 20,
-    ),
-    "sentinel interpreted": Case(
-        op="allreduce",
-        algo="ring",
-        proto="sentinel",
-        specialize="off",
-        backend="cuda",
-        ranks=4,
-        size_bytes=4098,
-        dtype="float16",
-    ),
-    "sentinel counted": Case(
-        op="broadcast",
-        algo="direct",
-        proto="sentinel",
-        unroll=4,
-        backend="cuda",
-        ranks=4,
-        size_bytes=16 << 20,
-    ),
-    "ll128": Case(
-        op="allreduce",
-        algo="oneshot",
-        proto="ll128",
-        specialize="on",
-        backend="cuda",
-        ranks=4,
-        size_bytes=64 << 10,
-    ),
-    "ll128 interpreted": Case(
-        op="allreduce",
-        algo="ring",
-        proto="ll128",
-        specialize="off",
-        backend="cuda",
-        ranks=4,
-        size_bytes=1 << 20,
-    ),
-    "ll128 of any size": Case(
-        op="allreduce",
-        algo="oneshot",
-        proto="ll128",
-        reload="off",
-        backend="cuda",
-        ranks=4,
-        dtype="uint8",
-        size_bytes=65539,
-    ),
-    "ll128 of many": Case(
-        op="allreduce",
-        algo="oneshot",
-        proto="ll128",
-        specialize="on",
-        backend="cuda",
-        ranks=13,
-        size_bytes=64 << 10,
-    ),
-    "ll128 of many interpreted": Case(
-        op="allreduce",
-        algo="oneshot",
-        proto="ll128",
-        specialize="off",
-        backend="cuda",
-        ranks=13,
-        size_bytes=64 << 10,
+    "ll128 of many": of_cuda("allreduce", "oneshot", "ll128", 13, 64 << 10, specialize="on"),
+    "ll128 of many interpreted": of_cuda(
+        "allreduce", "oneshot", "ll128", 13, 64 << 10, specialize="off"
     ),
 }
 
@@ -235,7 +86,7 @@ def limits_of(arch: int) -> Limits:
 
 def compiled(source: Source, arch: int) -> bytes:
     """The machine code of a source. Asserts that NVRTC reports nothing."""
-    made, log = compile_source(source, arch, nvrtc=nvrtc_for(arch))
+    made, log = compiled_once(source, arch)
     # NVRTC 12.9 calls sm_70 deprecated
     assert [line for line in log.splitlines() if line and "deprecated" not in line] == []
     return made
@@ -332,9 +183,9 @@ def test_kernels_for_stress_tests_and_faults_compile() -> None:
 def test_machine_code_is_whole(arch: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Also if the binding drops the last byte, as CuPy's does."""
     nvrtc = nvrtc_for(arch)
-    whole = compiled(barrier_source(), arch)
+    whole, _ = compile_source(barrier_source(), arch, nvrtc=nvrtc)
     monkeypatch.setattr(nvrtc, "getCUBIN", lambda program: Nvrtc.getCUBIN(nvrtc, program)[:-1])
-    assert compiled(barrier_source(), arch) == whole
+    assert compile_source(barrier_source(), arch, nvrtc=nvrtc)[0] == whole
 
 
 # The tool's own choices on an H100 or H200
@@ -366,14 +217,6 @@ def choices(op: OpName, n: int) -> Iterable[tuple[Source, Program]]:
     return [(source, program) for _, source, program in kernels.values()]
 
 
-@cache
-def compiled_for_hopper(source: Source) -> tuple[bytes, str]:
-    """Machine code and ptxas's report. A third of the kernels serve several collectives or numbers
-    of ranks.
-    """
-    return compile_source(source, 90, "--ptxas-options=-v", nvrtc=nvrtc_for(90))
-
-
 @pytest.mark.parametrize(
     ("op", "n"), tiered(product(ALL_OPS, (2, 4, 8)), [("allreduce", 4), ("alltoallv", 4)])
 )
@@ -384,7 +227,7 @@ def test_automatic_choices_stay_in_registers(op: OpName, n: int, tmp_path: Path)
     seen = set()
     for source, program in choices(op, n):
         moves = moves_of(program)
-        made, log = compiled_for_hopper(source)
+        made, log = compiled_once(source, 90, "--ptxas-options=-v")
         frames = re.findall(
             r"(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads", log
         )

@@ -3,11 +3,8 @@ definition demands on GPUs made of NumPy arrays; and kernels of equal blocks hav
 """
 
 import random
-import re
-import shutil
 from dataclasses import replace
-from itertools import cycle, product
-from pathlib import Path
+from itertools import cycle
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -17,8 +14,7 @@ from collbench.core.case import Case, Problem
 from collbench.core.collectives import UNEVEN_OPS, OpName, collective
 from collbench.core.dtypes import DTYPES, REDOPS
 from collbench.core.errors import ScheduleError
-from collbench.device import compile as device_compile
-from collbench.device.compile import SOURCES, kernel_source
+from collbench.device.compile import kernel_source
 from collbench.device.layout import BLOCK, block_of, pack_blocks, pack_constants, pack_program
 from collbench.device.program import lower, needs_no_credits
 from collbench.planning.chooser import choice_of_problem
@@ -316,37 +312,3 @@ def test_kernels_with_tables_compile(op: OpName, proto: str, arch: int) -> None:
         plan = resolve(case.rounded(), limits_of(arch)).plan
         for rank in (0, plan.n - 1):
             compiled(kernel_source(plan, rank), arch)
-
-
-_WITHOUT = re.compile(
-    r"^#ifdef BLOCKS\n(?:(?!#(?:else|endif)).*\n)*(?:#else\n((?:(?!#endif).*\n)*))?#endif\n",
-    re.MULTILINE,
-)
-
-
-def without_blocks(folder: Path) -> Path:
-    """The sources without any line that only unequal blocks have."""
-    shutil.copytree(SOURCES, folder, ignore=shutil.ignore_patterns("*.py", "__pycache__"))
-    for file in folder.glob("*.cu*"):
-        text = _WITHOUT.sub(lambda found: found[1] or "", file.read_text())
-        text = re.sub(r"^struct Block \{\n.*\n\};\n", "", text, flags=re.MULTILINE)
-        assert not re.search(r"BLOCKS|\bBlock\b|\bblocks\[", re.sub("//.*", "", text)), file.name
-        file.write_text(text)
-    return folder
-
-
-@pytest.mark.parametrize(
-    ("kind", "arch"),
-    tiered(
-        list(product(SHAPES, (70, 90))),  # macros put the tables in: one of each NVRTC
-        [("simple", 70), ("pulled", 90), ("ll", 90), ("ll128 interpreted", 90)],
-    ),
-)
-def test_kernels_of_equal_blocks_have_no_byte_of_tables(
-    kind: str, arch: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    source = kernel_source(resolve(SHAPES[kind], limits_of(arch)).plan, 0)
-    assert "BLOCKS" not in dict(source.macros)
-    code = compiled(source, arch)
-    monkeypatch.setattr(device_compile, "SOURCES", without_blocks(tmp_path / "device"))
-    assert compiled(source, arch) == code

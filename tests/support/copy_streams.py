@@ -7,7 +7,6 @@ at random, and copies proceed piece by piece, so that commands which lack an ord
 data. Graphs, the memory order, timeouts and time are not simulated.
 """
 
-import random
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from itertools import count
@@ -19,7 +18,6 @@ import pytest
 
 from collbench.backends.cuda import copy_engine
 from collbench.backends.cuda.copy_engine import CopyEngine
-from collbench.backends.gpu.rank import stride_bytes
 from collbench.device.compile import move_widths
 from collbench.device.engine import slices_of
 from collbench.device.layout import STATES_AT, layout
@@ -171,15 +169,8 @@ class CopyGpus(Gpus):
         seed: int = 0,
         silent_after: int | None = None,
     ) -> None:
-        self.plan, self.chance, self.changes, self.silent_after = (
-            plan,
-            random.Random(seed),
-            0,
-            silent_after,
-        )
-        self.stride = stride_bytes(plan.problem)
-        self.arenas = [np.zeros(layout(plan, rank).total, np.uint8) for rank in range(plan.n)]
-        self.users = [np.full(2 * self.stride, _POISON, np.uint8) for _ in range(plan.n)]
+        self.begin(plan, seed)
+        self.silent_after = silent_after
         self.memory = {ARENA: self.arenas, USER: self.users}
         for rank in range(plan.n):
             self.arenas[rank][layout(plan, rank).fifos :] = _POISON

@@ -16,6 +16,7 @@ import random
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import lru_cache
+from operator import itemgetter
 from types import SimpleNamespace
 from typing import NamedTuple
 
@@ -67,14 +68,11 @@ class Gpus:
     """
 
     def __init__(self, plan: Plan, seed: int = 0, *, any_size: bool = False) -> None:
-        self.plan, self.chance, self.changes = plan, random.Random(seed), 0
-        self.stride = stride_bytes(plan.problem)
-        self.arenas = [np.zeros(layout(plan, rank).total, np.uint8) for rank in range(plan.n)]
+        self.begin(plan, seed)
         self.hosts = [
             np.zeros(layout(plan, rank).fifos_end if is_in_host(plan) else 0, np.uint8)
             for rank in range(plan.n)
         ]
-        self.users = [np.full(2 * self.stride, _POISON, np.uint8) for _ in range(plan.n)]
         for rank in range(plan.n):
             where = layout(plan, rank)
             self.arenas[rank][where.tmp :] = _POISON
@@ -108,10 +106,26 @@ class Gpus:
             for packed, sizes in zip(constants, self.sizes, strict=True)
         ]
 
+    def begin(self, plan: Plan, seed: int) -> None:
+        """Memory, and nothing looked up in it."""
+        self.plan, self.chance, self.changes = plan, random.Random(seed), 0
+        self.stride = stride_bytes(plan.problem)
+        self.arenas = [np.zeros(layout(plan, rank).total, np.uint8) for rank in range(plan.n)]
+        self.users = [np.full(2 * self.stride, _POISON, np.uint8) for _ in range(plan.n)]
+        self.views: dict[tuple[int, int, int], np.ndarray] = {}
+        self.flags: dict[tuple[int, int], np.ndarray] = {}
+        self.allowed: set[tuple[int, int, int]] = set()
+
     # Memory, as a rank sees it
 
     def at(self, viewer: int, address: int, size: int) -> np.ndarray:
         """Memory at an address of a rank."""
+        key = viewer, address, size
+        if key not in self.views:
+            self.views[key] = self._view(*key)
+        return self.views[key]
+
+    def _view(self, viewer: int, address: int, size: int) -> np.ndarray:
         (who, owner, region), offset = place_of(address)
         assert who == viewer, f"rank {viewer} uses an address {address:#x} that is rank {who}'s"
         if region == NET:
@@ -125,6 +139,13 @@ class Gpus:
 
     def user(self, cta: Cta, address: int, size: int) -> np.ndarray:
         """A chunk of a rank's buffers of this launch's set, or of the rank's own scratch memory."""
+        key = id(cta.a), address, size  # args() keeps the arguments
+        if key not in self.allowed:
+            self._assert_allowed(cta, address, size)
+            self.allowed.add(key)
+        return self.at(cta.rank, address, size)
+
+    def _assert_allowed(self, cta: Cta, address: int, size: int) -> None:
         (_, owner, region), offset = place_of(address)
         if region == ARENA:
             assert owner == cta.rank
@@ -139,7 +160,6 @@ class Gpus:
         known = self.sizes[cta.rank]
         assert not (size and known.get("ALIGNED") and address % unit), f"{address:#x}"
         assert not (known.get("WHOLE") and size % unit), f"{size} bytes"
-        return self.at(cta.rank, address, size)
 
     def word(self, viewer: int, address: int) -> int:
         return int(self.words(viewer, address)[0])
@@ -153,6 +173,11 @@ class Gpus:
 
     def words(self, viewer: int, address: int) -> np.ndarray:
         """A flag, as an array of one element that shows the later values too."""
+        if (viewer, address) not in self.flags:
+            self.flags[viewer, address] = self._flag(viewer, address)
+        return self.flags[viewer, address]
+
+    def _flag(self, viewer: int, address: int) -> np.ndarray:
         (who, owner, region), offset = place_of(address)
         assert who == viewer
         if region == NET:
@@ -193,20 +218,24 @@ class Gpus:
         live: list[list[Coroutine]] = [next(stream) for stream in streams]
         haste = [self.chance.choice((0.1, 0.5, 1.0)) for _ in streams]
         is_patient = False
-        for proxy in self.proxies:
+        proxies = [proxy for proxy in self.proxies if proxy.ends]
+        for proxy in proxies:
             proxy.expect_each([problem_of(self.plan, run).block_count for run in runs])
-        while any(live) or not all(proxy.is_idle() for proxy in self.proxies):
+        while any(live) or not all(proxy.is_idle() for proxy in proxies):
             before = self.changes
-            for proxy in self.proxies:
+            for proxy in proxies:
                 if is_patient or self.chance.random() < 0.5:
                     moved = sum(end.posted + end.done for end in proxy.ends)
                     proxy.turn()
                     self.changes += sum(end.posted + end.done for end in proxy.ends) - moved
-            ready = [(rank, one) for rank, ctas in enumerate(live) for one in ctas]
-            self.chance.shuffle(ready)
-            for rank, one in ready:
-                if not is_patient and self.chance.random() > haste[rank]:
-                    continue
+            turns = [
+                (self.chance.random() / (1 if is_patient else haste[rank]), rank, one)
+                for rank, ctas in enumerate(live)
+                for one in ctas
+            ]
+            for turn, rank, one in sorted(turns, key=itemgetter(0)):
+                if turn > 1:
+                    break  # so that each rank's part of them is its haste
                 try:
                     while not next(one):
                         self.changes += 1

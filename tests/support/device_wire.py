@@ -10,6 +10,7 @@ import numpy as np
 from collbench.planning.protocols import sentinel
 
 LANES = 2  # threads (ll, sentinel) or warps (ll128) of a CTA
+WORD = np.dtype("<u4")
 MARKER = int.from_bytes([sentinel.MARKER_BYTE] * 4)
 
 
@@ -40,20 +41,22 @@ class WireShare:
         return not len(self.flags)
 
     def has_arrived(self, memory: np.ndarray, flag: int) -> bool:
-        slot = memory.view("<u4")
+        slot = memory.view(WORD)
         if self.is_marked:
-            return bool((slot[self.words] != MARKER).all())
+            return not (slot[self.words] == MARKER).any()
+        if slot[self.flags[-1]] != flag:
+            return False  # what most looks find
         return bool((slot[self.flags] == flag).all() and not slot[self.zeros].any())
 
     def received(self, memory: np.ndarray) -> np.ndarray:
-        slot = memory.view("<u4")
+        slot = memory.view(WORD)
         found: np.ndarray = slot[self.words].view(np.uint8)
         if self.is_marked:
             slot[self.words] = MARKER
         return found
 
     def send(self, memory: np.ndarray, payload: np.ndarray, flag: int) -> None:
-        slot, words = memory.view("<u4"), payload.view("<u4")
+        slot, words = memory.view(WORD), payload.view(WORD)
         if self.is_marked:
             assert (slot[self.words] == MARKER).all(), "a slot is filled before it was cleared"
             words = np.where(words == MARKER, MARKER >> 1, words)

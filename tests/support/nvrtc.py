@@ -5,6 +5,9 @@ Nvrtc has the functions of cupy.cuda.nvrtc that collbench.device.compile calls, 
 """
 
 import ctypes
+import hashlib
+import os
+import pickle
 import re
 import subprocess
 from collections import Counter
@@ -12,6 +15,9 @@ from collections.abc import Sequence
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
+
+from collbench.device import compile as device_compile
+from collbench.device.compile import Source, compile_source
 
 LIBRARIES = {13: "cu13/lib/libnvrtc.so.13", 12: "cuda_nvrtc/lib/libnvrtc.so.12"}
 WHEELS = "pip install 'collbench[test]'"
@@ -97,6 +103,22 @@ def _in_wheels(path: str) -> Path:
 def nvrtc_for(arch: int) -> Nvrtc:
     """The NVRTC that compiles for an architecture. CUDA 13 does not support those below sm_75."""
     return Nvrtc(_in_wheels(LIBRARIES[13 if arch >= 75 else 12]))
+
+
+def compiled_once(source: Source, arch: int, *more: str) -> tuple[bytes, str]:
+    """Machine code and the log, as of compile_source: a source is compiled once in a run of tests,
+    whichever of its workers asks.
+    """
+    nvrtc, folder = nvrtc_for(arch), device_compile.SOURCES
+    texts = [(file.name, file.read_bytes()) for file in sorted(folder.glob("*.cu*"))]
+    key = hashlib.sha256(repr((source, arch, more, nvrtc.getVersion(), texts)).encode())
+    kept = Path(os.environ["COLLBENCH_COMPILED"], key.hexdigest())
+    if not kept.exists():
+        draft = kept.with_suffix(f".{os.getpid()}")
+        draft.write_bytes(pickle.dumps(compile_source(source, arch, *more, nvrtc=nvrtc)))
+        draft.replace(kept)
+    made: tuple[bytes, str] = pickle.loads(kept.read_bytes())
+    return made
 
 
 def instructions(cubin: bytes, folder: Path) -> Counter[str]:

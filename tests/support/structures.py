@@ -4,7 +4,7 @@ unpack what the host packs as C++ would.
 
 import re
 from collections.abc import Callable
-from functools import cache
+from functools import cache, lru_cache
 from types import SimpleNamespace
 from typing import Any
 
@@ -66,8 +66,13 @@ def structure(name: str, sizes: dict[str, int], file: str = "types.cuh") -> "np.
 
 
 def unpack(data: bytes, name: str, sizes: dict[str, int]) -> SimpleNamespace:
-    """A structure of types.cuh from its bytes."""
-    kind, read = _reader_of(name, tuple(sorted(sizes.items())))
+    """A structure of types.cuh from its bytes, not to be changed: equal bytes may share it."""
+    return _unpacked(data, name, tuple(sorted(sizes.items())))
+
+
+@lru_cache(maxsize=256)
+def _unpacked(data: bytes, name: str, sizes: tuple[tuple[str, int], ...]) -> SimpleNamespace:
+    kind, read = _reader_of(name, sizes)
     assert len(data) == kind.itemsize, f"{len(data)} bytes packed for {name} of {kind.itemsize}"
     structure_read: SimpleNamespace = read(np.frombuffer(data, kind)[0].item())
     return structure_read

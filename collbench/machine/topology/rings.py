@@ -11,7 +11,7 @@ many of these as NICs that a host has, each of which leaves the hosts by NICs of
 
 from collections import Counter
 from collections.abc import Callable, Sequence
-from functools import partial
+from functools import lru_cache, partial
 from itertools import combinations, groupby, pairwise, product
 
 from collbench.core.errors import UsageError
@@ -40,11 +40,7 @@ def rings(topology: Topology, gpus: Sequence[str] | None = None) -> tuple[Order,
     0 2 6 7 4 5 1 3
     0 3 1 5 4 7 6 2
     """
-    names = _names(topology, gpus)
-    if len(names) < 3:
-        return (tuple(range(len(names))),)
-    links = _links_between(topology, names)
-    return packed_rings(links) or _rails(topology, names, _tour(topology, names, is_closed=True))
+    return _orders(topology, _names(topology, gpus), is_closed=True)
 
 
 def trees(topology: Topology, gpus: Sequence[str] | None = None) -> tuple[Order, ...]:
@@ -55,11 +51,17 @@ def trees(topology: Topology, gpus: Sequence[str] | None = None) -> tuple[Order,
     >>> trees(machine_topology("a100-pairs")), len(trees(machine_topology("dgx-1v")))
     (((0, 1, 2, 3),), 3)
     """
-    names = _names(topology, gpus)
+    return _orders(topology, _names(topology, gpus), is_closed=False)
+
+
+@lru_cache(maxsize=64)  # clusters that differ in their costs alone share a topology
+def _orders(topology: Topology, names: tuple[str, ...], *, is_closed: bool) -> tuple[Order, ...]:
+    """Of rings, or of chains."""
     if len(names) < 3:
         return (tuple(range(len(names))),)
     links = _links_between(topology, names)
-    return packed_chains(links) or _rails(topology, names, _tour(topology, names, is_closed=False))
+    packed = packed_rings(links) if is_closed else packed_chains(links)
+    return packed or _rails(topology, names, _tour(topology, names, is_closed=is_closed))
 
 
 def ring_rate_gbs(topology: Topology, orders: Sequence[Order]) -> float | None:

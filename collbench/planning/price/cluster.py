@@ -6,7 +6,7 @@ NIC has its rate.
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 
 from collbench.core.errors import RefusedError
 from collbench.machine.topology.hosts import part, repeated, without
@@ -17,6 +17,7 @@ from collbench.planning.price.gpus import Network
 from collbench.planning.price.ways import RATES, SPINE, Hop, rail_of
 
 LATENCIES = tuple(f"latency.{way}" for way in WAYS)
+_MOST_KEPT = 64  # topologies of thousands of GPUs take megabytes
 # What can be changed, and whose share in a price is asked for.
 CONSTANTS = (*RATES, *LATENCIES, "launch", "cold", "messages", "cta", "memory")
 _OF_KINDS = {  # fields of KindCosts
@@ -101,20 +102,11 @@ class Cluster:
             )
         if hosts >= self.hosts:
             return self
-        return replace(self, domain=without(self.domain, lambda node: node.host >= hosts))
+        return replace(self, domain=_first_hosts(self.domain, hosts))
 
     def narrow(self, width: int) -> "Cluster":
         """The same with only so many ranks in a domain."""
-        if width == self.width:
-            return self
-        kept = {gpu.id for gpu in self.domain.gpus[:width]}
-        used = {-1, *(self.domain.by_id[gpu].host for gpu in kept)}
-
-        def is_other(node: Node) -> bool:
-            return node.host not in used or (node.kind == "gpu" and node.id not in kept)
-
-        domain = without(self.domain, is_other)
-        return replace(self, domain=domain)
+        return self if width == self.width else replace(self, domain=_narrow(self.domain, width))
 
     def nic_gbs(self) -> float:
         """The rate of the first GPU's NIC. Raises RefusedError if it has none of a known rate."""
@@ -143,19 +135,9 @@ class Cluster:
             raise RefusedError(f"{self.name} has no NVLinks of a known rate", "set pcie or nic")
         return gbs
 
-    @cached_property
-    def _topologies(self) -> dict[int, Topology]:
-        return {}
-
     def topology(self, domains: int) -> Topology:
         """The links of so many domains, at the rates that were changed."""
-        if domains not in self._topologies:
-            plain = repeated(self.domain, domains)
-            factors = {rate: self.rates.get(rate, 1.0) for rate in RATES}
-            if any(factor != 1 for factor in factors.values()):
-                plain = replace(plain, links=tuple(_scaled(link, factors) for link in plain.links))
-            self._topologies[domains] = plain
-        return self._topologies[domains]
+        return _topology(self.domain, domains, tuple(self.rates.get(rate, 1.0) for rate in RATES))
 
     @cached_property
     def _links(self) -> dict[int, RankLinks]:
@@ -170,6 +152,35 @@ class Cluster:
                 topology, gpus, self.costs, is_described=True, network=self.network
             )
         return self._links[domains]
+
+
+# Clusters that differ in their costs alone share these, with all ways and orders found in them.
+
+
+@lru_cache(maxsize=_MOST_KEPT)
+def _topology(domain: Topology, domains: int, rates: tuple[float, ...]) -> Topology:
+    """The links of so many domains. rates: factors, as RATES."""
+    plain, factors = repeated(domain, domains), dict(zip(RATES, rates, strict=True))
+    if set(rates) == {1.0}:
+        return plain
+    return replace(plain, links=tuple(_scaled(link, factors) for link in plain.links))
+
+
+@lru_cache(maxsize=_MOST_KEPT)
+def _first_hosts(domain: Topology, hosts: int) -> Topology:
+    return without(domain, lambda node: node.host >= hosts)
+
+
+@lru_cache(maxsize=_MOST_KEPT)
+def _narrow(domain: Topology, width: int) -> Topology:
+    """The domain with its first GPUs alone, and their hosts."""
+    kept = {gpu.id for gpu in domain.gpus[:width]}
+    used = {-1, *(domain.by_id[gpu].host for gpu in kept)}
+
+    def is_other(node: Node) -> bool:
+        return node.host not in used or (node.kind == "gpu" and node.id not in kept)
+
+    return without(domain, is_other)
 
 
 def _scaled(link: Link, factors: Mapping[str, float]) -> Link:

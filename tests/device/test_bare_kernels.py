@@ -1,0 +1,62 @@
+"""Kernels with stamps compile; without the macros, nothing of stamps and of tables of unequal
+blocks is in a kernel.
+"""
+
+import re
+import shutil
+from itertools import product
+from pathlib import Path
+
+import pytest
+
+from collbench.device import compile as device_compile
+from collbench.device.compile import SOURCES, kernel_source
+from collbench.planning.planner import resolve
+from tests.device.test_kernels import SHAPES, compiled, limits_of
+from tests.support.nvrtc import instructions
+from tests.support.tiers import tiered
+
+_TRACED_LINE = re.compile(r'^ *(?:TRACED\(.*\)|#include "trace\.cuh")\n', re.MULTILINE)
+_BLOCKS = re.compile(
+    r"^#ifdef BLOCKS\n(?:(?!#(?:else|endif)).*\n)*(?:#else\n((?:(?!#endif).*\n)*))?#endif\n",
+    re.MULTILINE,
+)
+DISASSEMBLED = 75  # the least architecture that the disassembler of CUDA 13 knows
+CASES = list(product(SHAPES, (70, 90)))  # what macros put in, whatever the architecture
+
+
+def bare(folder: Path) -> Path:
+    """The sources without any line that only stamps or unequal blocks have."""
+    shutil.copytree(SOURCES, folder, ignore=shutil.ignore_patterns("*.py", "__pycache__"))
+    (folder / "trace.cuh").unlink()
+    for file in folder.glob("*.cu*"):
+        text = _TRACED_LINE.sub("", file.read_text()).replace(" TRACE_PARAMETER", "")
+        assert not re.search("TRACE|STAMP|stamp", text), file.name
+        text = _BLOCKS.sub(lambda found: found[1] or "", text)
+        text = re.sub(r"^struct Block \{\n.*\n\};\n", "", text, flags=re.MULTILINE)
+        assert not re.search(r"BLOCKS|\bBlock\b|\bblocks\[", re.sub("//.*", "", text)), file.name
+        file.write_text(text)
+    return folder
+
+
+@pytest.mark.parametrize(("kind", "arch"), tiered(CASES, [("pulled", 90)]))
+def test_kernels_have_stamps_if_traced(kind: str, arch: int, tmp_path: Path) -> None:
+    plan = resolve(SHAPES[kind], limits_of(arch)).plan
+    traced = compiled(kernel_source(plan, 0, is_traced=True), arch)
+    if arch >= DISASSEMBLED:
+        code = compiled(kernel_source(plan, 0), arch)
+        assert instructions(traced, tmp_path).total() > instructions(code, tmp_path).total()
+
+
+@pytest.mark.parametrize(
+    ("kind", "arch"),
+    tiered(CASES, [("simple", 70), ("pulled", 90), ("ll", 90), ("ll128 interpreted", 90)]),
+)
+def test_kernels_have_no_byte_of_what_they_do_not_use(
+    kind: str, arch: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = kernel_source(resolve(SHAPES[kind], limits_of(arch)).plan, 0)
+    assert not {"BLOCKS", "TRACE"} & {name for name, _ in source.macros}
+    code = compiled(source, arch)
+    monkeypatch.setattr(device_compile, "SOURCES", bare(tmp_path / "device"))
+    assert compiled(source, arch) == code
