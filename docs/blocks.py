@@ -24,8 +24,10 @@ from collbench import cli
 ROOT = Path(__file__).parent.parent
 LANGUAGES = ("console", "sh", "python", "toml", "yaml", "text")
 LIMIT_S = 120
-# times of the tool itself, others on each machine
-_OWN_TIME = re.compile(r"(?:; about \d.*|(?<=predicted), \d+ s\.)$", re.MULTILINE)
+# times and names of the tool itself, others in each run
+_OWN_TIME = re.compile(
+    r"(?:; about \d.*|(?<=predicted), \d+ s\.|(?<=Saved as )@\S+: .*)$", re.MULTILINE
+)
 _FENCE = re.compile(r"^```(\w+)([^\n]*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _SHELL = set("|&;<>$`*")
 _SEPARATORS = {"|", "&&", "||", ";", ">", ">>"}
@@ -103,7 +105,8 @@ def collbench_arguments(command: str) -> Iterator[list[str]]:
 
 def furnish(place: Path) -> dict[str, str]:
     """Make a directory ready for the commands of a page; returns the environment to run them in."""
-    (place / "profiles").symlink_to(ROOT / "profiles")
+    for folder in ("profiles", "docs"):
+        (place / folder).symlink_to(ROOT / folder)
     for example in sorted((ROOT / "docs/examples").iterdir()):
         (place / example.name).symlink_to(example)
     tools = place / ".bin"

@@ -35,18 +35,27 @@ class BusyRemark:
 
     def of_all(self, ranks: int) -> None:
         """Say it if others left fewer cores than ranks of this host, from then until now."""
+        if text := self.text_of_all(ranks):
+            self._remark(text)
+
+    def text_of_all(self, ranks: int) -> str:
+        """That others left fewer cores than ranks of this host, or an empty text."""
         own = own_processes()
         last = look(own)
         if self._first is not None and last is not None:
             cores = demand([(self._first, last)])
             if cores > FOREIGN_SHARE and cores + ranks > (os.cpu_count() or 1):
-                self._say(f"Other processes had or wanted {_cores(cores)} of this machine", own)
+                what = f"Other processes had or wanted {_cores(cores)} of this machine"
+                return f"{what}: {self.names(own)}."
+        return ""
 
     def _say(self, what: str, own: Collection[int]) -> None:
-        if self._is_said:
-            return
+        self._remark(f"{what}: {self.names(own)}.")
+
+    def _remark(self, text: str) -> None:
+        if not self._is_said:
+            remark(f"{text} {_WHAT_TO_DO}")
         self._is_said = True
-        remark(f"{what}: {self.names(own)}. {_WHAT_TO_DO}")
 
     def names(self, own: Collection[int]) -> str:
         """The busiest, with their ids and what they had of the cores."""

@@ -2,6 +2,7 @@
 
 import sys
 from contextlib import closing
+from dataclasses import asdict
 from pathlib import Path
 
 from collbench.backends.gpu.session import why_no_gpus
@@ -15,6 +16,7 @@ from collbench.bench.overlap import (
 )
 from collbench.bench.tables.overlap import advice, heading, line
 from collbench.core.errors import UnavailableError, UsageError
+from collbench.core.files import result_json, write_document
 from collbench.core.launcher import launcher
 from collbench.core.options import OVERLAP_OPTIONS, OverlapSettings, refuse_sharing
 from collbench.core.record import Writer
@@ -58,14 +60,14 @@ def run_overlap(options: Options) -> int:
         **{name: options[name] for name in ("op", "sizes", "channels", "cluster")},
     )
     group = group_here(settings.timeout_s)
-    return drive_on_rank0(group, lambda: _drive(request, group, options["csv"]))
+    return drive_on_rank0(group, lambda: _drive(request, group, options["csv"], options["json"]))
 
 
-def _drive(request: OverlapRequest, group: Group, csv: str | None) -> int:
+def _drive(request: OverlapRequest, group: Group, csv: str | None, file: str | None) -> int:
     """Measure, write and show; returns the exit code. However it ends, what was measured until then
     is in the file and has its advice.
     """
-    out = sys.stderr if csv == "-" else sys.stdout
+    out = sys.stderr if "-" in (csv, file) else sys.stdout
     writer = (
         Writer(document_on_stdout() if csv == "-" else Path(csv), OVERLAP_COLUMNS)
         if csv is not None
@@ -87,6 +89,8 @@ def _drive(request: OverlapRequest, group: Group, csv: str | None) -> int:
             writer.close()
         if lines := advice(rows):
             say("\n" + "\n".join(lines), file=out)
+    if file is not None:
+        write_document(result_json([asdict(row) for row in rows]), file, "--json")
     return _exit_code(rows)
 
 

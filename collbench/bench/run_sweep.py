@@ -1,9 +1,12 @@
 """Carry out a sweep: options to cases, group and measurement, rows to file and screen."""
 
+import math
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing, nullcontext
+from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import IO
 
@@ -14,7 +17,7 @@ from collbench.bench.points import SweepPoint, plan_points
 from collbench.bench.ranks import MODEL, Ranks, ranks_of, recordings_of, remark_unnamed
 from collbench.bench.rows import row_of_runs
 from collbench.bench.runner import Measurement
-from collbench.bench.saving import SavedSweep, command_line, saved
+from collbench.bench.saving import SavedSweep, saved
 from collbench.bench.show_sweep import (
     remark_on_cores,
     remark_on_order,
@@ -28,6 +31,7 @@ from collbench.bench.sweep_rules import (
     BY_DEFAULT_ON_GPUS,
     SWEEP_RULES,
     has_one_gpu,
+    is_by_size,
     is_together,
     on_cpus,
     on_gpus,
@@ -35,18 +39,26 @@ from collbench.bench.sweep_rules import (
     with_files,
 )
 from collbench.bench.tables.run import RunOf, head_lines, tail_lines
+from collbench.bench.tables.sizes import size_lines
 from collbench.bench.tables.sweep import SweepTable, best_lines, ceiling_lines, table_of
 from collbench.bench.tables.wire import ledger_lines
 from collbench.core.case import Case
 from collbench.core.errors import RankLostError, UnavailableError, UsageError
-from collbench.core.files import check_writable, write_document
+from collbench.core.files import check_writable, command_line, result_json, write_document
 from collbench.core.knobs import KNOBS
 from collbench.core.launcher import is_only_rank, launcher
 from collbench.core.options import Settings, settings_of
 from collbench.core.peers import is_of_libraries, is_peer, knobs_of
 from collbench.core.record import NOT_TRUE, Record, Writer, read
 from collbench.core.rules import Options, refuse
-from collbench.core.screen import activity_shown, document_on_stdout, remark, say, width
+from collbench.core.screen import (
+    activity_shown,
+    document_on_stdout,
+    is_terminal,
+    remark,
+    say,
+    width,
+)
 from collbench.core.text import counted
 from collbench.launch.group import Group
 from collbench.launch.rank0 import drive_on_rank0, group_here
@@ -150,9 +162,11 @@ def _drive(
             _leave_known_out(runs, read(csv), csv)
         if csv is not None:
             remark(f"A dry run writes no rows to {'stdout' if csv == '-' else csv}.")
-        show_points(points, runs[-1].points, sum(run.estimate_s() for run in runs))
+        runs[-1].watch()
+        estimate_s = runs[-1].crowding * sum(run.estimate_s() for run in runs)
+        show_points(points, runs[-1].points, estimate_s)
         return 0
-    out = sys.stderr if csv == "-" else sys.stdout
+    out = sys.stderr if "-" in (csv, options.get("json")) else sys.stdout
     table = table_of(
         requested,
         [point.case for point in points if not point.waived],
@@ -160,6 +174,7 @@ def _drive(
         has_ceilings=bool(where.links) or sweep.backend != (MODEL,),
         has_launch_times=settings.distribution is not None,
         is_together=is_together(options),
+        is_screen=is_terminal(out),
     )
     from collbench.machine.discovery import record
 
@@ -182,10 +197,14 @@ def _drive(
             kept.keep(record)
 
         try:
-            records = _measure(left, keep, table, out, options["color"], kept)
+            records = _measure(left, keep, table, out, options, kept)
         except (KeyboardInterrupt, RankLostError):
             remark(_what_is_kept(csv, kept))
             raise
+        if options.get("json") is not None:
+            machine = ", ".join(dict.fromkeys(row.device for row in records if row.device))
+            text = result_json([asdict(row) for row in records], machine=machine)
+            write_document(text, options["json"], "--json")
         if options.get("trace") is not None:
             _trace(points, group, settings, options["trace"])
         return _exit_code(records, is_part=len(runs[-1].points) < len(points))
@@ -294,14 +313,15 @@ def _measure(
     keep: Callable[[Record], None],
     table: SweepTable,
     out: IO[str],
-    color: str,
+    options: Options,
     kept: SavedSweep,
 ) -> list[Record]:
     """Measure the points in every run, keep all rows, show those of all runs together, what was
     measured and what is best.
     """
-    remark_on_time(runs)
     start_s, busy = time.monotonic(), BusyRemark()
+    end_s = start_s + options.get("budget", math.inf)
+    by_size = partial(size_lines, columns=width(out)) if is_by_size(options) else None
     rows: dict[tuple[object, ...], list[Record]] = {}
     records: list[Record] = []
     for number, run in enumerate(runs):
@@ -315,6 +335,7 @@ def _measure(
             run.open()
             busy.at_start(run)
             if not number:
+                remark_on_time(runs, options.get("budget"))
                 for line in head_lines(_run_of(run), width(out)):
                     say(line, file=out)
                 names = dict.fromkeys(session.headline for session in run.sessions.values())
@@ -323,19 +344,26 @@ def _measure(
                 start_s = time.monotonic()
             if len(runs) > 1:
                 remark(f"Run {number + 1} of {len(runs)}.")
-            records = show_rows(run, keep, table, out, color, shown)
+            now_s = time.monotonic()
+            share_s = (end_s - now_s) / (len(runs) - number)
+            records = show_rows(
+                run, keep, table, out, options["color"], shown, by_size, now_s + share_s
+            )
             busy.of_rows(records, run.own)
         finally:
             run.close()
     if more := sum(record.repeats > runs[-1].settings.repeats * len(runs) for record in records):
         remark(f"{counted(more, 'row')} measured again: one repeat would have moved the time.")
+    if (left := len(runs[-1].points) - len(records)) > 0:
+        remark(f"{counted(left, 'point')} of {len(runs[-1].points)} not reached in --budget.")
     if kept.problem:
         remark(f"The run is not saved: {kept.problem}.")
     seconds, columns = time.monotonic() - start_s, width(out)
     tail = tail_lines(records, len(runs), seconds, kept.saved_as(), columns)
     ledger = ledger_lines([one for run in runs for one in run.ledgers], columns)
-    best = best_lines(records, table, columns)
-    for lines in (best, ceiling_lines(records, columns), ledger, tail):
+    tables = [] if by_size else [best_lines(records, table, columns)]
+    tables += [] if by_size else [ceiling_lines(records, columns)]
+    for lines in (*tables, ledger, tail):
         if lines:
             say("\n" + "\n".join(lines), file=out)
     return records

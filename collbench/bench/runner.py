@@ -58,6 +58,7 @@ from collbench.machine.others import Look, Span, demand, foreign_note, look
 from collbench.planning.links import RankLinks, is_far_below
 from collbench.planning.price.constants import costs_here, cpu_costs
 
+_WATCHED_S = 0.2
 FLOOR_TRIES = 3  # measurements of a floor before the first row that has it
 SHARING = 8  # ranks that may share a core without more patience
 
@@ -144,11 +145,28 @@ class Measurement:
         for key, points in self._by_session().items():
             if not is_apart(key, points):
                 self._open(key, points)
+        self._opened_since(before)
+
+    def _opened_since(self, before: Look | None) -> None:
         after = self.look() if before is not None else None
         self._opening = [] if before is None or after is None else [(before, after)]
 
+    def watch(self) -> None:
+        """See for a moment what others have of the machine, where no session is opened."""
+        before = self.look()
+        time.sleep(_WATCHED_S)
+        self._opened_since(before)
+
+    @property
+    def crowding(self) -> float:
+        """How many times longer everything takes because others were busy at the start: as many
+        tasks as want the cores take turns on them.
+        """
+        ranks = max((self._ranks_here(point.case) for point in self.points), default=0)
+        return max(1.0, (self.foreign_at_start + ranks) / len(self._cores))
+
     def estimate_s(self) -> float:
-        """Seconds that all repeats of all points should take, and the start of their ranks."""
+        """Seconds that all repeats of all points should take alone, and their ranks to start."""
         starts_s = [
             max(start_s(point.case, point.plan) for point in points)
             for points in self._by_session().values()
@@ -312,6 +330,7 @@ class Measurement:
                         point.waived = error.text
                     except OutOfTime:
                         is_over = True  # its session answers no more
+                    self.progress(self._repeat_s(point))
                 is_last = round_number == self.settings.repeats - 1
                 if is_last and (point.repeats or point.waived):
                     yield self._record(point)

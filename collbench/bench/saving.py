@@ -1,25 +1,20 @@
 """How a sweep is saved while it runs: its rows, its command, the machine."""
 
-import shlex
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
 
-import click
-
 from collbench.bench.runner import Measurement
-from collbench.compare.runs import Keeper, RunFacts
+from collbench.compare.runs import Keeper, RunFacts, directory_here
 from collbench.core.case import Case
 from collbench.core.errors import CollbenchError
+from collbench.core.files import command_line
 from collbench.core.interrupt import Interrupted, exit_code_of
 from collbench.core.record import NOT_TRUE, Record
-from collbench.core.text import printable
 from collbench.machine.discovery.recording import Recording, dumps
 from collbench.machine.others import Health, machine_state
-
-_MOST_CHARS = 2000  # of a command line
 
 
 class SavedSweep:
@@ -33,6 +28,7 @@ class SavedSweep:
             started=datetime.now(UTC).isoformat(timespec="microseconds"),
             title=title_of(cases),
             points=sum(len(run.points) for run in runs),
+            directory=directory_here(),
         )
         machine = dumps(recordings) if recordings else ""
         self._keeper = Keeper(runs[0].run_id, facts, machine)
@@ -64,14 +60,15 @@ class SavedSweep:
         """Why they are not saved, or an empty text."""
         return self._keeper.problem
 
-    def finish(self, exit_code: int) -> None:
-        """Save how it ended."""
+    def finish(self, exit_code: int, problem: str = "") -> None:
+        """Save how it ended, and why it failed."""
         facts = replace(
             self._keeper.facts,
             rows=self._rows,
             wrong=self._wrong,
             seconds=round(time.monotonic() - self._start_s, 3),
             exit_code=exit_code,
+            problem=problem,
         )
         self._keeper.finish(facts, Health(before=self._before, after=machine_state()))
 
@@ -88,17 +85,10 @@ def saved(
         sweep.finish(exit_code_of(error.number))
         raise
     except CollbenchError as error:
-        sweep.finish(error.exit_code)
+        sweep.finish(error.exit_code, error.message)
         raise
     else:
         sweep.finish(1 if sweep.has_wrong_data else 0)
-
-
-def command_line() -> str:
-    """The command that runs, as one could type it again."""
-    arguments: tuple[str, ...] = click.get_current_context().find_root().obj or ()
-    text = shlex.join(["collbench", *arguments])
-    return printable(text if len(text) <= _MOST_CHARS else text[:_MOST_CHARS] + " ...")
 
 
 def title_of(cases: Sequence[Case]) -> str:

@@ -1,11 +1,13 @@
 """What `sweep` prints: remarks before it, rows as they finish, the points of a dry run."""
 
+import math
 import os
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from typing import IO, TypedDict
 
 import click
@@ -35,6 +37,10 @@ class Style(TypedDict, total=False):
     dim: bool
 
 
+_Screen = tuple[
+    Callable[[str, Style], None], Callable[[float], None], Callable[[Callable[[], list[str]]], None]
+]
+_UPDATE_S = 0.2  # between two pictures of a table that changes
 _STYLES: dict[str, Style] = {
     "ok": {},
     "waived": {"dim": True},
@@ -51,57 +57,86 @@ def show_rows(
     out: IO[str],
     color: str,
     shown: Callable[[Record], Record | None],
+    by_size: Callable[[Sequence[Record]], list[str]] | None,
+    end_s: float,
 ) -> list[Record]:
     """Take the rows as they come: first to `keep`, then, as `shown` makes of them, to the screen.
-    Waived ones, which come first or are refused later, share lines there. Returns what was shown.
+    Waived ones, which come first or are refused later, share lines there. by_size: the lines of a
+    table of all rows so far, which a terminal shows while they are measured, in the place of a line
+    each. end_s: of the monotonic clock, after which nothing more is measured. Returns what was
+    shown.
     """
     records: list[Record] = []
-    waived: list[Record] = []
-    is_begun = False
-    with _screen(out, measurement.estimate_s(), color) as (show, advance):
-        measurement.progress = advance
-        is_headed = False
-
-        def show_row(line: str, style: Style) -> None:
-            nonlocal is_headed
-            if not is_headed:
-                show(table.heading(), {"bold": True})
-            is_headed = True
-            show(line, style)
-
-        def show_waived() -> None:
-            for line in table.waived(waived):
-                show_row(line, _STYLES["waived"])
-            waived.clear()
-
-        try:
-            for measured in measurement.records():
-                keep(measured)
-                record = shown(measured)
-                if record is None:
-                    continue
-                records.append(record)
-                if record.status == "waived":
-                    waived.append(record)
-                    continue
-                if not is_begun:
-                    show_waived()
-                is_begun = True
-                is_noisy = "noisy" in record.notes
-                show_row(
-                    table.line(record),
-                    {"fg": TERMINAL["cannot tell"]} if is_noisy else _STYLES[record.status],
-                )
-        finally:
-            show_waived()
+    try:
+        with _screen(out, measurement.estimate_s(), measurement.crowding, color) as screen:
+            _take_rows(measurement, keep, table, screen, shown, by_size, end_s, records)
+    finally:
+        if by_size is not None:
+            waived = table.waived([row for row in records if row.status == "waived"])
+            say("\n".join([*by_size(records), *waived]), file=out)
     return records
 
 
+def _take_rows(
+    measurement: Measurement,
+    keep: Callable[[Record], None],
+    table: SweepTable,
+    screen: _Screen,
+    shown: Callable[[Record], Record | None],
+    by_size: Callable[[Sequence[Record]], list[str]] | None,
+    end_s: float,
+    records: list[Record],
+) -> None:
+    """As show_rows(), of a screen that is open, until what stands at the end. records: where those
+    go that were shown.
+    """
+    show, measurement.progress, update = screen
+    waived: list[Record] = []
+    is_begun, is_headed = False, by_size is not None
+
+    def show_row(line: str, style: Style) -> None:
+        nonlocal is_headed
+        if not is_headed:
+            show(table.heading(), {"bold": True})
+        is_headed = True
+        show(line, style)
+
+    def show_waived() -> None:
+        for line in table.waived(waived) if by_size is None else ():
+            show_row(line, _STYLES["waived"])
+        waived.clear()
+
+    is_bounded = end_s < math.inf
+    try:
+        for row in measurement.records_within(end_s) if is_bounded else measurement.records():
+            keep(row)
+            record = shown(row)
+            if record is None:
+                continue
+            records.append(record)
+            if record.status == "waived":
+                waived.append(record)
+                continue
+            if by_size is not None and record.status == "ok":
+                update(partial(by_size, records))
+                continue
+            if not is_begun:
+                show_waived()
+            is_begun = True
+            is_noisy = "noisy" in record.notes
+            show_row(
+                table.line(record),
+                {"fg": TERMINAL["cannot tell"]} if is_noisy else _STYLES[record.status],
+            )
+    finally:
+        show_waived()
+
+
 @contextmanager
-def _screen(
-    out: IO[str], total_s: float, color: str
-) -> Iterator[tuple[Callable[[str, Style], None], Callable[[float], None]]]:
-    """Functions that show a line in a style and advance the bar by estimated seconds."""
+def _screen(out: IO[str], total_s: float, crowding: float, color: str) -> Iterator[_Screen]:
+    """Functions that show a line in a style, advance the bar by estimated seconds, and on a
+    terminal show above the bar what changes, until the end. crowding: see Measurement.
+    """
     has_colours = is_coloured(color, out)
 
     def styled(line: str, style: Style) -> str:
@@ -110,7 +145,7 @@ def _screen(
     remarks, done_s, start = Remarks(), 0.0, time.monotonic()
 
     def left() -> str:
-        return format_duration(_left_s(total_s, done_s, time.monotonic() - start))
+        return format_duration(_left_s(total_s, done_s, time.monotonic() - start, crowding))
 
     if not is_terminal(out):
 
@@ -120,9 +155,14 @@ def _screen(
             if remarks.due():
                 remark(f"Measured {done_s / total_s:.0%}; about {left()} left.")
 
-        yield (lambda line, style: say(styled(line, style), file=out, color=has_colours), count)
+        yield (
+            lambda line, style: say(styled(line, style), file=out, color=has_colours),
+            count,
+            lambda lines: None,
+        )
         return
-    from rich.console import Console
+    from rich.console import Console, Group
+    from rich.live import Live
     from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn
     from rich.text import Text
 
@@ -132,28 +172,32 @@ def _screen(
         TaskProgressColumn(),
         TextColumn("{task.description} left"),
     )
-    with Progress(
-        *columns,
-        console=Console(file=out, highlight=False, no_color=not has_colours),
-        transient=True,
-        auto_refresh=False,
-    ) as progress:
+    console = Console(file=out, highlight=False, no_color=not has_colours)
+    progress = Progress(*columns, console=console, auto_refresh=False)
+    with Live(progress, console=console, transient=True, auto_refresh=False) as live:
         task = progress.add_task(left(), total=max(total_s, 1e-9))
+        due_s = 0.0
 
         def show(line: str, style: Style) -> None:
-            progress.console.print(Text.from_ansi(styled(line, style)), soft_wrap=True)
-            progress.refresh()
+            console.print(Text.from_ansi(styled(line, style)), soft_wrap=True)
+            live.refresh()
+
+        def update(lines: Callable[[], list[str]]) -> None:
+            nonlocal due_s
+            if time.monotonic() > due_s:
+                live.update(Group(Text("\n".join(lines())), progress), refresh=True)
+                due_s = time.monotonic() + _UPDATE_S
 
         def advance(seconds: float) -> None:
             nonlocal done_s
             done_s += seconds
             progress.update(task, completed=done_s, description=left())
-            progress.refresh()
+            live.refresh()
 
-        yield show, advance
+        yield show, advance, update
 
 
-def _left_s(total_s: float, done_s: float, elapsed_s: float) -> float:
+def _left_s(total_s: float, done_s: float, elapsed_s: float, crowding: float = 1.0) -> float:
     """Seconds left: at first by the estimate, from a third on by what was measured.
 
     The first rows may take long for what is not repeated, as compiling.
@@ -162,8 +206,8 @@ def _left_s(total_s: float, done_s: float, elapsed_s: float) -> float:
     (91, 90.0, 0.0)
     """
     weight = min(1.0, 3 * done_s / max(total_s, 1e-9))
-    pace = elapsed_s / done_s if done_s else 1.0
-    return max(0.0, total_s - done_s) * (weight * pace + 1 - weight)
+    pace = elapsed_s / done_s if done_s else crowding
+    return max(0.0, total_s - done_s) * (weight * pace + (1 - weight) * crowding)
 
 
 def show_points(
@@ -212,14 +256,14 @@ def _line_of(point: SweepPoint) -> str:
 
 _NEW_PROCESSES_S = 3  # until new processes have their GPUs and NCCL, roughly
 _LONG_S, _HOPELESS_S = 10, 3600  # a sweep that takes longer is told so first, and how to shorten it
-_SHORTER = " Fewer --ranks, --sizes, --algo or --repeats make it shorter; Ctrl-C ends it."
+_SHORTER = " --budget, or fewer --sizes, --algo or --repeats make it shorter; Ctrl-C ends it."
 _ON_CPUS = ("cpu", "mpi", "gloo")  # backends whose ranks each want a core
 
 
-def remark_on_time(runs: Sequence[Measurement]) -> None:
+def remark_on_time(runs: Sequence[Measurement], budget_s: float | None) -> None:
     """Say how long the sweep should take, if that is long, and what would shorten it."""
-    estimate_s = sum(run.estimate_s() for run in runs)
-    if estimate_s < _LONG_S:
+    estimate_s = runs[0].crowding * sum(run.estimate_s() for run in runs)
+    if estimate_s < _LONG_S or budget_s is not None:
         return
     live = [point.case for point in runs[-1].points if not point.waived]
     more = f" in {len(runs)} runs" if len(runs) > 1 else ""

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, TextIO
 import click
 
 from collbench.core.errors import UnavailableError, UsageError
-from collbench.core.files import check_writable, write_document
+from collbench.core.files import check_writable, result_json, write_document
 from collbench.core.launcher import Launcher, launcher
 from collbench.core.rules import Options
 from collbench.core.screen import is_coloured, remark, say, width
@@ -107,12 +107,18 @@ def _show(
         from collbench.machine.views.drawing import svg
 
         write_document(svg(topology), options["svg"], "--svg")
-    if options["is_json"] or options["is_xml"]:
-        from collbench.machine.formats import nccl_xml, topology_json
+    if options["json"] is not None:
+        from collbench.machine.formats.topology_json import encoded
 
-        write = topology_json.write if options["is_json"] else nccl_xml.write
-        write_document(write(topology), "-", "")
-    is_shown = bool(views) or not (documents or options["svg"] or options["record"])
+        document = result_json(encoded(topology), machine=topology.name)
+        write_document(document, options["json"], "--json")
+    if options["is_xml"]:
+        from collbench.machine.formats import nccl_xml
+
+        write_document(nccl_xml.write(topology), "-", "")
+    is_shown = bool(views) or not (
+        documents or options["json"] or options["svg"] or options["record"]
+    )
     _remark_on(topology, has_headline=is_shown)
     is_measured = options["is_measured"] or options["is_inferred"]
     if views or (is_shown and not is_measured):
@@ -131,7 +137,7 @@ def _show(
 def _on_stdout(options: Options) -> list[str]:
     """The documents that go to stdout, as they were asked for."""
     documents = {
-        "--json": options["is_json"],
+        "--json": options["json"] == "-",
         "--xml": options["is_xml"],
         **{f"--{name} -": options[name] == "-" for name in ("svg", "record", "save")},
     }

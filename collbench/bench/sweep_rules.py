@@ -102,7 +102,7 @@ SWEEP_RULES = (
     Rule(
         options=(
             *("csv", "repeats", "runs", "iters", "warmup", "check", "agg_iters", "isolate"),
-            *("distribution", "trace", "wire"),
+            *("distribution", "trace", "wire", "budget", "has_every_row", "json"),
         ),
         when=lambda options: "soak" in options,
         message="--soak measures no times and writes no rows",
@@ -118,6 +118,12 @@ SWEEP_RULES = (
         options=("trace",),
         when=lambda options: "dry_run" in options,
         message="a dry run launches nothing",
+        hint="leave out one or the other",
+    ),
+    Rule(
+        options=("json",),
+        when=lambda options: "dry_run" in options,
+        message="a dry run has no rows",
         hint="leave out one or the other",
     ),
     Rule(
@@ -312,10 +318,12 @@ def sweep_of(options: Options, launched: int) -> Sweep:
     """The knobs of the sweep: what was asked for, and the defaults."""
     knobs = {one.name: options[one.name] for one in KNOBS if one.name in options}
     axes = {one.name: options[one.name] for one in AXES if one.name in options}
-    algos = knobs.get("algo")
-    if algos is not None and set(ALGORITHMS.names()) <= set(algos):
-        del knobs["algo"]  # "all": those that serve the collective
+    is_grid = has_all_algorithms(options)
+    if is_grid:
+        knobs.pop("algo", None)  # those that serve the collective
     asked = frozenset(knobs)
+    if not is_grid:
+        knobs.setdefault("algo", ("auto",))
     backends = axes.get("backend", ())
     if "nccl" in backends:
         knobs.setdefault("buffers", KNOB["buffers"].choices)
@@ -331,6 +339,21 @@ def sweep_of(options: Options, launched: int) -> Sweep:
     is_sized = counts_file is not None or "mix" in options
     sizes = (1,) if is_sized else _sizes(options)
     return Sweep(sizes=sizes, knobs=knobs, asked=asked, counts_file=counts_file, **axes)
+
+
+def has_all_algorithms(options: Options) -> bool:
+    """Whether every algorithm that serves a collective is asked for; a soak has them anyway."""
+    asked = options.get("algo", ALGORITHMS.names() if "soak" in options else ())
+    return set(ALGORITHMS.names()) <= set(asked)
+
+
+def is_by_size(options: Options) -> bool:
+    """Whether a sweep is shown by its sizes: nobody named the configurations to be compared, or
+    asked for every row.
+    """
+    is_named = "algo" in options and not has_all_algorithms(options)
+    has_more = {"has_every_row", "distribution"} & set(options) or is_together(options)
+    return not (is_named or has_more)
 
 
 def _together(options: Options) -> dict[str, Any]:

@@ -59,6 +59,7 @@ _RUN_BY_ALL_RANKS = {
 }
 _LEAST_MEMORY_BYTES = 256 << 20
 _HANGUP_S = 0.3
+_OVERVIEW_S = 8.5  # of `collbench` alone, until it stops measuring
 
 
 class _Commands(click.Group):
@@ -95,15 +96,32 @@ class _Commands(click.Group):
     invoke_without_command=True,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-@click.version_option(__version__, prog_name="collbench")
+@click.version_option(__version__, "-V", "--version", prog_name="collbench")
+@click.option(
+    "--json",
+    "file",
+    metavar="FILE",
+    is_flag=False,
+    flag_value="-",
+    help="Without a command: write what is said as JSON, for example to here.json; - is stdout.",
+)
 @click.pass_context
-def cli(context: click.Context) -> None:
+def cli(context: click.Context, file: str | None) -> int:
     """How fast the ranks of a machine can communicate, what limits them, and what to change.
 
     collbench runs its own collectives, whose knobs are all options, and verifies every result.
+    Without a command it says in ten seconds what this machine is and how fast.
     """
-    if context.invoked_subcommand is None:
+    if context.invoked_subcommand is not None:
+        return 0
+    if launcher() is not None:  # it is about one machine, whose ranks it starts
         say(context.get_help())
+        return 0
+    end_s = time.monotonic() + _OVERVIEW_S
+    _check_memory_limit()
+    from collbench.doctor.run_overview import run_overview
+
+    return run_overview(file, end_s)
 
 
 def main() -> None:

@@ -11,6 +11,7 @@ from typing import ClassVar
 import click
 
 from collbench.cli._options import ListOf, OutputFile
+from collbench.core.collectives import collective
 from collbench.core.errors import UsageError
 from collbench.core.files import is_foreign
 from collbench.core.rules import flag
@@ -34,6 +35,7 @@ class StrictCommand(click.Command):
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         args = [self._current_name(arg) for arg in args]
+        first = args[:1]  # click empties the list
         try:
             if not ctx.resilient_parsing:
                 self._refuse_repeated(ctx, args)
@@ -44,7 +46,17 @@ class StrictCommand(click.Command):
             raise no_such_option(written.partition("=")[0], ctx) from None
         except click.UsageError as error:
             error.ctx = error.ctx or ctx
+            self._refuse_bare_op(first)
             raise
+
+    def _refuse_bare_op(self, first: list[str]) -> None:
+        """Raise UsageError if the first argument is a collective, which an option takes."""
+        if first and any("--op" in param.opts for param in self.params):
+            try:
+                op = collective(first[0]).name
+            except UsageError:
+                return
+            raise UsageError(f"{first[0]} is the value of an option", f"write --op {op}")
 
     def invoke(self, ctx: click.Context) -> object:
         self._protect(ctx)
@@ -104,6 +116,12 @@ class StrictCommand(click.Command):
                     else "give it once",
                 )
             seen.add(param.name)
+
+
+class RanksCommand(StrictCommand):
+    """A command whose ranks were once -n, which is of iterations."""
+
+    former_names = {"-n": "-g"}  # noqa: RUF012
 
 
 def _texts(value: object) -> Iterator[str]:

@@ -37,7 +37,7 @@ COMPARE_RULES = (
         hint="give it with --base, or a second file",
     ),
     Rule(
-        options=_OF_TWO_FILES,
+        options=_OF_TWO_FILES[1:],
         when=_is_one_file,
         message="there is no base to compare with",
         hint="give a second file",

@@ -1,6 +1,7 @@
 """Option types that commands share, whose errors name the option and what is allowed."""
 
 import math
+import re
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -10,7 +11,7 @@ import click
 from click.shell_completion import CompletionItem
 
 from collbench.core.errors import CollbenchError, UsageError, did_you_mean
-from collbench.core.options import MAX_COUNT
+from collbench.core.options import MAX_COUNT, MAX_S
 from collbench.core.rules import flag
 from collbench.core.units import parse_size, parse_whole
 
@@ -18,6 +19,8 @@ Item = TypeVar("Item")
 Parameter: TypeAlias = click.Parameter | None
 Context: TypeAlias = click.Context | None
 F = TypeVar("F", bound=Callable[..., object] | click.Command)
+_DURATION = re.compile(r"(\d{1,6}(?:\.\d{1,3})?) ?(s|m|min|h|)")
+_SECONDS = {"": 1, "s": 1, "m": 60, "min": 60, "h": 3600}
 MAX_RANKS = 4096  # schedules of more take minutes to build and to check
 
 
@@ -53,7 +56,7 @@ class OutputFile(FileName):
 
 PAGE = '<meta name="generator" content="collbench'  # of every page
 DRAWING = '<svg class="collbench"'
-VERSION = '"collbench": "'  # of documents in JSON
+VERSION = '"collbench": "'  # of traces
 
 
 class ListOf(click.ParamType, Generic[Item]):  # type: ignore[type-arg]
@@ -173,6 +176,44 @@ class Finite(click.FloatRange):
             if math.isfinite(number):
                 return number
         raise _out_of_range(param, value, "a number", self)
+
+
+class Duration(click.ParamType):  # type: ignore[type-arg]
+    """Seconds, or a number with s, m or h."""
+
+    name = "duration"
+
+    def convert(self, value: object, param: Parameter, ctx: Context) -> float:
+        if isinstance(value, float):
+            return value
+        found = _DURATION.fullmatch(str(value).strip())
+        seconds = float(found[1]) * _SECONDS[found[2]] if found else 0
+        if not 0 < seconds <= MAX_S:
+            raise _bad(param, f"'{value}' is no duration", "for example 90, 120s or 2m")
+        return seconds
+
+
+def budget_option(what: str, default: str = "none") -> Callable[[F], F]:
+    """How long a command may measure. default: what its absence means, or "none"."""
+    return click.option(
+        "--budget",
+        type=Duration(),
+        default=None if default == "none" else default,
+        metavar="TIME",
+        help=f"{what}, for example 90, 120s or 2m. Default: {default}.",
+    )
+
+
+def json_option(command: str, what: str) -> Callable[[F], F]:
+    """The result of a command as JSON; without a file on stdout."""
+    return click.option(
+        "--json",
+        metavar="[FILE]",
+        is_flag=False,
+        flag_value="-",
+        type=OutputFile('"tool": "collbench"', f'"command": "collbench {command}'),
+        help=f"Write {what} as JSON, for example to {command}.json; - or no file is stdout.",
+    )
 
 
 def csv_option() -> Callable[[F], F]:

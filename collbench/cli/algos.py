@@ -7,12 +7,13 @@ from pathlib import Path
 import click
 
 from collbench.cli._command import StrictCommand, explicit_options, force_option
-from collbench.cli._options import DRAWING, MAX_RANKS, PAGE, OutputFile, Whole
+from collbench.cli._options import DRAWING, MAX_RANKS, PAGE, OutputFile, Whole, json_option
 from collbench.core.collectives import OPS, OpName, collective
 from collbench.core.errors import UsageError, unknown
-from collbench.core.files import check_writable, write_document
+from collbench.core.files import check_writable, result_json, write_document
 from collbench.core.rules import Options, Rule, refuse
 from collbench.core.screen import remark, say, width
+from collbench.core.table import table
 from collbench.core.world import World, host_numbers
 from collbench.schedules.algorithms import FAMILY, needs_hosts
 from collbench.schedules.formats import is_file, load
@@ -106,6 +107,7 @@ _ALGOS_RULES = (
     type=OutputFile(PAGE),
     help="Write a page that plays the steps, for example to ring.html; - is stdout.",
 )
+@json_option("algos", "the list")
 @click.pass_context
 def command(context: click.Context, /, **_: object) -> None:
     """List the algorithms with their hops and bytes, or check and draw one.
@@ -129,11 +131,11 @@ def command(context: click.Context, /, **_: object) -> None:
     if is_file(name or ""):
         _draw_file(name, ops if op else (), options)
     elif name is None:
-        _list(list(FAMILY), ops, world)
+        _list(list(FAMILY), ops, world, options["json"])
     elif name.lower() not in FAMILY.names():
         raise unknown("algorithm", name, FAMILY.names())
     elif op is None:
-        _list([name.lower()], ops, world)
+        _list([name.lower()], ops, world, options["json"])
     else:
         _draw(name.lower(), world, ops[0], options)
 
@@ -150,23 +152,21 @@ def _world(options: Options) -> World:
     return World(n=ranks, root=options["root"], hosts=places)
 
 
-def _list(names: list[str], ops: tuple[OpName, ...], world: World) -> None:
-    """One line for each collective that each algorithm serves."""
+def _list(names: list[str], ops: tuple[OpName, ...], world: World, file: str | None) -> None:
+    """One line for each collective that each algorithm serves. file: of the same as JSON."""
     from collbench.planning.layout import registered
     from collbench.schedules.drawings.schedule import share
     from collbench.schedules.passes import between_hosts, traffic
     from collbench.schedules.verify.check import check
 
-    leaving = f"{'to hosts':>10}" if world.hosts else ""
-    say(f"Of the busiest of {world.n} ranks; S is the size.")
-    say(
-        f"{'collective':<14}{'algorithm':<14}{'hops':>5}{'sent':>10}{'received':>10}{'messages':>10}{leaving}"
-    )
+    heads = ["collective", "algorithm", "hops", "sent", "received", "messages"]
+    heads += ["to hosts"] if world.hosts else []
+    rows = []
     for op in ops:
         for name in names:
             if op in FAMILY.load(name).SERVES:
                 if needs_hosts(name) and not world.hosts:
-                    say(f"{op:<14}{name:<14}  for several hosts: see it with --hosts 2")
+                    rows.append([op, name, *"----"])
                     continue
                 schedule = registered(
                     op, name, world if collective(op).is_rooted else replace(world, root=0)
@@ -174,12 +174,18 @@ def _list(names: list[str], ops: tuple[OpName, ...], world: World) -> None:
                 moved = traffic(schedule)
                 # nothing runs it: one loop of one launch has all hops
                 hops = check(schedule, loops=1, launches=1).hops
-                leaving = (
-                    f"{share(between_hosts(schedule, world.hosts)):>10}" if world.hosts else ""
-                )
-                say(
-                    f"{op:<14}{name:<14}{hops:>5}{share(moved.sent):>10}{share(moved.received):>10}{moved.messages:>10}{leaving}"
-                )
+                row = [op, name, str(hops), share(moved.sent), share(moved.received)]
+                row.append(str(moved.messages))
+                row += [share(between_hosts(schedule, world.hosts))] if world.hosts else []
+                rows.append(row)
+    if file is not None:
+        data = [dict(zip(heads, row, strict=True)) for row in rows]
+        write_document(result_json(data), file, "--json")
+    if file != "-":
+        say(f"Of the busiest of {world.n} ranks; S is the size.")
+        say("\n".join(table(heads, rows, range(2, len(heads)), width(sys.stdout))))
+        if not world.hosts and any("-" in row for row in rows):
+            remark("-: for several hosts; --hosts 2 shows it.")
 
 
 def _draw(name: str, world: World, op: OpName, options: Options) -> None:

@@ -7,7 +7,7 @@ import click
 
 from collbench.cli._command import StrictCommand, explicit_options, force_option
 from collbench.cli._declared import setting_option
-from collbench.cli._options import VERSION, OneOf, OutputFile, Whole, assessment_options
+from collbench.cli._options import OneOf, Whole, assessment_options, json_option
 from collbench.core.options import OPTIONS
 
 _OPTIONS = (
@@ -26,12 +26,7 @@ _OPTIONS = (
     ),
     setting_option(OPTIONS["gpus"]),
     setting_option(OPTIONS["timeout_s"]),
-    click.option(
-        "--json",
-        metavar="FILE",
-        type=OutputFile(VERSION, '"judged": '),
-        help="Write the findings as JSON, for example to check.json; - is stdout.",
-    ),
+    json_option("check", "the findings"),
     assessment_options("check", has_hosts=True),
     click.option(
         "--save",

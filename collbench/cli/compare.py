@@ -12,7 +12,6 @@ import click
 from collbench.cli._command import StrictCommand, explicit_options
 from collbench.cli._options import (
     PAGE,
-    VERSION,
     Context,
     FileName,
     ListOf,
@@ -21,12 +20,13 @@ from collbench.cli._options import (
     Profile,
     assessment_options,
     color_option,
+    json_option,
 )
 from collbench.compare.losses import LOSS_KINDS
 from collbench.core.assessment import talk_beside, write_assessment
 from collbench.core.catalog import results
 from collbench.core.errors import UsageError
-from collbench.core.files import write_document
+from collbench.core.files import result_json, write_document
 from collbench.core.record import ACROSS, NOT_TRUE, Record
 from collbench.core.rules import Options, refuse
 from collbench.core.screen import bars, is_coloured, is_terminal, on_screen, remark, say, width
@@ -124,12 +124,7 @@ class _CompareCommand(StrictCommand):
     is_flag=True,
     help="Let --fail-below pass what cannot be judged, instead of exit code 5.",
 )
-@click.option(
-    "--json",
-    metavar="FILE",
-    type=OutputFile(VERSION, '"base": '),
-    help="Of two files: write every verdict as JSON, for example to changes.json; - is stdout.",
-)
+@json_option("compare", "what is best, or of two files every verdict,")
 @assessment_options("compare", has_hosts=False)
 @click.option("--all", "show_all", is_flag=True, help="Show every row, not only the first ones.")
 @click.option(
@@ -294,9 +289,15 @@ def _summarise(loaded: "ResultFile", options: Options) -> int:
     out, target = sys.stdout, options["plot"]
     characters = bars(out) if is_terminal(out) else ""
     code = 0 if any(one.status == "ok" for one in loaded.records) else CHANGED_CODE
-    lines = summary_lines(loaded.records, width(out), options["show_all"], characters)
-    say("\n".join(lines))
-    if loaded.kind != "collbench":
+    if options["json"] is not None:
+        from collbench.compare.tables.summary import best_data, devices_of
+
+        document = result_json(best_data(loaded.records), machine=devices_of(loaded.records))
+        write_document(document, options["json"], "--json")
+    if options["json"] != "-":
+        lines = summary_lines(loaded.records, width(out), options["show_all"], characters)
+        say("\n".join(lines))
+    if loaded.kind != "collbench" and options["json"] != "-":
         from collbench.core.table import wrapped
         from collbench.planning.expected import expected_lines
 

@@ -4,7 +4,15 @@ import click
 
 from collbench.cli._command import StrictCommand, explicit_options, force_option
 from collbench.cli._declared import setting_option
-from collbench.cli._options import PAGE, FileName, ListOf, OutputFile, Whole, assessment_options
+from collbench.cli._options import (
+    PAGE,
+    FileName,
+    ListOf,
+    OutputFile,
+    Whole,
+    assessment_options,
+    json_option,
+)
 from collbench.core.assessment import ASSESSMENT_FILES
 from collbench.core.options import OPTIONS
 from collbench.core.rules import Rule, refuse
@@ -58,12 +66,7 @@ _OPTIONS = (
             " and faults), risk (anything that may cost too), never."
         ),
     ),
-    click.option(
-        "--json",
-        metavar="FILE",
-        type=OutputFile('"collbench-doctor"'),
-        help="Write the findings as JSON, for example to doctor.json; - is stdout.",
-    ),
+    json_option("doctor", "the findings"),
     click.option(
         "--html",
         metavar="FILE",

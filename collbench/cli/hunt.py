@@ -2,10 +2,9 @@
 
 import click
 
-from collbench.cli._command import StrictCommand, explicit_options, force_option
+from collbench.cli._command import RanksCommand, explicit_options, force_option
 from collbench.cli._declared import setting_option
 from collbench.cli._options import (
-    VERSION,
     FileName,
     Finite,
     OneOf,
@@ -13,7 +12,9 @@ from collbench.cli._options import (
     Size,
     Whole,
     assessment_options,
+    budget_option,
     color_option,
+    json_option,
 )
 from collbench.core.assessment import ASSESSMENT_FILES
 from collbench.core.collectives import OPS, collective
@@ -53,14 +54,7 @@ _OPTIONS = (
         metavar="SIZE",
         help="Size of a message in bytes, for example 4M. Default: 1M on CPUs, 64M on GPUs.",
     ),
-    click.option(
-        "--budget",
-        type=Finite(min=0.1, max=86400),
-        default=60.0,
-        show_default=True,
-        metavar="SECONDS",
-        help="Seconds after which no further pair is measured, for example 20.",
-    ),
+    budget_option("Time after which no further pair is measured", "60s"),
     click.option(
         "--backend",
         type=OneOf(("cuda", "cpu")),
@@ -68,7 +62,7 @@ _OPTIONS = (
         help="Where the messages are: cuda or cpu. Default: cuda where there are two GPUs.",
     ),
     click.option(
-        "-n",
+        "-g",
         "--ranks",
         type=Whole(2, 4096),
         default=None,
@@ -133,12 +127,7 @@ _OPTIONS = (
             " stdout."
         ),
     ),
-    click.option(
-        "--json",
-        metavar="FILE",
-        type=OutputFile(VERSION, '"answer": '),
-        help="Write verdicts and samples as JSON, for example to hunt.json; - is stdout.",
-    ),
+    json_option("hunt", "verdicts and samples"),
     assessment_options("hunt", has_hosts=True),
     color_option("Colours of what is slow"),
 )
@@ -179,7 +168,7 @@ _HUNT_RULES = (
 )  # fmt: skip
 
 
-@click.command(name="hunt", cls=StrictCommand)
+@click.command(name="hunt", cls=RanksCommand)
 @click.pass_context
 def command(context: click.Context, /, **_: object) -> int:
     """Find which rank, host, rail or path is slow, from the rates of pairs of ranks.
@@ -194,7 +183,7 @@ def command(context: click.Context, /, **_: object) -> int:
     Examples:
       mpirun -n 8 collbench hunt
       mpirun -n 64 collbench hunt --rails --budget 120 --csv pairs.csv
-      collbench hunt -n 4 --backend cpu
+      collbench hunt -g 4 --backend cpu
       collbench hunt --from pairs.csv --json -
       mpirun -n 8 collbench hunt --blame --op allreduce
     """

@@ -3,7 +3,7 @@
 import click
 
 from collbench.cli._command import StrictCommand, explicit_options, force_option
-from collbench.cli._options import PAGE, FileName, OutputFile
+from collbench.cli._options import PAGE, FileName, OutputFile, json_option
 
 _OPTIONS = (
     click.option(
@@ -24,12 +24,7 @@ _OPTIONS = (
             " logs of all ranks with NCCL_DEBUG_SUBSYS=INIT,COLL."
         ),
     ),
-    click.option(
-        "--json",
-        metavar="FILE",
-        type=OutputFile('"collbench-log"'),
-        help="Write all that the log says as JSON, for example to log.json; - is stdout.",
-    ),
+    json_option("log", "all that the log says"),
     click.option(
         "--html",
         metavar="FILE",

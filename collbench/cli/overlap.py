@@ -4,9 +4,9 @@ choose how many channels to give to it.
 
 import click
 
-from collbench.cli._command import StrictCommand, explicit_options
+from collbench.cli._command import StrictCommand, explicit_options, force_option
 from collbench.cli._declared import op_option, setting_option
-from collbench.cli._options import ListOf, Whole, csv_option, positive
+from collbench.cli._options import ListOf, Whole, csv_option, json_option, positive
 from collbench.core.options import OVERLAP_OPTIONS
 from collbench.core.rules import Rule, refuse
 from collbench.core.units import parse_size
@@ -64,6 +64,7 @@ _OPTIONS = (
     ),
     *(setting_option(OVERLAP_OPTIONS[name]) for name in ("gpus", "repeats", "timeout_s")),
     csv_option(),
+    json_option("overlap", "the rows"),
 )
 _OVERLAP_RULES = (
     Rule(
@@ -109,5 +110,5 @@ def command(context: click.Context, /, **_: object) -> int:
     return run_overlap(context.params)
 
 
-for _option in _OPTIONS:
+for _option in (*_OPTIONS, force_option):
     command = _option(command)

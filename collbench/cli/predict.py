@@ -4,7 +4,7 @@ import click
 
 from collbench.cli._command import StrictCommand, explicit_options, force_option
 from collbench.cli._declared import op_option
-from collbench.cli._options import FileName, ListOf, OutputFile, Profile, color_option
+from collbench.cli._options import FileName, ListOf, OutputFile, Profile, color_option, json_option
 from collbench.core.catalog import names
 from collbench.core.errors import UsageError
 from collbench.core.rules import Rule, refuse
@@ -104,12 +104,7 @@ _OPTIONS = (
         metavar="FILE",
         help="Write the rows to a file, for example predicted.csv; - is stdout.",
     ),
-    click.option(
-        "--json",
-        type=OutputFile('"machine": ', '"engine": '),
-        metavar="FILE",
-        help="Write the rows as JSON to a file, for example predicted.json; - is stdout.",
-    ),
+    json_option("predict", "the rows"),
     color_option("Colours of the headings"),
 )
 _PREDICT_RULES = (

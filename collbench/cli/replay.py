@@ -3,9 +3,18 @@
 import click
 
 from collbench.bench.sweep import backend_names
-from collbench.cli._command import StrictCommand, explicit_options, force_option
+from collbench.cli._command import RanksCommand, explicit_options, force_option
 from collbench.cli._declared import setting_option
-from collbench.cli._options import FileName, Finite, ListOf, OneOf, OutputFile, Whole
+from collbench.cli._options import (
+    FileName,
+    Finite,
+    ListOf,
+    OneOf,
+    OutputFile,
+    Whole,
+    budget_option,
+    json_option,
+)
 from collbench.core.dtypes import DTYPES, REDOPS
 from collbench.core.options import OPTIONS
 from collbench.planning.protocols import FAMILY as PROTOCOLS
@@ -30,7 +39,7 @@ _OPTIONS = (
         ),
     ),
     click.option(
-        "-n",
+        "-g",
         "--ranks",
         type=Whole(2, 4096),
         help=(
@@ -64,14 +73,7 @@ _OPTIONS = (
         help="Protocol of our collectives before they are tuned, for example simple. Default:"
         " auto.",
     ),
-    click.option(
-        "--budget",
-        type=Finite(min=1, max=86400),
-        default=60.0,
-        show_default=True,
-        metavar="SECONDS",
-        help="Seconds for all measurements, roughly, for example 120.",
-    ),
+    budget_option("Time for all measurements, roughly", "60s"),
     click.option(
         "--tune",
         type=Whole(0, _MOST_TUNED),
@@ -106,16 +108,11 @@ _OPTIONS = (
             " nccl_tuner.conf."
         ),
     ),
-    click.option(
-        "--json",
-        metavar="FILE",
-        type=OutputFile('"collbench-replay"'),
-        help="Write all that is known as JSON, for example to job.json; - is stdout.",
-    ),
+    json_option("replay", "all that is known"),
 )
 
 
-@click.command(name="replay", cls=StrictCommand)
+@click.command(name="replay", cls=RanksCommand)
 @click.argument("files", nargs=-1, type=FileName())
 @click.pass_context
 def command(context: click.Context, /, **_: object) -> int:

@@ -2,15 +2,17 @@
 
 import sys
 from contextlib import suppress
+from dataclasses import asdict
 from datetime import datetime
 from pathlib import Path
 
 import click
 
-from collbench.cli._command import StrictCommand
-from collbench.cli._options import Whole
+from collbench.cli._command import StrictCommand, force_option
+from collbench.cli._options import Whole, json_option
 from collbench.compare.runs import SavedRun, folder_of_runs, remove, saved_runs
 from collbench.core.errors import UnavailableError, UsageError
+from collbench.core.files import result_json, write_document
 from collbench.core.screen import remark, say, width
 from collbench.core.table import table
 from collbench.core.units import format_duration
@@ -27,6 +29,8 @@ _SIGNALLED = 128  # exit codes beyond are of runs that a signal ended
     default=None,
     help="Remove all but so many of the newest runs, for example 50. Default: remove none.",
 )
+@json_option("runs", "the list")
+@force_option
 @click.option(
     "--nodes",
     metavar="FOLDER",
@@ -41,7 +45,8 @@ _SIGNALLED = 128  # exit codes beyond are of runs that a signal ended
 )
 @click.pass_context
 def command(context: click.Context, /, **_: object) -> None:
-    """List the sweeps that were saved, the newest last; compare reads them as @1 (the newest), @2.
+    """List the sweeps that were saved, the newest last. compare reads them by name, or as @1, @2:
+    the newest of this directory, or of all if none was started here.
 
     Every sweep is saved with its rows, its command and the machine, in collbench/runs of
     $XDG_STATE_HOME or ~/.local/state.
@@ -72,13 +77,18 @@ def command(context: click.Context, /, **_: object) -> None:
             ) from None
         remark(f"Removed {len(old)} of {len(runs)} saved runs.")
         runs = runs[len(old) :]
+    if context.params["json"] is not None:
+        data = [{"name": run.name, "number": run.number, **asdict(run.facts)} for run in runs]
+        write_document(result_json(data), context.params["json"], "--json")
+    if context.params["json"] == "-":
+        return
     if not runs:
         say(f"No run is saved in {_place()}.")
         return
     shown = runs if context.params["show_all"] else runs[-_MOST_SHOWN:]
     rows = [_cells(run) for run in shown]
-    heads = ["", "started", "rows", "wrong", "took", "what"]
-    for line in table(heads, rows, {2, 3, 4}, width(sys.stdout)):
+    heads = ["", "name", "started", "rows", "wrong", "took", "what"]
+    for line in table(heads, rows, {3, 4, 5}, width(sys.stdout)):
         say(line)
     if len(shown) < len(runs):
         remark(f"{len(runs) - len(shown)} older runs: --all shows them.")
@@ -106,12 +116,13 @@ def _cells(run: SavedRun) -> list[str]:
     with suppress(ValueError):
         started = f"{datetime.fromisoformat(facts.started).astimezone():%Y-%m-%d %H:%M}"
     return [
-        f"@{run.number}",
+        f"@{run.number}" if run.number else "",
+        f"@{run.name}",
         started,
         f"{facts.rows}" if facts.exit_code >= 0 else "?",
         f"{facts.wrong}" if facts.exit_code >= 0 else "?",
         format_duration(facts.seconds) if facts.seconds else "?",
-        _ended(facts.exit_code) + facts.title,
+        _ended(facts.exit_code) + facts.title + (f": {facts.problem}" if facts.problem else ""),
     ]
 
 

@@ -15,8 +15,10 @@ from collbench.cli._options import (
     Profile,
     Size,
     Whole,
+    budget_option,
     color_option,
     csv_option,
+    json_option,
 )
 from collbench.core.catalog import names
 from collbench.core.knobs import AXES, KNOBS
@@ -120,7 +122,15 @@ _SOAK_OPTIONS = (
     ),
 )
 _FILE_OPTIONS = (
+    click.option(
+        "--all",
+        "has_every_row",
+        is_flag=True,
+        help="Show every row of a grid, not only the best and the runner-up of each size.",
+    ),
+    budget_option("Time for all measurements: points that it does not reach have no row"),
     csv_option(),
+    json_option("sweep", "the rows, when all are measured,"),
     click.option(
         "--resume",
         is_flag=True,

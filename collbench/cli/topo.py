@@ -5,7 +5,15 @@ them.
 import click
 
 from collbench.cli._command import StrictCommand, explicit_options, force_option
-from collbench.cli._options import DRAWING, FileName, Finite, OutputFile, Profile, color_option
+from collbench.cli._options import (
+    DRAWING,
+    FileName,
+    OutputFile,
+    Profile,
+    budget_option,
+    color_option,
+    json_option,
+)
 from collbench.core.catalog import names
 from collbench.core.rules import Options, Rule, refuse
 
@@ -84,14 +92,7 @@ _VIEW_OPTIONS = (
         help="Find which GPUs share a path to the host's memory, where a hypervisor shows a flat"
         " tree: from their copies alone and two at once.",
     ),
-    click.option(
-        "--budget",
-        type=Finite(min=0.1, max=86400),
-        default=120.0,
-        show_default=True,
-        metavar="SECONDS",
-        help="Seconds after which --infer measures nothing more, for example 30.",
-    ),
+    budget_option("Time after which --infer measures nothing more", "120s"),
     click.option(
         "--rings",
         is_flag=True,
@@ -99,12 +100,7 @@ _VIEW_OPTIONS = (
     ),
 )
 _DOCUMENT_OPTIONS = (
-    click.option(
-        "--json",
-        "is_json",
-        is_flag=True,
-        help="Write the topology as JSON to stdout, and nothing else.",
-    ),
+    json_option("topo", "the topology"),
     click.option(
         "--xml",
         "is_xml",

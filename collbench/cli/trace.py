@@ -4,9 +4,9 @@ was.
 
 import click
 
-from collbench.cli._command import StrictCommand, explicit_options, force_option
+from collbench.cli._command import RanksCommand, explicit_options, force_option
 from collbench.cli._declared import op_option, setting_option
-from collbench.cli._options import PAGE, VERSION, OneOf, OutputFile, Size, Whole
+from collbench.cli._options import PAGE, VERSION, OneOf, OutputFile, Size, Whole, json_option
 from collbench.core.options import OPTIONS
 from collbench.core.rules import Rule, refuse
 from collbench.planning.protocols import FAMILY as PROTOCOLS
@@ -61,7 +61,7 @@ _OPTIONS = (
         help="Channels, for example 2. Default: by size.",
     ),
     click.option(
-        "-n",
+        "-g",
         "--ranks",
         type=Whole(2, 256),
         default=None,
@@ -96,12 +96,7 @@ _OPTIONS = (
             " took, for example to steps.html; - is stdout."
         ),
     ),
-    click.option(
-        "--json",
-        metavar="FILE",
-        type=OutputFile(VERSION, '"launches_us": '),
-        help="Write the chain and its causes as JSON, for example to chain.json; - is stdout.",
-    ),
+    json_option("trace", "the chain and its causes"),
     setting_option(OPTIONS["timeout_s"]),
 )
 
@@ -116,7 +111,7 @@ _TRACE_RULES = (
 )
 
 
-@click.command(name="trace", cls=StrictCommand)
+@click.command(name="trace", cls=RanksCommand)
 @click.pass_context
 def command(context: click.Context, /, **_: object) -> int:
     """Show where the time of a collective goes: every rank, channel, track and round of a launch.
@@ -130,7 +125,7 @@ def command(context: click.Context, /, **_: object) -> int:
 
     \b
     Examples:
-      collbench trace --op allreduce --size 64K -n 2
+      collbench trace --op allreduce --size 64K -g 2
       collbench trace --op allreduce --size 1M --algo ring --out trace.json --html trace.html
       mpirun -n 4 collbench trace --op broadcast --size 8M --transport net
     """

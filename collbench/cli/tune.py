@@ -7,32 +7,23 @@ import click
 from collbench.bench.sweep import sizes_between
 from collbench.cli._command import StrictCommand, explicit_options, force_option
 from collbench.cli._declared import setting_option
-from collbench.cli._options import ListOf, OneOf, OutputFile, Parameter, Whole
+from collbench.cli._options import (
+    ListOf,
+    OneOf,
+    OutputFile,
+    Parameter,
+    Whole,
+    budget_option,
+    json_option,
+)
 from collbench.core.collectives import OPS, collective
 from collbench.core.errors import UsageError
-from collbench.core.options import MAX_S, OPTIONS
+from collbench.core.options import OPTIONS
 from collbench.core.rules import Rule, refuse
 from collbench.core.units import parse_size
 from collbench.planning.transports import FAMILY as TRANSPORTS
 
-_DURATION = re.compile(r"(\d{1,6}(?:\.\d{1,3})?) ?(s|m|min|h|)")
-_SECONDS = {"": 1, "s": 1, "m": 60, "min": 60, "h": 3600}
 _FACTOR = "4"  # between the sizes of a range
-
-
-class Duration(click.ParamType):  # type: ignore[type-arg]
-    """Seconds, or a number with s, m or h."""
-
-    name = "duration"
-
-    def convert(self, value: object, param: Parameter, ctx: click.Context | None) -> float:
-        if isinstance(value, float):
-            return value
-        found = _DURATION.fullmatch(str(value).strip())
-        seconds = float(found[1]) * _SECONDS[found[2]] if found else 0
-        if not 0 < seconds <= MAX_S:
-            raise UsageError(f"--budget: '{value}' is no duration", "for example 90, 120s or 2m")
-        return seconds
 
 
 class Sizes(ListOf[tuple[int, ...]]):
@@ -78,12 +69,7 @@ _OPTIONS = (
             " 1K:16M, 8,1K:1M:x2. Default: 1K:16M, on GPUs 1K:256M."
         ),
     ),
-    click.option(
-        "--budget",
-        type=Duration(),
-        metavar="TIME",
-        help="How long it may take, for example 90, 120s or 2m. Default: 2m.",
-    ),
+    budget_option("How long it may take", "2m"),
     click.option(
         "--backend",
         type=OneOf(("cuda", "cpu")),
@@ -128,6 +114,7 @@ _OPTIONS = (
             " the variables beside it. Default: your configuration folder, where sweeps find it."
         ),
     ),
+    json_option("tune", "what was found"),
     click.option("--show", is_flag=True, help="Show what was found on this machine, and end."),
     click.option("--forget", is_flag=True, help="Remove what was found, say what, and end."),
 )
@@ -137,7 +124,7 @@ _OF_SEARCHES = (
 )
 _TUNE_RULES = (
     Rule(
-        options=("op", "sizes", "budget", "transport", "peer", "again", "show", "forget"),
+        options=("op", "sizes", "budget", "transport", "peer", "again", "show", "forget", "json"),
         when=lambda options: options["model"],
         message="--model draws what it measures by itself",
         hint="leave one of them out",
@@ -149,13 +136,13 @@ _TUNE_RULES = (
         hint="leave one of them out",
     ),
     Rule(
-        options=(*_OF_SEARCHES, "again", "out"),
+        options=(*_OF_SEARCHES, "again", "out", "json"),
         when=lambda options: options["forget"],
         message="--forget only removes what is known",
         hint="leave one of them out",
     ),
     Rule(
-        options=("backend", "transport", "gpus", "timeout", "again"),
+        options=("backend", "transport", "gpus", "timeout", "again", "json"),
         when=lambda options: options["peer"],
         message="--peer {peer} measures that library in processes of its own, each time anew",
         hint="leave one of them out; CUDA_VISIBLE_DEVICES chooses GPUs",
@@ -189,7 +176,7 @@ def command(context: click.Context, /, **_: object) -> int:
     refuse(_TUNE_RULES, explicit, context.params)
     options = {name: context.params[name] for name in explicit}
     if options.get("show"):
-        return show_all()
+        return show_all(options.get("json"))
     if options.get("peer"):
         from collbench.tune.run_nccl import run_tune_nccl
 

@@ -56,7 +56,6 @@ Certainty = Literal["only", "winner", "tie", "cannot tell"]
 _LEAST_LOG = math.log(LEAST_GAIN)
 UNCERTAIN = "cannot tell"
 UNCERTAIN_MARK = " ?"  # after the fastest row where nothing is decided
-LEADERS_SHOWN = 4  # tied configurations that are named, before "more"
 # From the simplest on: first by the number of rounds, then by how much a rank must keep track of.
 # What is not listed comes after these, by name.
 SIMPLE_ALGORITHMS = (
@@ -129,8 +128,8 @@ class Best(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KnobSpan:
-    """Neighbouring sizes whose leaders have the same value of a knob, or the same values where they
-    are tied; None where nothing is decided.
+    """Neighbouring sizes whose first leader has the same value of a knob; None where nothing is
+    decided.
     """
 
     value: str | None
@@ -336,36 +335,18 @@ def _rank(order: Sequence[str], name: str) -> tuple[int, str]:
     return (order.index(name) if name in order else len(order)), name
 
 
-def best_text(names: Sequence[str], certainty: Certainty, most: int = LEADERS_SHOWN) -> str:
-    """The configurations that lead, in words; those that differ in one word are taken together.
-    most: of those that are not, how many are named.
+def best_text(names: Iterable[str], certainty: Certainty) -> str:
+    """The configurations that lead, the simplest by name; of a tie how many they are.
 
     >>> best_text(["ring ll"], "winner"), best_text(["ring ll"], "cannot tell")
     ('ring ll', 'ring ll ?')
-    >>> best_text(["direct ll", "star ll"], "tie"), best_text(["ring simple", "ring ll"], "tie")
-    ('direct/star ll', 'ring simple/ll')
-    >>> best_text(["star ll", "ring simple", "ring ll", "tree ll", "tree simple"], "tie")
-    'star ll = ring simple = ring ll = tree ll and 1 more'
+    >>> best_text(["direct ll", "star ll"], "tie")
+    'direct ll (1 of 2)'
     """
+    first, *others = dict.fromkeys(names)
     if certainty == UNCERTAIN:
-        return names[0] + UNCERTAIN_MARK
-    if len(names) == 1:
-        return names[0]
-    parts = [name.split(" ") for name in dict.fromkeys(names)]
-    columns = list(zip(*parts, strict=False))
-    differing = [k for k, column in enumerate(columns) if len(set(column)) > 1]
-    if len({len(one) for one in parts}) == 1 and len(differing) < 2:
-        return " ".join(_alternatives(column) for column in columns)
-    return _listed([" ".join(one) for one in parts], " = ", most)
-
-
-def _alternatives(values: Iterable[str]) -> str:
-    return _listed(list(dict.fromkeys(values)), "/")
-
-
-def _listed(values: Sequence[str], separator: str, most: int = LEADERS_SHOWN) -> str:
-    more = len(values) - most
-    return separator.join(values[:most]) + (f" and {more} more" if more > 0 else "")
+        return first + UNCERTAIN_MARK
+    return f"{first} (1 of {1 + len(others)})" if others else first
 
 
 def best_label(best: Best, knobs: Mapping[str, Sequence[str]], *, has_backend: bool = False) -> str:
@@ -383,9 +364,7 @@ def spans(sizes: Mapping[int, Best], name: str) -> list[KnobSpan]:
         for best in sizes.values()
     )
     values = {
-        size: _alternatives([str(getattr(row, name)) or UNASKED["algo"] for row in best.leaders])
-        if best.is_certain
-        else None
+        size: str(getattr(best.row, name)) or UNASKED["algo"] if best.is_certain else None
         for size, best in (sizes.items() if has_choice else ())
     }
     groups = [(value, list(group)) for value, group in groupby(values, key=values.__getitem__)]

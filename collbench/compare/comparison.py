@@ -1,6 +1,5 @@
 """A comparison as CI reads it: JSON, and the lines of its assessment, one a row and a group."""
 
-import json
 import math
 import time
 from collections.abc import Iterator, Mapping
@@ -8,7 +7,6 @@ from dataclasses import replace
 
 import pandas as pd
 
-from collbench import __version__
 from collbench.compare.changes import Changes
 from collbench.compare.gate import Gate, GateVerdict
 from collbench.compare.groups import Change
@@ -20,6 +18,7 @@ from collbench.compare.tables.changes import (
     varying,
 )
 from collbench.core.assessment import AssessedLine, Assessment, Grade
+from collbench.core.files import result_json
 from collbench.core.text import texts_of
 from collbench.core.units import format_size
 from collbench.core.verdict import VERDICTS
@@ -33,7 +32,6 @@ def json_of(changes: Changes, gate: Gate | None, titles: tuple[str, str]) -> str
     """
     knobs = varying(changes.rows) if len(changes.rows) else []
     document = {
-        "collbench": __version__,
         "new": titles[0],
         "base": titles[1],
         "gate": None if gate is None else _gate(gate),
@@ -50,7 +48,7 @@ def json_of(changes: Changes, gate: Gate | None, titles: tuple[str, str]) -> str
         "runs": {"new": changes.runs[0], "base": changes.runs[1]},
         "remarks": list(changes.remarks),
     }
-    return json.dumps(document, indent=1, allow_nan=False) + "\n"
+    return result_json(document, verdict="" if gate is None else gate.verdict)
 
 
 def _gate(gate: Gate) -> dict[str, object]:

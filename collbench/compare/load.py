@@ -19,6 +19,7 @@ from collbench.core.catalog import results
 from collbench.core.errors import UsageError
 from collbench.core.reading import read_content
 from collbench.core.record import INTEGERS, MOST_INTEGER, Record
+from collbench.core.screen import remark
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -30,7 +31,7 @@ _MOST_OF_STATE = 1 << 20  # characters of how a machine was
 MOST_OWN_BYTES = 1 << 30  # of our CSV: two million rows
 # of other tools' output, which is some KiB; more is NCCL's debug lines of a large cluster
 MOST_FOREIGN_BYTES = 32 << 20
-_RUN = re.compile(r"@\d{1,6}")  # the name of a saved run
+_RUN = re.compile(r"@[0-9][0-9a-fA-FT-]{0,40}")  # the name of a saved run
 # but tab, line ends, form feed, and escape, which colours a log
 _CONTROL = bytes([*range(9), *range(14, 27), *range(28, 32)])
 _BYTES_AT_ONCE = 1 << 20  # so that a large file is not in memory twice
@@ -77,6 +78,7 @@ def load(file: Path) -> ResultFile:
         from collbench.compare.runs import saved_run
 
         run = saved_run(str(file))
+        remark(f"{file} is the run of {run.facts.started[:16]} UTC, @{run.name}: {run.facts.title}")
         return replace(
             _load(run.rows),
             name=str(file),

@@ -1,5 +1,7 @@
 """Saved runs: the rows of every sweep, with the command that measured them and the machine, in a
-folder of the user's state ($XDG_STATE_HOME, else ~/.local/state). `@1` names the newest.
+folder of the user's state ($XDG_STATE_HOME, else ~/.local/state). Each has a name that stays, of
+its day and a hash (`@1126-ab12cd`); `@1` is the newest of the directory that one is in, or of all
+if none was started there.
 """
 
 import shutil
@@ -22,7 +24,8 @@ _MOST_FACTS_BYTES = 1 << 20
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunFacts:
     """What a run was. started: ISO 8601, to the microsecond. seconds: until it ended, 0 if it was
-    cut off. exit_code: -1 if it was cut off. title: what was measured, in a few words.
+    cut off. exit_code: -1 if it was cut off. title: what was measured, in a few words. directory:
+    where it was started. problem: why it failed.
     """
 
     command: str
@@ -33,15 +36,22 @@ class RunFacts:
     wrong: int = 0
     seconds: float = 0.0
     exit_code: int = -1
+    directory: str = ""
+    problem: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SavedRun:
-    """A run that can be read again: `number` 1 is the newest."""
+    """A run that can be read again. number: 1 is the newest; 0 of one of another directory."""
 
     number: int
     folder: Path
     facts: RunFacts
+
+    @property
+    def name(self) -> str:
+        """What it is called from then on: the month, the day and the hash of its folder."""
+        return name_of(self.folder.name)
 
     @property
     def rows(self) -> Path:
@@ -57,6 +67,16 @@ class SavedRun:
     def health(self) -> Path:
         """How the machine was before and after, which may be missing."""
         return self.folder / _HEALTH
+
+
+def name_of(folder: str) -> str:
+    """The name of a run by that of its folder.
+
+    >>> name_of("20261126T163400-ab12cd")
+    '1126-ab12cd'
+    """
+    day, _, number = folder.rpartition("-")
+    return f"{day[4:8]}-{number}" if len(day) > len("20261126") else folder
 
 
 def folder_of_runs() -> Path:
@@ -76,12 +96,10 @@ class Keeper:
         self._waived: list[Record] = []
 
     def saved_as(self) -> str:
-        """The name of the run as it is now, or an empty text if nothing can be read again. A sweep
-        that began later is newer, even if it has ended.
-        """
+        """The name of the run, or an empty text if nothing can be read again."""
         if self._writer is None or self.problem:
             return ""
-        return next((f"@{run.number}" for run in saved_runs() if run.folder.name == self._name), "")
+        return f"@{name_of(self._name)}"
 
     def keep(self, record: Record) -> None:
         """Save a row."""
@@ -144,10 +162,22 @@ def saved_runs() -> list[SavedRun]:
             if facts is not None and (folder / _ROWS).is_file():
                 found.append((folder, facts))
     found.sort(key=lambda one: (one[1].started, one[0]))
+    here = directory_here()
+    mine = [folder for folder, facts in found if facts.directory == here]
+    numbered = list(reversed(mine or [folder for folder, _ in found]))
+    numbers = {folder: place for place, folder in enumerate(numbered, 1)}
     return [
-        SavedRun(number=len(found) - place, folder=folder, facts=facts)
-        for place, (folder, facts) in enumerate(found)
+        SavedRun(number=numbers.get(folder, 0), folder=folder, facts=facts)
+        for folder, facts in found
     ]
+
+
+def directory_here() -> str:
+    """Where this command was started; empty if that is gone."""
+    try:
+        return str(Path.cwd())
+    except OSError:
+        return ""
 
 
 def _facts_of(folder: Path) -> RunFacts | None:
@@ -161,16 +191,15 @@ def _facts_of(folder: Path) -> RunFacts | None:
 
 
 def saved_run(name: str) -> SavedRun:
-    """The run of a name such as `@1`. Raises UsageError if there are not so many."""
-    runs, number = saved_runs(), int(name.removeprefix("@"))
-    if not 1 <= number <= len(runs):
-        have = (
-            f"there are {len(runs)}" if len(runs) > 1 else f"there is {'one' if runs else 'none'}"
-        )
-        raise UsageError(
-            f"{name}: no such saved run, {have}", "collbench runs lists them; @1 is the newest"
-        )
-    return runs[-number]
+    """The run of a number such as `@1`, or of a name. Raises UsageError if there is none."""
+    runs, text = saved_runs(), name.removeprefix("@")
+    for run in runs:
+        if text in (str(run.number), run.name, run.folder.name) and text != "0":
+            return run
+    have = f"there are {len(runs)}" if len(runs) > 1 else f"there is {'one' if runs else 'none'}"
+    raise UsageError(
+        f"{name}: no such saved run, {have}", "collbench runs lists them; @1 is the newest"
+    )
 
 
 def remove(runs: Sequence[SavedRun]) -> None:

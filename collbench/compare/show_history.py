@@ -39,5 +39,5 @@ def history_of(loaded: "ResultFile") -> "History | None":
         except (OSError, UsageError):  # a run that was cut off, or is of another version
             continue
         if machine_of(frame) == machine:
-            runs.append(Run(f"@{run.number}", run.facts.started, frame))
+            runs.append(Run(f"@{run.name}", run.facts.started, frame))
     return history(runs[::-1], loaded.frame)

@@ -1,7 +1,9 @@
 """Files that are written as a whole or not at all, and where the user's state is kept."""
 
+import json
 import os
 import secrets
+import shlex
 import stat
 import sys
 from collections.abc import Iterator, Sequence
@@ -10,8 +12,14 @@ from functools import cache
 from pathlib import Path
 from typing import IO
 
+import click
+
+from collbench import __version__
 from collbench.core.errors import UnavailableError
 from collbench.core.screen import document_on_stdout, remark
+from collbench.core.text import printable
+
+_MOST_CHARS = 2000  # of a command line
 
 
 def state_folder() -> Path:
@@ -164,6 +172,29 @@ def check_writable(file: str | Path, option: str) -> None:
     """Raise UnavailableError before the work if a file cannot be written. It leaves no file."""
     with named_in_errors(file, option):
         check_whole(Path(file))
+
+
+def result_json(data: object, *, machine: str = "", verdict: str = "") -> str:
+    """A result as the JSON document that all commands write: who wrote it, the command, what it is
+    of, the verdict of those that have one (else null), and the result itself.
+    """
+    document = {
+        "tool": "collbench",
+        "version": __version__,
+        "command": command_line(),
+        "machine": machine,
+        "verdict": verdict or None,
+        "data": data,
+    }
+    return json.dumps(document, indent=1, ensure_ascii=False, default=str) + "\n"
+
+
+def command_line() -> str:
+    """The command that runs, as one could type it again."""
+    context = click.get_current_context(silent=True)
+    arguments: tuple[str, ...] = (context.find_root().obj if context is not None else ()) or ()
+    text = shlex.join(["collbench", *arguments])
+    return printable(text if len(text) <= _MOST_CHARS else text[:_MOST_CHARS] + " ...")
 
 
 def write_document(text: str, file: str, option: str) -> None:

@@ -107,7 +107,8 @@ class Knobs:
             flags=("--algo",),
             help=(
                 "Algorithms: {choices}, or a file of MSCCL (XML) or MSCCL++ (JSON); for example"
-                " ring,tree or mine.xml. Default: all that serve the collective."
+                " ring,tree or mine.xml; all: the grid of those that serve the collective. Default:"
+                " auto, what the tool takes by itself."
             ),
             library="library",
             label="algorithm",
@@ -119,7 +120,8 @@ class Knobs:
         Knob(
             flags=("--proto",),
             help=(
-                "Protocols: {choices}; for example ll,simple. Default: all on GPUs, simple on CPUs."
+                "Protocols: {choices}; for example ll,simple. Default: auto, with the algorithm; of"
+                " a grid all on GPUs, simple on CPUs."
             ),
             library="",
             label="protocol",

@@ -27,8 +27,8 @@ MAX_REPEATS = 10_000
 MAX_RUNS = 100
 MAX_COUNT = 1_000_000_000  # of iterations and launches; fits 32 bits
 MAX_LAUNCH_TIMES = 1_000_000  # of a point; ranks keep all of a repeat's until it ends
-DEFAULT_FIRST, DEFAULT_LAST, DEFAULT_FACTOR = "1K", "16M", 2.0  # sizes of a sweep
-GPU_FIRST, GPU_LAST, GPU_FACTOR = "8", "512M", 4.0
+DEFAULT_FIRST, DEFAULT_LAST, DEFAULT_FACTOR = "1K", "16M", 4.0  # sizes of a sweep: a screen's
+GPU_FIRST, GPU_LAST, GPU_FACTOR = "8", "128M", 8.0
 MIN_GEMM = 4096  # smaller ones end faster than one process can queue them for eight GPUs
 
 

@@ -98,16 +98,20 @@ def exact_size(size_bytes: int) -> str:
 
 
 def format_rate(rate_gbs: float) -> str:
-    """A bandwidth in GB/s with three or four significant digits.
+    """A bandwidth in GB/s with three or four significant digits, fewer of small ones.
 
     >>> format_rate(999.94), format_rate(1000), format_rate(0.01234), format_rate(12.345)
     ('999.9', '1000', '0.012', '12.35')
+    >>> format_rate(0.00042), format_rate(0)
+    ('0.0004', '0.000')
     """
     if rate_gbs >= 999.95:
         return f"{rate_gbs:.0f}"
     if rate_gbs >= 100:
         return f"{rate_gbs:.1f}"
-    return f"{rate_gbs:.2f}" if rate_gbs >= 0.1 else f"{rate_gbs:.3f}"
+    if rate_gbs >= 0.1:
+        return f"{rate_gbs:.2f}"
+    return f"{rate_gbs:.3f}" if rate_gbs >= 0.0005 or rate_gbs <= 0 else f"{rate_gbs:.1g}"
 
 
 def format_time_us(time_us: float) -> str:

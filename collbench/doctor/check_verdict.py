@@ -72,7 +72,7 @@ def judge(number: Measured, expectations: Sequence[Expectation]) -> CheckLine:
     value, unit = number.value, number.unit
     graded = [(_verdict(number, one), _share(value, unit, one.value), one) for one in expectations]
     if not graded:
-        detail = "no reference yet" + ", noise" * number.is_noisy
+        detail = "~ " * number.is_noisy + "no reference yet"
         return CheckLine(name=number.name, verdict="UNKNOWN", unit=unit, value=value, detail=detail)
     verdict, share, worst = min(graded, key=lambda grade: (SEVERITY.index(grade[0]), grade[1]))
     if verdict == "FAIL" and number.is_noisy:

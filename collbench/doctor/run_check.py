@@ -12,7 +12,6 @@ from collbench.bench.pairs import OUT_OF_TIME, RankPair, expected_gbs, measure
 from collbench.bench.points import plan_points
 from collbench.bench.ranks import backend_asked, ranks_of, recordings_of
 from collbench.bench.runner import Measurement
-from collbench.bench.saving import command_line
 from collbench.bench.sweep import Sweep, cases
 from collbench.compare.baselines import published_floor, reference
 from collbench.compare.rate_curves import CurveKey, RateCurve, known_rate, reference_curves
@@ -24,9 +23,9 @@ from collbench.core.assessment import (
     write_assessment,
 )
 from collbench.core.case import Case
-from collbench.core.collectives import OPS
+from collbench.core.collectives import OPS, OpName
 from collbench.core.errors import UNJUDGED_CODE, UnavailableError, UsageError
-from collbench.core.files import write_document
+from collbench.core.files import command_line, write_document
 from collbench.core.launcher import launcher
 from collbench.core.limits import (
     CEILING_FAIL_SHARE,
@@ -37,8 +36,8 @@ from collbench.core.limits import (
 from collbench.core.options import Settings, refuse_sharing, settings_of
 from collbench.core.record import Record
 from collbench.core.rules import Options
-from collbench.core.screen import remark, say, width
-from collbench.core.table import wrapped
+from collbench.core.screen import is_terminal, remark, say, width
+from collbench.core.table import UNBOUNDED, wrapped
 from collbench.core.text import counted
 from collbench.core.units import format_duration, format_size, parse_size
 from collbench.doctor.check_verdict import (
@@ -63,16 +62,18 @@ _MINUTE_S = 58.0  # that the command may take from its start, the interpreter's 
 _ENDING_S = 1.5  # of a processor: to read what is known of such GPUs, to write, and to end
 _SLOWEST = 16.0  # times that a machine is taken to be slower while others are busy
 _PAIRS_SHARE = 0.5  # of the time, until the collectives have their turn
-_SIZES = {"cuda": ("64", "1M", "256M"), "cpu": ("1K", "64K", "4M")}
+CHECK_SIZES = {"cuda": ("64", "1M", "256M"), "cpu": ("1K", "64K", "4M")}
 _REPEATS = 5  # the fastest of which must be too slow to fail
 _TIMED_UP_TO = 64 << 10  # bytes; larger results are shown as rates
 
 
 @dataclass(slots=True)
-class _Check:
-    """A check on its way. known: what saved checks of this node and of its peers say."""
+class Check:
+    """A check on its way. known: what saved checks of this node and of its peers say. out: where
+    each finding is shown at once, None for nowhere.
+    """
 
-    out: IO[str]
+    out: IO[str] | None
     known: Mapping[str, Sequence[Expectation]]
     findings: list[CheckLine] = field(default_factory=list)
     noise: set[str] = field(default_factory=set)
@@ -81,7 +82,9 @@ class _Check:
     def add(self, finding: CheckLine) -> None:
         """Keep and show a finding."""
         self.findings.append(finding)
-        say(line(finding), file=self.out)
+        if self.out is not None:
+            columns = width(self.out) if is_terminal(self.out) else UNBOUNDED
+            say(line(finding, columns), file=self.out)
 
     def judge(self, number: Measured, expectations: Sequence[Expectation]) -> None:
         """Hold a number against what is expected, and against the saved ones."""
@@ -137,6 +140,11 @@ def run_check(options: Options, end_s: float) -> int:
     )
 
 
+def machine_kind(device: str, ranks: int, backend: str, group: Group) -> str:
+    """Of which kind a machine is whose references are saved."""
+    return f"{device}; {ranks} ranks; {backend}; {group.kind}"
+
+
 def _drive(
     group: Group,
     backend: str,
@@ -149,21 +157,21 @@ def _drive(
     """Measure until end_s, show and write; returns the exit code."""
     started, start_s = datetime.now(UTC).isoformat(timespec="seconds"), time.monotonic()
     out = talk_beside(options, "json")
-    topology = _topology(recordings)
-    device = _device(topology, backend)
-    host, kind = this_host(), f"{device}; {ranks} ranks; {backend}; {group.kind}"
+    topology = topology_of_all(recordings)
+    device = device_of(topology, backend)
+    host, kind = this_host(), machine_kind(device, ranks, backend, group)
     busy = BusyRemark()
-    check = _Check(out=out, known=reference_values(host, kind, options.get("nodes")))
+    check = Check(out=out, known=reference_values(host, kind, options.get("nodes")))
     title = f"# {command_line()}: {ranks} ranks, {device}"
     say("\n".join(wrapped(title, width(out), "#   ")), file=out)
-    say(heading(), file=out)
-    check.add(_of_machine(topology, backend, ranks))
+    say(heading(width(out)), file=out)
+    check.add(machine_line(topology, backend, ranks))
     devices = (settings.gpus or tuple(range(ranks))) if backend == "cuda" else (0, 1)
     if group.kind == "local":  # under a launcher each rank has one GPU alone
         pairs_s = time.monotonic() + _PAIRS_SHARE * (end_s - time.monotonic())
         for pair in measure(group, backend, devices, settings, ("stores",), end_s=pairs_s):
             _judge_pair(check, pair, devices, topology, backend)
-    _judge_collectives(check, group, backend, ranks, settings, topology, end_s)
+    judge_collectives(check, group, backend, ranks, settings, topology, end_s)
     if not check.compared and not any(one.detail == OUT_OF_TIME for one in check.findings):
         raise UnavailableError(
             "nothing could be measured" + "".join(f": {one.detail}" for one in check.findings[1:2]),
@@ -193,7 +201,7 @@ def _drive(
     return int(verdict == "FAIL")
 
 
-def _say_what_is_missing(check: _Check) -> None:
+def _say_what_is_missing(check: Check) -> None:
     """The next step where most lines were not judged."""
     late = sum(one.detail == OUT_OF_TIME for one in check.findings)
     unknown = sum(one.verdict == "UNKNOWN" for one in check.findings)
@@ -206,7 +214,8 @@ def _say_what_is_missing(check: _Check) -> None:
         )
 
 
-def _topology(recordings: Sequence[Recording]) -> Topology | None:
+def topology_of_all(recordings: Sequence[Recording]) -> Topology | None:
+    """The machine of the recordings, if there are any."""
     if not recordings:
         return None
     from collbench.machine.discovery import topology_of
@@ -214,14 +223,15 @@ def _topology(recordings: Sequence[Recording]) -> Topology | None:
     return topology_of(recordings)
 
 
-def _device(topology: Topology | None, backend: str) -> str:
+def device_of(topology: Topology | None, backend: str) -> str:
+    """The GPUs by name and number, or the CPU."""
     if topology is None or backend != "cuda":
         return cpu_name()
     names = [gpu.name for gpu in topology.gpus]
     return ", ".join(f"{names.count(name)} x {name}" for name in dict.fromkeys(names))
 
 
-def _of_machine(topology: Topology | None, backend: str, ranks: int) -> CheckLine:
+def machine_line(topology: Topology | None, backend: str, ranks: int) -> CheckLine:
     """What joins the ranks, in words."""
     if topology is None or backend != "cuda":
         cores = usable_cores()
@@ -241,7 +251,7 @@ def _of_machine(topology: Topology | None, backend: str, ranks: int) -> CheckLin
 
 
 def _judge_pair(
-    check: _Check, pair: RankPair, devices: Sequence[int], topology: Topology | None, backend: str
+    check: Check, pair: RankPair, devices: Sequence[int], topology: Topology | None, backend: str
 ) -> None:
     """A link between two devices, by their numbers."""
     kind = "GPU" if backend == "cuda" else "rank"
@@ -277,20 +287,24 @@ def _measured(name: str, value: float, unit: CheckUnit, record: Record | None) -
     )
 
 
-def _judge_collectives(
-    check: _Check,
+def judge_collectives(
+    check: Check,
     group: Group,
     backend: str,
     ranks: int,
     settings: Settings,
     topology: Topology | None,
     end_s: float,
-) -> None:
-    """Each collective at three sizes, by our own choice, as far as the time allows."""
+    ops: Sequence[OpName] = OPS,
+    of_sizes: Sequence[str] = (),
+) -> list[Record]:
+    """Collectives at some sizes (three, if none is given), by our own choice, as far as the time
+    allows; returns their rows.
+    """
     where = ranks_of((backend,), None, group, settings.gpus, topology)
-    sizes = tuple(map(parse_size, _SIZES[backend]))
+    sizes = tuple(map(parse_size, of_sizes or CHECK_SIZES[backend]))
     sweep = Sweep(
-        sizes=sizes, op=OPS, backend=(backend,), ranks=(ranks,), knobs={"algo": ("auto",)}
+        sizes=sizes, op=tuple(ops), backend=(backend,), ranks=(ranks,), knobs={"algo": ("auto",)}
     )
     points = plan_points(
         cases(sweep, {}, has_hosts=where.has_hosts), group, settings.max_memory, where
@@ -299,11 +313,12 @@ def _judge_collectives(
     measurement.ceilings, measurement.end_s = where.of, end_s
     left = {_name(point.case): None for point in points}
     known: dict[CurveKey, RateCurve] | None = None
-    name_of_known = ""
+    name_of_known, rows = "", []
     try:
         measurement.open()
         for record in measurement.records_within(end_s):
             del left[_name(record)]
+            rows.append(record)
             if backend == "cuda" and known is None and record.status == "ok":
                 name_of_known, known = _reference(record)
             _judge_record(check, record, known or {}, name_of_known, max(sizes))
@@ -311,6 +326,7 @@ def _judge_collectives(
         measurement.close()
     for name in left:
         check.add_unmeasured(name, OUT_OF_TIME, is_wrong=False, is_refused=False)
+    return rows
 
 
 def _name(of: Case | Record) -> str:
@@ -327,11 +343,7 @@ def _reference(record: Record) -> tuple[str, dict[CurveKey, RateCurve]]:
 
 
 def _judge_record(
-    check: _Check,
-    record: Record,
-    known: dict[CurveKey, RateCurve],
-    name_of_known: str,
-    largest: int,
+    check: Check, record: Record, known: dict[CurveKey, RateCurve], name_of_known: str, largest: int
 ) -> None:
     name = _name(record)
     time_us, rate = record.time_us, record.busbw_gbs
@@ -375,7 +387,7 @@ def _judge_record(
 
 
 def _save(
-    check: _Check, host: str, kind: str, started: str, verdict: Verdict, folder: Path | None
+    check: Check, host: str, kind: str, started: str, verdict: Verdict, folder: Path | None
 ) -> bool:
     """Save the numbers that are no noise; returns whether they are a reference now, as they are
     unless something failed.

@@ -2,14 +2,14 @@
 
 import csv
 import io
-import json
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import NamedTuple
 
 from collbench.core.collectives import OpName
 from collbench.core.errors import RefusedError, UsageError
-from collbench.core.files import check_writable, write_document
+from collbench.core.files import check_writable, result_json, write_document
 from collbench.core.rules import Options
 from collbench.core.screen import activity_shown, is_coloured, remark, say, width
 from collbench.planning.changes import changed
@@ -46,7 +46,10 @@ def run_predict(options: Options) -> None:
             _show(nccl_lines(seen, known, width(sys.stdout)))
     own = _priced(options, machine, other, hosts, sizes, has_nccl=bool(known))
     every = [*documented(known, op, other.name), *own.table]
-    documents = {"csv": _csv, "json": _json}
+    documents: dict[str, Callable[[list[dict[str, object]]], str]] = {
+        "csv": _csv,
+        "json": partial(result_json, machine=other.name),
+    }
     for key, write in documents.items():
         if options[key] is not None:
             write_document(write(every), options[key], f"--{key}")
@@ -137,7 +140,3 @@ def _csv(table: list[dict[str, object]]) -> str:
     writer.writeheader()
     writer.writerows(table)
     return text.getvalue()
-
-
-def _json(table: list[dict[str, object]]) -> str:
-    return json.dumps(table, indent=1) + "\n"

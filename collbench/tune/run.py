@@ -15,11 +15,11 @@ from collbench.backends import FAMILY
 from collbench.backends.base import Backend
 from collbench.bench.ranks import backend_asked, ranks_of, recordings_of
 from collbench.bench.runner import Measurement
-from collbench.bench.saving import command_line
 from collbench.bench.sweep import sizes_between
 from collbench.core.case import Case
+from collbench.core.codec import encode
 from collbench.core.errors import ScheduleError, UnavailableError, UsageError
-from collbench.core.files import check_writable
+from collbench.core.files import check_writable, command_line, result_json, write_document
 from collbench.core.launcher import launcher
 from collbench.core.limits import LEAST_PAIRS
 from collbench.core.options import Settings, refuse_sharing, settings_of
@@ -48,14 +48,26 @@ _FACTOR = 4.0
 _LATEST = 1.05  # times the budget that a proof under way may take
 
 
-def show_all() -> int:
-    """Show what is known of every machine; returns the exit code."""
+def _points_json(stores: Sequence[Store]) -> str:
+    """The points of machines as a JSON document."""
+    data = [{"machine": encode(one.machine), "points": encode(one.points)} for one in stores]
+    return result_json(data, machine=", ".join(one.machine.model for one in stores))
+
+
+def show_all(file: str | None) -> int:
+    """Show what is known of every machine, and write it as JSON if there is a file; returns the
+    exit code.
+    """
     if not _is_rank0():
         return 0
     known, broken = all_stored()
     for what in broken:
         remark(f"{what}.")
     stores = [one for one in known if one.points]
+    if file is not None:
+        write_document(_points_json(stores), file, "--json")
+    if file == "-":
+        return 0
     if not stores:
         say("Nothing is tuned. collbench tune finds the best configuration of this machine.")
         return 0

@@ -9,11 +9,10 @@ from collbench import __version__
 from collbench.backends import FAMILY
 from collbench.bench.lab import measure
 from collbench.bench.ranks import gpus_here
-from collbench.bench.saving import command_line
 from collbench.bench.sweep import sizes_between
 from collbench.core.catalog import user_folder
 from collbench.core.errors import UnavailableError, UsageError
-from collbench.core.files import check_writable, is_foreign, write_whole
+from collbench.core.files import check_writable, command_line, is_foreign, write_whole
 from collbench.core.launcher import launcher
 from collbench.core.rules import Options
 from collbench.core.screen import remark, say

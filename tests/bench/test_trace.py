@@ -16,6 +16,7 @@ from collbench.core.trace import Trace, Transfer
 from collbench.planning.tuning import Origin
 from tests.bench.test_blame import Played, plan_of
 from tests.bench.test_critical_path import COSTS
+from tests.support.commands import result_of
 
 CHAIN_COSTS = ChainCosts(kind=COSTS, launch_s=1e-6, hop_s=2e-6, price_s=1e-5, machine="m")
 
@@ -81,7 +82,7 @@ def test_the_page_draws_every_track_and_requests_nothing() -> None:
 def test_the_chain_is_a_document() -> None:
     trace = played_trace()
     found = summary(trace, CHAIN_COSTS)
-    document = json.loads(trace_json(trace, found, CHAIN_COSTS))
+    document = result_of(trace_json(trace, found, CHAIN_COSTS))
     assert document["launch"] == found.number
     total = sum(one["us"] for one in document["path"])
     assert abs(total - document["total_us"]) < 1e-6

@@ -4,7 +4,6 @@
 The sweeps are the truth: twice each, one after the other, 9 repeats of every size.
 """
 
-import json
 import os
 import subprocess
 import sys
@@ -15,6 +14,8 @@ from pathlib import Path
 from statistics import median
 
 import pandas as pd
+
+from tests.support.commands import result_of
 
 SIZES = "1K,64K,1M"
 GPU_SIZES = "8K,1M,16M"
@@ -70,7 +71,7 @@ def diagnosed(plant: Planted) -> tuple[float, dict[str, tuple[float, float, floa
     seconds = time.monotonic() - start
     findings = [
         finding
-        for finding in json.loads(done.stdout)["findings"]
+        for finding in result_of(done.stdout)["findings"]
         if not variables or any(name in finding["seen"] for name in variables)
     ]
     costs = {

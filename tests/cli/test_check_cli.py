@@ -3,7 +3,6 @@ data.
 """
 
 import io
-import json
 import re
 import sys
 import xml.etree.ElementTree as ET
@@ -21,7 +20,7 @@ from collbench.doctor import run_check as _run_check
 from collbench.doctor.check_verdict import CheckUnit, Expectation, Measured
 from collbench.doctor.saved_checks import SavedCheck, keep, read_nodes
 from collbench.machine.formats import described
-from tests.support.commands import invoke
+from tests.support.commands import invoke, result_of
 from tests.support.frames import H200
 from tests.support.runs import Run, needs_mpi, under_mpirun
 
@@ -31,7 +30,7 @@ CHECK = ("check", "--backend", "cpu", "--ranks", "2")
 @pytest.fixture
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """One size of each collective, one repeat, and as long as a busy machine takes."""
-    monkeypatch.setattr(_run_check, "_SIZES", {"cpu": ("4K",), "cuda": ("4K",)})
+    monkeypatch.setattr(_run_check, "CHECK_SIZES", {"cpu": ("4K",), "cuda": ("4K",)})
     monkeypatch.setattr(_run_check, "_REPEATS", 1)
     monkeypatch.setattr(_run_check, "_MINUTE_S", 1000.0)
 
@@ -41,7 +40,7 @@ def test_a_check_and_its_documents(
 ) -> None:
     junit = tmp_path / "check.xml"
     code, out, err = invoke(capfd, *CHECK, "--json", "-", "--junit", str(junit))
-    document = json.loads(out)
+    document = result_of(out)
     assert (code, document["verdict"]) == (UNJUDGED_CODE, "UNKNOWN")
     assert (document["judged"], document["lines"]) == (1, len(document["checks"]))
     assert "collbench check --save" in err
@@ -93,7 +92,7 @@ def test_a_check_is_a_reference_only_if_it_is_saved(
     code, out, err = invoke(capfd, *CHECK, "--save")
     assert (code, "Saved as a reference" in err, "UNKNOWN: 1 of" in out) == (0, True, True)
     code, out, _ = invoke(capfd, *CHECK, "--json", "-")
-    document = json.loads(out)
+    document = result_of(out)
     assert (code, document["verdict"]) == (0, "PASS")
     assert document["judged"] == document["lines"]
 
@@ -137,7 +136,7 @@ def test_what_is_not_reached_in_time_is_unknown(
 ) -> None:
     monkeypatch.setattr(_run_check, "_MINUTE_S", 0.0)
     code, out, err = invoke(capfd, *CHECK, "--json", "-")
-    document = json.loads(out)
+    document = result_of(out)
     assert (code, document["verdict"], document["judged"]) == (UNJUDGED_CODE, "UNKNOWN", 1)
     assert {one["detail"] for one in document["checks"][1:]} == {OUT_OF_TIME}
     assert "not reached" in err
@@ -201,7 +200,7 @@ def test_a_file_that_cannot_be_written_is_said_before_the_work(
 
 def judged(**more: Any) -> tuple[str, str]:
     """The verdict and source of a row of GPUs."""
-    check = _run_check._Check(out=io.StringIO(), known={})
+    check = _run_check.Check(out=io.StringIO(), known={})
     of = ("allreduce", "cuda", 1 << 30, "ok", "out")
     largest = next(
         row
@@ -229,7 +228,7 @@ def test_gpus_are_held_against_the_shipped_results_of_the_same_machine() -> None
 
 
 def test_pairs_that_are_wrong_fail_and_those_that_are_refused_do_not_count() -> None:
-    check = _run_check._Check(out=io.StringIO(), known={})
+    check = _run_check.Check(out=io.StringIO(), known={})
     row = replace(next(iter(read(H200))), time_us=None, status="wrong")
     wrong = RankPair(a=0, b=1, way="stores", reason="rank 1 element 0: got 0", record=row)
     refused = RankPair(a=1, b=0, way="stores", reason="no peer access")
@@ -242,9 +241,9 @@ def test_pairs_that_are_wrong_fail_and_those_that_are_refused_do_not_count() -> 
 def test_links_are_held_against_what_the_topology_rates_them() -> None:
     topology = described("h200x4-vm")
     assert topology is not None
-    check = _run_check._Check(out=io.StringIO(), known={})
-    check.add(_run_check._of_machine(topology, "cuda", 4))
-    assert "4 x NVIDIA H200" in _run_check._device(topology, "cuda")
+    check = _run_check.Check(out=io.StringIO(), known={})
+    check.add(_run_check.machine_line(topology, "cuda", 4))
+    assert "4 x NVIDIA H200" in _run_check.device_of(topology, "cuda")
     for gbs in (360.0, 200.0):
         pair = RankPair(a=0, b=1, way="stores", value=gbs)
         _run_check._judge_pair(check, pair, (2, 3), topology, "cuda")

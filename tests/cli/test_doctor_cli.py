@@ -14,7 +14,7 @@ from collbench.doctor import checks
 from collbench.doctor import run as _run_doctor
 from collbench.doctor.checks import identifiers
 from collbench.machine.discovery import dumps
-from tests.support.commands import invoke, stdin_of
+from tests.support.commands import invoke, result_of, stdin_of
 from tests.support.evidence import machine, with_gpu, with_ranks, with_system
 from tests.support.runs import library, needs_mpi
 
@@ -53,7 +53,7 @@ def test_a_recording_is_looked_at(
 ) -> None:
     file = tmp_path / "doctor.json"
     code, out, _ = invoke(capfd, "doctor", "--from", ill, "--json", str(file))
-    document = json.loads(file.read_text())
+    document = result_of(file.read_text())
     marks = [(one["mark"], one["check"]) for one in document["findings"]]
     assert marks[:2] == [("COST", "pcie-link"), ("COST", "shm-size")]
     assert set(marks[2:]) == {("RISK", "limits"), ("NOTE", "huge-pages")}
@@ -84,14 +84,14 @@ def test_a_risk_is_in_the_verdict_whatever_fails(
 ) -> None:
     args = ("--from", ill, "--only", "limits", "--fail-on", fail_on, "--json", "-")
     code, out, _ = invoke(capfd, "doctor", *args)
-    assert (code, json.loads(out)["verdict"]) == (exit_code, "risks")
+    assert (code, result_of(out)["verdict"]) == (exit_code, "risks")
 
 
 def test_a_recording_in_which_most_cannot_be_seen_is_not_clean(
     capfd: pytest.CaptureFixture[str], well: str, tmp_path: Path
 ) -> None:
     """Nothing is found in it, and the exit code is that of what could not be judged."""
-    document = json.loads(invoke(capfd, "doctor", "--from", well, "--json", "-")[1])
+    document = result_of(invoke(capfd, "doctor", "--from", well, "--json", "-")[1])
     looked = sum(one["looked"] for one in document["checks"])
     assert document["looked"] == looked
     others = document["not_here"] + document["could_not"]
@@ -102,7 +102,7 @@ def test_a_recording_in_which_most_cannot_be_seen_is_not_clean(
     file = tmp_path / "hidden.json"
     file.write_text(dumps([replace(host, gpus=gpus, system=None, processes=())]))
     code, out, _ = invoke(capfd, "doctor", "--from", str(file), "--json", "-")
-    document = json.loads(out)
+    document = result_of(out)
     assert (code, document["verdict"]) == (UNJUDGED_CODE, "unknown")
     assert document["looked"] < document["could_not"]
 
@@ -117,7 +117,7 @@ def test_what_was_found_until_the_users_end_is_shown(
     monkeypatch.setattr(_run_doctor, "measure", interrupted)
     args = ("--only", "mpi-transport", "--json", "-")
     code, out, err = invoke(capfd, "doctor", *args)
-    (finding,) = json.loads(out)["findings"]
+    (finding,) = result_of(out)["findings"]
     assert (code, finding["unmeasured"]) == (130, "interrupted")
     assert "costs   not measured: interrupted" in err
     assert err.endswith("\nInterrupted.\n")
@@ -137,7 +137,7 @@ def test_variables_of_another_mpi_library_are_left_out(
         monkeypatch.setenv(name, value)
     out = invoke(capfd, "doctor", "--quick", "--only", check, "--json", "-")[1]
     own, other = ("OMPI_", "MPIR_") if library() == "Open MPI" else ("MPIR_", "OMPI_")
-    variables = [one["change"] for one in json.loads(out)["findings"]]
+    variables = [one["change"] for one in result_of(out)["findings"]]
     assert any(f"unset {own}" in one for one in variables)
     assert not any(f"unset {other}" in one for one in variables)
 
@@ -149,7 +149,7 @@ def test_what_is_seen_of_a_setting_is_not_repeated(
     monkeypatch.setenv("NCCL_P2P_DISABLE", "1")
     monkeypatch.setenv("NCCL_P2P_LEVEL", "NVL")
     out = invoke(capfd, "doctor", "--quick", "--only", "settings", "--json", "-")[1]
-    said = {one["subject"]: (one["seen"], one["why"]) for one in json.loads(out)["findings"]}
+    said = {one["subject"]: (one["seen"], one["why"]) for one in result_of(out)["findings"]}
     assert said["NCCL_BUFFSIZE"] == (
         "NCCL_BUFFSIZE=abc",
         "The value is no number, and NCCL reads 0.",

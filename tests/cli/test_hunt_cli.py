@@ -2,7 +2,6 @@
 and options that contradict each other.
 """
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -14,7 +13,7 @@ from collbench.core.pairwise import COLUMNS, PairSample, csv_line, sample_line
 from collbench.doctor.hunt.read import read
 from collbench.doctor.hunt.verdicts import analyse
 from collbench.doctor.tables.hunt import lines
-from tests.support.commands import stdin_of
+from tests.support.commands import result_of, stdin_of
 from tests.support.slow_pairs import world
 
 Capture = pytest.CaptureFixture[str]
@@ -63,8 +62,8 @@ def test_a_csv_of_anybody_is_judged(capfd: Capture, pairs: Path) -> None:
 
 def test_the_result_is_a_document(capfd: Capture, pairs: Path) -> None:
     code, out, err = invoke(capfd, "--from", str(pairs), "--json", "-")
-    document = json.loads(out)
-    assert (code, document["is_clean"], len(document["samples"])) == (1, False, 3 * 56)
+    document = result_of(out)
+    assert (code, document["verdict"], len(document["samples"])) == (1, "slow", 3 * 56)
     (verdict,) = document["verdicts"]
     assert (verdict["kind"], verdict["key"], verdict["flow"]) == ("host", [4], "out")
     assert "SLOW  host node5" in err
@@ -117,7 +116,7 @@ def test_stdin(capfd: Capture, pairs: Path) -> None:
         assert invoke(capfd, "--from", "-") == expected
     with stdin_of(pairs):
         code, out, _ = invoke(capfd, "--from", "-", "--json", "-")
-    assert (code, json.loads(out)["is_clean"]) == (1, False)
+    assert (code, result_of(out)["verdict"]) == (1, "slow")
 
 
 def test_our_own_file_is_read_as_it_was_written(tmp_path: Path) -> None:
@@ -158,7 +157,7 @@ def _verdict(capfd: Capture, text: str, folder: Path, *args: str) -> tuple[int, 
     file = folder / "lines.txt"
     file.write_text(text)
     code, out, _ = invoke(capfd, "--from", str(file), "--json", "-", *args)
-    return code, json.loads(out)
+    return code, result_of(out)
 
 
 @pytest.mark.parametrize("form", ["{a} {b} {rate}", "{b},{a},{rate}", "{a}\t{b} {rate} GB/s # 1"])
@@ -170,7 +169,7 @@ def test_plain_lines_in_any_order(capfd: Capture, tmp_path: Path, form: str) -> 
     ]
     code, found = _verdict(capfd, "\n".join(["# hosts, GB/s", "", *lines, ""]), tmp_path)
     (verdict,) = found["verdicts"]
-    assert (code, found["answer"], verdict["kind"], verdict["key"]) == (1, "slow", "host", [2])
+    assert (code, found["verdict"], verdict["kind"], verdict["key"]) == (1, "slow", "host", [2])
     assert verdict["effects"]["alone"]["of"] == 4
 
 
@@ -178,7 +177,7 @@ def test_too_few_pairs_are_unknown_unless_the_rate_of_a_good_one_is_given(
     capfd: Capture, tmp_path: Path
 ) -> None:
     code, found = _verdict(capfd, "n1 n2 49.3\n", tmp_path)
-    assert (code, found["answer"], found["verdicts"]) == (5, "cannot tell", [])
+    assert (code, found["verdict"], found["verdicts"]) == (5, "cannot tell", [])
     code, found = _verdict(capfd, "n1 n2 49.3\n", tmp_path, "--rate", "98.6")
     (verdict,) = found["verdicts"]
     assert (code, verdict["kind"]) == (1, "all")
@@ -192,7 +191,7 @@ def test_a_host_without_a_rate_is_not_called_good(capfd: Capture, tmp_path: Path
         for a, b in _pairs(4)
     ]
     _, found = _verdict(capfd, "\n".join(["a,b,gbs,status", *rows]), tmp_path)
-    assert (found["answer"], found["unjudged"]) == ("cannot tell", ["n3"])
+    assert (found["verdict"], found["unjudged"]) == ("cannot tell", ["n3"])
 
 
 def test_a_pair_that_was_given_in_both_orders_has_both_rates(

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from collbench.cli import run
-from tests.support.commands import stdin_of
+from tests.support.commands import result_of, stdin_of
 
 DATA = Path(__file__).parent.parent / "data" / "nccl-logs"
 HEALTHY = DATA / "rccl-2.21.txt"
@@ -72,8 +72,8 @@ def test_stdin(capsys: pytest.CaptureFixture[str]) -> None:
 def test_documents(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     page = tmp_path / "log.html"
     assert run(["log", str(FAILED), "--json", "-", "--html", str(page)]) == 1
-    document = json.loads(capsys.readouterr().out)
-    assert document["format"] == "collbench-log" and document["verdict"] == "costs"
+    document = result_of(capsys.readouterr().out)
+    assert document["verdict"] == "costs"
     assert [one["check"] for one in document["findings"]][:2] == ["ib-completion", "remote-exit"]
     text = page.read_text()
     assert "status 12 = RETRY_EXC_ERR" in text and "<script" not in text

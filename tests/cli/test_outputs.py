@@ -47,6 +47,12 @@ WRITES = {
     ("tune", "--out"): "tune --backend cpu --sizes 1K --op allreduce",
     ("predict", "--csv"): "predict --machine h200x4-vm --op sendrecv --sizes 1K",
     ("predict", "--json"): "predict --machine h200x4-vm --op sendrecv --sizes 1K",
+    ("sweep", "--json"): "sweep --backend model --machine h200x4-vm --sizes 1K",
+    ("overlap", "--json"): "overlap",
+    ("runs", "--json"): "runs",
+    ("topo", "--json"): "topo --machine dgx-1v",
+    ("tune", "--json"): "tune --show",
+    ("algos", "--json"): "algos ring --op allreduce",
     ("algos", "--svg"): "algos ring --op allreduce --ranks 2",
     ("algos", "--html"): "algos ring --op allreduce --ranks 2",
 }

@@ -2,12 +2,12 @@
 
 import csv
 import io
-import json
 from pathlib import Path
 
 import pytest
 
 from collbench.cli import run
+from tests.support.commands import result_of
 
 SMALL = ("predict", "--machine", "hgx-h100", "--op", "sendrecv", "--set", "gpus=2")
 
@@ -44,7 +44,7 @@ def test_documents_have_the_same_rows(tmp_path: Path, capsys: pytest.CaptureFixt
     rows = list(csv.DictReader(io.StringIO(capsys.readouterr().out)))
     assert {row["algo"] for row in rows} == {"direct", "duplex"}
     assert [row["size_bytes"] for row in rows] == ["1024", "1024", "8192", "8192", "65536", "65536"]
-    assert [str(row["time_us"]) for row in json.loads(file.read_text())] == [
+    assert [str(row["time_us"]) for row in result_of(file.read_text())] == [
         row["time_us"] for row in rows
     ]
     assert all(float(row["before_us"]) > 0 for row in rows)
@@ -93,7 +93,7 @@ def test_our_engine_has_an_interval_where_rows_were_measured(
     words = ["predict", "--machine", machine, "--op", "sendrecv", "--hosts", hosts]
     words += ["--sizes", "8,1M,1G", "--set", "gpus=2"]
     assert run([*words, "--json", "-"]) == 0
-    rows = [row for row in json.loads(capsys.readouterr().out) if row["engine"] == "collbench"]
+    rows = [row for row in result_of(capsys.readouterr().out) if row["engine"] == "collbench"]
     known = [(row["low_us"], row["time_us"], row["high_us"]) for row in rows]
     assert rows
     if is_known:

@@ -1,7 +1,6 @@
 """`collbench replay` from the command line, on the model, whose times are invented."""
 
 import gzip
-import json
 import pickle
 from dataclasses import replace
 from itertools import count
@@ -17,7 +16,7 @@ from collbench.cli import run
 from collbench.core.case import Case
 from collbench.core.peers import forced_by
 from collbench.core.record import Record, read
-from tests.support.commands import invoke
+from tests.support.commands import invoke, result_of
 
 TRACE = str(Path(__file__).parent.parent.parent / "docs/examples/trace.json")
 
@@ -27,7 +26,7 @@ def test_a_trace_on_a_described_machine(capfd: pytest.CaptureFixture[str], tmp_p
     args = ("replay", TRACE, "--machine", "hgx-h100", "--algo", "star", "--tune", "1")
     code, out, _ = invoke(capfd, *args, "--json", str(json_file), "--csv", str(csv))
     assert code == 0
-    document = json.loads(json_file.read_text())
+    document = result_of(json_file.read_text())
     assert document["steps"] == {"number": 3, "first_call": 0, "calls": 7.0, "found": True}
     assert [(one["op"], one["calls"]) for one in document["operations"]] == [
         ("allgather", 4.0),

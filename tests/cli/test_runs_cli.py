@@ -16,6 +16,7 @@ from collbench.bench.saving import saved
 from collbench.cli import cli, run
 from collbench.compare import runs as runs_module
 from collbench.compare.runs import RunFacts, SavedRun, remove, saved_runs
+from collbench.core.errors import UnavailableError
 from collbench.core.record import read
 from tests.support.commands import MODEL
 
@@ -37,8 +38,9 @@ def test_a_sweep_is_saved_with_its_command_and_its_machine(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     assert sweep("--machine", "dgx-1v") == 0
-    assert "Saved as @1: collbench compare @1" in capsys.readouterr().out
     (one,) = saved_runs()
+    told = " ".join(capsys.readouterr().out.split())
+    assert f"Saved as @{one.name}: collbench compare @{one.name}" in told
     given = " ".join([*MODEL, "--algo", "ring", "--sizes", "1K,1M", "--machine", "dgx-1v"])
     assert one.facts.command == f"collbench {given}"
     assert (one.facts.rows, one.facts.wrong, one.facts.exit_code) == (2, 0, 0)
@@ -69,7 +71,7 @@ def test_runs_are_listed_the_newest_last(capsys: pytest.CaptureFixture[str]) -> 
     capsys.readouterr()
     assert run(["runs"]) == 0
     heads, *lines = capsys.readouterr().out.splitlines()
-    assert heads.split() == ["started", "rows", "wrong", "took", "what"]
+    assert heads.split() == ["name", "started", "rows", "wrong", "took", "what"]
     assert [line.split()[0] for line in lines] == ["@3", "@2", "@1"]
     assert ["allreduce" in lines[0], "broadcast" in lines[1], "allgather" in lines[2]] == [True] * 3
 
@@ -165,10 +167,11 @@ def test_a_sweep_that_ends_after_a_newer_one_has_another_number() -> None:
     runs: list[Any] = [SimpleNamespace(points=[], run_id=name) for name in ("older", "newer")]
     with click.Context(cli, obj=("sweep",)), saved(runs[:1], [], []) as older:
         older.keep(record)
-        assert older.saved_as() == "@1"
+        assert saved_runs()[-1].number == 1
         with saved(runs[1:], [], []) as newer:
             newer.keep(record)
-        assert (newer.saved_as(), older.saved_as()) == ("@1", "@2")
+        assert (newer.saved_as(), older.saved_as()) == ("@newer", "@older")
+        assert {run.name: run.number for run in saved_runs()[-2:]} == {"newer": 1, "older": 2}
 
 
 def test_a_run_whose_beginning_cannot_be_saved_leaves_no_folder(
@@ -181,3 +184,43 @@ def test_a_run_whose_beginning_cannot_be_saved_leaves_no_folder(
     assert sweep() == 0
     assert "The run is not saved: " in capsys.readouterr().err
     assert list((state / "collbench" / "runs").iterdir()) == []
+
+
+def test_a_name_stays_and_a_number_is_of_this_directory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    places = [tmp_path / name for name in ("one", "two")]
+    for place in places:
+        place.mkdir()
+        monkeypatch.chdir(place)
+        assert sweep("--machine", "dgx-1v" if place is places[0] else "dgx-a100") == 0
+    first, second = saved_runs()
+    assert (first.number, second.number) == (0, 1)
+    capsys.readouterr()
+    assert run(["compare", f"@{first.name}"]) == 0
+    assert "model of dgx-1v" in capsys.readouterr().out
+    monkeypatch.chdir(places[0])
+    assert run(["compare", "@1"]) == 0
+    out, err = capsys.readouterr()
+    assert "model of dgx-1v" in out and f"@{first.name}" in err
+    monkeypatch.chdir(tmp_path)  # nothing was started here: of all
+    assert run(["compare", "@1"]) == 0
+    assert "model of dgx-a100" in capsys.readouterr().out
+    assert run(["compare", "@1126-ffffff0"]) == 2
+
+
+def test_a_run_that_failed_says_why(capsys: pytest.CaptureFixture[str]) -> None:
+    assert sweep() == 0
+    record = read(saved_runs()[0].rows)[0]
+    runs: list[Any] = [SimpleNamespace(points=[], run_id="20261126T163400-ab12cd")]
+    with (
+        pytest.raises(UnavailableError),
+        click.Context(cli, obj=("sweep",)),
+        saved(runs, [], []) as one,
+    ):
+        one.keep(record)
+        raise UnavailableError("no room is left")
+    capsys.readouterr()
+    assert run(["runs"]) == 0
+    out = capsys.readouterr().out
+    assert "@1126-ab12cd" in out and "failed: nothing: no room is left" in " ".join(out.split())

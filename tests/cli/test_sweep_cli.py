@@ -12,7 +12,9 @@ import pytest
 
 from collbench.backends.cpu.interpreter import Runner
 from collbench.bench.tables.run import tail_lines
+from collbench.bench.tables.sizes import size_lines
 from collbench.cli import run
+from collbench.compare.runs import saved_runs
 from collbench.core.distribution import launches_of
 from collbench.core.record import Record, header, read, to_line
 from collbench.machine.host import has_nvidia_gpus
@@ -23,6 +25,8 @@ from tests.support.commands import MODEL, ONE_REPEAT, invoke
 from tests.support.corrupt import late
 from tests.support.runs import needs_mpi
 from tests.support.tiers import tiered
+
+H200 = Path(__file__).parent.parent.parent / "profiles/results/h200x4.csv"
 
 
 def table_of(out: str) -> list[str]:
@@ -65,8 +69,9 @@ def test_a_sweep_of_the_model_is_exact(capfd: pytest.CaptureFixture[str], tmp_pa
 
 
 def test_a_sweep_says_what_it_measures_and_what_came_of_it(
-    capfd: pytest.CaptureFixture[str],
+    capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
     args = ("--machine", "dgx-1v", "--algo", "ring", "--sizes", "1M,256M")
     code, out, _ = invoke(capfd, "sweep", "--backend", "model", *args)
     head = [line for line in out.splitlines() if line.startswith("# ")]
@@ -84,7 +89,8 @@ def test_a_sweep_says_what_it_measures_and_what_came_of_it(
         "  simple (stores over GPU0 -> GPU1, NVLink 2 x1).",
         "Lowest time: 21.3 us, ring at 1M.",
     ]
-    assert saved_as == "Saved as @1: collbench compare @1"
+    (saved_run,) = saved_runs()
+    assert saved_as == f"Saved as @{saved_run.name}: collbench compare @{saved_run.name}"
 
 
 def test_the_model_prices_a_launch_alone_and_says_what_decided(
@@ -245,7 +251,7 @@ def test_a_price_is_not_the_best_of_what_was_measured(
     monkeypatch.setenv("COLUMNS", "240")  # several tied ones stand in one line
     args = [
         *split("sweep --backend cpu,model --machine cpu-2 --ranks 2 --op allreduce --repeats 2"),
-        *split("--sizes 1K"),
+        *split("--sizes 1K --algo all --all"),
     ]
     code, out, _ = invoke(capfd, *args)
     assert code == 0
@@ -257,7 +263,7 @@ def test_a_price_is_not_the_best_of_what_was_measured(
 
 def test_auto_on_a_described_machine_is_what_its_wires_price_lowest(tmp_path: Path) -> None:
     files = [tmp_path / "all.csv", tmp_path / "auto.csv"]
-    for file, more in zip(files, ([], ["--algo", "auto"]), strict=True):
+    for file, more in zip(files, (["--algo", "all"], []), strict=True):
         assert (
             run(
                 [
@@ -314,7 +320,9 @@ def test_without_mpi_ours_are_alone(
 def test_dry_run_measures_nothing(capfd: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     code, out, _ = invoke(
         capfd,
-        *split("sweep --op alltoall --placement all --sizes 1K,1M --backend cpu --dry-run"),
+        *split(
+            "sweep --op alltoall --algo all --placement all --sizes 1K,1M --backend cpu --dry-run"
+        ),
         "--csv",
         str(tmp_path / "no.csv"),
     )
@@ -549,3 +557,56 @@ def test_a_file_is_an_algorithm(capfd: pytest.CaptureFixture[str], tmp_path: Pat
     code, _, err = invoke(capfd, *MODEL[:3], "--ranks", "3", "--sizes", "1K", "--algo", str(file))
     assert code == 3
     assert f"{name} is allreduce over 2 ranks" in err
+
+
+def test_a_sweep_is_short_and_shown_by_its_sizes(
+    capfd: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    file = tmp_path / "out.csv"
+    code, out, _ = invoke(capfd, *MODEL, "--machine", "hgx-h100", "--csv", str(file))
+    assert code == 0 and len(read(file)) == 8 and len(out.splitlines()) <= 40
+    assert {row.notes for row in read(file)} == {"modelled auto"}
+    names = re.findall(r"^ +(?:1K|16M) +(\S+) (\S+)", out, re.MULTILINE)
+    assert names == [(row.algo, row.proto) for row in (read(file)[0], read(file)[-1])]
+
+
+def test_a_grid_is_folded_and_all_shows_every_row(
+    capfd: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    file = tmp_path / "out.csv"
+    grid = (*MODEL, "--algo", "all", "--sizes", "1M")
+    code, out, _ = invoke(capfd, *grid, "--csv", str(file))
+    rows = sorted(read(file), key=lambda row: row.time_us or 0)
+    (line,) = re.findall(r"^ +1M .*$", out, re.MULTILINE)
+    assert code == 0 and len(rows) > 4
+    assert [word for word in line.split() if word in {row.algo for row in rows}] == [
+        row.algo for row in rows[:2]
+    ]
+    _, every, _ = invoke(capfd, *grid, "--all")
+    assert len(re.findall(r"^ +1M .*modelled", every, re.MULTILINE)) == len(rows)
+
+
+def test_a_budget_ends_a_sweep_and_says_what_it_left(
+    capfd: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    file = tmp_path / "out.csv"
+    code, _, err = invoke(
+        capfd, *ONE_REPEAT, "--sizes", "1K,16M,64M", "--budget", "0.001", "--csv", str(file)
+    )
+    assert code == 0 and len(read(file)) == 1
+    assert "2 points of 3 not reached in --budget" in err
+
+
+def test_noise_has_bounds_in_the_place_of_times() -> None:
+    (calm,) = [row for row in read(H200) if (row.op, row.size_bytes) == ("allreduce", 8)][:1]
+    noisy = replace(calm, notes="noisy other-processes:5.0", repeat_times_us=(9.0, 6.0, 20.0))
+    text = "\n".join(size_lines([noisy]))
+    assert "<6.00" in text and "busy:5.0" in text and "0.000" not in text
+
+
+@pytest.mark.parametrize("args", [("allreduce",), ("all_reduce",)])
+def test_a_collective_alone_is_told_its_option(
+    capfd: pytest.CaptureFixture[str], args: tuple[str, ...]
+) -> None:
+    code, _, err = invoke(capfd, "sweep", *args)
+    assert code == 2 and "write --op allreduce" in err

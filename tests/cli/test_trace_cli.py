@@ -15,6 +15,7 @@ from collbench.core.case import Case
 from collbench.launch.local import LocalGroup
 from collbench.planning.lowering import actors
 from collbench.planning.planner import resolve
+from tests.support.commands import result_of
 
 Capture = pytest.CaptureFixture[str]
 
@@ -27,7 +28,7 @@ def test_files_and_the_screen(capfd: Capture, tmp_path: Path) -> None:
     code = run(["trace", "--size", "4K", "-n", "2", "--algo", "ring", "--proto", "ll", *places])
     out, err = capfd.readouterr()
     assert code == 0
-    document = json.loads(out)
+    document = result_of(out)
     assert len(document["launches_us"]) == 30
     assert document["slowdown"]["low"] <= document["slowdown"]["high"]
     assert "allreduce 4K by ring ll shm, 2 ranks" in err

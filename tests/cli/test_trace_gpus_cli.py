@@ -9,6 +9,7 @@ from collbench.cli import run
 from collbench.core.errors import UnavailableError
 from collbench.device import card
 from tests.bench.test_blame import LINK_S
+from tests.support.commands import result_of
 from tests.support.traced_gpus import TracedSession, plant
 
 Capture = pytest.CaptureFixture[str]
@@ -58,7 +59,7 @@ def test_a_late_gpu_is_named(
     out, err = capfd.readouterr()
     assert "rank 1 came " in out
     assert "if messages take as long one way as the other, and else to " in err
-    found = json.loads(file.read_text())
+    found = result_of(file.read_text())
     assert found["late"]["rank"] == 1
     assert found["late"]["delay_us"] == pytest.approx(40 * LINK_S * 1e6, rel=0.1)
     assert 0 < found["clock_error_us"] < found["clock_limit_us"]

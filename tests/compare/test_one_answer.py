@@ -1,6 +1,5 @@
 """Screen, JSON, JUnit, exit code and page say the same of one comparison, and of one file."""
 
-import json
 import re
 from html import unescape
 from pathlib import Path
@@ -15,6 +14,7 @@ from collbench.compare.load import load
 from collbench.core import catalog
 from collbench.core.collectives import OPS
 from collbench.core.verdict import VERDICTS
+from tests.support.commands import result_of
 from tests.support.frames import write
 from tests.support.tiers import tiered
 
@@ -57,7 +57,7 @@ def test_all_forms_of_a_comparison_agree(
     screen = " ".join(capfd.readouterr().out.split())
     assert run(["compare", new, base, "--html", told["html"]]) == 0
     page = unescape(re.sub(r"<[^>]*>", "", Path(told["html"]).read_text()))
-    known = json.loads(Path(told["json"]).read_text())
+    known = result_of(Path(told["json"]).read_text())
     counts = known["counts"]
     assert counted(screen.partition("rows compared: ")[2][:80]) == counts
     assert counted(page.partition("What changed")[2]) == counts

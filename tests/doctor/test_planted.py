@@ -2,7 +2,6 @@
 and signals. What is found is read from its JSON.
 """
 
-import json
 import os
 import shutil
 import signal
@@ -15,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from tests.support.commands import result_of
 from tests.support.runs import Run, kill, library, needs_mpi, under_mpirun
 
 DOCTOR = (sys.executable, "-m", "collbench", "doctor")
@@ -49,7 +49,7 @@ def doctor(
         command, prefix = [*prefix, *under_mpirun(ranks, command)], ()
     with Run(folder, command, extra, prefix) as run:
         code = run.finish()
-        return code, json.loads(run.stdout)
+        return code, result_of(run.stdout)
 
 
 def named(document: Mapping[str, Any], check: str) -> dict[str, Any]:
@@ -208,7 +208,7 @@ def test_a_container_for_each_rank(tmp_path: Path) -> None:
     command = [*DOCTOR, "--quick", "--only", "container-ipc", "--json", "-"]
     with Run(tmp_path, under_mpirun(2, ["unshare", "--ipc", *command])) as run:
         code = run.finish()
-        finding = named(json.loads(run.stdout), "container-ipc")
+        finding = named(result_of(run.stdout), "container-ipc")
     assert finding["seen"] == "its ranks are in 2 ipc namespaces: rank 0, rank 1"
     assert (code, finding["mark"]) == (1, "COST")
 
@@ -222,7 +222,7 @@ def test_containers_with_names_of_their_own(tmp_path: Path) -> None:
     command = [*named_so, *DOCTOR, "--quick", "--only", "container-ipc", "--json", "-"]
     with Run(tmp_path, under_mpirun(2, command)) as run:
         code = run.finish()
-        finding = named(json.loads(run.stdout), "container-ipc")
+        finding = named(result_of(run.stdout), "container-ipc")
     assert finding["subject"] == "box0 and box1"
     assert finding["seen"].startswith("are one machine under two names")
     assert (code, finding["mark"]) == (0, "RISK")
@@ -268,7 +268,7 @@ def test_a_killed_arm_is_a_reason(tmp_path: Path) -> None:
         assert len(arms) == 2
         kill(arms[0])
         code = run.finish()
-        finding = named(json.loads(run.stdout), "binding")
+        finding = named(result_of(run.stdout), "binding")
     assert finding["unmeasured"].endswith("the process of an experiment was killed by SIGKILL")
     assert (code, finding["mark"], finding["costs"]) == (0, "RISK", [])
 

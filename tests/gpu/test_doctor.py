@@ -2,7 +2,6 @@
 else uses one.
 """
 
-import json
 import subprocess
 import sys
 import time
@@ -10,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from tests.support.commands import result_of
 from tests.support.runs import ROOT, environment
 
 # Another process: what it has, and what it does until its input ends.
@@ -57,7 +57,7 @@ def doctor(*args: str) -> dict[str, Any]:
     )
     assert done.returncode in (0, 1), done.stderr
     assert "Traceback" not in done.stderr
-    document: dict[str, Any] = json.loads(done.stdout)
+    document: dict[str, Any] = result_of(done.stdout)
     return document
 
 

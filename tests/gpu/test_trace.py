@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from tests.gpu._running import MODELS, Ended, run, started
+from tests.support.commands import result_of
 
 LIMIT_S = 280.0
 CLOCK_ERROR_US = 0.2
@@ -96,7 +97,7 @@ def test_a_launch_is_whole_and_its_causes_add_up(
     files = ("--json", str(chain), "--out", str(timeline))
     ended = collbench("trace", "--backend", "cuda", *case, "--launches", "3", *files)
     assert "result compared" in ended.stderr
-    found = json.loads(chain.read_text())
+    found = result_of(chain.read_text())
     assert f"{op} {size} by {algo} {proto} " in found["title"]
     assert len(found["ranks"]) == gpus
     assert len(found["launches_us"]) == 3

@@ -1,6 +1,5 @@
 """Logs of NCCL and RCCL: lines in every dress, what they say of a job."""
 
-import json
 import os
 from pathlib import Path
 
@@ -16,6 +15,7 @@ from collbench.jobs.nccl_log.model import LogReport
 from collbench.jobs.nccl_log.reader import LogReader
 from collbench.jobs.nccl_log.summary import chosen, crossings, joined, orders, traffic
 from collbench.jobs.tables.log import log_json, log_lines
+from tests.support.commands import result_of
 
 DATA = Path(__file__).parent.parent / "data" / "nccl-logs"
 FILES = [file for file in sorted(DATA.glob("*.txt")) if file.stem != "ras"]
@@ -145,7 +145,7 @@ def test_our_logs_are_understood_and_shown(file: Path) -> None:
         lines = log_lines(report, columns)
         assert len(lines) <= 60
         assert max(map(len, lines)) <= columns
-    document = json.loads(log_json(report, findings, is_failed=True))
+    document = result_of(log_json(report, findings, is_failed=True))
     assert document["verdict"] in ("costs", "risks")
     assert document["lines"]["of_nccl"] == report.counters.nccl
     # what is found stands in the file
@@ -347,7 +347,7 @@ def test_any_text_is_read_without_an_exception(lines: list[str]) -> None:
     report = report_of("\n".join(lines))
     findings = log_findings(report)
     assert max(map(len, log_lines(report, 80)), default=0) >= 0
-    json.loads(log_json(report, findings, is_failed=True))
+    result_of(log_json(report, findings, is_failed=True))
     assert 0 <= report.counters.understood <= report.counters.nccl
 
 

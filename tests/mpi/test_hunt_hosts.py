@@ -1,6 +1,5 @@
 """`hunt` on several hosts, played by network namespaces, one of which has a slow link."""
 
-import json
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -8,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from tests.support.commands import result_of
 from tests.support.runs import Run
 from tests.support.tiers import tiered
 from tests.support.two_hosts import two_hosts
@@ -45,7 +45,7 @@ def test_a_slow_link_names_its_host_and_direction(
         command = [sys.executable, "-m", "collbench", "hunt", "--size", "128K", *more]
         with Run(tmp_path, hosts.command(ranks, [*command, "--json", "-"])) as run:
             assert run.finish() == 1, run.stderr
-            result = json.loads(run.stdout)
+            result = result_of(run.stdout)
             verdict = result["verdicts"][0]
             assert (verdict["kind"], verdict["key"]) == ("host", [1]), run.stderr
             assert verdict["flow"] == ("out" if is_sending else "in")
@@ -61,7 +61,7 @@ def test_equal_hosts_are_clean(tmp_path: Path) -> None:
         command = [sys.executable, "-m", "collbench", "hunt", "--size", "256K", "--alone"]
         with Run(tmp_path, hosts.command((1, 1, 1, 1), [*command, "--json", "-"])) as run:
             run.finish()
-            assert _worst(json.loads(run.stdout)["verdicts"]) < BUSY, run.stderr
+            assert _worst(result_of(run.stdout)["verdicts"]) < BUSY, run.stderr
 
 
 @pytest.mark.exhaustive
@@ -73,7 +73,7 @@ def test_a_slow_path_acquits_its_ends(tmp_path: Path) -> None:
         command = [sys.executable, "-m", "collbench", "hunt", "--size", "256K", "--alone"]
         with Run(tmp_path, hosts.command((1, 1, 1, 1), [*command, "--json", "-"])) as run:
             assert run.finish() == 1, run.stderr
-            verdict, *others = json.loads(run.stdout)["verdicts"]
+            verdict, *others = result_of(run.stdout)["verdicts"]
             named = verdict["kind"], verdict["key"], verdict["flow"]
             assert named == ("path", [1, 2], "out"), run.stderr
             assert _worst(others) < BUSY, run.stderr
@@ -97,7 +97,7 @@ def test_a_collective_blames_the_slow_link(tmp_path: Path, is_path: bool) -> Non
             hosts.slow(host, "1gbit", is_sending=True)
         with Run(tmp_path, hosts.command((1, 1, 1, 1), BLAME)) as run:
             assert run.finish() == 1, run.stderr
-            result = json.loads(run.stdout)
+            result = result_of(run.stdout)
             assert result["part"] == ["link", [1, 2]], run.stderr
             assert result["is_confirmed"]
             kept = f"{hosts.names[1]} sends slowly to {hosts.names[3]}, too"

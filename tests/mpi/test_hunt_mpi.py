@@ -2,7 +2,6 @@
 of them when a rank dies or stops, or somebody presses Ctrl-C.
 """
 
-import json
 import os
 import signal
 import sys
@@ -14,6 +13,7 @@ import pytest
 
 from collbench.core.pairwise import COLUMNS
 from collbench.doctor.hunt.read import read
+from tests.support.commands import result_of
 from tests.support.runs import (
     STUCK_LIMIT_S,
     STUCK_TIMEOUT_S,
@@ -80,7 +80,7 @@ def test_a_late_rank_is_blamed_and_confirmed(tmp_path: Path) -> None:
     for started in (command, under_mpirun(3, command)):
         with Run(tmp_path, started) as run:
             assert run.finish() == 1, run.stderr
-            result = json.loads(run.stdout)
+            result = result_of(run.stdout)
             assert result["part"] == ["late", [1]], run.stderr
             assert result["is_confirmed"], run.stderr
             assert 15e3 < result["excess_us"] < 60e3

@@ -1,9 +1,11 @@
 """Runs a command line in this process."""
 
+import json
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -30,3 +32,11 @@ def stdin_of(path: Path) -> Iterator[None]:
     finally:
         os.dup2(kept, 0)
         os.close(kept)
+
+
+def result_of(text: str) -> Any:
+    """What a document of --json has as its data, with the verdict where that is an object."""
+    document = json.loads(text)
+    assert list(document) == ["tool", "version", "command", "machine", "verdict", "data"]
+    data = document["data"]
+    return {"verdict": document["verdict"], **data} if isinstance(data, dict) else data

@@ -31,7 +31,7 @@ from collbench.core.case import Case
 from collbench.core.knobs import AXES, KNOB, KNOBS, UNASKED, Knob
 from collbench.core.peers import is_peer
 from collbench.core.record import Record
-from collbench.core.table import NARROW_COLUMNS, wrapped
+from collbench.core.table import NARROW_COLUMNS, UNBOUNDED, table, wrapped
 from collbench.core.units import format_rate, format_size, format_time_us
 from collbench.machine.others import FOREIGN_NOTE
 
@@ -40,10 +40,10 @@ BOUNDS_COLUMNS = 120  # of a terminal, from which on times have their bounds
 _SHOWN = (*AXES, *KNOBS[1:])
 
 
-def _shown_notes(notes: str) -> str:
+def notes_text(notes: str) -> str:
     """The notes of a row in few columns: one that other processes disturbed is noise, too.
 
-    >>> _shown_notes("in-cache noisy other-processes:5.0 auto")
+    >>> notes_text("in-cache noisy other-processes:5.0 auto")
     'in-cache busy:5.0 auto'
     """
     if FOREIGN_NOTE not in notes:
@@ -86,6 +86,7 @@ class SweepTable:
     is_together: bool = False
     algo_width: int = 9
     size_width: int = 6
+    columns: int = UNBOUNDED
 
     def _named(self) -> list[Column]:
         """What a row is of."""
@@ -112,15 +113,22 @@ class SweepTable:
     def heading(self) -> str:
         """The line above the rows."""
         columns = self._named() + self._measured()
-        return "  ".join([*(f"{head:{place}}" for head, place, _ in columns), "notes"])
+        return self._row([*(head for head, *_ in columns), "notes"], columns)
+
+    def _row(self, cells: Sequence[str], columns: Sequence[Column]) -> str:
+        """A row whose columns are as wide as those of all others."""
+        right = [place for place, (_, aligned, _) in enumerate(columns) if aligned[0] == ">"]
+        least = [int(aligned[1:]) for _, aligned, _ in columns]
+        heads = ("",) * len(cells)
+        return "\n".join(table(heads, [cells], right, self.columns, least))
 
     def line(self, record: Record) -> str:
         """One row; what was not measured has its reason."""
         is_measured = None not in (record.time_us, record.algbw_gbs, record.busbw_gbs)
         columns = self._named() + self._measured() * is_measured
-        cells = [f"{text(record):{place}}" for _, place, text in columns]
-        last = _shown_notes(record.notes) if is_measured else f"{record.status}: {record.reason}"
-        return "  ".join([*cells, last]).rstrip()
+        cells = [text(record) for *_, text in columns]
+        last = notes_text(record.notes) if is_measured else f"{record.status}: {record.reason}"
+        return self._row([*cells, last], columns)
 
     def waived(self, records: Sequence[Record]) -> list[str]:
         """A line for each reason of waived rows; `*` stands for values that differ."""
@@ -134,11 +142,12 @@ class SweepTable:
 
     def _line_of(self, rows: Sequence[Record]) -> str:
         cells = []
-        for head, place, text in self._named():
+        for head, _, text in self._named():
             texts = list(dict.fromkeys(map(text, sorted(rows, key=lambda row: row.size_bytes))))
             span = "-".join(dict.fromkeys((texts[0], texts[-1]))) if head == "size" else "*"
-            cells.append(f"{texts[0] if len(texts) == 1 else span:{place}}")
-        return "  ".join([*cells, f"waived, {len(rows)} points: {rows[0].reason}"])
+            cells.append(texts[0] if len(texts) == 1 else span)
+        why = f"waived, {len(rows)} points: {rows[0].reason}"
+        return self._row([*cells, why], self._named())
 
 
 def _launch_time_of(record: Record, name: str) -> str:
@@ -161,8 +170,11 @@ def table_of(
     has_ceilings: bool = False,
     has_launch_times: bool = False,
     is_together: bool = False,
+    is_screen: bool = False,
 ) -> SweepTable:
-    """The columns of a sweep: the knobs that differ between its points, waived ones included."""
+    """The columns of a sweep: the knobs that differ between its points, waived ones included. Rows
+    fold on a screen alone.
+    """
 
     def varies(knob: Knob) -> bool:
         # what follows from the rest where the tool decides is shown only if it was asked for
@@ -191,6 +203,7 @@ def table_of(
         has_launch_times=has_launch_times,
         is_together=is_together,
         algo_width=max([9, *(len(case.algo) for case in resolved)]),
+        columns=columns if is_screen else UNBOUNDED,
         size_width=max([6, *(len(format_size(case.size_bytes)) for case in requested)]),
     )
 
@@ -222,7 +235,6 @@ def ceiling_lines(records: Sequence[Record], columns: int = NARROW_COLUMNS) -> l
     return lines
 
 
-_LEADERS_SHOWN = 2  # tied configurations that are named with all their options
 _OUTER = ("ranks", "op", "dtype", "redop", "root", "placement", "skew")
 
 
@@ -255,7 +267,7 @@ def best_lines(
 
     def leaders(best: Best) -> str:
         names = [_configuration(row, knobs) for row in best.leaders]
-        return best_text(names, best.certainty, _LEADERS_SHOWN)
+        return best_text(names, best.certainty)
 
     heads = [
         SIZE,

@@ -2,16 +2,14 @@
 its confirmation.
 """
 
-import json
 import math
 from collections.abc import Sequence
 
-from collbench import __version__
 from collbench.bench.trace.blame import Blame, Part
+from collbench.core.files import result_json
 from collbench.core.table import table, wrapped
 from collbench.core.units import format_time_us, to_us
 
-_JSON_VERSION = 1
 _SHOWN_RANKS = 12  # of the matrix
 _SHOWN_PARTS = 4
 _LEAST_SHARE = 0.05
@@ -87,8 +85,6 @@ def _ms(seconds: float) -> str:
 def as_json(found: Blame, names: Sequence[str], confirmation: str, *, is_confirmed: bool) -> str:
     """The result as a JSON object."""
     document = {
-        "version": _JSON_VERSION,
-        "collbench": __version__,
         "ranks": list(names),
         "part": found.part,
         "share": found.share,
@@ -100,4 +96,4 @@ def as_json(found: Blame, names: Sequence[str], confirmation: str, *, is_confirm
         "waits_us": [[a, b, to_us(wait)] for (a, b), wait in found.waits_s.items()],
         "shares": [[kind, key, share] for (kind, key), share in found.shares.items()],
     }
-    return json.dumps(document, indent=1) + "\n"
+    return result_json(document, verdict="slow" if found.part else "clean")

@@ -3,23 +3,21 @@ launch as long as it was, as a waterfall; and its time by cause beside what the 
 say of it.
 """
 
-import json
 from collections.abc import Mapping, Sequence
 from itertools import groupby
 from typing import NamedTuple
 
-from collbench import __version__
 from collbench.bench.trace.critical_path import CAUSES, Cause, Segment
 from collbench.bench.trace.least_time import LeastTime
 from collbench.bench.trace.summary import ChainCosts, TraceSummary
 from collbench.core.case import Case
+from collbench.core.files import result_json
 from collbench.core.table import paragraphs, table, wrapped
 from collbench.core.text import counted
 from collbench.core.trace import Trace, TracedLaunch
 from collbench.core.units import format_size, format_time_us, to_us
 from collbench.planning.tuning import Origin
 
-_JSON_VERSION = 1
 _ROWS = 24  # of the waterfall
 _LEAST_BAR = 8
 _WIDE = 120  # columns from which on a row says where in the schedule it is
@@ -234,8 +232,6 @@ def trace_json(trace: Trace, found: TraceSummary, costs: ChainCosts) -> str:
     """The result as a JSON object; times are microseconds since the first arrival."""
     launch = found.launch
     document = {
-        "version": _JSON_VERSION,
-        "collbench": __version__,
         "title": trace.title,
         "ranks": list(trace.names),
         "launches_us": [to_us(one.total_s) for one in trace.launches],
@@ -244,13 +240,11 @@ def trace_json(trace: Trace, found: TraceSummary, costs: ChainCosts) -> str:
         "slowdown": found.slowdown._asdict() if found.slowdown is not None else None,
         "launch": found.number,
         "total_us": to_us(launch.total_s),
-        "verdict": verdict(trace, found),
         "late": (
             {"rank": found.late[0], "delay_us": to_us(found.late[1])}
             if found.late is not None
             else None
         ),
-        "machine": costs.machine,
         "price_us": to_us(costs.price_s) if costs.price_s is not None else None,
         "causes": {
             cause: {
@@ -276,4 +270,4 @@ def trace_json(trace: Trace, found: TraceSummary, costs: ChainCosts) -> str:
             for segment in found.path
         ],
     }
-    return json.dumps(document, indent=1) + "\n"
+    return result_json(document, machine=costs.machine, verdict=verdict(trace, found))

@@ -53,7 +53,7 @@ _WORDS: dict[Verdict, str] = {
     "worse": "slower",
     "cannot tell": "cannot tell",
 }
-_UNCLEAR = "~"  # before a number that the repeats do not separate from 1
+_UNCLEAR = "~"  # before a number, or in its place: the repeats do not separate it from 1
 _TITLE_WIDTH = 16
 _PEER_NAMES = {"gloo": "Gloo", "torch": "PyTorch"}
 
@@ -126,8 +126,33 @@ def counts(rows: Sequence[Record]) -> str:
     """How many rows there are, by status, and of what machine."""
     count = Counter(row.status for row in rows)
     known = [f"{count[status]} {status}" for status in STATUSES if count[status]]
-    devices = ", ".join(sorted({row.device for row in rows} - {""}))
+    devices = devices_of(rows)
     return f"{len(rows)} rows: {', '.join(known) or 'none'}" + (f"; {devices}" if devices else "")
+
+
+def devices_of(rows: Sequence[Record]) -> str:
+    """On what the rows were measured."""
+    return ", ".join(sorted({row.device for row in rows} - {""}))
+
+
+def best_data(rows: Sequence[Record]) -> list[dict[str, object]]:
+    """The best of each size of each workload, with the numbers that its table shows."""
+    summary = summarise(rows)
+    return [
+        {
+            "workload": title,
+            "size_bytes": size,
+            "best": [label(row, summary.knobs) for row in best.leaders],
+            "certainty": best.certainty,
+            "time_us": best.time_us,
+            "busbw_gbs": best.busbw_gbs,
+            "percent": best.percent,
+            "auto_ratio": None if best.excess is None else best.excess.median,
+            "speedup": {peer: ratio.median for peer, ratio in best.peers.items()},
+        }
+        for workload, title in titles(summary.best).items()
+        for size, best in summary.best[workload].items()
+    ]
 
 
 def facts(summary: Summary, workload: Workload, bars: str = "") -> dict[str, str]:
@@ -264,12 +289,14 @@ def legend(summary: Summary) -> list[str]:
     every = summary.every_best
     lines = ["Best of each size, by the median of its repeats."]
     if any(best.certainty == "tie" for best in every):
-        lines.append("a/b, a = b: tied, the repeats do not separate them; the simpler one leads.")
+        lines.append("(1 of 3): three are tied, by the repeats; the simplest is named.")
     if any(not best.is_certain for best in every):
         lines.append("?: cannot tell; the row that was fastest, by chance or not.")
     lines += [OF_MAX] * any(best.has_floor for best in every)
     if any(best.gain is not None for best in every):
-        lines.append("next: how much longer the runner-up takes (~: not separated by the repeats).")
+        lines.append(
+            "next: how much longer the runner-up takes (~: the repeats do not separate them)."
+        )
     if any(best.excess is not None for best in every):
         lines.append("auto: how much longer the tool's own choice takes.")
     lines += [peer_legend(summary, peer) for peer in summary.peers]
@@ -377,7 +404,9 @@ def busbw_text(best: Best) -> str:
 
 def percent_text(percent: float | None) -> str:
     """A share of what is possible."""
-    return "-" if percent is None else f"{percent:.0f}%"
+    if percent is None:
+        return "-"
+    return f"{percent:.0f}%" if percent >= 0.5 or percent <= 0 else "<1%"
 
 
 def next_text(best: Best) -> str:
@@ -392,11 +421,12 @@ def auto_text(best: Best) -> str:
 
 
 def _excess_text(ratio: Interval | None, *, is_clear: bool) -> str:
-    """How much longer, in percent of five characters; twice as long and more as a factor."""
+    """How much longer, in percent; twice as long and more as a factor."""
     if ratio is None:
         return "-"
-    text = f"{ratio.median:.1f}x" if ratio.median >= 2 else f"{100 * (ratio.median - 1):+z.0f}%"
-    return ("" if is_clear else _UNCLEAR) + text
+    if not is_clear:
+        return _UNCLEAR
+    return f"{ratio.median:.1f}x" if ratio.median >= 2 else f"{100 * (ratio.median - 1):+z.0f}%"
 
 
 def speedup_text(best: Best, peer: str) -> str:

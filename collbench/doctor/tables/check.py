@@ -1,35 +1,34 @@
 """The findings of a check: a line each, a summary, and documents for programs."""
 
-import json
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 
-from collbench import __version__
 from collbench.core.assessment import AssessedLine, Assessment, Grade
+from collbench.core.files import result_json
+from collbench.core.table import NARROW_COLUMNS, table
 from collbench.core.text import counted
 from collbench.core.units import format_rate, format_time_us
 from collbench.doctor.check_verdict import SEVERITY, CheckLine, Verdict, judged_lines, whole
 
-_VERDICT, _NAME, _NUMBER = 7, 25, 11
-_JSON_VERSION = 1
+_LEAST = (7, 24, 10, 10)  # columns of verdict, name, measured and expected
+_HEADS = ("", "what", "measured", "expected", "from")
 
 
-def heading() -> str:
+def heading(columns: int) -> str:
     """The line above the findings."""
-    return f"{'':{_VERDICT}} {'what':<{_NAME}}{'measured':>{_NUMBER}}{'expected':>{_NUMBER}}  from"
+    return "\n".join(table(_HEADS, [], (2, 3), columns, _LEAST))
 
 
-def line(finding: CheckLine) -> str:
-    """A finding in a line."""
-    start = f"{finding.verdict:{_VERDICT}} {finding.name:<{_NAME}}"
+def line(finding: CheckLine, columns: int = NARROW_COLUMNS) -> str:
+    """A finding in a line, or more where the screen is narrow."""
     if finding.value is None:
-        return f"{start}  {finding.detail}".rstrip()
+        told = (finding.verdict, finding.name, finding.detail)
+        return "\n".join(table(("",) * 3, [told], (), columns, _LEAST[:2]))
     source = ", ".join(filter(None, (finding.source, finding.detail)))
-    measured, expected = (
-        f"{_number(value, finding.unit):>{_NUMBER}}" for value in (finding.value, finding.expected)
-    )
-    return f"{start}{measured}{expected}  {source}".rstrip()
+    numbers = [_number(value, finding.unit) for value in (finding.value, finding.expected)]
+    cells = (finding.verdict, finding.name, *numbers, source)
+    return "\n".join(table(("",) * len(cells), [cells], (2, 3), columns, _LEAST))
 
 
 def _number(value: float | None, unit: str) -> str:
@@ -70,18 +69,14 @@ def as_json(findings: Sequence[CheckLine], device: str, started: str, seconds: f
     """The findings as a JSON object."""
     verdicts = [one.verdict for one in findings]
     document = {
-        "version": _JSON_VERSION,
-        "collbench": __version__,
-        "verdict": whole(verdicts),
         "lines": len(verdicts),
         "judged": judged_lines(verdicts),
         "counts": _counts(findings),
-        "device": device,
         "started": started,
         "seconds": round(seconds, 3),
         "checks": [asdict(one) for one in findings],
     }
-    return json.dumps(document, indent=1) + "\n"
+    return result_json(document, machine=device, verdict=whole(verdicts))
 
 
 _GRADES: Mapping[Verdict, Grade] = {

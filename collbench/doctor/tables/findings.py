@@ -1,20 +1,18 @@
 """What the doctor found: findings as text and as documents, and the list of all checks."""
 
-import json
 import re
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from collbench import __version__
 from collbench.bench.experiment import Cost
 from collbench.core.assessment import AssessedLine, Assessment, Grade
+from collbench.core.files import result_json
 from collbench.core.limits import LEAST_JUDGED
 from collbench.core.table import table, titled, wrapped
 from collbench.core.text import counted, some_of
 from collbench.doctor.finding import Finding
 
-_JSON_VERSION = 1
 _LABEL = 8  # of the lines of a finding
 _SUBJECTS = 8  # that a finding names
 _FACTOR_FROM = 2.0  # costs from which on they are shown as factors
@@ -201,11 +199,7 @@ def as_json(
     calm = "unknown" if is_unknown(runs) else "clean"
     has_risk = is_failed or any(mark(one) == "RISK" for one in findings)
     document = {
-        "format": "collbench-doctor",
-        "version": _JSON_VERSION,
-        "collbench": __version__,
         "hosts": list(hosts),
-        "verdict": "costs" if costs else "risks" if has_risk else calm,
         "looked": looked,
         "not_here": absent,
         "could_not": could_not,
@@ -217,7 +211,8 @@ def as_json(
             for run in runs
         ],
     }  # fmt: skip
-    return json.dumps(document, indent=1, ensure_ascii=False) + "\n"
+    told = "costs" if costs else "risks" if has_risk else calm
+    return result_json(document, machine=", ".join(hosts), verdict=told)
 
 
 def assessment_of(

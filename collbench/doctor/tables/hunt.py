@@ -2,15 +2,14 @@
 evidence and what to do next.
 """
 
-import json
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from statistics import median
 
-from collbench import __version__
 from collbench.core.assessment import AssessedLine, Assessment
+from collbench.core.files import result_json
 from collbench.core.limits import MUST_FIND
 from collbench.core.pairwise import PairSample, PairWorld
 from collbench.core.table import table, wrapped
@@ -20,7 +19,6 @@ from collbench.doctor.hunt.places import Place
 from collbench.doctor.hunt.rounds import Pair, planned
 from collbench.doctor.hunt.verdicts import Analysis, Effect, Sharing, Verdict
 
-_JSON_VERSION = 1
 _MATRIX_RANKS = 32  # from more ranks on, the matrix is one of hosts
 _SLOW = 0.8  # of the median, or of good pairs: such a cell is marked
 _SHOWN = 12  # rows of the slowest, of more ranks or hosts than a matrix can show
@@ -339,10 +337,6 @@ def as_json(
     whole = asdict(analysis)
     least = whole.pop("least")  # infinite where none would be seen, which JSON cannot say
     document = {
-        "version": _JSON_VERSION,
-        "collbench": __version__,
-        "answer": analysis.answer,
-        "is_clean": analysis.is_clean,
         "hosts": world.hosts,
         "local": world.local,
         "seconds": round(seconds, 3),
@@ -369,7 +363,7 @@ def as_json(
         "least_factor": round(least, 3) if least < _TOO_MUCH else None,
         "samples": [asdict(one) for one in samples],
     }
-    return json.dumps(document, indent=1) + "\n"
+    return result_json(document, machine=", ".join(world.hosts), verdict=analysis.answer)
 
 
 def assessment_of(

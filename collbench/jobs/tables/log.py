@@ -1,10 +1,9 @@
 """What a log of NCCL says, as text and as a document."""
 
-import json
 from collections import Counter
 from collections.abc import Sequence
 
-from collbench import __version__
+from collbench.core.files import result_json
 from collbench.core.table import paragraphs, table, wrapped
 from collbench.core.text import counted, some_of
 from collbench.core.units import format_size, span_of_sizes
@@ -15,7 +14,6 @@ from collbench.jobs.nccl_log.places import Seen
 from collbench.jobs.nccl_log.summary import alike, chosen, depth, expected, joined, orders, traffic
 from collbench.machine.topology.model import spans
 
-_JSON_VERSION = 1
 _MOST_ROWS = 8  # of a table on the screen; --json has all
 _MOST_RANKS = 16  # of a ring, in full
 _MOST_SETTINGS = 12
@@ -64,11 +62,7 @@ def log_json(report: LogReport, findings: Sequence[Finding], *, is_failed: bool)
     counters = report.counters
     costs = any(one.is_cost for one in findings)
     document = {
-        "format": "collbench-log",
-        "version": _JSON_VERSION,
-        "collbench": __version__,
         "files": report.files,
-        "verdict": "costs" if costs else "risks" if is_failed else "clean",
         "lines": {
             "read": counters.lines,
             "of_nccl": counters.nccl,
@@ -144,7 +138,7 @@ def log_json(report: LogReport, findings: Sequence[Finding], *, is_failed: bool)
         "findings": [finding_facts(one) for one in findings],
         "marks": [mark(one) for one in findings],
     }  # fmt: skip
-    return json.dumps(document, indent=1, ensure_ascii=False) + "\n"
+    return result_json(document, verdict="costs" if costs else "risks" if is_failed else "clean")
 
 
 def _places(facts: dict[str, Seen]) -> dict[str, dict[str, object]]:

@@ -1,12 +1,11 @@
 """What a job communicates and what its operations take, as text and as a document."""
 
-import json
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from collbench import __version__
 from collbench.bench.replay import ReplayProof
+from collbench.core.files import result_json
 from collbench.core.record import Record
 from collbench.core.table import paragraphs, table
 from collbench.core.text import counted
@@ -23,7 +22,6 @@ from collbench.jobs.advice import (
 from collbench.jobs.model import Job, JobOperation
 from collbench.jobs.steps import Steps, StepTimes
 
-_JSON_VERSION = 1
 _MOST_ROWS = 20  # of operations on the screen; --json has all
 _WHOLE = 100.5  # percent of a step, rounded
 _FORMS_A_TABLE = 3  # columns of times that 80 characters hold
@@ -280,9 +278,6 @@ def replay_json(replay: Replay) -> str:
     """All as a JSON object."""
     proof = replay.proof
     document = {
-        "format": "collbench-replay",
-        "version": _JSON_VERSION,
-        "collbench": __version__,
         "job": replay.job.name,
         "source": replay.job.source,
         "calls": len(replay.job.calls),
@@ -333,7 +328,7 @@ def replay_json(replay: Replay) -> str:
         "settings": replay.settings,
         "environment": replay.environment,
     }
-    return json.dumps(document, indent=1) + "\n"
+    return result_json(document)
 
 
 def _document(replay: Replay, one: JobOperation) -> dict[str, object]:

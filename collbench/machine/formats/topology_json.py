@@ -41,6 +41,11 @@ def is_mine(text: str) -> bool:
     return text.lstrip().startswith("{") and _FORMAT_KEY.search(text) is not None
 
 
+def encoded(topology: Topology) -> dict[str, object]:
+    """What the file has."""
+    return json.loads(write(topology))  # type: ignore[no-any-return]
+
+
 def write(topology: Topology) -> str:
     """The file's text.
 
@@ -82,6 +87,8 @@ def read(text: str, name: str) -> Topology:
     such as nodes[3].kind.
     """
     value = parse_json(text, name, _MAX_JSON_CHARS)
+    if isinstance(value, dict) and "data" in value:  # as `topo --json` writes it
+        value = value["data"]
     try:
         return _topology(value)
     except _WrongError as error:

@@ -1,0 +1,142 @@
+"""The table of a sweep by size: the best configuration beside the runner-up and the libraries.
+
+What other processes disturbed has bounds in the place of times: the fastest of the repeats says
+what the machine can do at least.
+"""
+
+from collections.abc import Sequence
+from functools import partial
+
+from collbench.bench.tables.sweep import notes_text
+from collbench.compare.best import Best, Summary, best_label, summarise
+from collbench.compare.rows import as_written, is_noise, label, median_of, times_of, titles
+from collbench.compare.tables.summary import (
+    OF_MAX,
+    SIZE,
+    BestColumn,
+    auto_text,
+    best_table,
+    doubt_lines,
+    form_heading,
+    has_forms,
+    next_text,
+    peer_legend,
+    percent_text,
+    rival_text,
+    speedup_text,
+)
+from collbench.core.record import Record
+from collbench.core.table import NARROW_COLUMNS, paragraphs
+from collbench.core.units import format_rate, format_time_us
+
+_NOTES_COLUMNS = 60  # of a screen that has room for notes
+# notes that are of every row, or that another column says
+_TOLD = {"auto", "modelled", "noisy"}
+
+
+def size_lines(records: Sequence[Record], columns: int = NARROW_COLUMNS) -> list[str]:
+    """A table a workload, with a row a size, and what its columns mean; none without a time."""
+    summary = summarise(list(map(as_written, records)))
+    names = titles(summary.best)
+    lines = doubt_lines(summary, columns)
+    for workload, sizes in summary.best.items():
+        every = list(sizes.values())
+        lines += [names[workload]] if len(names) > 1 else []
+        lines += [
+            *best_table(
+                _columns(summary, every, has_notes=columns >= _NOTES_COLUMNS), every, columns
+            ),
+            "",
+        ]
+    told = paragraphs(_legend(summary), columns)
+    return lines + told if told else lines[:-1]
+
+
+def _columns(summary: Summary, every: Sequence[Best], *, has_notes: bool) -> list[BestColumn]:
+    has_backend = len({best.row.backend for best in every}) > 1
+    name = partial(label, knobs=summary.knobs, has_backend=has_backend)
+
+    def best_name(best: Best) -> str:
+        is_alone = len(best.rows) == 1
+        return (
+            name(best.row) if is_alone else best_label(best, summary.knobs, has_backend=has_backend)
+        )
+
+    def second_name(best: Best) -> str:
+        return "-" if best.runner_up is None else name(best.runner_up)
+
+    columns = [
+        SIZE,
+        BestColumn("best", best_name, is_number=False),
+        BestColumn("time\nus", lambda best: _time(best.row)),
+        BestColumn("busbw\nGB/s", _busbw),
+    ]
+    if any(best.of_max is not None for best in every):
+        columns.append(BestColumn("of\nmax", lambda best: percent_text(best.of_max)))
+    if any(best.runner_up is not None for best in every):
+        columns.append(BestColumn("runner-up", second_name, is_number=False))
+        columns += [BestColumn("next", next_text)] * any(best.gain is not None for best in every)
+        columns += [BestColumn("auto", auto_text)] * any(best.excess is not None for best in every)
+    for peer in sorted({peer for best in every for peer in best.rivals}):
+        columns.append(BestColumn(f"{peer}\nus", partial(_rival_time, peer=peer)))
+        has_ratios = any(peer in best.peers for best in every)
+        columns += [BestColumn(f"vs\n{peer}", partial(speedup_text, peer=peer))] * has_ratios
+        form = BestColumn(form_heading(peer), partial(rival_text, peer=peer), is_number=False)
+        columns += [form] * has_forms(summary, peer)
+    has_notes = has_notes and any(map(_notes, every))
+    return columns + [BestColumn("notes", _notes, is_number=False)] * has_notes
+
+
+def _time(row: Record) -> str:
+    """The time; of noise the fastest repeat, than which it is less."""
+    return (
+        f"<{format_time_us(min(times_of(row)))}"
+        if is_noise(row)
+        else format_time_us(median_of(row))
+    )
+
+
+def _rival_time(best: Best, peer: str) -> str:
+    return _time(best.rivals[peer]) if peer in best.rivals else "-"
+
+
+def _busbw(best: Best) -> str:
+    if best.busbw_gbs is None:
+        return "-"
+    if is_noise(best.row):
+        return f">{format_rate(best.busbw_gbs * best.time_us / min(times_of(best.row)))}"
+    return format_rate(best.busbw_gbs)
+
+
+def _notes(best: Best) -> str:
+    """Those that no other column tells."""
+    return " ".join(word for word in notes_text(best.row.notes).split() if word not in _TOLD)
+
+
+def _legend(summary: Summary) -> list[str]:
+    """What the columns mean, of those that are there."""
+    every = summary.every_best
+    is_compared = any(best.gain is not None for best in every)
+    told: list[tuple[object, str]] = [
+        (
+            any(is_noise(best.row) for best in every),
+            "<, >: bounds, by the fastest repeat: the repeats disagree, or the machine was busy.",
+        ),
+        (
+            any(best.certainty == "tie" for best in every),
+            "(1 of 3): three are tied, by the repeats; the simplest is named.",
+        ),
+        (
+            any(not best.is_certain and len(best.rows) > 1 for best in every),
+            "?: cannot tell; the row that was fastest, by chance or not.",
+        ),
+        (is_compared, "next: how much longer the runner-up takes (~: the repeats do not tell)."),
+        (
+            is_compared and any(best.excess is not None for best in every),
+            "auto: how much longer the tool's own choice takes.",
+        ),
+        (any(best.of_max is not None for best in every), OF_MAX),
+    ]
+    return [text for is_there, text in told if is_there] + [
+        peer_legend(summary, peer) for peer in summary.peers
+    ]

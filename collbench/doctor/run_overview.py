@@ -1,0 +1,166 @@
+"""Carry out `collbench` alone: what this machine is, three numbers, a verdict and what to do next.
+
+It measures what `check` does of allreduce at the smallest and the largest size, and judges it by
+the same rules.
+"""
+
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from collbench.bench.busy import BusyRemark
+from collbench.bench.ranks import backend_asked, recordings_of
+from collbench.core.assessment import this_host
+from collbench.core.files import result_json, write_document
+from collbench.core.options import Settings, settings_of
+from collbench.core.record import Record
+from collbench.core.screen import say, width
+from collbench.core.table import titled
+from collbench.core.text import counted
+from collbench.core.units import format_rate, format_size, format_time_us
+from collbench.doctor.check_verdict import CheckLine, Verdict, whole
+from collbench.doctor.run_check import (
+    CHECK_SIZES,
+    Check,
+    device_of,
+    judge_collectives,
+    machine_kind,
+    machine_line,
+    topology_of_all,
+)
+from collbench.doctor.saved_checks import reference_values
+from collbench.launch.group import Group
+from collbench.launch.rank0 import drive_on_rank0, group_here
+from collbench.machine.discovery.recording import Recording
+from collbench.machine.host import cpu_name
+
+_TITLE = 12  # columns
+_LEAST_S = 1.0  # of measuring, where a busy machine was late to begin
+_NEXT: dict[Verdict, str] = {
+    "PASS": "collbench sweep",
+    "WARN": "collbench doctor",
+    "FAIL": "collbench doctor",
+    "UNKNOWN": "collbench check --save, if this machine is as fast as it should be",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Overview:
+    """What is said. rows: of the smallest and the largest size. busy: who disturbed them, if
+    anybody did.
+    """
+
+    machine: str
+    rows: Sequence[Record]
+    lines: Sequence[CheckLine]
+    busy: str
+
+    @property
+    def verdict(self) -> Verdict:
+        found = whole([one.verdict for one in self.lines])
+        return "UNKNOWN" if self.busy and found not in ("PASS", "FAIL") else found
+
+    @property
+    def reason(self) -> str:
+        """Why the verdict is what it is."""
+        if self.verdict == "UNKNOWN" and self.busy:
+            return f"busy. {self.busy}"
+        if self.verdict == "PASS":
+            return f"as fast as {' and '.join(dict.fromkeys(one.source for one in self.lines))}"
+        if self.verdict == "UNKNOWN":
+            return "nothing is known that these numbers could be held against"
+        worst = next(one for one in self.lines if one.verdict == self.verdict)
+        of = f" of what {worst.source} has" * (worst.value is not None)
+        return f"{worst.name}: {worst.detail}{of}"
+
+    @property
+    def next(self) -> str:
+        """The command to type next."""
+        if self.verdict == "UNKNOWN" and self.busy:
+            return "collbench, when these processes have ended"
+        return _NEXT[self.verdict]
+
+
+def run_overview(file: str | None, end_s: float) -> int:
+    """Measure until that time of the monotonic clock, show, and write JSON to a file if there is
+    one; returns the exit code: 1 for FAIL, else 0.
+    """
+    settings = replace(settings_of({}), repeats=3)
+    backend, ranks = backend_asked({}, "measured")
+    group = group_here(settings.timeout_s)
+    recordings = recordings_of(group, {"backend": (backend,)})
+    return drive_on_rank0(
+        group, lambda: _drive(group, backend, ranks, settings, recordings, end_s, file)
+    )
+
+
+def _drive(
+    group: Group,
+    backend: str,
+    ranks: int,
+    settings: Settings,
+    recordings: Sequence[Recording],
+    end_s: float,
+    file: str | None,
+) -> int:
+    end_s = max(end_s, time.monotonic() + _LEAST_S)
+    topology, busy = topology_of_all(recordings), BusyRemark()
+    device = device_of(topology, backend)
+    kind = machine_kind(device, ranks, backend, group)
+    check = Check(out=None, known=reference_values(this_host(), kind, None))
+    sizes = CHECK_SIZES[backend]
+    rows = judge_collectives(
+        *(check, group, backend, ranks, settings, topology, end_s),
+        ops=("allreduce",), of_sizes=(sizes[0], sizes[-1]),
+    )  # fmt: skip
+    joined = machine_line(topology, backend, ranks)
+    hosts = counted(len(set(group.hosts)) or 1, "host")
+    found = Overview(
+        machine=f"{device if topology else cpu_name()}; {joined.detail}; {hosts}",
+        rows=rows,
+        lines=[*([joined] if joined.verdict == "WARN" else []), *check.findings],
+        busy=busy.text_of_all(ranks // len(set(group.hosts))),
+    )
+    out = sys.stderr if file == "-" else sys.stdout
+    columns = width(out)
+    texts = [
+        ("machine", found.machine),
+        *_numbers(rows),
+        (found.verdict, found.reason),
+        ("next", found.next),
+    ]
+    say("\n".join(titled(texts, _TITLE, columns, lead=0)), file=out)
+    if file is not None:
+        data = {"reason": found.reason, "next": found.next, **dict(_numbers(rows))}
+        text = result_json(data, machine=found.machine, verdict=found.verdict)
+        write_document(text, file, "--json")
+    return int(found.verdict == "FAIL")
+
+
+def _numbers(rows: Sequence[Record]) -> list[tuple[str, str]]:
+    """The lowest latency, the bus bandwidth of a large allreduce, and its part of the ceiling."""
+    timed = [row for row in rows if row.time_us is not None and row.busbw_gbs is not None]
+    if not timed:
+        why = "; ".join(row.reason for row in rows) or "no time was left"
+        return [("measured", f"nothing: {why}")]
+    quick = min(timed, key=lambda row: row.size_bytes)
+    large = max(timed, key=lambda row: row.size_bytes)
+
+    def of(row: Record) -> str:
+        by = f"{row.algo} {row.proto}".rstrip()
+        return f"allreduce of {format_size(row.size_bytes)}, {row.ranks} ranks, {by}"
+
+    share = (
+        f"{large.of_max:.0f}%, of the floor or of the ceiling, whichever is nearer"
+        if large.of_max is not None
+        else "not known here"
+    )
+    latency = ("latency", f"{format_time_us(quick.time_us or 0)} us: {of(quick)}")
+    if large is quick:
+        return [latency, ("bandwidth", "no time was left to measure it")]
+    return [
+        latency,
+        ("bandwidth", f"{format_rate(large.busbw_gbs or 0)} GB/s: bus bandwidth, {of(large)}"),
+        ("of max", share),
+    ]

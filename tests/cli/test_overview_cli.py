@@ -1,0 +1,99 @@
+"""`collbench` without a command, and the envelope that the results of all commands share."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from collbench.cli import run
+from collbench.doctor.check_verdict import CheckLine
+from collbench.doctor.run_overview import Overview
+from tests.support.commands import MODEL, invoke
+
+HERE = Path(__file__).parent.parent.parent
+ENVELOPE = ["tool", "version", "command", "machine", "verdict", "data"]
+
+
+def line(verdict: str, **more: object) -> CheckLine:
+    return CheckLine(name="allreduce 4M", verdict=verdict, unit="GB/s", **more)  # type: ignore[arg-type]
+
+
+def test_it_says_what_this_machine_is_and_what_to_do_next(
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    code, out, _ = invoke(capfd)
+    titles = [text.split()[0] for text in out.splitlines() if text[0] != " "]
+    assert (code, titles[0], titles[-1]) == (0, "machine", "next")
+    assert set(titles) & {"PASS", "WARN", "UNKNOWN"}
+    assert set(titles) & {"latency", "measured"}  # the latter where a busy machine left no time
+    assert out.splitlines()[-1].split()[1] == "collbench"
+
+
+def test_it_is_json_too(capfd: pytest.CaptureFixture[str]) -> None:
+    code, out, _ = invoke(capfd, "--json")
+    document = json.loads(out)
+    assert (code, list(document), document["tool"]) == (0, ENVELOPE, "collbench")
+    assert document["command"] == "collbench --json"
+    assert document["verdict"] in ("PASS", "WARN", "UNKNOWN") and document["data"]["reason"]
+
+
+@pytest.mark.parametrize(
+    ("lines", "busy", "told"),
+    [
+        ([line("PASS", value=9.0, source="h200x4")], "", ("PASS", "as fast as h200x4")),
+        ([line("PASS", value=9.0, source="h200x4")], "by cc", ("PASS", "as fast as h200x4")),
+        (
+            [line("FAIL", value=1.0, expected=9.0, source="h200x4", detail="11%")],
+            "",
+            ("FAIL", "allreduce 4M: 11% of what h200x4 has"),
+        ),
+        ([line("FAIL", detail="wrong: rank 1")], "", ("FAIL", "allreduce 4M: wrong: rank 1")),
+        ([line("WARN", value=1.0)], "by cc", ("UNKNOWN", "busy. by cc")),
+        (
+            [line("UNKNOWN", value=1.0)],
+            "",
+            ("UNKNOWN", "nothing is known that these numbers could be held against"),
+        ),
+    ],
+)
+def test_the_verdict_has_its_reason(
+    lines: list[CheckLine], busy: str, told: tuple[str, str]
+) -> None:
+    found = Overview(machine="cores", rows=[], lines=lines, busy=busy)
+    assert (found.verdict, found.reason) == told
+    assert found.next.startswith("collbench")
+
+
+@pytest.mark.parametrize(
+    "args",
+    [
+        ("algos", "--op", "broadcast"),
+        (*MODEL, "--sizes", "1K"),
+        ("runs",),
+        ("tune", "--show"),
+        ("topo", "--machine", "dgx-1v"),
+        ("predict", "--machine", "hgx-h100", "--hosts", "2", "--sizes", "1M"),
+        ("compare", str(HERE / "profiles/results/h100x2.csv")),
+    ],
+)
+def test_every_result_is_json_in_one_envelope(
+    args: tuple[str, ...],
+    capfd: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    code, out, _ = invoke(capfd, *args, "--json")
+    document = json.loads(out)
+    assert (code, list(document), document["tool"]) == (0, ENVELOPE, "collbench")
+    assert document["command"].startswith(f"collbench {args[0]}")
+    assert isinstance(document["data"], list | dict)
+
+
+def test_a_topology_in_the_envelope_is_read_again(
+    capfd: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    file = str(tmp_path / "machine.json")
+    assert run(["topo", "--machine", "dgx-1v", "--json", file]) == 0
+    _, there, _ = invoke(capfd, "topo", "--machine", "dgx-1v", "--rates")
+    assert invoke(capfd, "topo", "--from", file, "--rates")[1] == there
