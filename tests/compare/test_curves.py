@@ -97,8 +97,8 @@ def test_envelope_and_automatic_choice_name_their_configurations() -> None:
     ]
     tied = curves(records(row((10.0, 11.0)), row((10.5, 10.6), algo="tree")))
     assert [(curve.best, curve.points[0].answer) for curve in tied] == [
-        ((1024,), "ring/tree simple"),
-        ((), "ring/tree simple"),
+        ((1024,), "ring simple (1 of 2)"),
+        ((), "ring simple (1 of 2)"),
     ]
     [library] = envelope(curves(records(row((10.0,), backend="nccl"))))
     assert (library.name, library.is_peer) == ("best of nccl", True)
