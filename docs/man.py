@@ -53,7 +53,7 @@ def codes() -> list[tuple[str, str, str]]:
             str(CollbenchError.exit_code),
             "",
             "Wrong data, impossible times (`sweep`); something slow (`hunt`); a regression, or "
-            "nothing to compare (`compare`).",
+            "nothing to compare (`compare`); a failed check (`check`, `doctor`, a first look).",
         ),
     ]
     rows += sorted(

@@ -15,7 +15,8 @@ from collbench.bench.estimate import is_gpu
 from collbench.bench.points import Job, SessionKey, SweepPoint
 from collbench.core.case import Case
 from collbench.core.collectives import collective
-from collbench.core.errors import CollbenchError
+from collbench.core.errors import CollbenchError, RankLostError
+from collbench.core.peers import is_peer
 from collbench.planning.links import RankLinks
 
 _COPIES = tuple(1 << bits for bits in range(12, 25, 2))  # bytes
@@ -38,6 +39,8 @@ class Floors:
         key = point.session, is_mutual(point.case)
         try:
             seconds = session.flag_s(limit_s, is_mutual=key[1])
+        except RankLostError:
+            raise
         except CollbenchError:
             self.failed.add(point.session)
             seconds = 0.0
@@ -62,13 +65,16 @@ class Floors:
         return flag_s + (_on_links_s(point, links) if links is not None else 0.0)
 
     def accusing_s(self, point: SweepPoint, links: RankLinks | None) -> float:
-        """The part of the floor below which a row is not believed. On GPUs that is the bytes': of
-        no GPU was it shown yet that nothing is faster than our launch with a flag.
+        """The part of the floor below which a row is not believed; 0: any time is. Of GPUs the
+        rates are those that links should have, which a virtual machine may not show. A library's
+        barrier need not be the fastest exchange, and a pair that is slow need not slow a shift.
         """
         floor_s = self.floor_s(point, links)
-        if not floor_s or not on_gpus(point.case):
-            return floor_s
-        return floor_s - self.flags_s[point.session, is_mutual(point.case)]
+        if not floor_s or on_gpus(point.case):
+            return 0.0
+        flag_s = self.flags_s[point.session, is_mutual(point.case)]
+        is_sure = not is_peer(point.case.backend) and point.case.op != "sendrecv"
+        return floor_s if is_sure else floor_s - flag_s
 
     def _copying_s(self, size: float) -> float:
         """Seconds in which one process copies so many bytes: at the best rate of as many or more,

@@ -288,10 +288,16 @@ class Measurement:
             self.floors.measure(point, session, limit_s)
         while len(point.repeats) < ADVISED_REPEATS:
             times = [max(samples.seconds) for samples in point.repeats]
-            if middle(times) >= self.floors.accusing_s(point, self.ceilings(point.case)):
+            if middle(times) >= self._accusing_s(point):
                 return
             self.floors.measure(point, session, limit_s)
             self._repeat(point)
+
+    def _accusing_s(self, point: SweepPoint) -> float:
+        """Seconds below which a row is not believed; other hosts may copy faster than this one."""
+        if len(set(self.group.hosts)) > 1:
+            return 0.0
+        return self.floors.accusing_s(point, self.ceilings(point.case))
 
     def records_within(self, end_s: float) -> Iterator[Record]:
         """As records(), for as many repeats as should end before that time of the monotonic clock:
@@ -453,10 +459,8 @@ class Measurement:
             row = replace(row, ceiling_gbs=top.gbs, percent=percent, limit=top.text)
             if is_far_below(busbw, interval(times).median, top.gbs):
                 notes.append("far-below-ceiling")
-        floor_s, accusing_s = (
-            get(point, ceilings) for get in (self.floors.floor_s, self.floors.accusing_s)
-        )
-        row = with_floor(row, floor_s, accusing_s, untimed)
+        floor_s = self.floors.floor_s(point, ceilings)
+        row = with_floor(row, floor_s, self._accusing_s(point), untimed)
         return replace(row, notes=" ".join(notes))
 
     def _with_wire(self, row: Record, point: SweepPoint) -> Record:

@@ -219,6 +219,8 @@ def _gathered(started: Launcher, *, is_full: bool) -> "list[Recording] | None":
             recordings = discovery.gather(mpi.COMM_WORLD, is_full=is_full)
         watchdog.stop_heartbeat()
         with watchdog.together("all ranks to leave MPI"):
+            mpi.COMM_WORLD.Barrier()
+            watchdog.drain_heartbeat()
             leave_mpi(mpi)
     return recordings
 

@@ -10,11 +10,13 @@ import signal
 import sys
 import time
 from importlib import import_module
+from pathlib import Path
 
 import click
 
 from collbench import __version__
 from collbench.core.errors import HangError, UnavailableError, UsageError, unknown
+from collbench.core.files import check_writable, is_foreign
 from collbench.core.interrupt import exit_code_of, handle_signals, stop_handling_signals
 from collbench.core.launcher import launcher
 from collbench.core.screen import say
@@ -117,11 +119,26 @@ def cli(context: click.Context, file: str | None) -> int:
     if launcher() is not None:  # it is about one machine, whose ranks it starts
         say(context.get_help())
         return 0
+    if file not in (None, "-"):
+        _refuse_file(str(file))
     end_s = time.monotonic() + _OVERVIEW_S
     _check_memory_limit()
     from collbench.doctor.run_overview import run_overview
 
     return run_overview(file, end_s)
+
+
+def _refuse_file(file: str) -> None:
+    """Raise an error for a file that is not to be written, before anything is measured."""
+    if file in _COMMANDS:
+        raise UsageError(
+            f"--json takes a file, and {file} is a command", f"write: collbench {file} --json"
+        )
+    if is_foreign(Path(file), ('"tool": "collbench"', '"bandwidth": ')):
+        raise UsageError(
+            f"{file} exists, and --json of this command did not write it", "give another file"
+        )
+    check_writable(file, "--json")
 
 
 def main() -> None:

@@ -17,6 +17,7 @@ from xml.etree import ElementTree as ET
 
 from collbench.core.files import check_writable, write_document
 from collbench.core.screen import say
+from collbench.core.text import printable
 
 # skipped: of a line, that nothing can be told and nothing depends on it
 Grade = Literal["good", "bad", "unknown", "skipped"]
@@ -122,7 +123,7 @@ def as_junit(assessment: Assessment) -> str:
     lines = [*assessment.lines, whole]
     suite = ET.Element(
         "testsuite",
-        name=f"collbench {assessment.command}: {assessment.subject}",
+        name=printable(f"collbench {assessment.command}: {assessment.subject}"),
         hostname=assessment.host,
         tests=str(len(lines)),
         failures=str(sum(one.grade == "bad" for one in lines)),
@@ -132,11 +133,12 @@ def as_junit(assessment: Assessment) -> str:
     )
     for one in lines:
         kind = ".".join(filter(None, ("collbench", assessment.command, one.kind)))
-        case = ET.SubElement(suite, "testcase", classname=kind, name=one.name)
+        name, text = printable(one.name), printable(one.text)
+        case = ET.SubElement(suite, "testcase", classname=kind, name=name)
         if one.grade in _ELEMENTS:
-            ET.SubElement(case, _ELEMENTS[one.grade], message=one.text)
-        elif one.text:
-            ET.SubElement(case, "system-out").text = one.text
+            ET.SubElement(case, _ELEMENTS[one.grade], message=text)
+        elif text:
+            ET.SubElement(case, "system-out").text = text
     ET.indent(suite)
     return ET.tostring(suite, encoding="unicode", xml_declaration=True) + "\n"
 

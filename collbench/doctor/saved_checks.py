@@ -111,7 +111,8 @@ def refuse_unkept(folder: Path | None) -> None:
         place = _made(folder)
         check_whole(place / "new")
         if is_new:
-            place.rmdir()
+            with suppress(OSError):  # another job has just kept a check there
+                place.rmdir()
     except (OSError, RuntimeError) as error:
         why = f"{error.filename}: {error.strerror}" if isinstance(error, OSError) else str(error)
         raise UnavailableError(f"what is found cannot be kept: {why}", "leave out --save") from None

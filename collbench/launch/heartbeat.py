@@ -32,6 +32,7 @@ class Heartbeat:
         self._partners = others if rank == 0 else [0] if rank in others else []
         self._stopped, self._thread = threading.Event(), None
         self._last: list[Request] = []
+        self._ended: set[int] = set()  # partners whose last message came
         self._page = page
         if others and MPI.Query_thread() == MPI.THREAD_MULTIPLE:
             self._comm = comm.Dup()
@@ -55,11 +56,16 @@ class Heartbeat:
         messages that nobody received.
         """
         for rank in self._partners if self._thread is not None else ():
-            beat = bytearray(len(_LAST))
-            while beat != _LAST:
-                self._comm.Recv(beat, rank)
+            while rank not in self._ended:
+                self._receive(rank)
         for request in self._last:
             request.Wait()
+
+    def _receive(self, rank: int) -> None:
+        beat = bytearray(len(_LAST))
+        self._comm.Recv(beat, rank)
+        if beat == _LAST:
+            self._ended.add(rank)
 
     def _beat(self) -> None:
         under_way: dict[int, Request] = {}
@@ -69,8 +75,8 @@ class Heartbeat:
                     # one that does not leave needs no second
                     if rank not in under_way or under_way[rank].Test():
                         under_way[rank] = self._comm.Isend(bytearray(), rank)
-                    while self._comm.Iprobe(rank):
-                        self._comm.Recv(bytearray(), rank)
+                    while rank not in self._ended and self._comm.Iprobe(rank):
+                        self._receive(rank)
                         self._page.beat(rank)
                 # MPI itself says that the connection is lost: it will stay silent
                 except self._fault:

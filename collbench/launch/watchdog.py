@@ -121,7 +121,7 @@ class Watchdog:
             yield
         except MPI.Exception as error:
             time.sleep(guardian.TURN_S + guardian.FORWARD_S)
-            self.leave(f"cannot go on: {error}")
+            self.leave(f"cannot go on: {' '.join(str(error).split())}")
 
     def stop_heartbeat(self) -> None:
         """No more messages of it, before MPI ends."""

@@ -23,7 +23,7 @@ from collbench.bench.floors import Floors, is_mutual
 from collbench.bench.points import SweepPoint, plan_points
 from collbench.bench.runner import Measurement
 from collbench.core.case import Case, Problem
-from collbench.core.collectives import OPS, collective
+from collbench.core.collectives import OPS, OpName, collective
 from collbench.core.errors import HangError
 from collbench.core.limits import ADVISED_REPEATS
 from collbench.core.options import Settings
@@ -201,6 +201,19 @@ def test_repeats_that_leave_it_open_accuse_nobody() -> None:
     times = [1.0, *[1.0, 2.0] * (ADVISED_REPEATS // 2)]
     row, _ = row_of(times, [2.0] * (2 + ADVISED_REPEATS))
     assert (row.status, row.repeats) == ("ok", ADVISED_REPEATS)
+
+
+@pytest.mark.parametrize(
+    ("op", "backend", "accusing_s"),
+    [("allreduce", "cpu", 3.0), ("sendrecv", "cpu", 1.0), ("allreduce", "mpi", 1.0)],
+)
+def test_only_an_exchange_of_our_own_accuses_by_its_flag(
+    op: OpName, backend: str, accusing_s: float
+) -> None:
+    point = SweepPoint(Case(op=op, backend=backend, ranks=2, size_bytes=4096), None)
+    floors = Floors(flags_s={(point.session, True): 2.0}, rates={4096: 4096.0})
+    assert floors.floor_s(point, None) == 3.0
+    assert floors.accusing_s(point, None) == accusing_s
 
 
 def test_without_a_least_launch_a_row_says_so_and_is_measured() -> None:
