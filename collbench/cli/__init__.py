@@ -153,9 +153,9 @@ def main() -> None:
             from collbench.launch.watchdog import watchdog_of
 
             watchdog_of(under)  # before anything starts that a child process would not have
+        code = run(sys.argv[1:])  # a signal may come before it looks after them, or behind
     except (OSError, KeyboardInterrupt) as error:
         sys.exit(complain(error))
-    code = run(sys.argv[1:])
     stop_handling_signals(code)
     # what never came may also keep a thread, or a GPU's library, from ending in order
     if code == HangError.exit_code:
