@@ -1,4 +1,6 @@
-"""Files that are written as a whole or not at all, and where the user's state is kept."""
+"""Files that are written as a whole or not at all, the documents that commands write to them or to
+stdout, and where the user's state is kept.
+"""
 
 import json
 import os

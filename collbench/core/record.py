@@ -64,11 +64,12 @@ class Record(Knobs):
     busiest rank must send or receive, over what it were if all blocks were equal, as a part of
     busbw. ceiling_gbs is the bus bandwidth that the links allow its schedule and protocol, limit
     the hop that limits it, percent the part that was reached. floor_us is the least time that the
-    launch can take (see bench/floors.py), of_floor its part of time_us in percent; impossible: a
-    row that took less. time_us is the median over repeats of the slowest rank's mean; time_low_us
-    and time_high_us bound it (stats.interval). p50_us to max_us and the histogram are of single
-    launches (see core/distribution.py). wire_bytes: of a launch, over all links that were counted;
-    wire_expected: what its schedule must move there; wire_foreign: what is beyond that. chosen:
+    launch can take (see bench/floors.py), of_floor its part of time_us in percent; impossible: one
+    of CPU ranks that took far less. time_us is the median over repeats of the slowest rank's mean;
+    time_low_us and time_high_us bound it (statistics.interval). p50_us to max_us and the
+    histogram are of single launches (see core/distribution.py). wire_bytes: of a launch, over
+    all links that were counted; wire_expected: what its schedule must move there; wire_foreign:
+    what is beyond that. chosen:
     what decided algorithm and protocol: asked, tuned or priced. A row whose status is not ok has no
     times, and a reason.
     """

@@ -151,16 +151,12 @@ def _numbers(rows: Sequence[Record]) -> list[tuple[str, str]]:
         by = f"{row.algo} {row.proto}".rstrip()
         return f"allreduce of {format_size(row.size_bytes)}, {row.ranks} ranks, {by}"
 
-    share = (
-        f"{large.of_max:.0f}%, of the floor or of the ceiling, whichever is nearer"
-        if large.of_max is not None
-        else "not known here"
-    )
+    share = f"{large.percent:.0f}%" if large.percent is not None else "not known here"
     latency = ("latency", f"{format_time_us(quick.time_us or 0)} us: {of(quick)}")
     if large is quick:
         return [latency, ("bandwidth", "no time was left to measure it")]
     return [
         latency,
         ("bandwidth", f"{format_rate(large.busbw_gbs or 0)} GB/s: bus bandwidth, {of(large)}"),
-        ("of max", share),
+        ("of ceiling", share),
     ]
