@@ -66,7 +66,7 @@ SLOWER_SINGLE, SINGLE_BARRIER_S = 4, 2e-4
 # one launch of a batch in so many proves it, and at least so many
 _PROVED_PART, LEAST_PROVED = 4, 2
 # A batch that is so many times as fast as what proves it, each time of so many, did less.
-_MUCH_FASTER, _ATTEMPTS = 10.0, 5
+_MUCH_FASTER, _ATTEMPTS = 10.0, 20
 FLAG_LAUNCHES = 20  # of the least launch of GPUs, at a time
 _FLAGS, _FLAG_BATCHES = 5, 20  # on CPUs
 REPLAYS = 3  # of a batch on GPUs that count, behind one that does not
@@ -303,14 +303,16 @@ def clocked(
 
 def agreed(timed: Callable[[], list[TimingT]], prepare: Callable[[], object]) -> list[TimingT]:
     """The answers of a timed batch. It is prepared and timed again where a launch of it is much
-    shorter than one that proved it, as if it did less: ours are also counted, a library's are not.
+    shorter than any that proved it, as if it did less: ours are also counted, a library's are not.
+    On a busy machine a batch that proves is often much longer, but not every time.
     """
+    proved_s = math.inf
     for attempt in range(_ATTEMPTS):
         if attempt:
             prepare()
         answers = timed()
         launch_s = slowest_s(answers)
-        proved_s = max(one.proved_s for one in answers if one is not None)
+        proved_s = min(proved_s, max(one.proved_s for one in answers if one is not None))
         if proved_s < _MUCH_FASTER * launch_s:
             return answers
     got, wanted = (f"{1e6 * seconds:.3g} us a launch" for seconds in (launch_s, proved_s))

@@ -16,7 +16,6 @@ from collbench.bench.points import Job, SessionKey, SweepPoint
 from collbench.core.case import Case
 from collbench.core.collectives import collective
 from collbench.core.errors import CollbenchError, RankLostError
-from collbench.core.peers import is_peer
 from collbench.planning.links import RankLinks
 
 _COPIES = tuple(1 << bits for bits in range(12, 25, 2))  # bytes
@@ -64,17 +63,14 @@ class Floors:
             return 0.0
         return flag_s + (_on_links_s(point, links) if links is not None else 0.0)
 
-    def accusing_s(self, point: SweepPoint, links: RankLinks | None) -> float:
-        """The part of the floor below which a row is not believed; 0: any time is. Of GPUs the
-        rates are those that links should have, which a virtual machine may not show. A library's
-        barrier need not be the fastest exchange, and a pair that is slow need not slow a shift.
+    def accusing_s(self, point: SweepPoint) -> float:
+        """The part of the floor below which a row is not believed; 0: any time is. It is that of
+        the bytes: cores that other processes want may slow each exchange of a flag. Of GPUs the
+        rates are those that links should have, which a virtual machine may not show.
         """
-        floor_s = self.floor_s(point, links)
-        if not floor_s or on_gpus(point.case):
+        if not self.has(point) or on_gpus(point.case):
             return 0.0
-        flag_s = self.flags_s[point.session, is_mutual(point.case)]
-        is_sure = not is_peer(point.case.backend) and point.case.op != "sendrecv"
-        return floor_s if is_sure else floor_s - flag_s
+        return self._copying_s(moved_bytes(point.case))
 
     def _copying_s(self, size: float) -> float:
         """Seconds in which one process copies so many bytes: at the best rate of as many or more,

@@ -79,18 +79,19 @@ def timed_row(row: Record, times: Sequence[float], iterations: int) -> Record:
 
 def with_floor(row: Record, floor_s: float, accusing_s: float, untimed: Record) -> Record:
     """The row of right launches with the least time that they can take, 0: not known. Where all
-    that its repeats leave is below what accuses, it is as the untimed row, and impossible.
+    that its repeats leave is below what accuses, it is as the untimed row, and impossible. One
+    that is possible and took less shows that the floor is no more than that.
     """
     if not floor_s or row.time_us is None or row.time_high_us is None:
         return row
-    floor_us = to_us(floor_s)
     is_possible = row.time_high_us * IMPOSSIBLE >= to_us(accusing_s)
+    floor_us = min(to_us(floor_s), row.time_us) if is_possible else to_us(floor_s)
     known = row if is_possible else replace(untimed, repeats=row.repeats, iters=row.iters)
     known = replace(known, floor_us=floor_us, of_floor=100 * floor_us / row.time_us)
     if is_possible:
         return known
     reason = (
-        f"{format_time_us(row.time_us)} us a launch; by the floor it takes"
+        f"{format_time_us(row.time_us)} us a launch; to copy its bytes takes"
         f" {format_time_us(to_us(accusing_s))} us"
     )
     return replace(known, status="impossible", reason=reason)

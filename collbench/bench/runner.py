@@ -277,8 +277,8 @@ class Measurement:
                 return
 
     def _repeat_below(self, point: SweepPoint) -> None:
-        """More repeats of a point that is below its floor, each after another measurement of that:
-        then its interval leaves a repeat out, and the floor met the same load.
+        """More repeats of a point that is below its floor by its bytes, each after another
+        measurement of that: then its interval leaves a repeat out, and both met the same load.
         """
         if not has_machine_time(point.case) or any(samples.wrong for samples in point.repeats):
             return
@@ -297,7 +297,7 @@ class Measurement:
         """Seconds below which a row is not believed; other hosts may copy faster than this one."""
         if len(set(self.group.hosts)) > 1:
             return 0.0
-        return self.floors.accusing_s(point, self.ceilings(point.case))
+        return self.floors.accusing_s(point)
 
     def records_within(self, end_s: float) -> Iterator[Record]:
         """As records(), for as many repeats as should end before that time of the monotonic clock:
