@@ -3,7 +3,7 @@ returns samples. Nothing here knows records, tables or files.
 
 Every module of a backend has one object `BACKEND`: a Backend, whose jobs are plans, or a Peer, a
 library whose jobs are cases. The process that drives a measurement has the session; the ranks that
-do the work are Ranks of a worker group (see launch/group.py).
+do the work are Ranks of a worker group (see core/group.py).
 """
 
 import math
@@ -13,9 +13,9 @@ from dataclasses import dataclass, field
 from typing import Literal, Protocol, TypeVar
 
 from collbench.core.case import Case
+from collbench.core.group import Group
 from collbench.core.options import DEFAULT_MACHINE, LaunchMode, NetMemory
 from collbench.core.pattern import Wrong
-from collbench.launch.group import Group
 from collbench.machine.discovery.counters import Moved
 from collbench.planning.limits import Limits
 from collbench.planning.plan import Plan

@@ -22,7 +22,7 @@ from collbench.backends.torch.process_group import (
     load_torch,
 )
 from collbench.core.case import Case, Problem
-from collbench.launch.group import Group, RankContext
+from collbench.core.group import Group, RankContext
 
 if TYPE_CHECKING:
     from collbench.core.dtypes import Array

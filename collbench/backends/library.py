@@ -36,9 +36,9 @@ from collbench.backends.repeat import (
 from collbench.core.case import Case, Problem
 from collbench.core.collectives import UNEVEN_OPS
 from collbench.core.dtypes import dtype
+from collbench.core.group import RankContext, WorkerGroup
+from collbench.core.host import cpu_name
 from collbench.core.pattern import Wrong
-from collbench.launch.group import RankContext, WorkerGroup
-from collbench.machine.host import cpu_name
 
 if TYPE_CHECKING:
     from collbench.core.dtypes import Array

@@ -8,7 +8,7 @@ computed or checked.
 from collections.abc import Sequence
 
 from collbench.backends.base import Backend, Batch, Samples, Session, SessionOptions
-from collbench.launch.group import Group
+from collbench.core.group import Group
 from collbench.machine.formats import described
 from collbench.planning.plan import Plan
 from collbench.planning.price.constants import cpu_costs, gpu_costs

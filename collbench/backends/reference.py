@@ -15,8 +15,8 @@ from collbench.backends.base import Backend, Batch, Samples, Session, SessionOpt
 from collbench.backends.repeat import stride_bytes, verify_in_process
 from collbench.core.dtypes import divide, dtype, saturate, ufunc
 from collbench.core.errors import HangError
+from collbench.core.group import Group
 from collbench.core.pattern import Wrong
-from collbench.launch.group import Group
 from collbench.planning.lowering import Action, Region, actors
 from collbench.planning.plan import Plan
 

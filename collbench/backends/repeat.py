@@ -14,6 +14,8 @@ from collbench.backends.base import Batch, Samples
 from collbench.core.case import BUFFER_GRAIN_BYTES, Case, Problem
 from collbench.core.collectives import collective
 from collbench.core.collector import cyclic_gc_disabled
+from collbench.core.group import Rank, WorkerGroup
+from collbench.core.host import last_level_cache_bytes
 from collbench.core.pattern import (
     PERIOD,
     Wrong,
@@ -24,9 +26,7 @@ from collbench.core.pattern import (
     guard,
     poison,
 )
-from collbench.launch.group import Rank, RankT, WorkerGroup
-from collbench.machine.discovery.counters import CounterReading, moved
-from collbench.machine.host import last_level_cache_bytes
+from collbench.machine.discovery.counters import CounterReading, moved, read
 from collbench.planning.plan import Plan
 from collbench.planning.together import Together
 
@@ -264,7 +264,15 @@ class RankTiming:
     launch_times_s: tuple[float, ...] = ()
 
 
-class CpuTimedRank(Rank, Protocol[Key_contra]):
+class CountedRank(Rank, Protocol):
+    """A rank that reads counters."""
+
+    def counters(self) -> CounterReading:
+        """What has passed the links of the rank's host, and the sockets of its process."""
+        return read()
+
+
+class CpuTimedRank(CountedRank, Protocol[Key_contra]):
     """A rank whose launches the CPU's clock times; a key names what is launched."""
 
     @abstractmethod
@@ -390,9 +398,9 @@ def host_data(problem: Problem, sets: int, *, hot: bool) -> tuple[int, list[str]
     return data_bytes, cache_notes(data_bytes, last_level_cache_bytes(), hot=hot)
 
 
-def counters_of(workers: WorkerGroup[RankT], batch: Batch) -> list[CounterReading]:
+def counters_of(workers: WorkerGroup[CountedRank], batch: Batch) -> list[CounterReading]:
     """The counters of links as each rank's host has them, if the batch asks for them."""
-    return workers.call(Rank.counters, timeout_s=ANSWER_S) if batch.has_wire else []
+    return workers.call(CountedRank.counters, timeout_s=ANSWER_S) if batch.has_wire else []
 
 
 def repeat_on_cpus(

@@ -14,10 +14,10 @@ from types import TracebackType
 
 from collbench.bench.experiment import Arm, Cost, Experiment, costs_of
 from collbench.core.errors import UnavailableError
+from collbench.core.host import shortage
 from collbench.core.launcher import launcher, without_launcher
 from collbench.launch.driver import fate
 from collbench.machine.discovery.variables import settings
-from collbench.machine.host import shortage
 
 _START_S = 60.0  # for a process to open its ranks: a library of kernels may be compiled first
 _ROUND_S = 20.0

@@ -12,9 +12,9 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from collbench.core.errors import CollbenchError
+from collbench.core.group import Group, Rank, RankContext
 from collbench.device.card import device_count
 from collbench.device.copies import copy_rate
-from collbench.launch.group import Group, Rank, RankContext
 from collbench.machine.discovery import dumps, loads, record
 from collbench.machine.discovery.recording import Recording
 

@@ -20,9 +20,9 @@ from collbench.bench.pairwise import SIZES, Pairs, PairSettings
 from collbench.bench.ranks import gpus_here
 from collbench.bench.tables.pairs import lines
 from collbench.core.errors import UnavailableError
+from collbench.core.group import Group
 from collbench.core.options import Settings
 from collbench.core.screen import remark, say, width
-from collbench.launch.group import Group
 from collbench.launch.local import LocalGroup
 from collbench.launch.watchdog import LOST_S
 from collbench.machine.topology.model import Topology

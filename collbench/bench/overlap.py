@@ -24,13 +24,13 @@ from collbench.bench.sweep import Sweep, cases
 from collbench.core.case import Case
 from collbench.core.collectives import OpName, collective
 from collbench.core.errors import CollbenchError, RefusedError, ScheduleError, UnavailableError
+from collbench.core.group import Group
 from collbench.core.knobs import Value
 from collbench.core.options import DEFAULT_MEMORY, OverlapSettings, Priority
 from collbench.core.pattern import Wrong
 from collbench.core.record import COLUMNS, Record, line_of, values_of
 from collbench.core.units import rate_gbs, to_us
 from collbench.core.verdict import is_noisy
-from collbench.launch.group import Group
 
 COPIES = "copies"  # the column backend of plain copies
 

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 from collbench.bench.pair_rank import HEADER_BYTES, PairJob, PairRank, PairTime
 from collbench.core.errors import UnavailableError
+from collbench.core.group import RankContext
 from collbench.device.card import cuda_errors, device_count, load_cupy
 from collbench.device.copies import copy_rates
-from collbench.launch.group import RankContext
 
 if TYPE_CHECKING:
     from collbench.core.dtypes import Array

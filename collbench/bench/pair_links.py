@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Protocol
 import numpy as np
 
 from collbench.core.errors import HangError
-from collbench.launch.group import RankContext
+from collbench.core.group import RankContext
 
 if TYPE_CHECKING:
     from collbench.core.dtypes import Array

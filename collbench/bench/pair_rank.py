@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from collbench.bench.pair_links import PairLink, link_of
-from collbench.launch.group import Rank, RankContext
+from collbench.core.group import Rank, RankContext
 
 if TYPE_CHECKING:
     from collbench.core.dtypes import Array

@@ -19,13 +19,13 @@ from collbench.bench.points import plan_points
 from collbench.bench.runner import Measurement
 from collbench.core.case import Case
 from collbench.core.errors import UnavailableError
+from collbench.core.group import Group
 from collbench.core.knobs import DirectMode
 from collbench.core.options import Settings
 from collbench.core.pairwise import PairSample
 from collbench.core.record import Record
 from collbench.core.units import to_us
 from collbench.device.copies import copy_rate
-from collbench.launch.group import Group
 from collbench.machine.topology.model import Link, Topology
 from collbench.machine.topology.paths import GPU_CLASSES, path, path_to_cpu
 

@@ -7,10 +7,10 @@ from dataclasses import dataclass, replace
 from collbench.bench.pair_links import arena_bytes
 from collbench.bench.pair_rank import PairJob, PairRank, PairTime
 from collbench.core.errors import UnavailableError
+from collbench.core.group import Group, WorkerGroup
 from collbench.core.pairwise import Mode, PairSample, PairWorld, world_of
 from collbench.core.text import counted
 from collbench.core.units import rate_gbs
-from collbench.launch.group import Group, WorkerGroup
 
 SIZES = {"cpu": 1 << 20, "cuda": 64 << 20}  # of a message, in bytes
 WINDOW_S = 0.02  # how long a pair repeats its message

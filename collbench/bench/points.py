@@ -20,13 +20,13 @@ from collbench.bench.ranks import Ranks
 from collbench.core.case import Case
 from collbench.core.collectives import collective
 from collbench.core.errors import ScheduleError
+from collbench.core.group import Group
+from collbench.core.host import usable_cores
 from collbench.core.knobs import KNOBS
 from collbench.core.options import DEFAULT_MEMORY, Settings
 from collbench.core.peers import forced_by
 from collbench.core.world import host_numbers
 from collbench.device.program import ctas
-from collbench.launch.group import Group
-from collbench.machine.host import usable_cores
 from collbench.machine.others import Span
 from collbench.planning.chooser import choice_of_problem, choose
 from collbench.planning.limits import Limits

@@ -9,15 +9,15 @@ from collbench.backends import FAMILY
 from collbench.backends.gpu.session import why_no_gpus
 from collbench.core.case import Case
 from collbench.core.errors import UnavailableError, UsageError
+from collbench.core.group import Group
+from collbench.core.host import has_nvidia_gpus, usable_cores
 from collbench.core.launcher import launcher
 from collbench.core.rules import Options
 from collbench.core.screen import remark
 from collbench.core.world import host_numbers, ranks_per_gpu
 from collbench.device.card import device_count, load_cupy
-from collbench.launch.group import Group
 from collbench.machine.discovery.recording import Recording
 from collbench.machine.formats import described
-from collbench.machine.host import has_nvidia_gpus, usable_cores
 from collbench.machine.topology import unnamed
 from collbench.machine.topology.model import Topology
 from collbench.planning.chooser import limits_of
@@ -139,6 +139,13 @@ def ranks_of(
             costs = gpu_costs(costs_here("gpu", models.pop() if len(models) == 1 else ""))
             links[backend] = RankLinks(known, used, costs)
     return Ranks(links=links, hosts=host_numbers(group.hosts), per_gpu=shared)
+
+
+def topology_of_all(recordings: Sequence[Recording]) -> Topology | None:
+    """The machine of the recordings, if there are any."""
+    from collbench.machine.discovery import topology_of
+
+    return topology_of(recordings) if recordings else None
 
 
 def _gpus_of_ranks(topology: Topology, group: Group, gpus: Sequence[int]) -> tuple[str, ...]:

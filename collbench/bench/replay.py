@@ -16,11 +16,11 @@ from collbench.bench.ranks import Ranks
 from collbench.bench.runner import Measurement
 from collbench.core.case import Case
 from collbench.core.errors import UnavailableError
+from collbench.core.group import Group
 from collbench.core.options import Settings
 from collbench.core.record import Record
 from collbench.core.statistics import Interval, interval
 from collbench.core.units import format_duration
-from collbench.launch.group import Group
 from collbench.planning.price.constants import cpu_costs
 
 LEAST_ROUNDS = 6  # the fewest that give an interval of 95 %

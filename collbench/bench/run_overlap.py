@@ -14,9 +14,11 @@ from collbench.bench.overlap import (
     measure,
     to_line,
 )
+from collbench.bench.rank0 import drive_on_rank0, group_here
 from collbench.bench.tables.overlap import advice, heading, line
 from collbench.core.errors import UnavailableError, UsageError
 from collbench.core.files import result_json, write_document
+from collbench.core.group import Group
 from collbench.core.launcher import launcher
 from collbench.core.options import OVERLAP_OPTIONS, OverlapSettings, refuse_sharing
 from collbench.core.record import Writer
@@ -24,8 +26,6 @@ from collbench.core.rules import Options
 from collbench.core.screen import document_on_stdout, remark, say
 from collbench.device.card import device_count
 from collbench.device.gemm import load_cublas
-from collbench.launch.group import Group
-from collbench.launch.rank0 import drive_on_rank0, group_here
 
 
 def run_overlap(options: Options) -> int:

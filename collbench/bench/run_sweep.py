@@ -14,7 +14,15 @@ from collbench.backends import FAMILY as BACKENDS
 from collbench.backends.model import host_of
 from collbench.bench.busy import BusyRemark
 from collbench.bench.points import SweepPoint, plan_points
-from collbench.bench.ranks import MODEL, Ranks, ranks_of, recordings_of, remark_unnamed
+from collbench.bench.rank0 import drive_on_rank0, group_here
+from collbench.bench.ranks import (
+    MODEL,
+    Ranks,
+    ranks_of,
+    recordings_of,
+    remark_unnamed,
+    topology_of_all,
+)
 from collbench.bench.rows import row_of_runs
 from collbench.bench.runner import Measurement
 from collbench.bench.saving import SavedSweep, saved
@@ -45,6 +53,8 @@ from collbench.bench.tables.wire import ledger_lines
 from collbench.core.case import Case
 from collbench.core.errors import RankLostError, UnavailableError, UsageError
 from collbench.core.files import check_writable, command_line, result_json, write_document
+from collbench.core.group import Group
+from collbench.core.host import has_nvidia_gpus
 from collbench.core.knobs import KNOBS
 from collbench.core.launcher import is_only_rank, launcher
 from collbench.core.options import Settings, settings_of
@@ -60,10 +70,7 @@ from collbench.core.screen import (
     width,
 )
 from collbench.core.text import counted
-from collbench.launch.group import Group
-from collbench.launch.rank0 import drive_on_rank0, group_here
 from collbench.machine.discovery.recording import Recording
-from collbench.machine.host import has_nvidia_gpus
 from collbench.planning.plan import Plan
 from collbench.planning.tuning import Origin
 
@@ -100,13 +107,11 @@ def run_sweep(options: Options, csv: Path | str | None) -> int:
     recordings = recordings_of(group, options)
 
     def drive() -> int:
-        from collbench.machine.discovery import topology_of
-
         known = with_files(options, is_launched=bool(group.ranks))
         asked = sweep_of(known, group.ranks)
-        topology = topology_of(recordings) if recordings else None
-        remark_unnamed(options.get("machine"))
-        where = ranks_of(asked.backend, options.get("machine"), group, settings.gpus, topology)
+        machine, links = options.get("machine"), topology_of_all(recordings)
+        remark_unnamed(machine)
+        where = ranks_of(asked.backend, machine, group, settings.gpus, links)
         return _drive(group, asked, settings, known, csv, where, recordings, is_default=is_default)
 
     return drive_on_rank0(group, drive)

@@ -44,16 +44,16 @@ from collbench.bench.turns import SPREAD_S, STRIDE, matters, order
 from collbench.bench.wire import Ledger, ledger_of
 from collbench.core.case import Case
 from collbench.core.errors import CollbenchError, RefusedError, ScheduleError, UnavailableError
+from collbench.core.group import Group
+from collbench.core.host import cpu_name, memory_left_bytes, own_cores
 from collbench.core.limits import ADVISED_REPEATS, FOREIGN_SHARE, MORE_REPEATS, MORE_TIME_SHARE
 from collbench.core.options import Settings
 from collbench.core.record import Record
 from collbench.core.statistics import interval
 from collbench.core.verdict import is_noisy, middle
 from collbench.launch.driver import OutOfTime, ended_at
-from collbench.launch.group import Group
 from collbench.launch.guardian import own_processes
 from collbench.machine.discovery.counters import Moved
-from collbench.machine.host import cpu_name, memory_left_bytes, own_cores
 from collbench.machine.others import Look, Span, demand, foreign_note, look
 from collbench.planning.links import RankLinks, is_far_below
 from collbench.planning.price.constants import costs_here, cpu_costs

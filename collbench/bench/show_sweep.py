@@ -17,6 +17,8 @@ from collbench.bench.runner import Measurement
 from collbench.bench.sweep import Sweep
 from collbench.bench.tables.sweep import SweepTable
 from collbench.core.collectives import collective
+from collbench.core.group import Group
+from collbench.core.host import usable_cores
 from collbench.core.knobs import KNOB
 from collbench.core.options import Settings
 from collbench.core.peers import forced_by, knobs_of
@@ -25,8 +27,6 @@ from collbench.core.screen import Remarks, is_coloured, is_terminal, on_screen, 
 from collbench.core.text import counted, printable
 from collbench.core.units import format_duration, format_size
 from collbench.core.web.colors import TERMINAL
-from collbench.launch.group import Group
-from collbench.machine.host import usable_cores
 
 
 class Style(TypedDict, total=False):

@@ -21,7 +21,7 @@ from collbench.machine.views.matrix import matrix
 from collbench.machine.views.tree import tree
 
 if TYPE_CHECKING:
-    from collbench.launch.group import Group
+    from collbench.core.group import Group
     from collbench.machine.discovery import Recording
 
 _VIEWS = ("tree", "rates", "p2p", "links", "rings", "gdr", "rails")
@@ -61,7 +61,7 @@ def show(options: Options) -> int:
 
 def _show_measured(options: Options, views: Sequence[str], documents: Sequence[str]) -> int:
     """As show(), under a launcher whose ranks then measure their pairs."""
-    from collbench.launch.rank0 import drive_on_rank0, group_here
+    from collbench.bench.rank0 import drive_on_rank0, group_here
     from collbench.launch.watchdog import LOST_S
     from collbench.machine import discovery
 

@@ -6,10 +6,10 @@ from collbench.bench.points import SweepPoint
 from collbench.bench.runner import Measurement
 from collbench.bench.stress import BACKENDS, LAUNCHES, stress
 from collbench.core.errors import CollbenchError, UnavailableError, UsageError
+from collbench.core.group import Group
 from collbench.core.options import Settings
 from collbench.core.screen import say
 from collbench.core.units import format_duration, format_size
-from collbench.launch.group import Group
 
 
 def run_stress(

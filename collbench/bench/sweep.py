@@ -10,12 +10,12 @@ from collbench.core.case import Case
 from collbench.core.collectives import OpName, collective
 from collbench.core.dtypes import DtypeName, RedopName
 from collbench.core.errors import UsageError
+from collbench.core.host import has_nvidia_gpus
 from collbench.core.knobs import KNOB, KNOBS, UNASKED, Knob, Placement, Value
 from collbench.core.peers import BESIDE_GPUS, ON_CPUS, OWN_ALGOS, is_of_libraries
 from collbench.core.together import groups_text, split
 from collbench.core.uneven import CountsFile
 from collbench.core.units import format_size
-from collbench.machine.host import has_nvidia_gpus
 from collbench.planning.selection import algorithms_of
 
 MAX_POINTS = 100_000

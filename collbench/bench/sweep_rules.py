@@ -10,6 +10,7 @@ from collbench.bench.sweep import Sweep, sizes_between
 from collbench.core import options as defaults
 from collbench.core.collectives import UNEVEN_OPS, collective
 from collbench.core.errors import UnavailableError, UsageError
+from collbench.core.host import has_nvidia_gpus, usable_cores
 from collbench.core.knobs import AXES, KNOB, KNOBS
 from collbench.core.launcher import find_mpirun
 from collbench.core.peers import BESIDE_GPUS
@@ -19,7 +20,6 @@ from collbench.core.together import groups_text, mix_text, parse_groups, parse_m
 from collbench.core.uneven import CountsFile, read_counts
 from collbench.core.units import parse_size
 from collbench.machine.formats import described
-from collbench.machine.host import has_nvidia_gpus, usable_cores
 from collbench.planning.protocols import FAMILY as PROTOCOLS
 from collbench.schedules import formats
 from collbench.schedules.algorithms import FAMILY as ALGORITHMS

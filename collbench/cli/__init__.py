@@ -15,12 +15,12 @@ from pathlib import Path
 import click
 
 from collbench import __version__
+from collbench.core.complaint import complain
 from collbench.core.errors import HangError, UnavailableError, UsageError, unknown
 from collbench.core.files import check_writable, is_foreign
 from collbench.core.interrupt import exit_code_of, handle_signals, stop_handling_signals
 from collbench.core.launcher import launcher
 from collbench.core.screen import say
-from collbench.launch.complaint import complain
 
 # what a command does, in a line; by what it is for
 _GROUPS = {
@@ -150,9 +150,9 @@ def main() -> None:
         os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
         under = launcher()
         if under is not None and _RUN_BY_ALL_RANKS & set(sys.argv[1:2]):
-            from collbench.launch.watchdog import watchdog_of
+            from collbench.bench.rank0 import watch_over
 
-            watchdog_of(under)  # before anything starts that a child process would not have
+            watch_over(under)
         code = run(sys.argv[1:])  # a signal may come before it looks after them, or behind
     except (OSError, KeyboardInterrupt) as error:
         sys.exit(complain(error))

@@ -12,11 +12,11 @@ import click
 
 from collbench.cli._options import ListOf, OutputFile
 from collbench.core.collectives import collective
+from collbench.core.complaint import no_such_option
 from collbench.core.errors import UsageError
 from collbench.core.files import is_foreign
 from collbench.core.rules import flag
 from collbench.core.screen import remark
-from collbench.launch.complaint import no_such_option
 
 _FORCE = "collbench.force"
 force_option = click.option(

@@ -19,7 +19,11 @@ from itertools import chain, groupby
 from operator import itemgetter
 from typing import Literal, NamedTuple
 
-from collbench.compare.rows import (
+from collbench.core.knobs import UNASKED
+from collbench.core.limits import LEAST_GAIN, SURE_Z
+from collbench.core.peers import PEERS
+from collbench.core.record import Record
+from collbench.core.rows import (
     Workload,
     by_workload,
     configuration,
@@ -35,10 +39,6 @@ from collbench.compare.rows import (
     repeat_scale_of,
     times_of,
 )
-from collbench.core.knobs import UNASKED
-from collbench.core.limits import LEAST_GAIN, SURE_Z
-from collbench.core.peers import PEERS
-from collbench.core.record import Record
 from collbench.core.statistics import Interval
 from collbench.core.units import format_size
 from collbench.core.verdict import (

@@ -27,9 +27,9 @@ from collbench.compare.join import apart, differences, join, match_mode
 from collbench.compare.losses import Loss
 from collbench.compare.noise import Noise, Side, row_noise
 from collbench.compare.priors import LATENCY_UP_TO, machine_kinds, prior
-from collbench.compare.rows import NOISE_NOTES
 from collbench.core.errors import UsageError
 from collbench.core.limits import FALSE_ROWS, NEAR_HOURS, SAME
+from collbench.core.rows import NOISE_NOTES
 from collbench.core.text import texts_of
 from collbench.core.verdict import Array, Verdict, are_sure
 

@@ -11,7 +11,11 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from collbench.compare.best import Best, Summary, best_text, candidates, configurations, summarise
-from collbench.compare.rows import (
+from collbench.core.frame import frame_of
+from collbench.core.knobs import UNASKED
+from collbench.core.peers import is_peer
+from collbench.core.record import Record
+from collbench.core.rows import (
     KNOB_FIELDS,
     KNOB_NAMES,
     SIZES,
@@ -27,10 +31,6 @@ from collbench.compare.rows import (
     titles,
     workload_of,
 )
-from collbench.core.frame import frame_of
-from collbench.core.knobs import UNASKED
-from collbench.core.peers import is_peer
-from collbench.core.record import Record
 from collbench.core.statistics import bounds
 from collbench.core.units import format_size
 

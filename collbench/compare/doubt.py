@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from statistics import median
 
 from collbench.compare.best import Summary
-from collbench.compare.rows import CORES, DISTURBED, has_note, is_noise, is_timed, times_of
 from collbench.core.limits import ADVISED_REPEATS, MOSTLY
 from collbench.core.record import Record
+from collbench.core.rows import CORES, DISTURBED, has_note, is_noise, is_timed, times_of
 from collbench.core.verdict import is_noisy
 
 _DISTURBANCES = {

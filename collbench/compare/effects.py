@@ -5,9 +5,9 @@ from operator import attrgetter, itemgetter
 from typing import NamedTuple
 
 from collbench.compare.best import Best
-from collbench.compare.rows import KNOB_FIELDS, is_own_choice, median_of, times_of
 from collbench.core.limits import LEAST_GAIN
 from collbench.core.record import Record
+from collbench.core.rows import KNOB_FIELDS, is_own_choice, median_of, times_of
 from collbench.core.verdict import is_separated
 
 KNOBS_WITH_EFFECT = ("algo", "proto", *KNOB_FIELDS)

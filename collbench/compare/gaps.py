@@ -7,8 +7,8 @@ from typing import Literal, NamedTuple
 
 from collbench.compare.bands import BANDS, BEYOND, band_of
 from collbench.compare.best import Best, Summary
-from collbench.compare.rows import Workload
 from collbench.core.record import Record
+from collbench.core.rows import Workload
 from collbench.core.verdict import Verdict
 
 GapKind = Literal["peer", "wire"]

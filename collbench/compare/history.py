@@ -20,7 +20,6 @@ from typing import NamedTuple
 import numpy as np
 import pandas as pd
 
-from collbench.compare.rows import conditions_of
 from collbench.core.limits import (
     FAR,
     HISTORY_RUNS,
@@ -31,6 +30,7 @@ from collbench.core.limits import (
     PENALTY,
 )
 from collbench.core.record import KEY
+from collbench.core.rows import conditions_of
 from collbench.core.verdict import Array
 
 _POINT = [*KEY, "conditions"]

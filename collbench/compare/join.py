@@ -19,10 +19,10 @@ import pandas as pd
 from collbench.compare.losses import Loss, losses
 from collbench.compare.merge import LAUNCHES, MERGED, Timed, is_ours, of_all_runs, of_one_file
 from collbench.compare.noise import Side
-from collbench.compare.rows import DISTURBED, Workload
 from collbench.core.collectives import collective
 from collbench.core.errors import CollbenchError, UsageError
 from collbench.core.record import ACROSS, CONDITIONS, KEY, NOT_TRUE, TRAFFIC
+from collbench.core.rows import DISTURBED, Workload
 from collbench.core.text import counted, texts_of
 from collbench.core.verdict import Array, by_square, closest_half, median_variance
 

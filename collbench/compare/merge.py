@@ -9,8 +9,8 @@ from itertools import chain
 from operator import attrgetter
 from typing import Any, NamedTuple, TypeAlias
 
-from collbench.compare.rows import is_timed, times_of
 from collbench.core.record import LAUNCH_TIMES, NOT_TRUE, Record
+from collbench.core.rows import is_timed, times_of
 from collbench.core.verdict import middle
 
 Runs: TypeAlias = tuple[tuple[float, ...], ...]  # the repeats of each run

@@ -16,9 +16,9 @@ import numpy as np
 
 from collbench.compare.best import Summary, configurations
 from collbench.compare.noise import Places
-from collbench.compare.rows import DISTURBED, is_noise, is_timed, names_disturbance, times_of
 from collbench.core.limits import FAR_FROM_CURVE, MOST_PERCENT
 from collbench.core.record import NOT_TRUE, Record
+from collbench.core.rows import DISTURBED, is_noise, is_timed, names_disturbance, times_of
 from collbench.core.verdict import Array, is_noisy
 
 _FAR_LOG = math.log(FAR_FROM_CURVE)

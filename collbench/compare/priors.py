@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from collbench.compare.rows import CORES
 from collbench.core.catalog import load
 from collbench.core.limits import GROUP_POWER, GROUP_SCALES, RARE_POWER, RARE_SCALES, SEEN_POWER
+from collbench.core.rows import CORES
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -11,7 +11,12 @@ from typing import NamedTuple
 
 from collbench.compare.best import Errors
 from collbench.compare.join import is_reduction
-from collbench.compare.rows import (
+from collbench.core.collectives import collective
+from collbench.core.errors import CollbenchError
+from collbench.core.limits import SURE_Z
+from collbench.core.peers import is_peer
+from collbench.core.record import Record
+from collbench.core.rows import (
     conditions_of,
     fastest,
     is_own_choice,
@@ -20,11 +25,6 @@ from collbench.compare.rows import (
     own_form,
     times_of,
 )
-from collbench.core.collectives import collective
-from collbench.core.errors import CollbenchError
-from collbench.core.limits import SURE_Z
-from collbench.core.peers import is_peer
-from collbench.core.record import Record
 from collbench.core.verdict import luck
 from collbench.machine.gpu_kinds import GpuKind, kind_of
 

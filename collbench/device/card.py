@@ -15,7 +15,6 @@ from collbench.core.errors import HangError, UnavailableError
 from collbench.device import driver_calls, host_memory
 from collbench.device.cupy_types import Cupy, Stream
 from collbench.device.host_memory import Handle, HostMemory
-from collbench.machine import gpus
 
 NOT_READY = 600  # cudaErrorNotReady
 _ALREADY_ENABLED = 704  # cudaErrorPeerAccessAlreadyEnabled
@@ -179,9 +178,7 @@ class Card:
         self.arch = 10 * facts["major"] + facts["minor"]
         self.multiprocessors: int = facts["multiProcessorCount"]
         self.cache_bytes: int = facts["l2CacheSize"]
-        self.uuid = _uuid(bytes(facts["uuid"])) or gpus.uuid_at(
-            self.runtime.deviceGetPCIBusId(index)
-        )
+        self.uuid = _uuid(bytes(facts["uuid"]))
         self._priority = 0  # of new streams
         self.stream = self.new_stream()
         # for copies that overtake the work in the main stream

@@ -12,8 +12,8 @@ import os
 from pathlib import Path
 
 from collbench.core.errors import UnavailableError
+from collbench.core.host import own_pages
 from collbench.device.cupy_types import Runtime
-from collbench.machine.host import own_pages
 
 _SYS_MBIND, _PREFERRED = 237, 1  # x86-64; elsewhere pages go where the kernel puts them
 _PORTABLE_AND_MAPPED = 3  # cudaHostRegisterPortable | cudaHostRegisterMapped

@@ -13,12 +13,14 @@ from collbench.bench.load import LOAD_S, observe
 from collbench.bench.pairs import RankPair
 from collbench.bench.pairs import measure as measure_pairs
 from collbench.bench.points import plan_points
+from collbench.bench.rank0 import drive_on_rank0, group_here, local_group
 from collbench.bench.ranks import gpus_here
 from collbench.bench.runner import Measurement
 from collbench.core.assessment import check_assessment_files, talk_beside, write_assessment
 from collbench.core.case import Case
 from collbench.core.errors import UNJUDGED_CODE, UnavailableError, UsageError
 from collbench.core.files import write_document
+from collbench.core.group import Group
 from collbench.core.launcher import launcher
 from collbench.core.options import Settings, settings_of
 from collbench.core.reading import read_text
@@ -50,9 +52,6 @@ from collbench.doctor.tables.findings import (
     runs_table,
     summary,
 )
-from collbench.launch.group import Group
-from collbench.launch.local import LocalGroup
-from collbench.launch.rank0 import drive_on_rank0, group_here
 from collbench.machine.discovery import gather, loads, record
 from collbench.machine.discovery.recording import Recording
 from collbench.machine.formats import MAX_FILE_BYTES
@@ -80,7 +79,7 @@ def run_doctor(options: Options) -> int:
     check_assessment_files(options, "json", "html")
     if options.get("recording"):
         if _is_rank0():
-            return _drive(_recordings_in(options["recording"]), options, fail_on, LocalGroup())
+            return _drive(_recordings_in(options["recording"]), options, fail_on, local_group())
         return 0
     group = group_here(settings_of(options).timeout_s)
     recordings = (

@@ -10,12 +10,12 @@ from typing import IO
 from collbench.bench.busy import BusyRemark
 from collbench.bench.pairs import OUT_OF_TIME, RankPair, expected_gbs, measure
 from collbench.bench.points import plan_points
-from collbench.bench.ranks import backend_asked, ranks_of, recordings_of
+from collbench.bench.rank0 import drive_on_rank0, group_here
+from collbench.bench.ranks import backend_asked, ranks_of, recordings_of, topology_of_all
 from collbench.bench.runner import Measurement
 from collbench.bench.sweep import Sweep, cases
 from collbench.compare.baselines import published_floor, reference
 from collbench.compare.rate_curves import CurveKey, RateCurve, known_rate, reference_curves
-from collbench.compare.rows import as_written, is_noise, times_of
 from collbench.core.assessment import (
     check_assessment_files,
     talk_beside,
@@ -26,6 +26,8 @@ from collbench.core.case import Case
 from collbench.core.collectives import OPS, OpName
 from collbench.core.errors import UNJUDGED_CODE, UnavailableError, UsageError
 from collbench.core.files import command_line, write_document
+from collbench.core.group import Group
+from collbench.core.host import cpu_name, usable_cores
 from collbench.core.launcher import launcher
 from collbench.core.limits import (
     CEILING_FAIL_SHARE,
@@ -35,6 +37,7 @@ from collbench.core.limits import (
 )
 from collbench.core.options import Settings, refuse_sharing, settings_of
 from collbench.core.record import Record
+from collbench.core.rows import as_written, is_noise, times_of
 from collbench.core.rules import Options
 from collbench.core.screen import is_terminal, remark, say, width
 from collbench.core.table import UNBOUNDED, wrapped
@@ -51,10 +54,7 @@ from collbench.doctor.check_verdict import (
 )
 from collbench.doctor.saved_checks import SavedCheck, forget, keep, reference_values, refuse_unkept
 from collbench.doctor.tables.check import as_json, assessment_of, heading, line, summary
-from collbench.launch.group import Group
-from collbench.launch.rank0 import drive_on_rank0, group_here
 from collbench.machine.discovery.recording import Recording
-from collbench.machine.host import cpu_name, usable_cores
 from collbench.machine.topology.model import Topology
 from collbench.machine.topology.paths import path
 
@@ -212,15 +212,6 @@ def _say_what_is_missing(check: Check) -> None:
             "Most lines have nothing to be held against. If this machine is as fast as it should"
             " be, save this run as the reference: collbench check --save"
         )
-
-
-def topology_of_all(recordings: Sequence[Recording]) -> Topology | None:
-    """The machine of the recordings, if there are any."""
-    if not recordings:
-        return None
-    from collbench.machine.discovery import topology_of
-
-    return topology_of(recordings)
 
 
 def device_of(topology: Topology | None, backend: str) -> str:

@@ -10,9 +10,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from collbench.bench.busy import BusyRemark
-from collbench.bench.ranks import backend_asked, recordings_of
+from collbench.bench.rank0 import drive_on_rank0, group_here
+from collbench.bench.ranks import backend_asked, recordings_of, topology_of_all
 from collbench.core.assessment import this_host
 from collbench.core.files import result_json, write_document
+from collbench.core.group import Group
+from collbench.core.host import cpu_name
 from collbench.core.options import Settings, settings_of
 from collbench.core.record import Record
 from collbench.core.screen import say, width
@@ -27,13 +30,9 @@ from collbench.doctor.run_check import (
     judge_collectives,
     machine_kind,
     machine_line,
-    topology_of_all,
 )
 from collbench.doctor.saved_checks import reference_values
-from collbench.launch.group import Group
-from collbench.launch.rank0 import drive_on_rank0, group_here
 from collbench.machine.discovery.recording import Recording
-from collbench.machine.host import cpu_name
 
 _TITLE = 12  # columns
 _LEAST_S = 1.0  # of measuring, where a busy machine was late to begin

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from itertools import chain, zip_longest
 from pathlib import Path
 
+from collbench.bench.rank0 import drive_on_rank0, group_here
 from collbench.bench.ranks import (
     MODEL,
     Ranks,
@@ -17,11 +18,14 @@ from collbench.bench.ranks import (
     recordings_of,
     refuse_few_gpus,
     remark_unnamed,
+    topology_of_all,
 )
 from collbench.bench.replay import Bench, Part, by_estimate, least_repeats, measure, prove
 from collbench.core.case import Case
 from collbench.core.errors import CollbenchError, UnavailableError, UsageError
 from collbench.core.files import check_writable, write_document
+from collbench.core.group import Group
+from collbench.core.host import has_nvidia_gpus, usable_cores
 from collbench.core.knobs import Value
 from collbench.core.options import Settings, settings_of
 from collbench.core.peers import is_peer
@@ -37,9 +41,6 @@ from collbench.jobs.model import Job, JobOperation, operations_of
 from collbench.jobs.run_log import opened, refuse_pickle
 from collbench.jobs.steps import step_times, steps_of
 from collbench.jobs.tables.replay import Replay, replay_json, replay_lines
-from collbench.launch.group import Group
-from collbench.launch.rank0 import drive_on_rank0, group_here
-from collbench.machine.host import has_nvidia_gpus, usable_cores
 
 _ON_GPUS = ("cuda", "nccl")
 _ON_CPUS = ("cpu", "mpi", "gloo")  # backends whose ranks each want a core
@@ -99,12 +100,9 @@ def run_replay(options: Options) -> int:
     recordings = recordings_of(group, options)
 
     def drive() -> int:
-        from collbench.machine.discovery import topology_of
-
-        topology = topology_of(recordings) if recordings else None
-        machine = options.get("machine")
+        machine, links = options.get("machine"), topology_of_all(recordings)
         remark_unnamed(machine)
-        where = ranks_of(options["backend"], machine, group, settings.gpus, topology)
+        where = ranks_of(options["backend"], machine, group, settings.gpus, links)
         return _drive(options, group, settings, where)
 
     return drive_on_rank0(group, drive)

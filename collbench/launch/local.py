@@ -15,13 +15,13 @@ from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
 
 from collbench.core.errors import UnavailableError
+from collbench.core.group import GroupKind, Rank, RankContext, RankT, WorkerGroup
+from collbench.core.host import memory_left_bytes, shortage
 from collbench.core.launcher import INTERRUPTIONS
 from collbench.core.units import format_size
 from collbench.launch.driver import Driver
-from collbench.launch.group import GroupKind, Rank, RankContext, RankT, WorkerGroup
 from collbench.launch.server import die_with_parent, serve
 from collbench.launch.watchdog import LOST_S
-from collbench.machine.host import memory_left_bytes, shortage
 
 MAP_NORESERVE = 0x4000  # Linux: pages count when they are touched, not when they are mapped
 

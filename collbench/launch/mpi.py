@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from collbench.core.errors import UnavailableError
+from collbench.core.group import GroupKind, Rank, RankContext, RankT, WorkerGroup
 from collbench.core.launcher import Launcher, described_library, leave_mpi, load_mpi
 from collbench.core.mpi_types import MpiModule
 from collbench.core.units import format_size
@@ -23,7 +24,6 @@ from collbench.launch.driver import (
     rank_lost,
     results_of,
 )
-from collbench.launch.group import GroupKind, Rank, RankContext, RankT, WorkerGroup
 from collbench.launch.server import Reply, perform, rank_class, rank_name
 from collbench.launch.watchdog import LOST_S, TOGETHER_S, end_all, watchdog_of
 

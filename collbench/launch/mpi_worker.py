@@ -9,8 +9,8 @@ import sys
 from multiprocessing.connection import Connection
 
 from collbench.core.errors import CollbenchError, HangError
+from collbench.core.group import RankContext
 from collbench.core.launcher import INTERRUPTIONS, Launcher, launcher, leave_mpi, load_mpi
-from collbench.launch.group import RankContext
 from collbench.launch.mpirun import HELLO, KEY_VARIABLE
 from collbench.launch.server import die_with_parent, rank_class, serve
 from collbench.launch.watchdog import watchdog_of

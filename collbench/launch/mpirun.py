@@ -23,13 +23,13 @@ from contextlib import suppress
 from multiprocessing.connection import Connection
 
 from collbench.core.errors import CollbenchError, HangError, RankLostError, UnavailableError
+from collbench.core.group import RankT, WorkerGroup
+from collbench.core.host import shortage
 from collbench.core.launcher import OPEN_MPI_VARIABLES, find_local_mpirun
 from collbench.launch import reaper
 from collbench.launch.driver import RUNS, Driver, fate, rank_lost
-from collbench.launch.group import RankT, WorkerGroup
 from collbench.launch.guardian import fate_of_all, ranks_below
 from collbench.launch.server import rank_name
-from collbench.machine.host import shortage
 
 KEY_VARIABLE = "COLLBENCH_KEY"
 KEY_BYTES = 16

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from typing import Protocol, cast
 
 from collbench.core.errors import CollbenchError, UnavailableError
-from collbench.launch.group import Rank
-from collbench.machine.host import shortage
+from collbench.core.group import Rank
+from collbench.core.host import shortage
 
 MethodCall = tuple[str, tuple[object, ...]]  # the name of a method, and its arguments
 

@@ -10,8 +10,8 @@ from contextlib import suppress
 from queue import Empty, SimpleQueue
 
 from collbench.core.errors import RankLostError
+from collbench.core.group import RankContext, RankT, WorkerGroup
 from collbench.launch.driver import ABORT_GRACE_S, RUNS, rank_lost, results_of
-from collbench.launch.group import RankContext, RankT, WorkerGroup
 from collbench.launch.server import MethodCall, Reply, perform
 
 _CLOSE_S = 10.0  # how long ranks may take to give their memory back

@@ -15,10 +15,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import median_low
 
+from collbench.core.host import has_nvidia_gpus, usable_cores
 from collbench.core.limits import FOREIGN_LEAST_S
 from collbench.core.text import escaped
 from collbench.machine.gpus import GpuState, states
-from collbench.machine.host import has_nvidia_gpus, usable_cores
 
 BUSIEST = 3  # processes that are named
 FOREIGN_NOTE = "other-processes:"  # of a row, and how many cores these had or waited for

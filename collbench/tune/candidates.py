@@ -13,8 +13,8 @@ from collbench.backends.base import Backend
 from collbench.bench.points import SweepPoint
 from collbench.core.case import Case
 from collbench.core.errors import RefusedError, ScheduleError
+from collbench.core.group import Group
 from collbench.core.knobs import KNOB, KNOBS, Knob
-from collbench.launch.group import Group
 from collbench.planning.limits import Limits
 from collbench.planning.links import RankLinks
 from collbench.planning.planner import machine_of, resolve

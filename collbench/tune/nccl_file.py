@@ -17,12 +17,12 @@ from itertools import pairwise
 from math import isqrt, log, nan
 from textwrap import wrap
 
-from collbench.compare.rows import by_workload, has_note, median_of, names_disturbance
 from collbench.core.case import Case
 from collbench.core.errors import UsageError
 from collbench.core.limits import SETTING_SPREAD
 from collbench.core.peers import Variables, forced_by
 from collbench.core.record import Record
+from collbench.core.rows import by_workload, has_note, median_of, names_disturbance
 from collbench.core.units import format_size
 from collbench.tune.nccl_gains import (
     HINT,

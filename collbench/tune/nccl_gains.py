@@ -9,7 +9,10 @@ from dataclasses import dataclass, replace
 from math import log, nan
 from typing import NamedTuple
 
-from collbench.compare.rows import (
+from collbench.core.errors import UsageError
+from collbench.core.limits import LEAST_GAIN, SETTING_SPREAD
+from collbench.core.record import Record
+from collbench.core.rows import (
     Workload,
     by_workload,
     is_own_choice,
@@ -17,9 +20,6 @@ from collbench.compare.rows import (
     names_disturbance,
     times_of,
 )
-from collbench.core.errors import UsageError
-from collbench.core.limits import LEAST_GAIN, SETTING_SPREAD
-from collbench.core.record import Record
 from collbench.core.statistics import Interval
 from collbench.core.verdict import (
     beyond_chance,

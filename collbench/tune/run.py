@@ -3,7 +3,7 @@
 import socket
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
@@ -13,13 +13,15 @@ from typing import NamedTuple, cast
 from collbench import __version__
 from collbench.backends import FAMILY
 from collbench.backends.base import Backend
-from collbench.bench.ranks import backend_asked, ranks_of, recordings_of
+from collbench.bench.rank0 import drive_on_rank0, group_here
+from collbench.bench.ranks import Ranks, backend_asked, ranks_of, recordings_of, topology_of_all
 from collbench.bench.runner import Measurement
 from collbench.bench.sweep import sizes_between
 from collbench.core.case import Case
 from collbench.core.codec import encode
 from collbench.core.errors import ScheduleError, UnavailableError, UsageError
 from collbench.core.files import check_writable, command_line, result_json, write_document
+from collbench.core.group import Group
 from collbench.core.launcher import launcher
 from collbench.core.limits import LEAST_PAIRS
 from collbench.core.options import Settings, refuse_sharing, settings_of
@@ -29,9 +31,6 @@ from collbench.core.table import wrapped
 from collbench.core.text import counted
 from collbench.core.units import format_duration, format_size
 from collbench.core.world import host_numbers
-from collbench.launch.group import Group
-from collbench.launch.rank0 import drive_on_rank0, group_here
-from collbench.machine.discovery.recording import Recording
 from collbench.planning.chooser import row_of
 from collbench.planning.limits import Limits
 from collbench.planning.planner import machine_of, resolve
@@ -112,13 +111,13 @@ def _is_rank0() -> bool:
 
 
 class Asked(NamedTuple):
-    """Who is tuned: the backend, its ranks, their group, and what links there are."""
+    """Who is tuned: the backend, its ranks and their group. where: gives what links there are."""
 
     backend: Backend
     ranks: int
     settings: Settings
     group: Group
-    recordings: Sequence[Recording]
+    where: Callable[[], Ranks]
 
 
 def asked(options: Options) -> Asked:
@@ -132,8 +131,12 @@ def asked(options: Options) -> Asked:
     name, ranks = backend_asked(options, "tuned")
     group = group_here(settings.timeout_s)
     recordings = recordings_of(group, {"backend": (name,)})
+
+    def where() -> Ranks:
+        return ranks_of((name,), None, group, settings.gpus, topology_of_all(recordings))
+
     backend = cast("Backend", FAMILY.load(name))  # no peer is tuned
-    return Asked(backend, ranks, settings, group, recordings)
+    return Asked(backend, ranks, settings, group, where)
 
 
 def refuse_ranks(who: Asked) -> None:
@@ -186,13 +189,10 @@ class _Tuning:
 
 
 def _drive(who: Asked, options: Options, start_s: float) -> int:
-    from collbench.machine.discovery import topology_of
-
     refuse_ranks(who)
     group, backend, name = who.group, who.backend, who.backend.name
     settings = replace(who.settings, repeats=LEAST_PAIRS)
-    topology = topology_of(who.recordings) if who.recordings else None
-    ranks = ranks_of((name,), None, group, settings.gpus, topology)
+    ranks = who.where()
     cases = _cases(options, name, who.ranks)
     hosts = host_numbers(group.hosts)
     base = replace(backend.limits(settings.max_memory), hosts=hosts)

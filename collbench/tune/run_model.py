@@ -8,14 +8,14 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from collbench.bench.points import plan_points
-from collbench.bench.ranks import least_cache_mib, ranks_of
+from collbench.bench.rank0 import drive_on_rank0
+from collbench.bench.ranks import least_cache_mib
 from collbench.bench.runner import Measurement
 from collbench.core.case import Case
 from collbench.core.errors import RefusedError, UnavailableError
 from collbench.core.files import write_whole
 from collbench.core.rules import Options
 from collbench.core.screen import remark, say
-from collbench.launch.rank0 import drive_on_rank0
 from collbench.planning.planner import machine_of
 from collbench.planning.price.constants import own_file
 from collbench.tune import constants
@@ -34,12 +34,8 @@ def run_tune_model(options: Options) -> int:
 
 
 def _drive(who: Asked, options: Options) -> int:
-    from collbench.machine.discovery import topology_of
-
     refuse_ranks(who)
-    topology = topology_of(who.recordings) if who.recordings else None
-    name = who.backend.name
-    where = ranks_of((name,), None, who.group, who.settings.gpus, topology)
+    name, where = who.backend.name, who.where()
     limits = who.backend.limits(who.settings.max_memory)
     points = plan_points(_cases(who), who.group, who.settings.max_memory, where)
     wanted = constants.POINTS + constants.CHECKED

@@ -8,6 +8,7 @@ from pathlib import Path
 from collbench import __version__
 from collbench.backends import FAMILY
 from collbench.bench.lab import measure
+from collbench.bench.rank0 import local_group
 from collbench.bench.ranks import gpus_here
 from collbench.bench.sweep import sizes_between
 from collbench.core.catalog import user_folder
@@ -17,7 +18,6 @@ from collbench.core.launcher import launcher
 from collbench.core.rules import Options
 from collbench.core.screen import remark, say
 from collbench.core.units import format_duration, format_size
-from collbench.launch.local import LocalGroup
 from collbench.tune.nccl_file import env_lines_of, tuner_lines_of
 from collbench.tune.nccl_gains import Gain, Gains, TunerMatch
 from collbench.tune.nccl_search import LEAST_S, search
@@ -34,7 +34,7 @@ def run_tune_nccl(options: Options) -> int:
             "--peer nccl: it starts processes with other variables than those of this launcher",
             "start it without a launcher",
         )
-    if why := FAMILY.load("nccl").why_not(LocalGroup()):
+    if why := FAMILY.load("nccl").why_not(local_group()):
         raise UnavailableError(f"--peer nccl: {why}", "leave it out to tune this tool's choice")
     tuner_file, env_file = _files(options)
     ops, ranks = options.get("op", ("allreduce",)), options.get("ranks") or gpus_here()

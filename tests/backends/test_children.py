@@ -15,7 +15,7 @@ import pytest
 
 from collbench.backends.gpu.child import ChildWorkerGroup, ParentRank
 from collbench.core.errors import HangError, RankLostError, RefusedError
-from collbench.launch.group import RankContext
+from collbench.core.group import RankContext
 from collbench.launch.local import LocalGroup
 from collbench.launch.server import rank_name
 from tests.support.child_rank import ChildRank

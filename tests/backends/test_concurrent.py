@@ -26,12 +26,12 @@ from collbench.backends.gpu.session import GpuFacts, GpuHealth, GpuRank
 from collbench.backends.repeat import RankTiming
 from collbench.core.case import Case, Problem
 from collbench.core.errors import UnavailableError
+from collbench.core.group import Rank, RankContext, WorkerGroup
 from collbench.core.options import LaunchMode
 from collbench.core.pattern import Wrong
 from collbench.device import copies as device_copies
 from collbench.device import gemm
 from collbench.device.gemm import Gemm
-from collbench.launch.group import Rank, RankContext, WorkerGroup
 from collbench.launch.local import LocalGroup
 from tests.support.gpu_session import launches, session_on
 from tests.support.overlap import COMM, COMPUTE, Card

@@ -20,8 +20,8 @@ from collbench.backends.gpu.session import GpuFacts, GpuHealth, take_gpu
 from collbench.backends.repeat import REPLAYS, RankTiming
 from collbench.core.case import Case
 from collbench.core.errors import UnavailableError
+from collbench.core.group import RankContext, WorkerGroup
 from collbench.device.card import Card
-from collbench.launch.group import RankContext, WorkerGroup
 from collbench.launch.local import LocalGroup
 from collbench.planning.limits import slot_wire_bytes
 from collbench.planning.planner import resolve

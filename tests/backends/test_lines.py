@@ -21,8 +21,8 @@ from collbench.cli import run
 from collbench.core.case import Case
 from collbench.core.dtypes import DtypeName
 from collbench.core.errors import HangError, ScheduleError
+from collbench.core.group import RankContext
 from collbench.core.record import read
-from collbench.launch.group import RankContext
 from collbench.launch.local import LocalGroup
 from collbench.planning.lowering import actors
 from collbench.planning.plan import Plan

@@ -19,10 +19,10 @@ from collbench.cli import run
 from collbench.core.case import Case
 from collbench.core.collectives import collective
 from collbench.core.errors import HangError, RefusedError, UnavailableError
+from collbench.core.group import RankContext
 from collbench.core.options import LaunchMode
 from collbench.core.peers import PEERS, Variables, forced_by
 from collbench.core.record import read
-from collbench.launch.group import RankContext
 from collbench.launch.local import LocalGroup
 from tests.support.gpus_in_threads import Machine, run_on
 from tests.support.nccl_in_threads import nccl_on

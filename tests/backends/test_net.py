@@ -25,7 +25,7 @@ from collbench.core.errors import (
     ScheduleError,
     UnavailableError,
 )
-from collbench.launch.group import RankContext, WorkerGroup
+from collbench.core.group import RankContext, WorkerGroup
 from collbench.launch.local import LocalGroup
 from collbench.planning.limits import Limits
 from collbench.planning.lowering import Region, SlotSequence, actors

@@ -23,10 +23,10 @@ from collbench.backends.net.receivers import RECEIVED_FROM, TAKEN_FROM, Receiver
 from collbench.core.case import Case
 from collbench.core.collectives import OpName
 from collbench.core.errors import HangError, RefusedError, ScheduleError, UnavailableError
+from collbench.core.group import RankContext, WorkerGroup
 from collbench.device.layout import CONTROL_BYTES, FLAG_LINE_BYTES, layout, net_layout, reach
 from collbench.device.messages import messages
 from collbench.device.program import lower, needs_no_credits
-from collbench.launch.group import RankContext, WorkerGroup
 from collbench.launch.local import LocalGroup
 from collbench.planning.layout import lay_out, registered
 from collbench.planning.limits import Limits, slot_wire_bytes

@@ -14,10 +14,10 @@ from collbench.backends.cuda.rank import CudaRank, LoadedGpuPlan, StampOrder
 from collbench.backends.gpu.rank import DeviceRank
 from collbench.core.case import Case
 from collbench.core.errors import HangError, ScheduleError
+from collbench.core.group import RankContext
 from collbench.core.pattern import Wrong
 from collbench.device import layout
 from collbench.device.layout import STAMP_BYTES, Memory
-from collbench.launch.group import RankContext
 from collbench.planning.limits import Limits
 from collbench.planning.plan import Plan
 from collbench.planning.planner import resolve

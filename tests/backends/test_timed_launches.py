@@ -26,10 +26,10 @@ from collbench.backends.repeat import checked_sets, phase, timed_sets
 from collbench.core.case import Case, Problem
 from collbench.core.collectives import OPS, OpName, collective
 from collbench.core.dtypes import DTYPES, REDOPS, DtypeName, RedopName, dtype, ufunc
+from collbench.core.group import RankContext
 from collbench.core.knobs import Placement
 from collbench.core.options import LaunchMode
 from collbench.core.pattern import PERIOD, Wrong, bits, fill, inputs, reduced
-from collbench.launch.group import RankContext
 from collbench.launch.local import LocalGroup
 from collbench.planning.plan import Plan
 from collbench.planning.planner import resolve

@@ -20,8 +20,8 @@ from collbench.cli import run
 from collbench.core.case import Case
 from collbench.core.collectives import OPS, collective
 from collbench.core.errors import RefusedError
+from collbench.core.group import RankContext
 from collbench.core.peers import PEERS, forced_by
-from collbench.launch.group import RankContext
 from collbench.launch.local import LocalGroup
 from tests.support.batteries import placements
 from tests.support.torch_rank import HostTorchRank

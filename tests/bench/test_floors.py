@@ -25,10 +25,10 @@ from collbench.bench.runner import Measurement
 from collbench.core.case import Case, Problem
 from collbench.core.collectives import OPS, collective
 from collbench.core.errors import HangError
+from collbench.core.group import RankContext
 from collbench.core.limits import ADVISED_REPEATS
 from collbench.core.options import Settings
 from collbench.core.record import Record
-from collbench.launch.group import RankContext
 from collbench.launch.local import LocalGroup
 from collbench.machine.topology.machines import machine_topology
 from collbench.planning.limits import Limits

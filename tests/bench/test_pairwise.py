@@ -9,7 +9,7 @@ import pytest
 from collbench.bench.pair_links import SLOT_BYTES, arena_bytes
 from collbench.bench.pair_rank import PairJob, PairRank, PairTime
 from collbench.core.errors import HangError
-from collbench.launch.group import RankContext
+from collbench.core.group import RankContext
 from tests.support.corrupt import WrongPairRank
 
 

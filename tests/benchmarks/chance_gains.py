@@ -20,8 +20,8 @@ from typing import Literal
 import numpy as np
 
 from collbench.compare.load import load
-from collbench.compare.rows import is_own_choice
 from collbench.core.record import Record
+from collbench.core.rows import is_own_choice
 from collbench.core.text import texts_of
 from collbench.tune.nccl_gains import Gains, TunerSetting, gains
 

@@ -114,8 +114,8 @@ def truth(plant: Planted, ranks: int) -> dict[str, float]:
 
 def main() -> int:
     """Print a table in Markdown; returns the exit code."""
+    from collbench.core.host import has_nvidia_gpus
     from collbench.device.card import device_count
-    from collbench.machine.host import has_nvidia_gpus
 
     gpus = device_count() if has_nvidia_gpus() else 0
     print("| planted | size | doctor | true | doctor took |")

@@ -17,11 +17,11 @@ from hypothesis import strategies as st
 from collbench.cli import _COMMANDS, run
 from collbench.cli._command import StrictCommand
 from collbench.cli._options import ListOf
+from collbench.core.complaint import complain
 from collbench.core.dtypes import ALIASES
+from collbench.core.host import has_nvidia_gpus, usable_cores
 from collbench.core.interrupt import Interrupted
 from collbench.core.record import read
-from collbench.launch.complaint import complain
-from collbench.machine.host import has_nvidia_gpus, usable_cores
 
 MODEL = ("sweep", "--backend", "model", "--sizes", "1K", "--ranks", "2", "--repeats", "1")
 CPU = ("sweep", "--backend", "cpu", "--sizes", "1K", "--algo", "ring", "--dry-run")

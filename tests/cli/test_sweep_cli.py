@@ -16,8 +16,8 @@ from collbench.bench.tables.sizes import size_lines
 from collbench.cli import run
 from collbench.compare.runs import saved_runs
 from collbench.core.distribution import launches_of
+from collbench.core.host import has_nvidia_gpus
 from collbench.core.record import Record, header, read, to_line
-from collbench.machine.host import has_nvidia_gpus
 from collbench.planning.tuning import read as read_tuning
 from collbench.planning.tuning import tuning_of
 from tests.support.algorithm_files import pairs

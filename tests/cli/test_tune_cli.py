@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from collbench.backends.cpu import interpreter
-from collbench.machine.host import cpu_name
+from collbench.core.host import cpu_name
 from collbench.planning.tuning import Machine, read, tuning_of
 from collbench.tune import search
 from collbench.tune.store import Store, TunedPoint, stored

@@ -11,9 +11,9 @@ from collbench.compare.changes import compare
 from collbench.compare.gate import gate_of
 from collbench.compare.load import load
 from collbench.compare.losses import LOSS_KINDS
-from collbench.compare.rows import NOISE_NOTES
 from collbench.core.frame import frame_of
 from collbench.core.limits import SAME
+from collbench.core.rows import NOISE_NOTES
 from tests.support.tiers import tiered
 
 SERIES = Path(__file__).parent.parent / "data" / "drift" / "series.csv.gz"

@@ -14,9 +14,9 @@ from collbench.compare.best import Best, Errors, best_of
 from collbench.compare.changes import compare
 from collbench.compare.gate import gate_of
 from collbench.compare.load import load
-from collbench.compare.rows import by_workload, distinguishing_knobs, median_of
 from collbench.core import catalog
 from collbench.core.record import Record
+from collbench.core.rows import by_workload, distinguishing_knobs, median_of
 from collbench.core.verdict import middle
 from tests.support.tiers import tiered
 

@@ -13,14 +13,6 @@ from collbench.compare.curves import curves, heat_maps
 from collbench.compare.effects import effect_of
 from collbench.compare.join import join
 from collbench.compare.outliers import suspects
-from collbench.compare.rows import (
-    KNOB_FIELDS,
-    KNOB_NAMES,
-    by_workload,
-    distinguishing_knobs,
-    label,
-    times_of,
-)
 from collbench.compare.tables.bands import band_lines
 from collbench.compare.tables.summary import summary_lines
 from collbench.core import record
@@ -28,6 +20,14 @@ from collbench.core.errors import UsageError
 from collbench.core.frame import frame_of
 from collbench.core.knobs import UNASKED
 from collbench.core.record import Record
+from collbench.core.rows import (
+    KNOB_FIELDS,
+    KNOB_NAMES,
+    by_workload,
+    distinguishing_knobs,
+    label,
+    times_of,
+)
 from collbench.core.verdict import is_separated
 from tests.support import frames
 from tests.support.frames import records, row

@@ -11,7 +11,7 @@ import pytest
 from collbench.bench.sweep import Sweep, cases
 from collbench.bench.tables.sweep import table_of
 from collbench.cli.sweep import command
-from collbench.compare import rows
+from collbench.core import rows
 from collbench.core.case import Case
 from collbench.core.frame import frame_of
 from collbench.core.knobs import AXES, BY_STAGE, FIRST_SCHEMA, KNOB, KNOBS, Knob, Knobs, unheeded

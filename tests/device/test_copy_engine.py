@@ -18,12 +18,12 @@ from collbench.core.case import Case
 from collbench.core.collectives import collective
 from collbench.core.dtypes import DTYPES, REDOPS, DtypeName, RedopName
 from collbench.core.errors import ScheduleError
+from collbench.core.group import RankContext
 from collbench.core.world import World
 from collbench.device.compile import kernel_source, move_widths
 from collbench.device.engine import CopyCommand, MoveCommand, SignalCommand, WaitCommand, script
 from collbench.device.layout import ABORT_AT, STATES_AT, layout
 from collbench.device.program import ctas, lower
-from collbench.launch.group import RankContext
 from collbench.planning.chooser import choice_of_problem
 from collbench.planning.copies import MAX_COPY_ACTIONS
 from collbench.planning.layout import lay_out, registered

@@ -39,6 +39,8 @@ from collbench.core.errors import (
     RefusedError,
     ScheduleError,
 )
+from collbench.core.group import Group
+from collbench.core.host import usable_cores
 from collbench.core.launcher import launcher
 from collbench.core.options import LaunchOrder
 from collbench.device.card import device_count
@@ -49,9 +51,7 @@ from collbench.device.compile import (
     kernel_source,
     pattern_source,
 )
-from collbench.launch.group import Group
 from collbench.launch.local import LocalGroup
-from collbench.machine.host import usable_cores
 from collbench.planning.plan import Plan
 from collbench.planning.together import Part, Together
 from tests.gpu._peers import (

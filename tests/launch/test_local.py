@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from collbench.launch.group import Rank, RankContext
+from collbench.core.group import Rank, RankContext
 from collbench.launch.local import LocalGroup
 
 

@@ -3,7 +3,7 @@
 import pytest
 
 from collbench.core.errors import CollbenchError, RefusedError, UnavailableError
-from collbench.launch.group import Rank, RankContext
+from collbench.core.group import Rank, RankContext
 from collbench.launch.server import perform, rank_class, rank_name
 
 

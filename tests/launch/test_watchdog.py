@@ -13,8 +13,8 @@ from typing import Any, cast
 
 import pytest
 
+from collbench.core.group import Rank, RankContext
 from collbench.launch.driver import EXTENSIONS
-from collbench.launch.group import Rank, RankContext
 from collbench.launch.mpi import _MpiWorkerGroup
 from collbench.launch.server import Reply
 from tests.support.runs import ROOT, environment

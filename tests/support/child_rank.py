@@ -5,7 +5,7 @@ import signal
 import time
 
 from collbench.core.errors import RefusedError
-from collbench.launch.group import Rank, RankContext
+from collbench.core.group import Rank, RankContext
 
 
 class ChildRank(Rank):

@@ -9,7 +9,7 @@ from collbench.backends.base import GpuOptions
 from collbench.backends.gpu.rank import DeviceRank, Graphs, Launches, QueueOne, stride_bytes
 from collbench.backends.gpu.session import GpuFacts, GpuHealth, GpuRank, GpuSession
 from collbench.core.case import Case, Problem
-from collbench.launch.group import WorkerGroup
+from collbench.core.group import WorkerGroup
 
 
 class MadeUpSession(GpuSession[str, str, GpuRank[str]]):

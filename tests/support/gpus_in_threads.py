@@ -31,10 +31,10 @@ from collbench.backends.gpu.rank import BARRIER, DeviceRank
 from collbench.backends.gpu.session import GpuFacts
 from collbench.core.case import Problem
 from collbench.core.errors import HangError
+from collbench.core.group import RankContext
 from collbench.core.pattern import Wrong
 from collbench.device import compile as device_compile
 from collbench.device.compile import Source
-from collbench.launch.group import RankContext
 from collbench.planning.plan import Plan
 from tests.support.device import Gpus, tables_of
 from tests.support.device_cta import Cta

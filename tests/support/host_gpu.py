@@ -17,8 +17,8 @@ from collbench.backends.mpi.gpu import MpiGpuRank
 from collbench.backends.repeat import RankTiming, compare_output, poison_again, prepare_buffers
 from collbench.core.case import Problem
 from collbench.core.dtypes import dtype
+from collbench.core.group import RankContext
 from collbench.core.pattern import Wrong
-from collbench.launch.group import RankContext
 from tests.support.gpus_in_threads import exchange
 
 CACHE_BYTES = 1 << 16

@@ -20,7 +20,7 @@ from collbench.backends.net.gpu_proxy import Outside, net_bytes, slots_offset
 from collbench.backends.net.proxy import SendConnector, data_comm_of
 from collbench.backends.net.receivers import Receivers
 from collbench.core.case import Case
-from collbench.machine.host import own_pages
+from collbench.core.host import own_pages
 from collbench.planning.planner import resolve
 
 REPEATS, LAUNCHES = 5, 10

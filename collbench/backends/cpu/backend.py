@@ -31,10 +31,10 @@ from collbench.backends.repeat import (
     stride_bytes,
 )
 from collbench.core.errors import CollbenchError, UnavailableError
+from collbench.core.group import Group, WorkerGroup
+from collbench.core.host import cpu_name
 from collbench.core.launcher import INSTALL_HINT, find_mpirun
 from collbench.core.pattern import Wrong, compute
-from collbench.launch.group import Group, WorkerGroup
-from collbench.machine.host import cpu_name
 from collbench.planning.limits import Limits
 from collbench.planning.plan import Plan
 

@@ -9,8 +9,8 @@ import time
 from collections.abc import Callable
 from functools import partial
 
+from collbench.core.host import usable_cores
 from collbench.core.launcher import launcher
-from collbench.machine.host import usable_cores
 from collbench.planning.plan import Plan
 from collbench.planning.transports.net import seats
 

@@ -36,11 +36,11 @@ from collbench.backends.repeat import (
 )
 from collbench.core.dtypes import dtype
 from collbench.core.errors import CollbenchError, HangError
+from collbench.core.group import RankContext
+from collbench.core.host import own_pages
 from collbench.core.launcher import described_library
 from collbench.core.pattern import Wrong
-from collbench.launch.group import RankContext
 from collbench.launch.local import MAP_NORESERVE
-from collbench.machine.host import own_pages
 from collbench.planning.lowering import Region, actors
 from collbench.planning.plan import Plan
 from collbench.planning.transports.net import seats

@@ -39,9 +39,9 @@ from collbench.backends.repeat import (
     timed_sets,
 )
 from collbench.core.errors import CollbenchError, HangError
+from collbench.core.group import Group, RankContext
+from collbench.core.host import cpu_name
 from collbench.core.pattern import Wrong
-from collbench.launch.group import Group, RankContext
-from collbench.machine.host import cpu_name
 from collbench.planning.plan import Plan
 from collbench.planning.together import LaunchesOfRanks, Together
 

@@ -18,7 +18,7 @@ from collbench.backends.cpu.lines import refuse_repeats
 from collbench.backends.cpu.rank import CpuRank, LoadedCpuPlan
 from collbench.backends.net.proxy import Proxy, SendConnector
 from collbench.backends.repeat import ANSWER_S, prepare_buffers
-from collbench.launch.group import RankContext
+from collbench.core.group import RankContext
 from collbench.planning.plan import Plan
 
 _BOOT_ID = "/proc/sys/kernel/random/boot_id"  # ranks of one boot have one clock

@@ -19,6 +19,7 @@ from collbench.backends.gpu.session import START_S, GpuSession, soak_limit_s, wh
 from collbench.backends.repeat import MAX_LOADED_PLANS
 from collbench.core.case import Problem
 from collbench.core.errors import CollbenchError, ScheduleError
+from collbench.core.group import Group
 from collbench.core.pattern import Wrong
 from collbench.device.card import (
     all_have_clusters,
@@ -29,7 +30,6 @@ from collbench.device.card import (
 )
 from collbench.device.compile import kernel_source
 from collbench.device.layout import is_in_host, layouts
-from collbench.launch.group import Group
 from collbench.planning.limits import Limits, keeps_lines
 from collbench.planning.plan import Plan
 

@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 
 from collbench.core.errors import ScheduleError
+from collbench.core.host import usable_cores
 from collbench.device.compile import Source, cubin, kernel_source
-from collbench.machine.host import usable_cores
 from collbench.planning.plan import Plan
 
 FP8_ARCH = 89  # from which the conversions of 8-bit floats are instructions

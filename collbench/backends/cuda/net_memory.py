@@ -10,7 +10,7 @@ from collbench.backends.gpu.session import START_S
 from collbench.backends.net.gpu_proxy import may_be_on_gpu, net_bytes
 from collbench.backends.net.receivers import may_take_threads, receivers_for
 from collbench.core.errors import RefusedError
-from collbench.launch.group import WorkerGroup
+from collbench.core.group import WorkerGroup
 from collbench.planning.plan import Plan
 
 

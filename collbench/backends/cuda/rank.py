@@ -24,6 +24,8 @@ from collbench.backends.repeat import REPLAYS, RankTiming
 from collbench.core.case import Problem
 from collbench.core.dtypes import dtype
 from collbench.core.errors import HangError, ScheduleError
+from collbench.core.group import RankContext
+from collbench.core.host import own_cores
 from collbench.core.launcher import described_library
 from collbench.core.pattern import Wrong
 from collbench.core.world import ranks_per_gpu
@@ -42,8 +44,6 @@ from collbench.device.layout import (
     pack_constants,
 )
 from collbench.device.program import ctas, launches_counted
-from collbench.launch.group import RankContext
-from collbench.machine.host import own_cores
 from collbench.planning.plan import Plan
 from collbench.planning.protocols import FAMILY as PROTOCOLS
 from collbench.planning.protocols import sentinel

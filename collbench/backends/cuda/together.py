@@ -23,10 +23,10 @@ from collbench.backends.gpu.together import (
 )
 from collbench.backends.repeat import MAX_LOADED_PLANS, RankTiming
 from collbench.core.errors import CollbenchError, HangError, ScheduleError
+from collbench.core.group import Group
 from collbench.device.card import Launch
 from collbench.device.layout import is_in_host, layouts
 from collbench.device.program import ctas, launches_counted
-from collbench.launch.group import Group
 from collbench.planning.plan import Plan
 from collbench.planning.together import Part, Together
 

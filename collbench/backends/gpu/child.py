@@ -15,10 +15,10 @@ from multiprocessing import Pipe
 from multiprocessing.connection import Connection
 
 from collbench.core.errors import HangError, RankLostError
+from collbench.core.group import Group, Rank, RankContext, RankT, WorkerGroup
 from collbench.core.launcher import INTERRUPTIONS, without_launcher
 from collbench.core.peers import Variables
 from collbench.launch.driver import RUNS, fate
-from collbench.launch.group import Group, Rank, RankContext, RankT, WorkerGroup
 from collbench.launch.server import Reply, die_with_parent, rank_class, rank_name, serve
 
 BEGIN_S = 30.0  # to start a process on a busy machine

@@ -14,8 +14,8 @@ from collbench.backends.gpu.concurrent import ConcurrentWork, EventTimes
 from collbench.backends.gpu.rank import ExportedMemory, Graphs, Launches, stride_bytes
 from collbench.backends.gpu.session import GpuRank, GpuSession, repeat_limit_s, why_no_gpus
 from collbench.core.case import Case, Problem
+from collbench.core.group import Group, RankContext
 from collbench.device.copies import CopyKernel, queue_copy
-from collbench.launch.group import Group, RankContext
 from collbench.planning.transports import p2p
 
 # what `algo` says of such a case; channels are the kernel's CTAs

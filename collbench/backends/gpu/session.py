@@ -35,6 +35,7 @@ from collbench.backends.repeat import (
     GPU_BATCH,
     REPLAYS,
     SLOWER_SINGLE,
+    CountedRank,
     Key_contra,
     RankTiming,
     agreed,
@@ -47,16 +48,16 @@ from collbench.backends.repeat import (
 from collbench.core.case import Problem
 from collbench.core.collectives import collective
 from collbench.core.errors import CollbenchError, UnavailableError
+from collbench.core.group import Group, RankContext, WorkerGroup
+from collbench.core.host import has_nvidia_gpus
 from collbench.core.pattern import Wrong
 from collbench.core.peers import Variables
 from collbench.core.world import ranks_per_gpu
 from collbench.device.card import Card, cuda_errors, device_count
 from collbench.device.gemm import Gemm
 from collbench.device.layout import ABORT_AT
-from collbench.launch.group import Group, Rank, RankContext, WorkerGroup
 from collbench.machine import gpus
 from collbench.machine.discovery.counters import CounterReading, moved, read
-from collbench.machine.host import has_nvidia_gpus
 
 Key = TypeVar("Key", bound=Hashable)
 # times as long as the first launches, on average, later ones may take: a GPU that grows hot lowers
@@ -129,7 +130,7 @@ def take_gpu(context: RankContext, options: GpuOptions) -> tuple[DeviceRank, Gpu
     runtime = card.runtime
     facts = GpuFacts(
         name=card.name,
-        uuid=card.uuid,
+        uuid=card.uuid or gpus.uuid_at(runtime.deviceGetPCIBusId(index)),
         arch=card.arch,
         cache_bytes=card.cache_bytes,
         pids=(os.getpid(), os.getppid()) if context.is_process else (os.getpid(),),
@@ -146,7 +147,7 @@ def take_gpu(context: RankContext, options: GpuOptions) -> tuple[DeviceRank, Gpu
     )
 
 
-class TakesGpu(Rank):
+class TakesGpu(CountedRank):
     """A rank with a GPU of its own."""
 
     context: RankContext

@@ -47,10 +47,10 @@ from collbench.backends.repeat import (
 from collbench.core.case import Case
 from collbench.core.collectives import collective
 from collbench.core.errors import HangError, ScheduleError
+from collbench.core.group import Group, RankContext, WorkerGroup
 from collbench.core.pattern import Wrong
 from collbench.device.card import Card
 from collbench.device.layout import CONTROL_BYTES
-from collbench.launch.group import Group, RankContext, WorkerGroup
 from collbench.planning.plan import Plan
 from collbench.planning.together import LaunchesOfRanks, Part, Together
 

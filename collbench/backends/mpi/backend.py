@@ -11,8 +11,8 @@ from collbench.backends.mpi.gpu import MpiGpuSession
 from collbench.backends.mpi.rank import DESCRIBE_S, MPI_REDOPS, MPI_TYPES, MpiRank
 from collbench.core.case import Case
 from collbench.core.collectives import collective
+from collbench.core.group import Group
 from collbench.core.launcher import INSTALL_HINT
-from collbench.launch.group import Group
 
 
 class MpiBackend(Peer):

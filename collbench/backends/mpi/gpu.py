@@ -27,10 +27,10 @@ from collbench.backends.proof import shortest_s
 from collbench.backends.repeat import cache_notes
 from collbench.core.case import Case, Problem
 from collbench.core.errors import UnavailableError
+from collbench.core.group import Group, RankContext
 from collbench.core.pattern import Wrong
 from collbench.core.world import ranks_per_gpu
 from collbench.device.card import device_count
-from collbench.launch.group import Group, RankContext
 
 _HINT = "use an MPI library that is built with CUDA, or leave mpi out beside backends of GPUs"
 

@@ -5,8 +5,8 @@ from typing import Any, Literal
 from collbench.backends.library import Call, LibraryRank
 from collbench.backends.repeat import shortest_flag_s
 from collbench.core.case import Problem
+from collbench.core.group import RankContext
 from collbench.core.launcher import described_library
-from collbench.launch.group import RankContext
 
 DESCRIBE_S = 10.0  # until all ranks have named their library
 MPI_TYPES = {

@@ -26,11 +26,11 @@ from collbench.backends.nccl.knobs import GROUPED, registration, why_waived
 from collbench.backends.repeat import RankTiming
 from collbench.core.case import Case, Problem
 from collbench.core.errors import HangError, RefusedError, UnavailableError
+from collbench.core.group import Group, RankContext
 from collbench.core.knobs import UserBuffers
 from collbench.core.peers import forced_by
 from collbench.device.card import load_cupy
 from collbench.device.cupy_types import Nccl
-from collbench.launch.group import Group, RankContext
 
 # Of user buffers: what NCCL knows of them, and whether they are for sends and receives. Before
 # 2.29.2 a collective can fail on registered buffers that a send or receive was the first to use

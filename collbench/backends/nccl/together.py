@@ -35,8 +35,8 @@ from collbench.backends.nccl.backend import (
 )
 from collbench.core.case import Case
 from collbench.core.errors import HangError, RankLostError, RefusedError, ScheduleError
+from collbench.core.group import Group
 from collbench.core.peers import forced_by
-from collbench.launch.group import Group
 from collbench.planning.together import Part, Together
 
 

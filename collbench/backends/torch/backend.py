@@ -41,8 +41,8 @@ from collbench.backends.torch.process_group import (
 from collbench.core.case import Case, Problem
 from collbench.core.dtypes import DTYPES
 from collbench.core.errors import RefusedError, UnavailableError
+from collbench.core.group import Group, RankContext
 from collbench.core.peers import OWN_ALGOS
-from collbench.launch.group import Group, RankContext
 
 # what is launched, how many sets of user buffers there are, and by which of PyTorch's ways
 TorchKey = tuple[Problem, int, str]

@@ -9,7 +9,6 @@ from typing import TypeVar
 
 from collbench import __version__
 from collbench.compare.best import summarise
-from collbench.compare.rows import as_written
 from collbench.compare.tables.distribution import jitter_text, unknown_text
 from collbench.compare.tables.summary import rival_name
 from collbench.core.case import Case
@@ -17,6 +16,7 @@ from collbench.core.collectives import collective
 from collbench.core.options import Settings
 from collbench.core.peers import is_peer
 from collbench.core.record import Record
+from collbench.core.rows import as_written
 from collbench.core.table import paragraphs, share_text
 from collbench.core.text import counted
 from collbench.core.units import (

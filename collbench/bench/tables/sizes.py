@@ -9,7 +9,6 @@ from functools import partial
 
 from collbench.bench.tables.sweep import notes_text
 from collbench.compare.best import Best, Summary, best_label, summarise
-from collbench.compare.rows import as_written, is_noise, label, median_of, times_of, titles
 from collbench.compare.tables.summary import (
     OF_MAX,
     SIZE,
@@ -26,6 +25,7 @@ from collbench.compare.tables.summary import (
     speedup_text,
 )
 from collbench.core.record import Record
+from collbench.core.rows import as_written, is_noise, label, median_of, times_of, titles
 from collbench.core.table import NARROW_COLUMNS, paragraphs
 from collbench.core.units import format_rate, format_time_us
 

@@ -11,7 +11,6 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from collbench.compare.best import Best, best_text, summarise
-from collbench.compare.rows import as_written, times_of
 from collbench.compare.tables.distribution import LAUNCH_TIME_NAMES, launch_time_text
 from collbench.compare.tables.summary import (
     OF_MAX,
@@ -31,6 +30,7 @@ from collbench.core.case import Case
 from collbench.core.knobs import AXES, KNOB, KNOBS, UNASKED, Knob
 from collbench.core.peers import is_peer
 from collbench.core.record import Record
+from collbench.core.rows import as_written, times_of
 from collbench.core.table import NARROW_COLUMNS, UNBOUNDED, table, wrapped
 from collbench.core.units import format_rate, format_size, format_time_us
 from collbench.machine.others import FOREIGN_NOTE

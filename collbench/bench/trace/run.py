@@ -5,7 +5,8 @@ from dataclasses import replace
 
 from collbench.backends.gpu.session import why_no_gpus
 from collbench.bench.points import plan_points
-from collbench.bench.ranks import Ranks, ranks_of, recordings_of
+from collbench.bench.rank0 import drive_on_rank0, group_here
+from collbench.bench.ranks import Ranks, ranks_of, recordings_of, topology_of_all
 from collbench.bench.trace.chrome import chrome_trace
 from collbench.bench.trace.least_time import least_time
 from collbench.bench.trace.page import trace_page
@@ -16,14 +17,13 @@ from collbench.bench.trace.traces import chain_costs, default_ranks, refuse_too_
 from collbench.core.case import Case
 from collbench.core.errors import UnavailableError, UsageError
 from collbench.core.files import check_writable, write_document
+from collbench.core.group import Group
+from collbench.core.host import cpu_name
 from collbench.core.launcher import launcher
 from collbench.core.rules import Options, refusal
 from collbench.core.screen import remark, say, width
 from collbench.core.units import format_time_us, to_us
 from collbench.device.card import device_count, model_of_all
-from collbench.launch.group import Group
-from collbench.launch.rank0 import drive_on_rank0, group_here
-from collbench.machine.host import cpu_name
 from collbench.schedules.drawings.page import page as steps_page
 
 _FILES = ("out", "html", "steps", "json")
@@ -53,10 +53,7 @@ def run_trace(options: Options) -> int:
     recordings = recordings_of(group, {"backend": (case.backend,)})
 
     def drive() -> int:
-        from collbench.machine.discovery import topology_of
-
-        topology = topology_of(recordings) if recordings else None
-        where = ranks_of((case.backend,), None, group, (), topology)
+        where = ranks_of((case.backend,), None, group, (), topology_of_all(recordings))
         return _drive(options, group, case, where, timeout_s)
 
     return drive_on_rank0(group, drive)

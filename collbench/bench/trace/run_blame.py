@@ -10,19 +10,19 @@ from statistics import median
 from collbench.backends import FAMILY
 from collbench.backends.cpu.trace import TracedSession, TraceOrder
 from collbench.bench.points import plan_points
+from collbench.bench.rank0 import drive_on_rank0, group_here
 from collbench.bench.ranks import Ranks
 from collbench.bench.trace.blame import Blame, blame, is_saved
 from collbench.bench.trace.blame_table import as_json, lines
 from collbench.core.case import Case
 from collbench.core.errors import CollbenchError, UnavailableError, UsageError
 from collbench.core.files import check_writable, write_document
+from collbench.core.group import Group
+from collbench.core.host import usable_cores
 from collbench.core.launcher import launcher
 from collbench.core.rules import Options
 from collbench.core.screen import remark, say, width
 from collbench.core.text import counted
-from collbench.launch.group import Group
-from collbench.launch.rank0 import drive_on_rank0, group_here
-from collbench.machine.host import usable_cores
 from collbench.planning.lowering import actors
 from collbench.planning.plan import Plan
 from collbench.planning.selection import algorithms_of

@@ -25,14 +25,14 @@ from collbench.bench.trace.graph import launch_graph
 from collbench.bench.trace.summary import ChainCosts
 from collbench.core.case import Case
 from collbench.core.errors import CollbenchError, UnavailableError
+from collbench.core.group import Group
+from collbench.core.host import usable_cores
 from collbench.core.options import Settings
 from collbench.core.text import counted
 from collbench.core.trace import Trace
 from collbench.core.units import format_size
 from collbench.device.card import all_reach_each_other, model_of_all
-from collbench.launch.group import Group
 from collbench.machine.formats import described
-from collbench.machine.host import usable_cores
 from collbench.planning.lowering import TrackActions, actors
 from collbench.planning.plan import Plan
 from collbench.planning.price.constants import GpuCosts, costs_here, cpu_costs, gpu_costs

@@ -17,9 +17,9 @@ from collbench.compare.gaps import (
     wire_gaps,
 )
 from collbench.compare.page.data import Opening
-from collbench.compare.rows import Workload, configuration, label, own_form, titles, workload_of
 from collbench.compare.tables.summary import fastest_text, form_heading, peer_name
 from collbench.core.record import Record
+from collbench.core.rows import Workload, configuration, label, own_form, titles, workload_of
 from collbench.core.units import format_size
 from collbench.core.web.html import HtmlCell, element, link, section, table
 

@@ -12,7 +12,6 @@ from collbench.compare.changes import Changes
 from collbench.compare.gaps import BAND_NAMES
 from collbench.compare.page.answers import Places, address
 from collbench.compare.page.data import Opening
-from collbench.compare.rows import Workload, conditions_of
 from collbench.compare.tables.changes import (
     NAME_COLUMNS,
     by_change,
@@ -21,6 +20,7 @@ from collbench.compare.tables.changes import (
     summary_lines,
     varying,
 )
+from collbench.core.rows import Workload, conditions_of
 from collbench.core.units import format_size, format_time_us
 from collbench.core.verdict import VERDICTS, Verdict
 from collbench.core.web.html import HtmlCell, element, link, section, table

@@ -6,7 +6,6 @@ import math
 from collections.abc import Iterator, Sequence
 
 from collbench.compare.best import Summary
-from collbench.compare.rows import label, titles
 from collbench.compare.tables.distribution import (
     LAUNCH_TIME_NAMES,
     jitter_text,
@@ -22,6 +21,7 @@ from collbench.core.distribution import (
     launches_of,
 )
 from collbench.core.record import Record
+from collbench.core.rows import label, titles
 from collbench.core.units import format_size, format_time_us
 from collbench.core.web.html import attributes, element, section
 from collbench.core.web.svg import clean, number

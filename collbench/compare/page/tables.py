@@ -15,7 +15,6 @@ from collbench.compare.doubt import doubt
 from collbench.compare.join import versions_of
 from collbench.compare.likeness import likeness
 from collbench.compare.outliers import KIND_NAMES, suspects
-from collbench.compare.rows import label, titles
 from collbench.compare.tables.summary import (
     auto_text,
     busbw_text,
@@ -32,6 +31,7 @@ from collbench.compare.tables.summary import (
     speedup_text,
     time_text,
 )
+from collbench.core.rows import label, titles
 from collbench.core.statistics import Interval
 from collbench.core.text import texts_of
 from collbench.core.units import format_size

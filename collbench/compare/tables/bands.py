@@ -4,9 +4,9 @@ from collections.abc import Sequence
 from math import isnan
 
 from collbench.compare.bands import BANDS, bands
-from collbench.compare.rows import titles
 from collbench.core.errors import UsageError
 from collbench.core.record import Record
+from collbench.core.rows import titles
 from collbench.core.table import NARROW_COLUMNS, table
 from collbench.core.units import format_size
 

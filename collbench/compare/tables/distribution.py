@@ -7,9 +7,9 @@ from statistics import median
 from typing import TYPE_CHECKING, NamedTuple
 
 from collbench.compare.best import Summary
-from collbench.compare.rows import Workload, label
 from collbench.core.distribution import PERCENTILES, least_launches
 from collbench.core.record import Record
+from collbench.core.rows import Workload, label
 from collbench.core.table import paragraphs, table
 from collbench.core.units import format_size, format_time_us
 

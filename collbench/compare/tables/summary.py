@@ -16,7 +16,14 @@ from collbench.compare.best import Best, Summary, best_label, span_text, spans, 
 from collbench.compare.doubt import Doubt, doubt
 from collbench.compare.effects import KNOBS_WITH_EFFECT, Effect, effect_of
 from collbench.compare.outliers import KIND_NAMES, Suspect, suspects
-from collbench.compare.rows import (
+from collbench.compare.tables.distribution import (
+    jitter_text,
+    launch_time_table,
+    rows_with_launch_times,
+)
+from collbench.core.peers import OWN_ALGOS
+from collbench.core.record import STATUSES, Record
+from collbench.core.rows import (
     KNOB_NAMES,
     SIZES,
     Workload,
@@ -28,13 +35,6 @@ from collbench.compare.rows import (
     times_of,
     titles,
 )
-from collbench.compare.tables.distribution import (
-    jitter_text,
-    launch_time_table,
-    rows_with_launch_times,
-)
-from collbench.core.peers import OWN_ALGOS
-from collbench.core.record import STATUSES, Record
 from collbench.core.sparkline import sparkline
 from collbench.core.statistics import Interval, bounds
 from collbench.core.table import share_text, table, titled, wrapped

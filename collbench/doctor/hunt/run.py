@@ -6,10 +6,13 @@ from contextlib import ExitStack, contextmanager, nullcontext
 from pathlib import Path
 
 from collbench.bench.pairwise import SIZES, Pairs, PairSettings
+from collbench.bench.rank0 import drive_on_rank0, group_here
 from collbench.bench.ranks import gpus_here, refuse_no_gpus
 from collbench.core.assessment import check_assessment_files, talk_beside, write_assessment
 from collbench.core.errors import UNJUDGED_CODE, CollbenchError, UnavailableError
 from collbench.core.files import named_in_errors, write_document
+from collbench.core.group import Group
+from collbench.core.host import usable_cores
 from collbench.core.launcher import launcher
 from collbench.core.pairwise import COLUMNS, Mode, PairSample, PairWorld, csv_line, sample_line
 from collbench.core.rules import Options
@@ -22,9 +25,6 @@ from collbench.doctor.hunt.rounds import Round, planned
 from collbench.doctor.hunt.search import Search
 from collbench.doctor.hunt.verdicts import Analysis, Answer, analyse
 from collbench.doctor.tables.hunt import as_json, assessment_of, lines
-from collbench.launch.group import Group
-from collbench.launch.rank0 import drive_on_rank0, group_here
-from collbench.machine.host import usable_cores
 
 _CODES: Mapping[Answer, int] = {"nothing slow": 0, "slow": 1, "cannot tell": UNJUDGED_CODE}
 _BUSY_SHOWN = 4

@@ -16,7 +16,7 @@ from contextlib import suppress
 from importlib import metadata
 from pathlib import Path
 
-from collbench.machine import cgroup
+from collbench.core import cgroup
 from collbench.machine.discovery._sysfs import ValueReader, entries, number, text
 from collbench.machine.discovery.recording import UNLIMITED, ConfigFile, ProcessRecord, SystemRecord
 from collbench.machine.discovery.variables import settings

@@ -17,9 +17,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import NamedTuple
 
+from collbench.core.host import has_nvidia_gpus
 from collbench.machine.discovery import _nvml
 from collbench.machine.gpus import nvml_refusal
-from collbench.machine.host import has_nvidia_gpus
 
 _KIB = 1 << 10
 # NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_TX, _DATA_RX, _RAW_TX, _RAW_RX; NVML_FI_DEV_PCIE_COUNT_TX_BYTES

@@ -11,9 +11,9 @@ from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
 
+from collbench.core import cgroup
 from collbench.core.errors import CollbenchError
 from collbench.core.units import parse_size
-from collbench.machine import cgroup
 
 _PROCESSES = resource.RLIMIT_NPROC
 # where sysfs has none: the last-level cache of a common server core complex

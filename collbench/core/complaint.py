@@ -54,7 +54,7 @@ def _as_ours(error: BaseException) -> CollbenchError:
     if isinstance(error, RuntimeError) and "start new thread" in str(error):
         error = BlockingIOError(errno.EAGAIN, "cannot start a thread")
     if isinstance(error, OSError):
-        from collbench.machine.host import shortage
+        from collbench.core.host import shortage
 
         if error.filename is None and error.errno in (errno.EMFILE, errno.EAGAIN, errno.ENOMEM):
             return UnavailableError(shortage(error), "raise the limit, or use fewer --ranks")

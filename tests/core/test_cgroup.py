@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from collbench.machine import cgroup
+from collbench.core import cgroup
 
 MIB = 1 << 20
 

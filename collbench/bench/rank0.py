@@ -1,13 +1,13 @@
 """What commands that measure begin and end with: the group that the environment gives, rank 0 as
-its driver, and how all ranks leave.
+its driver, and how all ranks leave. What starts and ends ranks is imported where it is needed.
 """
 
 from collections.abc import Callable
 
+from collbench.core.complaint import complain
 from collbench.core.errors import CollbenchError, HangError
-from collbench.core.launcher import launcher
-from collbench.launch.complaint import complain
-from collbench.launch.group import Group
+from collbench.core.group import Group
+from collbench.core.launcher import Launcher, launcher
 
 
 def group_here(timeout_s: float) -> Group:
@@ -15,13 +15,25 @@ def group_here(timeout_s: float) -> Group:
     the others for timeout_s.
     """
     started = launcher()
-    if started is not None:
-        from collbench.launch.mpi import MpiGroup
+    if started is None:
+        return local_group(timeout_s)
+    from collbench.launch.mpi import MpiGroup
 
-        return MpiGroup(started, timeout_s)
+    return MpiGroup(started, timeout_s)
+
+
+def local_group(timeout_s: float = 0.0) -> Group:
+    """The ranks of this host alone. timeout_s: as of group_here, of ranks that mpirun starts."""
     from collbench.launch.local import LocalGroup
 
     return LocalGroup(timeout_s)
+
+
+def watch_over(started: Launcher) -> None:
+    """Watch over this rank: before anything starts that a child process would not have."""
+    from collbench.launch.watchdog import watchdog_of
+
+    watchdog_of(started)
 
 
 def drive_on_rank0(group: Group, drive: Callable[[], int]) -> int:

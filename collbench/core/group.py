@@ -10,18 +10,15 @@ from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, Protocol, TypeVar, TypeVarTuple, cast
+from typing import Literal, Protocol, TypeVar, TypeVarTuple, cast
 
 from collbench.core.mpi_types import Comm
-
-if TYPE_CHECKING:
-    from collbench.machine.discovery.counters import CounterReading
 
 GroupKind = Literal["local", "mpi"]
 
 
 class CallLimit(Protocol):
-    """What gives blocking calls a deadline (see watchdog.py)."""
+    """What gives blocking calls a deadline (see launch/watchdog.py)."""
 
     def limit(self, what: str, deadline_s: float) -> AbstractContextManager[None]: ...
 
@@ -58,12 +55,6 @@ class Rank(Protocol):
     def abort(self) -> None:
         """Make ranks that wait for messages of this one give up."""
         return
-
-    def counters(self) -> "CounterReading":
-        """What has passed the links of the rank's host, and the sockets of its process."""
-        from collbench.machine.discovery.counters import read
-
-        return read()
 
     def close(self) -> None:
         """Give back what is held."""
