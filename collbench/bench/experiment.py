@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from collbench.core.limits import LEAST_COST, MOST_OF_NONE
-from collbench.core.statistics import Interval, interval
 from collbench.core.units import format_size
+from collbench.core.verdict import Interval, interval
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,7 +12,7 @@ from collbench.core.errors import UnavailableError, UsageError
 from collbench.core.group import Group
 from collbench.core.host import has_nvidia_gpus, usable_cores
 from collbench.core.launcher import launcher
-from collbench.core.rules import Options
+from collbench.core.options import Options
 from collbench.core.screen import remark
 from collbench.core.world import host_numbers, ranks_per_gpu
 from collbench.device.card import device_count, load_cupy

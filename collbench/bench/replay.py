@@ -19,8 +19,8 @@ from collbench.core.errors import UnavailableError
 from collbench.core.group import Group
 from collbench.core.options import Settings
 from collbench.core.record import Record
-from collbench.core.statistics import Interval, interval
 from collbench.core.units import format_duration
+from collbench.core.verdict import Interval, interval
 from collbench.planning.price.constants import cpu_costs
 
 LEAST_ROUNDS = 6  # the fewest that give an interval of 95 %

@@ -18,8 +18,8 @@ from collbench.core.group import Group
 from collbench.core.limits import IMPOSSIBLE
 from collbench.core.pattern import Wrong
 from collbench.core.record import Record
-from collbench.core.statistics import interval
 from collbench.core.units import format_time_us, rate_gbs, to_us
+from collbench.core.verdict import interval
 from collbench.machine.others import FOREIGN_NOTE, foreign_cores, foreign_note
 from collbench.planning.lowering import writer_of
 from collbench.planning.plan import Plan

@@ -20,9 +20,8 @@ from collbench.core.errors import UnavailableError, UsageError
 from collbench.core.files import result_json, write_document
 from collbench.core.group import Group
 from collbench.core.launcher import launcher
-from collbench.core.options import OVERLAP_OPTIONS, OverlapSettings, refuse_sharing
+from collbench.core.options import OVERLAP_OPTIONS, Options, OverlapSettings, refuse_sharing
 from collbench.core.record import Writer
-from collbench.core.rules import Options
 from collbench.core.screen import document_on_stdout, remark, say
 from collbench.device.card import device_count
 from collbench.device.gemm import load_cublas

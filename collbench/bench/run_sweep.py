@@ -48,7 +48,7 @@ from collbench.bench.sweep_rules import (
 )
 from collbench.bench.tables.run import RunOf, head_lines, tail_lines
 from collbench.bench.tables.sizes import size_lines
-from collbench.bench.tables.sweep import SweepTable, best_lines, ceiling_lines, table_of
+from collbench.bench.tables.sweep import SweepTable, ceiling_lines, table_of
 from collbench.bench.tables.wire import ledger_lines
 from collbench.core.case import Case
 from collbench.core.errors import RankLostError, UnavailableError, UsageError
@@ -57,10 +57,9 @@ from collbench.core.group import Group
 from collbench.core.host import has_nvidia_gpus
 from collbench.core.knobs import KNOBS
 from collbench.core.launcher import is_only_rank, launcher
-from collbench.core.options import Settings, settings_of
+from collbench.core.options import Options, Settings, refuse, settings_of
 from collbench.core.peers import is_of_libraries, is_peer, knobs_of
 from collbench.core.record import NOT_TRUE, Record, Writer, read
-from collbench.core.rules import Options, refuse
 from collbench.core.screen import (
     activity_shown,
     document_on_stdout,
@@ -365,8 +364,9 @@ def _measure(
         remark(f"The run is not saved: {kept.problem}.")
     seconds, columns = time.monotonic() - start_s, width(out)
     tail = tail_lines(records, len(runs), seconds, kept.saved_as(), columns)
-    ledger = ledger_lines([one for run in runs for one in run.ledgers], columns)
-    tables = [] if by_size else [best_lines(records, table, columns)]
+    ledgers = [one for run in runs for one in run.ledgers]
+    ledger = ledger_lines(ledgers, columns) if ledgers else []
+    tables = [] if by_size else [size_lines(records, columns, least_rows=2)]
     tables += [] if by_size else [ceiling_lines(records, columns)]
     for lines in (*tables, ledger, tail):
         if lines:

@@ -20,6 +20,8 @@ from collbench.backends.repeat import DISTRIBUTION_LAUNCHES, DISTRIBUTION_S
 from collbench.bench.estimate import is_gpu, start_s
 from collbench.bench.floors import Floors
 from collbench.bench.points import (
+    SPREAD_S,
+    STRIDE,
     Job,
     SessionKey,
     SweepPoint,
@@ -28,7 +30,9 @@ from collbench.bench.points import (
     estimate_s,
     is_apart,
     is_modelled,
+    matters,
     opener,
+    order,
     session_options,
 )
 from collbench.bench.rows import (
@@ -40,7 +44,6 @@ from collbench.bench.rows import (
     with_floor,
     wrong_row,
 )
-from collbench.bench.turns import SPREAD_S, STRIDE, matters, order
 from collbench.bench.wire import Ledger, ledger_of
 from collbench.core.case import Case
 from collbench.core.errors import CollbenchError, RefusedError, ScheduleError, UnavailableError
@@ -49,8 +52,7 @@ from collbench.core.host import cpu_name, memory_left_bytes, own_cores
 from collbench.core.limits import ADVISED_REPEATS, FOREIGN_SHARE, MORE_REPEATS, MORE_TIME_SHARE
 from collbench.core.options import Settings
 from collbench.core.record import Record
-from collbench.core.statistics import interval
-from collbench.core.verdict import is_noisy, middle
+from collbench.core.verdict import interval, is_noisy, middle
 from collbench.launch.driver import OutOfTime, ended_at
 from collbench.launch.guardian import own_processes
 from collbench.machine.discovery.counters import Moved

@@ -12,7 +12,7 @@ import click
 from collbench.core.errors import UnavailableError, UsageError
 from collbench.core.files import check_writable, result_json, write_document
 from collbench.core.launcher import Launcher, launcher
-from collbench.core.rules import Options
+from collbench.core.options import Options
 from collbench.core.screen import is_coloured, remark, say, width
 from collbench.machine.topology.model import Topology
 from collbench.machine.views import rdma, tables

@@ -13,8 +13,8 @@ from collbench.core.errors import UnavailableError, UsageError
 from collbench.core.host import has_nvidia_gpus, usable_cores
 from collbench.core.knobs import AXES, KNOB, KNOBS
 from collbench.core.launcher import find_mpirun
+from collbench.core.options import Options, Rule
 from collbench.core.peers import BESIDE_GPUS
-from collbench.core.rules import Options, Rule
 from collbench.core.screen import say
 from collbench.core.together import groups_text, mix_text, parse_groups, parse_mix
 from collbench.core.uneven import CountsFile, read_counts

@@ -15,7 +15,7 @@ from collbench.core.collectives import collective
 from collbench.core.complaint import no_such_option
 from collbench.core.errors import UsageError
 from collbench.core.files import is_foreign
-from collbench.core.rules import flag
+from collbench.core.options import flag
 from collbench.core.screen import remark
 
 _FORCE = "collbench.force"

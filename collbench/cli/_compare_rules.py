@@ -1,6 +1,6 @@
 """Which options of `compare` have no effect, or would stand in one another."""
 
-from collbench.core.rules import Options, Rule
+from collbench.core.options import Options, Rule
 
 _OF_TWO_FILES = ("json", "junit", "prometheus")
 _WRITTEN = ("tuner", "nccl_rows", "plot", "html")

@@ -11,8 +11,7 @@ import click
 from click.shell_completion import CompletionItem
 
 from collbench.core.errors import CollbenchError, UsageError, did_you_mean
-from collbench.core.options import MAX_COUNT, MAX_S
-from collbench.core.rules import flag
+from collbench.core.options import MAX_COUNT, MAX_S, flag
 from collbench.core.units import parse_size, parse_whole
 
 Item = TypeVar("Item")

@@ -11,9 +11,9 @@ from collbench.cli._options import DRAWING, MAX_RANKS, PAGE, OutputFile, Whole, 
 from collbench.core.collectives import OPS, OpName, collective
 from collbench.core.errors import UsageError, unknown
 from collbench.core.files import check_writable, result_json, write_document
-from collbench.core.rules import Options, Rule, refuse
+from collbench.core.options import Options, Rule, refuse
 from collbench.core.screen import remark, say, width
-from collbench.core.table import table
+from collbench.core.text import table
 from collbench.core.world import World, host_numbers
 from collbench.schedules.algorithms import FAMILY, needs_hosts
 from collbench.schedules.formats import is_file, load

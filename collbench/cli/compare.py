@@ -27,8 +27,8 @@ from collbench.core.assessment import talk_beside, write_assessment
 from collbench.core.catalog import results
 from collbench.core.errors import UsageError
 from collbench.core.files import result_json, write_document
+from collbench.core.options import Options, refuse
 from collbench.core.record import ACROSS, NOT_TRUE, Record
-from collbench.core.rules import Options, refuse
 from collbench.core.screen import bars, is_coloured, is_terminal, on_screen, remark, say, width
 
 if TYPE_CHECKING:
@@ -298,7 +298,7 @@ def _summarise(loaded: "ResultFile", options: Options) -> int:
         lines = summary_lines(loaded.records, width(out), options["show_all"], characters)
         say("\n".join(lines))
     if loaded.kind != "collbench" and options["json"] != "-":
-        from collbench.core.table import wrapped
+        from collbench.core.text import wrapped
         from collbench.planning.expected import expected_lines
 
         for line in expected_lines(loaded.records, loaded.network_gbits):
@@ -310,8 +310,7 @@ def _summarise(loaded: "ResultFile", options: Options) -> int:
 
 def _print_doubt(loaded: "ResultFile", out: TextIO) -> bool:
     """Say that most rows of a file are noise, why, and what to do; whether it is so."""
-    from collbench.compare.doubt import doubt_of_changes
-    from collbench.compare.tables.summary import lines_of
+    from collbench.compare.doubt import doubt_of_changes, lines_of
 
     lines = lines_of(doubt_of_changes(loaded.records, loaded.name), width(out))
     for line in lines:

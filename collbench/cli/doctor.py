@@ -14,8 +14,7 @@ from collbench.cli._options import (
     json_option,
 )
 from collbench.core.assessment import ASSESSMENT_FILES
-from collbench.core.options import OPTIONS
-from collbench.core.rules import Rule, refuse
+from collbench.core.options import OPTIONS, Rule, refuse
 
 
 def _identifier(text: str) -> str:

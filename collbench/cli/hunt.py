@@ -18,8 +18,7 @@ from collbench.cli._options import (
 )
 from collbench.core.assessment import ASSESSMENT_FILES
 from collbench.core.collectives import OPS, collective
-from collbench.core.options import OPTIONS
-from collbench.core.rules import Rule, refuse
+from collbench.core.options import OPTIONS, Rule, refuse
 from collbench.schedules.algorithms import FAMILY as ALGORITHMS
 
 _OPTIONS = (

@@ -7,8 +7,7 @@ import click
 from collbench.cli._command import StrictCommand, explicit_options, force_option
 from collbench.cli._declared import op_option, setting_option
 from collbench.cli._options import ListOf, Whole, csv_option, json_option, positive
-from collbench.core.options import OVERLAP_OPTIONS
-from collbench.core.rules import Rule, refuse
+from collbench.core.options import OVERLAP_OPTIONS, Rule, refuse
 from collbench.core.units import parse_size
 from collbench.planning.transports import FAMILY as TRANSPORTS
 

@@ -7,7 +7,7 @@ from collbench.cli._declared import op_option
 from collbench.cli._options import FileName, ListOf, OutputFile, Profile, color_option, json_option
 from collbench.core.catalog import names
 from collbench.core.errors import UsageError
-from collbench.core.rules import Rule, refuse
+from collbench.core.options import Rule, refuse
 from collbench.core.units import parse_size, parse_whole
 
 _MOST_HOSTS = 1 << 16

@@ -14,7 +14,7 @@ from collbench.compare.runs import SavedRun, folder_of_runs, remove, saved_runs
 from collbench.core.errors import UnavailableError, UsageError
 from collbench.core.files import result_json, write_document
 from collbench.core.screen import remark, say, width
-from collbench.core.table import table
+from collbench.core.text import table
 from collbench.core.units import format_duration
 
 _MOST_SHOWN = 20

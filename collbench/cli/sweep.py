@@ -190,7 +190,7 @@ def command(context: click.Context, /, **_: object) -> int:
       mpirun -n 4 collbench sweep --op allreduce -b 8 -e 64M -f 4
     """
     from collbench.bench.run_sweep import run_sweep
-    from collbench.cli._presets import with_preset
+    from collbench.cli._declared import with_preset
 
     explicit = {name: context.params[name] for name in explicit_options(context)}
     options = {"color": context.params["color"], **with_preset(explicit, context.command.params)}

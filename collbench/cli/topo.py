@@ -15,7 +15,7 @@ from collbench.cli._options import (
     json_option,
 )
 from collbench.core.catalog import names
-from collbench.core.rules import Options, Rule, refuse
+from collbench.core.options import Options, Rule, refuse
 
 _SOURCE_OPTIONS = (
     click.option(

@@ -7,8 +7,7 @@ import click
 from collbench.cli._command import RanksCommand, explicit_options, force_option
 from collbench.cli._declared import op_option, setting_option
 from collbench.cli._options import PAGE, VERSION, OneOf, OutputFile, Size, Whole, json_option
-from collbench.core.options import OPTIONS
-from collbench.core.rules import Rule, refuse
+from collbench.core.options import OPTIONS, Rule, refuse
 from collbench.planning.protocols import FAMILY as PROTOCOLS
 from collbench.schedules.algorithms import FAMILY as ALGORITHMS
 

@@ -18,8 +18,7 @@ from collbench.cli._options import (
 )
 from collbench.core.collectives import OPS, collective
 from collbench.core.errors import UsageError
-from collbench.core.options import OPTIONS
-from collbench.core.rules import Rule, refuse
+from collbench.core.options import OPTIONS, Rule, refuse
 from collbench.core.units import parse_size
 from collbench.planning.transports import FAMILY as TRANSPORTS
 

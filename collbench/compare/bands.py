@@ -9,7 +9,7 @@ from collbench.compare.best import Errors, fastest_own_choices
 from collbench.core.peers import is_peer
 from collbench.core.record import Record
 from collbench.core.rows import Workload, by_workload, has_note
-from collbench.core.statistics import Interval
+from collbench.core.verdict import Interval
 
 # Largest size of a band and its name: where latency dominates, where protocols change, and where
 # the links set the bound.

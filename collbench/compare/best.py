@@ -39,9 +39,9 @@ from collbench.core.rows import (
     repeat_scale_of,
     times_of,
 )
-from collbench.core.statistics import Interval
 from collbench.core.units import format_size
 from collbench.core.verdict import (
+    Interval,
     Verdict,
     by_median,
     by_square,

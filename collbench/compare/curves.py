@@ -31,8 +31,8 @@ from collbench.core.rows import (
     titles,
     workload_of,
 )
-from collbench.core.statistics import bounds
 from collbench.core.units import format_size
+from collbench.core.verdict import bounds
 
 if TYPE_CHECKING:
     pass

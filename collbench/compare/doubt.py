@@ -9,6 +9,7 @@ from collbench.compare.best import Summary
 from collbench.core.limits import ADVISED_REPEATS, MOSTLY
 from collbench.core.record import Record
 from collbench.core.rows import CORES, DISTURBED, has_note, is_noise, is_timed, times_of
+from collbench.core.text import titled, wrapped
 from collbench.core.verdict import is_noisy
 
 _DISTURBANCES = {
@@ -129,3 +130,17 @@ def _disturbances(rows: Sequence[Record]) -> list[str]:
         for name in DISTURBED
         if count[name]
     ]
+
+
+def doubt_lines(summary: Summary, columns: int) -> list[str]:
+    """That the rows do not show what is best, why, and what to do; nothing where they do."""
+    return lines_of(doubt(summary), columns)
+
+
+def lines_of(known: Doubt | None, columns: int) -> list[str]:
+    """A doubt as text; nothing where there is none."""
+    if known is None:
+        return []
+    parts = (("why", known.reasons), ("what to do", known.remedies))
+    told = [(title, "; ".join(texts)) for title, texts in parts]
+    return [*wrapped(known.headline, columns), *titled(told, 12, columns), ""]

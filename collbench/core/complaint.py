@@ -12,7 +12,7 @@ import click
 from collbench.core.errors import CollbenchError, UnavailableError, UsageError, did_you_mean
 from collbench.core.interrupt import exit_code_of, interruption_in, text_of
 from collbench.core.launcher import launcher
-from collbench.core.rules import flag
+from collbench.core.options import flag
 from collbench.core.screen import on_screen, say
 from collbench.core.text import one_line
 

@@ -1,5 +1,6 @@
 """Cores, caches, names and memory of this host, from Linux's files alone; unknown values have a
-stated default. And its huge pages.
+stated default. What the control groups of this process allow of them, of version 1 or 2: a group's
+limit holds for the groups below it. And huge pages.
 """
 
 import errno
@@ -7,17 +8,19 @@ import mmap
 import os
 import platform
 import resource
+from collections.abc import Iterator
 from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
 
-from collbench.core import cgroup
 from collbench.core.errors import CollbenchError
 from collbench.core.units import parse_size
 
 _PROCESSES = resource.RLIMIT_NPROC
 # where sysfs has none: the last-level cache of a common server core complex
 _DEFAULT_CACHE_BYTES = 32 << 20
+_ROOT = Path("/sys/fs/cgroup")
+_NO_LIMIT = 1 << 62  # of bytes; version 1 writes a number of this order where it has none
 
 
 def usable_cores() -> int:
@@ -31,7 +34,7 @@ def usable_cores() -> int:
 
 @lru_cache(maxsize=1)
 def _cpus() -> float | None:
-    return cgroup.cpus()
+    return group_cpus()
 
 
 def own_cores() -> frozenset[int]:
@@ -78,7 +81,7 @@ def memory_left_bytes() -> int:
     for line in Path("/proc/meminfo").read_text().splitlines():
         if line.startswith("MemAvailable:"):
             available = int(line.split()[1]) * 1024
-    return min(available, cgroup.memory_left_bytes())
+    return min(available, group_memory_left_bytes())
 
 
 def shortage(error: OSError) -> str:
@@ -108,3 +111,88 @@ def own_pages(size: int, flags: int = 0) -> mmap.mmap:
     with suppress(OSError):  # a kernel that was built without them
         memory.madvise(mmap.MADV_HUGEPAGE)
     return memory
+
+
+def group_memory_left_bytes(root: Path = _ROOT, own: Path = Path("/proc/self/cgroup")) -> int:
+    """The least memory that any group has left; page cache that can be dropped counts as left.
+    Without a limit: a number beyond any memory.
+    """
+    left = _NO_LIMIT
+    for folder, version in _folders("memory", root, own):
+        limit, used, cache = (
+            ("memory.max", "memory.current", "inactive_file")
+            if version == 2
+            else ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file")
+        )
+        most, taken = _number(folder / limit), _number(folder / used)
+        if most is not None and taken is not None:
+            left = min(left, max(0, most - taken + _statistic(folder / "memory.stat", cache)))
+    return left
+
+
+def group_cpus(root: Path = _ROOT, own: Path = Path("/proc/self/cgroup")) -> float | None:
+    """The CPUs' worth of time that the tightest group may use at once; None without a limit."""
+    shares = []
+    for folder, version in _folders("cpu", root, own):
+        if version == 2:
+            quota, _, period = _text(folder / "cpu.max").partition(" ")
+        else:
+            quota, period = _text(folder / "cpu.cfs_quota_us"), _text(folder / "cpu.cfs_period_us")
+        if quota.isdecimal() and period.isdecimal() and int(period):
+            shares.append(int(quota) / int(period))
+    return min(shares, default=None)
+
+
+def memory_limit_bytes(root: Path = _ROOT, own: Path = Path("/proc/self/cgroup")) -> int | None:
+    """The least limit of memory of any group; None without a limit."""
+    limits = [
+        limit
+        for folder, version in _folders("memory", root, own)
+        if (limit := _number(folder / ("memory.max" if version == 2 else "memory.limit_in_bytes")))
+        is not None
+    ]
+    least = min(limits, default=_NO_LIMIT)
+    return least if least < _NO_LIMIT else None
+
+
+def most_processes(root: Path = _ROOT, own: Path = Path("/proc/self/cgroup")) -> int | None:
+    """The least number of processes and threads that any group allows; None without a limit."""
+    numbers = (_number(folder / "pids.max") for folder, _ in _folders("pids", root, own))
+    return min((one for one in numbers if one is not None), default=None)
+
+
+def _folders(controller: str, root: Path, own: Path) -> Iterator[tuple[Path, int]]:
+    """The folders of the groups that this process is in, from its own up to the root, and their
+    version.
+    """
+    for line in _text(own).splitlines():
+        _, _, rest = line.partition(":")
+        controllers, _, path = rest.partition(":")
+        if not controllers:
+            top, version = root, 2
+        elif controller in controllers.split(","):
+            top, version = root / controller, 1
+        else:
+            continue
+        below = Path(path.strip("/"))
+        # in a container the path may be the host's, of which only the root is mounted
+        for part in (below, *below.parents) if path.strip("/") else (below,):
+            yield top / part, version
+
+
+def _text(file: Path) -> str:
+    try:
+        return file.read_text().strip()
+    except (OSError, ValueError):
+        return ""
+
+
+def _number(file: Path) -> int | None:
+    text = _text(file)
+    return int(text) if text.isdecimal() else None
+
+
+def _statistic(file: Path, name: str) -> int:
+    fields = dict(line.partition(" ")[::2] for line in _text(file).splitlines())
+    value = fields.get(name, "")
+    return int(value) if value.isdecimal() else 0

@@ -4,11 +4,14 @@ An option is a field of Settings and nothing else. The command line makes its op
 Settings from OPTIONS, and backends take from Settings what they heed.
 """
 
+import re
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import Annotated, Literal, get_args, get_type_hints
+from typing import Annotated, Any, Literal, get_args, get_type_hints
 
-from collbench.core.errors import UsageError
-from collbench.core.rules import Options
+import click
+
+from collbench.core.errors import UnavailableError, UsageError
 from collbench.core.world import ranks_per_gpu
 
 LaunchMode = Literal["graph", "stream"]
@@ -30,6 +33,8 @@ MAX_LAUNCH_TIMES = 1_000_000  # of a point; ranks keep all of a repeat's until i
 DEFAULT_FIRST, DEFAULT_LAST, DEFAULT_FACTOR = "1K", "16M", 4.0  # sizes of a sweep: a screen's
 GPU_FIRST, GPU_LAST, GPU_FACTOR = "8", "128M", 8.0
 MIN_GEMM = 4096  # smaller ones end faster than one process can queue them for eight GPUs
+# Any: click has read each value, which has the type of its option.
+Options = Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -362,3 +367,42 @@ def refuse_sharing(options: Options) -> None:
     """Raise UsageError if ranks would share a GPU: what is learnt there holds for no machine."""
     if ranks_per_gpu(options.get("gpus") or ()) > 1:
         raise UsageError("--gpus: a GPU is given more than once", "give each once")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rule:
+    """Options (parameter names) that are refused where `when` holds. The message may name values of
+    other options in braces.
+    """
+
+    options: tuple[str, ...]
+    when: Callable[[Options], object] = lambda options: True
+    message: str
+    hint: str
+
+
+def refuse(rules: Iterable[Rule], explicit: Collection[str], options: Options) -> None:
+    """Raise UsageError for the first rule that holds for one of the given options."""
+    flags = {param.name: flag(param) for param in click.get_current_context().command.params}
+    for rule in rules:
+        named = [flags[name] for name in rule.options if name in explicit]
+        if named and rule.when(options):
+            raise UsageError(f"{', '.join(named)}: {rule.message.format_map(options)}", rule.hint)
+
+
+def flag(param: click.Parameter) -> str:
+    """The option as a user writes it, by its long name."""
+    return max(param.opts, key=len)
+
+
+def refusal(reason: str, hint: str) -> UnavailableError:
+    """Why a point cannot run, from its reason: what that advises is the hint, in the place of the
+    other one, unless it names an option that the command lacks.
+    """
+    context = click.get_current_context(silent=True)
+    known = {name for one in context.command.params for name in one.opts} if context else set()
+    why, _, advice = reason.rpartition("; ")
+    named = re.findall(r"--[a-z][a-z0-9-]*", advice)
+    if not why or not named:
+        return UnavailableError(reason, hint)
+    return UnavailableError(why, advice if known.issuperset(named) else hint)

@@ -14,8 +14,7 @@ from typing import IO
 import click
 
 from collbench.core.launcher import launcher
-from collbench.core.table import wrapped
-from collbench.core.text import TextTarget, one_line, printable
+from collbench.core.text import TextTarget, one_line, printable, wrapped
 
 
 def say(

@@ -1,11 +1,24 @@
-"""Texts of files, of the environment and of people, as a terminal may see them."""
+"""Texts of files, of the environment and of people, as a terminal may see them, and tables of them.
+
+One style for all tables: no lines, two columns between others, nothing at the end of a line.
+"""
 
 import re
-from collections.abc import Iterable
-from typing import Any, Protocol
+import textwrap
+from collections.abc import Collection, Iterable, Sequence
+from io import StringIO
+from typing import TYPE_CHECKING, Any, Protocol
+
+if TYPE_CHECKING:
+    from rich.text import Text
+
 
 # The colours of our own tables: those that click.style and report/ write.
 _COLOURS = re.compile(r"(\x1b\[(?:[012]|[39][1-7])m)")
+UNBOUNDED = 10_000  # columns of what is no screen
+NARROW_COLUMNS = 80  # of a pipe, and of what is not made for wider terminals
+_GAP = 2  # columns between two of a table
+_LEAST_TEXT = 8  # columns that a text keeps on the narrowest screen
 
 
 class TextTarget(Protocol):
@@ -92,3 +105,104 @@ def natural_key(name: str) -> list[tuple[int, str]]:
 def one_line(text: str) -> str:
     """A text that a terminal may see, in one line."""
     return " ".join(printable(text).split("\n"))
+
+
+def wrapped(text: str, columns: int, indent: str = "  ") -> list[str]:
+    """Lines of at most so many columns, unless a word is longer."""
+    if 0 < len(text) <= columns and text.isprintable() and not text.endswith(" "):
+        return [text]  # most texts, in a twentieth of the time
+    return textwrap.wrap(
+        text, columns, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False
+    )
+
+
+def paragraphs(texts: Iterable[str], columns: int, indent: str = "  ") -> list[str]:
+    """The lines of several texts."""
+    return [line for text in texts for line in wrapped(text, columns, indent)]
+
+
+def titled(
+    parts: Iterable[tuple[str, str]], width: int, columns: int = NARROW_COLUMNS, lead: int = 2
+) -> list[str]:
+    """Texts behind their titles, in as many lines as they need. lead: columns before a title.
+
+    >>> titled([("why", "a text"), ("", "b")], 5, 13)
+    ['  why  a text', '       b']
+    """
+    start = " " * (lead + width)
+    return [
+        line
+        for title, text in parts
+        for line in wrapped(f"{'':{lead}}{title:<{width}}{text}", columns, start)
+    ]
+
+
+def table(
+    heads: Sequence[str],
+    rows: Iterable[Sequence[str]],
+    right: Collection[int] = (),
+    columns: int = NARROW_COLUMNS,
+    least: Sequence[int] = (),
+) -> list[str]:
+    """Columns as wide as they need, those numbered in `right` set to the right. Where the screen is
+    too narrow for all, the others fold. least: the least widths of columns whose rows are shown one
+    by one, heeded where there is room. A head with spaces gives its column a least width, and one
+    of two lines takes less; without heads there is no line of them. Cells may have our colours.
+
+    >>> table(("pair", "GB/s"), [("GPU0 - GPU1", "12.0")], right=(1,))
+    ['pair         GB/s', 'GPU0 - GPU1  12.0']
+    >>> table(("", "a", ""), [("ring", "12.0", "more than there is room for")], (1,), columns=27)
+    ['         a', 'ring  12.0  more than there', '            is room for']
+    """
+    from rich.console import Console  # here: loading it takes longer than most commands
+    from rich.table import Table
+
+    grid = Table(
+        box=None, padding=(0, _GAP, 0, 0), pad_edge=False, show_header=any(heads), header_style=""
+    )
+    least = least if sum(least) + _GAP * len(least) <= columns else ()
+    cells = [list(map(_cell, row)) for row in rows]
+    heads = [printable(head) for head in heads]
+    all_columns = _GAP * (len(heads) - 1)
+    for place, head in enumerate(heads):
+        width = max([*map(len, head.split("\n")), *(row[place].cell_len for row in cells)])
+        width = max([width, *least[place : place + 1]])
+        is_right = place in right
+        grid.add_column(
+            _cell(head),
+            justify="right" if is_right else "left",
+            width=width if is_right or least[place : place + 1] else None,
+            overflow="fold",
+        )
+        all_columns += width if is_right else min(width, _LEAST_TEXT)
+    for row in cells:
+        grid.add_row(*row)
+    out = StringIO()
+    console = Console(
+        file=out, width=max(columns, all_columns), color_system="standard", force_terminal=True,
+        legacy_windows=False, _environ={},
+    )  # fmt: skip
+    console.print(grid, crop=False)
+    return [line.rstrip(" ") for line in out.getvalue().split("\n")[:-1]]
+
+
+def _cell(text: str) -> "Text":
+    from rich.text import Text
+
+    if text.isprintable():  # from_ansi takes twice the time
+        return Text(text)
+    return Text.from_ansi(printable(text, has_colours=True))
+
+
+def share_text(percent: float, time_us: float, low_us: float, high_us: float) -> str:
+    """A share of what the links allow, and between which shares the repeats leave it. low_us,
+    high_us: the ends of the interval of the time; the same for a single repeat, which leaves
+    nothing to say.
+
+    >>> share_text(98.6, 100.0, 99.0, 101.0), share_text(98.6, 100.0, 100.0, 100.0)
+    ('98.6% (97.6-99.6)', '99%')
+    """
+    if low_us == high_us:
+        return f"{percent:.0f}%"
+    low, high = percent * time_us / high_us, percent * time_us / low_us
+    return f"{percent:.1f}% ({low:.1f}-{high:.1f})"

@@ -13,7 +13,7 @@ import math
 from collections.abc import Sequence
 from functools import cache
 from statistics import NormalDist
-from typing import Literal, TypeAlias, get_args
+from typing import Literal, NamedTuple, TypeAlias, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,7 +28,6 @@ from collbench.core.limits import (
     SINGLE_Z,
     SURE_Z,
 )
-from collbench.core.statistics import Interval
 
 Array: TypeAlias = NDArray[np.float64]
 Verdict = Literal["better", "worse", "same", "cannot tell"]
@@ -48,6 +47,49 @@ _BY_MEDIAN = (math.nan, math.nan, 1.045, 2.769, 1.106, 1.690, 1.068, 1.389, 1.03
 _OF_MANY = 0.741
 # of the median of n normal values, in variances
 _MEDIAN_VARIANCE = (math.nan, 1.0, 0.5, 0.4487, 0.2982, 0.2868, 0.2147, 0.2104)
+COVERAGE = 0.95
+
+
+class Interval(NamedTuple):
+    """A value with the bounds between which the true median lies."""
+
+    median: float
+    low: float
+    high: float
+
+
+def interval(values: Sequence[float]) -> Interval:
+    """Median and the tightest pair of order statistics that covers the true median with COVERAGE;
+    with fewer than 6 values, all of them.
+
+    Distribution-free: the k-th smallest and the k-th largest of n values miss the median with
+    probability 2 P(B <= k-1), B ~ Binomial(n, 1/2).
+
+    >>> interval([3.0, 1.0, 2.0])
+    Interval(median=2.0, low=1.0, high=3.0)
+    """
+    return Interval(*bounds(values))
+
+
+def bounds(values: Sequence[float]) -> tuple[float, float, float]:
+    """Median, low and high of an interval, which takes longer to make."""
+    ordered, n = sorted(values), len(values)
+    drop, half = _dropped(n) if n > 5 else 0, n // 2
+    middle = ordered[half] if n % 2 else (ordered[half - 1] + ordered[half]) / 2
+    return middle, ordered[drop], ordered[n - 1 - drop]
+
+
+@cache
+def _dropped(n: int) -> int:
+    """How many of n values lie outside of their interval on each side."""
+    part, whole = (1 - COVERAGE).as_integer_ratio()
+    drop, limit = 0, (part << n) // (2 * whole)  # of the 2**n ways to be above or below the median
+    ways, missed = n, 1 + n  # by the second smallest value
+    while missed <= limit:
+        drop += 1
+        ways = ways * (n - drop) // (drop + 1)
+        missed += ways
+    return drop
 
 
 def middle(values: Sequence[float]) -> float:

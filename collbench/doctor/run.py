@@ -22,12 +22,10 @@ from collbench.core.errors import UNJUDGED_CODE, UnavailableError, UsageError
 from collbench.core.files import write_document
 from collbench.core.group import Group
 from collbench.core.launcher import launcher
-from collbench.core.options import Settings, settings_of
+from collbench.core.options import Options, Settings, settings_of
 from collbench.core.reading import read_text
-from collbench.core.rules import Options
 from collbench.core.screen import remark, say, width
-from collbench.core.table import wrapped
-from collbench.core.text import counted
+from collbench.core.text import counted, wrapped
 from collbench.core.units import format_duration
 from collbench.doctor.checks import (
     check,

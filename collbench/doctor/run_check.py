@@ -35,13 +35,11 @@ from collbench.core.limits import (
     PUBLISHED_FAIL_SHARE,
     PUBLISHED_SHARE,
 )
-from collbench.core.options import Settings, refuse_sharing, settings_of
+from collbench.core.options import Options, Settings, refuse_sharing, settings_of
 from collbench.core.record import Record
 from collbench.core.rows import as_written, is_noise, times_of
-from collbench.core.rules import Options
 from collbench.core.screen import is_terminal, remark, say, width
-from collbench.core.table import UNBOUNDED, wrapped
-from collbench.core.text import counted
+from collbench.core.text import UNBOUNDED, counted, wrapped
 from collbench.core.units import format_duration, format_size, parse_size
 from collbench.doctor.check_verdict import (
     CheckLine,

@@ -19,8 +19,7 @@ from collbench.core.host import cpu_name
 from collbench.core.options import Settings, settings_of
 from collbench.core.record import Record
 from collbench.core.screen import say, width
-from collbench.core.table import titled
-from collbench.core.text import counted
+from collbench.core.text import counted, titled
 from collbench.core.units import format_rate, format_size, format_time_us
 from collbench.doctor.check_verdict import CheckLine, Verdict, whole
 from collbench.doctor.run_check import (

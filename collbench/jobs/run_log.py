@@ -11,10 +11,10 @@ from typing import IO
 
 from collbench.core.errors import UsageError
 from collbench.core.files import check_writable, write_document
+from collbench.core.options import Options
 from collbench.core.reading import unpacked
-from collbench.core.rules import Options
 from collbench.core.screen import remark, say, width
-from collbench.core.table import wrapped
+from collbench.core.text import wrapped
 from collbench.doctor.finding import Finding, ranked
 from collbench.jobs.hang_findings import hang_findings
 from collbench.jobs.log_findings import log_findings

@@ -27,10 +27,9 @@ from collbench.core.files import check_writable, write_document
 from collbench.core.group import Group
 from collbench.core.host import has_nvidia_gpus, usable_cores
 from collbench.core.knobs import Value
-from collbench.core.options import Settings, settings_of
+from collbench.core.options import Options, Rule, Settings, refuse, settings_of
 from collbench.core.peers import is_peer
 from collbench.core.record import Record, Writer
-from collbench.core.rules import Options, Rule, refuse
 from collbench.core.screen import remark, say, width
 from collbench.core.text import counted
 from collbench.jobs import formats

@@ -10,15 +10,10 @@ zero-copy goes through a slot here: only kernels push.
 from collections.abc import Iterator
 from typing import Literal, NamedTuple
 
-from collbench.core.errors import ScheduleError
 from collbench.planning.plan import Loop, Plan
 from collbench.schedules.ir import Edge, Operand, Step
 from collbench.schedules.passes import Shape, home, is_copy, shape_of
 from collbench.schedules.verify.proof import Place
-
-# Of one rank in a launch: an interpreter needs some kilobytes and some tens of microseconds to bind
-# one, so that this many take some hundreds of megabytes and ten seconds.
-MAX_ACTIONS = 200_000
 
 Space = Literal["in", "out", "tmp", "slot"]
 
@@ -74,15 +69,6 @@ class TrackActions(NamedTuple):
     track: str
     actions: list[Action]
     back: tuple[SlotSequence, ...]
-
-
-def refuse_too_many(plan: Plan) -> None:
-    """Raise ScheduleError if a launch has more actions than an interpreter can bind."""
-    if plan.action_count() > MAX_ACTIONS:
-        raise ScheduleError(
-            f"{plan.action_count()} actions of a rank in one launch, at most {MAX_ACTIONS}",
-            "use a larger --chunk",
-        )
 
 
 def actors(plan: Plan, rank: int) -> list[TrackActions]:

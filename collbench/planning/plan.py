@@ -333,6 +333,13 @@ class Plan:
         """Whether messages of MPI join two ranks, not memory."""
         return bool(self.domains) and self.domains[a] != self.domains[b]
 
+    def ends(self, rank: int) -> list[int]:
+        """The connections of a rank that go to other shared-memory domains."""
+        if not self.domains:
+            return []
+        pairs = ((one.src, one.dst) for one in self.connections)
+        return [edge for edge, pair in enumerate(pairs) if rank in pair and self.is_remote(*pair)]
+
     @property
     def fifo_bytes(self) -> int:
         """All FIFOs together."""

@@ -27,8 +27,7 @@ from collbench.planning.limits import (
     refuse_too_large,
     slot_wire_bytes,
 )
-from collbench.planning.lowering import refuse_too_many
-from collbench.planning.plan import Kernel
+from collbench.planning.plan import Kernel, Plan
 from collbench.planning.protocols import FAMILY as PROTOCOLS
 from collbench.planning.selection import VECTOR_BYTES, Choice, Orders, choice_of, slot_bytes_of
 from collbench.planning.transports import net
@@ -41,6 +40,9 @@ CPU_THREADS, CPU_PROTO = 1, "simple"
 GPU_BACKENDS, LINE_BACKENDS = ("cuda",), ("cpu",)
 MAX_CPU_CHANNELS = 64
 MAX_PROGRAM_STEPS = 24  # of a track that is compiled in: more only make the kernel's code large
+# Of one rank in a launch: an interpreter needs some kilobytes and some tens of microseconds to bind
+# one, so that this many take some hundreds of megabytes and ten seconds.
+MAX_ACTIONS = 200_000
 
 
 def resolve(case: Case, limits: Limits | None = None, by: Tuning | None = None) -> Choice:
@@ -446,3 +448,12 @@ def _fit_buffer(
 
 
 # ---------------------------------------------------------------------------------- copy engines
+
+
+def refuse_too_many(plan: Plan) -> None:
+    """Raise ScheduleError if a launch has more actions than an interpreter can bind."""
+    if plan.action_count() > MAX_ACTIONS:
+        raise ScheduleError(
+            f"{plan.action_count()} actions of a rank in one launch, at most {MAX_ACTIONS}",
+            "use a larger --chunk",
+        )

@@ -4,9 +4,9 @@ import sys
 from pathlib import Path
 
 from collbench.core.catalog import names
-from collbench.core.rules import Options
+from collbench.core.options import Options
 from collbench.core.screen import say, width
-from collbench.core.table import table
+from collbench.core.text import table
 from collbench.machine.formats import described
 from collbench.machine.topology.given import completed, link_words, nic_gbits
 from collbench.machine.topology.machines import has_links, machine_topology

@@ -5,7 +5,7 @@ from itertools import product
 
 import click
 
-from collbench.core.table import table, wrapped
+from collbench.core.text import table, wrapped
 from collbench.core.units import format_rate, format_size, format_time_us, to_us
 from collbench.planning.limits import MAX_ENDS
 from collbench.planning.predict import LATENCY, Point, Prediction

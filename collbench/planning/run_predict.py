@@ -10,7 +10,7 @@ from typing import NamedTuple
 from collbench.core.collectives import OpName
 from collbench.core.errors import RefusedError, UsageError
 from collbench.core.files import check_writable, result_json, write_document
-from collbench.core.rules import Options
+from collbench.core.options import Options
 from collbench.core.screen import activity_shown, is_coloured, remark, say, width
 from collbench.planning.changes import changed
 from collbench.planning.nccl.machine import nccl_machine

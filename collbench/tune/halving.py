@@ -9,8 +9,7 @@ from statistics import median_low
 from typing import Protocol, TypeVar
 
 from collbench.core.limits import LEAST_GAIN, NEAR
-from collbench.core.statistics import interval
-from collbench.core.verdict import is_separated
+from collbench.core.verdict import interval, is_separated
 
 ROUNDS = 4
 REPEATS = 2  # of each in a round

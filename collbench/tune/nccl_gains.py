@@ -20,8 +20,8 @@ from collbench.core.rows import (
     names_disturbance,
     times_of,
 )
-from collbench.core.statistics import Interval
 from collbench.core.verdict import (
+    Interval,
     beyond_chance,
     deviate,
     is_separated,

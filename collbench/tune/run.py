@@ -24,11 +24,9 @@ from collbench.core.files import check_writable, command_line, result_json, writ
 from collbench.core.group import Group
 from collbench.core.launcher import launcher
 from collbench.core.limits import LEAST_PAIRS
-from collbench.core.options import Settings, refuse_sharing, settings_of
-from collbench.core.rules import Options
+from collbench.core.options import Options, Settings, refuse_sharing, settings_of
 from collbench.core.screen import remark, say, width
-from collbench.core.table import wrapped
-from collbench.core.text import counted
+from collbench.core.text import counted, wrapped
 from collbench.core.units import format_duration, format_size
 from collbench.core.world import host_numbers
 from collbench.planning.chooser import row_of

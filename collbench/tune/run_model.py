@@ -14,7 +14,7 @@ from collbench.bench.runner import Measurement
 from collbench.core.case import Case
 from collbench.core.errors import RefusedError, UnavailableError
 from collbench.core.files import write_whole
-from collbench.core.rules import Options
+from collbench.core.options import Options
 from collbench.core.screen import remark, say
 from collbench.planning.planner import machine_of
 from collbench.planning.price.constants import own_file

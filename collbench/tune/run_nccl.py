@@ -15,7 +15,7 @@ from collbench.core.catalog import user_folder
 from collbench.core.errors import UnavailableError, UsageError
 from collbench.core.files import check_writable, command_line, is_foreign, write_whole
 from collbench.core.launcher import launcher
-from collbench.core.rules import Options
+from collbench.core.options import Options
 from collbench.core.screen import remark, say
 from collbench.core.units import format_duration, format_size
 from collbench.tune.nccl_file import env_lines_of, tuner_lines_of

@@ -21,8 +21,7 @@ from collbench.core.errors import ScheduleError, UnavailableError
 from collbench.core.group import Group
 from collbench.core.limits import LEAST_GAIN, LEAST_PAIRS, MOST_PAIRS, NARROW
 from collbench.core.options import Settings
-from collbench.core.statistics import Interval, interval
-from collbench.core.verdict import is_separated
+from collbench.core.verdict import Interval, interval, is_separated
 from collbench.planning.tuning import Values
 from collbench.tune.candidates import Candidate, Field, propose
 from collbench.tune.halving import REPEATS, halve, middle, simplest

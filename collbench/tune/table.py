@@ -3,8 +3,7 @@
 from collections.abc import Sequence
 from statistics import median
 
-from collbench.core.table import table
-from collbench.core.text import counted
+from collbench.core.text import counted, table
 from collbench.core.units import format_size
 from collbench.tune.store import TunedPoint
 

@@ -25,7 +25,7 @@ from collbench.core.options import OverlapSettings
 from collbench.core.pattern import Wrong
 from collbench.core.record import COLUMNS as SWEEP
 from collbench.core.record import KEY, TEXTS, Record
-from collbench.core.table import NARROW_COLUMNS
+from collbench.core.text import NARROW_COLUMNS
 from collbench.planning.limits import Limits
 from tests.support.overlap import Session, marks, repeat
 

@@ -9,9 +9,8 @@ import pytest
 
 from collbench.backends.base import Batch, Samples, Session
 from collbench.bench import runner
-from collbench.bench.points import SweepPoint, estimate_s, plan_points
+from collbench.bench.points import STRIDE, SweepPoint, estimate_s, order, plan_points
 from collbench.bench.runner import Measurement
-from collbench.bench.turns import STRIDE, order
 from collbench.core.case import Case
 from collbench.core.distribution import launches_of
 from collbench.core.errors import HangError, ScheduleError

@@ -21,7 +21,7 @@ from pathlib import Path
 
 from collbench.core import catalog
 from collbench.core.collectives import collective
-from collbench.core.table import table
+from collbench.core.text import table
 from collbench.core.units import format_size
 from collbench.machine.topology.machines import machine_topology
 from collbench.planning.nccl.constants import Constants, constants

@@ -14,7 +14,7 @@ import math
 from collbench.core import catalog
 from collbench.core.case import Case
 from collbench.core.collectives import collective
-from collbench.core.table import table
+from collbench.core.text import table
 from collbench.core.units import format_rate, format_size, parse_size
 from collbench.machine.topology.machines import machine_topology
 from collbench.planning.links import RankLinks

@@ -9,7 +9,7 @@ from click.testing import CliRunner
 
 from collbench.backends import FAMILY as BACKENDS
 from collbench.cli import cli, run
-from collbench.cli._presets import read_preset
+from collbench.cli._declared import read_preset
 from collbench.cli.sweep import command as sweep
 from collbench.core.catalog import names
 from collbench.core.collectives import OPS

@@ -8,7 +8,7 @@ from statistics import median
 
 import pytest
 
-from collbench.bench.tables.sweep import SweepTable, best_lines
+from collbench.bench.tables.sizes import size_lines
 from collbench.compare.best import Best, Certainty, Summary, best_text, spans, summarise
 from collbench.compare.curves import curves, envelope
 from collbench.compare.doubt import doubt
@@ -16,9 +16,8 @@ from collbench.compare.load import ResultFile, load
 from collbench.compare.page import page
 from collbench.compare.tables.summary import summary_lines
 from collbench.core import catalog, record
-from collbench.core.knobs import KNOB
 from collbench.core.record import Record
-from collbench.core.units import format_size
+from collbench.core.units import parse_size
 from tests.support.frames import H200, records, row, write
 
 NOISE = (10.0, 20.0, 13.0)
@@ -341,31 +340,24 @@ def test_all_reports_of_one_file_show_the_same_answer() -> None:
         key: names[0] for key, (_, names) in known.items()
     }
     # The closing table of the sweep that wrote the file, which has no pandas frame but records.
-    table = SweepTable(knobs=(KNOB["op"], KNOB["proto"]), swept=frozenset({"proto"}), is_wide=False)
-    legend, about_auto, heading, *lines = best_lines(list(record.read(H200)), table, 140)
-    assert legend.startswith("Best of each size") and about_auto.startswith("auto:")
-    assert heading.split()[:3] == ["size", "op", "best"] and "vs nccl" in heading
-    assert [re.split(r" {2,}", line.strip())[:3] for line in lines] == [
-        [
-            format_size(size),
-            op,
-            best_text([f"{algo} --proto {proto}" for algo, proto in names], certainty),
-        ]
-        for (op, size), (certainty, names) in known.items()
-    ]
+    shown, op = {}, ""
+    for line in size_lines(list(record.read(H200)), 140):
+        op = line.partition(",")[0] if line.endswith(", 4 ranks") else op
+        if (cells := re.split(r" {2,}", line.strip()))[0][:1].isdigit():
+            shown[op, parse_size(cells[0])] = cells[1]
+    assert shown == {
+        key: best_text([f"{algo} {proto}" for algo, proto in names], certainty)
+        for key, (certainty, names) in known.items()
+    }
 
 
 def test_the_closing_table_of_a_sweep_has_its_doubts_first(tmp_path: Path) -> None:
     file = tmp_path / "noise.csv"
     write(records(*noisy_rows()), file)
-    table = SweepTable(knobs=(), swept=frozenset(), is_wide=False)
-    lines = best_lines(list(record.read(file)), table)
+    lines = size_lines(list(record.read(file)), least_rows=2)
     assert lines[0].startswith("Cannot tell which configuration is best: all 9 rows are noise.")
-    assert [line.split()[:3] for line in lines[-3:]] == [
-        ["1K", "ring", "?"],
-        ["4K", "ring", "?"],
-        ["16K", "ring", "?"],
-    ]
+    best = [line.split()[:4] for line in lines if re.search(r"\? +<", line)]
+    assert best == [[size, "ring", "simple", "?"] for size in ("1K", "4K", "16K")]
 
 
 def test_crossovers_of_a_knob_with_one_value_are_none() -> None:

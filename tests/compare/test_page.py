@@ -28,8 +28,8 @@ from collbench.core import catalog
 from collbench.core.distribution import parse_histogram
 from collbench.core.peers import PEERS
 from collbench.core.record import Record
-from collbench.core.statistics import interval
 from collbench.core.text import escaped
+from collbench.core.verdict import interval
 from collbench.core.web.colors import FAMILIES, JUDGEMENTS, STEPS
 from collbench.schedules.algorithms import FAMILY as ALGORITHMS
 from tests.support.frames import records, records_of, row

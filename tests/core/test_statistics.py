@@ -2,8 +2,7 @@
 
 import random
 
-from collbench.core.statistics import COVERAGE, interval
-from collbench.core.verdict import is_noisy
+from collbench.core.verdict import COVERAGE, interval, is_noisy
 
 
 def test_interval_covers_the_median_as_often_as_it_says() -> None:

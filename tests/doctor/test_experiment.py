@@ -5,7 +5,7 @@ import pytest
 from collbench.bench.experiment import Arm, Cost, Experiment, costs_of
 from collbench.bench.lab import FailsUnchanged, measure
 from collbench.core.errors import UnavailableError
-from collbench.core.statistics import Interval
+from collbench.core.verdict import Interval
 from collbench.doctor.finding import Finding, ranked
 from collbench.doctor.tables.findings import cost_text, finding_lines, mark
 

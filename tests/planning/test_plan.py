@@ -15,16 +15,9 @@ from collbench.core.dtypes import DTYPES, DtypeName
 from collbench.core.errors import ScheduleError
 from collbench.core.world import World
 from collbench.planning.layout import lay_out, registered
-from collbench.planning.lowering import (
-    MAX_ACTIONS,
-    Region,
-    SlotSequence,
-    actors,
-    refuse_too_many,
-    room_wanted,
-)
+from collbench.planning.lowering import Region, SlotSequence, actors, room_wanted
 from collbench.planning.plan import Plan
-from collbench.planning.planner import resolve
+from collbench.planning.planner import MAX_ACTIONS, refuse_too_many, resolve
 from collbench.planning.protocols import FAMILY as PROTOCOLS
 from collbench.schedules.passes import message_chunks
 from tests.support.batteries import PAIRS, assert_right, plan_of, problem

@@ -6,7 +6,7 @@ import pytest
 
 from collbench.bench.experiment import Cost, Experiment
 from collbench.core.errors import UnavailableError
-from collbench.core.statistics import Interval
+from collbench.core.verdict import Interval
 from collbench.tune.nccl_file import env_lines_of, tuner_lines_of
 from collbench.tune.nccl_gains import TunerMatch, TunerSetting
 from collbench.tune.nccl_search import LEAST_S, algorithms, search, settings

@@ -6,7 +6,6 @@ from functools import lru_cache
 
 from collbench.backends.cpu.flags import LINE_WORDS, crowd, flag_words
 from collbench.backends.cpu.lines import fifo_wire_bytes
-from collbench.backends.net.proxy import ends
 from collbench.backends.repeat import accumulates, rotations, stride_bytes
 from collbench.planning.plan import Plan
 from collbench.planning.transports.net import label, seats
@@ -66,7 +65,7 @@ def layout(plan: Plan, sets: int) -> CpuLayout:
         stride=stride,
         rotations=sets,
         total=user + sets * ranks * stride,
-        net=max(len(ends(plan, rank)) for rank in range(plan.n)) * plan.slots * plan.slot_bytes,
+        net=max(len(plan.ends(rank)) for rank in range(plan.n)) * plan.slots * plan.slot_bytes,
     )
 
 

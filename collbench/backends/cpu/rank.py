@@ -19,7 +19,7 @@ from collbench.backends.cpu.flags import LINE_WORDS, YIELDS_A_LOOK, flag_words, 
 from collbench.backends.cpu.interpreter import BoundStep, Runner, bind
 from collbench.backends.cpu.layout import CpuLayout, aligned, has_lines, is_all_net, layout
 from collbench.backends.cpu.lines import Binder
-from collbench.backends.net.proxy import Proxy, data_comm_of, ends
+from collbench.backends.net.proxy import Proxy, data_comm_of
 from collbench.backends.proof import ProvedPart, prove
 from collbench.backends.repeat import (
     CpuTimedRank,
@@ -144,7 +144,7 @@ class CpuRank(CpuTimedRank[str]):
         first = aligned(where.total, 4096) if is_own else 0
         fifos = {
             edge: self.own[first + k * fifo_bytes : first + (k + 1) * fifo_bytes]
-            for k, edge in enumerate(ends(plan, self.rank))
+            for k, edge in enumerate(plan.ends(self.rank))
         }
         proxy = None
         if plan.domains:

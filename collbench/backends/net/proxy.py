@@ -247,19 +247,6 @@ class SlotProxy(Generic[ConnectorT]):
             end.clear()
 
 
-def ends(plan: Plan, rank: int) -> list[int]:
-    """The connections of a rank that go to other shared-memory domains."""
-    return (
-        [
-            number
-            for number, c in enumerate(plan.connections)
-            if rank in (c.src, c.dst) and plan.is_remote(c.src, c.dst)
-        ]
-        if plan.domains
-        else []
-    )
-
-
 class Proxy(SlotProxy[Connector]):
     """Moves the slots of one plan for one rank.
 
@@ -278,7 +265,7 @@ class Proxy(SlotProxy[Connector]):
         super().__init__(data_comm, rank, flags)
         self.sending: dict[int, SendConnector] = {}
         self.receiving: dict[int, _RecvConnector] = {}
-        for edge in ends(plan, rank):
+        for edge in plan.ends(rank):
             connection = plan.connections[edge]
             is_sending = rank == connection.src
             word = (

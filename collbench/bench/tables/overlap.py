@@ -5,7 +5,7 @@ choose, worked out from the rows.
 from collections.abc import Sequence
 
 from collbench.bench.overlap import COPIES, Overlap, OverlapRequest
-from collbench.core.table import NARROW_COLUMNS, wrapped
+from collbench.core.text import NARROW_COLUMNS, wrapped
 from collbench.core.units import format_rate, format_size
 
 # of the most bandwidth beside computing: the fewest channels that reach this are advised

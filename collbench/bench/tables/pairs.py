@@ -5,7 +5,7 @@ the rate to expect.
 from collections.abc import Iterable, Mapping, Sequence
 
 from collbench.bench.pairs import MESSAGES, WAYS, RankPair
-from collbench.core.table import NARROW_COLUMNS, table
+from collbench.core.text import NARROW_COLUMNS, table
 from collbench.core.units import format_rate, format_time_us
 
 _WAY_TITLES = {

@@ -17,8 +17,7 @@ from collbench.core.options import Settings
 from collbench.core.peers import is_peer
 from collbench.core.record import Record
 from collbench.core.rows import as_written
-from collbench.core.table import paragraphs, share_text
-from collbench.core.text import counted
+from collbench.core.text import counted, paragraphs, share_text
 from collbench.core.units import (
     format_duration,
     format_rate,

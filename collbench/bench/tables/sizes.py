@@ -9,13 +9,13 @@ from functools import partial
 
 from collbench.bench.tables.sweep import notes_text
 from collbench.compare.best import Best, Summary, best_label, summarise
+from collbench.compare.doubt import doubt_lines
 from collbench.compare.tables.summary import (
     OF_MAX,
     SIZE,
     BestColumn,
     auto_text,
     best_table,
-    doubt_lines,
     form_heading,
     has_forms,
     next_text,
@@ -24,9 +24,10 @@ from collbench.compare.tables.summary import (
     rival_text,
     speedup_text,
 )
+from collbench.core.peers import is_peer
 from collbench.core.record import Record
 from collbench.core.rows import as_written, is_noise, label, median_of, times_of, titles
-from collbench.core.table import NARROW_COLUMNS, paragraphs
+from collbench.core.text import NARROW_COLUMNS, paragraphs
 from collbench.core.units import format_rate, format_time_us
 
 _NOTES_COLUMNS = 60  # of a screen that has room for notes
@@ -34,12 +35,27 @@ _NOTES_COLUMNS = 60  # of a screen that has room for notes
 _TOLD = {"auto", "modelled", "noisy"}
 
 
-def size_lines(records: Sequence[Record], columns: int = NARROW_COLUMNS) -> list[str]:
-    """A table a workload, with a row a size, and what its columns mean; none without a time."""
+def size_lines(
+    records: Sequence[Record], columns: int = NARROW_COLUMNS, least_rows: int = 1
+) -> list[str]:
+    """A table a workload, with a row a size, and what its columns mean; none without a time.
+    least_rows: of a size that is shown; more than one: the best of them is one of ours.
+    """
     summary = summarise(list(map(as_written, records)))
-    names = titles(summary.best)
-    lines = doubt_lines(summary, columns)
-    for workload, sizes in summary.best.items():
+    shown = {
+        workload: {
+            size: best
+            for size, best in sizes.items()
+            if len(summary.workloads[workload][size]) >= least_rows
+            and (least_rows == 1 or not is_peer(best.row.backend))
+        }
+        for workload, sizes in summary.best.items()
+    }
+    shown = {workload: sizes for workload, sizes in shown.items() if sizes}
+    names, lines = titles(shown), doubt_lines(summary, columns)
+    if not shown:
+        return lines[:-1]
+    for workload, sizes in shown.items():
         every = list(sizes.values())
         lines += [names[workload]] if len(names) > 1 else []
         lines += [
@@ -48,7 +64,8 @@ def size_lines(records: Sequence[Record], columns: int = NARROW_COLUMNS) -> list
             ),
             "",
         ]
-    told = paragraphs(_legend(summary), columns)
+    every = [best for sizes in shown.values() for best in sizes.values()]
+    told = paragraphs(_legend(summary, every), columns)
     return lines + told if told else lines[:-1]
 
 
@@ -113,9 +130,8 @@ def _notes(best: Best) -> str:
     return " ".join(word for word in notes_text(best.row.notes).split() if word not in _TOLD)
 
 
-def _legend(summary: Summary) -> list[str]:
+def _legend(summary: Summary, every: Sequence[Best]) -> list[str]:
     """What the columns mean, of those that are there."""
-    every = summary.every_best
     is_compared = any(best.gain is not None for best in every)
     told: list[tuple[object, str]] = [
         (

@@ -10,28 +10,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
-from collbench.compare.best import Best, best_text, summarise
 from collbench.compare.tables.distribution import LAUNCH_TIME_NAMES, launch_time_text
-from collbench.compare.tables.summary import (
-    OF_MAX,
-    SIZE,
-    BestColumn,
-    auto_text,
-    best_table,
-    busbw_text,
-    doubt_lines,
-    has_forms,
-    peer_columns,
-    peer_legend,
-    percent_text,
-    time_text,
-)
+from collbench.compare.tables.summary import percent_text
 from collbench.core.case import Case
 from collbench.core.knobs import AXES, KNOB, KNOBS, UNASKED, Knob
 from collbench.core.peers import is_peer
 from collbench.core.record import Record
-from collbench.core.rows import as_written, times_of
-from collbench.core.table import NARROW_COLUMNS, UNBOUNDED, table, wrapped
+from collbench.core.text import NARROW_COLUMNS, UNBOUNDED, table, wrapped
 from collbench.core.units import format_rate, format_size, format_time_us
 from collbench.machine.others import FOREIGN_NOTE
 
@@ -233,74 +218,3 @@ def ceiling_lines(records: Sequence[Record], columns: int = NARROW_COLUMNS) -> l
             columns,
         )
     return lines
-
-
-_OUTER = ("ranks", "op", "dtype", "redop", "root", "placement", "skew")
-
-
-def best_lines(
-    records: Sequence[Record], table: SweepTable, columns: int = NARROW_COLUMNS
-) -> list[str]:
-    """The best configuration of every workload and size, and its speedup over libraries."""
-    summary = summarise(list(map(as_written, records)))
-    every = [
-        best
-        for workload, sizes in summary.best.items()
-        for size, best in sizes.items()
-        if len(summary.workloads[workload][size]) > 1 and not is_peer(best.row.backend)
-    ]
-    doubts = doubt_lines(summary, columns)
-    if not every:
-        return doubts[:-1]  # without the empty line at the end
-    outer = [name for name in _OUTER if len({getattr(best.row, name) for best in every}) > 1]
-    ours = [row for row in summary.rows if row.status == "ok" and not is_peer(row.backend)]
-    knobs = [
-        knob
-        for knob in table.knobs
-        if knob.name in table.swept
-        and (knob.name in UNASKED or knob.name == "backend")
-        and len({getattr(row, knob.name) for row in ours}) > 1
-    ]
-    has_choice = any(best.choice is not None and len(best.rows) > 1 for best in every)
-    peers = {peer for best in every for peer in best.peers}
-    forms = [peer for peer in sorted(peers) if has_forms(summary, peer)]
-
-    def leaders(best: Best) -> str:
-        names = [_configuration(row, knobs) for row in best.leaders]
-        return best_text(names, best.certainty)
-
-    heads = [
-        SIZE,
-        *[BestColumn(name, partial(_of_row, name=name), is_number=False) for name in outer],
-        BestColumn("best", leaders, is_number=False),
-        BestColumn(" time us", time_text),
-        BestColumn("busbw GB/s", busbw_text),
-        *[BestColumn("  auto", auto_text)] * has_choice,
-        *peer_columns(summary, every, is_wide=columns >= BOUNDS_COLUMNS or not forms),
-    ]
-    legend = _legend(every, has_choice=has_choice)
-    legend += [peer_legend(summary, peer) for peer in forms]
-    legend += [OF_MAX] * (table.is_wide and any(best.has_floor for best in every))
-    return [*doubts, *legend, *best_table(heads, every, columns)]
-
-
-def _of_row(best: Best, name: str) -> str:
-    return str(getattr(best.row, name))
-
-
-def _legend(every: Sequence[Best], *, has_choice: bool) -> list[str]:
-    """How the closing table differs from the rows above it."""
-    lines = []
-    if any(len(times_of(best.row)) > 1 for best in every):
-        lines.append("Best of each size, by the median of its repeats.")
-    if any(not best.is_certain for best in every):
-        lines.append("?: cannot tell; the row that was fastest, by chance or not.")
-    if has_choice:
-        lines.append("auto: how much longer the tool's own choice takes (~: not separated).")
-    return lines
-
-
-def _configuration(row: Record, knobs: Sequence[Knob]) -> str:
-    """The algorithm, and the options that give this row again."""
-    options = [f"{knob.flag} {knob.text(getattr(row, knob.name))}" for knob in knobs]
-    return " ".join([row.algo, *options])

@@ -6,7 +6,7 @@ from collbench.bench.wire import Entry, Ledger, likenesses
 from collbench.core.case import Case
 from collbench.core.knobs import UNASKED
 from collbench.core.peers import is_peer
-from collbench.core.table import paragraphs, table
+from collbench.core.text import paragraphs, table
 from collbench.core.units import format_size
 
 _MB = 1e6
@@ -21,8 +21,6 @@ def ledger_lines(rows: Sequence[tuple[Case, Ledger]], columns: int) -> list[str]
     """The ledger of rows; what libraries have moved; foreign traffic and its links; and what has no
     counter.
     """
-    if not rows:
-        return []
     shown = [
         (case, entry)
         for case, ledger in rows

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from collbench.bench.trace.blame import Blame, Part
 from collbench.core.files import result_json
-from collbench.core.table import table, wrapped
+from collbench.core.text import table, wrapped
 from collbench.core.units import format_time_us, to_us
 
 _SHOWN_RANKS = 12  # of the matrix

@@ -20,7 +20,7 @@ from collbench.core.files import check_writable, write_document
 from collbench.core.group import Group
 from collbench.core.host import cpu_name
 from collbench.core.launcher import launcher
-from collbench.core.rules import Options, refusal
+from collbench.core.options import Options, refusal
 from collbench.core.screen import remark, say, width
 from collbench.core.units import format_time_us, to_us
 from collbench.device.card import device_count, model_of_all

@@ -20,7 +20,7 @@ from collbench.core.files import check_writable, write_document
 from collbench.core.group import Group
 from collbench.core.host import usable_cores
 from collbench.core.launcher import launcher
-from collbench.core.rules import Options
+from collbench.core.options import Options
 from collbench.core.screen import remark, say, width
 from collbench.core.text import counted
 from collbench.planning.lowering import actors

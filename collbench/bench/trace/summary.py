@@ -15,8 +15,8 @@ from collbench.bench.trace.critical_path import (
     late_rank,
     sums,
 )
-from collbench.core.statistics import Interval, interval
 from collbench.core.trace import Trace, TracedLaunch
+from collbench.core.verdict import Interval, interval
 from collbench.planning.price.constants import KindCosts
 
 

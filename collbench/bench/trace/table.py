@@ -12,8 +12,7 @@ from collbench.bench.trace.least_time import LeastTime
 from collbench.bench.trace.summary import ChainCosts, TraceSummary
 from collbench.core.case import Case
 from collbench.core.files import result_json
-from collbench.core.table import paragraphs, table, wrapped
-from collbench.core.text import counted
+from collbench.core.text import counted, paragraphs, table, wrapped
 from collbench.core.trace import Trace, TracedLaunch
 from collbench.core.units import format_size, format_time_us, to_us
 from collbench.planning.tuning import Origin

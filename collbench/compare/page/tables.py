@@ -32,9 +32,9 @@ from collbench.compare.tables.summary import (
     time_text,
 )
 from collbench.core.rows import label, titles
-from collbench.core.statistics import Interval
 from collbench.core.text import texts_of
 from collbench.core.units import format_size
+from collbench.core.verdict import Interval
 from collbench.core.web.html import HtmlCell, attributes, element, facts_list, section, table
 from collbench.machine.topology.model import Topology
 from collbench.machine.topology.paths import path

@@ -10,8 +10,8 @@ from collbench.core.dtypes import ALIASES, DTYPES
 from collbench.core.errors import UsageError
 from collbench.core.knobs import UNASKED
 from collbench.core.record import TRAFFIC, Record
-from collbench.core.statistics import interval
 from collbench.core.units import rate_gbs
+from collbench.core.verdict import interval
 
 MOST_PLACES_NAMED = 5
 MOST_ROWS = 20_000  # of a table; a sweep of 8 to 16G by 2 has 32

@@ -31,7 +31,7 @@ from collbench.core.collectives import OpName
 from collbench.core.errors import UsageError
 from collbench.core.reading import parse_json
 from collbench.core.record import Record
-from collbench.core.statistics import interval
+from collbench.core.verdict import interval
 
 TOOL = "nccl-tests"
 IS_DOCUMENT = True

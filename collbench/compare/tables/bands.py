@@ -7,7 +7,7 @@ from collbench.compare.bands import BANDS, bands
 from collbench.core.errors import UsageError
 from collbench.core.record import Record
 from collbench.core.rows import titles
-from collbench.core.table import NARROW_COLUMNS, table
+from collbench.core.text import NARROW_COLUMNS, table
 from collbench.core.units import format_size
 
 

@@ -11,8 +11,7 @@ from collbench.compare.rate_curves import CurveKey, rate_curves
 from collbench.core.knobs import KNOB, UNASKED
 from collbench.core.limits import BEHIND_SHARE
 from collbench.core.record import Record
-from collbench.core.table import NARROW_COLUMNS, paragraphs, wrapped
-from collbench.core.text import texts_of
+from collbench.core.text import NARROW_COLUMNS, paragraphs, texts_of, wrapped
 from collbench.core.units import span_of_sizes
 
 if TYPE_CHECKING:

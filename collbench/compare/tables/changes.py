@@ -13,8 +13,7 @@ from collbench.compare.groups import Change
 from collbench.compare.tables.distribution import changed_launch_times
 from collbench.core.knobs import BY_STAGE, KNOB
 from collbench.core.limits import MINOR, MOSTLY, SAYS_NOTHING
-from collbench.core.table import NARROW_COLUMNS, paragraphs, table, wrapped
-from collbench.core.text import counted
+from collbench.core.text import NARROW_COLUMNS, counted, paragraphs, table, wrapped
 from collbench.core.units import format_size, format_time_us
 from collbench.core.verdict import VERDICTS
 from collbench.core.web.colors import painted

@@ -10,7 +10,7 @@ from collbench.compare.best import Summary
 from collbench.core.distribution import PERCENTILES, least_launches
 from collbench.core.record import Record
 from collbench.core.rows import Workload, label
-from collbench.core.table import paragraphs, table
+from collbench.core.text import paragraphs, table
 from collbench.core.units import format_size, format_time_us
 
 if TYPE_CHECKING:

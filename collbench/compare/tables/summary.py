@@ -13,7 +13,7 @@ from itertools import chain
 from typing import TYPE_CHECKING, NamedTuple
 
 from collbench.compare.best import Best, Summary, best_label, span_text, spans, summarise
-from collbench.compare.doubt import Doubt, doubt
+from collbench.compare.doubt import doubt_lines
 from collbench.compare.effects import KNOBS_WITH_EFFECT, Effect, effect_of
 from collbench.compare.outliers import KIND_NAMES, Suspect, suspects
 from collbench.compare.tables.distribution import (
@@ -36,10 +36,9 @@ from collbench.core.rows import (
     titles,
 )
 from collbench.core.sparkline import sparkline
-from collbench.core.statistics import Interval, bounds
-from collbench.core.table import share_text, table, titled, wrapped
+from collbench.core.text import share_text, table, titled, wrapped
 from collbench.core.units import format_rate, format_size, format_time_us, span_of_sizes
-from collbench.core.verdict import Verdict
+from collbench.core.verdict import Interval, Verdict, bounds
 
 if TYPE_CHECKING:
     pass
@@ -106,20 +105,6 @@ def _pair_lines(summary: Summary, group: Sequence[Workload]) -> list[str]:
         ("fastest pair", f"{format_rate(most)} GB/s by {fastest}"),
     ]
     return titled(parts, _TITLE_WIDTH)
-
-
-def doubt_lines(summary: Summary, columns: int) -> list[str]:
-    """That the rows do not show what is best, why, and what to do; nothing where they do."""
-    return lines_of(doubt(summary), columns)
-
-
-def lines_of(known: Doubt | None, columns: int) -> list[str]:
-    """A doubt as text; nothing where there is none."""
-    if known is None:
-        return []
-    parts = (("why", known.reasons), ("what to do", known.remedies))
-    told = [(title, "; ".join(texts)) for title, texts in parts]
-    return [*wrapped(known.headline, columns), *titled(told, 12, columns), ""]
 
 
 def counts(rows: Sequence[Record]) -> str:

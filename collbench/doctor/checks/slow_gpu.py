@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from statistics import median
 
 from collbench.bench.experiment import Cost
-from collbench.core.statistics import Interval, interval
+from collbench.core.verdict import Interval, interval
 from collbench.doctor.evidence import Evidence, Need
 from collbench.doctor.finding import Finding
 

@@ -14,8 +14,8 @@ from collbench.core.files import named_in_errors, write_document
 from collbench.core.group import Group
 from collbench.core.host import usable_cores
 from collbench.core.launcher import launcher
+from collbench.core.options import Options
 from collbench.core.pairwise import COLUMNS, Mode, PairSample, PairWorld, csv_line, sample_line
-from collbench.core.rules import Options
 from collbench.core.screen import document_on_stdout, is_coloured, remark, say, width
 from collbench.core.text import counted
 from collbench.core.units import format_duration

@@ -6,8 +6,7 @@ from dataclasses import asdict
 
 from collbench.core.assessment import AssessedLine, Assessment, Grade
 from collbench.core.files import result_json
-from collbench.core.table import NARROW_COLUMNS, table
-from collbench.core.text import counted
+from collbench.core.text import NARROW_COLUMNS, counted, table
 from collbench.core.units import format_rate, format_time_us
 from collbench.doctor.check_verdict import SEVERITY, CheckLine, Verdict, judged_lines, whole
 

@@ -9,8 +9,7 @@ from collbench.bench.experiment import Cost
 from collbench.core.assessment import AssessedLine, Assessment, Grade
 from collbench.core.files import result_json
 from collbench.core.limits import LEAST_JUDGED
-from collbench.core.table import table, titled, wrapped
-from collbench.core.text import counted, some_of
+from collbench.core.text import counted, some_of, table, titled, wrapped
 from collbench.doctor.finding import Finding
 
 _LABEL = 8  # of the lines of a finding

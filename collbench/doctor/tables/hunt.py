@@ -12,8 +12,7 @@ from collbench.core.assessment import AssessedLine, Assessment
 from collbench.core.files import result_json
 from collbench.core.limits import MUST_FIND
 from collbench.core.pairwise import PairSample, PairWorld
-from collbench.core.table import table, wrapped
-from collbench.core.text import counted
+from collbench.core.text import counted, table, wrapped
 from collbench.core.units import format_rate
 from collbench.doctor.hunt.places import Place
 from collbench.doctor.hunt.rounds import Pair, planned

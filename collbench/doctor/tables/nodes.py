@@ -10,7 +10,7 @@ import numpy as np
 
 from collbench.compare.history import noise_scale, segments
 from collbench.core.limits import FAR, HISTORY_RUNS, LEAST_SEGMENT
-from collbench.core.table import table
+from collbench.core.text import table
 from collbench.core.verdict import Array
 from collbench.doctor.check_verdict import SEVERITY, Verdict
 from collbench.doctor.saved_checks import SavedCheck

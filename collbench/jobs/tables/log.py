@@ -4,8 +4,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 from collbench.core.files import result_json
-from collbench.core.table import paragraphs, table, wrapped
-from collbench.core.text import counted, some_of
+from collbench.core.text import counted, paragraphs, some_of, table, wrapped
 from collbench.core.units import format_size, span_of_sizes
 from collbench.doctor.finding import Finding
 from collbench.doctor.tables.findings import block, finding_facts, found_text, mark

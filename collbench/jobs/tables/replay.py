@@ -7,8 +7,7 @@ from dataclasses import dataclass, field
 from collbench.bench.replay import ReplayProof
 from collbench.core.files import result_json
 from collbench.core.record import Record
-from collbench.core.table import paragraphs, table
-from collbench.core.text import counted
+from collbench.core.text import counted, paragraphs, table
 from collbench.core.units import format_size, format_time_us
 from collbench.jobs.advice import (
     Advice,

@@ -16,11 +16,10 @@ from contextlib import suppress
 from importlib import metadata
 from pathlib import Path
 
-from collbench.core import cgroup
+from collbench.core import host
 from collbench.machine.discovery._sysfs import ValueReader, entries, number, text
 from collbench.machine.discovery.recording import UNLIMITED, ConfigFile, ProcessRecord, SystemRecord
-from collbench.machine.discovery.variables import settings
-from collbench.machine.settings.files import paths
+from collbench.machine.settings.files import paths, settings
 from collbench.machine.topology.model import spans
 
 _IPC_LOCK, _SYS_PTRACE = 1 << 14, 1 << 19  # CAP_IPC_LOCK, CAP_SYS_PTRACE
@@ -60,9 +59,9 @@ def system(root: Path) -> SystemRecord:
         busy_cpulist=None
         if busy is None
         else spans(core for core, share in busy.items() if share >= _BUSY),
-        cgroup_cpus=cgroup.cpus(*groups),
-        cgroup_memory_bytes=cgroup.memory_limit_bytes(*groups),
-        pids_max=cgroup.most_processes(*groups),
+        cgroup_cpus=host.group_cpus(*groups),
+        cgroup_memory_bytes=host.memory_limit_bytes(*groups),
+        pids_max=host.most_processes(*groups),
         file_max=values.read("file_max", number, root / "proc/sys/fs/file-max"),
         numa_balancing=values.read("numa_balancing", number, kernel / "numa_balancing"),
         ptrace_scope=values.read("ptrace_scope", number, kernel / "yama/ptrace_scope"),

@@ -8,12 +8,37 @@ later lines of its name, and the user's file over /etc/nccl.conf.
 Source: initEnv and setEnvFile of NCCL, 2.23 to 2.30 (src/misc/param.cc).
 """
 
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 ENVIRONMENT = "environment"
 SYSTEM_FILE = "/etc/nccl.conf"
 USER_FILE = ".nccl.conf"
+_PREFIXES = (
+    "NCCL_",
+    "RCCL_",
+    "CUDA_",
+    "TORCH_NCCL_",
+    "OFI_NCCL_",
+    "UCX_",
+    "UCC_",
+    "FI_",
+    "OMPI_MCA_",
+    "PRTE_MCA_",
+    "PMIX_MCA_",
+    "MPICH_",
+    "MPIR_CVAR_",
+    "MPIR_PARAM_",
+    "I_MPI_",
+    "MPI4PY_RC_",
+    "GLOO_",
+    "NVSHMEM_",
+    "OMP_NUM_THREADS",
+)
+_LAUNCHERS_OWN = re.compile(
+    r"(OMPI|PMIX|PRTE)_MCA_(orte|ess|initial|shmem|gds|psec|mpi_yield|ptl|prte|pmix)"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,3 +90,18 @@ def gather(
     """
     of_files = (setting for name, text in files for setting in parse(text, name))
     return (*(Setting(name, value) for name, value in environment.items()), *of_files)
+
+
+def settings(environment: Mapping[str, str]) -> dict[str, str]:
+    """The variables of libraries that somebody has set, sorted.
+
+    >>> settings(
+    ...     {"OMPI_MCA_btl": "tcp", "OMPI_MCA_orte_hnp_uri": "1", "NCCL_DEBUG": "INFO", "A": "1"}
+    ... )
+    {'NCCL_DEBUG': 'INFO', 'OMPI_MCA_btl': 'tcp'}
+    """
+    return {
+        name: value
+        for name, value in sorted(environment.items())
+        if name.startswith(_PREFIXES) and not _LAUNCHERS_OWN.match(name)
+    }

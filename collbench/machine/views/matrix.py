@@ -8,7 +8,7 @@ blocks. Hosts that are equal are shown once.
 import re
 from collections.abc import Sequence
 
-from collbench.core.table import table
+from collbench.core.text import table
 from collbench.machine.topology.model import Node, Topology, spans
 from collbench.machine.topology.paths import path
 from collbench.machine.views.labels import (

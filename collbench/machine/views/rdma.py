@@ -2,8 +2,7 @@
 
 from collections import Counter
 
-from collbench.core.table import NARROW_COLUMNS, table, wrapped
-from collbench.core.text import counted
+from collbench.core.text import NARROW_COLUMNS, counted, table, wrapped
 from collbench.machine.topology.model import Topology
 from collbench.machine.topology.rdma import DEFAULT_LEVEL, bisection_gbs, nic_gbs, rails, rdma
 from collbench.machine.topology.unnamed import library

@@ -1,6 +1,6 @@
 """Which GPUs share a path to the host, with confidence and evidence, and what is not decided."""
 
-from collbench.core.table import NARROW_COLUMNS, paragraphs, table
+from collbench.core.text import NARROW_COLUMNS, paragraphs, table
 from collbench.machine.shared_paths import Contention, FlowSet, SharedPaths
 from collbench.machine.views.matrix import runs
 

@@ -8,8 +8,7 @@ from collections.abc import Sequence
 from itertools import combinations
 from typing import TYPE_CHECKING
 
-from collbench.core.table import NARROW_COLUMNS, table, titled
-from collbench.core.text import counted
+from collbench.core.text import NARROW_COLUMNS, counted, table, titled
 from collbench.machine.topology.model import (
     P2P,
     P2P_ACCESS,

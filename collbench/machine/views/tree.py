@@ -5,7 +5,7 @@ Links that make it no tree - sockets, NVLinks, networks - stand as text at their
 CPU leads to comes last. Hosts that are equal are shown once.
 """
 
-from collbench.core.table import NARROW_COLUMNS
+from collbench.core.text import NARROW_COLUMNS
 from collbench.machine.topology.model import Link, Node, Topology
 from collbench.machine.topology.rates import link_label
 from collbench.machine.views.labels import (

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from itertools import product
 
 from collbench.core.collectives import OpName
-from collbench.core.table import table, wrapped
+from collbench.core.text import table, wrapped
 from collbench.core.units import format_rate, format_size, format_time_us
 from collbench.planning.nccl.constants import constants
 from collbench.planning.nccl.machine import NcclMachine

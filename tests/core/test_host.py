@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from collbench.core import cgroup
+from collbench.core import host
 
 MIB = 1 << 20
 
@@ -28,7 +28,7 @@ def test_the_tightest_group_of_version_2_counts(tmp_path: Path) -> None:
     group(root, "job", memory__max=str(100 * MIB), memory__current=str(90 * MIB))
     (root / "job/memory.stat").write_text(f"anon 5\ninactive_file {20 * MIB}\n")
     group(root, "job/step", memory__max=str(80 * MIB), memory__current=str(10 * MIB))
-    assert cgroup.memory_left_bytes(root, own(tmp_path, "0::/job/step\n")) == 30 * MIB
+    assert host.group_memory_left_bytes(root, own(tmp_path, "0::/job/step\n")) == 30 * MIB
 
 
 def test_version_1_has_a_folder_for_each_controller(tmp_path: Path) -> None:
@@ -38,8 +38,8 @@ def test_version_1_has_a_folder_for_each_controller(tmp_path: Path) -> None:
     group(root, "cpu,cpuacct")
     group(root, "cpu/docker/x", cpu__cfs_quota_us="150000", cpu__cfs_period_us="100000")
     lines = own(tmp_path, "5:memory:/docker/x\n4:cpu,cpuacct:/docker/x\n1:name=systemd:/\n")
-    assert cgroup.memory_left_bytes(root, lines) == 60 * MIB
-    assert cgroup.cpus(root, lines) == 1.5
+    assert host.group_memory_left_bytes(root, lines) == 60 * MIB
+    assert host.group_cpus(root, lines) == 1.5
 
 
 @pytest.mark.parametrize(
@@ -48,15 +48,15 @@ def test_version_1_has_a_folder_for_each_controller(tmp_path: Path) -> None:
 def test_cpu_time_of_version_2(tmp_path: Path, text: str, cpus: float | None) -> None:
     root = tmp_path / "cgroup"
     group(root, "", cpu__max=text)
-    assert cgroup.cpus(root, own(tmp_path, "0::/\n")) == cpus
+    assert host.group_cpus(root, own(tmp_path, "0::/\n")) == cpus
 
 
 def test_a_limit_that_is_used_up_leaves_nothing(tmp_path: Path) -> None:
     root = tmp_path / "cgroup"
     group(root, "", memory__max="100", memory__current="200")
-    assert cgroup.memory_left_bytes(root, own(tmp_path, "0::/\n")) == 0
+    assert host.group_memory_left_bytes(root, own(tmp_path, "0::/\n")) == 0
 
 
 def test_no_groups_no_limit(tmp_path: Path) -> None:
-    assert cgroup.memory_left_bytes(tmp_path, tmp_path / "none") > 1 << 50
-    assert cgroup.cpus(tmp_path, tmp_path / "none") is None
+    assert host.group_memory_left_bytes(tmp_path, tmp_path / "none") > 1 << 50
+    assert host.group_cpus(tmp_path, tmp_path / "none") is None
