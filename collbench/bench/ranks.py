@@ -4,15 +4,17 @@ of a described one.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
 from collbench.backends import FAMILY
 from collbench.backends.gpu.session import why_no_gpus
+from collbench.bench.rank0 import group_here
 from collbench.core.case import Case
 from collbench.core.errors import UnavailableError, UsageError
 from collbench.core.group import Group
 from collbench.core.host import has_nvidia_gpus, usable_cores
 from collbench.core.launcher import launcher
-from collbench.core.options import Options
+from collbench.core.options import Options, Settings
 from collbench.core.screen import remark
 from collbench.core.world import host_numbers, ranks_per_gpu
 from collbench.device.card import device_count, load_cupy
@@ -87,7 +89,34 @@ def refuse_no_gpus(hint: str) -> None:
         raise UnavailableError(f"--backend cuda: {why}", hint)
 
 
-def backend_asked(options: Options, done: str) -> tuple[str, int]:
+class Asked(NamedTuple):
+    """Whom a command measures: a backend, its ranks and how, their group, and their hosts."""
+
+    backend: str
+    ranks: int
+    settings: Settings
+    group: Group
+    recordings: Sequence[Recording]
+
+    @property
+    def topology(self) -> Topology | None:
+        """What the hosts are, where GPUs are measured. On rank 0."""
+        return topology_of_all(self.recordings)
+
+    def where(self) -> Ranks:
+        """The links of the ranks. On rank 0."""
+        return ranks_of((self.backend,), None, self.group, self.settings.gpus, self.topology)
+
+
+def asked(options: Options, done: str, settings: Settings) -> Asked:
+    """Whom the options, and a launcher, name. Every rank of a launcher calls this."""
+    backend, ranks = _backend_asked(options, done)
+    group = group_here(settings.timeout_s)
+    recordings = recordings_of(group, {"backend": (backend,)})
+    return Asked(backend, ranks, settings, group, recordings)
+
+
+def _backend_asked(options: Options, done: str) -> tuple[str, int]:
     """The backend, and how many ranks, of a command that measures one: CUDA where there are two
     GPUs, or one a rank of a launcher. done: what happens to CPUs, such as checked.
     """

@@ -10,8 +10,8 @@ from typing import IO
 from collbench.bench.busy import BusyRemark
 from collbench.bench.pairs import OUT_OF_TIME, RankPair, expected_gbs, measure
 from collbench.bench.points import plan_points
-from collbench.bench.rank0 import drive_on_rank0, group_here
-from collbench.bench.ranks import backend_asked, ranks_of, recordings_of, topology_of_all
+from collbench.bench.rank0 import drive_on_rank0
+from collbench.bench.ranks import Asked, asked
 from collbench.bench.runner import Measurement
 from collbench.bench.sweep import Sweep, cases
 from collbench.compare.baselines import published_floor, reference
@@ -26,7 +26,6 @@ from collbench.core.case import Case
 from collbench.core.collectives import OPS, OpName
 from collbench.core.errors import UNJUDGED_CODE, UnavailableError, UsageError
 from collbench.core.files import command_line, write_document
-from collbench.core.group import Group
 from collbench.core.host import cpu_name, usable_cores
 from collbench.core.launcher import launcher
 from collbench.core.limits import (
@@ -35,7 +34,7 @@ from collbench.core.limits import (
     PUBLISHED_FAIL_SHARE,
     PUBLISHED_SHARE,
 )
-from collbench.core.options import Options, Settings, refuse_sharing, settings_of
+from collbench.core.options import Options, refuse_sharing, settings_of
 from collbench.core.record import Record
 from collbench.core.rows import as_written, is_noise, times_of
 from collbench.core.screen import is_terminal, remark, say, width
@@ -52,7 +51,6 @@ from collbench.doctor.check_verdict import (
 )
 from collbench.doctor.saved_checks import SavedCheck, forget, keep, reference_values, refuse_unkept
 from collbench.doctor.tables.check import as_json, assessment_of, heading, line, summary
-from collbench.machine.discovery.recording import Recording
 from collbench.machine.topology.model import Topology
 from collbench.machine.topology.paths import path
 
@@ -130,34 +128,23 @@ def run_check(options: Options, end_s: float) -> int:
         refuse_unkept(options.get("nodes"))
     refuse_sharing(options)
     settings = replace(settings_of(options), repeats=_REPEATS)
-    backend, ranks = backend_asked(options, "checked")
-    group = group_here(settings.timeout_s)
-    recordings = recordings_of(group, {"backend": (backend,)})
-    return drive_on_rank0(
-        group, lambda: _drive(group, backend, ranks, settings, options, recordings, end_s)
-    )
+    who = asked(options, "checked", settings)
+    return drive_on_rank0(who.group, lambda: _drive(who, options, end_s))
 
 
-def machine_kind(device: str, ranks: int, backend: str, group: Group) -> str:
+def machine_kind(device: str, who: Asked) -> str:
     """Of which kind a machine is whose references are saved."""
-    return f"{device}; {ranks} ranks; {backend}; {group.kind}"
+    return f"{device}; {who.ranks} ranks; {who.backend}; {who.group.kind}"
 
 
-def _drive(
-    group: Group,
-    backend: str,
-    ranks: int,
-    settings: Settings,
-    options: Options,
-    recordings: Sequence[Recording],
-    end_s: float,
-) -> int:
+def _drive(who: Asked, options: Options, end_s: float) -> int:
     """Measure until end_s, show and write; returns the exit code."""
+    backend, ranks, settings, group, _ = who
     started, start_s = datetime.now(UTC).isoformat(timespec="seconds"), time.monotonic()
     out = talk_beside(options, "json")
-    topology = topology_of_all(recordings)
+    topology = who.topology
     device = device_of(topology, backend)
-    host, kind = this_host(), machine_kind(device, ranks, backend, group)
+    host, kind = this_host(), machine_kind(device, who)
     busy = BusyRemark()
     check = Check(out=out, known=reference_values(host, kind, options.get("nodes")))
     title = f"# {command_line()}: {ranks} ranks, {device}"
@@ -169,7 +156,7 @@ def _drive(
         pairs_s = time.monotonic() + _PAIRS_SHARE * (end_s - time.monotonic())
         for pair in measure(group, backend, devices, settings, ("stores",), end_s=pairs_s):
             _judge_pair(check, pair, devices, topology, backend)
-    judge_collectives(check, group, backend, ranks, settings, topology, end_s)
+    judge_collectives(check, who, end_s)
     if not check.compared and not any(one.detail == OUT_OF_TIME for one in check.findings):
         raise UnavailableError(
             "nothing could be measured" + "".join(f": {one.detail}" for one in check.findings[1:2]),
@@ -278,11 +265,7 @@ def _measured(name: str, value: float, unit: CheckUnit, record: Record | None) -
 
 def judge_collectives(
     check: Check,
-    group: Group,
-    backend: str,
-    ranks: int,
-    settings: Settings,
-    topology: Topology | None,
+    who: Asked,
     end_s: float,
     ops: Sequence[OpName] = OPS,
     of_sizes: Sequence[str] = (),
@@ -290,7 +273,8 @@ def judge_collectives(
     """Collectives at some sizes (three, if none is given), by our own choice, as far as the time
     allows; returns their rows.
     """
-    where = ranks_of((backend,), None, group, settings.gpus, topology)
+    backend, ranks, settings, group, _ = who
+    where = who.where()
     sizes = tuple(map(parse_size, of_sizes or CHECK_SIZES[backend]))
     sweep = Sweep(
         sizes=sizes, op=tuple(ops), backend=(backend,), ranks=(ranks,), knobs={"algo": ("auto",)}

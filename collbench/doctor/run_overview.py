@@ -10,13 +10,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from collbench.bench.busy import BusyRemark
-from collbench.bench.rank0 import drive_on_rank0, group_here
-from collbench.bench.ranks import backend_asked, recordings_of, topology_of_all
+from collbench.bench.rank0 import drive_on_rank0
+from collbench.bench.ranks import Asked, asked
 from collbench.core.assessment import this_host
 from collbench.core.files import result_json, write_document
-from collbench.core.group import Group
 from collbench.core.host import cpu_name
-from collbench.core.options import Settings, settings_of
+from collbench.core.options import settings_of
 from collbench.core.record import Record
 from collbench.core.screen import say, width
 from collbench.core.text import counted, titled
@@ -31,7 +30,6 @@ from collbench.doctor.run_check import (
     machine_line,
 )
 from collbench.doctor.saved_checks import reference_values
-from collbench.machine.discovery.recording import Recording
 
 _TITLE = 12  # columns
 _LEAST_S = 1.0  # of measuring, where a busy machine was late to begin
@@ -85,40 +83,25 @@ def run_overview(file: str | None, end_s: float) -> int:
     one; returns the exit code: 1 for FAIL, else 0.
     """
     settings = replace(settings_of({}), repeats=3)
-    backend, ranks = backend_asked({}, "measured")
-    group = group_here(settings.timeout_s)
-    recordings = recordings_of(group, {"backend": (backend,)})
-    return drive_on_rank0(
-        group, lambda: _drive(group, backend, ranks, settings, recordings, end_s, file)
-    )
+    who = asked({}, "measured", settings)
+    return drive_on_rank0(who.group, lambda: _drive(who, end_s, file))
 
 
-def _drive(
-    group: Group,
-    backend: str,
-    ranks: int,
-    settings: Settings,
-    recordings: Sequence[Recording],
-    end_s: float,
-    file: str | None,
-) -> int:
+def _drive(who: Asked, end_s: float, file: str | None) -> int:
     end_s = max(end_s, time.monotonic() + _LEAST_S)
-    topology, busy = topology_of_all(recordings), BusyRemark()
-    device = device_of(topology, backend)
-    kind = machine_kind(device, ranks, backend, group)
-    check = Check(out=None, known=reference_values(this_host(), kind, None))
-    sizes = CHECK_SIZES[backend]
-    rows = judge_collectives(
-        *(check, group, backend, ranks, settings, topology, end_s),
-        ops=("allreduce",), of_sizes=(sizes[0], sizes[-1]),
-    )  # fmt: skip
-    joined = machine_line(topology, backend, ranks)
-    hosts = counted(len(set(group.hosts)) or 1, "host")
+    topology, busy = who.topology, BusyRemark()
+    device = device_of(topology, who.backend)
+    known = reference_values(this_host(), machine_kind(device, who), None)
+    check, sizes = Check(out=None, known=known), CHECK_SIZES[who.backend]
+    rows = judge_collectives(check, who, end_s, ("allreduce",), (sizes[0], sizes[-1]))
+    joined = machine_line(topology, who.backend, who.ranks)
+    of_hosts = set(who.group.hosts)
+    hosts = counted(len(of_hosts) or 1, "host")
     found = Overview(
         machine=f"{device if topology else cpu_name()}; {joined.detail}; {hosts}",
         rows=rows,
         lines=[*([joined] if joined.verdict == "WARN" else []), *check.findings],
-        busy=busy.text_of_all(ranks // len(set(group.hosts))),
+        busy=busy.text_of_all(who.ranks // len(of_hosts)),
     )
     out = sys.stderr if file == "-" else sys.stdout
     columns = width(out)

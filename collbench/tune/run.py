@@ -3,18 +3,18 @@
 import socket
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import NamedTuple, cast
+from typing import cast
 
 from collbench import __version__
 from collbench.backends import FAMILY
 from collbench.backends.base import Backend
-from collbench.bench.rank0 import drive_on_rank0, group_here
-from collbench.bench.ranks import Ranks, backend_asked, ranks_of, recordings_of, topology_of_all
+from collbench.bench.rank0 import drive_on_rank0
+from collbench.bench.ranks import Asked, asked
 from collbench.bench.runner import Measurement
 from collbench.bench.sweep import sizes_between
 from collbench.core.case import Case
@@ -24,7 +24,7 @@ from collbench.core.files import check_writable, command_line, result_json, writ
 from collbench.core.group import Group
 from collbench.core.launcher import launcher
 from collbench.core.limits import LEAST_PAIRS
-from collbench.core.options import Options, Settings, refuse_sharing, settings_of
+from collbench.core.options import Options, refuse_sharing, settings_of
 from collbench.core.screen import remark, say, width
 from collbench.core.text import counted, wrapped
 from collbench.core.units import format_duration, format_size
@@ -108,50 +108,33 @@ def _is_rank0() -> bool:
     return under is None or under.rank == 0
 
 
-class Asked(NamedTuple):
-    """Who is tuned: the backend, its ranks and their group. where: gives what links there are."""
-
-    backend: Backend
-    ranks: int
-    settings: Settings
-    group: Group
-    where: Callable[[], Ranks]
-
-
-def asked(options: Options) -> Asked:
-    """What the options, and a launcher, say of that. Every rank of a launcher calls this."""
+def asked_of(options: Options) -> Asked:
+    """Who is tuned. Every rank of a launcher calls this."""
     if options.get("out") is not None:
         if options["out"] == "-":
             raise UsageError("--out: stdout is no file", "give the name of a file")
         check_writable(options["out"], "--out")
     refuse_sharing(options)
-    settings = settings_of(options)
-    name, ranks = backend_asked(options, "tuned")
-    group = group_here(settings.timeout_s)
-    recordings = recordings_of(group, {"backend": (name,)})
-
-    def where() -> Ranks:
-        return ranks_of((name,), None, group, settings.gpus, topology_of_all(recordings))
-
-    backend = cast("Backend", FAMILY.load(name))  # no peer is tuned
-    return Asked(backend, ranks, settings, group, where)
+    return asked(options, "tuned", settings_of(options))
 
 
-def refuse_ranks(who: Asked) -> None:
-    """Raise UnavailableError or UsageError if the backend cannot run those ranks."""
-    if why := who.backend.why_not(who.group):
-        raise UnavailableError(f"--backend {who.backend.name}: {why}")
+def backend_of(who: Asked) -> Backend:
+    """The backend of the ranks. Raises UnavailableError or UsageError if it cannot run them."""
+    backend = cast("Backend", FAMILY.load(who.backend))  # no peer is tuned
+    if why := backend.why_not(who.group):
+        raise UnavailableError(f"--backend {who.backend}: {why}")
     if who.group.ranks and who.group.ranks != who.ranks:
         raise UsageError(
             f"the launcher started {who.group.ranks} ranks, not {who.ranks}",
             "start as many, or leave --ranks out",
         )
+    return backend
 
 
 def run_tune(options: Options) -> int:
     """Search, keep and show; returns the exit code."""
     start_s = time.monotonic()
-    who = asked(options)
+    who = asked_of(options)
     return drive_on_rank0(who.group, lambda: _drive(who, options, start_s))
 
 
@@ -187,8 +170,7 @@ class _Tuning:
 
 
 def _drive(who: Asked, options: Options, start_s: float) -> int:
-    refuse_ranks(who)
-    group, backend, name = who.group, who.backend, who.backend.name
+    backend, group, name = backend_of(who), who.group, who.backend
     settings = replace(who.settings, repeats=LEAST_PAIRS)
     ranks = who.where()
     cases = _cases(options, name, who.ranks)

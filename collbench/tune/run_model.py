@@ -7,9 +7,10 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
+from collbench.backends.base import Backend
 from collbench.bench.points import plan_points
 from collbench.bench.rank0 import drive_on_rank0
-from collbench.bench.ranks import least_cache_mib
+from collbench.bench.ranks import Asked, least_cache_mib
 from collbench.bench.runner import Measurement
 from collbench.core.case import Case
 from collbench.core.errors import RefusedError, UnavailableError
@@ -20,7 +21,7 @@ from collbench.planning.planner import machine_of
 from collbench.planning.price.constants import own_file
 from collbench.tune import constants
 from collbench.tune.drawn import drawn_cases
-from collbench.tune.run import Asked, asked, refuse_ranks
+from collbench.tune.run import asked_of, backend_of
 from collbench.tune.show import tune_screen
 
 _MOST_BYTES = {"cpu": 4 << 20, "cuda": 256 << 20}
@@ -29,20 +30,19 @@ _DRAWN = 2 * (constants.POINTS + constants.CHECKED)  # some of which cannot run 
 
 def run_tune_model(options: Options) -> int:
     """Measure, fit, keep and show; returns the exit code."""
-    who = asked(options)
+    who = asked_of(options)
     return drive_on_rank0(who.group, lambda: _drive(who, options))
 
 
 def _drive(who: Asked, options: Options) -> int:
-    refuse_ranks(who)
-    name, where = who.backend.name, who.where()
-    limits = who.backend.limits(who.settings.max_memory)
-    points = plan_points(_cases(who), who.group, who.settings.max_memory, where)
+    backend, name, where = backend_of(who), who.backend, who.where()
+    limits = backend.limits(who.settings.max_memory)
+    points = plan_points(_cases(who, backend), who.group, who.settings.max_memory, where)
     wanted = constants.POINTS + constants.CHECKED
     runs = [point for point in points if not point.waived][:wanted]
     measurement = Measurement(runs, who.group, who.settings)
-    ceilings = where.of(runs[0].case) if runs and who.backend.is_gpu else None
-    if who.backend.is_gpu and ceilings is None:
+    ceilings = where.of(runs[0].case) if runs and backend.is_gpu else None
+    if backend.is_gpu and ceilings is None:
         raise UnavailableError("the links of the GPUs are not known", "see collbench topo")
     remark(f"Measuring {len(runs)} configurations of {name}, and fitting the model to them.")
     try:
@@ -52,7 +52,7 @@ def _drive(who: Asked, options: Options) -> int:
     finally:
         measurement.close()
     try:
-        cache_mib = least_cache_mib() if who.backend.is_gpu else 0.0
+        cache_mib = least_cache_mib() if backend.is_gpu else 0.0
         found = constants.found(measured, ceilings, measurement.machine.cores, cache_mib)
     except RefusedError as error:  # a link without a known rate
         raise UnavailableError(error.message, error.hint) from None
@@ -76,18 +76,18 @@ def _drive(who: Asked, options: Options) -> int:
     return 0
 
 
-def _cases(who: Asked) -> Sequence[Case]:
+def _cases(who: Asked, backend: Backend) -> Sequence[Case]:
     """Drawn configurations of the ranks, and without a launcher of other numbers of them."""
     if who.group.ranks:
         numbers = [who.ranks]
-    elif who.backend.is_gpu:
+    elif backend.is_gpu:
         numbers = list(range(2, who.ranks + 1))
     else:
         numbers = [2, who.ranks, who.ranks, who.ranks + 1]  # more than there are cores, too
-    limits = who.backend.limits(who.settings.max_memory)
+    limits = backend.limits(who.settings.max_memory)
 
     def ranks(drawn: random.Random) -> int:
         return drawn.choice(numbers)
 
-    most_bytes = _MOST_BYTES[who.backend.name]
-    return drawn_cases(who.backend.name, ranks, _DRAWN, limits=limits, most_bytes=most_bytes)
+    most_bytes = _MOST_BYTES[who.backend]
+    return drawn_cases(who.backend, ranks, _DRAWN, limits=limits, most_bytes=most_bytes)

@@ -26,7 +26,7 @@ _FITTED_TO = {"gpu": ("H200", "H100"), "cpu": ("AMD EPYC",)}
 # does whose messages may take several slots, or may not, as its own.
 CPU_KINDS = ("simple", "ll")
 GPU_KINDS = (*CPU_KINDS, "ce")
-KIND_OF = {"sentinel": "ll128"}  # protocols that are priced as another, but for what they store
+KIND_OF = {"sentinel": "ll128"}  # protocols with the constants of another, whatever a file says
 FULL_THREADS = 512  # of a CTA that a constant is for
 WAYS = ("nvlink", "pcie", "net")  # that a message can take
 
@@ -239,6 +239,7 @@ def _costs(
     for proto in PROTOCOLS:
         like = next(one for one in kinds if _has_slices(one) == _has_slices(proto))
         of_kinds.setdefault(proto, of_kinds[like])
+    of_kinds |= {proto: of_kinds[kind] for proto, kind in KIND_OF.items()}
     own = {key: value for key, value in table.items() if key not in ("kinds", "source")}
     numbers = _numbers(machine, section, own, costs)
     return costs(name=machine, kinds=of_kinds, **numbers)  # type: ignore[arg-type]  # all are numbers

@@ -19,7 +19,7 @@ from collbench.machine.topology.model import Topology
 from collbench.machine.topology.paths import like
 from collbench.planning.plan import Plan
 from collbench.planning.price.bound import Bound, bound_of
-from collbench.planning.price.constants import FULL_THREADS, KIND_OF, GpuCosts
+from collbench.planning.price.constants import FULL_THREADS, GpuCosts
 from collbench.planning.price.events import Duty, Events, Port, events_of
 from collbench.planning.price.ways import RATES, SPINE, Way, way
 from collbench.planning.price.work import THROUGH_HOST, Work, launch_seconds, work_of
@@ -189,7 +189,7 @@ def payload_gbs(topology: Topology, proto: str, on: GpuCosts) -> float | None:
         if link.kind == "nvlink"
     ]
     fastest = max(rates, default=0.0)
-    return fastest * on.kinds[KIND_OF.get(proto, proto)].link_share / wire_share(proto) or None
+    return fastest * on.kinds[proto].link_share / wire_share(proto) or None
 
 
 # --------------------------------------------------------------------------------- few for all

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from math import floor
 
 from collbench.planning.plan import Plan
-from collbench.planning.price.constants import KIND_OF, CpuCosts
+from collbench.planning.price.constants import CpuCosts
 from collbench.planning.price.events import Events, events_of
 from collbench.schedules.ir import Schedule
 
@@ -50,7 +50,7 @@ def work_of(plan: Plan) -> Work:
     is_even = share and not problem.counts
     return Work(
         schedule=plan.schedule,
-        kind="ce" if plan.transport == "ce" else KIND_OF.get(plan.proto, plan.proto),
+        kind="ce" if plan.transport == "ce" else plan.proto,
         proto=plan.proto,
         slots=kernel.sure_slots(plan.slots) if kernel else plan.slots,
         slices=plan.slices,
