@@ -161,9 +161,7 @@ class LibraryRank(CpuTimedRank[Problem]):
         """Wait at the library's barrier."""
 
     def flag(self, limit_s: float) -> float:
-        """Seconds of the library's least call that exchanges a flag with one other rank; 0: not
-        known.
-        """
+        """Seconds of the library's least call that exchanges a flag; 0: not known."""
         return 0.0
 
     def _limit(self, call: str, limit_s: float) -> AbstractContextManager[None]:

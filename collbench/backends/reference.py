@@ -25,9 +25,7 @@ if TYPE_CHECKING:
 
 
 def reduce_step(operands: Sequence["Array"], plan: Plan, *, is_complete: bool) -> "Array":
-    """What one step computes: its operands in order, accumulated as dtypes.py says, divided if avg
-    is complete here.
-    """
+    """What one step computes: operands in order, accumulated as dtypes.py says, divided last."""
     kind = dtype(plan.problem.dtype)
     if len(operands) == 1:
         return operands[0]

@@ -69,9 +69,7 @@ class Observer(Rank):
         self._recording = record(is_full=True)
 
     def loaded(self) -> tuple[str, dict[int, float]]:
-        """The recording under load, if this rank records, and the GB/s of each GPU through the
-        host.
-        """
+        """The recording under load, if this rank records, and GB/s of each GPU through the host."""
         for thread in self._threads:
             thread.join(_PATIENCE_S)
         return (dumps([self._recording]) if self._recording else ""), self._rates

@@ -51,9 +51,7 @@ def arena_bytes(n: int) -> int:
 
 
 class MpiLink(PairLink):
-    """Messages of MPI. The watchdog ends what does not even return from a call that should not
-    block.
-    """
+    """Messages of MPI. The watchdog ends what does not return from a call that should not block."""
 
     def __init__(self, context: RankContext) -> None:
         from mpi4py import MPI

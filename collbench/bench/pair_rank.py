@@ -40,9 +40,7 @@ class PairJob:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PairTime:
-    """What a rank saw: seconds of a message, messages, and wrong bytes (or numbers) of those it
-    received.
-    """
+    """What a rank saw: seconds of a message, messages, and wrong bytes or numbers received."""
 
     seconds: float
     messages: int

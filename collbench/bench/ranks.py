@@ -149,9 +149,7 @@ def ranks_of(
     gpus: Sequence[int],
     recorded: Topology | None,
 ) -> Ranks:
-    """The ranks of a sweep. machine: the described one, or None. recorded: the links of this
-    machine, or None.
-    """
+    """The ranks of a sweep. machine: the described one. recorded: the links of this machine."""
     topology = described(machine) if machine is not None else None
     known, shared = topology or recorded, ranks_per_gpu(gpus)
     links: dict[str, RankLinks] = {}

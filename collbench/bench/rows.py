@@ -111,9 +111,7 @@ def with_alone(row: Record, together: Together[Plan | Case], alone_s: Sequence[f
 
 
 def row_of_runs(rows: Sequence[Record]) -> Record:
-    """The row of several runs of a point, which has the repeats of all; where one of them has no
-    time, that one.
-    """
+    """The row of several runs of a point with the repeats of all; or of the one without a time."""
     *_, last = rows
     without = [row for row in rows if row.status != "ok"]
     if without or len(rows) == 1:

@@ -215,9 +215,7 @@ def _drive(
 
 
 def _traced_points(points: Sequence[SweepPoint]) -> list[tuple[Plan, Case]]:
-    """The points whose launches can be traced. Raises UnavailableError if there are none, or too
-    many.
-    """
+    """The points that can be traced. Raises UnavailableError if there are none, or too many."""
     from collbench.bench.trace.traces import refuse_too_many
 
     found = [
@@ -320,9 +318,7 @@ def _measure(
     options: Options,
     kept: SavedSweep,
 ) -> list[Record]:
-    """Measure the points in every run, keep all rows, show those of all runs together, what was
-    measured and what is best.
-    """
+    """Measure the points in every run, keep all rows, and show those of all runs together."""
     start_s, busy = time.monotonic(), BusyRemark()
     end_s = start_s + options.get("budget", math.inf)
     by_size = partial(size_lines, columns=width(out)) if is_by_size(options) else None
@@ -397,9 +393,7 @@ def _run_of(measurement: Measurement) -> RunOf:
 
 
 def _origins(measurement: Measurement) -> dict[Origin, tuple[int, ...]]:
-    """The numbers of ranks whose choices come from each origin. On the links of a described machine
-    prices decide.
-    """
+    """The numbers of ranks whose choices come from each origin; prices on a described machine."""
     ranks: dict[Origin, set[int]] = {}
     for point in measurement.points:
         if point.origin is not None and not point.waived and point.case.backend != MODEL:

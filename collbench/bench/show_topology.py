@@ -88,9 +88,7 @@ def _show(
     documents: Sequence[str],
     group: "Group | None",
 ) -> int:
-    """Everything that was asked for; returns the exit code. group: the ranks of a launcher, if they
-    measure.
-    """
+    """Everything that was asked for; returns the exit code. group: a launcher's ranks."""
     topology, save = shown.topology, options["save"]
     if save is not None:
         if not topology.gpus:

@@ -189,9 +189,7 @@ def _list(names: list[str], ops: tuple[OpName, ...], world: World, file: str | N
 
 
 def _draw(name: str, world: World, op: OpName, options: Options) -> None:
-    """Check one schedule and draw it, on the screen or in files; of many ranks, print the summary
-    only.
-    """
+    """Check one schedule and draw it, on the screen or in files; of many ranks a summary."""
     from collbench.planning.layout import registered
     from collbench.schedules.drawings.schedule import share, summary
     from collbench.schedules.passes import between_hosts
@@ -213,9 +211,7 @@ def _draw(name: str, world: World, op: OpName, options: Options) -> None:
 
 
 def _draw_file(name: str, ops: tuple[OpName, ...], options: Options) -> None:
-    """Check the schedule of a file for the placement that it is written for, and draw it, or write
-    it.
-    """
+    """Check the schedule of a file for its own placement, and draw it, or write it."""
     from collbench.schedules.drawings.schedule import summary
     from collbench.schedules.verify.check import check
 
@@ -249,9 +245,7 @@ def _draw_rounds(schedule: Schedule) -> None:
 
 
 def _writes(schedule: Schedule, world: World, options: Options) -> bool:
-    """Whether files are asked for; then they are written. Raises UnavailableError if one cannot
-    be.
-    """
+    """Whether files are asked for; then they are written. Raises UnavailableError."""
     from collbench.schedules.drawings.page import page
     from collbench.schedules.drawings.steps import svg
     from collbench.schedules.playback import play

@@ -68,9 +68,7 @@ class RateSpan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CurveVerdict:
-    """One curve against the reference's. outside: sizes that the reference's curve does not
-    reach.
-    """
+    """One curve against the reference's. outside: sizes beyond the reference's curve."""
 
     key: CurveKey
     spans: tuple[RateSpan, ...]
@@ -273,9 +271,7 @@ class _Share(NamedTuple):
 def _common(
     ours: Mapping[CurveKey, MeasuredCurve], theirs: Mapping[CurveKey, MeasuredCurve]
 ) -> dict[CurveKey, tuple[CurveKey, dict[int, _Share]]]:
-    """Of each curve that the reference has too, at some size: the reference's key, and the
-    shares.
-    """
+    """Of each curve that the reference has too, at some size: its key, and the shares."""
     common = {}
     for key, curve in ours.items():
         same = min(

@@ -128,9 +128,7 @@ class Best(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KnobSpan:
-    """Neighbouring sizes whose first leader has the same value of a knob; None where nothing is
-    decided.
-    """
+    """Neighbouring sizes whose first leader has the same value of a knob; None: undecided."""
 
     value: str | None
     first_bytes: int

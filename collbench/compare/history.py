@@ -173,9 +173,7 @@ def _keyed(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def _scales(logs: Array, backends: Sequence[str]) -> list[float]:
-    """The scale of noise of each point: its own, and at least that of a typical one of its
-    backend.
-    """
+    """The scale of noise of each point: its own, at least that of a typical one."""
     own = np.array(list(map(noise_scale, logs)))
     names = np.array(backends, dtype=object)
     typical = {name: float(np.median(own[names == name])) for name in set(backends)}

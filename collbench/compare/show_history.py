@@ -16,9 +16,7 @@ _MOST_BYTES = 32 << 20  # of all that are read: the page of a large file is not 
 
 
 def history_of(loaded: "ResultFile") -> "History | None":
-    """The history of a file's points over the saved runs of its machine; None if there are too
-    few.
-    """
+    """The history of a file's points over its machine's runs; None if there are too few."""
     from collbench.compare.history import Run, history, machine_of
     from collbench.compare.load import load
 

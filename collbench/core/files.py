@@ -120,9 +120,7 @@ def check_whole(file: Path) -> None:
 
 
 def _stream(file: Path, status: os.stat_result) -> IO[bytes] | None:
-    """What takes data as it comes, opened: a FIFO, a device, what stdout or stderr goes to. None
-    for any other file.
-    """
+    """What takes data as it comes, opened: a FIFO, a device, stdout or stderr; else None."""
     for stream in (sys.stdout, sys.stderr):
         with suppress(OSError, ValueError, AttributeError):  # it is closed, or no file
             stream.flush()
@@ -144,9 +142,7 @@ def _status(file: Path) -> os.stat_result | None:
 
 
 def _writable_place(file: Path) -> Path:
-    """Where the file itself is. Raises OSError for a read-only file, which renaming would
-    replace.
-    """
+    """Where the file itself is. Raises OSError for a read-only one, which renaming replaces."""
     place = file.resolve()
     if place.exists():
         place.open("ab").close()

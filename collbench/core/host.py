@@ -24,9 +24,7 @@ _NO_LIMIT = 1 << 62  # of bytes; version 1 writes a number of this order where i
 
 
 def usable_cores() -> int:
-    """How many cores this process may run on, or has the time of where a control group limits
-    that.
-    """
+    """How many cores this process may run on, or has the time of by its control group."""
     cpus = _cpus()
     cores = len(own_cores())
     return cores if cpus is None else max(1, min(cores, int(cpus)))
@@ -162,9 +160,7 @@ def most_processes(root: Path = _ROOT, own: Path = Path("/proc/self/cgroup")) ->
 
 
 def _folders(controller: str, root: Path, own: Path) -> Iterator[tuple[Path, int]]:
-    """The folders of the groups that this process is in, from its own up to the root, and their
-    version.
-    """
+    """The folders of this process's groups, from its own up to the root, and their version."""
     for line in _text(own).splitlines():
         _, _, rest = line.partition(":")
         controllers, _, path = rest.partition(":")

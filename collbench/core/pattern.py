@@ -40,9 +40,7 @@ class Wrong:
 
 
 def _hash(seed: int, rank: int) -> "Array":
-    """[PERIOD] of well-mixed uint32 from index, rank and seed (the finalizer of MurmurHash3,
-    Appleby 2008).
-    """
+    """[PERIOD] of uint32 from index, rank and seed (MurmurHash3's finalizer, Appleby 2008)."""
     mixed: Array = np.arange(PERIOD, dtype=np.uint32) * np.uint32(0x9E3779B1) + np.uint32(
         (seed * 0x85EBCA6B + rank * 0xC2B2AE35 + 1) & 0xFFFFFFFF
     )

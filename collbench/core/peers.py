@@ -86,9 +86,7 @@ def form_of(backend: str, algo: str, buffers: str) -> str:
 
 
 def knobs_of(peer: str) -> Mapping[str, tuple[str, ...]]:
-    """The knobs of ours that a library can be forced to, each with the values that it has (none
-    named: any number).
-    """
+    """The knobs of ours that a library can be forced to, with their values (none: any number)."""
     return PEERS[peer]
 
 

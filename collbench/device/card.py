@@ -255,9 +255,7 @@ class Card:
         return address
 
     def allocate_host(self, size: int) -> Handle:
-        """Allocate zeroed host memory that several GPUs use; returns what they need to open it.
-        Raises UnavailableError.
-        """
+        """Allocate zeroed host memory for several GPUs; returns what opens it. UnavailableError."""
         self._host.append(host_memory.make(self.runtime, self.index, size))
         return self._host[-1].handle()
 
@@ -373,9 +371,7 @@ class Card:
             )
 
     def close(self) -> None:
-        """Free all memory that other processes cannot have open. Exported memory is freed with this
-        process.
-        """
+        """Free all memory that other processes cannot have open; exported memory is theirs."""
         for address in self._opened:
             self.runtime.ipcCloseMemHandle(address)
         for memory in self._host:

@@ -189,9 +189,7 @@ def _sorted(values: Mapping[str, int | str]) -> tuple[tuple[str, str], ...]:
 
 
 def cubin(source: Source, arch: int) -> bytes:
-    """Machine code for compute capability arch / 10, from the cache or from NVRTC. Raises
-    UnavailableError without CuPy.
-    """
+    """Machine code for compute capability arch / 10, cached or by NVRTC. UnavailableError."""
     file = _cache_folder() / f"{_key(source, arch)}.cubin"
     code = _kept(file)
     if code is None:

@@ -160,9 +160,7 @@ def slices_of(plan: Plan, channel: int) -> int:
 
 
 def stage_slices(plan: Plan, rank: int) -> list[list[StageSlice]]:
-    """The stages of each track of a rank on each channel, slice by slice, in the program's
-    order.
-    """
+    """The stages of each track of a rank on each channel, slice by slice, in order."""
     program = lower(plan, rank)
     return [
         list(_stage_slices(plan, rank, channel, track))

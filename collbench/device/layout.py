@@ -157,9 +157,7 @@ def block_of(plan: Plan, rank: int, number: int) -> BlockRef:
 def piece_of(
     plan: Plan, rank: int, channel: int, loop: Loop, part: int, work: int
 ) -> tuple[int, int]:
-    """The first byte within a chunk, and the size, of a slice of the chunk that a step works on:
-    see walk.cuh.
-    """
+    """The first byte within a chunk, and the size, of a slice of a step's chunk: see walk.cuh."""
     if not plan.problem.counts:
         return plan.piece(loop, part, shifted(plan, rank, work, "in"))
     _, giver, chunk = block_of(plan, rank, work)
@@ -272,9 +270,7 @@ def pack_args(
     delay_ns: int = 0,
     block_bytes: int | None = None,
 ) -> bytes:
-    """The arguments of a launch on a rank. block_bytes: of the problem, if it has another size than
-    the plan's.
-    """
+    """The arguments of a launch on a rank. block_bytes: of the problem, if not the plan's."""
     if block_bytes is None:
         block_bytes = plan.problem.block_bytes
     program, own, base = lower(plan, rank), layout(plan, rank), memory.own

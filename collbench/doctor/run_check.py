@@ -270,9 +270,7 @@ def judge_collectives(
     ops: Sequence[OpName] = OPS,
     of_sizes: Sequence[str] = (),
 ) -> list[Record]:
-    """Collectives at some sizes (three, if none is given), by our own choice, as far as the time
-    allows; returns their rows.
-    """
+    """Collectives at some sizes (three, if none is given), by our own choice; their rows."""
     backend, ranks, settings, group, _ = who
     where = who.where()
     sizes = tuple(map(parse_size, of_sizes or CHECK_SIZES[backend]))
@@ -362,9 +360,7 @@ def _judge_record(
 def _save(
     check: Check, host: str, kind: str, started: str, verdict: Verdict, folder: Path | None
 ) -> bool:
-    """Save the numbers that are no noise; returns whether they are a reference now, as they are
-    unless something failed.
-    """
+    """Save the numbers that are no noise; returns whether they are a reference now."""
     values = {
         _key(one.name, one.unit): one.value
         for one in check.findings

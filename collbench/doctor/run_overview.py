@@ -43,9 +43,7 @@ _NEXT: dict[Verdict, str] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Overview:
-    """What is said. rows: of the smallest and the largest size. busy: who disturbed them, if
-    anybody did.
-    """
+    """What is said. rows: of the smallest and the largest size. busy: who disturbed them."""
 
     machine: str
     rows: Sequence[Record]

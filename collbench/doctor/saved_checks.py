@@ -90,9 +90,7 @@ def read_nodes(folder: Path | None) -> dict[str, list[SavedCheck]]:
 
 
 def keep(check: SavedCheck, folder: Path | None) -> None:
-    """Add a check to the file of its node; as many nodes at once as like. Raises OSError or
-    RuntimeError.
-    """
+    """Add a check to the file of its node; nodes write at once. Raises OSError, RuntimeError."""
     place = _made(folder)
     file = place / f"{quote(check.host, safe='')[:200]}.jsonl"
     with _locked(place), file.open("a+b", buffering=0) as out:
@@ -119,9 +117,7 @@ def refuse_unkept(folder: Path | None) -> None:
 
 
 def forget() -> int:
-    """Remove what is kept in the user's state; returns how many checks there were. Raises
-    OSError.
-    """
+    """Remove the user's state; returns how many checks there were. Raises OSError."""
     count = sum(map(len, read_nodes(None).values()))
     for file in _files(None):
         file.unlink(missing_ok=True)

@@ -131,9 +131,7 @@ def step_costs(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Share:
-    """Communication in a step of step_us: what its calls take, and how much of that computation
-    could hide at best.
-    """
+    """Communication in a step of step_us: what calls take, and what computation could hide."""
 
     step_us: float
     communicating_us: float

@@ -33,9 +33,7 @@ XID = re.compile(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KnownError:
-    """One kind of warning. name: of the finding. is_general: it says that something failed, and
-    not what.
-    """
+    """One kind of warning. name: of the finding. is_general: not what failed, but that it did."""
 
     name: str
     why: str

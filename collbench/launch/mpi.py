@@ -204,9 +204,7 @@ class MpiGroup:
             part.abort()
 
     def _allocate(self, name: str, arena_bytes: int) -> memoryview:
-        """One shared window of each host, whose memory its first rank gives; for a class of ranks,
-        by its name.
-        """
+        """One shared window of each host, in its first rank's memory; for a class of ranks."""
         here = self.comm.Split(self.hosts.index(self.hosts[self.rank]), self.rank)
         window = self._mpi.Win.Allocate_shared(
             arena_bytes if here.Get_rank() == 0 else 0, 1, comm=here

@@ -46,9 +46,7 @@ _ABOUT_HELP = ("base_help_aggregate", "sent help message")  # in lines that say 
 
 
 class MpirunWorkerGroup(WorkerGroup[RankT]):
-    """n ranks under an mpirun of ours. One that is seen stopped or gone while they start may keep
-    the others for lost_s.
-    """
+    """n ranks under an mpirun of ours; lost_s: how long one that is gone keeps the others."""
 
     def __init__(self, rank: type[RankT], n: int, lost_s: float) -> None:
         key = secrets.token_bytes(KEY_BYTES)

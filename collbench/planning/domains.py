@@ -27,9 +27,7 @@ def cpu_domains(case: Case, hosts: tuple[int, ...]) -> net.Domains:
 
 
 def gpu_domains(case: Case, limits: Limits) -> net.Domains:
-    """The domain of every GPU, whose members reach each other's memory or share their host's; ()
-    for one.
-    """
+    """The domain of every GPU, whose members share memory or their host's; () for one."""
     return net.domains(
         case.transport, limits.hosts if len(limits.hosts) == case.ranks else (0,) * case.ranks
     )

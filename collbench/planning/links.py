@@ -66,9 +66,7 @@ class RankLinks:
         self._known: dict[tuple[str, str, int, int, str, bool, bool, Engine], Bound | None] = {}
 
     def joined(self, ranks: int) -> str:
-        """NVLink where no pair of so many ranks needs another link, else PCIe or, over hosts,
-        network.
-        """
+        """NVLink where no pair of so many ranks needs another, else PCIe or network."""
         if ranks not in self._joined:
             pairs = combinations(self.gpus[:ranks], 2)
             kinds = {path(self.topology, one, other).kind for one, other in pairs}

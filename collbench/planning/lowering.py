@@ -19,9 +19,7 @@ Space = Literal["in", "out", "tmp", "slot"]
 
 
 class Region(NamedTuple):
-    """Bytes of a rank's buffer (`owner` is the rank) or of a connection's FIFO (`owner` is the
-    connection's number).
-    """
+    """Bytes of a rank's buffer or of a connection's FIFO; `owner`: the number of either."""
 
     space: Space
     owner: int
@@ -61,9 +59,7 @@ class Action(NamedTuple):
 
 
 class TrackActions(NamedTuple):
-    """A track of one rank on one channel: its actions in a launch, and the slices that peers must
-    have pulled by its end.
-    """
+    """A track of a rank on a channel: its actions, and slices that peers pulled by its end."""
 
     channel: int
     track: str
@@ -72,9 +68,7 @@ class TrackActions(NamedTuple):
 
 
 def actors(plan: Plan, rank: int) -> list[TrackActions]:
-    """What the rank does in one launch, a list of actions for each of its tracks on each
-    channel.
-    """
+    """What the rank does in one launch, as actions for each track on each channel."""
     program = plan.schedule.program(rank)
     shapes = [[shape_of(steps) for steps in track.rounds] for track in program]
     return [
@@ -85,9 +79,7 @@ def actors(plan: Plan, rank: int) -> list[TrackActions]:
 
 
 def chunk_of_step(plan: Plan, place: Place) -> int:
-    """The chunk of a loop that a step works on: given by what its operands hold, not by where they
-    lie.
-    """
+    """The chunk of a loop that a step works on, by what its operands hold."""
     schedule, proof = plan.schedule, plan.proof
     if not schedule.is_symmetric:
         return proof.chunks[place]
@@ -211,9 +203,7 @@ class _RoundSlice:
             yield from self._step(s)
 
     def _step(self, s: int) -> Iterator[Action]:
-        """The action of a step, or two: the first lets peers pull before the rank makes its own
-        copy.
-        """
+        """The action of a step, or two: the first lets peers pull before the rank copies."""
         track, step, schedule = self.track, self.steps[s], self.plan.schedule
         place = Place(track.rank, track.track, self.r, s)
         proved_place = Place(0, *place[1:]) if schedule.is_symmetric else place
@@ -244,9 +234,7 @@ class _RoundSlice:
     def _receive(
         self, s: int, piece: tuple[int, int]
     ) -> tuple[list[Region], tuple[SlotSequence, ...], tuple[SlotSequence, ...]]:
-        """What a step reads of its peers' chunks; the slices that it waits for, and that it is the
-        last to read.
-        """
+        """What a step reads of peers' chunks: the slices it waits for, and those it reads last."""
         rank = self.track.rank
         sources: list[Region] = []
         take: list[SlotSequence] = []

@@ -32,9 +32,7 @@ _IN_SCHEDULE = ("schedule", "proof", "direct", "widest")
 
 
 class Connection(NamedTuple):
-    """A FIFO: its ends, and how many slices one launch sends along it. `fifo_offset` is -1 if no
-    message needs one.
-    """
+    """A FIFO: its ends, its slices in a launch; `fifo_offset` -1 if no message needs one."""
 
     src: int
     dst: int
@@ -309,9 +307,7 @@ class Plan:
     def part_of_block(
         self, channel: int, buffer: Literal["in", "out"], owner: int, chunk: int
     ) -> tuple[int, int]:
-        """First byte in a rank's buffer, and size, of the channel's part of one of unequal
-        blocks.
-        """
+        """First byte in a rank's buffer, and size, of a channel's part of an unequal block."""
         firsts, item_bytes = self._firsts_of(buffer, owner), self.problem.item_bytes
         first, end = firsts[chunk], firsts[chunk + 1]
         own, size = self.part_of(channel, (end - first) * item_bytes)

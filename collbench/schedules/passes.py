@@ -45,9 +45,7 @@ def cell(schedule: Schedule, rank: int, operand: Operand, *, in_place: bool) -> 
 
 
 def has_shared_cells(schedule: Schedule, *, in_place: bool) -> bool:
-    """Whether tracks of a rank pass data to each other through memory: one writes what another one
-    reads or writes.
-    """
+    """Whether tracks of a rank write what others read or write, through memory."""
     for rank, program in enumerate(schedule.programs):
         readers: dict[Operand, set[int]] = {}
         writers: dict[Operand, set[int]] = {}
@@ -311,9 +309,7 @@ def operand_count(schedule: Schedule) -> int:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Traffic:
-    """What the busiest rank sends and receives, as fractions of the size S, and the messages that
-    it sends, in one loop.
-    """
+    """What the busiest rank sends and receives, as fractions of S, and its messages, a loop."""
 
     sent: Fraction
     received: Fraction
@@ -431,9 +427,7 @@ def braid(schedules: Sequence[Schedule]) -> Schedule:
 
 
 def _braided(program: Program, k: int, chunks: dict[BufferName, int]) -> Program:
-    """A program as the k-th of a braid: its chunks behind those of the others, its ports and tracks
-    with a number.
-    """
+    """A program as the k-th of a braid: chunks behind the others', ports and tracks numbered."""
     return mapped(
         program,
         lambda at: Operand(at.buffer, at.chunk + k * chunks[at.buffer]),

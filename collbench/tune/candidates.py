@@ -184,9 +184,7 @@ def _steps(knob: Knob, case: Case) -> Iterator[Values]:
 def propose(
     candidates: Sequence[Candidate], costs: Callable[[SweepPoint], float], most: int
 ) -> list[Candidate]:
-    """The candidates to measure, at most so many, those of the lowest price first; those of one
-    price keep their order.
-    """
+    """The candidates to measure, at most so many, those of the lowest price first."""
     return sorted(candidates, key=lambda one: costs(one.point))[:most]
 
 

@@ -31,9 +31,7 @@ def flag_words(plan: Plan) -> int:
 
 
 def filled(plan: Plan, edge: int, *, at_src: bool) -> int:
-    """The word that counts slices sent. Between shared-memory domains each end has one of
-    its own.
-    """
+    """The word that counts slices sent. Between memory domains each end has one of its own."""
     connection = plan.connections[edge]
     shift = (
         0 if at_src or not plan.is_remote(connection.src, connection.dst) else len(plan.connections)
@@ -49,9 +47,7 @@ def freed(plan: Plan, edge: int, *, at_src: bool) -> int:
 
 
 def crowd(plan: Plan) -> int:
-    """Ranks that share a core. A launcher may have pinned this one, so all cores of its host count
-    there.
-    """
+    """Ranks that share a core; under a launcher, which may pin, of all its host's cores."""
     if launcher() is None:
         return -(-plan.n // usable_cores())
     return -(-(max(seats(plan.domains, plan.n)) + 1) // (os.cpu_count() or 1))

@@ -209,9 +209,7 @@ class Runner:
         self.launches = 0
 
     def launch(self, programs: Sequence[Sequence[BoundStep]], limit_s: float) -> None:
-        """One launch. Raises HangError when no track of this rank got on for limit_s, or somebody
-        aborted.
-        """
+        """One launch. Raises HangError when no track got on for limit_s, or somebody aborted."""
         flags, launches, turn = self.flags, self.launches, self.turn
         blocked_since = 0.0
         positions = [0] * len(programs)

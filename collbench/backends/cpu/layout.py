@@ -46,9 +46,7 @@ def sets_of(plan: Plan, *, hot: bool) -> int:
 
 @lru_cache(maxsize=256)
 def layout(plan: Plan, sets: int) -> CpuLayout:
-    """Control words, flags, FIFOs, scratch memory, user buffers, each from a cache line of its
-    own.
-    """
+    """Control words, flags, FIFOs, scratch memory, user buffers, each from a cache line on."""
     ranks, stride = max(seats(plan.domains, plan.n)) + 1, stride_bytes(plan.problem)
     flags = (plan.n + 1) * LINE_BYTES
     fifos = aligned(flags + flag_words(plan) * 8)

@@ -47,9 +47,7 @@ if TYPE_CHECKING:
 
 
 class Chunk(NamedTuple):
-    """A chunk of a slice as it lies in a slot: `data`, the bytes of each line, and `flags`, one a
-    line.
-    """
+    """A chunk in a slot: `data`, the bytes of each line, and `flags`, one a line."""
 
     data: "Array"
     flags: "Array"
@@ -117,9 +115,7 @@ class LineFlags(NamedTuple):
         return edge
 
     def missing(self, launches: int) -> tuple[int, str] | None:
-        """The first awaited slice that is not there: its connection, and what was wanted and seen
-        of it.
-        """
+        """The first awaited slice that is not there: its connection, what was wanted and seen."""
         for flags_of_slice in self.awaited:
             wanted = flags_of_slice.per_launch * launches + flags_of_slice.offset
             chunks = flags_of_slice.chunks
@@ -269,9 +265,7 @@ class Binder:
         return memory[: region.size].view(self.element)
 
     def _pairs(self, region: Region, array: "Array") -> list[tuple["Array", "Array"]]:
-        """The region's lines and the parts of a contiguous array that they hold: whole lines,
-        then a rest.
-        """
+        """Lines of the region and parts of an array that they hold: whole lines, then a rest."""
         data, flat, width = self.chunk(region).data, array.view(np.uint8), self.data_bytes
         whole, rest = divmod(len(flat), width)
         pairs = (

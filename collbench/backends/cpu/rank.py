@@ -76,9 +76,7 @@ class LoadedCpuPlan:
             self.proxy.expect(launches)
 
     def missing_launches(self, rank: int) -> Wrong | None:
-        """What the connections count, if this rank did not read every slice of every launch that it
-        was to do.
-        """
+        """What the connections count, if this rank did not read every slice that it was to read."""
         for edge, one in enumerate(self.plan.connections):
             word, slices = freed(self.plan, edge, at_src=False), one.slices * self.launches
             if one.dst == rank and (read := self.runner.flags[word]) != slices:
@@ -88,9 +86,7 @@ class LoadedCpuPlan:
 
 
 class CpuRank(CpuTimedRank[str]):
-    """One rank's part: it binds plans to its memory, the domain's and its own, and runs them with
-    its peers.
-    """
+    """One rank's part: binds plans to its memory and its domain's, and runs them."""
 
     def __init__(self, context: RankContext) -> None:
         self.rank, self.n = context.rank, context.n
@@ -219,9 +215,7 @@ class CpuRank(CpuTimedRank[str]):
         return self._buffer(loaded, rotation, "in"), self._buffer(loaded, rotation, "out")
 
     def _barrier(self, loaded: LoadedCpuPlan, limit_s: float) -> None:
-        """All ranks are here. Rank r's epoch is the word of line r + 1. Raises HangError if one is
-        not after limit_s.
-        """
+        """All ranks are here. Rank r's epoch is the word of line r + 1. Raises HangError."""
         if loaded.proxy is not None and self.data_comm is not None:
             if missing := self.data_comm.barrier(limit_s, loaded.proxy, self.is_aborted):
                 if missing == [self.rank]:
@@ -252,9 +246,7 @@ class CpuRank(CpuTimedRank[str]):
                         raise HangError(f"rank {self.rank} waited at a barrier for rank {rank}")
 
     def flag(self, limit_s: float) -> float:
-        """Seconds of an exchange of a flag with one other rank: the last of an odd number has
-        none.
-        """
+        """Seconds of an exchange of a flag with another rank; the last of an odd number: none."""
         other = [rank for rank in (self.rank ^ 1,) if rank < self.n]
         self._meet(range(self.n), limit_s)
         seconds = shortest_flag_s(partial(self._meet, other, limit_s))
@@ -275,9 +267,7 @@ class CpuRank(CpuTimedRank[str]):
         loaded.expect(launches)
 
     def prepare(self, digest: str, hot: bool, batch: Batch) -> RankTiming:
-        """Clear the FIFOs, write inputs and poison, run every set of buffers once, compare, poison
-        again, warm up.
-        """
+        """Clear FIFOs, write inputs, run every set of buffers once, compare, poison, warm up."""
         busy = time.process_time()
         loaded, deadline_s = self.loaded[digest, hot], batch.deadline_s
         plan, sets, warmup = loaded.plan, loaded.layout.rotations, max(batch.warmup, 1)
@@ -309,9 +299,7 @@ class CpuRank(CpuTimedRank[str]):
         return next((one for one in wrong if one is not None), None)
 
     def timed(self, digest: str, hot: bool, batch: Batch) -> RankTiming:
-        """Poison what the warm-up wrote, time launches behind a barrier, compare what they left,
-        and prove them.
-        """
+        """Poison what the warm-up wrote, time launches, compare what they left, and prove them."""
         busy = time.process_time()
         loaded, deadline_s = self.loaded[digest, hot], batch.deadline_s
         problem, launch = loaded.plan.problem, loaded.runner.launch
@@ -389,9 +377,7 @@ class CpuRank(CpuTimedRank[str]):
     def stress(
         self, digest: str, hot: bool, launches: int, pause_s: float, seed: int, deadline_s: float
     ) -> Wrong | None:
-        """Launches back to back, each after a random pause on every rank, and compared; the first
-        that was wrong.
-        """
+        """Launches back to back with random pauses on every rank; the first that was wrong."""
         loaded, chance = self.loaded[digest, hot], random.Random(f"{seed} {self.rank}")
         self._clear(loaded, launches, deadline_s)
         self._barrier(loaded, deadline_s)

@@ -55,9 +55,7 @@ class MessageEvent(NamedTuple):
 
 
 class RankTrace(NamedTuple):
-    """One launch of a rank: when it arrived, when its actors began, its events in the order of
-    time, and its messages.
-    """
+    """One launch of a rank: its arrival, when its actors began, its events and its messages."""
 
     arrived: float
     begun: float
@@ -137,9 +135,7 @@ class TracingRunner(Runner):
     def traced(
         self, programs: Sequence[Sequence[BoundStep]], limit_s: float
     ) -> tuple[float, list[TraceEvent]]:
-        """One launch: when its actors began, and what they did. Raises HangError as launch()
-        does.
-        """
+        """One launch: when its actors began, and what they did. Raises HangError as launch()."""
         flags, launches, clock = self.flags, self.launches, time.monotonic
         turn = self.turn or _no_turn
         blocked_since = 0.0

@@ -60,9 +60,7 @@ DROP_AFTER = 2  # slices, where a test makes a rank keep silent
 
 @dataclass(slots=True)
 class LoadedGpuPlan:
-    """A plan on a GPU: its launches by set, its graphs. resident: CTAs of its kernel that can be
-    resident at once.
-    """
+    """A plan on a GPU: its launches by set, its graphs. resident: most CTAs at once."""
 
     plan: Plan
     sets: int
@@ -322,16 +320,12 @@ class CudaRank(GpuRank[str]):
         return super().first(digest, is_checked)
 
     def timed(self, digest: str, batch: Batch, work_s: float) -> RankTiming:
-        """Time launches and compare. Raises ScheduleError if there are more than kernels can
-        count.
-        """
+        """Time launches and compare. Raises ScheduleError above those that kernels count."""
         self._refuse_uncounted(digest, (REPLAYS + 1) * batch.iterations * batch.aggregate)
         return super().timed(digest, batch, work_s)
 
     def timed_singly(self, digest: str, batch: Batch, work_s: float) -> RankTiming:
-        """Time launches one by one and compare. Raises ScheduleError if there are more than kernels
-        can count.
-        """
+        """Time launches one by one and compare. Raises ScheduleError above kernels' counts."""
         # each may be the only one of its part, behind one that does not count
         self._refuse_uncounted(digest, 2 * batch.single_launches, "--distribution")
         return super().timed_singly(digest, batch, work_s)
@@ -496,9 +490,7 @@ class CudaRank(GpuRank[str]):
             time.sleep(_LATE_TIMEOUTS * self.gpu.timeout_s)
 
     def _wait(self, loaded: LoadedGpuPlan, work_s: float = 0.0) -> None:
-        """Until the GPU is done, which may take so long. Raises HangError with what its CTAs were
-        waiting for.
-        """
+        """Until the GPU is done. Raises HangError with what its CTAs were waiting for."""
         try:
             self.gpu.wait(repeat_limit_s(self.gpu.timeout_s) + work_s)
         except HangError as error:

@@ -74,9 +74,7 @@ class TogetherRank(together.TogetherRank[str], CudaRank):
     def load_part(
         self, number: int, plan: Plan, sets: int, cubins: Sequence[bytes], is_full: bool
     ) -> str:
-        """Load a part's kernel and program; returns the plan's hash, empty where this rank has no
-        such part.
-        """
+        """Load a part's kernel and program; returns the plan's hash, empty without a part."""
         if number not in self.parts:
             return ""
         if is_full:

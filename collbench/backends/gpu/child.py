@@ -76,9 +76,7 @@ class ParentRank(Rank):
         return reply.result
 
     def close(self) -> None:
-        """End the child: nothing of it is worth saving, and one that hangs obeys nothing but a
-        kill.
-        """
+        """End the child: nothing of it is worth saving, and one that hangs obeys a kill alone."""
         if self._process is not None:
             self._process.kill()
             # one that hangs in the kernel ends when that lets it

@@ -107,9 +107,7 @@ class ConstantPool:
         return dict(self._known), self._next, self._end
 
     def forget(self, since: Kept) -> None:
-        """Forget what was kept since then, which nothing may use any more; its memory serves
-        again.
-        """
+        """Forget what was kept since then, which nothing may use any more; its memory is free."""
         self._known, at, end = dict(since[0]), since[1], since[2]
         self._next = at if end == self._end else self._start
 
@@ -258,9 +256,7 @@ class DeviceRank:
         return self._pool.kept()
 
     def forget(self, since: Kept) -> None:
-        """Forget what was kept since then, which nothing may use any more; its memory serves
-        again.
-        """
+        """Forget what was kept since then, which nothing may use any more; its memory is free."""
         self._pool.forget(since)
 
     def barrier(self, hold_ns: int = HOLD_NS) -> None:
@@ -313,9 +309,7 @@ class DeviceRank:
         return self.keep("outside aborts", struct.pack("<Q", outside.abort_word) * self.n)
 
     def expect(self, launches: int) -> None:
-        """So many launches are queued before the next wait; whoever moves their messages must
-        know.
-        """
+        """So many launches are queued before the next wait; who moves their messages must know."""
         if self.outside is not None and self.outside.proxy is not None:
             self.outside.proxy.expect(launches)
 
@@ -332,9 +326,7 @@ class DeviceRank:
         return self.user + number * (stride or stride_bytes(problem)) + offset, size
 
     def _expected_blocks(self, problem: Problem, number: int) -> list[tuple[int, int, int, int]]:
-        """(first element in the output, elements, table, phase) of every block that must come out
-        in a set.
-        """
+        """(first element, elements, table, phase) of every block that must come out in a set."""
         is_reduction, blocks = collective(problem.op).is_reduction, []
         start = repeat.phase(problem, number)
         for block in filter(lambda block: block.size, problem.blocks(self.rank)):
@@ -389,9 +381,7 @@ class DeviceRank:
         self.card.upload(self._mismatches, struct.pack("<2Q", 0, (1 << 64) - 1))
 
     def queue_compare(self, problem: Problem, sets: range, stride: int) -> None:
-        """Queue a comparison of the outputs of some sets with the definition; what is found adds
-        up.
-        """
+        """Queue a comparison of the outputs of some sets with the definition; findings add up."""
         out, _ = self.buffer(problem, "out", sets.start, stride)
         for first, count, table, phase in self._expected_blocks(problem, sets.start):
             start, apart = out + first * problem.item_bytes, (phase, stride, repeat.SET_PHASE)
@@ -512,9 +502,7 @@ class Launches:
         return captured(self.gpu.card, self.graphs, key, body)
 
     def poison(self, sets: range) -> None:
-        """Queue poison for the outputs of some sets that launches have written (see
-        repeat.poison_again).
-        """
+        """Queue poison for the outputs of sets that launches have written (repeat.poison_again)."""
         if sets:
             stride, is_warm = stride_bytes(self.problem), not self.problem.in_place
             self.gpu.prepare(self.problem, sets, stride, is_warm=is_warm)

@@ -223,9 +223,7 @@ class GpuRank(TakesGpu, Generic[Key_contra]):
         self.gpu.card.clear(self.gpu.control + ABORT_AT, 4)
 
     def reset(self, key: Key_contra) -> None:
-        """Clear what launches have left, and write inputs and poison. No kernel of any rank may be
-        running.
-        """
+        """Clear what launches have left, and write inputs and poison. No kernel may be running."""
         self._queue_clear(key)
         launches = self._launches(key)
         problem = launches.problem
@@ -350,9 +348,7 @@ class GpuRanksSession(Session[Job_contra], Generic[Job_contra, GpuRankT]):
 
     @contextmanager
     def _opening(self) -> Iterator[None]:
-        """Let the ranks go if one cannot have what it needs; otherwise watch the GPUs from then
-        on.
-        """
+        """Let the ranks go if one lacks what it needs; else watch the GPUs from then on."""
         try:
             yield
         except BaseException:

@@ -147,16 +147,12 @@ class TogetherRank(GpuRank[Key]):
             )
 
     def reset_parts(self, keys: Sequence[Key]) -> None:
-        """Clear what launches of all parts have left, and write inputs and poison. No kernel of any
-        rank may be running.
-        """
+        """Clear what launches of all parts left, write inputs and poison. No kernel may run."""
         for number, part in self.parts.items():
             part.reset(keys[number])
 
     def first_of_part(self, number: int, key: Key, is_checked: bool) -> RankTiming | None:
-        """Run every set of buffers of one part once and compare, while ranks that are not in it do
-        nothing.
-        """
+        """Run every set of one part once and compare, while ranks outside do nothing."""
         return self.parts[number].first(key, is_checked) if number in self.parts else None
 
     def timed_alone(self, number: int, key: Key, batch: Batch, work_s: float) -> RankTiming | None:

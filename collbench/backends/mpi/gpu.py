@@ -96,9 +96,7 @@ class MpiGpuRank(TakesGpu, MpiRank):
         return super().device(options)
 
     def allocate(self, user_bytes: int, timeout_s: float) -> None:
-        """Have the memory of user buffers, which other GPUs need not reach. Raises
-        UnavailableError.
-        """
+        """Have the memory of user buffers, which no other GPU reaches. Raises UnavailableError."""
         self.gpu.connect([self.gpu.allocate(0, user_bytes)], timeout_s, is_peered=False)
 
     def _buffers(self, problem: Problem, *, hot: bool) -> BufferSets:

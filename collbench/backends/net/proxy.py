@@ -177,9 +177,7 @@ class SendConnector(Connector):
 
 
 class _RecvConnector(Connector):
-    """The receiving end. posted: receives; done: messages that have come; freed: slots that the
-    interpreter has read.
-    """
+    """The receiving end. posted: receives; done: messages that came; freed: slots read."""
 
     def __init__(self, end: WireEnd, memory: Sequence["Array"], slices: int) -> None:
         super().__init__(end)

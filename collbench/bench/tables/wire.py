@@ -18,9 +18,7 @@ _LEAST_FOREIGN = 1 << 16  # bytes a launch
 
 
 def ledger_lines(rows: Sequence[tuple[Case, Ledger]], columns: int) -> list[str]:
-    """The ledger of rows; what libraries have moved; foreign traffic and its links; and what has no
-    counter.
-    """
+    """The ledger of rows, what libraries moved, foreign traffic, and what has no counter."""
     shown = [
         (case, entry)
         for case, ledger in rows

@@ -31,9 +31,7 @@ class Format(Protocol):
         """Whether a file begins like one of this format."""
 
     def read(self, files: Opened, ranks: int) -> Job:
-        """The job of these files; ranks: of communicators whose size they do not say, 0 if nobody
-        knows. Raises UsageError.
-        """
+        """The job of these files; ranks: of communicators without a size. Raises UsageError."""
 
 
 def format_of(head: str) -> Format:

@@ -113,9 +113,7 @@ class LogReader:
             self._read(plain(raw[:_LONGEST]))
 
     def _is_alike(self, raw: str) -> bool:
-        """Whether a line is of an operation like an earlier one, and was counted: logs have
-        millions of them.
-        """
+        """Whether a line is of an operation like an earlier one: there are millions."""
         at = raw.find(_INFO)
         left, mark, right = raw[at + len(_INFO) :].partition(" count ")
         op, _, rest = left.partition(": opCount ")
@@ -312,9 +310,7 @@ class LogReader:
     def _communicator(
         self, source: LogSource, match: re.Match[str], nranks: int, rank: int
     ) -> Communicator:
-        """The one of that name; one without a name is the first of its size where the rank is
-        free.
-        """
+        """The one of that name; without a name the first of its size where the rank is free."""
         name, parent, color = match["id"] or "", "", None
         if match["parent"]:
             of = self._of_pointer.get((source.host, source.pid, match["parent"]))

@@ -21,9 +21,7 @@ _ACTIVE = "4: ACTIVE"  # a port's state
 
 @dataclass(kw_only=True)
 class Draft:
-    """What a host adds to the graph. gpu_ids: node ids by NVML's numbers. cpus: node ids by NUMA
-    node.
-    """
+    """What a host adds to the graph. gpu_ids: by NVML's numbers. cpus: by NUMA node."""
 
     recording: Recording
     host: int

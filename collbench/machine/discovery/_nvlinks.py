@@ -115,9 +115,7 @@ def dead(gpu: GpuRecord, recording: Recording) -> list[int]:
 
 
 def bundle_link(a: str, b: str, gpu: GpuRecord, links: Sequence[NvLink], note: str = "") -> Link:
-    """A bundle as a link of the graph. Its rates are scaled where NVML reports another speed than
-    the generation has.
-    """
+    """A bundle as a link of the graph, its rates scaled to the speed that NVML reports."""
     of_all = generation(gpu, links[0] if links else None)
     bundle = nvlink_link(a, b, of_all, len(links), note, arch=gpu.arch or 0)
     speeds = [speed for speed in (speed_mbps(gpu, link) for link in links) if speed and speed > 0]

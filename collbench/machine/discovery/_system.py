@@ -173,9 +173,7 @@ def _config_files(
 
 
 def _busy_cpus(root: Path) -> dict[int, float]:
-    """The share of its time that each core is in use, during a short while. Raises OSError or
-    ValueError.
-    """
+    """The share of its time that each core is in use for a while. Raises OSError, ValueError."""
     file = root / "proc/stat"
     start, first = time.monotonic(), _busy_ticks(file)
     time.sleep(_SAMPLE_S)

@@ -154,9 +154,7 @@ class C2c:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fabric:
-    """nvmlDeviceGetGpuFabricInfo: state 3 is completed; GPUs of one cluster and one clique reach
-    each other by NVLink.
-    """
+    """nvmlDeviceGetGpuFabricInfo: state 3 is completed; one cluster and clique reach each other."""
 
     state: int | None = None
     status: int | None = None

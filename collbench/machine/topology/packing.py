@@ -123,9 +123,7 @@ def _shares(links: list[list[int]]) -> list[int]:
 
 
 def _cut(links: list[list[int]]) -> int:
-    """The fewest links between one part of the ranks and the rest: no more rings than that. Stoer
-    and Wagner 1997.
-    """
+    """The fewest links between parts of the ranks, the most rings. Stoer and Wagner 1997."""
     weights = [list(row) for row in links]
     left = list(range(len(links)))
     least = min(sum(row) for row in links)

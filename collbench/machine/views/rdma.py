@@ -65,9 +65,7 @@ def _host_line(one: Topology) -> str:
 
 
 def rail_lines(topology: Topology, columns: int = NARROW_COLUMNS) -> list[str]:
-    """The NIC of every GPU, what NICs are shared or serve none; of several hosts the rails and the
-    bisection.
-    """
+    """The NIC of every GPU, what NICs are shared or idle; of hosts the rails and the bisection."""
     lines: list[str] = []
     groups = alike(topology)
     for group in groups:

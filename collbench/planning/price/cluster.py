@@ -52,9 +52,7 @@ class Cluster:
         return len(self.domain.gpus) // self.hosts
 
     def with_gpus(self, number: int) -> "Cluster":
-        """The same with so many of the GPUs of each host. Raises RefusedError for more than there
-        are.
-        """
+        """The same with so many of the GPUs of each host. Raises RefusedError for more."""
         if number > self.gpus_of_host:
             raise RefusedError(
                 f"a host of {self.name} has {self.gpus_of_host} GPUs, not {number}", "give fewer"

@@ -100,9 +100,7 @@ _LOADED: dict[str, AlgorithmFile] = {}
 
 
 def load(file: str) -> AlgorithmFile:
-    """The algorithm of a file, which cases can name from now on. Raises UsageError with the place
-    and what is wrong.
-    """
+    """The algorithm of a file, which cases can name from now on. Raises UsageError."""
     data = read_content(file, MAX_FILE_BYTES, "give a program in MSCCL's XML or MSCCL++'s JSON")
     digest = hashlib.sha256(data).hexdigest()[:_DIGEST_DIGITS]
     stem = _NO_NAME.sub("-", Path(file).stem)[:40].strip("-.") or "program"

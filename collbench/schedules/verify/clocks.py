@@ -27,9 +27,7 @@ class Cell(NamedTuple):
 
 
 class Access(NamedTuple):
-    """A track's step `time` read or wrote a cell; `message` is what it wrote in another rank's
-    memory.
-    """
+    """A track's step `time` read or wrote a cell; `message`: written in another's memory."""
 
     actor: int
     time: int
@@ -74,9 +72,7 @@ class History:
         return track in self.starts.get((rank, launch), {})
 
     def knows_start(self, clock: Clock, rank: int, launch: int) -> bool:
-        """Whether the rank must have begun that launch for what the clock knows to have
-        happened.
-        """
+        """Whether the rank must have begun that launch for what the clock knows."""
         return any(
             clock.get(actor, 0) >= then[actor]
             for actor, then in self.starts.get((rank, launch), {}).values()

@@ -9,9 +9,7 @@ from collbench.schedules.ir import At, Schedule
 
 
 class Value(NamedTuple):
-    """The reduction of one input chunk of the ranks in the mask; `piece` tells launch, loop and
-    slice apart.
-    """
+    """The reduction of one input chunk of the ranks in the mask; `piece`: launch, loop, slice."""
 
     piece: int
     chunk: int

@@ -272,9 +272,7 @@ class _Actor:
                 run.history.ends.setdefault((self.rank, self.launch), []).append(self.clock)
 
     def _start(self) -> Iterator[str]:
-        """Begin a launch, which every track of the rank does after all of them have ended the one
-        before.
-        """
+        """Begin a launch, which every track does after all have ended the one before."""
         run, before = self.run, self.launch - 1
         if before >= 0:
             tracks = len(run.schedule.programs[self.rank])
