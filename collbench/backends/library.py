@@ -241,9 +241,7 @@ class LibraryRank(CpuTimedRank[Problem]):
             return buffers.prove(order, launch)
 
     def timed_singly(self, problem: Problem, hot: bool, batch: Batch) -> RankTiming:
-        """Poison what was launched, time each call behind a barrier of its own, behind one that
-        does not count, and compare what they left.
-        """
+        """Poison what was launched, time each call behind a barrier of its own, and compare."""
         assert self.prepared is not None
         busy, ready = time.process_time(), self.prepared
         of = problem, ready.buffers.sets, 1 + batch.single_launches

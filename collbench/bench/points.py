@@ -88,9 +88,7 @@ class SweepPoint:
 
 
 def opener(name: str, *, is_together: bool = False) -> SessionOpener[Job]:
-    """The backend or peer of that name, for jobs of its points: Point.job is of the kind that it
-    takes, which types cannot say.
-    """
+    """The backend or peer of that name, for jobs of the kind that it takes."""
     found = together_of(name) if is_together else FAMILY.load(name)
     return cast("SessionOpener[Job]", found)
 

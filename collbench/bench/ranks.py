@@ -202,9 +202,7 @@ def remark_unnamed(machine: str | None) -> None:
 
 
 def refuse_few_gpus(machine: str, ranks: int) -> None:
-    """Raise UsageError if a described machine has GPUs, but not one for each rank: the schedules of
-    many ranks take long to prove.
-    """
+    """Raise UsageError if a described machine has GPUs, but not one for each rank."""
     links = described(machine)
     if links is not None and ranks > len(links.gpus):
         raise UsageError(f"{machine} has {len(links.gpus)} GPUs, not {ranks}", "use fewer --ranks")

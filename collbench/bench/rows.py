@@ -37,9 +37,7 @@ def new_run() -> str:
 
 
 def unmeasured_row(case: Case, *, group: Group, session: SessionFacts | None, run: str) -> Record:
-    """The row of a case before it has any result: the knobs, and who measured it, where and when.
-    session: None if there is none.
-    """
+    """The row of a case without a result: the knobs, who measured, where and when."""
     versions = [f"collbench {__version__}", f"python {platform.python_version()}"]
     versions += [session.version] if session else []
     versions += [group.library] if group.library not in "; ".join(versions) else []
@@ -158,9 +156,7 @@ def with_distribution(row: Record, seconds: Sequence[float]) -> Record:
 
 
 def wrong_row(row: Record, wrong: Sequence[Wrong], plan: Plan | None, repeats: int) -> Record:
-    """The row of launches with wrong elements; the reason names the first: rank, index, values, and
-    the round that should have written it.
-    """
+    """The row of launches with wrong elements; the reason names the first, and its round."""
     one = wrong[0]
     what = f" element {one.index}" if one.index >= 0 else ""
     reason = f"rank {one.rank}{what}: got {one.got}, expected {one.wanted}"

@@ -63,9 +63,7 @@ class StrictCommand(click.Command):
         return super().invoke(ctx)
 
     def _protect(self, ctx: click.Context) -> None:
-        """Raise UsageError for an output that is an input or another output, links resolved, or a
-        file that the option did not write.
-        """
+        """Raise UsageError for an output that is an input, another output, or a foreign file."""
         read: list[tuple[str, str]] = []
         written: list[tuple[str, str, OutputFile]] = []
         for param in self.params:

@@ -52,9 +52,7 @@ _OWN_LIBRARIES = re.compile(r"\b(collbench|cuda|driver|torch) ([\w.]+)")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RateSpan:
-    """Neighbouring sizes with one verdict, the range of their shares of the reference's rate, and
-    that of the intervals of these.
-    """
+    """Neighbouring sizes with one verdict, and the ranges of their shares and intervals."""
 
     first: int
     last: int

@@ -117,9 +117,7 @@ def machine_of(frame: pd.DataFrame) -> tuple[frozenset[object], ...]:
 
 
 def history(runs: Sequence[Run], frame: pd.DataFrame) -> History | None:
-    """The history of the points of a frame over runs, the oldest first; None with fewer than
-    HISTORY_RUNS runs that have one of them.
-    """
+    """The history of a frame's points over runs, the oldest first; None with too few runs."""
     times = _times(runs, frame)
     times = times.dropna(axis=1, how="all")
     times = times[times.notna().sum(axis=1) >= HISTORY_RUNS]

@@ -229,9 +229,7 @@ class Case(Knobs):
         return total * item_bytes // (self.n if is_matrix(self.op) else 1)
 
     def counts(self) -> Counts:
-        """Elements of each block, where blocks may be unequal. Raises UsageError for a file with
-        other counts than the ranks need.
-        """
+        """Elements of each block, where they may be unequal. Raises UsageError for other counts."""
         if collective(self.op).uneven_of is None:
             return ()
         if self.counts_file is not None:
@@ -250,9 +248,7 @@ class Case(Knobs):
 
     @property
     def imbalance(self) -> float | None:
-        """What the busiest rank must send or receive, in units of what it were if all blocks were
-        equal; None where they always are.
-        """
+        """What the busiest rank must move, in units of equal blocks; None where they are equal."""
         what = collective(self.op)
         if what.uneven_of is None or self.mix:
             return None

@@ -30,9 +30,7 @@ def state_folder() -> Path:
 
 
 def own_folder(variable: str, default: str) -> Path:
-    """Our own folder in the one that a variable names, or else in a folder of the home. Raises
-    RuntimeError if there is no home.
-    """
+    """Our own folder in a variable's, or else in the home. Raises RuntimeError without one."""
     named = os.environ.get(variable, "")
     # the standard takes no relative folder
     return (Path(named) if named.startswith("/") else _home() / default) / "collbench"

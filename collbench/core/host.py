@@ -72,9 +72,7 @@ def has_nvidia_gpus() -> bool:
 
 
 def memory_left_bytes() -> int:
-    """Memory that may still be taken, private or shared: what the kernel calls available, or less
-    where a control group says so.
-    """
+    """Memory that may still be taken, by the kernel, or less by a control group."""
     available = 1 << 62
     for line in Path("/proc/meminfo").read_text().splitlines():
         if line.startswith("MemAvailable:"):
@@ -112,9 +110,7 @@ def own_pages(size: int, flags: int = 0) -> mmap.mmap:
 
 
 def group_memory_left_bytes(root: Path = _ROOT, own: Path = Path("/proc/self/cgroup")) -> int:
-    """The least memory that any group has left; page cache that can be dropped counts as left.
-    Without a limit: a number beyond any memory.
-    """
+    """The least memory that any group has left, cache included; beyond any without a limit."""
     left = _NO_LIMIT
     for folder, version in _folders("memory", root, own):
         limit, used, cache = (

@@ -207,9 +207,7 @@ def compare(
     phase: int = 0,
     blocks: Sequence[Block] | None = None,
 ) -> Wrong | None:
-    """Compare every element of a rank's output with the definition; None if all are right. blocks:
-    of the output, if they are not equal.
-    """
+    """Compare every element of a rank's output; None if right. blocks: unequal ones."""
     blocks = equal_blocks(len(buffer), op, n, root, rank) if blocks is None else blocks
     return _differing(rank, _expected(buffer, op, redop, n, blocks, phase))
 

@@ -268,9 +268,7 @@ def _value(name: str, text: str) -> object:
 
 
 def _reading(name: str) -> Callable[[str], object]:
-    """What reads a cell of a column, each text but times once, because most rows have the same. It
-    raises ValueError for a wrong cell.
-    """
+    """What reads a cell of a column, each text but times once. It raises ValueError."""
     kind = KINDS[name]
     if kind not in ("time", "times", "rate"):
         return cache(partial(_value, name))
@@ -326,9 +324,7 @@ def read(file: Path) -> list[Record]:
 
 
 def _rows(file: str, data: bytes, known: Collection[tuple[str, ...]]) -> list[Record]:
-    """All rows of a file's data; a last line that a crash cut is left out. Raises UsageError if the
-    file as a whole is not ours.
-    """
+    """All rows of a file's data, without a last cut line. Raises UsageError if not ours."""
     end = data.rfind(b"\n") + 1
     if not end and not any(header(columns).encode().startswith(data) for columns in known):
         raise _not_ours(file)

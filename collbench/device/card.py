@@ -190,9 +190,7 @@ class Card:
         self._modules: dict[bytes, int] = {}
 
     def take_highest_priority(self) -> None:
-        """Give the stream, and all new ones, the highest priority: their kernels get
-        multiprocessors before those of other streams.
-        """
+        """Give all streams the highest priority: their kernels get multiprocessors first."""
         self.runtime.streamDestroy(self.stream)
         self._priority = _HIGHEST
         self.stream = self.new_stream()

@@ -199,9 +199,7 @@ def cubin(source: Source, arch: int) -> bytes:
 
 
 def compile_source(source: Source, arch: int, *more: str, nvrtc: Nvrtc = None) -> tuple[bytes, str]:
-    """Machine code and the compiler's log, without the cache. `more`: options for NVRTC; nvrtc: its
-    binding, by default CuPy's.
-    """
+    """Machine code and the compiler's log, uncached. `more`: options; nvrtc: its binding."""
     nvrtc = nvrtc or _nvrtc()
     options = [
         "-std=c++17",
@@ -280,9 +278,7 @@ def _no_link(path: str, flags: int) -> int:
 
 
 def _keep(file: Path, content: bytes) -> None:
-    """Write the whole file or nothing, because other processes read it concurrently. A cache that
-    cannot be written is not an error.
-    """
+    """Write the whole file or nothing: others read it. A cache may fail to be written."""
     with suppress(OSError):
         file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         # of which only this user can read and write

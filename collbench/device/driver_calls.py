@@ -51,9 +51,7 @@ def record_by_graph(event: int, stream: int) -> None:
 
 
 class AttributedLaunch:
-    """A grid of a kernel in clusters of so many CTAs, or dependent on the launch in front of it.
-    Raises UnavailableError if the driver refuses it.
-    """
+    """A grid in clusters of so many CTAs, or a dependent one. Raises UnavailableError."""
 
     def __init__(
         self,

@@ -68,9 +68,7 @@ class FlagValue(NamedTuple):
 
 
 class StageSlice(NamedTuple):
-    """One stage of one slice. actor: the number of its track and channel; done: slices a message of
-    the channel's previous loops.
-    """
+    """One stage of one slice. actor: of its track and channel; done: slices before."""
 
     actor: int
     channel: int
@@ -223,9 +221,7 @@ def _flag_value(plan: Plan, rank: int, flag: Flag, done: int, slices: int, part:
 
 @lru_cache(maxsize=256)
 def in_order(plan: Plan) -> tuple[tuple[StageSlice, ...], ...]:
-    """Each rank's stages in the order in which they happen when all tracks of all ranks are stepped
-    in turn. Raises ScheduleError for a deadlock.
-    """
+    """Each rank's stages in the order that they happen in turn. Raises ScheduleError."""
     actors = [stage_slices(plan, rank) for rank in range(plan.n)]
     positions = [[0] * len(own) for own in actors]
     ordered: list[list[StageSlice]] = [[] for _ in actors]
@@ -390,9 +386,7 @@ class _ScriptBuilder:
             self.waited[stream, other] = event
 
     def _queue_data(self, command: MoveCommand | CopyCommand) -> None:
-        """Queue a copy or move behind all waits so far, and behind the commands of the other stream
-        that touch the same memory.
-        """
+        """Queue a copy or move behind all waits, and behind commands on the same memory."""
         sources = command.sources if isinstance(command, MoveCommand) else (command.source,)
         reads = [(first, first + command.size) for first in sources]
         writes = [(command.target, command.target + command.size)]

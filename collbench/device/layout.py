@@ -202,9 +202,7 @@ def pack_blocks(plan: Plan, rank: int) -> bytes:
 
 
 def pack_constants(plan: Plan, rank: int) -> bytes:
-    """What a rank's kernel reads but never writes: its program, and behind it the tables of unequal
-    blocks where blocks are unequal.
-    """
+    """What a rank's kernel reads but never writes: its program and tables of blocks."""
     packed = pack_program(lower(plan, rank))
     if not plan.problem.counts:
         return packed

@@ -75,9 +75,7 @@ def reference_values(host: str, kind: str, folder: Path | None) -> dict[str, lis
 
 
 def read_nodes(folder: Path | None) -> dict[str, list[SavedCheck]]:
-    """The checks of every node, the oldest first; None: those in the user's state. Lines and files
-    that are broken count for nothing.
-    """
+    """The checks of every node, the oldest first; None: the user's. Broken ones are left out."""
     nodes: dict[str, list[SavedCheck]] = {}
     with cyclic_gc_disabled():
         for file in sorted(_files(folder)):

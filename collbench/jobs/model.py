@@ -71,9 +71,7 @@ class Job:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobOperation:
-    """Calls of one kind. calls: a step. recorded_us: the median of their recorded times. groups:
-    the communicators that have them.
-    """
+    """Calls of one kind. calls: a step. recorded_us: the median. groups: communicators."""
 
     kind: OperationKind
     calls: float

@@ -62,9 +62,7 @@ def refuse_trace(file: str, head: str) -> None:
 
 
 def refuse_others(file: str, head: str) -> None:
-    """Raise UsageError for a file of which nothing was read, and whose beginning is of something
-    that another command or tool reads.
-    """
+    """Raise UsageError for a file that another command or tool reads."""
     for what, pattern, reader in _OTHERS:
         if pattern.search(head):
             raise UsageError(

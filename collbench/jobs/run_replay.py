@@ -188,9 +188,7 @@ def _stands(operations: Sequence[JobOperation], stand: Stand) -> list[str]:
 
 @dataclass(slots=True)
 class _Run:
-    """The measurements of one replay. end_s: of the budget, on the monotonic clock; repeat_s: what
-    a repeat of an operation has taken.
-    """
+    """The measurements of a replay. end_s: of the budget; repeat_s: of a repeat so far."""
 
     options: Options
     bench: Bench
@@ -201,9 +199,7 @@ class _Run:
     repeat_s: float = 0.0
 
     def measure(self) -> None:
-        """The operations, other settings for the longest, and the proof. What the user's end leaves
-        of the operations is in the replay.
-        """
+        """The operations, other settings for the longest, and the proof, up to the user's end."""
         budget_s, replay = self.options["budget"], self.replay
         self.end_s = time.monotonic() + budget_s
         self._remark_on_cores()

@@ -88,9 +88,7 @@ class MpirunWorkerGroup(WorkerGroup[RankT]):
         )
 
     def _await(self, reception: "_Reception", n: int, lost_s: float) -> None:
-        """Wait until all ranks have started MPI. Raises UnavailableError if they cannot, and
-        RankLostError if one stops or is killed meanwhile.
-        """
+        """Wait until all ranks have started MPI. Raises UnavailableError, RankLostError."""
         start = time.monotonic()
         while reception.ready < n:
             reception.changed.wait(_LOOK_S)

@@ -102,9 +102,7 @@ class SharedPaths:
 
 @dataclass(slots=True)
 class FlowSearch:
-    """The measurements of a source. clock: seconds since the budget began. repeats: GB/s of every
-    flow of a set, for each repeat.
-    """
+    """The measurements of a source. clock: seconds of the budget. repeats: GB/s of flows."""
 
     source: FlowSource
     clock: Callable[[], float]

@@ -12,9 +12,7 @@ CPU_TRANSPORTS = ("shm", "net")
 
 
 def cpu_domains(case: Case, hosts: tuple[int, ...]) -> net.Domains:
-    """The shared-memory domain of every rank on CPU cores, () for one. Raises ScheduleError for a
-    transport that the ranks do not have.
-    """
+    """The shared-memory domain of every rank, () for one. Raises ScheduleError."""
     if case.transport not in ("auto", *CPU_TRANSPORTS):
         raise ScheduleError(
             f"ranks on CPUs pass data by {' or '.join(CPU_TRANSPORTS)}, not by {case.transport}",

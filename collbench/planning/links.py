@@ -159,9 +159,7 @@ class RankLinks:
         return host_numbers(self._place_of[:ranks])
 
     def orders_for(self, case: Case) -> Orders:
-        """The ring orders in which the algorithm of the case has the highest ceiling; none where
-        the order of the ranks is as good.
-        """
+        """The ring orders with the highest ceiling; none where the order of ranks is as good."""
         if case.ranks > len(self.gpus):
             return ()
         key = case.op, case.algo, case.ranks, case.root
@@ -193,9 +191,7 @@ class RankLinks:
         return gpu_price(plan, self.site_of(plan.n), is_alone=is_alone)
 
     def busy(self, plan: Plan) -> dict[str, float]:
-        """Seconds that what is busiest of each kind is at work, which the price is not below.
-        Raises RefusedError as gpu_price does.
-        """
+        """Seconds that what is busiest is at work, below the price. Raises RefusedError."""
         return busy_seconds(work_of(plan), self.site_of(plan.n))
 
     def described(self, limits: Limits, ranks: int) -> Limits:

@@ -90,9 +90,7 @@ def chunk_of_step(plan: Plan, place: Place) -> int:
 def piece_of_step(
     plan: Plan, channel: int, loop: Loop, number: int, place: Place
 ) -> tuple[int, int]:
-    """First byte within a chunk, and size, of the slice of that number of what a step works on.
-    place: with the rank as its program.
-    """
+    """First byte within a chunk, and size, of a slice. place: the rank as its program."""
     chunk = chunk_of_step(plan, place)
     if not plan.problem.counts:
         return plan.piece(loop, number, chunk)

@@ -45,9 +45,7 @@ class Flight(NamedTuple):
 
 
 class CellKey(NamedTuple):
-    """What one cell of a rank stands for: an input chunk; of which rank (`source`), or -1 where
-    contributions of ranks are reduced.
-    """
+    """What a cell stands for: an input chunk of rank `source`, or -1 of several."""
 
     chunk: int
     source: int

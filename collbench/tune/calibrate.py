@@ -19,9 +19,7 @@ Values = np.ndarray
 
 
 class CostFit(NamedTuple):
-    """values: what fits best; errors: the standard error of each logarithm. residuals: logarithms
-    of predicted over measured time.
-    """
+    """values: the best fit; errors: of each logarithm. residuals: of predicted times."""
 
     values: tuple[float, ...]
     errors: tuple[float, ...]

@@ -42,9 +42,7 @@ _LEAST_BYTES = 1024  # of a chunk that is tried
 
 @dataclass(slots=True, eq=False)
 class Candidate:
-    """Values of a row, and the point that they lead to. times: seconds of its repeats; reason: why
-    it is out, wrong data or a refusal.
-    """
+    """Values of a row, their point. times: of repeats; reason: why it is out."""
 
     values: Values
     point: SweepPoint

@@ -63,9 +63,7 @@ def search(
     measure: Measure,
     tell: Callable[[str], None],
 ) -> dict[int, list[Gain]]:
-    """The gains of the fastest settings at each size, within about that time. Raises
-    UnavailableError if none could be measured.
-    """
+    """The gains of the fastest settings at each size. Raises UnavailableError if none."""
     start_s = time.monotonic()
     algos = algorithms(match.op)
     first: dict[TunerSetting, tuple[Cost, ...]] = {}

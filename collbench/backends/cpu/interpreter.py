@@ -63,9 +63,7 @@ class MessageProxy(Protocol):
 
 
 class BoundStep(NamedTuple):
-    """An action ready to run: waits, calls of NumPy functions, flags to set; and flags with the
-    data, where the protocol has them.
-    """
+    """An action ready to run: waits, calls, flags to set, and flags with the data if any."""
 
     waits: tuple[FlagTarget, ...]
     calls: tuple[BoundCall, ...]
@@ -79,9 +77,7 @@ def bind(
     view: Callable[[Region], "Array"],
     proxy: MessageProxy | None = None,
 ) -> list[list[BoundStep]]:
-    """The actions of each actor with their regions resolved by `view`, and their messages to other
-    shared-memory domains handed to the proxy.
-    """
+    """The actions of each actor bound by `view`; messages to other domains go to the proxy."""
     return [
         [*(_bind_action(plan, action, view, proxy) for action in actor.actions), _last(plan, actor)]
         for actor in actors

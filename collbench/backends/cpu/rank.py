@@ -254,9 +254,7 @@ class CpuRank(CpuTimedRank[str]):
         return seconds
 
     def _clear(self, loaded: LoadedCpuPlan, launches: int, deadline_s: float) -> None:
-        """Empty the FIFOs of a plan of which so many launches follow. What is written between this
-        and a barrier, no peer sees before.
-        """
+        """Empty the FIFOs of a plan. What is written between this and a barrier, no peer sees."""
         self._barrier(loaded, deadline_s)
         if loaded.seats[self.rank] == 0:
             where = loaded.layout

@@ -119,9 +119,7 @@ class CudaRank(GpuRank[str]):
         return facts
 
     def reserve(self, words_bytes: int, slots_bytes: int, gpu_slots_bytes: int) -> None:
-        """Have memory for messages (see net_bytes). Raises UnavailableError, and so comes before
-        join(), in which each rank waits for all others.
-        """
+        """Have memory for messages (see net_bytes), before join(). Raises UnavailableError."""
         card = self.gpu.card
         self.net_memory = card.own_host(slots_offset(words_bytes) + slots_bytes)
         gpu_slots = card.allocate(gpu_slots_bytes) if gpu_slots_bytes else 0
@@ -164,9 +162,7 @@ class CudaRank(GpuRank[str]):
             self.outside.abort()
 
     def load(self, plan: Plan, sets: int, cubins: Sequence[bytes], is_full: bool) -> str:
-        """Load a plan's kernel and program, in the place of all others if it is full; returns its
-        hash, which must be the same on every rank.
-        """
+        """Load a plan's kernel and program; returns its hash, the same on every rank."""
         gpu, rank = self.gpu, self.context.rank
         if is_full:
             self.loaded.clear()

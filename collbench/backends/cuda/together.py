@@ -163,9 +163,7 @@ class CudaTogetherSession(GpuTogetherSession[Plan, str, TogetherRank]):
         return arena, self._user_bytes(part)
 
     def _load(self, job: Together[Plan]) -> tuple[str, ...]:
-        """Have the plans of a job on their ranks; returns their hashes. Raises ScheduleError for
-        what a GPU cannot run, or not at once.
-        """
+        """Have the plans of a job on their ranks; returns their hashes. Raises ScheduleError."""
         digests = tuple(part.job.digest for part in job.parts)
         if digests not in self._known:
             if is_full := len(self._known) >= MAX_LOADED_PLANS:

@@ -430,9 +430,7 @@ class DeviceRank:
         return self._events[:count]
 
     def wait(self, deadline_s: float) -> None:
-        """Until all that was queued is done, and messages have left. Raises HangError if a kernel
-        gave up, RankLostError if MPI lost a rank.
-        """
+        """Until all queued is done, and messages left. Raises HangError, RankLostError."""
         if self.outside is not None:
             self.outside.wait(self.card, deadline_s, self.timeout_s)
             if self.outside.is_aborted():

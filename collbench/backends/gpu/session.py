@@ -239,9 +239,7 @@ class GpuRank(TakesGpu, Generic[Key_contra]):
         return timing.timed(self._launches(key), batch, self.options, work_s)
 
     def timed_singly(self, key: Key_contra, batch: Batch, work_s: float) -> RankTiming:
-        """Time each of the batch's single launches, which should take so long altogether, on
-        buffers that were reset, and compare.
-        """
+        """Time each of the batch's single launches on buffers that were reset, and compare."""
         return timing.timed_singly(self._launches(key), batch, self.options, work_s)
 
     def flag(self, is_mutual: bool) -> float:
@@ -463,9 +461,7 @@ class GpuSession(GpuRanksSession[Job_contra, GpuRankT], Generic[Job_contra, Key,
     def _timed_singly(
         self, key: Key, batch: Batch, launch_s: float, limit_s: float
     ) -> list[RankTiming]:
-        """What the ranks return of launches that are timed one by one; nothing where the batch asks
-        for none. launch_s: of a launch in a batch.
-        """
+        """What ranks return of launches timed one by one. launch_s: of a launch in a batch."""
         if not batch.single_launches:
             return []
         count, workers = single_launches(batch, launch_s), self._ranks()

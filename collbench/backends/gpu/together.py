@@ -162,9 +162,7 @@ class TogetherRank(GpuRank[Key]):
     def timed_together(
         self, keys: Sequence[Key], batch: Batch, job: LaunchesOfRanks, work_s: float
     ) -> RankTiming:
-        """Time launches of all parts behind a barrier of all ranks, on poisoned outputs, compare
-        what the last ones left, and prove them.
-        """
+        """Time launches of all parts behind a barrier, compare what is left, and prove them."""
         gpu, options, order = self.gpu, self.options, job.orders[self.context.rank]
         count = batch.iterations if options.isolated else batch.iterations * batch.aggregate
         launches = [self.parts[number].launches(keys[number]) for number in order]

@@ -117,9 +117,7 @@ def data_comm_of(comm: Comm) -> DataComm:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WireEnd:
-    """One end of a connection: what its messages are sent with, the flag that counts those that are
-    done, and how many slots it has.
-    """
+    """One end of a connection: how it sends, the flag that counts what is done, its slots."""
 
     comm: Comm
     peer: int

@@ -49,9 +49,7 @@ def changed(changes: Changes, titles: tuple[str, str], places: Places) -> str:
 
 
 def changed_rows(changes: Changes, places: Places) -> str:
-    """The rows by verdict, those that changed most first, each with a link to its curve; rows that
-    are the same are counted only.
-    """
+    """The rows by verdict, changed most first, linked to their curves; equal ones counted."""
     rows = changes.rows
     if not len(rows):
         return ""

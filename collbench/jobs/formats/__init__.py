@@ -46,9 +46,7 @@ def format_of(head: str) -> Format:
 
 
 def read(files: Opened, heads: Sequence[str], ranks: int = 0) -> Job:
-    """The job of files that begin so, which are of one format; ranks: of communicators whose size
-    they do not say. Raises UsageError.
-    """
+    """The job of files of one format; ranks: of communicators of unknown size. UsageError."""
     formats = {one.NAME: one for one in map(format_of, heads)}
     if len(formats) > 1:
         raise UsageError(

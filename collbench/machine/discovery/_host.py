@@ -361,9 +361,7 @@ def _link_roots(draft: Draft) -> None:
 
 
 def _link_split_switches(draft: Draft) -> None:
-    """Add links inside split switches, if both parts are in the graph. No source gives their rate;
-    the narrower uplink stands for it.
-    """
+    """Add links inside split switches in the graph; the narrower uplink gives the rate."""
     for pair in draft.recording.switch_links:
         ends = [_switch_id(draft, address) for address in (pair.a, pair.b)]
         if ends[0] != ends[1] and set(ends) <= draft.switches:

@@ -202,9 +202,7 @@ def _governors(root: Path) -> tuple[str, ...]:
 
 
 def _removes_ipc(root: Path, user: int | None = None) -> bool | None:
-    """RemoveIPC of systemd-logind, which is on where its files leave it out, and touches neither
-    system users nor those that linger.
-    """
+    """RemoveIPC of systemd-logind, on where unsaid; not for system users or lingering ones."""
     values = ValueReader(OSError, KeyError)
     user = os.getuid() if user is None else user
     if not (root / "run/systemd/system").is_dir():

@@ -78,9 +78,7 @@ class PciDevice:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Port:
-    """A port of an RDMA device, as texts of the kernel: 400 Gb/sec (4X NDR), 4: ACTIVE. counters:
-    of errors, by the kernel's names.
-    """
+    """A port of an RDMA device, in the kernel's words. counters: of errors, by name."""
 
     number: int
     rate: str | None = None

@@ -180,9 +180,7 @@ def _search(links: list[list[int]], count: int, *, is_directed: bool) -> tuple[O
 def _cycles(
     free: list[list[int]], budget: Budget, *, is_directed: bool, least: Order
 ) -> Iterator[Order]:
-    """Cycles over all ranks by free links, from rank 0, in lexicographic order, none before
-    `least`; undirected ones one way round only.
-    """
+    """Cycles over all ranks by free links, from rank 0, in order, none before `least`."""
     n = len(free)
     walk, left = [0], (1 << n) - 2  # the ranks that are not on the walk, a bit each
     ahead = [sum((count > 0) << there for there, count in enumerate(row)) for row in free]

@@ -54,9 +54,7 @@ class Column:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostLayout:
-    """Places of everything, by node id. rows: of each GPU. feeds: of each GPU and NIC the link
-    above it and the bar that it hangs at.
-    """
+    """Places by node id. rows: of each GPU. feeds: of GPUs and NICs the link and bar above."""
 
     places: Mapping[str, Rect]
     rows: Mapping[str, int]

@@ -90,9 +90,7 @@ class Cluster:
         return replace(self, costs=replace(costs, kinds=kinds))
 
     def on(self, hosts: int) -> "Cluster":
-        """The same with a domain of fewer hosts where that many are less than one. Raises
-        RefusedError if they are not whole domains.
-        """
+        """The same with domains of fewer hosts. Raises RefusedError if they are not whole."""
         if hosts >= self.hosts and hosts % self.hosts:
             raise RefusedError(
                 f"{hosts} hosts of {self.name} are not whole NVLink domains of {self.hosts}",

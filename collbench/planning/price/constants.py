@@ -166,9 +166,7 @@ def gpu_costs(machine: str = REFERENCE) -> GpuCosts:
 
 
 def own_file(kind: str, model: str) -> Path:
-    """Where `collbench tune --model` keeps the constants of CPUs or GPUs of that name. Raises
-    UnavailableError if there is no home.
-    """
+    """Where `collbench tune --model` keeps constants of that name. UnavailableError."""
     words = re.sub(r"[^a-z0-9]+", "-", f"{kind} {model}".lower()).strip("-")
     try:
         return catalog.user_folder("machines") / f"tuned-{words[:80]}.toml"

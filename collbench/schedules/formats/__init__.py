@@ -162,9 +162,7 @@ def _woven(program: ThreadProgram, name: str, *, in_place: bool, is_merged: bool
 
 @dataclass(slots=True, kw_only=True)
 class _Memory:
-    """Where the chunks of a rank are while its steps are bound one after the other. given: the
-    cells that still hold an input chunk.
-    """
+    """Where a rank's chunks are while its steps are bound. given: cells with input chunks."""
 
     given: dict[Operand, Operand]
     scratch: dict[Operand, int] = field(default_factory=dict)

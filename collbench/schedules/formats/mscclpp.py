@@ -116,9 +116,7 @@ def read(text: str, name: str) -> ThreadProgram:
 def _with_messages(
     program: ThreadProgram, blocks: Sequence[Block], initial: Mapping[Hashable, int]
 ) -> ThreadProgram:
-    """The program of some blocks. initial: how often something was given before. Raises
-    ScheduleError with the place and what is wrong.
-    """
+    """The program of some blocks. initial: given before. Raises ScheduleError."""
     play = Play(blocks, initial)
     messages, times = _Messages(play), {}
     for time, event in play.run():

@@ -161,9 +161,7 @@ class Execution:
         return self.fifos.setdefault(key, _Fifo())
 
     def incoming(self, rank: int, edge: Edge) -> Key:
-        """The connection that an edge receives from; what it carries is shifted by the peer's
-        number where the schedule is symmetric.
-        """
+        """The connection that an edge receives from, shifted where the schedule is symmetric."""
         return (
             Key(0, -edge.peer % self.schedule.n, edge.port)
             if self.schedule.is_symmetric
