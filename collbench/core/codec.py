@@ -1,8 +1,8 @@
 """Frozen dataclasses to JSON and back: every value is checked against its declared type, and an
 error names the place of what is wrong.
 
-Known are str, int, float, bool, unions, tuples of any length, mappings by strings, dataclasses of
-these, and object for what may be anything. Not a schema language.
+Known are str, int, float, bool, literals, unions, tuples of any length, mappings by strings,
+dataclasses of these, and object for what may be anything. Not a schema language.
 """
 
 import dataclasses
@@ -12,7 +12,7 @@ import types
 from collections.abc import Mapping
 from contextlib import suppress
 from functools import lru_cache
-from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from collbench.core.errors import UsageError
 from collbench.core.reading import parse_json
@@ -93,6 +93,14 @@ def _decode(kind: Any, value: object, place: str) -> Any:  # Any: a type of anno
             raise _wrong(value, "an object", place)
         item = get_args(kind)[1]
         return {key: _decode(item, one, f"{place}.{key}") for key, one in value.items()}
+    return _scalar(kind, value, place)
+
+
+def _scalar(kind: Any, value: object, place: str) -> Any:  # Any: a type, its value
+    if get_origin(kind) is Literal:
+        if value not in get_args(kind):
+            raise _wrong(value, f"one of {', '.join(get_args(kind))}", place)
+        return value
     if kind is object or (kind is type(None) and value is None):
         return value
     if kind is float and type(value) is int:

@@ -157,12 +157,12 @@ ROW = {"kind": "flag", "use": "tuning", "meaning": "Does something."}
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"kind": "number"}, "kind = 'number'"),
-        ({"use": "fun"}, "use = 'fun'"),
-        ({"meening": "It."}, "has meening"),
-        ({"min": "1"}, "min = '1'"),
-        ({"values": "LL"}, "values = 'LL'"),
-        ({"may_cost": 1}, "may_cost = 1"),
+        ({"kind": "number"}, ".kind is 'number'"),
+        ({"use": "fun"}, ".use is 'fun'"),
+        ({"meening": "It."}, "has an unknown key 'meening'"),
+        ({"least": "1"}, ".least is '1'"),
+        ({"values": "LL"}, ".values is 'LL'"),
+        ({"may_cost": 1}, ".may_cost is 1"),
     ],
 )
 def test_a_wrong_row_is_named(change: dict[str, object], message: str) -> None:

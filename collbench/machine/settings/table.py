@@ -6,9 +6,9 @@ the environment.
                             list, tuning (lists by collective, as NCCL_ALGO), text or path
     values, values_since    of a choice, a list or tuning; the version that a value came with
     special                 further values; a negative one leaves the choice to the reader
-    min, max, multiple      of a number
-    case                    whether capitals matter
-    units                   whether a size may have a unit, or be auto or inf
+    least, most, multiple   of a number
+    is_exact                whether capitals matter
+    has_units               whether a size may have a unit, or be auto or inf
     separator               of a list; a comma if absent
     default                 of the newest version; absent where the reader chooses
     default_before          versions of NCCL with the default that those before it have
@@ -16,7 +16,7 @@ the environment.
     reader                  who reads it, if not the reader of the file
     may_cost, costs_at      whether it may cost speed, and at which values; absent: at all others
                             than the default
-    deliberate              whether such a value is often set on purpose
+    is_deliberate           whether such a value is often set on purpose
     leftover                values that are for debugging; "*" is any but the default
 
     [[contradictions]]      settings that do not go together (see nccl.toml)
@@ -25,36 +25,19 @@ the environment.
 """
 
 import functools
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Literal, cast, get_args
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal, get_args
 
 from collbench.core import catalog
+from collbench.core.codec import decode
 from collbench.core.errors import UsageError
-from collbench.machine.topology.profile_table import ProfileTable
 
 Kind = Literal["flag", "integer", "size", "switch", "choice", "list", "tuning", "text", "path"]
 Use = Literal["debugging", "tuning", "selection", "network", "paths"]
 Severity = Literal["error", "cost", "remark"]
 Fact = Literal["several hosts", "mixed GPUs"]
 Test = Literal["set", "unset", "is", "names", "begins", "above", "differs", "times"]
-
-_LEAST, _MOST = -(1 << 63), (1 << 63) - 1
-_KEYS = (
-    *("kind", "values", "values_since", "special", "min", "max", "multiple", "case", "units"),
-    *(
-        "separator",
-        "default",
-        "default_before",
-        "since",
-        "until",
-        "reader",
-        "replaced_by",
-        "may_cost",
-        "costs_at",
-    ),
-    *("deliberate", "leftover", "use", "meaning", "hurts"),
-)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,7 +48,7 @@ class Variable:
     reader: str
     kind: Kind
     values: tuple[str, ...] = ()
-    values_since: Mapping[str, str]
+    values_since: Mapping[str, str] = field(default_factory=dict)
     special: tuple[str, ...] = ()
     least: int | None = None
     most: int | None = None
@@ -74,7 +57,7 @@ class Variable:
     has_units: bool = False
     separator: str = ","
     default: str | None = None
-    default_before: Mapping[str, str]
+    default_before: Mapping[str, str] = field(default_factory=dict)
     since: str = ""
     until: str = ""
     replaced_by: str = ""
@@ -169,101 +152,35 @@ def known() -> Known:
 
 def settings_file(name: str, data: Mapping[str, Any]) -> SettingsFile:  # Any: values of TOML
     """The table of a file's values. Raises UsageError, naming the key and the value."""
-    head = ProfileTable(where=f"[{name}]", values=data)
-    keys = ("title", "sources", "reader", "variables", "contradictions", "unread", "others")
-    _only(head, keys)
-    reader = head.text("reader")
+    reader = str(data.get("reader", ""))
+    variables = (
+        decode(Variable, {"name": key, "reader": reader, **table}, f"[{name}.{key}]")
+        for key, table in data["variables"].items()
+    )
+    others = (
+        Variable(name=one, reader=of, kind="text", use="tuning", meaning=f"A setting of {of}.")
+        for of, names in data.get("others", {}).items()
+        for one in names
+    )
+    rules = (
+        {**rule, "when": [_condition(name, *one) for one in rule["when"].items()]}
+        for rule in data.get("contradictions", ())
+    )
+    place = f"[{name}.contradictions]"
     return SettingsFile(
         name=name,
-        title=head.text("title"),
-        sources=head.texts("sources"),
+        title=data["title"],
+        sources=tuple(data["sources"]),
         reader=reader,
-        variables=tuple(
-            _variable(key, ProfileTable(where=f"[{name}.{key}]", values=table), reader)
-            for key, table in head.table("variables").values.items()
-        ),
-        others=tuple(_others(head.table("others"))),
-        unread=head.mapping("unread"),
-        contradictions=tuple(
-            _contradiction(ProfileTable(where=f"[{name}.contradictions]", values=table))
-            for table in data.get("contradictions", [])
-        ),
+        variables=tuple(variables),
+        others=tuple(others),
+        unread=data.get("unread", {}),
+        contradictions=tuple(decode(Contradiction, rule, place) for rule in rules),
     )
 
 
-def _variable(name: str, table: ProfileTable, reader: str) -> Variable:
-    _only(table, _KEYS)
-
-    def number(key: str) -> int | None:
-        return table.whole(key, _LEAST, _MOST) if key in table.values else None
-
-    return Variable(
-        name=name,
-        reader=table.text("reader", reader),
-        kind=_one_of(table, "kind", get_args(Kind)),
-        values=table.texts("values", ()),
-        values_since=table.mapping("values_since"),
-        special=table.texts("special", ()),
-        least=number("min"),
-        most=number("max"),
-        multiple=table.whole("multiple", 1, _MOST, 1),
-        is_exact=table.truth("case"),
-        has_units=table.truth("units"),
-        separator=table.text("separator", ","),
-        default=table.text("default") if "default" in table.values else None,
-        default_before=table.mapping("default_before"),
-        since=table.text("since", ""),
-        until=table.text("until", ""),
-        replaced_by=table.text("replaced_by", ""),
-        use=_one_of(table, "use", get_args(Use)),
-        may_cost=table.truth("may_cost"),
-        costs_at=table.texts("costs_at", ()),
-        is_deliberate=table.truth("deliberate"),
-        leftover=table.texts("leftover", ()),
-        meaning=table.text("meaning"),
-        hurts=table.text("hurts", ""),
-    )
-
-
-def _others(table: ProfileTable) -> Iterator[Variable]:
-    for reader in table.values:
-        for name in table.texts(reader):
-            yield Variable(
-                name=name,
-                reader=reader,
-                kind="text",
-                values_since={},
-                default_before={},
-                use="tuning",
-                meaning=f"A setting of {reader}.",
-            )
-
-
-def _contradiction(table: ProfileTable) -> Contradiction:
-    _only(table, ("when", "needs", "severity", "text", "fix"))
-    return Contradiction(
-        when=tuple(_condition(table, name, text) for name, text in table.mapping("when").items()),
-        needs=_one_of(table, "needs", get_args(Fact)) if "needs" in table.values else None,
-        severity=_one_of(table, "severity", get_args(Severity)),
-        text=table.text("text"),
-        fix=table.text("fix"),
-    )
-
-
-def _condition(table: ProfileTable, name: str, text: str) -> Condition:
+def _condition(file: str, name: str, text: str) -> dict[str, object]:
     test, *operands = text.split()
     if test not in get_args(Test):
-        raise UsageError(f"{table.where} {name} = {text!r} is no condition")
-    return Condition(name=name, test=cast(Test, test), operands=tuple(operands))
-
-
-def _one_of(table: ProfileTable, key: str, allowed: Sequence[Any]) -> Any:  # Any: a Literal
-    value = table.text(key)
-    if value not in allowed:
-        raise UsageError(f"{table.where} {key} = {value!r} is none of {', '.join(allowed)}")
-    return value
-
-
-def _only(table: ProfileTable, keys: Sequence[str]) -> None:
-    if unknown := sorted(set(table.values) - set(keys)):
-        raise UsageError(f"{table.where} has {', '.join(unknown)}, which nobody reads")
+        raise UsageError(f"[{file}.contradictions] {name} = {text!r} is no condition")
+    return {"name": name, "test": test, "operands": operands}
