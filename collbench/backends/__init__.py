@@ -1,6 +1,4 @@
-"""The backends: one a file or package, found by its name. Listing the names imports none of
-them.
-"""
+"""The backends: one a file or package, by its name. Listing the names imports none of them."""
 
 import importlib
 import importlib.util

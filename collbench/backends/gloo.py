@@ -1,6 +1,4 @@
-"""The gloo backend: PyTorch's process group on CPUs, timed by the same harness, as the peer of ours
-and of MPI.
-"""
+"""The gloo backend: PyTorch's process group on CPUs, by the same harness, a peer of ours."""
 
 import mmap
 import os

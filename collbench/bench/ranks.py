@@ -1,6 +1,4 @@
-"""Where the ranks of a sweep run: the links that each backend uses, those of this machine's GPUs or
-of a described one.
-"""
+"""Where the ranks of a sweep run: the links of this machine's GPUs, or of a described one."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace

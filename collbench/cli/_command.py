@@ -1,6 +1,4 @@
-"""What all commands share beyond click: an option is given once, an option that was renamed keeps
-its old name for one release.
-"""
+"""What all commands share beyond click: an option is given once, and old names are kept."""
 
 import os
 from collections.abc import Iterator, Mapping

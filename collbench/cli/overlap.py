@@ -1,6 +1,4 @@
-"""`collbench overlap`: how much communication slows concurrent computation down, so that one can
-choose how many channels to give to it.
-"""
+"""`collbench overlap`: how much communication slows concurrent computation down."""
 
 import click
 

@@ -1,6 +1,4 @@
-"""`collbench topo`: the devices of a machine, their links, the rates of these, and what limits
-them.
-"""
+"""`collbench topo`: the devices of a machine, their links, rates, and what limits them."""
 
 import click
 

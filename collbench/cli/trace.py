@@ -1,6 +1,4 @@
-"""`collbench trace`: a timeline of launches, and the chain of events that made one as long as it
-was.
-"""
+"""`collbench trace`: a timeline of launches, and what made one as long as it was."""
 
 import click
 

@@ -1,6 +1,4 @@
-"""The described machine that results most likely come from. A sweep's rows name their GPUs, not
-their links.
-"""
+"""The described machine that results most likely come from, whose rows name its GPUs."""
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING

@@ -1,6 +1,4 @@
-"""Rows that measured the same thing, as one with the times of all. Without pandas, so that one file
-is summarised without it.
-"""
+"""Rows that measured the same thing, as one with the times of all. Without pandas."""
 
 import math
 from collections.abc import Sequence

@@ -1,6 +1,4 @@
-"""Curves of rates: one backend's best rate at each size of one workload, in which everything that
-decides the rate is alike.
-"""
+"""Curves of rates: a backend's best rate at each size of one workload."""
 
 import math
 from bisect import bisect_left

@@ -1,6 +1,4 @@
-"""A point of a sweep: only names and numbers, all independent variables of a row. It knows nothing
-of schedules or memory.
-"""
+"""A point of a sweep: only names and numbers. It knows nothing of schedules or memory."""
 
 from dataclasses import dataclass, replace
 from itertools import accumulate

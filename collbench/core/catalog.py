@@ -1,6 +1,4 @@
-"""Where the shipped profiles are: beside the package in a checkout, inside it in an installed
-wheel.
-"""
+"""Where the shipped profiles are: beside the package, or inside it in an installed wheel."""
 
 from pathlib import Path
 from typing import Any

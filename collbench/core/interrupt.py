@@ -1,6 +1,4 @@
-"""Ctrl-C, SIGTERM and SIGHUP: each ends a command in order, which takes a few seconds at most. One
-that comes later ends it at once.
-"""
+"""Ctrl-C, SIGTERM and SIGHUP: the first ends a command in order, a later one at once."""
 
 import os
 import signal

@@ -1,6 +1,4 @@
-"""Files from anyone as bytes, text, JSON or TOML: bounded in size and in depth, unpacked, and every
-error names the file.
-"""
+"""Files from anyone: bounded in size and depth, unpacked, and every error names the file."""
 
 import codecs
 import errno

@@ -1,6 +1,4 @@
-"""What checks read: recordings of all hosts at rest, under load and after it, and measurements of
-ranks and pairs. Pure.
-"""
+"""What checks read: recordings at rest, under load and after it, and measurements. Pure."""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence

@@ -1,6 +1,4 @@
-"""Why a run left no results: the first error in its output that `log` knows, for the commands that
-read results and find none.
-"""
+"""Why a run left no results: the first error in its output that `log` knows."""
 
 from collections.abc import Sequence
 from pathlib import Path

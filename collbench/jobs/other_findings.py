@@ -31,7 +31,15 @@ def other_findings(report: LogReport, *, has_more: bool) -> Iterator[Finding]:
     if report.returned and not report.warnings and not _went_on(report):
         yield from _returned(report)
     if report.ras.is_ok and is_any:
-        yield _contradiction(report)
+        yield log_finding(
+            "ras-ok",
+            "RAS",
+            f"{report.ras.first}: {'; '.join(report.ras.summary())}",
+            "RAS says OK beside the errors here, which is no contradiction: it asks only whether"
+            " processes answer, and how many operations they have begun.",
+            "trust the errors; ask RAS again while the job hangs",
+            "remark",
+        )
     yield from _unread(report)
 
 
@@ -129,18 +137,6 @@ def _ras(report: LogReport) -> Iterator[Finding]:
             " ended. Where a second report says the same, a rank is stuck there.",
             "ask RAS again; if it stays so, look at the few that differ",
         )
-
-
-def _contradiction(report: LogReport) -> Finding:
-    return log_finding(
-        "ras-ok",
-        "RAS",
-        f"{report.ras.first}: {'; '.join(report.ras.summary())}",
-        "RAS says OK beside the errors here, which is no contradiction: it asks only whether"
-        " processes answer, and how many operations they have begun.",
-        "trust the errors; ask RAS again while the job hangs",
-        "remark",
-    )
 
 
 def _recorder(report: LogReport) -> Iterator[Finding]:

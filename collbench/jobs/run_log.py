@@ -42,7 +42,7 @@ def run_log(options: Options) -> int:
     if options.get("is_hang"):
         groups = [*groups_of(report), *groups]
         _refuse_nothing_to_compare(groups, has_findings=bool(findings) or report.ras.is_any)
-    elif not report.counters.lines and _is_alone(groups):
+    elif not report.counters.lines and all(max(one.nranks, len(one.lanes)) < 2 for one in groups):
         raise UsageError(
             "no two ranks of a group are in these files, so that nothing can be compared",
             "give the dumps of all ranks",
@@ -66,10 +66,6 @@ def run_log(options: Options) -> int:
         say("\n" + "\n".join(unread), file=out)
     say("\n" + "\n".join(wrapped(last, columns)), file=out)
     return int(is_failed)
-
-
-def _is_alone(groups: Sequence[LoggedGroup]) -> bool:
-    return all(max(one.nranks, len(one.lanes)) < 2 for one in groups)
 
 
 def _refuse_nothing_to_compare(groups: Sequence[LoggedGroup], *, has_findings: bool) -> None:

@@ -1,6 +1,4 @@
-"""The driver's side of a worker group whose ranks are other processes: send a call to all,
-collect the replies, detect who is missing.
-"""
+"""The driver's side of ranks in other processes: calls, replies, and who is missing."""
 
 import math
 import os

@@ -1,6 +1,4 @@
-"""One rank that mpirun started: connect back to the driver and serve. Run as a module by
-mpirun.py.
-"""
+"""One rank that mpirun started, as a module by mpirun.py: it serves the driver."""
 
 import os
 import signal

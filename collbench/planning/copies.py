@@ -1,6 +1,4 @@
-"""The plan of copy engines: few large pieces, because each is a wait, some copies and a signal in a
-CUDA graph.
-"""
+"""The plan of copy engines: few large pieces, as each is a wait, copies and a signal."""
 
 from collections.abc import Iterator
 from dataclasses import replace

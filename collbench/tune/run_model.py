@@ -1,6 +1,4 @@
-"""Carry out `tune --model`: measure drawn configurations, find the constants of this machine, and
-keep them.
-"""
+"""Carry out `tune --model`: measure configurations, find the machine's constants, keep them."""
 
 import random
 from collections.abc import Sequence

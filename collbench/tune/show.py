@@ -1,6 +1,4 @@
-"""The screen of `tune`: a line for each point that is found, and below them, on a terminal, what is
-measured now.
-"""
+"""The screen of `tune`: a line for each point found, and what is measured now."""
 
 import sys
 import time

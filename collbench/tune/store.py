@@ -1,6 +1,4 @@
-"""What tuning has found on this machine: points in a file of the user's state, and the tuning file
-that is made of them.
-"""
+"""What tuning has found here: points in the user's state, and the file made of them."""
 
 import json
 import math

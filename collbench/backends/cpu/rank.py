@@ -1,6 +1,4 @@
-"""One rank on CPU cores: its memory, the plans that are bound to it, and how it times, compares and
-proves their launches.
-"""
+"""One rank on CPU cores: its memory, its plans, and how it times, compares and proves launches."""
 
 import mmap
 import os

@@ -1,6 +1,4 @@
-"""The driver's side of messages between ranks on GPUs: how much memory they need and where, and how
-many threads receive.
-"""
+"""The driver's side of messages between ranks on GPUs: their memory and threads."""
 
 from collections.abc import Callable, Sequence
 

@@ -1,6 +1,4 @@
-"""One rank's part of the cuda backend: plans loaded on its GPU, launched, timed and soaked, and its
-memory for messages.
-"""
+"""One rank's part of the cuda backend: plans on its GPU, launched and timed, and messages."""
 
 import os
 import time

@@ -1,6 +1,4 @@
-"""What kernels that gave up waiting have left: which rank, channel, track and round waited for
-whom.
-"""
+"""What kernels that gave up have left: which rank, channel, track and round waited for whom."""
 
 import struct
 from collections.abc import Sequence

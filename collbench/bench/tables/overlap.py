@@ -1,6 +1,4 @@
-"""What communication cost computation, as a table of 80 columns: one line a row, and what to
-choose, worked out from the rows.
-"""
+"""What communication cost computation, a line a row, and what to choose by them."""
 
 from collections.abc import Sequence
 

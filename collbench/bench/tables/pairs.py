@@ -1,6 +1,4 @@
-"""What pairs of ranks reached, as matrices: one for each way, rows send, columns receive, beside
-the rate to expect.
-"""
+"""What pairs of ranks reached, as matrices: rows send, columns receive, beside what to expect."""
 
 from collections.abc import Iterable, Mapping, Sequence
 

@@ -1,6 +1,4 @@
-"""What `hunt --blame` shows: who waited for whom, what the time was spent on, and the verdict with
-its confirmation.
-"""
+"""What `hunt --blame` shows: who waited for whom, on what, and the verdict confirmed."""
 
 import math
 from collections.abc import Sequence

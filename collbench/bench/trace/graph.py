@@ -1,6 +1,4 @@
-"""The launch of a plan as a graph, from what ranks on processors noted of it: which action ended
-each wait. Pure.
-"""
+"""A launch as a graph, from what ranks on CPUs noted: which action ended each wait. Pure."""
 
 import math
 from collections.abc import Sequence

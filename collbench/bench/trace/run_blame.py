@@ -1,6 +1,4 @@
-"""Carry out `hunt --blame`: trace a collective, say what its time was spent on, and confirm it by a
-second run without the cause.
-"""
+"""Carry out `hunt --blame`: trace a collective, say what took its time, and confirm it."""
 
 import sys
 from collections.abc import Sequence

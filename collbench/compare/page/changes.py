@@ -1,6 +1,4 @@
-"""The section of the page about two files: what changed, summed by bands of sizes, and the rows
-that did, each with a link to its curve.
-"""
+"""The section of the page about two files: what changed, by bands of sizes and by rows."""
 
 import math
 from collections.abc import Sequence

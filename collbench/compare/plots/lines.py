@@ -1,6 +1,4 @@
-"""Which curves a picture shows, and in what role: few enough to be told apart. Pure: draws
-nothing.
-"""
+"""Which curves a picture shows, and in what role: few enough to be told apart. Pure."""
 
 import math
 from collections.abc import Mapping, Sequence

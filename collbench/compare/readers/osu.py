@@ -232,10 +232,6 @@ def _is_block(op: OpName) -> bool:
     return collective(op).size_in_blocks and op != "reducescatter"
 
 
-def _transfer(title: str) -> _Transfer | None:
-    return _TRANSFERS.get(" ".join(title.lower().split()))
-
-
 def _op(title: str) -> OpName | None:
     """The collective of a title such as "All-to-All Personalized Exchange Latency".
 
@@ -293,7 +289,7 @@ class _OsuParser:
 
     def _start(self, line: Line, title: re.Match[str] | None, any_title: re.Match[str]) -> None:
         """A new title ends the table before it, whatever it is the title of."""
-        transfer = _transfer(title[3]) if title else None
+        transfer = _TRANSFERS.get(" ".join(title[3].lower().split())) if title else None
         window = _WINDOW.search(self.options)
         table = _OsuTable(
             title=title[3] if title else any_title[1],

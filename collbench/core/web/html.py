@@ -1,6 +1,4 @@
-"""The pieces of HTML that the page is made of. Pure text; every string of a person or a file is
-escaped here.
-"""
+"""The pieces of HTML of the page. Pure; every string of a person or a file is escaped here."""
 
 import json
 import math

@@ -1,6 +1,4 @@
-"""The few shapes that drawings are made of, as SVG elements. Pure text; every string of a person or
-a file is escaped here.
-"""
+"""The shapes of drawings, as SVG elements. Pure; every foreign string is escaped here."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -1,6 +1,4 @@
-"""Parts of a machine that should be equal: which of them differ from the others, and how people
-call several of them.
-"""
+"""Parts of a machine that should be equal: which of them differ, and what people call them."""
 
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence

@@ -1,6 +1,4 @@
-"""Variables and configuration files of communication libraries: names, values, contradictions, what
-was left over, and what each costs.
-"""
+"""Settings of communication libraries: names, values, contradictions, and what each costs."""
 
 from collections.abc import Iterable, Sequence
 

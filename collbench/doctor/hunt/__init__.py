@@ -1,3 +1,1 @@
-"""Which rank, host, rail or path is slow, from the rates of pairs of ranks. Pure: no module here
-measures, reads or prints.
-"""
+"""Which rank, host, rail or path is slow, from the rates of pairs of ranks. Pure."""

@@ -1,6 +1,4 @@
-"""What `hunt` shows: the rates of the pairs as a matrix, the bisection, and the verdicts with their
-evidence and what to do next.
-"""
+"""What `hunt` shows: rates as a matrix, the bisection, and verdicts with what to do next."""
 
 import time
 from collections import defaultdict

@@ -1,6 +1,4 @@
-"""The nodes whose checks were saved: the last verdict of each, how far it has drifted, and since
-when.
-"""
+"""The nodes whose checks were saved: the last verdict, how far it drifted, and since when."""
 
 import math
 from collections.abc import Mapping, Sequence

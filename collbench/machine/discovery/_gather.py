@@ -1,6 +1,4 @@
-"""Recordings of all hosts under a launcher: one rank of each host records it, rank 0 receives all
-of them.
-"""
+"""Recordings of all hosts under a launcher: a rank of each host records, rank 0 has all."""
 
 import ctypes
 import os

@@ -1,6 +1,4 @@
-"""One host's part of the graph: its GPUs as CUDA numbers them, its PCIe tree, CPUs, NVLinks
-and NICs, with notes on what is unusual.
-"""
+"""One host's part of the graph: GPUs as CUDA numbers them, PCIe tree, CPUs, NVLinks, NICs."""
 
 import re
 from collections.abc import Mapping

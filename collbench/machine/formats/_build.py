@@ -1,6 +1,4 @@
-"""What readers of several formats need to build a topology: numbered ids, CPU masks, links
-between sockets.
-"""
+"""What readers of formats need for a topology: numbered ids, CPU masks, links of sockets."""
 
 import re
 from collections import Counter

@@ -1,6 +1,4 @@
-"""What in a topology cannot be so, whatever file it is from: remarks, and no rate where it depends
-on it.
-"""
+"""What in a topology cannot be so: remarks, and no rate where it depends on it."""
 
 from collections import Counter
 from collections.abc import Iterator, Sequence

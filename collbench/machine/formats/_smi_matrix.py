@@ -1,6 +1,4 @@
-"""Tables of nvidia-smi topo in a text: headers, rows and their cells, also where a terminal wrapped
-lines or a paste lost some.
-"""
+"""Tables of nvidia-smi topo in a text, also where lines were wrapped or lost."""
 
 import re
 from collections.abc import Iterator, Mapping, Sequence

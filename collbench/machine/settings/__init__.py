@@ -1,3 +1,1 @@
-"""Settings of NCCL, CUDA, MPI and UCX: what each variable means, which files NCCL reads, and what
-is wrong with the values that are set.
-"""
+"""Settings of NCCL, CUDA, MPI and UCX: meanings, NCCL's files, and what is wrong with values."""

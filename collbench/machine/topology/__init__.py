@@ -1,3 +1,1 @@
-"""What is linked to what, how fast the links are, and what it allows: pure functions of a topology
-from any source.
-"""
+"""What is linked to what, how fast, and what it allows: pure functions of a topology."""

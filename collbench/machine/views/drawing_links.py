@@ -1,6 +1,4 @@
-"""The links of a drawing of one host: PCIe from above, NVLinks between GPUs or to the switch below,
-links between CPUs.
-"""
+"""The links of a drawing: PCIe from above, NVLinks between GPUs or to a switch, sockets."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace

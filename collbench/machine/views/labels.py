@@ -177,6 +177,15 @@ def heading(group: Alike) -> str:
     return ": ".join(text for text in (which, gpus_text(group.part)) if text)
 
 
+def by_host(topology: Topology, view: Callable[[Topology], list[str]]) -> list[str]:
+    """A view of each kind of host, below which hosts these are where that needs saying."""
+    groups, lines = alike(topology), list[str]()
+    for group in groups:
+        is_told = len(groups) > 1 or len(group.hosts) > 1
+        lines += [*([""] if lines else []), *[heading(group)] * is_told, *view(group.part)]
+    return lines
+
+
 def gpus_text(topology: Topology) -> str:
     """What GPUs a host has, and its driver.
 

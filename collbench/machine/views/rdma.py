@@ -11,6 +11,7 @@ from collbench.machine.views.labels import (
     UNKNOWN,
     Paint,
     alike,
+    by_host,
     heading,
     label,
     left_out,
@@ -66,13 +67,7 @@ def _host_line(one: Topology) -> str:
 
 def rail_lines(topology: Topology, columns: int = NARROW_COLUMNS) -> list[str]:
     """The NIC of every GPU, what NICs are shared or idle; of hosts the rails and the bisection."""
-    lines: list[str] = []
-    groups = alike(topology)
-    for group in groups:
-        one = group.part
-        if len(groups) > 1 or len(group.hosts) > 1:
-            lines += [*([""] if lines else []), heading(group)]
-        lines += _rails_of(one, columns)
+    lines = by_host(topology, lambda one: _rails_of(one, columns))
     if len(topology.hosts) > 1:
         lines += ["", *_between(topology)]
     return lines

@@ -26,6 +26,7 @@ from collbench.machine.views.labels import (
     Alike,
     Paint,
     alike,
+    by_host,
     ends,
     heading,
     hop,
@@ -56,16 +57,9 @@ def rates(topology: Topology, paint: Paint = plain, columns: int = NARROW_COLUMN
     pair         class   GB/s  limited by
     GPU0 - GPU1  NV6    121.5  GPU0 -> GPU1, NVLink 4 x6
     """
-    groups = alike(topology)
-    lines: list[str] = []
-    for group in groups:
-        lines += [
-            *([""] if lines else []),
-            *_heading(group, groups),
-            *_rates_of(group.part, paint, columns),
-        ]
+    lines = by_host(topology, lambda one: _rates_of(one, paint, columns))
     if len(topology.hosts) > 1:
-        lines += _rates_between(topology, groups, paint, columns)
+        lines += _rates_between(topology, alike(topology), paint, columns)
     return lines
 
 
@@ -175,18 +169,14 @@ def _p2p_colour(code: str) -> str:
 
 def links(topology: Topology, without: Sequence[LinkKind] = (), columns: int = 80) -> list[str]:
     """Every link: its ends, its kind, its rates and their source. without: kinds left out."""
-    groups = alike(topology)
-    lines: list[str] = []
     sources: dict[str, int] = {}
-    for group in groups:
-        rows = [
-            _link_row(group.part, link, sources)
-            for link in group.part.links
-            if link.kind not in without
-        ]
-        lines += [*([""] if lines else []), *_heading(group, groups)]
+
+    def links_of(one: Topology) -> list[str]:
+        rows = [_link_row(one, link, sources) for link in one.links if link.kind not in without]
         heads = ("link", "what", "raw GB/s", "usable", "source")
-        lines += table(heads, rows, (2, 3), columns) if rows else _told_links(group.part)
+        return table(heads, rows, (2, 3), columns) if rows else _told_links(one)
+
+    lines = by_host(topology, links_of)
     parts = [(f"[{number}]", source) for source, number in sources.items()]
     sources_text = titled(parts, len(f"[{len(parts)}] "), max(columns, 40), lead=0)
     return [*lines, *([""] if sources else []), *sources_text]

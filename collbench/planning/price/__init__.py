@@ -1,3 +1,1 @@
-"""What a plan should cost on a machine: its events, and the constants of machines that price
-them.
-"""
+"""What a plan should cost on a machine: its events, and the constants that price them."""

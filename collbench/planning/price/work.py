@@ -1,6 +1,4 @@
-"""What a price needs of a plan, and what one launch of it takes, from the events of a few launches
-with a few loops.
-"""
+"""What a price needs of a plan, and what a launch takes, from the events of a few."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass

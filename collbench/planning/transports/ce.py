@@ -1,6 +1,4 @@
-"""ce: the copy engine of the sender's GPU writes the receiver's memory, over NVLink or PCIe.
-Kernels only wait, signal and reduce.
-"""
+"""ce: the copy engine of the sender's GPU writes the receiver's memory; kernels only wait."""
 
 from collections.abc import Hashable, Sequence
 

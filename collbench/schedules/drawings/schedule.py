@@ -1,6 +1,4 @@
-"""A schedule as text: what it costs, and what every rank does in every round, so that one can
-follow a chunk with a finger.
-"""
+"""A schedule as text: what it costs, and what every rank does in every round."""
 
 from fractions import Fraction
 from itertools import zip_longest

@@ -1,6 +1,4 @@
-"""The terms of the proof: symbolic values, places in a schedule, connections, what it finds,
-and how its messages name all of that.
-"""
+"""The terms of the proof: symbolic values, places, connections, and what messages name."""
 
 from dataclasses import dataclass
 from typing import NamedTuple
