@@ -5,7 +5,6 @@ import os
 import tempfile
 from collections.abc import Sequence
 from importlib.util import find_spec
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -20,10 +19,8 @@ from collbench.backends.torch.process_group import (
     load_torch,
 )
 from collbench.core.case import Case, Problem
+from collbench.core.dtypes import Array
 from collbench.core.group import Group, RankContext
-
-if TYPE_CHECKING:
-    from collbench.core.dtypes import Array
 
 GLOO_TYPES = (*("int8", "uint8", "int32", "int64"), *("float16", "bfloat16", "float32", "float64"))
 GLOO_REDOPS = tuple(name for name in REDOPS if name != "avg")

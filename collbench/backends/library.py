@@ -10,7 +10,7 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 from statistics import fmean
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -35,13 +35,10 @@ from collbench.backends.repeat import (
 )
 from collbench.core.case import Case, Problem
 from collbench.core.collectives import UNEVEN_OPS
-from collbench.core.dtypes import dtype
+from collbench.core.dtypes import Array, dtype
 from collbench.core.group import RankContext, WorkerGroup
 from collbench.core.host import cpu_name
 from collbench.core.pattern import Wrong
-
-if TYPE_CHECKING:
-    from collbench.core.dtypes import Array
 
 # of the libraries here; a collective of ours that they lack is waived
 COLLECTIVES = (

@@ -10,18 +10,15 @@ last launch has all of its output poisoned and compared.
 
 import time
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from collbench.backends.repeat import compare_output, phase, poison_again
 from collbench.core.case import Problem
 from collbench.core.collectives import collective
-from collbench.core.dtypes import dtype
+from collbench.core.dtypes import Array, dtype
 from collbench.core.pattern import PERIOD, Wrong, bits, inputs, reduced
-
-if TYPE_CHECKING:
-    from collbench.core.dtypes import Array
 
 _LAUNCH_SHIFT = 1009  # elements of the pattern between the inputs of two launches
 _ENOUGH = 8  # launches, that one of them met no load of the machine

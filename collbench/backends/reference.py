@@ -7,21 +7,17 @@ tracks of all ranks in turn.
 
 import time
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from collbench.backends.base import Backend, Batch, Samples, Session, SessionOptions
 from collbench.backends.repeat import stride_bytes, verify_in_process
-from collbench.core.dtypes import divide, dtype, saturate, ufunc
+from collbench.core.dtypes import Array, divide, dtype, saturate, ufunc
 from collbench.core.errors import HangError
 from collbench.core.group import Group
 from collbench.core.pattern import Wrong
 from collbench.planning.lowering import Action, Region, actors
 from collbench.planning.plan import Plan
-
-if TYPE_CHECKING:
-    from collbench.core.dtypes import Array
 
 
 def reduce_step(operands: Sequence["Array"], plan: Plan, *, is_complete: bool) -> "Array":

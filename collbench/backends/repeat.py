@@ -8,12 +8,13 @@ from abc import abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from typing import Protocol, TypeVar
 
 from collbench.backends.base import Batch, Samples
 from collbench.core.case import BUFFER_GRAIN_BYTES, Case, Problem
 from collbench.core.collectives import collective
 from collbench.core.collector import cyclic_gc_disabled
+from collbench.core.dtypes import Array
 from collbench.core.group import Rank, WorkerGroup
 from collbench.core.host import last_level_cache_bytes
 from collbench.core.pattern import (
@@ -29,9 +30,6 @@ from collbench.core.pattern import (
 from collbench.machine.discovery.counters import CounterReading, moved, read
 from collbench.planning.plan import Plan
 from collbench.planning.together import Together
-
-if TYPE_CHECKING:
-    from collbench.core.dtypes import Array
 
 Key_contra = TypeVar("Key_contra", contravariant=True)
 TimingT = TypeVar("TimingT", bound="RankTiming | None")

@@ -3,16 +3,13 @@ sender's GPU on one host; between hosts messages of MPI from and to GPU memory, 
 """
 
 import socket
-from typing import TYPE_CHECKING
 
 from collbench.bench.pair_rank import HEADER_BYTES, PairJob, PairRank, PairTime
+from collbench.core.dtypes import Array
 from collbench.core.errors import UnavailableError
 from collbench.core.group import RankContext
 from collbench.device.card import cuda_errors, device_count, load_cupy
 from collbench.device.copies import copy_rates
-
-if TYPE_CHECKING:
-    from collbench.core.dtypes import Array
 
 _COPY_LIMIT_S = 30.0  # of what the copies of one round may take at most
 

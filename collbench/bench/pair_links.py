@@ -6,15 +6,13 @@ Every wait polls, has a deadline, and names the rank that keeps this one waiting
 import os
 import time
 from abc import abstractmethod
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 import numpy as np
 
+from collbench.core.dtypes import Array
 from collbench.core.errors import HangError
 from collbench.core.group import RankContext
-
-if TYPE_CHECKING:
-    from collbench.core.dtypes import Array
 
 SLOT_BYTES = 256 << 10
 _SLOTS = 2  # one is filled while the other is read

@@ -11,15 +11,12 @@ every one.
 import os
 import time
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from collbench.bench.pair_links import PairLink, link_of
+from collbench.core.dtypes import Array
 from collbench.core.group import Rank, RankContext
-
-if TYPE_CHECKING:
-    from collbench.core.dtypes import Array
 
 HEADER_BYTES = 16
 _POISON = 0xA5

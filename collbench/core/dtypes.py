@@ -14,8 +14,9 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    Array: TypeAlias = NDArray[Any]  # Any: the element type is known when a case runs
-    Ufunc: TypeAlias = Callable[[Array, Array, Array], Array]
+# As texts, because NumPy is loaded when a case runs, which also decides the element type: Any.
+Array: TypeAlias = "NDArray[Any]"
+Ufunc: TypeAlias = "Callable[[NDArray[Any], NDArray[Any], NDArray[Any]], NDArray[Any]]"
 
 DtypeName = Literal[
     "int8",

@@ -9,16 +9,12 @@ reduction is exact; results are compared bit by bit.
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from collbench.core.case import Block
 from collbench.core.collectives import OpName, collective
-from collbench.core.dtypes import DTYPES, Dtype, DtypeName, RedopName, divide, dtype, ufunc
-
-if TYPE_CHECKING:
-    from collbench.core.dtypes import Array
+from collbench.core.dtypes import DTYPES, Array, Dtype, DtypeName, RedopName, divide, dtype, ufunc
 
 PERIOD = 16381  # elements; a prime, so that it divides no chunk
 MOST_RANKS = 1024  # whose input is kept, a period of each

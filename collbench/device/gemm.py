@@ -5,16 +5,12 @@ The inputs are random, because a GPU draws less power for constant ones and then
 clocks. Nothing here reads the result.
 """
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 
+from collbench.core.dtypes import Array
 from collbench.core.errors import UnavailableError
 from collbench.device.card import Card
 from collbench.device.cupy_types import Cublas
-
-if TYPE_CHECKING:
-    from collbench.core.dtypes import Array
 
 ITEM_BYTES = 2
 CUBLAS_INSTALL_HINT = (

@@ -12,7 +12,6 @@ import platform
 from collections.abc import Sequence
 from dataclasses import replace
 from importlib.util import find_spec
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -30,6 +29,7 @@ from collbench.backends.repeat import (
     repeat_on_cpus,
     stride_bytes,
 )
+from collbench.core.dtypes import Array
 from collbench.core.errors import CollbenchError, UnavailableError
 from collbench.core.group import Group, WorkerGroup
 from collbench.core.host import cpu_name
@@ -37,9 +37,6 @@ from collbench.core.launcher import INSTALL_HINT, find_mpirun
 from collbench.core.pattern import Wrong, compute
 from collbench.planning.limits import Limits
 from collbench.planning.plan import Plan
-
-if TYPE_CHECKING:
-    from collbench.core.dtypes import Array
 
 # of Python and the kernel, which a rank does not share: to begin with, for each operand bound, and
 # for each connection whose entry in the tables of all ranks it looks at

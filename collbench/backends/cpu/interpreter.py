@@ -8,7 +8,7 @@ relies on x86's total store order (see cpu.why_not). Where data carries flags of
 
 import time
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 
@@ -20,13 +20,10 @@ from collbench.backends.cpu.flags import (
     freed,
     patience,
 )
-from collbench.core.dtypes import divide, dtype, saturate, ufunc
+from collbench.core.dtypes import Array, divide, dtype, saturate, ufunc
 from collbench.core.errors import HangError
 from collbench.planning.lowering import Action, Region, TrackActions, room_wanted
 from collbench.planning.plan import Plan
-
-if TYPE_CHECKING:
-    from collbench.core.dtypes import Array
 
 BLOCK_BYTES = 1 << 17  # of a reduction at a time: its operands stay in the second-level cache
 BoundCall = tuple[Callable[..., object], tuple[object, ...]]

@@ -28,22 +28,19 @@ the proof of its schedule has it.
 """
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from collbench.backends.cpu.interpreter import BoundCall, BoundStep, address, arithmetic, bind, copy
-from collbench.core.dtypes import dtype
+from collbench.core.dtypes import Array, dtype
 from collbench.core.errors import ScheduleError
 from collbench.planning.limits import slot_wire_bytes
 from collbench.planning.lowering import Action, Region, SlotSequence, TrackActions
 from collbench.planning.plan import Plan
 from collbench.planning.protocols import FAMILY as PROTOCOLS
 
-if TYPE_CHECKING:
-    from collbench.core.dtypes import Array
-
-    View = Callable[[Region], "Array"]
+View = Callable[[Region], "Array"]
 
 
 class Chunk(NamedTuple):

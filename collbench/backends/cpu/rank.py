@@ -8,7 +8,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from statistics import fmean
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -32,7 +31,7 @@ from collbench.backends.repeat import (
     shortest_flag_s,
     timed_sets,
 )
-from collbench.core.dtypes import dtype
+from collbench.core.dtypes import Array, dtype
 from collbench.core.errors import CollbenchError, HangError
 from collbench.core.group import RankContext
 from collbench.core.host import own_pages
@@ -42,9 +41,6 @@ from collbench.launch.local import MAP_NORESERVE
 from collbench.planning.lowering import Region, actors
 from collbench.planning.plan import Plan
 from collbench.planning.transports.net import seats
-
-if TYPE_CHECKING:
-    from collbench.core.dtypes import Array
 
 # to bind the actions of one slice: many times what it takes
 SLOWEST_LOAD_S = 1e-3

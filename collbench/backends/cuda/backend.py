@@ -7,7 +7,6 @@ compiles and sends machine code, so that ranks never compile the same thing twic
 """
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from collbench.backends.base import Backend, GpuOptions, SessionOptions
 from collbench.backends.cuda.compilation import Compilation
@@ -18,6 +17,7 @@ from collbench.backends.gpu.rank import stride_bytes
 from collbench.backends.gpu.session import START_S, GpuSession, soak_limit_s, why_no_gpus
 from collbench.backends.repeat import MAX_LOADED_PLANS
 from collbench.core.case import Problem
+from collbench.core.dtypes import Array
 from collbench.core.errors import CollbenchError, ScheduleError
 from collbench.core.group import Group
 from collbench.core.pattern import Wrong
@@ -32,9 +32,6 @@ from collbench.device.compile import kernel_source
 from collbench.device.layout import is_in_host, layouts
 from collbench.planning.limits import Limits, keeps_lines
 from collbench.planning.plan import Plan
-
-if TYPE_CHECKING:
-    from collbench.core.dtypes import Array
 
 
 class CudaSession(GpuSession[Plan, str, CudaRank]):

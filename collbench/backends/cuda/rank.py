@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -20,7 +20,7 @@ from collbench.backends.net.proxy import data_comm_of
 from collbench.backends.net.receivers import Receivers
 from collbench.backends.repeat import REPLAYS, RankTiming
 from collbench.core.case import Problem
-from collbench.core.dtypes import dtype
+from collbench.core.dtypes import Array, dtype
 from collbench.core.errors import HangError, ScheduleError
 from collbench.core.group import RankContext
 from collbench.core.host import own_cores
@@ -45,9 +45,6 @@ from collbench.device.program import ctas, launches_counted
 from collbench.planning.plan import Plan
 from collbench.planning.protocols import FAMILY as PROTOCOLS
 from collbench.planning.protocols import sentinel
-
-if TYPE_CHECKING:
-    from collbench.core.dtypes import Array
 
 # launches of a soak, each with kernels that write and compare, that are queued before a host that
 # must move messages waits

@@ -20,16 +20,14 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
+from typing import Generic, Protocol, TypeVar
 
 from collbench.backends.cpu.flags import YIELDS_A_LOOK, filled, freed, patience
+from collbench.core.dtypes import Array
 from collbench.core.errors import RankLostError
 from collbench.core.mpi_types import Buffer, Comm, Request
 from collbench.planning.lowering import SlotSequence, room_wanted
 from collbench.planning.plan import Plan
-
-if TYPE_CHECKING:
-    from collbench.core.dtypes import Array
 
 _BARRIER_TAG, _ABORT_TAG, FIRST_TAG = 1, 2, 3
 _WORD = 8
