@@ -3,15 +3,12 @@
 from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+from collbench.compare.load import ResultFile
 from collbench.core.errors import UnavailableError, UsageError
 from collbench.core.files import check_writable, named_in_errors, write_whole
 from collbench.core.screen import remark
 from collbench.core.text import one_line
-
-if TYPE_CHECKING:
-    from collbench.compare.load import ResultFile
 
 ENDINGS = ("png", "svg")
 
@@ -35,7 +32,7 @@ def check_plot(target: Path, files: Sequence[Path]) -> None:
     check_writable(target, "--plot")
 
 
-def plot(target: Path, sides: Sequence["ResultFile"]) -> None:
+def plot(target: Path, sides: Sequence[ResultFile]) -> None:
     """One file's curves, or two files' with their ratio. Raises UsageError if they hold nothing to
     draw, UnavailableError if it cannot be written.
     """

@@ -2,12 +2,12 @@
 
 from typing import TYPE_CHECKING
 
+from collbench.compare.load import ResultFile
 from collbench.compare.runs import saved_runs
 from collbench.core.errors import UsageError
 
 if TYPE_CHECKING:
     from collbench.compare.history import History
-    from collbench.compare.load import ResultFile
 
 MOST_RUNS = 20  # of the machine, the newest
 _HEAD_BYTES = 1 << 14
@@ -15,7 +15,7 @@ _MOST_LOOKED_AT = 100  # of any machine
 _MOST_BYTES = 32 << 20  # of all that are read: the page of a large file is not to wait for them
 
 
-def history_of(loaded: "ResultFile") -> "History | None":
+def history_of(loaded: ResultFile) -> "History | None":
     """The history of a file's points over its machine's runs; None if there are too few."""
     from collbench.compare.history import Run, history, machine_of
     from collbench.compare.load import load

@@ -14,6 +14,7 @@ from collbench import __version__
 from collbench.compare.best import Summary, configurations, summarise
 from collbench.compare.changes import compare
 from collbench.compare.curves import curves_of, heat_maps
+from collbench.compare.load import ResultFile
 from collbench.compare.page import tables
 from collbench.compare.page.answers import Places, answers
 from collbench.compare.page.changes import changed, changed_rows, opening
@@ -29,13 +30,12 @@ from collbench.core.web.svg import clean
 
 if TYPE_CHECKING:
     from collbench.compare.history import History
-    from collbench.compare.load import ResultFile
 
 _NO_POINT: Opening = {"axis": "", "curve": -1, "size": 0}
 
 
 def page(
-    loaded: "ResultFile",
+    loaded: ResultFile,
     base: "ResultFile | None" = None,
     *,
     is_forced: bool = False,
@@ -85,7 +85,7 @@ def _places(summary: Summary) -> Places:
     return Places(summary, {key: place for place, key in enumerate(configurations(summary))})
 
 
-def _title(loaded: "ResultFile") -> str:
+def _title(loaded: ResultFile) -> str:
     """What was measured on what."""
     devices = texts_of(loaded.frame["device"])
     ops = list(dict.fromkeys(row.op for row in loaded.records))

@@ -1,18 +1,14 @@
 """The section of the page about the machine's state before and after the sweep."""
 
-from typing import TYPE_CHECKING
-
+from collbench.compare.load import ResultFile
 from collbench.core.web.html import HtmlCell, element, section, table
 from collbench.machine.gpus import GpuState
 from collbench.machine.others import MachineState
 
-if TYPE_CHECKING:
-    from collbench.compare.load import ResultFile
-
 _HEADS = ("GPU", "when", "SM clock MHz", "temperature C", "power W", "held back by")
 
 
-def health(loaded: "ResultFile") -> str:
+def health(loaded: ResultFile) -> str:
     """How the machine was, of a saved run; nothing for other files."""
     if loaded.health is None:
         return ""

@@ -7,13 +7,13 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from collbench.compare.best import Best, Summary, best_label
 from collbench.compare.curves import HeatMap
 from collbench.compare.doubt import doubt
 from collbench.compare.join import versions_of
 from collbench.compare.likeness import likeness
+from collbench.compare.load import ResultFile
 from collbench.compare.outliers import KIND_NAMES, suspects
 from collbench.compare.tables.summary import (
     auto_text,
@@ -39,9 +39,6 @@ from collbench.core.web.html import HtmlCell, attributes, element, facts_list, s
 from collbench.machine.topology.model import Topology
 from collbench.machine.topology.paths import path
 from collbench.machine.views.labels import CLASSES, ends, hop, labels, rate_text
-
-if TYPE_CHECKING:
-    from collbench.compare.load import ResultFile
 
 # A page is to be read: what is more is in the terminal's tables.
 SUSPECTS_ON_PAGE = 200
@@ -278,7 +275,7 @@ def odd(summary: Summary) -> str:
     )
 
 
-def links(loaded: "ResultFile") -> str:
+def links(loaded: ResultFile) -> str:
     """The link matrix of the most similar machine, and the links that limit rows."""
     limits = Counter(row.limit for row in loaded.records if row.limit)
     named = ", ".join(f"{name} ({count} rows)" for name, count in limits.most_common(6))
@@ -361,7 +358,7 @@ def matrix(topology: Topology) -> str:
     )
 
 
-def origin(loaded: "ResultFile", summary: Summary) -> str:
+def origin(loaded: ResultFile, summary: Summary) -> str:
     """Where the numbers come from, as far as the file shows."""
     frame = loaded.frame
     columns = ("device", "host", "ranks", "hosts", "group", "run", "dtype")

@@ -30,7 +30,7 @@ _WHY_FASTER = ": other hardware or other settings?"
 
 
 def verdict_lines(
-    judgement: Judgement, rows: Sequence[Record], against: "ResultFile", behind: float
+    judgement: Judgement, rows: Sequence[Record], against: ResultFile, behind: float
 ) -> list[str]:
     """What is normal, what is behind or faster than the reference, what differs beside the rates,
     and what was not compared.
