@@ -1,4 +1,6 @@
-"""Points of a sweep: each case with its plan, or why there is none, and what it will take."""
+"""Points of a sweep: each case with its plan, or why there is none, what it will take, in which
+order repeats are measured, and of which points more are needed.
+"""
 
 import os
 from collections import Counter

@@ -22,11 +22,11 @@ def group_here(timeout_s: float) -> Group:
     return MpiGroup(started, timeout_s)
 
 
-def local_group(timeout_s: float = 0.0) -> Group:
-    """The ranks of this host alone. timeout_s: as of group_here, of ranks that mpirun starts."""
+def local_group(timeout_s: float | None = None) -> Group:
+    """The ranks of this host alone. timeout_s: as of group_here; None: the usual one."""
     from collbench.launch.local import LocalGroup
 
-    return LocalGroup(timeout_s)
+    return LocalGroup() if timeout_s is None else LocalGroup(timeout_s)
 
 
 def watch_over(started: Launcher) -> None:

@@ -119,19 +119,19 @@ def _backend_asked(options: Options, done: str) -> tuple[str, int]:
     GPUs, or one a rank of a launcher. done: what happens to CPUs, such as checked.
     """
     under = launcher()
-    backend, asked = options.get("backend"), options.get("gpus", ())
+    backend, gpus = options.get("backend"), options.get("gpus", ())
     if not backend:
-        has_enough = has_nvidia_gpus() and (asked or device_count() > (under is None))
+        has_enough = has_nvidia_gpus() and (gpus or device_count() > (under is None))
         backend = "cuda" if has_enough else "cpu"
         if has_nvidia_gpus() and not has_enough:
             remark(f"One GPU: nothing travels between ranks. The CPUs are {done}.")
     if backend == "cuda":
         refuse_no_gpus(f"with --backend cpu the CPUs are {done}")
-    if asked and backend != "cuda":
+    if gpus and backend != "cuda":
         raise UsageError(f"--gpus: the CPUs are {done}", "give --backend cuda, or leave it out")
     ranks = options.get("ranks") or (under.size if under is not None else 0)
     if backend == "cuda":
-        return backend, ranks or len(asked) or device_count()
+        return backend, ranks or len(gpus) or device_count()
     return backend, ranks or max(2, min(8, usable_cores()))
 
 

@@ -1,4 +1,6 @@
-"""Command-line options from their declarations: core/knobs.py and core/options.py."""
+"""Command-line options from their declarations, core/knobs.py and core/options.py, and presets of
+`sweep`: options from a TOML file, read as the command line reads them, which wins.
+"""
 
 from collections.abc import Callable, Sequence
 from typing import Any

@@ -1,7 +1,8 @@
 """The options of a measurement: one table, as knobs.py is of the knobs.
 
 An option is a field of Settings and nothing else. The command line makes its options and its
-Settings from OPTIONS, and backends take from Settings what they heed.
+Settings from OPTIONS, and backends take from Settings what they heed. What has no effect, or
+contradicts something, is refused by tables of rules.
 """
 
 import re

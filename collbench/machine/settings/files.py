@@ -1,4 +1,5 @@
-"""NCCL's files of settings, as NCCL reads them; nothing here opens a file.
+"""What sets variables: the environment, and NCCL's files of settings, as NCCL reads them. Nothing
+here opens a file.
 
 Every line is NAME=VALUE. Nothing is trimmed: a blank in front of a name belongs to the name, and a
 blank or a quotation mark of a value to the value. A line without = says nothing, nor (from 2.26 on)
