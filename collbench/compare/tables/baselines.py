@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from collbench.compare.baselines import RATE_VERDICTS, CurveVerdict, Judgement, RateSpan
+from collbench.compare.load import ResultFile
 from collbench.compare.rate_curves import CurveKey, rate_curves
 from collbench.core.knobs import KNOB, UNASKED
 from collbench.core.limits import BEHIND_SHARE
@@ -16,8 +17,6 @@ from collbench.core.units import span_of_sizes
 
 if TYPE_CHECKING:
     import pandas as pd
-
-    from collbench.compare.load import ResultFile
 
 _PHRASES = {
     "behind": "falls behind",
