@@ -4,7 +4,7 @@ them.
 
 import importlib
 import importlib.util
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from collbench.core.registry import Family
@@ -19,8 +19,9 @@ class BackendFamily:
     """All backends."""
 
     def __init__(self) -> None:
-        helpers = frozenset({"base", "gpu", "library", "net", "proof", "repeat"})
+        helpers = frozenset({"base", "gpu", "kernel", "library", "net", "proof", "repeat"})
         self._modules = Family(__name__, __path__, "backend", helpers=helpers)
+        self._kernels: Mapping[str, Peer] = {}
 
     def names(self) -> tuple[str, ...]:
         """Names of all backends, sorted."""
@@ -28,8 +29,19 @@ class BackendFamily:
 
     def load(self, name: str) -> "Backend | Peer":
         """The backend of that name. Raises UsageError if there is none."""
+        if name in self._kernels:
+            return self._kernels[name]
         backend: Backend | Peer = self._modules.load(name).BACKEND
         return backend
+
+    def add(self, file: str) -> str:
+        """The name of somebody's kernel, by its file; it is loaded from now on. Raises
+        UsageError.
+        """
+        from collbench.backends.kernel.backend import KERNELS, add
+
+        self._kernels = KERNELS
+        return add(file)
 
     def __iter__(self) -> Iterator[str]:
         return iter(self.names())
@@ -59,5 +71,7 @@ def _together_module(name: str) -> str:
 
 
 def _has_together(name: str) -> bool:
+    if name not in FAMILY.names():
+        return False
     is_package = hasattr(importlib.import_module(f"{__name__}.{name}"), "__path__")
     return is_package and importlib.util.find_spec(_together_module(name)) is not None

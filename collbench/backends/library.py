@@ -88,7 +88,7 @@ class HostBuffers(BufferSets):
         self.sets = rotations(problem, hot=hot)
         at, stride = problem.buffers(rank), stride_bytes(problem)
         memory, element = np.zeros(self.sets * stride + 4096, np.uint8), dtype(problem.dtype)
-        memory = memory[-memory.__array_interface__["data"][0] % 4096 :]
+        self._memory = memory = memory[-memory.__array_interface__["data"][0] % 4096 :]
         self._inputs, self._outputs = (
             [
                 memory[base + first : base + first + size].view(element.numpy())
@@ -283,7 +283,7 @@ class LibrarySession(Session[Case]):
 
     def run(self, case: Case, batch: Batch) -> Samples:
         """One repeat: prepare, check, time."""
-        problem = case.problem()
+        problem = self._problem(case)
         data_bytes, notes = self._data(problem)
         return repeat_on_cpus(
             self._workers, problem, batch, hot=self.hot, data_bytes=data_bytes, notes=notes
@@ -293,6 +293,9 @@ class LibrarySession(Session[Case]):
         if not is_mutual:
             return 0.0
         return max(self._workers.call(LibraryRank.flag, limit_s, timeout_s=limit_s + ANSWER_S))
+
+    def _problem(self, case: Case) -> Problem:
+        return case.problem()
 
     def _data(self, problem: Problem) -> tuple[int, list[str]]:
         """Bytes of all user buffers, and notes on them."""

@@ -4,11 +4,10 @@ import click
 
 from collbench.bench.sweep import backend_names
 from collbench.cli._command import RanksCommand, explicit_options, force_option
-from collbench.cli._declared import setting_option
+from collbench.cli._declared import BackendList, setting_option
 from collbench.cli._options import (
     FileName,
     Finite,
-    ListOf,
     OneOf,
     OutputFile,
     Whole,
@@ -32,7 +31,7 @@ _OPTIONS = (
     ),
     click.option(
         "--backend",
-        type=ListOf("backend", str, backend_names()),
+        type=BackendList(),
         help=(
             f"What runs the operations: {', '.join(backend_names())}; the first one is tuned."
             " Default: cuda and nccl where there are GPUs, model with --machine, else cpu."
