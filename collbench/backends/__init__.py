@@ -4,7 +4,7 @@ them.
 
 import importlib
 import importlib.util
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from collbench.core.registry import Family
@@ -19,9 +19,8 @@ class BackendFamily:
     """All backends."""
 
     def __init__(self) -> None:
-        helpers = frozenset({"base", "gpu", "kernel", "library", "net", "proof", "repeat"})
-        self._modules = Family(__name__, __path__, "backend", helpers=helpers)
-        self._kernels: Mapping[str, Peer] = {}
+        helpers = {"base", "gpu", "guards", "kernel", "library", "net", "proof", "repeat"}
+        self._modules = Family(__name__, __path__, "backend", helpers=frozenset(helpers))
 
     def names(self) -> tuple[str, ...]:
         """Names of all backends, sorted."""
@@ -29,19 +28,13 @@ class BackendFamily:
 
     def load(self, name: str) -> "Backend | Peer":
         """The backend of that name. Raises UsageError if there is none."""
-        if name in self._kernels:
-            return self._kernels[name]
+        if name not in self.names():  # but for somebody's kernels
+            from collbench.backends.kernel.backend import KERNELS
+
+            if name in KERNELS:
+                return KERNELS[name]
         backend: Backend | Peer = self._modules.load(name).BACKEND
         return backend
-
-    def add(self, file: str) -> str:
-        """The name of somebody's kernel, by its file; it is loaded from now on. Raises
-        UsageError.
-        """
-        from collbench.backends.kernel.backend import KERNELS, add
-
-        self._kernels = KERNELS
-        return add(file)
 
     def __iter__(self) -> Iterator[str]:
         return iter(self.names())

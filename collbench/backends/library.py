@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 
 from collbench.backends.base import Batch, Samples, Session
+from collbench.backends.guards import GUARD, stray, zones
 from collbench.backends.proof import ProvedPart, prove
 from collbench.backends.repeat import (
     ANSWER_S,
@@ -108,6 +109,13 @@ class HostBuffers(BufferSets):
     def prepare(self) -> None:
         for number, buffers in enumerate(zip(self._inputs, self._outputs, strict=True)):
             prepare_buffers(self.problem, self._rank, *buffers, number)
+            for zone in self._zones(number):
+                zone[...] = GUARD
+
+    def _zones(self, number: int) -> "list[Array]":
+        """The guard zones of a set."""
+        memory = self._memory[number * stride_bytes(self.problem) :]
+        return [memory[zone.start : zone.stop] for zone in zones(self.problem, self._rank)]
 
     def poison(self, numbers: Iterable[int], *, is_warm: bool) -> None:
         for number in numbers:
@@ -115,10 +123,10 @@ class HostBuffers(BufferSets):
             poison_again(self.problem, self._rank, source, target, number, is_warm=is_warm)
 
     def compare(self, numbers: range) -> Wrong | None:
-        wrong = (
-            compare_output(self.problem, self._rank, self._outputs[number], number)
-            for number in numbers
-        )
+        of = self.problem, self._rank
+        wrong = [compare_output(*of, self._outputs[number], number) for number in numbers]
+        guarded = map(self._zones, numbers and range(self.sets))
+        wrong += [stray(*of, [zone.tobytes() for zone in found]) for found in guarded]
         return next((one for one in wrong if one is not None), None)
 
     def prove(
@@ -271,7 +279,9 @@ class LibraryRank(CpuTimedRank[Problem]):
 
 
 class LibrarySession(Session[Case]):
-    """Drives the ranks of a library's collectives."""
+    """Drives the ranks of a library's collectives. margin_bytes: around their user buffers."""
+
+    margin_bytes = 0
 
     def __init__(self, workers: WorkerGroup[LibraryRank], *, hot: bool, start_s: float) -> None:
         self._workers, self.device, self.hot = workers, cpu_name(), hot
@@ -283,7 +293,7 @@ class LibrarySession(Session[Case]):
 
     def run(self, case: Case, batch: Batch) -> Samples:
         """One repeat: prepare, check, time."""
-        problem = self._problem(case)
+        problem = replace(case.problem(), margin_bytes=self.margin_bytes)
         data_bytes, notes = self._data(problem)
         return repeat_on_cpus(
             self._workers, problem, batch, hot=self.hot, data_bytes=data_bytes, notes=notes
@@ -293,9 +303,6 @@ class LibrarySession(Session[Case]):
         if not is_mutual:
             return 0.0
         return max(self._workers.call(LibraryRank.flag, limit_s, timeout_s=limit_s + ANSWER_S))
-
-    def _problem(self, case: Case) -> Problem:
-        return case.problem()
 
     def _data(self, problem: Problem) -> tuple[int, list[str]]:
         """Bytes of all user buffers, and notes on them."""

@@ -1,0 +1,345 @@
+"""Somebody's kernel as a backend: the shipped examples are right, and what a bad one does is named.
+GPUs are host memory here.
+"""
+
+import ast
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from collbench.backends.base import Batch, GpuOptions, Samples
+from collbench.backends.gpu import session as gpu_session
+from collbench.backends.gpu.memory import GpuArray
+from collbench.backends.guards import GUARD, MARGIN_BYTES, stray, zones
+from collbench.backends.kernel import backend
+from collbench.cli import run
+from collbench.core.case import Case, Problem
+from collbench.core.collectives import OPS, OpName
+from collbench.core.dtypes import DTYPES
+from collbench.core.errors import CollbenchError, UsageError
+from collbench.core.record import Record, read
+from collbench.launch.local import LocalGroup
+from tests.support.batteries import placements
+from tests.support.host_gpu import HostKernelRank
+from tests.support.nvrtc import nvrtc_for
+from tests.support.runs import Run, needs_mpi, sweep, under_mpirun
+
+EXAMPLES = Path(__file__).parents[2] / "docs/examples"
+NUMPY = EXAMPLES / "numpy_ranks.py"
+# An allreduce on CPUs, whose launches do what follows
+ON_CPUS = """
+import ctypes, time
+import numpy as np
+OPS = ("allreduce",)
+SHARED_BYTES = 1 << 20
+class Part:
+    launches = 0
+    def __init__(self, rank):
+        self.rank = rank
+    def reduce(self, call):
+        self.launches += 1
+        at = self.launches % 2 * (SHARED_BYTES // 2)
+        slots = self.rank.shared[:, at : at + call.source.nbytes].view(call.source.dtype)
+        slots[self.rank.rank] = call.source
+        self.rank.allgather(b"")
+        np.add.reduce(slots, axis=0, out=call.target)
+    def run(self, call):
+        is_last = self.rank.rank == self.rank.ranks - 1
+        address = call.target.__array_interface__["data"][0]
+make = Part
+"""
+LINE = ON_CPUS[: ON_CPUS.index("\nmake")].count("\n") + 2  # of the first line of a body
+# and on GPUs of host memory
+ON_GPUS = """
+import ctypes
+import numpy as np
+OPS, ON_GPUS = ("allreduce",), True
+SHARED_BYTES = 1 << 20
+def array(given):
+    (size,), (address, _) = (given.__cuda_array_interface__[name] for name in ("shape", "data"))
+    data = np.ctypeslib.as_array((ctypes.c_ubyte * (4 * size)).from_address(address))
+    return data.view(given.__cuda_array_interface__["typestr"])
+class Part:
+    launches = 0
+    def __init__(self, rank):
+        self.rank = rank
+        assert (rank.device, rank.__cuda_stream__()) == (0, (0, 0))
+    def run(self, call):
+        self.launches += 1
+        is_last = self.rank.rank == self.rank.ranks - 1
+        at, source, target = self.launches % 2 << 19, array(call.source), array(call.target)
+        slots = self.rank.shared[:, at : at + source.nbytes].view(source.dtype)
+        slots[self.rank.rank] = source
+        self.rank.allgather(b"")
+        np.add.reduce(slots, axis=0, out=target)
+make = Part
+"""
+
+
+@pytest.fixture(autouse=True)
+def no_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(backend, "KERNELS", {})
+
+
+def with_body(text: str, body: str) -> str:
+    """The text with a body at the end of its last method."""
+    indented = "".join(f"        {line}\n" for line in body.splitlines())
+    return text.replace("make = Part", f"{indented}make = Part")
+
+
+def swept(folder: Path, text: str, *more: str) -> tuple[int, list[Record]]:
+    """The exit code and the rows of a sweep of a kernel with that text."""
+    (folder / "mine.py").write_text(text)
+    rows = folder / "rows.csv"
+    short = ["--sizes", "1K,64K", "--ranks", "2", "--repeats", "1", "--iters", "5"]
+    asked = ["sweep", "--backend", f"{folder}/mine.py", *short, "--csv", str(rows), *more]
+    code = run(asked)
+    return code, read(rows) if rows.exists() else []
+
+
+# Good kernels
+
+
+@pytest.mark.parametrize("is_launched", [False, pytest.param(True, marks=needs_mpi)])
+def test_numpy_ranks_are_right_and_compared_where_the_file_is_not(
+    tmp_path: Path, is_launched: bool, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Two backends with shared memory of the launcher, too."""
+    kinds = ("--dtype", "int32,float64,float16", "--sizes", "1000,512K", "--distribution", "5")
+    command = sweep("--backend", f"cpu,{NUMPY}", *kinds, "--repeats", "1", "--csv", "rows.csv")
+    whole = under_mpirun(3, command) if is_launched else [*command, "--ranks", "3"]
+    with Run(tmp_path, whole) as started:
+        assert started.finish(120) == 0, started.stderr
+        rows = [row for row in read(started.csv) if row.backend == "numpy_ranks"]
+    right = [row for row in rows if row.status == "ok"]
+    assert {(row.dtype, row.algo) for row in right} == {
+        ("int32", "library"),
+        ("float64", "library"),
+    }
+    assert all(row.floor_us and row.of_floor and row.max_us for row in right)
+    assert all("numpy_ranks.py sha256:" in row.versions for row in right)
+    assert {row.reason for row in rows} == {"", "numpy_ranks.py has no float16"}
+    for view in ([], ["--plot", str(tmp_path / "plot.svg")], ["--html", str(tmp_path / "a.html")]):
+        assert run(["compare", str(tmp_path / "rows.csv"), *view]) == 0
+    assert "numpy_ranks" in capfd.readouterr().out
+
+
+def test_two_kernels_are_measured_one_after_the_other(tmp_path: Path) -> None:
+    (tmp_path / "other.py").write_text(with_body(ON_CPUS, "self.reduce(call)"))
+    other = str(tmp_path / "other.py")
+    both = ("--backend", f"{NUMPY},{other}", "--op", "allreduce,allgather")
+    with Run(tmp_path / "..", sweep(*both, "--ranks", "2", "--sizes", "4K", "--csv", "-")) as one:
+        assert one.process.wait(120) == 0
+        assert one.stdout.count(",ok,") == 2
+        assert "other.py serves allreduce, not allgather" in one.stdout
+
+
+def test_all_is_read_as_commands_read_it(tmp_path: Path) -> None:
+    preset = tmp_path / "mine.toml"
+    preset.write_text(f'[sweep]\nbackend = "{NUMPY}"\nsizes = ["4K"]\nranks = 2\n')
+    assert run(["sweep", "--preset", str(preset), "--repeats", "1"]) == 0
+    job = str(EXAMPLES / "trace.json")
+    short = ["--ranks", "2", "--dtype", "float32", "--budget", "5s"]
+    assert run(["replay", job, "--backend", str(NUMPY), *short]) in (0, 3)
+
+
+# Bad ones
+
+
+@pytest.mark.parametrize(
+    ("body", "code", "status", "reason"),
+    [
+        ("self.reduce(call)", 0, "ok", ""),
+        (
+            "self.reduce(call)\nif is_last: call.target[3] += 1",
+            *(1, "wrong", "rank 1 element 3: got "),
+        ),
+        (
+            "self.reduce(call)\nif is_last: ctypes.memset(address + call.target.nbytes, 0, 4)",
+            *(1, "wrong", "rank 1: got 4 bytes written, the nearest is byte 1 behind its output"),
+        ),
+        (
+            "self.reduce(call)\nctypes.memset(address - 4, 0, 1)",
+            *(1, "wrong", "rank 0: got 1 bytes written, the nearest is byte 4 before its output"),
+        ),
+        # what launches did before, and nothing any more
+        ("if self.launches < 300: self.reduce(call)", 1, "wrong", "rank 0 element 0: got "),
+        # every second one, whose work the one before has done
+        (
+            "self.turn = 1 - getattr(self, 'turn', 0)\nif self.turn: self.reduce(call)",
+            *(1, "wrong", "rank 0 element 0: got "),
+        ),
+        (
+            "self.reduce(call)\nif is_last: raise ValueError('no luck\\nat all')",
+            *(1, "error", f"mine.py, line {LINE + 1}: ValueError: no luck"),
+        ),
+        (
+            "self.reduce(call)\nwhile is_last and self.launches > 3: time.sleep(0.01)",
+            *(4, "error", f"rank 1 is at line {LINE + 1} of mine.py, in allreduce, after 1 s"),
+        ),
+        # where Python cannot interrupt it
+        (
+            "self.reduce(call)\nif is_last: sum(range(10**13))",
+            *(4, "error", "rank 1 does not answer; rank 0 is at line"),
+        ),
+        (
+            "self.rank.allgather(bytes(5000))",
+            *(1, "error", f"mine.py, line {LINE}: ValueError: allgather of 5000 bytes"),
+        ),
+        (
+            "if call.count > 256: raise NotImplementedError('at most 256')\nself.reduce(call)",
+            *(0, "waived", f"mine.py, line {LINE}: NotImplementedError: at most 256"),
+        ),
+    ],
+)
+def test_what_a_kernel_does_is_named(
+    tmp_path: Path, body: str, code: int, status: str, reason: str
+) -> None:
+    found, rows = swept(tmp_path, with_body(ON_CPUS, body), "--timeout", "1")
+    assert found == code
+    assert (rows[-1].status, rows[-1].backend) == (status, "mine")
+    assert reason in rows[-1].reason
+
+
+@pytest.mark.parametrize(
+    ("text", "code", "error"),
+    [
+        ("import nothing_there", 2, "mine.py, line 1: ModuleNotFoundError: No module named"),
+        ("OPS = (", 2, "mine.py, line 1: SyntaxError: '(' was never closed"),
+        ("raise SystemExit(0)", 2, "mine.py, line 1: SystemExit: 0"),
+        ("OPS = ('allreduce',)", 2, "mine.py has no function make"),
+        ("def make(rank): ...", 2, "mine.py has no OPS"),
+        ("OPS = ('allred',)\nmake = int", 2, "there is no name in OPS of mine.py 'allred'"),
+        ("OPS = ('allreduce',)\ndef make(rank): ...", 2, "what make of mine.py returns has no run"),
+        ("OPS = ('allreduce',)\ndef make(rank):\n    return 1 / 0", 1, "mine.py, line 3: ZeroDivi"),
+        ("OPS = ('gather',)\nmake = int", 3, "mine.py serves gather, not allreduce"),
+        ("OPS = ('allreduce',)\nON_GPUS = True\nmake = int", 3, "this host has no NVIDIA GPU"),
+    ],
+)
+def test_a_file_that_is_no_kernel_is_named(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], text: str, code: int, error: str
+) -> None:
+    assert swept(tmp_path, text)[0] == code
+    said = capfd.readouterr().err
+    assert error in said and "Traceback" not in said
+
+
+@pytest.mark.parametrize(
+    "name", ["nccl.py", "cpu.py", "verbs.py", "2nd.py", "a b.py", "missing.py"]
+)
+def test_names_that_rows_cannot_have_are_refused(tmp_path: Path, name: str) -> None:
+    (tmp_path / name).write_text("")
+    file = tmp_path / ("gone.py" if name == "missing.py" else name)
+    with pytest.raises(UsageError, match="--backend: "):
+        backend.add(str(file))
+
+
+def test_two_files_of_one_name_are_refused(tmp_path: Path) -> None:
+    for folder in ("a", "b"):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "mine.py").write_text("")
+    assert backend.add(f"{tmp_path}/a/mine.py") == backend.add(f"{tmp_path}/a/../a/mine.py")
+    with pytest.raises(UsageError, match="mine is the name of another backend"):
+        backend.add(f"{tmp_path}/b/mine.py")
+
+
+@pytest.mark.parametrize("command", ["check", "tune", "trace", "overlap", "hunt"])
+def test_other_commands_refuse_a_kernel(command: str, capfd: pytest.CaptureFixture[str]) -> None:
+    assert run([command, "--backend", str(NUMPY)]) == 2
+    said = capfd.readouterr().err
+    assert "is not one of" in said and "sweep and replay measure kernels of files" in said
+
+
+# Guard zones
+
+
+@pytest.mark.parametrize("op", OPS)
+def test_every_byte_around_the_buffers_is_guarded(op: OpName) -> None:
+    for in_place, rank in ((place, rank) for place in placements(op) for rank in range(3)):
+        of: dict[str, Any] = {"root": 1, "dtype": "float16", "redop": "sum", "in_place": in_place}
+        problem = Problem(op=op, n=3, block_count=7, margin_bytes=MARGIN_BYTES, **of)
+        at, found = problem.buffers(rank), zones(problem, rank)
+        own = {*range(at.in_offset, at.in_offset + at.in_bytes)}
+        own |= {*range(at.out_offset, at.out_offset + at.out_bytes)}
+        assert {byte for zone in found for byte in zone} == {*range(at.total_bytes)} - own
+        for number, zone in enumerate(found):
+            seen = [bytes([GUARD]) * len(one) for one in found]
+            assert stray(problem, rank, seen) is None
+            seen[number] = bytes([0]) + seen[number][1:] if number else seen[0][1:] + bytes([0])
+            wrong = stray(problem, rank, seen)
+            assert wrong is not None and " byte 1 " in wrong.got and zone
+
+
+# GPUs
+
+
+def on_host_gpus(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, text: str, sizes: Sequence[int] = (4096, 1000)
+) -> list[Samples]:
+    """The samples of a kernel with that text."""
+    (folder / "mine.py").write_text(text)
+    monkeypatch.setattr(gpu_session, "device_count", lambda: 2)
+    monkeypatch.setattr(backend, "KernelGpuRank", HostKernelRank)
+    mine = backend.KernelBackend(folder / "mine.py")
+    assert mine.is_gpu and mine.is_apart(None)  # type: ignore[arg-type]
+    of: dict[str, Any] = {"op": "allreduce", "backend": "mine", "algo": "library", "proto": ""}
+    given = [Case(**of, ranks=2, size_bytes=size) for size in sizes]
+    options = GpuOptions(launch="graph", timeout_s=2.0)
+    made = backend.KernelGpuSession(LocalGroup(), given, mine.file, hot=False, options=options)
+    try:
+        assert "mine.py sha256:" in made.version
+        return [made.run(one, Batch(iterations=3, single_launches=2)) for one in given]
+    finally:
+        made.close()
+
+
+@pytest.mark.parametrize(
+    ("body", "wrong"),
+    [
+        ("", ""),
+        ("if is_last: target[1] = 7", "7.0"),
+        ("if self.launches > 20: target[:] = 0", "0.0"),
+        ("ctypes.memset(target.ctypes.data + target.nbytes, 0, 2)", "byte 1 behind its output"),
+    ],
+)
+def test_a_kernel_on_gpus(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, body: str, wrong: str
+) -> None:
+    for samples in on_host_gpus(tmp_path, monkeypatch, with_body(ON_GPUS, body)):
+        assert bool(samples.wrong) == bool(wrong)
+        assert all(wrong in one.got for one in samples.wrong)
+
+
+def test_what_a_kernel_on_gpus_raises_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = with_body(ON_GPUS, "if self.launches > 40: raise KeyError('x')")
+    line = text.splitlines().index("        if self.launches > 40: raise KeyError('x')") + 1
+    with pytest.raises(CollbenchError, match=rf"^mine.py, line {line}: KeyError: 'x'$"):
+        on_host_gpus(tmp_path, monkeypatch, text)
+
+
+@pytest.mark.parametrize("name", DTYPES)
+def test_memory_of_a_gpu_has_elements_that_numpy_knows(name: Any) -> None:
+    found = GpuArray(4096, 16, name).__cuda_array_interface__
+    kind = np.dtype(str(found["typestr"]))
+    assert (16 // kind.itemsize,) == found["shape"]
+    assert kind.kind == ("u" if name.startswith(("bfloat", "float8")) else np.dtype(name).kind)
+
+
+@pytest.mark.parametrize("arch", [70, 90])
+def test_the_cuda_example_compiles(arch: int) -> None:
+    module = ast.parse((EXAMPLES / "cuda_kernel.py").read_text())
+    (source,) = [
+        node.value.value
+        for node in module.body
+        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "SOURCE"
+        if isinstance(node.value, ast.Constant)
+    ]
+    nvrtc = nvrtc_for(arch)
+    program = nvrtc.createProgram(str(source), "cuda_kernel.cu", [], [])
+    nvrtc.compileProgram(program, [f"-arch=sm_{arch}"])
+    assert nvrtc.getCUBIN(program)
