@@ -29,54 +29,36 @@ from tests.support.runs import Run, needs_mpi, sweep, under_mpirun
 
 EXAMPLES = Path(__file__).parents[2] / "docs/examples"
 NUMPY = EXAMPLES / "numpy_ranks.py"
-# An allreduce on CPUs, whose launches do what follows
-ON_CPUS = """
+# An allreduce whose launches do what follows; REDUCE stands for their work
+KERNEL = """
 import ctypes, time
 import numpy as np
-OPS = ("allreduce",)
-SHARED_BYTES = 1 << 20
-class Part:
-    launches = 0
-    def __init__(self, rank):
-        self.rank = rank
-    def reduce(self, call):
-        self.launches += 1
-        at = self.launches % 2 * (SHARED_BYTES // 2)
-        slots = self.rank.shared[:, at : at + call.source.nbytes].view(call.source.dtype)
-        slots[self.rank.rank] = call.source
-        self.rank.allgather(b"")
-        np.add.reduce(slots, axis=0, out=call.target)
-    def run(self, call):
-        is_last = self.rank.rank == self.rank.ranks - 1
-        address = call.target.__array_interface__["data"][0]
-make = Part
-"""
-LINE = ON_CPUS[: ON_CPUS.index("\nmake")].count("\n") + 2  # of the first line of a body
-# and on GPUs of host memory
-ON_GPUS = """
-import ctypes
-import numpy as np
-OPS, ON_GPUS = ("allreduce",), True
-SHARED_BYTES = 1 << 20
+OPS, SHARED_BYTES = ("allreduce",), 1 << 20
 def array(given):
+    if isinstance(given, np.ndarray): return given
     (size,), (address, _) = (given.__cuda_array_interface__[name] for name in ("shape", "data"))
     data = np.ctypeslib.as_array((ctypes.c_ubyte * (4 * size)).from_address(address))
     return data.view(given.__cuda_array_interface__["typestr"])
 class Part:
-    launches = 0
+    launches = turn = 0
     def __init__(self, rank):
         self.rank = rank
-        assert (rank.device, rank.__cuda_stream__()) == (0, (0, 0))
-    def run(self, call):
+        assert (rank.device, rank.__cuda_stream__()) in ((-1, (0, -1)), (0, (0, 0)))
+    def reduce(self, source, target):
         self.launches += 1
-        is_last = self.rank.rank == self.rank.ranks - 1
-        at, source, target = self.launches % 2 << 19, array(call.source), array(call.target)
+        at = self.launches % 2 << 19
         slots = self.rank.shared[:, at : at + source.nbytes].view(source.dtype)
         slots[self.rank.rank] = source
         self.rank.allgather(b"")
         np.add.reduce(slots, axis=0, out=target)
+    def run(self, call):
+        is_last = self.rank.rank == self.rank.ranks - 1
+        target, n, self.turn = array(call.target), call.count, 1 - self.turn
+        address = target.ctypes.data
+        BODY
 make = Part
 """
+LINE = KERNEL[: KERNEL.index("BODY")].count("\n") + 1  # of the first line of a body
 
 
 @pytest.fixture(autouse=True)
@@ -84,10 +66,10 @@ def no_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(backend, "KERNELS", {})
 
 
-def with_body(text: str, body: str) -> str:
-    """The text with a body at the end of its last method."""
-    indented = "".join(f"        {line}\n" for line in body.splitlines())
-    return text.replace("make = Part", f"{indented}make = Part")
+def kernel(body: str) -> str:
+    """The text of that kernel."""
+    work = "self.reduce(array(call.source), target)"
+    return KERNEL.replace("BODY", body.replace("REDUCE", work).replace("\n", "\n        "))
 
 
 def swept(folder: Path, text: str, *more: str) -> tuple[int, list[Record]]:
@@ -128,7 +110,7 @@ def test_numpy_ranks_are_right_and_compared_where_the_file_is_not(
 
 
 def test_two_kernels_are_measured_one_after_the_other(tmp_path: Path) -> None:
-    (tmp_path / "other.py").write_text(with_body(ON_CPUS, "self.reduce(call)"))
+    (tmp_path / "other.py").write_text(kernel("REDUCE"))
     other = str(tmp_path / "other.py")
     both = ("--backend", f"{NUMPY},{other}", "--op", "allreduce,allgather")
     with Run(tmp_path / "..", sweep(*both, "--ranks", "2", "--sizes", "4K", "--csv", "-")) as one:
@@ -149,59 +131,46 @@ def test_all_is_read_as_commands_read_it(tmp_path: Path) -> None:
 # Bad ones
 
 
-@pytest.mark.parametrize(
-    ("body", "code", "status", "reason"),
-    [
-        ("self.reduce(call)", 0, "ok", ""),
-        (
-            "self.reduce(call)\nif is_last: call.target[3] += 1",
-            *(1, "wrong", "rank 1 element 3: got "),
-        ),
-        (
-            "self.reduce(call)\nif is_last: ctypes.memset(address + call.target.nbytes, 0, 4)",
-            *(1, "wrong", "rank 1: got 4 bytes written, the nearest is byte 1 behind its output"),
-        ),
-        (
-            "self.reduce(call)\nctypes.memset(address - 4, 0, 1)",
-            *(1, "wrong", "rank 0: got 1 bytes written, the nearest is byte 4 before its output"),
-        ),
-        # what launches did before, and nothing any more
-        ("if self.launches < 300: self.reduce(call)", 1, "wrong", "rank 0 element 0: got "),
-        # every second one, whose work the one before has done
-        (
-            "self.turn = 1 - getattr(self, 'turn', 0)\nif self.turn: self.reduce(call)",
-            *(1, "wrong", "rank 0 element 0: got "),
-        ),
-        (
-            "self.reduce(call)\nif is_last: raise ValueError('no luck\\nat all')",
-            *(1, "error", f"mine.py, line {LINE + 1}: ValueError: no luck"),
-        ),
-        (
-            "self.reduce(call)\nwhile is_last and self.launches > 3: time.sleep(0.01)",
-            *(4, "error", f"rank 1 is at line {LINE + 1} of mine.py, in allreduce, after 1 s"),
-        ),
-        # where Python cannot interrupt it
-        (
-            "self.reduce(call)\nif is_last: sum(range(10**13))",
-            *(4, "error", "rank 1 does not answer; rank 0 is at line"),
-        ),
-        (
-            "self.rank.allgather(bytes(5000))",
-            *(1, "error", f"mine.py, line {LINE}: ValueError: allgather of 5000 bytes"),
-        ),
-        (
-            "if call.count > 256: raise NotImplementedError('at most 256')\nself.reduce(call)",
-            *(0, "waived", f"mine.py, line {LINE}: NotImplementedError: at most 256"),
-        ),
-    ],
-)
-def test_what_a_kernel_does_is_named(
-    tmp_path: Path, body: str, code: int, status: str, reason: str
-) -> None:
-    found, rows = swept(tmp_path, with_body(ON_CPUS, body), "--timeout", "1")
-    assert found == code
-    assert (rows[-1].status, rows[-1].backend) == (status, "mine")
-    assert reason in rows[-1].reason
+BAD = [
+    ("REDUCE", 0, "ok: "),
+    ("REDUCE\nif is_last: target[3] += 1", 1, "wrong: rank 1 element 3: got "),
+    (
+        "REDUCE\nif is_last: ctypes.memset(address + 4 * n, 0, 4)",
+        *(1, "wrong: rank 1: got 4 bytes written, the nearest is byte 1 behind its output"),
+    ),
+    (
+        "REDUCE\nctypes.memset(address - 4, 0, 1)",
+        *(1, "wrong: rank 0: got 1 bytes written, the nearest is byte 4 before its output"),
+    ),
+    # launches that do nothing: all after some, and every second one, whose work another did
+    ("if self.launches < 300: REDUCE", 1, "wrong: rank 0 element 0: got "),
+    ("if self.turn: REDUCE", 1, "wrong: rank 0 element 0: got "),
+    (
+        "REDUCE\nif is_last: raise ValueError('no luck\\nat all')",
+        *(1, f"error: mine.py, line {LINE + 1}: ValueError: no luck"),
+    ),
+    (
+        "REDUCE\nwhile is_last and self.launches > 3: time.sleep(0.01)",
+        *(4, f"rank 1 is at line {LINE + 1} of mine.py, in allreduce, after 1 s"),
+    ),
+    # where Python cannot interrupt it
+    ("REDUCE\nif is_last: sum(range(10**13))", *(4, "error: rank 1 does not answer; rank 0 ")),
+    (
+        "self.rank.allgather(bytes(5000))",
+        *(1, f"error: mine.py, line {LINE}: ValueError: allgather of 5000 bytes"),
+    ),
+    (
+        "if n > 256: raise NotImplementedError('at most 256')\nREDUCE",
+        *(0, f"waived: mine.py, line {LINE}: NotImplementedError: at most 256"),
+    ),
+]
+
+
+@pytest.mark.parametrize(("body", "code", "said"), BAD)
+def test_what_a_kernel_does_is_named(tmp_path: Path, body: str, code: int, said: str) -> None:
+    found, rows = swept(tmp_path, kernel(body), "--timeout", "1")
+    assert (found, rows[-1].backend) == (code, "mine")
+    assert said in f"{rows[-1].status}: {rows[-1].reason}"
 
 
 @pytest.mark.parametrize(
@@ -280,7 +249,7 @@ def on_host_gpus(
     folder: Path, monkeypatch: pytest.MonkeyPatch, text: str, sizes: Sequence[int] = (4096, 1000)
 ) -> list[Samples]:
     """The samples of a kernel with that text."""
-    (folder / "mine.py").write_text(text)
+    (folder / "mine.py").write_text(f"{text}ON_GPUS = True\n")
     monkeypatch.setattr(gpu_session, "device_count", lambda: 2)
     monkeypatch.setattr(backend, "KernelGpuRank", HostKernelRank)
     mine = backend.KernelBackend(folder / "mine.py")
@@ -299,26 +268,25 @@ def on_host_gpus(
 @pytest.mark.parametrize(
     ("body", "wrong"),
     [
-        ("", ""),
-        ("if is_last: target[1] = 7", "7.0"),
-        ("if self.launches > 20: target[:] = 0", "0.0"),
-        ("ctypes.memset(target.ctypes.data + target.nbytes, 0, 2)", "byte 1 behind its output"),
+        ("REDUCE", ""),
+        ("REDUCE\nif is_last: target[1] = 7", "7.0"),
+        ("if self.launches < 20: REDUCE", ""),
+        ("REDUCE\nctypes.memset(address + 4 * n, 0, 2)", "byte 1 behind its output"),
     ],
 )
 def test_a_kernel_on_gpus(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, body: str, wrong: str
 ) -> None:
-    for samples in on_host_gpus(tmp_path, monkeypatch, with_body(ON_GPUS, body)):
-        assert bool(samples.wrong) == bool(wrong)
+    for samples in on_host_gpus(tmp_path, monkeypatch, kernel(body)):
+        assert bool(samples.wrong) == (body != "REDUCE")
         assert all(wrong in one.got for one in samples.wrong)
 
 
 def test_what_a_kernel_on_gpus_raises_is_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    text = with_body(ON_GPUS, "if self.launches > 40: raise KeyError('x')")
-    line = text.splitlines().index("        if self.launches > 40: raise KeyError('x')") + 1
-    with pytest.raises(CollbenchError, match=rf"^mine.py, line {line}: KeyError: 'x'$"):
+    text = kernel("REDUCE\nif self.launches > 40: raise KeyError('x')")
+    with pytest.raises(CollbenchError, match=rf"^mine.py, line {LINE + 1}: KeyError: 'x'$"):
         on_host_gpus(tmp_path, monkeypatch, text)
 
 

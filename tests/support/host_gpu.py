@@ -134,8 +134,8 @@ class HostGpu(DeviceRank):
                 prepare_buffers(problem, self.rank, *self.arrays(problem, number), number)
 
     def keep(self, key: object, data: bytes) -> int:
-        self.tables[key] = np.frombuffer(bytearray(data), np.uint8)
-        return int(self.tables[key].ctypes.data)
+        known = self.tables.setdefault(key, np.frombuffer(bytearray(data), np.uint8))
+        return int(known.ctypes.data)
 
     def exchange(self, item: int, words: tuple[int, int, int, int, int], stream: int) -> None:
         exchange(array_at, item, *words)
