@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 
 from collbench.backends.base import Batch, Samples, Session
-from collbench.backends.guards import GUARD, stray, zones
 from collbench.backends.proof import ProvedPart, prove
 from collbench.backends.repeat import (
     ANSWER_S,
@@ -49,6 +48,8 @@ COLLECTIVES = (
     *("allreduce", "allgather", "reducescatter", "broadcast", "reduce"),
     *("alltoall", "gather", "scatter", "sendrecv"),
 )
+# around user buffers: a multiple of what buffers on GPUs begin at; every byte is GUARD
+MARGIN_BYTES, GUARD = 512, 0xA5
 Call = tuple[Callable[..., object], tuple[object, ...]]
 
 
@@ -79,6 +80,39 @@ class BufferSets(Protocol):
         self, order: Sequence[int], launch: Callable[[int], object]
     ) -> tuple[Wrong | None, float]:
         """As proof.prove(), on the sets of `order`."""
+
+
+def zones(problem: Problem, rank: int) -> list[range]:
+    """Where the guard zones of a set of user buffers are, in bytes from its beginning: nobody may
+    write there.
+
+    >>> of = {"root": 0, "dtype": "int8", "redop": "sum", "in_place": False, "margin_bytes": 512}
+    >>> zones(Problem(op="broadcast", n=2, block_count=100, **of), 0)
+    [range(0, 512), range(612, 1152), range(1252, 1764)]
+    """
+    at, end = problem.buffers(rank), 0
+    buffers = sorted([(at.in_offset, at.in_bytes), (at.out_offset, at.out_bytes)])
+    found = list[range]()
+    for first, size in [*(one for one in buffers if one[1]), (at.total_bytes, 0)]:
+        found += [range(end, first)] if first > end else []
+        end = max(end, first + size)
+    return found if problem.margin_bytes else []
+
+
+def stray(problem: Problem, rank: int, seen: Sequence[bytes]) -> Wrong | None:
+    """What was written in the zones of a set, whose bytes are given."""
+    at = problem.buffers(rank)
+    for zone, data in zip(zones(problem, rank), seen, strict=True):
+        written = np.flatnonzero(np.frombuffer(data, np.uint8) != GUARD)
+        if written.size:
+            behind, before = int(written[0]) + 1, len(zone) - int(written[-1])
+            is_behind = zone.start and (behind <= before or zone.stop == at.total_bytes)
+            edge, far = (zone.start, behind) if is_behind else (zone.stop, before)
+            of = "output" if edge in (at.out_offset, at.out_offset + at.out_bytes) else "input"
+            got = f"{written.size} bytes written, the nearest is byte {far}"
+            got += f" {'behind' if is_behind else 'before'} its {of}"
+            return Wrong(rank=rank, count=written.size, got=got, wanted="none there")
+    return None
 
 
 class HostBuffers(BufferSets):
@@ -279,13 +313,23 @@ class LibraryRank(CpuTimedRank[Problem]):
 
 
 class LibrarySession(Session[Case]):
-    """Drives the ranks of a library's collectives. margin_bytes: around their user buffers."""
+    """Drives the ranks of a library's collectives. begin: what they do first, of which workers are
+    closed that fail. margin_bytes: around user buffers.
+    """
 
-    margin_bytes = 0
-
-    def __init__(self, workers: WorkerGroup[LibraryRank], *, hot: bool, start_s: float) -> None:
+    def __init__(
+        self,
+        workers: WorkerGroup[LibraryRank],
+        *,
+        hot: bool,
+        start_s: float,
+        begin: Callable[[], object] = list,
+        margin_bytes: int = 0,
+    ) -> None:
         self._workers, self.device, self.hot = workers, cpu_name(), hot
+        self._margin_bytes = margin_bytes
         try:
+            begin()
             self.version = workers.call(LibraryRank.describe, timeout_s=start_s)[0]
         except BaseException:
             self.close()
@@ -293,7 +337,7 @@ class LibrarySession(Session[Case]):
 
     def run(self, case: Case, batch: Batch) -> Samples:
         """One repeat: prepare, check, time."""
-        problem = replace(case.problem(), margin_bytes=self.margin_bytes)
+        problem = replace(case.problem(), margin_bytes=self._margin_bytes)
         data_bytes, notes = self._data(problem)
         return repeat_on_cpus(
             self._workers, problem, batch, hot=self.hot, data_bytes=data_bytes, notes=notes

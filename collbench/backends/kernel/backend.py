@@ -8,6 +8,7 @@ import re
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
@@ -16,9 +17,17 @@ from collbench.backends.base import GpuOptions, Peer, Session, SessionOptions
 from collbench.backends.gpu.memory import GpuArray
 from collbench.backends.gpu.rank import Graphs, Launches, stride_bytes
 from collbench.backends.gpu.session import GpuRank, GpuSession, repeat_limit_s, why_no_gpus
-from collbench.backends.guards import GUARD, MARGIN_BYTES, stray, zones
 from collbench.backends.kernel.contract import START_S, KernelCall, KernelFile, KernelRank
-from collbench.backends.library import Call, LibraryRank, LibrarySession, private_bytes
+from collbench.backends.library import (
+    GUARD,
+    MARGIN_BYTES,
+    Call,
+    LibraryRank,
+    LibrarySession,
+    private_bytes,
+    stray,
+    zones,
+)
 from collbench.backends.repeat import RankTiming
 from collbench.core.case import Case, Problem
 from collbench.core.dtypes import dtype
@@ -50,7 +59,6 @@ class KernelCpuRank(LibraryRank):
         """Make the rank's part of the kernel in that file."""
         self.file = KernelFile(Path(path))
         self.part = KernelRank(self.file, self._arena, self.rank, self.n)
-        self.part.make()
 
     def named(self, error: Exception) -> CollbenchError | None:
         return self.file.named(error)
@@ -76,22 +84,6 @@ class KernelCpuRank(LibraryRank):
     def prepare(self, problem: Problem, hot: bool, batch: Any) -> RankTiming:
         self.part.arena[0] = 0  # what was refused before is over
         return super().prepare(problem, hot, batch)
-
-
-class KernelCpuSession(LibrarySession):
-    """Drives the ranks of a kernel on CPU cores."""
-
-    margin_bytes = MARGIN_BYTES
-
-    def __init__(self, group: Group, cases: Sequence[Case], file: KernelFile, *, hot: bool) -> None:
-        n = cases[0].ranks
-        workers = group.shared_workers(KernelCpuRank, n, file.arena_bytes(n))
-        try:
-            workers.call(KernelCpuRank.load, str(file.path), timeout_s=START_S)
-        except BaseException:
-            workers.close()
-            raise
-        super().__init__(workers, hot=hot, start_s=START_S)
 
 
 class GuardedLaunches(Launches):
@@ -125,9 +117,8 @@ class KernelGpuRank(GpuRank[KernelKey]):
         self.file, context, card = KernelFile(Path(path)), self.context, self.gpu.card
         with Path(meeting).open("r+b") as file:
             arena = memoryview(mmap.mmap(file.fileno(), 0))
-        self.part = part = KernelRank(self.file, arena, context.rank, context.n)
-        part.device, part.stream = card.index, card.stream
-        part.make()
+        of = context.rank, context.n, card.index, card.stream
+        self.part = KernelRank(self.file, arena, *of)
         self.calls: list[KernelCall] = []
         self.graphs: Graphs = {}
         self.ready: KernelKey | None = None  # what the graphs and calls are of
@@ -228,7 +219,12 @@ class KernelBackend(Peer):
     def open(self, group: Group, cases: Sequence[Case], options: SessionOptions) -> Session[Case]:
         if self.is_gpu:
             return KernelGpuSession(group, cases, self.file, hot=options.hot, options=options.gpu)
-        return KernelCpuSession(group, cases, self.file, hot=options.hot)
+        n, path = cases[0].ranks, str(self.file.path)
+        workers = group.shared_workers(KernelCpuRank, n, self.file.arena_bytes(n))
+        begin = partial(workers.call, KernelCpuRank.load, path, timeout_s=START_S)
+        return LibrarySession(
+            workers, hot=options.hot, start_s=START_S, begin=begin, margin_bytes=MARGIN_BYTES
+        )
 
 
 KERNELS: dict[str, KernelBackend] = {}  # that were named, by their names in rows

@@ -6,7 +6,7 @@
     ON_GPUS         True: its ranks have GPUs, and run queues a launch in their stream
     SHARED_BYTES    of each rank, in memory of the host that all ranks share, whole cache lines
     make(rank)      a rank's part, by a KernelRank, with a method run(call), one launch by a
-                    KernelCall, and perhaps close(); NotImplementedError waives a point
+                    KernelCall; NotImplementedError waives a point
 
 All ranks call all of it in the same order.
 """
@@ -128,27 +128,30 @@ class KernelRank:
     """What a rank's part is made from: for the file rank, the number of its `ranks`; shared, of
     [ranks, SHARED_BYTES] bytes, zeroed; allgather; and on GPUs device, the number of the rank's
     GPU, and stream, the address of the one that is timed. arena: memory that all ranks share,
-    zeroed; its first byte says that somebody gave up.
+    zeroed; its first byte says that somebody gave up. Raises UsageError.
     """
 
-    device = stream = -1
-    kernel: Any = None
-
-    def __init__(self, file: KernelFile, arena: memoryview, rank: int, ranks: int) -> None:
+    def __init__(
+        self,
+        file: KernelFile,
+        arena: memoryview,
+        rank: int,
+        ranks: int,
+        device: int = -1,
+        stream: int = -1,
+    ) -> None:
         self.file, self.rank, self.ranks, self.limit_s = file, rank, ranks, START_S
+        self.device, self.stream = device, stream
         self.arena: Array = np.frombuffer(arena, np.uint8)[: file.arena_bytes(ranks)]
         flags = (ranks + 1) * _LINE_BYTES
         words, messages, shared = np.split(self.arena, [flags, flags + ranks * _MESSAGE_BYTES])
         self.barrier = FlagBarrier(words.data.cast("q"), rank, ranks, lambda: bool(self.arena[0]))
         self._messages = messages.reshape(ranks, _MESSAGE_BYTES)
         self.shared: Array = shared.reshape(ranks, -1)
-
-    def make(self) -> None:
-        """Have the file make the rank's part. Raises UsageError for one that has no run."""
         with self.limit("make", START_S):
-            self.kernel = self.file.module.make(self)
+            self.kernel = file.module.make(self)
         if not callable(getattr(self.kernel, "run", None)):
-            raise UsageError(f"what make of {self.file.path.name} returns has no run", _MEND)
+            raise UsageError(f"what make of {file.path.name} returns has no run", _MEND)
 
     def __cuda_stream__(self) -> tuple[int, int]:
         return 0, self.stream  # version of the protocol, stream
@@ -199,7 +202,3 @@ class KernelRank:
                 faulthandler.cancel_dump_traceback_later()
                 signal.setitimer(signal.ITIMER_REAL, 0)
                 signal.signal(signal.SIGALRM, before)
-
-    def close(self) -> None:
-        """End the rank's part."""
-        getattr(self.kernel, "close", int)()
