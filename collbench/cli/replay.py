@@ -33,8 +33,8 @@ _OPTIONS = (
         "--backend",
         type=BackendList(),
         help=(
-            f"What runs the operations: {', '.join(backend_names())}; the first one is tuned."
-            " Default: cuda and nccl where there are GPUs, model with --machine, else cpu."
+            f"What runs the operations: {', '.join(backend_names())}, or a file with a kernel of"
+            " yours; the first one is tuned. Default: cuda and nccl where there are GPUs, model with --machine, else cpu."
         ),
     ),
     click.option(

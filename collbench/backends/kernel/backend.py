@@ -11,9 +11,9 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from collbench.backends.base import GpuOptions, Peer, Session, SessionOptions
+from collbench.backends.base import Batch, GpuOptions, Peer, Session, SessionOptions
 from collbench.backends.gpu.memory import GpuArray
 from collbench.backends.gpu.rank import Graphs, Launches, stride_bytes
 from collbench.backends.gpu.session import GpuRank, GpuSession, repeat_limit_s, why_no_gpus
@@ -81,7 +81,7 @@ class KernelCpuRank(LibraryRank):
     def _limit(self, call: str, limit_s: float) -> AbstractContextManager[None]:
         return self.part.limit(call, limit_s)
 
-    def prepare(self, problem: Problem, hot: bool, batch: Any) -> RankTiming:
+    def prepare(self, problem: Problem, hot: bool, batch: Batch) -> RankTiming:
         self.part.arena[0] = 0  # what was refused before is over
         return super().prepare(problem, hot, batch)
 

@@ -77,11 +77,14 @@ class KernelFile:
         sys.modules[module.__name__] = module  # where dataclasses look for it
         try:
             exec(compile(self.path.read_bytes(), self.path, "exec"), vars(module))
+            for what, known in _NAMES.items():
+                for wrong in set(vars(module)[what]).difference(known):
+                    raise unknown(f"name in {what} of {name}", wrong, known)
+        except UsageError:
+            raise
         except (Exception, SystemExit) as error:
-            raise UsageError((self.named(error) or error).args[0], _MEND) from None
-        for what, known in _NAMES.items():
-            for wrong in set(vars(module)[what]).difference(known):
-                raise unknown(f"name in {what} of {name}", wrong, known)
+            found = self.named(error)
+            raise UsageError(found.message if found else f"{name}: {error}", _MEND) from None
         if not callable(module.make) or not module.OPS:
             raise UsageError(f"{name} has no {'OPS' if module.make else 'function make'}", _MEND)
         return module
