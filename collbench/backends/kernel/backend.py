@@ -234,8 +234,6 @@ def add(file: str) -> str:
     """The name of a kernel in rows, which is from then on a backend. Raises UsageError."""
     path = Path(file).resolve()
     name, hint = path.stem, "rename the file: a letter, then at most 30 letters, digits, _ and -"
-    if not path.is_file():
-        raise UsageError(f"--backend: there is no file {file}", "give the path of a kernel")
     if not _NAME.fullmatch(name):
         raise UsageError(f"--backend: '{name}' cannot be a name in rows", hint)
     kernel = KERNELS.setdefault(name, KernelBackend(path))
