@@ -34,8 +34,8 @@ _OPTIONS = (
         type=BackendList(),
         help=(
             f"What runs the operations: {', '.join(backend_names())}, or a file with a kernel of"
-            " yours; the first one is tuned. Default: cuda and nccl where there are GPUs, model with"
-            " --machine, else cpu."
+            " yours; the first one is tuned. Default: cuda and nccl where there are GPUs, model"
+            " with --machine, else cpu."
         ),
     ),
     click.option(

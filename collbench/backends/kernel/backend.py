@@ -236,7 +236,9 @@ def add(file: str) -> str:
     name, hint = path.stem, "rename the file: a letter, then at most 30 letters, digits, _ and -"
     if not _NAME.fullmatch(name):
         raise UsageError(f"--backend: '{name}' cannot be a name in rows", hint)
-    kernel = KERNELS.setdefault(name, KernelBackend(path))
-    if name in PEERS or not is_peer(name) or kernel.file.path != path:
+    known = {one.file.path for one in KERNELS.values() if one.name == name}
+    if name in PEERS or not is_peer(name) or any(one != path and one.exists() for one in known):
         raise UsageError(f"--backend: {name} is the name of another backend", hint)
+    if path not in known:
+        KERNELS[name] = KernelBackend(path)
     return name
