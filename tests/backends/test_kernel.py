@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from collbench.backends.base import Batch, GpuOptions, Samples
+from collbench.backends.base import Batch, GpuOptions, Samples, SessionOptions
 from collbench.backends.gpu import session as gpu_session
 from collbench.backends.gpu.memory import GpuArray
 from collbench.backends.kernel import backend
@@ -236,8 +236,8 @@ def on_host_gpus(folder: Path, monkeypatch: pytest.MonkeyPatch, text: str) -> li
     assert mine.is_gpu and mine.is_apart(None)  # type: ignore[arg-type]
     of: dict[str, Any] = {"op": "allreduce", "backend": "mine", "algo": "library", "proto": ""}
     given = [Case(**of, ranks=2, size_bytes=size) for size in (4096, 1000)]
-    options = GpuOptions(launch="graph", timeout_s=2.0)
-    made = backend.KernelGpuSession(LocalGroup(), given, mine.file, hot=False, options=options)
+    options = SessionOptions(gpu=GpuOptions(timeout_s=2.0))
+    made = backend.KernelGpuSession(LocalGroup(), given, mine.file, options)
     try:
         assert "mine.py sha256:" in made.version
         return [made.run(one, Batch(iterations=3, single_launches=2)) for one in given]

@@ -13,7 +13,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
-from collbench.backends.base import Batch, GpuOptions, Peer, Session, SessionOptions
+from collbench.backends.base import Batch, Peer, Session, SessionOptions
 from collbench.backends.gpu.memory import GpuArray
 from collbench.backends.gpu.rank import Graphs, Launches, stride_bytes
 from collbench.backends.gpu.session import GpuRank, GpuSession, repeat_limit_s, why_no_gpus
@@ -159,16 +159,10 @@ class KernelGpuSession(GpuSession[Case, KernelKey, KernelGpuRank]):
     """Drives the ranks of a kernel."""
 
     def __init__(
-        self,
-        group: Group,
-        cases: Sequence[Case],
-        file: KernelFile,
-        *,
-        hot: bool,
-        options: GpuOptions,
+        self, group: Group, cases: Sequence[Case], file: KernelFile, options: SessionOptions
     ) -> None:
-        n = cases[0].ranks
-        super().__init__(group, KernelGpuRank, n, hot=hot, options=options, variables=VARIABLES)
+        n, hot, gpu = cases[0].ranks, options.hot, options.gpu
+        super().__init__(group, KernelGpuRank, n, hot=hot, options=gpu, variables=VARIABLES)
         with self._opening(), TemporaryDirectory(prefix="collbench-kernel-") as folder:
             paths = str(file.path), f"{folder}/meeting"
             Path(paths[1]).touch()
@@ -218,7 +212,7 @@ class KernelBackend(Peer):
 
     def open(self, group: Group, cases: Sequence[Case], options: SessionOptions) -> Session[Case]:
         if self.is_gpu:
-            return KernelGpuSession(group, cases, self.file, hot=options.hot, options=options.gpu)
+            return KernelGpuSession(group, cases, self.file, options)
         n, path = cases[0].ranks, str(self.file.path)
         workers = group.shared_workers(KernelCpuRank, n, self.file.arena_bytes(n))
         begin = partial(workers.call, KernelCpuRank.load, path, timeout_s=START_S)

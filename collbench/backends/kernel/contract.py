@@ -135,16 +135,10 @@ class KernelRank:
     """
 
     def __init__(
-        self,
-        file: KernelFile,
-        arena: memoryview,
-        rank: int,
-        ranks: int,
-        device: int = -1,
-        stream: int = -1,
+        self, file: KernelFile, arena: memoryview, rank: int, ranks: int, *gpu: int
     ) -> None:
         self.file, self.rank, self.ranks, self.limit_s = file, rank, ranks, START_S
-        self.device, self.stream = device, stream
+        self.device, self.stream = gpu or (-1, -1)
         self.arena: Array = np.frombuffer(arena, np.uint8)[: file.arena_bytes(ranks)]
         flags = (ranks + 1) * _LINE_BYTES
         words, messages, shared = np.split(self.arena, [flags, flags + ranks * _MESSAGE_BYTES])
