@@ -19,7 +19,7 @@ extern "C" __global__ void allreduce(const float *source, float *target, char *c
     // A graph repeats its arguments, so launches are counted in the memory of the GPU.
     unsigned *launches = (unsigned *)(memory[rank] + ahead / 2) + blockIdx.x;
     unsigned launch = *launches + 1;
-    // Who is in this launch has ended the last one, so nobody reads this slot any more.
+    // In the last launch all have come, so all had ended the one before, which had this slot.
     long long slot = ahead + (launch & 1) * most;
     long long first = blockIdx.x * blockDim.x + threadIdx.x, step = gridDim.x * blockDim.x;
     float *mine = (float *)(memory[rank] + slot);

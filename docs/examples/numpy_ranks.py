@@ -8,6 +8,7 @@ import numpy as np
 
 OPS = ("allreduce",)
 DTYPES = ("int32", "int64", "float32", "float64")
+IN_PLACE = True
 PIECE = 128 << 10  # bytes
 FLAG = 64
 SHARED_BYTES = FLAG + 2 * PIECE  # a counter, and two slots in turn

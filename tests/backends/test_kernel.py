@@ -88,7 +88,8 @@ def test_numpy_ranks_are_right_and_compared_where_the_file_is_not(
     tmp_path: Path, is_launched: bool, capfd: pytest.CaptureFixture[str]
 ) -> None:
     """Two backends with shared memory of the launcher, too."""
-    kinds = ("--dtype", "int32,float64,float16", "--sizes", "1000,512K", "--distribution", "5")
+    kinds = ["--dtype", "int32,float64,float16", "--sizes", "1000,512K", "--distribution", "5"]
+    kinds += ["--placement", "out,in"]
     command = sweep("--backend", f"cpu,{NUMPY}", *kinds, "--repeats", "1", "--csv", "rows.csv")
     whole = under_mpirun(3, command) if is_launched else [*command, "--ranks", "3"]
     with Run(tmp_path, whole) as started:
