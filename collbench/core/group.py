@@ -12,6 +12,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Literal, Protocol, TypeVar, TypeVarTuple, cast
 
+from collbench.core.errors import CollbenchError
 from collbench.core.mpi_types import Comm
 
 GroupKind = Literal["local", "mpi"]
@@ -55,6 +56,10 @@ class Rank(Protocol):
     def abort(self) -> None:
         """Make ranks that wait for messages of this one give up."""
         return
+
+    def named(self, error: Exception) -> CollbenchError | None:
+        """What was raised in a call as an error that names its cause; None: that is unknown."""
+        return None
 
     def close(self) -> None:
         """Give back what is held."""
