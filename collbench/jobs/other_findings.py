@@ -38,7 +38,7 @@ def other_findings(report: LogReport, *, has_more: bool) -> Iterator[Finding]:
 def _xids(report: LogReport) -> Iterator[Finding]:
     for code, seen in sorted(report.xids.items()):
         is_switch = report.xid_texts[code].startswith("SXid")
-        known = None if is_switch else numbered("xids").get(code)
+        known = numbered("sxids" if is_switch else "xids").get(code)
         word = "SXid" if is_switch else "Xid"
         is_mild = "onfatal" in report.xid_texts[code]  # the line's own word, of NVLink's units
         buses = some(sorted(seen.hosts))
@@ -46,7 +46,7 @@ def _xids(report: LogReport) -> Iterator[Finding]:
             "xid",
             f"{word} {code} on {buses}",
             f"{places(seen)}: {report.xid_texts[code]}",
-            f"Xid {code}: {known.name}; {known.why}."
+            f"{word} {code}: {known.name}; {known.why}."
             if known
             else f"{word} {code} of the {'NVSwitch' if is_switch else 'driver'}.",
             known.change
