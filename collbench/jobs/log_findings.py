@@ -73,13 +73,7 @@ def _errors(report: LogReport) -> Iterator[Finding]:
     for name in others[_MOST_OTHERS:]:  # the last that is shown stands for the rest
         groups[others[_MOST_OTHERS - 1]] += groups.pop(name)
     known_names = {name: _known(warnings[0]) for name, warnings in groups.items()}
-
-    def is_general(name: str) -> bool:
-        known = known_names[name]
-        return known is not None and known.is_general
-
-    for name in sorted(groups, key=is_general):  # what says what failed comes first
-        warnings = groups[name]
+    for name, warnings in groups.items():
         first = warnings[0]
         together = Seen(
             [place for one in warnings for place in one.seen.places],
@@ -97,7 +91,15 @@ def _errors(report: LogReport) -> Iterator[Finding]:
             # what level INFO says of may have been tried again
             is_info = all(one.is_info for one in warnings) and known.severity == "fault"
             severity = "risk" if is_info else known.severity
-            yield log_finding(name, subject, seen, f"{known.why}.", known.change, severity)
+            yield log_finding(
+                name,
+                subject,
+                seen,
+                f"{known.why}.",
+                known.change,
+                severity,
+                is_general=known.is_general,
+            )
         else:
             yield log_finding(
                 "warning",
@@ -447,4 +449,5 @@ def _gone(report: LogReport) -> Iterator[Finding]:
             "A connection to another rank closed, and the log does not end in order: that rank was"
             " gone first.",
             "look at the end of the other ranks' logs, and at dmesg there",
+            is_general=True,
         )

@@ -325,6 +325,7 @@ def _returned(report: LogReport) -> Iterator[Finding]:
         "NCCL failed there; the line that says why is not in this text.",
         "give the whole log, or run again with NCCL_DEBUG=WARN",
         "fault",
+        is_general=True,
     )
 
 
