@@ -46,7 +46,7 @@ NumberKind = Literal["completions", "xids", "sxids", "cuda"]
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KnownError:
     """One kind of warning. name: of the finding. is_general: it says that something failed, and
-    not what.
+    not what. place: of its row, by which those are ordered.
     """
 
     name: str
@@ -54,6 +54,7 @@ class KnownError:
     change: str
     severity: Severity = "fault"
     is_general: bool = False
+    place: int = 0
 
 
 def known_error(text: str, reader: Reader = "nccl") -> KnownError | None:
@@ -101,13 +102,13 @@ def _cuda_numbers() -> Mapping[str, int]:
 @functools.cache
 def _causes(reader: Reader) -> tuple[tuple[re.Pattern[str], KnownError], ...]:
     return tuple(
-        (re.compile("|".join(f"(?:{line})" for line in one["lines"]), re.I), _error(one))
+        (re.compile("|".join(f"(?:{line})" for line in one["lines"]), re.I), _error(one, place))
         for table in _TABLES[reader]
-        for one in catalog.load("causes", table)["causes"]
+        for place, one in enumerate(catalog.load("causes", table)["causes"])
     )
 
 
-def _error(table: Mapping[str, Any]) -> KnownError:  # Any: values of TOML
+def _error(table: Mapping[str, Any], place: int = 0) -> KnownError:  # Any: values of TOML
     source = f" ({table['source']})" if "source" in table else ""
     return KnownError(
         name=table["name"],
@@ -115,6 +116,7 @@ def _error(table: Mapping[str, Any]) -> KnownError:  # Any: values of TOML
         change=" ".join(table["change"].split()),
         severity=table.get("severity", "fault"),
         is_general=table.get("is_general", False),
+        place=place,
     )
 
 

@@ -73,7 +73,13 @@ def _errors(report: LogReport) -> Iterator[Finding]:
     for name in others[_MOST_OTHERS:]:  # the last that is shown stands for the rest
         groups[others[_MOST_OTHERS - 1]] += groups.pop(name)
     known_names = {name: _known(warnings[0]) for name, warnings in groups.items()}
-    for name, warnings in groups.items():
+
+    def place(name: str) -> int:
+        known = known_names[name]
+        return known.place if known is not None and known.is_general else -1
+
+    for name in sorted(groups, key=place):  # what says least comes last
+        warnings = groups[name]
         first = warnings[0]
         together = Seen(
             [place for one in warnings for place in one.seen.places],

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 
 from collbench.core.text import counted
 from collbench.doctor.finding import Finding
-from collbench.jobs.log_errors import numbered
+from collbench.jobs.log_errors import IB_COMPLETION, known_error, numbered
 from collbench.jobs.log_finding import log_finding, places, some
-from collbench.jobs.nccl_log.model import LogReport
+from collbench.jobs.nccl_log.model import LoggedWarning, LogReport
 from collbench.jobs.nccl_log.places import Seen
 from collbench.jobs.nccl_log.state import known_state
 from collbench.jobs.nccl_log.torch_text import RecorderReport, Timeout
@@ -28,7 +28,8 @@ def other_findings(report: LogReport, *, has_more: bool) -> Iterator[Finding]:
     yield from _mixed_buffers(report)
     yield from _hosts_apart(report)
     is_any = has_more or bool(report.xids or report.states or report.torch.timeouts)
-    if report.returned and not report.warnings and not _went_on(report):
+    is_told = any(not is_bare(warning) for warning in report.warnings.values())
+    if report.returned and not is_told and not _went_on(report):
         yield from _returned(report)
     if report.ras.is_ok and is_any:
         yield _contradiction(report)
@@ -310,6 +311,12 @@ def _hosts_apart(report: LogReport) -> Iterator[Finding]:
             )
 
 
+def is_bare(warning: LoggedWarning) -> bool:
+    """Whether a warning says that something failed, and not what."""
+    known = known_error(f"{warning.where} {warning.text}", warning.reader)
+    return known is not None and known.is_general and not IB_COMPLETION.search(warning.text)
+
+
 def _went_on(report: LogReport) -> bool:
     """Whether NCCL found a network behind the last call that failed, so that it tried another."""
     last = max(place for seen in report.returned.values() for place in seen.places)
@@ -318,14 +325,17 @@ def _went_on(report: LogReport) -> bool:
 
 def _returned(report: LogReport) -> Iterator[Finding]:
     text, seen = next(iter(report.returned.items()))
+    family = known_error(report.first_returned)
+    family = None if family is not None and family.is_general else family
     yield log_finding(
         "call-failed",
         some(sorted(seen.hosts)) or "a rank",
-        f"{places(seen)}: a call of NCCL returned {text}",
-        "NCCL failed there; the line that says why is not in this text.",
-        "give the whole log, or run again with NCCL_DEBUG=WARN",
+        f"{places(seen)}: a call of NCCL returned {text}, first at {report.first_returned}",
+        "NCCL failed there; the line that says why is not in this text."
+        + (f" {family.why}." if family else ""),
+        "give the whole log, or run again with NCCL_DEBUG=WARN"
+        + (f"; {family.change}" if family else ""),
         "fault",
-        is_general=True,
     )
 
 

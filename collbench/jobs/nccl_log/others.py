@@ -25,7 +25,7 @@ _WORDS = (
     *TORCH_WORDS, *RAS_WORDS, *STATE_WORDS,
 )  # fmt: skip
 _NAMES_ERROR = re.compile(
-    r"\b(?:errors?|fail(?:ed|s|ure|ures)?|fatal|abort(?:ed|ing)?|\w*(?:Error|Exception)|segfault|"
+    r"\b(?:errors?|fail(?:ed|s|ure|ures)?|fatal|abort(?:ed|ing|s)?|\w*(?:Error|Exception)|segfault|"
     r"killed|time[d-]? ?outs?|cannot|could ?n.t|could not|unable|refused|unreachable|denied|panic|"
     r"crash(?:ed)?|lost|hang|hung|stuck|corrupt(?:ed)?)\b",
     re.IGNORECASE,
@@ -47,7 +47,8 @@ _OF_NCCL = re.compile(
     r"Too many open files|ddress already in use|"
     # of CUDA
     r"CUDA (?:runtime )?(?:error|failure)|cuda runtime error|[cC]uda\w*Error\w+|CUDA_ERROR_\w+|"
-    r"\bcuMem\w+|unsupported toolchain|no kernel image|HIP error|hipError\w+"
+    r"\bcuMem\w+|unsupported toolchain|no kernel image|invalid device (?:function|ordinal)|"
+    r"HIP error|hipError\w+|Failed status \d"
 )
 # of NCCL before 2.4, whose name is not in the line
 _WARNED = re.compile(r"[\w/]\.(?:cc|cu|h):\d+ WARN |Got completion .{0,60}(?:error|status)")
