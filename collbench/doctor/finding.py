@@ -64,7 +64,7 @@ def ranked(findings: Sequence[Finding]) -> list[Finding]:
         findings,
         key=lambda one: (
             not one.is_cost,
-            one.is_general,
+            one.is_cost and one.is_general,
             -one.percent,
             SEVERITIES.index(one.severity),
         ),

@@ -336,6 +336,7 @@ def _returned(report: LogReport) -> Iterator[Finding]:
         "give the whole log, or run again with NCCL_DEBUG=WARN"
         + (f"; {family.change}" if family else ""),
         "fault",
+        is_general=family is None,
     )
 
 
