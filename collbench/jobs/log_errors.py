@@ -22,12 +22,13 @@ from typing import Any, Literal
 
 from collbench.core import catalog
 from collbench.doctor.finding import Severity
+from collbench.jobs.literals import literals
 
 Reader = Literal["nccl", "programs"]
 _TABLES: Mapping[Reader, tuple[str, ...]] = {"nccl": ("nccl",), "programs": ("programs", "systems")}
 _MOST_SEARCHED = 2000  # characters of a line
 IB_COMPLETION = re.compile(
-    r"(?:Got (?:probing )?completion (?:from peer (?P<peer>\S+) )?with.{0,40}?"
+    r"(?:Got (?:probing )?completion (?:from peer (?:(?P<peer>\S+) )?)?with.{0,40}?"
     r"(?:error |status=\D{0,40}?)|\bFailed status )(?P<status>\d{1,3})",
     re.IGNORECASE,
 )
@@ -66,7 +67,12 @@ def known_error(text: str, reader: Reader = "nccl") -> KnownError | None:
     'host-name'
     """
     text = text[:_MOST_SEARCHED]
-    known = next((error for pattern, error in _causes(reader) if pattern.search(text)), None)
+    small = text.lower()
+    known = None
+    for texts, pattern, error in _causes(reader):
+        if any(one in small for one in texts) and pattern.search(text):
+            known = error
+            break
     if reader == "nccl" and (known is None or known.name.startswith("cuda-")):
         return _of_cuda(text) or known
     return known
@@ -100,12 +106,22 @@ def _cuda_numbers() -> Mapping[str, int]:
 
 
 @functools.cache
-def _causes(reader: Reader) -> tuple[tuple[re.Pattern[str], KnownError], ...]:
+def _causes(reader: Reader) -> tuple[tuple[frozenset[str], re.Pattern[str], KnownError], ...]:
+    """What a line must contain for a pattern to match, the pattern, and what it means."""
     return tuple(
-        (re.compile("|".join(f"(?:{line})" for line in one["lines"]), re.I), _error(one, place))
+        (literals(line), re.compile(line, re.I), error)
         for table in _TABLES[reader]
         for place, one in enumerate(catalog.load("causes", table)["causes"])
+        for error in (_error(one, place),)
+        for line in one["lines"]
     )
+
+
+@functools.cache
+def words_of(reader: Reader) -> tuple[str, ...]:
+    """Texts in small letters, one of which is in every line that a table knows."""
+    every = {text for texts, *_ in _causes(reader) for text in texts}
+    return tuple(one for one in every if not any(other in one for other in every - {one}))
 
 
 def _error(table: Mapping[str, Any], place: int = 0) -> KnownError:  # Any: values of TOML
