@@ -24,8 +24,12 @@ from collbench.core import catalog
 from collbench.doctor.finding import Severity
 from collbench.jobs.literals import literals
 
-Reader = Literal["nccl", "programs"]
-_TABLES: Mapping[Reader, tuple[str, ...]] = {"nccl": ("nccl",), "programs": ("programs", "systems")}
+Reader = Literal["nccl", "programs", "words"]
+_TABLES: Mapping[Reader, tuple[str, ...]] = {
+    "nccl": ("nccl",),
+    "programs": ("programs", "systems"),
+    "words": ("words",),  # of errors that no other table knows
+}
 _MOST_SEARCHED = 2000  # characters of a line
 IB_COMPLETION = re.compile(
     r"(?:Got (?:probing )?completion (?:from peer (?:(?P<peer>\S+) )?)?with.{0,40}?"
@@ -37,7 +41,8 @@ XID = re.compile(
 )
 
 _CUDA = re.compile(
-    r"(?:(?:cuda|HIP)(?: runtime| driver)? (?:error|failure)|error code|cudaError_t|CUresult)"
+    r"(?:(?:cuda|HIP)(?: runtime| driver)? (?:error|failure)|\berror code|\bcode|cudaError_t"
+    r"|CUresult)"
     r"[ :=(]{0,4}(?P<number>\d{1,3})\b|(?:cuda|hip)Error(?P<call>\w+)|CUDA_ERROR_(?P<driver>\w+)",
     re.IGNORECASE,
 )

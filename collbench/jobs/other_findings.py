@@ -344,16 +344,16 @@ def _unread(report: LogReport) -> Iterator[Finding]:
     """Lines that name an error, of which nothing is known."""
     if not report.unread_errors:
         return
-    texts = [
-        f"{places(seen)}: {text[:_MOST_SHOWN]}"
-        for text, seen in sorted(report.unread_errors.values(), key=lambda one: one[1].places[0])
-    ]
+    unread = sorted(report.unread_errors.values(), key=lambda one: one[1].places[0])
+    texts = [f"{places(seen)}: {text[:_MOST_SHOWN]}" for text, seen in unread]
+    hint = next(filter(None, (known_error(text, "words") for text, _ in unread[:9])), None)
     yield log_finding(
         "unread-error",
         counted(sum(seen.count for _, seen in report.unread_errors.values()), "line"),
         "; ".join(texts[:3]),
         "These lines speak of an error, and this version of collbench does not know them: what"
-        " else stands here may be its consequence.",
-        "read them; the first one most often matters",
+        " else stands here may be its consequence."
+        + (f" By its words, {hint.why}." if hint else ""),
+        "read them; the first one most often matters" + (f": {hint.change}" if hint else ""),
         "remark",
     )

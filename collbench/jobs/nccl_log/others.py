@@ -54,8 +54,10 @@ _OF_NCCL = re.compile(
     # of CUDA
     r"CUDA (?:runtime )?(?:error|failure)|cuda runtime error|[cC]uda\w*Error\w+|CUDA_ERROR_\w+|"
     r"\bcuMem\w+|unsupported toolchain|no kernel image|invalid device (?:function|ordinal)|"
-    r"HIP error|hipError\w+|Failed status \d"
+    r"mapping of buffer object|HIP error|hipError\w+|Failed status \d"
 )
+# names that only stand in errors
+_NAMED = re.compile(r"cudaError[A-Z]|CUDA_ERROR_|undefined symbol")
 # of NCCL before 2.4, whose name is not in the line
 _WARNED = re.compile(r"[\w/]\.(?:cc|cu|h):\d+ WARN |Got completion .{0,60}(?:error|status)")
 _GDR_OFF = re.compile(r"NET/(?P<net>\w+) ?: GPU Direct RDMA Disabled for HCA \d+ '(?P<name>\w+)'")
@@ -149,7 +151,8 @@ def _reader_of(line: str) -> Reader | None:
     """In whose table a line is known; None if in none."""
     if known_error(line, "programs") is not None:
         return "programs"
-    is_told = _WARNED.search(line) or (_OF_NCCL.search(line) and _NAMES_ERROR.search(line))
+    is_named = _NAMES_ERROR.search(line) or _NAMED.search(line)
+    is_told = _WARNED.search(line) or (_OF_NCCL.search(line) and is_named)
     is_known = IB_COMPLETION.search(line) or known_error(line) is not None
     return "nccl" if is_told and is_known else None
 
