@@ -139,6 +139,51 @@ def foreign(
     return base if reason else timed(base, times, bounds_us)
 
 
+def copied(
+    backend: str,
+    size_bytes: int,
+    rate_gbs: float,
+    *,
+    device: str,
+    versions: str,
+    traffic: str,
+    is_checked: bool = False,
+    host: str = "",
+    hosts: int = 0,
+    count: int = 0,
+    iters: int = 0,
+) -> Record:
+    """A row of a tool that copies from one rank to another, of which it gives the rate."""
+    return foreign(
+        op="sendrecv",
+        backend=backend,
+        dtype="",
+        placement="out",
+        ranks=2,
+        hosts=hosts,
+        size_bytes=size_bytes,
+        count=count,
+        times_us=[size_bytes / rate_gbs / 1e3],
+        iters=iters,
+        wrong=None,
+        is_checked=is_checked,
+        host=host,
+        device=device,
+        versions=versions,
+        traffic=traffic,
+    )
+
+
+def ways_told(what: str, *, is_both: bool) -> str:
+    """What a row of transfers between two ranks is, as a remark. what: they are, such as copies."""
+    if is_both:
+        return "the bandwidth of both directions is halved ({at}): rates are those of one direction"
+    return (
+        f"{what} go one way ({{at}}): not compared with sendrecv of collbench and nccl-tests, where"
+        " each rank sends and receives at once"
+    )
+
+
 def timed(
     row: Record, times_us: Sequence[float], bounds_us: tuple[float, float] | None = None
 ) -> Record:
