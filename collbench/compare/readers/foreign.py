@@ -83,18 +83,18 @@ def foreign(
     *,
     op: OpName,
     backend: str,
-    dtype: str,
+    dtype: str = "",
     redop: str = "",
     root: int = 0,
-    placement: str,
+    placement: str = "out",
     ranks: int,
     hosts: int = 0,
     size_bytes: int,
-    count: int,
+    count: int = 0,
     times_us: Sequence[float],
-    iters: int,
-    wrong: int | None,
-    is_checked: bool,
+    iters: int = 0,
+    wrong: int | None = None,
+    is_checked: bool = False,
     host: str = "",
     device: str,
     versions: str,
@@ -137,41 +137,6 @@ def foreign(
         timestamp=timestamp,
     )
     return base if reason else timed(base, times, bounds_us)
-
-
-def copied(
-    backend: str,
-    size_bytes: int,
-    rate_gbs: float,
-    *,
-    device: str,
-    versions: str,
-    traffic: str,
-    is_checked: bool = False,
-    host: str = "",
-    hosts: int = 0,
-    count: int = 0,
-    iters: int = 0,
-) -> Record:
-    """A row of a tool that copies from one rank to another, of which it gives the rate."""
-    return foreign(
-        op="sendrecv",
-        backend=backend,
-        dtype="",
-        placement="out",
-        ranks=2,
-        hosts=hosts,
-        size_bytes=size_bytes,
-        count=count,
-        times_us=[size_bytes / rate_gbs / 1e3],
-        iters=iters,
-        wrong=None,
-        is_checked=is_checked,
-        host=host,
-        device=device,
-        versions=versions,
-        traffic=traffic,
-    )
 
 
 def ways_told(what: str, *, is_both: bool) -> str:

@@ -16,8 +16,8 @@ from dataclasses import dataclass, field
 from collbench.compare.readers.foreign import (
     NUMBER,
     ForeignRemarks,
-    copied,
     devices_line,
+    foreign,
     ways_told,
 )
 from collbench.core.record import Record
@@ -112,10 +112,12 @@ def records_of(matrix: Matrix, host: Host, remarks: ForeignRemarks) -> Iterator[
             rate = rate / 2 if is_halved else rate
             yield (
                 matrix.place,
-                copied(
-                    "nvbandwidth",
-                    size_bytes,
-                    rate,
+                foreign(
+                    op="sendrecv",
+                    backend="nvbandwidth",
+                    ranks=2,
+                    size_bytes=size_bytes,
+                    times_us=[size_bytes / rate / 1e3],
                     is_checked=_UNVERIFIED.search(host.command) is None,
                     host=host.name,
                     device=devices_line(host.devices),

@@ -14,8 +14,8 @@ from collbench.compare.readers.foreign import (
     NUMBER,
     ForeignRemarks,
     ForeignTable,
-    copied,
     devices_line,
+    foreign,
     merged,
 )
 from collbench.compare.readers.log_lines import log_lines
@@ -161,10 +161,12 @@ def _records(one: _P2pMatrix, devices: Mapping[int, str]) -> Iterator[Record]:
         rate = rate / 2 if one.is_both else rate
         way = "" if one.is_both else "one-way "
         method = "p2p" if one.is_enabled else "host"
-        yield copied(
-            "p2p-test",
-            _SIZE_BYTES,
-            rate,
+        yield foreign(
+            op="sendrecv",
+            backend="p2p-test",
+            ranks=2,
+            size_bytes=_SIZE_BYTES,
+            times_us=[_SIZE_BYTES / rate / 1e3],
             device=devices_line([devices[gpu] for gpu in (a, b) if gpu in devices]),
             versions=TOOL,
             traffic=f"{way}copy-{method} gpus-{a}-{b}",

@@ -13,7 +13,7 @@ from collbench.compare.readers.foreign import (
     NUMBER,
     ForeignRemarks,
     ForeignTable,
-    copied,
+    foreign,
     merged,
     ways_told,
 )
@@ -148,10 +148,12 @@ def _records(run: _PerftestRun) -> Iterator[tuple[int, Record]]:
             continue
         yield (
             line,
-            copied(
-                "verbs",
-                size_bytes,
-                rate,
+            foreign(
+                op="sendrecv",
+                backend="verbs",
+                ranks=2,
+                size_bytes=size_bytes,
+                times_us=[size_bytes / rate / 1e3],
                 hosts=2,
                 count=size_bytes,
                 iters=min(int(row["iters"]), 10**9),
