@@ -154,6 +154,9 @@ def test_a_cut_document_of_ras_is_told(cut: int) -> None:
         ("0/3 nodes are available: 3 Insufficient memory.", "slurm-resources", "fault"),
         ("[1698:1:2] wireup.c:1 UCX  ERROR no active messages transport to <no debug data>",
          "ucx-transport", "fault"),
+        ("[1.2] [n:1:0] mm_posix.c:1 UCX  ERROR open(file_name=/proc/2/fd/3 flags=0x0) failed: No"
+         " such file or directory", "ucx-shm", "fault"),
+        ("RuntimeError: connect() timed out. Original timeout was 60000 ms.", "rendezvous", "fault"),
         ("CUDA error: peer access is not supported between these two devices", "peer-access",
          "fault"),
     ],

@@ -42,7 +42,8 @@ _HARMLESS = re.compile(
     r"errors?[ =:]+(?:0|none|ok)\b|"
     r"timeout(?: ?\(?m?s\)?)?[ =:]|retry|continuing|fall(?:ing|s)? ?back|error.?handling|_ERROR|"
     r"fail(?:ed|ures)?[ =:]+0\b|symbol|\b(?:mse|mae|rmse|std|abs|rel|training|test|eval|mean)"
-    r"[ _]error|ran for \d+ milliseconds|ignoring|0 failed",
+    r"[ _]error|ran for \d+ milliseconds|ignoring|0 failed|"
+    r"^\s*(?:File \"|raise \w|frame #\d)",  # of a stack
     re.IGNORECASE,
 )
 # NCCL's own words in lines whose header is lost
