@@ -156,7 +156,7 @@ def test_a_cut_document_of_ras_is_told(cut: int) -> None:
          "ucx-transport", "fault"),
         ("[1.2] [n:1:0] mm_posix.c:1 UCX  ERROR open(file_name=/proc/2/fd/3 flags=0x0) failed: No"
          " such file or directory", "ucx-shm", "fault"),
-        ("RuntimeError: connect() timed out. Original timeout was 60000 ms.", "rendezvous", "fault"),
+        ("RuntimeError: connect() timed out. Original timeout was 9 ms.", "rendezvous", "fault"),
         ("CUDA error: peer access is not supported between these two devices", "peer-access",
          "fault"),
     ],
