@@ -46,6 +46,8 @@ def test_stdin(
     with stdin_of(file):
         assert run(["compare", "-", str(SWEEP)]) == 0
     assert "new stdin, base" in capsys.readouterr().out
+    assert run(["compare", str(file.rename(tmp_path / "day.csv.gz")), str(SWEEP)]) == 0
+    assert "20 rows" in capsys.readouterr().out
 
 
 def test_a_pipe_is_read_once(tmp_path: Path) -> None:
