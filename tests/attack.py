@@ -1,0 +1,252 @@
+"""The long attack, for hours rather than for CI: faults in every command, an oracle that knows no
+schedule, hostile input, and many sweeps at once.
+
+python -m tests.attack --faults 100 --oracle 500 --inputs 5000 --sweeps 100 --seed 1
+
+A part is left out by 0. Each fault is printed with what draws it again; any ends with exit code 1.
+"""
+
+import os
+import subprocess
+import sys
+import tempfile
+import time
+import warnings
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from random import Random
+
+import click
+import numpy as np
+
+from collbench.backends.cpu.backend import CpuSession
+from collbench.backends.reference import ReferenceSession
+from collbench.core.case import Case
+from collbench.core.collectives import collective
+from collbench.core.dtypes import DTYPES, REDOPS, divide, dtype
+from collbench.core.errors import ScheduleError
+from collbench.core.pattern import bits
+from collbench.core.record import read
+from collbench.launch.local import LocalGroup
+from collbench.planning.plan import Plan
+from collbench.planning.planner import resolve
+from collbench.schedules.algorithms import needs_hosts
+from tests.support.batteries import CPU_PROTOCOLS, PAIRS
+from tests.support.faults import Fault, draw, table, what_is_wrong
+from tests.support.runs import ROOT, environment, library, sweep, under_mpirun
+
+TRACE = ("trace", "--op", "allreduce", "--size", "64K", "--launches", "20")
+COMMANDS: dict[str, tuple[str, ...]] = {  # beside sweep, whose exit codes a table promises
+    "tune": ("tune", "--backend", "cpu", "--ranks", "2", "--sizes", "1K", "--budget", "4"),
+    "trace": (*TRACE, "--ranks", "2"),
+    "trace under mpirun": TRACE,
+    "check": ("check", "--backend", "cpu", "--ranks", "2"),
+    "check under mpirun": ("check", "--backend", "cpu"),
+    "doctor": ("doctor", "--quick"),
+    "hunt": ("hunt", "--from", str(ROOT / "docs/examples/pairs.csv")),
+    "replay": ("replay", str(ROOT / "docs/examples/job.log"), "--dry-run"),
+    "collbench": (),
+}
+SPECIAL = np.array([0.0, -0.0, np.nan, -np.nan, np.inf, -np.inf], np.float32)
+AT_ONCE = 12  # plans of a session: its ranks are forked once
+ODD = (1, 3, 17, 255, 257, 4097, 40_001)  # elements of a block
+FEW_BITS = ("float8_e4m3fn", "float8_e5m2")  # no infinity in a result: each step saturates
+SAVED = "collbench/runs/*/run.json"  # below XDG_STATE_HOME
+Found = Iterator[tuple[str, str]]  # what was tried, and what is wrong with it: empty if nothing
+
+
+def faults(seed: int, count: int) -> Found:
+    """Signals at random moments, half of them in sweeps."""
+    promised = table(library())
+    launched = [name for name in COMMANDS if library() or "mpirun" not in name]
+    for number in range(seed * count, (seed + 1) * count):
+        chance, fault = Random(number), draw(number, promised)
+        codes = promised[fault.start, fault.which][fault.signal]
+        name = "sweep, " + fault.start
+        if chance.random() < 0.5:
+            name = chance.choice(launched)
+            start = "mpirun" if "mpirun" in name else "alone"
+            which = chance.choice([one for at, one in promised if at == start])
+            line = [sys.executable, "-m", "collbench", *COMMANDS[name]]
+            command = tuple(under_mpirun(2, line) if start == "mpirun" else line)
+            after_s = chance.uniform(0.05, 4.0)
+            fault, codes = Fault(start, command, which, fault.signal, after_s), set(range(256))
+        with tempfile.TemporaryDirectory() as folder:
+            wrong = what_is_wrong(Path(folder), fault, codes)
+        if name in COMMANDS and wrong.startswith("exit code"):
+            wrong = ""  # no table promises one
+        yield name, wrong and f"number {number}, {fault}: {wrong}"
+
+
+def drawn_plan(chance: Random, n: int) -> Plan | None:
+    """A plan for CPU ranks; None where that choice does not exist."""
+    op, algo = chance.choice([(op, algo) for op, algo in PAIRS if not needs_hosts(algo)])
+    what, name = collective(op), chance.choice(DTYPES)
+    size = chance.choice(ODD) * dtype(name).item_bytes * (n if what.size_in_blocks else 1)
+    try:
+        return resolve(
+            Case(
+                op=op, backend="cpu", algo=algo, ranks=n, size_bytes=size, dtype=name,
+                proto=chance.choice(CPU_PROTOCOLS),
+                redop=chance.choice(REDOPS) if what.is_reduction else "sum",
+                root=chance.randrange(n) if what.is_rooted else 0,
+                placement="in" if what.has_in_place and chance.random() < 0.5 else "out",
+            )
+        ).plan  # fmt: skip
+    except ScheduleError:
+        return None
+
+
+def inputs_of(plan: Plan, seed: int) -> list[np.ndarray]:
+    """Numbers that are not exact; in half of the plans, a third of them special."""
+    what, chance = plan.problem, np.random.default_rng(seed)
+    kind, found = dtype(what.dtype), []
+    for rank in range(plan.n):
+        count = what.buffers(rank).in_bytes // what.item_bytes
+        values = chance.normal(size=count).astype(np.float32)
+        if not kind.is_float:
+            found.append(chance.integers(0, 100, count).astype(kind.numpy()))
+            continue
+        if seed % 2:
+            special = SPECIAL[:4] if what.dtype in FEW_BITS else SPECIAL
+            values = np.where(chance.random(count) < 0.3, chance.choice(special, count), values)
+        found.append(values.astype(kind.numpy()))
+    return found
+
+
+def expected(plan: Plan, inputs: list[np.ndarray], rank: int) -> np.ndarray:
+    """A rank's output by the definition of the collective, in double precision or whole numbers."""
+    what, kind = plan.problem, dtype(plan.problem.dtype)
+    wide = [one.astype(np.float64 if kind.is_float else kind.numpy()) for one in inputs]
+    blocks = []
+    for want in collective(what.op).wants(plan.n, what.root, rank):
+        first = want.in_block * what.block_count
+        parts = [wide[giver][first : first + what.block_count] for giver in want.ranks]
+        redop = what.redop if len(parts) > 1 else "sum"
+        fold: dict[str, Callable[..., np.ndarray]] = {
+            "prod": np.multiply, "min": np.minimum, "max": np.maximum,
+        }  # fmt: skip
+        whole = parts[0].copy()
+        for part in parts[1:]:
+            whole = fold.get(redop, np.add)(whole, part).astype(whole.dtype)
+        if redop == "avg":
+            divide(whole, len(parts))
+        blocks.append(whole)
+    return np.concatenate(blocks) if blocks else np.empty(0)
+
+
+def difference(plan: Plan, outputs: list[np.ndarray], inputs: list[np.ndarray]) -> str:
+    """What is not as the definition has it: whole numbers exactly, others near, as sums cancel."""
+    is_float = dtype(plan.problem.dtype).is_float
+    for rank, output in enumerate(outputs):
+        right = expected(plan, inputs, rank)
+        if len(output) != len(right):
+            return f"rank {rank} has {len(output)} elements, not {len(right)}"
+        if not is_float and (output != right).any():
+            return f"rank {rank}: {output[output != right][0]}, not {right[output != right][0]}"
+        if is_float and len(right):
+            rtol = 0.3 if plan.problem.dtype in FEW_BITS else 0.05
+            near = np.isclose(output.astype(np.float64), right, rtol, 0.05, equal_nan=True)
+            if near.mean() <= 0.9:
+                return f"rank {rank}: {1 - near.mean():.0%} of the elements are far"
+    return ""
+
+
+def oracle(seed: int, count: int) -> Found:
+    """Plans on CPU ranks, held against the definition, and bit for bit against the reference."""
+    done = 0
+    while done < count:
+        chance = Random(f"{seed} {done}")
+        n = chance.randint(2, 7)
+        drawn = [drawn_plan(chance, n) for _ in range(AT_ONCE)]
+        plans = [plan for plan in drawn if plan is not None][: count - done]
+        session = CpuSession(LocalGroup(), plans, hot=True)
+        try:
+            for plan in plans:
+                done += 1
+                inputs = inputs_of(plan, done)
+                outputs = session.once(plan, inputs)
+                known = ReferenceSession().once(plan, inputs)
+                wrong = difference(plan, outputs, inputs)
+                if any((bits(a) != bits(b)).any() for a, b in zip(outputs, known, strict=True)):
+                    wrong += "; other bits than the reference has"
+                what = f"{plan.problem}, {plan.schedule.name}, {plan.proto}"
+                yield plan.problem.op, wrong and f"number {done}, {what}: {wrong}"
+        finally:
+            session.close()
+
+
+def hostile(seed: int, count: int) -> Found:
+    """Odd inputs for every reader and page, in this process."""
+    from tests.fuzz.cases import case
+    from tests.fuzz.judge import fault, outcome
+
+    with tempfile.TemporaryDirectory() as folder:
+        for number in range(count):
+            drawn = case(seed, number)
+            wrong = fault(outcome(drawn, Path(folder)), Path(folder))
+            yield drawn.name, wrong and f"python -m tests.fuzz --only {number}: {wrong}"
+
+
+def sweeps(seed: int, count: int) -> Found:
+    """Sweeps at once with one state, half of them into one file: every run is kept, every row is
+    whole, and who finds that another one writes there ends with 3.
+    """
+    sizes = ("--sizes", f"{1 + seed}K,64K", "--repeats", "1", "--algo", "ring", "--ranks", "2")
+    with tempfile.TemporaryDirectory() as folder:
+        place = Path(folder)
+        home = environment({"XDG_STATE_HOME": folder, "TMPDIR": folder})
+        command = sweep(*sizes, "--backend", "reference", "--csv")
+        with (place / "said").open("w") as said:
+            running = [
+                subprocess.Popen(
+                    [*command, "rows.csv" if number % 2 else f"{number}.csv"],
+                    cwd=place,
+                    env=home,
+                    stdout=said,
+                    stderr=said,
+                )
+                for number in range(count)
+            ]
+            codes = Counter(process.wait() for process in running)
+        rows = sum(len(read(file)) for file in place.glob("*.csv"))
+        kept, fine = len([*place.glob(SAVED)]), codes[0]
+        is_right = set(codes) <= {0, 3} and fine > count // 2 and (rows, kept) == (2 * fine, fine)
+        text = f"exit codes {dict(codes)}, {rows} rows, {kept} runs: {(place / 'said').read_text()}"
+        yield "sweeps at once", "" if is_right else text[:3000]
+
+
+@click.command()
+@click.option("--faults", "fault_count", default=100, show_default=True)
+@click.option("--oracle", "oracle_count", default=500, show_default=True)
+@click.option("--inputs", "input_count", default=5000, show_default=True)
+@click.option("--sweeps", "sweep_count", default=100, show_default=True)
+@click.option("--seed", default=1, show_default=True)
+def main(
+    fault_count: int, oracle_count: int, input_count: int, sweep_count: int, seed: int
+) -> None:
+    """Attack, print what is wrong and how much was tried."""
+    warnings.simplefilter("ignore")
+    any_wrong = False
+    with tempfile.TemporaryDirectory() as state:
+        os.environ |= {"XDG_STATE_HOME": state, "XDG_CONFIG_HOME": state}
+        for part, count in (
+            (faults, fault_count), (oracle, oracle_count),
+            (hostile, input_count), (sweeps, sweep_count),
+        ):  # fmt: skip
+            start_s, tried, failed = time.monotonic(), Counter[str](), 0
+            for name, wrong in part(seed, count) if count else ():
+                tried[name] += 1
+                failed += bool(wrong)
+                if wrong:
+                    print(f"{part.__name__}: {name}: {wrong}", flush=True)
+            seconds = time.monotonic() - start_s
+            print(f"{part.__name__}: {failed} of {tried.total()} wrong, {seconds:.0f} s;", end=" ")
+            print(*(f"{name} {times}" for name, times in sorted(tried.items())), sep=", ")
+            any_wrong |= failed > 0
+    raise SystemExit(any_wrong)
+
+
+if __name__ == "__main__":
+    main()
