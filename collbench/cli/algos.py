@@ -3,22 +3,36 @@
 import sys
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from collbench.cli._command import StrictCommand, explicit_options, force_option
-from collbench.cli._options import DRAWING, MAX_RANKS, PAGE, OutputFile, Whole, json_option
+from collbench.cli._options import (
+    DRAWING,
+    MAX_RANKS,
+    PAGE,
+    OneOf,
+    OutputFile,
+    Size,
+    Whole,
+    json_option,
+)
 from collbench.core.collectives import OPS, OpName, collective
 from collbench.core.errors import UsageError, unknown
 from collbench.core.files import check_writable, result_json, write_document
 from collbench.core.rules import Options, Rule, refuse
 from collbench.core.screen import remark, say, width
-from collbench.core.table import table
+from collbench.core.table import table, titled, wrapped
 from collbench.core.world import World, host_numbers
+from collbench.planning.protocols import FAMILY as PROTOCOLS
 from collbench.schedules.algorithms import FAMILY, needs_hosts
 from collbench.schedules.formats import is_file, load
 from collbench.schedules.ir import Schedule
 from collbench.schedules.passes import step_count
+
+if TYPE_CHECKING:
+    from collbench.planning.plan import Plan
 
 _QUICK_RANKS = 512
 _DRAWN_RANKS = 16
@@ -50,7 +64,23 @@ _ALGOS_RULES = (
         hint="name an algorithm and a collective, for example ring --op allreduce",
     ),
     Rule(
-        options=_DRAWINGS,
+        options=("size",),
+        when=lambda options: (
+            not (options["name"] and options["op"])
+            or is_file(options["name"])
+            or options["hosts"] > 1
+        ),
+        message="messages are shown of one registered algorithm on one host",
+        hint="for example ring --op allreduce --size 1M",
+    ),
+    Rule(
+        options=("proto", "channels", "slots"),
+        when=lambda options: options["size"] is None,
+        message="nothing is cut without a size",
+        hint="give one, for example --size 1M",
+    ),
+    Rule(
+        options=(*_DRAWINGS, "size"),
         when=lambda options: options["ranks"] > _DRAWN_RANKS,
         message="{ranks} ranks are too many to draw",
         hint=f"give --ranks {_DRAWN_RANKS} or fewer; 4 to 8 show best how an algorithm works",
@@ -94,6 +124,24 @@ _ALGOS_RULES = (
     show_default=True,
     help="Hosts that the ranks are on, the same number on each, for example 2.",
 )
+@click.option(
+    "--size", type=Size(), help="Show how messages of so many bytes are cut, for example 1M."
+)
+@click.option(
+    "--proto",
+    type=OneOf(PROTOCOLS.names()),
+    help=f"Its protocol: {', '.join(PROTOCOLS.names())}. Default: the tool's choice.",
+)
+@click.option(
+    "--channels",
+    type=Whole(1, 128),
+    help="Its channels, for example 2. Default: the tool's choice.",
+)
+@click.option(
+    "--slots",
+    type=Whole(1, 64),
+    help="Slots of a connection, for example 4. Default: the tool's choice.",
+)
 @force_option
 @click.option(
     "--svg",
@@ -107,7 +155,7 @@ _ALGOS_RULES = (
     type=OutputFile(PAGE),
     help="Write a page that plays the steps, for example to ring.html; - is stdout.",
 )
-@json_option("algos", "the list")
+@json_option("algos", "the list, or the steps,")
 @click.pass_context
 def command(context: click.Context, /, **_: object) -> None:
     """List the algorithms with their hops and bytes, or check and draw one.
@@ -120,6 +168,7 @@ def command(context: click.Context, /, **_: object) -> None:
       collbench algos ring --op allreduce --ranks 4
       collbench algos --ranks 8 --hosts 2
       collbench algos ring --op allreduce --svg ring.svg --html ring.html
+      collbench algos ring --op allreduce --size 1M --proto ll128 --slots 4
       collbench algos mine.xml
     """
     options = context.params
@@ -192,13 +241,17 @@ def _draw(name: str, world: World, op: OpName, options: Options) -> None:
     """Check one schedule and draw it, on the screen or in files; of many ranks, print the summary
     only.
     """
+    from collbench.planning.cut import cut
     from collbench.planning.layout import registered
     from collbench.schedules.drawings.schedule import share, summary
     from collbench.schedules.passes import between_hosts
     from collbench.schedules.verify.check import check
 
-    schedule = registered(op, name, world)
-    if _writes(schedule, world, options):
+    schedule, plan = registered(op, name, world), None
+    if options["size"] is not None:
+        knobs = options["proto"] or "auto", options["channels"] or 0, options["slots"] or 0
+        plan = cut(op, name, world.n, world.root, options["size"], *knobs)
+    if _writes(schedule, world, options, plan):
         return
     say(summary(schedule, check(schedule)))
     if world.hosts:
@@ -209,7 +262,27 @@ def _draw(name: str, world: World, op: OpName, options: Options) -> None:
     if world.n > _DRAWN_RANKS:
         remark(f"Too many ranks to draw: give --ranks {_DRAWN_RANKS} or fewer.")
         return
-    _draw_rounds(schedule)
+    if plan is None:
+        _draw_rounds(schedule)
+    else:
+        _show_cut(plan)
+
+
+def _show_cut(plan: "Plan") -> None:
+    """How the messages are cut, and the slots of each step of each rank; of ranks that do the same,
+    those of rank 0.
+    """
+    from collbench.planning.cut import OF_SLOTS, SLOT_HEADS, STEP_HEADS, cut_parts, step_rows
+    from collbench.schedules.drawings.schedule import LEGEND
+
+    columns = width(sys.stdout)
+    say("\nHow it is cut, if every message goes through slots:")
+    say("\n".join(titled(cut_parts(plan).items(), 12, columns)))
+    say(f"\n{LEGEND}\n" + "\n".join(wrapped(OF_SLOTS, columns, "")))
+    for rank in range(1 if plan.schedule.is_symmetric else plan.n):
+        rows = list(step_rows(plan.schedule, rank, plan.slots, plan.slices))
+        say(f"\nrank {rank}" + ", as all ranks" * plan.schedule.is_symmetric)
+        say("\n".join(table([*STEP_HEADS, *SLOT_HEADS], rows, (), columns)))
 
 
 def _draw_file(name: str, ops: tuple[OpName, ...], options: Options) -> None:
@@ -248,9 +321,9 @@ def _draw_rounds(schedule: Schedule) -> None:
         say(line)
 
 
-def _writes(schedule: Schedule, world: World, options: Options) -> bool:
-    """Whether files are asked for; then they are written. Raises UnavailableError if one cannot
-    be.
+def _writes(schedule: Schedule, world: World, options: Options, plan: "Plan | None" = None) -> bool:
+    """Write what is asked for, drawings and the steps as JSON; returns whether that is all. Raises
+    UnavailableError if a file cannot be written.
     """
     from collbench.schedules.drawings.page import page
     from collbench.schedules.drawings.steps import svg
@@ -266,5 +339,25 @@ def _writes(schedule: Schedule, world: World, options: Options) -> bool:
         played = play(schedule)
         for kind, draw in (("svg", svg), ("html", page)):
             if options[kind]:
-                write_document(draw(played, world.hosts), options[kind], f"--{kind}")
-    return bool(kinds)
+                more = {"slots": plan.slots} if plan is not None and kind == "html" else {}
+                write_document(draw(played, world.hosts, **more), options[kind], f"--{kind}")
+    if options["json"] is not None:
+        write_document(_steps_json(schedule, plan), options["json"], "--json")
+    return bool(kinds) or options["json"] == "-"
+
+
+def _steps_json(schedule: Schedule, plan: "Plan | None") -> str:
+    """The steps of every rank, and how messages are cut if there is a plan."""
+    from collbench.planning.cut import SLOT_HEADS, STEP_HEADS, cut_parts, step_rows
+
+    knobs = (plan.slots, plan.slices) if plan is not None else ()
+    heads = (*STEP_HEADS, *(SLOT_HEADS if knobs else ()))
+    steps = [
+        {"rank": rank, **dict(zip(heads, row, strict=True))}
+        for rank in range(schedule.n)
+        for row in step_rows(schedule, rank, *knobs)
+    ]
+    parts = cut_parts(plan) if plan is not None else {}
+    return result_json(
+        {"collective": schedule.op, "algorithm": schedule.name, **parts, "steps": steps}
+    )

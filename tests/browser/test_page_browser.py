@@ -6,10 +6,12 @@ import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from itertools import product
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from collbench.cli import run
 from collbench.compare.load import ResultFile, load
 from collbench.compare.page import page
 from collbench.core import catalog
@@ -18,6 +20,7 @@ from collbench.core.web.colors import FAMILIES, STEPS
 from tests.compare.test_page import HOSTILE, hostile, of_rows
 from tests.support.browser import CHROMIUM, Browser
 from tests.support.frames import records, row
+from tests.support.runs import ROOT
 from tests.support.tiers import tiered
 
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="there is no Chromium here")
@@ -384,11 +387,15 @@ def test_colours_can_be_read(browser: Browser, pages: dict[str, str], scheme: st
 
 
 def test_a_phone_shows_all_without_sideways_scrolling(
-    browser: Browser, pages: dict[str, str]
+    browser: Browser, pages: dict[str, str], tmp_path: Path
 ) -> None:
     for name in ("h200", "two", "hostile", "many"):
         browser.look(pages[name], width=390, height=844, phone=True)
         assert browser.run("document.documentElement.scrollWidth") <= 390, name
+    log = tmp_path / "log.html"
+    assert run(["log", str(ROOT / "docs/examples/job.log"), "--html", str(log)]) == 1
+    browser.look(f"file://{log}", width=390, height=844, phone=True, script=False)
+    assert browser.run("document.documentElement.scrollWidth") <= 390
     browser.look(pages["slower"], width=390, height=844, phone=True)
     # the change, and the bandwidth: what is asked for
     for head in ("#rows thead :nth-child(4)", "#best thead :nth-child(5)"):
