@@ -23,7 +23,7 @@ from collbench.core.errors import UsageError, unknown
 from collbench.core.files import check_writable, result_json, write_document
 from collbench.core.rules import Options, Rule, refuse
 from collbench.core.screen import remark, say, width
-from collbench.core.table import table, titled, wrapped
+from collbench.core.table import table
 from collbench.core.world import World, host_numbers
 from collbench.planning.protocols import FAMILY as PROTOCOLS
 from collbench.schedules.algorithms import FAMILY, needs_hosts
@@ -37,11 +37,7 @@ if TYPE_CHECKING:
 _QUICK_RANKS = 512
 _DRAWN_RANKS = 16
 _DRAWN_STEPS = 200  # of a rank: about as many lines
-
-
 _DRAWINGS = ("svg", "html")
-
-
 _ALGOS_RULES = (
     Rule(
         options=("ranks", "root", "hosts"),
@@ -67,8 +63,8 @@ _ALGOS_RULES = (
         options=("size",),
         when=lambda options: (
             not (options["name"] and options["op"])
-            or is_file(options["name"])
             or options["hosts"] > 1
+            or is_file(options["name"])
         ),
         message="messages are shown of one registered algorithm on one host",
         hint="for example ring --op allreduce --size 1M",
@@ -241,7 +237,7 @@ def _draw(name: str, world: World, op: OpName, options: Options) -> None:
     """Check one schedule and draw it, on the screen or in files; of many ranks, print the summary
     only.
     """
-    from collbench.planning.cut import cut
+    from collbench.planning.cut import cut, cut_lines
     from collbench.planning.layout import registered
     from collbench.schedules.drawings.schedule import share, summary
     from collbench.schedules.passes import between_hosts
@@ -264,25 +260,9 @@ def _draw(name: str, world: World, op: OpName, options: Options) -> None:
         return
     if plan is None:
         _draw_rounds(schedule)
-    else:
-        _show_cut(plan)
-
-
-def _show_cut(plan: "Plan") -> None:
-    """How the messages are cut, and the slots of each step of each rank; of ranks that do the same,
-    those of rank 0.
-    """
-    from collbench.planning.cut import OF_SLOTS, SLOT_HEADS, STEP_HEADS, cut_parts, step_rows
-    from collbench.schedules.drawings.schedule import LEGEND
-
-    columns = width(sys.stdout)
-    say("\nHow it is cut, if every message goes through slots:")
-    say("\n".join(titled(cut_parts(plan).items(), 12, columns)))
-    say(f"\n{LEGEND}\n" + "\n".join(wrapped(OF_SLOTS, columns, "")))
-    for rank in range(1 if plan.schedule.is_symmetric else plan.n):
-        rows = list(step_rows(plan.schedule, rank, plan.slots, plan.slices))
-        say(f"\nrank {rank}" + ", as all ranks" * plan.schedule.is_symmetric)
-        say("\n".join(table([*STEP_HEADS, *SLOT_HEADS], rows, (), columns)))
+        return
+    for line in cut_lines(plan, width(sys.stdout)):
+        say(line)
 
 
 def _draw_file(name: str, ops: tuple[OpName, ...], options: Options) -> None:
@@ -325,6 +305,7 @@ def _writes(schedule: Schedule, world: World, options: Options, plan: "Plan | No
     """Write what is asked for, drawings and the steps as JSON; returns whether that is all. Raises
     UnavailableError if a file cannot be written.
     """
+    from collbench.planning.cut import steps_data
     from collbench.schedules.drawings.page import page
     from collbench.schedules.drawings.steps import svg
     from collbench.schedules.playback import play
@@ -342,22 +323,5 @@ def _writes(schedule: Schedule, world: World, options: Options, plan: "Plan | No
                 more = {"slots": plan.slots} if plan is not None and kind == "html" else {}
                 write_document(draw(played, world.hosts, **more), options[kind], f"--{kind}")
     if options["json"] is not None:
-        write_document(_steps_json(schedule, plan), options["json"], "--json")
+        write_document(result_json(steps_data(schedule, plan)), options["json"], "--json")
     return bool(kinds) or options["json"] == "-"
-
-
-def _steps_json(schedule: Schedule, plan: "Plan | None") -> str:
-    """The steps of every rank, and how messages are cut if there is a plan."""
-    from collbench.planning.cut import SLOT_HEADS, STEP_HEADS, cut_parts, step_rows
-
-    knobs = (plan.slots, plan.slices) if plan is not None else ()
-    heads = (*STEP_HEADS, *(SLOT_HEADS if knobs else ()))
-    steps = [
-        {"rank": rank, **dict(zip(heads, row, strict=True))}
-        for rank in range(schedule.n)
-        for row in step_rows(schedule, rank, *knobs)
-    ]
-    parts = cut_parts(plan) if plan is not None else {}
-    return result_json(
-        {"collective": schedule.op, "algorithm": schedule.name, **parts, "steps": steps}
-    )

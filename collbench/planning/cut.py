@@ -7,15 +7,17 @@ from collections.abc import Iterator
 
 from collbench.core.case import Case
 from collbench.core.collectives import OpName
+from collbench.core.table import table, titled, wrapped
 from collbench.core.text import counted
 from collbench.core.units import exact_size
 from collbench.planning.limits import slot_wire_bytes
 from collbench.planning.plan import Plan
 from collbench.planning.planner import resolve
 from collbench.planning.protocols import FAMILY as PROTOCOLS
-from collbench.schedules.drawings.schedule import step_text
+from collbench.schedules.drawings.schedule import LEGEND, step_text
 from collbench.schedules.ir import Edge, Schedule
 
+_TITLE = 12  # columns
 STEP_HEADS = ("round", "primitive", "step")
 SLOT_HEADS = ("empties", "head", "fills", "tail")
 OF_SLOTS = (
@@ -85,3 +87,31 @@ def _places(first: int, slots: int, slices: int) -> str:
     """The slots of a message."""
     last = first + slices - 1
     return f"{first % slots}-{last % slots}" if slots and slices > 1 else str(first % (slots or 1))
+
+
+def cut_lines(plan: Plan, columns: int) -> list[str]:
+    """How the messages of a plan are cut, and the slots of each step of each rank; of ranks that do
+    the same, those of rank 0.
+    """
+    lines = ["", "How it is cut, if every message goes through slots:"]
+    lines += [*titled(cut_parts(plan).items(), _TITLE, columns), "", *LEGEND.split("\n")]
+    lines += wrapped(OF_SLOTS, columns, "")
+    is_alike = plan.schedule.is_symmetric
+    for rank in range(1 if is_alike else plan.n):
+        rows = step_rows(plan.schedule, rank, plan.slots, plan.slices)
+        lines += ["", f"rank {rank}" + ", as all ranks" * is_alike]
+        lines += table([*STEP_HEADS, *SLOT_HEADS], rows, (), columns)
+    return lines
+
+
+def steps_data(schedule: Schedule, plan: Plan | None) -> dict[str, object]:
+    """The steps of every rank, and how messages are cut if there is a plan, as JSON takes them."""
+    heads = (*STEP_HEADS, *(SLOT_HEADS if plan is not None else ()))
+    knobs = (plan.slots, plan.slices) if plan is not None else ()
+    steps = [
+        {"rank": rank, **dict(zip(heads, row, strict=True))}
+        for rank in range(schedule.n)
+        for row in step_rows(schedule, rank, *knobs)
+    ]
+    parts = cut_parts(plan) if plan is not None else {}
+    return {"collective": schedule.op, "algorithm": schedule.name, **parts, "steps": steps}

@@ -206,7 +206,7 @@ def test_filters_work_and_stay_in_the_address(browser: Browser, pages: dict[str,
         " input')].find(box => box.value === '%s'))"
     )
     browser.run(click % "ring")
-    assert browser.run("location.hash") == "#op=allreduce&axis=busbw&algorithm=ring"
+    assert browser.run("location.hash") == "#axis=busbw&algorithm=ring"
     assert browser.run(LINES) == 4
     assert browser.run("document.activeElement.value") == "ring"  # the keyboard stays where it was
     browser.run(click % "nccl")
@@ -215,14 +215,14 @@ def test_filters_work_and_stay_in_the_address(browser: Browser, pages: dict[str,
         "(list => { list.value = 'time'; list.dispatchEvent(new Event('change'));"
         " })(document.getElementById('f-axis'))"
     )
-    assert browser.run("location.hash") == "#op=allreduce&axis=time&algorithm=ring&backend=nccl"
+    assert browser.run("location.hash") == "#axis=time&algorithm=ring&backend=nccl"
     assert browser.run("document.getElementById('chart').textContent").count("Time, us") == 1
     browser.run(
         "[...document.querySelectorAll('#filters button')].find(one => one.textContent === 'Show"
         " all').click()"
     )
     assert browser.run(LINES) == 22
-    assert browser.run("location.hash") == "#op=allreduce&axis=time"
+    assert browser.run("location.hash") == "#axis=time"
     browser.run("location.hash = '#op=reduce'")
     assert browser.run(f"new Promise(done => setTimeout(() => done({SHOWN}), 50))").endswith(
         ": reduce"
