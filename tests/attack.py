@@ -19,13 +19,14 @@ from pathlib import Path
 from random import Random
 
 import click
+import ml_dtypes
 import numpy as np
 
 from collbench.backends.cpu.backend import CpuSession
 from collbench.backends.reference import ReferenceSession
 from collbench.core.case import Case
 from collbench.core.collectives import collective
-from collbench.core.dtypes import DTYPES, REDOPS, divide, dtype
+from collbench.core.dtypes import DTYPES, REDOPS, divide, dtype, ufunc
 from collbench.core.errors import ScheduleError
 from collbench.core.pattern import bits
 from collbench.core.record import read
@@ -111,35 +112,55 @@ def inputs_of(plan: Plan, seed: int) -> list[np.ndarray]:
     return given
 
 
-def expected(plan: Plan, inputs: list[np.ndarray], rank: int) -> np.ndarray:
-    """A rank's output by the definition of the collective, in double precision or whole numbers."""
+def expected(plan: Plan, inputs: list[np.ndarray], rank: int) -> tuple[np.ndarray, np.ndarray]:
+    """A rank's output by the definition of the collective, in double precision or whole numbers,
+    and how far rounding in each step may lead from it.
+    """
     what, kind = plan.problem, dtype(plan.problem.dtype)
     wide = [one.astype(np.float64 if kind.is_float else kind.numpy()) for one in inputs]
-    folds = {"prod": np.multiply, "min": np.minimum, "max": np.maximum}
-    blocks = [np.empty(0)]
+    eps = least = 0.0
+    if kind.is_float:
+        has = ml_dtypes.finfo(kind.numpy())  # type: ignore[no-untyped-call]
+        eps, least = float(has.eps), float(has.smallest_subnormal)
+    blocks, bounds = [np.empty(0)], [np.empty(0)]
     for want in collective(what.op).wants(plan.n, what.root, rank):
         block = slice(want.in_block * what.block_count, (want.in_block + 1) * what.block_count)
-        whole = wide[want.ranks[0]][block].copy()
-        for giver in want.ranks[1:]:
-            folds.get(what.redop, np.add)(whole, wide[giver][block], out=whole)
-        if what.redop == "avg" and len(want.ranks) > 1:
-            divide(whole, len(want.ranks))
+        parts = [wide[giver][block] for giver in want.ranks]
+        whole, redop = parts[0].copy(), what.redop if parts[1:] else "sum"
+        for part in parts[1:]:
+            ufunc(redop)(whole, part, whole)
+        scale = np.abs(whole) if redop == "prod" else sum(map(np.abs, parts))
+        if redop == "avg":
+            divide(whole, len(parts))
         blocks.append(whole)
-    return np.concatenate(blocks)
+        bounds.append(len(parts) * (eps * np.nan_to_num(scale, posinf=0.0) + least))
+    return np.concatenate(blocks), np.concatenate(bounds)
 
 
 def difference(plan: Plan, outputs: list[np.ndarray], inputs: list[np.ndarray]) -> str:
-    """What is not as the definition has it: whole numbers exactly, others near, as sums cancel."""
+    """What is not as the definition has it. Products of small floats leave their range on the way
+    in one order and not in another, and are held against the reference alone.
+    """
+    if plan.problem.redop == "prod" and plan.problem.item_bytes < 4:
+        return ""
     for rank, output in enumerate(outputs):
-        right, found = expected(plan, inputs, rank), output.astype(np.float64)
+        right, bound = expected(plan, inputs, rank)
+        found = output.astype(right.dtype)
         if len(found) != len(right):
             return f"rank {rank} has {len(found)} elements, not {len(right)}"
-        rtol = 0.3 if plan.problem.dtype in FEW_BITS else 0.05
-        is_float = dtype(plan.problem.dtype).is_float
-        far = ~np.isclose(found, right, rtol, 0.05, equal_nan=True) if is_float else found != right
-        if far.sum() > (0.1 * len(far) if is_float else 0):
-            return f"rank {rank}: {far.sum()} of {len(far)} elements are wrong"
+        far = ~(
+            (np.abs(found - right) <= bound)
+            | (found == right)
+            | (found != found) & (right != right)
+        )
+        if far.any():
+            return f"rank {rank}: {far.sum()} of {len(far)}: {found[far][0]}, not {right[far][0]}"
     return ""
+
+
+def same_bits(one: np.ndarray, other: np.ndarray) -> bool:
+    """Whether two outputs have the same bits but for a NaN's, which the processor chooses."""
+    return bool(((bits(one) == bits(other)) | (one != one) & (other != other)).all())
 
 
 def oracle(seed: int, count: int) -> Found:
@@ -148,8 +169,8 @@ def oracle(seed: int, count: int) -> Found:
     while done < count:
         chance = Random(f"{seed} {done}")
         n = chance.randint(2, 7)
-        drawn = [drawn_plan(chance, n) for _ in range(AT_ONCE)]
-        plans = [plan for plan in drawn if plan is not None][: count - done]
+        drawn = (drawn_plan(chance, n) for _ in range(min(AT_ONCE, count - done)))
+        plans = [plan for plan in drawn if plan is not None]
         session = CpuSession(LocalGroup(), plans, hot=True)
         try:
             for plan in plans:
@@ -158,10 +179,10 @@ def oracle(seed: int, count: int) -> Found:
                 outputs = session.once(plan, inputs)
                 known = ReferenceSession().once(plan, inputs)
                 wrong = difference(plan, outputs, inputs)
-                if any((bits(a) != bits(b)).any() for a, b in zip(outputs, known, strict=True)):
+                if not all(map(same_bits, outputs, known)):
                     wrong += "; other bits than the reference has"
-                what = f"{plan.problem}, {plan.schedule.name}, {plan.proto}"
-                yield plan.problem.op, wrong and f"number {done}, {what}: {wrong}"
+                what = f"number {done}, {plan.problem}, {plan.schedule.name}, {plan.proto}"
+                yield plan.problem.op, wrong and f"{what}: {wrong}"
         finally:
             session.close()
 
@@ -184,8 +205,7 @@ def sweeps(seed: int, count: int) -> Found:
     """
     sizes = ("--sizes", f"{1 + seed}K,64K", "--repeats", "1", "--algo", "ring", "--ranks", "2")
     with tempfile.TemporaryDirectory() as folder:
-        place = Path(folder)
-        home = environment({"XDG_STATE_HOME": folder, "TMPDIR": folder})
+        place, home = Path(folder), environment({"XDG_STATE_HOME": folder, "TMPDIR": folder})
         command = sweep(*sizes, "--backend", "reference", "--csv")
         names = ["rows.csv" if number % 2 else f"{number}.csv" for number in range(count)]
         with (place / "said").open("w") as said:
@@ -219,9 +239,8 @@ def main(seed: int, **counts: int) -> None:
                 failed += bool(wrong)
                 if wrong:
                     print(f"{part.__name__}: {name}: {wrong}", flush=True)
-            seconds = time.monotonic() - start_s
-            done = ", ".join(f"{name} {times}" for name, times in sorted(tried.items()))
-            print(f"{part.__name__}: {failed} of {tried.total()} wrong, {seconds:.0f} s; {done}")
+            took = f"{failed} of {tried.total()} wrong, {time.monotonic() - start_s:.0f} s"
+            print(f"{part.__name__}: {took}; {dict(sorted(tried.items()))}", flush=True)
             any_wrong |= failed > 0
     raise SystemExit(any_wrong)
 
