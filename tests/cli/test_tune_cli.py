@@ -232,7 +232,7 @@ def test_a_choice_that_is_slow_is_found_and_replaced(
     slow.parent.mkdir(parents=True)
     slow.write_text(SLOW)
     command = [sys.executable, "-m", "tests.support.planted_tune", "--backend", "cpu"]
-    command += ["--op", "broadcast", "--sizes", "64K", "--budget", "20s"]
+    command += ["--op", "broadcast", "--sizes", "8K", "--budget", "20s"]
     command = under_mpirun(2, command) if is_launched else [*command, "--ranks", "2"]
     done = subprocess.run(
         command, capture_output=True, text=True, env=environment(), timeout=290, check=False
@@ -243,6 +243,6 @@ def test_a_choice_that_is_slow_is_found_and_replaced(
     assert point.values
     assert f"{point.choice}, " in done.stdout
     fresh()
-    _, after, _ = invoke(capfd, *SWEEP, "--sizes", "64K", "--dry-run")
+    _, after, _ = invoke(capfd, *SWEEP, "--sizes", "8K", "--dry-run")
     assert f"broadcast cpu {point.choice.split()[0]}" in after
     assert "chunks of 64\n" not in after

@@ -13,7 +13,7 @@ from collbench.tune import search
 from collbench.tune.candidates import Candidate
 
 SLOW_CHUNK, SLOW_S, OTHER_S = 64, 1e-3, 1e-4  # seconds of a launch
-REPEAT_S = 0.1
+REPEAT_S = 0.4
 
 
 class Clock:
