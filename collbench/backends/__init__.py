@@ -19,8 +19,8 @@ class BackendFamily:
     """All backends."""
 
     def __init__(self) -> None:
-        helpers = frozenset({"base", "gpu", "library", "net", "proof", "repeat"})
-        self._modules = Family(__name__, __path__, "backend", helpers=helpers)
+        helpers = {"base", "gpu", "kernel", "library", "net", "proof", "repeat"}
+        self._modules = Family(__name__, __path__, "backend", helpers=frozenset(helpers))
 
     def names(self) -> tuple[str, ...]:
         """Names of all backends, sorted."""
@@ -28,6 +28,11 @@ class BackendFamily:
 
     def load(self, name: str) -> "Backend | Peer":
         """The backend of that name. Raises UsageError if there is none."""
+        if name not in self.names():  # but for somebody's kernels
+            from collbench.backends.kernel.backend import KERNELS
+
+            if name in KERNELS:
+                return KERNELS[name]
         backend: Backend | Peer = self._modules.load(name).BACKEND
         return backend
 
@@ -59,5 +64,7 @@ def _together_module(name: str) -> str:
 
 
 def _has_together(name: str) -> bool:
+    if name not in FAMILY.names():
+        return False
     is_package = hasattr(importlib.import_module(f"{__name__}.{name}"), "__path__")
     return is_package and importlib.util.find_spec(_together_module(name)) is not None

@@ -6,6 +6,7 @@ import mmap
 import os
 import tempfile
 from collections.abc import Sequence
+from functools import partial
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
@@ -78,12 +79,8 @@ class GlooSession(LibrarySession):
                 if group.kind == "local"
                 else group.mpi_workers(GlooRank, n)
             )
-            try:
-                workers.call(GlooRank.join, f"{folder}/meeting", timeout_s=START_S)
-            except BaseException:
-                workers.close()
-                raise
-        super().__init__(workers, hot=hot, start_s=START_S)
+            begin = partial(workers.call, GlooRank.join, f"{folder}/meeting", timeout_s=START_S)
+            super().__init__(workers, hot=hot, start_s=START_S, begin=begin)
 
 
 class GlooBackend(Peer):

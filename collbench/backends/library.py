@@ -48,6 +48,8 @@ COLLECTIVES = (
     *("allreduce", "allgather", "reducescatter", "broadcast", "reduce"),
     *("alltoall", "gather", "scatter", "sendrecv"),
 )
+# around user buffers: a multiple of what buffers on GPUs begin at; every byte is GUARD
+MARGIN_BYTES, GUARD = 512, 0xA5
 Call = tuple[Callable[..., object], tuple[object, ...]]
 
 
@@ -80,6 +82,39 @@ class BufferSets(Protocol):
         """As proof.prove(), on the sets of `order`."""
 
 
+def zones(problem: Problem, rank: int) -> list[range]:
+    """Where the guard zones of a set of user buffers are, in bytes from its beginning: nobody may
+    write there.
+
+    >>> of = {"root": 0, "dtype": "int8", "redop": "sum", "in_place": False, "margin_bytes": 512}
+    >>> zones(Problem(op="broadcast", n=2, block_count=100, **of), 0)
+    [range(0, 512), range(612, 1152), range(1252, 1764)]
+    """
+    at, end = problem.buffers(rank), 0
+    buffers = sorted([(at.in_offset, at.in_bytes), (at.out_offset, at.out_bytes)])
+    found = list[range]()
+    for first, size in [*(one for one in buffers if one[1]), (at.total_bytes, 0)]:
+        found += [range(end, first)] if first > end else []
+        end = max(end, first + size)
+    return found if problem.margin_bytes else []
+
+
+def stray(problem: Problem, rank: int, seen: Sequence[bytes]) -> Wrong | None:
+    """What was written in the zones of a set, whose bytes are given."""
+    at = problem.buffers(rank)
+    for zone, data in zip(zones(problem, rank), seen, strict=True):
+        written = np.flatnonzero(np.frombuffer(data, np.uint8) != GUARD)
+        if written.size:
+            behind, before = int(written[0]) + 1, len(zone) - int(written[-1])
+            is_behind = zone.start and (behind <= before or zone.stop == at.total_bytes)
+            edge, far = (zone.start, behind) if is_behind else (zone.stop, before)
+            of = "output" if edge in (at.out_offset, at.out_offset + at.out_bytes) else "input"
+            got = f"{written.size} bytes written, the nearest is byte {far}"
+            got += f" {'behind' if is_behind else 'before'} its {of}"
+            return Wrong(rank=rank, count=written.size, got=got, wanted="none there")
+    return None
+
+
 class HostBuffers(BufferSets):
     """User buffers in the memory of the host."""
 
@@ -88,7 +123,7 @@ class HostBuffers(BufferSets):
         self.sets = rotations(problem, hot=hot)
         at, stride = problem.buffers(rank), stride_bytes(problem)
         memory, element = np.zeros(self.sets * stride + 4096, np.uint8), dtype(problem.dtype)
-        memory = memory[-memory.__array_interface__["data"][0] % 4096 :]
+        self._memory = memory = memory[-memory.__array_interface__["data"][0] % 4096 :]
         self._inputs, self._outputs = (
             [
                 memory[base + first : base + first + size].view(element.numpy())
@@ -108,6 +143,13 @@ class HostBuffers(BufferSets):
     def prepare(self) -> None:
         for number, buffers in enumerate(zip(self._inputs, self._outputs, strict=True)):
             prepare_buffers(self.problem, self._rank, *buffers, number)
+            for zone in self._zones(number):
+                zone[...] = GUARD
+
+    def _zones(self, number: int) -> "list[Array]":
+        """The guard zones of a set."""
+        memory = self._memory[number * stride_bytes(self.problem) :]
+        return [memory[zone.start : zone.stop] for zone in zones(self.problem, self._rank)]
 
     def poison(self, numbers: Iterable[int], *, is_warm: bool) -> None:
         for number in numbers:
@@ -115,10 +157,10 @@ class HostBuffers(BufferSets):
             poison_again(self.problem, self._rank, source, target, number, is_warm=is_warm)
 
     def compare(self, numbers: range) -> Wrong | None:
-        wrong = (
-            compare_output(self.problem, self._rank, self._outputs[number], number)
-            for number in numbers
-        )
+        of = self.problem, self._rank
+        wrong = [compare_output(*of, self._outputs[number], number) for number in numbers]
+        guarded = map(self._zones, numbers and range(self.sets))
+        wrong += [stray(*of, [zone.tobytes() for zone in found]) for found in guarded]
         return next((one for one in wrong if one is not None), None)
 
     def prove(
@@ -271,11 +313,23 @@ class LibraryRank(CpuTimedRank[Problem]):
 
 
 class LibrarySession(Session[Case]):
-    """Drives the ranks of a library's collectives."""
+    """Drives the ranks of a library's collectives. begin: what they do first, of which workers are
+    closed that fail. margin_bytes: around user buffers.
+    """
 
-    def __init__(self, workers: WorkerGroup[LibraryRank], *, hot: bool, start_s: float) -> None:
+    def __init__(
+        self,
+        workers: WorkerGroup[LibraryRank],
+        *,
+        hot: bool,
+        start_s: float,
+        begin: Callable[[], object] = list,
+        margin_bytes: int = 0,
+    ) -> None:
         self._workers, self.device, self.hot = workers, cpu_name(), hot
+        self._margin_bytes = margin_bytes
         try:
+            begin()
             self.version = workers.call(LibraryRank.describe, timeout_s=start_s)[0]
         except BaseException:
             self.close()
@@ -283,7 +337,7 @@ class LibrarySession(Session[Case]):
 
     def run(self, case: Case, batch: Batch) -> Samples:
         """One repeat: prepare, check, time."""
-        problem = case.problem()
+        problem = replace(case.problem(), margin_bytes=self._margin_bytes)
         data_bytes, notes = self._data(problem)
         return repeat_on_cpus(
             self._workers, problem, batch, hot=self.hot, data_bytes=data_bytes, notes=notes

@@ -147,7 +147,7 @@ def _drive(
     ]
     for peer in peers if not is_default else ():
         remark_on_peer(peer, sweep, points, knobs)
-    remark_on_cores(points, group)
+    remark_on_cores([point.case for point in points if not point.waived], group)
     remark_on_order(points, settings)
     if options.get("soak"):
         from collbench.bench.soak import run_stress

@@ -12,14 +12,16 @@ from typing import IO, TypedDict
 
 import click
 
+from collbench.backends import FAMILY
 from collbench.bench.points import SweepPoint
 from collbench.bench.runner import Measurement
 from collbench.bench.sweep import Sweep
 from collbench.bench.tables.sweep import SweepTable
+from collbench.core.case import Case
 from collbench.core.collectives import collective
 from collbench.core.knobs import KNOB
 from collbench.core.options import Settings
-from collbench.core.peers import forced_by, knobs_of
+from collbench.core.peers import forced_by, is_peer, knobs_of
 from collbench.core.record import Record
 from collbench.core.screen import Remarks, is_coloured, is_terminal, on_screen, remark, say
 from collbench.core.text import counted, printable
@@ -257,7 +259,6 @@ def _line_of(point: SweepPoint) -> str:
 _NEW_PROCESSES_S = 3  # until new processes have their GPUs and NCCL, roughly
 _LONG_S, _HOPELESS_S = 10, 3600  # a sweep that takes longer is told so first, and how to shorten it
 _SHORTER = " --budget, or fewer --sizes, --algo or --repeats make it shorter; Ctrl-C ends it."
-_ON_CPUS = ("cpu", "mpi", "gloo")  # backends whose ranks each want a core
 
 
 def remark_on_time(runs: Sequence[Measurement], budget_s: float | None) -> None:
@@ -274,10 +275,14 @@ def remark_on_time(runs: Sequence[Measurement], budget_s: float | None) -> None:
     )
 
 
-def remark_on_cores(points: Sequence[SweepPoint], group: Group) -> None:
+def _wants_cores(backend: str) -> bool:
+    """Whether each of its ranks wants a core."""
+    return backend == "cpu" or (is_peer(backend) and not FAMILY.load(backend).is_gpu)
+
+
+def remark_on_cores(cases: Sequence[Case], group: Group) -> None:
     """Say where more ranks than cores run on CPUs, and what that does to the times."""
-    live = [point.case for point in points if not point.waived]
-    ranks = max((case.ranks for case in live if case.backend in _ON_CPUS), default=0)
+    ranks = max((case.ranks for case in cases if _wants_cores(case.backend)), default=0)
     is_local = group.kind == "local"
     here = ranks if is_local or not ranks else group.hosts.count(group.hosts[0])
     cores = usable_cores() if is_local else os.cpu_count() or 1  # a launcher may pin each rank

@@ -71,6 +71,13 @@ def backend_names() -> tuple[str, ...]:
     return FAMILY.names()
 
 
+def kernel_name(file: str) -> str:
+    """The backend that is somebody's kernel in a file. Raises UsageError."""
+    from collbench.backends.kernel.backend import add
+
+    return add(file)
+
+
 def served(algo: Value, op: OpName) -> Value:
     """The algorithm, or auto where it does not serve the collective."""
     return algo if algo in algorithms_of(op) else "auto"

@@ -5,7 +5,7 @@ from typing import Any
 
 import click
 
-from collbench.bench.sweep import backend_names
+from collbench.bench.sweep import backend_names, kernel_name
 from collbench.cli._options import (
     F,
     Finite,
@@ -49,6 +49,16 @@ class AlgorithmList(ListOf[str]):
         return item if is_file(item) else super()._read(item, param)
 
 
+class BackendList(ListOf[str]):
+    """A comma list of backends, each by its name or as a file with a kernel."""
+
+    def __init__(self) -> None:
+        super().__init__("backend", str, backend_names())
+
+    def _read(self, item: str, param: click.Parameter | None) -> str:
+        return kernel_name(item) if item.endswith(".py") else super()._read(item, param)
+
+
 def knob_option(knob: Knob) -> Callable[[F], F]:
     """The option of a knob or an axis: a list of its values."""
     choices = knob.choices or _REGISTRIES.get(knob.name, ())
@@ -56,6 +66,8 @@ def knob_option(knob: Knob) -> Callable[[F], F]:
     values: ListOf[Any] = (
         AlgorithmList(knob.name, str, choices)
         if knob.name == "algo"
+        else BackendList()
+        if knob.name == "backend"
         else ListOf("bytes" if knob.unit == "bytes" else knob.name, read, choices, knob.all_choices)
     )
     return click.option(

@@ -274,7 +274,9 @@ def _not_allowed(param: Parameter, value: str, choices: Sequence[str]) -> UsageE
     return _bad(
         param,
         f"'{value}' is not one of {', '.join(choices)}",
-        did_you_mean(value, choices) or "choose one of these",
+        "sweep and replay measure kernels of files"
+        if value.endswith(".py")
+        else did_you_mean(value, choices) or "choose one of these",
     )
 
 

@@ -4,11 +4,10 @@ import click
 
 from collbench.bench.sweep import backend_names
 from collbench.cli._command import RanksCommand, explicit_options, force_option
-from collbench.cli._declared import setting_option
+from collbench.cli._declared import BackendList, setting_option
 from collbench.cli._options import (
     FileName,
     Finite,
-    ListOf,
     OneOf,
     OutputFile,
     Whole,
@@ -32,10 +31,11 @@ _OPTIONS = (
     ),
     click.option(
         "--backend",
-        type=ListOf("backend", str, backend_names()),
+        type=BackendList(),
         help=(
-            f"What runs the operations: {', '.join(backend_names())}; the first one is tuned."
-            " Default: cuda and nccl where there are GPUs, model with --machine, else cpu."
+            f"What runs the operations: {', '.join(backend_names())}, or a file with a kernel of"
+            " yours; the first one is tuned. Default: cuda and nccl where there are GPUs, model"
+            " with --machine, else cpu."
         ),
     ),
     click.option(

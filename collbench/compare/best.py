@@ -37,7 +37,7 @@ from collbench.compare.rows import (
 )
 from collbench.core.knobs import UNASKED
 from collbench.core.limits import LEAST_GAIN, SURE_Z
-from collbench.core.peers import PEERS
+from collbench.core.peers import is_peer
 from collbench.core.record import Record
 from collbench.core.statistics import Interval
 from collbench.core.units import format_size
@@ -222,14 +222,14 @@ def fastest_own_choices(rows: Iterable[Record]) -> dict[str, Record]:
     """Of each library the fastest of its own choices."""
     own: dict[str, list[Record]] = {}
     for row in rows:
-        if row.backend in PEERS and is_own_choice(row):
+        if is_peer(row.backend) and is_own_choice(row):
             own.setdefault(row.backend, []).append(row)
     return {peer: fastest(of_peer) for peer, of_peer in own.items()}
 
 
 def candidates(rows: Sequence[Record]) -> list[Record]:
     """Ours, or the library's rows where there are none of ours."""
-    return [row for row in rows if row.backend not in PEERS] or list(rows)
+    return [row for row in rows if not is_peer(row.backend)] or list(rows)
 
 
 def best_of(rows: Sequence[Record], knobs: Mapping[str, Sequence[str]], errors: Errors) -> Best:

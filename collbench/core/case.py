@@ -56,6 +56,7 @@ class Problem:
     """What is to be computed, by whatever backend: `block_count` elements a block on n ranks.
 
     counts: of a collective of unequal blocks, as in uneven.py; block_count is then the largest.
+    margin_bytes: that are left free around each buffer.
     """
 
     op: OpName
@@ -66,6 +67,7 @@ class Problem:
     redop: RedopName
     in_place: bool
     counts: Counts = ()
+    margin_bytes: int = 0
 
     @property
     def item_bytes(self) -> int:
@@ -127,7 +129,7 @@ class Problem:
 
     def buffers(self, rank: int) -> Buffers:
         """The rank's input and output in its user memory: consecutive, or overlapping in place."""
-        what, item_bytes = collective(self.op), self.item_bytes
+        what, item_bytes, margin = collective(self.op), self.item_bytes, self.margin_bytes
         if self.counts:
             in_firsts, out_firsts = (
                 [first * item_bytes for first in self.block_firsts(buffer, rank)]
@@ -140,16 +142,17 @@ class Problem:
         alias = what.alias(self.n, self.root, rank) if self.in_place else None
         if alias is None:
             guard_bytes = GUARD_BYTES if self.counts else 0
-            out_offset = -(-in_bytes // BUFFER_GRAIN_BYTES) * BUFFER_GRAIN_BYTES
-            total_bytes = out_offset + out_bytes + guard_bytes
-            return Buffers(0, in_bytes, out_offset, out_bytes, total_bytes, guard_bytes)
+            behind_bytes = 2 * margin + in_bytes
+            out_offset = -(-behind_bytes // BUFFER_GRAIN_BYTES) * BUFFER_GRAIN_BYTES
+            total_bytes = out_offset + out_bytes + guard_bytes + margin
+            return Buffers(margin, in_bytes, out_offset, out_bytes, total_bytes, guard_bytes)
         shift = (
             out_firsts[alias[1]] - in_firsts[alias[0]]
             if self.counts
             else (alias[1] - alias[0]) * self.block_bytes
         )
-        in_offset, out_offset = max(shift, 0), max(-shift, 0)
-        end_bytes = max(in_offset + in_bytes, out_offset + out_bytes)
+        in_offset, out_offset = margin + max(shift, 0), margin + max(-shift, 0)
+        end_bytes = max(in_offset + in_bytes, out_offset + out_bytes) + margin
         return Buffers(in_offset, in_bytes, out_offset, out_bytes, end_bytes)
 
 

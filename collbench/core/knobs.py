@@ -351,9 +351,9 @@ AXES = (
         default="cpu",
         flags=("--backend",),
         help=(
-            "What runs the collective: {choices}; for example cpu,mpi. Beside those of GPUs mpi"
-            " works on GPU memory. Default: cuda,nccl where there are GPUs, else cpu and, where it"
-            " is installed, mpi."
+            "What runs the collective: {choices}, or a file with a kernel of yours; for example"
+            " cpu,mine.py. Beside those of GPUs mpi works on GPU memory. Default: cuda,nccl where"
+            " there are GPUs, else cpu and, where it is installed, mpi."
         ),
         width=9,
     ),

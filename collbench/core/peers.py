@@ -39,6 +39,8 @@ PEERS: dict[str, dict[str, tuple[str, ...]]] = {
 OWN_ALGOS: dict[str, dict[str, tuple[str, ...]]] = {
     "torch": dict.fromkeys(PEERS["torch"]["algo"], ("allreduce",))
 }
+# What rows name that is no library: our backends, and what other tools measure.
+_NO_LIBRARIES = ("cpu", "cuda", "model", "reference", "copies", "nvbandwidth", "p2p-test", "verbs")
 # Libraries whose user buffers are in GPU memory where another backend of the sweep runs on GPUs.
 BESIDE_GPUS = ("mpi",)
 # Those whose user buffers are in host memory: beside them such a library is of use without GPUs.
@@ -55,8 +57,13 @@ def is_of_libraries(knob: Knob) -> bool:
 
 
 def is_peer(backend: str) -> bool:
-    """Whether a backend is a library with its own algorithms."""
-    return backend in PEERS
+    """Whether a backend is a library with its own algorithms, or somebody's kernel, whose file a
+    machine that reads rows need not have.
+
+    >>> is_peer("nccl"), is_peer("mine"), is_peer("cpu"), is_peer("")
+    (True, True, False, False)
+    """
+    return bool(backend) and backend not in _NO_LIBRARIES
 
 
 # What the row of a library has that was forced to nothing, besides the algorithm.
@@ -89,7 +96,7 @@ def knobs_of(peer: str) -> Mapping[str, tuple[str, ...]]:
     """The knobs of ours that a library can be forced to, each with the values that it has (none
     named: any number).
     """
-    return PEERS[peer]
+    return PEERS.get(peer, {})
 
 
 def forced_by(case: Case) -> Variables:

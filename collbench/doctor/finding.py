@@ -21,7 +21,7 @@ class Finding:
     """subject: what is affected, such as GPU 2, rank 3 or a host. seen: the value, and where it was
     read. why: what it does. change: a command or a setting; risk: what else that changes. check:
     its name, which checks/__init__.py fills in. costs: measured ones. unmeasured: why there are
-    none.
+    none. is_general: it says that something failed, and follows from what says why.
     """
 
     subject: str
@@ -33,6 +33,7 @@ class Finding:
     severity: Severity = "risk"
     costs: tuple[Cost, ...] = ()
     unmeasured: str = ""
+    is_general: bool = False
 
     @property
     def is_cost(self) -> bool:
@@ -51,7 +52,8 @@ class Finding:
 
 
 def ranked(findings: Sequence[Finding]) -> list[Finding]:
-    """Worst first: what costs, by its largest cost; then by severity; then as they came.
+    """Worst first: what costs, what follows from others behind it, by its largest cost; then by
+    severity; then as they came.
 
     >>> one = Finding(check="a", subject="x", seen="", why="", change="")
     >>> other = Finding(check="b", subject="y", seen="", why="", change="", severity="fault")
@@ -59,5 +61,11 @@ def ranked(findings: Sequence[Finding]) -> list[Finding]:
     ['b', 'a']
     """
     return sorted(
-        findings, key=lambda one: (not one.is_cost, -one.percent, SEVERITIES.index(one.severity))
+        findings,
+        key=lambda one: (
+            not one.is_cost,
+            one.is_cost and one.is_general,
+            -one.percent,
+            SEVERITIES.index(one.severity),
+        ),
     )

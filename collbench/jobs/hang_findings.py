@@ -105,6 +105,7 @@ def _stuck(same: Sequence[Behind]) -> Finding:
         else f"look at {names}: the last lines, the stack (py-spy dump), and dmesg of its host",
         severity="remark" if one.is_blocked else "fault",
         unmeasured=_UNMEASURED,
+        is_general=True,
     )
 
 

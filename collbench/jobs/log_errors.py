@@ -8,33 +8,51 @@ profiles/causes as values.
       source         threads where it was found
     [completions.N]  a status of a work completion
     [xids.N]         a number of NVIDIA's driver
+
+A why says what the line means; where that does not prove a cause, it lists what is known to lead
+there. The file catalog.toml has what many numbers share: [kinds.NAME] as above, and in [xids],
+[sxids] and [cuda] a number's name and kind.
 """
 
 import functools
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from collbench.core import catalog
 from collbench.doctor.finding import Severity
+from collbench.jobs.literals import literals
 
-Reader = Literal["nccl", "programs"]
+Reader = Literal["nccl", "programs", "words"]
+_TABLES: Mapping[Reader, tuple[str, ...]] = {
+    "nccl": ("nccl",),
+    "programs": ("programs", "systems"),
+    "words": ("words",),  # of errors that no other table knows
+}
 _MOST_SEARCHED = 2000  # characters of a line
 IB_COMPLETION = re.compile(
-    r"Got (?:probing )?completion (?:from peer (?P<peer>\S+) )?with.{0,40}?"
-    r"(?:error |status=\D{0,40}?)(?P<status>\d{1,3})",
+    r"(?:Got (?:probing )?completion (?:from peer (?:(?P<peer>\S+) )?)?with.{0,40}?"
+    r"(?:error |status=\D{0,40}?)|\bFailed status )(?P<status>\d{1,3})",
     re.IGNORECASE,
 )
 XID = re.compile(
     r"\bS?Xid \((?:PCI:)?(?P<bus>[0-9a-fA-F:.]{3,20})(?: GPU-I:\d+)?\): (?P<code>\d{1,5})(?:,|\b)"
 )
 
+_CUDA = re.compile(
+    r"(?:(?:cuda|HIP)(?: runtime| driver)? (?:error|failure)|\berror code|\bcode|cudaError_t"
+    r"|CUresult)"
+    r"[ :=(]{0,4}(?P<number>\d{1,3})\b|(?:cuda|hip)Error(?P<call>\w+)|CUDA_ERROR_(?P<driver>\w+)",
+    re.IGNORECASE,
+)
+NumberKind = Literal["completions", "xids", "sxids", "cuda"]
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KnownError:
     """One kind of warning. name: of the finding. is_general: it says that something failed, and
-    not what.
+    not what. place: of its row, by which those are ordered.
     """
 
     name: str
@@ -42,6 +60,7 @@ class KnownError:
     change: str
     severity: Severity = "fault"
     is_general: bool = False
+    place: int = 0
 
 
 def known_error(text: str, reader: Reader = "nccl") -> KnownError | None:
@@ -53,18 +72,64 @@ def known_error(text: str, reader: Reader = "nccl") -> KnownError | None:
     'host-name'
     """
     text = text[:_MOST_SEARCHED]
-    return next((error for pattern, error in _causes(reader) if pattern.search(text)), None)
+    small = text.lower()
+    known = None
+    for texts, pattern, error in _causes(reader):
+        if any(one in small for one in texts) and pattern.search(text):
+            known = error
+            break
+    if reader == "nccl" and (known is None or known.name.startswith("cuda-")):
+        return _of_cuda(text) or known
+    return known
+
+
+def _of_cuda(text: str) -> KnownError | None:
+    """What the number or the name of an error of CUDA or HIP means.
+
+    >>> _of_cuda("CUDA_ERROR_LAUNCH_FAILED").why.split(":")[0]
+    'CUDA error 719 (LaunchFailure)'
+    """
+    for found in _CUDA.finditer(text):
+        name = (found["call"] or found["driver"] or "").replace("_", "").lower()
+        number = int(found["number"]) if found["number"] else _cuda_numbers().get(name)
+        known = numbered("cuda").get(number) if number else None
+        if known is not None:
+            why = f"CUDA error {number} ({known.name}): {known.why}"
+            return replace(known, name="cuda-error", why=why)
+    return None
 
 
 @functools.cache
-def _causes(reader: Reader) -> tuple[tuple[re.Pattern[str], KnownError], ...]:
+def _cuda_numbers() -> Mapping[str, int]:
+    """Numbers by the names of the runtime and of the driver, in small letters."""
+    rows = catalog.load("causes", "catalog")["cuda"].items()
+    return {
+        name.replace("_", "").lower(): int(number)
+        for number, (call, _, *driver) in rows
+        for name in (call, *driver)
+    }
+
+
+@functools.cache
+def _causes(reader: Reader) -> tuple[tuple[frozenset[str], re.Pattern[str], KnownError], ...]:
+    """What a line must contain for a pattern to match, the pattern, and what it means."""
     return tuple(
-        (re.compile("|".join(f"(?:{line})" for line in one["lines"]), re.I), _error(one))
-        for one in catalog.load("causes", reader)["causes"]
+        (literals(line), re.compile(line, re.I), error)
+        for table in _TABLES[reader]
+        for place, one in enumerate(catalog.load("causes", table)["causes"])
+        for error in (_error(one, place),)
+        for line in one["lines"]
     )
 
 
-def _error(table: Mapping[str, Any]) -> KnownError:  # Any: values of TOML
+@functools.cache
+def words_of(reader: Reader) -> tuple[str, ...]:
+    """Texts in small letters, one of which is in every line that a table knows."""
+    every = {text for texts, *_ in _causes(reader) for text in texts}
+    return tuple(one for one in every if not any(other in one for other in every - {one}))
+
+
+def _error(table: Mapping[str, Any], place: int = 0) -> KnownError:  # Any: values of TOML
     source = f" ({table['source']})" if "source" in table else ""
     return KnownError(
         name=table["name"],
@@ -72,15 +137,22 @@ def _error(table: Mapping[str, Any]) -> KnownError:  # Any: values of TOML
         change=" ".join(table["change"].split()),
         severity=table.get("severity", "fault"),
         is_general=table.get("is_general", False),
+        place=place,
     )
 
 
 @functools.cache
-def numbered(kind: Literal["completions", "xids"]) -> Mapping[int, KnownError]:
+def numbered(kind: NumberKind) -> Mapping[int, KnownError]:
     """What numbers mean.
 
-    >>> numbered("completions")[12].name, numbered("xids")[79].name
-    ('RETRY_EXC_ERR', 'GPU has fallen off the bus')
+    >>> numbered("completions")[12].name, numbered("sxids")[22003].name
+    ('RETRY_EXC_ERR', 'link controller halt')
     """
-    tables = catalog.load("causes", "numbers")[kind]
-    return {int(number): _error(table) for number, table in tables.items()}
+    catalogue = catalog.load("causes", "catalog")
+    kinds = catalogue["kinds"]
+    rows = {
+        int(number): _error({"name": name, **kinds[of]})
+        for number, (name, of, *_) in catalogue.get(kind, {}).items()
+    }
+    tables = catalog.load("causes", "numbers").get(kind, {})
+    return rows | {int(number): _error(table) for number, table in tables.items()}

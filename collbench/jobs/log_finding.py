@@ -23,7 +23,14 @@ def places(seen: Seen) -> str:
 
 
 def log_finding(
-    name: str, subject: str, seen: str, why: str, change: str, severity: Severity = "risk"
+    name: str,
+    subject: str,
+    seen: str,
+    why: str,
+    change: str,
+    severity: Severity = "risk",
+    *,
+    is_general: bool = False,
 ) -> Finding:
     """A finding of a log."""
     return Finding(
@@ -34,6 +41,7 @@ def log_finding(
         change=change,
         severity=severity,
         unmeasured=UNMEASURED,
+        is_general=is_general,
     )
 
 

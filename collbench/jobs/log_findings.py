@@ -74,11 +74,11 @@ def _errors(report: LogReport) -> Iterator[Finding]:
         groups[others[_MOST_OTHERS - 1]] += groups.pop(name)
     known_names = {name: _known(warnings[0]) for name, warnings in groups.items()}
 
-    def is_general(name: str) -> bool:
+    def place(name: str) -> int:
         known = known_names[name]
-        return known is not None and known.is_general
+        return known.place if known is not None and known.is_general else -1
 
-    for name in sorted(groups, key=is_general):  # what says what failed comes first
+    for name in sorted(groups, key=place):  # what says least comes last
         warnings = groups[name]
         first = warnings[0]
         together = Seen(
@@ -97,7 +97,15 @@ def _errors(report: LogReport) -> Iterator[Finding]:
             # what level INFO says of may have been tried again
             is_info = all(one.is_info for one in warnings) and known.severity == "fault"
             severity = "risk" if is_info else known.severity
-            yield log_finding(name, subject, seen, f"{known.why}.", known.change, severity)
+            yield log_finding(
+                name,
+                subject,
+                seen,
+                f"{known.why}.",
+                known.change,
+                severity,
+                is_general=known.is_general,
+            )
         else:
             yield log_finding(
                 "warning",
@@ -447,4 +455,5 @@ def _gone(report: LogReport) -> Iterator[Finding]:
             "A connection to another rank closed, and the log does not end in order: that rank was"
             " gone first.",
             "look at the end of the other ranks' logs, and at dmesg there",
+            is_general=True,
         )

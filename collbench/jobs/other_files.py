@@ -5,48 +5,40 @@ import re
 from collbench.core.errors import UsageError
 from collbench.jobs.formats import kineto
 
-# what it is, which begins of a file tell it, and what reads it
+# what it is, which begins of a file tell it, and the command that reads it
 _OTHERS: tuple[tuple[str, re.Pattern[str], str], ...] = tuple(
-    (what, re.compile(pattern, re.MULTILINE), reader)
-    for what, pattern, reader in (
+    (what, re.compile(pattern, re.MULTILINE), command)
+    for what, pattern, command in (
         (
             "a table of nccl-tests",
             r"^[\\#\s]*size\s+count\s+type\s+redop|^#?\s*nccl-tests version|^#\s*nThread \d+ nGpus",
-            "collbench compare {file}",
+            "compare",
         ),
-        ("a table of OSU's benchmarks", r"^\\?#\s*OSU ", "collbench compare {file}"),
-        ("results of nvbandwidth", r"nvbandwidth Version", "collbench compare {file}"),
+        ("a table of OSU's benchmarks", r"^\\?#\s*OSU ", "compare"),
+        ("results of nvbandwidth", r"nvbandwidth Version", "compare"),
         (
             "the output of p2pBandwidthLatencyTest",
             r"^\[?P2P \(Peer-to-Peer\) GPU Bandwidth|P2P=\w+ Bandwidth",
-            "collbench compare {file}",
+            "compare",
         ),
         (
             "the output of perftest",
             r"RDMA_Write BW Test|RDMA_Read BW Test|Send BW Test|#bytes\s+#iterations",
-            "collbench compare {file}",
+            "compare",
         ),
         (
             "a matrix of GPUs",
             r"^\s*GPU0\s+(?:GPU1|NIC0|CPU)|Link Type between two GPUs|LINK TYPE TABLE",
-            "collbench topo --from {file}",
+            "topo --from",
         ),
-        (
-            "NVLinks of nvidia-smi",
-            r"^\s*Link \d+: (?:\d|<inactive>)",
-            "collbench topo --from {file}",
-        ),
-        ("a topology of NCCL", r"^<system version", "collbench topo --from {file}"),
-        ("rates of pairs", r"^(?:host|node)_a,(?:host|node)_b,", "collbench hunt --from {file}"),
-        (
-            "lines of NCCL's Inspector",
-            r'^\{.*"coll_perf"|"coll_exec_time_us"',
-            "collbench replay {file}",
-        ),
+        ("NVLinks of nvidia-smi", r"^\s*Link \d+: (?:\d|<inactive>)", "topo --from"),
+        ("a topology of NCCL", r"^<system version", "topo --from"),
+        ("rates of pairs", r"^(?:host|node)_a,(?:host|node)_b,", "hunt --from"),
+        ("lines of NCCL's Inspector", r'^\{.*"coll_perf"|"coll_exec_time_us"', "replay"),
         (
             "metrics of NCCL's Inspector for Prometheus",
             r"^(?:# (?:HELP|TYPE) )?nccl_\w+(?:\{| )",
-            "collbench replay {file}",
+            "replay",
         ),
     )
 )
@@ -65,8 +57,8 @@ def refuse_others(file: str, head: str) -> None:
     """Raise UsageError for a file of which nothing was read, and whose beginning is of something
     that another command or tool reads.
     """
-    for what, pattern, reader in _OTHERS:
+    for what, pattern, command in _OTHERS:
         if pattern.search(head):
             raise UsageError(
-                f"{file}: this is {what}, not a log", f"{reader.format(file=file)} reads it"
+                f"{file}: this is {what}, not a log", f"collbench {command} {file} reads it"
             )

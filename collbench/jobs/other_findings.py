@@ -6,9 +6,9 @@ from collections.abc import Iterator
 
 from collbench.core.text import counted
 from collbench.doctor.finding import Finding
-from collbench.jobs.log_errors import numbered
+from collbench.jobs.log_errors import IB_COMPLETION, known_error, numbered
 from collbench.jobs.log_finding import log_finding, places, some
-from collbench.jobs.nccl_log.model import LogReport
+from collbench.jobs.nccl_log.model import LoggedWarning, LogReport
 from collbench.jobs.nccl_log.places import Seen
 from collbench.jobs.nccl_log.state import known_state
 from collbench.jobs.nccl_log.torch_text import RecorderReport, Timeout
@@ -28,7 +28,8 @@ def other_findings(report: LogReport, *, has_more: bool) -> Iterator[Finding]:
     yield from _mixed_buffers(report)
     yield from _hosts_apart(report)
     is_any = has_more or bool(report.xids or report.states or report.torch.timeouts)
-    if report.returned and not report.warnings and not _went_on(report):
+    is_told = any(not is_bare(warning) for warning in report.warnings.values())
+    if report.returned and not is_told and not _went_on(report):
         yield from _returned(report)
     if report.ras.is_ok and is_any:
         yield _contradiction(report)
@@ -38,7 +39,7 @@ def other_findings(report: LogReport, *, has_more: bool) -> Iterator[Finding]:
 def _xids(report: LogReport) -> Iterator[Finding]:
     for code, seen in sorted(report.xids.items()):
         is_switch = report.xid_texts[code].startswith("SXid")
-        known = None if is_switch else numbered("xids").get(code)
+        known = numbered("sxids" if is_switch else "xids").get(code)
         word = "SXid" if is_switch else "Xid"
         is_mild = "onfatal" in report.xid_texts[code]  # the line's own word, of NVLink's units
         buses = some(sorted(seen.hosts))
@@ -46,7 +47,7 @@ def _xids(report: LogReport) -> Iterator[Finding]:
             "xid",
             f"{word} {code} on {buses}",
             f"{places(seen)}: {report.xid_texts[code]}",
-            f"Xid {code}: {known.name}; {known.why}."
+            f"{word} {code}: {known.name}; {known.why}."
             if known
             else f"{word} {code} of the {'NVSwitch' if is_switch else 'driver'}.",
             known.change
@@ -310,6 +311,12 @@ def _hosts_apart(report: LogReport) -> Iterator[Finding]:
             )
 
 
+def is_bare(warning: LoggedWarning) -> bool:
+    """Whether a warning says that something failed, and not what."""
+    known = known_error(f"{warning.where} {warning.text}", warning.reader)
+    return known is not None and known.is_general and not IB_COMPLETION.search(warning.text)
+
+
 def _went_on(report: LogReport) -> bool:
     """Whether NCCL found a network behind the last call that failed, so that it tried another."""
     last = max(place for seen in report.returned.values() for place in seen.places)
@@ -318,13 +325,18 @@ def _went_on(report: LogReport) -> bool:
 
 def _returned(report: LogReport) -> Iterator[Finding]:
     text, seen = next(iter(report.returned.items()))
+    family = known_error(report.first_returned)
+    family = None if family is not None and family.is_general else family
     yield log_finding(
         "call-failed",
         some(sorted(seen.hosts)) or "a rank",
-        f"{places(seen)}: a call of NCCL returned {text}",
-        "NCCL failed there; the line that says why is not in this text.",
-        "give the whole log, or run again with NCCL_DEBUG=WARN",
+        f"{places(seen)}: a call of NCCL returned {text}, first at {report.first_returned}",
+        "NCCL failed there; the line that says why is not in this text."
+        + (f" {family.why}." if family else ""),
+        "give the whole log, or run again with NCCL_DEBUG=WARN"
+        + (f"; {family.change}" if family else ""),
         "fault",
+        is_general=family is None,
     )
 
 
@@ -332,16 +344,16 @@ def _unread(report: LogReport) -> Iterator[Finding]:
     """Lines that name an error, of which nothing is known."""
     if not report.unread_errors:
         return
-    texts = [
-        f"{places(seen)}: {text[:_MOST_SHOWN]}"
-        for text, seen in sorted(report.unread_errors.values(), key=lambda one: one[1].places[0])
-    ]
+    unread = sorted(report.unread_errors.values(), key=lambda one: one[1].places[0])
+    texts = [f"{places(seen)}: {text[:_MOST_SHOWN]}" for text, seen in unread]
+    hint = next(filter(None, (known_error(text, "words") for text, _ in unread[:9])), None)
     yield log_finding(
         "unread-error",
         counted(sum(seen.count for _, seen in report.unread_errors.values()), "line"),
         "; ".join(texts[:3]),
         "These lines speak of an error, and this version of collbench does not know them: what"
-        " else stands here may be its consequence.",
-        "read them; the first one most often matters",
+        " else stands here may be its consequence."
+        + (f" By its words, {hint.why}." if hint else ""),
+        "read them; the first one most often matters" + (f": {hint.change}" if hint else ""),
         "remark",
     )

@@ -19,6 +19,7 @@ from collbench.bench.ranks import (
     remark_unnamed,
 )
 from collbench.bench.replay import Bench, Part, by_estimate, least_repeats, measure, prove
+from collbench.bench.show_sweep import remark_on_cores
 from collbench.core.case import Case
 from collbench.core.errors import CollbenchError, UnavailableError, UsageError
 from collbench.core.files import check_writable, write_document
@@ -28,7 +29,6 @@ from collbench.core.peers import is_peer
 from collbench.core.record import Record, Writer
 from collbench.core.rules import Options, Rule, refuse
 from collbench.core.screen import remark, say, width
-from collbench.core.text import counted
 from collbench.jobs import formats
 from collbench.jobs.advice import Advice, best_of, fastest, ordered, setting_text
 from collbench.jobs.cases import Stand, candidates, cases_of, form_name
@@ -39,10 +39,9 @@ from collbench.jobs.steps import step_times, steps_of
 from collbench.jobs.tables.replay import Replay, replay_json, replay_lines
 from collbench.launch.group import Group
 from collbench.launch.rank0 import drive_on_rank0, group_here
-from collbench.machine.host import has_nvidia_gpus, usable_cores
+from collbench.machine.host import has_nvidia_gpus
 
 _ON_GPUS = ("cuda", "nccl")
-_ON_CPUS = ("cpu", "mpi", "gloo")  # backends whose ranks each want a core
 # Of the budget: for the operations as they are, for a glance at other settings, and for those that
 # look best. The proof has the rest; where it needs more, the two before it have down to a half.
 _MEASURING, _SCREENING, _JUDGING = 0.2, 0.2, 0.2
@@ -209,7 +208,6 @@ class _Run:
         """
         budget_s, replay = self.options["budget"], self.replay
         self.end_s = time.monotonic() + budget_s
-        self._remark_on_cores()
         asked = {
             operation: {
                 form_name(case): case
@@ -219,13 +217,10 @@ class _Run:
             for operation in replay.operations
         }
         rows: dict[Case, Record] = {}
+        wanted = [case for forms in asked.values() for case in forms.values()]
+        remark_on_cores(wanted, self.bench.group)
         try:
-            rows |= self._measured(
-                [case for forms in asked.values() for case in forms.values()],
-                _MEASURING * budget_s,
-                self.bench,
-                rows,
-            )
+            rows |= self._measured(wanted, _MEASURING * budget_s, self.bench, rows)
         finally:
             replay.is_measured = True
             replay.rows = {
@@ -372,17 +367,6 @@ class _Run:
         """Say what takes long, unless nothing runs."""
         if set(self.options["backend"]) != {MODEL}:
             remark(f"{what}.")
-
-    def _remark_on_cores(self) -> None:
-        """Say where more ranks than cores run on CPUs."""
-        if not set(_ON_CPUS) & set(self.options["backend"]):
-            return
-        ranks = max(self.stand.of(one.kind).ranks for one in self.replay.operations)
-        if self.bench.group.kind == "local" and ranks > (cores := usable_cores()):
-            remark(
-                f"{ranks} ranks share {counted(cores, 'CPU core')}: times are longer and"
-                f" vary more than with --ranks {max(2, cores)}."
-            )
 
 
 def _exit_code(replay: Replay) -> int:

@@ -12,6 +12,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, Protocol, TypeVar, TypeVarTuple, cast
 
+from collbench.core.errors import CollbenchError
 from collbench.core.mpi_types import Comm
 
 if TYPE_CHECKING:
@@ -64,6 +65,10 @@ class Rank(Protocol):
         from collbench.machine.discovery.counters import read
 
         return read()
+
+    def named(self, error: Exception) -> CollbenchError | None:
+        """What was raised in a call as an error that names its cause; None: that is unknown."""
+        return None
 
     def close(self) -> None:
         """Give back what is held."""

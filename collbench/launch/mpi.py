@@ -212,7 +212,8 @@ class MpiGroup:
             arena_bytes if here.Get_rank() == 0 else 0, 1, comm=here
         )
         here.Free()
-        window.Lock_all()
+        # nobody locks it otherwise; where MPICH 5 checks that, it may not unlock one of several
+        window.Lock_all(self._mpi.MODE_NOCHECK)
         self._windows[name] = window
         return memoryview(window.Shared_query(0)[0]).cast("B")
 

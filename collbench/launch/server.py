@@ -67,32 +67,28 @@ def perform(
         raise
     except CollbenchError as error:
         return Reply(error=error)
-    except MemoryError as error:
-        return Reply(
-            error=UnavailableError(
-                f"{name} failed: {str(error) or 'out of memory'}",
-                "use smaller sizes or fewer ranks",
-            )
-        )
-    except OSError as error:
-        return Reply(
-            error=UnavailableError(
-                f"{name} failed: {shortage(error)}", "raise the limit, or use fewer ranks"
-            )
-        )
-    except part.faults as error:
-        return Reply(
-            error=UnavailableError(
-                f"{name} failed: {error}", "look for an Xid in dmesg, and at nvidia-smi"
-            )
-        )
     except Exception as error:
-        return Reply(
-            error=CollbenchError(
-                f"{name} failed: {type(error).__name__}: {error}",
-                "this looks like a mistake in collbench: please report it",
-            )
+        return Reply(error=part.named(error) or _error(part, name, error))
+
+
+def _error(part: Rank, name: str, error: Exception) -> CollbenchError:
+    """What was raised in a call, by its kind."""
+    if isinstance(error, MemoryError):
+        return UnavailableError(
+            f"{name} failed: {str(error) or 'out of memory'}", "use smaller sizes or fewer ranks"
         )
+    if isinstance(error, OSError):
+        return UnavailableError(
+            f"{name} failed: {shortage(error)}", "raise the limit, or use fewer ranks"
+        )
+    if isinstance(error, part.faults):
+        return UnavailableError(
+            f"{name} failed: {error}", "look for an Xid in dmesg, and at nvidia-smi"
+        )
+    return CollbenchError(
+        f"{name} failed: {type(error).__name__}: {error}",
+        "this looks like a mistake in collbench: please report it",
+    )
 
 
 def serve(endpoint: Endpoint, part: Rank, fatal: tuple[type[Exception], ...] = ()) -> None:

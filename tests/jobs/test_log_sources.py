@@ -11,7 +11,8 @@ from collbench.core.errors import UsageError
 from collbench.doctor.finding import SEVERITIES, Finding
 from collbench.jobs.causes_in import with_cause
 from collbench.jobs.hang_findings import hang_findings
-from collbench.jobs.log_errors import numbered
+from collbench.jobs.literals import literals
+from collbench.jobs.log_errors import Reader, numbered, words_of
 from collbench.jobs.log_findings import log_findings
 from collbench.jobs.nccl_log.others import names_error
 from collbench.jobs.nccl_log.progress import behind, groups_of, watchdog_groups
@@ -141,6 +142,23 @@ def test_a_cut_document_of_ras_is_told(cut: int) -> None:
          "port-taken", "fault"),
         ("Accept failed: Too many open files", "file-limit", "fault"),
         ("Unable to create QP.", "verbs-queue", "fault"),
+        # by family, of programs beside NCCL
+        ("MPIDI_OFI_handle_cq_error(9): OFI poll failed (x.c:1:f:Input/output error)",
+         "fabric-provider", "fault"),
+        ("MPIR_Init_thread(70)........: ", "mpi-start", "fault"),
+        ("[proxy:0:0@n1] HYDU_create_process (a.c:6): execvp error on file x (No such file or"
+         " directory)", "program-start", "fault"),
+        ("Fatal error:  device 'a': sys files not found (/sys/class/infiniband/a/ports)",
+         "no-adapter", "fault"),
+        ("mlx5_core 0000:01:00.0: probe with driver failed with error -22", "nic-kernel", "risk"),
+        ("0/3 nodes are available: 3 Insufficient memory.", "slurm-resources", "fault"),
+        ("[1698:1:2] wireup.c:1 UCX  ERROR no active messages transport to <no debug data>",
+         "ucx-transport", "fault"),
+        ("[1.2] [n:1:0] mm_posix.c:1 UCX  ERROR open(file_name=/proc/2/fd/3 flags=0x0) failed: No"
+         " such file or directory", "ucx-shm", "fault"),
+        ("RuntimeError: connect() timed out. Original timeout was 9 ms.", "rendezvous", "fault"),
+        ("CUDA error: peer access is not supported between these two devices", "peer-access",
+         "fault"),
     ],
 )  # fmt: skip
 def test_a_line_alone_is_enough(text: str, name: str, severity: str) -> None:
@@ -290,7 +308,7 @@ def test_files_of_other_commands_are_named_with_them(head: str, command: str) ->
     assert f"collbench {command}" in caught.value.hint
 
 
-@pytest.mark.parametrize("name", ["nccl", "programs"])
+@pytest.mark.parametrize("name", ["nccl", "programs", "systems", "words"])
 def test_tables_of_causes_have_what_is_read(name: str) -> None:
     for one in catalog.load("causes", name)["causes"]:
         assert one.keys() <= {
@@ -307,5 +325,35 @@ def test_tables_of_causes_have_what_is_read(name: str) -> None:
 
 
 def test_every_number_says_what_to_do() -> None:
-    tables = (*numbered("xids").values(), *numbered("completions").values())
-    assert all(one.name and one.why and one.change for one in tables)
+    tables = [numbered(name) for name in ("xids", "sxids", "cuda", "completions")]
+    assert all(one.name and one.why and one.change for table in tables for one in table.values())
+
+
+@pytest.mark.parametrize("reader", ["nccl", "programs", "words"])
+def test_each_pattern_names_a_text_that_it_needs(reader: Reader) -> None:
+    """A pattern without one would never be tried, as one whose texts no word is in."""
+    words = words_of(reader)
+    for pattern in _patterns(reader):
+        texts = literals(pattern)
+        assert texts and all(any(word in text for word in words) for text in texts), pattern
+
+
+def _patterns(reader: Reader) -> list[str]:
+    names = ("programs", "systems") if reader == "programs" else (reader,)
+    tables = [one for name in names for one in catalog.load("causes", name)["causes"]]
+    return [pattern for one in tables for pattern in one["lines"]]
+
+
+def test_what_follows_from_another_never_leads() -> None:
+    text = (
+        "[mpiexec@n1] YOUR APPLICATION TERMINATED WITH the exit code\n"
+        + HEAD
+        + "misc/socket.cc:47 -> 3\n"
+        + "slurmstepd: error: Detected 1 oom_kill event in StepId=1.0"
+    )
+    assert findings_of(text)[0].check == "host-memory-killed"
+
+
+def test_words_say_of_which_kind_an_unread_error_is() -> None:
+    (one,) = findings_of("frobnicate: error: /etc/frob: Permission denied")
+    assert one.check == "unread-error" and "By its words" in one.why

@@ -47,9 +47,11 @@ def test_proved_and_right(op: OpName, algo: str, n: int) -> None:
 @pytest.mark.parametrize("n", RANKS)
 @pytest.mark.parametrize(("op", "algo"), PAIRS)
 def test_proved_and_right_for_roots_and_layouts(op: OpName, algo: str, n: int) -> None:
-    is_small = n <= 17
-    for root in list(roots(op, n))[:: 1 if is_small else n // 3]:
-        for slots, channels in LAYOUTS if is_small else LAYOUTS[:2]:
+    """Every layout; of several roots each with one in turn."""
+    every = list(roots(op, n))[:: 1 if n <= 17 else n // 3]
+    for number, root in enumerate(every):
+        turn = (n + number) % len(LAYOUTS)
+        for slots, channels in LAYOUTS if len(every) == 1 else LAYOUTS[turn : turn + 1]:
             what = problem(op, n, root=root, count=3 * n + 1)
             assert_right(plan_of(what, algo, slots=slots, channels=channels))
 

@@ -13,6 +13,7 @@ import numpy as np
 from collbench.backends.base import GpuOptions
 from collbench.backends.gpu.rank import DeviceRank, ExportedMemory, stride_bytes
 from collbench.backends.gpu.session import GpuFacts
+from collbench.backends.kernel.backend import KernelGpuRank
 from collbench.backends.mpi.gpu import MpiGpuRank
 from collbench.backends.repeat import RankTiming, compare_output, poison_again, prepare_buffers
 from collbench.core.case import Problem
@@ -60,6 +61,9 @@ class HostCard:
 
     def download(self, pointer: int, size: int) -> bytes:
         return bytes(array_at(pointer, size))
+
+    def upload(self, pointer: int, data: bytes) -> None:
+        array_at(pointer, len(data))[:] = np.frombuffer(data, np.uint8)
 
     def clear(self, pointer: int, size: int) -> None:
         pass
@@ -130,8 +134,8 @@ class HostGpu(DeviceRank):
                 prepare_buffers(problem, self.rank, *self.arrays(problem, number), number)
 
     def keep(self, key: object, data: bytes) -> int:
-        self.tables[key] = np.frombuffer(bytearray(data), np.uint8)
-        return int(self.tables[key].ctypes.data)
+        known = self.tables.setdefault(key, np.frombuffer(bytearray(data), np.uint8))
+        return int(known.ctypes.data)
 
     def exchange(self, item: int, words: tuple[int, int, int, int, int], stream: int) -> None:
         exchange(array_at, item, *words)
@@ -147,6 +151,14 @@ class HostMpiGpuRank(MpiGpuRank):
 
     def device(self, options: GpuOptions) -> GpuFacts:
         self._gpu = HostGpu(self.context)
+        return facts_of(self.context.local_rank)
+
+
+class HostKernelRank(KernelGpuRank):
+    """Somebody's kernel there."""
+
+    def device(self, options: GpuOptions) -> GpuFacts:
+        self.options, self._gpu = options, HostGpu(self.context)
         return facts_of(self.context.local_rank)
 
 

@@ -6,9 +6,11 @@ slices read, over all launches. Each has a cache line of its own.
 
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 
+from collbench.backends.repeat import shortest_flag_s
+from collbench.core.errors import HangError
 from collbench.core.launcher import launcher
 from collbench.machine.host import usable_cores
 from collbench.planning.plan import Plan
@@ -66,3 +68,42 @@ def core_offer(plan: Plan) -> Callable[[], None]:
 def patience(n: int) -> int:
     """How often n ranks poll a flag before they offer their core."""
     return POLLS if n <= usable_cores() else CROWDED_POLLS
+
+
+class FlagBarrier:
+    """Where ranks that share memory meet. Rank r's epoch is the word of line r + 1."""
+
+    def __init__(
+        self, words: memoryview, rank: int, n: int, is_aborted: Callable[[], bool]
+    ) -> None:
+        self._words, self._rank, self._n, self._is_aborted = words, rank, n, is_aborted
+        self._epoch = 0
+
+    def meet(
+        self, ranks: Sequence[int], limit_s: float, offer_core: Callable[[], None] = os.sched_yield
+    ) -> None:
+        """Set this rank's flag, and wait for those of some ranks. Raises HangError."""
+        deadline = time.monotonic() + limit_s
+        self._epoch += 1
+        words, mine = self._words, (self._rank + 1) * LINE_WORDS
+        words[mine] = self._epoch
+        polls = 0
+        for rank in ranks:
+            while words[(rank + 1) * LINE_WORDS] < self._epoch:
+                polls += 1
+                if polls > patience(self._n):
+                    offer_core()
+                    if polls % YIELDS_A_LOOK == 0 and (
+                        time.monotonic() > deadline or self._is_aborted()
+                    ):
+                        raise HangError(f"rank {self._rank} waited at a barrier for rank {rank}")
+
+    def flag_s(self, limit_s: float) -> float:
+        """Seconds of an exchange of a flag with one other rank: the last of an odd number has
+        none.
+        """
+        other = [rank for rank in (self._rank ^ 1,) if rank < self._n]
+        self.meet(range(self._n), limit_s)
+        seconds = shortest_flag_s(partial(self.meet, other, limit_s))
+        self.meet(range(self._n), limit_s)
+        return seconds

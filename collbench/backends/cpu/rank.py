@@ -3,7 +3,6 @@ proves their launches.
 """
 
 import mmap
-import os
 import random
 import time
 from collections.abc import Callable, Sequence
@@ -15,7 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from collbench.backends.base import Batch
-from collbench.backends.cpu.flags import LINE_WORDS, YIELDS_A_LOOK, flag_words, freed, patience
+from collbench.backends.cpu.flags import FlagBarrier, flag_words, freed
 from collbench.backends.cpu.interpreter import BoundStep, Runner, bind
 from collbench.backends.cpu.layout import CpuLayout, aligned, has_lines, is_all_net, layout
 from collbench.backends.cpu.lines import Binder
@@ -31,7 +30,6 @@ from collbench.backends.repeat import (
     prepare_buffers,
     proved_launches,
     sets_in_turn,
-    shortest_flag_s,
     timed_sets,
 )
 from collbench.core.dtypes import dtype
@@ -99,7 +97,7 @@ class CpuRank(CpuTimedRank[str]):
         self.own: Array = np.empty(0, np.uint8)
         self.data_comm = data_comm_of(context.comm) if context.comm is not None else None
         self.loaded: dict[tuple[str, bool], LoadedCpuPlan] = {}
-        self.epoch = 0
+        self.barrier = FlagBarrier(self.words, self.rank, self.n, self.is_aborted)
 
     def is_aborted(self) -> bool:
         return bool(self.arena[0]) or (self.data_comm is not None and self.data_comm.is_aborted())
@@ -219,9 +217,7 @@ class CpuRank(CpuTimedRank[str]):
         return self._buffer(loaded, rotation, "in"), self._buffer(loaded, rotation, "out")
 
     def _barrier(self, loaded: LoadedCpuPlan, limit_s: float) -> None:
-        """All ranks are here. Rank r's epoch is the word of line r + 1. Raises HangError if one is
-        not after limit_s.
-        """
+        """All ranks are here. Raises HangError if one is not after limit_s."""
         if loaded.proxy is not None and self.data_comm is not None:
             if missing := self.data_comm.barrier(limit_s, loaded.proxy, self.is_aborted):
                 if missing == [self.rank]:
@@ -230,36 +226,11 @@ class CpuRank(CpuTimedRank[str]):
                     f"rank {self.rank} waited at a barrier for rank {', '.join(map(str, missing))}"
                 )
             return
-        self._meet(range(self.n), limit_s, loaded.runner.offer_core)
-
-    def _meet(
-        self, ranks: Sequence[int], limit_s: float, offer_core: Callable[[], None] = os.sched_yield
-    ) -> None:
-        """Set this rank's flag, and wait for those of some ranks. Raises HangError."""
-        deadline = time.monotonic() + limit_s
-        self.epoch += 1
-        words, mine = self.words, (self.rank + 1) * LINE_WORDS
-        words[mine] = self.epoch
-        polls = 0
-        for rank in ranks:
-            while words[(rank + 1) * LINE_WORDS] < self.epoch:
-                polls += 1
-                if polls > patience(self.n):
-                    offer_core()
-                    if polls % YIELDS_A_LOOK == 0 and (
-                        time.monotonic() > deadline or self.is_aborted()
-                    ):
-                        raise HangError(f"rank {self.rank} waited at a barrier for rank {rank}")
+        self.barrier.meet(range(self.n), limit_s, loaded.runner.offer_core)
 
     def flag(self, limit_s: float) -> float:
-        """Seconds of an exchange of a flag with one other rank: the last of an odd number has
-        none.
-        """
-        other = [rank for rank in (self.rank ^ 1,) if rank < self.n]
-        self._meet(range(self.n), limit_s)
-        seconds = shortest_flag_s(partial(self._meet, other, limit_s))
-        self._meet(range(self.n), limit_s)
-        return seconds
+        """Seconds of an exchange of a flag with one other rank."""
+        return self.barrier.flag_s(limit_s)
 
     def _clear(self, loaded: LoadedCpuPlan, launches: int, deadline_s: float) -> None:
         """Empty the FIFOs of a plan of which so many launches follow. What is written between this

@@ -19,6 +19,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from collbench.backends.base import GpuOptions, Peer, SessionOptions
+from collbench.backends.gpu.memory import GpuArray
 from collbench.backends.gpu.rank import ExportedMemory, Graphs, Launches, stride_bytes
 from collbench.backends.gpu.session import (
     START_S,
@@ -54,18 +55,6 @@ _WORD_BYTES = 4  # of which the vectors of symmetric memory are multiples
 VARIABLES = (("TORCH_SYMM_MEM_DISABLE_MULTICAST", "1"),)
 _SWITCHES = ("NCCL_", "TORCH_NCCL_", "TORCH_SYMM")  # variables that change how data moves
 _REFUSALS = RuntimeError, TypeError, ValueError  # what PyTorch raises
-
-
-class _Memory:
-    """Memory of a GPU as PyTorch takes it, without a copy."""
-
-    def __init__(self, address: int, size: int) -> None:
-        self.__cuda_array_interface__ = {
-            "shape": (size,),
-            "typestr": "|u1",
-            "data": (address, False),
-            "version": 2,
-        }
 
 
 class TorchRank(GpuRank[TorchKey]):
@@ -109,7 +98,7 @@ class TorchRank(GpuRank[TorchKey]):
     def allocate(self, arena_bytes: int, user_bytes: int, host_bytes: int) -> ExportedMemory:
         """Make the memory that barriers use, and the user buffers of the process group."""
         exported = super().allocate(arena_bytes, user_bytes, host_bytes)
-        user = _Memory(self.gpu.user, user_bytes)
+        user = GpuArray(self.gpu.user, user_bytes)
         self.memory["library"] = self.torch.as_tensor(user, device=self.place)
         return exported
 

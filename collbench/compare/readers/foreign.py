@@ -83,18 +83,18 @@ def foreign(
     *,
     op: OpName,
     backend: str,
-    dtype: str,
+    dtype: str = "",
     redop: str = "",
     root: int = 0,
-    placement: str,
+    placement: str = "out",
     ranks: int,
     hosts: int = 0,
     size_bytes: int,
-    count: int,
+    count: int = 0,
     times_us: Sequence[float],
-    iters: int,
-    wrong: int | None,
-    is_checked: bool,
+    iters: int = 0,
+    wrong: int | None = None,
+    is_checked: bool = False,
     host: str = "",
     device: str,
     versions: str,
@@ -137,6 +137,16 @@ def foreign(
         timestamp=timestamp,
     )
     return base if reason else timed(base, times, bounds_us)
+
+
+def ways_told(what: str, *, is_both: bool) -> str:
+    """What a row of transfers between two ranks is, as a remark. what: they are, such as copies."""
+    if is_both:
+        return "the bandwidth of both directions is halved ({at}): rates are those of one direction"
+    return (
+        f"{what} go one way ({{at}}): not compared with sendrecv of collbench and nccl-tests, where"
+        " each rank sends and receives at once"
+    )
 
 
 def timed(

@@ -13,7 +13,13 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-from collbench.compare.readers.foreign import NUMBER, ForeignRemarks, devices_line, foreign
+from collbench.compare.readers.foreign import (
+    NUMBER,
+    ForeignRemarks,
+    devices_line,
+    foreign,
+    ways_told,
+)
 from collbench.core.record import Record
 
 USUAL_BUFFER_MIB = 512
@@ -109,14 +115,9 @@ def records_of(matrix: Matrix, host: Host, remarks: ForeignRemarks) -> Iterator[
                 foreign(
                     op="sendrecv",
                     backend="nvbandwidth",
-                    dtype="",
-                    placement="out",
                     ranks=2,
                     size_bytes=size_bytes,
-                    count=0,
                     times_us=[size_bytes / rate / 1e3],
-                    iters=0,
-                    wrong=None,
                     is_checked=_UNVERIFIED.search(host.command) is None,
                     host=host.name,
                     device=devices_line(host.devices),
@@ -149,26 +150,10 @@ def _remarks(
     if without:
         yield "{count} pairs of GPUs have no copies: they cannot reach each other's memory", without
     if not host.buffer_mib:
-        yield (
-            (
-                f"times are of {USUAL_BUFFER_MIB} MiB, nvbandwidth's usual buffer: no command line"
-                " names another (-b)"
-            ),
-            1,
-        )
-    if not is_both:
-        yield (
-            (
-                "copies go one way ({at}): not compared with sendrecv of collbench and nccl-tests,"
-                " where each rank sends and receives at once"
-            ),
-            1,
-        )
-    elif is_halved:
-        yield (
-            ("the bandwidth of both directions is halved ({at}): rates are those of one direction"),
-            1,
-        )
+        said = f"times are of {USUAL_BUFFER_MIB} MiB, nvbandwidth's usual buffer"
+        yield f"{said}: no command line names another (-b)", 1
+    if is_halved or not is_both:
+        yield ways_told("copies", is_both=is_both), 1
 
 
 def labels(count: int) -> tuple[str, ...]:

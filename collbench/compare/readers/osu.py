@@ -28,6 +28,7 @@ from collbench.compare.readers.foreign import (
     merged,
     op_in,
     refuse_too_many,
+    ways_told,
 )
 from collbench.compare.readers.launch_line import conditions_of_command, launched_ranks
 from collbench.compare.readers.log_lines import Line, log_lines
@@ -203,13 +204,7 @@ def _add_remarks(remarks: ForeignRemarks, table: _OsuTable) -> None:
 
 
 def _transfer_remarks(table: _OsuTable, transfer: _Transfer) -> Iterator[str]:
-    if transfer.directions == 1:
-        yield (
-            "messages go one way ({at}): not compared with sendrecv of collbench and nccl-tests,"
-            " where each rank sends and receives at once"
-        )
-    else:
-        yield "the bandwidth of both directions is halved ({at}): rates are those of one direction"
+    yield ways_told("messages", is_both=transfer.directions == 2)
     if transfer.is_windowed:
         yield (
             f"times are those of one message among {table.window} in flight ({{at}}): size /"

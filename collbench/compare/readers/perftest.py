@@ -9,7 +9,14 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from collbench.compare.readers.foreign import NUMBER, ForeignRemarks, ForeignTable, foreign, merged
+from collbench.compare.readers.foreign import (
+    NUMBER,
+    ForeignRemarks,
+    ForeignTable,
+    foreign,
+    merged,
+    ways_told,
+)
 from collbench.compare.readers.log_lines import log_lines
 from collbench.compare.readers.proof import half_unit
 from collbench.core.errors import UsageError
@@ -129,12 +136,7 @@ def _judged(run: _PerftestRun, link_gbits: float) -> Iterator[str]:
         )
     else:
         yield f"{said} ({{at}}), {100 * rate / link_gbits:.0f}% of the link's {link_gbits:g} Gb/s"
-    yield (
-        "messages go one way ({at}): not compared with sendrecv of collbench and nccl-tests, where"
-        " each rank sends and receives at once"
-        if not run.is_both
-        else "the bandwidth of both directions is halved ({at}): rates are those of one direction"
-    )
+    yield ways_told("messages", is_both=run.is_both)
 
 
 def _records(run: _PerftestRun) -> Iterator[tuple[int, Record]]:
@@ -149,16 +151,12 @@ def _records(run: _PerftestRun) -> Iterator[tuple[int, Record]]:
             foreign(
                 op="sendrecv",
                 backend="verbs",
-                dtype="",
-                placement="out",
                 ranks=2,
-                hosts=2,
                 size_bytes=size_bytes,
-                count=size_bytes,
                 times_us=[size_bytes / rate / 1e3],
+                hosts=2,
+                count=size_bytes,
                 iters=min(int(row["iters"]), 10**9),
-                wrong=None,
-                is_checked=False,
                 device=run.fields.get("Device", ""),
                 versions=f"perftest {run.what}".strip(),
                 traffic=f"{way}window-{depth}",

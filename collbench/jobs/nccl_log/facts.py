@@ -119,6 +119,7 @@ def _trace_of_error(
     code = int(match["code"])
     if code not in (0, 7):  # success, in progress
         name = _CODES[code] if code < len(_CODES) else f"code {code}"
+        report.first_returned = report.first_returned or message.text.partition(" ->")[0]
         report.returned.setdefault(name, Seen()).add(place, message.source.host)
 
 

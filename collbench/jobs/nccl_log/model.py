@@ -170,6 +170,7 @@ class LogReport:
     told: int = 0  # lines of tools that say something of a machine
     unread_errors: dict[str, tuple[str, Seen]] = field(default_factory=dict)  # by first words
     returned: dict[str, Seen] = field(default_factory=dict)  # codes that calls of NCCL returned
+    first_returned: str = ""  # where in NCCL's source the first of them was
     pci_unknown: Seen = field(default_factory=Seen)  # speeds of PCIe that NCCL could not read
     max_bw: dict[str, Seen] = field(default_factory=dict)  # of the machine, in NCCL's GB/s
     host_buffers: dict[str, Seen] = field(default_factory=dict)  # CUMEM or MMAP

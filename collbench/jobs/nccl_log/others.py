@@ -4,7 +4,7 @@ error and is known to nobody is kept, so that no log that has such a line passes
 
 import re
 
-from collbench.jobs.log_errors import IB_COMPLETION, XID, Reader, known_error
+from collbench.jobs.log_errors import IB_COMPLETION, XID, Reader, known_error, words_of
 from collbench.jobs.nccl_log.model import LoggedWarning, LogReport
 from collbench.jobs.nccl_log.places import LogPlace, Seen, without_numbers
 from collbench.jobs.nccl_log.ras import RAS_WORDS
@@ -13,6 +13,12 @@ from collbench.jobs.nccl_log.torch_text import TORCH_WORDS
 
 _MOST_KEPT = 10_000
 _MOST_EXAMPLES = 200
+_MOST_SHAPES = 50_000  # of lines that say nothing
+_MOST_LOOKED_AT = 2000  # characters of a line
+_LONGEST_SHAPE = 500  # bytes
+# with other numbers it says something else
+_BY_NUMBER = re.compile(rb"signal|exit|code|status|error|fail|xid", re.IGNORECASE)
+_DIGITS = b"0123456789"
 # one of these is in every line that a table, RAS, PyTorch or a tool may have
 _WORDS = (
     "rror", "RROR", "ail", "FAIL", "bort", "atal", "annot", "nable", "imed out", "imeout",
@@ -25,7 +31,7 @@ _WORDS = (
     *TORCH_WORDS, *RAS_WORDS, *STATE_WORDS,
 )  # fmt: skip
 _NAMES_ERROR = re.compile(
-    r"\b(?:errors?|fail(?:ed|s|ure|ures)?|fatal|abort(?:ed|ing)?|\w*(?:Error|Exception)|segfault|"
+    r"\b(?:errors?|fail(?:ed|s|ure|ures)?|fatal|abort(?:ed|ing|s)?|\w*(?:Error|Exception)|segfault|"
     r"killed|time[d-]? ?outs?|cannot|could ?n.t|could not|unable|refused|unreachable|denied|panic|"
     r"crash(?:ed)?|lost|hang|hung|stuck|corrupt(?:ed)?)\b",
     re.IGNORECASE,
@@ -36,19 +42,23 @@ _HARMLESS = re.compile(
     r"errors?[ =:]+(?:0|none|ok)\b|"
     r"timeout(?: ?\(?m?s\)?)?[ =:]|retry|continuing|fall(?:ing|s)? ?back|error.?handling|_ERROR|"
     r"fail(?:ed|ures)?[ =:]+0\b|symbol|\b(?:mse|mae|rmse|std|abs|rel|training|test|eval|mean)"
-    r"[ _]error|ran for \d+ milliseconds|ignoring|0 failed",
+    r"[ _]error|ran for \d+ milliseconds|ignoring|0 failed|"
+    r"^\s*(?:File \"|raise \w|frame #\d)",  # of a stack
     re.IGNORECASE,
 )
 # NCCL's own words in lines whose header is lost
 _OF_NCCL = re.compile(
     r"NVLink SHARP|NET/(?:OFI|IB)|\bibv_\w+|/dev/shm/nccl|Duplicate GPU|Got completion|NVLS|"
     r"undefined symbol: nccl|libnccl\.so[.\d]*: |socketProgress|socketStartConnect|Bootstrap ?: |"
-    r"Failed to (?:CUDA|HIP) |Cuda failure|Mismatched NCCL|Socket recv failed|"
+    r"Failed to (?:CUDA|HIP) |GDRCOPY|\bgdr_\w+|Cuda failure|Mismatched NCCL|Socket recv failed|"
     r"Too many open files|ddress already in use|"
     # of CUDA
     r"CUDA (?:runtime )?(?:error|failure)|cuda runtime error|[cC]uda\w*Error\w+|CUDA_ERROR_\w+|"
-    r"\bcuMem\w+|unsupported toolchain|no kernel image|HIP error|hipError\w+"
+    r"\bcuMem\w+|unsupported toolchain|no kernel image|invalid device (?:function|ordinal)|"
+    r"mapping of buffer object|HIP error|hipError\w+|Failed status \d"
 )
+# names that only stand in errors
+_NAMED = re.compile(r"cudaError[A-Z]|CUDA_ERROR_|undefined symbol")
 # of NCCL before 2.4, whose name is not in the line
 _WARNED = re.compile(r"[\w/]\.(?:cc|cu|h):\d+ WARN |Got completion .{0,60}(?:error|status)")
 _GDR_OFF = re.compile(r"NET/(?P<net>\w+) ?: GPU Direct RDMA Disabled for HCA \d+ '(?P<name>\w+)'")
@@ -64,16 +74,32 @@ class OtherLines:
         self._report = report
         self._known: dict[str, Reader | None] = {}
         self.state = StateReader(report)
+        self._quiet: set[bytes] = set()  # lines without digits that say nothing
+        self._shape = b""
 
     def is_awake(self, raw: str) -> bool:
-        """Whether a line may say something; keep it fast."""
+        """Whether a line may say something; keep it fast: logs repeat a few shapes of lines."""
         report = self._report
         if report.ras.is_reading or report.torch.is_reading or self.state.is_reading:
             return True
-        for word in _WORDS:  # noqa: SIM110 - any() takes twice the time
-            if word in raw:
-                return True
+        shape = raw.encode("utf-8", "replace").translate(None, _DIGITS)
+        if shape in self._quiet:
+            return False
+        self._shape = shape
+        is_rare = len(self._quiet) < _MOST_SHAPES
+        small = raw[:_MOST_LOOKED_AT].lower() if is_rare else ""
+        for text, words in ((raw, _WORDS), (small, words_of("programs"))):
+            for word in words:
+                if word in text:
+                    return True
+        self._silence()
         return False
+
+    def _silence(self) -> None:
+        """Never again look at a line as the last one, unless its numbers may say more."""
+        is_short = len(self._quiet) < _MOST_SHAPES and len(self._shape) < _LONGEST_SHAPE
+        if is_short and not _BY_NUMBER.search(self._shape):
+            self._quiet.add(self._shape)
 
     def take(self, line: str, place: LogPlace) -> None:
         """Read a line."""
@@ -97,6 +123,8 @@ class OtherLines:
             return
         if names_error(line):
             self.keep_unread(line, place)
+        else:
+            self._silence()
 
     def _is_program_error(self, line: str, place: LogPlace) -> bool:
         """Whether a program's or a launcher's words are known; kept as a warning."""
@@ -124,7 +152,8 @@ def _reader_of(line: str) -> Reader | None:
     """In whose table a line is known; None if in none."""
     if known_error(line, "programs") is not None:
         return "programs"
-    is_told = _WARNED.search(line) or (_OF_NCCL.search(line) and _NAMES_ERROR.search(line))
+    is_named = _NAMES_ERROR.search(line) or _NAMED.search(line)
+    is_told = _WARNED.search(line) or (_OF_NCCL.search(line) and is_named)
     is_known = IB_COMPLETION.search(line) or known_error(line) is not None
     return "nccl" if is_told and is_known else None
 

@@ -100,7 +100,7 @@ def _of_timeout(
     number = timeout.enqueued if timeout.enqueued is not None else timeout.number or 0
     number = number if most is None else min(number, most)
     # which operation it is, is known of the one that did not end
-    text = (timeout.text or known.get(number, "")) if number == timeout.number else ""
+    text = (timeout.text if number == timeout.number else "") or known.get(number, "")
     is_waiting = timeout.number is not None and number == timeout.number
     lane = Lane(rank=rank, who=f"rank {rank}", first=max(0, number - 1), is_waiting=is_waiting)
     if number:

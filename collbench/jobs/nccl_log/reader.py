@@ -34,7 +34,7 @@ _LAST_ERROR = "Last error:"  # of PyTorch, with NCCL's last warning in the next 
 _PREFIX = re.compile(r"\A\s*(?:\[[^\]]{1,40}\]:? ?|\([^)]{1,60}\) )*")  # of torchrun, Ray
 # what programs that use NCCL say when it fails
 _FOREIGN_ERROR = re.compile(
-    r"NCCL WARN |NCCL error|ncclUnhandledCudaError|ncclSystemError|ncclInternalError|"
+    r"NCCL WARN |NCCL [eE]rror|ncclUnhandledCudaError|ncclSystemError|ncclInternalError|"
     r"ncclInvalidUsage|"
     r"ncclInvalidArgument|ncclRemoteError|Watchdog caught collective operation timeout|"
     r"Test NCCL failure|NCCL communicator was aborted"

@@ -20,7 +20,9 @@ _GLOBAL = re.compile(r"\[rank(?P<rank>\d{1,9})\]:")
 _WORK = re.compile(
     r"WorkNCCL\(SeqNum=(?P<number>\d{1,18}), OpType=(?P<op>\w+)(?:, NumelIn=(?P<numel>\d{1,18}))?"
 )
-_AT = re.compile(r"(?:Timeout at NCCL work|work sequence id): (?P<number>\d{1,18})")
+_AT = re.compile(
+    r"(?:Timeout at NCCL work|work sequence id|watchdog at work): (?P<number>\d{1,18})"
+)
 _ENQUEUED = re.compile(r"last enqueued (?:NCCL )?work: (?P<number>\d{1,18})", re.I)
 _COMPLETED = re.compile(r"last completed (?:NCCL )?work: (?P<number>\d{1,18})", re.I)
 TORCH_WORDS = ("work: ", "work sequence", "WorkNCCL", "[rank", "ollective", "FR dumps")
