@@ -1,7 +1,6 @@
 """`collbench algos`: which algorithm serves which collective, and one schedule round by round."""
 
 import sys
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -26,7 +25,7 @@ from collbench.core.screen import remark, say, width
 from collbench.core.table import table
 from collbench.core.world import World, host_numbers
 from collbench.planning.protocols import FAMILY as PROTOCOLS
-from collbench.schedules.algorithms import FAMILY, needs_hosts
+from collbench.schedules.algorithms import FAMILY
 from collbench.schedules.formats import is_file, load
 from collbench.schedules.ir import Schedule
 from collbench.schedules.passes import step_count
@@ -199,30 +198,9 @@ def _world(options: Options) -> World:
 
 def _list(names: list[str], ops: tuple[OpName, ...], world: World, file: str | None) -> None:
     """One line for each collective that each algorithm serves. file: of the same as JSON."""
-    from collbench.planning.layout import registered
-    from collbench.schedules.drawings.schedule import share
-    from collbench.schedules.passes import between_hosts, traffic
-    from collbench.schedules.verify.check import check
+    from collbench.planning.algorithm_costs import algorithm_costs
 
-    heads = ["collective", "algorithm", "hops", "sent", "received", "messages"]
-    heads += ["to hosts"] if world.hosts else []
-    rows = []
-    for op in ops:
-        for name in names:
-            if op in FAMILY.load(name).SERVES:
-                if needs_hosts(name) and not world.hosts:
-                    rows.append([op, name, *"----"])
-                    continue
-                schedule = registered(
-                    op, name, world if collective(op).is_rooted else replace(world, root=0)
-                )
-                moved = traffic(schedule)
-                # nothing runs it: one loop of one launch has all hops
-                hops = check(schedule, loops=1, launches=1).hops
-                row = [op, name, str(hops), share(moved.sent), share(moved.received)]
-                row.append(str(moved.messages))
-                row += [share(between_hosts(schedule, world.hosts))] if world.hosts else []
-                rows.append(row)
+    heads, *rows = algorithm_costs(names, ops, world)
     if file is not None:
         data = [dict(zip(heads, row, strict=True)) for row in rows]
         write_document(result_json(data), file, "--json")
