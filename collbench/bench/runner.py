@@ -323,6 +323,7 @@ class Measurement:
         """The rows of points whose sessions are open, one repeat of all after the other."""
         is_over = False
         for round_number in range(self.settings.repeats):
+            is_last = round_number == self.settings.repeats - 1
             for number, point in enumerate(live):
                 is_due = not number and not point.repeats
                 left_s = end_s - time.monotonic()
@@ -330,12 +331,13 @@ class Measurement:
                 if is_wanted and not (point.waived or is_over):
                     try:
                         self._repeat(point)
+                        if is_last:
+                            self._repeat_below(point)
                     except (RefusedError, ScheduleError) as error:
                         point.waived = error.text
                     except OutOfTime:
                         is_over = True  # its session answers no more
                     self.progress(self._repeat_s(point))
-                is_last = round_number == self.settings.repeats - 1
                 if is_last and (point.repeats or point.waived):
                     yield self._record(point)
 

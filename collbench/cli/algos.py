@@ -1,13 +1,22 @@
 """`collbench algos`: which algorithm serves which collective, and one schedule round by round."""
 
 import sys
-from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from collbench.cli._command import StrictCommand, explicit_options, force_option
-from collbench.cli._options import DRAWING, MAX_RANKS, PAGE, OutputFile, Whole, json_option
+from collbench.cli._options import (
+    DRAWING,
+    MAX_RANKS,
+    PAGE,
+    OneOf,
+    OutputFile,
+    Size,
+    Whole,
+    json_option,
+)
 from collbench.core.collectives import OPS, OpName, collective
 from collbench.core.errors import UsageError, unknown
 from collbench.core.files import check_writable, result_json, write_document
@@ -15,19 +24,19 @@ from collbench.core.options import Options, Rule, refuse
 from collbench.core.screen import remark, say, width
 from collbench.core.text import table
 from collbench.core.world import World, host_numbers
-from collbench.schedules.algorithms import FAMILY, needs_hosts
+from collbench.planning.protocols import FAMILY as PROTOCOLS
+from collbench.schedules.algorithms import FAMILY
 from collbench.schedules.formats import is_file, load
 from collbench.schedules.ir import Schedule
 from collbench.schedules.passes import step_count
 
+if TYPE_CHECKING:
+    from collbench.planning.plan import Plan
+
 _QUICK_RANKS = 512
 _DRAWN_RANKS = 16
 _DRAWN_STEPS = 200  # of a rank: about as many lines
-
-
 _DRAWINGS = ("svg", "html")
-
-
 _ALGOS_RULES = (
     Rule(
         options=("ranks", "root", "hosts"),
@@ -50,7 +59,23 @@ _ALGOS_RULES = (
         hint="name an algorithm and a collective, for example ring --op allreduce",
     ),
     Rule(
-        options=_DRAWINGS,
+        options=("size",),
+        when=lambda options: (
+            not (options["name"] and options["op"])
+            or options["hosts"] > 1
+            or is_file(options["name"])
+        ),
+        message="messages are shown of one registered algorithm on one host",
+        hint="for example ring --op allreduce --size 1M",
+    ),
+    Rule(
+        options=("proto", "channels", "slots"),
+        when=lambda options: options["size"] is None,
+        message="nothing is cut without a size",
+        hint="give one, for example --size 1M",
+    ),
+    Rule(
+        options=(*_DRAWINGS, "size"),
         when=lambda options: options["ranks"] > _DRAWN_RANKS,
         message="{ranks} ranks are too many to draw",
         hint=f"give --ranks {_DRAWN_RANKS} or fewer; 4 to 8 show best how an algorithm works",
@@ -94,6 +119,24 @@ _ALGOS_RULES = (
     show_default=True,
     help="Hosts that the ranks are on, the same number on each, for example 2.",
 )
+@click.option(
+    "--size", type=Size(), help="Show how messages of so many bytes are cut, for example 1M."
+)
+@click.option(
+    "--proto",
+    type=OneOf(PROTOCOLS.names()),
+    help=f"Its protocol: {', '.join(PROTOCOLS.names())}. Default: the tool's choice.",
+)
+@click.option(
+    "--channels",
+    type=Whole(1, 128),
+    help="Its channels, for example 2. Default: the tool's choice.",
+)
+@click.option(
+    "--slots",
+    type=Whole(1, 64),
+    help="Slots of a connection, for example 4. Default: the tool's choice.",
+)
 @force_option
 @click.option(
     "--svg",
@@ -107,7 +150,7 @@ _ALGOS_RULES = (
     type=OutputFile(PAGE),
     help="Write a page that plays the steps, for example to ring.html; - is stdout.",
 )
-@json_option("algos", "the list")
+@json_option("algos", "the list, or the steps,")
 @click.pass_context
 def command(context: click.Context, /, **_: object) -> None:
     """List the algorithms with their hops and bytes, or check and draw one.
@@ -120,6 +163,7 @@ def command(context: click.Context, /, **_: object) -> None:
       collbench algos ring --op allreduce --ranks 4
       collbench algos --ranks 8 --hosts 2
       collbench algos ring --op allreduce --svg ring.svg --html ring.html
+      collbench algos ring --op allreduce --size 1M --proto ll128 --slots 4
       collbench algos mine.xml
     """
     options = context.params
@@ -154,30 +198,9 @@ def _world(options: Options) -> World:
 
 def _list(names: list[str], ops: tuple[OpName, ...], world: World, file: str | None) -> None:
     """One line for each collective that each algorithm serves. file: of the same as JSON."""
-    from collbench.planning.layout import registered
-    from collbench.schedules.drawings.schedule import share
-    from collbench.schedules.passes import between_hosts, traffic
-    from collbench.schedules.verify.check import check
+    from collbench.planning.algorithm_costs import algorithm_costs
 
-    heads = ["collective", "algorithm", "hops", "sent", "received", "messages"]
-    heads += ["to hosts"] if world.hosts else []
-    rows = []
-    for op in ops:
-        for name in names:
-            if op in FAMILY.load(name).SERVES:
-                if needs_hosts(name) and not world.hosts:
-                    rows.append([op, name, *"----"])
-                    continue
-                schedule = registered(
-                    op, name, world if collective(op).is_rooted else replace(world, root=0)
-                )
-                moved = traffic(schedule)
-                # nothing runs it: one loop of one launch has all hops
-                hops = check(schedule, loops=1, launches=1).hops
-                row = [op, name, str(hops), share(moved.sent), share(moved.received)]
-                row.append(str(moved.messages))
-                row += [share(between_hosts(schedule, world.hosts))] if world.hosts else []
-                rows.append(row)
+    heads, *rows = algorithm_costs(names, ops, world)
     if file is not None:
         data = [dict(zip(heads, row, strict=True)) for row in rows]
         write_document(result_json(data), file, "--json")
@@ -190,13 +213,17 @@ def _list(names: list[str], ops: tuple[OpName, ...], world: World, file: str | N
 
 def _draw(name: str, world: World, op: OpName, options: Options) -> None:
     """Check one schedule and draw it, on the screen or in files; of many ranks a summary."""
+    from collbench.planning.cut import cut, cut_lines
     from collbench.planning.layout import registered
     from collbench.schedules.drawings.schedule import share, summary
     from collbench.schedules.passes import between_hosts
     from collbench.schedules.verify.check import check
 
-    schedule = registered(op, name, world)
-    if _writes(schedule, world, options):
+    schedule, plan = registered(op, name, world), None
+    if options["size"] is not None:
+        knobs = options["proto"] or "auto", options["channels"] or 0, options["slots"] or 0
+        plan = cut(op, name, world.n, world.root, options["size"], *knobs)
+    if _writes(schedule, world, options, plan):
         return
     say(summary(schedule, check(schedule)))
     if world.hosts:
@@ -207,7 +234,11 @@ def _draw(name: str, world: World, op: OpName, options: Options) -> None:
     if world.n > _DRAWN_RANKS:
         remark(f"Too many ranks to draw: give --ranks {_DRAWN_RANKS} or fewer.")
         return
-    _draw_rounds(schedule)
+    if plan is None:
+        _draw_rounds(schedule)
+        return
+    for line in cut_lines(plan, width(sys.stdout)):
+        say(line)
 
 
 def _draw_file(name: str, ops: tuple[OpName, ...], options: Options) -> None:
@@ -244,8 +275,11 @@ def _draw_rounds(schedule: Schedule) -> None:
         say(line)
 
 
-def _writes(schedule: Schedule, world: World, options: Options) -> bool:
-    """Whether files are asked for; then they are written. Raises UnavailableError."""
+def _writes(schedule: Schedule, world: World, options: Options, plan: "Plan | None" = None) -> bool:
+    """Write what is asked for, drawings and the steps as JSON; returns whether that is all. Raises
+    UnavailableError if a file cannot be written.
+    """
+    from collbench.planning.cut import steps_data
     from collbench.schedules.drawings.page import page
     from collbench.schedules.drawings.steps import svg
     from collbench.schedules.playback import play
@@ -260,5 +294,8 @@ def _writes(schedule: Schedule, world: World, options: Options) -> bool:
         played = play(schedule)
         for kind, draw in (("svg", svg), ("html", page)):
             if options[kind]:
-                write_document(draw(played, world.hosts), options[kind], f"--{kind}")
-    return bool(kinds)
+                more = {"slots": plan.slots} if plan is not None and kind == "html" else {}
+                write_document(draw(played, world.hosts, **more), options[kind], f"--{kind}")
+    if options["json"] is not None:
+        write_document(result_json(steps_data(schedule, plan)), options["json"], "--json")
+    return bool(kinds) or options["json"] == "-"

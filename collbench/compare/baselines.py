@@ -406,7 +406,7 @@ def _surroundings(curve: MeasuredCurve, key: CurveKey) -> Iterator[tuple[str, st
             version = _NCCL_VERSION.search(text)
             yield "NCCL", version[1] if version is not None else _UNKNOWN
             if key.device.model.startswith(_WITH_NVLS) or not key.device.model:
-                yield "NVLS", _nvls(text)
+                yield "NVLS", nvls_of(text)
             yield "measured by", "collbench" if _is_ours(text) else "another tool"
             for variable, value in _NCCL_VARIABLE.findall(text):
                 if variable not in _NAMED_ELSEWHERE:
@@ -415,7 +415,7 @@ def _surroundings(curve: MeasuredCurve, key: CurveKey) -> Iterator[tuple[str, st
             yield from _OWN_LIBRARIES.findall(text)
 
 
-def _nvls(versions: str) -> str:
+def nvls_of(versions: str) -> str:
     """Whether NCCL might reduce in the switches of NVLink."""
     variables = dict(_NCCL_VARIABLE.findall(versions))
     enabled = variables.get("NCCL_NVLS_ENABLE", "").rstrip(";")

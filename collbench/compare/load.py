@@ -28,7 +28,9 @@ if TYPE_CHECKING:
     from collbench.machine.topology.model import Topology
 
 _MOST_OF_STATE = 1 << 20  # characters of how a machine was
-MOST_OWN_BYTES = 1 << 30  # of our CSV: two million rows
+MOST_OWN_BYTES = 1 << 30  # of our CSV, before its rows are counted
+MOST_ROWS = 300_000  # of all files of a comparison, in which a row takes 4 KB of memory
+_FEWER = "keep what is compared: (head -n 1 FILE; grep '^allreduce,' FILE) > part.csv"
 # of other tools' output, which is some KiB; more is NCCL's debug lines of a large cluster
 MOST_FOREIGN_BYTES = 32 << 20
 _RUN = re.compile(r"@[0-9][0-9a-fA-FT-]{0,40}")  # the name of a saved run
@@ -120,6 +122,7 @@ def _load(file: Path) -> ResultFile:
             f"{name} is no text: byte {data[place]:#04x} at offset {place}", _formats()
         )
     if own.is_mine(data):
+        _refuse_many(name, data.count(b"\n") - 1)
         records, remarks = own.read(data, name)
         return ResultFile(records=records, name=name, kind="collbench", remarks=remarks)
     if len(data) > MOST_FOREIGN_BYTES:
@@ -159,7 +162,10 @@ def load_all(files: Sequence[Path]) -> tuple[ResultFile, ...]:
     for place, file in enumerate(files):
         if file.resolve() in {other.resolve() for other in files[:place]}:
             raise UsageError(f"{file} is given twice: nothing can differ", "give each file once")
-    loaded = tuple(load(file) for file in files)
+    loaded: list[ResultFile] = []
+    for file in files:
+        loaded.append(load(file))
+        _refuse_many("the files together", sum(len(one.records) for one in loaded))
     for place, one in enumerate(loaded):
         for other in loaded[:place]:
             if one.kind == "collbench" and _are_alike(one.records, other.records):
@@ -167,7 +173,15 @@ def load_all(files: Sequence[Path]) -> tuple[ResultFile, ...]:
                     f"{one.name} holds the same rows as {other.name}: nothing can differ",
                     "give files of different runs",
                 )
-    return loaded
+    return tuple(loaded)
+
+
+def _refuse_many(name: str, rows: int) -> None:
+    """Raise UsageError if these are more rows than are held at once."""
+    if rows > MOST_ROWS:
+        raise UsageError(
+            f"{name}: {rows:,} rows, of which {MOST_ROWS:,} are compared at once", _FEWER
+        )
 
 
 def _are_alike(rows: Sequence[Record], others: Sequence[Record]) -> bool:

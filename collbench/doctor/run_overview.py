@@ -105,20 +105,22 @@ def _drive(who: Asked, end_s: float, file: str | None) -> int:
     columns = width(out)
     texts = [
         ("machine", found.machine),
-        *_numbers(rows),
+        *numbers(rows),
         (found.verdict, found.reason),
         ("next", found.next),
     ]
     say("\n".join(titled(texts, _TITLE, columns, lead=0)), file=out)
     if file is not None:
-        data = {"reason": found.reason, "next": found.next, **dict(_numbers(rows))}
+        data = {"reason": found.reason, "next": found.next, **dict(numbers(rows))}
         text = result_json(data, machine=found.machine, verdict=found.verdict)
         write_document(text, file, "--json")
     return int(found.verdict == "FAIL")
 
 
-def _numbers(rows: Sequence[Record]) -> list[tuple[str, str]]:
-    """The lowest latency, the bus bandwidth of a large allreduce, and its part of the ceiling."""
+def numbers(rows: Sequence[Record]) -> list[tuple[str, str]]:
+    """The lowest latency, the bus bandwidth of a large allreduce, and how near each of them is to
+    its nearer bound: the floor of its time, or the ceiling of the links.
+    """
     timed = [row for row in rows if row.time_us is not None and row.busbw_gbs is not None]
     if not timed:
         why = "; ".join(row.reason for row in rows) or "no time was left"
@@ -130,12 +132,19 @@ def _numbers(rows: Sequence[Record]) -> list[tuple[str, str]]:
         by = f"{row.algo} {row.proto}".rstrip()
         return f"allreduce of {format_size(row.size_bytes)}, {row.ranks} ranks, {by}"
 
-    share = f"{large.percent:.0f}%" if large.percent is not None else "not known here"
     latency = ("latency", f"{format_time_us(quick.time_us or 0)} us: {of(quick)}")
     if large is quick:
         return [latency, ("bandwidth", "no time was left to measure it")]
     return [
         latency,
         ("bandwidth", f"{format_rate(large.busbw_gbs or 0)} GB/s: bus bandwidth, {of(large)}"),
-        ("of ceiling", share),
+        ("of max", "; ".join(map(_bound, (quick, large)))),
     ]
+
+
+def _bound(row: Record) -> str:
+    """How near a row is to its nearer bound."""
+    if row.of_max is None:
+        return f"not known at {format_size(row.size_bytes)}"
+    bound = "ceiling" if row.of_max == row.percent else "floor"
+    return f"{row.of_max:.0f}% of the {bound} at {format_size(row.size_bytes)}"

@@ -4,7 +4,7 @@ import socket
 import sys
 import time
 from collections.abc import Sequence
-from contextlib import suppress
+from contextlib import nullcontext, redirect_stdout, suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -108,10 +108,11 @@ def _is_rank0() -> bool:
 
 def asked_of(options: Options) -> Asked:
     """Who is tuned. Every rank of a launcher calls this."""
-    if options.get("out") is not None:
-        if options["out"] == "-":
-            raise UsageError("--out: stdout is no file", "give the name of a file")
-        check_writable(options["out"], "--out")
+    if options.get("out") == "-":
+        raise UsageError("--out: stdout is no file", "give the name of a file")
+    for name in ("out", "json"):
+        if options.get(name, "-") != "-":
+            check_writable(options[name], f"--{name}")
     refuse_sharing(options)
     return asked(options, "tuned", settings_of(options))
 
@@ -134,6 +135,15 @@ def run_tune(options: Options) -> int:
     start_s = time.monotonic()
     who = asked_of(options)
     return drive_on_rank0(who.group, lambda: _drive(who, options, start_s))
+
+
+def _drive(who: Asked, options: Options, start_s: float) -> int:
+    """Search on rank 0; a document for stdout is all that comes there."""
+    with redirect_stdout(sys.stderr) if options.get("json") == "-" else nullcontext():
+        code, store = _search(who, options, start_s)
+    if "json" in options:
+        write_document(_points_json([store]), options["json"], "--json")
+    return code
 
 
 @dataclass(slots=True)
@@ -167,7 +177,8 @@ class _Tuning:
             self.problem = f"{error.filename or place}: {error.strerror or error}"
 
 
-def _drive(who: Asked, options: Options, start_s: float) -> int:
+def _search(who: Asked, options: Options, start_s: float) -> tuple[int, Store]:
+    """Search and show; returns the exit code, and what is known of the points."""
     backend, group, name = backend_of(who), who.group, who.backend
     settings = replace(who.settings, repeats=LEAST_PAIRS)
     ranks = who.where()
@@ -364,8 +375,10 @@ def _remark_on_what_is_kept(tuning: _Tuning) -> None:
         )
 
 
-def _ended(tuning: _Tuning, cases: Sequence[Case], todo: Sequence[Case], limits: Limits) -> int:
-    """Show what is known of the points; returns the exit code."""
+def _ended(
+    tuning: _Tuning, cases: Sequence[Case], todo: Sequence[Case], limits: Limits
+) -> tuple[int, Store]:
+    """Show what is known of the points; returns the exit code, and the store with them alone."""
     store = tuning.store
     if not todo:  # the tuning file may be gone, though its points are known
         tuning.save()
@@ -391,7 +404,7 @@ def _ended(tuning: _Tuning, cases: Sequence[Case], todo: Sequence[Case], limits:
         raise UnavailableError(
             "nothing was tuned: the time did not suffice for a single point", "give more --budget"
         )
-    return 1 if tuning.wrong else 0
+    return int(tuning.wrong > 0), replace(store, points=tuple(points))
 
 
 def _say_where(tuning: _Tuning, cases: Sequence[Case], limits: Limits) -> None:

@@ -6,10 +6,12 @@ import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from itertools import product
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from collbench.cli import run
 from collbench.compare.load import ResultFile, load
 from collbench.compare.page import page
 from collbench.core import catalog
@@ -18,6 +20,7 @@ from collbench.core.web.colors import FAMILIES, STEPS
 from tests.compare.test_page import HOSTILE, hostile, of_rows
 from tests.support.browser import CHROMIUM, Browser
 from tests.support.frames import records, row
+from tests.support.runs import ROOT
 from tests.support.tiers import tiered
 
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="there is no Chromium here")
@@ -203,7 +206,7 @@ def test_filters_work_and_stay_in_the_address(browser: Browser, pages: dict[str,
         " input')].find(box => box.value === '%s'))"
     )
     browser.run(click % "ring")
-    assert browser.run("location.hash") == "#op=allreduce&axis=busbw&algorithm=ring"
+    assert browser.run("location.hash") == "#axis=busbw&algorithm=ring"
     assert browser.run(LINES) == 4
     assert browser.run("document.activeElement.value") == "ring"  # the keyboard stays where it was
     browser.run(click % "nccl")
@@ -212,14 +215,14 @@ def test_filters_work_and_stay_in_the_address(browser: Browser, pages: dict[str,
         "(list => { list.value = 'time'; list.dispatchEvent(new Event('change'));"
         " })(document.getElementById('f-axis'))"
     )
-    assert browser.run("location.hash") == "#op=allreduce&axis=time&algorithm=ring&backend=nccl"
+    assert browser.run("location.hash") == "#axis=time&algorithm=ring&backend=nccl"
     assert browser.run("document.getElementById('chart').textContent").count("Time, us") == 1
     browser.run(
         "[...document.querySelectorAll('#filters button')].find(one => one.textContent === 'Show"
         " all').click()"
     )
     assert browser.run(LINES) == 22
-    assert browser.run("location.hash") == "#op=allreduce&axis=time"
+    assert browser.run("location.hash") == "#axis=time"
     browser.run("location.hash = '#op=reduce'")
     assert browser.run(f"new Promise(done => setTimeout(() => done({SHOWN}), 50))").endswith(
         ": reduce"
@@ -384,11 +387,15 @@ def test_colours_can_be_read(browser: Browser, pages: dict[str, str], scheme: st
 
 
 def test_a_phone_shows_all_without_sideways_scrolling(
-    browser: Browser, pages: dict[str, str]
+    browser: Browser, pages: dict[str, str], tmp_path: Path
 ) -> None:
     for name in ("h200", "two", "hostile", "many"):
         browser.look(pages[name], width=390, height=844, phone=True)
         assert browser.run("document.documentElement.scrollWidth") <= 390, name
+    log = tmp_path / "log.html"
+    assert run(["log", str(ROOT / "docs/examples/job.log"), "--html", str(log)]) == 1
+    browser.look(f"file://{log}", width=390, height=844, phone=True, script=False)
+    assert browser.run("document.documentElement.scrollWidth") <= 390
     browser.look(pages["slower"], width=390, height=844, phone=True)
     # the change, and the bandwidth: what is asked for
     for head in ("#rows thead :nth-child(4)", "#best thead :nth-child(5)"):

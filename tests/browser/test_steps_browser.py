@@ -62,6 +62,9 @@ def test_keys_move_the_step(browser: Browser, pages: dict[str, str]) -> None:
     assert browser.run("document.querySelectorAll('#stage .pill').length") == 4
     assert "Rank 1 sends chunk 3" in browser.run("document.getElementById('now').innerText")
     assert browser.run("location.hash") == "#step=2"
+    slots = "document.querySelector('#slots div').innerText.split(/\\s+/).join(' ')"
+    assert browser.run(slots) == "0 → 1 1 head 1, tail 2"  # message 1 waits in the second slot
+    assert browser.run("document.querySelectorAll('#slots .full').length") == 4
     press(browser, "ArrowLeft")
     assert browser.run(STEP) == 1
     press(browser, "End")

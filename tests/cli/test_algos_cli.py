@@ -1,5 +1,6 @@
 """`collbench algos`: the list, the drawings, and what is refused."""
 
+import json
 from pathlib import Path
 
 import pytest
@@ -72,6 +73,24 @@ def test_algos_writes_a_picture_and_a_page(
     assert (code, out) == (0, page.read_text())
 
 
+def test_algos_shows_how_messages_are_cut(capfd: pytest.CaptureFixture[str]) -> None:
+    knobs = ("--size", "1M", "--proto", "ll128", "--channels", "2", "--slots", "4")
+    _, out, _ = invoke(capfd, *RING, *knobs)
+    assert "loop        3 of a channel, of 240K each, the last one of 32K" in out
+    assert "64K with flags: 8 bytes" in out
+    rows = [line.split() for line in out.splitlines() if line.startswith("main")]
+    assert [row[2] for row in rows] == [
+        "send", "recvReduceSend", "recvReduceSend", "recvReduceCopySend", "recvCopySend",
+        "recvCopySend", "recv",
+    ]  # fmt: skip
+    assert rows[4][-4:] == ["3", "4", "0", "5"]  # the fifth message takes the first slot again
+    code, out, _ = invoke(capfd, *RING, *knobs, "--json")
+    data = json.loads(out)["data"]
+    assert (code, len(data["steps"]), data["steps"][8]["tail"]) == (0, 28, "2")
+    code, out, _ = invoke(capfd, "algos", "halving", "--op", "reduce", "--ranks", "5", "--json")
+    assert "tail" not in json.loads(out)["data"]["steps"][0]
+
+
 @pytest.mark.parametrize(
     ("args", "code", "message"),
     [
@@ -79,6 +98,8 @@ def test_algos_writes_a_picture_and_a_page(
         (("algos", "ring", "--html", "-"), 2, "--html: one schedule is drawn"),
         ((*RING, "--ranks", "17", "--svg", "-"), 2, "--svg: 17 ranks are too many to draw"),
         ((*RING, "--svg", "-", "--html", "-"), 2, "--html: --svg writes there, too"),
+        ((*RING, "--slots", "4"), 2, "--slots: nothing is cut without a size"),
+        (("algos", "ring", "--size", "1M"), 2, "--size: messages are shown of one registered"),
         ((*RING, "--svg", "ring.png"), 2, "--svg: a drawing is SVG only, not ring.png"),
         ((*RING, "--html", "/nowhere/ring.html"), 3, "cannot write /nowhere/ring.html"),
     ],

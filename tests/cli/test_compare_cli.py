@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from collbench.cli import run
-from collbench.compare.load import load
+from collbench.compare.load import load, load_all
 from collbench.core.errors import UsageError
 from tests.support.commands import stdin_of
 from tests.support.frames import records, repeats, row, write
@@ -46,6 +46,24 @@ def test_stdin(
     with stdin_of(file):
         assert run(["compare", "-", str(SWEEP)]) == 0
     assert "new stdin, base" in capsys.readouterr().out
+    assert run(["compare", str(file.rename(tmp_path / "day.csv.gz")), str(SWEEP)]) == 0
+    assert "20 rows" in capsys.readouterr().out
+
+
+def test_more_rows_than_memory_should_hold_are_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("collbench.compare.load.MOST_ROWS", 5)
+    new, base = (
+        written(tmp_path, [LINES[0], *lines], name)
+        for name, lines in (("new.csv", OK[:3]), ("base.csv", OK[3:6]))
+    )
+    assert len(load_all([new])[0].records) == 3
+    with pytest.raises(UsageError, match="the files together: 6 rows, of which 5 are compared"):
+        load_all([new, base])
+    with pytest.raises(UsageError, match=r"new\.csv: 6 rows") as refused:
+        load(written(tmp_path, [LINES[0], *OK[:6]], "new.csv"))
+    assert "grep '^allreduce,'" in (refused.value.hint or "")
 
 
 def test_a_pipe_is_read_once(tmp_path: Path) -> None:

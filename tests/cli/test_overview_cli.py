@@ -7,8 +7,9 @@ import pytest
 
 from collbench.cli import run
 from collbench.doctor.check_verdict import CheckLine
-from collbench.doctor.run_overview import Overview
+from collbench.doctor.run_overview import Overview, numbers
 from tests.support.commands import MODEL, invoke
+from tests.support.frames import records, row
 
 HERE = Path(__file__).parent.parent.parent
 ENVELOPE = ["tool", "version", "command", "machine", "verdict", "data"]
@@ -62,6 +63,15 @@ def test_the_verdict_has_its_reason(
     found = Overview(machine="cores", rows=[], lines=lines, busy=busy)
     assert (found.verdict, found.reason) == told
     assert found.next.startswith("collbench")
+
+
+def test_it_says_how_near_the_bounds_are() -> None:
+    quick = row((10.0,), size_bytes=1024, of_floor=40.0)
+    large = row((90.0,), size_bytes=1 << 22, of_floor=20.0, percent=80.0)
+    rows = records(quick, large)
+    assert numbers(rows)[2] == ("of max", "40% of the floor at 1K; 80% of the ceiling at 4M")
+    unknown = records(quick, row((90.0,), size_bytes=1 << 22))
+    assert numbers(unknown)[2][1].endswith("not known at 4M")
 
 
 @pytest.mark.parametrize(

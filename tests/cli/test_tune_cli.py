@@ -3,6 +3,7 @@ a search on real ranks.
 """
 
 import errno
+import json
 import re
 import subprocess
 import sys
@@ -113,6 +114,9 @@ def test_what_is_known_is_not_measured_again_and_shown_and_forgotten(
     assert "0 points to measure, 2 known already" in out
     assert "1 of 2 points gains: 1.25 x." in out
     assert file.read_text() == store.tuning_file.read_text()
+    code, out, err = invoke(capfd, *TUNE, "--sizes", "4K", "--json")
+    assert [one["size"] for one in json.loads(out)["data"][0]["points"]] == [4096]
+    assert "0 points to measure" in err
     code, out, err = invoke(capfd, "tune", "--show")
     rows = [re.split(r"  +", line) for line in out.splitlines() if line.startswith("broadcast")]
     assert rows == [

@@ -361,6 +361,11 @@ def test_a_page_opens_on_the_worst_change_or_the_widest_gap() -> None:
     one = Parsed(page(load(EXAMPLES / "first-run.csv"))).data
     two = Parsed(page(*map(load, [EXAMPLES / "slower-run.csv", EXAMPLES / "first-run.csv"]))).data
     assert one["open"]["axis"] == "peer"
+    text = page(load(H200))
+    opened = Parsed(text).data["curves"][Parsed(text).data["open"]["curve"]]
+    assert opened["title"].startswith("allreduce")
+    assert "2026-11-21; 4 x NVIDIA H200; NCCL 2.28.9 with NVLS off" in text
+    assert text.index('id="curves"') < text.index('id="answers"')
     curve = two["curves"][two["open"]["curve"]]
     assert (two["open"]["axis"], two["open"]["size"], curve["name"]) == (
         "change",

@@ -1,8 +1,10 @@
 """What is generated is current: reference pages, completion, and what the wheel is built with."""
 
+import re
 import subprocess
 import sys
 import tomllib
+import zlib
 from pathlib import Path
 
 import pytest
@@ -80,6 +82,14 @@ def test_bash_completes_commands_and_options() -> None:
             check=False,
         )
         assert expected in done.stdout
+
+
+def test_the_wheel_is_small_and_mpi4py_is_in_every_installation() -> None:
+    files = [one for folder in ("collbench", "profiles") for one in (ROOT / folder).rglob("*.*")]
+    kept = [one.read_bytes() for one in files if one.is_file() and one.suffix != ".pyc"]
+    assert sum(len(zlib.compress(data)) for data in kept) < 3e6
+    needed = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["dependencies"]
+    assert {"mpi4py", "nvidia-ml-py"} <= {re.split(r"[<>=]", one)[0] for one in needed}
 
 
 def test_the_wheel_takes_completion() -> None:

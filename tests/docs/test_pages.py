@@ -46,7 +46,7 @@ def _has_commands(language: str) -> bool:
 def test_command_lines_parse(page: Path) -> None:
     for line in commands_of(page.read_text()):
         for arguments in filter(None, collbench_arguments(line)):
-            with click.Context(cli, info_name="collbench") as parent:
+            with click.Context(cli, info_name="collbench", **cli.context_settings) as parent:
                 command = cli.get_command(parent, arguments[0]) or cli
                 assert command is not cli or arguments[0].startswith("-"), line
                 rest = arguments if command is cli else arguments[1:]

@@ -439,6 +439,7 @@ def test_amd_machines_by_hand() -> None:
     [
         ('xgmi]\npairs = ["0-1"]\nmesh = true', "either pairs or mesh"),
         ('xgmi]\npairs = ["0-9"]', "does not join two of 2 GPUs"),
+        ('socket]\npairs = ["cpu0-cpu\u0663"]', "does not join a cpu and a cpu"),  # an Arabic 3
         (
             'nvlink]\ngeneration = 1\npairs = ["0-1"]\ncpu_pairs = ["gpu0-cpu7"]',
             "does not join one",

@@ -47,7 +47,7 @@ def page(
     frame, summary = loaded.frame, summarise(loaded.records)
     places = _places(summary)
     answered = answers(summary, places)
-    before = [answered.text, tables.doubts(summary)]
+    before: list[str] = []
     opened, rows = answered.opening or _NO_POINT, ""
     parts = [tables.origin(loaded, summary)]
     files = {"new": curves_of(summary)}
@@ -57,7 +57,7 @@ def page(
         base_name = Path(base.name).name
         changes = compare(frame, base.frame, is_forced=is_forced)
         base_summary = summarise(base.records)
-        before.insert(0, changed(changes, (name, base_name), places))
+        before.append(changed(changes, (name, base_name), places))
         rows = changed_rows(changes, places)
         opened = opening(changes, places) or opened
         parts = [element("h3", "new"), *parts, element("h3", "base")]
@@ -65,6 +65,8 @@ def page(
         files["base"] = curves_of(base_summary)
         lead += f"; against {base_name}, {len(base.records)} rows. The tables are of the former."
     after = [
+        answered.text,
+        tables.doubts(summary),
         rows,
         over_runs(known),
         tables.glance(summary),
@@ -77,7 +79,8 @@ def page(
         section("origin", "Where the numbers come from", *parts),
     ]
     rival = summary.peers[0] if summary.peers else ""
-    return _filled(_title(loaded), lead, before, after, page_data(files, rival, opened))
+    data, caption = page_data(files, rival, opened), tables.caption(loaded)
+    return _filled(_title(loaded), lead, caption, before, after, data)
 
 
 def _places(summary: Summary) -> Places:
@@ -94,7 +97,7 @@ def _title(loaded: ResultFile) -> str:
 
 
 def _filled(
-    title: str, lead: str, before: Sequence[str], after: Sequence[str], data: PageData
+    title: str, lead: str, caption: str, before: Sequence[str], after: Sequence[str], data: PageData
 ) -> str:
     look = style()
     script = part("page.js")
@@ -112,6 +115,7 @@ def _filled(
         look,
         script,
         lead=clean(lead),
+        caption=clean(caption),
         before="\n".join(filter(None, before)),
         curves=fallback,
         after="\n".join(filter(None, after)),

@@ -59,19 +59,24 @@ def answers(summary: Summary, places: Places) -> Answers:
         found = widest(gaps)
         if found is not None:
             parts.append(_of_peer(gaps, *found, summary, places))
-            openings.append(_opening("peer", found[1], places))
+            openings.append(_opening("peer", gaps, places))
     gaps = wire_gaps(summary)
     found = widest(gaps, LINKS_BOUND_BYTES)
     if found is not None:
         parts.append(_of_wire(gaps, *found, summary, places))
-        openings.append(_opening("wire", found[1], places))
+        openings.append(_opening("wire", gaps, places, LINKS_BOUND_BYTES))
     inner = "\n".join(f"<div>{part}</div>" for part in parts)
     pair = f'<div class="pair">{inner}</div>' if parts else ""
     text = section("answers", "How far from the best", pair)
     return Answers(text, openings[0] if openings else None)
 
 
-def _opening(axis: str, gap: Gap, places: Places) -> Opening:
+def _opening(axis: str, gaps: Bands, places: Places, least_bytes: int = 0) -> Opening:
+    """The widest gap of allreduce, which most readers look for first, or else of all."""
+    first = {of: here for of, here in gaps.items() if of.op == "allreduce"}
+    found = widest(first or gaps, least_bytes)
+    assert found is not None
+    gap = found[1]
     return {"axis": axis, "curve": places.of(gap.row), "size": gap.size_bytes}
 
 

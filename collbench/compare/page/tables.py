@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 
+from collbench.compare.baselines import nvls_of
 from collbench.compare.best import Best, Summary, best_label
 from collbench.compare.curves import HeatMap
 from collbench.compare.doubt import doubt
@@ -356,6 +357,18 @@ def matrix(topology: Topology) -> str:
     return table(heads, rows, kind="matrix", label="Link matrix") + element(
         "p", hint, class_="hint"
     )
+
+
+def caption(loaded: ResultFile) -> str:
+    """When and on what the curves were measured, and NCCL's version with the state of NVLS."""
+    frame = loaded.frame
+    days = sorted({text[:10] for text in texts_of(frame["timestamp"])})
+    parts = [" to ".join(dict.fromkeys((*days[:1], *days[-1:]))), *texts_of(frame["device"])]
+    if nccl := versions_of(frame).get("nccl"):
+        texts = texts_of(frame["versions"][frame["backend"] == "nccl"])
+        states = ", ".join(sorted(set(map(nvls_of, texts))))
+        parts.append(f"NCCL {', '.join(sorted(nccl))}" + f" with NVLS {states}" * bool(states))
+    return "; ".join(filter(None, parts))
 
 
 def origin(loaded: ResultFile, summary: Summary) -> str:

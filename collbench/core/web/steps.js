@@ -323,10 +323,50 @@
       const [mask, isOutput, isNew] = states[rank][place];
       showCell(cell, mask, Boolean(isOutput && cell.one.wants === mask), isNew);
     }));
+    showSlots();
     if (step !== shown) tell(step);
     slider.value = now;
     $("first").disabled = $("back").disabled = now <= 0;
     $("last").disabled = $("forward").disabled = now >= end;
+  }
+
+  // The slots of every connection, which its messages take in turn
+  const ways = new Map();
+  for (const flight of data.flights) {
+    const key = `${flight.source} ${flight.target} ${flight.port}`;
+    if (!ways.has(key)) ways.set(key, []);
+    ways.get(key).push(flight);
+  }
+  const add = (parent, name, text, kind = "") => {
+    const made = document.createElement(name);
+    made.textContent = text;
+    made.className = kind;
+    parent.append(made);
+    return made;
+  };
+  const fifos = [...ways.values()].map((sent) => {
+    const row = add($("slots"), "div", ""), [{ source, target, port }] = sent;
+    add(row, "span", `${source} \u2192 ${target}`).title = `port ${port}`;
+    const slots = Array.from({ length: data.slots }, () => add(row, "span", "", "slot"));
+    return { sent, slots, counts: add(row, "span", "") };
+  });
+  function showSlots() {
+    for (const { sent, slots, counts } of fifos) {
+      const held = Array(data.slots).fill(["", ""]);
+      let head = 0, tail = 0;
+      for (const [place, flight] of sent.entries()) {
+        const isTaken = flight.taken < now || now >= end;
+        head += isTaken;
+        tail += flight.end <= now;
+        if (flight.start < now && !isTaken)
+          held[place % data.slots] = [flight.end <= now ? "full" : "flying", place];
+      }
+      slots.forEach((slot, place) => {
+        slot.className = `slot ${held[place][0]}`;
+        slot.textContent = held[place][1];
+      });
+      counts.textContent = `head ${head}, tail ${tail}`;
+    }
   }
 
   // What is said about it

@@ -49,10 +49,10 @@ from collbench.machine.topology.model import P2P_ACCESS, Link, Node, NodeKind, T
 from collbench.machine.topology.profile_table import ProfileTable
 
 _TABLES = ("gpu", "cpu", "nic", "pcie", "nvlink", "xgmi", "c2c", "socket", "p2p")
-_PLACE = re.compile(r"(cpu|root|pci|gpu|nic)(\d{1,4})(?::([1-6])x(1|2|4|8|12|16|32))?")
-_PAIR = re.compile(r"(\d{1,4})-(\d{1,4})(?:x([1-9]\d?))?")
-_ENDS = re.compile(r"((?:cpu|gpu)\d{1,4})-((?:cpu|gpu)\d{1,4})")
-_CPU_PAIR = re.compile(r"(gpu\d{1,4})-(cpu\d{1,4})(?:x([1-9]\d?))?")
+_PLACE = re.compile(r"(cpu|root|pci|gpu|nic)(\d{1,4})(?::([1-6])x(1|2|4|8|12|16|32))?", re.ASCII)
+_PAIR = re.compile(r"(\d{1,4})-(\d{1,4})(?:x([1-9]\d?))?", re.ASCII)
+_ENDS = re.compile(r"((?:cpu|gpu)\d{1,4})-((?:cpu|gpu)\d{1,4})", re.ASCII)
+_CPU_PAIR = re.compile(r"(gpu\d{1,4})-(cpu\d{1,4})(?:x([1-9]\d?))?", re.ASCII)
 _MAY_HOLD = {
     "cpu": ("root", "pci", "gpu", "nic"),
     "root": ("pci", "gpu", "nic"),

@@ -55,11 +55,13 @@ class FlightEntry(TypedDict):
 
 
 class StepsData(TypedDict):
-    """What the script plays. updates: time, rank, cell, mask, whether it stands in the output.
-    levels: the place in the scale of colours of a cell by how many ranks are in it.
+    """What the script plays. slots: of a connection. updates: time, rank, cell, mask, whether it
+    stands in the output. levels: the place in the scale of colours of a cell by how many ranks are
+    in it.
     """
 
     n: int
+    slots: int
     isReduction: bool
     color: str
     columns: int
@@ -70,9 +72,9 @@ class StepsData(TypedDict):
     updates: list[tuple[float, int, int, int, int]]
 
 
-def page(played: Playback, hosts: Sequence[int] = (), *, launch: str = "") -> str:
+def page(played: Playback, hosts: Sequence[int] = (), *, launch: str = "", slots: int = 4) -> str:
     """The page. hosts: of each rank, if there are several. launch: the one whose times the messages
-    have, in words; else all take the same.
+    have, in words; else all take the same. slots: of a connection.
     """
     words = StepWords(played, hosts, is_timed=bool(launch))
     schedule = played.schedule
@@ -87,12 +89,12 @@ def page(played: Playback, hosts: Sequence[int] = (), *, launch: str = "") -> st
         + element("p", f"Goal: {words.goal}", class_="lead"),
         key=element("p", _key(played, words), class_="hint"),
         transcript=_transcript(words, len(played.stops)),
-        data=f'<script type="application/json" id="data">{embedded(data_of(played, hosts))}'
+        data=f'<script type="application/json" id="data">{embedded(data_of(played, hosts, slots))}'
         "</script>",
     )
 
 
-def data_of(played: Playback, hosts: Sequence[int] = ()) -> StepsData:
+def data_of(played: Playback, hosts: Sequence[int] = (), slots: int = 4) -> StepsData:
     """What the script plays."""
     words, n = StepWords(played, hosts), played.schedule.n
     keys = played.keys()
@@ -111,6 +113,7 @@ def data_of(played: Playback, hosts: Sequence[int] = ()) -> StepsData:
     name = played.schedule.name
     return {
         "n": n,
+        "slots": slots,
         "isReduction": played.is_reduction,
         "color": f"f-{name if name in FAMILIES else 'other'}",
         "columns": columns_of(played),
