@@ -86,7 +86,10 @@ class ListOf(click.ParamType, Generic[Item]):  # type: ignore[type-arg]
         text = str(value)
         if self._all and text.lower() == "all":
             return self._all
-        values = [self._read(item, param) for item in map(str.strip, text.split(","))]
+        items = [item.strip() for item in text.split(",")]
+        if self._all and "all" in map(str.lower, items):
+            raise _bad(param, f"'all' stands alone, without {text!r}", "give all, or names")
+        values = [self._read(item, param) for item in items]
         return tuple(values if self._keeps_repeats else dict.fromkeys(values))
 
     def _read(self, item: str, param: Parameter) -> Item:

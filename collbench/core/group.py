@@ -57,7 +57,7 @@ class Rank(Protocol):
         """Make ranks that wait for messages of this one give up."""
         return
 
-    def named(self, error: Exception) -> CollbenchError | None:
+    def named(self, error: BaseException) -> CollbenchError | None:
         """What was raised in a call as an error that names its cause; None: that is unknown."""
         return None
 

@@ -67,11 +67,11 @@ def perform(
         raise
     except CollbenchError as error:
         return Reply(error=error)
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         return Reply(error=part.named(error) or _error(part, name, error))
 
 
-def _error(part: Rank, name: str, error: Exception) -> CollbenchError:
+def _error(part: Rank, name: str, error: BaseException) -> CollbenchError:
     """What was raised in a call, by its kind."""
     if isinstance(error, MemoryError):
         return UnavailableError(

@@ -29,7 +29,7 @@ EXAMPLES = Path(__file__).parents[2] / "docs/examples"
 NUMPY = EXAMPLES / "numpy_ranks.py"
 # An allreduce whose launches do what follows; REDUCE stands for their work
 KERNEL = """
-import ctypes, time
+import ctypes, os, sys, time
 import numpy as np
 OPS, SHARED_BYTES = ("allreduce",), 1 << 20
 def array(given):
@@ -154,6 +154,15 @@ BAD = [
         "self.rank.allgather(bytes(5000))",
         *(1, f"error: mine.py, line {LINE}: ValueError: allgather of 5000 bytes"),
     ),
+    # launches that look at the ends of their buffers whether they ran before
+    (
+        "ends = [float(one[at]) for one in (array(call.source), target) for at in (0, -1)]\n"
+        "if self.__dict__.get(id(call)) == ends: return\nREDUCE\n"
+        "ends[2:] = float(target[0]), float(target[-1])\nself.__dict__[id(call)] = ends",
+        *(1, "wrong: rank 0 element "),
+    ),
+    ("REDUCE\nif is_last: sys.exit(5)", 1, f"error: mine.py, line {LINE + 1}: SystemExit: 5"),
+    ("REDUCE\nif is_last: os._exit(3)", 4, "error: rank 1 ended with code 3; rank 0 "),
     (
         "if n > 256: raise NotImplementedError('at most 256')\nREDUCE",
         *(0, f"waived: mine.py, line {LINE}: NotImplementedError: at most 256"),
@@ -168,9 +177,59 @@ def test_what_a_kernel_does_is_named(tmp_path: Path, body: str, code: int, said:
     assert said in f"{rows[-1].status}: {rows[-1].reason}"
 
 
+@pytest.mark.parametrize("who", ["True", "is_last", "not is_last"])
+@pytest.mark.parametrize("where", ["", "REDUCE\n"])
+def test_a_refusal_leaves_other_points_alone(tmp_path: Path, who: str, where: str) -> None:
+    body = f"{where}if n == 256 and {who}: raise NotImplementedError\nREDUCE"
+    _, rows = swept(tmp_path, kernel(body), "--timeout", "5")
+    assert {row.size_bytes: row.status for row in rows} == {1024: "waived", 65536: "ok"}
+
+
+@needs_mpi
+@pytest.mark.parametrize(
+    ("body", "code", "said"),
+    [
+        ("REDUCE", 0, ""),  # with a thread that never ends
+        ("REDUCE\nif is_last: sys.exit(5)", 1, f"mine.py, line {LINE + 1}: SystemExit: 5"),
+        ("REDUCE\nif is_last: os._exit(3)", 4, "rank 1 ended with code 3"),
+        # in far less than the limit of this run, which is that of a hang
+        ("if is_last: 1 / 0\nREDUCE", 1, f"mine.py, line {LINE}: ZeroDivisionError"),
+        ("if n == 256 and is_last: raise NotImplementedError\nREDUCE", 0, ""),
+    ],
+)
+def test_what_a_kernel_does_is_named_under_mpirun(
+    tmp_path: Path, body: str, code: int, said: str
+) -> None:
+    (tmp_path / "kernels").mkdir()
+    file, thread = tmp_path / "kernels/mine.py", "target=time.sleep, args=(1000,)"
+    file.write_text(f"{kernel(body)}import threading\nthreading.Thread({thread}).start()\n")
+    short = ["--sizes", "1K,64K", "--repeats", "1", "--iters", "5", "--hot", "--timeout", "300"]
+    with Run(tmp_path, under_mpirun(2, sweep("--backend", str(file), *short))) as started:
+        assert (started.finish(60), said in started.stderr) == (code, True), started.stderr
+
+
+@pytest.mark.parametrize("is_launched", [False, pytest.param(True, marks=needs_mpi)])
+def test_what_a_kernel_prints_is_no_row(tmp_path: Path, is_launched: bool) -> None:
+    printed = "print('hello', flush=True)\nctypes.CDLL(None).puts(b'hi')\nREDUCE"
+    (tmp_path / "kernels").mkdir()
+    (tmp_path / "kernels/mine.py").write_text(f"{kernel(printed)}print('loaded')\n")
+    short = ["--sizes", "1K", "--repeats", "1", "--iters", "5", "--csv", "-"]
+    command = sweep("--backend", str(tmp_path / "kernels/mine.py"), *short)
+    whole = under_mpirun(2, command) if is_launched else [*command, "--ranks", "2"]
+    with Run(tmp_path, whole) as started:
+        assert started.finish(60) == 0, started.stderr
+        assert [line.split(",")[0] for line in started.stdout.splitlines()] == ["op", "allreduce"]
+        assert {"hello", "hi", "loaded"} <= set(started.stderr.splitlines())
+
+
 @pytest.mark.parametrize(
     ("text", "code", "error"),
     [
+        ("OPS = 'allreduce'\nmake = int", 2, "OPS of mine.py is 'allreduce', no tuple"),
+        ("OPS = ('allreduce',)\nREDOPS = None", 2, "REDOPS of mine.py is None, no tuple"),
+        ("OPS, SHARED_BYTES = ('gather',), -64", 2, "SHARED_BYTES of mine.py is -64"),
+        ("OPS, SHARED_BYTES = ('gather',), '4K'", 2, "SHARED_BYTES of mine.py is '4K'"),
+        ("OPS, SHARED_BYTES = ('gather',), 100", 2, "SHARED_BYTES of mine.py is 100"),
         ("import nothing_there", 2, "mine.py, line 1: ModuleNotFoundError: No module named"),
         ("OPS = (", 2, "mine.py, line 1: SyntaxError: '(' was never closed"),
         ("raise SystemExit(0)", 2, "mine.py, line 1: SystemExit: 0"),
@@ -189,13 +248,23 @@ def test_a_file_that_is_no_kernel_is_named(
     assert run(["sweep", "--backend", f"{tmp_path}/gone.py"]) == 2
     said = capfd.readouterr().err
     assert error in said and "gone.py: [Errno 2] No such file" in said and "Traceback" not in said
+    assert "Hint: give the path of a Python file" in said
 
 
-@pytest.mark.parametrize("name", ["nccl", "cpu", "verbs", "2nd", "a b", "numpy_ranks"])
+@pytest.mark.parametrize(
+    "name", ["nccl", "cpu", "verbs", "2nd", "a b", "numpy_ranks", "all", "auto", "ours"]
+)
 def test_names_that_rows_cannot_have_are_refused(tmp_path: Path, name: str) -> None:
     assert backend.add(str(NUMPY)) == backend.add(f"{EXAMPLES}/../examples/numpy_ranks.py")
     with pytest.raises(UsageError, match="--backend: "):
         backend.add(f"{tmp_path}/{name}.py")
+    (tmp_path / "linked.py").symlink_to(NUMPY)
+    assert backend.add(str(tmp_path / "linked.py")) == "linked"
+
+
+def test_all_stands_alone(capfd: pytest.CaptureFixture[str]) -> None:
+    assert run(["sweep", "--backend", f"all,{NUMPY}"]) == 2
+    assert "'all' stands alone" in capfd.readouterr().err
 
 
 @pytest.mark.parametrize("command", ["check", "tune", "trace", "overlap", "hunt"])

@@ -5,19 +5,19 @@ nothing ends a kernel that hangs but the end of its process, so each rank is one
 import mmap
 import os
 import re
-from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
-from collbench.backends.base import Batch, Peer, Session, SessionOptions
+from collbench.backends.base import Batch, Peer, Samples, Session, SessionOptions
 from collbench.backends.gpu.memory import GpuArray
 from collbench.backends.gpu.rank import Graphs, Launches, stride_bytes
 from collbench.backends.gpu.session import GpuRank, GpuSession, repeat_limit_s, why_no_gpus
-from collbench.backends.kernel.contract import START_S, KernelCall, KernelFile, KernelRank
+from collbench.backends.kernel.contract import GRACE_S, START_S, KernelCall, KernelFile, KernelRank
 from collbench.backends.library import (
     GUARD,
     MARGIN_BYTES,
@@ -31,7 +31,7 @@ from collbench.backends.library import (
 from collbench.backends.repeat import RankTiming
 from collbench.core.case import Case, Problem
 from collbench.core.dtypes import dtype
-from collbench.core.errors import CollbenchError, UsageError
+from collbench.core.errors import CollbenchError, RefusedError, UsageError
 from collbench.core.group import Group, RankContext
 from collbench.core.pattern import Wrong
 from collbench.core.peers import PEERS, is_peer
@@ -43,6 +43,7 @@ KernelKey = tuple[Problem, int]  # what is launched, and how many sets of user b
 # a kernel that is loaded at its first launch waits for those that run, which may wait for it
 VARIABLES = (("CUDA_MODULE_LOADING", "EAGER"),)
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,30}")
+_WORDS = ("all", "auto", "ours")  # where options and tables expect a backend
 
 
 class KernelCpuRank(LibraryRank):
@@ -60,7 +61,7 @@ class KernelCpuRank(LibraryRank):
         self.file = KernelFile(Path(path))
         self.part = KernelRank(self.file, self._arena, self.rank, self.n)
 
-    def named(self, error: Exception) -> CollbenchError | None:
+    def named(self, error: BaseException) -> CollbenchError | None:
         return self.file.named(error)
 
     def describe(self) -> str:
@@ -78,11 +79,13 @@ class KernelCpuRank(LibraryRank):
         """Seconds of an exchange of a flag with one other rank, which is the tool's own."""
         return self.part.barrier.flag_s(limit_s)
 
-    def _limit(self, call: str, limit_s: float) -> AbstractContextManager[None]:
-        return self.part.limit(call, limit_s)
+    @contextmanager
+    def _limit(self, call: str, limit_s: float) -> Iterator[None]:
+        with super()._limit(call, limit_s + GRACE_S), self.part.limit(call, limit_s):
+            yield
 
     def prepare(self, problem: Problem, hot: bool, batch: Batch) -> RankTiming:
-        self.part.arena[0] = 0  # what was refused before is over
+        self.part.arena[0] = 0  # what another backend refused before is over
         return super().prepare(problem, hot, batch)
 
 
@@ -123,7 +126,7 @@ class KernelGpuRank(GpuRank[KernelKey]):
         self.graphs: Graphs = {}
         self.ready: KernelKey | None = None  # what the graphs and calls are of
 
-    def named(self, error: Exception) -> CollbenchError | None:
+    def named(self, error: BaseException) -> CollbenchError | None:
         return self.file.named(error) if self.file is not None else None
 
     def reset(self, key: KernelKey) -> None:
@@ -182,6 +185,36 @@ class KernelGpuSession(GpuSession[Case, KernelKey, KernelGpuRank]):
         return ("processes",)
 
 
+class KernelSession(Session[Case]):
+    """A session that begins again behind a refusal: ranks that refuse a point may have met less
+    often than others, or left shared memory half written.
+    """
+
+    def __init__(self, begin: Callable[[], Session[Case]]) -> None:
+        self._begin, first = begin, begin()
+        self._session: Session[Case] | None = first
+        self.device, self.version = first.device, first.version
+
+    def run(self, job: Case, batch: Batch) -> Samples:
+        try:
+            return self._begun().run(job, batch)
+        except RefusedError:
+            self.close()
+            raise
+
+    def flag_s(self, limit_s: float, *, is_mutual: bool) -> float:
+        return self._begun().flag_s(limit_s, is_mutual=is_mutual)
+
+    def _begun(self) -> Session[Case]:
+        self._session = self._session or self._begin()
+        return self._session
+
+    def close(self) -> None:
+        if self._session is not None:
+            self._session.close()
+        self._session = None
+
+
 class KernelBackend(Peer):
     """The kernel of a file."""
 
@@ -211,6 +244,9 @@ class KernelBackend(Peer):
         return 0 if self.is_gpu else private_bytes(case, hot=hot)
 
     def open(self, group: Group, cases: Sequence[Case], options: SessionOptions) -> Session[Case]:
+        return KernelSession(partial(self._open, group, cases, options))
+
+    def _open(self, group: Group, cases: Sequence[Case], options: SessionOptions) -> Session[Case]:
         if self.is_gpu:
             return KernelGpuSession(group, cases, self.file, options)
         n, path = cases[0].ranks, str(self.file.path)
@@ -226,13 +262,14 @@ KERNELS: dict[str, KernelBackend] = {}  # that were named, by their names in row
 
 def add(file: str) -> str:
     """The name of a kernel in rows, which is from then on a backend. Raises UsageError."""
-    path = Path(file).resolve()
+    path = Path(file).parent.resolve() / Path(file).name  # a link keeps its name
     name, hint = path.stem, "rename the file: a letter, then at most 30 letters, digits, _ and -"
     if not _NAME.fullmatch(name):
         raise UsageError(f"--backend: '{name}' cannot be a name in rows", hint)
     known = {one.file.path for one in KERNELS.values() if one.name == name}
-    if name in PEERS or not is_peer(name) or any(one != path and one.exists() for one in known):
-        raise UsageError(f"--backend: {name} is the name of another backend", hint)
+    is_taken = name in (*PEERS, *_WORDS) or not is_peer(name)
+    if is_taken or any(one != path and one.exists() for one in known):
+        raise UsageError(f"--backend: {name} has a meaning already", hint)
     if path not in known:
         KERNELS[name] = KernelBackend(path)
     return name

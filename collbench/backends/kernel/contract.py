@@ -11,13 +11,14 @@
 All ranks call all of it in the same order.
 """
 
+import ctypes
 import faulthandler
 import hashlib
 import os
 import signal
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
@@ -40,7 +41,7 @@ if TYPE_CHECKING:
 START_S = 120.0  # for all ranks to load what the file imports, and to make their parts
 _LINE_BYTES, _MESSAGE_BYTES = 8 * LINE_WORDS, 4096  # of a rank: its flag; a message, with its size
 _LOOK_S = 0.2  # between two looks at the clock, which interrupt what is timed for microseconds
-_GRACE_S = 5.0  # beyond its deadline, until a process ends that sits in C code
+GRACE_S = 5.0  # beyond its deadline, until a process ends that sits in C code
 _NAMES = {"OPS": COLLECTIVES, "DTYPES": DTYPES, "REDOPS": REDOPS}
 _DEFAULTS: dict[str, object] = {"OPS": (), "DTYPES": DTYPES, "REDOPS": ("sum",)}
 _DEFAULTS |= {"make": None, "IN_PLACE": False, "ON_GPUS": False, "SHARED_BYTES": 0}
@@ -63,6 +64,21 @@ class KernelCall:
     root: int
 
 
+@contextmanager
+def stdout_as_stderr() -> Iterator[None]:
+    """Have what the body prints, be it by C code, go to stderr: stdout is for rows."""
+    sys.stdout.flush()
+    stdout = os.dup(1)
+    os.dup2(2, 1)
+    try:
+        yield
+    finally:
+        sys.stdout.flush()
+        ctypes.CDLL(None).fflush(None)
+        os.dup2(stdout, 1)
+        os.close(stdout)
+
+
 class KernelFile:
     """A file with a kernel, which is run when something of it is needed."""
 
@@ -76,15 +92,24 @@ class KernelFile:
         vars(module).update(_DEFAULTS, __file__=str(self.path))
         sys.modules[module.__name__] = module  # where dataclasses look for it
         try:
-            exec(compile(self.path.read_bytes(), self.path, "exec"), vars(module))
-            for what, known in _NAMES.items():
-                for wrong in set(vars(module)[what]).difference(known):
-                    raise unknown(f"name in {what} of {name}", wrong, known)
-        except UsageError:
-            raise
+            with stdout_as_stderr():
+                exec(compile(self.path.read_bytes(), self.path, "exec"), vars(module))
         except (Exception, SystemExit) as error:
             found = self.named(error)
-            raise UsageError(found.message if found else f"{name}: {error}", _MEND) from None
+            hint = _MEND if self.path.is_file() else "give the path of a Python file"
+            raise UsageError(found.message if found else f"{name}: {error}", hint) from None
+        for what, known in _NAMES.items():
+            given = vars(module)[what]
+            if isinstance(given, str) or not isinstance(given, Collection):
+                raise UsageError(
+                    f"{what} of {name} is {given!r}, no tuple", f"write ({known[0]!r},)"
+                )
+            for wrong in (one for one in given if one not in known):
+                raise unknown(f"name in {what} of {name}", str(wrong), known)
+        size = module.SHARED_BYTES
+        if not isinstance(size, int) or size < 0 or size % _LINE_BYTES:
+            hint = f"give a whole number of cache lines, of {_LINE_BYTES} bytes each"
+            raise UsageError(f"SHARED_BYTES of {name} is {size!r}", hint)
         if not callable(module.make) or not module.OPS:
             raise UsageError(f"{name} has no {'OPS' if module.make else 'function make'}", _MEND)
         return module
@@ -176,7 +201,7 @@ class KernelRank:
     @contextmanager
     def limit(self, what: str, limit_s: float) -> Iterator[None]:
         """Raise HangError in the body when it has not ended by then, or when another rank gave up;
-        it names the line of the file that the rank is at.
+        it names the line of the file that the rank is at. What the body prints goes to stderr.
         """
         end_s, self.limit_s = time.monotonic() + limit_s, limit_s
 
@@ -192,9 +217,15 @@ class KernelRank:
         before = signal.signal(signal.SIGALRM, look)
         signal.setitimer(signal.ITIMER_REAL, _LOOK_S, _LOOK_S)
         with Path(os.devnull).open("w") as nowhere:
-            faulthandler.dump_traceback_later(limit_s + _GRACE_S, exit=True, file=nowhere)
+            faulthandler.dump_traceback_later(limit_s + GRACE_S, exit=True, file=nowhere)
             try:
-                yield
+                with stdout_as_stderr():
+                    yield
+            except HangError:
+                raise
+            except BaseException:
+                self.arena[0] = 1  # nobody need wait for this rank
+                raise
             finally:
                 faulthandler.cancel_dump_traceback_later()
                 signal.setitimer(signal.ITIMER_REAL, 0)
