@@ -2,10 +2,12 @@
 way, in which some elements of the buffers change from launch to launch.
 
 Results that are compared at the end say nothing of a launch whose work another one did, too: on the
-same buffers the first is enough. So each launch here has inputs of its own in every block, at its
-first element, its last one and one that moves, on outputs that are poisoned there. They are read
-when the launch returns: nobody else writes them, and who pulls from them has ended by then. The
-last launch has all of its output poisoned and compared.
+same buffers the first is enough. So each launch here has inputs of its own in every block, at three
+elements that move, on outputs that are poisoned there; in every second launch two of the three are
+the first and the last. In the others these stay as the launch before left them, so a kernel that
+looks there whether it ran already does nothing, and is seen. They are read when the launch returns:
+nobody else writes them, and who pulls from them has ended by then. The last launch has all of its
+output poisoned and compared.
 """
 
 import time
@@ -22,7 +24,7 @@ from collbench.core.pattern import PERIOD, Wrong, bits, inputs, reduced
 
 _LAUNCH_SHIFT = 1009  # elements of the pattern between the inputs of two launches
 _ENOUGH = 8  # launches, that one of them met no load of the machine
-_MOVE = 7919  # elements by which the moving one moves; both are prime
+_MOVE = 7919  # elements from one that moves to the next; both are prime
 
 
 class Elements:
@@ -84,8 +86,8 @@ def _places(numbers: "Array", blocks: Sequence[tuple[int, int, int]]) -> tuple["
     launch: their places here and there, [launches, blocks, 3].
     """
     first, size, there = np.array(blocks, np.int64).reshape(-1, 3).T[:, None, :, None]
-    moving = numbers * _MOVE % size
-    inside = np.concatenate(np.broadcast_arrays(0 * moving, size - 1, moving), axis=2)
+    inside = (size // 2 + (3 * numbers + np.arange(3)) * _MOVE) % size
+    inside[1::2, :, :2] = np.concatenate([0 * size, size - 1], axis=2)
     return inside + first, inside + there
 
 

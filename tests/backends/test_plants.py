@@ -36,8 +36,13 @@ MODES: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
     "mix": ({"mix": "allreduce:8K+alltoall:8K"}, {}, "timed_together"),
     "mix of small ones": ({"mix": "allreduce:8+allgather:16"}, {}, "timed_together"),
 }
+CELLS: list[tuple[str, bool, int, PlantKind]]
 CELLS = list(product(MODES, (False, True), SIZES, PLANTS))
-DAILY = CELLS[::23]
+# of modes in which all ranks leave out the same launches
+ALIKE = ("plain", "in place", "distribution", "blocking", "several launches", "messages")
+KEPT: list[tuple[str, bool, int, PlantKind]]
+KEPT = list(product(ALIKE, (False, True), SIZES[1:], ("kept",)))
+DAILY = [*CELLS[::23], *KEPT[::4]]
 
 
 def wrong_of(mode: str, hot: bool, size_bytes: int) -> tuple[Wrong, ...]:
@@ -63,7 +68,7 @@ def wrong_of(mode: str, hot: bool, size_bytes: int) -> tuple[Wrong, ...]:
         session.close()
 
 
-@pytest.mark.parametrize(("mode", "hot", "size_bytes", "kind"), tiered(CELLS, DAILY))
+@pytest.mark.parametrize(("mode", "hot", "size_bytes", "kind"), tiered(CELLS + KEPT, DAILY))
 def test_what_is_left_out_is_noticed(
     monkeypatch: pytest.MonkeyPatch, mode: str, hot: bool, size_bytes: int, kind: PlantKind
 ) -> None:
