@@ -221,10 +221,8 @@ class KernelRank:
             try:
                 with stdout_as_stderr():
                     yield
-            except HangError:
-                raise
-            except BaseException:
-                self.arena[0] = 1  # nobody need wait for this rank
+            except BaseException as error:  # others need not wait for this rank
+                self.arena[0] |= not isinstance(error, HangError)
                 raise
             finally:
                 faulthandler.cancel_dump_traceback_later()
