@@ -88,7 +88,7 @@ class ListOf(click.ParamType, Generic[Item]):  # type: ignore[type-arg]
             return self._all
         items = [item.strip() for item in text.split(",")]
         if self._all and "all" in map(str.lower, items):
-            raise _bad(param, f"'all' stands alone, without {text!r}", "give all, or names")
+            raise _bad(param, "'all' stands alone", "leave out what is beside it, or all")
         values = [self._read(item, param) for item in items]
         return tuple(values if self._keeps_repeats else dict.fromkeys(values))
 
