@@ -46,20 +46,24 @@ _CUDA = re.compile(
     r"[ :=(]{0,4}(?P<number>\d{1,3})\b|(?:cuda|hip)Error(?P<call>\w+)|CUDA_ERROR_(?P<driver>\w+)",
     re.IGNORECASE,
 )
-_ERRORS = r"(?:errors?|fail(?:ed|ures?)|faults?|timeouts?)"
-_COUNTED = r"failed (?:trials|tests|jobs|requests|tasks|steps|checks|samples|packets)"
+_ERRORS = r"(?:errors?|fail(?:ed|ures?)|faults?|timeouts?|timed out|aborted|killed|lost|corrupted)"
+_COUNTED = r"failed (?:trials|tests|jobs|requests|tasks|steps|checks|samples|packets|units)"
 # words of errors that did not happen: counts of zero, and what is measured or configured
 _HARMLESS = re.compile(
     r"(?:\b(?:no|zero|without(?: any)?)|"
     r"(?<![\w:.#=-])(?<!rank )(?<!gpu )(?<!device )(?<!node )(?<!host )(?<!link )(?<!port )0)"
     r" (?:(?:\w*corr\w+|hardware|fatal|new|memory) ){0,3}"
     r"(?:errors?|failures?|faults?|timeouts?|CE|UE)\b|"
-    r"(?:^|[,;(] ?)0 failed\b|"
+    r"(?:^|[,;(] ?|(?<!rank)(?<!gpu)(?<!device)(?<!node): )0 failed\b|"
     rf"\b(?:(?:\w*corr\w+|hardware|fatal|memory) )?(?:{_COUNTED}|{_ERRORS})(?: count)?"
     r"(?:[ =:]+|=\W+)(?:0|none|ok|nil)\b(?! of)|"
     r"error[ -](?:rate|policy|checking|handling|containment|reporting|budget|correct\w+)\b"
-    r"(?! exceed)|error recovery (?:is )?enabled|errors=(?:remount-ro|continue)\b|"
+    r"(?! exceed)|\w+_on_(?:error|failure)s?|"
+    r"\berror[ =:]+(?:\d*\.)?\d+(?:\.\d+(?![.\d])|e-?\d+| ?%)|"  # what is measured
+    r"error[ _]recovery(?:: | is | )enabled|error recovery info|errors=(?:remount-ro|continue)\b|"
     r"correctable errors collector|exception logging daemon|fault (?:reporting|injection)|"
+    r"error (?:source|record serialization|bars?|margin)|failure threshold|audit: failure=\d|"
+    r"module verification failed|"  # of a driver that is not signed: it loads
     r"--[\w-]*(?:error|fail|abort|timeout)[\w-]*|fail-(?:safe|fast|over)\b|"
     r"(?:failures: *<)?NO_OTHER_FAILURES|^\s*failures:\s*$",
     re.IGNORECASE,
