@@ -6,7 +6,8 @@ from collections import Counter
 from collections.abc import Iterator
 
 from collbench.core.case import Case
-from collbench.core.collectives import OpName
+from collbench.core.collectives import OpName, collective
+from collbench.core.errors import UsageError
 from collbench.core.text import counted, table, titled, wrapped
 from collbench.core.units import exact_size
 from collbench.planning.limits import slot_wire_bytes
@@ -30,12 +31,17 @@ def cut(
     op: OpName, algo: str, ranks: int, root: int, size: int, proto: str, channels: int, slots: int
 ) -> Plan:
     """The plan of kernels whose every message goes through slots. proto: `auto`, channels and
-    slots: 0, where the tool's choice is meant. Raises ScheduleError if it cannot be cut so.
+    slots: 0, where the tool's choice is meant. Raises ScheduleError if it cannot be cut so, and
+    UsageError if it has no element for every block.
     """
     case = Case(
         op=op, backend="cuda", algo=algo, ranks=ranks, root=root, size_bytes=size,
         proto=proto, channels=channels, slots=slots, direct="off", transport="p2p",
     )  # fmt: skip
+    if not case.block_count:
+        raise UsageError(
+            f"{exact_size(size)} of float32 have no element for every block", "give a larger --size"
+        )
     return resolve(case.rounded()).plan
 
 
@@ -43,6 +49,7 @@ def cut_parts(plan: Plan) -> dict[str, str]:
     """What the data is cut into, in words, from the largest part to the smallest."""
     loops = [loop.size for loop in plan.loops(0)]
     last, chunk = loops[-1], exact_size(plan.chunk_bytes)
+    shares = [sum(loop.size for loop in plan.loops(channel)) for channel in range(plan.channels)]
     protocol, slot = PROTOCOLS.load(plan.proto), exact_size(plan.slot_bytes)
     flags = "its flag is the tail, which is written behind the data"
     if hasattr(protocol, "FLAG_BYTES"):
@@ -52,7 +59,8 @@ def cut_parts(plan: Plan) -> dict[str, str]:
         flags = "each word says by itself that it came"
     of = "the vector" if plan.is_interleaved else "each block"
     return {
-        "channel": f"{plan.channels}, each with {exact_size(plan.share_bytes)} of {of}",
+        "channel": f"{plan.channels}, each with {exact_size(shares[0])} of {of}"
+        + (f", the last one with {exact_size(shares[-1])}" if len(set(shares)) > 1 else ""),
         "loop": f"{len(loops)} of a channel, of {exact_size(loops[0])} each"
         + (f", the last one of {exact_size(last)}" if last != loops[0] else ""),
         "chunk": f"{chunk}, {plan.parts} in a loop",
@@ -92,7 +100,9 @@ def cut_lines(plan: Plan, columns: int) -> list[str]:
     """How the messages of a plan are cut, and the slots of each step of each rank; of ranks that do
     the same, those of rank 0.
     """
-    lines = ["", "How it is cut, if every message goes through slots:"]
+    what = plan.problem
+    size = collective(what.op).size_bytes(what.block_count, what.item_bytes, plan.n)
+    lines = ["", f"How a size of {exact_size(size)} is cut, if every message goes through slots:"]
     lines += [*titled(cut_parts(plan).items(), _TITLE, columns), "", *LEGEND.split("\n")]
     lines += wrapped(OF_SLOTS, columns, "")
     is_alike = plan.schedule.is_symmetric

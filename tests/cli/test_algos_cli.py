@@ -84,6 +84,9 @@ def test_algos_shows_how_messages_are_cut(capfd: pytest.CaptureFixture[str]) -> 
         "recvCopySend", "recv",
     ]  # fmt: skip
     assert rows[4][-4:] == ["3", "4", "0", "5"]  # the fifth message takes the first slot again
+    _, out, _ = invoke(capfd, *RING, "--size", "7", *knobs[2:])
+    assert "How a size of 4 is cut" in out
+    assert "2, each with 4 of the vector, the last one with 0" in out
     code, out, _ = invoke(capfd, *RING, *knobs, "--json")
     data = json.loads(out)["data"]
     assert (code, len(data["steps"]), data["steps"][8]["tail"]) == (0, 28, "2")
@@ -99,6 +102,7 @@ def test_algos_shows_how_messages_are_cut(capfd: pytest.CaptureFixture[str]) -> 
         ((*RING, "--ranks", "17", "--svg", "-"), 2, "--svg: 17 ranks are too many to draw"),
         ((*RING, "--svg", "-", "--html", "-"), 2, "--html: --svg writes there, too"),
         ((*RING, "--slots", "4"), 2, "--slots: nothing is cut without a size"),
+        ((*RING, "--size", "3"), 2, "3 of float32 have no element for every block"),
         (("algos", "ring", "--size", "1M"), 2, "--size: messages are shown of one registered"),
         ((*RING, "--svg", "ring.png"), 2, "--svg: a drawing is SVG only, not ring.png"),
         ((*RING, "--html", "/nowhere/ring.html"), 3, "cannot write /nowhere/ring.html"),
