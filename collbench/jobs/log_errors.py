@@ -46,6 +46,28 @@ _CUDA = re.compile(
     r"[ :=(]{0,4}(?P<number>\d{1,3})\b|(?:cuda|hip)Error(?P<call>\w+)|CUDA_ERROR_(?P<driver>\w+)",
     re.IGNORECASE,
 )
+_ERRORS = r"(?:errors?|fail(?:ed|ures?)|faults?|timeouts?|timed out|aborted|killed|lost|corrupted)"
+_COUNTED = r"failed (?:trials|tests|jobs|requests|tasks|steps|checks|samples|packets|units)"
+# words of errors that did not happen: counts of zero, and what is measured or configured
+_HARMLESS = re.compile(
+    r"(?:\b(?:no|zero|without(?: any)?)|"
+    r"(?<![\w:.#=-])(?<!rank )(?<!gpu )(?<!device )(?<!node )(?<!host )(?<!link )(?<!port )0)"
+    r" (?:(?:(?:un)?corr\w+|hardware|fatal|new|memory) ){0,3}"
+    r"(?:errors?|failures?|faults?|timeouts?|CE|UE)\b|"
+    r"(?:^|[,;(] ?|(?<!rank)(?<!gpu)(?<!device)(?<!node): )0 failed\b|"
+    rf"\b(?:(?:(?:un)?corr\w+|hardware|fatal|memory) )?(?:{_COUNTED}|{_ERRORS})(?: count)?"
+    r"(?:[ =:]+|=\W+)(?:0|none|ok|nil)\b(?! of)|"
+    r"error[ -](?:rate|policy|checking|handling|containment|reporting|budget|correct\w+)\b"
+    r"(?! exceed)|_on_(?:error|failure)s?|"
+    r"\berror[ =:]+(?:\d*\.)?\d+(?:\.\d+(?![.\d])|e-?\d+| ?%)|"  # what is measured
+    r"error[ _]recovery(?:: | is | )enabled|error recovery info|errors=(?:remount-ro|continue)\b|"
+    r"correctable errors collector|exception logging daemon|fault (?:reporting|injection)|"
+    r"error (?:source|record serialization|bars?|margin)|failure threshold|audit: failure=\d|"
+    r"module verification failed|"  # of a driver that is not signed: it loads
+    r"--[\w-]*(?:error|fail|abort|timeout)[\w-]*|fail-(?:safe|fast|over)\b|"
+    r"(?:failures: *<)?NO_OTHER_FAILURES|^\s*failures:\s*$",
+    re.IGNORECASE,
+)
 NumberKind = Literal["completions", "xids", "sxids", "cuda"]
 
 
@@ -63,6 +85,16 @@ class KnownError:
     place: int = 0
 
 
+@functools.lru_cache(64)  # a line is asked for several times
+def without_harmless(text: str) -> str:
+    """A text without the words of errors that did not happen.
+
+    >>> without_harmless("0 errors, rank 0 failed"), without_harmless("word error rate 12.3%")
+    (', rank 0 failed', 'word  12.3%')
+    """
+    return _HARMLESS.sub("", text)
+
+
 def known_error(text: str, reader: Reader = "nccl") -> KnownError | None:
     """The kind of a warning; None if none fits. reader: whose words it may be.
 
@@ -75,7 +107,11 @@ def known_error(text: str, reader: Reader = "nccl") -> KnownError | None:
     small = text.lower()
     known = None
     for texts, pattern, error in _causes(reader):
-        if any(one in small for one in texts) and pattern.search(text):
+        if (
+            any(one in small for one in texts)
+            and pattern.search(text)
+            and (reader != "programs" or pattern.search(without_harmless(text)))
+        ):
             known = error
             break
     if reader == "nccl" and (known is None or known.name.startswith("cuda-")):

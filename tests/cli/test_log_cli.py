@@ -29,6 +29,12 @@ def test_exit_codes(args: tuple[object, ...], code: int) -> None:
     assert run(["log", *map(str, args)]) == code
 
 
+def test_what_a_healthy_host_prints_is_no_fault(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["log", str(DATA / "healthy.txt"), "--fail-on", "risk"]) == 0
+    out = capsys.readouterr().out
+    assert not any(word in out for word in ("FAULT", "RISK", "of an error"))
+
+
 def test_files_that_cannot_be_read_or_say_nothing(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

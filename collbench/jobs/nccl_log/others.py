@@ -4,7 +4,14 @@ error and is known to nobody is kept, so that no log that has such a line passes
 
 import re
 
-from collbench.jobs.log_errors import IB_COMPLETION, XID, Reader, known_error, words_of
+from collbench.jobs.log_errors import (
+    IB_COMPLETION,
+    XID,
+    Reader,
+    known_error,
+    without_harmless,
+    words_of,
+)
 from collbench.jobs.nccl_log.model import LoggedWarning, LogReport
 from collbench.jobs.nccl_log.places import LogPlace, Seen, without_numbers
 from collbench.jobs.nccl_log.ras import RAS_WORDS
@@ -17,7 +24,9 @@ _MOST_SHAPES = 50_000  # of lines that say nothing
 _MOST_LOOKED_AT = 2000  # characters of a line
 _LONGEST_SHAPE = 500  # bytes
 # with other numbers it says something else
-_BY_NUMBER = re.compile(rb"signal|exit|code|status|error|fail|xid", re.IGNORECASE)
+_BY_NUMBER = re.compile(
+    rb"signal|exit|code|status|error|fail|xid|fault|time.?out|edac", re.IGNORECASE
+)
 _DIGITS = b"0123456789"
 # one of these is in every line that a table, RAS, PyTorch or a tool may have
 _WORDS = (
@@ -38,11 +47,10 @@ _NAMES_ERROR = re.compile(
 )
 # words of an error that stand beside what went well, or in what is only configured
 _HARMLESS = re.compile(
-    r"\b(?:no|0|without|zero|any|if|of) (?:errors?|fail|timeout|abort)|"
-    r"errors?[ =:]+(?:0|none|ok)\b|"
+    r"\b(?:no|any|if|of) (?:errors?|fail|timeout|abort)|"
     r"timeout(?: ?\(?m?s\)?)?[ =:]|retry|continuing|fall(?:ing|s)? ?back|error.?handling|_ERROR|"
-    r"fail(?:ed|ures)?[ =:]+0\b|symbol|\b(?:mse|mae|rmse|std|abs|rel|training|test|eval|mean)"
-    r"[ _]error|ran for \d+ milliseconds|ignoring|0 failed|"
+    r"symbol|\b(?:mse|mae|rmse|std|abs|rel|training|test|eval|mean)"
+    r"[ _]error|ran for \d+ milliseconds|ignoring|"
     r"^\s*(?:File \"|raise \w|frame #\d)",  # of a stack
     re.IGNORECASE,
 )
@@ -128,7 +136,7 @@ class OtherLines:
 
     def _is_program_error(self, line: str, place: LogPlace) -> bool:
         """Whether a program's or a launcher's words are known; kept as a warning."""
-        key = without_numbers(line)[:160]
+        key = without_numbers(without_harmless(line))[:160]  # 0 errors are another line than 3
         if key not in self._known and len(self._known) < _MOST_KEPT:
             self._known[key] = _reader_of(line)
         reader = self._known.get(key)
@@ -164,7 +172,8 @@ def names_error(text: str) -> bool:
     >>> names_error("loading failed"), names_error("0 errors"), names_error("mean error 0.1")
     (True, False, False)
     """
-    return _NAMES_ERROR.search(text) is not None and _HARMLESS.search(text) is None
+    is_named = _NAMES_ERROR.search(text) is not None and _HARMLESS.search(text) is None
+    return is_named and _NAMES_ERROR.search(without_harmless(text)) is not None
 
 
 def is_info_error(text: str) -> bool:
