@@ -226,9 +226,7 @@ class _Guardian:
             code = code if code > 0 else 128 - code
             self._end(code, "Interrupted.\n" if is_silent else "")
             return code
-        state = self.page.read()
-        is_early = state is not None and state[1] is not None and not state[0].is_last
-        if code == 0 or (code > 0 and not is_early):
+        if code >= 0:
             self._dismiss_cleaner()
             return code
         text = f"Error: rank {rank} {fate(0, code)}\nHint: {RankLostError.general_hint}\n"

@@ -113,7 +113,6 @@ class MpiGroup:
 
     def abort(self, exit_code: int) -> None:
         """End every rank now. Does not return."""
-        self.watchdog.end()
         end_all(self.comm, exit_code)
 
     def serve(self) -> int:

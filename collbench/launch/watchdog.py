@@ -107,7 +107,6 @@ class Watchdog:
 
     def leave(self, story: str) -> None:
         """Say why this rank gives up, and end all."""
-        self.end()
         text = f"Error: rank {self.rank} {story}\nHint: {HangError.general_hint}"
         end_all(self._comm, HangError.exit_code, text)
 
@@ -131,7 +130,7 @@ class Watchdog:
         self._heartbeat.drain()
 
     def end(self) -> None:
-        """Only its end is left to this rank, which has left MPI or says itself why it cannot."""
+        """Only its end is left to this rank, which has left MPI."""
         now = time.monotonic()
         self._wait = GuardedWait("its own end", now, now + TOGETHER_S, self.lost_s, is_last=True)
         self._page.write(self._wait, self._world)
