@@ -200,7 +200,9 @@ class LibraryRank(CpuTimedRank[Problem]):
         """Wait at the library's barrier."""
 
     def flag(self, limit_s: float) -> float:
-        """Seconds of the library's least call that exchanges a flag; 0: not known."""
+        """Seconds of the library's least call that exchanges a flag with one other rank; 0: not
+        known.
+        """
         return 0.0
 
     def _limit(self, call: str, limit_s: float) -> AbstractContextManager[None]:
@@ -280,7 +282,9 @@ class LibraryRank(CpuTimedRank[Problem]):
             return buffers.prove(order, launch)
 
     def timed_singly(self, problem: Problem, hot: bool, batch: Batch) -> RankTiming:
-        """Poison what was launched, time each call behind a barrier of its own, and compare."""
+        """Poison what was launched, time each call behind a barrier of its own, behind one that
+        does not count, and compare what they left.
+        """
         assert self.prepared is not None
         busy, ready = time.process_time(), self.prepared
         of = problem, ready.buffers.sets, 1 + batch.single_launches

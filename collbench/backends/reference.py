@@ -21,7 +21,9 @@ from collbench.planning.plan import Plan
 
 
 def reduce_step(operands: Sequence["Array"], plan: Plan, *, is_complete: bool) -> "Array":
-    """What one step computes: operands in order, accumulated as dtypes.py says, divided last."""
+    """What one step computes: its operands in order, accumulated as dtypes.py says, divided if avg
+    is complete here.
+    """
     kind = dtype(plan.problem.dtype)
     if len(operands) == 1:
         return operands[0]

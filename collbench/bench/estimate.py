@@ -52,7 +52,9 @@ def start_s(case: Case, plan: Plan | None) -> float:
 
 
 def repeat_s(case: Case, plan: Plan | None, on: CpuCosts, settings: Settings) -> float:
-    """Seconds of one repeat with its data; iterations 0: as many as the backend would take."""
+    """Seconds of one repeat with the preparation of its data; iterations 0: as many as the backend
+    would take.
+    """
     iterations, aggregate = settings.iterations, settings.aggregate
     if FAMILY.load(case.backend).wants_machine:
         return _MODEL_REPEAT_S

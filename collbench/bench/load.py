@@ -43,7 +43,9 @@ class Observer(Rank):
         return rates
 
     def begin(self, gpus: Sequence[int]) -> None:
-        """Start to copy on these GPUs (CUDA numbers), or on this rank's, and to record later."""
+        """Start to copy on GPUs of these CUDA numbers, or on the one of this rank's number on its
+        host, and to record after a while.
+        """
         gpus = gpus or (self._local_rank % max(1, device_count()),)
         self._threads = [
             threading.Thread(target=self._copy, args=(gpu, time.monotonic() + LOAD_S), daemon=True)

@@ -66,7 +66,9 @@ def measure_pairs(topology: Topology) -> Topology:
 
 
 def measure_pairs_of(topology: Topology, group: Group) -> None:
-    """Measure every pair of a launcher's ranks, and show them, however it ends."""
+    """Measure every pair of a launcher's ranks, one at a time, and show them. However it ends, what
+    was measured until then is shown.
+    """
     gpus = gpus_here()
     backend = "cuda" if gpus >= group.hosts.count(group.hosts[0]) else "cpu"
     names = [f"rank{rank}" for rank in range(group.ranks)]
@@ -87,7 +89,9 @@ def measure_pairs_of(topology: Topology, group: Group) -> None:
 def _show(
     topology: Topology, ids: Sequence[str], names: Sequence[str], pairs: Sequence[RankPair]
 ) -> None:
-    """Print the rates of the pairs, and the slow ones. ids: the nodes of ranks on GPUs."""
+    """Print the rates of the pairs, and the pairs that are slower than others like them. ids: the
+    nodes of the ranks, where they are GPUs.
+    """
     expected = {
         (pair.a, pair.b, way): expected_gbs(topology, ids[pair.a], ids[pair.b], way)
         for pair in pairs

@@ -37,7 +37,9 @@ COPIES = "copies"  # the column backend of plain copies
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OverlapRequest:
-    """What to measure: a collective at some sizes and channels, concurrent with GEMMs."""
+    """What to measure: one collective at some sizes, with some numbers of channels, concurrent with
+    GEMMs.
+    """
 
     op: OpName = "allreduce"
     sizes: tuple[int, ...]
@@ -116,7 +118,9 @@ def progress(marks: Sequence[float], start: float, stop: float) -> float:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Times:
-    """Seconds of a GEMM and of a launch, alone and concurrent, on the slowest rank."""
+    """Seconds of one GEMM and of one launch, each alone and concurrent with the other, on the
+    slowest rank.
+    """
 
     gemm_alone: float
     gemm_concurrent: float
@@ -186,7 +190,9 @@ def compared(record: Record, settings: OverlapSettings, times: Sequence[Times]) 
 
 
 def points_of(request: OverlapRequest, group: Group) -> list[SweepPoint]:
-    """The points: the collective on each backend of two ranks or more, and plain copies."""
+    """The points: the collective on each backend if there are two ranks or more, and plain
+    copies.
+    """
     backends = tuple(name for name in request.backends if name != COPIES and request.ranks > 1)
     by_stores = tuple(name for name in request.transports if name != "ce")
     common = Sweep(
@@ -233,7 +239,9 @@ def _copy_cases(request: OverlapRequest) -> Iterator[Case]:
 
 
 def measure(request: OverlapRequest, group: Group) -> Generator[Overlap, None, None]:
-    """The rows as they finish, one backend after the other. Raises what ends the measurement."""
+    """The rows as they finish, one backend after the other. Raises the error that ends the
+    measurement, after its row.
+    """
     points, run, settings = points_of(request, group), new_run(), request.settings
     options = GpuOptions(
         gpus=settings.gpus,

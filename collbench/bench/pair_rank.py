@@ -37,7 +37,9 @@ class PairJob:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PairTime:
-    """What a rank saw: seconds of a message, messages, and wrong bytes or numbers received."""
+    """What a rank saw: seconds of a message, messages, and wrong bytes (or numbers) of those it
+    received.
+    """
 
     seconds: float
     messages: int

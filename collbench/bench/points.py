@@ -90,7 +90,9 @@ class SweepPoint:
 
 
 def opener(name: str, *, is_together: bool = False) -> SessionOpener[Job]:
-    """The backend or peer of that name, for jobs of the kind that it takes."""
+    """The backend or peer of that name, for jobs of its points: Point.job is of the kind that it
+    takes, which types cannot say.
+    """
     found = together_of(name) if is_together else FAMILY.load(name)
     return cast("SessionOpener[Job]", found)
 

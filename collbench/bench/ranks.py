@@ -147,7 +147,9 @@ def ranks_of(
     gpus: Sequence[int],
     recorded: Topology | None,
 ) -> Ranks:
-    """The ranks of a sweep. machine: the described one. recorded: the links of this machine."""
+    """The ranks of a sweep. machine: the described one, or None. recorded: the links of this
+    machine, or None.
+    """
     topology = described(machine) if machine is not None else None
     known, shared = topology or recorded, ranks_per_gpu(gpus)
     links: dict[str, RankLinks] = {}
@@ -200,7 +202,9 @@ def remark_unnamed(machine: str | None) -> None:
 
 
 def refuse_few_gpus(machine: str, ranks: int) -> None:
-    """Raise UsageError if a described machine has GPUs, but not one for each rank."""
+    """Raise UsageError if a described machine has GPUs, but not one for each rank: the schedules of
+    many ranks take long to prove.
+    """
     links = described(machine)
     if links is not None and ranks > len(links.gpus):
         raise UsageError(f"{machine} has {len(links.gpus)} GPUs, not {ranks}", "use fewer --ranks")

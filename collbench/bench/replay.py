@@ -74,7 +74,9 @@ def measure(
 
 
 def by_estimate(cases: Sequence[Case], bench: Bench, budget_s: float) -> list[Case]:
-    """The cases that can run, the fastest first, as far as the time suffices to plan them."""
+    """The cases that can run, those that should be fastest first, as far as so much time suffices
+    to plan them.
+    """
     end_s, machine = time.monotonic() + budget_s, cpu_costs()
     estimates: dict[Case, float] = {}
     for case in cases:

@@ -37,7 +37,9 @@ def new_run() -> str:
 
 
 def unmeasured_row(case: Case, *, group: Group, session: SessionFacts | None, run: str) -> Record:
-    """The row of a case without a result: the knobs, who measured, where and when."""
+    """The row of a case before it has any result: the knobs, and who measured it, where and when.
+    session: None if there is none.
+    """
     versions = [f"collbench {__version__}", f"python {platform.python_version()}"]
     versions += [session.version] if session else []
     versions += [group.library] if group.library not in "; ".join(versions) else []
@@ -109,7 +111,9 @@ def with_alone(row: Record, together: Together[Plan | Case], alone_s: Sequence[f
 
 
 def row_of_runs(rows: Sequence[Record]) -> Record:
-    """The row of several runs of a point with the repeats of all; or of the one without a time."""
+    """The row of several runs of a point, which has the repeats of all; where one of them has no
+    time, that one.
+    """
     *_, last = rows
     without = [row for row in rows if row.status != "ok"]
     if without or len(rows) == 1:
@@ -156,7 +160,9 @@ def with_distribution(row: Record, seconds: Sequence[float]) -> Record:
 
 
 def wrong_row(row: Record, wrong: Sequence[Wrong], plan: Plan | None, repeats: int) -> Record:
-    """The row of launches with wrong elements; the reason names the first, and its round."""
+    """The row of launches with wrong elements; the reason names the first: rank, index, values, and
+    the round that should have written it.
+    """
     one = wrong[0]
     what = f" element {one.index}" if one.index >= 0 else ""
     reason = f"rank {one.rank}{what}: got {one.got}, expected {one.wanted}"

@@ -63,7 +63,9 @@ def run_overlap(options: Options) -> int:
 
 
 def _drive(request: OverlapRequest, group: Group, csv: str | None, file: str | None) -> int:
-    """Measure, write and show; returns the exit code. What was measured stays in the file."""
+    """Measure, write and show; returns the exit code. However it ends, what was measured until then
+    is in the file and has its advice.
+    """
     out = sys.stderr if "-" in (csv, file) else sys.stdout
     writer = (
         Writer(document_on_stdout() if csv == "-" else Path(csv), OVERLAP_COLUMNS)

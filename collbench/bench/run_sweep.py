@@ -215,7 +215,9 @@ def _drive(
 
 
 def _traced_points(points: Sequence[SweepPoint]) -> list[tuple[Plan, Case]]:
-    """The points that can be traced. Raises UnavailableError if there are none, or too many."""
+    """The points whose launches can be traced. Raises UnavailableError if there are none, or too
+    many.
+    """
     from collbench.bench.trace.traces import refuse_too_many
 
     found = [
@@ -393,7 +395,9 @@ def _run_of(measurement: Measurement) -> RunOf:
 
 
 def _origins(measurement: Measurement) -> dict[Origin, tuple[int, ...]]:
-    """The numbers of ranks whose choices come from each origin; prices on a described machine."""
+    """The numbers of ranks whose choices come from each origin. On the links of a described machine
+    prices decide.
+    """
     ranks: dict[Origin, set[int]] = {}
     for point in measurement.points:
         if point.origin is not None and not point.waived and point.case.backend != MODEL:

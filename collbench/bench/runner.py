@@ -139,7 +139,9 @@ class Measurement:
         return conditions + ([f"aggregate-{settings.aggregate}"] if settings.aggregate > 1 else [])
 
     def open(self) -> None:
-        """Open a session for each backend and number of ranks, or waive its points."""
+        """Open a session for each backend and number of ranks; points whose session cannot be
+        opened are waived.
+        """
         is_timed = any(has_machine_time(point.case) for point in self.points)
         before = self.look() if is_timed else None
         for key, points in self._by_session().items():
@@ -217,7 +219,9 @@ class Measurement:
         return self.group.hosts.count(self.group.hosts[0]) if self.group.ranks else case.ranks
 
     def records(self) -> Iterator[Record]:
-        """All rows: waived ones first, others as they finish. Raises what ends the sweep."""
+        """All rows: waived ones first, the others as they finish. Raises the error that ends the
+        sweep, after its row.
+        """
         self._begin_s, self._again_s = time.monotonic(), 0.0
         for point in self.points:
             if point.waived:

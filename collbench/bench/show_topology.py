@@ -88,7 +88,9 @@ def _show(
     documents: Sequence[str],
     group: "Group | None",
 ) -> int:
-    """Everything that was asked for; returns the exit code. group: a launcher's ranks."""
+    """Everything that was asked for; returns the exit code. group: the ranks of a launcher, if they
+    measure.
+    """
     topology, save = shown.topology, options["save"]
     if save is not None:
         if not topology.gpus:

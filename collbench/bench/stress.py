@@ -25,7 +25,9 @@ class StressSession(Protocol):
     """A session that can run launches of other sizes than a plan's."""
 
     def stress(self, plan: Plan, counts: Sequence[int], delay_ns: int) -> tuple[Wrong, ...]:
-        """As many launches with random pauses, on GPUs of these block counts; what was wrong."""
+        """As many launches with random pauses, on GPUs each of its own of these block counts, on
+        CPUs all of the first; what was wrong.
+        """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

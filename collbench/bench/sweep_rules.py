@@ -348,7 +348,9 @@ def has_all_algorithms(options: Options) -> bool:
 
 
 def is_by_size(options: Options) -> bool:
-    """Whether a sweep is shown by its sizes: no configuration and not every row was asked for."""
+    """Whether a sweep is shown by its sizes: nobody named the configurations to be compared, or
+    asked for every row.
+    """
     is_named = "algo" in options and not has_all_algorithms(options)
     has_more = {"has_every_row", "distribution"} & set(options) or is_together(options)
     return not (is_named or has_more)

@@ -96,7 +96,9 @@ class Ledger:
 
 
 def ledger_of(moved: Moved, plan: Plan | None, *, is_gpu: bool) -> Ledger:
-    """The ledger of the launches of a plan; of a library (None) only what was seen."""
+    """The ledger of the launches of a plan; of a library's, whose plan is None, only what was
+    seen.
+    """
     seen, raw = _seen(moved), _seen(moved, raw=True)
     expected = {} if plan is None else _expected(moved, traffic(plan), plan, is_gpu=is_gpu)
     gpus = [gpu for _, gpu in moved.ranks]
@@ -240,7 +242,9 @@ def _links(moved: Moved, place: WirePlace, expected: Passed | None) -> str:
 
 
 def likenesses(case: Case, ledger: Ledger) -> list[str]:
-    """What sends as much as was seen: algorithms by the protocol, and sums in the switch."""
+    """What sends as much as was seen: the algorithms of ours, by the protocol, and sums in the
+    switch.
+    """
     if not case.size_bytes:
         return []
     seen = [Fraction(number, case.size_bytes) for number in ledger.sent]

@@ -61,7 +61,9 @@ class StrictCommand(click.Command):
         return super().invoke(ctx)
 
     def _protect(self, ctx: click.Context) -> None:
-        """Raise UsageError for an output that is an input, another output, or a foreign file."""
+        """Raise UsageError for an output that is an input or another output, links resolved, or a
+        file that the option did not write.
+        """
         read: list[tuple[str, str]] = []
         written: list[tuple[str, str, OutputFile]] = []
         for param in self.params:

@@ -242,7 +242,9 @@ def _draw(name: str, world: World, op: OpName, options: Options) -> None:
 
 
 def _draw_file(name: str, ops: tuple[OpName, ...], options: Options) -> None:
-    """Check the schedule of a file for its own placement, and draw it, or write it."""
+    """Check the schedule of a file for the placement that it is written for, and draw it, or write
+    it.
+    """
     from collbench.schedules.drawings.schedule import summary
     from collbench.schedules.verify.check import check
 

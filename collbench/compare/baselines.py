@@ -52,7 +52,9 @@ _OWN_LIBRARIES = re.compile(r"\b(collbench|cuda|driver|torch) ([\w.]+)")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RateSpan:
-    """Neighbouring sizes with one verdict, and the ranges of their shares and intervals."""
+    """Neighbouring sizes with one verdict, the range of their shares of the reference's rate, and
+    that of the intervals of these.
+    """
 
     first: int
     last: int
@@ -66,7 +68,9 @@ class RateSpan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CurveVerdict:
-    """One curve against the reference's. outside: sizes beyond the reference's curve."""
+    """One curve against the reference's. outside: sizes that the reference's curve does not
+    reach.
+    """
 
     key: CurveKey
     spans: tuple[RateSpan, ...]
@@ -269,7 +273,9 @@ class _Share(NamedTuple):
 def _common(
     ours: Mapping[CurveKey, MeasuredCurve], theirs: Mapping[CurveKey, MeasuredCurve]
 ) -> dict[CurveKey, tuple[CurveKey, dict[int, _Share]]]:
-    """Of each curve that the reference has too, at some size: its key, and the shares."""
+    """Of each curve that the reference has too, at some size: the reference's key, and the
+    shares.
+    """
     common = {}
     for key, curve in ours.items():
         same = min(

@@ -128,7 +128,9 @@ class Best(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KnobSpan:
-    """Neighbouring sizes whose first leader has the same value of a knob; None: undecided."""
+    """Neighbouring sizes whose first leader has the same value of a knob; None where nothing is
+    decided.
+    """
 
     value: str | None
     first_bytes: int
@@ -354,7 +356,9 @@ def best_label(best: Best, knobs: Mapping[str, Sequence[str]], *, has_backend: b
 
 
 def spans(sizes: Mapping[int, Best], name: str) -> list[KnobSpan]:
-    """Where the leader's value of a knob changes with the size; empty if none is decided."""
+    """Where the leader's value of a knob changes with the size; empty if no size had a choice of
+    that knob, or none is decided.
+    """
     has_choice = any(
         best.is_certain and len({getattr(row, name) for row in best.rows} - {""}) > 1
         for best in sizes.values()

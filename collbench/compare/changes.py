@@ -186,7 +186,9 @@ def judge(
     is_alike: bool,
     is_far: bool,
 ) -> Judged:
-    """The verdicts of rows as numbers: see row_noise. is_noise: rows that are no evidence."""
+    """The verdicts of rows, of which both sides are known as numbers: see row_noise. is_noise: rows
+    that are no evidence.
+    """
     sizes = rows["size_bytes"].to_numpy(dtype=np.float64)
     backends = rows["backend"].to_numpy(dtype=object).astype(str)
     known = prior(machine_kinds(rows), sizes)

@@ -125,7 +125,9 @@ def curves(rows: Sequence[Record]) -> tuple[Curve, ...]:
 
 
 def pairs(new: Sequence[Record], base: Sequence[Record]) -> tuple[CurvePair, ...]:
-    """What two files both measured: of each group the envelopes, then the configurations."""
+    """What two files both measured, in the order of the new one: of each group the two envelopes,
+    then every configuration that both have.
+    """
     from collbench.compare.join import is_reduction, match_mode, names_to_match
 
     frames = frame_of(new), frame_of(base)

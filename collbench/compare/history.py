@@ -117,7 +117,9 @@ def machine_of(frame: pd.DataFrame) -> tuple[frozenset[object], ...]:
 
 
 def history(runs: Sequence[Run], frame: pd.DataFrame) -> History | None:
-    """The history of a frame's points over runs, the oldest first; None with too few runs."""
+    """The history of the points of a frame over runs, the oldest first; None with fewer than
+    HISTORY_RUNS runs that have one of them.
+    """
     times = _times(runs, frame)
     times = times.dropna(axis=1, how="all")
     times = times[times.notna().sum(axis=1) >= HISTORY_RUNS]
@@ -171,7 +173,9 @@ def _keyed(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def _scales(logs: Array, backends: Sequence[str]) -> list[float]:
-    """The scale of noise of each point: its own, at least that of a typical one."""
+    """The scale of noise of each point: its own, and at least that of a typical one of its
+    backend.
+    """
     own = np.array(list(map(noise_scale, logs)))
     names = np.array(backends, dtype=object)
     typical = {name: float(np.median(own[names == name])) for name in set(backends)}

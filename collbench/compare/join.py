@@ -209,7 +209,9 @@ def is_reduction(op: str) -> bool:
 def _one_a_key(
     frame: pd.DataFrame, names: Sequence[str], way: MatchMode, title: str
 ) -> tuple[pd.DataFrame, list[str]]:
-    """One row for every key, with the repeats of all; of a workload the fastest a backend."""
+    """One row for every key: repeats of rows that were measured twice are taken together; by
+    workload, the fastest of each backend represents all.
+    """
     if way == "workload":
         rank = frame["status"].map(_RANKS).fillna(len(_RANKS))
         ordered = frame.assign(_rank=rank).sort_values(["_rank", "time_us"], kind="stable")

@@ -43,7 +43,9 @@ class Timed(NamedTuple):
 
 
 def of_all_runs(rows: Sequence[Timed]) -> Timed:
-    """Rows as the last that was measured, with the times of all runs; its time is the median."""
+    """Rows as the last that was measured, or else the last, with the times of all runs; its time is
+    their median.
+    """
     last = max(rows, key=lambda row: (row.status in ("ok", *NOT_TRUE), row.place))
     if sum(bool(row.runs) for row in rows) < 2:
         return last

@@ -288,7 +288,9 @@ def _typical(squares: Array, freedom: Array, windows: list[Places], places: Plac
 def _repeat_variance(
     new: Side, base: Side, prior: Prior, windows: list[Places], places: Places
 ) -> Array:
-    """The variance of a repeat within a run, drawn towards its neighbours', or the prior's."""
+    """The variance of one repeat within a run, drawn towards its neighbours'; the prior's where no
+    row has two repeats.
+    """
     squares, freedom = new.squares + base.squares, new.freedom + base.freedom
     if not (freedom > 0).any():
         return prior.repeat**2

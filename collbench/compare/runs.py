@@ -203,7 +203,9 @@ def saved_run(name: str) -> SavedRun:
 
 
 def remove(runs: Sequence[SavedRun]) -> None:
-    """Remove runs, also those that go meanwhile. Raises OSError for one that stays."""
+    """Remove runs, also those that another command removes meanwhile. Raises OSError for one that
+    stays.
+    """
     for run in runs:
         while run.folder.exists():
             with suppress(FileNotFoundError):  # of a file that the other one was faster with

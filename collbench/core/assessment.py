@@ -84,7 +84,9 @@ def this_host() -> str:
 
 
 def check_assessment_files(options: Mapping[str, object], *others: str) -> None:
-    """Raise UnavailableError if a file cannot be written; others: more options that name one."""
+    """Raise UnavailableError before the work if a file cannot be written; others: more options that
+    name one.
+    """
     for name in (*others, *ASSESSMENT_FILES):
         if options.get(name) not in (None, "-"):
             check_writable(str(options[name]), f"--{name}")
@@ -112,7 +114,9 @@ def write_assessment(assessment: Assessment, options: Mapping[str, object], out:
 
 
 def as_junit(assessment: Assessment) -> str:
-    """A test case a line, and one of the whole: no suite is green where the exit code is not 0."""
+    """A test case a line, and one of the whole, so that no suite is green where the exit code is
+    not 0.
+    """
     whole = AssessedLine(
         name="the whole", kind="whole", grade=assessment.grade, text=assessment.why
     )

@@ -230,7 +230,9 @@ class Case(Knobs):
         return total * item_bytes // (self.n if is_matrix(self.op) else 1)
 
     def counts(self) -> Counts:
-        """Elements of each block, where they may be unequal. Raises UsageError for other counts."""
+        """Elements of each block, where blocks may be unequal. Raises UsageError for a file with
+        other counts than the ranks need.
+        """
         if collective(self.op).uneven_of is None:
             return ()
         if self.counts_file is not None:
@@ -249,7 +251,9 @@ class Case(Knobs):
 
     @property
     def imbalance(self) -> float | None:
-        """What the busiest rank must move, in units of equal blocks; None where they are equal."""
+        """What the busiest rank must send or receive, in units of what it were if all blocks were
+        equal; None where they always are.
+        """
         what = collective(self.op)
         if what.uneven_of is None or self.mix:
             return None

@@ -22,7 +22,9 @@ _KIND_NAMES = {
 
 
 def names(kind: str) -> tuple[str, ...]:
-    """Names of shipped profiles: "machines", "settings", "spread", "sweeps" or "tuning"."""
+    """Names of the shipped profiles of a kind: "machines", "settings", "spread", "sweeps" or
+    "tuning".
+    """
     return tuple(sorted(file.stem for place in _PLACES for file in (place / kind).glob("*.toml")))
 
 
@@ -50,7 +52,9 @@ def user_folder(kind: str) -> Path:
 
 
 def load(kind: str, name: str) -> dict[str, Any]:  # Any: values of TOML
-    """A shipped profile by its name, or a file by its path. Raises UsageError."""
+    """A shipped profile by its name, or any file by its path. Raises UsageError if there is none or
+    it is not TOML.
+    """
     files = [place / kind / f"{name}.toml" for place in _PLACES]
     file = next((file for file in files if file.is_file()), Path(name))
     try:

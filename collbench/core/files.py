@@ -30,7 +30,9 @@ def state_folder() -> Path:
 
 
 def own_folder(variable: str, default: str) -> Path:
-    """Our own folder in a variable's, or else in the home. Raises RuntimeError without one."""
+    """Our own folder in the one that a variable names, or else in a folder of the home. Raises
+    RuntimeError if there is no home.
+    """
     named = os.environ.get(variable, "")
     # the standard takes no relative folder
     return (Path(named) if named.startswith("/") else _home() / default) / "collbench"
@@ -118,7 +120,9 @@ def check_whole(file: Path) -> None:
 
 
 def _stream(file: Path, status: os.stat_result) -> IO[bytes] | None:
-    """What takes data as it comes, opened: a FIFO, a device, stdout or stderr; else None."""
+    """What takes data as it comes, opened: a FIFO, a device, what stdout or stderr goes to. None
+    for any other file.
+    """
     for stream in (sys.stdout, sys.stderr):
         with suppress(OSError, ValueError, AttributeError):  # it is closed, or no file
             stream.flush()

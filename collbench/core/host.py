@@ -24,7 +24,9 @@ _NO_LIMIT = 1 << 62  # of bytes; version 1 writes a number of this order where i
 
 
 def usable_cores() -> int:
-    """How many cores this process may run on, or has the time of by its control group."""
+    """How many cores this process may run on, or has the time of where a control group limits
+    that.
+    """
     cpus = _cpus()
     cores = len(own_cores())
     return cores if cpus is None else max(1, min(cores, int(cpus)))

@@ -51,7 +51,9 @@ class _Handler:
 
 
 def handle_signals() -> None:
-    """Raise Interrupted in this thread when a signal comes that nohup or shells do not ignore."""
+    """Raise Interrupted in this thread when a signal comes that was not ignored before, as nohup
+    and shells do.
+    """
     handler = _Handler()
     for number in INTERRUPTIONS:
         if signal.getsignal(number) is not signal.SIG_IGN:

@@ -275,7 +275,9 @@ def find_mpirun() -> str:
 
 
 def find_local_mpirun() -> str:
-    """What starts ranks on this host alone, without a socket if it can. UnavailableError."""
+    """What starts ranks on this host alone: of MPICH the launcher that listens on no socket, where
+    it is built. Raises UnavailableError.
+    """
     mpirun = find_mpirun()
     forker = str(Path(mpirun).with_name("mpiexec.gforker"))
     return forker if os.access(forker, os.X_OK) else mpirun

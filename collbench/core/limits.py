@@ -79,8 +79,8 @@ MOST_CALLS: Final = 20  # groups that are named: more than anybody reads
 FAR_FROM_CURVE: Final = 1.5  # times what the neighbours of a point let expect: a choice
 MOST_PERCENT: Final = 110.0  # of a ceiling of which nobody measured the best: what kernels get
 
-# What cannot be: a row so many times as fast as its floor. The flag and the copies are measured at
-# other moments than the row; 0 of 3,247 honest rows were below it.
+# What cannot be: a row so many times as fast as copies of its bytes, which are measured at other
+# moments than the row; 0 of 3,247 honest rows were below that.
 IMPOSSIBLE: Final = 1.35
 
 # Tuning by pairs of launches.

@@ -36,7 +36,9 @@ class Wrong:
 
 
 def _hash(seed: int, rank: int) -> "Array":
-    """[PERIOD] of uint32 from index, rank and seed (MurmurHash3's finalizer, Appleby 2008)."""
+    """[PERIOD] of well-mixed uint32 from index, rank and seed (the finalizer of MurmurHash3,
+    Appleby 2008).
+    """
     mixed: Array = np.arange(PERIOD, dtype=np.uint32) * np.uint32(0x9E3779B1) + np.uint32(
         (seed * 0x85EBCA6B + rank * 0xC2B2AE35 + 1) & 0xFFFFFFFF
     )
@@ -203,7 +205,9 @@ def compare(
     phase: int = 0,
     blocks: Sequence[Block] | None = None,
 ) -> Wrong | None:
-    """Compare every element of a rank's output; None if right. blocks: unequal ones."""
+    """Compare every element of a rank's output with the definition; None if all are right. blocks:
+    of the output, if they are not equal.
+    """
     blocks = equal_blocks(len(buffer), op, n, root, rank) if blocks is None else blocks
     return _differing(rank, _expected(buffer, op, redop, n, blocks, phase))
 

@@ -66,7 +66,7 @@ class Record(Knobs):
     the hop that limits it, percent the part that was reached. floor_us is the least time that the
     launch can take (see bench/floors.py), of_floor its part of time_us in percent; impossible: one
     of CPU ranks that took far less. time_us is the median over repeats of the slowest rank's mean;
-    time_low_us and time_high_us bound it (statistics.interval). p50_us to max_us and the
+    time_low_us and time_high_us bound it (verdict.interval). p50_us to max_us and the
     histogram are of single launches (see core/distribution.py). wire_bytes: of a launch, over
     all links that were counted; wire_expected: what its schedule must move there; wire_foreign:
     what is beyond that. chosen:
@@ -268,7 +268,9 @@ def _value(name: str, text: str) -> object:
 
 
 def _reading(name: str) -> Callable[[str], object]:
-    """What reads a cell of a column, each text but times once. It raises ValueError."""
+    """What reads a cell of a column, each text but times once, because most rows have the same. It
+    raises ValueError for a wrong cell.
+    """
     kind = KINDS[name]
     if kind not in ("time", "times", "rate"):
         return cache(partial(_value, name))
@@ -324,7 +326,9 @@ def read(file: Path) -> list[Record]:
 
 
 def _rows(file: str, data: bytes, known: Collection[tuple[str, ...]]) -> list[Record]:
-    """All rows of a file's data, without a last cut line. Raises UsageError if not ours."""
+    """All rows of a file's data; a last line that a crash cut is left out. Raises UsageError if the
+    file as a whole is not ours.
+    """
     end = data.rfind(b"\n") + 1
     if not end and not any(header(columns).encode().startswith(data) for columns in known):
         raise _not_ours(file)

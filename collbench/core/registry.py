@@ -47,7 +47,9 @@ def _modules(*folders: str) -> tuple[str, ...]:
 
 @cache
 def load_member(package: str, name: str) -> ModuleType:
-    """The module of a member: that of its name or, of a package, its module `backend`."""
+    """The module of a member: the module of its name or, where that is a package, the package's
+    module `backend`.
+    """
     module = importlib.import_module(f"{package}.{name}")
     return (
         importlib.import_module(f"{module.__name__}.backend")

@@ -171,7 +171,9 @@ def may_move(times: Sequence[float]) -> bool:
 
 
 def moderated(own: float, repeats: int, typical: float) -> float:
-    """The standard deviation of the ratio of two medians by their repeats; NaN without two."""
+    """The standard deviation of the median of a row's repeats: its own, drawn towards that of like
+    rows (moderated variance, Smyth 2004). typical is NaN where there are no like rows.
+    """
     freedom = (repeats + 1) / 4  # of the closest half; simulated
     if typical != typical:
         spread = own

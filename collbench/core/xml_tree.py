@@ -49,7 +49,9 @@ class Element:
         return self.attributes.get(key, "")
 
     def number(self, key: str, default: int) -> int:
-        """An attribute that is a whole number, decimal or 0x..; else the default. UsageError."""
+        """An attribute that is a whole number, decimal or 0x..; the default if it is missing or
+        empty. Raises UsageError for another.
+        """
         text = self.get(key).strip()
         if not text:
             return default

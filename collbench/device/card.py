@@ -190,7 +190,9 @@ class Card:
         self._modules: dict[bytes, int] = {}
 
     def take_highest_priority(self) -> None:
-        """Give all streams the highest priority: their kernels get multiprocessors first."""
+        """Give the stream, and all new ones, the highest priority: their kernels get
+        multiprocessors before those of other streams.
+        """
         self.runtime.streamDestroy(self.stream)
         self._priority = _HIGHEST
         self.stream = self.new_stream()
@@ -253,7 +255,9 @@ class Card:
         return address
 
     def allocate_host(self, size: int) -> Handle:
-        """Allocate zeroed host memory for several GPUs; returns what opens it. UnavailableError."""
+        """Allocate zeroed host memory that several GPUs use; returns what they need to open it.
+        Raises UnavailableError.
+        """
         self._host.append(host_memory.make(self.runtime, self.index, size))
         return self._host[-1].handle()
 
@@ -369,7 +373,9 @@ class Card:
             )
 
     def close(self) -> None:
-        """Free all memory that other processes cannot have open; exported memory is theirs."""
+        """Free all memory that other processes cannot have open. Exported memory is freed with this
+        process.
+        """
         for address in self._opened:
             self.runtime.ipcCloseMemHandle(address)
         for memory in self._host:

@@ -189,7 +189,9 @@ def _sorted(values: Mapping[str, int | str]) -> tuple[tuple[str, str], ...]:
 
 
 def cubin(source: Source, arch: int) -> bytes:
-    """Machine code for compute capability arch / 10, cached or by NVRTC. UnavailableError."""
+    """Machine code for compute capability arch / 10, from the cache or from NVRTC. Raises
+    UnavailableError without CuPy.
+    """
     file = _cache_folder() / f"{_key(source, arch)}.cubin"
     code = _kept(file)
     if code is None:
@@ -199,7 +201,9 @@ def cubin(source: Source, arch: int) -> bytes:
 
 
 def compile_source(source: Source, arch: int, *more: str, nvrtc: Nvrtc = None) -> tuple[bytes, str]:
-    """Machine code and the compiler's log, uncached. `more`: options; nvrtc: its binding."""
+    """Machine code and the compiler's log, without the cache. `more`: options for NVRTC; nvrtc: its
+    binding, by default CuPy's.
+    """
     nvrtc = nvrtc or _nvrtc()
     options = [
         "-std=c++17",
@@ -278,7 +282,9 @@ def _no_link(path: str, flags: int) -> int:
 
 
 def _keep(file: Path, content: bytes) -> None:
-    """Write the whole file or nothing: others read it. A cache may fail to be written."""
+    """Write the whole file or nothing, because other processes read it concurrently. A cache that
+    cannot be written is not an error.
+    """
     with suppress(OSError):
         file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         # of which only this user can read and write

@@ -116,7 +116,9 @@ class _Direction:
         queue_copy(self.runtime, target, source, self.size, self.streams[0])
 
     def by_host(self) -> None:
-        """Queue one copy through two pieces of pinned memory: one is read, the other written."""
+        """Queue one copy through two pieces of pinned memory: one is read while the other is
+        written.
+        """
         runtime, (out, into) = self.runtime, self.streams
         source, target = self.memory
         for number, offset in enumerate(range(0, self.size, _PIECE_BYTES)):
@@ -142,7 +144,9 @@ class _Direction:
         return not any(states)
 
     def wrong(self, cupy: Cupy) -> int:
-        """Bytes of the target that differ from the source; by pieces: comparing takes memory."""
+        """Bytes of the target that differ from the source; piece by piece, because a comparison
+        needs memory.
+        """
         with cupy.cuda.Device(self.target):
             memory = cupy.cuda.UnownedMemory(self.memory[1], self.size, self)
             bytes_there = cupy.ndarray(
@@ -173,7 +177,9 @@ class _Direction:
 def _opened(
     cupy: Cupy, pairs: Sequence[tuple[int, int]], size_bytes: int, *, through_host: bool
 ) -> Iterator[list[_Direction]]:
-    """Directions with their memory, which is given back. Raises UnavailableError."""
+    """Directions with their memory, which is given back. Raises UnavailableError if there is not
+    enough memory.
+    """
     runtime = cupy.cuda.runtime
     directions = [_Direction(runtime, a, b, size_bytes) for a, b in pairs]
     before = runtime.getDevice()

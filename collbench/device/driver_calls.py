@@ -51,7 +51,9 @@ def record_by_graph(event: int, stream: int) -> None:
 
 
 class AttributedLaunch:
-    """A grid in clusters of so many CTAs, or a dependent one. Raises UnavailableError."""
+    """A grid of a kernel in clusters of so many CTAs, or dependent on the launch in front of it.
+    Raises UnavailableError if the driver refuses it.
+    """
 
     def __init__(
         self,

@@ -68,7 +68,9 @@ class FlagValue(NamedTuple):
 
 
 class StageSlice(NamedTuple):
-    """One stage of one slice. actor: of its track and channel; done: slices before."""
+    """One stage of one slice. actor: the number of its track and channel; done: slices a message of
+    the channel's previous loops.
+    """
 
     actor: int
     channel: int
@@ -158,7 +160,9 @@ def slices_of(plan: Plan, channel: int) -> int:
 
 
 def stage_slices(plan: Plan, rank: int) -> list[list[StageSlice]]:
-    """The stages of each track of a rank on each channel, slice by slice, in order."""
+    """The stages of each track of a rank on each channel, slice by slice, in the program's
+    order.
+    """
     program = lower(plan, rank)
     return [
         list(_stage_slices(plan, rank, channel, track))
@@ -221,7 +225,9 @@ def _flag_value(plan: Plan, rank: int, flag: Flag, done: int, slices: int, part:
 
 @lru_cache(maxsize=256)
 def in_order(plan: Plan) -> tuple[tuple[StageSlice, ...], ...]:
-    """Each rank's stages in the order that they happen in turn. Raises ScheduleError."""
+    """Each rank's stages in the order in which they happen when all tracks of all ranks are stepped
+    in turn. Raises ScheduleError for a deadlock.
+    """
     actors = [stage_slices(plan, rank) for rank in range(plan.n)]
     positions = [[0] * len(own) for own in actors]
     ordered: list[list[StageSlice]] = [[] for _ in actors]
@@ -386,7 +392,9 @@ class _ScriptBuilder:
             self.waited[stream, other] = event
 
     def _queue_data(self, command: MoveCommand | CopyCommand) -> None:
-        """Queue a copy or move behind all waits, and behind commands on the same memory."""
+        """Queue a copy or move behind all waits so far, and behind the commands of the other stream
+        that touch the same memory.
+        """
         sources = command.sources if isinstance(command, MoveCommand) else (command.source,)
         reads = [(first, first + command.size) for first in sources]
         writes = [(command.target, command.target + command.size)]

@@ -130,7 +130,9 @@ class HostFlows:
         return [BYTES / each / 1e9 for each in seconds]
 
     def close(self) -> None:
-        """Free everything; after a hang the end of the process does, as freeing would wait."""
+        """Free everything; after a hang freeing would wait for the copies, and the end of the
+        process frees it.
+        """
         if self._is_hung:
             return
         runtime = self._runtime

@@ -76,7 +76,9 @@ def make(runtime: Runtime, device: int, size: int, *, is_shared: bool = True) ->
 
 
 def reach(runtime: Runtime, handle: Handle) -> HostMemory | None:
-    """Another rank's memory; None of this process, where it is valid. Raises UnavailableError."""
+    """Another rank's memory; None if it belongs to this process, where its address is valid. Raises
+    UnavailableError.
+    """
     process, file, size, _ = handle
     if process == os.getpid():
         return None

@@ -157,7 +157,9 @@ def block_of(plan: Plan, rank: int, number: int) -> BlockRef:
 def piece_of(
     plan: Plan, rank: int, channel: int, loop: Loop, part: int, work: int
 ) -> tuple[int, int]:
-    """The first byte within a chunk, and the size, of a slice of a step's chunk: see walk.cuh."""
+    """The first byte within a chunk, and the size, of a slice of the chunk that a step works on:
+    see walk.cuh.
+    """
     if not plan.problem.counts:
         return plan.piece(loop, part, shifted(plan, rank, work, "in"))
     _, giver, chunk = block_of(plan, rank, work)
@@ -202,7 +204,9 @@ def pack_blocks(plan: Plan, rank: int) -> bytes:
 
 
 def pack_constants(plan: Plan, rank: int) -> bytes:
-    """What a rank's kernel reads but never writes: its program and tables of blocks."""
+    """What a rank's kernel reads but never writes: its program, and behind it the tables of unequal
+    blocks where blocks are unequal.
+    """
     packed = pack_program(lower(plan, rank))
     if not plan.problem.counts:
         return packed
@@ -268,7 +272,9 @@ def pack_args(
     delay_ns: int = 0,
     block_bytes: int | None = None,
 ) -> bytes:
-    """The arguments of a launch on a rank. block_bytes: of the problem, if not the plan's."""
+    """The arguments of a launch on a rank. block_bytes: of the problem, if it has another size than
+    the plan's.
+    """
     if block_bytes is None:
         block_bytes = plan.problem.block_bytes
     program, own, base = lower(plan, rank), layout(plan, rank), memory.own

@@ -53,7 +53,9 @@ class DeviceStep(NamedTuple):
 
 
 class BlockRef(NamedTuple):
-    """A block of a rank's input or output, with rank and chunk seen from rank 0 if symmetric."""
+    """A block of a rank's input or output, with the rank and the chunk seen from rank 0 in a
+    symmetric program.
+    """
 
     buffer: Literal["in", "out"]
     owner: int
@@ -211,7 +213,9 @@ class _ProgramBuilder:
                 counts[edge] = counts.get(edge, 0) + 1
 
     def _are_reads_awaited(self, edge: Edge) -> bool:
-        """Whether the sender ever waits until what goes along this edge was read."""
+        """Whether the sender ever waits until what comes along this edge was read: to reuse a slot,
+        or its own buffer.
+        """
         messages = self.plan.messages_of_port[edge.peer, self.rank, edge.port]
         return self.plan.p2p == "pull" or not all(message.is_direct for message in messages)
 
@@ -323,12 +327,16 @@ def lower(plan: Plan, rank: int) -> Program:
 
 
 def needs_fences(plan: Plan) -> bool:
-    """Whether tracks of a rank pass data through memory, so that flags alone order too little."""
+    """Whether tracks of a rank pass data to each other through memory, so that flags alone do not
+    order the accesses.
+    """
     return has_shared_cells(plan.schedule, in_place=plan.problem.in_place)
 
 
 def fits_one_loop(plan: Plan) -> bool:
-    """Whether every channel has at most one loop, whose messages fit the slots."""
+    """Whether every channel has at most one loop, and the messages of a launch fit the slots of
+    every connection.
+    """
     return plan.most_messages <= plan.slots and plan.most_loops <= 1
 
 
@@ -393,7 +401,9 @@ def ctas(plan: Plan) -> int:
 
 
 def launches_counted(plan: Plan) -> int:
-    """Launches after which the number of a connection's slices exceeds 32 bits."""
+    """Launches after which the number of a connection's slices exceeds 32 bits, so that FIFOs must
+    be cleared.
+    """
     return ((1 << 32) - 1) // max(1, plan.most_slices)
 
 

@@ -91,7 +91,9 @@ class Evidence:
         return "" if is_met else reason
 
     def is_absent(self, need: Need) -> bool:
-        """Whether a need is not met because there is no such thing here: nothing is unseen."""
+        """Whether a need is not met because there is no such thing here, so that nothing of it can
+        be wrong unseen.
+        """
         gpus = max((len(host.gpus) for host in self.hosts), default=0)
         counts = {
             "nics": (sum(len(host.nics) for host in self.hosts), 1),

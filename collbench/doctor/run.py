@@ -226,7 +226,9 @@ def _under_load(evidence: Evidence, group: Group, settings: Settings, options: O
 
 
 def _pairs(group: Group, settings: Settings, count: int, *, is_deep: bool) -> tuple[RankPair, ...]:
-    """Rates of pairs of GPUs, by peers and through the host: of all, or of neighbours."""
+    """Rates of pairs of GPUs, by peer access and through the host: of all pairs where they are few,
+    else of neighbours in a circle.
+    """
     if group.kind != "local" or count < 2:
         return ()
     remark(f"measuring pairs of {count} GPUs")
@@ -292,7 +294,9 @@ def _with_costs(
     *,
     is_deep: bool,
 ) -> tuple[list[Finding], KeyboardInterrupt | None]:
-    """The findings with their experiments, as far as the time allows; and an interruption."""
+    """The findings with what their experiments show, as far as the time allows and until an
+    interruption; and that, if there was one.
+    """
     deadline = time.monotonic() + _BUDGET_S[is_deep]
     known: dict[str, tuple[Cost, ...] | UnavailableError | FailsUnchanged] = {}
     # those of all ranks here: a launcher may have bound this one to a single core

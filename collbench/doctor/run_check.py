@@ -360,7 +360,9 @@ def _judge_record(
 def _save(
     check: Check, host: str, kind: str, started: str, verdict: Verdict, folder: Path | None
 ) -> bool:
-    """Save the numbers that are no noise; returns whether they are a reference now."""
+    """Save the numbers that are no noise; returns whether they are a reference now, as they are
+    unless something failed.
+    """
     values = {
         _key(one.name, one.unit): one.value
         for one in check.findings

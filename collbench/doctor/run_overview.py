@@ -43,7 +43,9 @@ _NEXT: dict[Verdict, str] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Overview:
-    """What is said. rows: of the smallest and the largest size. busy: who disturbed them."""
+    """What is said. rows: of the smallest and the largest size. busy: who disturbed them, if
+    anybody did.
+    """
 
     machine: str
     rows: Sequence[Record]

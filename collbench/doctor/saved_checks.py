@@ -75,7 +75,9 @@ def reference_values(host: str, kind: str, folder: Path | None) -> dict[str, lis
 
 
 def read_nodes(folder: Path | None) -> dict[str, list[SavedCheck]]:
-    """The checks of every node, the oldest first; None: the user's. Broken ones are left out."""
+    """The checks of every node, the oldest first; None: those in the user's state. Lines and files
+    that are broken count for nothing.
+    """
     nodes: dict[str, list[SavedCheck]] = {}
     with cyclic_gc_disabled():
         for file in sorted(_files(folder)):
@@ -88,7 +90,9 @@ def read_nodes(folder: Path | None) -> dict[str, list[SavedCheck]]:
 
 
 def keep(check: SavedCheck, folder: Path | None) -> None:
-    """Add a check to the file of its node; nodes write at once. Raises OSError, RuntimeError."""
+    """Add a check to the file of its node; as many nodes at once as like. Raises OSError or
+    RuntimeError.
+    """
     place = _made(folder)
     file = place / f"{quote(check.host, safe='')[:200]}.jsonl"
     with _locked(place), file.open("a+b", buffering=0) as out:
@@ -115,7 +119,9 @@ def refuse_unkept(folder: Path | None) -> None:
 
 
 def forget() -> int:
-    """Remove the user's state; returns how many checks there were. Raises OSError."""
+    """Remove what is kept in the user's state; returns how many checks there were. Raises
+    OSError.
+    """
     count = sum(map(len, read_nodes(None).values()))
     for file in _files(None):
         file.unlink(missing_ok=True)

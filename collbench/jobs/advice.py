@@ -131,7 +131,9 @@ def step_costs(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Share:
-    """Communication in a step of step_us: what calls take, and what computation could hide."""
+    """Communication in a step of step_us: what its calls take, and how much of that computation
+    could hide at best.
+    """
 
     step_us: float
     communicating_us: float

@@ -71,7 +71,9 @@ class Job:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobOperation:
-    """Calls of one kind. calls: a step. recorded_us: the median. groups: communicators."""
+    """Calls of one kind. calls: a step. recorded_us: the median of their recorded times. groups:
+    the communicators that have them.
+    """
 
     kind: OperationKind
     calls: float

@@ -187,7 +187,9 @@ def _stands(operations: Sequence[JobOperation], stand: Stand) -> list[str]:
 
 @dataclass(slots=True)
 class _Run:
-    """The measurements of a replay. end_s: of the budget; repeat_s: of a repeat so far."""
+    """The measurements of one replay. end_s: of the budget, on the monotonic clock; repeat_s: what
+    a repeat of an operation has taken.
+    """
 
     options: Options
     bench: Bench

@@ -48,7 +48,9 @@ class Driver:
             _limit_messages(connection)
 
     def call(self, method: str, args: tuple[object, ...], timeout_s: float) -> list[object]:
-        """The results in rank order. Raises what the first rank did, HangError, RankLostError."""
+        """The results of all ranks in rank order. Raises what the first failing rank raised,
+        HangError or RankLostError.
+        """
         for rank, connection in enumerate(self.connections):
             try:
                 connection.send((method, args))

@@ -122,7 +122,9 @@ class Page:
 
 
 def fate_in(world: GuardedWorld, page: Page, rank: int, me: int) -> str:
-    """What became of a rank's process as rank `me` sees it; a remote one by its heartbeat."""
+    """What became of a rank's process as rank `me` sees it; a remote one seems to run while its
+    heartbeat comes.
+    """
     if world.hosts[rank] == world.hosts[me]:
         return fate(world.pids[rank], None)
     silence_s = page.silence_s(rank)
@@ -431,7 +433,9 @@ def _launcher_of(pid: int, vendor: str) -> Launcher | None:
 
 
 def fate_of_all(pids: Sequence[int]) -> str:
-    """What became of a rank with these processes: stopped if any is, gone if all are."""
+    """What became of a rank with these processes, a wrapper's perhaps among them: stopped if any
+    is, gone if all are.
+    """
     fates = [fate(pid, None) for pid in pids]
     stopped = list(filter(_is_stopped, fates))
     alive = [what for what in fates if what not in ("is gone", "is dead")]

@@ -116,7 +116,9 @@ class MpiGroup:
         end_all(self.comm, exit_code)
 
     def serve(self) -> int:
-        """Ranks other than 0: answer calls until the end; the exit code, 4 if rank 0 is lost."""
+        """Ranks other than 0: answer calls until rank 0 says it is over; returns the exit code.
+        Ends all ranks with 4 if rank 0 is lost.
+        """
         with self.watchdog.guarded():
             while not isinstance(message := self._next_call(), int):
                 answer = self.perform(message)

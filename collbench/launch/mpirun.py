@@ -46,7 +46,9 @@ _ABOUT_HELP = ("base_help_aggregate", "sent help message")  # in lines that say 
 
 
 class MpirunWorkerGroup(WorkerGroup[RankT]):
-    """n ranks under an mpirun of ours; lost_s: how long one that is gone keeps the others."""
+    """n ranks under an mpirun of ours. One that is seen stopped or gone while they start may keep
+    the others for lost_s.
+    """
 
     def __init__(self, rank: type[RankT], n: int, lost_s: float) -> None:
         key = secrets.token_bytes(KEY_BYTES)
@@ -88,7 +90,9 @@ class MpirunWorkerGroup(WorkerGroup[RankT]):
         )
 
     def _await(self, reception: "_Reception", n: int, lost_s: float) -> None:
-        """Wait until all ranks have started MPI. Raises UnavailableError, RankLostError."""
+        """Wait until all ranks have started MPI. Raises UnavailableError if they cannot, and
+        RankLostError if one stops or is killed meanwhile.
+        """
         start = time.monotonic()
         while reception.ready < n:
             reception.changed.wait(_LOOK_S)

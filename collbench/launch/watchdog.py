@@ -112,7 +112,9 @@ class Watchdog:
 
     @contextmanager
     def guarded(self) -> Iterator[None]:
-        """Leave if MPI fails in the body, as where another rank is gone: its guardian said it."""
+        """Leave if MPI fails in the body, as it does where another rank is gone: which, its
+        guardian says first.
+        """
         from mpi4py import MPI
 
         try:

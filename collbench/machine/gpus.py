@@ -365,7 +365,9 @@ def _foreign_pids(handle: object, own_pids: frozenset[int]) -> frozenset[int] | 
 
 
 def _number(handle: object, functions: Sequence[str], *args: int) -> int | None:
-    """The result of the first of NVML's functions that does not fail; None if all do."""
+    """The result of the first of NVML's functions that does not fail; None if this binding, driver
+    or GPU has none of them.
+    """
     import pynvml
 
     for function in functions:

@@ -53,7 +53,9 @@ class BusyProcess:
 
 
 def look(own: Collection[int], cores: Collection[int] = (), root: Path = _PROC) -> Look | None:
-    """The processors now. own: the run's processes. cores: that count; None if unknown."""
+    """The processors now. own: the processes of the run. cores: that count, all if none is given.
+    None where the kernel does not say.
+    """
     # first the states: one that falls asleep in between is counted too little, and never too much
     own_running = sum(next(iter(_fields(pid, root)), "") == "R" for pid in own)
     try:
@@ -69,7 +71,9 @@ def look(own: Collection[int], cores: Collection[int] = (), root: Path = _PROC) 
 
 
 def _own_seconds(pid: int) -> float:
-    """The time of a process's threads, by its clock in nanoseconds; 0 if it has ended."""
+    """The time of all threads of a process, to the nanosecond, by its own clock (the number of
+    clock_getcpuclockid); 0 if it has ended.
+    """
     try:
         return time.clock_gettime(~pid << 3 | 2)
     except OSError:
@@ -176,7 +180,9 @@ def _command(pid: int, root: Path) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MachineState:
-    """A host at a moment. load: runnable tasks of a minute, on so many cores, or None."""
+    """A host at a moment. load: runnable tasks, the mean of the last minute, on so many cores; None
+    if the kernel does not say.
+    """
 
     load: float | None
     cores: int

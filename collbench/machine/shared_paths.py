@@ -102,7 +102,9 @@ class SharedPaths:
 
 @dataclass(slots=True)
 class FlowSearch:
-    """The measurements of a source. clock: seconds of the budget. repeats: GB/s of flows."""
+    """The measurements of a source. clock: seconds since the budget began. repeats: GB/s of every
+    flow of a set, for each repeat.
+    """
 
     source: FlowSource
     clock: Callable[[], float]

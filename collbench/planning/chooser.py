@@ -107,7 +107,9 @@ def priced_by(
 
 
 def row_of(case: Case, limits: Limits, links: RankLinks | None, left_out: str = "") -> Values:
-    """What prices choose of an open case, as a row of a tuning file; none where files decide."""
+    """What prices choose of a case that leaves all open, as a row of a tuning file; none where
+    tuning files decide.
+    """
     if links is None or not priced_by(case, limits, links, left_out):
         return {}
     found = cheapest(case, limits, links)

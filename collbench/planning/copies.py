@@ -45,7 +45,9 @@ def plan_copies(
     orders: Orders,
     hosts: tuple[int, ...],
 ) -> Choice:
-    """The plan of copy engines: few large pieces, as each is a wait, copies and a signal."""
+    """The plan of copy engines: few large pieces, because each is a wait, some copies and a signal
+    in a CUDA graph.
+    """
     algo = selection.way_of(case, facts, tuning)[0]
     schedule = schedule_of(case, algo, orders, hosts)
     direct = case.direct != "off" and not (case.direct == "auto" and case.buffsize)
@@ -132,7 +134,9 @@ def _refuse_copies(case: Case, limits: Limits, facts: Facts, tuning: Tuning) -> 
 def _copy_knobs(
     case: Case, schedule: Schedule, ready: Schedule, facts: Facts, tuning: Tuning
 ) -> tuple[LaunchKnobs, int]:
-    """The knobs, of which chunk is the longest one, and the bytes of a slot if given."""
+    """The knobs, of which chunk is the longest one, and the bytes of a slot if the case gives a
+    buffer.
+    """
     widest = widest_message(ready)
     shape = shape_of(schedule, case.in_place).facts()
     facts = {**facts, **shape, "buffered": widest > 0}

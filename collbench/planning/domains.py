@@ -12,7 +12,9 @@ CPU_TRANSPORTS = ("shm", "net")
 
 
 def cpu_domains(case: Case, hosts: tuple[int, ...]) -> net.Domains:
-    """The shared-memory domain of every rank, () for one. Raises ScheduleError."""
+    """The shared-memory domain of every rank on CPU cores, () for one. Raises ScheduleError for a
+    transport that the ranks do not have.
+    """
     if case.transport not in ("auto", *CPU_TRANSPORTS):
         raise ScheduleError(
             f"ranks on CPUs pass data by {' or '.join(CPU_TRANSPORTS)}, not by {case.transport}",
@@ -25,7 +27,9 @@ def cpu_domains(case: Case, hosts: tuple[int, ...]) -> net.Domains:
 
 
 def gpu_domains(case: Case, limits: Limits) -> net.Domains:
-    """The domain of every GPU, whose members share memory or their host's; () for one."""
+    """The domain of every GPU, whose members reach each other's memory or share their host's; ()
+    for one.
+    """
     return net.domains(
         case.transport, limits.hosts if len(limits.hosts) == case.ranks else (0,) * case.ranks
     )

@@ -37,7 +37,9 @@ MAX_SLICES = 64  # a message cut finer than this is a mistake in the knobs, and 
 
 @lru_cache(maxsize=MAX_KEPT)
 def registered(op: OpName, algo: str, world: World) -> Schedule:
-    """The schedule of a registered algorithm. Raises ScheduleError if it serves not this one."""
+    """The schedule of a registered algorithm. Raises ScheduleError if it does not serve the
+    collective.
+    """
     serves = FAMILY.load(algo).SERVES
     if op not in serves:
         raise ScheduleError(f"{algo} does not serve {op}", f"it serves: {', '.join(serves)}")

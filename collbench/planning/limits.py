@@ -76,12 +76,16 @@ def keeps_lines(archs: Collection[str]) -> bool:
 
 
 def slot_wire_bytes(plan: Plan) -> int:
-    """Bytes of a slot in memory: each chunk of a message begins where the protocol can."""
+    """Bytes of a slot as it lies in memory: each chunk of a message begins where the protocol
+    can.
+    """
     return plan.widest * int(PROTOCOLS.load(plan.proto).wire_bytes(plan.piece_bytes))
 
 
 def memory_bytes(plan: Plan) -> int:
-    """FIFOs, flags and scratch memory of the GPU that has most, those of the host too."""
+    """FIFOs, flags and scratch memory of the GPU that has most of them, those in host memory
+    included.
+    """
     fifo = -(-plan.slots * slot_wire_bytes(plan) // MEMORY_GRAIN_BYTES) * MEMORY_GRAIN_BYTES
     bytes_of = [0] * plan.n  # by one channel, and every other one has the same
     table = plan.port_table

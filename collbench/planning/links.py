@@ -66,7 +66,9 @@ class RankLinks:
         self._known: dict[tuple[str, str, int, int, str, bool, bool, Engine], Bound | None] = {}
 
     def joined(self, ranks: int) -> str:
-        """NVLink where no pair of so many ranks needs another, else PCIe or network."""
+        """NVLink where no pair of so many ranks needs another link, else PCIe or, over hosts,
+        network.
+        """
         if ranks not in self._joined:
             pairs = combinations(self.gpus[:ranks], 2)
             kinds = {path(self.topology, one, other).kind for one, other in pairs}
@@ -159,7 +161,9 @@ class RankLinks:
         return host_numbers(self._place_of[:ranks])
 
     def orders_for(self, case: Case) -> Orders:
-        """The ring orders with the highest ceiling; none where the order of ranks is as good."""
+        """The ring orders in which the algorithm of the case has the highest ceiling; none where
+        the order of the ranks is as good.
+        """
         if case.ranks > len(self.gpus):
             return ()
         key = case.op, case.algo, case.ranks, case.root
@@ -191,7 +195,9 @@ class RankLinks:
         return gpu_price(plan, self.site_of(plan.n), is_alone=is_alone)
 
     def busy(self, plan: Plan) -> dict[str, float]:
-        """Seconds that what is busiest is at work, below the price. Raises RefusedError."""
+        """Seconds that what is busiest of each kind is at work, which the price is not below.
+        Raises RefusedError as gpu_price does.
+        """
         return busy_seconds(work_of(plan), self.site_of(plan.n))
 
     def described(self, limits: Limits, ranks: int) -> Limits:

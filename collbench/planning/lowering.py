@@ -19,7 +19,9 @@ Space = Literal["in", "out", "tmp", "slot"]
 
 
 class Region(NamedTuple):
-    """Bytes of a rank's buffer or of a connection's FIFO; `owner`: the number of either."""
+    """Bytes of a rank's buffer (`owner` is the rank) or of a connection's FIFO (`owner` is the
+    connection's number).
+    """
 
     space: Space
     owner: int
@@ -59,7 +61,9 @@ class Action(NamedTuple):
 
 
 class TrackActions(NamedTuple):
-    """A track of a rank on a channel: its actions, and slices that peers pulled by its end."""
+    """A track of one rank on one channel: its actions in a launch, and the slices that peers must
+    have pulled by its end.
+    """
 
     channel: int
     track: str
@@ -68,7 +72,9 @@ class TrackActions(NamedTuple):
 
 
 def actors(plan: Plan, rank: int) -> list[TrackActions]:
-    """What the rank does in one launch, as actions for each track on each channel."""
+    """What the rank does in one launch, a list of actions for each of its tracks on each
+    channel.
+    """
     program = plan.schedule.program(rank)
     shapes = [[shape_of(steps) for steps in track.rounds] for track in program]
     return [
@@ -79,7 +85,9 @@ def actors(plan: Plan, rank: int) -> list[TrackActions]:
 
 
 def chunk_of_step(plan: Plan, place: Place) -> int:
-    """The chunk of a loop that a step works on, by what its operands hold."""
+    """The chunk of a loop that a step works on: given by what its operands hold, not by where they
+    lie.
+    """
     schedule, proof = plan.schedule, plan.proof
     if not schedule.is_symmetric:
         return proof.chunks[place]
@@ -90,7 +98,9 @@ def chunk_of_step(plan: Plan, place: Place) -> int:
 def piece_of_step(
     plan: Plan, channel: int, loop: Loop, number: int, place: Place
 ) -> tuple[int, int]:
-    """First byte within a chunk, and size, of a slice. place: the rank as its program."""
+    """First byte within a chunk, and size, of the slice of that number of what a step works on.
+    place: with the rank as its program.
+    """
     chunk = chunk_of_step(plan, place)
     if not plan.problem.counts:
         return plan.piece(loop, number, chunk)
@@ -201,7 +211,9 @@ class _RoundSlice:
             yield from self._step(s)
 
     def _step(self, s: int) -> Iterator[Action]:
-        """The action of a step, or two: the first lets peers pull before the rank copies."""
+        """The action of a step, or two: the first lets peers pull before the rank makes its own
+        copy.
+        """
         track, step, schedule = self.track, self.steps[s], self.plan.schedule
         place = Place(track.rank, track.track, self.r, s)
         proved_place = Place(0, *place[1:]) if schedule.is_symmetric else place
@@ -232,7 +244,9 @@ class _RoundSlice:
     def _receive(
         self, s: int, piece: tuple[int, int]
     ) -> tuple[list[Region], tuple[SlotSequence, ...], tuple[SlotSequence, ...]]:
-        """What a step reads of peers' chunks: the slices it waits for, and those it reads last."""
+        """What a step reads of its peers' chunks; the slices that it waits for, and that it is the
+        last to read.
+        """
         rank = self.track.rank
         sources: list[Region] = []
         take: list[SlotSequence] = []

@@ -32,7 +32,9 @@ _IN_SCHEDULE = ("schedule", "proof", "direct", "widest")
 
 
 class Connection(NamedTuple):
-    """A FIFO: its ends, its slices in a launch; `fifo_offset` -1 if no message needs one."""
+    """A FIFO: its ends, and how many slices one launch sends along it. `fifo_offset` is -1 if no
+    message needs one.
+    """
 
     src: int
     dst: int

@@ -396,7 +396,9 @@ def _refuse_many_ctas(schedule: Schedule, knobs: LaunchKnobs, limits: Limits) ->
 
 
 def _is_zero_copy(case: Case, facts: Facts, tuning: Tuning) -> bool:
-    """Whether messages skip the FIFO where they can; not if a case gives a buffer's size."""
+    """Whether messages skip the FIFO where they can. A case that gives the size of a buffer wants
+    one.
+    """
     if facts["proto"] != "simple" or facts["transport"] != "p2p" or case.direct == "off":
         return False
     return case.direct == "on" or (not case.buffsize and tuning.text("direct", facts) == "on")

@@ -62,7 +62,9 @@ class Point:
 
 
 class Prediction:
-    """Prices of a collective on a cluster. reasons: why an algorithm has none."""
+    """Prices of a collective on a cluster. reasons: why an algorithm has none at a number of
+    hosts.
+    """
 
     def __init__(self, cluster: Cluster, op: OpName) -> None:
         self.cluster, self.op = cluster, op
@@ -100,7 +102,9 @@ class Prediction:
         return sorted((one for one in there if one is not None), key=lambda one: one.seconds)
 
     def of(self, hosts: int, size_bytes: int, algo: str, proto: str = "auto") -> Point | None:
-        """The least price of an algorithm and a protocol, of all for "auto"; None: no price."""
+        """The least price of an algorithm and a protocol, of all for "auto"; None where nothing has
+        one.
+        """
         key = hosts, size_bytes, algo, proto
         if key not in self._points:
             self._points[key] = self._found(*key)
@@ -230,7 +234,9 @@ class Prediction:
         return ranges
 
     def elasticities(self, point: Point) -> dict[str, float]:
-        """By how many percent time changes for one percent more of each constant, largest first."""
+        """By how many percent the time changes for one percent more of each constant, the largest
+        first.
+        """
         slopes = {}
         for name in CONSTANTS:
             more, fewer = (

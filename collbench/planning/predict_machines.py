@@ -21,7 +21,9 @@ _HOW = (
 
 
 def machine_of(options: Options) -> tuple[str, Topology]:
-    """The name and the links of the machine that was given. Raises UsageError."""
+    """The name and the links of the machine that was given. Raises UsageError for what is wrong in
+    a file, or said of it.
+    """
     name, file = options["machine"], options["topo"]
     if file is None:
         return name, described(name) or machine_topology(name)

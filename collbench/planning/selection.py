@@ -196,7 +196,9 @@ def slot_bytes_of(
 
 
 def algorithms_of(op: str, *, has_hosts: bool = True) -> tuple[str, ...]:
-    """The registered algorithms of a collective; without hosts, those that need none."""
+    """The registered algorithms that serve a collective; without several hosts, those that need
+    none.
+    """
     return tuple(
         name
         for name in FAMILY

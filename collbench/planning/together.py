@@ -82,7 +82,9 @@ class Together(Generic[PartJob_co]):
         return self._most([part.size_bytes * part.factor for part in self.parts])
 
     def alone_s(self, seconds: Sequence[float]) -> float:
-        """What the slowest rank would take for its parts one after the other, alone."""
+        """What the slowest rank would take for all its parts one after the other, if the launch of
+        each part takes so many seconds alone.
+        """
         return self._most(seconds)
 
     def _most(self, values: Sequence[float]) -> float:

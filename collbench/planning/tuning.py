@@ -73,7 +73,9 @@ _MOST = 1 << 62  # of a whole number in a file
 
 
 class DocumentPlace(NamedTuple):
-    """The place of a value in a file of TOML: the file, its kind, and the keys to the value."""
+    """The place of a value in a file of TOML: the file, what kind of file it is, and the keys that
+    lead to the value.
+    """
 
     file: str
     kind: str
@@ -271,7 +273,9 @@ def tuning_of(machine: Machine, ranks: int) -> Tuning:
 def tuning_without(
     machine: Machine, ranks: int, left_out: str = "", first: Values | None = None
 ) -> Tuning:
-    """The same without the user's file of that path, and with a row before all others."""
+    """The same without the user's file of that path, and with a row before all others whose values
+    hold for every case.
+    """
     own = (read(str(file)) for file in catalog.user_files("tuning") if str(file) != left_out)
     shipped = (read(name) for name in catalog.names("tuning"))
     fitting = tuple(file for file in (*own, *shipped) if file.fits(machine, ranks))

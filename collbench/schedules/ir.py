@@ -145,7 +145,9 @@ class Schedule:
         return self._absolute(self.pushed.get(at, frozenset()), rank)
 
     def ready_at(self, rank: int) -> frozenset[Edge]:
-        """The edges on which the rank says that its output may be written, absolute."""
+        """The edges on which the rank says, at the start of every launch, that its output may be
+        written, absolute.
+        """
         ready = self.ready.get(0 if self.is_symmetric else rank, frozenset())
         return self._absolute(ready, rank)
 

@@ -45,7 +45,9 @@ def cell(schedule: Schedule, rank: int, operand: Operand, *, in_place: bool) -> 
 
 
 def has_shared_cells(schedule: Schedule, *, in_place: bool) -> bool:
-    """Whether tracks of a rank write what others read or write, through memory."""
+    """Whether tracks of a rank pass data to each other through memory: one writes what another one
+    reads or writes.
+    """
     for rank, program in enumerate(schedule.programs):
         readers: dict[Operand, set[int]] = {}
         writers: dict[Operand, set[int]] = {}
@@ -309,7 +311,9 @@ def operand_count(schedule: Schedule) -> int:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Traffic:
-    """What the busiest rank sends and receives, as fractions of S, and its messages, a loop."""
+    """What the busiest rank sends and receives, as fractions of the size S, and the messages that
+    it sends, in one loop.
+    """
 
     sent: Fraction
     received: Fraction
@@ -427,7 +431,9 @@ def braid(schedules: Sequence[Schedule]) -> Schedule:
 
 
 def _braided(program: Program, k: int, chunks: dict[BufferName, int]) -> Program:
-    """A program as the k-th of a braid: chunks behind the others', ports and tracks numbered."""
+    """A program as the k-th of a braid: its chunks behind those of the others, its ports and tracks
+    with a number.
+    """
     return mapped(
         program,
         lambda at: Operand(at.buffer, at.chunk + k * chunks[at.buffer]),

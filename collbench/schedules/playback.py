@@ -45,7 +45,9 @@ class Flight(NamedTuple):
 
 
 class CellKey(NamedTuple):
-    """What a cell stands for: an input chunk of rank `source`, or -1 of several."""
+    """What one cell of a rank stands for: an input chunk; of which rank (`source`), or -1 where
+    contributions of ranks are reduced.
+    """
 
     chunk: int
     source: int

@@ -19,7 +19,9 @@ Values = np.ndarray
 
 
 class CostFit(NamedTuple):
-    """values: the best fit; errors: of each logarithm. residuals: of predicted times."""
+    """values: what fits best; errors: the standard error of each logarithm. residuals: logarithms
+    of predicted over measured time.
+    """
 
     values: tuple[float, ...]
     errors: tuple[float, ...]

@@ -42,7 +42,9 @@ _LEAST_BYTES = 1024  # of a chunk that is tried
 
 @dataclass(slots=True, eq=False)
 class Candidate:
-    """Values of a row, their point. times: of repeats; reason: why it is out."""
+    """Values of a row, and the point that they lead to. times: seconds of its repeats; reason: why
+    it is out, wrong data or a refusal.
+    """
 
     values: Values
     point: SweepPoint
@@ -182,7 +184,9 @@ def _steps(knob: Knob, case: Case) -> Iterator[Values]:
 def propose(
     candidates: Sequence[Candidate], costs: Callable[[SweepPoint], float], most: int
 ) -> list[Candidate]:
-    """The candidates to measure, at most so many, those of the lowest price first."""
+    """The candidates to measure, at most so many, those of the lowest price first; those of one
+    price keep their order.
+    """
     return sorted(candidates, key=lambda one: costs(one.point))[:most]
 
 

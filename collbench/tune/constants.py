@@ -63,7 +63,9 @@ class Calibration:
 
 
 def measured(measurement: Measurement, tell: Callable[[str], None]) -> list[tuple[Plan, float]]:
-    """The plans of the points that can run, with their least seconds. tell: shows progress."""
+    """The plans of the points that can run, with the least seconds of some rounds. tell(text): how
+    far it has come.
+    """
     live = [point for point in measurement.points if not point.waived]
     if len(live) < POINTS:
         raise UnavailableError(

@@ -63,7 +63,9 @@ def search(
     measure: Measure,
     tell: Callable[[str], None],
 ) -> dict[int, list[Gain]]:
-    """The gains of the fastest settings at each size. Raises UnavailableError if none."""
+    """The gains of the fastest settings at each size, within about that time. Raises
+    UnavailableError if none could be measured.
+    """
     start_s = time.monotonic()
     algos = algorithms(match.op)
     first: dict[TunerSetting, tuple[Cost, ...]] = {}

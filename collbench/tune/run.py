@@ -52,7 +52,9 @@ def _points_json(stores: Sequence[Store]) -> str:
 
 
 def show_all(file: str | None) -> int:
-    """Show what is known of every machine, write it as JSON too; returns the exit code."""
+    """Show what is known of every machine, and write it as JSON if there is a file; returns the
+    exit code.
+    """
     if not _is_rank0():
         return 0
     known, broken = all_stored()

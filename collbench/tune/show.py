@@ -15,7 +15,9 @@ Show = Callable[[str], None]
 
 @contextmanager
 def tune_screen() -> Iterator[tuple[Show, Show]]:
-    """Functions that show a line for good, and what is going on; no thread, as ranks are forked."""
+    """Functions that show a line for good, and what is going on. There is no thread: ranks are
+    forked meanwhile.
+    """
     if not is_terminal(sys.stdout):
         remarks = Remarks()
 

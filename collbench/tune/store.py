@@ -103,7 +103,9 @@ class Store:
         return any(point.values for point in self.points)
 
     def save(self, out: Path | None) -> None:
-        """Write the state, and a tuning file if it has rows, to a place. Raises OSError."""
+        """Write the state, and the tuning file to another place or to its own, where it is only if
+        it has rows. Raises OSError.
+        """
         for file in (self.state_file, self.tuning_file):
             file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         write_whole(self.state_file, dumps(_State(machine=tuple(self.machine), points=self.points)))

@@ -132,7 +132,9 @@ class CpuSession(Session[Plan]):
         known.add((plan.digest, hot))
 
     def run(self, plan: Plan, batch: Batch) -> Samples:
-        """One repeat: prepare, check, time. Raises ScheduleError for launches beyond the flags."""
+        """One repeat: prepare, check, time. Raises ScheduleError if there are more launches than
+        flags can count.
+        """
         sets = sets_of(plan, hot=self.hot)
         if has_lines(plan):
             batched = (batch.iterations or CPU_BATCH.most) * batch.aggregate

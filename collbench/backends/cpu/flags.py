@@ -49,7 +49,9 @@ def freed(plan: Plan, edge: int, *, at_src: bool) -> int:
 
 
 def crowd(plan: Plan) -> int:
-    """Ranks that share a core; under a launcher, which may pin, of all its host's cores."""
+    """Ranks that share a core. A launcher may have pinned this one, so all cores of its host count
+    there.
+    """
     if launcher() is None:
         return -(-plan.n // usable_cores())
     return -(-(max(seats(plan.domains, plan.n)) + 1) // (os.cpu_count() or 1))

@@ -60,7 +60,9 @@ class MessageProxy(Protocol):
 
 
 class BoundStep(NamedTuple):
-    """An action ready to run: waits, calls, flags to set, and flags with the data if any."""
+    """An action ready to run: waits, calls of NumPy functions, flags to set; and flags with the
+    data, where the protocol has them.
+    """
 
     waits: tuple[FlagTarget, ...]
     calls: tuple[BoundCall, ...]
@@ -74,7 +76,9 @@ def bind(
     view: Callable[[Region], "Array"],
     proxy: MessageProxy | None = None,
 ) -> list[list[BoundStep]]:
-    """The actions of each actor bound by `view`; messages to other domains go to the proxy."""
+    """The actions of each actor with their regions resolved by `view`, and their messages to other
+    shared-memory domains handed to the proxy.
+    """
     return [
         [*(_bind_action(plan, action, view, proxy) for action in actor.actions), _last(plan, actor)]
         for actor in actors
@@ -202,7 +206,9 @@ class Runner:
         self.launches = 0
 
     def launch(self, programs: Sequence[Sequence[BoundStep]], limit_s: float) -> None:
-        """One launch. Raises HangError when no track got on for limit_s, or somebody aborted."""
+        """One launch. Raises HangError when no track of this rank got on for limit_s, or somebody
+        aborted.
+        """
         flags, launches, turn = self.flags, self.launches, self.turn
         blocked_since = 0.0
         positions = [0] * len(programs)

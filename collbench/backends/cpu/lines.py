@@ -44,7 +44,9 @@ View = Callable[[Region], "Array"]
 
 
 class Chunk(NamedTuple):
-    """A chunk in a slot: `data`, the bytes of each line, and `flags`, one a line."""
+    """A chunk of a slice as it lies in a slot: `data`, the bytes of each line, and `flags`, one a
+    line.
+    """
 
     data: "Array"
     flags: "Array"
@@ -112,7 +114,9 @@ class LineFlags(NamedTuple):
         return edge
 
     def missing(self, launches: int) -> tuple[int, str] | None:
-        """The first awaited slice that is not there: its connection, what was wanted and seen."""
+        """The first awaited slice that is not there: its connection, and what was wanted and seen
+        of it.
+        """
         for flags_of_slice in self.awaited:
             wanted = flags_of_slice.per_launch * launches + flags_of_slice.offset
             chunks = flags_of_slice.chunks
@@ -262,7 +266,9 @@ class Binder:
         return memory[: region.size].view(self.element)
 
     def _pairs(self, region: Region, array: "Array") -> list[tuple["Array", "Array"]]:
-        """Lines of the region and parts of an array that they hold: whole lines, then a rest."""
+        """The region's lines and the parts of a contiguous array that they hold: whole lines,
+        then a rest.
+        """
         data, flat, width = self.chunk(region).data, array.view(np.uint8), self.data_bytes
         whole, rest = divmod(len(flat), width)
         pairs = (

@@ -68,7 +68,9 @@ class LoadedCpuPlan:
             self.proxy.expect(launches)
 
     def missing_launches(self, rank: int) -> Wrong | None:
-        """What the connections count, if this rank did not read every slice that it was to read."""
+        """What the connections count, if this rank did not read every slice of every launch that it
+        was to do.
+        """
         for edge, one in enumerate(self.plan.connections):
             word, slices = freed(self.plan, edge, at_src=False), one.slices * self.launches
             if one.dst == rank and (read := self.runner.flags[word]) != slices:
@@ -78,7 +80,9 @@ class LoadedCpuPlan:
 
 
 class CpuRank(CpuTimedRank[str]):
-    """One rank's part: binds plans to its memory and its domain's, and runs them."""
+    """One rank's part: it binds plans to its memory, the domain's and its own, and runs them with
+    its peers.
+    """
 
     def __init__(self, context: RankContext) -> None:
         self.rank, self.n = context.rank, context.n
@@ -223,7 +227,9 @@ class CpuRank(CpuTimedRank[str]):
         return self.barrier.flag_s(limit_s)
 
     def _clear(self, loaded: LoadedCpuPlan, launches: int, deadline_s: float) -> None:
-        """Empty the FIFOs of a plan. What is written between this and a barrier, no peer sees."""
+        """Empty the FIFOs of a plan of which so many launches follow. What is written between this
+        and a barrier, no peer sees before.
+        """
         self._barrier(loaded, deadline_s)
         if loaded.seats[self.rank] == 0:
             where = loaded.layout
@@ -234,7 +240,9 @@ class CpuRank(CpuTimedRank[str]):
         loaded.expect(launches)
 
     def prepare(self, digest: str, hot: bool, batch: Batch) -> RankTiming:
-        """Clear FIFOs, write inputs, run every set of buffers once, compare, poison, warm up."""
+        """Clear the FIFOs, write inputs and poison, run every set of buffers once, compare, poison
+        again, warm up.
+        """
         busy = time.process_time()
         loaded, deadline_s = self.loaded[digest, hot], batch.deadline_s
         plan, sets, warmup = loaded.plan, loaded.layout.rotations, max(batch.warmup, 1)
@@ -266,7 +274,9 @@ class CpuRank(CpuTimedRank[str]):
         return next((one for one in wrong if one is not None), None)
 
     def timed(self, digest: str, hot: bool, batch: Batch) -> RankTiming:
-        """Poison what the warm-up wrote, time launches, compare what they left, and prove them."""
+        """Poison what the warm-up wrote, time launches behind a barrier, compare what they left,
+        and prove them.
+        """
         busy = time.process_time()
         loaded, deadline_s = self.loaded[digest, hot], batch.deadline_s
         problem, launch = loaded.plan.problem, loaded.runner.launch
@@ -344,7 +354,9 @@ class CpuRank(CpuTimedRank[str]):
     def stress(
         self, digest: str, hot: bool, launches: int, pause_s: float, seed: int, deadline_s: float
     ) -> Wrong | None:
-        """Launches back to back with random pauses on every rank; the first that was wrong."""
+        """Launches back to back, each after a random pause on every rank, and compared; the first
+        that was wrong.
+        """
         loaded, chance = self.loaded[digest, hot], random.Random(f"{seed} {self.rank}")
         self._clear(loaded, launches, deadline_s)
         self._barrier(loaded, deadline_s)

@@ -102,7 +102,9 @@ def launch_grouped(launches: Sequence[Launch], limit_s: float) -> None:
 
 
 class _PartRank(CpuRank):
-    """One rank of a part. whole: the arena of all; its first byte says that somebody gave up."""
+    """One rank of a part. whole: the arena of all parts, whose first byte says that somebody gave
+    up.
+    """
 
     whole: "memoryview"
 
@@ -137,7 +139,9 @@ class TogetherRank(CpuRank):
         self.parts: dict[int, _PartRank] = {}
 
     def join(self, members: Sequence[tuple[int, ...]], ends: Sequence[tuple[int, int]]) -> None:
-        """Have a part for each group that this rank is in, each in its bytes of the arena."""
+        """Have a part for each group of members that this rank is in, each in its bytes of the
+        arena.
+        """
         for number, (ranks, (first, last)) in enumerate(zip(members, ends, strict=True)):
             if self.rank not in ranks:
                 continue

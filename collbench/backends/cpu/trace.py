@@ -55,7 +55,9 @@ class MessageEvent(NamedTuple):
 
 
 class RankTrace(NamedTuple):
-    """One launch of a rank: its arrival, when its actors began, its events and its messages."""
+    """One launch of a rank: when it arrived, when its actors began, its events in the order of
+    time, and its messages.
+    """
 
     arrived: float
     begun: float

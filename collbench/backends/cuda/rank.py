@@ -55,7 +55,9 @@ DROP_AFTER = 2  # slices, where a test makes a rank keep silent
 
 @dataclass(slots=True)
 class LoadedGpuPlan:
-    """A plan on a GPU: its launches by set, its graphs. resident: most CTAs at once."""
+    """A plan on a GPU: its launches by set, its graphs. resident: CTAs of its kernel that can be
+    resident at once.
+    """
 
     plan: Plan
     sets: int
@@ -114,7 +116,9 @@ class CudaRank(GpuRank[str]):
         return facts
 
     def reserve(self, words_bytes: int, slots_bytes: int, gpu_slots_bytes: int) -> None:
-        """Have memory for messages (see net_bytes), before join(). Raises UnavailableError."""
+        """Have memory for messages (see net_bytes). Raises UnavailableError, and so comes before
+        join(), in which each rank waits for all others.
+        """
         card = self.gpu.card
         self.net_memory = card.own_host(slots_offset(words_bytes) + slots_bytes)
         gpu_slots = card.allocate(gpu_slots_bytes) if gpu_slots_bytes else 0
@@ -157,7 +161,9 @@ class CudaRank(GpuRank[str]):
             self.outside.abort()
 
     def load(self, plan: Plan, sets: int, cubins: Sequence[bytes], is_full: bool) -> str:
-        """Load a plan's kernel and program; returns its hash, the same on every rank."""
+        """Load a plan's kernel and program, in the place of all others if it is full; returns its
+        hash, which must be the same on every rank.
+        """
         gpu, rank = self.gpu, self.context.rank
         if is_full:
             self.loaded.clear()
@@ -311,12 +317,16 @@ class CudaRank(GpuRank[str]):
         return super().first(digest, is_checked)
 
     def timed(self, digest: str, batch: Batch, work_s: float) -> RankTiming:
-        """Time launches and compare. Raises ScheduleError above those that kernels count."""
+        """Time launches and compare. Raises ScheduleError if there are more than kernels can
+        count.
+        """
         self._refuse_uncounted(digest, (REPLAYS + 1) * batch.iterations * batch.aggregate)
         return super().timed(digest, batch, work_s)
 
     def timed_singly(self, digest: str, batch: Batch, work_s: float) -> RankTiming:
-        """Time launches one by one and compare. Raises ScheduleError above kernels' counts."""
+        """Time launches one by one and compare. Raises ScheduleError if there are more than kernels
+        can count.
+        """
         # each may be the only one of its part, behind one that does not count
         self._refuse_uncounted(digest, 2 * batch.single_launches, "--distribution")
         return super().timed_singly(digest, batch, work_s)
@@ -481,7 +491,9 @@ class CudaRank(GpuRank[str]):
             time.sleep(_LATE_TIMEOUTS * self.gpu.timeout_s)
 
     def _wait(self, loaded: LoadedGpuPlan, work_s: float = 0.0) -> None:
-        """Until the GPU is done. Raises HangError with what its CTAs were waiting for."""
+        """Until the GPU is done, which may take so long. Raises HangError with what its CTAs were
+        waiting for.
+        """
         try:
             self.gpu.wait(repeat_limit_s(self.gpu.timeout_s) + work_s)
         except HangError as error:

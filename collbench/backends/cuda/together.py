@@ -74,7 +74,9 @@ class TogetherRank(together.TogetherRank[str], CudaRank):
     def load_part(
         self, number: int, plan: Plan, sets: int, cubins: Sequence[bytes], is_full: bool
     ) -> str:
-        """Load a part's kernel and program; returns the plan's hash, empty without a part."""
+        """Load a part's kernel and program; returns the plan's hash, empty where this rank has no
+        such part.
+        """
         if number not in self.parts:
             return ""
         if is_full:
@@ -163,7 +165,9 @@ class CudaTogetherSession(GpuTogetherSession[Plan, str, TogetherRank]):
         return arena, self._user_bytes(part)
 
     def _load(self, job: Together[Plan]) -> tuple[str, ...]:
-        """Have the plans of a job on their ranks; returns their hashes. Raises ScheduleError."""
+        """Have the plans of a job on their ranks; returns their hashes. Raises ScheduleError for
+        what a GPU cannot run, or not at once.
+        """
         digests = tuple(part.job.digest for part in job.parts)
         if digests not in self._known:
             if is_full := len(self._known) >= MAX_LOADED_PLANS:

@@ -61,7 +61,9 @@ class ConcurrentRepeat:
 
 
 def run(launches: Launches, work: ConcurrentWork) -> EventTimes:
-    """A rank's part: poison outputs, queue work behind a barrier, wait, compare."""
+    """A rank's part: poison outputs, queue the work behind a barrier, wait for it, compare
+    what launches left.
+    """
     gpu = launches.gpu
     card, runtime, gemm = gpu.card, gpu.card.runtime, gpu.gemm
     assert gemm is not None

@@ -19,7 +19,9 @@ Queue = Callable[[int], None]  # queues something in a stream
 
 
 class Changing:
-    """The elements of a rank's buffers that change. Nothing may be captured meanwhile."""
+    """The elements of a rank's buffers that change, on its GPU. Nothing may be captured while it is
+    made.
+    """
 
     def __init__(self, gpu: DeviceRank, problem: Problem, order: Sequence[int]) -> None:
         self._gpu, self._problem, self._order = gpu, problem, order

@@ -326,7 +326,9 @@ class DeviceRank:
         return self.user + number * (stride or stride_bytes(problem)) + offset, size
 
     def _expected_blocks(self, problem: Problem, number: int) -> list[tuple[int, int, int, int]]:
-        """(first element, elements, table, phase) of every block that must come out in a set."""
+        """(first element in the output, elements, table, phase) of every block that must come out
+        in a set.
+        """
         is_reduction, blocks = collective(problem.op).is_reduction, []
         start = repeat.phase(problem, number)
         for block in filter(lambda block: block.size, problem.blocks(self.rank)):
@@ -430,7 +432,9 @@ class DeviceRank:
         return self._events[:count]
 
     def wait(self, deadline_s: float) -> None:
-        """Until all queued is done, and messages left. Raises HangError, RankLostError."""
+        """Until all that was queued is done, and messages have left. Raises HangError if a kernel
+        gave up, RankLostError if MPI lost a rank.
+        """
         if self.outside is not None:
             self.outside.wait(self.card, deadline_s, self.timeout_s)
             if self.outside.is_aborted():
@@ -500,7 +504,9 @@ class Launches:
         return captured(self.gpu.card, self.graphs, key, body)
 
     def poison(self, sets: range) -> None:
-        """Queue poison for the outputs of sets that launches have written (repeat.poison_again)."""
+        """Queue poison for the outputs of some sets that launches have written (see
+        repeat.poison_again).
+        """
         if sets:
             stride, is_warm = stride_bytes(self.problem), not self.problem.in_place
             self.gpu.prepare(self.problem, sets, stride, is_warm=is_warm)

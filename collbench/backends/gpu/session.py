@@ -223,7 +223,9 @@ class GpuRank(TakesGpu, Generic[Key_contra]):
         self.gpu.card.clear(self.gpu.control + ABORT_AT, 4)
 
     def reset(self, key: Key_contra) -> None:
-        """Clear what launches have left, and write inputs and poison. No kernel may be running."""
+        """Clear what launches have left, and write inputs and poison. No kernel of any rank may be
+        running.
+        """
         self._queue_clear(key)
         launches = self._launches(key)
         problem = launches.problem
@@ -239,7 +241,9 @@ class GpuRank(TakesGpu, Generic[Key_contra]):
         return timing.timed(self._launches(key), batch, self.options, work_s)
 
     def timed_singly(self, key: Key_contra, batch: Batch, work_s: float) -> RankTiming:
-        """Time each of the batch's single launches on buffers that were reset, and compare."""
+        """Time each of the batch's single launches, which should take so long altogether, on
+        buffers that were reset, and compare.
+        """
         return timing.timed_singly(self._launches(key), batch, self.options, work_s)
 
     def flag(self, is_mutual: bool) -> float:
@@ -346,7 +350,9 @@ class GpuRanksSession(Session[Job_contra], Generic[Job_contra, GpuRankT]):
 
     @contextmanager
     def _opening(self) -> Iterator[None]:
-        """Let the ranks go if one lacks what it needs; else watch the GPUs from then on."""
+        """Let the ranks go if one cannot have what it needs; otherwise watch the GPUs from then
+        on.
+        """
         try:
             yield
         except BaseException:
@@ -461,7 +467,9 @@ class GpuSession(GpuRanksSession[Job_contra, GpuRankT], Generic[Job_contra, Key,
     def _timed_singly(
         self, key: Key, batch: Batch, launch_s: float, limit_s: float
     ) -> list[RankTiming]:
-        """What ranks return of launches timed one by one. launch_s: of a launch in a batch."""
+        """What the ranks return of launches that are timed one by one; nothing where the batch asks
+        for none. launch_s: of a launch in a batch.
+        """
         if not batch.single_launches:
             return []
         count, workers = single_launches(batch, launch_s), self._ranks()

@@ -74,7 +74,9 @@ def _run(
     name: str,
     queues: Sequence[Queue],
 ) -> float:
-    """Mean seconds of some launches, once. order, name: whose graphs these are."""
+    """Mean seconds of some launches, once, as a batch of them is timed. order, name: whose graphs
+    these are.
+    """
     gpu, wait = launches.gpu, partial(launches.wait, work_s)
     if options.isolated:
         return fmean(times_apart(gpu, queues, wait))

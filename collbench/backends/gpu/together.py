@@ -147,12 +147,16 @@ class TogetherRank(GpuRank[Key]):
             )
 
     def reset_parts(self, keys: Sequence[Key]) -> None:
-        """Clear what launches of all parts left, write inputs and poison. No kernel may run."""
+        """Clear what launches of all parts have left, and write inputs and poison. No kernel of any
+        rank may be running.
+        """
         for number, part in self.parts.items():
             part.reset(keys[number])
 
     def first_of_part(self, number: int, key: Key, is_checked: bool) -> RankTiming | None:
-        """Run every set of one part once and compare, while ranks outside do nothing."""
+        """Run every set of buffers of one part once and compare, while ranks that are not in it do
+        nothing.
+        """
         return self.parts[number].first(key, is_checked) if number in self.parts else None
 
     def timed_alone(self, number: int, key: Key, batch: Batch, work_s: float) -> RankTiming | None:
@@ -162,7 +166,9 @@ class TogetherRank(GpuRank[Key]):
     def timed_together(
         self, keys: Sequence[Key], batch: Batch, job: LaunchesOfRanks, work_s: float
     ) -> RankTiming:
-        """Time launches of all parts behind a barrier, compare what is left, and prove them."""
+        """Time launches of all parts behind a barrier of all ranks, on poisoned outputs, compare
+        what the last ones left, and prove them.
+        """
         gpu, options, order = self.gpu, self.options, job.orders[self.context.rank]
         count = batch.iterations if options.isolated else batch.iterations * batch.aggregate
         launches = [self.parts[number].launches(keys[number]) for number in order]

@@ -194,7 +194,9 @@ class NcclRank(GpuRank[NcclKey]):
         return calls[problem.op]
 
     def _uneven_call(self, problem: Problem, kind: int, op: int) -> Callable[[int, int, int], None]:
-        """As _call(), of unequal blocks: one operation for each block that is not empty."""
+        """As _call(), of blocks that may be unequal: a group of one operation for each block that
+        is not empty.
+        """
         nccl, comm, me, item = self.nccl, self.comm, self.context.rank, problem.item_bytes
         given, taken = (
             [
@@ -307,7 +309,9 @@ class NcclRank(GpuRank[NcclKey]):
         self.graphs.clear()
 
     def let_go(self) -> None:
-        """Give back what NCCL has; graphs before the communicator, which waits for them."""
+        """Give back what NCCL has; graphs before the communicator, which waits for those that hold
+        its launches.
+        """
         self.graphs.clear()
         if self.comm is not None:
             with suppress(*self.refusals):

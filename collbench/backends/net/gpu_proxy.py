@@ -182,7 +182,9 @@ class _GpuRecvConnector(_GpuConnector):
 
 
 class _DirectRecvConnector(_GpuRecvConnector):
-    """One that takes messages once they are here, one a turn, or lets threads receive them."""
+    """One that takes messages once they are here, one a turn, or lets threads receive them if it
+    has any.
+    """
 
     def __init__(self, end: _GpuEnd) -> None:
         super().__init__(end)
@@ -323,11 +325,15 @@ class Outside:
         return self.address + BARRIER_AT
 
     def barrier_table(self) -> tuple[int, int]:
-        """Where the kernel sets words: one that it waits for itself, and one nobody looks at."""
+        """Where the kernel sets words when it has come: one that it waits for itself, and one that
+        nobody looks at.
+        """
         return self.barrier_word, self.barrier_word + FLAG_LINE_BYTES
 
     def slots_of(self, plan: Plan) -> int:
-        """Where kernels have slots: in GPU memory if there are any and no proxy looks at them."""
+        """Where kernels have a plan's slots: in GPU memory if there are any and the proxy need not
+        look at them.
+        """
         return self.gpu_slots if self.gpu_slots and may_be_on_gpu(plan) else self.slots
 
     def proxy_of(self, plan: Plan) -> GpuProxy:
@@ -360,7 +366,9 @@ class Outside:
             self.data_comm.abort()
 
     def turns(self) -> None:
-        """Some turns of the proxy, now and then a look at other ranks. Raises RankLostError."""
+        """Some turns of the proxy, and now and then a look at the other ranks. Raises
+        RankLostError.
+        """
         assert self.proxy is not None
         if not self.is_aborted():
             for _ in range(TURNS):
@@ -441,7 +449,9 @@ def may_be_on_gpu(plan: Plan) -> bool:
 
 
 def net_bytes(plans: Sequence[Plan], *, has_gpu_slots: bool) -> tuple[int, int, int]:
-    """Bytes of words, of slots in host and in GPU memory that ranks need for any plan."""
+    """Bytes of words, of slots in host memory and of slots in GPU memory that ranks need for any of
+    the plans.
+    """
     words = slots = gpu_slots = 0
     for plan in plans:
         for where in (net_layout(plan, rank) for rank in range(plan.n)):
@@ -467,7 +477,9 @@ def gpu_bytes(address: int, size: int) -> Buffer:
 
 
 def why_not_cuda_aware(environment: Mapping[str, str] = os.environ) -> str:
-    """Why messages of MPI cannot lie in a GPU's memory, as far as it says, or an empty text."""
+    """Why messages of the MPI library cannot lie in a GPU's memory, as far as it says, or an empty
+    text.
+    """
     from mpi4py import MPI
 
     loaded = ctypes.CDLL(MPI.__file__)  # and what it is linked with

@@ -115,7 +115,9 @@ def data_comm_of(comm: Comm) -> DataComm:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WireEnd:
-    """One end of a connection: how it sends, the flag that counts what is done, its slots."""
+    """One end of a connection: what its messages are sent with, the flag that counts those that are
+    done, and how many slots it has.
+    """
 
     comm: Comm
     peer: int
@@ -173,7 +175,9 @@ class SendConnector(Connector):
 
 
 class _RecvConnector(Connector):
-    """The receiving end. posted: receives; done: messages that came; freed: slots read."""
+    """The receiving end. posted: receives; done: messages that have come; freed: slots that the
+    interpreter has read.
+    """
 
     def __init__(self, end: WireEnd, memory: Sequence["Array"], slices: int) -> None:
         super().__init__(end)

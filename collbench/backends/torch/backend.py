@@ -70,7 +70,9 @@ class TorchRank(GpuRank[TorchKey]):
         self.ready: TorchKey | None = None  # what the graphs and calls are of
 
     def device(self, options: GpuOptions) -> GpuFacts:
-        """Take this rank's GPU, with its stream as PyTorch's. Raises UnavailableError."""
+        """Take this rank's GPU, with its stream as PyTorch's; what the driver wants to know of it.
+        Raises UnavailableError.
+        """
         facts, card = super().device(options), self.gpu.card
         try:
             self.torch, self.group = load_torch()
@@ -227,7 +229,9 @@ class TorchSession(GpuSession[Case, TorchKey, TorchRank]):
 
 
 def user_bytes(cases: Sequence[Case], sets: Sequence[int]) -> tuple[int, int]:
-    """Bytes of a rank's user buffers in so many sets: of the group, and in symmetric memory."""
+    """Bytes of a rank's user buffers, in so many sets of each case: of the process group, and in
+    symmetric memory.
+    """
     sizes = {False: 0, True: 0}
     for case, count in zip(cases, sets, strict=True):
         is_symmetric = case.algo in _FUNCTIONS

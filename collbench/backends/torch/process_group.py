@@ -33,7 +33,9 @@ def load_torch() -> tuple[Any, Any]:
 
 
 def join(group: Any, backend: str, meeting: str, rank: int, n: int, **more: object) -> None:
-    """Make the default process group of module `group`; ranks find each other by a file."""
+    """Make the default process group of module `group` with all others, which find each other by a
+    file.
+    """
     group.init_process_group(
         backend,
         store=group.FileStore(meeting, n),

@@ -157,7 +157,9 @@ def table_of(
     is_together: bool = False,
     is_screen: bool = False,
 ) -> SweepTable:
-    """The columns of a sweep: the knobs that differ between its points. Rows fold on a screen."""
+    """The columns of a sweep: the knobs that differ between its points, waived ones included. Rows
+    fold on a screen alone.
+    """
 
     def varies(knob: Knob) -> bool:
         # what follows from the rest where the tool decides is shown only if it was asked for
@@ -198,7 +200,9 @@ def _width_of(knob: Knob, cases: Sequence[Case]) -> int:
 
 
 def ceiling_lines(records: Sequence[Record], columns: int = NARROW_COLUMNS) -> list[str]:
-    """The highest ceiling of every collective, the link that sets it, and the best row."""
+    """The highest ceiling of every collective, of what it is, the link that sets it, and the best
+    row.
+    """
     rows_of: dict[tuple[str, int], list[Record]] = {}
     for row in records:
         if None not in (row.ceiling_gbs, row.busbw_gbs) and not is_peer(row.backend):

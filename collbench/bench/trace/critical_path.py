@@ -82,7 +82,9 @@ def critical_path(launch: TracedLaunch) -> list[Segment]:
 
 
 def _beginning(launch: TracedLaunch, rank: int, begun_s: float) -> list[Segment]:
-    """The last two segments of a chain: the launch of a rank whose tracks began, its arrival."""
+    """The first two segments of a chain, the later one first: the launch of a rank whose tracks
+    began then, and its arrival.
+    """
     arrived_s = min(launch.arrived_s[rank], begun_s)
     return [
         Segment("launch", rank, arrived_s, begun_s, -1),

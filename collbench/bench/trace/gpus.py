@@ -202,7 +202,9 @@ def clocks(
 
 
 def _middles(least: Numbers) -> tuple[Numbers, float]:
-    """By the least times from rank to rank: the middle of each offset, and half of its range."""
+    """By the least times from rank to rank: the middle of what each offset can be, and half of the
+    widest range.
+    """
     least = least.copy()
     for through in range(len(least)):
         least = np.minimum(least, least[:, through, None] + least[None, through, :])

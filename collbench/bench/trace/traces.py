@@ -171,7 +171,9 @@ def _names(group: Group, n: int) -> tuple[str, ...]:
 
 
 def chain_costs(plan: Plan, case: Case, group: Group) -> ChainCosts:
-    """The constants that price chains of a plan: this machine's, else the reference's."""
+    """The constants that price chains of a plan: those of this machine, else of the reference
+    machine.
+    """
     if case.backend == "cuda":
         gpus = gpu_costs(costs_here("gpu", model_of_all()))
         kind = gpus.kinds["ce" if plan.transport == "ce" else plan.proto]

@@ -28,7 +28,9 @@ _Words = Callable[[Gap], HtmlCell]
 
 
 class Places(NamedTuple):
-    """Where a summary's curves are in the page's data. first: how many stand before them."""
+    """Where the curves of a summary are in the data of the page, by workload and configuration.
+    first: how many curves stand before them.
+    """
 
     summary: Summary
     place_of: Mapping[tuple[object, ...], int]

@@ -29,7 +29,9 @@ _NO_WRAP = 1 << 30
 
 
 def changed(changes: Changes, titles: tuple[str, str], places: Places) -> str:
-    """The verdicts of two files: the worst change, linked, bands of sizes, what was assumed."""
+    """The verdicts of two files: the worst change, with a link to its curve, the bands of sizes,
+    and what was assumed.
+    """
     lines = summary_lines(changes, titles, _NO_WRAP)
     verdicts = [
         '<ul class="verdicts">',
@@ -47,7 +49,9 @@ def changed(changes: Changes, titles: tuple[str, str], places: Places) -> str:
 
 
 def changed_rows(changes: Changes, places: Places) -> str:
-    """The rows by verdict, changed most first, linked to their curves; equal ones counted."""
+    """The rows by verdict, those that changed most first, each with a link to its curve; rows that
+    are the same are counted only.
+    """
     rows = changes.rows
     if not len(rows):
         return ""
@@ -124,7 +128,9 @@ def _headline(changes: Changes, knobs: list[str], places: Places) -> str:
 
 
 def _bands(changes: Changes) -> str:
-    """Operations by bands of sizes: the middle change, and how many rows are worse or better."""
+    """Operations by bands of sizes: the middle of the changes, and how many rows are worse or
+    better.
+    """
     rows = changes.rows.assign(
         _band=changes.rows["size_bytes"].map(
             {size: band_of(int(size)) for size in changes.rows["size_bytes"].unique()}

@@ -103,7 +103,9 @@ def draw(curves: Sequence[Curve], heading: str, ending: str) -> bytes:
 def draw_pairs(
     pairs: Sequence[CurvePair], names: tuple[str, str], heading: str, ending: str
 ) -> bytes:
-    """The picture of two files: both curves, and the ratio of times; of several groups ratios."""
+    """The picture of two files, new and base: both curves, and the ratio of their times; of several
+    groups the ratios.
+    """
     groups = _grouped(pairs, lambda pair: pair.new.group)
     with _settings():
         figure = _figure(heading)

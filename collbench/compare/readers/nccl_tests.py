@@ -160,7 +160,9 @@ def _op_of(run: TableRun, name: str) -> OpName | None:
 
 
 def _refuse_mixed(run: TableRun, name: str) -> None:
-    """Raise UsageError for a table of several programs, or whose times are of something else."""
+    """Raise UsageError for a table that several programs print at once, or whose times are of
+    something else.
+    """
     doubled, what = run.doubled_line, run.doubled
     if not doubled and run.is_after_empty:
         keys = [(row.size_bytes, row.dtype, row.redop, row.root) for _, row in run.rows]

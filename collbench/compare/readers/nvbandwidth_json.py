@@ -74,7 +74,9 @@ def _host(inner: Mapping[str, object]) -> Host:
 
 
 def _matrix(test: object, place: int, where: str) -> Matrix | None:
-    """The matrix of a test, the last of several; None if it did not run. Raises UsageError."""
+    """The matrix of a test, the last of several; None of a test that did not run. Raises UsageError
+    if it is none.
+    """
     listed = test.get("bandwidth_matrix") if isinstance(test, dict) else None
     if listed is None:
         return None

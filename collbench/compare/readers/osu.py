@@ -371,7 +371,9 @@ def _record(table: _OsuTable, cells: tuple[str, ...], op: OpName) -> Record:
 
 
 def _time_us(table: _OsuTable, size_bytes: int, result: float) -> float:
-    """The time of a row as printed, or of one message at the rate of one pair; 0 without one."""
+    """The time of a row: as it is printed, or of one message at the rate of one direction of one
+    pair; 0 without one.
+    """
     if table.transfer is None or not table.transfer.is_windowed:
         return result
     pairs = max(table.ranks // 2, 1) if table.transfer.has_pairs else 1

@@ -141,7 +141,9 @@ def best_data(rows: Sequence[Record]) -> list[dict[str, object]]:
 
 
 def facts(summary: Summary, workload: Workload, bars: str = "") -> dict[str, str]:
-    """What the rows of a workload show: peak, latency, peers, crossovers, effects of knobs."""
+    """What the rows of one workload show: peak bandwidth, lowest latency, peers, crossovers,
+    effects of knobs; what is not known is left out.
+    """
     sizes = summary.best[workload]
     peak = max(sizes.values(), key=lambda best: best.busbw_gbs or 0.0)
     least = min(sizes.values(), key=lambda best: best.time_us)

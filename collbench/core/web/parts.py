@@ -23,7 +23,9 @@ def style() -> str:
 
 
 def document(name: str, title: str, look: str, script: str = "", **parts: str) -> str:
-    """A whole page: the common head, whose policy names style and script, and a body."""
+    """A whole page: the head that all have, whose policy names the style and the script, and the
+    body of a template, with its parts.
+    """
     head = Template(part("head.html")).substitute(
         title=clean(title),
         version=clean(__version__),

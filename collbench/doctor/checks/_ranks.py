@@ -18,7 +18,9 @@ _MOST_RANKS = 8
 def alike(
     evidence: Evidence, value: Callable[[ProcessRecord], T | None]
 ) -> Iterator[tuple[str, Recording, list[ProcessRecord], T]]:
-    """The ranks of each host by their value, with what people call them; the known ones."""
+    """The ranks of each host by their value, with what people call them; without those whose value
+    is unknown.
+    """
     for host in evidence.hosts:
         groups: dict[T, list[ProcessRecord]] = {}
         for process in host.processes:

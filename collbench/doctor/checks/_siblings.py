@@ -117,7 +117,9 @@ def bridges_above(host: Recording, address: str) -> list[PciDevice] | None:
 
 
 def are_all_beside(host: Recording, nics: Iterable[Nic]) -> bool:
-    """Whether each GPU shares a switch or a port with one of these NICs; without a graph."""
+    """Whether each GPU shares a switch or a port with one of these NICs. It takes no graph, which
+    hundreds of hosts would make slow.
+    """
     paths = {device.address: device.path for device in host.pci}
     bridges = {part for nic in nics for part in paths.get(nic.address, "").split("/")[:-1]}
     shared = bridges & paths.keys()

@@ -188,7 +188,9 @@ def _place(fabric: Fabric | None) -> tuple[str, int] | None:
 
 
 def _key(host: Recording) -> tuple[str, int] | None:
-    """The cluster and the clique of all GPUs of a host; None if they differ, or without one."""
+    """The cluster and the clique that all GPUs of a host have; None if they differ, or without
+    a cluster.
+    """
     places = {_place(gpu.fabric) for gpu in usable(host)}
     place = places.pop() if len(places) == 1 else None
     return place if place is not None and place[0].strip("0") else None

@@ -205,7 +205,9 @@ def _rate(text: str, where: str) -> float:
 
 
 def _of_nccl_tests(text: str, name: str) -> Iterator[_Line]:
-    """Outputs one after the other, each of two ranks with its average bus bandwidth."""
+    """Outputs one after the other, each of two ranks and with its average bus bandwidth; one with
+    wrong data has no rate.
+    """
     ends, reason, is_any = list[_End](), "", False
     for number, line in enumerate(text.splitlines(), start=1):
         if rank := _RANK.search(line):

@@ -37,7 +37,9 @@ def _number(value: float | None, unit: str) -> str:
 
 
 def summary(findings: Sequence[CheckLine], results: int, duration: str) -> str:
-    """The line below the findings: the verdict of the whole first. results: how many compared."""
+    """The line below the findings: the verdict of the whole first. results: how many were
+    compared, element by element.
+    """
     verdicts = [one.verdict for one in findings]
     judged = f"{judged_lines(verdicts)} of {counted(len(verdicts), 'line')} judged"
     counts = f"{judged} ({counts_text(findings)})"

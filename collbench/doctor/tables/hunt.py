@@ -44,7 +44,9 @@ def lines(
     columns: int,
     paint: Paint = lambda text, judgement: text,
 ) -> list[str]:
-    """All that is shown: matrix, bisection, verdicts, the worst first, load, what is open."""
+    """All that is shown: the matrix, the bisection, the verdicts, the worst first, what load adds,
+    and what is open.
+    """
     shown = _matrix_lines(samples, world, columns, paint, analysis.good_gbs)
     if gbs := bisection_gbs(samples, world):
         ways, pairs = " and back ".join(map(format_rate, gbs)), counted(world.n // 2, "pair")
@@ -299,7 +301,9 @@ def _matrix_lines(
 
 
 def _slowest(names: Sequence[str], rates: Mapping[Pair, float], middle: float) -> list[str]:
-    """The slowest of many, by the median of what each sends or receives, whichever is less."""
+    """The slowest of many, each by the median of what it sends or of what it receives, whichever is
+    less.
+    """
     ways: dict[int, tuple[list[float], list[float]]] = defaultdict(lambda: ([], []))
     for (a, b), rate in rates.items():
         ways[a][0].append(rate)

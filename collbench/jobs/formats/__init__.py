@@ -31,7 +31,9 @@ class Format(Protocol):
         """Whether a file begins like one of this format."""
 
     def read(self, files: Opened, ranks: int) -> Job:
-        """The job of these files; ranks: of communicators without a size. Raises UsageError."""
+        """The job of these files; ranks: of communicators whose size they do not say, 0 if nobody
+        knows. Raises UsageError.
+        """
 
 
 def format_of(head: str) -> Format:
@@ -46,7 +48,9 @@ def format_of(head: str) -> Format:
 
 
 def read(files: Opened, heads: Sequence[str], ranks: int = 0) -> Job:
-    """The job of files of one format; ranks: of communicators of unknown size. UsageError."""
+    """The job of files that begin so, which are of one format; ranks: of communicators whose size
+    they do not say. Raises UsageError.
+    """
     formats = {one.NAME: one for one in map(format_of, heads)}
     if len(formats) > 1:
         raise UsageError(

@@ -32,7 +32,9 @@ def document(file: IO[str], name: str, what: str) -> dict[str, Any]:  # Any: JSO
 
 
 def documents(file: IO[str], name: str) -> Iterator[dict[str, Any]]:  # Any: JSON
-    """The objects of a file, in lines or not. Raises UsageError; a last cut one is left out."""
+    """The objects of a file, one behind the other, in lines or not. Raises UsageError; a last one
+    that is cut is left out.
+    """
     text, decoder, at = text_of(file, name), json.JSONDecoder(), 0
     while (at := _next(text, at)) < len(text):
         try:

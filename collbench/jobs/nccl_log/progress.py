@@ -173,7 +173,9 @@ def _align(lanes: Sequence[Lane]) -> bool | None:
 def _unpaired(
     known: Communicator, report: LogReport, ranks: dict[tuple[str, int, int], int]
 ) -> Iterable[str]:
-    """Pairs whose sends and receives differ in number or bytes, of ranks in the log."""
+    """Pairs whose sends and receives differ in number or in bytes, of ranks that are all in the
+    log.
+    """
     sent: dict[tuple[int, int], Counter[int]] = {}
     received: dict[tuple[int, int], Counter[int]] = {}
     present = set()

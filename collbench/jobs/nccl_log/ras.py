@@ -197,7 +197,9 @@ class RasReader:
             group.lanes.append(Lane(rank=rank, who=who, first=first, kinds=kinds))
 
     def _take_json(self, line: str, place: LogPlace) -> bool:
-        """Keep the lines of a document until its closing brace stands in the first's column."""
+        """Keep the lines of a document until it ends: its brace stands in the column of the first,
+        or closes all that are open.
+        """
         text = _JSON.sub("", line, count=1)
         if self._json is None:
             text = text if text.startswith("{") else f"{{{text}"

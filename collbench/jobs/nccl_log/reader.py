@@ -113,7 +113,9 @@ class LogReader:
             self._read(plain(raw[:_LONGEST]))
 
     def _is_alike(self, raw: str) -> bool:
-        """Whether a line is of an operation like an earlier one: there are millions."""
+        """Whether a line is of an operation like an earlier one, and was counted: logs have
+        millions of them.
+        """
         at = raw.find(_INFO)
         left, mark, right = raw[at + len(_INFO) :].partition(" count ")
         op, _, rest = left.partition(": opCount ")

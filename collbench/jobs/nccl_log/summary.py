@@ -229,7 +229,9 @@ def traffic(report: LogReport) -> list[LoggedTraffic]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChosenRange:
-    """Sizes in a row for which NCCL took the same; channels: the fewest and the most."""
+    """Sizes that follow each other and for which NCCL took the same; channels: the fewest and the
+    most.
+    """
 
     op: str
     sizes: tuple[int, int]

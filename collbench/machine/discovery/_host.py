@@ -19,7 +19,9 @@ _ACTIVE = "4: ACTIVE"  # a port's state
 
 @dataclass(kw_only=True)
 class Draft:
-    """What a host adds to the graph. gpu_ids: by NVML's numbers. cpus: by NUMA node."""
+    """What a host adds to the graph. gpu_ids: node ids by NVML's numbers. cpus: node ids by NUMA
+    node.
+    """
 
     recording: Recording
     host: int
@@ -359,7 +361,9 @@ def _link_roots(draft: Draft) -> None:
 
 
 def _link_split_switches(draft: Draft) -> None:
-    """Add links inside split switches in the graph; the narrower uplink gives the rate."""
+    """Add links inside split switches, if both parts are in the graph. No source gives their rate;
+    the narrower uplink stands for it.
+    """
     for pair in draft.recording.switch_links:
         ends = [_switch_id(draft, address) for address in (pair.a, pair.b)]
         if ends[0] != ends[1] and set(ends) <= draft.switches:

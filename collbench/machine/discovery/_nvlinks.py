@@ -115,7 +115,9 @@ def dead(gpu: GpuRecord, recording: Recording) -> list[int]:
 
 
 def bundle_link(a: str, b: str, gpu: GpuRecord, links: Sequence[NvLink], note: str = "") -> Link:
-    """A bundle as a link of the graph, its rates scaled to the speed that NVML reports."""
+    """A bundle as a link of the graph. Its rates are scaled where NVML reports another speed than
+    the generation has.
+    """
     of_all = generation(gpu, links[0] if links else None)
     bundle = nvlink_link(a, b, of_all, len(links), note, arch=gpu.arch or 0)
     speeds = [speed for speed in (speed_mbps(gpu, link) for link in links) if speed and speed > 0]

@@ -92,7 +92,9 @@ def handles() -> dict[int, object]:
 
 
 def gpu(index: int, handle: object, root: Path, *, has_condition: bool = False) -> GpuRecord:
-    """One GPU; handle: NVML's, or why there is none. has_condition: how it is now, too."""
+    """One GPU; handle: NVML's, or the reason why there is none. has_condition: how it is
+    now, too.
+    """
     if isinstance(handle, str):
         return GpuRecord(index=index, unknown={"handle": handle})
     values = reader()

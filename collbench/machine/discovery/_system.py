@@ -173,7 +173,9 @@ def _config_files(
 
 
 def _busy_cpus(root: Path) -> dict[int, float]:
-    """The share of its time that each core is in use for a while. Raises OSError, ValueError."""
+    """The share of its time that each core is in use, during a short while. Raises OSError or
+    ValueError.
+    """
     file = root / "proc/stat"
     start, first = time.monotonic(), _busy_ticks(file)
     time.sleep(_SAMPLE_S)
@@ -202,7 +204,9 @@ def _governors(root: Path) -> tuple[str, ...]:
 
 
 def _removes_ipc(root: Path, user: int | None = None) -> bool | None:
-    """RemoveIPC of systemd-logind, on where unsaid; not for system users or lingering ones."""
+    """RemoveIPC of systemd-logind, which is on where its files leave it out, and touches neither
+    system users nor those that linger.
+    """
     values = ValueReader(OSError, KeyError)
     user = os.getuid() if user is None else user
     if not (root / "run/systemd/system").is_dir():

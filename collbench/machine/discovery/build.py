@@ -118,7 +118,9 @@ def _p2p(recording: Recording, gpu_ids: dict[int, str]) -> dict[tuple[str, str, 
 
 
 def _fabric_of(recording: Recording) -> tuple[str, int]:
-    """The NVLink fabric of a host: cluster and clique; nothing where a GPU says otherwise."""
+    """The NVLink fabric of a host that more hosts may share: cluster and clique; nothing where a
+    GPU says otherwise.
+    """
     keys = {_key(gpu.fabric) for gpu in recording.gpus}
     return keys.pop() if len(keys) == 1 else ("", 0)
 

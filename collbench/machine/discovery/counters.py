@@ -195,7 +195,9 @@ def _pcie(name: str, root: Path, reading: CounterReading) -> None:
 
 
 def _interfaces(name: str, root: Path, reading: CounterReading) -> None:
-    """The interfaces of hardware, or all where none is: bridges and bonds would count twice."""
+    """The interfaces of hardware, or all where none is: what a bridge or a bond of others carries
+    would count twice.
+    """
     folder = root / "sys/class/net"
     try:
         found = sorted(folder.iterdir())

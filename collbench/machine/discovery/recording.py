@@ -78,7 +78,9 @@ class PciDevice:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Port:
-    """A port of an RDMA device, in the kernel's words. counters: of errors, by name."""
+    """A port of an RDMA device, as texts of the kernel: 400 Gb/sec (4X NDR), 4: ACTIVE. counters:
+    of errors, by the kernel's names.
+    """
 
     number: int
     rate: str | None = None
@@ -152,7 +154,9 @@ class C2c:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fabric:
-    """nvmlDeviceGetGpuFabricInfo: state 3 is completed; one cluster and clique reach each other."""
+    """nvmlDeviceGetGpuFabricInfo: state 3 is completed; GPUs of one cluster and one clique reach
+    each other by NVLink.
+    """
 
     state: int | None = None
     status: int | None = None

@@ -97,7 +97,9 @@ def _unequal(topology: Topology) -> Iterator[str]:
 
 
 def _duplicates(topology: Topology) -> Iterator[str]:
-    """Addresses that several GPUs or switches have, or a GPU and another. NICs' ports share one."""
+    """Addresses that several GPUs or switches have, or a GPU and another device. Ports of a NIC
+    share one.
+    """
     seen: dict[tuple[object, ...], list[str]] = {}
     for node in topology.nodes:
         key = bus_key(node.address)

@@ -20,7 +20,9 @@ _LINKS = {1: 4, 2: 6, 3: 12, 4: 18, 5: 18}  # of a GPU, by generation (NVIDIA's 
 def nvlinks(
     root: xml_tree.Element, nodes: Mapping[str, Node], by_object: Mapping[str, str]
 ) -> tuple[list[Link], list[str]]:
-    """Bundles, and remarks. by_object: nodes by kind and gp_index. Raises UsageError."""
+    """Bundles, and remarks. by_object: nodes by kind and gp_index. Raises UsageError for a matrix
+    that is none.
+    """
     links: list[Link] = []
     unknown = 0
     for matrix in root.of("distances2", "distances2hetero"):

@@ -180,7 +180,9 @@ class _NcclWriter:
         return _element("c2c", {"bw": mbs, "count": link.count}) if mbs else []
 
     def bundles(self, gpu: Node) -> list[str]:
-        """Links to peers as a file listed them, if they are still there, else one a bundle."""
+        """Links to peers: as a file listed them, if the topology still has these, else one for each
+        bundle.
+        """
         listed = self.listed[gpu.id]
         if listed is None:
             listed = tuple(

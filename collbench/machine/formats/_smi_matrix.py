@@ -57,7 +57,9 @@ def is_header(line: str) -> bool:
 
 
 def matrices(lines: Sequence[str], name: str) -> Iterator[SmiMatrix]:
-    """Every table of the text. A command line, or the file's name, tells which -p2p it is."""
+    """Every table of the text. A command line before it, or else the file's name, tells which
+    output of -p2p it is.
+    """
     query = ""
     number = 0
     while number < len(lines):

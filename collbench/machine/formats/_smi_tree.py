@@ -98,7 +98,9 @@ class _ClassTree:
         return _groups(devices, lambda a, b: self.cells.get((a.label, b.label), "") in classes)
 
     def sockets(self, devices: Sequence[Device]) -> list[list[Device]]:
-        """Devices by CPU: those that are not SYS, or by NUMA node or affinity."""
+        """Devices by CPU: those that are not SYS, and where only NVLink is known, those with
+        one NUMA node or affinity.
+        """
         by_cpu: list[list[Device]] = []
         for group in self.groups(devices, ("PIX", "PXB", "PHB", "NODE")):
             near = _affinity(group)

@@ -302,7 +302,9 @@ class _NcclReader:
         return [ASSUMED] if assumed else []
 
     def bundles(self) -> list[str]:
-        """Add NVLinks and xGMI that both GPUs list; NVSwitches are one, as for NCCL; remarks."""
+        """Add NVLinks and xGMI, which both GPUs list; NVSwitches are one, as for NCCL. Returns
+        remarks.
+        """
         by_id = {node.id: node for node in self.nodes}
         self.by_bus = {
             (node.host, bus_key(node.address)): node.id

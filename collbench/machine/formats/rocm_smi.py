@@ -92,7 +92,9 @@ def read(text: str, name: str) -> Topology:
 
 
 def _access(tables: Mapping[str, _Table], gpus: int) -> dict[tuple[str, str, str], str]:
-    """Whether so many GPUs reach each other, by amd-smi's table of access, which may be torn."""
+    """Whether so many GPUs reach each other, by the table of access of amd-smi, which may be torn
+    and have more.
+    """
     if "access" not in tables:
         return {}
     return {

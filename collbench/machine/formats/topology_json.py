@@ -83,7 +83,9 @@ def write(topology: Topology) -> str:
 
 
 def read(text: str, name: str) -> Topology:
-    """The topology of a file. Raises UsageError with line and column, or the value's path."""
+    """The topology of a file. Raises UsageError with line and column, or the path of the value,
+    such as nodes[3].kind.
+    """
     value = parse_json(text, name, _MAX_JSON_CHARS)
     if isinstance(value, dict) and "data" in value:  # as `topo --json` writes it
         value = value["data"]

@@ -86,7 +86,9 @@ def parse(text: str, file: str) -> Iterator[Setting]:
 def gather(
     environment: Mapping[str, str], files: Iterable[tuple[str, str]] = ()
 ) -> tuple[Setting, ...]:
-    """All that is set, what wins first: the environment, then files as (name, text)."""
+    """All that is set, what wins first: the environment, then files as (name, text) in the order of
+    `paths`.
+    """
     of_files = (setting for name, text in files for setting in parse(text, name))
     return (*(Setting(name, value) for name, value in environment.items()), *of_files)
 

@@ -102,7 +102,9 @@ def is_same(variable: Variable, one: str, other: str) -> bool:
 
 
 def is_one_of(variable: Variable, value: str, among: tuple[str, ...]) -> bool:
-    """Whether a value is one of these, in any letters unless they matter; "*": no default."""
+    """Whether a value is one of these, in any letters unless they matter; "*" is any but the
+    default.
+    """
     if among == ("*",):
         return variable.default is None or not is_same(variable, value, variable.default)
     return any(

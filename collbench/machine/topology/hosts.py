@@ -23,7 +23,9 @@ def _by_host(topology: Topology) -> tuple[list[list[Node]], list[list[Link]]]:
 
 
 def equal_hosts(topology: Topology) -> tuple[tuple[int, ...], ...]:
-    """Hosts in groups of equal parts and links, apart from addresses and serial numbers."""
+    """Hosts in groups of equal ones, in the order of their first: same parts and links, apart from
+    addresses and serial numbers.
+    """
     groups: dict[object, list[int]] = {}
     for number in range(len(topology.hosts)):
         groups.setdefault(_structure(part(topology, number)), []).append(number)

@@ -123,7 +123,9 @@ def _shares(links: list[list[int]]) -> list[int]:
 
 
 def _cut(links: list[list[int]]) -> int:
-    """The fewest links between parts of the ranks, the most rings. Stoer and Wagner 1997."""
+    """The fewest links between one part of the ranks and the rest: no more rings than that. Stoer
+    and Wagner 1997.
+    """
     weights = [list(row) for row in links]
     left = list(range(len(links)))
     least = min(sum(row) for row in links)
@@ -180,7 +182,9 @@ def _search(links: list[list[int]], count: int, *, is_directed: bool) -> tuple[O
 def _cycles(
     free: list[list[int]], budget: Budget, *, is_directed: bool, least: Order
 ) -> Iterator[Order]:
-    """Cycles over all ranks by free links, from rank 0, in order, none before `least`."""
+    """Cycles over all ranks by free links, from rank 0, in lexicographic order, none before
+    `least`; undirected ones one way round only.
+    """
     n = len(free)
     walk, left = [0], (1 << n) - 2  # the ranks that are not on the walk, a bit each
     ahead = [sum((count > 0) << there for there, count in enumerate(row)) for row in free]

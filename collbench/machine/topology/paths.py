@@ -42,7 +42,9 @@ class Path:
 
     @property
     def limit(self) -> Link | None:
-        """The slowest link with a known rate; None if one has none, or the way is not sure."""
+        """The slowest link with a known rate; None if a link has none, if there is no link, or if
+        the way is not sure.
+        """
         if (
             not self.links
             or not self.is_sure

@@ -10,7 +10,9 @@ from collbench.core.errors import UsageError
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProfileTable:
-    """where: which profile and table. Every method raises UsageError with the key and value."""
+    """where: which profile and which table, for messages. Every method raises UsageError, naming
+    the key and the value.
+    """
 
     where: str
     values: Mapping[str, Any]  # Any: values of TOML

@@ -190,7 +190,9 @@ def _worst_inside(way: WayOf, names: Sequence[str], by_host: Sequence[Order]) ->
 def _nics_between(
     topology: Topology, way: WayOf, names: Sequence[str], by_host: Sequence[Order]
 ) -> set[tuple[str, bool]]:
-    """The NICs that the hops from host to host pass, back to the first, and whether they send."""
+    """The NICs that the hops from host to host pass, around and back to the first, and whether they
+    send.
+    """
     ends = [(ranks[0], ranks[-1]) for ranks in by_host]
     around = zip(ends, [*ends[1:], ends[0]], strict=True)
     return {

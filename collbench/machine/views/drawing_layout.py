@@ -54,7 +54,9 @@ class Column:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostLayout:
-    """Places by node id. rows: of each GPU. feeds: of GPUs and NICs the link and bar above."""
+    """Places of everything, by node id. rows: of each GPU. feeds: of each GPU and NIC the link
+    above it and the bar that it hangs at.
+    """
 
     places: Mapping[str, Rect]
     rows: Mapping[str, int]

@@ -145,7 +145,9 @@ def rate_text(gbs: float | None) -> str:
 
 
 def hop(topology: Topology, way: Path) -> str:
-    """The link that limits a way: `GPU2 -> GPU3, PCIe 4.0 x16`; `unknown` without a rate."""
+    """The link that limits a way, in its direction: `GPU2 -> GPU3, PCIe 4.0 x16`; `unknown` if a
+    rate of the way is.
+    """
     limit = way.limit
     if limit is None:
         return UNKNOWN

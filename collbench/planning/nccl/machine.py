@@ -145,7 +145,9 @@ def _pcie(domain: Topology, node: Node) -> list[Link]:
 
 
 def _used_nics(domain: Topology) -> list[Node]:
-    """The NICs behind one PCIe switch with a GPU, or all that reach one: the fast ones."""
+    """The NICs behind one PCIe switch with a GPU, or all that reach one where there is none; of
+    these the fast ones.
+    """
     places: dict[str, int] = {}
     for nic in domain.of_kind("nic"):
         same = [gpu for gpu in domain.gpus if gpu.host == nic.host]

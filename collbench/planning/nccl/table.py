@@ -34,7 +34,9 @@ def nccl_rows(
     hosts: Sequence[int],
     sizes: Sequence[int],
 ) -> list[NcclRow]:
-    """A row for each number of hosts and each size. Raises RefusedError for other hosts."""
+    """A row for each number of hosts and each size. Raises RefusedError for hosts that the machine
+    cannot have.
+    """
     rows = []
     first: dict[int, float] = {}
     for number, size in product(hosts, sizes):

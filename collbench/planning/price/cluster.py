@@ -52,7 +52,9 @@ class Cluster:
         return len(self.domain.gpus) // self.hosts
 
     def with_gpus(self, number: int) -> "Cluster":
-        """The same with so many of the GPUs of each host. Raises RefusedError for more."""
+        """The same with so many of the GPUs of each host. Raises RefusedError for more than there
+        are.
+        """
         if number > self.gpus_of_host:
             raise RefusedError(
                 f"a host of {self.name} has {self.gpus_of_host} GPUs, not {number}", "give fewer"
@@ -90,7 +92,9 @@ class Cluster:
         return replace(self, costs=replace(costs, kinds=kinds))
 
     def on(self, hosts: int) -> "Cluster":
-        """The same with domains of fewer hosts. Raises RefusedError if they are not whole."""
+        """The same with a domain of fewer hosts where that many are less than one. Raises
+        RefusedError if they are not whole domains.
+        """
         if hosts >= self.hosts and hosts % self.hosts:
             raise RefusedError(
                 f"{hosts} hosts of {self.name} are not whole NVLink domains of {self.hosts}",

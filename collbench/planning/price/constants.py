@@ -166,7 +166,9 @@ def gpu_costs(machine: str = REFERENCE) -> GpuCosts:
 
 
 def own_file(kind: str, model: str) -> Path:
-    """Where `collbench tune --model` keeps constants of that name. UnavailableError."""
+    """Where `collbench tune --model` keeps the constants of CPUs or GPUs of that name. Raises
+    UnavailableError if there is no home.
+    """
     words = re.sub(r"[^a-z0-9]+", "-", f"{kind} {model}".lower()).strip("-")
     try:
         return catalog.user_folder("machines") / f"tuned-{words[:80]}.toml"

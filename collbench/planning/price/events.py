@@ -107,7 +107,9 @@ class Events:
 
     @cached_property
     def on_cores(self) -> list[tuple[PricedEvent, list[int], list[int], int, int]]:
-        """Each event, those it waits for of its rank and of others, its loads and its stores."""
+        """Each event, those that it waits for of its own rank and of others, its loads and its
+        stores.
+        """
         return [
             (
                 event,

@@ -171,7 +171,9 @@ class _Domains:
         return self.hops(domains), sent, rooted
 
     def grown(self, domains: int, of: Callable[[int], float]) -> float:
-        """A number at so many domains, from those of a few. Raises ScheduleError without any."""
+        """A number at so many domains, or at the power of two that is like it, from those of a few.
+        Raises ScheduleError where none is.
+        """
         known = domains
         if self.rule is not LINEAR and domains & (domains - 1):
             below = 1 << (domains.bit_length() - 1)

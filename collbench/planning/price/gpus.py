@@ -64,7 +64,9 @@ class Wiring:
 
     @cached_property
     def domains(self) -> int:
-        """Hosts that are all alike, or racks of an NVSwitch; 1 if they differ, or lack a rank."""
+        """Hosts that are all alike, or racks where an NVSwitch joins hosts; 1 if they differ, or
+        not every GPU has a rank.
+        """
         topology = self.topology
         racks = sum(node.host < 0 for node in topology.of_kind("nvswitch"))
         domains = racks or len(topology.hosts)
@@ -128,7 +130,9 @@ def _places(topology: Topology, domains: int) -> dict[str, object]:
 
 
 def gpu_price(plan: Plan, site: Site, *, is_alone: bool = False) -> float:
-    """Seconds of one launch. Raises RefusedError with too few GPUs, or for an unknown rate."""
+    """Seconds of one launch. Raises RefusedError if there are too few GPUs, or if a link on a path
+    has no known rate.
+    """
     if len(site.wiring.gpus) < plan.n:
         raise RefusedError(
             f"{site.wiring.topology.name} has {len(site.wiring.gpus)} GPUs, not {plan.n}",
@@ -368,7 +372,9 @@ def _loads(
 
 
 class _Player:
-    """Gives each event its time; a slice loads a link with the slices of all channels."""
+    """Gives each event its time. All channels store at once, so a slice loads a link with the
+    slices of all of them.
+    """
 
     def __init__(self, work: Work, site: Site, *, is_alone: bool) -> None:
         on, costs = site.costs, site.costs.kinds[work.kind]

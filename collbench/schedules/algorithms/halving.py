@@ -176,7 +176,9 @@ def allgather(world: World, rank: int) -> Program:
 
 
 def broadcast(world: World, rank: int) -> Program:
-    """A binomial scatter of p chunks from the root, then doubling; nothing is sent back."""
+    """A binomial scatter of p chunks from the root, then doubling; no rank is sent what it gave
+    away in the scatter.
+    """
     core = _Core(world, rank)
     everything = [out(c) for c in range(core.p)]
     if core.is_folded and core.fold is not None:

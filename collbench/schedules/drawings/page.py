@@ -41,7 +41,9 @@ class RankEntry(TypedDict):
 
 
 class FlightEntry(TypedDict):
-    """A message. values: the cell and the mask of each chunk, the cell as the receiver has it."""
+    """A message. values: the cell and the mask of each of its chunks, the cell as the receiver
+    numbers it.
+    """
 
     source: int
     target: int

@@ -100,7 +100,9 @@ _LOADED: dict[str, AlgorithmFile] = {}
 
 
 def load(file: str) -> AlgorithmFile:
-    """The algorithm of a file, which cases can name from now on. Raises UsageError."""
+    """The algorithm of a file, which cases can name from now on. Raises UsageError with the place
+    and what is wrong.
+    """
     data = read_content(file, MAX_FILE_BYTES, "give a program in MSCCL's XML or MSCCL++'s JSON")
     digest = hashlib.sha256(data).hexdigest()[:_DIGEST_DIGITS]
     stem = _NO_NAME.sub("-", Path(file).stem)[:40].strip("-.") or "program"
@@ -162,7 +164,9 @@ def _woven(program: ThreadProgram, name: str, *, in_place: bool, is_merged: bool
 
 @dataclass(slots=True, kw_only=True)
 class _Memory:
-    """Where a rank's chunks are while its steps are bound. given: cells with input chunks."""
+    """Where the chunks of a rank are while its steps are bound one after the other. given: the
+    cells that still hold an input chunk.
+    """
 
     given: dict[Operand, Operand]
     scratch: dict[Operand, int] = field(default_factory=dict)

@@ -152,7 +152,9 @@ class Play:
 
 
 class Turn(NamedTuple):
-    """What a block does at once, and when; operands are cells, `dst` may be in the input."""
+    """What a block, by its number, does at once, and when. Operands are cells (ThreadProgram.cell),
+    and `dst` may be in the input.
+    """
 
     time: tuple[int, ...]
     block: int

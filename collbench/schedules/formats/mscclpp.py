@@ -116,7 +116,9 @@ def read(text: str, name: str) -> ThreadProgram:
 def _with_messages(
     program: ThreadProgram, blocks: Sequence[Block], initial: Mapping[Hashable, int]
 ) -> ThreadProgram:
-    """The program of some blocks. initial: given before. Raises ScheduleError."""
+    """The program of some blocks. initial: how often something was given before. Raises
+    ScheduleError with the place and what is wrong.
+    """
     play = Play(blocks, initial)
     messages, times = _Messages(play), {}
     for time, event in play.run():
@@ -248,7 +250,9 @@ class _ThreadBlock:
         return tuple((peer, rank, kind, number) for peer, number in ends)
 
     def _moves(self, op: _Table, name: str) -> tuple[Move, ...]:
-        """What an operation does to each of its chunks. The first of a group does that of all."""
+        """What an operation does to each of its chunks. The first of a group of thread blocks does
+        that of all.
+        """
         sources, targets = (
             [self._cells(chunks, op) for chunks in op.tables(key)]
             for key in ("src_buff", "dst_buff")
@@ -346,7 +350,9 @@ class _Messages:
         self.puts[rank] = [put for put in self.puts[rank] if not put.port]
 
     def _source(self, event: Event, at: Cell) -> Event:
-        """The last operation of the other rank, as the reader knows, that knew what is there."""
+        """The last operation of the other rank that the reader knows of and that knows what was
+        written there.
+        """
         there = self.there.get(at)
         known = [(time, block) for block, time in self.play.clocks[event.block].items()]
         for time, block in sorted(known, reverse=True):

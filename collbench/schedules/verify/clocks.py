@@ -27,7 +27,9 @@ class Cell(NamedTuple):
 
 
 class Access(NamedTuple):
-    """A track's step `time` read or wrote a cell; `message`: written in another's memory."""
+    """A track's step `time` read or wrote a cell; `message` is what it wrote in another rank's
+    memory.
+    """
 
     actor: int
     time: int
@@ -72,7 +74,9 @@ class History:
         return track in self.starts.get((rank, launch), {})
 
     def knows_start(self, clock: Clock, rank: int, launch: int) -> bool:
-        """Whether the rank must have begun that launch for what the clock knows."""
+        """Whether the rank must have begun that launch for what the clock knows to have
+        happened.
+        """
         return any(
             clock.get(actor, 0) >= then[actor]
             for actor, then in self.starts.get((rank, launch), {}).values()

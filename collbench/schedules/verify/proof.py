@@ -7,7 +7,9 @@ from collbench.schedules.ir import At, Schedule
 
 
 class Value(NamedTuple):
-    """The reduction of one input chunk of the ranks in the mask; `piece`: launch, loop, slice."""
+    """The reduction of one input chunk of the ranks in the mask; `piece` tells launch, loop and
+    slice apart.
+    """
 
     piece: int
     chunk: int

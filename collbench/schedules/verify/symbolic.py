@@ -161,7 +161,9 @@ class Execution:
         return self.fifos.setdefault(key, _Fifo())
 
     def incoming(self, rank: int, edge: Edge) -> Key:
-        """The connection that an edge receives from, shifted where the schedule is symmetric."""
+        """The connection that an edge receives from; what it carries is shifted by the peer's
+        number where the schedule is symmetric.
+        """
         return (
             Key(0, -edge.peer % self.schedule.n, edge.port)
             if self.schedule.is_symmetric
@@ -270,7 +272,9 @@ class _Actor:
                 run.history.ends.setdefault((self.rank, self.launch), []).append(self.clock)
 
     def _start(self) -> Iterator[str]:
-        """Begin a launch, which every track does after all have ended the one before."""
+        """Begin a launch, which every track of the rank does after all of them have ended the one
+        before.
+        """
         run, before = self.run, self.launch - 1
         if before >= 0:
             tracks = len(run.schedule.programs[self.rank])
