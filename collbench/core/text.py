@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 _COLOURS = re.compile(r"(\x1b\[(?:[012]|[39][1-7])m)")
 UNBOUNDED = 10_000  # columns of what is no screen
 NARROW_COLUMNS = 80  # of a pipe, and of what is not made for wider terminals
-_GAP = 2  # columns between two of a table
+GAP = 2  # columns between two of a table
 _LEAST_TEXT = 8  # columns that a text keeps on the narrowest screen
 
 
@@ -158,12 +158,12 @@ def table(
     from rich.table import Table
 
     grid = Table(
-        box=None, padding=(0, _GAP, 0, 0), pad_edge=False, show_header=any(heads), header_style=""
+        box=None, padding=(0, GAP, 0, 0), pad_edge=False, show_header=any(heads), header_style=""
     )
-    least = least if sum(least) + _GAP * len(least) <= columns else ()
+    least = least if sum(least) + GAP * len(least) <= columns else ()
     cells = [list(map(_cell, row)) for row in rows]
     heads = [printable(head) for head in heads]
-    all_columns = _GAP * (len(heads) - 1)
+    all_columns = GAP * (len(heads) - 1)
     for place, head in enumerate(heads):
         width = max([*map(len, head.split("\n")), *(row[place].cell_len for row in cells)])
         width = max([width, *least[place : place + 1]])

@@ -15,11 +15,13 @@ from collbench.bench.tables.run import tail_lines
 from collbench.bench.tables.sizes import size_lines
 from collbench.cli import run
 from collbench.compare.runs import saved_runs
+from collbench.compare.tables.summary import summary_lines
 from collbench.core.distribution import launches_of
 from collbench.core.host import has_nvidia_gpus
 from collbench.core.record import Record, header, read, to_line
 from collbench.planning.tuning import read as read_tuning
 from collbench.planning.tuning import tuning_of
+from tests.support import frames
 from tests.support.algorithm_files import pairs
 from tests.support.commands import MODEL, ONE_REPEAT, invoke
 from tests.support.corrupt import late
@@ -601,6 +603,20 @@ def test_noise_has_bounds_in_the_place_of_times() -> None:
     noisy = replace(calm, notes="noisy other-processes:5.0", repeat_times_us=(9.0, 6.0, 20.0))
     text = "\n".join(size_lines([noisy]))
     assert "<6.00" in text and "busy:5.0" in text and "0.000" not in text
+    assert "<6.00" in summary_lines([noisy], 80, show_all=False)[-1]
+
+
+def test_names_are_whole_beside_kernels_of_a_user() -> None:
+    ours = [
+        frames.row((9.0, 9.1, 9.2), backend="cpu", algo=algo, notes="in-cache")
+        for algo in ("ring", "twoshot")
+    ]
+    theirs = [
+        frames.row((15.0, 15.1, 15.2), backend=name, algo="library", proto="")
+        for name in ("a", "b", "my_allreduce_v2")
+    ]
+    assert "twoshot simple (1 of 2)" in "\n".join(size_lines(frames.records(*ours, *theirs), 80))
+    assert "a library" in "\n".join(size_lines(frames.records(*theirs), 80))
 
 
 @pytest.mark.parametrize("args", [("allreduce",), ("all_reduce",)])

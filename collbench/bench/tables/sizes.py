@@ -11,26 +11,28 @@ from collbench.bench.tables.sweep import notes_text
 from collbench.compare.best import Best, Summary, best_label, summarise
 from collbench.compare.doubt import doubt_lines
 from collbench.compare.tables.summary import (
+    BOUNDS,
     OF_MAX,
     SIZE,
     BestColumn,
     auto_text,
     best_table,
+    busbw_text,
     form_heading,
     has_forms,
     next_text,
     peer_legend,
     percent_text,
     rival_text,
+    row_time_text,
     speedup_text,
+    time_text,
 )
 from collbench.core.peers import is_peer
 from collbench.core.record import Record
-from collbench.core.rows import as_written, is_noise, label, median_of, times_of, titles
+from collbench.core.rows import as_written, is_noise, label, titles
 from collbench.core.text import NARROW_COLUMNS, paragraphs
-from collbench.core.units import format_rate, format_time_us
 
-_NOTES_COLUMNS = 60  # of a screen that has room for notes
 # notes that are of every row, or that another column says
 _TOLD = {"auto", "modelled", "noisy"}
 
@@ -58,19 +60,17 @@ def size_lines(
     for workload, sizes in shown.items():
         every = list(sizes.values())
         lines += [names[workload]] if len(names) > 1 else []
-        lines += [
-            *best_table(
-                _columns(summary, every, has_notes=columns >= _NOTES_COLUMNS), every, columns
-            ),
-            "",
-        ]
+        lines += [*best_table(_columns(summary, every), every, columns), ""]
     every = [best for sizes in shown.values() for best in sizes.values()]
     told = paragraphs(_legend(summary, every), columns)
     return lines + told if told else lines[:-1]
 
 
-def _columns(summary: Summary, every: Sequence[Best], *, has_notes: bool) -> list[BestColumn]:
-    has_backend = len({best.row.backend for best in every}) > 1
+def _columns(summary: Summary, every: Sequence[Best]) -> list[BestColumn]:
+    libraries = {
+        row.backend for best in every for row in (best.row, best.runner_up) if row and not row.proto
+    }  # all of them are called `library`
+    has_backend = len({best.row.backend for best in every}) > 1 or len(libraries) > 1
     name = partial(label, knobs=summary.knobs, has_backend=has_backend)
 
     def best_name(best: Best) -> str:
@@ -85,44 +85,30 @@ def _columns(summary: Summary, every: Sequence[Best], *, has_notes: bool) -> lis
     columns = [
         SIZE,
         BestColumn("best", best_name, is_number=False),
-        BestColumn("time\nus", lambda best: _time(best.row)),
-        BestColumn("busbw\nGB/s", _busbw),
+        BestColumn("time\nus", time_text),
+        BestColumn("busbw\nGB/s", busbw_text),
     ]
     if any(best.of_max is not None for best in every):
         columns.append(BestColumn("of\nmax", lambda best: percent_text(best.of_max)))
     if any(best.runner_up is not None for best in every):
-        columns.append(BestColumn("runner-up", second_name, is_number=False))
+        columns.append(BestColumn("runner-up", second_name, is_number=False, spare=1))
         columns += [BestColumn("next", next_text)] * any(best.gain is not None for best in every)
         columns += [BestColumn("auto", auto_text)] * any(best.excess is not None for best in every)
     for peer in sorted({peer for best in every for peer in best.rivals}):
-        columns.append(BestColumn(f"{peer}\nus", partial(_rival_time, peer=peer)))
         has_ratios = any(peer in best.peers for best in every)
+        columns.append(
+            BestColumn(f"{peer}\nus", partial(_rival_time, peer=peer), spare=2 * has_ratios)
+        )
         columns += [BestColumn(f"vs\n{peer}", partial(speedup_text, peer=peer))] * has_ratios
         form = BestColumn(form_heading(peer), partial(rival_text, peer=peer), is_number=False)
         columns += [form] * has_forms(summary, peer)
-    has_notes = has_notes and any(map(_notes, every))
-    return columns + [BestColumn("notes", _notes, is_number=False)] * has_notes
-
-
-def _time(row: Record) -> str:
-    """The time; of noise the fastest repeat, than which it is less."""
-    return (
-        f"<{format_time_us(min(times_of(row)))}"
-        if is_noise(row)
-        else format_time_us(median_of(row))
-    )
+    if any(map(_notes, every)):
+        columns.append(BestColumn("notes", _notes, is_number=False, spare=3))
+    return columns
 
 
 def _rival_time(best: Best, peer: str) -> str:
-    return _time(best.rivals[peer]) if peer in best.rivals else "-"
-
-
-def _busbw(best: Best) -> str:
-    if best.busbw_gbs is None:
-        return "-"
-    if is_noise(best.row):
-        return f">{format_rate(best.busbw_gbs * best.time_us / min(times_of(best.row)))}"
-    return format_rate(best.busbw_gbs)
+    return row_time_text(best.rivals[peer]) if peer in best.rivals else "-"
 
 
 def _notes(best: Best) -> str:
@@ -134,10 +120,7 @@ def _legend(summary: Summary, every: Sequence[Best]) -> list[str]:
     """What the columns mean, of those that are there."""
     is_compared = any(best.gain is not None for best in every)
     told: list[tuple[object, str]] = [
-        (
-            any(is_noise(best.row) for best in every),
-            "<, >: bounds, by the fastest repeat: the repeats disagree, or the machine was busy.",
-        ),
+        (any(is_noise(best.row) for best in every), BOUNDS),
         (
             any(best.certainty == "tie" for best in every),
             "(1 of 3): three are tied, by the repeats; the simplest is named.",

@@ -28,6 +28,7 @@ from collbench.core.rows import (
     SIZES,
     Workload,
     gpu_pairs,
+    is_noise,
     label,
     median_of,
     own_form,
@@ -36,7 +37,7 @@ from collbench.core.rows import (
     titles,
 )
 from collbench.core.sparkline import sparkline
-from collbench.core.text import share_text, table, titled, wrapped
+from collbench.core.text import GAP, share_text, table, titled, wrapped
 from collbench.core.units import format_rate, format_size, format_time_us, span_of_sizes
 from collbench.core.verdict import Interval, Verdict, bounds
 
@@ -153,11 +154,11 @@ def facts(summary: Summary, workload: Workload, bars: str = "") -> dict[str, str
         if peak.percent is not None:
             _, *ends = bounds(times_of(peak.row))
             percent = f", {share_text(peak.percent, peak.time_us, *ends)} of the ceiling"
-        rate = f"{format_rate(peak.busbw_gbs)} GB/s"
+        rate = f"{busbw_text(peak)} GB/s"
         parts["peak busbw"] = f"{rate} at {_configuration(peak, summary)}{percent}"
     is_stream = any(word.startswith("window-") for word in workload.conditions)
     parts["time a message" if is_stream else "lowest latency"] = (
-        f"{format_time_us(least.time_us)} us at {_configuration(least, summary)}"
+        f"{time_text(least)} us at {_configuration(least, summary)}"
     )
     if bars and peak.busbw_gbs is not None and 2 < len(sizes) <= _MOST_BARS:
         rates = [math.nan if best.busbw_gbs is None else best.busbw_gbs for best in sizes.values()]
@@ -266,6 +267,7 @@ def _checks(rows: Sequence[Record]) -> str:
     return f"data right, but unchecked in {unchecked} rows, " if unchecked else "data right, "
 
 
+BOUNDS = "<, >: bounds, by the fastest repeat: the repeats disagree, or the machine was busy."
 OF_MAX = "of max: percent of the floor or of the ceiling, whichever is nearer."
 
 
@@ -273,6 +275,7 @@ def legend(summary: Summary) -> list[str]:
     """What the columns of the tables mean."""
     every = summary.every_best
     lines = ["Best of each size, by the median of its repeats."]
+    lines += [BOUNDS] * any(is_noise(best.row) for best in every)
     if any(best.certainty == "tie" for best in every):
         lines.append("(1 of 3): three are tied, by the repeats; the simplest is named.")
     if any(not best.is_certain for best in every):
@@ -319,18 +322,26 @@ def peer_name(backend: str) -> str:
 
 
 class BestColumn(NamedTuple):
-    """A column of a table of the best of each size; is_number: it is set to the right."""
+    """A column of a table of the best of each size; is_number: it is set to the right; spare: how
+    soon it gives way where the screen is too narrow for whole names, the highest first; 0: never.
+    """
 
     head: str
     text: Callable[[Best], str]
     is_number: bool = True
+    spare: int = 0
 
 
 def best_table(columns: Sequence[BestColumn], every: Sequence[Best], width: int) -> list[str]:
     """The table of the best of several sizes, at most so wide."""
-    right = [place for place, column in enumerate(columns) if column.is_number]
-    rows = [[column.text(best) for column in columns] for best in every]
-    return table([column.head for column in columns], rows, right, width)
+    texts = [(column, [column.text(best) for best in every]) for column in columns]
+    for spare in range(max(column.spare for column in columns), 0, -1):
+        widths = [max(map(len, [*one.head.split("\n"), *cells])) for one, cells in texts]
+        if sum(widths) + GAP * (len(widths) - 1) > width:
+            texts = [(one, cells) for one, cells in texts if one.spare != spare]
+    right = [place for place, (column, _) in enumerate(texts) if column.is_number]
+    rows = list(zip(*(cells for _, cells in texts), strict=True))
+    return table([column.head for column, _ in texts], rows, right, width)
 
 
 SIZE = BestColumn("  size", lambda best: format_size(best.row.size_bytes))
@@ -377,14 +388,24 @@ def rival_text(best: Best, peer: str) -> str:
     return own_form(best.rivals[peer]) if peer in best.rivals else "-"
 
 
+def row_time_text(row: Record) -> str:
+    """The time of a row; of noise the fastest repeat, than which it is less."""
+    bound = "<" * is_noise(row)
+    return bound + format_time_us(min(times_of(row)) if bound else median_of(row))
+
+
 def time_text(best: Best) -> str:
-    """The time."""
-    return format_time_us(best.time_us)
+    """The time of the best row."""
+    return row_time_text(best.row)
 
 
 def busbw_text(best: Best) -> str:
-    """The bus bandwidth, in GB/s."""
-    return "-" if best.busbw_gbs is None else format_rate(best.busbw_gbs)
+    """The bus bandwidth, in GB/s; of noise by the fastest repeat, than which it is more."""
+    if best.busbw_gbs is None:
+        return "-"
+    if is_noise(best.row):
+        return f">{format_rate(best.busbw_gbs * best.time_us / min(times_of(best.row)))}"
+    return format_rate(best.busbw_gbs)
 
 
 def percent_text(percent: float | None) -> str:
@@ -475,7 +496,7 @@ def _every_row(summary: Summary, workload: Workload, columns: int) -> list[str]:
         (
             format_size(row.size_bytes),
             label(row, summary.knobs, has_backend=has_backend),
-            format_time_us(median_of(row)),
+            row_time_text(row),
             format_rate(row.busbw_gbs) if row.busbw_gbs is not None else "-",
             row.notes,
         )
