@@ -22,14 +22,13 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from collbench.compare.groups import Change, Group, changes_of_groups, groups_of, verdicts_of
+from collbench.compare.groups import Change, changes_of_groups, groups_of, verdicts_of
 from collbench.compare.join import apart, differences, join, match_mode
 from collbench.compare.losses import Loss
 from collbench.compare.noise import Noise, Side, row_noise
-from collbench.compare.priors import LATENCY_UP_TO, machine_kinds, prior
+from collbench.compare.priors import machine_kinds, prior
 from collbench.core.errors import UsageError
-from collbench.core.limits import FALSE_ROWS, NEAR_HOURS, SAME
-from collbench.core.rows import NOISE_NOTES
+from collbench.core.limits import FALSE_ROWS, MOSTLY, NEAR_HOURS, NOISY_SCALE, SAME
 from collbench.core.text import texts_of
 from collbench.core.verdict import Array, Verdict, are_sure
 
@@ -39,8 +38,7 @@ class Changes:
     """The outcome. rows: what was compared, with ratio, low, high (of times, new over base) and
     verdict beside the columns of both files (base's as name_base). not_compared: how many rows, by
     why; losses: what the base has and the new file lacks. differences: name, new, base. same: what
-    `same` means, as a share. Spreads are of logarithms, of one repeat and of one run; drift is of
-    the machine (see noise.drift_of); shift is the
+    `same` means, as a share. Spreads are of logarithms, of one repeat and of one run; shift is the
     median of all changes; least_row: from which ratio on a typical row alone is called. runs: how
     many the new side and the base have. Rows with is_noise are noise on a side, and no evidence.
     """
@@ -53,7 +51,6 @@ class Changes:
     same: float = SAME
     repeat_spread: float = math.nan
     run_spread: float = math.nan
-    drift: float = 0.0
     shift: float = math.nan
     least_row: float = math.nan
     runs: tuple[int, int] = (1, 1)
@@ -120,27 +117,25 @@ def compare(
             remarks=(*remarks, *apart(new, base, across)),
         )
     is_far = _are_of_two_days(new, base)
-    is_disturbed = _are_disturbed(rows)
     judged = judge(
         rows,
         joined.new,
         joined.base,
-        tuple(groups_of(rows, without=is_disturbed)),
         same,
-        is_noise=is_disturbed,
+        is_noise=(rows["_noise"] | rows["_noise_base"]).to_numpy(dtype=np.bool_),
         is_alike=not why and not across and match_mode(new, base) == "knobs",
         is_far=is_far,
     )
     noise = judged.noise
     if is_far and joined.base.runs.shape[1] > 1:
         remarks = (*remarks, _DAYS)
-    rows = rows.drop(columns=["_times", "_times_base", "side"])
+    rows = rows.drop(columns=["_times", "_times_base", "_noise", "_noise_base", "side"])
     rows = rows.assign(
         ratio=np.exp(noise.change),
         low=np.exp(noise.change - judged.half),
         high=np.exp(noise.change + judged.half),
-        verdict=np.where(is_disturbed, "cannot tell", judged.verdicts),
-        is_noise=is_disturbed,
+        verdict=judged.verdicts,
+        is_noise=judged.is_noise,
     )
     return Changes(
         rows=rows,
@@ -151,7 +146,6 @@ def compare(
         same=same,
         repeat_spread=noise.repeat_spread,
         run_spread=float(np.median(noise.spread)),
-        drift=noise.drift,
         shift=float(np.median(noise.change)),
         least_row=math.exp(float(np.median(noise.least_change(FALSE_ROWS / len(rows))))),
         runs=(joined.new.runs.shape[1], joined.base.runs.shape[1]),
@@ -170,6 +164,7 @@ class Judged:
     """Verdicts of rows and groups. half: of each row's interval, as a logarithm."""
 
     noise: Noise
+    is_noise: NDArray[np.bool_]
     half: Array
     verdicts: Sequence[Verdict]
     groups: tuple[Change, ...]
@@ -179,7 +174,6 @@ def judge(
     rows: pd.DataFrame,
     new: Side,
     base: Side,
-    groups: Sequence[Group],
     same: float,
     *,
     is_noise: NDArray[np.bool_],
@@ -187,28 +181,22 @@ def judge(
     is_far: bool,
 ) -> Judged:
     """The verdicts of rows, of which both sides are known as numbers: see row_noise. is_noise: rows
-    that are no evidence.
+    that were measured in noise. Where runs of like rows differ by as much as repeats of a noisy row
+    do, that is noise, too; and where most rows are, the others are quiet by chance alone.
     """
     sizes = rows["size_bytes"].to_numpy(dtype=np.float64)
     backends = rows["backend"].to_numpy(dtype=object).astype(str)
     known = prior(machine_kinds(rows), sizes)
-    numbered = rows.groupby(["op", "backend", sizes <= LATENCY_UP_TO]).ngroup()
-    noise = row_noise(
-        new,
-        base,
-        sizes,
-        backends,
-        known,
-        np.asarray(numbered, dtype=np.intp),
-        is_evidence=~is_noise,
-        is_alike=is_alike,
-        is_far=is_far,
-    )
+    noise = row_noise(new, base, sizes, backends, known, is_alike=is_alike, is_far=is_far)
+    is_noise = is_noise | (noise.spread > NOISY_SCALE)
+    if is_noise.mean() > MOSTLY:
+        is_noise = np.ones(len(rows), dtype=np.bool_)
     within = math.log1p(same)
-    changes = changes_of_groups(groups, rows, noise, within)
+    changes = changes_of_groups(tuple(groups_of(rows, without=is_noise)), rows, noise, within)
     half = noise.half_interval()
-    verdicts = verdicts_of(noise.change, half, _sure_rows(noise, changes, half), within)
-    return Judged(noise=noise, half=half, verdicts=verdicts, groups=changes)
+    is_sure = _sure_rows(noise, changes, half) & ~is_noise
+    verdicts = verdicts_of(noise.change, np.where(is_noise, math.inf, half), is_sure, within)
+    return Judged(noise=noise, is_noise=is_noise, half=half, verdicts=verdicts, groups=changes)
 
 
 def _sure_rows(noise: Noise, groups: Sequence[Change], half: Array) -> NDArray[np.bool_]:
@@ -223,18 +211,6 @@ def _sure_rows(noise: Noise, groups: Sequence[Change], half: Array) -> NDArray[n
             is_near = change > abs(math.log(group.ratio)) / 2
             sure[here] |= is_near & ((change > half[here]) | (group.several > 0))
     return sure
-
-
-def _are_disturbed(rows: pd.DataFrame) -> NDArray[np.bool_]:
-    """Rows that were measured beside other processes, or whose repeats disagree, on any side."""
-    is_so = np.zeros(len(rows), dtype=np.bool_)
-    for name in ("notes", "notes_base"):
-        told = {
-            text: any(word.startswith(NOISE_NOTES) for word in str(text).split())
-            for text in rows[name].unique()
-        }
-        is_so |= rows[name].map(told).to_numpy(dtype=np.bool_)
-    return is_so
 
 
 def _are_of_two_days(new: pd.DataFrame, base: pd.DataFrame) -> bool:

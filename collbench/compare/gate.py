@@ -53,7 +53,8 @@ def gate_of(
     is_unjudged_allowed: bool = False,
 ) -> Gate:
     """The gate of a comparison. allowed: kinds of losses that pass. noisy: files most of whose rows
-    are noise. is_unjudged_allowed: what cannot be judged passes.
+    are noise, which counts where no other run is left. is_unjudged_allowed: what cannot be judged
+    passes.
     """
     rows, least = changes.rows, 1 + percent / 100
     is_longer = (rows["ratio"] > least).to_numpy()
@@ -64,8 +65,8 @@ def gate_of(
     bad = [f"{loss.text}: --allow {loss.kind} lets that pass" for loss in lost]
     if slower.any() or groups:
         bad.append(f"{counted(int(slower.sum()), 'row')} slower by more than {percent:g}%")
-    unsure = [f"cannot judge: most rows of {name} are noise" for name in noisy]
     is_noise = rows["is_noise"].to_numpy(dtype=np.bool_)
+    unsure = [f"cannot judge: most rows of {name} are noise" for name in noisy if is_noise.all()]
     if not len(rows):
         bad.append("cannot judge: nothing was compared")
     elif open_rows.any():
@@ -134,7 +135,7 @@ def remedy(changes: Changes, open_rows: NDArray[np.bool_]) -> str:
     if is_noise[asked].mean() > 1 / 2:
         return (
             f"{counted(int(is_noise.sum()), 'row')} of noise (other processes had the machine, or"
-            " repeats disagree): measure again on a quiet machine"
+            " repeats or runs disagree): measure again on a quiet machine"
         )
     if base < LEAST_RUNS:
         return (

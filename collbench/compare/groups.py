@@ -135,10 +135,7 @@ class _Judge:
         self.is_latency = (rows["size_bytes"] <= LATENCY_UP_TO).to_numpy()
         day2 = noise.prior.together**2 if noise.is_far else noise.prior.together_soon**2
         # a machine on which rows scatter more than the prior says drifts more, too
-        drift2 = np.maximum(day2, (LEAST_SHARED * noise.spread) ** 2)
-        self.prior2 = np.where(noise.assumed, 2.0 * drift2, day2 * noise.share)
-        self.prior2 = np.maximum(self.prior2, noise.drift**2 * noise.share)
-        self.apart2 = noise.drift_apart**2 * noise.share
+        self.prior2 = np.maximum(day2, (LEAST_SHARED * noise.spread) ** 2) * noise.share
         self.shared2, self.freedom = np.empty(len(rows)), np.empty(len(rows))
         cells = _cells(rows)
         self.configuration = rows.groupby(list(_CELL)).ngroup().to_numpy()
@@ -183,8 +180,8 @@ class _Judge:
         outside = self.change[is_outside]
         if len(outside) < LEAST_OUTSIDE:
             return middle, middle_of(self.prior2[places]), PRIOR_FREEDOM
-        shared2 = max(middle_of(self.shared2[places]), middle_of(self.apart2[places]))
-        return middle - middle_of(outside), shared2, middle_of(self.freedom[places])
+        shared2, freedom = middle_of(self.shared2[places]), middle_of(self.freedom[places])
+        return middle - middle_of(outside), shared2, freedom
 
     def rare_z(self, places: Places, change: float) -> float:
         """The normal deviate as unlikely as that a group was placed otherwise; infinite where runs

@@ -21,8 +21,9 @@ from collbench.compare.merge import LAUNCHES, MERGED, Timed, is_ours, of_all_run
 from collbench.compare.noise import Side
 from collbench.core.collectives import collective
 from collbench.core.errors import CollbenchError, UsageError
+from collbench.core.limits import NOISY_SCALE
 from collbench.core.record import ACROSS, CONDITIONS, KEY, NOT_TRUE, TRAFFIC
-from collbench.core.rows import DISTURBED, Workload
+from collbench.core.rows import DISTURBED, NOISE_NOTES, Workload
 from collbench.core.text import counted, texts_of
 from collbench.core.verdict import Array, by_square, closest_half, median_variance
 
@@ -34,7 +35,6 @@ _EMPTY_VALUES = {"", "0", "auto", "none"}
 _TIME_TOLERANCE = 0.02  # of a time that was rounded, or is a mean of two middle repeats
 _GRAVER = ("waived", "error", *reversed(NOT_TRUE))  # statuses, the gravest last
 _RANKS = {name: rank for rank, name in enumerate(("ok", *reversed(_GRAVER)))}
-_ROUNDS = 3  # of repeats, which all rows of a sweep have: later ones are of some rows
 _COUNTED_NOTES = (*DISTURBED, "noisy", "in-cache", "far-below-ceiling")
 
 
@@ -195,7 +195,15 @@ def _keyed(frame: pd.DataFrame, way: MatchMode) -> pd.DataFrame:
         (repeats or (float(f"{time:.6g}"),),) if timed else ()
         for timed, repeats, time in zip(*columns, strict=True)
     ]
-    return keyed.assign(_times=pd.Series(times, keyed.index, dtype=object))
+    named = {
+        text: any(word.startswith(NOISE_NOTES) for word in text.split())
+        for text in keyed["notes"].unique()
+    }
+    *_, square, freedom = _moments([one[0] if one else (1.0,) for one in times])
+    return keyed.assign(
+        _times=pd.Series(times, keyed.index, dtype=object),
+        _noise=keyed["notes"].map(named).to_numpy(np.bool_) | (square > freedom * NOISY_SCALE**2),
+    )
 
 
 def is_reduction(op: str) -> bool:
@@ -291,18 +299,11 @@ def _numbers(times: "pd.Series[Any]") -> Side:
     place = np.arange(len(row)) - np.repeat(np.cumsum(runs) - runs, runs)
     table = np.full((len(times), int(runs.max(initial=1))), math.nan)
     table[row, place] = median
-    rounds = np.full((*table.shape, _ROUNDS), math.nan)
-    for number in range(_ROUNDS):
-        has = count > max(number, 1)
-        several = (run for each in times for run in each if len(run) > max(number, 1))
-        logs = np.log([run[number] for run in several])
-        rounds[row[has], place[has], number] = logs - median[has]
     return Side(
         runs=table,
         squares=np.bincount(row, square, len(times)).astype(np.float64),
         freedom=np.bincount(row, freedom, len(times)).astype(np.float64),
         share=np.bincount(row, median_variance(count), len(times)) / runs,
-        rounds=rounds,
     )
 
 

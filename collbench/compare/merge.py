@@ -14,12 +14,12 @@ from collbench.core.verdict import middle
 Runs: TypeAlias = tuple[tuple[float, ...], ...]  # the repeats of each run
 LAUNCHES = (*LAUNCH_TIMES, "histogram")
 # columns that may change where rows are taken together; the last are those of LAUNCHES
-MERGED = ("status", "wrong", "reason", "time_us", "_times")
+MERGED = ("status", "wrong", "reason", "time_us", "_times", "_noise")
 
 
 class Timed(NamedTuple):
     """What rows that measured the same thing may differ in. place: of the row in its table; runs:
-    the repeats of each; launches: the columns LAUNCHES.
+    the repeats of each; is_noise: they are no evidence; launches: the columns LAUNCHES.
     """
 
     place: int
@@ -29,6 +29,7 @@ class Timed(NamedTuple):
     reason: str
     time_us: float | None
     runs: Runs
+    is_noise: bool
     launches: tuple[Any, ...]
 
     @property
@@ -43,15 +44,17 @@ class Timed(NamedTuple):
 
 
 def of_all_runs(rows: Sequence[Timed]) -> Timed:
-    """Rows as the last that was measured, or else the last, with the times of all runs; its time is
-    their median.
+    """Rows as the last that was measured, or else the last, with the times of all runs, without
+    those of noise where others are left; its time is their median.
     """
     last = max(rows, key=lambda row: (row.status in ("ok", *NOT_TRUE), row.place))
-    if sum(bool(row.runs) for row in rows) < 2:
+    timed = [row for row in rows if row.runs]
+    if len(timed) < 2:
         return last
-    runs = tuple(chain.from_iterable(row.runs for row in rows))
+    clean = [row for row in timed if not row.is_noise]
+    runs = tuple(chain.from_iterable(row.runs for row in clean or timed))
     time = middle([middle(list(map(math.log, run))) for run in runs])
-    return last._replace(runs=runs, time_us=math.exp(time))
+    return last._replace(runs=runs, time_us=math.exp(time), is_noise=not clean)
 
 
 def of_one_file(rows: Sequence[Timed]) -> Timed:
@@ -105,13 +108,15 @@ def together(records: Sequence[Record]) -> tuple[Sequence[Record], int]:
 def _timed(place: int, row: Record) -> Timed:
     launches = tuple(getattr(row, name) for name in LAUNCHES)
     runs = (times_of(row),) if is_timed(row) else ()
-    return Timed(place, row.run, row.status, row.wrong, row.reason, row.time_us, runs, launches)
+    outcome = (row.status, row.wrong, row.reason, row.time_us)
+    # one file's report has its own words for noise, of all repeats
+    return Timed(place, row.run, *outcome, runs, False, launches)
 
 
 def _with_times(row: Record, one: Timed) -> Record:
     """A row with the times and the outcome of all that were taken together."""
     changed: dict[str, object] = dict(zip(LAUNCHES, one.launches, strict=True))
-    changed |= {name: getattr(one, name) for name in MERGED[:-1]}
+    changed |= {name: getattr(one, name) for name in MERGED[:-2]}
     if one.status == "ok":
         changed["repeat_times_us"] = tuple(chain.from_iterable(one.runs))
     for name in ("algbw_gbs", "busbw_gbs", "percent", "of_floor"):

@@ -19,7 +19,6 @@ from numpy.typing import NDArray
 
 from collbench.compare.priors import Prior
 from collbench.core.limits import (
-    LEAST_CELL,
     MAD_TO_SD,
     MANY_DEVIATES,
     NEIGHBOUR_FREEDOM,
@@ -28,7 +27,7 @@ from collbench.core.limits import (
     TAILS,
     WINDOW_ROWS,
 )
-from collbench.core.verdict import Array, by_square, closest_half, median_variance
+from collbench.core.verdict import Array, median_variance
 
 Places: TypeAlias = NDArray[np.intp]
 Names: TypeAlias = NDArray[np.str_]
@@ -42,15 +41,12 @@ class Side:
     """Rows of one side as numbers. runs: rows x runs, the logarithm of the median of a run's
     repeats, NaN where a run lacks the row; squares: of the deviations of all repeats within their
     runs, with `freedom` degrees; share: the variance of a run's median over that of a repeat.
-    rounds: rows x runs x repeats, the logarithm of a repeat over the median of its run, in the
-    order of their measuring, which went round all rows; NaN where there is none.
     """
 
     runs: Array
     squares: Array
     freedom: Array
     share: Array
-    rounds: Array
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,8 +55,7 @@ class Noise:
 
     spread: the scale of one run; share: the variance of the change over that of one run; tail: the
     change of each run against the other runs of its side, in scales, of all rows. assumed: rows
-    whose spread comes from the prior. drift, drift_apart: see drift_of().
-    is_far: the sides are of different days.
+    whose spread comes from the prior. is_far: the sides are of different days.
     """
 
     change: Array
@@ -71,8 +66,6 @@ class Noise:
     assumed: NDArray[np.bool_]
     prior: Prior
     repeat_spread: float
-    drift: float
-    drift_apart: float
     is_far: bool
 
     def chance_of(self, change: Array) -> Array:
@@ -128,19 +121,15 @@ def row_noise(
     sizes: Array,
     backends: Names,
     prior: Prior,
-    parts: Places,
     *,
-    is_evidence: NDArray[np.bool_],
     is_alike: bool,
     is_far: bool,
 ) -> Noise:
-    """What chance does to every row. parts: a number of each row, the same of rows that were
-    measured one after the other. is_evidence: rows that show how far like rows differ.
-    is_alike: both sides measured the same things, so that most rows should agree. is_far: the runs
-    of a side were measured together, and those of the other on another day, or nobody knows when,
-    so that they do not show how far days differ.
+    """What chance does to every row. is_alike: both sides measured the same things, so that most
+    rows should agree. is_far: the runs of a side were measured together, and those of the other on
+    another day, or nobody knows when, so that they do not show how far days differ.
     """
-    windows, places = _windows(sizes, backends, is_evidence)
+    windows, places = _windows(sizes, backends)
     change = medians(new.runs) - medians(base.runs)
     counts, counts_base = (_counts(side.runs) for side in (new, base))
     share = median_variance(counts) + median_variance(counts_base)
@@ -157,8 +146,6 @@ def row_noise(
     one_run2 = prior.row**2 + repeat2 * (new.share + base.share) / 2
     spread2 = np.where(has_runs, run2, np.maximum(one_run2, scatter2))
     tail = _held_out((new, base), typical2)
-    drift, drift_apart = drift_of((new, base), np.where(is_evidence, parts, -1))
-    spread2 = spread2 + drift**2
     return Noise(
         change=change,
         scale=np.sqrt(spread2 * share + np.where(has_runs, days2, 0.0) + _TINY**2),
@@ -168,41 +155,8 @@ def row_noise(
         assumed=~has_runs | is_far,
         prior=prior,
         repeat_spread=float(np.sqrt(np.median(repeat2))),
-        drift=drift,
-        drift_apart=drift_apart,
         is_far=is_far,
     )
-
-
-def drift_of(sides: tuple[Side, ...], parts: Places) -> tuple[float, float]:
-    """How far a machine moves between measurements, its load and its clocks: the standard deviation
-    of what rows of one part share, from one round of repeats to the next, by that side where it is
-    more; of all parts alike and together, and of each against the others. By the closest half, so
-    that one cold round says nothing. 0 where no part has LEAST_CELL rows. parts: -1 is no evidence.
-    """
-    known = [np.flatnonzero(parts == number) for number in np.unique(parts[parts >= 0])]
-    found = [(0.0, 0.0)]
-    for side in sides:
-        runs = [side.rounds[:, run, :] for run in range(side.rounds.shape[1])]
-        shown = [one for table in runs if (one := _shared_spread(table, known)) is not None]
-        if shown:
-            found.append(tuple(np.mean(shown, axis=0)))
-    whole, apart = (math.sqrt(max(column)) for column in zip(*found, strict=True))
-    return whole, apart
-
-
-def _shared_spread(table: Array, parts: list[Places]) -> tuple[float, float] | None:
-    """The variances of drift_of() by the columns of one table; None if it shows none."""
-    here = [table[part[np.isfinite(table[part]).all(axis=1)]] for part in parts]
-    own = [one - medians(one)[:, None] for one in here if len(one) >= LEAST_CELL]
-    if not own or table.shape[1] < 2:
-        return None
-    shared = np.array([medians(one.T) for one in own])
-    whole2, apart2 = (
-        float((closest_half(np.sort(one, axis=1)) ** 2).mean() * by_square(table.shape[1]) ** 2)
-        for one in (shared, shared - medians(shared.T))
-    )
-    return whole2, apart2
 
 
 def medians(runs: Array) -> Array:
@@ -298,16 +252,11 @@ def _repeat_variance(
     return (NEIGHBOUR_FREEDOM * typical + squares) / (NEIGHBOUR_FREEDOM + freedom)
 
 
-def _windows(
-    sizes: Array, backends: Names, is_evidence: NDArray[np.bool_]
-) -> tuple[list[Places], Places]:
-    """Rows of one backend (of all, if it has few) and similar size that are evidence, if any are;
-    the window of each row.
-    """
+def _windows(sizes: Array, backends: Names) -> tuple[list[Places], Places]:
+    """Rows of one backend (of all, if it has few) and similar size; the window of each row."""
     windows: list[Places] = []
     places = np.zeros(len(sizes), dtype=np.intp)
     everyone = np.argsort(sizes, kind="stable")
-    everyone = everyone[is_evidence[everyone]] if is_evidence.any() else everyone
     for backend in np.unique(backends):
         here = np.flatnonzero(backends == backend)
         mine = everyone[backends[everyone] == backend]

@@ -18,7 +18,6 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from collbench.compare.changes import Judged, judge
-from collbench.compare.groups import groups_of
 from collbench.compare.noise import Side
 from collbench.core.limits import SAME
 from collbench.core.record import COLUMNS, FLOATS, INTEGERS
@@ -39,7 +38,6 @@ class Machine:
         table = pd.read_csv(DATA, keep_default_na=False)
         self.runs = np.log([[median(text) for text in table[f"run{run}"]] for run in range(6)])
         self.rows = self._frame(table[["op", "backend", "algo", "proto", "size_bytes"]])
-        self.groups = tuple(groups_of(self.rows))
         soon = self.runs[1:] - np.median(self.runs[1:], axis=0)
         self.deviations = (soon - np.median(soon, axis=1, keepdims=True)).ravel()
         self.spreads = np.std(self.runs[1:], axis=0, ddof=1)
@@ -79,7 +77,6 @@ class Machine:
             squares=squares.sum(axis=0),
             freedom=np.full(rows, len(changes) * (repeats - 1.0)),
             share=np.full(rows, float(median_variance(np.array([float(repeats)]))[0])),
-            rounds=(times - np.median(times, axis=2, keepdims=True)).transpose(1, 0, 2)[:, :, :3],
         )
 
 
@@ -223,14 +220,7 @@ def draw(seed: int, spread: Spread, bases: int, repeats: int, plant: Plant) -> D
     net = spread(random, len(rows)) + planted
     new = MACHINE.side(random, [net], repeats, WITHIN)
     judged = judge(
-        rows,
-        new,
-        base,
-        MACHINE.groups,
-        SAME,
-        is_noise=np.zeros(len(rows), np.bool_),
-        is_alike=True,
-        is_far=False,
+        rows, new, base, SAME, is_noise=np.zeros(len(rows), np.bool_), is_alike=True, is_far=False
     )
     return Draw(judged=judged, planted=planted, net=net - np.median(off, axis=0))
 

@@ -36,6 +36,12 @@ def made() -> dict[str, list[Record]]:
         "empty": sweep(Noise(), 5)[:0],
         "hot": sweep(Noise(), 6).assign(notes="hot"),
         "noise": sweep(Noise(), 8).assign(notes="noisy"),
+        "mostly": sweep(Noise(), 9, slower=dict.fromkeys(range(30, 50), 1.0)).assign(
+            notes=["noisy"] * 30 + [""] * 20
+        ),
+        "busy": sweep(Noise(), 10, slower=dict.fromkeys(range(50), 1.0)).assign(
+            notes="noisy other-processes:2"
+        ),
         "wrong": sweep(Noise(), 7).assign(status=["wrong", *["ok"] * 49]),
     }
     return {name: records_of(frame) for name, frame in frames.items()}
@@ -58,6 +64,7 @@ def invoke(
         )
         for file in files
     ]
+    module.ResultFile = ResultFile  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "collbench.compare.load", module)
 
     def invoked(*args: str) -> tuple[int, str, str]:
@@ -78,7 +85,14 @@ CODES = {
     "new --base base base2 base3 --fail-below 5%": 0,
     "new --base base": 0,
     "thrice --base base half twice": 0,
-    "thrice --base base half twice --fail-below 5%": 1,
+    # such bases move by as much themselves
+    "thrice --base base half twice --fail-below 5%": 5,
+    "thrice --base base base2 base3 --fail-below 5%": 1,
+    # what was measured in noise is no run of the base where others are left
+    "new --base busy base base2 base3 --fail-below 5%": 0,
+    "slow --base busy base base2 base3 --fail-below 50%": 1,
+    # the rows that are quiet among noise are so by chance
+    "mostly base --fail-below 5%": 5,
     "short base": 0,
     "short base --fail-below 5%": 1,
     "short base --fail-below 5% --allow missing": 0,

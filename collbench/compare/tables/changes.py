@@ -12,7 +12,7 @@ from collbench.compare.gate import remedy
 from collbench.compare.groups import Change
 from collbench.compare.tables.distribution import changed_launch_times
 from collbench.core.knobs import BY_STAGE, KNOB
-from collbench.core.limits import MINOR, MOSTLY, SAYS_NOTHING
+from collbench.core.limits import MOSTLY, SAYS_NOTHING
 from collbench.core.text import NARROW_COLUMNS, counted, paragraphs, table, wrapped
 from collbench.core.units import format_size, format_time_us
 from collbench.core.verdict import VERDICTS
@@ -160,11 +160,9 @@ def _certain(changes: Changes) -> str:
         return ""
     wide = int((says_nothing(rows) & open_rows).sum())
     told = [_group(one) for one in changes.called[:1]]
-    drift = math.expm1(changes.drift)
     facts = [
-        f"certain: {'; '.join(told) or 'no change'}",
+        f"certain: {'; '.join(told) or 'nothing'}",
         *([f"{counted(wide, 'interval')} say nothing and are not shown"] if wide else []),
-        *([f"the machine itself moved by {100 * drift:.0f}%"] if changes.drift > MINOR else []),
     ]
     return f"{', '.join(facts)}; {remedy(changes, open_rows)}"
 
