@@ -65,7 +65,7 @@ SLOWER_SINGLE, SINGLE_BARRIER_S = 4, 2e-4
 _PROVED_PART, LEAST_PROVED = 4, 2
 # A batch that is so many times as fast as what proves it, each time of so many, did less.
 _MUCH_FASTER, _ATTEMPTS = 10.0, 20
-FLAG_LAUNCHES = 20  # of the least launch of GPUs, at a time
+FLAG_LAUNCHES = 200  # of the least launch of GPUs, at a time: marks of time count for little
 _FLAGS, _FLAG_BATCHES = 5, 20  # on CPUs
 REPLAYS = 3  # of a batch on GPUs that count, behind one that does not
 

@@ -3,16 +3,9 @@
 //
 // Launch: one CTA of 32 threads. Lane p exchanges flags with ranks p, p + 32, ... A rank has one
 // flag for each peer; the values of flags only grow.
-//
-// FLAG: the least launch that exchanges flags, as a floor for all others: no other memory is ordered
-// by it, and it is not held. 2: it is dependent on the launch in front of it, too.
 // Memory order: fence.acq_rel.sys before a flag is set in the peer's memory, acquire where the peer
 // reads it.
 #include "memory.cuh"
-
-#ifndef FLAG
-#define FLAG 0
-#endif
 
 struct BarrierArgs {
     // [ranks] flags that the peers set, then this rank's count of barriers, then 1 + the rank for
@@ -29,29 +22,25 @@ struct BarrierArgs {
 
 extern "C" __global__ void __launch_bounds__(32)
         collbench_barrier(const __grid_constant__ BarrierArgs a) {
-    if (FLAG == 2) asm volatile("griddepcontrol.launch_dependents;");
-    if (FLAG == 2) asm volatile("griddepcontrol.wait;" ::: "memory");
     const u64 count = a.local[a.ranks] + 1;
-    bool is_aborted = !FLAG && load_relaxed(a.abort);
-    if (threadIdx.x == 0 && !is_aborted && !FLAG) a.local[a.ranks + 1] = 0;
+    bool is_aborted = load_relaxed(a.abort);
+    if (threadIdx.x == 0 && !is_aborted) a.local[a.ranks + 1] = 0;
     __syncwarp();
-    if (!FLAG) fence();
+    fence();
     for (u32 peer = threadIdx.x; peer < a.ranks; peer += 32) store_relaxed(a.remote[peer], count);
-    u64 begin = FLAG ? 0 : now_ns();  // 0: of the first look at the clock
+    const u64 begin = now_ns();
     for (u32 peer = threadIdx.x; peer < a.ranks; peer += 32)
         for (u32 polls = 0; !is_aborted && load_acquire(a.local + peer) < count; ++polls)
-            if (polls % 4096 == 4095 && !(is_aborted = load_relaxed(a.abort))) {
-                const u64 now = now_ns();
-                if (!begin) begin = now;
-                if (now - begin <= a.timeout_ns) continue;
+            if (polls % 4096 == 4095 && !(is_aborted = load_relaxed(a.abort))
+                    && now_ns() - begin > a.timeout_ns) {
                 is_aborted = true;
                 a.local[a.ranks + 1] = peer + 1;
             }
     if (is_aborted)
         for (u32 rank = 0; rank < a.ranks; ++rank) store_relaxed(a.aborts[rank], 1u);
     __syncwarp();
-    const u64 arrived = FLAG ? 0 : now_ns();
-    while (!FLAG && !is_aborted && now_ns() - arrived < a.hold_ns) {
+    const u64 arrived = now_ns();
+    while (!is_aborted && now_ns() - arrived < a.hold_ns) {
     }
     __syncwarp();
     if (threadIdx.x == 0) a.local[a.ranks] = count;

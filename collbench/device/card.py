@@ -9,6 +9,7 @@ import ctypes
 import os
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Protocol
 
 from collbench.core.errors import HangError, UnavailableError
@@ -220,8 +221,9 @@ class Card:
                 "use smaller sizes",
             ) from error
         self._allocated.append(pointer)
-        self.runtime.memset(pointer, 0, whole)
-        self.runtime.deviceSynchronize()
+        self.runtime.memsetAsync(pointer, 0, whole, self.side_stream)
+        # of the whole GPU it would break a graph that another thread captures
+        self.runtime.streamSynchronize(self.side_stream)
         return pointer
 
     def free(self, pointer: int) -> None:
@@ -332,8 +334,12 @@ class Card:
             stream.begin_capture()
             try:
                 body(self.stream)
-            finally:
-                graph: Graph = stream.end_capture()
+            except BaseException:
+                # else it says only that the capture is invalid
+                with suppress(self.runtime.CUDARuntimeError):
+                    stream.end_capture()
+                raise
+            graph: Graph = stream.end_capture()
         graph.upload(stream)
         return graph
 

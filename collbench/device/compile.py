@@ -174,9 +174,16 @@ def pattern_source(item_bytes: int) -> Source:
     return Source(file="pattern.cu", macros=(("ITEM", str(item_bytes)),))
 
 
-def barrier_source(flag: int = 0) -> Source:
-    """The kernel of the barrier of all ranks; flag: as FLAG there."""
-    return Source(file="barrier.cu", macros=_sorted({"ITEM": 4} | ({"FLAG": flag} if flag else {})))
+def barrier_source() -> Source:
+    """The kernel of the barrier of all ranks."""
+    return Source(file="barrier.cu", macros=(("ITEM", "4"),))
+
+
+def flag_source(*, is_dependent: bool) -> Source:
+    """The kernel that exchanges a flag, as a launch that depends on the one in front of it or as
+    another.
+    """
+    return Source(file="flag.cu", macros=_sorted({"DEPENDENT": int(is_dependent), "ITEM": 4}))
 
 
 def copy_source() -> Source:

@@ -103,12 +103,14 @@ class _Direction:
                     self.runtime.deviceEnablePeerAccess(peer)
 
     def fill(self, word: int) -> None:
-        """Write a byte everywhere at the source, and another at the target."""
-        ends = zip((self.source, self.target), self.memory, strict=True)
-        for (device, pointer), value in zip(ends, (word, ~word & 0xFF), strict=True):
+        """Write a byte everywhere at the source, and another at the target. The rest of the GPU is
+        not waited for: that would break a graph that another thread captures on it.
+        """
+        ends = zip((self.source, self.target), self.memory, self.streams, strict=True)
+        for (device, pointer, stream), value in zip(ends, (word, ~word & 0xFF), strict=True):
             self.runtime.setDevice(device)
-            self.runtime.memset(pointer, value, self.size)
-            self.runtime.deviceSynchronize()
+            self.runtime.memsetAsync(pointer, value, self.size, stream)
+            self.runtime.streamSynchronize(stream)
 
     def by_engine(self) -> None:
         """Queue one copy by the copy engine of the source's GPU."""

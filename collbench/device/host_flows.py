@@ -88,9 +88,9 @@ class HostFlows:
         for gpu in range(self.gpus):
             runtime.setDevice(gpu)
             self._memory.append(int(runtime.malloc(BYTES)))
-            runtime.memset(self._memory[-1], _PATTERN, BYTES)
-            runtime.deviceSynchronize()
             self._streams.append(int(runtime.streamCreateWithFlags(runtime.streamNonBlocking)))
+            runtime.memsetAsync(self._memory[-1], _PATTERN, BYTES, self._streams[-1])
+            runtime.streamSynchronize(self._streams[-1])
         before = os.sched_getaffinity(0)
         runtime.setDevice(0)
         try:

@@ -17,7 +17,7 @@ from collbench.backends.base import GpuOptions, SessionOptions
 from collbench.backends.cpu.rank import LoadedCpuPlan
 from collbench.backends.cuda import backend as cuda
 from collbench.backends.library import Call, LibraryRank, LibrarySession
-from collbench.backends.repeat import shortest_flag_s
+from collbench.backends.repeat import FLAG_LAUNCHES, shortest_flag_s
 from collbench.bench import floors, runner
 from collbench.bench.floors import Floors, is_mutual
 from collbench.bench.points import SweepPoint, plan_points
@@ -29,6 +29,7 @@ from collbench.core.group import RankContext
 from collbench.core.limits import ADVISED_REPEATS
 from collbench.core.options import Settings
 from collbench.core.record import Record
+from collbench.device.compile import flag_source
 from collbench.launch.local import LocalGroup
 from collbench.machine.topology.machines import machine_topology
 from collbench.planning.limits import Limits
@@ -43,6 +44,7 @@ from tests.support.plants import plant
 FLAG_US = 1.278  # of H200, docs/results/sentinel.csv
 MOST_PERCENT = 101.0
 MANY = 2000  # launches, beside which one that works takes no time
+LONG = 32 << 20  # bytes, beside whose copies a launch that is skipped takes none, on busy cores too
 SENTINEL = ROOT / "docs" / "results" / "sentinel.csv"
 RESULTS = [ROOT / "profiles" / "results" / f"{name}.csv" for name in ("h200x2", "h200x4")]
 
@@ -89,7 +91,7 @@ def uncounted(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("uncounted")
 def test_launches_of_ours_that_are_skipped_are_impossible() -> None:
     """Only the first launch of a batch works, and nobody compares what they leave."""
-    case = Case(op="allreduce", backend="cpu", ranks=2, size_bytes=1 << 20)
+    case = Case(op="allreduce", backend="cpu", ranks=2, size_bytes=LONG)
     with plant("first", "timed"):
         (row,) = rows_of(measurement_of([case], is_checked=False, iterations=MANY))
     assert row.status == "impossible"
@@ -239,11 +241,12 @@ def test_gpus_exchange_flags_and_none(isolated: bool, monkeypatch: pytest.Monkey
     try:
         for flags in (True, False):
             seconds = session.flag_s(10.0, is_mutual=flags)
-            assert seconds == pytest.approx(1e-5 if isolated else 1e-5 / 20)
+            assert seconds == pytest.approx(1e-5 / (1 if isolated else FLAG_LAUNCHES))
     finally:
         session.close()
-    sources = [dict(one.macros) for one in machine.sources if one.file == "barrier.cu"]
-    assert [one.get("FLAG") for one in sources] == [None, "2"]
+    assert {one for one in machine.sources if one.file == "flag.cu"} == {
+        flag_source(is_dependent=True)
+    }
 
 
 def gpu_floor_us(row: dict[str, str], links: RankLinks) -> float:
@@ -296,7 +299,7 @@ def test_a_sweep_with_an_impossible_row_ends_with_1_and_says_it(
         "--algo",
         "ring",
         "--sizes",
-        "1M,2M",
+        f"{LONG // 2},{LONG}",
         "--iters",
         str(MANY),
         "-c",

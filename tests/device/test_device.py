@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from collbench.backends.gpu.hang import REPORT
-from collbench.backends.gpu.rank import BARRIER, stride_bytes
+from collbench.backends.gpu.rank import BARRIER, FLAG, MAX_FLAGS, stride_bytes
 from collbench.core.case import Case, Problem
 from collbench.core.collectives import OPS, OpName, collective
 from collbench.core.dtypes import DTYPES, REDOPS, DtypeName, RedopName
@@ -512,6 +512,7 @@ def test_structures_are_packed_as_cpp_lays_them_out() -> None:
     assert structure("Report", sizes, "spin.cuh").itemsize == REPORT_BYTES == REPORT.size
     assert structure("Step", sizes).itemsize == struct.calcsize("<4H") * 6
     assert structure("BarrierArgs", sizes, "barrier.cu").itemsize == BARRIER.size
+    assert structure("FlagArgs", {"MAX_FLAGS": MAX_FLAGS}, "flag.cu").itemsize == FLAG.size
 
 
 def test_numbers_have_the_same_names() -> None:

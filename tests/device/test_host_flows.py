@@ -49,7 +49,7 @@ class Runtime:
 
     freeHost = free
 
-    def memset(self, pointer: int, value: int, size: int) -> None:
+    def memsetAsync(self, pointer: int, value: int, size: int, stream: int) -> None:
         ctypes.memset(pointer, value, size)
 
     def memcpyAsync(self, target: int, source: int, size: int, kind: int, stream: int) -> None:
@@ -67,7 +67,7 @@ class Runtime:
         return self.state
 
     def setDevice(self, device: int) -> None: ...
-    def deviceSynchronize(self) -> None: ...
+    def streamSynchronize(self, stream: int) -> None: ...
 
 
 def use(monkeypatch: pytest.MonkeyPatch, runtime: Runtime) -> HostFlows:

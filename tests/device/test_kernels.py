@@ -20,6 +20,7 @@ from collbench.device.compile import (
     barrier_source,
     compile_source,
     copy_source,
+    flag_source,
     kernel_source,
     pattern_source,
 )
@@ -152,8 +153,8 @@ def test_every_kind_of_kernel_compiles(shape: str, arch: int) -> None:
 
 @pytest.mark.parametrize("arch", ARCHS)
 def test_kernels_beside_the_plans_compile(arch: int) -> None:
-    flags = barrier_source(1 + (arch >= 90))
-    for source in (barrier_source(), flags, copy_source(), *map(pattern_source, (1, 2, 4, 8))):
+    flag = flag_source(is_dependent=arch >= 90)
+    for source in (barrier_source(), flag, copy_source(), *map(pattern_source, (1, 2, 4, 8))):
         compiled(source, arch)
 
 

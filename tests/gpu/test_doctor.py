@@ -57,6 +57,8 @@ def doctor(*args: str) -> dict[str, Any]:
     )
     assert done.returncode in (0, 1), done.stderr
     assert "Traceback" not in done.stderr
+    # as a graph that another thread's work on the GPU had broken
+    assert "are not loaded" not in done.stderr
     document: dict[str, Any] = result_of(done.stdout)
     return document
 

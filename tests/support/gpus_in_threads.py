@@ -27,7 +27,7 @@ from collbench.backends.cuda import compilation
 from collbench.backends.cuda import rank as cuda_rank
 from collbench.backends.gpu import rank as gpu_rank
 from collbench.backends.gpu import session as gpu_session
-from collbench.backends.gpu.rank import BARRIER, DeviceRank
+from collbench.backends.gpu.rank import BARRIER, FLAG, DeviceRank
 from collbench.backends.gpu.session import GpuFacts
 from collbench.core.case import Problem
 from collbench.core.errors import HangError
@@ -334,7 +334,9 @@ class Launch:
 
     def __call__(self, stream: int) -> None:
         name = self.name.removeprefix("collbench_")
-        work = {"run": self._run, "barrier": self._barrier}.get(name, self._pattern)
+        work = {"run": self._run, "barrier": self._barrier, "flag": self._flag}.get(
+            name, self._pattern
+        )
         self.card.queue(stream, partial(work, stream))
 
     def _run(self, stream: int) -> Work:
@@ -362,13 +364,24 @@ class Launch:
         """The kernel of barrier.cu."""
         machine = self.card.machine
         local, table, _, _, _, _, ranks = BARRIER.unpack(self.own_args[0])
-        own, peers = machine.words(local, ranks + 2), machine.words(table, ranks)
+        yield from self._exchange(local, [int(peer) for peer in machine.words(table, ranks)])
+
+    def _flag(self, stream: int) -> Work:
+        """The kernel of flag.cu."""
+        local, *remote, _, _, _, ranks = FLAG.unpack(self.own_args[0])
+        yield from self._exchange(local, remote[:ranks])
+
+    def _exchange(self, local: int, remote: list[int]) -> Work:
+        """Set a word of each peer's, and wait for all of one's own; this rank's may be left out."""
+        machine, ranks = self.card.machine, len(remote)
+        own = machine.words(local, ranks + 2)
         count = int(own[ranks]) + 1
-        for peer in peers:
-            machine.words(int(peer))[0] = count
+        for address in filter(None, remote):
+            machine.words(address)[0] = count
         machine.changes += 1
+        awaited = [rank for rank, address in enumerate(remote) if address]
         end = time.monotonic() + machine.hangs_s
-        while not all(own[:ranks] >= count) and time.monotonic() < end:
+        while not all(own[awaited] >= count) and time.monotonic() < end:
             yield True
         own[ranks] = count
 

@@ -22,7 +22,7 @@ from collbench.core.errors import HangError
 from collbench.core.options import MAX_SETS
 from collbench.core.pattern import PERIOD, Wrong, inputs, reduced
 from collbench.device.card import Card, Graph, Launch
-from collbench.device.compile import barrier_source, cubin, pattern_source
+from collbench.device.compile import barrier_source, cubin, flag_source, pattern_source
 from collbench.device.gemm import Gemm
 from collbench.device.host_memory import Handle
 from collbench.device.layout import ABORT_AT, BARRIER_AT, CONTROL_BYTES
@@ -35,6 +35,8 @@ OUTSIDE = -1  # among barriers by how long they are held: the one that the host 
 _THREADS, _CTAS = 256, 512  # of the kernels that write and compare
 _MISMATCHES_BYTES = 16
 BARRIER = struct.Struct("<7Q")  # the arguments of the barrier's kernel
+MAX_FLAGS = 32  # ranks of the least launch, as many as a warp has lanes
+FLAG = struct.Struct(f"<{1 + MAX_FLAGS + 4}Q")  # the arguments of its kernel
 POOL_BYTES = 32 << 20  # of constant data, at a time
 # addresses by key, where the next goes, where there is no more room
 Kept = tuple[dict[Hashable, int], int, int]
@@ -74,11 +76,12 @@ def sets_of(problem: Problem, cache_bytes: int, *, hot: bool) -> int:
 
 @dataclass(slots=True)
 class Barriers:
-    """Barriers of so many ranks: the address of this rank's words, a table of where its flag lies
-    in each rank's, and the launches by how long they hold.
+    """Barriers of so many ranks: the address of this rank's words, where its flag lies in each
+    rank's, a table of that, and the launches by how long they hold.
     """
 
     words: int = 0
+    flags: Sequence[int] = ()
     peers: int = 0
     ranks: int = 0
     launches: dict[int, Launch] = field(default_factory=dict)
@@ -240,8 +243,9 @@ class DeviceRank:
 
     def _barriers_at(self, words: Sequence[int], own: int) -> "Barriers":
         """Barriers of ranks with flags at those addresses, of which one is this rank's own."""
-        peers = self._addresses(("barrier", *words), [word + own * 8 for word in words])
-        return Barriers(words=words[own], peers=peers, ranks=len(words))
+        flags = [word + own * 8 for word in words]
+        peers = self._addresses(("barrier", *words), flags)
+        return Barriers(words=words[own], flags=flags, peers=peers, ranks=len(words))
 
     def _addresses(self, key: Hashable, addresses: Sequence[int]) -> int:
         """A table of addresses on the GPU."""
@@ -288,17 +292,18 @@ class DeviceRank:
         outside.is_at_barrier = True
 
     def flag(self, stream: int, *, is_mutual: bool) -> None:
-        """Queue the least launch: one that exchanges a flag with all others, or with none. It
-        depends on the one before it where the GPU has such launches.
+        """Queue the least launch: one that exchanges a flag with all others, of MAX_FLAGS ranks at
+        most, or with none. It depends on the one before it where the GPU has such launches.
         """
         if is_mutual not in self._flags:
             is_dependent = self.card.arch >= _DEPENDENT_SM
-            code = cubin(barrier_source(1 + is_dependent), self.card.arch)
-            function = self.card.function(code, "collbench_barrier")
+            code = cubin(flag_source(is_dependent=is_dependent), self.card.arch)
             at = self.barriers
-            words, ranks = at.words if is_mutual else self.keep("no flags", bytes(16)), at.ranks
+            remote = [flag * (rank != self.rank) for rank, flag in enumerate(at.flags)]
+            remote += [0] * (MAX_FLAGS - len(remote))
             aborts, timeout_ns = (self.control + ABORT_AT, self.aborts), int(self.timeout_s * 1e9)
-            args = BARRIER.pack(words, at.peers, *aborts, timeout_ns, 0, ranks * is_mutual)
+            args = FLAG.pack(at.words, *remote, *aborts, timeout_ns, at.ranks * is_mutual)
+            function = self.card.function(code, "collbench_flag")
             self._flags[is_mutual] = Launch(
                 self.card, function, (1, 1), 32, [args], is_dependent=is_dependent
             )

@@ -10,7 +10,7 @@ from statistics import fmean
 
 from collbench.backends.base import Batch, GpuOptions
 from collbench.backends.gpu.proof import Queue, prove
-from collbench.backends.gpu.rank import DeviceRank, Graphs, Launches, captured
+from collbench.backends.gpu.rank import MAX_FLAGS, DeviceRank, Graphs, Launches, captured
 from collbench.backends.net.gpu_proxy import BURST
 from collbench.backends.repeat import FLAG_LAUNCHES, LEAST_PROVED, REPLAYS, RankTiming
 
@@ -153,9 +153,10 @@ def single_orders(launches: Launches, count: int) -> list[list[int]]:
 
 def flag_s(gpu: DeviceRank, options: GpuOptions, *, is_mutual: bool) -> float:
     """Seconds of the least launch on this rank, as launches are timed by those options (see
-    DeviceRank.flag); 0 where a rank cannot reach the others' memory.
+    DeviceRank.flag); 0 where a rank cannot reach the others' memory, or they are too many.
     """
-    if not gpu.is_peered or gpu.assemble is not None or gpu.outside is not None:
+    is_reached = gpu.is_peered and gpu.assemble is None and gpu.outside is None
+    if not is_reached or gpu.barriers.ranks > MAX_FLAGS:
         return 0.0
     queues: list[Queue] = [partial(gpu.flag, is_mutual=is_mutual)] * FLAG_LAUNCHES
     wait = partial(gpu.wait, gpu.timeout_s)

@@ -1,0 +1,49 @@
+// The least launch of ranks that need something of each other, as a floor for all others: each
+// stores a word in every peer's memory and waits for theirs. Nothing else is ordered by it.
+//
+// Launch: one CTA of 32 threads, of which lane p exchanges words with rank p. The words are those of
+// the barrier (barrier.cu), whose values only grow; without ranks nothing is exchanged.
+//
+// DEPENDENT: the launch takes its place on the GPU before the one in front has ended.
+// Memory order: relaxed, since a word carries nothing but its own arrival.
+#include "memory.cuh"
+
+constexpr u32 MAX_FLAGS = 32;
+
+struct FlagArgs {
+    // [ranks] words that the peers set, then this rank's count of launches, then 1 + the rank for
+    // which it waited until the timeout, or 0
+    u64* local;
+    u64* remote[MAX_FLAGS];  // where this rank's word lies in each peer's memory; its own: 0
+    u32* abort;
+    u32* const* aborts;
+    u64 timeout_ns;
+    u64 ranks;
+};
+
+extern "C" __global__ void __launch_bounds__(MAX_FLAGS)
+        collbench_flag(const __grid_constant__ FlagArgs a) {
+    if (DEPENDENT) {
+        asm volatile("griddepcontrol.launch_dependents;");
+        asm volatile("griddepcontrol.wait;" ::: "memory");
+    }
+    if (!a.ranks) return;
+    const u64 count = a.local[a.ranks] + 1;
+    u64* const remote = threadIdx.x < a.ranks ? a.remote[threadIdx.x] : nullptr;
+    bool is_aborted = false;
+    if (remote) {
+        store_relaxed(remote, count);
+        u64 begin = 0;
+        for (u32 polls = 1; load_relaxed(a.local + threadIdx.x) < count && !is_aborted; ++polls) {
+            if (polls % 4096) continue;
+            const u64 now = now_ns();
+            if (!begin) begin = now;
+            is_aborted = load_relaxed(a.abort) || now - begin > a.timeout_ns;
+        }
+        if (is_aborted) a.local[a.ranks + 1] = threadIdx.x + 1;
+    }
+    if (is_aborted)
+        for (u32 rank = 0; rank < a.ranks; ++rank) store_relaxed(a.aborts[rank], 1u);
+    __syncwarp();
+    if (threadIdx.x == 0) a.local[a.ranks] = count;
+}
