@@ -11,7 +11,8 @@ profiles/causes as values.
 
 A why says what the line means; where that does not prove a cause, it lists what is known to lead
 there. The file catalog.toml has what many numbers share: [kinds.NAME] as above, and in [xids],
-[sxids] and [cuda] a number's name and kind.
+[sxids] and [cuda] a number's name and kind. The file harmless.toml has words of errors that did not
+happen.
 """
 
 import functools
@@ -43,29 +44,14 @@ XID = re.compile(
 _CUDA = re.compile(
     r"(?:(?:cuda|HIP)(?: runtime| driver)? (?:error|failure)|\berror code|\bcode|cudaError_t"
     r"|CUresult)"
-    r"[ :=(]{0,4}(?P<number>\d{1,3})\b|(?:cuda|hip)Error(?P<call>\w+)|CUDA_ERROR_(?P<driver>\w+)",
+    r"[ :=(]{0,4}(?P<number>\d{1,3})\b|(?:cuda|hip)Error(?!NotReady)(?P<call>\w+)"
+    r"|CUDA_ERROR_(?!NOT_READY)(?P<driver>\w+)",
     re.IGNORECASE,
 )
-_ERRORS = r"(?:errors?|fail(?:ed|ures?)|faults?|timeouts?|timed out|aborted|killed|lost|corrupted)"
-_COUNTED = r"failed (?:trials|tests|jobs|requests|tasks|steps|checks|samples|packets|units)"
-# words of errors that did not happen: counts of zero, and what is measured or configured
-_HARMLESS = re.compile(
-    r"(?:\b(?:no|zero|without(?: any)?)|"
-    r"(?<![\w:.#=-])(?<!rank )(?<!gpu )(?<!device )(?<!node )(?<!host )(?<!link )(?<!port )0)"
-    r" (?:(?:(?:un)?corr\w+|hardware|fatal|new|memory) ){0,3}"
-    r"(?:errors?|failures?|faults?|timeouts?|CE|UE)\b|"
-    r"(?:^|[,;(] ?|(?<!rank)(?<!gpu)(?<!device)(?<!node): )0 failed\b|"
-    rf"\b(?:(?:(?:un)?corr\w+|hardware|fatal|memory) )?(?:{_COUNTED}|{_ERRORS})(?: count)?"
-    r"(?:[ =:]+|=\W+)(?:0|none|ok|nil)\b(?! of)|"
-    r"error[ -](?:rate|policy|checking|handling|containment|reporting|budget|correct\w+)\b"
-    r"(?! exceed)|_on_(?:error|failure)s?|"
-    r"\berror[ =:]+(?:\d*\.)?\d+(?:\.\d+(?![.\d])|e-?\d+| ?%)|"  # what is measured
-    r"error[ _]recovery(?:: | is | )enabled|error recovery info|errors=(?:remount-ro|continue)\b|"
-    r"correctable errors collector|exception logging daemon|fault (?:reporting|injection)|"
-    r"error (?:source|record serialization|bars?|margin)|failure threshold|audit: failure=\d|"
-    r"module verification failed|"  # of a driver that is not signed: it loads
-    r"--[\w-]*(?:error|fail|abort|timeout)[\w-]*|fail-(?:safe|fast|over)\b|"
-    r"(?:failures: *<)?NO_OTHER_FAILURES|^\s*failures:\s*$",
+NAMES_ERROR = re.compile(
+    r"\b(?:errors?|fail(?:ed|s|ure|ures)?|fatal|abort(?:ed|ing|s)?|\w*(?:Error|Exception)|segfault|"
+    r"killed|time[d-]? ?outs?|cannot|could ?n.t|could not|unable|refused|unreachable|denied|panic|"
+    r"crash(?:ed)?|lost|hang|hung|stuck|corrupt(?:ed)?)\b",
     re.IGNORECASE,
 )
 NumberKind = Literal["completions", "xids", "sxids", "cuda"]
@@ -92,7 +78,22 @@ def without_harmless(text: str) -> str:
     >>> without_harmless("0 errors, rank 0 failed"), without_harmless("word error rate 12.3%")
     (', rank 0 failed', 'word  12.3%')
     """
-    return _HARMLESS.sub("", text)
+    return _harmless("words").sub("", text)
+
+
+def names_error(text: str) -> bool:
+    """Whether a text speaks of an error that happened.
+
+    >>> names_error("loading failed"), names_error("0 errors"), names_error("mean error 0.1")
+    (True, False, False)
+    """
+    is_named = NAMES_ERROR.search(text) is not None and not _harmless("lines").search(text)
+    return is_named and NAMES_ERROR.search(without_harmless(text)) is not None
+
+
+@functools.cache
+def _harmless(what: Literal["words", "lines"]) -> re.Pattern[str]:
+    return re.compile("|".join(catalog.load("causes", "harmless")[what]), re.IGNORECASE)
 
 
 def known_error(text: str, reader: Reader = "nccl") -> KnownError | None:

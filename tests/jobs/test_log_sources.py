@@ -12,9 +12,8 @@ from collbench.doctor.finding import SEVERITIES, Finding
 from collbench.jobs.causes_in import with_cause
 from collbench.jobs.hang_findings import hang_findings
 from collbench.jobs.literals import literals
-from collbench.jobs.log_errors import Reader, numbered, words_of
+from collbench.jobs.log_errors import Reader, names_error, numbered, words_of
 from collbench.jobs.log_findings import log_findings
-from collbench.jobs.nccl_log.others import names_error
 from collbench.jobs.nccl_log.progress import behind, groups_of, watchdog_groups
 from collbench.jobs.nccl_log.reader import LogReader
 from collbench.jobs.nccl_log.recorder import Recorders
@@ -212,6 +211,22 @@ def test_a_cut_document_of_ras_is_told(cut: int) -> None:
         ("slurmd: error: Munge decode failed: Rewound credential", "slurm-launch", "fault"),
         ("MountVolume.SetUp failed for volume data", "image", "fault"),
         ("gdr_open failed: gdrdrv not loaded", "gdrcopy", "risk"),
+        # what healthy.txt has a word of, and its failure
+        ("[ERROR] [launch.py:321:sigkill_handler] ['x.py'] exits with return code = -7",
+         "bus-error", "fault"),
+        ("slurmstepd: error: Detected 1 oom-kill event(s) in StepId=1.0", "host-memory-killed",
+         "fault"),
+        ("train-0   0/1   OOMKilled   0   5m", "host-memory-killed", "fault"),
+        ("[WARNING] [runner.py:196:fetch_hostfile] Unable to find hostfile, will proceed with"
+         " training with local resources only.", "hostfile", "remark"),
+        ("[n1:1:0:1] Caught signal 11 (Segmentation fault: invalid permissions for mapped object at"
+         " address 0x2aab)", "device-pointer", "fault"),
+        ("failed to get sandbox runtime: no runtime for \\\"nvidia\\\" is configured",
+         "container-gpus", "fault"),
+        ("| Memory                    | Fail - All              |", "dcgm", "risk"),
+        ("mlx5_core 0000:d2:00.0: mlx5_cmd_out_err:838:(pid 7): ACCESS_REG(0x805) op_mod(0x1)"
+         " failed, status bad operation(0x2), syndrome (0x9a6171), err(-22)", "nic-register",
+         "remark"),
     ],
 )  # fmt: skip
 def test_a_line_alone_is_enough(text: str, name: str, severity: str) -> None:
@@ -223,6 +238,14 @@ def test_ras_that_is_well_contradicts_nothing() -> None:
     assert findings_of(row) == []
     error = HEAD + "a.cc:1 NCCL WARN NET/IB : mlx5_0:1 Got async event : port error"
     assert severities(f"{row}\n{error}") == {"ib-event": "fault", "ras-ok": "remark"}
+
+
+def test_an_xid_names_the_one_that_it_follows() -> None:
+    text = "NVRM: Xid (PCI:0000:dc:00): 45, pid=7, name=x, Ch 00000001 caused by previous Xid 149"
+    assert [(one.severity, one.why[:7]) for one in findings_of(text)] == [
+        ("fault", "Xid 149"),
+        ("remark", "Xid 45:"),
+    ]
 
 
 def test_hosts_that_take_different_networks() -> None:

@@ -6,10 +6,11 @@ import re
 
 from collbench.jobs.log_errors import (
     IB_COMPLETION,
+    NAMES_ERROR,
     XID,
     Reader,
     known_error,
-    without_harmless,
+    names_error,
     words_of,
 )
 from collbench.jobs.nccl_log.model import LoggedWarning, LogReport
@@ -28,6 +29,7 @@ _BY_NUMBER = re.compile(
     rb"signal|exit|code|status|error|fail|xid|fault|time.?out|edac", re.IGNORECASE
 )
 _DIGITS = b"0123456789"
+_ZERO = re.compile(r"(?<![\w.])0(?![\w.])")
 # one of these is in every line that a table, RAS, PyTorch or a tool may have
 _WORDS = (
     "rror", "RROR", "ail", "FAIL", "bort", "atal", "annot", "nable", "imed out", "imeout",
@@ -39,24 +41,10 @@ _WORDS = (
     "Unknown sym", "currently down",
     *TORCH_WORDS, *RAS_WORDS, *STATE_WORDS,
 )  # fmt: skip
-_NAMES_ERROR = re.compile(
-    r"\b(?:errors?|fail(?:ed|s|ure|ures)?|fatal|abort(?:ed|ing|s)?|\w*(?:Error|Exception)|segfault|"
-    r"killed|time[d-]? ?outs?|cannot|could ?n.t|could not|unable|refused|unreachable|denied|panic|"
-    r"crash(?:ed)?|lost|hang|hung|stuck|corrupt(?:ed)?)\b",
-    re.IGNORECASE,
-)
-# words of an error that stand beside what went well, or in what is only configured
-_HARMLESS = re.compile(
-    r"\b(?:no|any|if|of) (?:errors?|fail|timeout|abort)|"
-    r"timeout(?: ?\(?m?s\)?)?[ =:]|retry|continuing|fall(?:ing|s)? ?back|error.?handling|_ERROR|"
-    r"symbol|\b(?:mse|mae|rmse|std|abs|rel|training|test|eval|mean)"
-    r"[ _]error|ran for \d+ milliseconds|ignoring|"
-    r"^\s*(?:File \"|raise \w|frame #\d)",  # of a stack
-    re.IGNORECASE,
-)
 # NCCL's own words in lines whose header is lost
 _OF_NCCL = re.compile(
-    r"NVLink SHARP|NET/(?:OFI|IB)|\bibv_\w+|/dev/shm/nccl|Duplicate GPU|Got completion|NVLS|"
+    r"nccl[A-Z]\w+ failed|NCCL failure|NVLink SHARP|NET/(?:OFI|IB)|\bibv_\w+|/dev/shm/nccl|"
+    r"Duplicate GPU|Got completion|NVLS|"
     r"undefined symbol: nccl|libnccl\.so[.\d]*: |socketProgress|socketStartConnect|Bootstrap ?: |"
     r"Failed to (?:CUDA|HIP) |GDRCOPY|\bgdr_\w+|Cuda failure|Mismatched NCCL|Socket recv failed|"
     r"Too many open files|ddress already in use|"
@@ -66,9 +54,10 @@ _OF_NCCL = re.compile(
     r"mapping of buffer object|HIP error|hipError\w+|Failed status \d"
 )
 # names that only stand in errors
-_NAMED = re.compile(r"cudaError[A-Z]|CUDA_ERROR_|undefined symbol")
+_NAMED = re.compile(r"cudaError(?!NotReady)[A-Z]|CUDA_ERROR_(?!NOT_READY)|undefined symbol")
 # of NCCL before 2.4, whose name is not in the line
 _WARNED = re.compile(r"[\w/]\.(?:cc|cu|h):\d+ WARN |Got completion .{0,60}(?:error|status)")
+_CAUSED_BY = re.compile(r"caused by previous Xid (?P<code>\d{1,5})\b")  # the first may be cut off
 _GDR_OFF = re.compile(r"NET/(?P<net>\w+) ?: GPU Direct RDMA Disabled for HCA \d+ '(?P<name>\w+)'")
 _BENIGN = re.compile(
     r"Failed to find|Could not find:|dlv?sym|GPU Direct|retrying|plugin|conf\b", re.IGNORECASE
@@ -119,6 +108,9 @@ class OtherLines:
         if "Xid" in line and (xid := XID.search(line)):
             seen = report.xids.setdefault(int(xid["code"]), Seen())
             seen.add(place, xid["bus"])
+            if cause := _CAUSED_BY.search(line):
+                report.xids.setdefault(int(cause["code"]), Seen()).add(place, xid["bus"])
+                report.xid_texts.setdefault(int(cause["code"]), line[xid.start() :][:200])
             known = report.xid_texts.setdefault(int(xid["code"]), line[xid.start() :][:200])
             if "onfatal" in known and "onfatal" not in line:
                 report.xid_texts[int(xid["code"])] = line[xid.start() :][:200]
@@ -136,7 +128,7 @@ class OtherLines:
 
     def _is_program_error(self, line: str, place: LogPlace) -> bool:
         """Whether a program's or a launcher's words are known; kept as a warning."""
-        key = without_numbers(without_harmless(line))[:160]  # 0 errors are another line than 3
+        key = without_numbers(_ZERO.sub("zero", line))[:160]  # 0 errors are another line than 3
         if key not in self._known and len(self._known) < _MOST_KEPT:
             self._known[key] = _reader_of(line)
         reader = self._known.get(key)
@@ -160,20 +152,10 @@ def _reader_of(line: str) -> Reader | None:
     """In whose table a line is known; None if in none."""
     if known_error(line, "programs") is not None:
         return "programs"
-    is_named = _NAMES_ERROR.search(line) or _NAMED.search(line)
+    is_named = NAMES_ERROR.search(line) or _NAMED.search(line)
     is_told = _WARNED.search(line) or (_OF_NCCL.search(line) and is_named)
     is_known = IB_COMPLETION.search(line) or known_error(line) is not None
     return "nccl" if is_told and is_known else None
-
-
-def names_error(text: str) -> bool:
-    """Whether a text speaks of an error that happened.
-
-    >>> names_error("loading failed"), names_error("0 errors"), names_error("mean error 0.1")
-    (True, False, False)
-    """
-    is_named = _NAMES_ERROR.search(text) is not None and _HARMLESS.search(text) is None
-    return is_named and _NAMES_ERROR.search(without_harmless(text)) is not None
 
 
 def is_info_error(text: str) -> bool:

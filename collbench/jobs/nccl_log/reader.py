@@ -5,6 +5,7 @@ eight bytes for every operation that is logged.
 import re
 from collections.abc import Callable, Iterable
 
+from collbench.jobs.log_errors import names_error
 from collbench.jobs.nccl_log.facts import FACTS
 from collbench.jobs.nccl_log.kinds import match_of
 from collbench.jobs.nccl_log.lines import Headers, LogMessage, LogSource, plain
@@ -16,7 +17,7 @@ from collbench.jobs.nccl_log.model import (
     LogReport,
     Signature,
 )
-from collbench.jobs.nccl_log.others import OtherLines, is_info_error, names_error
+from collbench.jobs.nccl_log.others import OtherLines, is_info_error
 from collbench.jobs.nccl_log.places import LogPlace, Seen, without_numbers
 
 _INFO = " NCCL INFO "
@@ -34,8 +35,8 @@ _LAST_ERROR = "Last error:"  # of PyTorch, with NCCL's last warning in the next 
 _PREFIX = re.compile(r"\A\s*(?:\[[^\]]{1,40}\]:? ?|\([^)]{1,60}\) )*")  # of torchrun, Ray
 # what programs that use NCCL say when it fails
 _FOREIGN_ERROR = re.compile(
-    r"NCCL WARN |NCCL [eE]rror|ncclUnhandledCudaError|ncclSystemError|ncclInternalError|"
-    r"ncclInvalidUsage|"
+    r"NCCL WARN |NCCL [eE]rror(?! (?:handling|check))|ncclUnhandledCudaError|"
+    r"ncclSystemError|ncclInternalError|ncclInvalidUsage|"
     r"ncclInvalidArgument|ncclRemoteError|Watchdog caught collective operation timeout|"
     r"Test NCCL failure|NCCL communicator was aborted"
 )
