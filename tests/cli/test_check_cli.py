@@ -7,6 +7,7 @@ import re
 import sys
 import xml.etree.ElementTree as ET
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +34,13 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(_run_check, "CHECK_SIZES", {"cpu": ("4K",), "cuda": ("4K",)})
     monkeypatch.setattr(_run_check, "_REPEATS", 1)
     monkeypatch.setattr(_run_check, "_MINUTE_S", 1000.0)
+
+
+@pytest.fixture
+def two_collectives(quick: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of the collectives two, where what is kept of a check does not depend on which they are."""
+    few = partial(_run_check.judge_collectives, ops=("allreduce", "scatter"))
+    monkeypatch.setattr(_run_check, "judge_collectives", few)
 
 
 def test_a_check_and_its_documents(
@@ -83,7 +91,10 @@ def far_faster(document: Any) -> dict[str, list[Expectation]]:
 
 
 def test_a_check_is_a_reference_only_if_it_is_saved(
-    quick: None, capfd: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    two_collectives: None,
+    capfd: pytest.CaptureFixture[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
     monkeypatch.setattr(_run_check, "_measured", steady)
@@ -114,7 +125,10 @@ def test_what_cannot_be_kept_is_refused_before_the_work_as_by_tune(
 
 
 def test_a_check_with_failures_or_of_noise_alone_is_no_reference(
-    quick: None, capfd: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    two_collectives: None,
+    capfd: pytest.CaptureFixture[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
     monkeypatch.setattr(_run_check, "_measured", lambda *of: replace(steady(*of), is_noisy=True))

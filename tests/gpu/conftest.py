@@ -18,9 +18,10 @@ def found_gpus() -> int:
         return device_count()
 
 
-@pytest.fixture(scope="session", autouse=True)
-def gpus(found_gpus: int) -> int:
-    """The number of GPUs to use."""
-    if found_gpus < 2:
-        pytest.skip(f"needs two NVIDIA GPUs and CuPy: {found_gpus} found")
+@pytest.fixture(scope="module", autouse=True)
+def gpus(found_gpus: int, request: pytest.FixtureRequest) -> int:
+    """The number of GPUs, of which a module needs two, or as many as its LEAST_GPUS says."""
+    least = getattr(request.module, "LEAST_GPUS", 2)
+    if found_gpus < least:
+        pytest.skip(f"needs CuPy and NVIDIA GPUs: {least}, {found_gpus} found")
     return found_gpus

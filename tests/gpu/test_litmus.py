@@ -6,13 +6,7 @@ import pytest
 
 from tests.support.litmus import BY_NAME, TESTS, GpuLink, measured
 
-
-@pytest.fixture(scope="session", autouse=True)
-def gpus(found_gpus: int) -> int:
-    """The number of GPUs to use."""
-    if found_gpus < 1:
-        pytest.skip("needs an NVIDIA GPU and CuPy")
-    return found_gpus
+LEAST_GPUS = 1
 
 
 def through_host(link: GpuLink) -> bool:

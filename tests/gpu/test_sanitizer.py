@@ -3,36 +3,20 @@ misaligned, on sizes that fit badly.
 """
 
 import shutil
-import subprocess
 import sys
+from shlex import split
 
 import pytest
 
-from tests.support.runs import ROOT, environment
+from tests.gpu._running import run
+from tests.support.runs import environment
 
 LIMIT_S = 240.0  # the tool slows start and kernels down many times
 FOUND = 9
-SWEEP = (
-    "-m",
-    "collbench",
-    "sweep",
-    "--proto",
-    "simple,ll,ll128",
-    "--sizes",
-    "4,1000,9004",
-    "--backend",
-    "cuda",
-    "-c",
-    "1",
-    "--timeout",
-    "60",
-    "--repeats",
-    "1",
-    "--iters",
-    "2",
-    "--hot",
-    "--launch",
-    "stream",
+MEMCHECK = split(f"--tool memcheck --report-api-errors no --error-exitcode {FOUND}")
+SWEEP = split(
+    "-m collbench sweep --proto simple,ll,ll128 --sizes 4,1000,9004 --backend cuda -c 1"
+    " --timeout 60 --repeats 1 --iters 2 --hot --launch stream"
 )
 
 
@@ -53,28 +37,7 @@ def test_memcheck_finds_nothing(gpus: int, problems: tuple[str, ...]) -> None:
     )
     if tool is None:
         pytest.skip("needs compute-sanitizer")
-    command = [
-        tool,
-        "--tool",
-        "memcheck",
-        "--report-api-errors",
-        "no",
-        "--error-exitcode",
-        str(FOUND),
-        sys.executable,
-        *SWEEP,
-        *problems,
-    ]
-    done = subprocess.run(
-        command,
-        cwd=ROOT,
-        env=environment(),
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=LIMIT_S,
-    )
+    done = run([tool, *MEMCHECK, sys.executable, *SWEEP, *problems], LIMIT_S)
     print(
         "\n".join([line for line in done.stdout.splitlines() if "=====" in line][-40:]),
         done.stdout[-1500:],
@@ -82,5 +45,5 @@ def test_memcheck_finds_nothing(gpus: int, problems: tuple[str, ...]) -> None:
     )
     if "Device not supported" in done.stdout + done.stderr:
         pytest.skip("compute-sanitizer does not support this GPU here")
-    assert done.returncode == 0
+    assert done.code == 0
     assert "ERROR SUMMARY: 0 errors" in done.stdout + done.stderr

@@ -18,12 +18,7 @@ from tests.support.topologies import labels
 VIEWS = ("--tree", "--rates", "--rings", "--links", "--p2p", "--gdr", "--rails")
 
 
-@pytest.fixture(scope="module", autouse=True)
-def gpus(found_gpus: int) -> int:
-    """The number of GPUs, of which one is enough here."""
-    if found_gpus < 1:
-        pytest.skip("needs an NVIDIA GPU and CuPy")
-    return found_gpus
+LEAST_GPUS = 1
 
 
 def topo(*args: str) -> str:

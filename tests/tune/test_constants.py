@@ -2,6 +2,7 @@
 
 import random
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -23,6 +24,7 @@ from collbench.tune.constants import CHECKED, POINTS, Calibration, found, lines
 from collbench.tune.drawn import drawn_cases
 
 
+@cache
 def planted_cpu(seed: int, noise: float) -> Calibration:
     """What is found of cores whose constants are those of the profile times drawn factors."""
     drawn = random.Random(seed)
@@ -68,7 +70,7 @@ def test_planted_constants_of_gpus_price_what_was_not_fitted() -> None:
 
 
 def test_what_is_found_is_a_machine_file_that_is_read_back(tmp_path: Path) -> None:
-    calibration = planted_cpu(4, 0.02)
+    calibration = planted_cpu(2, 0.05)
     file = tmp_path / "mine.toml"
     file.write_text(calibration.text(Machine("cpu", "a CPU"), "2026-11-23"))
     again = cpu_costs(str(file))
