@@ -144,9 +144,13 @@ class Run:
         assert len(found) == n, f"{n} ranks expected, found {found}\n{self.stderr}"
         return found
 
+    def lines(self) -> int:
+        """Lines of the CSV file, its heading among them."""
+        return self.csv.read_text().count("\n") if self.csv.exists() else 0
+
     def wait_for_rows(self, rows: int = 3) -> str:
         """Wait until so many rows are in the CSV file; returns it up to the last whole row."""
-        self.wait_until(lambda: self.csv.exists() and self.csv.read_text().count("\n") > rows)
+        self.wait_until(lambda: self.lines() > rows)
         self.note_memory()
         text = self.csv.read_text()
         return text[: text.rindex("\n") + 1]
