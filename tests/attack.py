@@ -1,7 +1,7 @@
 """The long attack, for hours rather than for CI: faults in every command, an oracle that knows no
 schedule, hostile input, and many sweeps at once.
 
-python -m tests.attack --faults 100 --oracle 500 --inputs 5000 --sweeps 100 --seed 1
+python -m tests.attack --faults 100 --exits 50 --oracle 500 --inputs 5000 --sweeps 100 --seed 1
 
 A part is left out by 0. Each fault is printed with what draws it again; any ends with exit code 1.
 """
@@ -13,7 +13,9 @@ import tempfile
 import time
 import warnings
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import nullcontext
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from random import Random
@@ -34,22 +36,31 @@ from collbench.launch.local import LocalGroup
 from collbench.planning.plan import Plan
 from collbench.planning.planner import resolve
 from collbench.schedules.algorithms import needs_hosts
+from tests.cluster.lab import RUN, Cluster, cluster, missing
 from tests.support.batteries import CPU_PROTOCOLS, PAIRS, random_inputs
 from tests.support.faults import Fault, draw, table, what_is_wrong
 from tests.support.runs import ROOT, environment, library, sweep, under_mpirun
 
-TRACE = ("trace", "--op", "allreduce", "--size", "64K", "--launches", "20")
-COMMANDS: dict[str, tuple[str, ...]] = {  # beside sweep, whose exit codes a table promises
-    "tune": ("tune", "--backend", "cpu", "--ranks", "2", "--sizes", "1K", "--budget", "4"),
-    "trace": (*TRACE, "--ranks", "2"),
-    "trace under mpirun": TRACE,
-    "check": ("check", "--backend", "cpu", "--ranks", "2"),
-    "check under mpirun": ("check", "--backend", "cpu"),
-    "doctor": ("doctor", "--quick"),
-    "hunt": ("hunt", "--from", str(ROOT / "docs/examples/pairs.csv")),
-    "replay": ("replay", str(ROOT / "docs/examples/job.log"), "--dry-run"),
-    "collbench": (),
+RANKS = ("--ranks", "2")
+# beside sweep, whose exit codes a table promises: arguments, and those without a launcher
+COMMANDS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
+    "tune": (("tune", "--backend", "cpu", "--sizes", "1K", "--budget", "4"), RANKS),
+    "trace": (("trace", "--op", "allreduce", "--size", "64K", "--launches", "20"), RANKS),
+    "check": (("check", "--backend", "cpu"), RANKS),
+    "hunt": (("hunt",), ("--from", str(ROOT / "docs/examples/pairs.csv"))),
+    "doctor": (("doctor", "--quick"), ()),
+    "overlap": (("overlap",), ()),
+    "topo": (("topo",), ()),
+    "algos": (("algos",), ()),
+    "runs": (("runs",), ()),
+    "predict": (("predict", "--op", "allreduce", "--sizes", "1M", "--machine", "hgx-h100"), ()),
+    "compare": (("compare", str(ROOT / "docs/examples/first-run.csv")), ()),
+    "replay": (("replay", str(ROOT / "docs/examples/job.log"), "--dry-run"), ()),
+    "log": (("log", str(ROOT / "docs/examples/job.log")), ()),
+    "collbench": ((), ()),
 }
+HOSTS = 2  # of the cluster
+ROWS = {"alone": 6, "mpirun": 9, "srun": 6}  # of a whole sweep
 SPECIAL = np.array([0.0, -0.0, np.nan, -np.nan, np.inf, -np.inf], np.float32)
 TAKES_S = 90.0  # check and doctor end within their minute
 AT_ONCE = 12  # plans of a session: its ranks are forked once
@@ -59,27 +70,63 @@ SAVED = "collbench/runs/*/run.json"  # below XDG_STATE_HOME
 Found = Iterator[tuple[str, str]]  # what was tried, and what is wrong with it: empty if nothing
 
 
-def faults(seed: int, count: int) -> Found:
-    """Signals at random moments, half of them in sweeps."""
-    promised = table(library())
-    launched = [name for name in COMMANDS if library() or "mpirun" not in name]
-    for number in range(seed * count, (seed + 1) * count):
-        chance, fault = Random(number), draw(number, promised)
-        codes = promised[fault.start, fault.which][fault.signal]
-        name = "sweep, " + fault.start
-        if chance.random() < 0.5:
-            name = chance.choice(launched)
-            start = "mpirun" if "mpirun" in name else "alone"
-            which = chance.choice([one for at, one in promised if at == start])
-            line = [sys.executable, "-m", "collbench", *COMMANDS[name]]
-            command = tuple(under_mpirun(2, line) if start == "mpirun" else line)
-            after_s = chance.uniform(0.05, 4.0)
-            fault, codes = Fault(start, command, which, fault.signal, after_s), set(range(256))
-        with tempfile.TemporaryDirectory() as folder:
-            wrong = what_is_wrong(Path(folder), fault, codes, TAKES_S)
-        if name in COMMANDS and wrong.startswith("exit code"):
-            wrong = ""  # no table promises one
-        yield name, wrong and f"number {number}, {fault}: {wrong}"
+def under_srun(lab: Cluster, hosts: int, command: Sequence[str]) -> tuple[str, ...]:
+    """A command as two ranks of a cluster, begun in the folder of the run."""
+    there = ("env", f"SLURM_CONF={RUN}/slurm.conf", "sh", "-c", 'cd "$TMPDIR"; exec "$@"', "sh")
+    srun = ("srun", "--immediate=30", "--overcommit", "-N", str(hosts), "-n", "2")
+    return tuple(lab.command([*there, *srun, *command]))
+
+
+def drawn_fault(
+    number: int, promised: Iterable[tuple[str, str]], lab: Cluster | None, is_exit: bool
+) -> tuple[str, Fault]:
+    """The command and the fault of a number: half of them sweeps, or sweeps alone where it comes
+    about the last row.
+    """
+    chance, known = Random(number), {*promised}
+    if is_exit:
+        known = {(start, "cleaner") for start, _ in known if start in ("mpirun", "srun")} | {
+            one for one in known if one[0] in ROWS and one[1] in ("guardian", one[0], "driver")
+        }
+    fault, name = draw(number, sorted(known)), "sweep"
+    if is_exit:
+        name, rows = "exit of sweep", ROWS[fault.start] - chance.randrange(2)
+        signal, after_s = chance.choice(("KILL", "STOP", "TERM")), chance.uniform(0, 0.5)
+        fault = replace(fault, signal=signal, after_s=after_s, rows=rows)
+    elif fault.start != "own mpirun" and chance.random() < 0.5:
+        name = chance.choice(list(COMMANDS))
+        arguments, alone = COMMANDS[name]
+        line = [sys.executable, "-m", "collbench", *arguments]
+        line += alone if fault.start == "alone" else ()
+        command = under_mpirun(2, line) if fault.start == "mpirun" else line
+        fault = replace(fault, command=tuple(command), after_s=chance.uniform(0.05, 4.0))
+    if lab is not None and fault.start == "srun":
+        fault = replace(fault, command=under_srun(lab, chance.randint(1, HOSTS), fault.command))
+    return name, fault
+
+
+def faults(seed: int, count: int, *, is_exit: bool = False) -> Found:
+    """Signals at random moments to every launcher's processes, half of them in sweeps."""
+    has_slurm = library() == "MPICH" and not missing()
+    promised = table(library(), has_slurm)
+    with cluster(HOSTS) if has_slurm else nullcontext() as lab:
+        for number in range(seed * count, (seed + 1) * count):
+            name, fault = drawn_fault(number, promised, lab, is_exit)
+            at = promised.get((fault.start, fault.which), {})
+            codes = set(range(256)) if name in COMMANDS else at.get(fault.signal, {0})
+            with tempfile.TemporaryDirectory() as folder:
+                wrong = what_is_wrong(Path(folder), fault, codes, TAKES_S)
+            if name in COMMANDS and wrong.startswith("exit code"):
+                wrong = ""  # no table promises one
+            if lab is not None and fault.start == "srun":
+                wrong += lab.left()
+            told = f"number {number}, {fault}: {wrong}"
+            yield f"{name}, {fault.start}, {fault.which}", wrong and told
+
+
+def exits(seed: int, count: int) -> Found:
+    """Signals about the last row to guardians, cleaners and launchers, which stay stopped."""
+    return faults(seed, count, is_exit=True)
 
 
 def drawn_plan(chance: Random, n: int) -> Plan | None:
@@ -221,6 +268,7 @@ def sweeps(seed: int, count: int) -> Found:
 
 @click.command()
 @click.option("--faults", default=100, show_default=True)
+@click.option("--exits", default=50, show_default=True)
 @click.option("--oracle", default=500, show_default=True)
 @click.option("--inputs", default=5000, show_default=True)
 @click.option("--sweeps", default=100, show_default=True)
@@ -231,7 +279,7 @@ def main(seed: int, **counts: int) -> None:
     any_wrong = False
     with tempfile.TemporaryDirectory() as state:
         os.environ |= {"XDG_STATE_HOME": state, "XDG_CONFIG_HOME": state}
-        for part in (faults, oracle, inputs, sweeps):
+        for part in (faults, exits, oracle, inputs, sweeps):
             count = counts[part.__name__]
             start_s, tried, failed = time.monotonic(), Counter[str](), 0
             for name, wrong in part(seed, count) if count else ():

@@ -57,7 +57,7 @@ def last_level_cache_bytes() -> int:
 @lru_cache(maxsize=1)
 def cpu_name() -> str:
     """The CPU's name as the kernel gives it, with the number of usable cores."""
-    name = platform.processor() or platform.machine()
+    name = platform.machine()
     try:
         for line in Path("/proc/cpuinfo").read_text().splitlines():
             if line.startswith("model name"):

@@ -20,7 +20,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 TOOLS = ("slurmctld", "slurmd", "munged", "ip", "tc", "nsenter", "unshare", "setpriv")
-READY_S, END_S = 60.0, 10.0
+READY_S, END_S, LEFT_S = 60.0, 10.0, 30.0
 RUN, NETWORK = Path("/run"), "10.77.0"
 HEAD = "head"
 CONF = """\
@@ -115,6 +115,16 @@ class Cluster:
             check=False,
             timeout=timeout_s,
         )
+
+    def left(self) -> str:
+        """Processes of ours, and files in shared memory, that hosts still have after some time."""
+        look = "ps ax -o args | grep '[c]ollbench\\|[c]b-'; ls /dev/shm"
+        deadline, hosts = time.monotonic() + LEFT_S, range(len(self.hosts))
+        while True:
+            left = "".join(self.run("sh", "-c", look, host=host).stdout for host in hosts)
+            if not left or time.monotonic() > deadline:
+                return left
+            time.sleep(0.5)
 
     def shape(self, host: int, discipline: str = "", *, is_sending: bool = True) -> None:
         """Give what a host sends, or what is sent to it, a discipline of tc instead of the one that

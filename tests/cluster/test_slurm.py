@@ -41,22 +41,6 @@ def environment_of(folder: Path) -> dict[str, str]:
     return environment({"XDG_STATE_HOME": str(folder / "state")})
 
 
-def left_on(lab: Cluster, host: int) -> str:
-    """Processes of ours, and files in shared memory, that a host still has."""
-    script = "ps ax -o args | grep '[c]ollbench\\|[c]b-'; ls /dev/shm"
-    return lab.run("sh", "-c", script, host=host).stdout
-
-
-def wait_until_clean(lab: Cluster) -> list[str]:
-    """What is left on the hosts after some time, which should be nothing."""
-    deadline = time.monotonic() + 30
-    left = [left_on(lab, host) for host in range(4)]
-    while any(left) and time.monotonic() < deadline:
-        time.sleep(0.5)
-        left = [left_on(lab, host) for host in range(4)]
-    return left
-
-
 @pytest.mark.parametrize("start", range(3))
 def test_a_sweep_starts_every_time(lab: Cluster, tmp_path: Path, start: int) -> None:
     words = [*SRUN, *COLLBENCH, *SHORT, "--csv", str(tmp_path / "rows.csv")]
@@ -65,7 +49,7 @@ def test_a_sweep_starts_every_time(lab: Cluster, tmp_path: Path, start: int) -> 
     assert not COMPLAINTS.search(done.stderr), done.stderr
     (row,) = read(tmp_path / "rows.csv")
     assert (row.status, row.ranks, row.hosts) == ("ok", 4, 4)
-    assert wait_until_clean(lab) == [""] * 4
+    assert not lab.left()
 
 
 def test_the_slow_host_is_named(lab: Cluster, tmp_path: Path) -> None:
@@ -93,7 +77,7 @@ def test_a_killed_rank_ends_the_run(lab: Cluster, tmp_path: Path) -> None:
         _, err = run.communicate(timeout=120)
     assert run.returncode, err
     assert len(read(csv)) >= 2
-    assert wait_until_clean(lab) == [""] * 4
+    assert not lab.left()
 
 
 def test_hosts_of_one_name_are_several(tmp_path: Path) -> None:

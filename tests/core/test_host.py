@@ -60,3 +60,10 @@ def test_a_limit_that_is_used_up_leaves_nothing(tmp_path: Path) -> None:
 def test_no_groups_no_limit(tmp_path: Path) -> None:
     assert host.group_memory_left_bytes(tmp_path, tmp_path / "none") > 1 << 50
     assert host.group_cpus(tmp_path, tmp_path / "none") is None
+
+
+def test_no_program_is_started_for_the_name_of_the_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Python's platform.processor() starts uname, also in a dry run."""
+    monkeypatch.setattr("platform._uname_cache", None)
+    monkeypatch.setattr("subprocess.Popen", None)
+    assert host.cpu_name.__wrapped__()

@@ -27,11 +27,12 @@ STARTS = {
         sweep(*POINTS, *LENGTH, "--ranks", "2", "--backend", "cpu,mpi"),
         sweep(*POINTS, *LENGTH, "--ranks", "2", "--backend", "cpu", "--transport", "net"),
     ),
+    "srun": (sweep(*POINTS, *LENGTH, "--backend", "cpu"),),
     "mpirun": (under_mpirun(2, sweep(*POINTS, *LENGTH, "--backend", "cpu,mpi")),),
 }
 
 
-def table(launcher: str) -> dict[tuple[str, str], dict[str, set[int]]]:
+def table(launcher: str, has_slurm: bool = False) -> dict[tuple[str, str], dict[str, set[int]]]:
     """The exit codes that the documentation promises, by (way to start, which process) and signal.
     launcher: the library whose mpirun is here, empty if there is none.
     """
@@ -43,6 +44,8 @@ def table(launcher: str) -> dict[tuple[str, str], dict[str, set[int]]]:
     starts = {"alone": "alone"}
     if launcher:
         starts |= {"own mpirun": "own mpirun", f"{launcher}'s mpirun": "mpirun"}
+    if has_slurm:
+        starts["srun"] = "srun"
     return {
         (starts[start], which): {
             name: {int(code) for code in cell.split(",")}
@@ -55,13 +58,14 @@ def table(launcher: str) -> dict[tuple[str, str], dict[str, set[int]]]:
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """A signal to a process of a run, so many seconds after its start."""
+    """A signal to a process of a run, so many seconds after its start, or after so many rows."""
 
     start: str
     command: tuple[str, ...]
     which: str
     signal: str
     after_s: float
+    rows: int = 0
 
 
 def draw(seed: int, promised: Iterable[tuple[str, str]]) -> Fault:
@@ -94,6 +98,8 @@ def processes(run: Run) -> dict[str, list[int]]:
             which = "reaper"
         elif number is not None:
             which = f"rank {number}"
+        elif command_of(pid) in ("srun", "nsenter"):
+            which = command_of(pid)
         elif pid == run.process.pid:
             which = "mpirun" if "mpirun" in line.split("\0collbench")[0] else "driver"
         elif "mpiexec" in line or "mpirun" in line or "proxy" in line:
@@ -127,6 +133,8 @@ def inject(run: Run, fault: Fault, promised: set[int]) -> set[int] | None:
     """Wait for the moment and send the signal; the exit codes that may come of it, None if any but
     0 may: a rank whose Python is still starting is the launcher's alone.
     """
+    while run.process.poll() is None and fault.rows > run.lines() - 1:
+        time.sleep(0.01)
     time.sleep(fault.after_s)
     deadline = time.monotonic() + 5.0
     while time.monotonic() < deadline and run.process.poll() is None:
@@ -135,11 +143,13 @@ def inject(run: Run, fault: Fault, promised: set[int]) -> set[int] | None:
             victim = random.Random(fault.after_s).choice(pids)
             is_alone = fault.which.startswith("rank ") and not _has_guardian(victim)
             os.kill(victim, signal.Signals[f"SIG{fault.signal}"])
-            if fault.signal == "STOP" and promised != {4}:
+            is_users = fault.which in ("driver", fault.start)  # who stops it lets it go on
+            if fault.signal == "STOP" and (is_users or (0 in promised and not fault.rows)):
                 time.sleep(1.0)
-                with suppress(ProcessLookupError):
-                    os.kill(victim, signal.SIGCONT)
-            is_launchers = fault.start == "mpirun" and fault.which != "guardian"
+                for stopped in (victim, run.process.pid):  # nsenter stops with its child
+                    with suppress(ProcessLookupError):
+                        os.kill(stopped, signal.SIGCONT)
+            is_launchers = fault.start in ("mpirun", "srun") and fault.which != "guardian"
             least = 1 if fault.which == "rank 0" else 2  # ranks come up in any order
             is_guarded = len(there.get("guardian", ())) >= least and not is_alone
             return promised if is_guarded or not is_launchers else None

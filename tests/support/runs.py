@@ -21,9 +21,10 @@ from shlex import split
 import pytest
 
 from collbench.core.errors import CollbenchError
-from collbench.core.launcher import OPEN_MPI_VARIABLES, find_mpirun
+from collbench.core.launcher import OPEN_MPI_VARIABLES, find_mpirun, library_vendor
 from collbench.core.record import Record, read
 from collbench.launch.reaper import mapped_files
+from collbench.machine.discovery._system import mpi_library
 
 ROOT = Path(__file__).resolve().parents[2]
 LIMIT_S = 90.0  # far beyond what any run here takes on a busy machine
@@ -144,9 +145,13 @@ class Run:
         assert len(found) == n, f"{n} ranks expected, found {found}\n{self.stderr}"
         return found
 
+    def lines(self) -> int:
+        """Lines of the CSV file, its heading among them."""
+        return self.csv.read_text().count("\n") if self.csv.exists() else 0
+
     def wait_for_rows(self, rows: int = 3) -> str:
         """Wait until so many rows are in the CSV file; returns it up to the last whole row."""
-        self.wait_until(lambda: self.csv.exists() and self.csv.read_text().count("\n") > rows)
+        self.wait_until(lambda: self.lines() > rows)
         self.note_memory()
         text = self.csv.read_text()
         return text[: text.rindex("\n") + 1]
@@ -223,12 +228,10 @@ def corrupt(defect: str, command: Sequence[str]) -> list[str]:
 
 
 def library() -> str:
-    """The MPI library whose mpirun is here, or an empty text."""
-    if mpirun() is None:
-        return ""
-    from mpi4py import MPI
-
-    return "Open MPI" if "Open MPI" in MPI.Get_library_version() else "MPICH"
+    """The MPI library whose mpirun is here, or an empty text; not started, since Open MPI leaves
+    shared memory behind where it runs without a launcher.
+    """
+    return library_vendor(mpi_library() or "") if mpirun() else ""
 
 
 def under_mpirun(n: int, command: Sequence[str], *options: str) -> list[str]:
