@@ -17,6 +17,7 @@ import math
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from itertools import groupby
 from pathlib import Path
 from typing import Literal, NamedTuple, get_args
@@ -183,21 +184,21 @@ def published_floor(row: Record) -> PublishedFloor | None:
     floors = [
         PublishedFloor(rates[0].busbw_gbs, name)
         for key in rate_curves([row], alike)
-        for name, file in catalog.results().items()
-        if name.endswith(_PUBLISHED)
-        for published in _by_source(_named(name, file).records)
+        for name, published in _published()
         for other, curve in rate_curves(published, alike).items()
         if not key.apart(other) and (rates := rates_at(curve.rates, row.size_bytes)) is not None
     ]
     return min(floors, default=None)
 
 
-def _by_source(rows: Sequence[Record]) -> Iterator[list[Record]]:
-    """The rows of each machine that was published: its versions name the source."""
-    sources: dict[str, list[Record]] = {}
-    for row in rows:
-        sources.setdefault(row.versions, []).append(row)
-    return iter(sources.values())
+@cache
+def _published() -> tuple[tuple[str, list[Record]], ...]:
+    """The rows of each published machine, which their versions name, and the name of its file."""
+    sources: dict[tuple[str, str], list[Record]] = {}
+    for name, file in catalog.results().items():
+        for row in _named(name, file).records if name.endswith(_PUBLISHED) else ():
+            sources.setdefault((name, row.versions), []).append(row)
+    return tuple((name, rows) for (name, _), rows in sources.items())
 
 
 def _named(label: str, file: Path) -> ResultFile:
