@@ -17,6 +17,7 @@ from collbench.core.options import flag
 from collbench.core.screen import remark
 
 _FORCE = "collbench.force"
+_STDIN = "/dev/stdin"
 force_option = click.option(
     "--force",
     is_flag=True,
@@ -71,11 +72,12 @@ class StrictCommand(click.Command):
             if isinstance(param.type, OutputFile):
                 written += [(flag(param), file, param.type) for file in files]
             else:
-                read += [(flag(param), file) for file in files if file != "-"]
+                read += [(flag(param), _STDIN if file == "-" else file) for file in files]
         is_forced = ctx.meta.get(_FORCE) or ctx.params.get("force")
         for place, (name, file, kind) in enumerate(written):
             for other, taken in read:
-                if _are_same(file, taken):
+                # a terminal is read and written, too
+                if _are_same(file, taken) and (taken != _STDIN or Path(file).is_file()):
                     raise UsageError(
                         f"{name} {file} would write over what {other} reads", "give another file"
                     )

@@ -177,6 +177,7 @@ _key_of: Callable[[Record], tuple[object, ...]] = attrgetter(*KEY)
 ACROSS = ("group", "hosts", "backend", *KEY[KEY.index("algo") : KEY.index("dtype")])
 SCHEMAS = {columns_of(number): number for number in range(FIRST_SCHEMA, SCHEMA + 1)}
 _MOST_NAMED = 6  # of columns that a file lacks or has beside its own
+_LEAST_COLUMNS = 3  # whole ones of a heading that a crash cut: fewer may be anybody's words
 _KEPT = "rows before this one are in the file"
 ColumnKind = Literal["text", "status", "integer", "count", "time", "times", "histogram", "rate"]
 _KIND_OF: dict[object, ColumnKind] = {
@@ -327,11 +328,13 @@ def read(file: Path) -> list[Record]:
 
 def _rows(file: str, data: bytes, known: Collection[tuple[str, ...]]) -> list[Record]:
     """All rows of a file's data; a last line that a crash cut is left out. Raises UsageError if the
-    file as a whole is not ours.
+    file as a whole is not ours, as a word is not with which a heading happens to begin.
     """
     end = data.rfind(b"\n") + 1
-    if not end and not any(header(columns).encode().startswith(data) for columns in known):
-        raise _not_ours(file)
+    if data and not end:
+        is_cut = any(header(columns).encode().startswith(data) for columns in known)
+        if not is_cut or data.count(b",") < _LEAST_COLUMNS:
+            raise _not_ours(file)
     try:
         text = data[:end].decode() + data[end:].decode(errors="replace")
     except UnicodeDecodeError as error:

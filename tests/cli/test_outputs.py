@@ -1,6 +1,8 @@
 """Files that commands write: what another program wrote, an input and another output stay."""
 
 import re
+import subprocess
+import sys
 from importlib import import_module
 from pathlib import Path
 
@@ -152,3 +154,16 @@ def test_an_input_and_another_output_are_no_target(
     assert run([*words.split(), "--force"]) == 2
     assert re.search("would write over|writes there, too", capsys.readouterr().err)
     assert {file.name: file.read_text() for file in folder.iterdir()} == before
+
+
+def test_what_stdin_reads_is_no_target(folder: Path) -> None:
+    log = folder / "nccl.log"
+    before = log.read_text()
+    words = [sys.executable, "-m", "collbench", "log", "-", "--json", log.name, "--force"]
+    with log.open() as stdin:
+        done = subprocess.run(
+            words, stdin=stdin, cwd=folder, capture_output=True, text=True, check=False
+        )
+    assert done.returncode == 2
+    assert "would write over what files reads" in done.stderr
+    assert log.read_text() == before

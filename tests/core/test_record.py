@@ -253,7 +253,12 @@ def test_a_last_row_is_removed_only_where_something_of_it_is_missing(
 def test_a_crash_in_the_first_write_is_mended(tmp_path: Path) -> None:
     for cut in range(len(header()) + 1):
         file = tmp_path / "out.csv"
-        file.write_text(header()[:cut])
+        file.write_text(kept := header()[:cut])
+        if kept and kept.count(",") < 3:  # anybody's words: no write of a heading ends there
+            with pytest.raises(UsageError):
+                Writer(file)
+            assert file.read_text() == kept
+            continue
         writer = Writer(file)
         writer.write([ROW])
         writer.close()
