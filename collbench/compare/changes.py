@@ -185,9 +185,9 @@ def judge(
     do, that is noise, too; and where most rows are, the others are quiet by chance alone.
     """
     sizes = rows["size_bytes"].to_numpy(dtype=np.float64)
-    backends = rows["backend"].to_numpy(dtype=object).astype(str)
+    backends, ops = (rows[name].to_numpy(dtype=object).astype(str) for name in ("backend", "op"))
     known = prior(machine_kinds(rows), sizes)
-    noise = row_noise(new, base, sizes, backends, known, is_alike=is_alike, is_far=is_far)
+    noise = row_noise(new, base, sizes, backends, ops, known, is_alike=is_alike, is_far=is_far)
     is_noise = is_noise | (noise.spread > NOISY_SCALE)
     if is_noise.mean() > MOSTLY:
         is_noise = np.ones(len(rows), dtype=np.bool_)

@@ -120,6 +120,7 @@ def row_noise(
     base: Side,
     sizes: Array,
     backends: Names,
+    ops: Names,
     prior: Prior,
     *,
     is_alike: bool,
@@ -133,16 +134,22 @@ def row_noise(
     change = medians(new.runs) - medians(base.runs)
     counts, counts_base = (_counts(side.runs) for side in (new, base))
     share = median_variance(counts) + median_variance(counts_base)
-    repeat2 = _repeat_variance(new, base, prior, windows, places)
+    repeats = new.squares + base.squares, new.freedom + base.freedom
+    repeat2 = _repeat_variance(*repeats, prior, windows, places)
     freedom = counts + counts_base - 2
     squares = _squares(new.runs) + _squares(base.runs)
     has_runs = freedom > 0
     typical2 = _typical(squares, freedom, windows, places)
     run2 = (NEIGHBOUR_FREEDOM * typical2 + squares) / (NEIGHBOUR_FREEDOM + freedom)
-    # where the new side's medians are of fewer repeats than those which show the spread
-    run2 += repeat2 * np.maximum(new.share - base.share, 0.0)
+    # where repeats make the new side's medians less sure than those which show the spread
+    own2, base2 = (
+        _repeat_variance(side.squares, side.freedom, prior, windows, places) * side.share
+        for side in (new, base)
+    )
+    run2 += np.maximum(own2 - base2, 0.0)
     days2 = 2 * prior.row**2 if is_far else 0.0  # of both sides
-    scatter2 = _scatter(change, windows, places) ** 2 / share if is_alike else 0.0 * change
+    curves = np.char.add(backends, ops)
+    scatter2 = _scatter(change, curves, windows, places) ** 2 / share if is_alike else 0.0 * change
     one_run2 = prior.row**2 + repeat2 * (new.share + base.share) / 2
     spread2 = np.where(has_runs, run2, np.maximum(one_run2, scatter2))
     tail = _held_out((new, base), typical2)
@@ -205,21 +212,17 @@ def _held_out(sides: tuple[Side, ...], typical2: Array) -> Array:
     return np.concatenate(deviates) if deviates else np.zeros(0)
 
 
-def _scatter(change: Array, windows: list[Places], places: Places) -> Array:
+def _scatter(change: Array, curves: Names, windows: list[Places], places: Places) -> Array:
     """How far rows' changes scatter around their neighbours': a robust standard deviation, around
-    the median or from each size to the next, whichever is less. A part of the rows that changed,
-    such as all large ones, is no scatter.
+    the median or from each size of a curve to the next, whichever is less. A part of the rows that
+    changed, such as all large ones or all of a library, is no scatter.
     """
-    scatter = [
-        MAD_TO_SD
-        * min(
-            float(np.median(np.abs(change[window] - np.median(change[window])))),
-            float(np.median(np.abs(np.diff(change[window])))) / math.sqrt(2)
-            if len(window) > 1
-            else 0.0,
-        )
-        for window in windows
-    ]
+    scatter = []
+    for window in windows:
+        whole = np.median(np.abs(change[window] - np.median(change[window])))
+        in_turn = change[window[np.argsort(curves[window], kind="stable")]]
+        steps = np.median(np.abs(np.diff(in_turn))) if len(window) > 1 else 0.0
+        scatter.append(MAD_TO_SD * float(min(whole, steps / math.sqrt(2))))
     return np.array(scatter)[places]
 
 
@@ -240,12 +243,11 @@ def _typical(squares: Array, freedom: Array, windows: list[Places], places: Plac
 
 
 def _repeat_variance(
-    new: Side, base: Side, prior: Prior, windows: list[Places], places: Places
+    squares: Array, freedom: Array, prior: Prior, windows: list[Places], places: Places
 ) -> Array:
     """The variance of one repeat within a run, drawn towards its neighbours'; the prior's where no
-    row has two repeats.
+    row has two repeats. squares, freedom: as in Side.
     """
-    squares, freedom = new.squares + base.squares, new.freedom + base.freedom
     if not (freedom > 0).any():
         return prior.repeat**2
     typical = _typical(squares, freedom, windows, places)

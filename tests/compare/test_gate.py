@@ -6,6 +6,7 @@ from pathlib import Path
 from types import ModuleType
 from xml.etree import ElementTree
 
+import pandas as pd
 import pytest
 
 from collbench.cli import run
@@ -16,6 +17,13 @@ from tests.support.frames import records_of
 from tests.support.simulated import Noise, sweep
 
 Invoke = Callable[..., tuple[int, str, str]]
+
+
+def beside_a_library(seed: int, slower: float = 0.0) -> pd.DataFrame:
+    """A curve of ours, and one of NCCL, all of which may be slower."""
+    ours = sweep(Noise(), seed, ("ring",), 12)
+    library = sweep(Noise(), seed + 1, ("library",), 12, slower=dict.fromkeys(range(12), slower))
+    return pd.concat([ours, library.assign(backend="nccl", proto="")], ignore_index=True)
 
 
 @pytest.fixture(scope="module")
@@ -42,6 +50,9 @@ def made() -> dict[str, list[Record]]:
         "busy": sweep(Noise(), 10, slower=dict.fromkeys(range(50), 1.0)).assign(
             notes="noisy other-processes:2"
         ),
+        "rough": sweep(Noise(within=0.1, between=0.0), 19),
+        "libraries": beside_a_library(20),
+        "updated": beside_a_library(22, 0.2),
         "wrong": sweep(Noise(), 7).assign(status=["wrong", *["ok"] * 49]),
     }
     return {name: records_of(frame) for name, frame in frames.items()}
@@ -91,6 +102,9 @@ CODES = {
     # what was measured in noise is no run of the base where others are left
     "new --base busy base base2 base3 --fail-below 5%": 0,
     "slow --base busy base base2 base3 --fail-below 50%": 1,
+    # its runs are no surer than its own repeats, however quiet the base is
+    "rough --base base base2 base3 --fail-below 5%": 5,
+    "updated libraries --fail-below 5%": 1,
     # the rows that are quiet among noise are so by chance
     "mostly base --fail-below 5%": 5,
     "short base": 0,
