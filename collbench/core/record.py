@@ -15,7 +15,6 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, fields
 from functools import cache, partial
-from math import ulp
 from operator import attrgetter, itemgetter
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Literal, get_args, get_type_hints
@@ -195,7 +194,7 @@ KINDS: dict[str, ColumnKind] = {name: _KIND_OF.get(_HINTS[name], "text") for nam
 KINDS |= dict.fromkeys(
     ("time_us", "alone_us", "time_low_us", "time_high_us", "floor_us", *LAUNCH_TIMES), "time"
 )
-_MOST_MEASURED = 1e18  # microseconds are 30,000 years; what is computed from more has no number
+_MOST_MEASURED = 1e18  # us: beyond it, and below 1e-18, what is computed may have no number
 MOST_INTEGER = (1 << 63) - 1
 
 
@@ -275,7 +274,7 @@ def _reading(name: str) -> Callable[[str], object]:
     kind = KINDS[name]
     if kind not in ("time", "times", "rate"):
         return cache(partial(_value, name))
-    least = 0.0 if kind == "rate" else ulp(0.0)
+    least = 0.0 if kind == "rate" else 1 / _MOST_MEASURED
 
     def measured(text: str) -> float | None:
         """A number that a measurement can have."""
