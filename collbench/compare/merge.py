@@ -116,7 +116,7 @@ def _timed(place: int, row: Record) -> Timed:
 def _with_times(row: Record, one: Timed) -> Record:
     """A row with the times and the outcome of all that were taken together."""
     changed: dict[str, object] = dict(zip(LAUNCHES, one.launches, strict=True))
-    changed |= {name: getattr(one, name) for name in MERGED[:-2]}
+    changed |= {name: getattr(one, name) for name in MERGED if not name.startswith("_")}
     if one.status == "ok":
         changed["repeat_times_us"] = tuple(chain.from_iterable(one.runs))
     for name in ("algbw_gbs", "busbw_gbs", "percent", "of_floor"):

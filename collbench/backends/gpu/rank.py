@@ -305,7 +305,7 @@ class DeviceRank:
             args = FLAG.pack(at.words, *remote, *aborts, timeout_ns, at.ranks * is_mutual)
             function = self.card.function(code, "collbench_flag")
             self._flags[is_mutual] = Launch(
-                self.card, function, (1, 1), 32, [args], is_dependent=is_dependent
+                self.card, function, (1, 1), MAX_FLAGS, [args], is_dependent=is_dependent
             )
         self._flags[is_mutual](stream)
 

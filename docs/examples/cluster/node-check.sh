@@ -12,7 +12,7 @@
 #   HealthCheckProgram=/etc/slurm/node-check.sh
 #   HealthCheckInterval=3600
 #   HealthCheckNodeState=IDLE
-PATH=$PATH:/usr/local/bin:/usr/bin:/bin
+export PATH=$PATH:/usr/local/bin:/usr/bin:/bin
 collbench=${COLLBENCH:-/opt/collbench/bin/collbench}
 scontrol=${SCONTROL:-scontrol}
 nodes=${COLLBENCH_NODES:-/shared/collbench/nodes}
