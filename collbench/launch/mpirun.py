@@ -126,8 +126,9 @@ class MpirunWorkerGroup(WorkerGroup[RankT]):
             return rank_lost([f"mpirun {fate(0, code)} while it started {n} ranks"])
         if code == HangError.exit_code or any("signal" in line.lower() for line in lines):
             return rank_lost(ours or [f"a rank was killed while mpirun started {n} ranks"])
-        if reception.lost and not lines:
-            return rank_lost([f"rank {rank} is gone" for rank in sorted(reception.lost)])
+        if not lines:  # Open MPI's ends by itself after a signal
+            gone = [f"rank {rank} is gone" for rank in sorted(reception.lost)]
+            return rank_lost(gone or [f"mpirun ended while it started {n} ranks, without a word"])
         return _not_started(n, ours[0] if ours else _reason(lines))
 
     def _call(self, method: str, args: tuple[object, ...], timeout_s: float) -> list[object]:
@@ -191,7 +192,7 @@ def _reason(lines: Sequence[str]) -> str:
         if "Other MPI error" not in line and not any(word in line for word in _ABOUT_HELP)
     ]
     named = [line for line in telling if "MPIR_CVAR_" in line]
-    return (named or telling[::-1] or [*lines, "it says nothing"])[0]
+    return (named or telling[::-1] or lines)[0]
 
 
 def _not_started(n: int, why: str) -> UnavailableError:

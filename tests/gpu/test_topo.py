@@ -50,7 +50,7 @@ def test_documents_of_this_machine_are_read_again(tmp_path: Path) -> None:
             gpu.address.lower()[-7:] for gpu in topology.gpus
         ]
         assert labels(again) == labels(topology)
-    assert json.loads((tmp_path / "machine.json").read_text())["nodes"]
+    assert json.loads((tmp_path / "machine.json").read_text())["data"]["nodes"]
 
 
 @pytest.mark.skipif(shutil.which("nvidia-smi") is None, reason="there is no nvidia-smi here")

@@ -363,7 +363,7 @@ class Launch:
     def _barrier(self, stream: int) -> Work:
         """The kernel of barrier.cu."""
         machine = self.card.machine
-        local, table, _, _, _, _, ranks = BARRIER.unpack(self.own_args[0])
+        local, table, _, _, _, _, ranks, _ = BARRIER.unpack(self.own_args[0])
         yield from self._exchange(local, [int(peer) for peer in machine.words(table, ranks)])
 
     def _flag(self, stream: int) -> Work:

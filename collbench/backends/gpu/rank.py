@@ -34,7 +34,7 @@ _DEPENDENT_SM = 90  # compute capability from which on a launch may depend on th
 OUTSIDE = -1  # among barriers by how long they are held: the one that the host ends
 _THREADS, _CTAS = 256, 512  # of the kernels that write and compare
 _MISMATCHES_BYTES = 16
-BARRIER = struct.Struct("<7Q")  # the arguments of the barrier's kernel
+BARRIER = struct.Struct("<8Q")  # the arguments of the barrier's kernel
 MAX_FLAGS = 32  # ranks of the least launch, as many as a warp has lanes
 FLAG = struct.Struct(f"<{1 + MAX_FLAGS + 4}Q")  # the arguments of its kernel
 POOL_BYTES = 32 << 20  # of constant data, at a time
@@ -274,7 +274,8 @@ class DeviceRank:
         if hold_ns not in launches:
             words = self.barriers.words, self.barriers.peers, self.control + ABORT_AT, self.aborts
             timeout_ns = int(self.timeout_s * 1e9)
-            args = BARRIER.pack(*words, timeout_ns, hold_ns, self.barriers.ranks)
+            who = self.barriers.ranks, self.rank
+            args = BARRIER.pack(*words, timeout_ns, hold_ns, *who)
             launches[hold_ns] = Launch(self.card, self._barrier, (1, 1), 32, [args])
         launches[hold_ns](self.card.stream)
 
@@ -286,7 +287,7 @@ class DeviceRank:
             peers = self.keep("outside barrier", struct.pack("<2Q", *outside.barrier_table()))
             patience_ns = int(_OUTSIDE_PATIENCE * self.timeout_s * 1e9)
             aborts = outside.abort_word, self.aborts_outside(outside)
-            args = BARRIER.pack(outside.barrier_word, peers, *aborts, patience_ns, 0, 2)
+            args = BARRIER.pack(outside.barrier_word, peers, *aborts, patience_ns, 0, 2, 0)
             self.barriers.launches[OUTSIDE] = Launch(self.card, self._barrier, (1, 1), 32, [args])
         self.barriers.launches[OUTSIDE](self.card.stream)
         outside.is_at_barrier = True

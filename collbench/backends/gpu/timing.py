@@ -6,7 +6,7 @@ Whose launches they are, this module does not know; a DeviceRank queues, synchro
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from statistics import fmean
+from statistics import fmean, median
 
 from collbench.backends.base import Batch, GpuOptions
 from collbench.backends.gpu.proof import Queue, prove
@@ -15,6 +15,7 @@ from collbench.backends.net.gpu_proxy import BURST
 from collbench.backends.repeat import FLAG_LAUNCHES, LEAST_PROVED, REPLAYS, RankTiming
 
 GRAPH_LAUNCHES = 100  # timed one by one in a graph, behind one that does not count
+_AGREEING_NS = 20_000  # in which ranks agree on a moment (see barrier.cu)
 _EVENTS_A_TIME = 2  # one before what is timed, and one behind it
 
 
@@ -74,12 +75,12 @@ def _run(
     name: str,
     queues: Sequence[Queue],
 ) -> float:
-    """Mean seconds of some launches, once, as a batch of them is timed. order, name: whose graphs
-    these are.
+    """Seconds of some launches, once, as a batch of them is timed. order, name: whose graphs these
+    are.
     """
     gpu, wait = launches.gpu, partial(launches.wait, work_s)
     if options.isolated:
-        return fmean(times_apart(gpu, queues, wait))
+        return time_apart(gpu, queues, wait)
     key, is_graph = (name, *order), options.launch == "graph"
     if gpu.outside is not None:
         runs = list[tuple[int, Callable[[], object]]]()
@@ -161,7 +162,7 @@ def flag_s(gpu: DeviceRank, options: GpuOptions, *, is_mutual: bool) -> float:
     queues: list[Queue] = [partial(gpu.flag, is_mutual=is_mutual)] * FLAG_LAUNCHES
     wait = partial(gpu.wait, gpu.timeout_s)
     if options.isolated:
-        return fmean(times_apart(gpu, queues, wait))
+        return time_apart(gpu, queues, wait)
     capture = partial(captured, gpu.card, Graphs(), ("flag",))
     return min(replayed(gpu, partial(each, queues), wait, capture)[1:]) / len(queues)
 
@@ -275,10 +276,10 @@ def _time_bursts(
 
 
 def _time_isolated(launches: Launches, count: int, checked: range, work_s: float) -> float:
-    """Mean seconds of a launch on this rank, each behind a barrier of its own."""
+    """Seconds of a launch on this rank, each behind a barrier of its own."""
     launches.poison(checked)
     queues = _queues(launches, launches.timed(count))
-    return fmean(times_apart(launches.gpu, queues, partial(launches.wait, work_s)))
+    return time_apart(launches.gpu, queues, partial(launches.wait, work_s))
 
 
 def _pairs(gpu: DeviceRank, count: int) -> list[tuple[int, int]]:
@@ -295,7 +296,7 @@ def _times_in_graph(
 
     def body(stream: int) -> None:
         for queue, (start, stop) in zip(queues, pairs, strict=True):
-            gpu.barrier(hold_ns=0)
+            gpu.barrier(_AGREEING_NS)
             gpu.card.record_by_graph(start)
             queue(stream)
             gpu.card.record_by_graph(stop)
@@ -310,6 +311,13 @@ def _times_on_stream(
 ) -> list[float]:
     """Seconds of each launch on this rank."""
     return times_apart(launches.gpu, queues, partial(launches.wait, work_s))
+
+
+def time_apart(gpu: DeviceRank, queues: Sequence[Queue], wait: Callable[[], None]) -> float:
+    """Seconds of a launch behind a barrier of its own: the median of some. About one in a hundred
+    takes 100 us more than the others, whatever its kernel.
+    """
+    return median(times_apart(gpu, queues, wait))
 
 
 def times_apart(gpu: DeviceRank, queues: Sequence[Queue], wait: Callable[[], None]) -> list[float]:

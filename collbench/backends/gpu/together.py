@@ -191,10 +191,10 @@ class TogetherRank(GpuRank[Key]):
             poison: Callable[[], object] = lambda: None,
             replays: int = 1,
         ) -> float:
-            """Mean seconds of a launch; the first of several replays does not count."""
+            """Seconds of a launch; the first of several replays does not count."""
             if options.isolated:
                 poison()
-                return fmean(timing.times_apart(gpu, queues, wait))
+                return timing.time_apart(gpu, queues, wait)
             key = (*keys, job.is_grouped, order, name, len(queues))
             capture = partial(captured, gpu.card, graphs, key) if is_graph else None
             each = partial(timing.each, queues)
