@@ -26,11 +26,12 @@ class BackendFamily:
 
     def load(self, name: str) -> "Backend | Peer":
         """The backend of that name. Raises UsageError if there is none."""
-        if name not in self.names():  # but for somebody's kernels
+        if name not in self.names():  # but for what files hold
             from collbench.backends.kernel.backend import KERNELS
+            from collbench.backends.nccl.release import RELEASES
 
-            if name in KERNELS:
-                return KERNELS[name]
+            if found := KERNELS.get(name) or RELEASES.get(name):
+                return found
         backend: Backend | Peer = self._modules.load(name).BACKEND
         return backend
 

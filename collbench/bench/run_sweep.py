@@ -32,6 +32,7 @@ from collbench.bench.show_sweep import (
     remark_on_peer,
     remark_on_time,
     show_points,
+    show_releases,
     show_rows,
 )
 from collbench.bench.sweep import Sweep, cases
@@ -45,6 +46,7 @@ from collbench.bench.sweep_rules import (
     on_gpus,
     sweep_of,
     with_files,
+    with_releases,
 )
 from collbench.bench.tables.run import RunOf, head_lines, tail_lines
 from collbench.bench.tables.sizes import size_lines
@@ -91,6 +93,7 @@ def run_sweep(options: Options, csv: Path | str | None) -> int:
             if is_together(options)
             else on_cpus(under is not None),
         }
+    options = with_releases(options, is_default=is_default)
     refuse(SWEEP_RULES, options, options)
     if under is None and on_gpus(options) and has_one_gpu(options, is_asked=are_gpus_asked):
         return 0
@@ -209,6 +212,7 @@ def _drive(
             machine = ", ".join(dict.fromkeys(row.device for row in records if row.device))
             text = result_json([asdict(row) for row in records], machine=machine)
             write_document(text, options["json"], "--json")
+        show_releases(records, sweep.backend, out)
         if options.get("trace") is not None:
             _trace(points, group, settings, options["trace"])
         return _exit_code(records, is_part=len(runs[-1].points) < len(points))

@@ -9,9 +9,9 @@ only through their sessions.
 import math
 import os
 import time
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import reduce
+from functools import partial, reduce
 
 from collbench.backends import FAMILY
 from collbench.backends.base import Batch, Session, SessionOpener
@@ -51,6 +51,7 @@ from collbench.core.group import Group
 from collbench.core.host import cpu_name, memory_left_bytes, own_cores
 from collbench.core.limits import ADVISED_REPEATS, FOREIGN_SHARE, MORE_REPEATS, MORE_TIME_SHARE
 from collbench.core.options import Settings
+from collbench.core.peers import library_of
 from collbench.core.record import Record
 from collbench.core.verdict import interval, is_noisy, middle
 from collbench.launch.driver import OutOfTime, ended_at
@@ -226,14 +227,39 @@ class Measurement:
         for point in self.points:
             if point.waived:
                 yield self._record(point)
-        later = {key: points for key, points in self._by_session().items() if is_apart(key, points)}
+        sessions = self._by_session()
+        together = {key for key, points in sessions.items() if not is_apart(key, points)}
         yield from self._measured(
-            [point for point in self.points if not point.waived and point.session not in later]
+            [point for point in self.points if not point.waived and point.session in together]
         )
-        for key, points in later.items():
-            self._open(key, points)
-            yield from (self._record(point) for point in points if point.waived)
-            yield from self._measured([point for point in points if not point.waived])
+        for turn in self._turns():
+            yield from self._opened_and(turn, self._measured)
+
+    def _turns(self) -> Iterator[dict[SessionKey, list[SweepPoint]]]:
+        """The sessions that are open apart from others, one after the other, but for releases of a
+        library that are to be compared: these are open at once, and take turns.
+        """
+        releases = dict[SessionKey, list[SweepPoint]]()
+        for key, points in self._by_session().items():
+            if key[0] != library_of(str(key[0])):
+                releases[key] = points
+            elif is_apart(key, points):
+                yield {key: points}
+        if releases:
+            yield releases
+
+    def _opened_and(
+        self,
+        turn: Mapping[SessionKey, Sequence[SweepPoint]],
+        measured: Callable[[Sequence[SweepPoint]], Iterator[Record]],
+    ) -> Iterator[Record]:
+        """Open sessions, yield the rows of their points, and close them."""
+        points = [one for one in self.points if not one.waived and one.session in turn]
+        for key, of in turn.items():
+            self._open(key, of)
+        yield from (self._record(point) for point in points if point.waived)
+        yield from measured([point for point in points if not point.waived])
+        for key in turn:
             if key in self.sessions:
                 self.sessions.pop(key).close()
 
@@ -310,14 +336,10 @@ class Measurement:
         together = [one for key, of in groups.items() if not is_apart(key, of) for one in of]
         yield from self._rounds(together, end_s)
         is_first = not together
-        for key, points in groups.items():
-            if is_apart(key, points) and (is_first or time.monotonic() < end_s):
+        for turn in self._turns():
+            if is_first or time.monotonic() < end_s:
                 is_first = False
-                self._open(key, points)
-                yield from (self._record(point) for point in points if point.waived)
-                yield from self._rounds([one for one in points if not one.waived], end_s)
-                if key in self.sessions:
-                    self.sessions.pop(key).close()
+                yield from self._opened_and(turn, partial(self._rounds, end_s=end_s))
 
     def records_so_far(self) -> list[Record]:
         """The rows of points that were measured at all, where records_within() was ended."""

@@ -23,9 +23,9 @@ from collbench.core.group import Group
 from collbench.core.host import usable_cores
 from collbench.core.knobs import KNOB
 from collbench.core.options import Settings
-from collbench.core.peers import forced_by, is_peer, knobs_of
+from collbench.core.peers import forced_by, is_peer, knobs_of, library_of
 from collbench.core.record import Record
-from collbench.core.screen import Remarks, is_coloured, is_terminal, on_screen, remark, say
+from collbench.core.screen import Remarks, is_coloured, is_terminal, on_screen, remark, say, width
 from collbench.core.text import counted, printable
 from collbench.core.units import format_duration, format_size
 from collbench.core.web.colors import TERMINAL
@@ -240,7 +240,7 @@ def _line_of(point: SweepPoint) -> str:
         )
     else:
         knobs = " ".join("=".join(variable) for variable in forced_by(case)) or "its own choice"
-    is_told = case.backend == "nccl" or case.buffers != KNOB["buffers"].default
+    is_told = library_of(case.backend) == "nccl" or case.buffers != KNOB["buffers"].default
     problem = [
         case.dtype,
         *([case.redop] if collective(case.op).is_reduction else []),
@@ -333,3 +333,21 @@ def remark_on_peer(
         remarks.append(f"{', '.join(lost)} {'do' if len(lost) > 1 else 'does'} not reach it")
     if remarks:
         remark(f"{peer}: the library's own choice; {'; '.join(remarks)}.")
+
+
+def show_releases(records: Sequence[Record], backends: Sequence[str], out: IO[str]) -> None:
+    """Print how releases of NCCL, which took turns, compare with the first of them."""
+    releases = [name for name in backends if library_of(name) != name]
+    if len(releases) < 2:
+        return
+    from collbench.compare.changes import compare
+    from collbench.compare.tables.changes import lines
+    from collbench.core.frame import frame_of
+
+    first, *others = (
+        frame_of([replace(row, backend="nccl") for row in records if row.backend == name])
+        for name in releases
+    )
+    for name, other in zip(releases[1:], others, strict=True):
+        for line in ["", *lines(compare(other, first), (name, releases[0]), width(out))]:
+            say(line, err=out is sys.stderr)

@@ -14,7 +14,7 @@ from collbench.core.host import has_nvidia_gpus, usable_cores
 from collbench.core.knobs import AXES, KNOB, KNOBS
 from collbench.core.launcher import find_mpirun
 from collbench.core.options import Options, Rule
-from collbench.core.peers import BESIDE_GPUS
+from collbench.core.peers import BESIDE_GPUS, library_of
 from collbench.core.screen import say
 from collbench.core.together import groups_text, mix_text, parse_groups, parse_mix
 from collbench.core.uneven import CountsFile, read_counts
@@ -218,7 +218,7 @@ SWEEP_RULES = (
     ),
     Rule(
         options=("buffers",),
-        when=lambda options: "nccl" not in options.get("backend", ()),
+        when=lambda options: "nccl" not in map(library_of, options.get("backend", ())),
         message="no point of this sweep is of NCCL",
         hint="give --backend nccl, or leave it out",
     ),
@@ -325,7 +325,7 @@ def sweep_of(options: Options, launched: int) -> Sweep:
     if not is_grid:
         knobs.setdefault("algo", ("auto",))
     backends = axes.get("backend", ())
-    if "nccl" in backends:
+    if "nccl" in map(library_of, backends):
         knobs.setdefault("buffers", KNOB["buffers"].choices)
     if "proto" not in knobs and "cuda" in backends and knobs.get("algo") != ("auto",):
         knobs["proto"] = PROTOCOLS.names()
@@ -394,6 +394,19 @@ def with_files(options: Options, *, is_launched: bool) -> Options:
     if not is_launched:
         own["ranks"] = tuple(dict.fromkeys(file.n for file in files))
     return {**own, **options, "algo": tuple(names)}
+
+
+def with_releases(options: Options, *, is_default: bool) -> Options:
+    """The options with releases of NCCL in files as backends, in the place of the one that is
+    found where nobody chose it. Raises UsageError for a file that is none.
+    """
+    if "nccl_library" not in options:
+        return options
+    from collbench.backends.nccl.release import add
+
+    others = [name for name in options["backend"] if name != "nccl" or not is_default]
+    releases = map(add, options["nccl_library"])
+    return {**options, "backend": tuple(dict.fromkeys([*others, *releases]))}
 
 
 def _sizes(options: Options) -> tuple[int, ...]:

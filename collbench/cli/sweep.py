@@ -83,6 +83,15 @@ _COUNTS_OPTION = click.option(
         " Default: by --skew."
     ),
 )
+_LIBRARY_OPTION = click.option(
+    "--nccl-library",
+    multiple=True,
+    type=FileName(),
+    help=(
+        "A release of NCCL, for example ./libnccl.so.2, in the place of the one that is found."
+        " Several take turns, and the others are held against the first. Default: the one found."
+    ),
+)
 _TOGETHER_OPTIONS = (
     click.option(
         "--groups",
@@ -200,6 +209,7 @@ def command(context: click.Context, /, **_: object) -> int:
 
 for _option in (
     *map(knob_option, AXES),
+    _LIBRARY_OPTION,
     _COUNTS_OPTION,
     *_TOGETHER_OPTIONS,
     *_SIZE_OPTIONS,

@@ -39,6 +39,7 @@ PEERS: dict[str, dict[str, tuple[str, ...]]] = {
 OWN_ALGOS: dict[str, dict[str, tuple[str, ...]]] = {
     "torch": dict.fromkeys(PEERS["torch"]["algo"], ("allreduce",))
 }
+RELEASE_OF_NCCL = "nccl-"  # begins the name of a backend that is a release of NCCL in a file
 # What rows name that is no library: our backends, and what other tools measure.
 _NO_LIBRARIES = ("cpu", "cuda", "model", "reference", "copies", "nvbandwidth", "p2p-test", "verbs")
 # Libraries whose user buffers are in GPU memory where another backend of the sweep runs on GPUs.
@@ -92,9 +93,18 @@ def form_of(backend: str, algo: str, buffers: str) -> str:
     return algo if backend in OWN_ALGOS else buffers
 
 
+def library_of(peer: str) -> str:
+    """The library that a backend is a release of.
+
+    >>> library_of("nccl-2.32.3"), library_of("mpi")
+    ('nccl', 'mpi')
+    """
+    return "nccl" if peer.startswith(RELEASE_OF_NCCL) else peer
+
+
 def knobs_of(peer: str) -> Mapping[str, tuple[str, ...]]:
     """The knobs of ours that a library can be forced to, with their values (none: any number)."""
-    return PEERS.get(peer, {})
+    return PEERS.get(library_of(peer), {})
 
 
 def forced_by(case: Case) -> Variables:
@@ -109,7 +119,7 @@ def forced_by(case: Case) -> Variables:
     >>> forced_by(Case(op="allreduce", backend="cpu", ranks=2, size_bytes=8))
     ()
     """
-    if case.backend != "nccl":
+    if library_of(case.backend) != "nccl":
         return ()
     variables: list[tuple[str, str]] = []
     if case.algo in NCCL_ALGOS:

@@ -18,6 +18,7 @@ from collbench.core.case import Case
 from collbench.core.collectives import OpName, collective
 from collbench.core.errors import RefusedError, ScheduleError
 from collbench.core.limits import FAR_BELOW_FROM_S, FAR_BELOW_SHARE
+from collbench.core.peers import library_of
 from collbench.core.world import World, host_numbers
 from collbench.machine.topology.gpu_models import multiprocessors
 from collbench.machine.topology.model import Topology
@@ -241,7 +242,11 @@ def _engine(case: Case, transport: str) -> Engine:
     """
     policy = {*os.environ.get("NCCL_CTA_POLICY", "").upper().split("|")}
     may_copy = policy & {"ZERO", "2"} and not collective(case.op).is_reduction
-    is_copied = transport == "ce" or case.backend == "mpi" or (case.backend == "nccl" and may_copy)
+    is_copied = (
+        transport == "ce"
+        or case.backend == "mpi"
+        or (library_of(case.backend) == "nccl" and may_copy)
+    )
     return "copy engines" if is_copied else "stores"
 
 

@@ -14,6 +14,7 @@ import pytest
 
 from collbench.backends.base import Batch, GpuOptions, Samples, Session
 from collbench.backends.nccl import backend as nccl
+from collbench.backends.nccl import release
 from collbench.backends.repeat import RankTiming
 from collbench.bench.sweep import Sweep, cases
 from collbench.cli import run
@@ -235,6 +236,59 @@ def test_each_set_of_variables_has_processes_once_one_after_the_other(
         ("ok", "in-cache", "", 0)
     }
     assert len({row.key for row in rows}) == 9
+
+
+class Release(StandIn):
+    """In place of the session of a release in a file: the one called newer takes a fifth longer."""
+
+    def __init__(self, *_: Any, variables: Variables, **__: Any) -> None:
+        self.name = Path(dict(variables)["LD_PRELOAD"]).name
+        self.version = {"older": "nccl 2.98.1", "newer": "nccl 2.99.0", "other": "nccl 2.1.1"}[
+            self.name
+        ]
+        self.log.append((self.name, ()))
+
+    def run(self, case: Case, batch: Batch) -> Samples:
+        self.log.append((self.name, ()))
+        return Samples(seconds=(1.2e-3 if self.name == "newer" else 1e-3,))
+
+    def close(self) -> None:
+        self.log.append((f"{self.name} closed", ()))
+
+
+def test_releases_take_turns_and_are_held_against_the_first(
+    stand_in: type[StandIn],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr(release, "NcclSession", Release)
+    monkeypatch.setattr(release, "RELEASES", {})
+    monkeypatch.setattr(release.NcclRelease, "why_not", lambda self, group: "")
+    for name, version in (("older", "2.98.1"), ("newer", "2.99.0"), ("other", "2.97.0")):
+        (tmp_path / name).write_text(f"libnccl\0NCCL version {version}+cuda13.0\0")
+    line = split("sweep --backend model --ranks 2 --repeats 5 --nccl plain --sizes 8K,1M,4M")
+    both = ["--nccl-library", str(tmp_path / "older"), "--nccl-library", str(tmp_path / "newer")]
+    assert run([*line, *both, "--csv", str(tmp_path / "rows.csv")]) == 0
+    names = [name for name, _ in stand_in.log]
+    assert names[:2] == ["older", "newer"]  # both are open while either is measured
+    assert names[-2:] == ["older closed", "newer closed"]
+    runs = names[2:-2]
+    assert runs.index("newer") < len(runs) - 1 - runs[::-1].index("older")
+    assert {row.backend for row in read(tmp_path / "rows.csv")} == {
+        "model",
+        "nccl-2.98.1",
+        "nccl-2.99.0",
+    }
+    said = " ".join(capfd.readouterr().out.split())
+    assert "new nccl-2.99.0, base nccl-2.98.1" in said
+    assert "3 rows compared: 0 better, 3 worse" in said
+    assert run([*line, "--nccl-library", str(tmp_path / "other")]) == 0
+    assert "was not loaded: ranks have nccl 2.1.1" in capfd.readouterr().out
+    for text, problem in (("none", "is no library of NCCL"), ("", "cannot be read")):
+        (tmp_path / "none").write_text(text)
+        assert run([*line, "--nccl-library", str(tmp_path / "none")]) == 2
+        assert problem in capfd.readouterr().err
 
 
 def test_resume_tells_what_was_forced_from_what_was_not(

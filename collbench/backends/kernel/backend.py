@@ -34,7 +34,7 @@ from collbench.core.dtypes import dtype
 from collbench.core.errors import CollbenchError, RefusedError, UsageError
 from collbench.core.group import Group, RankContext
 from collbench.core.pattern import Wrong
-from collbench.core.peers import PEERS, is_peer
+from collbench.core.peers import PEERS, is_peer, library_of
 
 if TYPE_CHECKING:
     from collbench.core.dtypes import Array
@@ -267,7 +267,7 @@ def add(file: str) -> str:
     if not _NAME.fullmatch(name):
         raise UsageError(f"--backend: '{name}' cannot be a name in rows", hint)
     known = {one.file.path for one in KERNELS.values() if one.name == name}
-    is_taken = name in (*PEERS, *_WORDS) or not is_peer(name)
+    is_taken = library_of(name) in (*PEERS, *_WORDS) or not is_peer(name)
     if is_taken or any(one != path and one.exists() for one in known):
         raise UsageError(f"--backend: {name} has a meaning already", hint)
     if path not in known:

@@ -28,7 +28,7 @@ from collbench.core.case import Case, Problem
 from collbench.core.errors import HangError, RefusedError, UnavailableError
 from collbench.core.group import Group, RankContext
 from collbench.core.knobs import UserBuffers
-from collbench.core.peers import forced_by
+from collbench.core.peers import Variables, forced_by
 from collbench.device.card import load_cupy
 from collbench.device.cupy_types import Nccl
 
@@ -45,7 +45,7 @@ NCCL_TYPES = _INTEGERS | _FLOATS | {"float8_e4m3fn": 10, "float8_e5m2": 11}  # n
 NCCL_REDOPS = {"sum": 0, "prod": 1, "max": 2, "min": 3, "avg": 4}  # ncclRedOp_t
 _COLL_SYMMETRIC = 1  # NCCL_WIN_COLL_SYMMETRIC
 _FUNCTIONS_SINCE = 22800  # ncclAlltoAll, ncclGather and ncclScatter
-_INSTALL = "install it with: pip install 'collbench[cuda13]' (or [cuda12])"
+INSTALL = "install it with: pip install 'collbench[cuda13]' (or [cuda12])"
 
 
 def load_nccl() -> Nccl:
@@ -54,11 +54,11 @@ def load_nccl() -> Nccl:
     try:
         from nccl.bindings import nccl
     except ImportError:
-        raise UnavailableError("nccl4py, the binding of NCCL, is not installed", _INSTALL) from None
+        raise UnavailableError("nccl4py, the binding of NCCL, is not installed", INSTALL) from None
     try:
         nccl.get_version()
     except RuntimeError as error:
-        raise UnavailableError(f"there is no NCCL: {_first_line(error)}", _INSTALL) from None
+        raise UnavailableError(f"there is no NCCL: {_first_line(error)}", INSTALL) from None
     return nccl
 
 
@@ -361,12 +361,20 @@ def memory_of(case: Case) -> Memory:
 
 
 class NcclSession(GpuSession[Case, NcclKey, NcclRank]):
-    """Drives the ranks of the library's collectives. All its cases have the same forced_by()."""
+    """Drives the ranks of the library's collectives. All its cases have the same forced_by().
+    variables: more of the ranks' environment.
+    """
 
     def __init__(
-        self, group: Group, cases: Sequence[Case], *, hot: bool, options: GpuOptions
+        self,
+        group: Group,
+        cases: Sequence[Case],
+        *,
+        hot: bool,
+        options: GpuOptions,
+        variables: Variables = (),
     ) -> None:
-        variables = forced_by(cases[0])
+        variables = (*forced_by(cases[0]), *variables)
         super().__init__(
             group, NcclRank, cases[0].ranks, hot=hot, options=options, variables=variables
         )

@@ -14,7 +14,7 @@ from collbench.compare.tables.distribution import LAUNCH_TIME_NAMES, launch_time
 from collbench.compare.tables.summary import percent_text
 from collbench.core.case import Case
 from collbench.core.knobs import AXES, KNOB, KNOBS, UNASKED, Knob
-from collbench.core.peers import is_peer
+from collbench.core.peers import is_peer, library_of
 from collbench.core.record import Record
 from collbench.core.text import NARROW_COLUMNS, UNBOUNDED, table, wrapped
 from collbench.core.units import format_rate, format_size, format_time_us
@@ -142,7 +142,7 @@ def _launch_time_of(record: Record, name: str) -> str:
 def _knob_text(record: Record, knob: Knob) -> str:
     value = getattr(record, knob.name)
     if knob.backends:  # of a library, too, what it heeds
-        return knob.text(value) if record.backend in knob.backends else ""
+        return knob.text(value) if library_of(record.backend) in knob.backends else ""
     is_unasked = is_peer(record.backend) and value == UNASKED.get(knob.name)
     return "" if is_unasked and knob.name != "algo" else knob.text(value)
 
