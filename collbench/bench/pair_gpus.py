@@ -14,7 +14,7 @@ from collbench.device.copies import copy_rates
 _COPY_LIMIT_S = 30.0  # of what the copies of one round may take at most
 
 
-class GpuPairRank(PairRank):
+class PairRankOnGpu(PairRank):
     """A rank with a GPU of its own: that of its number on its host, or the only one it is shown."""
 
     def __init__(self, context: RankContext) -> None:
@@ -34,6 +34,13 @@ class GpuPairRank(PairRank):
             (socket.gethostname(), bus_ids[index])
         )
         self._index_of = {bus_id: device for device, bus_id in enumerate(bus_ids)}
+
+
+class GpuPairRank(PairRankOnGpu):
+    """A rank that copies by copy engines, and between hosts by MPI."""
+
+    def __init__(self, context: RankContext) -> None:
+        super().__init__(context)
         self._sent = self._received = self._cupy.empty(0, self._cupy.uint8)
 
     def exchange(self, job: PairJob) -> PairTime | None:

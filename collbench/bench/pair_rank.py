@@ -81,7 +81,7 @@ class PairRank(Rank):
         self._exchange(peer, out, into, job.deadline_s)
         if receives:
             wrong += self._wrong(expected, 0)
-            self._into[:] = _POISON
+            self._poison()
         self.link.barrier(patience_s)
         number, is_last = 0, False
         start = time.perf_counter()
@@ -114,6 +114,10 @@ class PairRank(Rank):
             self._into = np.empty_like(self._out)
             self._out[HEADER_BYTES:] = content(self.rank, size_bytes)
             self._into[:] = _POISON
+
+    def _poison(self) -> None:
+        """Overwrite the message that is there."""
+        self._into[:] = _POISON
 
     def _head(self, number: int, *, is_last: bool) -> None:
         self._out[:HEADER_BYTES].view(np.int64)[:] = number, is_last

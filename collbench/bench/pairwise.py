@@ -12,7 +12,7 @@ from collbench.core.pairwise import Mode, PairSample, PairWorld, world_of
 from collbench.core.text import counted
 from collbench.core.units import rate_gbs
 
-SIZES = {"cpu": 1 << 20, "cuda": 64 << 20}  # of a message, in bytes
+SIZES = {"cpu": 1 << 20, "cuda": 64 << 20, "nccl": 64 << 20}  # of a message, in bytes
 WINDOW_S = 0.02  # how long a pair repeats its message
 _CALL_TIMEOUTS = 8  # of a message, until the ranks must have answered: they notice by themselves
 
@@ -40,12 +40,7 @@ class Pairs:
         self.world = world_of(group.hosts if group.ranks else [group.hosts[0]] * n)
         self._workers: WorkerGroup[PairRank] | None = None
         if group.ranks:
-            kind = PairRank
-            if backend == "cuda":
-                from collbench.bench.pair_gpus import GpuPairRank
-
-                kind = GpuPairRank
-            self._workers = group.mpi_workers(kind, n)
+            self._workers = group.mpi_workers(_rank_of(backend), n)
         elif backend == "cpu":
             self._workers = group.shared_workers(PairRank, n, arena_bytes(n))
 
@@ -117,6 +112,19 @@ class Pairs:
             size_bytes=size_bytes,
             reason=f"{counted(time.wrong, 'byte')} came out wrong" if time.wrong else "",
         )
+
+
+def _rank_of(backend: str) -> type[PairRank]:
+    """A rank's part, under a launcher."""
+    if backend == "cuda":
+        from collbench.bench.pair_gpus import GpuPairRank
+
+        return GpuPairRank
+    if backend == "nccl":
+        from collbench.bench.pair_nccl import NcclPairRank
+
+        return NcclPairRank
+    return PairRank
 
 
 def _on_gpus(pairs: Sequence[tuple[int, int]], settings: PairSettings) -> list[PairTime]:

@@ -81,10 +81,10 @@ def least_cache_mib() -> float:
     return min(sizes, default=0) / 2**20
 
 
-def refuse_no_gpus(hint: str) -> None:
+def refuse_no_gpus(hint: str, backend: str = "cuda") -> None:
     """Raise UnavailableError if nothing can run on GPUs here."""
     if why := why_no_gpus():
-        raise UnavailableError(f"--backend cuda: {why}", hint)
+        raise UnavailableError(f"--backend {backend}: {why}", hint)
 
 
 class Asked(NamedTuple):
@@ -125,12 +125,12 @@ def _backend_asked(options: Options, done: str) -> tuple[str, int]:
         backend = "cuda" if has_enough else "cpu"
         if has_nvidia_gpus() and not has_enough:
             remark(f"One GPU: nothing travels between ranks. The CPUs are {done}.")
-    if backend == "cuda":
-        refuse_no_gpus(f"with --backend cpu the CPUs are {done}")
-    if gpus and backend != "cuda":
+    if backend != "cpu":
+        refuse_no_gpus(f"with --backend cpu the CPUs are {done}", backend)
+    if gpus and backend == "cpu":
         raise UsageError(f"--gpus: the CPUs are {done}", "give --backend cuda, or leave it out")
     ranks = options.get("ranks") or (under.size if under is not None else 0)
-    if backend == "cuda":
+    if backend != "cpu":
         return backend, ranks or len(gpus) or device_count()
     return backend, ranks or max(2, min(8, usable_cores()))
 

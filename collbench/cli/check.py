@@ -20,9 +20,12 @@ _OPTIONS = (
     ),
     click.option(
         "--backend",
-        type=OneOf(("cuda", "cpu")),
+        type=OneOf(("cuda", "nccl", "cpu")),
         default=None,
-        help="What to check: cuda or cpu. Default: cuda where there are two GPUs, else cpu.",
+        help=(
+            "What to check: cuda, nccl (on the path of jobs) or cpu. Default: cuda where there are"
+            " two GPUs, else cpu."
+        ),
     ),
     setting_option(OPTIONS["gpus"]),
     setting_option(OPTIONS["timeout_s"]),

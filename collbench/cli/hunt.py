@@ -56,9 +56,12 @@ _OPTIONS = (
     budget_option("Time after which no further pair is measured", "60s"),
     click.option(
         "--backend",
-        type=OneOf(("cuda", "cpu")),
+        type=OneOf(("cuda", "nccl", "cpu")),
         default=None,
-        help="Where the messages are: cuda or cpu. Default: cuda where there are two GPUs.",
+        help=(
+            "What moves the messages: cuda (copies, and MPI between hosts), nccl (on the path of"
+            " jobs; under a launcher) or cpu. Default: cuda where there are two GPUs."
+        ),
     ),
     click.option(
         "-g",
@@ -181,6 +184,7 @@ def command(context: click.Context, /, **_: object) -> int:
     \b
     Examples:
       mpirun -n 8 collbench hunt
+      srun -n 16 collbench hunt --backend nccl
       mpirun -n 64 collbench hunt --rails --budget 120 --csv pairs.csv
       collbench hunt -g 4 --backend cpu
       collbench hunt --from pairs.csv --json -

@@ -35,6 +35,7 @@ from collbench.core.limits import (
     PUBLISHED_SHARE,
 )
 from collbench.core.options import Options, refuse_sharing, settings_of
+from collbench.core.peers import is_peer
 from collbench.core.record import Record
 from collbench.core.rows import as_written, is_noise, times_of
 from collbench.core.screen import is_terminal, remark, say, width
@@ -58,7 +59,8 @@ _MINUTE_S = 58.0  # that the command may take from its start, the interpreter's 
 _ENDING_S = 1.5  # of a processor: to read what is known of such GPUs, to write, and to end
 _SLOWEST = 16.0  # times that a machine is taken to be slower while others are busy
 _PAIRS_SHARE = 0.5  # of the time, until the collectives have their turn
-CHECK_SIZES = {"cuda": ("64", "1M", "256M"), "cpu": ("1K", "64K", "4M")}
+_ON_GPUS = ("64", "1M", "256M")
+CHECK_SIZES = {"cuda": _ON_GPUS, "nccl": _ON_GPUS, "cpu": ("1K", "64K", "4M")}
 _REPEATS = 5  # the fastest of which must be too slow to fail
 _TIMED_UP_TO = 64 << 10  # bytes; larger results are shown as rates
 
@@ -152,7 +154,7 @@ def _drive(who: Asked, options: Options, end_s: float) -> int:
     say(heading(width(out)), file=out)
     check.add(machine_line(topology, backend, ranks))
     devices = (settings.gpus or tuple(range(ranks))) if backend == "cuda" else (0, 1)
-    if group.kind == "local":  # under a launcher each rank has one GPU alone
+    if group.kind == "local" and not is_peer(backend):  # a rank of a launcher has one GPU alone
         pairs_s = time.monotonic() + _PAIRS_SHARE * (end_s - time.monotonic())
         for pair in measure(group, backend, devices, settings, ("stores",), end_s=pairs_s):
             _judge_pair(check, pair, devices, topology, backend)
@@ -201,7 +203,7 @@ def _say_what_is_missing(check: Check) -> None:
 
 def device_of(topology: Topology | None, backend: str) -> str:
     """The GPUs by name and number, or the CPU."""
-    if topology is None or backend != "cuda":
+    if topology is None or backend == "cpu":
         return cpu_name()
     names = [gpu.name for gpu in topology.gpus]
     return ", ".join(f"{names.count(name)} x {name}" for name in dict.fromkeys(names))
@@ -209,7 +211,7 @@ def device_of(topology: Topology | None, backend: str) -> str:
 
 def machine_line(topology: Topology | None, backend: str, ranks: int) -> CheckLine:
     """What joins the ranks, in words."""
-    if topology is None or backend != "cuda":
+    if topology is None or backend == "cpu":
         cores = usable_cores()
         text = f"{counted(cores, 'CPU core')}, ranks share memory"
         is_crowded = ranks > cores
@@ -270,7 +272,9 @@ def judge_collectives(
     ops: Sequence[OpName] = OPS,
     of_sizes: Sequence[str] = (),
 ) -> list[Record]:
-    """Collectives at some sizes (three, if none is given), by our own choice; their rows."""
+    """Collectives at some sizes (three, if none is given), by our own choice or a library's; their
+    rows.
+    """
     backend, ranks, settings, group, _ = who
     where = who.where()
     sizes = tuple(map(parse_size, of_sizes or CHECK_SIZES[backend]))
@@ -278,7 +282,10 @@ def judge_collectives(
         sizes=sizes, op=tuple(ops), backend=(backend,), ranks=(ranks,), knobs={"algo": ("auto",)}
     )
     points = plan_points(
-        cases(sweep, {}, has_hosts=where.has_hosts), group, settings.max_memory, where
+        cases(sweep, {backend: {}} if is_peer(backend) else {}, has_hosts=where.has_hosts),
+        group,
+        settings.max_memory,
+        where,
     )
     measurement = Measurement(points, group, settings)
     measurement.ceilings, measurement.end_s = where.of, end_s
@@ -290,7 +297,7 @@ def judge_collectives(
         for record in measurement.records_within(end_s):
             del left[_name(record)]
             rows.append(record)
-            if backend == "cuda" and known is None and record.status == "ok":
+            if backend != "cpu" and known is None and record.status == "ok":
                 name_of_known, known = _reference(record)
             _judge_record(check, record, known or {}, name_of_known, max(sizes))
     finally:

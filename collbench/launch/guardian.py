@@ -390,10 +390,15 @@ def is_unread(file: int) -> bool:
 
 def ranks_beside(pid: int, vendor: str) -> dict[int, list[int]]:
     """The processes of each rank that the launcher of a process has on this host."""
+    return ranks_below(_launcher_above(pid, vendor), vendor)
+
+
+def _launcher_above(pid: int, vendor: str) -> int:
+    """The process of a launcher that started a process on this host."""
     top = pid
     while (above := _parent(top)) > 1 and _launcher_of(above, vendor) is not None:
         top = above
-    return ranks_below(_parent(top), vendor)
+    return _parent(top)
 
 
 def ranks_below(pid: int, vendor: str = "") -> dict[int, list[int]]:
@@ -409,8 +414,8 @@ def ranks_below(pid: int, vendor: str = "") -> dict[int, list[int]]:
 
 
 def own_processes() -> frozenset[int]:
-    """The processes of this run on this host: this one, those above and below it, and the ranks
-    that its launcher has here.
+    """The processes of this run on this host: this one, those above and below it, and all that its
+    launcher has here.
     """
     own = {os.getpid(), *descendants(os.getpid())}
     above = os.getpid()
@@ -418,7 +423,7 @@ def own_processes() -> frozenset[int]:
         own.add(above)
     started = launcher()
     if started is not None:
-        own.update(*ranks_beside(os.getpid(), started.vendor).values())
+        own.update(descendants(_launcher_above(os.getpid(), started.vendor)))
     return frozenset(own)
 
 

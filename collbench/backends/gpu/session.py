@@ -56,6 +56,7 @@ from collbench.core.world import ranks_per_gpu
 from collbench.device.card import Card, cuda_errors, device_count
 from collbench.device.gemm import Gemm
 from collbench.device.layout import ABORT_AT
+from collbench.launch.guardian import own_processes
 from collbench.machine import gpus
 from collbench.machine.discovery.counters import CounterReading, moved, read
 
@@ -319,11 +320,19 @@ class GpuHealth:
     def __init__(self, facts: Sequence[GpuFacts]) -> None:
         self._uuids = [fact.uuid for fact in facts]
         self._pids = {pid for fact in facts for pid in fact.pids}
-        self._last = gpus.conditions(self._uuids, self._pids)
+        self._last = self._look()
+
+    def _look(self) -> gpus.Conditions:
+        """The GPUs now. Another session of this run is not foreign, wherever its ranks are."""
+        seen = gpus.conditions(self._uuids, self._pids)
+        if any(reading.foreign_pids for reading in seen.readings):
+            self._pids |= own_processes()
+            seen = gpus.conditions(self._uuids, self._pids)
+        return seen
 
     def notes(self) -> tuple[str, ...]:
         """What happened since the last look."""
-        before, self._last = self._last, gpus.conditions(self._uuids, self._pids)
+        before, self._last = self._last, self._look()
         return gpus.disturbances(before, self._last)
 
 

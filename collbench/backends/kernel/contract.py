@@ -132,16 +132,19 @@ class KernelFile:
         return f"{self.path.name} sha256:{digest[:12]}"
 
     def named(self, error: BaseException) -> CollbenchError | None:
-        """An error with the line of the file that raised it; None where none did. A point that the
-        file does not implement is refused.
+        """An error with the line of the file that raised it, or of one beside it; None where none
+        did. A point that it does not implement is refused.
         """
         raised: BaseException | None = error
         while raised is not None:
-            at = [(raised.filename, raised.lineno)] if isinstance(raised, SyntaxError) else []
+            at = list[tuple[str, int | None]]()
+            if isinstance(raised, SyntaxError):
+                at.append((raised.filename or "", raised.lineno))
             at += [(one.f_code.co_filename, no) for one, no in walk_tb(raised.__traceback__)]
-            if lines := [line for file, line in at if file == str(self.path)]:
+            if lines := [one for one in at if Path(one[0]).parent == self.path.parent]:
                 text = str(getattr(raised, "msg", raised)).partition("\n")[0]
-                said = f"{self.path.name}, line {lines[-1]}: {type(raised).__name__}: {text}"
+                place = f"{Path(lines[-1][0]).name}, line {lines[-1][1]}"
+                said = f"{place}: {type(raised).__name__}: {text}"
                 is_refusal = isinstance(raised, NotImplementedError)
                 return RefusedError(said) if is_refusal else CollbenchError(said, _MEND)
             raised = raised.__context__

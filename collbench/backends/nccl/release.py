@@ -57,7 +57,9 @@ def add(file: str) -> str:
             found = _VERSION.search(data)
             version = found[1].decode() if found is not None else ""
     except (OSError, ValueError) as error:  # an empty file cannot be mapped
-        raise UsageError(f"{_OPTION}: {file} cannot be read: {getattr(error, 'strerror', '') or error}", _HINT) from None
+        raise UsageError(
+            f"{_OPTION}: {file} cannot be read: {getattr(error, 'strerror', '') or error}", _HINT
+        ) from None
     if not version:
         raise UsageError(f"{_OPTION}: {file} is no library of NCCL", _HINT)
     release = NcclRelease(version, path)

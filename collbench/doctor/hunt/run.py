@@ -44,8 +44,13 @@ def _ranks(options: Options) -> tuple[str, int]:
     """The backend, and the number of ranks. Raises UnavailableError."""
     wanted, ranks, under = options["backend"], options["ranks"], launcher()
     gpus = gpus_here() if wanted != "cpu" else 0
-    if wanted == "cuda":
-        refuse_no_gpus("leave it out to measure CPUs")
+    if wanted in ("cuda", "nccl"):
+        refuse_no_gpus("leave it out to measure CPUs", wanted)
+    if wanted == "nccl" and under is None:
+        raise UnavailableError(
+            "a hunt over NCCL needs a process for each rank",
+            "start it under mpirun or srun, one rank a GPU",
+        )
     if under is not None:
         backend = wanted or ("cuda" if gpus >= max(under.local_size, 1) else "cpu")
         return backend, ranks or under.size
