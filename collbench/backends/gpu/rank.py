@@ -84,6 +84,7 @@ class Barriers:
     flags: Sequence[int] = ()
     peers: int = 0
     ranks: int = 0
+    rank: int = 0  # this one, among them
     launches: dict[int, Launch] = field(default_factory=dict)
 
 
@@ -245,7 +246,7 @@ class DeviceRank:
         """Barriers of ranks with flags at those addresses, of which one is this rank's own."""
         flags = [word + own * 8 for word in words]
         peers = self._addresses(("barrier", *words), flags)
-        return Barriers(words=words[own], flags=flags, peers=peers, ranks=len(words))
+        return Barriers(words[own], flags, peers, ranks=len(words), rank=own)
 
     def _addresses(self, key: Hashable, addresses: Sequence[int]) -> int:
         """A table of addresses on the GPU."""
@@ -274,7 +275,7 @@ class DeviceRank:
         if hold_ns not in launches:
             words = self.barriers.words, self.barriers.peers, self.control + ABORT_AT, self.aborts
             timeout_ns = int(self.timeout_s * 1e9)
-            who = self.barriers.ranks, self.rank
+            who = self.barriers.ranks, self.barriers.rank
             args = BARRIER.pack(*words, timeout_ns, hold_ns, *who)
             launches[hold_ns] = Launch(self.card, self._barrier, (1, 1), 32, [args])
         launches[hold_ns](self.card.stream)
