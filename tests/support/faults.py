@@ -187,7 +187,13 @@ def what_is_wrong(folder: Path, fault: Fault, promised: set[int], takes_s: float
         deadline = time.monotonic() + GONE_S
         while run.pids() and time.monotonic() < deadline:
             time.sleep(0.05)
-        if left := processes(run):
+        left = processes(run)
+        if fault.signal == "STOP" and {*left} == {"cleaner"}:  # stopped when all above had ended
+            for pid in left["cleaner"]:
+                os.kill(pid, signal.SIGCONT)
+            time.sleep(0.5)
+            left = processes(run)
+        if left:
             return f"left behind: {left}: {run.stderr}"
         if memory := memory_left(since):
             return f"shared memory left behind: {memory}"
